@@ -10,12 +10,12 @@ pytest.importorskip("pyspark")
 from pyspark.sql import DataFrame
 
 from msgq.lake.message_columns import MESSAGE_COLUMNS
+from msgq.lake.timestamp_columns import _TIME_COLUMNS, list_timestamp_columns
 from msgq.spark.source.arrow_batches import READ_ERRORS_SCHEMA
-from msgq.spark.tables.timestamps import _TIME_COLUMNS, _make_timestamp_name
 from tests.unit.test_sql_names import METHODS, NAMES
 
 ENFORCE = "spark.sql.ansi.enforceReservedKeywords"
-OF_SPARK = {*map(_make_timestamp_name, _TIME_COLUMNS), *MESSAGE_COLUMNS.names, *READ_ERRORS_SCHEMA.names, "age"}
+OF_SPARK = {*list_timestamp_columns(_TIME_COLUMNS), *MESSAGE_COLUMNS.names, *READ_ERRORS_SCHEMA.names, "age"}
 
 
 def test_column_names_differ_from_data_frame_attributes() -> None:
