@@ -84,7 +84,7 @@ def test_run_table_loses_rows_of_stale_run(tmp_path: Path) -> None:
 
 
 def test_update_merges_many_small_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gold_files, "_SMALL_FILES_MAX", 3)
+    monkeypatch.setattr(gold_files, "SMALL_FILES_MAX", 3)
     lake = LakeDirectory(tmp_path)
     paths = {commit_file(lake, HOURLY, ("r", hour)) for hour in range(2)}
     assert apply_update(lake, HOURLY, {"z": {0}}) == (set(), [])
@@ -127,7 +127,7 @@ def test_small_hours_share_files_and_updates_stay_small(tmp_path: Path) -> None:
     for hour in range(30, 36):
         add(directory(tmp_path / "lake"), make_hour("r", hour))
         assert golds.build_gold(tmp_path / "lake") == 1
-    assert count_files(tmp_path / "lake") <= gold_files._SMALL_FILES_MAX
+    assert count_files(tmp_path / "lake") <= gold_files.SMALL_FILES_MAX
     add(directory(tmp_path / "whole"), [*rows, *(one for hour in range(30, 36) for one in make_hour("r", hour))])
     golds.build_gold(tmp_path / "whole")
     assert golds.tables(tmp_path / "lake") == golds.tables(tmp_path / "whole")

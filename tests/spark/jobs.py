@@ -9,6 +9,7 @@ import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ import pyarrow as pa
 from pyspark.errors import StreamingQueryException
 
 from msgq.spark import read, session
-from msgq.spark.lake import Lake, follow
+from msgq.spark.lake import Lake, build_fleet, follow
 from tests.spark import cluster, task_faults
 from tests.spark.children import LIFETIME
 from tests.support import hear, say
@@ -93,6 +94,17 @@ def everything(master: str, recordings: str, out: str) -> dict[str, Any]:
     results["lake"] = rows(lake.messages())
     results["built"] = [lake.build_silver(), lake.build_gold()]
     results["asked"] = [list(row) for row in lake.sql("SELECT endpoint, count(*) FROM messages GROUP BY 1").collect()]
+    spark.stop()
+    return results
+
+
+def build_fleet_twice(master: str, fleet: str, lakes: str) -> dict[str, Any]:
+    """Build fleet tables twice; return the number of processes with workers, and both results."""
+    faulthandler.dump_traceback_later(LIFETIME, exit=True)
+    spark = session(master, **cluster.settings())
+    results: dict[str, Any] = {"executors": executors(spark)}
+    for name in ("first", "second"):
+        results[name] = asdict(build_fleet(spark, fleet, [lakes]))
     spark.stop()
     return results
 

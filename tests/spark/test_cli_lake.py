@@ -190,14 +190,14 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
 
 
 def test_task_progress_on_terminal_shows_part_rate_and_remaining_time(
-    spark: Any, ingested: Ingested, tmp_path: Path, terminal: Terminal
+    spark: Any, tmp_path: Path, terminal: Terminal
 ) -> None:
     pipes = [str(tmp_path / f"pipe{number}") for number in range(2)]
     for pipe in pipes:
         os.mkfifo(pipe)
 
     def wait_in_tasks() -> None:
-        with arguments.show_task_progress(Lake(spark, str(ingested.lake)), "tasks of a test"):
+        with arguments.show_task_progress(spark, "tasks of a test"):
             spark.sparkContext.parallelize(["/dev/null", *pipes], 3).foreach(read_file)
 
     waiting = Task(wait_in_tasks)
@@ -211,8 +211,7 @@ def test_task_progress_on_terminal_shows_part_rate_and_remaining_time(
 
 
 def test_task_progress_of_spark_connect_shows_elapsed_time(terminal: Terminal) -> None:
-    lake: Any = SimpleNamespace(spark=SimpleNamespace())
-    with arguments.show_task_progress(lake, "ingest"):
+    with arguments.show_task_progress(SimpleNamespace(), "ingest"):
         assert re.search(r"ingest .* 0:\d\d:\d\d$", terminal.getvalue())
     assert "tasks" not in terminal.getvalue()
 

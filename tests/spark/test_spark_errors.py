@@ -120,12 +120,14 @@ def test_each_verb_reports_java_exit(tmp_path: Path, monkeypatch: pytest.MonkeyP
     def refused(*_: Any, **__: Any) -> Any:
         raise ConnectionRefusedError(111, "Connection refused")
 
-    monkeypatch.setattr(arguments, "open_lake", refused)
+    for name in ("open_lake", "start_spark"):
+        monkeypatch.setattr(arguments, name, refused)
     monkeypatch.setattr(error_module, "_get_java_process", lambda: ended(52))
     (tmp_path / "messages" / "_delta_log").mkdir(parents=True)  # a lake with nothing in it
     more = {"export": ("SELECT 1", "-o", tmp_path / "x"), "ingest": (tmp_path,), "stream": (tmp_path,)}
     more |= dict.fromkeys(("sql", "replay"), ("SELECT 1",))
-    done = run("lake", verb, tmp_path, *more.get(verb, ()), code=1)
+    words = (tmp_path / "fleet", tmp_path) if verb == "fleet" else (tmp_path, *more.get(verb, ()))
+    done = run("lake", verb, *words, code=1)
     assert "ended because it was out of memory: give the process more" in done.output
     assert len(done.output.splitlines()) == 1
 

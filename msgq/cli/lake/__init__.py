@@ -8,7 +8,7 @@ import click
 from msgq.cli.common import options
 from msgq.cli.common.groups import LazyCommandGroup
 
-_LAKE_COMMANDS = ("export", "ingest", "optimize", "replay", "report", "sql", "stream", "tables")
+_LAKE_COMMANDS = ("export", "fleet", "ingest", "optimize", "replay", "report", "sql", "stream", "tables")
 
 
 class _SparkGroup(LazyCommandGroup):

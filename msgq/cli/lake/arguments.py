@@ -42,11 +42,13 @@ master_option = click.option(
 def open_lake_directory(path: str) -> LakeDirectory:
     """Return the directory of a lake. Raises InvalidValueError if the lake does not exist."""
     from msgq.lake.catalog import is_lake_directory
+    from msgq.lake.fleet.fleet_tables import refuse_fleet_directory
     from msgq.lake.lake_directory import LakeDirectory
 
     directory = LakeDirectory(path)
     if is_lake_directory(directory):
         return directory
+    refuse_fleet_directory(directory)
     if os.path.isfile(path):
         raise InvalidValueError(
             f"{path} is a file, not a lake; to create a lake from it, run msgq lake ingest LAKE {path}"
@@ -75,15 +77,25 @@ def open_lake(path: str, master: str | None, recordings: Sequence[str] = (), ver
     recordings : recordings for the lake. If given, the lake may be new. Missing paths are reported before Spark starts,
         which takes seconds: InvalidValueError for the lake, RecordingError for a recording.
     """
+    from msgq.lake.fleet.fleet_tables import refuse_fleet_directory
+    from msgq.lake.lake_directory import LakeDirectory
     from msgq.recording.mcap_io.recording_files import list_recordings
-    from msgq.spark import session
     from msgq.spark.lake import Lake
 
     list_recordings(recordings, [])
-    if not (recordings or "://" in path):
+    if recordings:
+        refuse_fleet_directory(LakeDirectory(path))
+    elif "://" not in path:
         open_lake_directory(path)
+    return Lake(start_spark(master), path, version)
+
+
+def start_spark(master: str | None) -> Any:
+    """Return a new Spark session."""
+    from msgq.spark import session
+
     with ProgressLine("Spark starts", TASKS):
-        return Lake(_start_session(lambda: session(master)), path, version)
+        return _start_session(lambda: session(master))
 
 
 def _start_session(start: Callable[[], _T]) -> _T:
@@ -118,11 +130,11 @@ def stop_spark() -> None:
 
 
 @contextmanager
-def show_task_progress(lake: Lake, text: str) -> Iterator[None]:
+def show_task_progress(spark: Any, text: str) -> Iterator[None]:
     """Show the progress of Spark's tasks on a terminal. Errors of Spark are reported in one line."""
     from msgq.spark.runtime.spark_errors import translate_spark_errors
 
-    with _raise_interruptions(), translate_spark_errors(), _show_tasks(lake, text):
+    with _raise_interruptions(), translate_spark_errors(), _show_tasks(spark, text):
         yield
 
 
@@ -141,9 +153,9 @@ def _raise_interruptions() -> Iterator[None]:
 
 
 @contextmanager
-def _show_tasks(lake: Lake, text: str) -> Iterator[None]:
+def _show_tasks(spark: Any, text: str) -> Iterator[None]:
     """Show the finished tasks of the active stages. A cluster behind Spark Connect reports none: show the time."""
-    tracker = _get_status_tracker(lake.spark)
+    tracker = _get_status_tracker(spark)
     with ProgressLine(text, TASKS) as line:
         if tracker is None or not line.is_shown:
             yield

@@ -74,6 +74,6 @@ def command(
 def _write_tables(opened: Lake, query: str, output: Path, kind: str) -> int:
     """Write the result of a query as a directory of files, and return the number of rows."""
     answer, chosen = opened.sql(query), _FORMAT_OPTIONS.get(kind, {})
-    with arguments.show_task_progress(opened, "export"):
+    with arguments.show_task_progress(opened.spark, "export"):
         answer.write.format(kind).options(**chosen).save(f"file://{output.absolute()}")
         return opened.spark.read.format(kind).schema(answer.schema).options(**chosen).load(str(output)).count()

@@ -36,12 +36,12 @@ def command(
     files, and messages that the lake already has from another file.
     """
     opened = arguments.open_lake(lake, master, recordings)
-    with arguments.show_task_progress(opened, "ingest"):
+    with arguments.show_task_progress(opened.spark, "ingest"):
         done = opened.ingest(recordings, schemas)
     if silver:
-        with arguments.show_task_progress(opened, "decode"):
+        with arguments.show_task_progress(opened.spark, "decode"):
             opened.build_silver()
-    with arguments.show_task_progress(opened, "tables"):
+    with arguments.show_task_progress(opened.spark, "tables"):
         runs = opened.build_gold() if gold else 0
     if as_json:
         echo_json(asdict(done) | {"runs": runs})

@@ -29,7 +29,7 @@ def command(lake: str, retain_hours: int, master: str | None, as_json: bool) -> 
     write the lake. Set --retain-hours to more than the longest query or ingest of other programs.
     """
     opened = arguments.open_lake(lake, master)
-    with arguments.show_task_progress(opened, "optimize"):
+    with arguments.show_task_progress(opened.spark, "optimize"):
         done = opened.optimize(retain_hours)
     if as_json:
         echo_json(asdict(done))

@@ -87,11 +87,11 @@ def _update_gold(lake: str, recordings: Sequence[str], master: str | None) -> No
         return
     opened = arguments.open_lake(lake, master, recordings)
     if recordings:
-        with arguments.show_task_progress(opened, "ingest"):
+        with arguments.show_task_progress(opened.spark, "ingest"):
             done = opened.ingest(recordings)
         for problem in done.read_errors:
             echo(f"skipped: {problem}", err=True)
-    with arguments.show_task_progress(opened, "tables"):
+    with arguments.show_task_progress(opened.spark, "tables"):
         opened.build_gold()
 
 

@@ -47,7 +47,7 @@ def write_log(
 
     opened = arguments.open_lake(lake, master, version=version)
     answer = opened.sql(query)
-    with arguments.show_task_progress(opened, "export"):
+    with arguments.show_task_progress(opened.spark, "export"):
         return export.write_log(answer, path, opened.uri)
 
 

@@ -68,7 +68,7 @@ def command(
 def _query_spark(lake: str, query: str, limit: int, version: int | None, master: str | None) -> _QueryResult:
     opened = arguments.open_lake(lake, master, version=version)
     answer = opened.sql(query)
-    with arguments.show_task_progress(opened, "sql"):
+    with arguments.show_task_progress(opened.spark, "sql"):
         return answer.columns, [row.asDict(recursive=True) for row in answer.limit(limit).collect()]
 
 

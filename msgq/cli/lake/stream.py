@@ -42,12 +42,12 @@ def command(
     with call_on_interrupt(lambda: over.append(True)):
         if not once:
             echo(f"{lake}: following {recordings}; stop with Ctrl-C", err=True)
-        with arguments.show_task_progress(opened, "stream"):
+        with arguments.show_task_progress(opened.spark, "stream"):
             query = follow(opened, recordings, checkpoint, None if once else trigger_seconds)
             while not over and not query.awaitTermination(1):
                 continue
             query.stop()
-    with arguments.show_task_progress(opened, "decode"):
+    with arguments.show_task_progress(opened.spark, "decode"):
         opened.build_silver()
-    with arguments.show_task_progress(opened, "tables"):
+    with arguments.show_task_progress(opened.spark, "tables"):
         opened.build_gold()

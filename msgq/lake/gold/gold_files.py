@@ -22,7 +22,8 @@ from msgq.lake.lake_directory import LakeDirectory
 #: The columns that queries see.
 GOLD_TABLE_SCHEMAS = HOURLY_SCHEMAS | RUN_SCHEMAS
 _HOUR_FIELD = pa.field("hour", pa.int64())  # of hourly tables, hours since the epoch
-_SMALL_FILES_MAX = 16  # of a table before an update merges them
+#: Number of small files of a table before an update merges the files.
+SMALL_FILES_MAX = 16
 
 
 def open_gold_table(lake: LakeDirectory, name: str) -> LakeTable:
@@ -52,15 +53,16 @@ def write_gold_files(lake: LakeDirectory, parts: Mapping[str, Sequence[pa.Table]
 
 def find_files_of_runs(files: Iterable[DataFile], runs: Sequence[str]) -> list[DataFile]:
     """Return the files that may have rows of these runs. runs : sorted."""
-    return [file for file in files if _has_run(file, runs)]
+    return [file for file in files if may_have_value(file, "run", runs)]
 
 
-def _has_run(file: DataFile, runs: Sequence[str]) -> bool:
-    first, last = file.column_bounds.get("run", (None, None))
+def may_have_value(file: DataFile, column: str, values: Sequence[str]) -> bool:
+    """Return whether a file may have a row with one of these values. values : sorted."""
+    first, last = file.column_bounds.get(column, (None, None))
     if first is None or last is None:
         return True
-    index = bisect_left(runs, first)
-    return index < len(runs) and runs[index] <= last
+    index = bisect_left(values, first)
+    return index < len(values) and values[index] <= last
 
 
 @dataclass(frozen=True)
@@ -90,9 +92,9 @@ def replace_groups(
     """
     files = [] if base is None else list(base.files_by_path.values())
     runs = sorted(stale)
-    removed = [file for file in files if _has_run(file, runs) and _has_hour(file, stale)]
+    removed = [file for file in files if may_have_value(file, "run", runs) and _has_hour(file, stale)]
     small = [file for file in files if file.size_bytes < SMALL_FILE_BYTES and file not in removed]
-    if len(small) >= _SMALL_FILES_MAX:
+    if len(small) >= SMALL_FILES_MAX:
         removed += small
     read = [file.path for file in removed if not _is_stale_group(file, name, stale)]
     rows = _drop_stale_rows(table.read_rows(sorted(read), get_stored_columns(name)), name, stale)

@@ -8,6 +8,7 @@ of new bronze files, and the rows of the affected runs. The cost does not grow w
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -59,6 +60,17 @@ class InputChanges:
 def open_inputs_table(lake: LakeDirectory) -> LakeTable:
     """Return the table of the inputs of gold."""
     return LakeTable(lake, "gold/_increments")
+
+
+def read_gold_version(lake: LakeDirectory) -> str | None:
+    """Return a text that is different after each update of gold; None: the lake has no gold.
+
+    Unlike the number of a version, the text is also different after gold was deleted and built again.
+    """
+    snapshot = open_inputs_table(lake).read_snapshot()
+    if snapshot is None:
+        return None
+    return hashlib.sha256("\n".join(sorted(snapshot.files_by_path)).encode()).hexdigest()[:32]
 
 
 def is_gold_current(lake: LakeDirectory) -> bool:

@@ -1,5 +1,6 @@
-"""Recordings as tables in a directory: `Lake`."""
+"""Recordings as tables in a directory: `Lake`. Tables of many lakes: `build_fleet`."""
 
+from msgq.spark.lake.fleet import build_fleet
 from msgq.spark.lake.lake import Lake, follow
 
-__all__ = ["Lake", "follow"]
+__all__ = ["Lake", "build_fleet", "follow"]

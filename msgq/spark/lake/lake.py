@@ -17,6 +17,7 @@ from msgq.errors import InvalidValueError, SparkError
 from msgq.lake.bronze.bronze_store import BronzeStore, OptimizeResult
 from msgq.lake.catalog import quote_sql_name
 from msgq.lake.delta_table import LakeTable, list_table_paths
+from msgq.lake.fleet.fleet_tables import refuse_fleet_directory
 from msgq.lake.gold.gold_builder import GoldBuilder
 from msgq.lake.gold.gold_files import GOLD_TABLE_SCHEMAS
 from msgq.lake.message_columns import BRONZE_COLUMNS, INGEST_COLUMNS
@@ -64,9 +65,11 @@ class Lake:
 
         Raises
         ------
-        InvalidValueError : the path on disk contains a backslash, or % and two hexadecimal digits.
+        InvalidValueError : the directory has fleet tables. Or the path on disk contains a backslash, or % and two
+            hexadecimal digits.
         """
         self._store = store = LakeStore(spark, path)
+        refuse_fleet_directory(store)
         self.spark, self.uri = spark, store.uri
         self._executor = SparkExecutor(spark)
         self._bronze = BronzeStore(store, self._executor, version)
