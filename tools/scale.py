@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from mcap.writer import Writer
 from rich.console import Console
 from rich.table import Table as Shown
@@ -125,8 +126,11 @@ def day(where: Path, entries: int, parts: int, groups: int, endpoints: int) -> D
         last = measure_time(partial(messages.commit_files, messages.read_snapshot(), columns, files))
         names += parts_of_entry
         new = _ranges(parts_of_entry, entry * groups, groups, endpoints, every_s)
-        file = table.write_file(make_aggregate_file_name(parts_of_entry[0]), new)
-        table.commit_files(table.read_snapshot(), RANGES_SCHEMA, [file])
+        ranges_files = [
+            table.write_file(make_aggregate_file_name(part), new.filter(pc.equal(new["bronze_file"], part)))
+            for part in parts_of_entry
+        ]
+        table.commit_files(table.read_snapshot(), RANGES_SCHEMA, ranges_files)
         inputs.record_inputs(
             [IngestedFile(f"/recordings/{entry}/{number}.mcap", _SEGMENT, 1) for number in range(parts)], []
         )
@@ -138,7 +142,7 @@ def day(where: Path, entries: int, parts: int, groups: int, endpoints: int) -> D
     view = derived.read_snapshot(names)
     assert view is not None
     grouped = measure_time(lambda: find_input_changes(None, view, False))
-    opened = measure_time(lambda: open_messages_table(lake).read_snapshot().files)  # type: ignore[union-attr]
+    opened = measure_time(lambda: open_messages_table(lake).read_snapshot().files_by_path)  # type: ignore[union-attr]
     return Day(known, ranges, overlaps, last, grouped, opened)
 
 

@@ -13,7 +13,7 @@ from tests.support import ROOT
 
 @pytest.mark.nightly
 def test_scale_simulation_runs_without_errors() -> None:
-    command = [sys.executable, "-m", "tools.scale", "--hosts", "8", "--trigger-seconds", "7200"]
+    command = [sys.executable, "-m", "tools.scale", "--hosts", "8", "--every", "7200"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=DEADLINE)
     assert "core hours a TB" in done.stdout
     assert not done.stderr
