@@ -154,7 +154,7 @@ class AggregateStore:
         snapshot = table.read_snapshot()
         if snapshot is None:
             return list(bronze_files)
-        start, end = wanted.start_time, None if wanted.end_time is None else wanted.end_time - 1
+        start, end = wanted.column_bounds.get("log_time", (None, None))
         bounds = {"endpoint": wanted.column_bounds.get("endpoint", (None, None))}
         paths = snapshot.find_paths(bounds | {"start_time": (None, end), "end_time": (start, None)})
         where = field("endpoint").isin(pa.array(sorted(wanted.endpoints or ()), pa.string()))

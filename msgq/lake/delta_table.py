@@ -120,7 +120,11 @@ class TableSnapshot:
                 row["size_bytes"],
                 {name.removeprefix("partition."): _format_optional_text(row[name]) for name in names},
                 row["num_records"] or 0,
-                {name: (row[f"min.{name}"], row[f"max.{name}"]) for name in bounded},
+                {
+                    name: (row[f"min.{name}"], row[f"max.{name}"])
+                    for name in bounded
+                    if row[f"min.{name}"] is not None and row[f"max.{name}"] is not None
+                },
             )
             for row in actions
         }

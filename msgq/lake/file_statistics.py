@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 _TEXT_LENGTH_MAX = 64  # characters; of a longer text, the log has a prefix
 _LARGEST_CHARACTER = chr(0x10FFFF)
+_LAST_BEFORE_SURROGATES, _FIRST_AFTER_SURROGATES = chr(0xD7FF), chr(0xE000)
 
 ColumnBounds = dict[str, tuple[Any, Any]]
 
@@ -20,8 +21,8 @@ ColumnBounds = dict[str, tuple[Any, Any]]
 def collect_statistics(about: pq.FileMetaData) -> tuple[ColumnBounds, dict[str, int]]:
     """Return the smallest and largest value of each column, and the number of NULLs of each column.
 
-    Columns of bytes and nested columns have no bounds. The bounds of a long text are a prefix, and a prefix with a
-    larger character behind it.
+    Columns of bytes and nested columns have no bounds. The bounds of a long text are a prefix, and a prefix whose last
+    character is replaced by the next character.
     """
     bounds: ColumnBounds = {}
     null_counts: dict[str, int] = {}
@@ -54,11 +55,18 @@ def _merge_bounds(statistics: list[pq.Statistics]) -> tuple[Any, Any] | None:
         return None
     low, high = min(found.min for found in statistics), max(found.max for found in statistics)
     if isinstance(low, str):
-        return low[:_TEXT_LENGTH_MAX], high if len(high) <= _TEXT_LENGTH_MAX else _shorten_upper_bound(high)
+        upper = high if len(high) <= _TEXT_LENGTH_MAX else _shorten_upper_bound(high)
+        return None if upper is None else (low[:_TEXT_LENGTH_MAX], upper)
     if isinstance(low, float) and not (math.isfinite(low) and math.isfinite(high)):
         return None
     return low, high
 
 
-def _shorten_upper_bound(text: str) -> str:
-    return text[:_TEXT_LENGTH_MAX] + _LARGEST_CHARACTER
+def _shorten_upper_bound(text: str) -> str | None:
+    """Return a short text above a long one; None: each character of the prefix is the largest character."""
+    prefix = text[:_TEXT_LENGTH_MAX].rstrip(_LARGEST_CHARACTER)
+    if not prefix:
+        return None
+    last = prefix[-1]
+    following = _FIRST_AFTER_SURROGATES if last == _LAST_BEFORE_SURROGATES else chr(ord(last) + 1)
+    return prefix[:-1] + following

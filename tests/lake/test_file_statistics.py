@@ -44,7 +44,7 @@ def commit_files(root: Path, *files: pa.Table) -> TableSnapshot:
 def make_random_rows(rng: random.Random) -> pa.Table:
     """Return a few rows; some columns have only NULLs."""
     choices: dict[str, Sequence[Any]] = {
-        "text": ["", "a", "b" * 100, "b" * 100 + "c", "\u00e9", "z"],
+        "text": ["", "a", "b" * 100, "b" * 100 + "c", "b" * 64 + "\U0010ffffx", "\ud7ff" * 70, "\u00e9", "z"],
         "number": [-(1 << 60), -1, 0, 5, 1 << 60],
         "fraction": [-1.5, 0.0, 2.5, float("inf")],
         "flag": [True, False],
@@ -97,6 +97,26 @@ def test_bounds_select_files_of_snapshot(tmp_path: Path, bounds: dict[str, tuple
     schema = pa.schema([("text", pa.string()), ("number", pa.int64()), ("fraction", pa.float64())])
     snapshot = commit_files(tmp_path, *(rows.drop(["fraction"]).cast(schema.remove(2)) for rows in files))
     assert len(snapshot.find_paths(bounds)) == count
+
+
+@pytest.mark.parametrize(
+    ("text", "bound"),
+    [
+        ("a" * 64, "a" * 64),
+        ("a" * 65, "a" * 63 + "b"),
+        ("a" * 63 + "\U0010ffff" * 9, "a" * 62 + "b"),
+        ("\ud7ff" * 65, "\ud7ff" * 63 + "\ue000"),
+    ],
+)
+def test_bound_of_long_text_is_above_text(tmp_path: Path, text: str, bound: str) -> None:
+    pq.write_table(pa.table({"text": [text]}), tmp_path / "file.parquet")
+    assert collect_statistics(pq.read_metadata(tmp_path / "file.parquet"))[0]["text"][1] == bound
+    assert text <= bound
+
+
+def test_text_of_largest_characters_has_no_bounds(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"text": ["\U0010ffff" * 65]}), tmp_path / "file.parquet")
+    assert collect_statistics(pq.read_metadata(tmp_path / "file.parquet")) == ({}, {"text": 0})
 
 
 def test_number_without_bounds_removes_bounds_of_all_columns(tmp_path: Path) -> None:

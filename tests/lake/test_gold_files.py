@@ -75,6 +75,23 @@ def test_other_rows_of_file_with_stale_group_stay(tmp_path: Path) -> None:
     assert apply_update(lake, HOURLY, {"r": {5}}) == ({shared, hours}, [("r", 6), ("r", 7), ("s", 6)])
 
 
+def test_file_with_stale_run_only_between_its_runs_stays(tmp_path: Path) -> None:
+    lake = LakeDirectory(tmp_path)
+    commit_file(lake, HOURLY, ("a", 5), ("z", 7))
+    commit_file(lake, BY_RUN, ("a", 5), ("z", 7))
+    assert apply_update(lake, HOURLY, {"m": {5}}) == (set(), [])
+    assert apply_update(lake, BY_RUN, {"m": {5}}) == (set(), [])
+
+
+def test_kept_rows_are_sorted_and_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gold_files, "_KEPT_FILE_ROWS", 2)
+    lake = LakeDirectory(tmp_path)
+    commit_file(lake, HOURLY, ("s", 1), ("r", 2), ("s", 0), ("r", 1))
+    table = open_gold_table(lake, HOURLY)
+    kept = replace_groups(table, HOURLY, table.read_snapshot(), {"r": {2}}).kept_files
+    assert [file.column_bounds["run"] for file in kept] == [("r", "s"), ("s", "s")]
+
+
 def test_run_table_loses_rows_of_stale_run(tmp_path: Path) -> None:
     lake = LakeDirectory(tmp_path)
     shared = commit_file(lake, BY_RUN, ("a", 1), ("b", 2), ("c", 3))

@@ -75,6 +75,9 @@ def find_numbers(store: BronzeStore, *filters: MessageFilter) -> list[int]:
         (MessageFilter(frozenset({"a1"}), 30), []),
         (MessageFilter(frozenset({"b"})), []),
         (MessageFilter(frozenset()), []),
+        (MessageFilter(start_time=1 << 63), []),
+        (MessageFilter(end_time=-(1 << 63)), []),
+        (MessageFilter(start_time=-(1 << 70), end_time=1 << 70), list(range(FILES))),
     ],
 )
 def test_filter_selects_files_with_matching_messages(
@@ -164,18 +167,23 @@ def make_plan(*filters: str, location: str = f"file:/{LOCATION}") -> str:
         ("Not(EqualTo(endpoint,a)), LessThan(log_time,5)", MessageFilter(end_time=5)),
         ("StringStartsWith(endpoint,a), LessThan(log_time,5)", MessageFilter(end_time=5)),
         ("EqualTo(run,a), GreaterThan(publish_time,5), IsNull(log_time)", MessageFilter()),
+        ("EqualTo(endpoint,a,b)", MessageFilter()),
+        ("EqualTo(endpoint,), LessThan(log_time,5)", MessageFilter()),
+        ("In(endpoint, [a,]), LessThan(log_time,5)", MessageFilter()),
+        ("EqualTo(endpoint,unknown), LessThan(log_time,5)", MessageFilter()),
+        ("EqualTo(run,unknown), LessThan(log_time,5)", MessageFilter()),
         ("EqualTo(endpoint,a b)", MessageFilter()),
         ("EqualTo(endpoint,a)), LessThan(log_time,5)", MessageFilter()),
         ("EqualTo(endpoint,a", MessageFilter()),
     ],
 )
 def test_message_filter_is_made_from_filters_in_spark_plan(text: str, wanted: MessageFilter) -> None:
-    assert find_scan_filters("SELECT 1", make_plan(text), LOCATION) == [wanted]
+    assert find_scan_filters("SELECT 'a', 'b', 'c', 'a/b'", make_plan(text), LOCATION) == [wanted]
 
 
 def test_each_scan_of_plan_has_its_filter() -> None:
     plan = make_plan("EqualTo(endpoint,a)", "LessThan(log_time,5)")
-    assert find_scan_filters("SELECT 1", plan, LOCATION) == [MessageFilter(frozenset("a")), MessageFilter(end_time=5)]
+    assert find_scan_filters("SELECT 'a'", plan, LOCATION) == [MessageFilter(frozenset("a")), MessageFilter(end_time=5)]
 
 
 @pytest.mark.parametrize("literal", ["'a,b'", "'a), LessThan(log_time,5'", "''", "'a\\'b'", '"a[b"', "'a\nb'"])

@@ -373,7 +373,7 @@ def test_player_step_below_one_message_is_refused(prefix: str, tmp_path: Path, c
     path = write_numbered_log(tmp_path / "a.mcap", 4, NS // 100, "e")
     with (
         Player(path, start_paused=True) as player,
-        pytest.raises(errors.InvalidValueError, match=f"step of {count} messages"),
+        pytest.raises(errors.InvalidValueError, match=f"step is {count} messages"),
     ):
         player.step(count)
 

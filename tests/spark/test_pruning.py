@@ -10,8 +10,8 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("deltalake")
 
-from msgq.errors import SparkError
-from msgq.lake.bronze import bronze_store
+from msgq.errors import InvalidValueError, SparkError
+from msgq.lake.bronze import bronze_reader
 from msgq.lake.bronze.bronze_store import BronzeStore
 from msgq.lake.bronze.bronze_writer import write_bronze
 from msgq.lake.lake_directory import LakeDirectory
@@ -39,7 +39,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def lake(spark: Any, root: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
     monkeypatch.setattr(lake_module, "_UNPRUNED_FILES_MAX", 1)
-    monkeypatch.setattr(bronze_store, "_UNCHECKED_FILES_MAX", 1)
+    monkeypatch.setattr(bronze_reader, "_UNCHECKED_FILES_MAX", 1)
     return Lake(spark, root)
 
 
@@ -55,6 +55,11 @@ def lake(spark: Any, root: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
         ("endpoint = 'a), b'", FILES, 0),
         ("endpoint = 'none'", 0, 0),
         ("true", FILES, 2 * FILES),
+        ("endpoint = concat('a', '3')", FILES, 1),
+        ("endpoint = concat('a3', chr(44), 'a4')", FILES, 0),
+        ("endpoint = trim(' ')", FILES, 0),
+        ("log_time > 9223372036854775807", 0, 0),
+        ("log_time < -9223372036854775808", 0, 0),
     ],
 )
 def test_conditions_of_sql_select_files(lake: Lake, condition: str, file_count: int, row_count: int) -> None:
@@ -99,12 +104,23 @@ def test_queries_keep_their_files_after_later_queries(lake: Lake) -> None:
     assert (first.count(), second.count(), first.union(second).count()) == (1, 1, 2)
 
 
-def test_query_leaves_no_view_of_some_files(lake: Lake, spark: Any) -> None:
-    lake.sql("SELECT * FROM messages WHERE endpoint = 'a1'")
+def test_query_leaves_views_and_frames_of_session_unchanged(lake: Lake, spark: Any) -> None:
+    spark.catalog.dropTempView("messages")
+    answer = lake.sql("SELECT * FROM messages WHERE endpoint = 'a1'")
     assert not spark.catalog.tableExists("messages")
+    answer.createOrReplaceTempView("answer")
+    assert spark.table("answer").count() == 1
+    spark.catalog.dropTempView("answer")
     lake.register()
     lake.sql("SELECT * FROM messages WHERE endpoint = 'a1'")
     assert spark.table("messages").count() == 2 * FILES
+
+
+def test_query_finds_views_and_settings_of_session(lake: Lake, spark: Any) -> None:
+    spark.sql("CREATE OR REPLACE TEMP VIEW wanted AS SELECT 'a1' AS endpoint")
+    query = "SELECT messages.sequence FROM messages JOIN wanted USING (endpoint) WHERE log_time < 30"
+    assert lake.sql(query).collect() == [(1,)]
+    spark.catalog.dropTempView("wanted")
 
 
 def test_arguments_of_messages_select_files_and_rows(lake: Lake) -> None:
@@ -112,6 +128,8 @@ def test_arguments_of_messages_select_files_and_rows(lake: Lake) -> None:
     assert (len(rows.inputFiles()), rows.count()) == (2, 3)
     assert lake.messages(endpoints=[]).count() == 0
     assert lake.messages(end=0).count() == 0
+    with pytest.raises(InvalidValueError, match="64 bits"):
+        lake.messages(start=1 << 63)
     assert lake.messages().count() == 2 * FILES
 
 

@@ -124,6 +124,6 @@ def test_lock_directory_open_to_other_users_is_refused(
 ) -> None:
     monkeypatch.setattr(shm_paths, "SHARED_MEMORY", str(tmp_path))
     (tmp_path / LOCKS.name).mkdir(mode=0o755)
-    with VisionIpcServer(name) as server, pytest.raises(SegmentError, match="accessible only to you"):
+    with VisionIpcServer(name) as server, pytest.raises(SegmentError, match="private directory of this user"):
         server.start_listener()
     assert not (SOCKETS / os.path.basename(wire.socket_path(name))).exists()

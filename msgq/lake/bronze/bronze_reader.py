@@ -49,7 +49,7 @@ class BronzeReader:
 
     def _select_paths(self, snapshot: TableSnapshot, filters: Sequence[MessageFilter]) -> list[str]:
         paths: dict[str, None] = {}
-        for wanted in filters:
+        for wanted in (wanted for wanted in filters if not wanted.selects_nothing):
             found = snapshot.find_paths(wanted.column_bounds)
             if wanted.endpoints is not None and len(found) > _UNCHECKED_FILES_MAX:
                 found = self._aggregates.select_bronze_files(found, wanted)

@@ -24,6 +24,7 @@ GOLD_TABLE_SCHEMAS = HOURLY_SCHEMAS | RUN_SCHEMAS
 _HOUR_FIELD = pa.field("hour", pa.int64())  # of hourly tables, hours since the epoch
 #: Number of small files of a table before an update merges the files.
 SMALL_FILES_MAX = 16
+_KEPT_FILE_ROWS = 1 << 17
 
 
 def open_gold_table(lake: LakeDirectory, name: str) -> LakeTable:
@@ -67,12 +68,12 @@ def may_have_value(file: DataFile, column: str, values: Sequence[str]) -> bool:
 
 @dataclass(frozen=True)
 class FileReplacement:
-    """Files that an update removes from a table, and the file of the rows that stay.
+    """Files that an update removes from a table, and files of the rows that stay.
 
     Attributes
     ----------
     removed_paths : paths of the removed files.
-    kept_files : at most one file, with the rows of other groups in the removed files.
+    kept_files : files with the rows of other groups in the removed files.
     """
 
     removed_paths: list[str] = field(default_factory=list)
@@ -92,14 +93,35 @@ def replace_groups(
     """
     files = [] if base is None else list(base.files_by_path.values())
     runs = sorted(stale)
-    removed = [file for file in files if may_have_value(file, "run", runs) and _has_hour(file, stale)]
-    small = [file for file in files if file.size_bytes < SMALL_FILE_BYTES and file not in removed]
+    removed = {
+        file.path: file
+        for file in files
+        if may_have_value(file, "run", runs) and _has_hour(file, stale) and _has_stale_rows(table, file, name, stale)
+    }
+    small = [file for file in files if file.size_bytes < SMALL_FILE_BYTES and file.path not in removed]
     if len(small) >= SMALL_FILES_MAX:
-        removed += small
-    read = [file.path for file in removed if not _is_stale_group(file, name, stale)]
-    rows = _drop_stale_rows(table.read_rows(sorted(read), get_stored_columns(name)), name, stale)
-    kept = [table.write_file(f"{uuid4().hex}.parquet", rows)] if rows.num_rows else []
-    return FileReplacement([file.path for file in removed], kept)
+        removed |= {file.path: file for file in small}
+    read = sorted(path for path, file in removed.items() if not _is_stale_group(file, name, stale))
+    rows = _drop_stale_rows(table.read_rows(read, get_stored_columns(name)), name, stale)
+    return FileReplacement(list(removed), _write_kept_rows(table, name, rows))
+
+
+def _has_stale_rows(table: LakeTable, file: DataFile, name: str, stale: Mapping[str, Collection[int]]) -> bool:
+    """Return whether a file has rows that go. For a file of several groups, the columns of its groups are read."""
+    if _is_stale_group(file, name, stale):
+        return True
+    columns = get_stored_columns(name)
+    keys = ["run"] if name in RUN_SCHEMAS else ["run", _HOUR_FIELD.name]
+    rows = table.read_rows([file.path], columns, names=keys)
+    return bool(_drop_stale_rows(rows, name, stale).num_rows < rows.num_rows)
+
+
+def _write_kept_rows(table: LakeTable, name: str, rows: pa.Table) -> list[DataFile]:
+    """Write rows that stay, in the order of their groups, so that each file has few runs."""
+    keys = ["run"] if name in RUN_SCHEMAS else ["run", _HOUR_FIELD.name]
+    rows = rows.sort_by([(key, "ascending") for key in keys])
+    parts = (rows.slice(start, _KEPT_FILE_ROWS) for start in range(0, rows.num_rows, _KEPT_FILE_ROWS))
+    return [table.write_file(f"{uuid4().hex}.parquet", part) for part in parts]
 
 
 def _has_hour(file: DataFile, stale: Mapping[str, Collection[int]]) -> bool:

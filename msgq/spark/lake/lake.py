@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,6 +30,7 @@ from msgq.spark.lake import ingest
 from msgq.spark.lake.ingest import IngestResult
 from msgq.spark.lake.lake_store import LakeStore
 from msgq.spark.lake.scan_filters import find_scan_filters
+from msgq.spark.lake.session_copy import copy_session, move_frame
 from msgq.spark.lake.silver_views import SilverViews
 from msgq.spark.runtime.spark_errors import translate_spark_errors
 from msgq.spark.source.arrow_batches import READ_ERRORS_SCHEMA, convert_to_spark_schema, make_read_error_batches
@@ -73,7 +74,6 @@ class Lake:
         self.spark, self.uri = spark, store.uri
         self._executor = SparkExecutor(spark)
         self._bronze = BronzeStore(store, self._executor, version)
-        self._has_full_view = False  # of messages, from `register` or an earlier query
         self._silver = SilverViews(store, SilverManifest(store))
         self._gold = GoldBuilder(store, self._executor, self._bronze.read_aggregates)
 
@@ -131,8 +131,18 @@ class Lake:
 
         Notes
         -----
-        The arguments select files before Spark starts to read. A later `where` opens every file of the lake.
+        The arguments select files before Spark starts to read, as conditions of `sql` do. A later `where` opens every
+        file of the lake.
+
+        Raises
+        ------
+        InvalidValueError : a time does not fit into 64 bits.
         """
+        for time in (start, end):
+            if time is not None and not -(1 << 63) <= time < 1 << 63:
+                raise InvalidValueError(
+                    f"time {time} is out of range; use nanoseconds since 1970 that fit into 64 bits"
+                )
         wanted = MessageFilter(None if endpoints is None else frozenset(endpoints), start, end)
         rows = self._read_messages(self._bronze.list_paths([wanted]))
         if start is not None:
@@ -277,8 +287,6 @@ class Lake:
         return ["messages", "read_errors", "decode_errors", *self.table_names()]
 
     def _read_table(self, name: str) -> DataFrame:
-        if name == "messages":
-            self._has_full_view = True
         if name.startswith(_SILVER_PREFIX):
             return self.silver(name.removeprefix(_SILVER_PREFIX))
         read = {"messages": self.messages, "read_errors": self.read_errors, "decode_errors": self.decode_errors}
@@ -303,62 +311,38 @@ class Lake:
         for name in names[1:]:
             if name.lower() in text:
                 self._create_view(name, self._read_table(name))
-        with (
-            self._create_messages_view(query) if "messages" in text else nullcontext(),
-            translate_spark_errors(),
-            self._explain_missing_tables(names),
-        ):
+        with translate_spark_errors(), self._explain_missing_tables(names):
+            if "messages" in text:
+                answer = self._query_needed_files(query)
+                if answer is not None:
+                    return answer
+                self._create_view("messages", self.messages())
             answer = self.spark.sql(query)
             _ = answer.schema  # Spark Connect looks at the names no sooner
         return answer
 
-    @contextmanager
-    def _create_messages_view(self, query: str) -> Iterator[None]:
-        """Create the view of messages with the files that a query can need; afterwards, no view has only some files.
+    def _query_needed_files(self, query: str) -> DataFrame | None:
+        """Return the result from the files that the filters of a query select; None: the query needs all files.
 
-        Spark Connect resolves the names of views when it runs a query, perhaps after another query. Therefore the view
-        has all files there.
+        A view of some files exists only in a copy of the session, so that no other query sees the view. Spark Connect
+        cannot copy a session.
         """
-        needed = self._find_needed_files(query)
-        if needed is None:
-            self._create_view("messages", self._read_table("messages"))
-            yield
-            return
-        try:
-            self._create_view("messages", self._read_messages(needed))
-            yield
-        finally:
-            self._remove_partial_view()
-
-    def _find_needed_files(self, query: str) -> list[str] | None:
-        """Return the files of messages that a query can need, by the filters in its plan; None: all files."""
         paths = self._bronze.list_paths()
         if len(paths) <= _UNPRUNED_FILES_MAX or getattr(self.spark, "_jsc", None) is None:
             return None
-        try:
-            self._create_view("messages", self._read_messages(paths[:1]))
-            filters = find_scan_filters(query, self._explain_query(query), paths[0])
-        finally:
-            self._remove_partial_view()
-        return None if filters is None else self._bronze.list_paths(filters)
+        copy = copy_session(self.spark)
+        store = LakeStore(copy, self.uri)
 
-    def _remove_partial_view(self) -> None:
-        """Remove the view of some files of messages, or restore the view of all files."""
-        if self._has_full_view:
-            self._create_view("messages", self.messages())
-        else:
-            self.spark.catalog.dropTempView("messages")
+        def create_view(some: Iterable[str]) -> None:
+            rows = store.read_files(self._bronze.table, some, convert_to_spark_schema(BRONZE_COLUMNS))
+            tables.with_timestamps(rows).createOrReplaceTempView("messages")
 
-    def _explain_query(self, query: str) -> str:
-        """Return the plan of a query; "": Spark rejects the query, which `sql` reports."""
-        from pyspark.errors import PySparkException
-
-        with (
-            self._store.change_setting("spark.sql.maxMetadataStringLength", str(_PLAN_LINE_LENGTH)),
-            suppress(PySparkException),
-        ):
-            return str(self.spark.sql(f"EXPLAIN FORMATTED {query}").collect()[0][0])
-        return ""
+        create_view(paths[:1])
+        filters = find_scan_filters(query, _explain_query(copy, query), paths[0])
+        if filters is None or MessageFilter() in filters:
+            return None
+        create_view(self._bronze.list_paths(filters))
+        return move_frame(copy.sql(query), self.spark)
 
     @contextmanager
     def _explain_missing_tables(self, registered: Iterable[str]) -> Iterator[None]:
@@ -380,6 +364,16 @@ class Lake:
             raise SparkError(
                 f"{text}; tables: {', '.join([*names[:_LISTED_ENDPOINTS_MAX], *hidden])}{'; '.join(['', *near])}"
             ) from None
+
+
+def _explain_query(spark: SparkSession, query: str) -> str:
+    """Return the plan of a query; "": Spark rejects the query."""
+    from pyspark.errors import PySparkException
+
+    spark.conf.set("spark.sql.maxMetadataStringLength", _PLAN_LINE_LENGTH)
+    with suppress(PySparkException):
+        return str(spark.sql(f"EXPLAIN FORMATTED {query}").collect()[0][0])
+    return ""
 
 
 def follow(

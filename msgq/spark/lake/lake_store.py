@@ -52,11 +52,11 @@ class LakeStore(LakeDirectory):
         if not isinstance(self.files, LocalFileSystem):
             yield
             return
-        with self.change_setting(_LISTING_THRESHOLD_SETTING, "1000000000"):
+        with self._change_setting(_LISTING_THRESHOLD_SETTING, "1000000000"):
             yield
 
     @contextmanager
-    def change_setting(self, name: str, value: str) -> Iterator[None]:
+    def _change_setting(self, name: str, value: str) -> Iterator[None]:
         """Change a setting of the session, and restore it at the end."""
         before = self.spark.conf.get(name)
         self.spark.conf.set(name, value)
