@@ -106,7 +106,7 @@ APART = {
 NAMELESS = {
     *("bench", "demo", "doctor", "version", "frames bench", "frames list"),
     *(f"bag {verb}" for verb in ("split", "doctor", "list", "merge", "recover", "reindex")),
-    *(f"lake {verb}" for verb in ("optimize", "sql", "stream", "tables")),
+    *(f"lake {verb}" for verb in ("fleet", "optimize", "sql", "stream", "tables")),
 }
 
 

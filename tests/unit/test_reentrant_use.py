@@ -18,7 +18,7 @@ import pytest
 import msgq
 from msgq.errors import EndpointClosedError, InvalidValueError, StateError
 from msgq.impl.ring.core import TopicLock, unlink_topic
-from tests.support import DEADLINE_MS, Task, wait_until
+from tests.support import DEADLINE_MS, ROOT, Task, wait_until
 from tests.unit.ringfile import ring_path
 
 
@@ -220,3 +220,10 @@ while open(f"/proc/self/task/{thread.native_id}/stat").read().split()[2] != "S":
 """
     done = subprocess.run([sys.executable, "-c", program, endpoint], capture_output=True, text=True, timeout=50)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("kind", ["publisher", "queue", "subscriber"])
+def test_close_ends_in_child_that_signal_handler_forks(kind: str, prefix: str) -> None:
+    command = [sys.executable, "-m", "tests.unit.close_forks", kind]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr

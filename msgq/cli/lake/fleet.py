@@ -39,4 +39,4 @@ def command(fleet: str, lakes: tuple[str, ...], remove_missing: bool, master: st
         echo(f"skipped: {problem.lake}: {problem.reason}", err=True)
     if done.problems:
         skipped = format_count_noun(len(done.problems), "lake")
-        raise click.ClickException(f"{skipped} skipped; repair them, and run the command again")
+        raise click.ClickException(f"{skipped} skipped; repair the lakes named above, and run the command again")

@@ -35,7 +35,7 @@ cdef class ThreadSharedHandle(Waitable):
         if self._fork_generation != fork_generation:
             return  # in a forked child, the row belongs to the parent
         self._is_closing = True
-        while self._user_threads:
+        while self._user_threads and self._fork_generation == fork_generation:  # a signal handler may fork
             self._interrupt_wait()
             if PyThread_get_thread_ident() in self._user_threads:
                 return  # this signal handler interrupted a wait of the same thread, and the wait closes the handle

@@ -116,12 +116,13 @@ cdef class Waitable:
     def close(self):
         if self._use_state == BUSY and self._fork_generation == fork_generation:
             self._is_closing = True
-            while self._use_state == BUSY and self._user_thread_id != PyThread_get_thread_ident():
+            while (self._use_state == BUSY and self._user_thread_id != PyThread_get_thread_ident()
+                   and self._fork_generation == fork_generation):  # a signal handler may fork
                 self._interrupt_wait()
                 with nogil:
                     usleep(200)
                 PyErr_CheckSignals()
-            if self._use_state == BUSY:
+            if self._use_state == BUSY and self._fork_generation == fork_generation:
                 return  # this signal handler interrupted a sleep of the same thread, and the sleep checks _is_closing
         if self._use_state != CLOSED:
             if self._fork_generation == fork_generation:

@@ -90,7 +90,9 @@ cdef class Publisher(ForkAwareHandle):
             return
         if is_owner and self._waiting_thread:
             self._interrupt_wait()
-            return
+            is_owner = self._fork_generation == fork_generation
+            if is_owner:
+                return
         if is_owner and self._use_state != fork_generation:
             raise usage_error(self._use_state, self._endpoint)
         # Set this before leaving the row: an interrupt may end this call, and the row may get another owner.
@@ -102,10 +104,11 @@ cdef class Publisher(ForkAwareHandle):
     cdef int _interrupt_wait(self) except -1:
         """End the wait for a slot, which closes the publisher.
 
-        Never blocks in a signal handler of the waiting thread.
+        Never blocks in a signal handler of the waiting thread, or in a child that a signal handler forks.
         """
         self._is_closing = True
-        while self._is_closing and self._waiting_thread != PyThread_get_thread_ident():
+        while (self._is_closing and self._fork_generation == fork_generation
+               and self._waiting_thread != PyThread_get_thread_ident()):
             mq_futex_wake_all(mq_futex_word(&self._pool.c.slots.pool_header.slot_released))
             with nogil:
                 usleep(200)

@@ -76,7 +76,7 @@ def _add_pushed_filter(combined: MessageFilter, pushed: _PushedFilter) -> Messag
     """Return a filter with one more condition; conditions of other forms change nothing."""
     endpoints, start, end = combined.endpoints, combined.start_time, combined.end_time
     if pushed.column == "endpoint" and (
-        pushed.name == "In" or (pushed.name in _EQUALITIES and len(pushed.values) == 1)
+        pushed.name == "In" or (pushed.name in _EQUALITY_FILTERS and len(pushed.values) == 1)
     ):
         named = frozenset(pushed.values)
         endpoints = named if endpoints is None else endpoints & named
@@ -87,7 +87,7 @@ def _add_pushed_filter(combined: MessageFilter, pushed: _PushedFilter) -> Messag
     return MessageFilter(endpoints, start, end)
 
 
-_EQUALITIES = ("EqualTo", "EqualNullSafe")
+_EQUALITY_FILTERS = ("EqualTo", "EqualNullSafe")
 #: The first wanted log_time and the first that is no longer wanted, by the name of a filter.
 _TIME_FILTERS: dict[str, Callable[[int], tuple[int | None, int | None]]] = {
     "EqualTo": lambda time: (time, time + 1),
