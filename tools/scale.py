@@ -1,8 +1,9 @@
 """Checks the plan of docs/internals/scaling.md by simulation: ``python -m tools.scale``.
 
 What one machine can do for real it does with the project's own code: planning over the files of a host and day; what an
-ingest, a refresh and a reader find of the tables of a lake after a day of ingests. What needs thousands of cores is
-simulated: how tasks fill them when hosts differ, and some tasks are slow.
+ingest, a refresh and a reader find of the tables of a lake after a day of ingests; and what the driver needs for a lake
+with up to 10,000 recordings, of which only the metadata exist. What needs thousands of cores is simulated: how tasks
+fill them when hosts differ, and some tasks are slow.
 """
 
 from __future__ import annotations
@@ -10,13 +11,9 @@ from __future__ import annotations
 import argparse
 import heapq
 import tempfile
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import date
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -34,23 +31,12 @@ from msgq.lake.gold.increment_inputs import find_input_changes
 from msgq.lake.lake_directory import LakeDirectory
 from msgq.spark.source.partitions import plan_file_partitions
 from msgq.spark.source.source_options import SourceOptions
+from tools.metadata_lake import DAY_S, FIRST_DAY, SEGMENT_BYTES, make_ranges, measure_time, show_lakes
 
 _TB = 10**12
-_SEGMENT = 256 << 20
 _TASK = 256 << 20
 _GROUP = 64 << 20
-_DAY_S = 86_400
-_MIDNIGHT = 1_777_593_600  # of the day of the parts
-_DAY = date(2026, 5, 1).isoformat()
-
-
-def measure_time(work: Callable[[], Any]) -> float:
-    """Return CPU seconds of this process, as other machines and loads may compare them."""
-    begin = time.process_time()
-    work()
-    return time.process_time() - begin
-
-
+_DAY = FIRST_DAY.isoformat()
 # ---- what is done for real ----
 
 
@@ -67,26 +53,6 @@ def planning(where: Path, files: int) -> float:
         (where / f"{number}.mcap").hardlink_to(first)
     options = SourceOptions((str(where),), core_count=1000)
     return measure_time(lambda: list(plan_file_partitions(options, options.list_files([]), [])))
-
-
-def _ranges(parts: list[str], first_group: int, groups: int, endpoints: int, every_s: float) -> pa.Table:
-    """Return what parts have, together so many row groups: each has messages of all endpoints."""
-    group, endpoint = np.divmod(np.arange(groups * endpoints), endpoints)
-    begin = _MIDNIGHT * 10**9 + ((first_group + group) * every_s / groups * 10**9).astype(np.int64)
-    columns = {
-        "bronze_file": np.array(parts, object)[group * len(parts) // groups],
-        "run": ["run"] * len(group),
-        "endpoint": [f"endpoint{number}" for number in endpoint.tolist()],
-        "epoch": np.ones(len(group), np.int64),
-        "schema_id": np.zeros(len(group), np.int64),
-        "row_count": np.full(len(group), 1000),
-        "first_sequence": begin // 10**6,
-        "last_sequence": begin // 10**6 + 999,
-        "start_time": begin,
-        "end_time": begin + int(every_s / groups * 10**9) - 1,
-        "has_duplicates": np.zeros(len(group), bool),
-    }
-    return pa.table(columns, schema=RANGES_SCHEMA)
 
 
 @dataclass
@@ -116,7 +82,7 @@ def day(where: Path, entries: int, parts: int, groups: int, endpoints: int) -> D
     table = derived.tables[RANGES_TABLE]
     payload = pa.table({"endpoint": ["e"], "data": [b""]})
     columns = payload.schema.append(pa.field("date", pa.string())).append(pa.field("size_class", pa.string()))
-    every_s = _DAY_S / entries
+    every_s = DAY_S / entries
     names: list[str] = []
     new = RANGES_SCHEMA.empty_table()
     last = 0.0
@@ -125,14 +91,14 @@ def day(where: Path, entries: int, parts: int, groups: int, endpoints: int) -> D
         files = [messages.write_file(path, payload) for path in parts_of_entry]
         last = measure_time(partial(messages.commit_files, messages.read_snapshot(), columns, files))
         names += parts_of_entry
-        new = _ranges(parts_of_entry, entry * groups, groups, endpoints, every_s)
+        new = make_ranges(parts_of_entry, entry * groups, groups, endpoints, every_s)
         ranges_files = [
             table.write_file(make_aggregate_file_name(part), new.filter(pc.equal(new["bronze_file"], part)))
             for part in parts_of_entry
         ]
         table.commit_files(table.read_snapshot(), RANGES_SCHEMA, ranges_files)
         inputs.record_inputs(
-            [IngestedFile(f"/recordings/{entry}/{number}.mcap", _SEGMENT, 1) for number in range(parts)], []
+            [IngestedFile(f"/recordings/{entry}/{number}.mcap", SEGMENT_BYTES, 1) for number in range(parts)], []
         )
     aggregate_store._RANGES_BY_PATH.clear()  # each ingest is a new process
     known = measure_time(IngestLog(lake).list_ingested_files)
@@ -182,18 +148,20 @@ def fill(hosts: int, cores: int, rate: float, split: bool, random: np.random.Gen
 
 
 def main() -> None:
-    """Print the table."""
+    """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--hosts", type=int, default=10_000)
     parser.add_argument("--rate", type=float, default=119.0, help="MB a second of which a core makes bronze and gold")
     parser.add_argument("--growth", type=float, default=2.0, help="how much larger recordings are before compression")
     parser.add_argument("--every", type=float, default=300.0, help="seconds between two ingests of a host")
+    parser.add_argument("--recordings", type=int, default=10_000, help="recordings of the largest lake, a power of 10")
+    parser.add_argument("--picture", type=Path, help="SVG file to write")
     options = parser.parse_args()
     random = np.random.default_rng(1)
     shown = Shown("what", "figure", title=f"{options.hosts} hosts, 1 TB a day each", title_justify="left")
-    segments, rate = _TB / _SEGMENT, options.rate * 1e6
-    entries = int(_DAY_S / options.every)
-    cores = options.hosts * _TB / rate / _DAY_S
+    segments, rate = _TB / SEGMENT_BYTES, options.rate * 1e6
+    entries = int(DAY_S / options.every)
+    cores = options.hosts * _TB / rate / DAY_S
     parts = max(1, round(_TB / entries * options.growth / _TASK))
     shown.add_row("segments a day: a host, all", f"{segments:,.0f}, {segments * options.hosts:,.0f}")
     shown.add_row("cores that are busy all day, with gold", f"{cores:,.0f}")
@@ -216,7 +184,9 @@ def main() -> None:
     for unit, split in (("pieces of files", True), ("whole hosts", False)):
         longer = fill(sample, some, rate, split, random)
         shown.add_row(f"a day of {sample} hosts on {some} cores, tasks are {unit}: longer than ideal", f"{longer:.2f}x")
-    Console().print(shown)
+    console = Console()
+    console.print(shown)
+    show_lakes(console, options.recordings, options.picture)
 
 
 if __name__ == "__main__":
