@@ -171,7 +171,7 @@ class AggregateStore:
         """Return the endpoints in the existing ranges of these bronze files."""
         table = self.tables[RANGES_TABLE]
         snapshot = table.read_snapshot()
-        paths = [] if snapshot is None else _select_aggregate_files(snapshot.files_by_path, bronze_files)
+        paths = [] if snapshot is None else _select_aggregate_files(snapshot.paths, bronze_files)
         where = field("bronze_file").isin(pa.array(sorted(bronze_files), pa.string()))
         rows = table.read_rows(paths, RANGES_SCHEMA, where, ["endpoint"])
         return set(rows.column("endpoint").unique().to_pylist())
@@ -181,7 +181,7 @@ class AggregateStore:
         if self.find_missing_aggregates(bronze_files):
             return None
         snapshots = {name: table.read_snapshot() for name, table in self.tables.items()}
-        paths = {name: [] if snapshot is None else list(snapshot.files_by_path) for name, snapshot in snapshots.items()}
+        paths = {name: [] if snapshot is None else list(snapshot.paths) for name, snapshot in snapshots.items()}
         return AggregateSnapshot(self._lake, frozenset(bronze_files), paths)
 
     def find_missing_aggregates(self, bronze_files: Collection[str]) -> set[str]:
@@ -192,9 +192,9 @@ class AggregateStore:
     def _find_uncovered(self, snapshot: TableSnapshot, bronze_files: Iterable[str]) -> set[str]:
         """Return the bronze files without ranges, by the names of files; of merged files, by their rows."""
         table = self.tables[RANGES_TABLE]
-        stems = {get_bronze_file_stem(path) for path in snapshot.files_by_path}
+        stems = {get_bronze_file_stem(path) for path in snapshot.paths}
         uncovered = {file for file in bronze_files if make_aggregate_file_stem(file) not in stems}
-        for path in filter(is_merged_file, snapshot.files_by_path if uncovered else ()):
+        for path in filter(is_merged_file, snapshot.paths if uncovered else ()):
             uncovered -= self._read_bronze_files(table, path)
         return uncovered
 
@@ -241,7 +241,7 @@ class AggregateStore:
         while True:
             base = table.read_snapshot()  # before what follows: of whatever happens from here on, `commit` knows
             missing = set(map(make_aggregate_file_stem, self.find_missing_aggregates(bronze_files)))
-            present = set() if base is None else {get_bronze_file_stem(path) for path in base.files_by_path}
+            present = set() if base is None else {get_bronze_file_stem(path) for path in base.paths}
             new = [
                 file for file in files if (stem := get_bronze_file_stem(file.path)) in missing and stem not in present
             ]

@@ -107,6 +107,12 @@ class TableSnapshot:
         return paths
 
     @cached_property
+    def paths(self) -> list[str]:
+        """Paths of the files."""
+        paths: list[str] = self._add_actions.column("path").to_pylist()
+        return paths
+
+    @cached_property
     def files_by_path(self) -> dict[str, DataFile]:
         """Files by path."""
         adds = self._add_actions
@@ -315,7 +321,7 @@ class LakeTable:
         """
         add = list(add)
         self.sync_files(file.path for file in add)
-        removed = [] if base is None else list(base.files_by_path if remove is None else remove)
+        removed = [] if base is None else list(base.paths if remove is None else remove)
         self._write_commit(base, columns, add, removed, remove is None)
         # Others may have committed before, on which this rests, and may not have come to this yet.
         version = 0 if base is None else max(0, base.version - _UNSYNCED_LOG_ENTRIES_MAX)
@@ -353,11 +359,11 @@ class LakeTable:
                 adds = list(map(make_add_action, add))
                 create_table_with_add_actions(self._uri, schema, adds, "error", self.partitions, **how)
                 return
-            present = {} if replaces_all else base.files_by_path
+            present = set() if replaces_all else set(base.paths)
             actions: list[AddAction | RemoveAction] = [
                 make_add_action(file) for file in add if file.path not in present
             ]
-            actions += [make_remove_action(present[path]) for path in remove if path in present]
+            actions += [make_remove_action(base.files_by_path[path]) for path in remove if path in present]
             delta = base._delta if replaces_all else self._add_missing_columns(base, schema)
             mode = "overwrite" if replaces_all else "append"
             delta.create_write_transaction(actions, mode, schema, self.partitions, **how)
@@ -375,11 +381,7 @@ class LakeTable:
         now = self.read_snapshot()
         if now is None or (base is not None and now.version == base.version):
             raise RecordingError(f"table '{self._table_path}' cannot be written: {_get_first_line(error)}") from None
-        if not (
-            add
-            and {file.path for file in add} <= set(now.files_by_path)
-            and now.files_by_path.keys().isdisjoint(remove)
-        ):
+        if not (add and {file.path for file in add} <= set(now.paths) and set(now.paths).isdisjoint(remove)):
             raise CommitConflictError(
                 f"table '{self._table_path}' was written by another process at the same time"
             ) from None

@@ -78,7 +78,7 @@ class BronzeReader:
     def list_bronze_files(self) -> set[str]:
         """Return the paths of the current files in the table of messages."""
         snapshot = self.table.read_snapshot()
-        return set() if snapshot is None else set(snapshot.files_by_path)
+        return set() if snapshot is None else set(snapshot.paths)
 
     def read_version(self) -> int:
         """Return the number of the last commit of messages; -1: none."""

@@ -59,7 +59,7 @@ class BronzeStore(BronzeReader):
         while True:
             self.complete_aggregates()
             base = self.table.read_snapshot()
-            view = self._aggregates.read_snapshot(set() if base is None else set(base.files_by_path))
+            view = self._aggregates.read_snapshot(set() if base is None else set(base.paths))
             now = self.table.read_snapshot()
             if view is not None and base is not None and now is not None and base.version == now.version:
                 return view
@@ -86,7 +86,7 @@ class BronzeStore(BronzeReader):
             with suppress(CommitConflictError):  # another process has just created the table
                 self.table.commit_files(None, BRONZE_COLUMNS)
             base = self.table.read_snapshot()
-        self._commit_missing_aggregates(set() if base is None else set(base.files_by_path))
+        self._commit_missing_aggregates(set() if base is None else set(base.paths))
 
     def optimize(self) -> OptimizeResult:
         """Merge small bronze files and their aggregates.
@@ -109,7 +109,7 @@ class BronzeStore(BronzeReader):
 
     def _replace_bronze_files(self, bronze_files: list[str], written: UncommittedFiles) -> None:
         """Commit new bronze files in place of old ones, unless another process has removed an old one."""
-        while (base := self.table.read_snapshot()) is not None and set(bronze_files) <= set(base.files_by_path):
+        while (base := self.table.read_snapshot()) is not None and set(bronze_files) <= set(base.paths):
             with suppress(CommitConflictError):
                 self.table.commit_files(base, BRONZE_COLUMNS, written.bronze_files, bronze_files)
                 self._aggregates.commit_files(written.aggregate_files, [file.path for file in written.bronze_files])
@@ -148,7 +148,7 @@ class BronzeStore(BronzeReader):
         compared: set[str] = set()
         while True:
             base = self.table.read_snapshot()
-            present = set() if base is None else set(base.files_by_path)
+            present = set() if base is None else set(base.paths)
             self._commit_missing_aggregates(present)
             written = self._drop_duplicate_messages(written, present - compared)
             compared = present
@@ -183,8 +183,9 @@ class BronzeStore(BronzeReader):
             *((self._aggregates.tables[name], files) for name, files in written.aggregate_files.items()),
         ]:
             now = table.read_snapshot()
+            committed = set() if now is None else set(now.paths)
             for file in files:
-                if now is None or file.path not in now.files_by_path:  # it is so, whatever came before
+                if file.path not in committed:  # it is so, whatever came before
                     self._lake.files.delete_file(table.resolve_file_path(file.path))
 
 

@@ -70,7 +70,7 @@ def read_gold_version(lake: LakeDirectory) -> str | None:
     snapshot = open_inputs_table(lake).read_snapshot()
     if snapshot is None:
         return None
-    return hashlib.sha256("\n".join(sorted(snapshot.files_by_path)).encode()).hexdigest()[:32]
+    return hashlib.sha256("\n".join(sorted(snapshot.paths)).encode()).hexdigest()[:32]
 
 
 def is_gold_current(lake: LakeDirectory) -> bool:
@@ -79,7 +79,7 @@ def is_gold_current(lake: LakeDirectory) -> bool:
     if base is None or messages is None:
         return False
     known, outdated = _list_known_files(base)
-    return not outdated and known == messages.files_by_path.keys()
+    return not outdated and known == set(messages.paths)
 
 
 def find_input_changes(base: TableSnapshot | None, view: AggregateSnapshot, full_refresh: bool) -> InputChanges:

@@ -261,7 +261,7 @@ class Lake:
             hint = f"tables: {', '.join(sorted(names))}" if names else "ingest recordings first"
             raise InvalidValueError(f"lake '{self.uri}' has no table {name!r}; {hint}")
         columns = convert_to_spark_schema(GOLD_TABLE_SCHEMAS[name])
-        rows = self._store.read_files(table, snapshot.files_by_path, columns).select(*columns.names)
+        rows = self._store.read_files(table, snapshot.paths, columns).select(*columns.names)
         return tables.with_timestamps(rows)
 
     def table_names(self) -> list[str]:
