@@ -44,14 +44,7 @@ _STATUS_PERIOD_S = 0.1
     callback=options.compile_regexes,
     help="Record endpoints whose names contain a match for REGEX. Repeatable.",
 )
-@click.option(
-    "-x",
-    "--exclude",
-    multiple=True,
-    metavar="REGEX",
-    callback=options.compile_regexes,
-    help="Exclude endpoints whose names contain a match for REGEX. Repeatable.",
-)
+@options.exclude_option
 @click.option(
     "-o",
     "--output",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import pyarrow as pa
 
 _T = TypeVar("_T")
+_ResultT = TypeVar("_ResultT")
+_TABLE_THREADS = 4
 
 
 def combine_batches(batches: Iterable[pa.RecordBatch], rows: int, size: int) -> Iterator[pa.Table]:
@@ -25,6 +28,13 @@ def combine_batches(batches: Iterable[pa.RecordBatch], rows: int, size: int) -> 
             waiting, count, used = [], 0, 0
     if waiting:
         yield pa.Table.from_batches(waiting)
+
+
+def call_for_each(function: Callable[[_T], _ResultT], items: Iterable[_T]) -> dict[_T, _ResultT]:
+    """Call a function for each item, in a few threads, and return the results by item. For tables of a lake."""
+    keys = list(items)
+    with ThreadPoolExecutor(_TABLE_THREADS) as pool:
+        return dict(zip(keys, pool.map(function, keys), strict=True))
 
 
 def pack_by_size(sized: Iterable[tuple[_T, int]], room: int) -> Iterator[list[_T]]:

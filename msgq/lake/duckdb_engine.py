@@ -18,7 +18,7 @@ from msgq.lake.bronze.ingest_log import IngestLog
 from msgq.lake.gold.gold_builder import GOLD_TABLE_NAMES
 from msgq.lake.gold.gold_files import GOLD_TABLE_SCHEMAS, open_gold_table
 from msgq.lake.lake_directory import LakeDirectory
-from msgq.lake.message_columns import BRONZE_COLUMNS
+from msgq.lake.message_columns import BRONZE_COLUMNS, READ_ERRORS_SCHEMA
 from msgq.lake.silver.silver_manifest import EndpointFiles, SilverManifest
 from msgq.lake.silver.table_assignment import open_silver_table
 from msgq.lake.timestamp_columns import list_timestamp_columns
@@ -32,7 +32,6 @@ _NUMBER_TYPES = {
     **{pa.float32(): "FLOAT", pa.float64(): "DOUBLE"},
 }
 _DATE_FIELD = pa.field("date", pa.date32())
-_READ_ERRORS_SCHEMA = pa.schema([("file", pa.string()), ("byte_offset", pa.int64()), ("reason", pa.string())])
 
 
 def run_query(lake: LakeDirectory, query: str, limit: int, version: int | None = None) -> tuple[list[str], list[Any]]:
@@ -87,7 +86,7 @@ class _LakeViews:
         elif name == "read_errors":
             problems = IngestLog(self._lake).list_read_errors()
             values = [{"file": found.path, "byte_offset": found.offset, "reason": found.reason} for found in problems]
-            rows, columns = pa.Table.from_pylist(values, _READ_ERRORS_SCHEMA), _READ_ERRORS_SCHEMA.names
+            rows, columns = pa.Table.from_pylist(values, READ_ERRORS_SCHEMA), READ_ERRORS_SCHEMA.names
         elif name == "decode_errors":
             source = self._manifest.list_decode_error_files()
             rows, columns = self._open_files(source), [*source.table_columns.names, _DATE_FIELD.name]

@@ -43,3 +43,5 @@ BRONZE_COLUMNS = pa.schema(
         ("size_class", pa.string()),
     ]
 )
+#: Of the parts of files that could not be read: the file, the position, and the reason.
+READ_ERRORS_SCHEMA = pa.schema([("file", pa.string()), ("byte_offset", pa.int64()), ("reason", pa.string())])

@@ -9,9 +9,8 @@ import pytest
 pytest.importorskip("pyspark")
 from pyspark.sql import DataFrame
 
-from msgq.lake.message_columns import MESSAGE_COLUMNS
+from msgq.lake.message_columns import MESSAGE_COLUMNS, READ_ERRORS_SCHEMA
 from msgq.lake.timestamp_columns import _TIME_COLUMNS, list_timestamp_columns
-from msgq.spark.source.arrow_batches import READ_ERRORS_SCHEMA
 from tests.unit.test_sql_names import METHODS, NAMES
 
 ENFORCE = "spark.sql.ansi.enforceReservedKeywords"

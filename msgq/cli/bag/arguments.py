@@ -82,14 +82,7 @@ add_selection_options = options.combine_options(
         callback=options.compile_regexes,
         help="Select endpoints whose names contain a match for REGEX. Repeatable.",
     ),
-    click.option(
-        "-x",
-        "--exclude",
-        multiple=True,
-        metavar="REGEX",
-        callback=options.compile_regexes,
-        help="Exclude endpoints whose names contain a match for REGEX. Repeatable.",
-    ),
+    options.exclude_option,
     click.option(
         "--start", metavar="TIME", callback=_parse_time, help=f"Select messages at or after TIME. Give {_TIME_FORMATS}."
     ),

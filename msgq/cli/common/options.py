@@ -68,6 +68,16 @@ def compile_regexes(
         raise click.BadParameter(str(error)) from None
 
 
+exclude_option = click.option(
+    "-x",
+    "--exclude",
+    multiple=True,
+    metavar="REGEX",
+    callback=compile_regexes,
+    help="Exclude endpoints whose names contain a match for REGEX. Repeatable.",
+)
+
+
 def _read_schemas(context: click.Context, _parameter: click.Parameter, values: Sequence[str]) -> Any:
     """Return the schemas in the files that the user named, as `Schemas` or None."""
     from msgq.decoding.schemas import Schemas  # few verbs decode

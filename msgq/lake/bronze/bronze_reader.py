@@ -44,10 +44,11 @@ class BronzeReader:
         ------
         RecordingError : the version that was asked for can no longer be read.
         """
-        snapshot = self._read_asked_version()
-        return [] if snapshot is None else self._select_paths(snapshot, filters)
+        snapshot = self.read_snapshot()
+        return [] if snapshot is None else self.select_paths(snapshot, filters)
 
-    def _select_paths(self, snapshot: TableSnapshot, filters: Sequence[MessageFilter]) -> list[str]:
+    def select_paths(self, snapshot: TableSnapshot, filters: Sequence[MessageFilter]) -> list[str]:
+        """As `list_paths`, for a snapshot that was read before."""
         paths: dict[str, None] = {}
         for wanted in (wanted for wanted in filters if not wanted.selects_nothing):
             found = snapshot.find_paths(wanted.column_bounds)
@@ -58,7 +59,8 @@ class BronzeReader:
             self._check_files_exist(paths)
         return list(paths)
 
-    def _read_asked_version(self) -> TableSnapshot | None:
+    def read_snapshot(self) -> TableSnapshot | None:
+        """Return the asked version of the table of messages; None: the lake has no messages."""
         if self._version is None:
             return self.table.read_snapshot()
         snapshot = self.table.read_snapshot(self._version)
@@ -87,10 +89,10 @@ class BronzeReader:
 
     def open_dataset(self) -> ds.Dataset | pa.Table:
         """Return all messages with the columns `BRONZE_COLUMNS`, for queries."""
-        snapshot = self._read_asked_version()
+        snapshot = self.read_snapshot()
         if snapshot is None:
             return BRONZE_COLUMNS.empty_table()
-        self._select_paths(snapshot, [MessageFilter()])  # checks the files of an old version
+        self.select_paths(snapshot, [MessageFilter()])  # checks the files of an old version
         return snapshot.open_dataset()
 
     def list_endpoints(self) -> list[str]:
@@ -103,10 +105,10 @@ class BronzeReader:
 
     def find_start_time(self) -> int | None:
         """Return the smallest log_time of all messages; None: the lake has no messages."""
-        snapshot = self._read_asked_version()
+        snapshot = self.read_snapshot()
         files = [] if snapshot is None else list(snapshot.files_by_path.values())
-        times = [file.column_bounds["log_time"][0] for file in files if _has_time_bounds(file)]
-        others = [file.path for file in files if not _has_time_bounds(file)]
+        times = [file.column_bounds["log_time"][0] for file in files if "log_time" in file.column_bounds]
+        others = [file.path for file in files if "log_time" not in file.column_bounds]
         first = pc.min(self.table.read_rows(others, INGEST_COLUMNS, names=["log_time"]).column("log_time")).as_py()
         return min(times + [first] * (first is not None), default=None)
 
@@ -119,16 +121,17 @@ class BronzeReader:
         ----------
         names : columns to read, of `INGEST_COLUMNS`.
         """
-        snapshot = self._read_asked_version()
+        snapshot = self.read_snapshot()
         if snapshot is None:
             return
-        files = [snapshot.files_by_path[path] for path in self._select_paths(snapshot, [wanted])]
-        files.sort(key=lambda file: (file.column_bounds["log_time"][0] if _has_time_bounds(file) else 0, file.path))
+        files = [snapshot.files_by_path[path] for path in self.select_paths(snapshot, [wanted])]
+        files.sort(key=get_time_order)
         for file in files:  # not as one dataset, which keeps the metadata of each file in memory
             place = self.table.resolve_file_path(file.path)
             rows = ds.dataset([place], schema=INGEST_COLUMNS, format="parquet", filesystem=self._lake.files)
             yield from rows.to_batches(columns=list(names), filter=wanted.expression, batch_readahead=1)
 
 
-def _has_time_bounds(file: DataFile) -> bool:
-    return file.column_bounds.get("log_time", (None,))[0] is not None
+def get_time_order(file: DataFile) -> tuple[int, str]:
+    """Return a sort key for bronze files: the smallest log_time, 0 if the Delta log does not have it."""
+    return file.column_bounds.get("log_time", (0, 0))[0], file.path

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from msgq.lake.aggregate_store import AggregateSnapshot
 from msgq.lake.batching import pack_by_size
-from msgq.lake.bronze.bronze_reader import BronzeReader
+from msgq.lake.bronze.bronze_reader import BronzeReader, get_time_order
 from msgq.lake.bronze.bronze_writer import UncommittedFiles, merge_bronze_files, rebuild_aggregates
 from msgq.lake.bronze.ingest_log import IngestedFile, IngestLog
 from msgq.lake.bronze.row_group_ranges import find_overlapping_files
@@ -191,16 +191,12 @@ class BronzeStore(BronzeReader):
 
 def _group_small_files(files: Iterable[DataFile]) -> list[list[str]]:
     """Return groups of small bronze files to merge. A group has one date and class, and the order of time."""
-
-    def get_sort_key(file: DataFile) -> tuple[int, str]:
-        return file.column_bounds.get("log_time", (0, 0))[0], file.path
-
     folders: dict[str, list[DataFile]] = {}
     for file in files:
         if file.size_bytes < _SMALL_BRONZE_FILE_BYTES:
             folders.setdefault(file.path.rpartition("/")[0], []).append(file)
     groups: list[list[str]] = []
     for members in folders.values():
-        members.sort(key=get_sort_key)
+        members.sort(key=get_time_order)
         groups += pack_by_size(((file.path, file.size_bytes) for file in members), _MERGED_BRONZE_FILE_BYTES)
     return [group for group in groups if len(group) > 1]

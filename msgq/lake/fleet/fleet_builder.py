@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -19,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from msgq.errors import InvalidValueError
-from msgq.lake.batching import pack_by_size
+from msgq.lake.batching import call_for_each, pack_by_size
 from msgq.lake.data_file import DataFile
 from msgq.lake.delta_table import CommitConflictError, TableSnapshot
 from msgq.lake.fleet.fleet_lakes import FleetLake, find_fleet_lakes, make_absolute_path, parse_lake_path
@@ -47,7 +46,6 @@ _INSPECT_TASKS_MAX = 64
 _LAKES_PER_INSPECT_TASK = 16  # at least
 _COPY_TASK_BYTES = 64 << 20  # of gold files of a task, about
 _LAKE_COST_BYTES = 2 << 20  # a lake costs as much as so many bytes
-_COMMIT_THREADS = 4
 _RETAIN_HOURS = 168
 
 _ItemT = TypeVar("_ItemT")
@@ -129,11 +127,7 @@ class FleetBuilder:
             return snapshot
 
         marked = read_snapshot(LAKES_TABLE)  # the first one, because it marks the directory
-        return self._map_tables(read_snapshot, GOLD_TABLE_NAMES) | {LAKES_TABLE: marked}
-
-    def _map_tables(self, function: Callable[[str], _ResultT], names: Sequence[str]) -> dict[str, _ResultT]:
-        with ThreadPoolExecutor(_COMMIT_THREADS) as pool:
-            return dict(zip(names, pool.map(function, names), strict=True))
+        return call_for_each(read_snapshot, GOLD_TABLE_NAMES) | {LAKES_TABLE: marked}
 
     def _find_missing_lakes(self, snapshot: TableSnapshot) -> list[FleetLake]:
         known = snapshot.read_rows(["lake"]).column("lake").to_pylist()
@@ -180,9 +174,9 @@ class FleetBuilder:
             if added[name] or removed[name]:
                 self._tables[name].commit_files(base[name], get_table_columns(name), added[name], removed[name])
 
-        self._map_tables(commit_table, GOLD_TABLE_NAMES)
+        call_for_each(commit_table, GOLD_TABLE_NAMES)
         commit_table(LAKES_TABLE)
-        self._map_tables(lambda name: self._tables[name].vacuum(_RETAIN_HOURS), FLEET_TABLE_NAMES)
+        call_for_each(lambda name: self._tables[name].vacuum(_RETAIN_HOURS), FLEET_TABLE_NAMES)
 
 
 def _parse_lake_paths(paths: Iterable[str]) -> tuple[list[FleetLake], list[LakeProblem]]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
 from typing import TypeVar
@@ -23,7 +22,7 @@ import pyarrow.compute as pc
 
 from msgq.errors import InvalidValueError
 from msgq.lake.aggregate_store import AggregateSnapshot
-from msgq.lake.batching import pack_by_size
+from msgq.lake.batching import call_for_each, pack_by_size
 from msgq.lake.data_file import DataFile
 from msgq.lake.delta_table import CommitConflictError, LakeTable, TableSnapshot
 from msgq.lake.gold.gold_files import (
@@ -48,7 +47,6 @@ from msgq.lake.metrics.time_windows import HOUR_NS
 GOLD_TABLE_NAMES = tuple(name for name in GOLD_TABLE_SCHEMAS if not name.startswith("_"))
 _INTERMEDIATE_TABLES = tuple(name for name in HOURLY_SCHEMAS if name.startswith("_"))
 _TASKS_PER_JOB_MAX = 64
-_COMMIT_THREADS = 4
 _RUN_TASK_BYTES = 8 << 20  # of intermediate files of a task, about
 _RUN_COST_BYTES = 128 << 10  # a run costs as much as so many bytes
 
@@ -114,13 +112,10 @@ class GoldBuilder:
     def _replace_groups(
         self, names: Iterable[str], base: _SnapshotsByTable, stale: Mapping[str, Collection[int]]
     ) -> dict[str, FileReplacement]:
-        with ThreadPoolExecutor(_COMMIT_THREADS) as pool:
-            made = pool.map(lambda name: replace_groups(self._tables[name], name, base[name], stale), names)
-            return dict(zip(names, made, strict=True))
+        return call_for_each(lambda name: replace_groups(self._tables[name], name, base[name], stale), names)
 
     def _read_table_snapshots(self) -> _SnapshotsByTable:
-        with ThreadPoolExecutor(4) as pool:
-            return dict(zip(self._tables, pool.map(LakeTable.read_snapshot, self._tables.values()), strict=True))
+        return call_for_each(lambda name: self._tables[name].read_snapshot(), self._tables)
 
     def _run_table_makers(self, work: Sequence[_WorkItem], make: Callable[[_WorkItem], _FilesByTable]) -> _FilesByTable:
         """Let workers create the files for all items, and return the files."""
@@ -141,8 +136,7 @@ class GoldBuilder:
 
         first, *others = GOLD_TABLE_SCHEMAS
         commit_table(first)
-        with ThreadPoolExecutor(_COMMIT_THREADS) as pool:
-            list(pool.map(commit_table, others))
+        call_for_each(commit_table, others)
 
     def _commit_gold_table(
         self, name: str, base: TableSnapshot | None, new: list[DataFile], replaced: FileReplacement

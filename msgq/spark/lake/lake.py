@@ -20,7 +20,7 @@ from msgq.lake.delta_table import LakeTable, list_table_paths
 from msgq.lake.fleet.fleet_tables import refuse_fleet_directory
 from msgq.lake.gold.gold_builder import GoldBuilder
 from msgq.lake.gold.gold_files import GOLD_TABLE_SCHEMAS
-from msgq.lake.message_columns import BRONZE_COLUMNS, INGEST_COLUMNS
+from msgq.lake.message_columns import BRONZE_COLUMNS, INGEST_COLUMNS, READ_ERRORS_SCHEMA
 from msgq.lake.message_filter import MessageFilter
 from msgq.lake.silver.silver_builder import build_silver
 from msgq.lake.silver.silver_manifest import SilverManifest
@@ -33,7 +33,7 @@ from msgq.spark.lake.scan_filters import find_scan_filters
 from msgq.spark.lake.session_copy import copy_session, move_frame
 from msgq.spark.lake.silver_views import SilverViews
 from msgq.spark.runtime.spark_errors import translate_spark_errors
-from msgq.spark.source.arrow_batches import READ_ERRORS_SCHEMA, convert_to_spark_schema, make_read_error_batches
+from msgq.spark.source.arrow_batches import convert_to_spark_schema, make_read_error_batches
 from msgq.spark.source.source_options import SourceOptions
 from msgq.spark.spark_executor import SparkExecutor
 
@@ -327,8 +327,8 @@ class Lake:
         A view of some files exists only in a copy of the session, so that no other query sees the view. Spark Connect
         cannot copy a session.
         """
-        paths = self._bronze.list_paths()
-        if len(paths) <= _UNPRUNED_FILES_MAX or getattr(self.spark, "_jsc", None) is None:
+        snapshot = self._bronze.read_snapshot()
+        if snapshot is None or len(snapshot.paths) <= _UNPRUNED_FILES_MAX or getattr(self.spark, "_jsc", None) is None:
             return None
         copy = copy_session(self.spark)
         store = LakeStore(copy, self.uri)
@@ -337,11 +337,11 @@ class Lake:
             rows = store.read_files(self._bronze.table, some, convert_to_spark_schema(BRONZE_COLUMNS))
             tables.with_timestamps(rows).createOrReplaceTempView("messages")
 
-        create_view(paths[:1])
-        filters = find_scan_filters(query, _explain_query(copy, query), paths[0])
+        create_view(snapshot.paths[:1])
+        filters = find_scan_filters(query, _explain_query(copy, query), snapshot.paths[0])
         if filters is None or MessageFilter() in filters:
             return None
-        create_view(self._bronze.list_paths(filters))
+        create_view(self._bronze.select_paths(snapshot, filters))
         return move_frame(copy.sql(query), self.spark)
 
     @contextmanager

@@ -52,18 +52,12 @@ class LakeStore(LakeDirectory):
         if not isinstance(self.files, LocalFileSystem):
             yield
             return
-        with self._change_setting(_LISTING_THRESHOLD_SETTING, "1000000000"):
-            yield
-
-    @contextmanager
-    def _change_setting(self, name: str, value: str) -> Iterator[None]:
-        """Change a setting of the session, and restore it at the end."""
-        before = self.spark.conf.get(name)
-        self.spark.conf.set(name, value)
+        before = self.spark.conf.get(_LISTING_THRESHOLD_SETTING)
+        self.spark.conf.set(_LISTING_THRESHOLD_SETTING, "1000000000")
         try:
             yield
         finally:
-            self.spark.conf.set(name, str(before))
+            self.spark.conf.set(_LISTING_THRESHOLD_SETTING, str(before))
 
     def _make_spark_path(self, place: str) -> str:
         """Return a path with escaped [ ] { } * ?, which Spark would interpret as patterns."""

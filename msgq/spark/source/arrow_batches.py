@@ -28,8 +28,6 @@ _BATCH_BYTES = 32 << 20  # of payloads in a batch; the worker and Java hold a fe
 
 #: What says where a message came from, beside its endpoint's name.
 MESSAGE_SOURCE_COLUMNS = ("kind", "publisher", "key")
-#: What was skipped, where, and why.
-READ_ERRORS_SCHEMA = pa.schema([("file", pa.string()), ("byte_offset", pa.int64()), ("reason", pa.string())])
 
 
 _CHANNEL_COLUMNS: dict[str, Callable[[RecordedChannel], str | int | None]] = {

@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from msgq.errors import InvalidValueError, RecordingError
-from msgq.lake.message_columns import MESSAGE_COLUMNS, OPTIONAL_COLUMNS
+from msgq.lake.message_columns import MESSAGE_COLUMNS, OPTIONAL_COLUMNS, READ_ERRORS_SCHEMA
 from msgq.recording import Problem
 from msgq.spark.source import arrow_batches
 from msgq.spark.source.partitions import RecordingPartition, check_unread_files, plan_file_partitions, read_log_batches
@@ -50,7 +50,7 @@ class RecordingSource(DataSource):
 
     def _find_source_columns(self) -> pa.Schema:
         if self.parsed_options.wants_read_errors:
-            return arrow_batches.READ_ERRORS_SCHEMA
+            return READ_ERRORS_SCHEMA
         if self.parsed_options.decoded_endpoint is None:
             return MESSAGE_COLUMNS
         if self.parsed_options.is_live:
@@ -70,7 +70,7 @@ class RecordingSource(DataSource):
 
     def _select_user_columns(self, wanted: StructType) -> pa.Schema:
         if self.parsed_options.wants_read_errors:
-            return arrow_batches.convert_to_arrow_schema(wanted, arrow_batches.READ_ERRORS_SCHEMA)
+            return arrow_batches.convert_to_arrow_schema(wanted, READ_ERRORS_SCHEMA)
         known = (
             MESSAGE_COLUMNS
             if self.parsed_options.decoded_endpoint is None
