@@ -2,83 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from msgq.common.schema import SCHEMA_DATA_BYTES_MAX, Schema
-from msgq.errors import RecordTypeError
+from msgq.common.dtype_descriptions import describe_dtype, parse_dtype_description
+from msgq.common.schema import Schema
 
 if TYPE_CHECKING:
     import numpy as np
-    import numpy.typing as npt
-
-NESTING_MAX = 50  # levels of fields within fields: who goes down into a value does so by calling itself
-
-
-def numpy_dtype(asked: npt.DTypeLike, endpoint: str = "") -> np.dtype[Any]:
-    """Return the dtype that NumPy creates from a value.
-
-    Raises
-    ------
-    RecordTypeError : NumPy refuses the value.
-    """
-    import numpy as np
-
-    try:
-        return np.dtype(asked)
-    except Exception as error:  # TypeError, ValueError, SyntaxError, ...
-        raise RecordTypeError(
-            f"dtype {asked!r} is not a NumPy dtype: {error or type(error).__name__}", endpoint
-        ) from error
-
-
-def record_dtype(asked: npt.DTypeLike, endpoint: str = "") -> np.dtype[Any]:
-    """Return the dtype of records. A record dtype has a fixed size, and a schema can describe the dtype.
-
-    Parameters
-    ----------
-    asked : any value that NumPy converts to a dtype. Metadata and the alignment flag are ignored, padding is kept.
-    endpoint : name of the endpoint, for error texts.
-
-    Raises
-    ------
-    RecordTypeError : the value is not a dtype; or the dtype has Python objects, has no bytes, or is an array (use a
-        field); or its fields overlap or are not in the order of their offsets.
-    """
-    dtype = numpy_dtype(asked, endpoint)
-    if dtype.hasobject or not dtype.itemsize:
-        reason = "holds Python objects" if dtype.hasobject else "has no bytes"
-        raise RecordTypeError(f"dtype {dtype} {reason}; give a dtype of fixed size, such as 'f8' or 'S16'", endpoint)
-    if dtype.subdtype is not None:
-        text = f"dtype {dtype} is an array; use a field for it: [('value', {str(dtype.base)!r}, {dtype.shape})]"
-        raise RecordTypeError(text, endpoint)
-    try:
-        said = struct_dtype(struct_schema(dtype))
-    except ValueError as error:
-        text = f"dtype {dtype} does not fit into a schema: {error}; give the fields in the order of their offsets"
-        raise RecordTypeError(text, endpoint) from error
-    if said != dtype:
-        raise RecordTypeError(f"a schema describes dtype {dtype} as {said}; give dtype {said}", endpoint)
-    return said
 
 
 @lru_cache(maxsize=64)
 def struct_schema(dtype: np.dtype[Any], name: str = "Record") -> Schema:
-    """Return a schema for a dtype.
+    """Return a schema for a dtype. `Schema.of` also checks the dtype.
 
     Raises
     ------
-    ValueError : a schema cannot describe the dtype: fields overlap or are not in the order of their offsets, a title is
-        not text, or the description is too long.
+    ValueError : as `describe_dtype`.
     """
-    try:
-        data = json.dumps(dtype.str if dtype.names is None else dtype.descr).encode()
-    except TypeError as error:  # a title may be any object
-        raise ValueError(str(error)) from None
-    if len(data) > SCHEMA_DATA_BYTES_MAX:
-        raise ValueError(f"the description has {len(data)} bytes; at most {SCHEMA_DATA_BYTES_MAX} are allowed")
-    return Schema(name, "struct", data)
+    return Schema(name, "struct", describe_dtype(dtype))
 
 
 def struct_dtype(schema: Schema) -> np.dtype[Any]:
@@ -88,36 +30,4 @@ def struct_dtype(schema: Schema) -> np.dtype[Any]:
     ------
     ValueError : the schema's data is not a dtype, or is a dtype with Python objects or without bytes.
     """
-    import numpy as np
-
-    return np.dtype(_struct_dtype(schema), copy=True)  # names of fields can be changed in place
-
-
-@lru_cache(maxsize=64)
-def _struct_dtype(schema: Schema) -> np.dtype[Any]:
-    import numpy as np
-
-    try:
-        descr = json.loads(schema.data)
-        fields: Any = descr if isinstance(descr, str) else _convert_fields(descr, NESTING_MAX)
-        dtype = np.lib.format.descr_to_dtype(fields)
-    except Exception as error:  # anybody wrote it, and NumPy refuses it by SyntaxError, RecursionError, ...
-        why = str(error) or type(error).__name__
-        raise ValueError(f"schema {schema.name!r} does not describe a NumPy dtype: {why}") from None
-    if dtype.hasobject or not dtype.itemsize:
-        raise ValueError(f"schema {schema.name!r} describes dtype {dtype}, which has no fixed bytes")
-    return dtype
-
-
-def _convert_fields(descr: list[Any], levels: int) -> list[tuple[Any, ...]]:
-    """Convert the lists of JSON back to the tuples that NumPy requires."""
-    if not levels:
-        raise ValueError(f"nesting is deeper than {NESTING_MAX} levels")
-    return [_convert_field(field, levels) for field in descr]
-
-
-def _convert_field(field: list[Any], levels: int) -> tuple[Any, ...]:
-    name, kind, *shape = field
-    name = tuple(name) if isinstance(name, list) else name
-    kind = kind if isinstance(kind, str) else _convert_fields(kind, levels - 1)
-    return (name, kind, *(tuple(part) if isinstance(part, list) else part for part in shape))
+    return parse_dtype_description(schema.data, schema.name)

@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 
+TYPE_CHECKING = False  # as in msgq/__init__.py
+if TYPE_CHECKING:
+    from typing import Any
+
+    import numpy as np
+    import numpy.typing as npt
+
 SCHEMA_NAME_BYTES_MAX = 192
 SCHEMA_ENCODING_BYTES_MAX = 48
 SCHEMA_DATA_BYTES_MAX = 46608
@@ -66,6 +73,44 @@ class Schema:
         if _ENCODING_SEPARATOR in self.encoding or _ENCODING_SEPARATOR in self.schema_encoding:
             raise ValueError(f"schema encoding {self.encodings!r} has a {_ENCODING_SEPARATOR!r}; remove this character")
 
+    @classmethod
+    def of(cls, dtype: npt.DTypeLike, name: str = "Record") -> Schema:
+        """Return the schema of messages with one NumPy record each: ``Schema.of([("x", "f8"), ("y", "f8")], "Point")``.
+
+        Parameters
+        ----------
+        dtype : dtype of fixed size, without Python objects and pointers.
+        name : name of the message type.
+
+        Raises
+        ------
+        RecordTypeError : the dtype has another form; see `msgq.SeqlockVector`.
+        ValueError : the name is empty or too long.
+        """
+        from msgq.common.dtype_descriptions import describe_dtype, record_dtype
+
+        return cls(name, "struct", describe_dtype(record_dtype(dtype)))
+
+    @classmethod
+    def json(cls, name: str, data: bytes = b"") -> Schema:
+        """Return the schema of JSON messages.
+
+        Parameters
+        ----------
+        name : name of the message type.
+        data : a JSON Schema as text; empty: the messages have any fields.
+        """
+        return cls(name, "json", data)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype of the messages, for the encoding "struct". Other encodings raise `ValueError`."""
+        from msgq.common.dtype_descriptions import parse_dtype_description
+
+        if self.encoding != "struct":
+            raise ValueError(f"schema {self.name!r} has the encoding {self.encoding!r}; only struct has a dtype")
+        return parse_dtype_description(self.data, self.name)
+
     @property
     def encodings(self) -> str:
         """Both encodings as stored in shared memory: "cdr;ros2idl", or "cdr" if `schema_encoding` has its default."""
@@ -90,7 +135,8 @@ def require_schema(schema: object) -> None:
     TypeError : the value is not a `Schema`.
     """
     if not isinstance(schema, Schema):
-        raise TypeError(f"schema is of type {type(schema).__name__}; give a msgq.Schema")
+        text = f"schema is of type {type(schema).__name__}; give a msgq.Schema, such as msgq.Schema.of(dtype)"
+        raise TypeError(text)
 
 
 def schema_of(name: str, encoding: str, data: bytes, definition: str = "") -> Schema:

@@ -13,7 +13,7 @@ import numpy as np
 
 from msgq.channel.channel import Channel
 from msgq.common import naming, settings
-from msgq.common.dtypes import record_dtype
+from msgq.common.dtype_descriptions import record_dtype
 from msgq.errors import ConcurrentUseError, InvalidValueError, MessageSizeError
 from msgq.impl import backend as backends
 from msgq.impl.base import event_loop

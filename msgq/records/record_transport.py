@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from msgq.common.dtypes import record_dtype, struct_dtype
+from msgq.common.dtype_descriptions import record_dtype
+from msgq.common.dtypes import struct_dtype
 from msgq.errors import InvalidValueError, RecordMismatchError
 
 if TYPE_CHECKING:

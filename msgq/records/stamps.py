@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from msgq.common.dtypes import numpy_dtype, record_dtype
+from msgq.common.dtype_descriptions import numpy_dtype, record_dtype
 from msgq.errors import RecordTypeError
 from msgq.impl.records.arrays import STAMP_FIELDS, is_tracked_dtype
 

@@ -11,11 +11,18 @@ from msgq.impl import backend as backends
 
 TYPE_CHECKING = False  # as in __init__.py
 if TYPE_CHECKING:
+    from typing import Any, overload
+
+    import numpy.typing as npt
+
+    from msgq.common.schema import Schema
     from msgq.impl.ring import Context, Poller, PubSocket, SubSocket
+    from msgq.topic.typed_publisher import TypedPublisher
 
     context: Context
 else:
     __getattr__, __dir__ = backends.make_lazy_attributes(globals())
+
 
 __all__ = [
     "NO_TRAVERSAL_LIMIT",
@@ -34,10 +41,37 @@ __all__ = [
 NO_TRAVERSAL_LIMIT = 2**64 - 1
 
 
+if TYPE_CHECKING:
+
+    @overload
+    def pub_sock(
+        endpoint: str | bytes,
+        segment_size: int = 0,
+        *,
+        schema: None = None,
+        backend: str | None = None,
+        trust: str | None = None,
+        tracked: bool | None = None,
+        prefix: str | None = None,
+    ) -> PubSocket: ...
+    @overload
+    def pub_sock(
+        endpoint: str | bytes,
+        segment_size: int = 0,
+        *,
+        schema: Schema | npt.DTypeLike,
+        backend: str | None = None,
+        trust: str | None = None,
+        tracked: bool | None = None,
+        prefix: str | None = None,
+    ) -> TypedPublisher: ...
+
+
 def pub_sock(
     endpoint: str | bytes,
     segment_size: int = 0,
     *,
+    schema: Schema | npt.DTypeLike | None = None,
     backend: str | None = None,
     trust: str | None = None,
     tracked: bool | None = None,
@@ -49,6 +83,9 @@ def pub_sock(
     ----------
     endpoint : name of the topic.
     segment_size : bytes of the ring; 0 keeps the size of an existing ring, and creates a new one with 1 MiB.
+    schema : description of the messages, for tools and other programs; None keeps the schema of the previous publisher.
+        A NumPy dtype stands for `Schema.of(dtype, endpoint)`. With a schema of the encoding "struct" or "json", `send`
+        checks and converts messages; see `TypedPublisher`. The zmq backend does not announce schemas.
     backend : "msgq", "zmq" or "fake", for programs with several backends; None: MSGQ_BACKEND.
     trust : users, by name or id and separated by commas, whose files are accepted besides own files and root's; None:
         MSGQ_TRUST.
@@ -59,11 +96,19 @@ def pub_sock(
     Raises
     ------
     IpcError : see `PubSocket.connect`.
+    InvalidValueError : the encoding of the schema is unknown, or its data is invalid. `PubSocket.connect` accepts such
+        schemas.
+    RecordTypeError : the dtype has no fixed size, Python objects or pointers.
     BackendNotAvailableError : the backend cannot be loaded.
     """
     module = backends.current_backend() if backend is None else backends.load_backend(backend)
+    options: dict[str, Any] = {"trust": trust, "tracked": tracked, "prefix": prefix}
+    if schema is not None:
+        from msgq.topic.typed_publisher import connect_typed_publisher  # late, as in __init__.py
+
+        return connect_typed_publisher(module, endpoint, segment_size, schema, options)
     socket: PubSocket = module.PubSocket()
-    socket.connect(backends.context, endpoint, segment_size, trust=trust, tracked=tracked, prefix=prefix)
+    socket.connect(backends.context, endpoint, segment_size, **options)
     return socket
 
 
@@ -75,6 +120,7 @@ def sub_sock(
     timeout: float | None = None,
     segment_size: int = 0,
     *,
+    passive: bool = False,
     backend: str | None = None,
     trust: str | None = None,
     prefix: str | None = None,
@@ -88,6 +134,7 @@ def sub_sock(
     addr : host of the publisher; used by the ZMQ backend only.
     conflate : receive the newest message only. Skipped messages add to `lost`.
     timeout : milliseconds that `receive` waits (compatibility: stock's unit); None or -1: no limit.
+    passive : observe an existing topic read-only, without a trace; see `SubSocket.connect`. Ignored by the ZMQ backend.
     segment_size, backend, trust, prefix : as in `pub_sock`.
 
     Raises
@@ -97,7 +144,9 @@ def sub_sock(
     """
     module = backends.current_backend() if backend is None else backends.load_backend(backend)
     socket: SubSocket = module.SubSocket()
-    socket.connect(backends.context, endpoint, addr, conflate, segment_size, trust=trust, prefix=prefix)
+    socket.connect(
+        backends.context, endpoint, addr, conflate, segment_size, passive=passive, trust=trust, prefix=prefix
+    )
     if timeout is not None:
         socket.setTimeout(timeout)
     if poller is not None:

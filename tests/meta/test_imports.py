@@ -49,9 +49,16 @@ HEADER_LAYERS = [
 ]
 OUTSIDE = {
     "numpy": {
+        *("msgq.common.schema", "msgq.topic.api", "msgq.topic.typed_publisher"),  # for types only
         *("msgq.impl.channel.core", "msgq.impl.fake.channel_subscriber"),
         *("msgq.impl.ring.core", "msgq.impl.fake.publisher", "msgq.impl.fake.subscriber", "msgq.impl.zeromq"),
-        *("msgq.common.dtypes", "msgq.impl.records", "msgq.impl.fake.records_store", "msgq.impl.fake.records_vector"),
+        *(
+            "msgq.common.dtypes",
+            "msgq.common.dtype_descriptions",
+            "msgq.impl.records",
+            "msgq.impl.fake.records_store",
+            "msgq.impl.fake.records_vector",
+        ),
         *("msgq.records", "msgq.common.record_changes"),
         *("msgq.cli", "msgq.decoding", "msgq.lake", "msgq.monitor", "msgq.recording", "msgq.spark"),
         *("visionipc.buffers", "visionipc.convert", "visionipc.formats", "visionipc.picture"),

@@ -175,9 +175,9 @@ RECORDS = {
     recording.Tolerance: "absolute relative",
 }
 FUNCTIONS = {
-    msgq.pub_sock: "(endpoint, segment_size=0, *, backend=None, trust=None, tracked=None, prefix=None)",
+    msgq.pub_sock: "(endpoint, segment_size=0, *, schema=None, backend=None, trust=None, tracked=None, prefix=None)",
     msgq.sub_sock: "(endpoint, poller=None, addr='127.0.0.1', conflate=False, timeout=None, segment_size=0, *, "
-    "backend=None, trust=None, prefix=None)",
+    "passive=False, backend=None, trust=None, prefix=None)",
     msgq.zeromq_address: "(endpoint, host='127.0.0.1')",
     msgq.drain_sock_raw: "(sock, wait_for_one=False)",
     visionipc.to_rgb: "(data, geometry)",

@@ -23,8 +23,20 @@ def publish() -> int:
         return pub.send_many([b"a", bytearray(b"b")]) + pub.send_many(np.zeros((4, 2)))
 
 
+def publish_records() -> None:
+    with msgq.pub_sock("imu", schema=[("x", "f8"), ("y", "f8")]) as imu:
+        imu.send((1.0, 2.0))
+        imu.send({"x": 1.0, "y": 2.0})
+        imu.send_many(np.zeros(3, [("x", "f8"), ("y", "f8")]))
+    with msgq.pub_sock("state", schema=msgq.Schema.json("State")) as state:
+        state.send({"ready": True})
+    assert_type(msgq.Schema.of("f8", "Angle").dtype, np.dtype[Any])
+
+
 def subscribe() -> None:
     poller = msgq.Poller()
+    with msgq.sub_sock("topic", passive=True) as observer:
+        assert_type(observer.receive(), bytes | None)
     sub = msgq.SubSocket()
     sub.connect(msgq.Context(), "topic", conflate=True, passive=True, spin_us=5)
     sub.setTimeout(-1)

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from msgq import errors
-from msgq.common.dtypes import NESTING_MAX, record_dtype, struct_dtype, struct_schema
+from msgq.common.dtype_descriptions import NESTING_MAX, record_dtype
+from msgq.common.dtypes import struct_dtype, struct_schema
 from msgq.common.schema import Schema
 from msgq.common.stats import Participant
 from msgq.decoding.payload_decoder import PayloadDecoder

@@ -10,7 +10,8 @@ import operator
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from msgq.common import naming, settings
-from msgq.common.dtypes import record_dtype, struct_dtype, struct_schema
+from msgq.common.dtype_descriptions import record_dtype
+from msgq.common.dtypes import struct_dtype, struct_schema
 from msgq.common.schema import Schema, require_schema
 from msgq.errors import (
     BoardFullError,

@@ -1,0 +1,143 @@
+"""Checks of NumPy dtypes, and their description as JSON. NumPy is imported at the first use."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from _ctypes import CFuncPtr
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from msgq.errors import RecordTypeError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+NESTING_MAX = 50  # levels of fields within fields: who goes down into a value does so by calling itself
+DESCRIPTION_BYTES_MAX = 46608  # as the data of a schema
+_CTYPES_POINTER_CODES = frozenset("PzZXO")  # void pointers, texts, functions and Python objects
+
+
+def numpy_dtype(asked: npt.DTypeLike, endpoint: str = "") -> np.dtype[Any]:
+    """Return the dtype that NumPy creates from a value.
+
+    Raises
+    ------
+    RecordTypeError : NumPy refuses the value.
+    """
+    import numpy as np
+
+    if _has_ctypes_pointer(asked):
+        text = (
+            f"{getattr(asked, '__name__', asked)} has pointers, which are invalid in other processes; use their values"
+        )
+        raise RecordTypeError(text, endpoint)
+    try:
+        return np.dtype(asked)
+    except Exception as error:  # TypeError, ValueError, SyntaxError, ...
+        raise RecordTypeError(
+            f"dtype {asked!r} is not a NumPy dtype: {error or type(error).__name__}", endpoint
+        ) from error
+
+
+def record_dtype(asked: npt.DTypeLike, endpoint: str = "") -> np.dtype[Any]:
+    """Return the dtype of records. A record dtype has a fixed size, and a schema can describe the dtype.
+
+    Parameters
+    ----------
+    asked : any value that NumPy converts to a dtype. Metadata and the alignment flag are ignored, padding is kept.
+    endpoint : name of the endpoint, for error texts.
+
+    Raises
+    ------
+    RecordTypeError : the value is not a dtype; or the dtype has Python objects, has no bytes, or is an array (use a
+        field); or its fields overlap or are not in the order of their offsets.
+    """
+    dtype = numpy_dtype(asked, endpoint)
+    if dtype.hasobject or not dtype.itemsize:
+        reason = "holds Python objects" if dtype.hasobject else "has no bytes"
+        raise RecordTypeError(f"dtype {dtype} {reason}; give a dtype of fixed size, such as 'f8' or 'S16'", endpoint)
+    if dtype.subdtype is not None:
+        text = f"dtype {dtype} is an array; use a field for it: [('value', {str(dtype.base)!r}, {dtype.shape})]"
+        raise RecordTypeError(text, endpoint)
+    try:
+        said = parse_dtype_description(describe_dtype(dtype))
+    except ValueError as error:
+        text = f"dtype {dtype} does not fit into a schema: {error}; give the fields in the order of their offsets"
+        raise RecordTypeError(text, endpoint) from error
+    if said != dtype:
+        raise RecordTypeError(f"a schema describes dtype {dtype} as {said}; give dtype {said}", endpoint)
+    return said
+
+
+def _has_ctypes_pointer(asked: object) -> bool:
+    """Return True for a type of ctypes that is a pointer, or contains one. NumPy accepts some of them as integers."""
+    if not isinstance(asked, type):
+        return False
+    if issubclass(asked, ctypes.Array):
+        return _has_ctypes_pointer(asked._type_)
+    if issubclass(asked, (ctypes.Structure, ctypes.Union)):
+        return any(_has_ctypes_pointer(kind) for _, kind, *_ in getattr(asked, "_fields_", ()))
+    if issubclass(asked, ctypes._SimpleCData):
+        return getattr(asked, "_type_", "") in _CTYPES_POINTER_CODES
+    return issubclass(asked, (ctypes._Pointer, CFuncPtr))
+
+
+def describe_dtype(dtype: np.dtype[Any]) -> bytes:
+    """Return the description of a dtype as JSON.
+
+    Raises
+    ------
+    ValueError : no description exists: fields overlap or are not in the order of their offsets, a title is not text, or
+        the description is too long.
+    """
+    try:
+        data = json.dumps(dtype.str if dtype.names is None else dtype.descr).encode()
+    except TypeError as error:  # a title may be any object
+        raise ValueError(str(error)) from None
+    if len(data) > DESCRIPTION_BYTES_MAX:
+        raise ValueError(f"the description has {len(data)} bytes; at most {DESCRIPTION_BYTES_MAX} are allowed")
+    return data
+
+
+def parse_dtype_description(data: bytes, name: str = "Record") -> np.dtype[Any]:
+    """Return the dtype of a description. `name`: name of the schema, for errors.
+
+    Raises
+    ------
+    ValueError : the data is not a dtype, or is a dtype with Python objects or without bytes.
+    """
+    import numpy as np
+
+    return np.dtype(_parse_dtype_description(data, name), copy=True)  # names of fields can be changed in place
+
+
+@lru_cache(maxsize=64)
+def _parse_dtype_description(data: bytes, name: str) -> np.dtype[Any]:
+    import numpy as np
+
+    try:
+        descr = json.loads(data)
+        fields: Any = descr if isinstance(descr, str) else _convert_fields(descr, NESTING_MAX)
+        dtype = np.lib.format.descr_to_dtype(fields)
+    except Exception as error:  # anybody wrote it, and NumPy refuses it by SyntaxError, RecursionError, ...
+        why = str(error) or type(error).__name__
+        raise ValueError(f"schema {name!r} does not describe a NumPy dtype: {why}") from None
+    if dtype.hasobject or not dtype.itemsize:
+        raise ValueError(f"schema {name!r} describes dtype {dtype}, which has no fixed bytes")
+    return dtype
+
+
+def _convert_fields(descr: list[Any], levels: int) -> list[tuple[Any, ...]]:
+    """Convert the lists of JSON back to the tuples that NumPy requires."""
+    if not levels:
+        raise ValueError(f"nesting is deeper than {NESTING_MAX} levels")
+    return [_convert_field(field, levels) for field in descr]
+
+
+def _convert_field(field: list[Any], levels: int) -> tuple[Any, ...]:
+    name, kind, *shape = field
+    name = tuple(name) if isinstance(name, list) else name
+    kind = kind if isinstance(kind, str) else _convert_fields(kind, levels - 1)
+    return (name, kind, *(tuple(part) if isinstance(part, list) else part for part in shape))
