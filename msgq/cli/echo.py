@@ -1,30 +1,27 @@
 """`msgq echo`: prints messages on arrival."""
 
 import time
-from collections.abc import Callable
-from dataclasses import replace
 
 import click
 
-from msgq.cli.common import options
+from msgq.cli.common import message_printers, options
+from msgq.cli.common.message_fields import MessageFields
+from msgq.cli.common.message_printers import ItemPrinter
 from msgq.cli.common.meters import exit_after_timeout
-from msgq.cli.common.payload import decode_payload, format_decoded_value
-from msgq.cli.common.render import echo, echo_bytes, echo_json, print_awaited_endpoints, print_left_out
+from msgq.cli.common.render import echo, get_console, print_awaited_endpoints, print_left_out
 from msgq.cli.common.signals import end_on_interrupt
 from msgq.common import settings
-from msgq.decoding.payload_decoder import Undecoded
 from msgq.decoding.schemas import Schemas
-from msgq.impl.base import clock
 from msgq.impl.base.core import Poller
 from msgq.kinds.opening import open_feed
-from msgq.kinds.source import EndpointFeed, SourceItem
+from msgq.kinds.source import EndpointFeed
 from msgq.monitor.endpoint_selection import EndpointFollower, EndpointSelection
 
 _REFRESH_PERIOD_S = 0.25  # how late an endpoint may be noticed that has just come
 _POLL_PERIOD_S = 0.02  # the same while there is none, and between two looks at a queue without events
 
 
-ItemPrinter = Callable[[str, SourceItem], None]
+_TERMINAL_TRUNCATION = 128  # characters of a text, elements of a list
 
 
 @click.command(epilog=options.EXIT_CODES_RUNNING)
@@ -34,6 +31,21 @@ ItemPrinter = Callable[[str, SourceItem], None]
 @options.timeout_option
 @click.option("--hex", "as_hex", is_flag=True, help="Print payloads in hexadecimal, even if there is a schema.")
 @click.option("--raw", is_flag=True, help="Print only the bytes of the payloads, without separators.")
+@click.option(
+    "--field",
+    "paths",
+    multiple=True,
+    metavar="PATH",
+    help="Print only this field of decoded messages: pose.x or ranges[3]. Repeatable.",
+)
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV: a header, and a row per message.")
+@click.option(
+    "--truncate",
+    type=click.IntRange(min=1),
+    metavar="COUNT",
+    help="Print only the first COUNT characters of a text, and the first COUNT elements of a list.  "
+    f"[default: {_TERMINAL_TRUNCATION} on a terminal, else no limit]",
+)
 @options.add_schema_options
 @options.json_option
 @options.prefix_option
@@ -44,13 +56,17 @@ def command(
     timeout: float | None,
     as_hex: bool,
     raw: bool,
+    paths: tuple[str, ...],
+    as_csv: bool,
+    truncate: int | None,
     schemas: Schemas | None,
     as_json: bool,
     prefix: str | None,
 ) -> None:
     """Print new messages, decoded by the schema of the endpoint.
 
-    Payloads without a schema are printed in hexadecimal. For records/NAME, the command prints the existing values
+    Payloads without a schema are printed as text if they are UTF-8 without control characters. Other payloads
+    without a schema are printed in hexadecimal. For records/NAME, the command prints the existing values
     first, then each change. For queue/NAME, the command prints the waiting messages first. All messages stay in the
     queue. For a queue with events, the command then prints each event. A queue without events is polled for new
     messages. Messages that a receiver takes between two polls are not printed.
@@ -58,15 +74,33 @@ def command(
     The command is passive: publishers do not notice the command, and never wait. Lost messages are reported on
     stderr.
     """
-    if raw + as_hex + as_json > 1 and (raw or not as_json):
-        raise click.UsageError("--raw excludes --hex and --json; give one of them, or --hex --json")
-    names = EndpointSelection(endpoints, prefix)
-    named = len(names.exact_names) != 1 or len(endpoints) > 1
-    show = _print_raw_payload if raw else _make_json_printer(as_hex) if as_json else _make_text_printer(as_hex, named)
+    _check_output_options(as_hex, raw, bool(paths), as_csv, truncate is not None, as_json)
+    names, fields = EndpointSelection(endpoints, prefix), MessageFields(paths)
+    show: ItemPrinter = message_printers.print_raw_payload
+    if as_csv:
+        show = message_printers.make_csv_printer(fields)
+    elif as_json:
+        show = message_printers.make_json_printer(fields, as_hex)
+    elif not raw:
+        most = truncate or (_TERMINAL_TRUNCATION if get_console().is_terminal else None)
+        has_names = len(names.exact_names) != 1 or len(endpoints) > 1
+        show = message_printers.make_text_printer(fields, as_hex, has_names, most)
     if schemas is not None:
-        show = _apply_user_schemas(show, schemas)
+        show = message_printers.apply_user_schemas(show, schemas)
     with settings.overrides(prefix), end_on_interrupt():
         _show_messages(names, show, 1 if once else count, timeout)
+        fields.require_matched()
+
+
+def _check_output_options(as_hex: bool, raw: bool, fields: bool, csv: bool, truncate: bool, as_json: bool) -> None:
+    if raw + as_hex + as_json > 1 and (raw or not as_json):
+        raise click.UsageError("--raw excludes --hex and --json; give one of them, or --hex --json")
+    if csv and (raw or as_hex or as_json):
+        raise click.UsageError("--csv, --raw, --hex and --json exclude each other; give one of them")
+    if fields and (raw or as_hex):
+        raise click.UsageError("--field needs decoded messages; omit --raw and --hex")
+    if truncate and (raw or csv or as_json):
+        raise click.UsageError("--truncate shortens text for users; omit --raw, --csv and --json")
 
 
 def _show_messages(names: EndpointSelection, show: ItemPrinter, most: int | None, timeout: float | None) -> None:
@@ -112,42 +146,3 @@ def _print_feed_items(name: str, feed: EndpointFeed, show: ItemPrinter, most: in
     if describe_losses := feed.describe_losses():
         echo(f"msgq: {name}: {describe_losses}", err=True)
     return len(items)
-
-
-def _apply_user_schemas(show: ItemPrinter, schemas: Schemas) -> ItemPrinter:
-    """Return a printer that uses the user's schemas."""
-    return lambda name, item: show(name, replace(item, schema=schemas.of(name, item.schema)))
-
-
-def _print_raw_payload(_name: str, item: SourceItem) -> None:
-    if item.data is not None:
-        echo_bytes(item.data)
-
-
-def _make_text_printer(as_hex: bool, named: bool) -> ItemPrinter:
-    def print_item(name: str, item: SourceItem) -> None:
-        parts = [name] if named else []
-        parts += [item.text] if item.text else []
-        if item.data is not None:
-            value = Undecoded(item.data, "") if as_hex else decode_payload(item.schema, item.data)
-            parts.append(format_decoded_value(value))
-        echo(": ".join(parts))
-
-    return print_item
-
-
-def _make_json_printer(as_hex: bool) -> ItemPrinter:
-    def print_item(name: str, item: SourceItem) -> None:
-        line = {"endpoint": name, "time_ns": clock.time_ns(), **item.json_fields}
-        if item.data is None:
-            echo_json(line)
-            return
-        value = Undecoded(item.data, "") if as_hex else decode_payload(item.schema, item.data)
-        line["size"] = len(item.data)
-        if isinstance(value, Undecoded):
-            echo_json({**line, "hex": item.data.hex()} | ({"reason": value.reason} if value.reason else {}))
-        else:
-            assert item.schema is not None
-            echo_json({**line, "schema": item.schema.name, "value": value})
-
-    return print_item

@@ -15,11 +15,14 @@ from msgq.cli.common.payload import encode_payload
 from msgq.cli.common.render import echo, echo_json
 from msgq.cli.common.signals import end_on_interrupt
 from msgq.common import settings
+from msgq.common.formatting import format_count
 from msgq.common.schema import Schema
-from msgq.errors import PoolExhaustedError, QueueFullError, WaitTimeoutError
+from msgq.common.texts import format_count_noun
+from msgq.errors import PoolExhaustedError, QueueFullError, SegmentError, WaitTimeoutError
 from msgq.impl.workqueue.options import PRIORITY_MAX
 from msgq.kinds import kind_of, list_stored_kinds, validate_endpoint
 from msgq.kinds.publish import PublishOptions, PublishRefusedError, PublishTarget, PublishUsageError
+from msgq.monitor.live_endpoints import LiveEndpoint
 
 EncodeMessage = Callable[[str, bytes | None], bytes]  # a message, and the value for its missing fields
 
@@ -50,7 +53,11 @@ EncodeMessage = Callable[[str, bytes | None], bytes]  # a message, and the value
     help="Stop after COUNT messages. MESSAGE is repeated.  [default: 1; no limit with --rate; all lines with --lines]",
 )
 @click.option(
-    "--rate", type=click.FloatRange(min=0, min_open=True), metavar="RATE", help="Highest rate, in messages/s."
+    "-r",
+    "--rate",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="RATE",
+    help="Highest rate, in messages/s. MESSAGE is repeated.",
 )
 @click.option(
     "--index", type=click.IntRange(min=0), metavar="INDEX", help="Index of the element to write (vectors only)."
@@ -101,8 +108,9 @@ def command(
     write. If another process writes the element between this read and this write, the change of the other process is
     lost.
 
-    The option --timeout limits the wait for subscribers, and the wait for room in a full queue. With --json, the
-    command prints one object with the totals at the end.
+    The option --timeout limits the wait for subscribers, and the wait for room in a full queue. At the end, the
+    command prints the numbers of published messages and of subscribers on stderr. With --json, the command prints one
+    object with the totals instead.
     """
     if (message is not None) + (path is not None) + lines != 1:
         raise click.UsageError("MESSAGE, --file and --lines exclude each other; give exactly one")
@@ -125,8 +133,28 @@ def command(
                     target.wait_for_readers(wait_for_subscribers)
                 payloads = _generate_payloads(target, encode, message, data)
                 _publish_payloads(target, payloads, rate, _choose_message_limit(count, rate, lines))
+            subscriber_count = _count_subscribers(endpoint)
             if as_json:
-                echo_json(target.summarize_messages())
+                echo_json({**target.summarize_messages(), "subscribers": subscriber_count})
+            else:
+                echo(_describe_published(target.published_count, subscriber_count), err=True)
+
+
+def _count_subscribers(endpoint: str) -> int | None:
+    """Return the number of living subscribers; None: unknown."""
+    if not kind_of(endpoint).name_prefix and settings.get_backend_name() != "msgq":
+        return None  # a topic outside of the shared memory
+    try:
+        return LiveEndpoint(endpoint, settings.resolve_prefix(None)).poll().live_subscriber_count
+    except SegmentError:
+        return None
+
+
+def _describe_published(messages: int, subscribers: int | None) -> str:
+    text = f"published {format_count(messages)}"
+    if subscribers == 0:
+        return f"{text}, no subscribers (passive subscribers such as `msgq echo` do not count)"
+    return text if subscribers is None else f"{text}, {format_count_noun(subscribers, 'subscriber')}"
 
 
 def _check_options(endpoint: str, options: set[str]) -> None:

@@ -52,13 +52,14 @@ class PublishTarget(ABC):
     Attributes
     ----------
     schema : schema of the messages, if known.
+    published_count : number of messages that this object published.
     """
 
     def __init__(self, wanted: PublishOptions, schema: Schema | None) -> None:
         self._options, self.schema = wanted, schema
         self._name = wanted.name
         self._new_schema = JSON_SCHEMA if wanted.as_json and schema is None else None
-        self._messages = self._bytes = 0
+        self.published_count = self._bytes = 0
 
     @abstractmethod
     def _open_endpoint(self) -> None:
@@ -84,7 +85,7 @@ class PublishTarget(ABC):
         QueueFullError, WaitTimeoutError : no room until the timeout.
         """
         self._send_message(data)
-        self._messages += 1
+        self.published_count += 1
         self._bytes += len(data)
 
     def wait_for_readers(self, readers: int) -> None:
@@ -95,7 +96,7 @@ class PublishTarget(ABC):
 
     def summarize_messages(self) -> dict[str, Any]:
         """Return a summary of the published messages."""
-        return {"endpoint": self._options.endpoint, "messages": self._messages, "bytes": self._bytes}
+        return {"endpoint": self._options.endpoint, "messages": self.published_count, "bytes": self._bytes}
 
     def __enter__(self) -> Self:
         self._open_endpoint()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -18,7 +20,7 @@ from msgq.channel.channel import ReservedChannel
 from msgq.workqueue import MessageQueue
 from tests import command
 from tests.command import Process, start
-from tests.support import Child
+from tests.support import DEADLINE, Child
 from tests.unit import traffic_children
 from tests.unit.traffic_children import POSE
 
@@ -77,13 +79,13 @@ def test_echo_decodes_a_channel_by_its_schema(prefix: str, listen: Callable[...,
 
 def test_echo_reports_losses_of_a_channel(prefix: str, listen: Callable[..., Process]) -> None:
     with Channel("cam", capacity=4) as channel, channel.publisher() as publisher:
-        echo = listen("channel/cam", "-n", "300", opened=("msgqchan_",))
+        echo = listen("channel/cam", "-n", "200", opened=("msgqchan_",))  # all lines fit into the pipe
         while echo.poll() is None:
             publisher.send_many([b"x"] * 100)
         found, complaints = echo.end()
-        assert len(found) == 300
+        assert len(found) == 200
         lost = sum(int(line.split("lost ")[1].split()[0].replace(",", "")) for line in complaints.splitlines())
-        skipped = found[-1]["position"] - found[0]["position"] - 299
+        skipped = found[-1]["position"] - found[0]["position"] - 199
         assert 0 < skipped <= lost
 
 
@@ -227,6 +229,162 @@ def test_echo_shows_endpoints_created_later(prefix: str, listen: Callable[..., P
         found, complaints = echo.end()
         assert {one["endpoint"] for one in found} == {"records/later", "queue/later"}
         assert complaints == ""
+
+
+# ---- texts, fields, CSV and truncation ----
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"hello", "hello"),
+        ("grüße, 日本".encode(), "grüße, 日本"),
+        (b"two\n\tlines", r"two\n\tlines"),
+        ("\u202etxt".encode(), r"\u202etxt"),
+        (b"", ""),
+        (b"\x1b[2J", "1b5b324a"),
+        (b"a\x00", "6100"),
+        ("\x9b31m".encode(), "c29b3331 6d"),
+        (b"\xff\xfe", "fffe"),
+    ],
+)
+def test_echo_shows_utf8_without_control_characters_as_text(prefix: str, data: bytes, text: str) -> None:
+    with MessageQueue("jobs") as queue:
+        queue.send(data)
+        assert command.run("echo", "queue/jobs", "--once").stdout == f"waiting 1, priority 0: {text}\n"
+        assert command.run("echo", "queue/jobs", "--once", "--hex").stdout.endswith(f": {data.hex(' ', -4)}\n")
+        (line,) = lines("queue/jobs", "--once")
+        assert bytes.fromhex(line["hex"]) == data
+        assert line.get("text") == (None if text == data.hex(" ", -4) != "" else data.decode())
+        assert "text" not in lines("queue/jobs", "--once", "--hex")[0]
+
+
+def test_echo_shows_undecodable_message_in_hexadecimal_despite_text(prefix: str) -> None:
+    with MessageQueue("jobs", schema=Schema("Job", "json")) as queue:
+        queue.send(b"not json")
+        text = command.run("echo", "queue/jobs", "--once").stdout
+        assert text.startswith("waiting 1, priority 0: 6e6f7420 6a736f6e  (json: ")
+
+
+POSE_JSON = b'{"pose": {"x": 1.5, "at": [1, 2, 3]}, "name": "left, \\"a\\"", "none": null}'
+
+
+@pytest.fixture
+def poses(prefix: str) -> Iterator[None]:
+    """A queue with one message of nested fields."""
+    with MessageQueue("poses", schema=Schema("Pose", "json")) as queue:
+        queue.send(POSE_JSON)
+        yield
+
+
+def echo_fields(*paths: str, more: tuple[str, ...] = (), code: int = 0) -> Any:
+    words = [word for path in paths for word in ("--field", path)]
+    return command.run("echo", "queue/poses", "--once", *words, *more, code=code)
+
+
+@pytest.mark.usefixtures("poses")
+@pytest.mark.parametrize(
+    ("paths", "text"),
+    [
+        (["pose.x"], "1.5"),
+        (["pose.at[2]"], "3"),
+        (["pose.at"], "[1, 2, 3]"),
+        (["name"], 'left, "a"'),
+        (["none"], "-"),
+        (["pose.x", "name"], r'{"pose.x": 1.5, "name": "left, \"a\""}'),
+    ],
+)
+def test_echo_with_field_option_prints_only_these_fields(paths: list[str], text: str) -> None:
+    done = echo_fields(*paths)
+    assert (done.stdout, done.stderr) == (f"{text}\n", "")
+
+
+@pytest.mark.usefixtures("poses")
+def test_echo_with_field_and_json_prints_fields_by_path() -> None:
+    line = json.loads(echo_fields("pose.x", "pose.at[0]", more=("--json",)).stdout)
+    assert (line["fields"], line["endpoint"]) == ({"pose.x": 1.5, "pose.at[0]": 1}, "queue/poses")
+    assert "value" not in line
+
+
+@pytest.mark.usefixtures("poses")
+def test_echo_with_unknown_field_suggests_similar_field_and_fails() -> None:
+    done = echo_fields("pose.z", "name", code=1)
+    assert done.stdout == '{"pose.z": null, "name": "left, \\"a\\""}\n'
+    said = "field 'pose.z' not found in a message of queue/poses; did you mean pose.x"
+    assert [said in line for line in done.stderr.splitlines()] == [True, True]
+    assert done.stderr.splitlines()[-1].startswith("Error: ")
+    assert "pose.at[7]" in echo_fields("pose.at[7]", code=1).stderr
+    assert "the fields are pose.x, pose.at, name, none" in echo_fields("wheels", code=1).stderr
+
+
+@pytest.mark.parametrize("path", ["", "a..b", "a[b]", "a[1", ".a", "a.[0]"])
+def test_echo_with_invalid_field_path_exits_with_usage_error(prefix: str, path: str) -> None:
+    assert "give a path such as pose.x or ranges[3]" in echo_fields(path, code=2).stderr
+
+
+def test_echo_with_field_of_text_message_explains_missing_schema(prefix: str) -> None:
+    with MessageQueue("poses") as queue:
+        queue.send(b"hello")
+        assert "queue/poses has no schema; give --schema" in echo_fields("x", code=1).stderr
+
+
+def read_csv(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+@pytest.mark.usefixtures("poses")
+def test_echo_with_csv_option_prints_keys_of_json_as_columns() -> None:
+    (row,) = read_csv(command.run("echo", "queue/poses", "--once", "--csv").stdout)
+    (line,) = lines("queue/poses", "--once")
+    others = [name for name in line if name != "value"]
+    assert [*row] == [*others, "value.pose.x", "value.pose.at", "value.name", "value.none"]
+    assert (row["endpoint"], row["priority"], row["value.none"]) == ("queue/poses", "0", "")
+    assert (row["value.pose.x"], row["value.pose.at"], row["value.name"]) == ("1.5", "[1, 2, 3]", 'left, "a"')
+    (row,) = read_csv(echo_fields("pose.x", "name", more=("--csv",)).stdout)
+    assert [*row] == ["endpoint", "time_ns", "pose.x", "name"]
+    assert (row["endpoint"], row["pose.x"], row["name"]) == ("queue/poses", "1.5", 'left, "a"')
+
+
+def test_echo_with_csv_option_reports_columns_that_header_lacks(prefix: str) -> None:
+    with MessageQueue("jobs", schema=Schema("Job", "json")) as queue:
+        for data in (b'{"a": 1}', b'{"b": 2}', b'{"b": 3, "a": 4}'):
+            queue.send(data)
+        done = command.run("echo", "queue/jobs", "-n", "3", "--csv")
+        assert [row["value.a"] for row in read_csv(done.stdout)] == ["1", "", "4"]
+        assert done.stderr == "msgq: queue/jobs: 'value.b' left out, because the first message had no such column\n"
+
+
+def test_echo_truncates_texts_and_lists_only_on_request_in_pipe(prefix: str) -> None:
+    with MessageQueue("jobs", schema=Schema("Job", "json")) as queue:
+        queue.send(json.dumps({"a": [*range(1000)], "b": "x" * 1000}).encode())
+        whole = command.run("echo", "queue/jobs", "--once").stdout
+        assert json.loads(whole.partition(": ")[2]) == {"a": [*range(1000)], "b": "x" * 1000}
+        short = command.run("echo", "queue/jobs", "--once", "--truncate", "2").stdout
+        assert short == 'waiting 1, priority 0: {"a": [0, 1, "... 998 more"], "b": "xx... 998 more"}\n'
+    with MessageQueue("bytes") as queue:
+        queue.send(b"\xff" * 8000)
+        short = command.run("echo", "queue/bytes", "--once", "--truncate", "4").stdout
+        assert short == "waiting 1, priority 0: ffffffff ... 7,996 more\n"
+
+
+def test_echo_on_terminal_truncates_to_128_characters(prefix: str) -> None:
+    leader, terminal = os.openpty()
+    try:
+        with MessageQueue("jobs") as queue:
+            queue.send(b"x" * 8000)
+            with start("echo", "queue/jobs", "--once", stdout=terminal) as process:
+                assert process.wait(DEADLINE) == 0
+        assert os.read(leader, 1 << 16).decode() == f"waiting 1, priority 0: {'x' * 128}... 7,872 more\r\n"
+    finally:
+        os.close(leader)
+        os.close(terminal)
+
+
+@pytest.mark.parametrize(
+    "words", ["--csv --json", "--csv --hex", "--csv --raw", "--field a --raw", "--field a --hex", "--truncate 3 --json"]
+)
+def test_echo_with_contradicting_options_exits_with_usage_error(prefix: str, words: str) -> None:
+    assert "omit --" in (said := command.run("echo", "x", *words.split(), code=2).stderr) or "give one" in said
 
 
 @pytest.mark.parametrize("kind", ["channel/", "records/", "queue/"])

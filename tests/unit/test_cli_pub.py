@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 from contextlib import ExitStack
 from typing import Any
 
@@ -44,6 +46,7 @@ def test_pub_to_channel_publishes_in_addition_to_other_publishers(prefix: str) -
                 "endpoint": "channel/cam",
                 "messages": 3,
                 "bytes": 18,
+                "subscribers": 1,
             }
             child.say(2)
             child.say(0)
@@ -75,11 +78,40 @@ def test_pub_waits_for_subscribers_of_a_channel(prefix: str) -> None:
         assert subscriber.receive(0) == b"x"
 
 
+def test_pub_prints_numbers_of_messages_and_subscribers(prefix: str) -> None:
+    def said(*words: str) -> str:
+        return str(command.run("pub", *words).stderr)
+
+    hint = "no subscribers (passive subscribers such as `msgq echo` do not count)"
+    assert said("car", "hello") == f"published 1, {hint}\n"
+    assert said("queue/jobs", "hello", "-n", "2", "-r", "500") == f"published 2, {hint}\n"
+    with msgq.sub_sock("car", timeout=0) as first, msgq.sub_sock("car", timeout=0):
+        assert said("car", "hello", "-n", "1000") == "published 1,000, 2 subscribers\n"
+        assert len(first.receive_many()) == 1000
+    with msgq.Seqlock("speed", np.float64):
+        assert said("records/speed", "2.5") == "published 1\n"  # readers leave no trace
+    with msgq.Node("left").advertise("imu[0]"), Channel("imu[0]") as channel, channel.subscriber():
+        assert said("channel/imu[0]", "hello") == "published 1, 1 subscriber\n"
+
+
+@pytest.mark.parametrize("backend", ["zmq", "fake"])
+def test_pub_on_other_backend_does_not_guess_subscribers(prefix: str, backend: str) -> None:
+    environment = {**os.environ, "MSGQ_BACKEND": backend, "MSGQ_ZMQ_TRANSPORT": "ipc"}
+    called = [sys.executable, "-m", "msgq", "pub", "car", "hello"]
+    done = subprocess.run(called, env=environment, capture_output=True, text=True, timeout=DEADLINE)
+    assert (done.stdout, done.stderr, done.returncode) == ("", "published 1\n", 0)
+
+
 # ---- queues ----
 
 
 def test_pub_to_queue_sends_message_with_given_priority(prefix: str) -> None:
-    assert pub("queue/jobs", "a", "-n", "2") == {"endpoint": "queue/jobs", "messages": 2, "bytes": 2}
+    assert pub("queue/jobs", "a", "-n", "2") == {
+        "endpoint": "queue/jobs",
+        "messages": 2,
+        "bytes": 2,
+        "subscribers": 0,
+    }
     pub("queue/jobs", "b", "--priority", "7")
     with MessageQueue("jobs", 0) as queue:
         assert [tuple(one) for one in queue.receive_many()] == [(b"b", 7), (b"a", 0), (b"a", 0)]
@@ -109,7 +141,7 @@ def test_pub_to_full_queue_ends_on_signal(prefix: str) -> None:
         queue.send(b"first")
         with command.start("pub", "queue/jobs", "x") as running:
             wait_until(lambda: "sending" in {what for one in stats.queue("jobs").handles for what in one.waits})
-            assert running.end(signal.SIGINT) == ([], "")
+            assert running.end(signal.SIGINT)[1].startswith("published 0, no subscribers")
         assert stats.queue("jobs").sent == 1
 
 

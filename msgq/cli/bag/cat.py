@@ -10,10 +10,10 @@ import click
 
 from msgq.cli.bag import arguments
 from msgq.cli.common import options
-from msgq.cli.common.payload import format_decoded_value
+from msgq.cli.common.payload import format_decoded_value, format_hex_bytes
 from msgq.cli.common.render import echo, echo_bytes, echo_json
 from msgq.common.units import NS_PER_S
-from msgq.decoding.payload_decoder import Undecoded, convert_decoded_to_json
+from msgq.decoding.payload_decoder import convert_decoded_to_json
 from msgq.recording import LogReader, Message
 from msgq.recording.export.text_export import make_json_row
 
@@ -31,8 +31,8 @@ def command(logs: tuple[Path, ...], count: int | None, as_hex: bool, raw: bool, 
     """Print the messages of recordings in the order of recording.
 
     Each line has the time (UTC), the endpoint and the payload. The schema of the endpoint decodes the payload. A
-    payload without a schema is printed in hexadecimal. With --json, the command prints the same objects as `msgq bag
-    convert --to jsonl`.
+    payload without a schema is printed as text if the payload is UTF-8 without control characters, else in
+    hexadecimal. With --json, the command prints the same objects as `msgq bag convert --to jsonl`.
     """
     if raw + as_hex + as_json > 1:
         raise click.UsageError("--raw, --hex and --json exclude each other; give one")
@@ -56,9 +56,13 @@ def _show_messages(
         if show is not None:
             show(make_json_row(message, value))
         else:
-            payload = Undecoded(message.data, "") if as_hex else convert_decoded_to_json(value, message.data)
-            echo(f"{_format_log_time(message)} {_format_source(message)}: {format_decoded_value(payload)}")
+            payload = format_hex_bytes(message.data) if as_hex else _format_payload(message, value)
+            echo(f"{_format_log_time(message)} {_format_source(message)}: {payload}")
     return shown
+
+
+def _format_payload(message: Message, value: Any) -> str:
+    return format_decoded_value(convert_decoded_to_json(value, message.data))
 
 
 def _format_source(message: Message) -> str:

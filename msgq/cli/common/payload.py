@@ -1,5 +1,6 @@
 """Conversion of payloads to JSON values, and back."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from msgq.decoding.json_values import format_json_text
 from msgq.decoding.payload_decoder import PayloadDecoder, Undecoded, convert_decoded_to_json
 from msgq.impl.records.arrays import STAMP_FIELDS
 
+_CONTROL_CHARACTERS_REGEX = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")  # except tabs and ends of lines
 _payload_decoder = PayloadDecoder()
 
 
@@ -22,11 +24,53 @@ def decode_payload(schema: Schema | None, data: bytes) -> Any:
     return convert_decoded_to_json(_payload_decoder.decode_payload(schema, data), data)
 
 
-def format_decoded_value(value: Any) -> str:
-    """Return a decoded payload as one line. Undecoded payloads are shown in hexadecimal with the reason."""
+def decode_text(data: bytes) -> str | None:
+    """Return a payload as text; None: not UTF-8, or with control characters other than tabs and ends of lines."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return None
+    return None if _CONTROL_CHARACTERS_REGEX.search(text) else text
+
+
+def format_decoded_value(value: Any, most: int | None = None) -> str:
+    """Return a decoded payload as one line.
+
+    A payload without a schema is shown as text if `decode_text` returns a text. Other undecoded payloads are shown in
+    hexadecimal with the reason.
+
+    most : largest number of characters of each text, and of elements of each list; None: no limit.
+    """
     if not isinstance(value, Undecoded):
-        return format_json_text(value, ensure_ascii=False)
-    return value.data.hex(" ", -4) + (f"  ({value.reason})" if value.reason else "")
+        return format_json_text(truncate_value(value, most), ensure_ascii=False)
+    if not value.reason and (text := decode_text(value.data)) is not None:
+        return str(truncate_value(text, most))
+    return format_hex_bytes(value.data, most) + (f"  ({value.reason})" if value.reason else "")
+
+
+def format_hex_bytes(data: bytes, most: int | None = None) -> str:
+    """Return bytes in hexadecimal, at most `most` bytes."""
+    if most is None or len(data) <= most:
+        return data.hex(" ", -4)
+    return f"{data[:most].hex(' ', -4)} {_describe_remainder(len(data) - most)}"
+
+
+def truncate_value(value: Any, most: int | None) -> Any:
+    """Return a value of plain JSON types with at most `most` characters of each text, and elements of each list."""
+    if most is None:
+        return value
+    if isinstance(value, str) and len(value) > most:
+        return value[:most] + _describe_remainder(len(value) - most)
+    if isinstance(value, list):
+        remainder = [_describe_remainder(len(value) - most)] if len(value) > most else []
+        return [truncate_value(item, most) for item in value[:most]] + remainder
+    if isinstance(value, dict):
+        return {name: truncate_value(item, most) for name, item in value.items()}
+    return value
+
+
+def _describe_remainder(count: int) -> str:
+    return f"... {count:,} more"
 
 
 def encode_payload(schema: Schema, value: Any, former: bytes | None = None) -> bytes:
