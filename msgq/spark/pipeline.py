@@ -38,4 +38,6 @@ def run_pipeline(
     ingested = opened.ingest([recording])
     opened.build_silver()
     opened.build_gold()
-    return {"messages": ingested.messages, **write_report(open_lake_tables(opened.uri), Path(report_path))}
+    replay_command = ["msgq", "play", os.path.abspath(recording)]
+    summary = write_report(open_lake_tables(opened.uri), Path(report_path), replay_command=replay_command)
+    return {"messages": ingested.messages, **summary}

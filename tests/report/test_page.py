@@ -39,7 +39,7 @@ def full() -> Tables:
         endpoints=[endpoint(NAME, lost=2, end_time=BEGIN + 3 * SECOND), endpoint("b", messages=30, rate=10.0)],
         throughput=rates,
         checks=checks,
-        sequence_gaps=[{"run": "r", "endpoint": NAME, "to_time": BEGIN, "lost": 2}],
+        sequence_gaps=[{"run": "r", "endpoint": NAME, "from_time": BEGIN - 1, "to_time": BEGIN, "lost": 2}],
     )
 
 

@@ -58,7 +58,7 @@ def command(lake: str, output: Path, runs: tuple[str, ...], master: str | None, 
     with _describe_source(lake) as (path, recordings):
         _update_gold(path, recordings, master)
         with ProgressLine("report", TASKS):
-            summary = write_report(open_lake_tables(path), output, runs)
+            summary = write_report(open_lake_tables(path), output, runs, _make_replay_command(lake, recordings))
     if as_json:
         echo_json({"path": str(output), **summary})
     else:
@@ -93,6 +93,14 @@ def _update_gold(lake: str, recordings: Sequence[str], master: str | None) -> No
             echo(f"skipped: {problem}", err=True)
     with arguments.show_task_progress(opened.spark, "tables"):
         opened.build_gold()
+
+
+def _make_replay_command(source: str, recordings: Sequence[str]) -> list[str]:
+    """Return the command that plays a lake or a recording, for the page."""
+    if not recordings:
+        return ["msgq", "lake", "replay", source if "://" in source else os.path.abspath(source)]
+    paths = [source] if os.path.exists(source) else sorted(glob(source))
+    return ["msgq", "play", *map(os.path.abspath, paths)]
 
 
 @contextmanager

@@ -16,6 +16,8 @@ from typing import Any
 from msgq.common.units import NS_PER_S
 from msgq.lake.report import report_data as data
 from msgq.lake.report import report_plots as plots
+from msgq.lake.report.anomalies import examine_recording
+from msgq.lake.report.anomaly_section import format_anomaly_section
 from msgq.lake.report.gold_reader import GoldReader, TableOpener
 from msgq.lake.report.thumbnails import choose_pictures
 
@@ -23,7 +25,9 @@ _PLOTTED_QUEUES_MAX = 10  # with lines of their own, four each
 _LISTED_CHECKS_MAX = 200  # that failed
 
 
-def write_report(tables: TableOpener, path: Path, runs: Sequence[str] = ()) -> dict[str, Any]:
+def write_report(
+    tables: TableOpener, path: Path, runs: Sequence[str] = (), replay_command: Sequence[str] = ()
+) -> dict[str, Any]:
     """Write the page, and return its totals: runs, endpoints, messages, lost, checks, failed, begin and end (ns).
 
     Parameters
@@ -31,6 +35,8 @@ def write_report(tables: TableOpener, path: Path, runs: Sequence[str] = ()) -> d
     tables : tables of a lake, from `open_lake_tables`.
     path : path of the page. An existing page is replaced.
     runs : runs to include; empty: all.
+    replay_command : command that plays the recording or lake, for example ("msgq", "play", "/data/drive"). The page
+        shows this command with the endpoint and times of each anomaly. Empty: the page shows no commands.
     """
     gold = GoldReader(tables, runs)
     summary = data.read_report_summary(gold)
@@ -43,7 +49,8 @@ def write_report(tables: TableOpener, path: Path, runs: Sequence[str] = ()) -> d
         ("Latency of each endpoint", plots.plot_distribution(data.read_endpoint_latency(gold, shown))),
         ("Hops", plots.plot_hops(data.read_hops(gold))),
     ]
-    parts = [_format_page_header(summary), _format_checks_section(gold)]
+    anomalies = format_anomaly_section(examine_recording(gold), replay_command, span)
+    parts = [_format_page_header(summary), anomalies, _format_checks_section(gold)]
     parts += [_format_html_section(title, _format_html_plot(figure)) for title, figure in drawn]
     parts += [_format_stages_section(gold), _format_queues_section(gold, step), _format_pictures_section(gold)]
     parts += [
@@ -102,7 +109,6 @@ def _format_publishers_section(gold: GoldReader) -> str:
 
 
 def _format_page_header(summary: dict[str, Any]) -> str:
-    begin = _format_time(summary["begin"])
     items = {
         "runs": summary["runs"],
         "endpoints": summary["endpoints"],
@@ -110,9 +116,9 @@ def _format_page_header(summary: dict[str, Any]) -> str:
         "lost": summary["lost"],
         "checks failed": f"{summary['failed']} of {summary['checks']}",
     }
-    shown = "".join(f"<div><b>{_format_number(value)}</b><span>{name}</span></div>" for name, value in items.items())
-    end = _format_time(summary["end"])
-    return f'<header><h1>msgq</h1><p>{begin} to {end}</p><div class="tiles">{shown}</div></header>'
+    facts = "".join(f"<span><b>{_format_number(value)}</b> {name}</span>" for name, value in items.items())
+    span = f"<span>{_format_time(summary['begin'])} to {_format_time(summary['end'])}</span>"
+    return f'<header><h1>msgq</h1><p class="facts">{span}{facts}</p></header>'
 
 
 def _format_checks_section(gold: GoldReader) -> str:

@@ -1,0 +1,168 @@
+"""What stands out in a recording: losses, dropouts and late messages, compared with what is usual for the endpoint."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from msgq.common.units import NS_PER_S
+from msgq.lake.metrics.group_by import RowGroups, get_column, get_integer_column
+from msgq.lake.metrics.histograms import estimate_typical_intervals, merge_histograms
+from msgq.lake.report.gold_reader import GoldReader
+from msgq.lake.report.late_periods import LatePeriod, find_late_periods
+
+DROPOUT_PERIODS_MIN = 20
+DROPOUT_MIN_NS = NS_PER_S
+LATENCY_MESSAGES_MIN = 20  # with a known latency; with fewer, no latency is usual
+_DROPOUTS_MAX = 100_000  # the longest
+_ENDPOINT_KEY = ["run", "endpoint"]
+
+
+@dataclass(frozen=True, slots=True)
+class Anomaly:
+    """Trouble of an endpoint in a run.
+
+    Attributes
+    ----------
+    kind : "loss", "dropout" or "latency".
+    from_time, to_time : begin and end of the worst time, ns. For losses, the time of all losses.
+    value, usual : worst value, and usual value of the endpoint. For losses, a number of messages. For dropouts, the
+        time between two messages, ns. For latency, the median latency, ns.
+    share : affected messages (loss, latency) or time (dropout) of all messages or the whole time, 0 to 1. The list is
+        sorted by this value.
+    times : number of dropouts, of late periods, or of gaps between messages.
+    is_at_end : the endpoint was silent until the end.
+    """
+
+    kind: str
+    run: str
+    endpoint: str
+    from_time: int
+    to_time: int
+    value: int
+    usual: int
+    share: float
+    times: int
+    is_at_end: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """The anomalies, the largest share first, and the number of endpoints of each examination.
+
+    Attributes
+    ----------
+    endpoints, latency, dropout, loss : number of all endpoints of all runs, and of those whose latency, dropouts and
+        losses were examined. Latency needs 20 messages with a known publish time. Dropouts need 3 messages.
+    """
+
+    anomalies: list[Anomaly]
+    endpoints: int
+    latency: int
+    dropout: int
+    loss: int
+
+
+def examine_recording(gold: GoldReader) -> Examination:
+    """Compare each endpoint with its usual values, and return what stands out."""
+    columns = [*_ENDPOINT_KEY, "messages", "lost", "start_time", "end_time"]
+    endpoints = gold.read_rows("endpoints", columns)
+    latency = gold.read_rows("latency_summary", [*_ENDPOINT_KEY, "messages"])
+    anomalies = [*_find_losses(gold, endpoints), *_find_dropouts(gold, endpoints), *_find_latencies(gold)]
+    anomalies.sort(key=lambda anomaly: (-anomaly.share, anomaly.endpoint, anomaly.run, anomaly.kind))
+    return Examination(
+        anomalies,
+        endpoints=len(endpoints),
+        latency=int((get_integer_column(latency, "messages") >= LATENCY_MESSAGES_MIN).sum()),
+        dropout=int((get_integer_column(endpoints, "messages") > 2).sum()),
+        loss=int(endpoints["lost"].is_valid().to_numpy().sum()),
+    )
+
+
+def _find_losses(gold: GoldReader, endpoints: pa.Table) -> Iterator[Anomaly]:
+    def prepare_piece(piece: pa.Table) -> pa.Table:
+        return piece.append_column("times", pa.array(np.ones(len(piece), np.int64)))
+
+    how = {"lost": "sum", "from_time": "min", "to_time": "max", "times": "sum"}
+    columns = [*_ENDPOINT_KEY, "lost", "from_time", "to_time"]
+    gaps = gold.aggregate_rows("sequence_gaps", columns, _ENDPOINT_KEY, how, prepare_piece)
+    messages = {(row["run"], row["endpoint"]): row["messages"] for row in endpoints.to_pylist()}
+    for gap in gaps.to_pylist():
+        lost = gap["lost"]
+        total = lost + messages.get((gap["run"], gap["endpoint"]), 0)
+        known = (gap["from_time"], gap["to_time"], lost, 0, lost / total, gap["times"])
+        yield Anomaly("loss", gap["run"], gap["endpoint"], *known)
+
+
+def _find_dropouts(gold: GoldReader, endpoints: pa.Table) -> Iterator[Anomaly]:
+    """Yield one anomaly for each endpoint with long times without a message, also at the end of the recording."""
+    ends = _find_run_ends(endpoints)
+    begins = {row["run"]: row["start_time"] for row in _aggregate_by_run(endpoints, "start_time", "min").to_pylist()}
+    dropouts = defaultdict(list)
+    where = ds.field("duration_ns") >= ds.field("period_ns") * DROPOUT_PERIODS_MIN
+    columns = [*_ENDPOINT_KEY, "from_time", "to_time", "duration_ns", "period_ns"]
+    inside = gold.read_rows("dropouts", columns, where).sort_by([("duration_ns", "descending")])[:_DROPOUTS_MAX]
+    for row in [*inside.to_pylist(), *_find_end_dropouts(gold, endpoints, ends)]:
+        dropouts[row["run"], row["endpoint"]].append(row)
+    for (run, endpoint), rows in dropouts.items():
+        worst = max(rows, key=lambda row: row["duration_ns"])
+        share = sum(row["duration_ns"] for row in rows) / max(1, ends[run] - begins[run])
+        times = worst["from_time"], worst["to_time"]
+        known = (worst["duration_ns"], worst["period_ns"], min(1.0, share), len(rows))
+        yield Anomaly("dropout", run, endpoint, *times, *known, is_at_end="is_at_end" in worst)
+
+
+def _find_run_ends(endpoints: pa.Table) -> dict[str, int]:
+    """Return for each run the time at which half of the endpoints had sent their last message.
+
+    Programs stop one after the other. An endpoint that stops before the others of a shutdown is not silent.
+    """
+    ends: dict[str, list[int]] = defaultdict(list)
+    for run, end in zip(endpoints["run"].to_pylist(), endpoints["end_time"].to_pylist(), strict=True):
+        ends[run].append(end)
+    return {run: sorted(times)[len(times) // 2] for run, times in ends.items()}
+
+
+def _find_end_dropouts(gold: GoldReader, endpoints: pa.Table, ends: dict[str, int]) -> Iterator[dict[str, object]]:
+    run_ends = np.array([ends[run] for run in endpoints["run"].to_pylist()], np.int64)
+    silent = endpoints.filter(pa.array(run_ends - get_integer_column(endpoints, "end_time") >= DROPOUT_MIN_NS))
+    if not len(silent):
+        return
+    last = {(row["run"], row["endpoint"]): row["end_time"] for row in silent.to_pylist()}
+    where = ds.field("endpoint").isin(pc.unique(silent["endpoint"]))
+    hours = gold.read_rows("_intervals", [*_ENDPOINT_KEY, "histogram"], where)
+    if not len(hours):
+        return
+    groups = RowGroups(*(get_column(hours, name) for name in _ENDPOINT_KEY))
+    periods = estimate_typical_intervals(merge_histograms(groups, get_column(hours, "histogram"))).tolist()
+    keys = hours.select(_ENDPOINT_KEY).take(pa.array(groups.first_rows)).to_pylist()
+    for key, period in zip(keys, periods, strict=True):
+        from_time = last.get((key["run"], key["endpoint"]))
+        if from_time is not None and period and ends[key["run"]] - from_time >= DROPOUT_PERIODS_MIN * period:
+            duration = ends[key["run"]] - from_time
+            times = {"from_time": from_time, "to_time": from_time + duration, "duration_ns": duration}
+            yield key | times | {"period_ns": period, "is_at_end": True}
+
+
+def _find_latencies(gold: GoldReader) -> Iterator[Anomaly]:
+    """Yield one anomaly for each endpoint with late periods."""
+    periods: dict[tuple[str, str], list[LatePeriod]] = defaultdict(list)
+    for period in find_late_periods(gold):
+        if period.run_messages >= LATENCY_MESSAGES_MIN:
+            periods[period.run, period.endpoint].append(period)
+    for (run, endpoint), late in periods.items():
+        worst = max(late, key=lambda period: (period.late_messages, -period.from_time))
+        share = sum(period.late_messages for period in late) / worst.run_messages
+        known = (worst.latency_ns, worst.usual_ns, share, len(late))
+        yield Anomaly("latency", run, endpoint, worst.from_time, worst.to_time, *known)
+
+
+def _aggregate_by_run(table: pa.Table, name: str, function: str) -> pa.Table:
+    groups = table.group_by(["run"]).aggregate([(name, function)])
+    return groups.rename_columns(["run", name])
