@@ -10,7 +10,9 @@ from typing import Any, NoReturn
 import click
 
 from msgq import __version__
+from msgq.cli.common.groups import CommandGroup
 from msgq.cli.common.options import EXIT_CODES
+from msgq.cli.common.other_names import describe_unknown_option
 from msgq.common.optional import find_extra_of_package
 from msgq.common.selection import InvalidPatternError
 from msgq.errors import MsgqError
@@ -53,7 +55,7 @@ class _MissingExtraCommand(click.Command):
         raise self._missing
 
 
-class _VerbGroup(click.Group):
+class _VerbGroup(CommandGroup):
     """Imports a subcommand at its first use, so that `msgq version` does not load tables and telemetry."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -81,6 +83,8 @@ class _VerbGroup(click.Group):
         except click.ClickException as error:
             from msgq.cli.common.render import echo_error  # rich, which not all verbs need
 
+            if isinstance(error, click.NoSuchOption):
+                error = click.UsageError(describe_unknown_option(error), error.ctx)
             echo_error(error)
             sys.exit(error.exit_code)
         except click.Abort:  # Ctrl-C before there was a verb to notice it

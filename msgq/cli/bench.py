@@ -23,7 +23,7 @@ _MESSAGE_SIZES = (64, 1024, 65536, 1 << 20)
     help=f"Size of the messages, in bytes. Repeatable.  [default: {', '.join(map(str, _MESSAGE_SIZES))}]",
 )
 @click.option(
-    "--seconds",
+    "--duration",
     type=click.FloatRange(0.05, 3600.0),
     default=0.5,
     show_default=True,
@@ -31,7 +31,7 @@ _MESSAGE_SIZES = (64, 1024, 65536, 1 << 20)
     help="Duration of each of the two measurements, in seconds.",
 )
 @options.json_option
-def command(sizes: Sequence[int], seconds: float, as_json: bool) -> None:
+def command(sizes: Sequence[int], duration: float, as_json: bool) -> None:
     """Measure latency and throughput of the ring on this machine.
 
     Two processes exchange messages. For latency, one process sends a message, and waits for an answer from the other
@@ -42,7 +42,7 @@ def command(sizes: Sequence[int], seconds: float, as_json: bool) -> None:
     for column in ("one way p50 us", "p90", "p99", "max", "messages/s", "bytes/s", "received"):
         table.add_column(column, justify="right")
     try:
-        for result in measure_ring(sizes or _MESSAGE_SIZES, seconds):
+        for result in measure_ring(sizes or _MESSAGE_SIZES, duration):
             if as_json:
                 echo_json(result)
             one_way = map(format_microseconds, (result.p50_us, result.p90_us, result.p99_us, result.max_us))

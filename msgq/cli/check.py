@@ -36,7 +36,7 @@ def command(file: Path, timeout: float, as_json: bool, prefix: str | None) -> No
     The command measures rates, sizes and losses passively. FILE has these entries:
 
     \b
-    seconds = 2.0             # duration of the measurement
+    duration = 2.0            # duration of the measurement
     only = false              # true: other endpoints are a failure (except channels of queue events)
     [endpoints.camera]        # a name, or a quoted pattern for whole names: ["wheel.*"]
     publisher = true          # a living publisher must exist (default)

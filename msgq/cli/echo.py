@@ -5,6 +5,7 @@ import time
 import click
 
 from msgq.cli.common import message_printers, options
+from msgq.cli.common.limits import RunLimit
 from msgq.cli.common.message_fields import MessageFields
 from msgq.cli.common.message_printers import ItemPrinter
 from msgq.cli.common.meters import exit_after_timeout
@@ -28,6 +29,7 @@ _TERMINAL_TRUNCATION = 128  # characters of a text, elements of a list
 @options.required_endpoints_argument
 @options.count_option
 @options.once_option
+@options.duration_option
 @options.timeout_option
 @click.option("--hex", "as_hex", is_flag=True, help="Print payloads in hexadecimal, even if there is a schema.")
 @click.option("--raw", is_flag=True, help="Print only the bytes of the payloads, without separators.")
@@ -53,6 +55,7 @@ def command(
     endpoints: tuple[str, ...],
     count: int | None,
     once: bool,
+    duration: float | None,
     timeout: float | None,
     as_hex: bool,
     raw: bool,
@@ -88,7 +91,7 @@ def command(
     if schemas is not None:
         show = message_printers.apply_user_schemas(show, schemas)
     with settings.overrides(prefix), end_on_interrupt():
-        _show_messages(names, show, 1 if once else count, timeout)
+        _show_messages(names, show, RunLimit(1 if once else count, duration), timeout)
         fields.require_matched()
 
 
@@ -103,27 +106,27 @@ def _check_output_options(as_hex: bool, raw: bool, fields: bool, csv: bool, trun
         raise click.UsageError("--truncate shortens text for users; omit --raw, --csv and --json")
 
 
-def _show_messages(names: EndpointSelection, show: ItemPrinter, most: int | None, timeout: float | None) -> None:
+def _show_messages(names: EndpointSelection, show: ItemPrinter, limit: RunLimit, timeout: float | None) -> None:
     feeds: EndpointFollower[EndpointFeed] = EndpointFollower(names, open_feed, print_left_out)
     feeds.refresh()
     print_awaited_endpoints(names.unmatched)
     heard_s, shown = time.monotonic(), 0
-    while most is None or shown < most:
+    while not limit.is_reached(shown):
         before = shown
         for name, feed in feeds.by_name.items():
-            shown += _print_feed_items(name, feed, show, None if most is None else most - shown)
+            shown += _print_feed_items(name, feed, show, limit.count_remaining(shown))
         now_s = time.monotonic()
         if shown != before:
             heard_s = now_s
         elif timeout is not None and now_s - heard_s >= timeout:
             exit_after_timeout(names, timeout)
-        if most is None or shown < most:
-            _wait_for_feeds(list(feeds.by_name.values()))
+        if not limit.is_reached(shown):
+            _wait_for_feeds(list(feeds.by_name.values()), limit.remaining_s)
             feeds.refresh()
     names.require_matched()
 
 
-def _wait_for_feeds(feeds: list[EndpointFeed]) -> None:
+def _wait_for_feeds(feeds: list[EndpointFeed], most_s: float) -> None:
     """Wait until an item is available, or until the next poll for items and other endpoints."""
     poller = Poller()
     waitables = [feed.waitable for feed in feeds if feed.waitable is not None]
@@ -131,9 +134,9 @@ def _wait_for_feeds(feeds: list[EndpointFeed]) -> None:
         poller.registerSocket(waitable)
     naps = not waitables or len(waitables) < len(feeds)
     if not waitables:
-        time.sleep(_POLL_PERIOD_S)
+        time.sleep(max(0, min(_POLL_PERIOD_S, most_s)))
     else:
-        poller.poll((_POLL_PERIOD_S if naps else _REFRESH_PERIOD_S) * 1000)
+        poller.poll(max(0, min(_POLL_PERIOD_S if naps else _REFRESH_PERIOD_S, most_s)) * 1000)
 
 
 def _print_feed_items(name: str, feed: EndpointFeed, show: ItemPrinter, most: int | None) -> int:

@@ -19,18 +19,13 @@ from msgq.stats import endpoint_inodes
 
 @click.command(epilog=options.EXIT_CODES)
 @options.endpoints_argument
-@click.option(
-    "--interval",
-    type=click.FloatRange(0.0, 3600.0),
-    default=0.2,
-    show_default=True,
-    metavar="SECONDS",
-    help="Duration of the measurement of rates, in seconds. With 0, no rates are shown.",
+@options.measured_duration_option(
+    0.2, "Duration of the measurement of rates, in seconds. With 0, no rates are shown.", least=0.0
 )
 @options.auxiliary_option
 @options.json_option
 @options.prefix_option
-def command(endpoints: tuple[str, ...], interval: float, everything: bool, as_json: bool, prefix: str | None) -> None:
+def command(endpoints: tuple[str, ...], duration: float, everything: bool, as_json: bool, prefix: str | None) -> None:
     """List the endpoints of this machine.
 
     An endpoint is a topic (NAME), a channel (channel/NAME), a work queue (queue/NAME), or a vector or board
@@ -44,7 +39,7 @@ def command(endpoints: tuple[str, ...], interval: float, everything: bool, as_js
     stock publisher, bytes/s is the traffic through the ring.
     """
     names = EndpointSelection(endpoints, prefix, everything)
-    rows = LiveEndpoints(names).measure(interval)
+    rows = LiveEndpoints(names).measure(duration)
     if as_json:
         for row in rows:
             echo_json(row.to_json_fields())

@@ -81,7 +81,7 @@ _EXIT_CODES = (
     help="Publish the log time on this endpoint, as a u64 of nanoseconds.",
 )
 @click.option(
-    "--clock-hz",
+    "--clock-rate",
     type=click.FloatRange(min=0, min_open=True),
     default=100.0,
     show_default=True,

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from msgq.cli.common import options
+from msgq.cli.common.limits import RunLimit
 from msgq.cli.common.payload import encode_payload
 from msgq.cli.common.render import echo, echo_json
 from msgq.cli.common.signals import end_on_interrupt
@@ -59,6 +60,7 @@ EncodeMessage = Callable[[str, bytes | None], bytes]  # a message, and the value
     metavar="RATE",
     help="Highest rate, in messages/s. MESSAGE is repeated.",
 )
+@options.duration_option
 @click.option(
     "--index", type=click.IntRange(min=0), metavar="INDEX", help="Index of the element to write (vectors only)."
 )
@@ -87,6 +89,7 @@ def command(
     lines: bool,
     rate: float | None,
     count: int | None,
+    duration: float | None,
     priority: int | None,
     index: int | None,
     key: str | None,
@@ -132,7 +135,7 @@ def command(
                 if wait_for_subscribers is not None:
                     target.wait_for_readers(wait_for_subscribers)
                 payloads = _generate_payloads(target, encode, message, data)
-                _publish_payloads(target, payloads, rate, _choose_message_limit(count, rate, lines))
+                _publish_payloads(target, payloads, rate, RunLimit(_choose_message_limit(count, rate, lines), duration))
             subscriber_count = _count_subscribers(endpoint)
             if as_json:
                 echo_json({**target.summarize_messages(), "subscribers": subscriber_count})
@@ -231,11 +234,13 @@ def _choose_message_limit(count: int | None, rate: float | None, lines: bool) ->
     return count if count is not None or lines or rate is not None else 1
 
 
-def _publish_payloads(target: PublishTarget, payloads: Iterator[bytes], rate: float | None, most: int | None) -> None:
+def _publish_payloads(target: PublishTarget, payloads: Iterator[bytes], rate: float | None, limit: RunLimit) -> None:
     due_s, sent = time.monotonic(), 0
-    while (most is None or sent < most) and (data := next(payloads, None)) is not None:
+    while not limit.is_reached(sent) and (data := next(payloads, None)) is not None:
         if rate is not None:
-            time.sleep(max(0.0, due_s - time.monotonic()))
+            time.sleep(max(0.0, min(due_s - time.monotonic(), limit.remaining_s)))
+            if limit.is_reached(sent):
+                break
             due_s = max(due_s + 1 / rate, time.monotonic() - 1)  # after a stop, no flood to catch up
         target.send(data)
         sent += 1

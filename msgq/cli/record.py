@@ -15,6 +15,7 @@ import click
 from rich.live import Live
 
 from msgq.cli.common import options
+from msgq.cli.common.limits import RunLimit
 from msgq.cli.common.render import echo, echo_json, get_console, print_awaited_endpoints
 from msgq.cli.common.signals import call_on_interrupt
 from msgq.common import settings
@@ -52,12 +53,10 @@ _STATUS_PERIOD_S = 0.1
     metavar="PATH",
     help="Directory for the segments, or one file NAME.mcap.  [default: directory named by the local time]",
 )
-@click.option(
-    "--seconds", type=click.FloatRange(min=0), metavar="SECONDS", help="Stop after SECONDS.  [default: no limit]"
-)
+@options.duration_option
 @click.option(
     "-n",
-    "--messages",
+    "--count",
     type=click.IntRange(min=1),
     metavar="COUNT",
     help="Stop after at least COUNT messages.  [default: no limit]",
@@ -177,8 +176,8 @@ def command(
     max_total_bytes: int | None,
     min_free_bytes: int,
     trigger: str | None,
-    seconds: float | None,
-    messages: int | None,
+    duration: float | None,
+    count: int | None,
     as_json: bool,
     prefix: str | None,
     **recorder_options: Any,
@@ -186,7 +185,7 @@ def command(
     """Record endpoints into MCAP files.
 
     The command records topics (NAME), channel/NAME, records/NAME and queue/NAME. The recorder leaves no trace in
-    these endpoints. New endpoints are recorded as soon as they appear. With --seconds or --messages, the command
+    these endpoints. New endpoints are recorded as soon as they appear. With --duration or --count, the command
     fails if a name, PATTERN or REGEX matches no endpoint during the recording. The exit code is then 1, and the
     recording is kept.
 
@@ -220,7 +219,7 @@ def command(
     missing_sources.print_missing()
     over: list[bool] = []  # no Event: a signal handler that sets one hangs when it interrupts the wait for it
     with call_on_interrupt(lambda: over.append(True)), handle_recording_triggers(recorder, trigger, prefix):
-        _show_recorder(recorder, missing_sources, where, over, seconds, messages, as_json, keeps)
+        _show_recorder(recorder, missing_sources, where, over, RunLimit(count, duration), as_json, keeps)
         try:
             recorder.stop()
         finally:  # after a failure, too: the summary has the losses
@@ -314,22 +313,21 @@ def _show_recorder(
     missing_sources: _MissingSources,
     path: Path,
     over: list[bool],
-    seconds: float | None,
-    messages: int | None,
+    limit: RunLimit,
     as_json: bool,
     keeps: bool,
 ) -> None:
     """Show the recorder's progress until its end."""
     screen = get_console()
     live = Live(console=screen, auto_refresh=False, transient=True) if screen.is_terminal and not as_json else None
-    started = shown = time.monotonic()
+    shown = time.monotonic()
     before = recorder.stats()
     with live or nullcontext():
         while recorder.running and not over:
             time.sleep(_STATUS_PERIOD_S)
             now = time.monotonic()
             stats = recorder.stats()
-            if (seconds is not None and now - started >= seconds) or (messages and stats.messages >= messages):
+            if limit.is_reached(stats.messages):
                 return
             if now - shown < 1:
                 continue

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from msgq.cli.common import options
+from msgq.cli.common.limits import RunLimit
 from msgq.cli.common.render import echo, echo_json, print_awaited_endpoints
 from msgq.cli.common.signals import end_on_interrupt
 from msgq.common.formatting import format_bytes, format_rate
@@ -78,6 +79,7 @@ _STAT_COLUMNS: tuple[StatColumn, ...] = (  # behind those of the kinds
 @options.interval_option(1.0)
 @options.count_option
 @options.once_option
+@options.duration_option
 @options.auxiliary_option
 @options.json_option
 @options.prefix_option
@@ -86,6 +88,7 @@ def command(
     interval: float,
     count: int | None,
     once: bool,
+    duration: float | None,
     everything: bool,
     as_json: bool,
     prefix: str | None,
@@ -108,10 +111,10 @@ def command(
     board, columns = LiveEndpoints(names), [*map(_make_kind_column, list_stored_kinds()), *_STAT_COLUMNS]
     board.poll()
     print_awaited_endpoints(names.unmatched)
-    lines, most = 0, 1 if once else count
+    lines, limit = 0, RunLimit(1 if once else count, duration)
     with end_on_interrupt():
-        while most is None or lines < most:
-            time.sleep(interval)
+        while not limit.is_reached(lines):
+            time.sleep(max(0, min(interval, limit.remaining_s)))
             line = sum_endpoints(board.poll())
             if as_json:
                 echo_json(line.to_json_fields())

@@ -10,6 +10,7 @@ from rich.live import Live
 
 from msgq.cli.common import options
 from msgq.cli.common.keyboard import read_key, unbuffered_keyboard
+from msgq.cli.common.limits import RunLimit
 from msgq.cli.common.render import echo, echo_json, get_console, join_display_lines, print_awaited_endpoints
 from msgq.cli.common.signals import end_on_interrupt
 from msgq.common.formatting import format_bytes, format_count, format_rate
@@ -41,6 +42,7 @@ _SORT_FUNCTIONS = dict(_SORT_KEYS.values())
 @options.interval_option(1.0, "Time between two updates, in seconds.")
 @options.count_option
 @options.once_option
+@options.duration_option
 @options.auxiliary_option
 @options.json_option
 @options.prefix_option
@@ -50,6 +52,7 @@ def command(
     interval: float,
     count: int | None,
     once: bool,
+    duration: float | None,
     everything: bool,
     as_json: bool,
     prefix: str | None,
@@ -66,7 +69,7 @@ def command(
     names = EndpointSelection(endpoints, prefix, everything)
     names.find_existing()
     print_awaited_endpoints(names.unmatched)
-    poll_rows = _make_poll_iterator(LiveEndpoints(names), interval, 1 if once else count)
+    poll_rows = _make_poll_iterator(LiveEndpoints(names), interval, RunLimit(1 if once else count, duration))
     screen = get_console()
     with end_on_interrupt():
         if screen.is_terminal and sys.stdin.isatty() and not as_json and not once:
@@ -85,15 +88,15 @@ def command(
 
 
 def _make_poll_iterator(
-    board: LiveEndpoints, interval: float, most: int | None
+    board: LiveEndpoints, interval: float, limit: RunLimit
 ) -> Callable[[Callable[[float], object]], Iterator[list[AnyEndpointRow]]]:
     """Return a function that yields the rows of each poll. The argument of this function waits between two polls."""
 
     def poll_rows(pause: Callable[[float], object]) -> Iterator[list[AnyEndpointRow]]:
         board.poll()
         done = 0
-        while most is None or done < most:
-            if pause(interval) == "q":
+        while not limit.is_reached(done):
+            if pause(max(0, min(interval, limit.remaining_s))) == "q":
                 return
             yield board.poll()
             done += 1

@@ -17,7 +17,7 @@ from msgq.stats import MeterReading
 ValueRange = tuple[float | None, float | None]  # at least, at most
 
 _ANY_RANGE: ValueRange = (None, None)
-_FILE_KEYS = {"seconds", "only", "endpoints"}
+_FILE_KEYS = {"duration", "only", "endpoints"}
 _TYPE_NAMES = {dict: "table", bool: "boolean (true or false)", int: "whole number", (int, float): "number"}
 _ENDPOINT_KEYS = {"publisher", "subscribers", "rate", "size", "lost", "optional"}
 
@@ -75,12 +75,12 @@ def read_expectations(path: Path, prefix: str | None) -> Expectations:
         _reject_unknown_keys(table, _FILE_KEYS, "the file")
         endpoints = _read_typed_value(table, "endpoints", dict, {})
         each = tuple(_parse_expectation(name, table, prefix) for name, table in endpoints.items())
-        seconds = float(_read_typed_value(table, "seconds", (int, float), 2.0))
-        if not 0 < seconds <= 86400:
-            raise ValueError(f"seconds is {seconds:g}; give more than 0, and at most 86400 (a day)")
+        duration_s = float(_read_typed_value(table, "duration", (int, float), 2.0))
+        if not 0 < duration_s <= 86400:
+            raise ValueError(f"duration is {duration_s:g}; give more than 0, and at most 86400 (a day)")
         if not each:
             raise ValueError("no expectations; add a table [endpoints.NAME]")
-        return Expectations(seconds, _read_typed_value(table, "only", bool, False), each)
+        return Expectations(duration_s, _read_typed_value(table, "only", bool, False), each)
     except OSError as error:
         raise InvalidValueError(f"{path}: {error.strerror}") from None
     except ValueError as error:  # also what TOML and UTF-8 raise

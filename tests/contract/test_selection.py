@@ -109,7 +109,7 @@ def test_pattern_selects_the_endpoints_on_spark(text: str, log: Path) -> None:
 @every_text
 def test_pattern_selects_the_endpoints_of_observing_commands(text: str, bus: dict[str, msgq.PubSocket]) -> None:
     code = not SELECTED[text]
-    assert read_command_lines("list", text, "--interval", 0, code=code) == SELECTED[text]
+    assert read_command_lines("list", text, "--duration", 0, code=code) == SELECTED[text]
     assert read_command_lines("top", text, "--once", "--interval", 0.01, code=code) == SELECTED[text]
 
 
@@ -139,16 +139,16 @@ def test_pattern_selects_the_endpoints_of_a_bridge(text: str, bus: Any, monkeypa
 @every_text
 def test_pattern_selects_the_endpoints_of_a_check(text: str, bus: Any, tmp_path: Path) -> None:
     file = tmp_path / "expected.toml"
-    file.write_text(f"seconds = 0.01\n[endpoints.'{text}']\n")
+    file.write_text(f"duration = 0.01\n[endpoints.'{text}']\n")
     lines = map(json.loads, run("check", file, "--json", code=not SELECTED[text]).stdout.splitlines())
     assert {line["endpoint"] for line in lines if line["ok"]} == SELECTED[text]
 
 
 def test_record_command_takes_the_endpoints_of_a_pattern(bus: dict[str, msgq.PubSocket], tmp_path: Path) -> None:
     path = tmp_path / "a.mcap"
-    run("record", "camera.*", "-o", path, "--seconds", 0.01, "--json")
+    run("record", "camera.*", "-o", path, "--duration", 0.01, "--json")
     assert (
-        json.loads(run("record", "camera.*", "-o", tmp_path / "b", "--seconds", 0, "--json").stdout)["endpoints"] == 3
+        json.loads(run("record", "camera.*", "-o", tmp_path / "b", "--duration", 0, "--json").stdout)["endpoints"] == 3
     )
 
 

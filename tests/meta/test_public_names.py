@@ -230,7 +230,7 @@ FUNCTIONS = {
     visionipc.get_endpoint_name: "(name, stream)",
     simulation.explore: "(scenario, limit=10000, *, fault_schedule=())",
     recording.Player: "(log, *, start=0.0, duration=None, time_source='publish_time', rate=1.0, loops=1, "
-    "remap=mappingproxy({}), start_paused=False, wait_for_readers=False, clock_endpoint=None, clock_hz=100.0, "
+    "remap=mappingproxy({}), start_paused=False, wait_for_readers=False, clock_endpoint=None, clock_rate=100.0, "
     "backend=None, prefix=None, segment_size=0, take_over=False, clock=None)",
     recording.Player.run: "(self)",
     recording.Player.pause: "(self)",

@@ -130,7 +130,7 @@ def test_bag_output_on_terminal_is_not_mixed_with_progress(
     recording: Path, damaged: Path, tmp_path: Path, command: str
 ) -> None:
     words = command.format(log=recording, damaged=damaged, output=tmp_path / "output").split()
-    words += ["--every", "0.001"] * (words[0] == "split")
+    words += ["--split-seconds", "0.001"] * (words[0] == "split")
     with closing(Terminal()) as terminal, start_at(terminal, *words, stdout=terminal.side) as process:
         terminal.read_to_end()
         process.wait(DEADLINE)

@@ -146,7 +146,7 @@ def test_bag_split_writes_pieces_of_one_log(tmp_path: Path) -> None:
     seconds = (100, 101, 102, 10**9, 10**9 + 1)
     messages = [message(1, i, time * second) for i, time in enumerate(seconds)]
     path = write_unclosed_file(tmp_path / "a.mcap", build_chunk_record(channel(1, "a"), *messages))
-    bag("split", path, "-o", tmp_path / "pieces", "--every", 2)
+    bag("split", path, "-o", tmp_path / "pieces", "--split-seconds", 2)
     assert [file.name for file in sorted((tmp_path / "pieces").iterdir())] == [f"00000{i}.mcap" for i in range(3)]
     pieces = LogReader(tmp_path / "pieces")
     assert list(pieces) == list(LogReader(path))
@@ -264,7 +264,7 @@ def test_bag_copy_keeps_message_larger_than_chunk(tmp_path: Path) -> None:
 WRITING = {
     "merge": ("-o", "new.mcap"),
     "filter": ("-o", "new.mcap"),
-    "split": ("-o", "new", "--every", 1),
+    "split": ("-o", "new", "--split-seconds", 1),
     "convert": ("-o", "new.jsonl"),
 }
 
@@ -303,7 +303,7 @@ LARGE = "exceed max_chunk_bytes (--max-chunk-bytes), which is 1000"
         ("convert", ["-o", "-", "--to", "jsonl"]),
         ("merge", ["-o", "new.mcap", "--compression", "lz4"]),
         ("filter", ["-o", "new.mcap", "--compression", "lz4"]),
-        ("split", ["-o", "new", "--every", 1, "--compression", "lz4"]),
+        ("split", ["-o", "new", "--split-seconds", 1, "--compression", "lz4"]),
     ],
 )
 def test_bag_command_that_reads_skips_chunks_above_max_chunk_bytes(

@@ -330,10 +330,10 @@ def test_play_waits_for_readers_before_first_message(prefix: str, tmp_path: Path
     assert reader.result() == [b"%d" % i for i in range(10)]
 
 
-def test_play_clock_hz_sets_clock_ticks_per_log_second(prefix: str, tmp_path: Path) -> None:
+def test_play_clock_rate_sets_clock_ticks_per_log_second(prefix: str, tmp_path: Path) -> None:
     path = write_numbers(tmp_path / "a.mcap", 11, NS // 10)
-    run("play", path, "--rate", "inf", "--clock", "slow", "--clock-hz", 5)
-    run("play", path, "--rate", "inf", "--clock", "fast", "--clock-hz", 50)
+    run("play", path, "--rate", "inf", "--clock", "slow", "--clock-rate", 5)
+    run("play", path, "--rate", "inf", "--clock", "fast", "--clock-rate", 50)
     assert [stats.topic(name).messages for name in ("slow", "fast")] == [6, 51]
 
 

@@ -98,7 +98,7 @@ def test_record_with_wrong_options_is_usage_error(prefix: str, arguments: Any, c
 
 def test_record_command_reports_missing_endpoints(tmp_path: Path) -> None:
     wrong = f"typo{os.getpid()}"
-    said = run("record", "-o", tmp_path / "log", wrong, "--seconds", "0", code=1).stderr
+    said = run("record", "-o", tmp_path / "log", wrong, "--duration", "0", code=1).stderr
     assert f"no endpoint matches {wrong} yet; waiting" in said
     assert said.splitlines()[-1] == f"Error: no endpoint matches {wrong}; run `msgq list`"
 
@@ -106,7 +106,7 @@ def test_record_command_reports_missing_endpoints(tmp_path: Path) -> None:
 def test_record_without_name_uses_time_as_name(prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     before = datetime.now().replace(microsecond=0)
-    done = run("record", "--all", "--seconds", "0")
+    done = run("record", "--all", "--duration", "0")
     after = datetime.now()
     (directory,) = tmp_path.iterdir()
     assert before <= datetime.strptime(directory.name, "%Y-%m-%d_%H-%M-%S") <= after  # local time, and sorted by it
@@ -230,7 +230,7 @@ def test_record_to_file_at_size_limit_prints_losses(prefix: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("options", "seen"), [(("--start-paused", "--seconds", 0.1), 0), (("--snapshot-seconds", 60, "-n", 9), 9)]
+    ("options", "seen"), [(("--start-paused", "--duration", 0.1), 0), (("--snapshot-seconds", 60, "-n", 9), 9)]
 )
 def test_record_before_trigger_writes_nothing(
     prefix: str, tmp_path: Path, options: tuple[object, ...], seen: int

@@ -280,14 +280,14 @@ def test_player_remap_to_equal_names_is_refused(tmp_path: Path, make_unique: Any
 
 def test_player_publishes_clock_endpoint(sent: Any, tmp_path: Path, make_unique: Any) -> None:
     path = write_numbered_log(tmp_path / "a.mcap", 3, NS, make_unique("a"))
-    done = make_virtual_player(path, clock_endpoint=make_unique("clock"), clock_hz=4).run()
+    done = make_virtual_player(path, clock_endpoint=make_unique("clock"), clock_rate=4).run()
     ticks = [(now, int.from_bytes(data, "little")) for now, endpoint, data in sent if endpoint == make_unique("clock")]
     assert [value for _, value in ticks] == [BEGIN + i * NS // 4 for i in range(9)]
     assert all(abs(now - ticks[0][0] - (value - BEGIN)) < NS // 1000 for now, value in ticks)
     assert done.messages == 3
     sent.clear()
     path = write_numbered_log(tmp_path / "b.mcap", 3, NS // 1000, make_unique("a"))
-    make_virtual_player(path, clock_endpoint=make_unique("clock"), clock_hz=750, rate=math.inf).run()
+    make_virtual_player(path, clock_endpoint=make_unique("clock"), clock_rate=750, rate=math.inf).run()
     assert [endpoint for _, endpoint, _ in sent] == [make_unique(name) for name in ("clock", "a", "a", "clock", "a")]
     with pytest.raises(errors.InvalidValueError, match="clock"):
         make_virtual_player(path, clock_endpoint=make_unique("a"))
@@ -537,7 +537,7 @@ def test_player_bursts_arrive_in_order(prefix: str, tmp_path: Path) -> None:
     subs = {f"e{i}": msgq.SubSocket() for i in range(4)}
     for name, sub in subs.items():
         sub.connect(msgq.context, name, segment_size=64 << 20)
-    done = Player(path, rate=math.inf, clock_endpoint="clock", clock_hz=1e5).run()
+    done = Player(path, rate=math.inf, clock_endpoint="clock", clock_rate=1e5).run()
     assert (done.messages, done.bytes) == (3000, sum(len(data) for *_, data in messages))
     for name, sub in subs.items():
         assert msgq.drain_sock_raw(sub) == [data for there, _, data in messages if there == name]
@@ -657,7 +657,7 @@ def test_player_after_ctrl_c_closes_publishers(prefix: str, tmp_path: Path) -> N
         {"duration": 0},
         {"loops": 0},
         {"time_source": "time"},
-        {"clock_hz": 0},
+        {"clock_rate": 0},
     ],
 )
 def test_player_with_wrong_options_is_refused(tmp_path: Path, token: str, options: Any) -> None:

@@ -61,7 +61,7 @@ def merge_files(path: Path, output: Path) -> list[Path]:
 
 def cut_file(path: Path, output: Path) -> list[Path]:
     folder = output.with_suffix("")
-    run("bag", "split", path, "-o", folder, "--every", raw_mcap.STEP / 1e9, "--compression", "none")
+    run("bag", "split", path, "-o", folder, "--split-seconds", raw_mcap.STEP / 1e9, "--compression", "none")
     pieces = sorted(folder.iterdir())
     assert len(pieces) == 3
     return pieces

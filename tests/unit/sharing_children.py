@@ -30,7 +30,7 @@ _kept: dict[str, Any] = {}
 
 def become(user: int, groups: list[int]) -> None:
     """Give up the rights of root. What is imported later could not be read by this user, so it is imported now."""
-    for words in (["list", "--json", "--interval", 0], ["clean", "--dry-run", "nobody-has-this-name"]):
+    for words in (["list", "--json", "--duration", 0], ["clean", "--dry-run", "nobody-has-this-name"]):
         command.run(*words, code=int("clean" in words))
     for verb in ("info", "echo", "stat"):
         command.run(verb, "--help")

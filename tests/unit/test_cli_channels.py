@@ -68,18 +68,18 @@ def test_list_shows_channels_and_topics(prefix: str) -> None:
         node.join_broadcast("news")
         assert child.hear() == "up"
         publisher.send(b"abc")
-        text = command.run("list", "--interval", "0").output
+        text = command.run("list", "--duration", "0").output
         assert [word in text for word in ("channel/scans", "channel, broadcast", "driver", str(child.pid))] == [
             True
         ] * 4
-        found = {one["endpoint"]: one for one in lines("list", "--interval", "0")}
+        found = {one["endpoint"]: one for one in lines("list", "--duration", "0")}
         assert list(found) == ["channel/news:broadcast", "channel/scans"]
         scans = found["channel/scans"]
         assert (scans["kind"], scans["use"], scans["messages"], scans["bytes"]) == ("channel", "pubsub", 1, 3)
         assert [one["participant"]["pid"] for one in scans["subscribers"]] == [child.pid]
         assert (scans["rate"], scans["tolerance_s"]) == (None, None)
-        assert [one["endpoint"] for one in lines("list", "channel/sc*", "--interval", "0")] == ["channel/scans"]
-        assert command.run("list", "scans", "--interval", "0", code=1).stdout == ""
+        assert [one["endpoint"] for one in lines("list", "channel/sc*", "--duration", "0")] == ["channel/scans"]
+        assert command.run("list", "scans", "--duration", "0", code=1).stdout == ""
 
 
 def test_info_shows_how_long_subscriber_can_pause_without_loss(prefix: str) -> None:
@@ -92,8 +92,8 @@ def test_info_shows_how_long_subscriber_can_pause_without_loss(prefix: str) -> N
                 time.sleep(0.001)  # the rate is measured
 
         task = Task(send)
-        (found,) = lines("info", "channel/scans", "--interval", "0.2")
-        text = command.run("info", "channel/scans", "--interval", "0.2").output
+        (found,) = lines("info", "channel/scans", "--duration", "0.2")
+        text = command.run("info", "channel/scans", "--duration", "0.2").output
         channel.unlink()
         task.result()
     assert found["rate"] > 0
@@ -114,7 +114,7 @@ def test_info_shows_participants_and_pools_of_channel(prefix: str) -> None:
             assert view is not None
             publisher.send_many([b"x"] * 8)
             Path(shm_paths.pool_path("scans", prefix, 7)).write_bytes(b"")
-            text = command.run("info", "channel/scans", "--interval", "0.01").output
+            text = command.run("info", "channel/scans", "--duration", "0.01").output
         view.release()
     for word in (
         "replaced by a larger pool, with loans left",
@@ -134,7 +134,7 @@ def test_commands_on_missing_channel_fail(prefix: str) -> None:
 
 def test_info_of_channel_without_messages_succeeds(prefix: str) -> None:
     with Channel("scans", subscribers=1) as channel, channel.subscriber():
-        text = command.run("info", "channel/scans", "--interval", "0.01").output
+        text = command.run("info", "channel/scans", "--duration", "0.01").output
     assert "pubsub, publishers: any number, subscribers: at most 1\n" in text
     assert "not set yet" in text
     assert "subscribers  1\n" in text

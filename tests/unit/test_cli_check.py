@@ -45,7 +45,7 @@ def check(tmp_path: Path) -> Any:
 
 
 GOOD = """
-seconds = 0.3
+duration = 0.3
 only = true
 [endpoints.camera]
 subscribers = 0
@@ -82,7 +82,7 @@ def test_check_command_succeeds_if_all_expectations_are_met(traffic: Child, chec
 def test_check_command_fails_if_expectation_is_not_met(
     traffic: Child, check: Any, expected: str, endpoint: str, what: str
 ) -> None:
-    code, found = check(f"seconds = 0.2\n{expected}")
+    code, found = check(f"duration = 0.2\n{expected}")
     assert code == 1
     assert (endpoint, what) in {(line["endpoint"], line["condition"]) for line in found if not line["ok"]}
 
@@ -117,7 +117,7 @@ def test_check_command_reports_losses_of_stopped_subscriber(prefix: str, check: 
     with msgq.sub_sock("camera", segment_size=4096) as hanging:
         task = Task(publish)
         wait_until(lambda: topic("camera").messages)
-        code, found = check("seconds = 0.3\n[endpoints.camera]\nlost = 0")
+        code, found = check("duration = 0.3\n[endpoints.camera]\nlost = 0")
         over.set()
         task.result()
         assert (code, hanging.lost) == (1, 0)
@@ -127,25 +127,25 @@ def test_check_command_reports_losses_of_stopped_subscriber(prefix: str, check: 
 def test_check_command_reports_dead_publisher(prefix: str, check: Any) -> None:
     with Child(publisher_children.die_publishing, "camera") as child:
         child.process.wait()
-    code, found = check("seconds = 0.01\n[endpoints.camera]")
+    code, found = check("duration = 0.01\n[endpoints.camera]")
     assert code == 1
     assert [(line["condition"], line["ok"]) for line in found] == [("publisher", False)]
 
 
 def test_check_command_reports_losses_of_subscribers(prefix: str, check: Any) -> None:
     with msgq.pub_sock("camera") as publisher, msgq.sub_sock("camera", timeout=0) as subscriber:
-        code, _ = check("seconds = 0.01\n[endpoints.camera]\nlost = 0")
+        code, _ = check("duration = 0.01\n[endpoints.camera]\nlost = 0")
         assert code == 0
         publisher.send_many([bytes(1000)] * 3000)
         subscriber.receive_many()
         assert subscriber.lost
-        code, _ = check("seconds = 0.01\n[endpoints.camera]\nlost = 0")
+        code, _ = check("duration = 0.01\n[endpoints.camera]\nlost = 0")
         assert code == 0  # what was lost before the measurement is not counted
 
 
 def test_check_command_waits_for_late_endpoints(prefix: str, check: Any) -> None:
     with Child(publisher_children.publish_steadily, ["camera"]):
-        code, _ = check("seconds = 0.1\n[endpoints.camera]\nrate = 1", "--timeout", "20")
+        code, _ = check("duration = 0.1\n[endpoints.camera]\nrate = 1", "--timeout", "20")
     assert code == 0
 
 
@@ -154,8 +154,8 @@ def test_check_command_waits_for_late_endpoints(prefix: str, check: Any) -> None
     [
         "",
         "nonsense",
-        "seconds = 'two'\n[endpoints.a]",
-        "seconds = 0\n[endpoints.a]",
+        "duration = 'two'\n[endpoints.a]",
+        "duration = 0\n[endpoints.a]",
         "endpoints = 3",
         "[endpoints]\na = 3",
         "[endpoints.a]\nspeed = 3",
@@ -177,7 +177,7 @@ def test_check_command_with_missing_file_exits_with_usage_error(prefix: str, tmp
 
 
 ALL_KINDS = """
-seconds = 0.2
+duration = 0.2
 only = true
 [endpoints."channel/scans"]
 subscribers = 1
@@ -242,7 +242,7 @@ def test_check_command_with_expected_queue_accepts_its_events_channel(prefix: st
     with msgq.MessageQueue("jobs", events=True) as queue, msgq.MessageQueue("others", events=True) as others:
         queue.send(b"x")
         others.send(b"x")
-        code, found = check('seconds = 0.1\nonly = true\n[endpoints."queue/jobs"]')
+        code, found = check('duration = 0.1\nonly = true\n[endpoints."queue/jobs"]')
     assert code == 1
     unexpected = [line["endpoint"] for line in found if line["condition"] == "only"]
     assert sorted(unexpected) == ["channel/others:events", "queue/others"]
@@ -266,7 +266,7 @@ def test_check_command_with_expected_queue_accepts_its_events_channel(prefix: st
 def test_check_command_fails_if_non_topic_expectation_is_not_met(
     kinds: None, check: Any, expected: str, endpoint: str, what: str
 ) -> None:
-    code, found = check(f"seconds = 0.1\n{expected}")
+    code, found = check(f"duration = 0.1\n{expected}")
     assert code == 1
     assert (endpoint, what) in {(line["endpoint"], line["condition"]) for line in found if not line["ok"]}
 

@@ -43,10 +43,10 @@ SHOWN = ["car", FRAMES, "channel/scans", "records/nodes", "records/poses", "queu
 AUXILIARY = [TIMED, "channel/jobs:events"]
 KIND = {name: name.partition("/")[0] if "/" in name else "topic" for name in SHOWN} | {FRAMES: "frames"}
 VERBS: tuple[tuple[str, ...], ...] = (
-    ("list", "--interval", "0.01"),
-    ("list", "--interval", "0", "--all", "--json"),
-    ("info", ".*", "--interval", "0.01"),
-    ("info", ".*", "--interval", "0.01", "--json"),
+    ("list", "--duration", "0.01"),
+    ("list", "--duration", "0", "--all", "--json"),
+    ("info", ".*", "--duration", "0.01"),
+    ("info", ".*", "--duration", "0.01", "--json"),
     ("stat", "--once", "--interval", "0.01"),
     ("top", "-n", "2", "--interval", "0.01", "--all"),
     ("top", "--once", "--interval", "0.01", "--json"),
@@ -123,7 +123,7 @@ def test_each_stored_kind_has_stats_source_and_cleanup() -> None:
 
 
 def test_list_shows_endpoints_of_all_kinds_in_one_table(bus: Bus) -> None:
-    found = table_cells(command.run("list", "--interval", "0").output)
+    found = table_cells(command.run("list", "--duration", "0").output)
     assert [name for name in found if name] == SHOWN
     assert [found[name][0].partition(",")[0] for name in SHOWN] == [KIND[name] for name in SHOWN]
     me = str(os.getpid())
@@ -141,7 +141,7 @@ def test_list_shows_endpoints_of_all_kinds_in_one_table(bus: Bus) -> None:
 
 
 def test_json_output_has_equal_keys_for_each_kind(bus: Bus) -> None:
-    for verb in (("list", "--interval", "0.01"), ("info", *SHOWN, "--interval", "0.01"), ("top", "--once")):
+    for verb in (("list", "--duration", "0.01"), ("info", *SHOWN, "--duration", "0.01"), ("top", "--once")):
         found = {one["endpoint"]: one for one in lines(*verb, *(["--interval", "0.01"] if verb[0] == "top" else []))}
         assert {name: found[name]["kind"] for name in SHOWN} == KIND
         for name in SHOWN:
@@ -157,15 +157,16 @@ def test_json_output_has_equal_keys_for_each_kind(bus: Bus) -> None:
 @pytest.mark.parametrize("verb", ["list", "top"])
 def test_list_hides_auxiliary_endpoints_unless_requested(bus: Bus, verb: str) -> None:
     def names(*words: str) -> set[str]:
-        return {one["endpoint"] for one in lines(verb, "--interval", "0.01", *words, *(["--once"] * (verb == "top")))}
+        pace = ["--once", "--interval", "0.01"] if verb == "top" else ["--duration", "0.01"]
+        return {one["endpoint"] for one in lines(verb, *pace, *words)}
 
     assert names() == set(SHOWN)
     assert names("--all") == {*SHOWN, *AUXILIARY}
     assert names("channel/jobs:events") == {"channel/jobs:events"}
     assert names(f"{timing.TIMING_TOPIC_PREFIX}*") == {TIMED}
-    text = command.run("list", "--interval", "0").output
+    text = command.run("list", "--duration", "0").output
     assert "hidden: 1 timing topic and 1 queue event channel; to list all, give --all" in text
-    assert "hidden" not in command.run("list", "--interval", "0", "--all").output
+    assert "hidden" not in command.run("list", "--duration", "0", "--all").output
 
 
 @pytest.mark.parametrize(
@@ -178,13 +179,13 @@ def test_list_hides_auxiliary_endpoints_unless_requested(bus: Bus, verb: str) ->
     ],
 )
 def test_list_pattern_selects_endpoints_of_all_kinds(bus: Bus, texts: list[str], names: list[str], code: int) -> None:
-    for verb in (["list", "--interval", "0"], ["top", "--once", "--interval", "0.01"]):
+    for verb in (["list", "--duration", "0"], ["top", "--once", "--interval", "0.01"]):
         shown = command.run(*verb, "--json", *texts, code=code).stdout.splitlines()
         assert sorted(json.loads(line)["endpoint"] for line in shown) == sorted(names)
 
 
 def test_info_shows_each_endpoint_and_suggests_similar_names(bus: Bus) -> None:
-    text = command.run("info", *SHOWN, "--interval", "0.01").output
+    text = command.run("info", *SHOWN, "--duration", "0.01").output
     assert [line for line in text.splitlines() if not line.startswith(" ")] == SHOWN
     for name, what in (("scans", "channel/scans"), ("queue/poses", "records/poses")):
         said = command.run("info", "car", name, code=1).output
@@ -294,7 +295,7 @@ def test_top_shortens_names_but_not_pids(prefix: str) -> None:
 
 def test_list_on_narrow_terminal_wraps_table_rows(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("msgq.cli.common.render._PLAIN_WIDTH_COLUMNS", 60)
-    text = command.run("list", "--interval", "0").output
+    text = command.run("list", "--duration", "0").output
     assert max(map(len, text.splitlines()[:-1])) <= 60
     assert "cha" in text
 

@@ -34,19 +34,19 @@ def traffic(prefix: str) -> Iterator[Child]:
 
 
 def test_list_shows_rates_for_names_and_patterns(traffic: Child) -> None:
-    found = {line["endpoint"]: line for line in lines("list", "--interval", "0.3")}
+    found = {line["endpoint"]: line for line in lines("list", "--duration", "0.3")}
     assert found.keys() == {"car", "weather", "plain"}
     assert found["plain"]["rate"] > 5
     assert found["plain"]["byte_rate"] == pytest.approx(10 * found["plain"]["rate"])
     assert found["plain"]["kind"] == "topic"
     assert [line["endpoint"] for line in lines("list", "car", "w.*")] == ["car", "weather"]
-    assert lines("list", "plain", "--interval", "0")[0]["rate"] is None
+    assert lines("list", "plain", "--duration", "0")[0]["rate"] is None
 
 
 def test_info_shows_publisher_schema_and_file(traffic: Child) -> None:
-    (found,) = lines("info", "car", "--interval", "0.05")
+    (found,) = lines("info", "car", "--duration", "0.05")
     assert (found["publisher"]["pid"], found["mode"], found["schema"]["encoding"]) == (traffic.pid, "600", "struct")
-    text = run("info", "car", "--interval", "0.05").stdout
+    text = run("info", "car", "--duration", "0.05").stdout
     assert f"{traffic.pid}" in text
     assert "Car, struct" in text
     done = run("info", "bicycle", code=1)
@@ -249,7 +249,7 @@ def test_measuring_command_reads_topics_of_prefix_option(traffic: Child, monkeyp
     monkeypatch.delenv("OPENPILOT_PREFIX")
     assert len(lines("echo", "plain", "--once", "--prefix", prefix)) == 1
     assert len(lines("hz", "plain", "--once", "--interval", "0.05", "--prefix", prefix)) == 1
-    assert lines("info", "plain", "--interval", "0.01", "--prefix", prefix)[0]["endpoint"] == "plain"
+    assert lines("info", "plain", "--duration", "0.01", "--prefix", prefix)[0]["endpoint"] == "plain"
 
 
 def test_completion_offers_endpoint_names(traffic: Child) -> None:
@@ -264,7 +264,7 @@ def test_invalid_expression_exits_with_usage_error(prefix: str, verb: str) -> No
 
 
 def test_bench_command_measures_latency_and_removes_topic(prefix: str) -> None:
-    with start("bench", "--seconds", "0.05", "--size", "64", "--size", "4096", "--json") as running:
+    with start("bench", "--duration", "0.05", "--size", "64", "--size", "4096", "--json") as running:
         found, _ = running.end()
     assert [line["size"] for line in found] == [64, 4096]
     for line in found:

@@ -50,9 +50,9 @@ MISSING = {
     "stages patterns --tree": Case("stages {name} --window 0.1 --tree"),
     "stat endpoints": Case(f"stat {{name}} {LOOKS}", waits=True),
     "top endpoints": Case(f"top {{name}} {LOOKS}", waits=True),
-    "record endpoints": Case("record {name} --seconds 0 -o {new}", waits=True),
-    "record regex": Case("record -e {name} --seconds 0 -o {new}", waits=True),
-    "record frames": Case("record --frames nosuch --seconds 0 -o {new}", waits=True, says="frame server 'nosuch"),
+    "record endpoints": Case("record {name} --duration 0 -o {new}", waits=True),
+    "record regex": Case("record -e {name} --duration 0 -o {new}", waits=True),
+    "record frames": Case("record --frames nosuch --duration 0 -o {new}", waits=True, says="frame server 'nosuch"),
     "echo endpoints": Case("echo {name} --timeout 0.01", 3, waits=True),
     "hz endpoints": Case("hz {name} --timeout 0.01", 3, waits=True),
     "bw endpoints": Case("bw {name} --timeout 0.01", 3, waits=True),
@@ -140,7 +140,8 @@ def test_name_without_match_is_reported_and_sets_exit_code(
 
 
 @pytest.mark.parametrize(
-    "verb", ["list", "info", "stat --once --interval 0.01", "top --once --interval 0.01", "record --seconds 0 -o {new}"]
+    "verb",
+    ["list", "info", "stat --once --interval 0.01", "top --once --interval 0.01", "record --duration 0 -o {new}"],
 )
 def test_existing_endpoints_are_shown_before_error_for_missing_name(
     words: Callable[[str, str], list[str]], verb: str
@@ -179,7 +180,7 @@ def test_delay_of_pattern_omits_endpoints_without_publish_time(prefix: str) -> N
 
 
 def test_check_command_reports_pattern_without_match(prefix: str, tmp_path: Path) -> None:
-    (tmp_path / "expected.toml").write_text('seconds = 0.01\n[endpoints."nosuch.*"]\n')
+    (tmp_path / "expected.toml").write_text('duration = 0.01\n[endpoints."nosuch.*"]\n')
     assert "nosuch.*: no endpoint matches" in run("check", tmp_path / "expected.toml", code=1).stdout
 
 

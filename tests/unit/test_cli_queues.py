@@ -79,17 +79,17 @@ def test_list_shows_queues_topics_and_channels(prefix: str) -> None:
     with MessageQueue("jobs", max_messages=10) as queue, Child(take_part, "jobs", "take") as child:
         child.hear()
         queue.send(b"abc", 4)
-        text = command.run("list", "--interval", "0").output
+        text = command.run("list", "--duration", "0").output
         assert "queue, 1 of 10 wait" in text
         assert str(os.getpid()) in text
-        found = {one["endpoint"]: one for one in lines("list", "--interval", "0")}
+        found = {one["endpoint"]: one for one in lines("list", "--duration", "0")}
         assert list(found) == ["channel/jobs", "queue/jobs"]
         jobs = found["queue/jobs"]
         assert (jobs["kind"], jobs["depth"], jobs["sent"], jobs["priorities"]) == ("queue", 1, 1, [[4, 1]])
         assert [one["participant"]["pid"] for one in jobs["handles"]] == [os.getpid(), child.pid]
         assert (jobs["rate"], jobs["received_rate"], jobs["mode"]) == (None, None, "600")
-        assert [one["endpoint"] for one in lines("list", "queue/j*", "--interval", "0")] == ["queue/jobs"]
-        assert command.run("list", "jobs", "queue/other", "--interval", "0", code=1).stdout == ""
+        assert [one["endpoint"] for one in lines("list", "queue/j*", "--duration", "0")] == ["queue/jobs"]
+        assert command.run("list", "jobs", "queue/other", "--duration", "0", code=1).stdout == ""
 
 
 def test_info_shows_senders_and_receivers_of_queue(prefix: str) -> None:
@@ -98,7 +98,7 @@ def test_info_shows_senders_and_receivers_of_queue(prefix: str) -> None:
     with MessageQueue("jobs") as queue, Child(take_part, "jobs", "take") as child:
         queue.send(b"x")
         assert child.hear()
-        (row,) = (line for line in command.run("list", "--interval", "0").output.splitlines() if "queue/jobs" in line)
+        (row,) = (line for line in command.run("list", "--duration", "0").output.splitlines() if "queue/jobs" in line)
         _, kind, sender, receiver, *_ = (cell.strip() for cell in row.split("│")[1:])
         assert kind == "queue, 2 of 128 waiting"
         assert sender.endswith(str(os.getpid()))
@@ -118,7 +118,7 @@ def test_list_shows_message_rates_of_queues(prefix: str) -> None:
                 time.sleep(0.001)  # the rate is measured
 
         task = Task(work)
-        (found,) = lines("info", "queue/jobs", "--interval", "0.2")
+        (found,) = lines("info", "queue/jobs", "--duration", "0.2")
         queue.unlink()
         task.result()
     assert found["rate"] > 0
@@ -134,7 +134,7 @@ def test_info_shows_configuration_and_counts_of_queue(prefix: str) -> None:
         take(queue).nack()
         queue.notify(lambda queue: None)
         with take(queue, lease=60):
-            text = command.run("info", "queue/jobs", "--interval", "0.01").output
+            text = command.run("info", "queue/jobs", "--duration", "0.01").output
     for expected in (
         f"/dev/shm/msgqjobs_{prefix}/jobs, ",
         "room         20 messages of up to 1.0 kB",
@@ -153,7 +153,7 @@ def test_info_shows_configuration_and_counts_of_queue(prefix: str) -> None:
 
 def test_info_of_an_empty_queue_succeeds(prefix: str) -> None:
     MessageQueue("jobs").close()
-    text = command.run("info", "queue/jobs", "--interval", "0.01").output
+    text = command.run("info", "queue/jobs", "--duration", "0.01").output
     assert "waiting      0 messages\n" in text
     assert "handles      0\n" in text
     assert "nonsense" not in text
@@ -174,8 +174,8 @@ def test_command_with_queue_name_without_prefix_suggests_full_name(prefix: str) 
 
 def test_prefix_option_selects_queues_of_prefix(prefix: str) -> None:
     MessageQueue("jobs").close()
-    assert [one["endpoint"] for one in lines("list", "--prefix", prefix, "--interval", "0")] == ["queue/jobs"]
-    assert lines("list", "--prefix", f"{prefix}other", "--interval", "0") == []
+    assert [one["endpoint"] for one in lines("list", "--prefix", prefix, "--duration", "0")] == ["queue/jobs"]
+    assert lines("list", "--prefix", f"{prefix}other", "--duration", "0") == []
 
 
 def test_completion_offers_names_of_queues(prefix: str) -> None:
@@ -222,7 +222,7 @@ def test_clean_removes_queue_given_by_name_and_its_messages(prefix: str) -> None
 def test_clean_of_queue_removes_its_events_channel(prefix: str) -> None:
     with MessageQueue("jobs", events="payload") as queue:
         queue.send(b"message")
-        assert "  events       payload, 0 lost" in command.run("info", "queue/jobs", "--interval", "0.01").output
+        assert "  events       payload, 0 lost" in command.run("info", "queue/jobs", "--duration", "0.01").output
         assert list(SHM.glob(f"msgqchan_{prefix}/jobs:events"))
     assert run_clean("queue/jobs", "--dry-run") == {"queue/jobs": "would remove"}
     assert list(SHM.glob(f"msgqchan_{prefix}/*"))

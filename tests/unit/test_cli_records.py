@@ -53,13 +53,13 @@ def test_list_shows_records_and_endpoints_of_other_kinds(prefix: str) -> None:
     with SeqlockVector("v", "<f8", 1000) as vector, Board("b", 4, 100) as board, board.declare("k") as entry:
         vector[[1, 2]] = 3
         entry.write(b"abc")
-        text = command.run("list", "--interval", "0").output
+        text = command.run("list", "--duration", "0").output
         (row,) = (line for line in text.splitlines() if "records/v" in line)
         _, kind, writer, reader, written, *_ = (cell.strip() for cell in row.split("│")[1:])
         assert (kind, reader, written) == ("records, vector of 1,000", "-", "2")
         assert writer.endswith(str(os.getpid()))
         assert "board, 1 of 4 keys" in text
-        found = {one["endpoint"]: one for one in lines("list", "--interval", "0")}
+        found = {one["endpoint"]: one for one in lines("list", "--duration", "0")}
         assert list(found) == ["records/b", "records/v"]
         one = found["records/v"]
         assert (one["kind"], one["form"], one["written"], one["elements_written"], one["dtype"], one["rate"]) == (
@@ -72,8 +72,8 @@ def test_list_shows_records_and_endpoints_of_other_kinds(prefix: str) -> None:
         )
         assert (one["mode"], one["writers"][0]["participant"]["pid"]) == ("600", os.getpid())
         assert found["records/b"]["keys"][0]["key"] == "k"
-        assert [one["endpoint"] for one in lines("list", "records/v*", "--interval", "0")] == ["records/v"]
-        assert command.run("list", "v", "records/other", "--interval", "0", code=1).stdout == ""
+        assert [one["endpoint"] for one in lines("list", "records/v*", "--duration", "0")] == ["records/v"]
+        assert command.run("list", "v", "records/other", "--duration", "0", code=1).stdout == ""
 
 
 def test_list_measures_the_rate_of_writes(prefix: str) -> None:
@@ -87,7 +87,7 @@ def test_list_measures_the_rate_of_writes(prefix: str) -> None:
 
         task = Task(work)
         before = vector.counts()[0]
-        (found,) = lines("info", "records/v", "--interval", "0.2")
+        (found,) = lines("info", "records/v", "--duration", "0.2")
         after = vector.counts()[0]
         vector.unlink()
         task.result()
@@ -100,7 +100,7 @@ def test_info_shows_configuration_and_writers_of_vector(prefix: str) -> None:
         vector[5] = 1
         held_by(vector.path, 0, 7)
         held_by(vector.path, 90, 8)
-        text = command.run("info", "records/v", "--interval", "0.01").output
+        text = command.run("info", "records/v", "--duration", "0.01").output
     for expected in (
         f"/dev/shm/msgqrec_{prefix}/v, ",
         "vector       2,000 elements of 8 B; 2 copies of each; one handle writes\n",
@@ -122,7 +122,7 @@ def test_info_shows_keys_and_writers_of_board(prefix: str) -> None:
         board.declare("left").close()
         for _ in range(2):
             entry.write(b"abc")
-        text = command.run("info", "records/b", "--interval", "0.01").output
+        text = command.run("info", "records/b", "--duration", "0.01").output
         for expected in (
             "board        300 keys, each with a value of up to 100 B; 2 copies of each\n",
             "written      2 times, 1 element; last ",
@@ -136,12 +136,12 @@ def test_info_shows_keys_and_writers_of_board(prefix: str) -> None:
             assert expected in text, text
         for number in range(257):
             board.declare(f"k{number}").close()
-        assert "    and 4 more\n" in command.run("info", "records/b", "--interval", "0.01").output
+        assert "    and 4 more\n" in command.run("info", "records/b", "--duration", "0.01").output
 
 
 def test_info_shows_unwritten_records(prefix: str) -> None:
     SeqlockVector("v", "<f8", 3).close()
-    text = command.run("info", "records/v", "--interval", "0.01").output
+    text = command.run("info", "records/v", "--duration", "0.01").output
     assert "written      never\n" in text
     assert "writers      0\n" in text
     for word in ("held", "keys", "one handle"):
@@ -158,8 +158,8 @@ def test_commands_on_missing_records_fail(prefix: str) -> None:
 
 def test_prefix_option_selects_records_of_prefix(prefix: str) -> None:
     create_vector("v")
-    assert [one["endpoint"] for one in lines("list", "--prefix", prefix, "--interval", "0")] == ["records/v"]
-    assert lines("list", "--prefix", f"{prefix}other", "--interval", "0") == []
+    assert [one["endpoint"] for one in lines("list", "--prefix", prefix, "--duration", "0")] == ["records/v"]
+    assert lines("list", "--prefix", f"{prefix}other", "--duration", "0") == []
 
 
 def test_completion_offers_names_of_records(prefix: str) -> None:
@@ -307,6 +307,6 @@ def test_info_of_a_board_with_an_invalid_key_table_succeeds(prefix: str) -> None
     """A name without an end, or of bytes that are no text, is shown no less."""
     with Board("b", 3, 8) as board, board.declare("k"):
         change_word(board.path, 32768 + 16, lambda _: 0xFF1B5B3131)
-        assert "\\x1b[11" not in command.run("info", "records/b", "--interval", "0.01").output
-        (found,) = lines("info", "records/b", "--interval", "0.01")
+        assert "\\x1b[11" not in command.run("info", "records/b", "--duration", "0.01").output
+        (found,) = lines("info", "records/b", "--duration", "0.01")
         assert found["keys"][0]["key"] == "11[\x1b\ufffd"

@@ -534,7 +534,7 @@ def test_stages_command_with_tree_option_shows_tree(prefix: str) -> None:
 
 def test_list_hides_timing_topics_unless_requested(prefix: str) -> None:
     def listed(*arguments: str) -> list[str]:
-        done = run("list", "--interval", "0", "--json", *arguments)
+        done = run("list", "--duration", "0", "--json", *arguments)
         return [json.loads(line)["endpoint"] for line in done.stdout.splitlines()]
 
     with timing_publisher("a", "b"), step_publisher("camera"), step_publisher("timing"):
@@ -542,8 +542,8 @@ def test_list_hides_timing_topics_unless_requested(prefix: str) -> None:
         assert listed() == ["camera", "timing"]
         assert listed("--all") == listed("-a") == listed(".*") == every
         assert listed("timing:a:b") == ["timing:a:b"]
-        assert "hidden: 1 timing topic; to list all" in run("list", "--interval", "0").stdout
-        assert "hidden" not in run("list", "--interval", "0", "--all").stdout
+        assert "hidden: 1 timing topic; to list all" in run("list", "--duration", "0").stdout
+        assert "hidden" not in run("list", "--duration", "0", "--all").stdout
 
 
 def test_completion_of_stages_command_offers_stages_and_topics(prefix: str) -> None:

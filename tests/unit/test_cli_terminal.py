@@ -123,8 +123,8 @@ def hostile(prefix: str) -> Iterator[str]:
 
 
 LOOKING: dict[str, list[Any]] = {
-    "list": ["--interval", 0],
-    "info": [".*", "--interval", 0.01],
+    "list": ["--duration", 0],
+    "info": [".*", "--duration", 0.01],
     "stat": ["--once", "--interval", 0.01],
     "top": ["--once", "--interval", 0.01],
     "hz": ["-n", 1, "--interval", 0.05, r"[\s\S]*"],

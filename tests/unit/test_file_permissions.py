@@ -164,10 +164,10 @@ def test_list_command_shows_endpoints_of_trusted_users(token: str, place: str, j
     alice = join(ALICE, OPENPILOT_PREFIX=place)
     bob = join(BOB, OPENPILOT_PREFIX=place)
     alice.do("publish", token, "hello")
-    assert token not in bob.do("cli", "list", "--json", "--interval", "0")[1]
+    assert token not in bob.do("cli", "list", "--json", "--duration", "0")[1]
     bob.do("environ", {"MSGQ_TRUST": str(ALICE)})
-    assert f'"{token}"' in bob.do("cli", "list", "--json", "--interval", "0")[1]
-    assert f"user {ALICE}, mode 660" in bob.do("cli", "info", token, "--interval", "0.01")[1]
+    assert f'"{token}"' in bob.do("cli", "list", "--json", "--duration", "0")[1]
+    assert f"user {ALICE}, mode 660" in bob.do("cli", "info", token, "--duration", "0.01")[1]
     assert bob.do("cli", "stat", token, "--once", "--json", "--interval", "0.01")[0] == 0
     code, output = bob.do("cli", "clean", "--json", token)
     assert (code, '"kept"' in output, "in use by" in output) == (1, True, True)

@@ -45,7 +45,7 @@ def lines(*words: object, code: int | None = 0) -> list[dict[str, Any]]:
 
 
 def test_added_endpoint_kind_is_listed_and_counted(blob: str, prefix: str) -> None:
-    (row,) = lines("list", "--interval", "0")
+    (row,) = lines("list", "--duration", "0")
     assert (row["endpoint"], row["kind"], row["messages"], row["memory"]) == (blob, "blob", 2, 11)
     (line,) = lines("stat", "--once", "--interval", "0.01")
     assert (line["blobs"], line["topics"]) == (1, 0)

@@ -80,7 +80,7 @@ def lines(result: Result) -> list[dict[str, Any]]:
 
 
 def test_list_shows_streams_with_layout_and_process(name: str, prefix: str, cameras: Child) -> None:
-    found = lines(msgq("list", "--json", "--interval", "0.01", "--prefix", prefix))
+    found = lines(msgq("list", "--json", "--duration", "0.01", "--prefix", prefix))
     assert [(one["server"], one["stream"], one["format"], one["buffers"]) for one in found] == [
         (name, 0, "NV12", 4 + SPARE_BUFFERS),
         (name, 7, "RGB24", 3 + SPARE_BUFFERS),
@@ -89,23 +89,23 @@ def test_list_shows_streams_with_layout_and_process(name: str, prefix: str, came
         (cameras.pid, WIDTH, HEIGHT, "serving")
     }
     assert [one["bytes"] for one in found] == [WIDTH * HEIGHT * 3 // 2, WIDTH * HEIGHT * 3]
-    table = msgq("list", "--interval", "0.01", "--prefix", prefix)
+    table = msgq("list", "--duration", "0.01", "--prefix", prefix)
     assert table.exit_code == 0
     assert "RGB24" in table.output
 
 
 def test_frames_list_shows_frame_rate_of_sampling_interval(prefix: str, cameras: Child) -> None:
-    assert [one["rate"] for one in lines(msgq("list", "--json", "--interval", "0.01", "--prefix", prefix))] == [
+    assert [one["rate"] for one in lines(msgq("list", "--json", "--duration", "0.01", "--prefix", prefix))] == [
         0.0,
         0.0,
     ]
     with streaming(cameras):
-        assert all(one["rate"] > 0 for one in lines(msgq("list", "--json", "--interval", "0.5", "--prefix", prefix)))
+        assert all(one["rate"] > 0 for one in lines(msgq("list", "--json", "--duration", "0.5", "--prefix", prefix)))
 
 
 def test_frames_list_uses_no_client_row_and_no_buffer(name: str, prefix: str, cameras: Child) -> None:
     with streaming(cameras):
-        msgq("list", "--interval", "0.1", "--prefix", prefix)
+        msgq("list", "--duration", "0.1", "--prefix", prefix)
     assert topic(get_endpoint_name(name, 7), prefix).subscribers == ()
     cameras.say("stats")
     assert cameras.hear() == [0, []]
@@ -133,7 +133,7 @@ def stock_server(name: str) -> None:
 def test_list_shows_streams_of_a_stock_server(name: str, prefix: str) -> None:
     with Child(stock_server, name) as child:
         assert child.hear() == "up"
-        (found,) = lines(msgq("list", "--json", "--interval", "0.01", "--prefix", prefix))
+        (found,) = lines(msgq("list", "--json", "--duration", "0.01", "--prefix", prefix))
         assert (found["pid"], found["stream"], found["format"]) == (child.pid, 1, "NV12")
         assert (found["width"], found["buffers"], found["rate"]) == (WIDTH, 1, None)
         child.result()
@@ -153,7 +153,7 @@ def test_list_with_prefix_shows_streams_of_that_prefix(
 ) -> None:
     monkeypatch.setenv("OPENPILOT_PREFIX", f"{prefix}x")
     assert lines(msgq("list", "--json")) == []
-    found = lines(msgq("list", "--json", "--interval", "0.01", "--prefix", prefix))
+    found = lines(msgq("list", "--json", "--duration", "0.01", "--prefix", prefix))
     assert {one["server"] for one in found} == {name}
 
 
@@ -195,7 +195,7 @@ def test_view_without_terminal_saves_one_frame(name: str, tmp_path: Path, camera
 
 def test_frames_view_with_json_option_prints_and_releases_frames(name: str, cameras: Child) -> None:
     with streaming(cameras):
-        seen = lines(msgq("view", name, "--frames", "4", "--json"))
+        seen = lines(msgq("view", name, "--count", "4", "--json"))
     assert [(one["format"], one["width"]) for one in seen] == [("NV12", WIDTH)] * 4
     cameras.say("stats")
     assert cameras.hear() == [0, []]
@@ -232,7 +232,7 @@ def test_frames_command_without_frames_fails_after_timeout(name: str, cameras: C
     assert "no frame within 0.01 s" in result.output
 
 
-@pytest.mark.parametrize("verb", [["view", "--json", "--frames", "1"], ["save", "frame.png", "--json"]])
+@pytest.mark.parametrize("verb", [["view", "--json", "--count", "1"], ["save", "frame.png", "--json"]])
 def test_frames_command_with_prefix_finds_server_of_that_prefix(
     name: str, prefix: str, cameras: Child, verb: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,7 @@ from msgq.common.units import NS_PER_S
 @arguments.logs_argument
 @options.required_output_option("DIRECTORY", "New directory for the pieces.")
 @click.option(
-    "--every",
+    "--split-seconds",
     required=True,
     metavar="SECONDS",
     type=click.FloatRange(min=0.001),
@@ -23,7 +23,12 @@ from msgq.common.units import NS_PER_S
 @arguments.chunk_limit_option
 @options.json_option
 def command(
-    logs: tuple[Path, ...], output: Path, every: float, compression: str | None, max_chunk_bytes: int, as_json: bool
+    logs: tuple[Path, ...],
+    output: Path,
+    split_seconds: float,
+    compression: str | None,
+    max_chunk_bytes: int,
+    as_json: bool,
 ) -> None:
     """Split recordings into pieces of equal duration.
 
@@ -34,7 +39,7 @@ def command(
 
     log = arguments.open_log(logs, max_chunk_bytes=max_chunk_bytes)
     with arguments.show_read_progress(log) as line:
-        for path, count in write_time_slices(log, output, round(every * NS_PER_S), compression):
+        for path, count in write_time_slices(log, output, round(split_seconds * NS_PER_S), compression):
             line.hide()
             arguments.print_written_log(path, count, as_json)
     arguments.print_log_problems(log)

@@ -6,8 +6,24 @@ from typing import Any
 
 import click
 
+from msgq.cli.common.other_names import describe_unknown_command
 
-class LazyCommandGroup(click.Group):
+
+class CommandGroup(click.Group):
+    """A group whose error for an unknown command names the right command."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that the arguments name."""
+        is_word = args[0][:1].isalnum()  # an option's error is click's
+        if is_word and not ctx.resilient_parsing and self.get_command(ctx, args[0]) is None:
+            words = [] if ctx.parent is None else [ctx.info_name or ""]
+            raise click.UsageError(describe_unknown_command(words, args, self.list_commands(ctx)))
+        return super().resolve_command(ctx, args)
+
+
+class LazyCommandGroup(CommandGroup):
     """Imports a subcommand from `msgq.cli.VERB.NAME` at its first use. The object is named `command`."""
 
     def __init__(self, *arguments: Any, verb: str, names: Sequence[str], **options: Any) -> None:

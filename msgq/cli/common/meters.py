@@ -8,6 +8,7 @@ from typing import Self
 import click
 
 from msgq.cli.common import options
+from msgq.cli.common.limits import RunLimit
 from msgq.cli.common.render import echo, echo_json, print_awaited_endpoints, print_left_out
 from msgq.cli.common.signals import end_on_interrupt
 from msgq.common import settings
@@ -40,6 +41,7 @@ def add_measurement_options(*special_options: _CommandDecorator) -> _CommandDeco
         options.interval_option(1.0),
         options.count_option,
         options.once_option,
+        options.duration_option,
         *special_options,
         options.timeout_option,
         options.json_option,
@@ -58,20 +60,27 @@ class MeterColumn:
 
 @dataclass(frozen=True)
 class MeasurementOptions:
-    """Options of a measurement: seconds per line, number of lines, and seconds without messages until it gives up."""
+    """Options of a measurement: seconds per line, end, and seconds without messages until the command gives up."""
 
     interval_s: float
-    line_limit: int | None
+    limit: RunLimit
     timeout_s: float | None
     busy_polls: bool
     as_json: bool
 
     @classmethod
     def from_arguments(
-        cls, interval: float, count: int | None, once: bool, timeout: float | None, as_json: bool, spin: bool = False
+        cls,
+        interval: float,
+        count: int | None,
+        once: bool,
+        duration: float | None,
+        timeout: float | None,
+        as_json: bool,
+        spin: bool = False,
     ) -> Self:
         """Return the options from the command's arguments."""
-        return cls(interval, 1 if once else count, timeout, spin, as_json)
+        return cls(interval, RunLimit(1 if once else count, duration), timeout, spin, as_json)
 
 
 def show_readings(
@@ -94,9 +103,9 @@ def _show_intervals(
     columns: Sequence[MeterColumn],
     wanted: MeasurementOptions,
 ) -> None:
-    _wait_for_endpoint(meters, names, wanted.timeout_s)
+    _wait_for_endpoint(meters, names, wanted)
     head, lines, heard_s = 0, 0, time.monotonic()
-    while wanted.line_limit is None or lines < wanted.line_limit:
+    while not wanted.limit.is_reached(lines):
         _measure_interval(meters, wanted)
         readings = [meter.take_reading() for _, meter in sorted(meters.by_name.items())]
         for meter in meters.by_name.values():
@@ -117,20 +126,21 @@ def _show_intervals(
 
 def _measure_interval(meters: EndpointFollower[EndpointMeter], wanted: MeasurementOptions) -> None:
     """Measure one interval."""
-    until_s = time.monotonic() + wanted.interval_s
+    until_s = time.monotonic() + min(wanted.interval_s, wanted.limit.remaining_s)
     while (left_s := until_s - time.monotonic()) > 0:
         meters.refresh()
         run_meters(list(meters.by_name.values()), min(left_s, _REFRESH_PERIOD_S), wanted.busy_polls)
 
 
 def _wait_for_endpoint(
-    meters: EndpointFollower[EndpointMeter], names: EndpointSelection, timeout: float | None
+    meters: EndpointFollower[EndpointMeter], names: EndpointSelection, wanted: MeasurementOptions
 ) -> None:
-    """Wait until an endpoint exists."""
+    """Wait until an endpoint exists, or until the end of the duration."""
+    timeout = wanted.timeout_s
     meters.refresh()
     print_awaited_endpoints(names.unmatched)
     began_s = time.monotonic()
-    while not meters.by_name:
+    while not meters.by_name and not wanted.limit.is_reached(0):
         if timeout is not None and time.monotonic() - began_s >= timeout:
             exit_after_timeout(names, timeout)
         time.sleep(0.02)

@@ -162,6 +162,12 @@ count_option = click.option(
     metavar="COUNT",
     help="Stop after COUNT messages or lines.  [default: no limit]",
 )
+duration_option = click.option(
+    "--duration",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="Stop after SECONDS.  [default: no limit]",
+)
 once_option = click.option("--once", is_flag=True, help="Same as -n 1.")
 timeout_option = click.option(
     "--timeout",
@@ -171,10 +177,18 @@ timeout_option = click.option(
 )
 
 
+def measured_duration_option(
+    default: float, text: str = "Duration of the measurement of rates, in seconds.", least: float = 0.01
+) -> Callable[[_CommandType], _CommandType]:
+    """Return the option for the duration of a measurement that prints one result."""
+    kind = click.FloatRange(least, 86400.0)
+    return click.option("--duration", type=kind, default=default, show_default=True, metavar="SECONDS", help=text)
+
+
 def interval_option(
     default: float, text: str = "Time between two lines, in seconds."
 ) -> Callable[[_CommandType], _CommandType]:
-    """Return the option for the duration of a measurement."""
+    """Return the option for the time between two results."""
     kind = click.FloatRange(0.01, 86400.0)
     return click.option("--interval", type=kind, default=default, show_default=True, metavar="SECONDS", help=text)
 

@@ -44,24 +44,17 @@ class StreamLine:
 
 
 @click.command("list", epilog=options.EXIT_CODES)
-@click.option(
-    "--interval",
-    type=click.FloatRange(0.01, 3600.0),
-    default=0.5,
-    show_default=True,
-    metavar="SECONDS",
-    help="Duration of the measurement of frame rates, in seconds.",
-)
+@options.measured_duration_option(0.5, "Duration of the measurement of frame rates, in seconds.")
 @options.json_option
 @options.prefix_option
-def command(interval: float, as_json: bool, prefix: str | None) -> None:
+def command(duration: float, as_json: bool, prefix: str | None) -> None:
     """List the frame servers in /tmp and their streams.
 
     The command holds no buffer, and is a passive subscriber of the streams. The frames of a stock server have the
     format NV12.
     """
     with settings.overrides(prefix):
-        streams = scan_streams(interval)
+        streams = scan_streams(duration)
     if as_json:
         for stream in streams:
             echo_json(stream)
@@ -69,8 +62,8 @@ def command(interval: float, as_json: bool, prefix: str | None) -> None:
         get_console().print(_make_table(streams))
 
 
-def scan_streams(interval_s: float) -> list[StreamLine]:
-    """Ask all servers for their streams, and count the frames of `interval_s` seconds."""
+def scan_streams(duration_s: float) -> list[StreamLine]:
+    """Ask all servers for their streams, and count the frames of `duration_s` seconds."""
     streams = [stream for name in wire.list_server_names() for stream in _list_server_streams(name)]
     with ExitStack() as stack:
         watches = {}
@@ -80,7 +73,7 @@ def scan_streams(interval_s: float) -> list[StreamLine]:
                     watches[stream] = stack.enter_context(_open_passive_subscriber(stream.server, stream.stream))
         begin = time.monotonic()
         if watches:
-            time.sleep(interval_s)
+            time.sleep(duration_s)
         return [
             replace(stream, rate=_measure_rate(watches[stream], begin)) if stream in watches else stream
             for stream in streams

@@ -18,6 +18,7 @@ from visionipc.convert import encode_png
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @incoming.stream_option
 @click.option(
+    "-n",
     "--count",
     type=click.IntRange(1, 100_000),
     default=1,

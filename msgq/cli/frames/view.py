@@ -38,7 +38,9 @@ _COLOUR_MASK = 0xF8  # of a colour, in a terminal: 32, so that styles are found 
 @click.command(epilog=options.EXIT_CODES)
 @incoming.server_argument
 @incoming.stream_option
-@click.option("--frames", type=click.IntRange(1), metavar="COUNT", help="Stop after COUNT frames.  [default: no limit]")
+@click.option(
+    "-n", "--count", type=click.IntRange(1), metavar="COUNT", help="Stop after COUNT frames.  [default: no limit]"
+)
 @click.option(
     "--png", type=click.Path(dir_okay=False, path_type=Path), help="Save the newest frame to FILE at the end."
 )
@@ -48,7 +50,7 @@ _COLOUR_MASK = 0xF8  # of a colour, in a terminal: 32, so that styles are found 
 def command(
     server: str,
     stream: int | None,
-    frames: int | None,
+    count: int | None,
     png: Path | None,
     timeout: float,
     as_json: bool,
@@ -64,7 +66,7 @@ def command(
     if not screen.is_terminal and not as_json:
         if png is None:
             raise click.UsageError("standard output is not a terminal; give --png FILE or --json")
-        frames = frames or 1
+        count = count or 1
     stop = threading.Event()
     with (
         settings.overrides(prefix),
@@ -72,7 +74,7 @@ def command(
         call_on_interrupt(stop.set),
         _open_live_picture(screen, as_json) as live,
     ):
-        newest = _show_frames(client, live, frames, timeout, stop, as_json, png is not None)
+        newest = _show_frames(client, live, count, timeout, stop, as_json, png is not None)
     if png is not None and newest is not None:
         png.write_bytes(encode_png(newest))
 

@@ -103,7 +103,7 @@ class Player:
     wait_for_readers : True: wait until each endpoint has a subscriber. Or the new names of endpoints that need one.
         Vectors, boards and work queues need none, because they keep their content.
     clock_endpoint : endpoint for the log's time, in u64 nanoseconds since the epoch, little-endian.
-    clock_hz : messages of the clock endpoint per second of the log.
+    clock_rate : messages of the clock endpoint per second of the log.
     backend : "msgq", "zmq" or "fake"; None: MSGQ_BACKEND.
     prefix : prefix of the endpoints; None: the current prefix.
     segment_size : bytes of new rings; 0: 1 MiB, or the size for the largest message.
@@ -141,7 +141,7 @@ class Player:
         start_paused: bool = False,
         wait_for_readers: bool | Iterable[str] = False,
         clock_endpoint: str | None = None,
-        clock_hz: float = 100.0,
+        clock_rate: float = 100.0,
         backend: str | None = None,
         prefix: str | None = None,
         segment_size: int = 0,
@@ -149,10 +149,10 @@ class Player:
         clock: PlayerClock | None = None,
     ) -> None:
         """Read the indexes of the log, and open a writer for each endpoint."""
-        _check_player_options(rate, clock_hz, start, duration, loops, time_source)
+        _check_player_options(rate, clock_rate, start, duration, loops, time_source)
         self._pid = os.getpid()
         self._rate, self._time_source, self._loops, self._remapping = rate, time_source, loops, EndpointRemapping(remap)
-        self._clock_tick_options = (clock_endpoint, clock_hz)
+        self._clock_tick_options = (clock_endpoint, clock_rate)
         self._clock: PlayerClock = clock or _MonotonicClock()
         self._log_reader, self._first_ns, self._begin_ns, self._end_ns = _resolve_playback_range(
             log, start, duration, time_source
@@ -445,11 +445,11 @@ class Player:
 
 
 def _check_player_options(
-    rate: float, clock_hz: float, start: float, duration: float | None, loops: int | None, time_source: str
+    rate: float, clock_rate: float, start: float, duration: float | None, loops: int | None, time_source: str
 ) -> None:
     """Raise an error for values out of range."""
-    if not rate > 0 or not clock_hz > 0 or not start >= 0 or not (duration is None or duration > 0):
-        text = f"rate={rate}, clock_hz={clock_hz}, start={start} or duration={duration} is out of range"
+    if not rate > 0 or not clock_rate > 0 or not start >= 0 or not (duration is None or duration > 0):
+        text = f"rate={rate}, clock_rate={clock_rate}, start={start} or duration={duration} is out of range"
         raise InvalidValueError(f"{text}; use 0 or more for start and more than 0 for the others")
     if (loops is not None and loops < 1) or time_source not in TIME_SOURCES:
         raise InvalidValueError(
