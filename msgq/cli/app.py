@@ -36,6 +36,7 @@ VERBS = (
     "play",
     "pub",
     "record",
+    "serve",
     "stages",
     "stat",
     "top",

@@ -13,6 +13,7 @@ _EXTRA_OF_PACKAGE = {
     "plotly": "report",
     "duckdb": "duckdb",
     "pyspark": "spark",
+    "aiohttp": "serve",
     **dict.fromkeys(("click", "rich", "psutil"), "cli"),
 }
 

@@ -64,6 +64,7 @@ OUTSIDE = {
         *("visionipc.buffers", "visionipc.convert", "visionipc.formats", "visionipc.picture"),
     },
     "click": {"msgq.cli"},
+    "aiohttp": {"msgq.cli.serve"},
     "rich": {"msgq.cli"},
     "psutil": {"msgq.cli"},
     "zmq": {"msgq.impl.zeromq"},

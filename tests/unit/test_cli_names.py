@@ -98,6 +98,8 @@ APART = {
     "lake report runs": "runs of a lake, and needs Spark",
     "play clock_endpoint": "is published",
     "play wait_for": "waits for a subscriber",
+    "serve endpoints": "waits until Ctrl-C: tests/serve/test_command.py",
+    "serve host_names": "no selection",
     "pub endpoint": "is made",
     "pub key": "is made",
     "record trigger": "waits for a message",

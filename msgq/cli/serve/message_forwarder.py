@@ -1,0 +1,184 @@
+"""Delivery of the bus's messages to the clients of the websocket."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+from aiohttp import WSMsgType, web
+
+from msgq.cli.serve import foxglove_protocol as protocol
+from msgq.cli.serve.channel_catalog import CatalogChanges, ChannelCatalog
+from msgq.cli.serve.message_reader import MessageReader
+from msgq.cli.serve.websocket_client import WebsocketClient
+from msgq.errors import InvalidValueError
+from msgq.monitor.endpoint_selection import EndpointSelection
+
+_REFRESH_PERIOD_S = 0.5  # how late new endpoints are noticed
+_READ_PERIOD_S = 0.02
+
+_logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+
+
+class ClientMessage(NamedTuple):
+    """A message of a channel, in the format for clients."""
+
+    channel: int
+    time_ns: int
+    payload: bytes
+
+
+class MessageForwarder:
+    """Reads the endpoints that clients subscribe to, and delivers each message to its subscribers.
+
+    Without clients, the forwarder does nothing. Without subscriptions, the forwarder reads no messages.
+
+    Attributes
+    ----------
+    clients : connected clients.
+    """
+
+    def __init__(self, selection: EndpointSelection) -> None:
+        """Start without clients. `selection` : endpoints to offer."""
+        self.clients: list[WebsocketClient] = []
+        self._catalog, self._reader = ChannelCatalog(selection), MessageReader(selection.prefix)
+        self._session_id = secrets.token_hex(8)
+        self._bus_thread = ThreadPoolExecutor(1, "msgq serve")
+        self._clients_changed = asyncio.Event()
+        self._channels: dict[int, protocol.FoxgloveChannel] = {}  # that the clients know, by number
+        self._delivery: asyncio.Task[None] | None = None
+
+    async def serve_client(self, socket: web.WebSocketResponse, address: str) -> None:
+        """Serve a client until its connection ends."""
+        client = WebsocketClient(address)
+        client.queue_text(protocol.build_server_info("msgq", self._session_id))
+        client.queue_text(protocol.build_advertise(self._channels))
+        self.clients.append(client)
+        if self._delivery is None or self._delivery.done():
+            self._delivery = asyncio.create_task(self._deliver_until_unused())
+            self._delivery.add_done_callback(self._handle_delivery_end)
+        tasks = [
+            asyncio.create_task(part) for part in (self._receive_requests(client, socket), client.send_waiting(socket))
+        ]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self.clients.remove(client)
+            self._clients_changed.set()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _handle_delivery_end(self, delivery: asyncio.Task[None]) -> None:
+        if not delivery.cancelled() and delivery.exception() is not None:
+            _logger.error("delivery of messages failed", exc_info=delivery.exception())
+            for client in self.clients:
+                client.end()
+
+    async def close(self) -> None:
+        """Stop reading. No client may be connected."""
+        if self._delivery is not None:
+            await asyncio.wait([self._delivery])
+        self._bus_thread.shutdown()
+
+    async def _receive_requests(self, client: WebsocketClient, socket: web.WebSocketResponse) -> None:
+        async for message in socket:
+            self._handle_request(client, message.data if message.type is WSMsgType.TEXT else "")
+
+    def _handle_request(self, client: WebsocketClient, text: str) -> None:
+        try:
+            request = protocol.parse_request(text)
+            if isinstance(request, protocol.SubscribeRequest):
+                self._subscribe(client, request)
+            else:
+                for number in request.subscription_ids:
+                    client.subscriptions.pop(number, None)
+        except InvalidValueError as error:
+            client.queue_text(protocol.build_status(protocol.STATUS_ERROR, str(error)))
+
+    def _subscribe(self, client: WebsocketClient, request: protocol.SubscribeRequest) -> None:
+        for number, channel in request.subscriptions:
+            if channel not in self._channels:  # removed just now
+                continue
+            if number in client.subscriptions or channel in client.subscriptions.values():
+                raise InvalidValueError(f"subscription {number} to channel {channel} exists already; unsubscribe first")
+            client.subscriptions[number] = channel
+        self._clients_changed.set()
+
+    async def _deliver_until_unused(self) -> None:
+        """Follow endpoints, and deliver messages, while clients are connected."""
+        refresh_time_s = 0.0
+        while self.clients:
+            subscribed = {channel for client in self.clients for channel in client.subscriptions.values()}
+            is_due = time.monotonic() - refresh_time_s >= _REFRESH_PERIOD_S
+            changes, messages = await self._run_in_bus_thread(partial(self._read_batch, subscribed, is_due))
+            if is_due:
+                refresh_time_s = time.monotonic()
+                for client in self.clients:
+                    client.report_drops()
+            self._announce_changes(changes)
+            self._deliver_messages(messages)
+            if not subscribed:
+                await self._wait_for_change()
+            if not self.clients:
+                refresh_time_s, self._channels = 0.0, {}
+                await self._run_in_bus_thread(self._close_endpoints)
+
+    def _close_endpoints(self) -> None:
+        self._reader.select_endpoints({})
+        self._catalog.clear()
+
+    async def _wait_for_change(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_REFRESH_PERIOD_S):
+                await self._clients_changed.wait()
+        self._clients_changed.clear()
+
+    async def _run_in_bus_thread(self, function: Callable[[], _T]) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._bus_thread, function)
+
+    def _read_batch(self, subscribed: set[int], is_due: bool) -> tuple[CatalogChanges, list[ClientMessage]]:
+        """Read new messages in the thread of the bus."""
+        catalog, reader = self._catalog, self._reader
+        inodes = catalog.inodes
+        endpoints = [catalog.formats[number].channel.topic for number in subscribed if number in catalog.formats]
+        reader.select_endpoints({endpoint: inodes[endpoint] for endpoint in endpoints})
+        described = reader.list_endpoints_with_new_schema()
+        changes = catalog.refresh() if described or is_due else CatalogChanges({}, [])
+        for endpoint in described:
+            reader.accept_schema(endpoint)
+        messages = []
+        for endpoint, time_ns, payload in reader.take_messages(_READ_PERIOD_S if subscribed else 0):
+            number = catalog.find_number(endpoint)
+            if number is not None:
+                messages.append(ClientMessage(number, time_ns, catalog.formats[number].convert_payload(payload)))
+        return changes, messages
+
+    def _announce_changes(self, changes: CatalogChanges) -> None:
+        for number in changes.removed:
+            del self._channels[number]
+        self._channels |= changes.added
+        for client in self.clients:
+            client.drop_subscriptions(changes.removed)
+            if changes.removed:
+                client.queue_text(protocol.build_unadvertise(changes.removed))
+            if changes.added:
+                client.queue_text(protocol.build_advertise(changes.added))
+
+    def _deliver_messages(self, messages: list[ClientMessage]) -> None:
+        subscribers: dict[int, list[tuple[WebsocketClient, int]]] = {}
+        for client in self.clients:
+            for number, channel in client.subscriptions.items():
+                subscribers.setdefault(channel, []).append((client, number))
+        for message in messages:
+            for client, number in subscribers.get(message.channel, ()):
+                client.queue_message(number, message.time_ns, message.payload)
