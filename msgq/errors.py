@@ -41,6 +41,13 @@ class MsgqError(Exception):
             self.errno = errno
 
 
+class MsgqWarning(UserWarning):
+    """Category of all warnings of msgq: a call is valid, but probably does not do what its author expects."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+
+
 class IpcError(MsgqError):
     """Base class of all errors of sockets, handles, gates and servers.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -230,7 +231,7 @@ class TopicTransport:
         if timeout == self._timeout:
             return
         timeout_ns(timeout, self._name)  # that of the socket takes -1 as well
-        self.subscriber.setTimeout(-1 if timeout is None else timeout_ms(timeout * 1000, self._name))
+        self.subscriber.setTimeout(-1 if timeout is None else timeout_ms(math.ceil(timeout * 1000), self._name))
         self._timeout = timeout
 
     def receive_with_publishers(

@@ -133,7 +133,8 @@ def sub_sock(
     poller : poller of the same backend that registers the socket; None: no poller.
     addr : host of the publisher; used by the ZMQ backend only.
     conflate : receive the newest message only. Skipped messages add to `lost`.
-    timeout : milliseconds that `receive` waits (compatibility: stock's unit); None or -1: no limit.
+    timeout : milliseconds that `receive` waits (compatibility: stock's unit); None or -1: no limit. A float below 10,
+        which is probably meant in seconds, warns with `MsgqWarning`.
     passive : observe an existing topic read-only, without a trace; see `SubSocket.connect`. Ignored by the ZMQ backend.
     segment_size, backend, trust, prefix : as in `pub_sock`.
 

@@ -180,7 +180,7 @@ class TestTime:
     def test_wait_with_pending_change_returns_without_delay(self, records: Records) -> None:
         numbers = records.vector("i8", 3)
         numbers[1] = 5
-        for timeout in (None, 0, 1e6):
+        for timeout in (None, 0, 1e6 + 1):
             assert numbers.wait(timeout) is True
         numbers.changes()
         assert numbers.wait(0) is False

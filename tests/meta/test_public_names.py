@@ -69,6 +69,7 @@ TOP = {
 }
 ERRORS = {
     "MsgqError": "Exception",
+    "MsgqWarning": "UserWarning",
     "IpcError": "MsgqError",
     "MultiplePublishersError": "IpcError",
     "EndpointNameError": "IpcError ValueError",

@@ -4,9 +4,20 @@ from __future__ import annotations
 
 import math
 import operator
+import os
+import sys
+import warnings
 
 from msgq.common.units import NS_PER_MS, NS_PER_S, TIMEOUT_MAX_MS, WAIT_FOREVER
-from msgq.errors import EndpointClosedError, InvalidTypeError, InvalidValueError, SocketOptionError, StateError
+from msgq.errors import (
+    EndpointClosedError,
+    InvalidTypeError,
+    InvalidValueError,
+    MsgqWarning,
+    MultiplePublishersError,
+    SocketOptionError,
+    StateError,
+)
 
 #: As in ZeroMQ.
 NOBLOCK = 1
@@ -14,7 +25,37 @@ POLLIN, POLLOUT, POLLERR, POLLPRI = 1, 2, 4, 8
 _SNDMORE = 2
 _OPTION_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
+# A time-out in milliseconds is probably meant in seconds if it is a float below this, with at most three decimals. A
+# time-out that a program computes, such as the rest of a time, has more decimals.
+_SUSPECT_MS_BELOW = 10
+_SUSPECT_MS_DECIMALS = 3
+# A time-out in seconds is probably meant in milliseconds if it is at least this, and a multiple of 100, but not of a
+# quarter of an hour.
+_SUSPECT_S_FROM = 1000
+_SUSPECT_S_STEP = 100
+_PLAUSIBLE_S_STEP = 900
 _PYZMQ_OPTIONS = ("conflate", "linger", "rcvhwm", "rcvtimeo", "sndhwm", "sndtimeo")
+
+
+def warn_program(text: str) -> None:
+    """Warn with `MsgqWarning` at the line of the program that called msgq. By default, Python shows it once per line.
+
+    The text must not contain values that change, because Python remembers each text.
+    """
+    frame, level = sys._getframe(1), 2
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in ("msgq", "visionipc"):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, MsgqWarning, stacklevel=level)
+
+
+def warn_in_event_loop() -> None:
+    """Warn if this thread runs an event loop of asyncio. Call it before a sleep."""
+    get_running_loop = getattr(sys.modules.get("asyncio.events"), "_get_running_loop", None)
+    if get_running_loop is not None and get_running_loop() is not None:
+        warn_program(
+            "this call waits in a running event loop of asyncio, so that all tasks of the loop wait, too; await "
+            "areceive() or the apoll() of a poller, or call the function with asyncio.to_thread()"
+        )
 
 
 def is_number(value: object) -> bool:
@@ -63,6 +104,11 @@ def timeout_ms(timeout: float, endpoint: str = "") -> int:
     if timeout != WAIT_FOREVER and not 0 <= timeout <= TIMEOUT_MAX_MS:
         text = f"timeout is {timeout} ms; give 0 to {TIMEOUT_MAX_MS}, or -1 to wait forever"
         raise InvalidValueError(text, endpoint)
+    if 0 < timeout < _SUSPECT_MS_BELOW and type(timeout) is float and round(timeout, _SUSPECT_MS_DECIMALS) == timeout:
+        warn_program(
+            "this time-out has milliseconds, as in stock msgq, and is below 10 ms; multiply seconds by 1000, use "
+            "receive(timeout=), which has seconds, or give whole milliseconds as an int"
+        )
     return math.ceil(timeout)  # 0.5 is not 0, which would not wait at all
 
 
@@ -81,7 +127,17 @@ def timeout_ns(timeout: float | None, endpoint: str = "") -> int:
     if not 0 <= timeout <= most:
         text = f"timeout is {timeout} s; give 0 to {most}, or None to wait forever"
         raise InvalidValueError(text, endpoint)
+    if timeout >= _SUSPECT_S_FROM:
+        _warn_of_long_timeout(timeout)
     return math.ceil(timeout * NS_PER_S)
+
+
+def _warn_of_long_timeout(timeout: float) -> None:
+    if timeout % _SUSPECT_S_STEP == 0 and timeout % _PLAUSIBLE_S_STEP:
+        warn_program(
+            "this time-out has seconds, and is longer than 16 minutes; divide milliseconds by 1000, or give None to "
+            "wait without limit"
+        )
 
 
 def pickle_error(socket: object) -> TypeError:
@@ -116,6 +172,8 @@ def check_wait_for_readers(timeout: float | None, interval: float, n: int | None
     elif n is not None and n < 0:
         text = f"n is {n}; give the number of subscribers to wait for, or None to wait until all have read all"
     else:
+        if timeout is not None and _SUSPECT_S_FROM <= timeout < math.inf:
+            _warn_of_long_timeout(timeout)
         return
     raise InvalidValueError(text, endpoint)
 
@@ -159,6 +217,28 @@ def zmq_untracked_error(endpoint: str) -> StateError:
     """Return the error for timestamps, which the ZMQ backend does not support."""
     text = "ZMQ messages have no timestamps; use tracked topics and origin_time with the backends msgq and fake"
     return StateError(text, endpoint)
+
+
+def takeover_error(endpoint: str, pid: int) -> MultiplePublishersError:
+    """Return the error for a publisher that another one replaced. `pid`: the new publisher's process; 0: unknown."""
+    if pid == os.getpid():
+        successor = f"another socket of this process ({pid})"
+    elif pid:
+        successor = f"process {pid}{_read_process_name(pid)}"
+    else:
+        successor = "a stock process, or a process that ended"
+    text = f"another publisher took over: {successor}; nothing was sent. A topic has one publisher"
+    cure = f"to take the topic back, close this socket, and call msgq.pub_sock({endpoint!r})"
+    return MultiplePublishersError(f"{text}; {cure}", endpoint)
+
+
+def _read_process_name(pid: int) -> str:
+    """Return the name of a process, such as " (python3)"; "": it has ended, or is in another PID namespace."""
+    try:
+        with open(f"/proc/{pid}/comm") as file:  # without pathlib, whose import takes longer than that of sockets
+            return f" ({file.read().strip()})"
+    except OSError:
+        return ""
 
 
 def tracking_mismatch_error(endpoint: str, wanted: bool) -> StateError:

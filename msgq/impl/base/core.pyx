@@ -30,7 +30,7 @@ from msgq.errors import (
     ConcurrentUseError, CorruptSegmentError, EndpointClosedError, InterruptedWaitError, IpcError, SegmentError,
     SegmentSizeError, StateError,
 )
-from msgq.impl.base.argument_checks import not_connected_error, timeout_ms, timeout_ns
+from msgq.impl.base.argument_checks import not_connected_error, timeout_ms, timeout_ns, warn_in_event_loop
 
 include "segment.pxi"
 include "schema.pxi"

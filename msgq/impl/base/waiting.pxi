@@ -251,6 +251,7 @@ cdef bint wait_until_ready(list waitables, int64_t deadline) except -1:
     cdef str closed = None
     if _spin_until_readable(waitables, deadline):
         return True
+    warn_in_event_loop()
     for each in waitables:  # other Python code may have closed a handle during this call
         if each._use_state != fork_generation:
             raise usage_error(each._use_state, each._endpoint)

@@ -17,6 +17,7 @@ from msgq.impl.base.argument_checks import (
     check_send_flags,
     check_wait_for_readers,
     not_connected_error,
+    takeover_error,
     tracking_mismatch_error,
     untracked_topic_error,
 )
@@ -160,9 +161,7 @@ class PubSocket(StrictOptionSocket, UnqueuedSenderOptions, NoLingerOption, FakeS
             return fork_error(self._endpoint)
         if self._active_claim is _RESERVED_CLAIM:
             return ConcurrentUseError("a reservation is open; leave its with block first", self._endpoint)
-        successor = f"process {os.getpid()}" if self._topic.current_claim else "a process that ended"
-        text = f"another publisher took over: {successor}; nothing was sent. To take the topic back, connect again"
-        return MultiplePublishersError(text, self._endpoint)
+        return takeover_error(self._endpoint, os.getpid() if self._topic.current_claim else 0)
 
     def send(
         self, data: ReadableBuffer | npt.NDArray[Any], /, flags: int = 0, copy: bool = True, *, origin_time: int = 0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgq.common import file_permissions, naming, settings
 from msgq.errors import EndpointClosedError
-from msgq.impl.base.argument_checks import not_connected_error, timeout_ns
+from msgq.impl.base.argument_checks import not_connected_error, timeout_ns, warn_in_event_loop
 from msgq.impl.fake.bus import InProcessBus, current_bus
 from msgq.impl.fake.endpoint_state import EndpointState, fork_error
 from msgq.impl.fake.records_stats import read_record_stats
@@ -76,6 +76,7 @@ class RecordWatcher(Waitable):
         row = self._get_usable_row()
         if not row.can_receive() and wait_ns:
             limit = None if wait_ns < 0 else wait_ns
+            warn_in_event_loop()
             self._bus.wait_until(lambda: row.closed or row.can_receive(), limit, f"a change of {self._endpoint!r}")
             if row.closed:
                 raise EndpointClosedError("was closed during the wait", self._endpoint)

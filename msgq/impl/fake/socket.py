@@ -33,7 +33,8 @@ class FakeSocket:
         self._endpoint = ""
 
     def __del__(self) -> None:
-        self.close()
+        if hasattr(self, "_endpoint"):  # False: the constructor refused its arguments
+            self.close()
 
     def __enter__(self) -> Self:
         return self

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgq.common.units import NS_PER_MS
 from msgq.errors import ConcurrentUseError, EndpointClosedError
-from msgq.impl.base.argument_checks import timeout_ms
+from msgq.impl.base.argument_checks import timeout_ms, warn_in_event_loop
 from msgq.impl.fake.bus import current_bus
 from msgq.impl.fake.endpoint_state import Inbox
 from msgq.impl.fake.socket import FakeSocket
@@ -93,6 +93,7 @@ class Waitable(AsyncReceiver, FakeSocket):
 
 def wait_until_ready(subscribers: list[Waitable], timeout_ns: int | None) -> None:
     """Wait until a receive of one subscriber would return at once, or until the timeout; None: forever."""
+    warn_in_event_loop()
     inboxes = [subscriber._check_usable() for subscriber in subscribers]
     endpoints = [subscriber.endpoint for subscriber in subscribers]
     for subscriber in subscribers:

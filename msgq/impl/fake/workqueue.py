@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from msgq.common import file_permissions, naming, settings
 from msgq.common.queue_events import Event
 from msgq.errors import EndpointClosedError, QueueFullError, SegmentError
-from msgq.impl.base.argument_checks import not_connected_error
+from msgq.impl.base.argument_checks import not_connected_error, warn_in_event_loop
 from msgq.impl.base.origin import origin_time as thread_origin
 from msgq.impl.fake.bus import InProcessBus, current_bus
 from msgq.impl.fake.endpoint_state import fork_error
@@ -260,6 +260,7 @@ class MessageQueue(Waitable):
 
     def _wait_until(self, ready: Callable[[], bool], timeout_ns: int, awaited: str) -> None:
         """Wait until `ready` returns True, or until the timeout in ns; -1: forever."""
+        warn_in_event_loop()
         row = self._get_usable_row()
         limit = None if timeout_ns < 0 else timeout_ns
         self._bus.wait_until(lambda: row.closed or ready(), limit, f"{awaited} of the queue {self._endpoint!r}")

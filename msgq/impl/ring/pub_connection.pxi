@@ -10,6 +10,9 @@ cdef enum:
 cdef class PubConnection:
     """See the type stub (core.pyi)."""
 
+    def __init__(self):  # refuses arguments, which Cython would ignore
+        pass
+
     def __dealloc__(self):
         if self._use_state != CLOSED and self._fork_generation == fork_generation:
             mq_ring_publisher_close(&self._publisher)

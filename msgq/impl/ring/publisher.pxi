@@ -52,9 +52,7 @@ cdef class PubSocket(PubConnection):
         if status == MQ_RING_NO_MEMORY:
             raise segment_error(f"cannot send a message of {size} bytes", self._endpoint, self._ring.path, ENOSPC)
         pid = mq_ring_current_publisher_pid(self._publisher.ring, self._publisher.side)
-        successor = f"process {pid}" if pid else "a stock process, or a process that ended"
-        text = f"another publisher took over: {successor}; nothing was sent. To take the topic back, connect again"
-        raise MultiplePublishersError(text, self._endpoint)
+        raise takeover_error(self._endpoint, pid)
 
     cdef int _populate_ring(self) except -1:
         """Populate the whole ring now, because the caller cannot handle missing memory later."""

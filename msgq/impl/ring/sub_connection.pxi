@@ -19,6 +19,9 @@ cdef class SubConnection(Waitable):
     def __cinit__(self):
         self._timeout_ms = WAIT_FOREVER
 
+    def __init__(self):  # refuses arguments, which Cython would ignore
+        pass
+
     def __dealloc__(self):
         if self._use_state != CLOSED and self._fork_generation == fork_generation:
             self._close_handle()

@@ -28,6 +28,7 @@ from msgq.errors import (
 )
 from msgq.impl.base.argument_checks import (
     check_non_blocking, check_send_flags, zmq_untracked_error, option_error, pickle_error, timeout_ns,
+    warn_in_event_loop,
 )
 
 
@@ -264,6 +265,7 @@ cdef class GuardedReceiver(SocketGuard):
             max_sleep_ms = self._reconnect_if_lost()
             if non_blocking or self._timeout_ms == 0:
                 raise
+        warn_in_event_loop()
         deadline = deadline_after(self._timeout_ms)
         while True:
             in_time = self._sleep_on_descriptors([self._zmq_fd], deadline, max_sleep_ms)

@@ -7,7 +7,7 @@ import time
 import zmq
 
 from msgq.common.units import NS_PER_MS
-from msgq.impl.base.argument_checks import timeout_ms
+from msgq.impl.base.argument_checks import timeout_ms, warn_in_event_loop
 from msgq.impl.sockets.polling import PythonPoller, PyzmqPoller
 from msgq.impl.zeromq.guard import call_all_exclusively
 from msgq.impl.zeromq.subscriber import SubSocket
@@ -51,7 +51,10 @@ def _wait_for_sockets(sockets: list[SubSocket], milliseconds: int) -> set[int]:
     deadline = time.monotonic_ns() + milliseconds * NS_PER_MS if milliseconds >= 0 else -1
     items = [(socket._socket, zmq.POLLIN) for socket in sockets]
     zmq_fds = [socket._zmq_fd for socket in sockets]
+    max_sleep_ms = 0
     while not (ready := zmq.zmq_poll(items, 0)):
+        if milliseconds and not max_sleep_ms:  # before the first sleep
+            warn_in_event_loop()
         max_sleep_ms = min([socket._reconnect_if_lost() for socket in sockets])
         if not sockets[0]._sleep_on_descriptors(zmq_fds, deadline, max_sleep_ms):
             break
