@@ -191,6 +191,8 @@ def find_common_columns(first: pa.Schema, second: pa.Schema) -> pa.Schema:
 
     Names are compared without case.
     """
+    if first.equals(second):
+        return first
     by_name = {field.name.lower(): field for field in first}
     for field in second:
         known = by_name.get(field.name.lower(), field)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import resource
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -247,9 +249,8 @@ def test_parquet_export_writes_undecoded_messages_to_separate_file(tmp_path: Pat
 
 
 def test_parquet_file_has_columns_of_all_its_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each file has the columns of all its messages, however many files at a time may be open."""
+    """Each file has the columns of all its messages, in all of its row groups."""
     monkeypatch.setattr(parquet, "_ROW_GROUP_ROWS", 2)
-    monkeypatch.setattr(parquet, "_OPEN_FILES_MAX", 2)
     monkeypatch.setattr("msgq.recording.reader.endpoint_batches.BATCH_ROWS_MAX", 1)
     texts = ['{"a": 1.5}', '{"a": 2.5}', '{"a": "three", "b": [1]}', '{"b": [2.5]}'] * 4
     messages = [(f"e{i}", NUMBER, text.encode()) for text in texts for i in range(5)]
@@ -265,6 +266,24 @@ def test_parquet_file_has_columns_of_all_its_messages(tmp_path: Path, monkeypatc
             (None, [2.5]),
         ] * 4
     assert len(list((tmp_path / "tables").iterdir())) == 5
+
+
+def test_parquet_export_of_many_endpoints_opens_few_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each endpoint has several row groups, and more endpoints exist than a process may open files."""
+    monkeypatch.setattr(parquet, "_ROW_GROUP_ROWS", 1)
+    monkeypatch.setattr("msgq.recording.reader.endpoint_batches.BATCH_ROWS_MAX", 1)
+    messages = [(f"e{i}", NUMBER, b'{"a": %d}' % a) for a in range(2) for i in range(40)]
+    log = write_messages(tmp_path / "a.mcap", messages)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 20, limits[1]))
+    try:
+        assert log.to_parquet(tmp_path / "tables") == len(messages)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    for i in range(40):
+        with pq.ParquetFile(tmp_path / "tables" / f"e{i}.parquet") as file:
+            assert file.num_row_groups == 2
+            assert file.read(["a"]).to_pydict() == {"a": [0, 1]}
 
 
 def test_parquet_file_has_optional_fixed_size_lists(tmp_path: Path) -> None:

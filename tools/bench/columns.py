@@ -10,6 +10,7 @@ import argparse
 import json
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -80,10 +81,13 @@ class Messages(NamedTuple):
     message_count: int
 
 
-def make(path: Path, messages: Messages, endpoints: Sequence[str] = ("/a",)) -> Path:
-    """Write a file whose messages belong to the endpoints in turn."""
+def make(
+    path: Path, messages: Messages, endpoints: Sequence[str] = ("/a",), schemas: Sequence[Schema] | None = None
+) -> Path:
+    """Write a file whose messages belong to the endpoints in turn. `schemas`: of each endpoint; None: the messages'."""
     with Writer(path, profile="ros2", compression="none") as writer:
-        channels = [writer.channel(endpoint, messages.schema) for endpoint in endpoints]
+        pairs = zip(endpoints, schemas or [messages.schema] * len(endpoints), strict=True)
+        channels = [writer.channel(endpoint, schema) for endpoint, schema in pairs]
         for i in range(messages.message_count):
             payload = messages.payloads[i % len(messages.payloads)]
             writer.write(channels[i % len(channels)], payload, 1000 * i)
@@ -152,22 +156,31 @@ def interleaved_cases(where: Path, scale: float) -> list[Case]:
     cases = []
     for name, times in _INTERLEAVED_MESSAGES.items():
         messages = all_messages(times * scale)[name]
-        systems: dict[str, Callable[[], float]] = {}
-        for count in ENDPOINT_COUNTS:
-            path = make(where / f"{name}-{count}.mcap", messages, [f"/e{i}" for i in range(count)])
-            systems[f"tables, {count}"] = partial(_joined, path)
-            systems[f"to_parquet, {count}"] = partial(_parquet, path)
-        cases.append(Case(name, "messages", systems))
+        cases.append(_interleaved_case(where, name, messages))
+        if name in ROS:
+            cases.append(_interleaved_case(where, f"{name}, own schemas", messages, has_own_schemas=True))
     return cases
+
+
+def _interleaved_case(where: Path, name: str, messages: Messages, has_own_schemas: bool = False) -> Case:
+    systems: dict[str, Callable[[], float]] = {}
+    for count in ENDPOINT_COUNTS:
+        endpoints, schemas = [f"/e{i}" for i in range(count)], [messages.schema] * count
+        if has_own_schemas:
+            schemas = [replace(schema, data=schema.data + b"\n# %d" % i) for i, schema in enumerate(schemas)]
+        path = make(where / f"{name}-{count}.mcap", messages, endpoints, schemas)
+        systems[f"tables, {count}"] = partial(_joined, path)
+        systems[f"to_parquet, {count}"] = partial(_parquet, path, where)
+    return Case(name, "messages", systems)
 
 
 def _joined(path: Path) -> int:
     return sum(batch.messages for _, batch in decode_joined_batches(LogReader(path).log_view))
 
 
-def _parquet(path: Path) -> int:
-    with tempfile.TemporaryDirectory(prefix="bench-") as directory:
-        return LogReader(path).to_parquet(f"{directory}/tables")
+def _parquet(path: Path, where: Path) -> int:
+    """Keep the output, because ext4 creates files more slowly after it has deleted other files."""
+    return LogReader(path).to_parquet(Path(tempfile.mkdtemp(dir=where)) / "tables")
 
 
 def _print_medians(rows: list[Case], names: Sequence[str], repeats: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ from msgq.decoding.arrow_types import (
 from msgq.decoding.column_decoder import ColumnDecoder, DecodedValues
 from msgq.errors import RecordingError
 from msgq.kinds import list_kinds
+from msgq.recording.mcap_io.channel_registry import RecordedChannel
 from msgq.recording.mcap_io.problem import Problem
 from msgq.recording.reader.endpoint_batches import BATCH_ROWS_MAX, read_endpoint_batches, read_joined_batches
 from msgq.recording.reader.log_view import LogView
@@ -92,9 +93,10 @@ def decode_joined_batches(view: LogView) -> Iterator[tuple[str, DecodedBatch]]:
 def _decode_batch(view: LogView, decoder: ColumnDecoder, batch: pa.RecordBatch, endpoint: str) -> DecodedBatch:
     """Decode messages of one endpoint."""
     of_row = batch.column("channel").to_numpy()
+    channels = {code: view.channels[code] for code in np.flatnonzero(np.bincount(of_row)).tolist()}
     codes_of_schema: dict[Schema | None, list[int]] = {}
-    for code in np.flatnonzero(np.bincount(of_row)).tolist():
-        codes_of_schema.setdefault(view.channels[code].schema, []).append(code)
+    for code, channel in channels.items():
+        codes_of_schema.setdefault(channel.schema, []).append(code)
     decoded = []
     for schema, codes in codes_of_schema.items():
         places = np.flatnonzero(np.isin(of_row, codes)) if len(codes_of_schema) > 1 else np.arange(len(of_row))
@@ -103,21 +105,23 @@ def _decode_batch(view: LogView, decoder: ColumnDecoder, batch: pa.RecordBatch, 
             _SchemaValues(schema, places if values.message_rows is None else places[values.message_rows], values)
             for values in decoder.decode_values(schema, data)
         ]
-    kinds = {channel.message_source.kind for channel in view.channels if channel.endpoint == endpoint}
-    fields = () if kinds <= {kind.name for kind in list_kinds() if not kind.names_senders} else _MESSAGE_SOURCE_COLUMNS
-    return _merge_decoded_values(_build_message_columns(view, batch, fields), decoded, endpoint)
+    return _merge_decoded_values(_build_message_columns(batch, channels), decoded, endpoint)
 
 
-def _build_message_columns(view: LogView, batch: pa.RecordBatch, sources: Sequence[str]) -> pa.Table:
-    """Return a table with the messages' own columns."""
-    codes = batch.column("channel")
+def _build_message_columns(batch: pa.RecordBatch, channels: Mapping[int, RecordedChannel]) -> pa.Table:
+    """Return a table with the messages' own columns. `channels`: channels of the messages by code."""
+    of_code = np.zeros(max(channels) + 1, np.int32)
+    of_code[list(channels)] = np.arange(len(channels))
+    of_row = of_code[batch.column("channel").to_numpy()]
     columns = {name: batch.column(name) for name in ("log_time", "publish_time", "sequence")}
-    columns["epoch"] = pa.array(np.array([channel.epoch for channel in view.channels], np.int64)[codes.to_numpy()])
+    columns["epoch"] = pa.array(np.array([channel.epoch for channel in channels.values()], np.int64)[of_row])
     origin = batch.column("origin_time").to_numpy()
     columns["origin_time"] = pa.array(origin, mask=origin == 0)
-    for name in sources:
-        texts = [getattr(channel.message_source, name) for channel in view.channels]
-        columns[name] = pa.array(texts, pa.string()).take(codes)
+    sources = [channel.message_source for channel in channels.values()]
+    if not {source.kind for source in sources} <= {kind.name for kind in list_kinds() if not kind.names_senders}:
+        for name in _MESSAGE_SOURCE_COLUMNS:
+            texts = pa.array([getattr(source, name) for source in sources], pa.string())
+            columns[name] = texts.take(pa.array(of_row))
     return pa.table(columns)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 from collections.abc import Iterator
@@ -27,8 +28,7 @@ PARQUET_SUFFIX = ".parquet"
 _UNDECODED_FILE_NAME = "_undecoded"  # which is the name of no endpoint
 _ROW_GROUP_ROWS = 1 << 16  # of a row group
 _ROW_GROUP_BYTES = 16 << 20
-_BUFFERED_BYTES_MAX = 256 << 20  # of rows of all endpoints that wait to be enough
-_OPEN_FILES_MAX = 200  # files at a time
+_BUFFERED_BYTES_MAX = 192 << 20  # of rows of all endpoints that wait to be enough
 
 
 def open_parquet_writer(where: Any, columns: pa.Schema, filesystem: Any = None) -> pq.ParquetWriter:
@@ -93,6 +93,35 @@ def _write_decoded_messages(tables: _ParquetDirectory, view: LogView, is_one: bo
     return count
 
 
+class _AppendedFile(io.RawIOBase):
+    """File that is open only during `flush`, because a process may open fewer files than a recording has endpoints."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._size_bytes = 0
+        self._unwritten_parts: list[bytes] = []
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, content: Any) -> int:
+        """Keep the bytes until `flush`."""
+        part = bytes(content)
+        self._unwritten_parts.append(part)
+        self._size_bytes += len(part)
+        return len(part)
+
+    def tell(self) -> int:
+        return self._size_bytes
+
+    def flush(self) -> None:
+        """Append the bytes to the file."""
+        if self._unwritten_parts:
+            with self._path.open("ab") as file:
+                file.writelines(self._unwritten_parts)
+        self._unwritten_parts.clear()
+
+
 class _ParquetFile:
     """File of one endpoint during writing. A new piece begins if the columns change."""
 
@@ -102,7 +131,7 @@ class _ParquetFile:
         self.buffered_tables: list[pa.Table] = []
         self.buffered_rows = self.buffered_bytes = 0
         self.piece_paths: list[Path] = []
-        self.parquet_writer: pq.ParquetWriter | None = None
+        self._parquet_writer: pq.ParquetWriter | None = None
 
     @property
     def has_full_row_group(self) -> bool:
@@ -122,23 +151,26 @@ class _ParquetFile:
         rows = merge_arrow_tables(self.buffered_tables)
         columns = find_common_columns(self.common_columns, rows.schema)
         if columns != self.common_columns:
-            self.close_writer()
+            self._close_writer()
         self.common_columns, self.buffered_tables, self.buffered_rows, self.buffered_bytes = columns, [], 0, 0
-        if self.parquet_writer is None:
+        if self._parquet_writer is None:
             self.piece_paths.append(self.path.with_suffix(f".{len(self.piece_paths)}"))
-            self.parquet_writer = open_parquet_writer(self.piece_paths[-1], columns)
-        self.parquet_writer.write_table(cast_table_columns(rows, columns))
+            self._piece_file = _AppendedFile(self.piece_paths[-1])
+            self._parquet_writer = open_parquet_writer(self._piece_file, columns)
+        self._parquet_writer.write_table(cast_table_columns(rows, columns))
+        self._piece_file.flush()
 
-    def close_writer(self) -> None:
+    def _close_writer(self) -> None:
         """Close the current piece. The next rows begin another piece."""
-        if self.parquet_writer is not None:
-            self.parquet_writer.close()
-        self.parquet_writer = None
+        if self._parquet_writer is not None:
+            self._parquet_writer.close()
+            self._piece_file.flush()
+        self._parquet_writer = None
 
     def merge_pieces(self) -> None:
         """Combine the pieces to one file."""
         self.write_row_group()
-        self.close_writer()
+        self._close_writer()
         if len(self.piece_paths) == 1:
             self.piece_paths[0].rename(self.path)
             return
@@ -151,7 +183,7 @@ class _ParquetFile:
 
 
 class _ParquetDirectory:
-    """Files of a directory. Buffered bytes and open files are limited."""
+    """Files of a directory. Buffered bytes are limited."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -170,9 +202,6 @@ class _ParquetDirectory:
             self._write_row_group(max(self._parquet_files.values(), key=lambda candidate: candidate.buffered_bytes))
 
     def _write_row_group(self, table: _ParquetFile) -> None:
-        opened = [candidate for candidate in self._parquet_files.values() if candidate.parquet_writer is not None]
-        if len(opened) >= _OPEN_FILES_MAX:
-            opened[0].close_writer()
         self._buffered_bytes -= table.buffered_bytes
         table.write_row_group()
 

@@ -23,6 +23,8 @@ CHUNK_HEAD_STRUCT = struct.Struct(
     "<QQQII"
 )  # behind the head: start, end, uncompressed size, its crc, bytes of the codec's name
 MESSAGE_INDEX_HEAD_STRUCT = struct.Struct("<BQHI")  # opcode, length, channel, bytes of the entries
+_CHUNK_INDEX_HEAD_STRUCT = struct.Struct("<QQQQI")  # start, end, offset and bytes of the chunk, bytes of the offsets
+_MESSAGE_INDEX_OFFSET_STRUCT = struct.Struct("<HQ")  # channel, offset of its message index
 FOOTER_BYTES = RECORD_HEAD_STRUCT.size + 20 + len(MCAP_MAGIC)  # of the footer, to the file's end
 
 
@@ -44,6 +46,23 @@ class RecordStream(ReadDataStream):
         if len(data) < length:
             raise EndOfFile
         return data
+
+
+def read_chunk_index(stream: ReadDataStream) -> records.ChunkIndex:
+    """Return a chunk index. A file with many channels in each of many chunks has millions of offsets."""
+    head = stream.read(_CHUNK_INDEX_HEAD_STRUCT.size)
+    start_time, end_time, chunk_offset, chunk_bytes, offsets_bytes = _CHUNK_INDEX_HEAD_STRUCT.unpack(head)
+    return records.ChunkIndex(
+        message_start_time=start_time,
+        message_end_time=end_time,
+        chunk_start_offset=chunk_offset,
+        chunk_length=chunk_bytes,
+        message_index_offsets=dict(_MESSAGE_INDEX_OFFSET_STRUCT.iter_unpack(stream.read(offsets_bytes))),
+        message_index_length=stream.read8(),
+        compression=stream.read_prefixed_string(),
+        compressed_size=stream.read8(),
+        uncompressed_size=stream.read8(),
+    )
 
 
 @dataclass

@@ -13,7 +13,13 @@ from mcap.opcode import Opcode
 from msgq.recording.mcap_io.channel_registry import parse_record_or_report
 from msgq.recording.mcap_io.core import crc32
 from msgq.recording.mcap_io.record_scanner import DAMAGE_OPCODE
-from msgq.recording.mcap_io.record_structs import FOOTER_BYTES, MCAP_MAGIC, RECORD_HEAD_STRUCT, RecordStream
+from msgq.recording.mcap_io.record_structs import (
+    FOOTER_BYTES,
+    MCAP_MAGIC,
+    RECORD_HEAD_STRUCT,
+    RecordStream,
+    read_chunk_index,
+)
 
 #: What a summary consists of; opcodes that MCAP does not know yet may be among them.
 _SUMMARY_OPCODES = {
@@ -89,9 +95,7 @@ def _parse_summary(data: bytes, start: int, size: int, problem: Callable[[int, s
         if opcode in (Opcode.SCHEMA, Opcode.CHANNEL):
             summary.declarations.append((opcode, data[begin:end], start + begin))
         elif opcode == Opcode.CHUNK_INDEX:
-            index = parse_record_or_report(
-                records.ChunkIndex.read, RecordStream(data[begin:end]), start + begin, problem
-            )
+            index = parse_record_or_report(read_chunk_index, RecordStream(data[begin:end]), start + begin, problem)
             if index is not None:
                 summary.chunk_indexes.append(index)
         elif opcode == Opcode.STATISTICS:

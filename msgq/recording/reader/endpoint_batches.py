@@ -15,7 +15,7 @@ from msgq.recording.reader.log_view import LogView
 
 BATCH_ROWS_MAX = 65536  # messages in a batch
 _BATCH_BYTES_MAX = 16 << 20  # bytes of payloads in a batch, unless one chunk has more
-_BUFFERED_BYTES_MAX = 64 << 20  # bytes of messages that wait for other messages of their endpoints
+_BUFFERED_BYTES_MAX = 128 << 20  # bytes of messages that wait for other messages of their endpoints
 
 
 def read_endpoint_batches(view: LogView, columns: Sequence[str], rows: int) -> Iterator[tuple[str, pa.RecordBatch]]:

@@ -21,7 +21,7 @@ from msgq.recording.mcap_io.core import (
     ScanColumns,
 )
 from msgq.recording.mcap_io.mcap_file import NON_MESSAGES_MAX
-from msgq.recording.mcap_io.record_structs import RECORD_HEAD_STRUCT, RecordStream
+from msgq.recording.mcap_io.record_structs import RECORD_HEAD_STRUCT, RecordStream, read_chunk_index
 
 MESSAGE_HEAD_BYTES = 22  # of a message before its payload: channel, sequence, log_time, publish_time
 _ALL_CHANNEL_CODES = np.arange(1 << 16, dtype=np.int32)
@@ -33,7 +33,7 @@ _RECORD_READERS: dict[int, Callable[[ReadDataStream], Any]] = {
     Opcode.CHANNEL: records.Channel.read,
     Opcode.METADATA: records.Metadata.read,
     Opcode.STATISTICS: records.Statistics.read,
-    Opcode.CHUNK_INDEX: records.ChunkIndex.read,
+    Opcode.CHUNK_INDEX: read_chunk_index,
     Opcode.ATTACHMENT_INDEX: records.AttachmentIndex.read,
     Opcode.METADATA_INDEX: records.MetadataIndex.read,
     Opcode.SUMMARY_OFFSET: records.SummaryOffset.read,
