@@ -40,7 +40,7 @@ from pyarrow.fs import FileSystem, FileType, LocalFileSystem, SubTreeFileSystem
 from msgq.errors import InvalidValueError, RecordingError
 from msgq.lake.data_file import DataFile, make_add_action, make_remove_action
 from msgq.lake.file_statistics import collect_statistics
-from msgq.lake.lake_directory import FILE_URI_PREFIX, LakeDirectory
+from msgq.lake.lake_directory import FILE_URI_PREFIX, LakeDirectory, sync_path
 
 _TRANSACTION_APPLICATION_ID = (
     "msgq"  # the application id of our commits: of two on one snapshot, the second one is refused
@@ -340,7 +340,7 @@ class LakeTable:
                 place = place.rpartition("/")[0]
             places |= {place, os.path.dirname(place)}  # which has the lake's own name
         with ThreadPoolExecutor(_SYNC_THREADS_MAX) as pool:
-            list(pool.map(_sync_file, places))
+            list(pool.map(sync_path, places))
 
     def _write_commit(
         self, base: TableSnapshot | None, columns: pa.Schema, add: list[DataFile], remove: list[str], replaces_all: bool
@@ -441,14 +441,6 @@ def list_table_paths(lake: LakeDirectory, below: str = "") -> list[str]:
         elif not name.startswith("_") and "=" not in name:
             places += list_table_paths(lake, place)
     return places
-
-
-def _sync_file(place: str) -> None:
-    descriptor = os.open(place, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def is_merged_file(path: str) -> bool:

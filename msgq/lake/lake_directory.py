@@ -67,6 +67,30 @@ class LakeDirectory:
             file.write(json.dumps(value).encode())
         self.files.move(self.resolve_path(new), self.resolve_path(place))
 
+    def write_durable_file(self, place: str, data: bytes) -> None:
+        """Replace a file atomically. After the return, a local file is on the disk.
+
+        A killed process can leave a file with the additional suffix .tmp.
+        """
+        path, folder = self.resolve_path(place), self.resolve_path(place.rpartition("/")[0])
+        self.files.create_dir(folder)
+        with self.files.open_output_stream(f"{path}.tmp", compression=None) as file:
+            file.write(data)
+        if isinstance(self.files, LocalFileSystem):
+            sync_path(f"{path}.tmp")
+        self.files.move(f"{path}.tmp", path)
+        if isinstance(self.files, LocalFileSystem):
+            sync_path(folder)
+
+
+def sync_path(path: str) -> None:
+    """Wait until a local file or directory is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
 
 def open_file_system(uri: str) -> tuple[FileSystem, str]:
     """Return the file system of a URI, and the path in it.

@@ -4,6 +4,7 @@
 
 - a command, which is interrupted while Java starts: test_cli_lake.py
 - a program with a session: test_session.py
+- a stream whose driver is killed: test_many_recordings.py
 - a cluster, with an executor in another process, which a program of spark-submit uses: test_clusters.py
 
 A client of Spark Connect needs no Java of its own: its server is in the Java of the shared session.

@@ -134,6 +134,34 @@ def keep(start: Callable[[], StreamingQuery], over: threading.Event) -> None:
             print("again, since", error, file=sys.stderr)
 
 
+def append_to_table(batch: DataFrame, number: int, out: str) -> None:
+    """Write a batch under its number, so that a repeated batch replaces its rows."""
+    batch.select("log_time").write.mode("overwrite").parquet(f"{out}/table/batch={number}")
+
+
+def start_table_stream(spark: SparkSession, recordings: str, out: str, hold: Callable[[int], None]) -> StreamingQuery:
+    """Start a query that writes each batch into a table, after a call of `hold` with the number of the batch."""
+
+    def write_batch(batch: DataFrame, number: int) -> None:
+        hold(number)
+        append_to_table(batch, number, out)
+
+    rows = spark.readStream.format("msgq").option("checkpointLocation", f"{out}/checkpoint").load(recordings)
+    writer = rows.writeStream.option("checkpointLocation", f"{out}/checkpoint").foreachBatch(write_batch)
+    return writer.trigger(processingTime="50 milliseconds").start()
+
+
+def hold_table_stream(recordings: str, out: str) -> None:
+    """Stream recordings into a table; report the number of each planned batch, and hold it until the parent answers."""
+    spark = start_session("local[2]")
+
+    def hold(number: int) -> None:
+        say(number)
+        hear()
+
+    start_table_stream(spark, recordings, out, hold).awaitTermination(LIFETIME)
+
+
 def stream(master: str, recordings: str, out: str) -> None:
     """Stream recordings into a table and a lake; end when all is in them that there is when the parent says so."""
     spark = start_session(master)

@@ -1,6 +1,6 @@
-"""Ingests that are killed, in processes of their own: without Spark, whose workers' work is done in place.
+"""Ingests and streams that are killed, in processes of their own: without Spark, whose workers' work is done in place.
 
-A process of this module forks for each ingest, so that most imports are paid for once: but for that of delta-rs, which
+A process of this module forks for each of them, so that most imports are paid for once: but for that of delta-rs, which
 works in one process only.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import faulthandler
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -56,11 +57,21 @@ class Mortal(LocalFileSystem):  # type: ignore[misc]  # pyarrow has no types
 
 def kill_ingests() -> None:
     """Hear [lake, recordings, steps or seconds until the kill], ingest, and say how it ended: 0, or minus a signal."""
-    faulthandler.dump_traceback_later(LIFETIME, exit=True)
-
     import msgq.spark.source.partitions
     import msgq.spark.tables  # noqa: F401
 
+    _run_in_forks(_ingest)
+
+
+def kill_streams() -> None:
+    """Hear [recordings, checkpoint, listed positions, steps until the kill], read all, and say how it ended."""
+    import tests.spark.stream_query  # noqa: F401
+
+    _run_in_forks(_stream)
+
+
+def _run_in_forks(run: Callable[..., None]) -> None:
+    faulthandler.dump_traceback_later(LIFETIME, exit=True)
     say()
     while (wanted := hear()) is not None:
         pid = os.fork()
@@ -68,15 +79,34 @@ def kill_ingests() -> None:
             signal.alarm(int(DEADLINE))
             code = 1
             try:
-                _ingest(*wanted)
+                run(*wanted)
                 code = 0
             finally:
                 os._exit(code)
         say(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 
 
-def _ingest(lake: str, recordings: list[str], until: float | None) -> None:
+def _count_disk_steps(remaining: int) -> Clock:
     from msgq.lake import lake_directory as directory
+
+    Mortal.clock = clock = Clock(remaining)
+    open_path = directory.open_file_system
+    directory.open_file_system = lambda uri: (Mortal(), open_path(uri)[1])
+    return clock
+
+
+def _stream(recordings: str, checkpoint: str, listed: int, until: int | None) -> None:
+    from msgq.spark.source import position_files
+    from tests.spark.stream_query import StreamQuery
+
+    vars(position_files).update(LISTED_POSITIONS_MAX=listed)
+    clock = _count_disk_steps(1 << 30 if until is None else until)
+    query = StreamQuery(Path(recordings), Path(checkpoint), step=clock.step)
+    while query.run_batch():
+        continue
+
+
+def _ingest(lake: str, recordings: list[str], until: float | None) -> None:
     from msgq.lake.bronze.bronze_store import BronzeStore
     from msgq.lake.delta_table import LakeTable
     from msgq.spark.lake import ingest
@@ -84,9 +114,7 @@ def _ingest(lake: str, recordings: list[str], until: float | None) -> None:
 
     vars(ingest).update(count_cores=lambda _: 2)
     if isinstance(until, int):
-        Mortal.clock = clock = Clock(until)
-        open_path = directory.open_file_system
-        directory.open_file_system = lambda uri: (Mortal(), open_path(uri)[1])
+        clock = _count_disk_steps(until)
         commit = LakeTable.commit_files
 
         def mortal(*arguments: Any, **options: Any) -> None:

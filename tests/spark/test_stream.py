@@ -13,14 +13,14 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 
 import msgq
 from msgq.errors import RecordingError
-from msgq.lake.message_columns import MESSAGE_COLUMNS
 from msgq.recording import LogReader
 from msgq.spark import read
 from msgq.spark.source.file_stream import RecordingStreamReader
-from msgq.spark.source.source_options import SourceOptions
 from tests.recording.logs import build_chunk_record, build_recording_head, channel, encode_parts, message, write_foreign
 from tests.spark.children import record
 from tests.spark.deadline import DEADLINE
+from tests.spark.stream_query import make_reader as reader
+from tests.spark.stream_query import read_times
 from tests.support import Child, wait_until
 
 if TYPE_CHECKING:
@@ -34,13 +34,8 @@ def part(first: int, count: int = 5) -> bytes:
     return build_chunk_record(channel(1, "a"), *(message(1, i, 1000 + i) for i in range(first, first + count)))
 
 
-def reader(path: Path, **options: str) -> RecordingStreamReader:
-    return RecordingStreamReader(SourceOptions.parse_options({"path": str(path), **options}), MESSAGE_COLUMNS)
-
-
 def times(found: RecordingStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[int]:
-    batches = [batch for piece in found.partitions(start, end) for batch in found.read(piece)]
-    return sorted(time - 1000 for batch in batches for time in batch.column("log_time").to_pylist())
+    return [time - 1000 for time in read_times(found, start, end)]
 
 
 def append(path: Path, *data: bytes) -> None:

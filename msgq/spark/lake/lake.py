@@ -385,12 +385,14 @@ def follow(
     ----------
     lake : lake that gets the messages.
     recordings : directory, as in `spark.readStream.format("msgq")`.
-    checkpoint : directory for the position of the stream; None: a directory in the lake, named by the recordings.
+    checkpoint : directory for the position of the stream, a path or a URI that Spark and pyarrow accept; None: a
+        directory in the lake, named by the recordings.
     trigger_seconds : seconds between two batches; None: ingest all available messages, then end.
     """
     name = hashlib.sha256(os.path.abspath(recordings).encode()).hexdigest()[:16]
     place = checkpoint or f"{lake.uri}/_checkpoints/{name}"
-    rows = lake.spark.readStream.format("msgq").schema(convert_to_spark_schema(INGEST_COLUMNS)).load(recordings)
+    reader = lake.spark.readStream.format("msgq").option("checkpointLocation", place)
+    rows = reader.schema(convert_to_spark_schema(INGEST_COLUMNS)).load(recordings)
     uri = lake.uri  # all that goes along to a server, where Spark Connect calls `add`
 
     def append_batch(batch: DataFrame, _: int) -> None:

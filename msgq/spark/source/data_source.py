@@ -27,8 +27,8 @@ class RecordingSource(DataSource):
     """Recordings as tables, and growing recordings as streams.
 
     Options: path, endpoints, exclude, start, end, clock, decode, readErrors, partitionBytes. For streams also
-    maxBytesPerTrigger, failOnDataLoss. For the live bus instead of recordings: live, backend, prefix, bufferBytes. See
-    docs/guides/spark.md.
+    maxBytesPerTrigger, failOnDataLoss, checkpointLocation. For the live bus instead of recordings: live, backend,
+    prefix, bufferBytes. See docs/guides/spark.md.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:

@@ -10,7 +10,8 @@ import logging
 import os
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,6 +25,7 @@ from msgq.recording.mcap_io.record_scanner import RECORD_BYTES_MAX, open_readonl
 from msgq.recording.mcap_io.record_structs import MCAP_MAGIC
 from msgq.recording.mcap_io.recording_files import MCAP_SUFFIX, MCAP_SUFFIXES
 from msgq.spark.source.partitions import RecordingPartition, check_unread_files, plan_log_partitions, read_log_batches
+from msgq.spark.source.position_files import PositionFiles, RecordingOffset, StreamPosition
 from msgq.spark.source.source_options import SourceOptions
 
 try:
@@ -32,11 +34,6 @@ except ModuleNotFoundError as missing:
     raise MissingLibraryError(
         "streams of recordings need pyspark 4.2 or later: pip install 'pyspark>=4.2'"
     ) from missing
-
-#: Where a stream is in each recording, by its path: the segment, the position in it, and the first segment there was;
-#: "gone", if there are any: segments that were not read to their end and are not there any more.
-StreamPosition = dict[str, int]
-RecordingOffset = dict[str, StreamPosition]
 
 _RECORD_HEADER = struct.Struct("<BQ")
 _CHUNK_SIZE_FIELD = struct.Struct("<16xQ")  # of its content, behind two times
@@ -63,7 +60,8 @@ class RecordingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def __init__(self, options: SourceOptions, columns: pa.Schema) -> None:
         self._options = options
         self._columns = columns
-        self._final_offset: RecordingOffset | None = None  # where a stream ends that reads only what there is
+        self._position_files = PositionFiles(options.checkpoint_location)
+        self._final_positions: dict[str, StreamPosition] | None = None  # of a stream that ends after the existing data
 
     def initialOffset(self) -> RecordingOffset:
         """Return the beginning of all recordings."""
@@ -76,9 +74,8 @@ class RecordingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """End the stream after the data that exists now."""
-        self._final_offset = {
-            name: _find_latest_position(segments) for name, segments in _find_recording_segments(self._options).items()
-        }
+        recordings = _find_recording_segments(self._options)
+        self._final_positions = {name: _find_end_position(segments) for name, segments in recordings.items()}
 
     def latestOffset(self, start: RecordingOffset, limit: ReadLimit) -> RecordingOffset:
         """Return the end of the next batch.
@@ -87,19 +84,29 @@ class RecordingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         ------
         RecordingError : a segment was removed before it was read to its end, unless `failOnDataLoss` is false.
         """
+        self._position_files.check_checkpoint()
         room = limit.max_bytes if isinstance(limit, ReadMaxBytes) else _END_POSITION
-        offset = dict(start)
+        positions, changes = self._position_files.read_positions(start), dict[str, StreamPosition | None]()
         recordings = _find_recording_segments(self._options)
         for name in sorted(recordings):
-            scanner = _SegmentScanner(self, name, recordings[name], start.get(name))
-            until = None if self._final_offset is None else self._final_offset.get(name, scanner.stream_position)
+            scanner = _SegmentScanner(self, name, recordings[name], positions.get(name))
+            until = None if self._final_positions is None else self._final_positions.get(name, scanner.stream_position)
             room = scanner.advance_position(room, until)
             if scanner.has_position_changed:
-                offset[name] = scanner.stream_position
-        for name in set(start) - set(recordings):
-            if start[name]["position"]:
-                self.report_missing_segment(name, start[name])
-        return offset
+                changes[name] = scanner.stream_position
+        missing = [name for name in positions if name not in recordings]
+        for name in missing:
+            if positions[name]["position"]:
+                self.report_missing_segment(name, positions[name])
+        if not changes:
+            return start
+        completed = [name for name in missing if not positions[name]["position"]]
+        changes.update(dict.fromkeys(find_deleted_recordings(completed, recordings.values())))
+        return self._position_files.make_offset(start, changes)
+
+    def commit(self, end: RecordingOffset) -> None:
+        """Remove the files with positions that no offset needs."""
+        self._position_files.remove_unused_files(end)
 
     def report_missing_segment(self, name: str, place: StreamPosition) -> None:
         """Report a missing segment: as an error, or in the log if `failOnDataLoss` is false."""
@@ -113,10 +120,13 @@ class RecordingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def partitions(self, start: RecordingOffset, end: RecordingOffset) -> list[InputPartition]:
         """Return the partitions between two offsets. Repeated calls return the same partitions."""
+        if start == end:
+            return []
         recordings = _find_recording_segments(self._options)
+        positions = self._position_files.read_positions(start)
         logs: list[LogReader] = []
-        for name, last in end.items():
-            first = start.get(name, {"segment": last["first"], "position": 0})
+        for name, last in self._position_files.read_positions(end).items():
+            first = positions.get(name, {"segment": last["first"], "position": 0})
             if (first["segment"], first["position"]) == (last["segment"], last["position"]):
                 continue
             for index in range(first["segment"], last["segment"] + 1):
@@ -216,12 +226,44 @@ def _find_recording_segments(options: SourceOptions) -> dict[str, dict[int, Path
     return recordings
 
 
-def _find_latest_position(segments: dict[int, Path]) -> StreamPosition:
-    index = max(segments)
-    if is_recording_closed(segments[index]):
-        return {"first": min(segments), "segment": index + 1, "position": 0}
-    position = max((step.end_position for step in read_recording_steps(segments[index], 0, False)), default=0)
-    return {"first": min(segments), "segment": index, "position": position}
+def _find_end_position(segments: dict[int, Path]) -> StreamPosition:
+    """Return the position after all existing data of a recording."""
+    last, size = max(segments), 0
+    with suppress(FileNotFoundError):  # the segment was deleted in this moment
+        size = segments[last].stat().st_size
+    return {"first": min(segments), "segment": last, "position": size}
+
+
+def find_deleted_recordings(names: Iterable[str], recordings: Iterable[dict[int, Path]]) -> list[str]:
+    """Return the recordings that were deleted, of those that are missing.
+
+    A recording was deleted if its path does not exist, and the nearest existing directory has other recordings. A
+    directory without recordings can be a file system that is not mounted. Its recordings can return.
+
+    recordings : segments of the existing recordings.
+    """
+    deleted, folders = [], set[str]()
+    for segments in recordings:
+        folder = os.path.dirname(next(iter(segments.values())))
+        while folder not in folders:
+            folders.add(folder)
+            folder = os.path.dirname(folder)
+    for name in names:
+        folder = name
+        while _is_absent(folder):
+            folder = os.path.dirname(folder)
+        if folder != name and folder in folders:
+            deleted.append(name)
+    return deleted
+
+
+def _is_absent(path: str) -> bool:
+    """Return True if a path certainly does not exist. False: it exists, or cannot be examined now."""
+    try:
+        os.lstat(path)
+    except OSError as error:
+        return isinstance(error, (FileNotFoundError, NotADirectoryError))
+    return False
 
 
 def is_recording_closed(path: Path) -> bool:

@@ -38,6 +38,7 @@ SOURCE_OPTION_NAMES = (
     "cores",
     "maxBytesPerTrigger",
     "failOnDataLoss",
+    "checkpointLocation",
     "live",
     "backend",
     "prefix",
@@ -54,6 +55,7 @@ _RECORDING_OPTIONS = (
     "readErrors",
     "cores",
     "failOnDataLoss",
+    "checkpointLocation",
 )
 _BUS_OPTIONS = ("backend", "prefix", "bufferBytes")
 _DEFAULT_BUFFER_BYTES = 256 << 20
@@ -77,6 +79,8 @@ class SourceOptions:
     core_count : number of cores for planning; None: the cores of this machine.
     max_bytes_per_trigger : maximum bytes of a stream's batch, before compression; None: no limit.
     fail_on_data_loss : True: the query fails if a planned file is missing.
+    checkpoint_location : checkpoint of the stream's query, a path or a URI, which gets files with the positions of
+        recordings; None: offsets list the positions of all recordings.
     is_live : True: read the bus instead of recordings, without paths.
     backend, prefix : backend and prefix of the bus; None: those of the session's process.
     buffer_bytes : maximum bytes of messages from the bus that wait for a batch.
@@ -95,6 +99,7 @@ class SourceOptions:
     core_count: int | None = None
     max_bytes_per_trigger: int | None = None
     fail_on_data_loss: bool = True
+    checkpoint_location: str | None = None
     is_live: bool = False
     backend: str | None = None
     prefix: str | None = None
@@ -123,7 +128,7 @@ class SourceOptions:
         if not paths and not live:
             raise InvalidValueError("the source msgq needs a path; use load('recordings') or option('path', ...)")
         return cls(
-            tuple(path.removeprefix("file:") if path.startswith("file:/") else path for path in paths),
+            tuple(map(_remove_file_scheme, paths)),
             _parse_endpoint_patterns(options.get("endpoints"))
             if options.get("decode") is None
             else (options["decode"],),
@@ -138,6 +143,7 @@ class SourceOptions:
             _parse_count_option("cores", options.get("cores")),
             _parse_bytes_option("maxBytesPerTrigger", options.get("maxBytesPerTrigger")),
             _parse_flag_option("failOnDataLoss", options.get("failOnDataLoss", "true")),
+            _remove_file_scheme(options["checkpointLocation"]) if "checkpointLocation" in options else None,
             live,
             options.get("backend"),
             options.get("prefix"),
@@ -183,6 +189,10 @@ class SourceOptions:
         cores = self.core_count or len(os.sched_getaffinity(0))
         rounds = -(-total // (_PARTITION_BYTES * cores)) or 1  # whole ones: no core is idle in the last
         return max(total // (rounds * cores) + _CHUNK_BYTES, _PARTITION_BYTES_MIN)
+
+
+def _remove_file_scheme(path: str) -> str:
+    return path.removeprefix("file:") if path.startswith("file:/") else path
 
 
 def _parse_schema_option(options: Mapping[str, str]) -> Schemas | None:
