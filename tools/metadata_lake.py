@@ -212,6 +212,7 @@ def add_recordings(where: Path, template: DataFile, numbers: range) -> None:
         inputs = [file for recording in recordings for file in recording.list_inputs()]
         rows = [{"path": file.path, "size_bytes": SEGMENT_BYTES, "mtime_ns": 1, "ingest_number": 1} for file in inputs]
         LakeTable(lake, "ingested_files").append_rows(pa.Table.from_pylist(rows, ingest_log._INGESTED_FILES_SCHEMA))
+    _open_store(where).complete_aggregates()  # as each ingest does
 
 
 def write_recording(where: Path, template: DataFile, recording: Recording) -> TaskResult:
@@ -237,7 +238,7 @@ def ingest(where: Path, inputs: list[IngestedFile], result: TaskResult) -> None:
     """Do the work of an ingest's driver."""
     store = _open_store(where)
     store.complete_aggregates()
-    store.list_ingested_files()
+    store.find_ingested_files(inputs)
     store.commit_task_result(inputs, [], result)
 
 

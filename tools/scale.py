@@ -29,6 +29,7 @@ from msgq.lake.bronze.ingest_log import IngestedFile, IngestLog
 from msgq.lake.bronze.row_group_ranges import RANGES_SCHEMA, find_overlapping_files
 from msgq.lake.gold.increment_inputs import find_input_changes
 from msgq.lake.lake_directory import LakeDirectory
+from msgq.lake.text_columns import make_text_column
 from msgq.spark.source.partitions import plan_file_partitions
 from msgq.spark.source.source_options import SourceOptions
 from tools.metadata_lake import DAY_S, FIRST_DAY, SEGMENT_BYTES, make_ranges, measure_time, show_lakes
@@ -85,6 +86,7 @@ def day(where: Path, entries: int, parts: int, groups: int, endpoints: int) -> D
     every_s = DAY_S / entries
     names: list[str] = []
     new = RANGES_SCHEMA.empty_table()
+    segments: list[IngestedFile] = []
     last = 0.0
     for entry in range(entries):
         parts_of_entry = [f"date={_DAY}/size_class=small/{entry:04}-{number:03}.parquet" for number in range(parts)]
@@ -97,18 +99,18 @@ def day(where: Path, entries: int, parts: int, groups: int, endpoints: int) -> D
             for part in parts_of_entry
         ]
         table.commit_files(table.read_snapshot(), RANGES_SCHEMA, ranges_files)
-        inputs.record_inputs(
-            [IngestedFile(f"/recordings/{entry}/{number}.mcap", SEGMENT_BYTES, 1) for number in range(parts)], []
-        )
+        segments = [IngestedFile(f"/recordings/{entry}/{number}.mcap", SEGMENT_BYTES, 1) for number in range(parts)]
+        inputs.record_inputs(segments, [])
     aggregate_store._RANGES_BY_PATH.clear()  # each ingest is a new process
-    known = measure_time(IngestLog(lake).list_ingested_files)
-    ranges = measure_time(lambda: derived.read_nearby_ranges(names, new))
-    nearby = derived.read_nearby_ranges(names, new)
+    known = measure_time(lambda: IngestLog(lake).find_ingested_files(segments))
+    column = make_text_column(names)
+    ranges = measure_time(lambda: derived.read_nearby_ranges(column, new))
+    nearby = derived.read_nearby_ranges(column, new)
     overlaps = measure_time(lambda: find_overlapping_files(new, nearby))
     view = derived.read_snapshot(names)
     assert view is not None
     grouped = measure_time(lambda: find_input_changes(None, view, False))
-    opened = measure_time(lambda: open_messages_table(lake).read_snapshot().files_by_path)  # type: ignore[union-attr]
+    opened = measure_time(lambda: open_messages_table(lake).read_snapshot().path_column)  # type: ignore[union-attr]
     return Day(known, ranges, overlaps, last, grouped, opened)
 
 

@@ -22,10 +22,12 @@ from pyarrow.fs import FileType
 from msgq.lake.batching import pack_by_size
 from msgq.lake.bronze.row_group_ranges import RANGES_SCHEMA
 from msgq.lake.data_file import DataFile
-from msgq.lake.delta_table import SMALL_FILE_BYTES, CommitConflictError, LakeTable, TableSnapshot, is_merged_file
+from msgq.lake.delta_table import SMALL_FILE_BYTES, CommitConflictError, LakeTable, is_merged_file
 from msgq.lake.lake_directory import LakeDirectory
 from msgq.lake.message_filter import MessageFilter
 from msgq.lake.metrics.partial_aggregates import AGGREGATE_SCHEMAS, AGGREGATES_VERSION
+from msgq.lake.table_snapshot import TableSnapshot
+from msgq.lake.text_columns import TextColumn, make_text_column, subtract_texts
 
 RANGES_TABLE, HOURS_TABLE = "ranges", "hours"
 _FULLY_READ_TABLES = (RANGES_TABLE, HOURS_TABLE)  # tables of which all rows are read, again and again
@@ -35,9 +37,13 @@ BRONZE_FILE_COLUMN = pa.field("bronze_file", pa.string())
 #: needs all of them.
 _RANGES_BY_PATH: dict[tuple[str, str], pa.Table] = {}
 #: The bronze files of merged files, by file system and path.
-_BRONZE_FILES_BY_PATH: dict[tuple[str, str], frozenset[str]] = {}
+_BRONZE_FILES_BY_PATH: dict[tuple[str, str], TextColumn] = {}
 _CACHED_RANGES_MAX = 1 << 14
 _MERGED_FILE_BYTES_MAX = 64 << 20
+#: Versions of `messages` up to which all bronze files have aggregates, as table id and number.
+_COMPLETE_VERSION_PATH = f"aggregates/{AGGREGATES_VERSION}/_complete.json"
+_UNCHECKED_COMMITS_MAX = 100  # to check all bronze files costs less than to read the log entries of more commits
+_STEM_REPLACEMENTS = (("date=", ""), ("size_class=", ""), ("/", "-"))
 _REBUILT_FILE_MARK = "~"  # follows the stem in names of files that were computed again
 
 
@@ -49,6 +55,14 @@ def open_aggregate_table(lake: LakeDirectory, name: str) -> LakeTable:
 def get_aggregate_columns(name: str) -> pa.Schema:
     """Return the columns of a table of aggregates."""
     return RANGES_SCHEMA if name == RANGES_TABLE else AGGREGATE_SCHEMAS[name].append(BRONZE_FILE_COLUMN)
+
+
+def _compute_stems(bronze_files: TextColumn) -> TextColumn:
+    """Return `make_aggregate_file_stem` of each bronze file."""
+    stems = pc.replace_substring_regex(bronze_files, r"\.parquet$", "")
+    for old, new in _STEM_REPLACEMENTS:
+        stems = pc.replace_substring(stems, old, new)
+    return stems
 
 
 def add_bronze_file_column(rows: pa.Table, bronze_file: str) -> pa.Table:
@@ -67,7 +81,10 @@ def make_aggregate_file_name(bronze_file: str, is_rebuilt: bool = False) -> str:
 
 def make_aggregate_file_stem(bronze_file: str) -> str:
     """Return the prefix of the names of a bronze file's files in the aggregate store."""
-    return bronze_file.removesuffix(".parquet").replace("date=", "").replace("size_class=", "").replace("/", "-")
+    stem = bronze_file.removesuffix(".parquet")
+    for old, new in _STEM_REPLACEMENTS:
+        stem = stem.replace(old, new)
+    return stem
 
 
 @dataclass(frozen=True)
@@ -77,27 +94,30 @@ class AggregateSnapshot:
     Attributes
     ----------
     bronze_files : all bronze files of the version.
-    paths_by_table : files of each table, relative to its directory. Some contain rows of removed bronze files.
+    snapshots_by_table : versions of the tables. Some files contain rows of removed bronze files.
     """
 
     lake_directory: LakeDirectory
-    bronze_files: frozenset[str]
-    paths_by_table: Mapping[str, Sequence[str]]
+    bronze_files: TextColumn
+    snapshots_by_table: Mapping[str, TableSnapshot | None]
 
-    def list_files(self, name: str, bronze_files: Collection[str] | None = None) -> list[str]:
-        """Return the files that may have rows of these bronze files; None: of all bronze files."""
-        return _select_aggregate_files(
-            self.paths_by_table[name], self.bronze_files if bronze_files is None else bronze_files
-        )
+    def list_files(self, name: str, bronze_files: Collection[str]) -> list[str]:
+        """Return the files that may have rows of these bronze files: their own files, and merged files."""
+        snapshot = self.snapshots_by_table[name]
+        if snapshot is None or not bronze_files:
+            return []
+        merged = _find_merged_files(snapshot, min(bronze_files), max(bronze_files))
+        return [*_find_own_files(snapshot, bronze_files), *merged]
 
     def read_rows(self, name: str, bronze_files: Collection[str] | None = None) -> pa.Table:
         """Return the rows of these bronze files with the column `bronze_file`, read in this process; None: all rows."""
-        wanted = self.bronze_files if bronze_files is None else bronze_files
-        table, where = (
-            open_aggregate_table(self.lake_directory, name),
-            field("bronze_file").isin(pa.array(sorted(wanted), pa.string())),
-        )
-        return table.read_rows(self.list_files(name, wanted), get_aggregate_columns(name), where)
+        wanted = self.bronze_files if bronze_files is None else make_text_column(bronze_files)
+        snapshot = self.snapshots_by_table[name]
+        paths = [] if snapshot is None else snapshot.paths
+        if bronze_files is not None:
+            paths = self.list_files(name, bronze_files)
+        table = open_aggregate_table(self.lake_directory, name)
+        return table.read_rows(paths, get_aggregate_columns(name), _make_bronze_file_filter(wanted))
 
 
 def get_bronze_file_stem(path: str) -> str:
@@ -105,10 +125,28 @@ def get_bronze_file_stem(path: str) -> str:
     return path.removesuffix(".parquet").partition(_REBUILT_FILE_MARK)[0]
 
 
-def _select_aggregate_files(paths: Iterable[str], bronze_files: Iterable[str]) -> list[str]:
-    """Return the files of a table that may have rows of the bronze files: their own files, and merged files."""
-    stems = set(map(make_aggregate_file_stem, bronze_files))
-    return [path for path in paths if is_merged_file(path) or get_bronze_file_stem(path) in stems]
+def _make_bronze_file_filter(bronze_files: Iterable[str] | TextColumn) -> pc.Expression:
+    column = make_text_column(bronze_files)
+    return field("bronze_file").isin(column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column)
+
+
+def _find_own_files(snapshot: TableSnapshot, bronze_files: Iterable[str]) -> list[str]:
+    """Return the files of a table with rows of only one of these bronze files."""
+    stems = {make_aggregate_file_stem(bronze_file) for bronze_file in bronze_files}
+    paths = snapshot.path_column
+    rebuilt = paths.filter(pc.match_substring(paths, _REBUILT_FILE_MARK)).to_pylist()
+    existing = snapshot.select_existing_paths(f"{stem}.parquet" for stem in stems)
+    return [*existing, *(path for path in rebuilt if get_bronze_file_stem(path) in stems)]
+
+
+def _find_merged_files(snapshot: TableSnapshot, first: str, last: str) -> list[str]:
+    """Return the merged files that may have rows of bronze files from the first to the last name."""
+    return list(filter(is_merged_file, snapshot.find_paths({"bronze_file": (first, last)})))
+
+
+def _get_merge_order(file: DataFile) -> tuple[int, str]:
+    """Return a sort key that brings rows of one time together, so that readers skip other rows by their statistics."""
+    return file.column_bounds.get("start_time", (0, 0))[0], file.path
 
 
 class AggregateStore:
@@ -118,7 +156,7 @@ class AggregateStore:
         self._lake = lake
         self.tables = {name: open_aggregate_table(lake, name) for name in (*AGGREGATE_SCHEMAS, RANGES_TABLE)}
 
-    def read_nearby_ranges(self, bronze_files: Collection[str], near: pa.Table) -> pa.Table:
+    def read_nearby_ranges(self, bronze_files: TextColumn, near: pa.Table) -> pa.Table:
         """Return the ranges of these bronze files that may meet other ranges in run and time.
 
         The statistics of the Delta log select the files of ranges, so that the cost does not grow with the lake.
@@ -127,23 +165,25 @@ class AggregateStore:
         ----------
         near : the other ranges: `RANGES_SCHEMA`.
         """
-        snapshot = self.tables[RANGES_TABLE].read_snapshot()
+        table = self.tables[RANGES_TABLE]
+        snapshot = table.read_snapshot()
         if snapshot is None or not near.num_rows:
             return RANGES_SCHEMA.empty_table()
-        runs, start, end = near.column("run"), pc.min(near.column("start_time")), pc.max(near.column("end_time"))
+        runs = near.column("run").unique()
+        start, end = pc.min(near.column("start_time")).as_py(), pc.max(near.column("end_time")).as_py()
         paths = snapshot.find_paths(
             {
                 "run": (pc.min(runs).as_py(), pc.max(runs).as_py()),
-                "start_time": (None, end.as_py()),
-                "end_time": (start.as_py(), None),
+                "start_time": (None, end),
+                "end_time": (start, None),
             }
         )
-        table = self.tables[RANGES_TABLE]
-        chosen = _select_aggregate_files(paths, bronze_files)
-        files = [self._read_ranges_file(table.resolve_file_path(path)) for path in chosen]
-        ranges = pa.concat_tables([RANGES_SCHEMA.empty_table(), *files])
-        known = pc.is_in(ranges.column("bronze_file"), pa.array(sorted(bronze_files), pa.string()))
-        return ranges.filter(pc.and_(known, pc.is_in(ranges.column("run"), runs.unique())))
+        is_near = field("run").isin(runs) & (field("start_time") <= end) & (field("end_time") >= start)
+        own = [self._read_ranges_file(table.resolve_file_path(path)) for path in paths if not is_merged_file(path)]
+        merged = table.read_rows(filter(is_merged_file, paths), RANGES_SCHEMA, is_near)
+        ranges = pa.concat_tables([merged, *own])
+        known = pc.is_in(ranges.column("bronze_file"), bronze_files)
+        return ranges.filter(pc.and_(known, pc.is_in(ranges.column("run"), runs)))
 
     def select_bronze_files(self, bronze_files: Sequence[str], wanted: MessageFilter) -> list[str]:
         """Return those of these bronze files that may have a message that passes a filter by endpoint.
@@ -162,41 +202,62 @@ class AggregateStore:
             where &= field("end_time") >= start
         if end is not None:
             where &= field("start_time") <= end
-        chosen = _select_aggregate_files(paths, bronze_files)
-        rows = table.read_rows(chosen, RANGES_SCHEMA, where, ["bronze_file"])
-        found = set(rows.column("bronze_file").unique().to_pylist()) | self._find_uncovered(snapshot, bronze_files)
+        rows = table.read_rows(paths, RANGES_SCHEMA, where, ["bronze_file"])
+        uncovered = self._find_uncovered(snapshot, make_text_column(bronze_files))
+        found = {*rows.column("bronze_file").unique().to_pylist(), *uncovered.to_pylist()}
         return [bronze_file for bronze_file in bronze_files if bronze_file in found]
 
-    def read_endpoints(self, bronze_files: Collection[str]) -> set[str]:
+    def read_endpoints(self, bronze_files: TextColumn) -> set[str]:
         """Return the endpoints in the existing ranges of these bronze files."""
         table = self.tables[RANGES_TABLE]
         snapshot = table.read_snapshot()
-        paths = [] if snapshot is None else _select_aggregate_files(snapshot.paths, bronze_files)
-        where = field("bronze_file").isin(pa.array(sorted(bronze_files), pa.string()))
-        rows = table.read_rows(paths, RANGES_SCHEMA, where, ["endpoint"])
+        paths = [] if snapshot is None else snapshot.paths
+        rows = table.read_rows(paths, RANGES_SCHEMA, _make_bronze_file_filter(bronze_files), ["endpoint"])
         return set(rows.column("endpoint").unique().to_pylist())
 
-    def read_snapshot(self, bronze_files: Collection[str]) -> AggregateSnapshot | None:
-        """Return the current tables; None: they do not have all of these bronze files."""
-        if self.find_missing_aggregates(bronze_files):
+    def read_snapshot(
+        self, bronze_files: Collection[str] | TextColumn, unchecked: Collection[str] | TextColumn | None = None
+    ) -> AggregateSnapshot | None:
+        """Return the current tables; None: they do not have all of these bronze files.
+
+        unchecked : the bronze files that may lack aggregates; None: all.
+        """
+        if self.find_missing_aggregates(bronze_files if unchecked is None else unchecked):
             return None
         snapshots = {name: table.read_snapshot() for name, table in self.tables.items()}
-        paths = {name: [] if snapshot is None else list(snapshot.paths) for name, snapshot in snapshots.items()}
-        return AggregateSnapshot(self._lake, frozenset(bronze_files), paths)
+        return AggregateSnapshot(self._lake, make_text_column(bronze_files), snapshots)
 
-    def find_missing_aggregates(self, bronze_files: Collection[str]) -> set[str]:
+    def find_missing_aggregates(self, bronze_files: Collection[str] | TextColumn) -> set[str]:
         """Return the bronze files whose aggregates are not committed."""
-        snapshot = self.tables[RANGES_TABLE].read_snapshot()
-        return set(bronze_files) if snapshot is None else self._find_uncovered(snapshot, bronze_files)
+        snapshot, column = self.tables[RANGES_TABLE].read_snapshot(), make_text_column(bronze_files)
+        return set((column if snapshot is None else self._find_uncovered(snapshot, column)).to_pylist())
 
-    def _find_uncovered(self, snapshot: TableSnapshot, bronze_files: Iterable[str]) -> set[str]:
+    def _find_uncovered(self, snapshot: TableSnapshot, bronze_files: TextColumn) -> TextColumn:
         """Return the bronze files without ranges, by the names of files; of merged files, by their rows."""
-        table = self.tables[RANGES_TABLE]
-        stems = {get_bronze_file_stem(path) for path in snapshot.paths}
-        uncovered = {file for file in bronze_files if make_aggregate_file_stem(file) not in stems}
-        for path in filter(is_merged_file, snapshot.paths if uncovered else ()):
-            uncovered -= self._read_bronze_files(table, path)
+        stems = {get_bronze_file_stem(path) for path in snapshot.paths if not is_merged_file(path)}
+        uncovered = bronze_files.filter(pc.invert(pc.is_in(_compute_stems(bronze_files), make_text_column(stems))))
+        if not len(uncovered):
+            return uncovered
+        bounds = pc.min_max(uncovered).as_py()
+        for path in _find_merged_files(snapshot, bounds["min"], bounds["max"]):
+            uncovered = subtract_texts(uncovered, self._read_bronze_files(self.tables[RANGES_TABLE], path))
         return uncovered
+
+    def list_unchecked_files(self, messages: TableSnapshot, table: LakeTable) -> TextColumn:
+        """Return the bronze files of a version that may lack aggregates: those since the last complete version."""
+        complete = self._lake.read_json(_COMPLETE_VERSION_PATH, {})
+        version = complete.get("version", -1)
+        if complete.get("table_id") == messages.table_id and 0 <= messages.version - version <= _UNCHECKED_COMMITS_MAX:
+            added = table.list_added_paths(version, messages.version)
+            if added is not None:
+                return make_text_column(messages.select_existing_paths(added))
+        return messages.path_column
+
+    def record_complete_version(self, messages: TableSnapshot) -> None:
+        """Record that all bronze files of a version have aggregates, so that no process checks these files again."""
+        complete = {"table_id": messages.table_id, "version": messages.version}
+        if self._lake.read_json(_COMPLETE_VERSION_PATH) != complete:
+            self._lake.write_json(_COMPLETE_VERSION_PATH, complete)
 
     def find_uncommitted_files(self, bronze_files: Iterable[str]) -> tuple[dict[str, list[DataFile]], list[str]]:
         """Return files by table that workers wrote for these bronze files, and the bronze files without such files."""
@@ -240,11 +301,10 @@ class AggregateStore:
         table, columns = self.tables[name], get_aggregate_columns(name)
         while True:
             base = table.read_snapshot()  # before what follows: of whatever happens from here on, `commit` knows
-            missing = set(map(make_aggregate_file_stem, self.find_missing_aggregates(bronze_files)))
-            present = set() if base is None else {get_bronze_file_stem(path) for path in base.paths}
-            new = [
-                file for file in files if (stem := get_bronze_file_stem(file.path)) in missing and stem not in present
-            ]
+            missing = self.find_missing_aggregates(bronze_files)
+            present = [] if base is None else _find_own_files(base, missing)
+            stems = set(map(make_aggregate_file_stem, missing)) - set(map(get_bronze_file_stem, present))
+            new = [file for file in files if get_bronze_file_stem(file.path) in stems]
             if base is not None and not new:
                 return
             merged, small = table.merge_small_files(base, columns) if name in _FULLY_READ_TABLES else ([], [])
@@ -252,7 +312,7 @@ class AggregateStore:
                 table.commit_files(base, columns, [*new, *merged], small)
                 return
 
-    def compact_tables(self, bronze_files: Callable[[], Collection[str]]) -> None:
+    def compact_tables(self, bronze_files: Callable[[], TextColumn]) -> None:
         """Merge small files, and remove rows of removed bronze files.
 
         bronze_files : returns the existing bronze files.
@@ -264,49 +324,42 @@ class AggregateStore:
         for name in self.tables:
             self._compact_table(name, bronze_files)
 
-    def _compact_table(self, name: str, bronze_files: Callable[[], Collection[str]]) -> None:
+    def _compact_table(self, name: str, bronze_files: Callable[[], TextColumn]) -> None:
         table, columns = self.tables[name], get_aggregate_columns(name)
         while (base := table.read_snapshot()) is not None:
-            current = set(
-                bronze_files()
-            )  # after the snapshot: what that has of others is of bronze files that are gone
-            stems = set(map(make_aggregate_file_stem, current))
-            removed = [
-                path
-                for path in base.files_by_path
-                if not is_merged_file(path) and get_bronze_file_stem(path) not in stems
-            ]
-            whole = set(
-                map(make_aggregate_file_stem, current - self.find_missing_aggregates(current))
-            )  # of others somebody may look for files by their names
-            small = [
-                file
-                for file in base.files_by_path.values()
-                if get_bronze_file_stem(file.path) in whole and file.size_bytes < SMALL_FILE_BYTES
-            ]
-            merged = [file for file in base.files_by_path.values() if is_merged_file(file.path)]
-            stale = [file for file in merged if self._read_bronze_files(table, file.path) - current]
-            ripe = stale + [file for file in small + merged if file.size_bytes < SMALL_FILE_BYTES and file not in stale]
+            current = bronze_files()  # after the snapshot, whose rows of other bronze files belong to removed files
+            files = base.describe_files()
+            merged = [file for file in files if is_merged_file(file.path)]
+            own = [file for file in files if not is_merged_file(file.path)]
+            stems = [get_bronze_file_stem(file.path) for file in own]
+            is_current = pc.is_in(pa.array(stems, pa.string()), _compute_stems(current)).to_pylist()
+            removed = [file.path for file, is_kept in zip(own, is_current, strict=True) if not is_kept]
+            # Another process may look for the files of incomplete bronze files by their names.
+            unmerged = {*removed, *_find_own_files(base, self.find_missing_aggregates(current))}
+            stale = [file for file in merged if len(subtract_texts(self._read_bronze_files(table, file.path), current))]
+            small = [file for file in (*own, *merged) if file.size_bytes < SMALL_FILE_BYTES and file not in stale]
+            ripe = stale + sorted((file for file in small if file.path not in unmerged), key=_get_merge_order)
             packs = pack_by_size(((file, file.size_bytes) for file in ripe), _MERGED_FILE_BYTES_MAX)
             groups = [[file.path for file in pack] for pack in packs if len(pack) > 1 or pack[0] in stale]
             if not removed and not groups:
                 return
-            add = [table.merge_files(group, columns, field("bronze_file").isin(sorted(current))) for group in groups]
+            is_current_row = _make_bronze_file_filter(current)
+            add = [file for group in groups for file in table.merge_files(group, columns, is_current_row)]
             with suppress(CommitConflictError):
                 table.commit_files(base, columns, add, [*removed, *(path for group in groups for path in group)])
                 return
 
-    def _read_bronze_files(self, table: LakeTable, path: str) -> frozenset[str]:
+    def _read_bronze_files(self, table: LakeTable, path: str) -> TextColumn:
         """Return the bronze files that have rows in a file. Files never change, so the process keeps the answer."""
         key = (self._lake.files.type_name, table.resolve_file_path(path))
         if key not in _BRONZE_FILES_BY_PATH:
             with pq.ParquetFile(
                 table.resolve_file_path(path), filesystem=self._lake.files, read_dictionary=["bronze_file"]
             ) as file:
-                names = (
+                names = [
                     batch.column(0).unique().dictionary_decode() for batch in file.iter_batches(columns=["bronze_file"])
-                )
-                _BRONZE_FILES_BY_PATH[key] = frozenset(name for found in names for name in found.to_pylist())
+                ]
+            _BRONZE_FILES_BY_PATH[key] = pa.chunked_array(names, pa.string()).unique()
         return _BRONZE_FILES_BY_PATH[key]
 
     def _read_ranges_file(self, path: str) -> pa.Table:

@@ -10,19 +10,18 @@ Format: https://github.com/delta-io/delta/blob/master/PROTOCOL.md
 
 from __future__ import annotations
 
+import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import cached_property
+from itertools import chain
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 from uuid import uuid4
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
@@ -35,16 +34,16 @@ from deltalake.transaction import (
     create_table_with_add_actions,
 )
 from pyarrow.dataset import dataset
-from pyarrow.fs import FileSystem, FileType, LocalFileSystem, SubTreeFileSystem
+from pyarrow.fs import FileType, LocalFileSystem, SubTreeFileSystem
 
 from msgq.errors import InvalidValueError, RecordingError
+from msgq.lake.batching import combine_batches
 from msgq.lake.data_file import DataFile, make_add_action, make_remove_action
 from msgq.lake.file_statistics import collect_statistics
 from msgq.lake.lake_directory import FILE_URI_PREFIX, LakeDirectory, sync_path
+from msgq.lake.table_snapshot import TRANSACTION_APPLICATION_ID, TableSnapshot
+from msgq.lake.text_columns import TextColumn
 
-_TRANSACTION_APPLICATION_ID = (
-    "msgq"  # the application id of our commits: of two on one snapshot, the second one is refused
-)
 _DELTA_LOG_DIRECTORY = "_delta_log"
 _UNSUPPORTED_PATH_PATTERN = re.compile(
     r"\\|%[0-9A-Fa-f]{2}"
@@ -62,95 +61,16 @@ _UNSYNCED_LOG_ENTRIES_MAX = (
 )
 _SYNC_THREADS_MAX = 8  # at a time: a disk writes them together
 _ROW_GROUP_ROWS = 1 << 16  # of a row group that `write` makes: of a file of many parts a reader wants few
+_ROW_GROUP_BYTES = 32 << 20  # of a row group of a merged file, uncompressed
+_MERGED_FILE_ROWS_MAX = 1 << 22  # of a merged file, with one more row group
+_MERGED_FILE_BYTES_MAX = 1 << 30  # uncompressed
+
+_LogEntry = tuple[int | None, int | None]  # bytes and mtime in ns of an entry in the log
+_NO_ENTRY: _LogEntry = (None, None)
 
 
 class CommitConflictError(RecordingError):
     """Another writer has committed since the base snapshot. Read the new snapshot, and try again."""
-
-
-class TableSnapshot:
-    """One version of a table. Any thread may use it."""
-
-    def __init__(self, delta: DeltaTable, files: FileSystem) -> None:
-        """Set the version. `files`: file system of the table's directory."""
-        self._delta, self._files = delta, files
-
-    @property
-    def version(self) -> int:
-        """Number of the commit that created the version."""
-        return self._delta.version()
-
-    @cached_property
-    def columns(self) -> pa.Schema:
-        """Columns of the table, including partition columns."""
-        return pa.schema(self._delta.schema().to_arrow())
-
-    @cached_property
-    def _add_actions(self) -> pa.Table:
-        return pa.table(self._delta.get_add_actions(flatten=True))
-
-    def find_paths(self, column_bounds: Mapping[str, tuple[Any, Any]]) -> list[str]:
-        """Return the paths of the files that may have a row with values in these bounds.
-
-        A file without statistics of a column may have any value.
-
-        Parameters
-        ----------
-        column_bounds : smallest and largest wanted value of columns, both included; None: no bound.
-        """
-        adds = self._add_actions
-        for column, (low, high) in column_bounds.items():
-            for statistic, bound, compare in (("max", low, pc.greater_equal), ("min", high, pc.less_equal)):
-                if bound is not None and (name := f"{statistic}.{column}") in adds.column_names:
-                    adds = adds.filter(pc.fill_null(compare(adds.column(name), pa.scalar(bound)), True))
-        paths: list[str] = adds.column("path").to_pylist()
-        return paths
-
-    @cached_property
-    def paths(self) -> list[str]:
-        """Paths of the files."""
-        paths: list[str] = self._add_actions.column("path").to_pylist()
-        return paths
-
-    @cached_property
-    def files_by_path(self) -> dict[str, DataFile]:
-        """Files by path."""
-        adds = self._add_actions
-        names = [name for name in adds.column_names if name.startswith("partition.")]
-        bounded = [name.removeprefix("min.") for name in adds.column_names if name.startswith("min.")]
-        bounds = [f"{statistic}.{name}" for name in bounded for statistic in ("min", "max")]
-        actions = adds.select(["path", "size_bytes", "num_records", *names, *bounds]).to_pylist()
-        return {
-            row["path"]: DataFile(
-                row["path"],
-                row["size_bytes"],
-                {name.removeprefix("partition."): _format_optional_text(row[name]) for name in names},
-                row["num_records"] or 0,
-                {
-                    name: (row[f"min.{name}"], row[f"max.{name}"])
-                    for name in bounded
-                    if row[f"min.{name}"] is not None and row[f"max.{name}"] is not None
-                },
-            )
-            for row in actions
-        }
-
-    def open_dataset(self) -> ds.Dataset:
-        """Return the rows as a dataset, for reading in batches, for example with DuckDB or Polars."""
-        # Not by delta-rs' own file system, which is Python's: a thread of Arrow that gives a file back while Python is
-        # ending aborts the process.
-        rows: ds.Dataset = self._delta.to_pyarrow_dataset(filesystem=self._files)
-        return rows
-
-    def read_rows(self, columns: Sequence[str] | None = None, where: Any = None) -> pa.Table:
-        """Return all rows, for small tables. `where`: an expression of `pyarrow.dataset.field`."""
-        return self.open_dataset().to_table(columns=columns, filter=where)
-
-    @property
-    def commit_number(self) -> int:
-        """Number of msgq's commits, without compactions; -1: none."""
-        number = self._delta.transaction_version(_TRANSACTION_APPLICATION_ID)
-        return -1 if number is None else number
 
 
 class LakeTable:
@@ -174,6 +94,8 @@ class LakeTable:
         self.lake, self.place, self.partitions = lake, place, list(partitions)
         self._has_statistics = has_statistics
         self._is_local = isinstance(lake.files, LocalFileSystem)
+        self._newest: TableSnapshot | None = None
+        self._newest_entry = _NO_ENTRY
         self._uri = f"{lake.uri}/{place}"
         if self._is_local:
             path = lake.resolve_path(place)
@@ -186,17 +108,59 @@ class LakeTable:
     def read_snapshot(self, version: int | None = None) -> TableSnapshot | None:
         """Return the current version of the table, or the given version; None: the table does not exist.
 
+        The table keeps the current version, and reads the log again only after another commit.
+
         Raises
         ------
         RecordingError : the version no longer exists, or the log cannot be read.
         """
+        if version is not None:
+            return self._load_snapshot(version)
+        if self._newest is None or not self._is_newest_version(self._newest.version):
+            self._newest = None  # to free its memory before the next version is loaded
+            self._newest = self._load_snapshot(None)
+            if self._newest is not None:
+                self._newest_entry = self._describe_log_entry(self._newest.version)
+        return self._newest
+
+    def _is_newest_version(self, version: int) -> bool:
+        """Return whether the log entry of a loaded version is unchanged, and no entry follows."""
+        entry, following = (self._describe_log_entry(number) for number in (version, version + 1))
+        return entry == self._newest_entry != _NO_ENTRY and following == _NO_ENTRY
+
+    def _describe_log_entry(self, version: int) -> _LogEntry:
+        info = self.lake.files.get_file_info(self.resolve_file_path(_make_entry_path(version)))
+        return info.size, info.mtime_ns
+
+    def read_version(self) -> int:
+        """Return the number of the last commit; -1: the table does not exist. The files of the table are not loaded."""
+        entries = self._list_log_entries()
+        return int(os.path.basename(entries[-1]).removesuffix(".json")) if entries else -1
+
+    def list_added_paths(self, after_version: int, version: int) -> set[str] | None:
+        """Return the paths of the files that the commits after a version added, up to another version.
+
+        The result is None if a log entry was removed.
+        """
+        paths = set()
+        for number in range(after_version + 1, version + 1):
+            try:
+                entry = self.lake.files.open_input_stream(self.resolve_file_path(_make_entry_path(number)))
+            except FileNotFoundError:
+                return None
+            with entry:
+                actions = map(json.loads, entry.read().splitlines())
+                paths |= {unquote(action["add"]["path"]) for action in actions if "add" in action}
+        return paths
+
+    def _load_snapshot(self, version: int | None) -> TableSnapshot | None:
         try:
             return self._wrap_delta_table(DeltaTable(self._uri, version=version))
         except TableNotFoundError:
             return None
         except (DeltaError, OSError) as error:
             if self._remove_torn_log_entry():
-                return self.read_snapshot(version)
+                return self._load_snapshot(version)
             wanted = ""
             if version is not None:
                 wanted, newest = f" in version {version}", self.read_snapshot()
@@ -249,8 +213,10 @@ class LakeTable:
         """Write a file into the table's directory. A later commit adds the file to the table."""
         self.lake.files.create_dir(self.resolve_file_path(path).rpartition("/")[0])
         about: list[pq.FileMetaData] = []
-        options = _choose_parquet_options(rows.schema) | {"metadata_collector": about}
-        pq.write_table(rows, self.resolve_file_path(path), filesystem=self.lake.files, **options)
+        options = _choose_parquet_options(rows.schema) | {"row_group_size": _ROW_GROUP_ROWS}
+        pq.write_table(
+            rows, self.resolve_file_path(path), filesystem=self.lake.files, metadata_collector=about, **options
+        )
         return self.describe_file(path, about[0])
 
     def append_rows(self, rows: pa.Table) -> None:
@@ -264,24 +230,54 @@ class LakeTable:
                 return
 
     def merge_small_files(self, base: TableSnapshot | None, columns: pa.Schema) -> tuple[list[DataFile], list[str]]:
-        """If a snapshot has many small files, write one file with their rows. For tables without partitions.
+        """If a snapshot has many small files, write large files with their rows. For tables without partitions.
 
         Returns
         -------
-        The new file, and the paths of the small files.
+        The new files, and the paths of the small files.
         """
-        small = (
-            []
-            if base is None
-            else [file.path for file in base.files_by_path.values() if file.size_bytes < SMALL_FILE_BYTES]
-        )
+        small = [] if base is None else [file.path for file in base.describe_files(size_limit=SMALL_FILE_BYTES)]
         if len(small) < _SMALL_FILES_MAX:
             return [], []
-        return [self.merge_files(small, columns)], small
+        return self.merge_files(small, columns), small
 
-    def merge_files(self, paths: Iterable[str], columns: pa.Schema, where: Any = None) -> DataFile:
-        """Write a file with the rows of other files, without a commit. `where`: condition for rows; None: all rows."""
-        return self.write_file(f"{_MERGED_FILE_PREFIX}{uuid4().hex}.parquet", self.read_rows(paths, columns, where))
+    def merge_files(self, paths: Iterable[str], columns: pa.Schema, where: Any = None) -> list[DataFile]:
+        """Write files with the rows of other files, without a commit. The memory does not grow with the rows.
+
+        where : condition for rows; None: all rows.
+        """
+        row_groups = combine_batches(self._read_batches(paths, columns, where), _ROW_GROUP_ROWS, _ROW_GROUP_BYTES)
+        return [self._write_merged_file(chain([first], row_groups)) for first in row_groups]
+
+    def _read_batches(self, paths: Iterable[str], columns: pa.Schema, where: Any) -> Iterator[pa.RecordBatch]:
+        for path in paths:  # not as one dataset, which reads many files ahead
+            source = dataset([self.resolve_file_path(path)], schema=columns, filesystem=self.lake.files)
+            for file in source.get_fragments():
+                for group in file.split_by_row_group():
+                    row_bytes = max(1, group.row_groups[0].total_byte_size // max(1, group.row_groups[0].num_rows))
+                    rows = max(1, min(_ROW_GROUP_ROWS, _ROW_GROUP_BYTES // row_bytes))
+                    yield from group.to_batches(
+                        schema=columns, filter=where, batch_size=rows, batch_readahead=1, use_threads=False
+                    )
+
+    def _write_merged_file(self, row_groups: Iterator[pa.Table]) -> DataFile:
+        """Write row groups into a file until the file is large, and return its description."""
+        path, about = f"{_MERGED_FILE_PREFIX}{uuid4().hex}.parquet", list[pq.FileMetaData]()
+        first = next(row_groups)
+        row_count = byte_count = 0
+        with pq.ParquetWriter(
+            self.resolve_file_path(path),
+            first.schema,
+            filesystem=self.lake.files,
+            metadata_collector=about,
+            **_choose_parquet_options(first.schema),
+        ) as writer:
+            for rows in chain([first], row_groups):
+                writer.write_table(rows)
+                row_count, byte_count = row_count + rows.num_rows, byte_count + rows.nbytes
+                if row_count >= _MERGED_FILE_ROWS_MAX or byte_count >= _MERGED_FILE_BYTES_MAX:
+                    break
+        return self.describe_file(path, about[0])
 
     def read_rows(
         self, paths: Iterable[str], columns: pa.Schema, where: Any = None, names: Sequence[str] | None = None
@@ -321,11 +317,10 @@ class LakeTable:
         """
         add = list(add)
         self.sync_files(file.path for file in add)
-        removed = [] if base is None else list(base.paths if remove is None else remove)
-        self._write_commit(base, columns, add, removed, remove is None)
+        self._write_commit(base, columns, add, None if remove is None else list(remove))
         # Others may have committed before, on which this rests, and may not have come to this yet.
         version = 0 if base is None else max(0, base.version - _UNSYNCED_LOG_ENTRIES_MAX)
-        since = f"{_DELTA_LOG_DIRECTORY}/{version:020}.json"
+        since = _make_entry_path(version)
         self.sync_files(entry for entry in self._list_log_entries() if entry >= since)
 
     def sync_files(self, paths: Iterable[str]) -> None:
@@ -343,13 +338,13 @@ class LakeTable:
             list(pool.map(sync_path, places))
 
     def _write_commit(
-        self, base: TableSnapshot | None, columns: pa.Schema, add: list[DataFile], remove: list[str], replaces_all: bool
+        self, base: TableSnapshot | None, columns: pa.Schema, add: list[DataFile], remove: list[str] | None
     ) -> None:
         schema = Schema.from_arrow(columns)
         how: dict[str, Any] = {
             "commit_properties": CommitProperties(
                 app_transactions=[
-                    Transaction(_TRANSACTION_APPLICATION_ID, 0 if base is None else base.commit_number + 1)
+                    Transaction(TRANSACTION_APPLICATION_ID, 0 if base is None else base.commit_number + 1)
                 ]
             ),
             "post_commithook_properties": _NO_POST_COMMIT_HOOKS,
@@ -359,29 +354,33 @@ class LakeTable:
                 adds = list(map(make_add_action, add))
                 create_table_with_add_actions(self._uri, schema, adds, "error", self.partitions, **how)
                 return
-            present = set() if replaces_all else set(base.paths)
-            actions: list[AddAction | RemoveAction] = [
-                make_add_action(file) for file in add if file.path not in present
-            ]
-            actions += [make_remove_action(base.files_by_path[path]) for path in remove if path in present]
-            delta = base._delta if replaces_all else self._add_missing_columns(base, schema)
-            mode = "overwrite" if replaces_all else "append"
+            if remove is None:
+                delta, mode = base.delta_table, "overwrite"
+                actions: list[AddAction | RemoveAction] = list(map(make_add_action, add))
+            else:
+                delta, mode = self._add_missing_columns(base, schema), "append"
+                present = set(base.select_existing_paths(file.path for file in add))
+                actions = [make_add_action(file) for file in add if file.path not in present]
+                actions += map(make_remove_action, base.describe_files(remove))
             delta.create_write_transaction(actions, mode, schema, self.partitions, **how)
         except (DeltaError, OSError) as error:
-            self._resolve_failed_commit(base, add, remove, error)
+            removed = [] if base is None else base.path_column if remove is None else remove
+            self._resolve_failed_commit(base, add, removed, error)
             return
         if (delta.version() + 1) % _VERSIONS_PER_CHECKPOINT == 0:
             with suppress(DeltaError, OSError):  # the commit counts without it
                 self._write_checkpoint(DeltaTable(self._uri))
 
     def _resolve_failed_commit(
-        self, base: TableSnapshot | None, add: list[DataFile], remove: list[str], error: Exception
+        self, base: TableSnapshot | None, add: list[DataFile], removed: list[str] | TextColumn, error: Exception
     ) -> None:
         """Raise the error of a failed commit. If the commit succeeded in spite of an error, do nothing."""
         now = self.read_snapshot()
         if now is None or (base is not None and now.version == base.version):
             raise RecordingError(f"table '{self._table_path}' cannot be written: {_get_first_line(error)}") from None
-        if not (add and {file.path for file in add} <= set(now.paths) and set(now.paths).isdisjoint(remove)):
+        added = {file.path for file in add}
+        is_committed = bool(added) and added == set(now.select_existing_paths(added))
+        if not is_committed or now.select_existing_paths(removed):
             raise CommitConflictError(
                 f"table '{self._table_path}' was written by another process at the same time"
             ) from None
@@ -398,10 +397,12 @@ class LakeTable:
 
         Older snapshots lose their files. Writers lose files of this age that they have not committed.
         """
-        snapshot = self.read_snapshot()
+        self._newest = None  # to free its memory
+        snapshot = self._load_snapshot(None)
         if snapshot is None:
             return
-        snapshot._delta.vacuum(
+        delta = snapshot.delta_table  # no other caller has this object, so it may change
+        delta.vacuum(
             retain_hours,
             dry_run=False,
             enforce_retention_duration=False,
@@ -409,7 +410,7 @@ class LakeTable:
             full=True,
         )
         self.sync_files(self._list_log_entries()[-_UNSYNCED_LOG_ENTRIES_MAX:])
-        delta = DeltaTable(self._uri)
+        delta.update_incremental()
         self._write_checkpoint(delta)  # which the disk must have before the entries go
         delta.cleanup_metadata()
 
@@ -417,13 +418,13 @@ class LakeTable:
         """Return the table of a snapshot, with the missing columns added."""
         missing = [field for field in schema.fields if field.name not in base.columns.names]
         if not missing:
-            return base._delta
+            return base.delta_table
         delta = DeltaTable(self._uri, version=base.version)
         delta.alter.add_columns(missing, post_commithook_properties=_NO_POST_COMMIT_HOOKS)
         grown = self._wrap_delta_table(DeltaTable(self._uri))
         if grown.commit_number != base.commit_number:
             raise CommitConflictError(f"table '{self._table_path}' was written by another process at the same time")
-        return grown._delta
+        return grown.delta_table
 
 
 def has_table(lake: LakeDirectory, place: str) -> bool:
@@ -448,6 +449,10 @@ def is_merged_file(path: str) -> bool:
     return path.startswith(_MERGED_FILE_PREFIX)
 
 
+def _make_entry_path(version: int) -> str:
+    return f"{_DELTA_LOG_DIRECTORY}/{version:020}.json"
+
+
 def _get_first_line(error: Exception) -> str:
     return str(error).partition("\n")[0]
 
@@ -464,7 +469,6 @@ def _choose_parquet_options(columns: pa.Schema) -> dict[str, Any]:
         "compression_level": _ZSTD_LEVEL,
         "use_dictionary": dictionary_columns + lists,
         "column_encoding": dict.fromkeys(times, "DELTA_BINARY_PACKED"),
-        "row_group_size": _ROW_GROUP_ROWS,
         "store_schema": False,
     }
 
@@ -473,7 +477,3 @@ def _list_leaf_columns(column: pa.Field) -> list[str]:
     item_type = column.type.value_type
     names = [f".{field.name}" for field in item_type] if pa.types.is_struct(item_type) else [""]
     return [f"{column.name}.list.element{name}" for name in names]
-
-
-def _format_optional_text(value: Any) -> str | None:
-    return None if value is None else str(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,17 @@ import pyarrow as pa
 import pytest
 
 pytest.importorskip("deltalake")
+from deltalake import DeltaTable
+
 from msgq.lake import aggregate_store
 from msgq.lake.aggregate_store import AggregateStore
 from msgq.lake.bronze import bronze_writer as writer
-from msgq.lake.bronze.bronze_writer import UncommittedFiles, rebuild_aggregates, write_bronze
+from msgq.lake.bronze.bronze_writer import UncommittedFiles, open_messages_table, rebuild_aggregates, write_bronze
 from msgq.lake.bronze.row_group_ranges import RANGES_SCHEMA
 from msgq.lake.lake_directory import LakeDirectory
+from msgq.lake.message_columns import BRONZE_COLUMNS
+from msgq.lake.table_snapshot import TableSnapshot
+from msgq.lake.text_columns import make_text_column
 from tests.lake.rows import batch, message
 
 COUNTS = pa.schema([("endpoint", pa.string()), ("messages", pa.int64())])
@@ -100,7 +106,7 @@ def test_compaction_merges_small_files_and_drops_removed_rows(tmp_path: Path) ->
         tables.commit_files(one.aggregate_files, names(one))
     before = read_counts(lake, there)
     old = tables.read_snapshot(there)
-    tables.compact_tables(lambda: there)
+    tables.compact_tables(lambda: make_text_column(there))
     assert read_counts(lake, there) == before
     assert old is not None
     assert len(old.read_rows("counts")) == 5, "who has looked before sees what was there"
@@ -108,7 +114,7 @@ def test_compaction_merges_small_files_and_drops_removed_rows(tmp_path: Path) ->
         snapshot = table.read_snapshot()
         assert snapshot is not None
         assert len(snapshot.files_by_path) == 1
-    tables.compact_tables(lambda: there[1:])
+    tables.compact_tables(lambda: make_text_column(there[1:]))
     for table in tables.tables.values():
         snapshot = table.read_snapshot()
         assert snapshot is not None
@@ -124,7 +130,7 @@ def test_compaction_skips_incomplete_aggregates(tmp_path: Path) -> None:
     tables.commit_files(every[0].aggregate_files, there[:1])
     for one in every[1:]:
         tables._commit_to_table("counts", one.aggregate_files["counts"], names(one))  # and then was killed
-    tables.compact_tables(lambda: there)
+    tables.compact_tables(lambda: make_text_column(there))
     found, _ = tables.find_uncommitted_files(there[1:])
     tables.commit_files(found, there)
     assert read_counts(lake, there) == (sorted((part, 1) for part in there), sorted(there))
@@ -163,12 +169,12 @@ def test_nearby_ranges_are_read_from_few_files(tmp_path: Path, monkeypatch: pyte
         return reading(store, path)
 
     monkeypatch.setattr(AggregateStore, "_read_ranges_file", count_file)
-    near = written[2].row_group_ranges
-    assert tables.read_nearby_ranges(there, near).column("bronze_file").to_pylist() == names(written[2])
+    near, known = written[2].row_group_ranges, make_text_column(there)
+    assert tables.read_nearby_ranges(known, near).column("bronze_file").to_pylist() == names(written[2])
     assert len(read) == 1
-    assert not tables.read_nearby_ranges(there, RANGES_SCHEMA.empty_table()).num_rows
+    assert not tables.read_nearby_ranges(known, RANGES_SCHEMA.empty_table()).num_rows
     other_run = near.set_column(near.schema.get_field_index("run"), "run", pa.array(["s"]))
-    assert not tables.read_nearby_ranges(there, other_run.cast(RANGES_SCHEMA)).num_rows
+    assert not tables.read_nearby_ranges(known, other_run.cast(RANGES_SCHEMA)).num_rows
 
 
 def test_bronze_files_of_merged_ranges_are_not_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,3 +190,46 @@ def test_bronze_files_of_merged_ranges_are_not_missing(tmp_path: Path, monkeypat
     assert tables.find_missing_aggregates([*there, "date=1970-01-01/size_class=small/new.parquet"]) == {
         "date=1970-01-01/size_class=small/new.parquet"
     }
+
+
+def commit_messages(lake: LakeDirectory, written: UncommittedFiles) -> TableSnapshot:
+    table = open_messages_table(lake)
+    table.commit_files(table.read_snapshot(), BRONZE_COLUMNS, written.bronze_files)
+    snapshot = table.read_snapshot()
+    assert snapshot is not None
+    return snapshot
+
+
+def test_only_bronze_files_of_later_commits_are_checked(tmp_path: Path) -> None:
+    lake = LakeDirectory(tmp_path)
+    messages, tables = open_messages_table(lake), AggregateStore(lake)
+    first, second = write_counts(lake, 1), write_counts(lake, 2)
+    complete = commit_messages(lake, first)
+    assert tables.list_unchecked_files(complete, messages).to_pylist() == names(first)
+    tables.record_complete_version(complete)
+    assert tables.list_unchecked_files(complete, messages).to_pylist() == []
+    newer = commit_messages(lake, second)
+    assert tables.list_unchecked_files(newer, messages).to_pylist() == names(second)
+    assert sorted(tables.list_unchecked_files(complete, messages).to_pylist()) == [], "an older version is complete"
+
+
+@pytest.mark.parametrize("lost", ["messages", "log entry", "record"])
+def test_all_bronze_files_are_checked_after_loss(tmp_path: Path, lost: str) -> None:
+    """Of the table, of the log, or of the record: what is unknown is checked."""
+    lake = LakeDirectory(tmp_path)
+    tables, written = AggregateStore(lake), [write_counts(lake, number) for number in range(3)]
+    commit_messages(lake, written[0])
+    tables.record_complete_version(commit_messages(lake, written[1]))
+    log = tmp_path / "messages" / "_delta_log"
+    if lost == "messages":
+        shutil.rmtree(log)
+        commit_messages(lake, written[0])
+        commit_messages(lake, written[1])
+    if lost == "record":
+        (tmp_path / "aggregates" / "1" / "_complete.json").write_bytes(b"")
+    newest = commit_messages(lake, written[2])
+    if lost == "log entry":
+        DeltaTable(tmp_path / "messages").create_checkpoint()
+        (log / f"{2:020}.json").unlink()
+    unchecked = tables.list_unchecked_files(newest, open_messages_table(lake)).to_pylist()
+    assert sorted(unchecked) == sorted(name for one in written for name in names(one))

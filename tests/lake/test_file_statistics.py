@@ -14,9 +14,10 @@ import pytest
 
 pytest.importorskip("deltalake")
 
-from msgq.lake.delta_table import LakeTable, TableSnapshot
+from msgq.lake.delta_table import LakeTable
 from msgq.lake.file_statistics import collect_statistics
 from msgq.lake.lake_directory import LakeDirectory
+from msgq.lake.table_snapshot import TableSnapshot
 
 COLUMNS = pa.schema(
     [

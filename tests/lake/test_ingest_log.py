@@ -34,7 +34,10 @@ def test_replaced_file_has_current_read_errors(inputs: IngestLog, second: Ingest
     assert reasons(inputs) == ["bad now", "bad too", "other"]
     inputs.record_inputs([IngestedFile("/a", 12, 1)], [])
     assert reasons(inputs) == ["other"]
-    assert inputs.list_ingested_files() == {first, second, IngestedFile("/a", 12, 1), IngestedFile("/b", 1, 1)}
+    ingested = [first, second, IngestedFile("/a", 12, 1), IngestedFile("/b", 1, 1)]
+    others = [IngestedFile("/a", 13, 1), IngestedFile("/b", 1, 2), IngestedFile("/c", 1, 1)]
+    assert inputs.find_ingested_files([*ingested, *others]) == set(ingested)
+    assert inputs.find_ingested_files([]) == set()
 
 
 def test_unreadable_file_has_read_error_until_readable(inputs: IngestLog, tmp_path: Path) -> None:

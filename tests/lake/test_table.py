@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 from collections.abc import Iterable
 from pathlib import Path
@@ -240,3 +241,58 @@ def test_table_reader_opens_no_python_file(tmp_path: Path) -> None:
     files = snapshot.open_dataset().filesystem
     assert isinstance(files, SubTreeFileSystem)
     assert isinstance(files.base_fs, LocalFileSystem)
+
+
+def test_table_keeps_snapshot_until_another_commit(tmp_path: Path) -> None:
+    numbers, other = table(tmp_path), table(tmp_path)
+    assert (numbers.read_snapshot(), numbers.read_version()) == (None, -1)
+    numbers.commit_files(None, NUMBERS, [put(numbers, 1)])
+    first = numbers.read_snapshot()
+    assert numbers.read_snapshot() is first
+    other.commit_files(other.read_snapshot(), NUMBERS, [put(other, 2)])
+    assert (read_numbers(numbers), numbers.read_version()) == ([1, 2], 1)
+    other.vacuum(0)
+    assert read_numbers(numbers) == [1, 2]
+    assert read_numbers(other) == [1, 2]
+
+
+def test_table_recreated_at_same_version_is_read_again(tmp_path: Path) -> None:
+    numbers = table(tmp_path)
+    numbers.commit_files(None, NUMBERS, [put(numbers, 1)])
+    before = numbers.read_snapshot()
+    shutil.rmtree(tmp_path / "some")
+    again = table(tmp_path)
+    again.commit_files(None, NUMBERS, [put(again, 2, 3)])
+    assert read_numbers(numbers) == [2, 3]
+    after = numbers.read_snapshot()
+    assert before is not None
+    assert after is not None
+    assert (before.version, before.table_id != after.table_id) == (after.version, True)
+
+
+def test_table_commit_during_read_is_found_by_next_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A snapshot that was old when the table got it must not be kept."""
+    numbers, other = table(tmp_path), table(tmp_path)
+    numbers.commit_files(None, NUMBERS, [put(numbers, 1)])
+    load = LakeTable._load_snapshot
+
+    def load_before_commit(self: LakeTable, version: int | None) -> Any:
+        monkeypatch.undo()
+        loaded = load(self, version)
+        other.commit_files(other.read_snapshot(), NUMBERS, [put(other, 2)])
+        return loaded
+
+    monkeypatch.setattr(LakeTable, "_load_snapshot", load_before_commit)
+    assert read_numbers(numbers) == [1]
+    assert read_numbers(numbers) == [1, 2]
+
+
+def test_added_paths_are_those_of_later_commits(tmp_path: Path) -> None:
+    numbers = table(tmp_path)
+    numbers.commit_files(None, NUMBERS, [put(numbers, 0)])
+    for number in range(1, 4):
+        numbers.commit_files(numbers.read_snapshot(), NUMBERS, [put(numbers, number)], [f"{number - 1}.parquet"])
+    assert numbers.list_added_paths(1, 3) == {"2.parquet", "3.parquet"}
+    assert numbers.list_added_paths(3, 3) == set()
+    (tmp_path / "some" / "numbers" / "_delta_log" / f"{2:020}.json").unlink()
+    assert numbers.list_added_paths(1, 3) is None

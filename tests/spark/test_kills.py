@@ -18,7 +18,7 @@ from mcap import records
 pytest.importorskip("pyspark")
 from msgq.lake.aggregate_store import AggregateStore
 from msgq.lake.bronze.bronze_writer import open_messages_table, rebuild_aggregates
-from msgq.lake.bronze.ingest_log import IngestLog
+from msgq.lake.delta_table import LakeTable
 from msgq.lake.lake_directory import LakeDirectory
 from msgq.spark.lake import Lake
 from tests.recording import logs
@@ -120,7 +120,9 @@ def test_ingest_killed_at_each_step_loses_no_message(
         lake.ingest(new)
         assert_right(root, numbers(0, 20))
         assert len(lake.read_errors().collect()) == len({row["file"] for row in lake.read_errors().collect()}) == 2
-        assert {Path(one.path).name for one in IngestLog(LakeDirectory(lake.uri)).list_ingested_files()} == {
+        ingested = LakeTable(LakeDirectory(lake.uri), "ingested_files").read_snapshot()
+        assert ingested is not None
+        assert {Path(path).name for path in ingested.read_rows().column("path").to_pylist()} == {
             "1.mcap",
             "2.mcap",
         }

@@ -12,10 +12,11 @@ from msgq.errors import RecordingError
 from msgq.lake.aggregate_store import AggregateStore
 from msgq.lake.bronze.bronze_writer import open_messages_table
 from msgq.lake.data_file import DataFile
-from msgq.lake.delta_table import TableSnapshot
 from msgq.lake.lake_directory import LakeDirectory
 from msgq.lake.message_columns import BRONZE_COLUMNS, INGEST_COLUMNS
 from msgq.lake.message_filter import MessageFilter
+from msgq.lake.table_snapshot import TableSnapshot
+from msgq.lake.text_columns import TextColumn, make_text_column, subtract_texts
 
 _UNCHECKED_FILES_MAX = 16  # opening so many files costs less than reading the ranges
 
@@ -55,8 +56,7 @@ class BronzeReader:
             if wanted.endpoints is not None and len(found) > _UNCHECKED_FILES_MAX:
                 found = self._aggregates.select_bronze_files(found, wanted)
             paths.update(dict.fromkeys(found))
-        if self._version is not None:
-            self._check_files_exist(paths)
+        self._check_files_exist(paths)
         return list(paths)
 
     def read_snapshot(self) -> TableSnapshot | None:
@@ -68,36 +68,41 @@ class BronzeReader:
             raise RecordingError(f"lake '{self._lake.uri}' has no version {self._version}: it contains no messages yet")
         return snapshot
 
-    def _check_files_exist(self, paths: Iterable[str]) -> None:
-        """Check that nobody removed these files of an earlier version. Raises RecordingError."""
-        now = self.list_bronze_files()
-        if removed := [path for path in paths if path not in now and not self._lake.has_entry(f"messages/{path}")]:
+    def _check_files_exist(self, paths: Iterable[str] | TextColumn) -> None:
+        """Check that nobody removed files of an earlier version. Raises RecordingError."""
+        if self._version is None:
+            return
+        replaced = subtract_texts(make_text_column(paths), self.list_bronze_files()).to_pylist()
+        if removed := [path for path in replaced if not self._lake.has_entry(f"messages/{path}")]:
             text = f"version {self._version} of lake '{self._lake.uri}' can no longer be read"
             raise RecordingError(
                 f"{text}: {len(removed)} of its files were merged into other files and removed; read a newer version"
             )
 
-    def list_bronze_files(self) -> set[str]:
+    def list_bronze_files(self) -> TextColumn:
         """Return the paths of the current files in the table of messages."""
         snapshot = self.table.read_snapshot()
-        return set() if snapshot is None else set(snapshot.paths)
+        return make_text_column(()) if snapshot is None else snapshot.path_column
 
     def read_version(self) -> int:
         """Return the number of the last commit of messages; -1: none."""
-        snapshot = self.table.read_snapshot()
-        return -1 if snapshot is None else snapshot.version
+        return self.table.read_version()
 
     def open_dataset(self) -> ds.Dataset | pa.Table:
         """Return all messages with the columns `BRONZE_COLUMNS`, for queries."""
         snapshot = self.read_snapshot()
         if snapshot is None:
             return BRONZE_COLUMNS.empty_table()
-        self.select_paths(snapshot, [MessageFilter()])  # checks the files of an old version
+        self._check_files_exist(snapshot.path_column)
         return snapshot.open_dataset()
 
     def list_endpoints(self) -> list[str]:
         """Return the sorted names of all endpoints with messages."""
-        bronze_files = set(self.list_paths())
+        snapshot = self.read_snapshot()
+        if snapshot is None:
+            return []
+        bronze_files = snapshot.path_column
+        self._check_files_exist(bronze_files)
         ranges = self._aggregates.read_endpoints(bronze_files)
         missing = self._aggregates.find_missing_aggregates(bronze_files)  # an ingest was killed before it wrote them
         rows = self.table.read_rows(sorted(missing), INGEST_COLUMNS, names=["endpoint"])
@@ -106,11 +111,11 @@ class BronzeReader:
     def find_start_time(self) -> int | None:
         """Return the smallest log_time of all messages; None: the lake has no messages."""
         snapshot = self.read_snapshot()
-        files = [] if snapshot is None else list(snapshot.files_by_path.values())
-        times = [file.column_bounds["log_time"][0] for file in files if "log_time" in file.column_bounds]
-        others = [file.path for file in files if "log_time" not in file.column_bounds]
+        if snapshot is None:
+            return None
+        known, others = snapshot.find_smallest_value("log_time")
         first = pc.min(self.table.read_rows(others, INGEST_COLUMNS, names=["log_time"]).column("log_time")).as_py()
-        return min(times + [first] * (first is not None), default=None)
+        return min((time for time in (known, first) if time is not None), default=None)
 
     def read_batches(self, wanted: MessageFilter, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the messages that pass a filter. The memory does not grow with the number of messages.
@@ -124,7 +129,7 @@ class BronzeReader:
         snapshot = self.read_snapshot()
         if snapshot is None:
             return
-        files = [snapshot.files_by_path[path] for path in self.select_paths(snapshot, [wanted])]
+        files = snapshot.describe_files(self.select_paths(snapshot, [wanted]))
         files.sort(key=get_time_order)
         for file in files:  # not as one dataset, which keeps the metadata of each file in memory
             place = self.table.resolve_file_path(file.path)

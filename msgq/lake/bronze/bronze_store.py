@@ -9,7 +9,7 @@ completes them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -25,6 +25,8 @@ from msgq.lake.lake_directory import LakeDirectory
 from msgq.lake.lake_executor import LakeExecutor, TaskResult
 from msgq.lake.message_columns import BRONZE_COLUMNS
 from msgq.lake.schema_texts import write_schemas
+from msgq.lake.table_snapshot import TableSnapshot
+from msgq.lake.text_columns import TextColumn, make_text_column, subtract_texts
 from msgq.recording.mcap_io.problem import Problem
 
 _MERGED_BRONZE_FILE_BYTES = 128 << 20  # of a bronze file that is made of small ones, about
@@ -57,36 +59,35 @@ class BronzeStore(BronzeReader):
         RecordingError : a table cannot be written.
         """
         while True:
-            self.complete_aggregates()
-            base = self.table.read_snapshot()
-            view = self._aggregates.read_snapshot(set() if base is None else set(base.paths))
+            base = self.complete_aggregates()
+            unchecked = self._aggregates.list_unchecked_files(base, self.table)
+            view = self._aggregates.read_snapshot(base.path_column, unchecked)
             now = self.table.read_snapshot()
-            if view is not None and base is not None and now is not None and base.version == now.version:
+            if view is not None and now is not None and base.version == now.version:
                 return view
 
     def list_read_errors(self) -> list[Problem]:
         """Return the current read errors of all files, each once."""
         return self._ingest_log.list_read_errors()
 
-    def list_ingested_files(self) -> set[IngestedFile]:
-        """Return all ingested files."""
-        return self._ingest_log.list_ingested_files()
+    def find_ingested_files(self, files: Collection[IngestedFile]) -> set[IngestedFile]:
+        """Return those of these files that were ingested in the same state."""
+        return self._ingest_log.find_ingested_files(files)
 
     # ---- writing ----
 
-    def complete_aggregates(self) -> None:
-        """Commit missing aggregates of bronze files. Creates the lake if necessary.
+    def complete_aggregates(self) -> TableSnapshot:
+        """Commit missing aggregates of bronze files. Creates the lake if necessary. Return the version of messages.
 
         Raises
         ------
         RecordingError : a table cannot be written.
         """
-        base = self.table.read_snapshot()
-        if base is None:
+        while (base := self.table.read_snapshot()) is None:
             with suppress(CommitConflictError):  # another process has just created the table
                 self.table.commit_files(None, BRONZE_COLUMNS)
-            base = self.table.read_snapshot()
-        self._commit_missing_aggregates(set() if base is None else set(base.paths))
+        self._commit_missing_aggregates(base)
+        return base
 
     def optimize(self) -> OptimizeResult:
         """Merge small bronze files and their aggregates.
@@ -96,8 +97,9 @@ class BronzeStore(BronzeReader):
         RecordingError : a table cannot be written.
         """
         view, now = self.read_aggregates(), self.table.read_snapshot()
-        files = () if now is None else now.files_by_path.values()
-        groups = _group_small_files(file for file in files if file.path in view.bronze_files)  # others are newer
+        small = [] if now is None else now.describe_files(size_limit=_SMALL_BRONZE_FILE_BYTES)
+        newer = set(subtract_texts(make_text_column(file.path for file in small), view.bronze_files).to_pylist())
+        groups = _group_small_files(file for file in small if file.path not in newer)
         uri = self._lake.uri
         merged = self._executor.run_tasks(
             groups, lambda bronze_files: merge_bronze_files(LakeDirectory(uri), bronze_files)
@@ -109,17 +111,23 @@ class BronzeStore(BronzeReader):
 
     def _replace_bronze_files(self, bronze_files: list[str], written: UncommittedFiles) -> None:
         """Commit new bronze files in place of old ones, unless another process has removed an old one."""
-        while (base := self.table.read_snapshot()) is not None and set(bronze_files) <= set(base.paths):
+        while (base := self.table.read_snapshot()) is not None:
+            if len(base.select_existing_paths(bronze_files)) < len(bronze_files):
+                break
             with suppress(CommitConflictError):
                 self.table.commit_files(base, BRONZE_COLUMNS, written.bronze_files, bronze_files)
                 self._aggregates.commit_files(written.aggregate_files, [file.path for file in written.bronze_files])
                 return
         self._remove_uncommitted_files(written)
 
-    def _commit_missing_aggregates(self, bronze_files: set[str]) -> None:
+    def _commit_missing_aggregates(self, base: TableSnapshot) -> None:
         """Commit missing aggregates of bronze files, from the workers' files or computed again."""
-        if not (missing := self._aggregates.find_missing_aggregates(bronze_files)):
-            return
+        unchecked = self._aggregates.list_unchecked_files(base, self.table)
+        if missing := self._aggregates.find_missing_aggregates(unchecked):
+            self._rebuild_aggregates(missing)
+        self._aggregates.record_complete_version(base)
+
+    def _rebuild_aggregates(self, missing: set[str]) -> None:
         files, without_files = self._aggregates.find_uncommitted_files(sorted(missing))
         written = UncommittedFiles(aggregate_files=files)
         if without_files:
@@ -145,13 +153,11 @@ class BronzeStore(BronzeReader):
 
         If another process commits in between, only its new files are compared.
         """
-        compared: set[str] = set()
+        compared = make_text_column(())
         while True:
-            base = self.table.read_snapshot()
-            present = set() if base is None else set(base.paths)
-            self._commit_missing_aggregates(present)
-            written = self._drop_duplicate_messages(written, present - compared)
-            compared = present
+            base = self.complete_aggregates()
+            written = self._drop_duplicate_messages(written, subtract_texts(base.path_column, compared))
+            compared = base.path_column
             if not written.bronze_files:
                 return written
             try:
@@ -160,7 +166,7 @@ class BronzeStore(BronzeReader):
             except CommitConflictError:
                 continue
 
-    def _drop_duplicate_messages(self, written: UncommittedFiles, known: set[str]) -> UncommittedFiles:
+    def _drop_duplicate_messages(self, written: UncommittedFiles, known: TextColumn) -> UncommittedFiles:
         """Return the files without duplicates. Bronze files with possible duplicates are written again.
 
         Recordings rarely overlap. Only overlapping bronze files are compared message by message.
@@ -182,8 +188,8 @@ class BronzeStore(BronzeReader):
             (self.table, written.bronze_files),
             *((self._aggregates.tables[name], files) for name, files in written.aggregate_files.items()),
         ]:
-            now = table.read_snapshot()
-            committed = set() if now is None else set(now.paths)
+            now = table.read_snapshot() if files else None
+            committed = [] if now is None else now.select_existing_paths(file.path for file in files)
             for file in files:
                 if file.path not in committed:  # it is so, whatever came before
                     self._lake.files.delete_file(table.resolve_file_path(file.path))

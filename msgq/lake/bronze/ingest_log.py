@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from msgq.lake.delta_table import LakeTable
 from msgq.lake.lake_directory import LakeDirectory
+from msgq.lake.text_columns import make_text_column
 from msgq.recording.mcap_io.problem import Problem
 
 #: ingest_number : of the reading; a file as it was last is that of the greatest.
@@ -43,30 +45,27 @@ class IngestLog:
     def __init__(self, lake: LakeDirectory) -> None:
         self._files, self._read_errors = LakeTable(lake, "ingested_files"), LakeTable(lake, "read_errors")
 
-    def list_ingested_files(self) -> set[IngestedFile]:
-        """Return all ingested files."""
-        return _parse_ingested_files(_read_table_rows(self._files))
+    def find_ingested_files(self, files: Collection[IngestedFile]) -> set[IngestedFile]:
+        """Return those of these files that were ingested in the same state."""
+        return _parse_ingested_files(_read_rows_of_paths(self._files, [file.path for file in files])) & set(files)
 
     def list_read_errors(self) -> list[Problem]:
         """Return the current read errors of all files, each once."""
-        return [
-            problem
-            for some in _select_current_problems(
-                _read_table_rows(self._files), _read_table_rows(self._read_errors)
-            ).values()
-            for problem in some
-        ]
+        errors = _read_rows_of_paths(self._read_errors, None)
+        files = _read_rows_of_paths(self._files, {row["path"] for row in errors})
+        return [problem for some in _select_current_problems(files, errors).values() for problem in some]
 
     def record_inputs(self, inputs: Collection[IngestedFile], problems: Iterable[Problem]) -> None:
         """Add ingested files, the newest state of a path last, and read errors of these or other files."""
-        files, errors = _read_table_rows(self._files), _read_table_rows(self._read_errors)
-        first = 1 + max((row["ingest_number"] for row in [*files, *errors]), default=-1)
-        known, was = _parse_ingested_files(files), _select_current_problems(files, errors)
-        new = {row: number for number, row in enumerate(inputs, first) if row not in known}
-        numbers = {row.path: number for row, number in new.items()}
         new_errors: dict[str, dict[Problem, None]] = {}
         for problem in problems:
             new_errors.setdefault(problem.path, {})[problem] = None
+        paths = {*(file.path for file in inputs), *new_errors}
+        files, errors = (_read_rows_of_paths(table, paths) for table in (self._files, self._read_errors))
+        first = 1 + max(map(_find_last_ingest_number, (self._files, self._read_errors)))
+        known, was = _parse_ingested_files(files), _select_current_problems(files, errors)
+        new = {row: number for number, row in enumerate(inputs, first) if row not in known}
+        numbers = {row.path: number for row, number in new.items()}
         rows = [
             _make_read_error_row(problem) | {"ingest_number": numbers.get(path, first + len(inputs))}
             for path, some in new_errors.items()
@@ -91,9 +90,17 @@ def _make_read_error_row(problem: Problem) -> dict[str, Any]:
     }
 
 
-def _read_table_rows(table: LakeTable) -> list[dict[str, Any]]:
+def _read_rows_of_paths(table: LakeTable, paths: Iterable[str] | None) -> list[dict[str, Any]]:
+    """Return the rows of some paths. `paths`: None for all."""
     snapshot = table.read_snapshot()
-    return [] if snapshot is None else snapshot.read_rows().to_pylist()
+    where = None if paths is None else pc.field("path").isin(make_text_column(paths))
+    return [] if snapshot is None else snapshot.read_rows(where=where).to_pylist()
+
+
+def _find_last_ingest_number(table: LakeTable) -> int:
+    snapshot = table.read_snapshot()
+    last = None if snapshot is None else pc.max(snapshot.read_rows(["ingest_number"]).column(0)).as_py()
+    return -1 if last is None else int(last)
 
 
 def _parse_ingested_files(files: list[dict[str, Any]]) -> set[IngestedFile]:

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from msgq.errors import InvalidValueError
 from msgq.lake.batching import call_for_each, pack_by_size
 from msgq.lake.data_file import DataFile
-from msgq.lake.delta_table import CommitConflictError, TableSnapshot
+from msgq.lake.delta_table import CommitConflictError
 from msgq.lake.fleet.fleet_lakes import FleetLake, find_fleet_lakes, make_absolute_path, parse_lake_path
 from msgq.lake.fleet.fleet_tables import (
     FLEET_TABLE_NAMES,
@@ -41,6 +41,7 @@ from msgq.lake.fleet.gold_copier import (
 from msgq.lake.gold.gold_builder import GOLD_TABLE_NAMES
 from msgq.lake.lake_directory import LakeDirectory
 from msgq.lake.lake_executor import LakeExecutor
+from msgq.lake.table_snapshot import TableSnapshot
 
 _INSPECT_TASKS_MAX = 64
 _LAKES_PER_INSPECT_TASK = 16  # at least

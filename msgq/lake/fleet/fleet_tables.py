@@ -18,11 +18,12 @@ import pyarrow.compute as pc
 from msgq.errors import InvalidValueError
 from msgq.lake.batching import pack_by_size
 from msgq.lake.data_file import DataFile
-from msgq.lake.delta_table import SMALL_FILE_BYTES, LakeTable, TableSnapshot, has_table
+from msgq.lake.delta_table import SMALL_FILE_BYTES, LakeTable, has_table
 from msgq.lake.fleet.fleet_lakes import FleetLake
 from msgq.lake.gold.gold_builder import GOLD_TABLE_NAMES
 from msgq.lake.gold.gold_files import GOLD_TABLE_SCHEMAS, SMALL_FILES_MAX, FileReplacement, may_have_value
 from msgq.lake.lake_directory import LakeDirectory
+from msgq.lake.table_snapshot import TableSnapshot
 
 #: The table of the copied lakes. Its commit is the last one of an update.
 LAKES_TABLE = "_lakes"

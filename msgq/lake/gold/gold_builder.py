@@ -24,7 +24,7 @@ from msgq.errors import InvalidValueError
 from msgq.lake.aggregate_store import AggregateSnapshot
 from msgq.lake.batching import call_for_each, pack_by_size
 from msgq.lake.data_file import DataFile
-from msgq.lake.delta_table import CommitConflictError, LakeTable, TableSnapshot
+from msgq.lake.delta_table import CommitConflictError, LakeTable
 from msgq.lake.gold.gold_files import (
     GOLD_TABLE_SCHEMAS,
     FileReplacement,
@@ -42,6 +42,7 @@ from msgq.lake.lake_directory import LakeDirectory
 from msgq.lake.lake_executor import LakeExecutor
 from msgq.lake.metrics.checks import CheckThresholds
 from msgq.lake.metrics.time_windows import HOUR_NS
+from msgq.lake.table_snapshot import TableSnapshot
 
 #: The tables that there are for everybody.
 GOLD_TABLE_NAMES = tuple(name for name in GOLD_TABLE_SCHEMAS if not name.startswith("_"))

@@ -15,9 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from msgq.lake.data_file import DataFile
-from msgq.lake.delta_table import SMALL_FILE_BYTES, LakeTable, TableSnapshot
+from msgq.lake.delta_table import SMALL_FILE_BYTES, LakeTable
 from msgq.lake.gold.gold_tables import HOURLY_SCHEMAS, RUN_SCHEMAS
 from msgq.lake.lake_directory import LakeDirectory
+from msgq.lake.table_snapshot import TableSnapshot
 
 #: The columns that queries see.
 GOLD_TABLE_SCHEMAS = HOURLY_SCHEMAS | RUN_SCHEMAS

@@ -128,8 +128,7 @@ def _make_increments_filter(name: str, increments: Sequence[GoldIncrement]) -> A
     where = ds.field("run").isin(sorted({increment.run for increment in increments}))
     if name != "origins":
         key = _get_bronze_files_key(name)
-        bronze_files = {file for increment in increments for file in increment.bronze_files.get(key, ())}
-        where &= ds.field("bronze_file").isin(pa.array(sorted(bronze_files), pa.string()))
+        where &= ds.field("bronze_file").isin(pa.array(_list_bronze_files(increments, key), pa.string()))
     if name in _TIME_COLUMN_BY_TABLE:
         time = ds.field(_TIME_COLUMN_BY_TABLE[name])
         hours = [increment.hour_number for increment in increments]
@@ -142,13 +141,14 @@ def list_increment_tasks(view: AggregateSnapshot, increments: Iterable[GoldIncre
 
     A task has files of the bronze files of its increments only, and merged files.
     """
+    ordered = sorted(increments, key=lambda increment: (increment.run, increment.hour_number))
     files: dict[str, dict[str, list[str]]] = {}
     for name in AGGREGATE_SCHEMAS:
-        for path in view.list_files(name) if name != HOURS_TABLE else ():
+        bronze_files = _list_bronze_files(ordered, _get_bronze_files_key(name)) if name != HOURS_TABLE else ()
+        for path in view.list_files(name, bronze_files):
             files.setdefault(name, {}).setdefault(
                 "" if is_merged_file(path) else get_bronze_file_stem(path), []
             ).append(path)
-    ordered = sorted(increments, key=lambda increment: (increment.run, increment.hour_number))
     weights = ((increment, increment.message_count + _INCREMENT_COST_MESSAGES) for increment in ordered)
     return [
         IncrementTask(group, _list_increment_files(group, files)) for group in pack_by_size(weights, _TASK_MESSAGES)
@@ -158,11 +158,12 @@ def list_increment_tasks(view: AggregateSnapshot, increments: Iterable[GoldIncre
 def _list_increment_files(
     increments: Sequence[GoldIncrement], files: Mapping[str, Mapping[str, list[str]]]
 ) -> dict[str, list[str]]:
-    def list_bronze_files(key: str) -> list[str]:
-        return sorted({file for increment in increments for file in increment.bronze_files.get(key, ())})
-
-    paths_by_table = {"origins": list_bronze_files("origins")}
+    paths_by_table = {"origins": _list_bronze_files(increments, "origins")}
     for name, own in files.items():
-        stems = map(make_aggregate_file_stem, list_bronze_files(_get_bronze_files_key(name)))
+        stems = map(make_aggregate_file_stem, _list_bronze_files(increments, _get_bronze_files_key(name)))
         paths_by_table[name] = [path for stem in ("", *stems) for path in own.get(stem, ())]
     return {name: paths for name, paths in paths_by_table.items() if paths}
+
+
+def _list_bronze_files(increments: Iterable[GoldIncrement], key: str) -> list[str]:
+    return sorted({file for increment in increments for file in increment.bronze_files.get(key, ())})

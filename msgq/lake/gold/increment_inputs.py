@@ -9,7 +9,7 @@ of new bronze files, and the rows of the affected runs. The cost does not grow w
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
@@ -19,12 +19,14 @@ import pyarrow.compute as pc
 
 from msgq.lake.aggregate_store import HOURS_TABLE, RANGES_TABLE, AggregateSnapshot
 from msgq.lake.bronze.bronze_writer import open_messages_table
-from msgq.lake.delta_table import LakeTable, TableSnapshot
+from msgq.lake.delta_table import LakeTable
 from msgq.lake.gold.gold_increments import GoldIncrement
 from msgq.lake.lake_directory import LakeDirectory
 from msgq.lake.metrics.group_by import RowGroups, get_column, get_integer_column
 from msgq.lake.metrics.partial_aggregates import AGGREGATES_VERSION
 from msgq.lake.metrics.time_windows import HOUR_NS
+from msgq.lake.table_snapshot import TableSnapshot
+from msgq.lake.text_columns import TextColumn, make_text_column, subtract_texts
 
 _GOLD_FORMAT_VERSION = 1  # of the gold tables; a change makes all hours again
 _INPUT_FORMAT = f"{AGGREGATES_VERSION} {_GOLD_FORMAT_VERSION}"
@@ -79,20 +81,23 @@ def is_gold_current(lake: LakeDirectory) -> bool:
     if base is None or messages is None:
         return False
     known, outdated = _list_known_files(base)
-    return not outdated and known == set(messages.paths)
+    bronze_files = messages.path_column
+    return not any(map(len, (outdated, subtract_texts(known, bronze_files), subtract_texts(bronze_files, known))))
 
 
 def find_input_changes(base: TableSnapshot | None, view: AggregateSnapshot, full_refresh: bool) -> InputChanges:
     """Compare the inputs of the last update with the bronze files of the lake."""
     known, outdated = _list_known_files(base)
-    removed = known | outdated if full_refresh else (known - view.bronze_files) | outdated
-    new_rows = _make_input_rows(view, view.bronze_files - (known - removed))
-    removed_rows = _read_input_rows(base, pc.field("bronze_file").isin(_make_texts(removed)))
+    gone = known if full_refresh else subtract_texts(known, view.bronze_files)
+    removed = {*gone.to_pylist(), *outdated.to_pylist()}
+    kept_files = subtract_texts(known, make_text_column(removed))
+    new_rows = _make_input_rows(view, subtract_texts(view.bronze_files, kept_files).to_pylist())
+    removed_rows = _read_input_rows(base, pc.field("bronze_file").isin(make_text_column(removed)))
     keys = _list_hours(new_rows) | _list_hours(removed_rows)
     stale: dict[str, set[int]] = {}
     for run, hour in keys:
         stale.setdefault(run, set()).add(hour)
-    kept = pc.field("run").isin(_make_texts(stale)) & ~pc.field("bronze_file").isin(_make_texts(removed))
+    kept = pc.field("run").isin(make_text_column(stale)) & ~pc.field("bronze_file").isin(make_text_column(removed))
     rows = pa.concat_tables([_read_input_rows(base, kept), new_rows])
     return InputChanges(stale, _group_by_increment(rows, keys), new_rows, removed)
 
@@ -101,28 +106,24 @@ def commit_inputs(table: LakeTable, base: TableSnapshot | None, changes: InputCh
     """Store the inputs of an update. Raises CommitConflictError if another process has stored other inputs."""
     rows = changes.new_rows
     if changes.removed_files:
-        kept = ~pc.field("bronze_file").isin(_make_texts(changes.removed_files))
+        kept = ~pc.field("bronze_file").isin(make_text_column(changes.removed_files))
         rows = pa.concat_tables([_read_input_rows(base, kept), rows])
     merged, small = ([], None) if changes.removed_files else table.merge_small_files(base, _INPUTS_SCHEMA)
     table.commit_files(base, _INPUTS_SCHEMA, [table.write_file(f"{uuid4().hex}.parquet", rows), *merged], small)
 
 
-def _list_known_files(base: TableSnapshot | None) -> tuple[set[str], set[str]]:
+def _list_known_files(base: TableSnapshot | None) -> tuple[TextColumn, TextColumn]:
     """Return the bronze files of the last update, and those whose rows have another format."""
     if base is None:
-        return set(), set()
+        return make_text_column(()), make_text_column(())
     rows = base.read_rows(["bronze_file", "format"])
     is_current = pc.equal(rows.column("format"), _INPUT_FORMAT)
     known, outdated = (rows.filter(mask).column("bronze_file").unique() for mask in (is_current, pc.invert(is_current)))
-    return set(known.to_pylist()), set(outdated.to_pylist())
+    return known, outdated
 
 
 def _read_input_rows(base: TableSnapshot | None, where: pc.Expression) -> pa.Table:
     return _INPUTS_SCHEMA.empty_table() if base is None else base.read_rows(_INPUTS_SCHEMA.names, where)
-
-
-def _make_texts(texts: Iterable[str]) -> pa.Array:
-    return pa.array(sorted(texts), pa.string())
 
 
 def _list_hours(rows: pa.Table) -> set[tuple[str, int]]:
@@ -130,7 +131,7 @@ def _list_hours(rows: pa.Table) -> set[tuple[str, int]]:
     return set(zip(groups.column("run").to_pylist(), groups.column("hour").to_pylist(), strict=True))
 
 
-def _make_input_rows(view: AggregateSnapshot, bronze_files: frozenset[str]) -> pa.Table:
+def _make_input_rows(view: AggregateSnapshot, bronze_files: Collection[str]) -> pa.Table:
     """Return a row for each hour to which a bronze file contributes."""
     ranges = view.read_rows(RANGES_TABLE, bronze_files)
     first, last = (get_integer_column(ranges, name) // HOUR_NS for name in ("start_time", "end_time"))

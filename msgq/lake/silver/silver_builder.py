@@ -12,12 +12,13 @@ from msgq.lake.schema_texts import read_schemas
 from msgq.lake.silver.silver_manifest import SilverManifest
 from msgq.lake.silver.silver_writer import decode_bronze_file
 from msgq.lake.silver.table_assignment import SilverTable, TableAssignment
+from msgq.lake.text_columns import TextColumn
 
 _TASKS_MAX = 256  # of a job, at most
 
 
 def build_silver(
-    lake: LakeDirectory, executor: LakeExecutor, bronze_files: Callable[[], set[str]], full_refresh: bool = False
+    lake: LakeDirectory, executor: LakeExecutor, bronze_files: Callable[[], TextColumn], full_refresh: bool = False
 ) -> int:
     """Decode new bronze files, or all of them. Return the number of decoded files.
 

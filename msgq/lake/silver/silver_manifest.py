@@ -22,13 +22,16 @@ import pyarrow.compute as pc
 
 from msgq.decoding.arrow_types import find_common_columns
 from msgq.lake.data_file import DataFile
-from msgq.lake.delta_table import CommitConflictError, LakeTable, TableSnapshot, has_table, list_table_paths
+from msgq.lake.delta_table import CommitConflictError, LakeTable, has_table, list_table_paths
 from msgq.lake.lake_directory import LakeDirectory
 from msgq.lake.silver.silver_decoder import DECODE_ERRORS_SCHEMA, SchemaFamily
 from msgq.lake.silver.silver_writer import MANIFEST_SCHEMA
 from msgq.lake.silver.table_assignment import DECODE_ERRORS_TABLE, SilverTable, TableAssignment, open_silver_table
+from msgq.lake.table_snapshot import TableSnapshot
+from msgq.lake.text_columns import TextColumn, make_text_column, subtract_texts
 
 _MANIFEST_FILES_MAX = 64  # of the manifest, until they become one
+_TABLE_COLUMNS = ("table_name", "encoding", "schema", "has_source", "column_types")  # that describe a silver table
 _DATE_FIELD = pa.field("date", pa.date32())
 _APPLIED_VERSION_PATH = "silver/_synced.json"
 #: Decodes bronze files, knowing what tables there are, and gives the manifest of each.
@@ -74,20 +77,17 @@ class _ManifestVersion:
         return -1 if self.table_snapshot is None else self.table_snapshot.version
 
     @cached_property
-    def decoded_bronze_files(self) -> set[str]:
+    def decoded_bronze_files(self) -> TextColumn:
         """Decoded bronze files."""
-        return set(self.file_rows.column("bronze_file").to_pylist())
+        return self.file_rows.column("bronze_file").unique()
 
     @cached_property
     def silver_tables(self) -> dict[str, SilverTable]:
         """Properties of each silver table."""
         tables: dict[str, SilverTable] = {}
-        seen: set[tuple[str, bytes]] = set()
-        for row in self.file_rows.to_pylist():
-            name, text = row["table_name"], row["column_types"]
-            if name in (None, DECODE_ERRORS_TABLE) or (name, text) in seen:
-                continue
-            seen.add((name, text))
+        rows = self.file_rows.filter(pc.field("table_name") != DECODE_ERRORS_TABLE)
+        for row in rows.group_by(list(_TABLE_COLUMNS), use_threads=False).aggregate([]).to_pylist():
+            name = row["table_name"]
             family, columns = _read_file_family(row)
             tables[name] = SilverTable(
                 family, find_common_columns(tables[name].column_schema, columns) if name in tables else columns
@@ -133,7 +133,10 @@ class SilverManifest:
     # ---- writing ----
 
     def decode_bronze_files(
-        self, bronze_files: Callable[[], set[str]], run: BronzeDecodeFunction, full_refresh: bool = False
+        self,
+        bronze_files: Callable[[], Iterable[str] | TextColumn],
+        run: BronzeDecodeFunction,
+        full_refresh: bool = False,
     ) -> int:
         """Decode bronze files that are not decoded, and drop removed ones. Return the number of decoded files.
 
@@ -146,13 +149,14 @@ class SilverManifest:
         made: dict[str, pa.Table] = {}
         while True:
             state = self._read_version()
-            present = bronze_files()
-            wanted = present if full_refresh else present - state.decoded_bronze_files
+            present = make_text_column(bronze_files())
+            new = present if full_refresh else subtract_texts(present, state.decoded_bronze_files)
+            wanted: set[str] = set(new.to_pylist())
             made = {bronze_file: rows for bronze_file, rows in made.items() if bronze_file in wanted}
             made = _decode_missing_files(
                 wanted, made, TableAssignment({} if full_refresh else state.silver_tables), run
             )
-            removed = state.decoded_bronze_files - present
+            removed: set[str] = set(subtract_texts(state.decoded_bronze_files, present).to_pylist())
             if not made and not removed:
                 break
             try:
@@ -177,8 +181,9 @@ class SilverManifest:
     def _commit_manifest(self, state: _ManifestVersion, made: Mapping[str, pa.Table], removed: set[str]) -> None:
         """Replace the rows of bronze files, and remove the rows of removed bronze files."""
         base, rows = state.table_snapshot, list(made.values())
-        away = removed | (state.decoded_bronze_files & set(made))
-        whole = base is not None and (bool(away) or len(base.files_by_path) >= _MANIFEST_FILES_MAX)
+        decoded_again = pc.is_in(make_text_column(made), state.decoded_bronze_files)
+        away = removed | set(make_text_column(made).filter(decoded_again).to_pylist())
+        whole = base is not None and (bool(away) or base.file_count >= _MANIFEST_FILES_MAX)
         if whole:
             kept = state.read_rows(None)
             rows.insert(

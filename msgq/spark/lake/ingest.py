@@ -78,7 +78,7 @@ def ingest_recordings(
     """
     bronze.complete_aggregates()
     inputs = {path: file for path in files if (file := _describe_input_file(path, read_errors)) is not None}
-    known = bronze.list_ingested_files()
+    known = bronze.find_ingested_files(inputs.values())
     new = {path: file for path, file in inputs.items() if file not in known}
     options = SourceOptions((), schemas=schemas, core_count=count_cores(store.spark))
     pieces = list(plan_file_partitions(options, list(new), read_errors))

@@ -1,0 +1,165 @@
+"""One version of a Delta table. Selections work on Arrow columns, because a table may have 100,000s of files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from deltalake import DeltaTable
+from pyarrow.fs import FileSystem
+
+from msgq.lake.data_file import DataFile
+from msgq.lake.text_columns import TextColumn, make_text_column
+
+#: The application id of msgq's commits: of two commits on one snapshot, the second one is refused.
+TRANSACTION_APPLICATION_ID = "msgq"
+_NULL_COUNT_PREFIX = "null_count."
+
+
+class TableSnapshot:
+    """One version of a table. Any thread may use it."""
+
+    def __init__(self, delta: DeltaTable, files: FileSystem) -> None:
+        """Set the version. `files`: file system of the table's directory."""
+        self._delta, self._files = delta, files
+
+    @property
+    def delta_table(self) -> DeltaTable:
+        """The version in delta-rs. Callers must not change this object."""
+        return self._delta
+
+    @property
+    def version(self) -> int:
+        """Number of the commit that created the version."""
+        return self._delta.version()
+
+    @cached_property
+    def table_id(self) -> str:
+        """Identifier of the table. A table that is deleted and created again has another one."""
+        return str(self._delta.metadata().id)
+
+    @cached_property
+    def columns(self) -> pa.Schema:
+        """Columns of the table, including partition columns."""
+        return pa.schema(self._delta.schema().to_arrow())
+
+    @cached_property
+    def _add_actions(self) -> pa.Table:
+        """A row for each file: path, size_bytes, num_records, partition values, and bounds of columns."""
+        actions = pa.table(self._delta.get_add_actions(flatten=True))
+        return actions.select([name for name in actions.column_names if not name.startswith(_NULL_COUNT_PREFIX)])
+
+    @property
+    def path_column(self) -> pa.ChunkedArray:
+        """Paths of the files."""
+        return self._add_actions.column("path").cast(pa.string())
+
+    @property
+    def file_count(self) -> int:
+        """Number of files."""
+        return int(self._add_actions.num_rows)
+
+    @cached_property
+    def paths(self) -> list[str]:
+        """Paths of the files as Python objects, for tables with few files."""
+        paths: list[str] = self.path_column.to_pylist()
+        return paths
+
+    def select_existing_paths(self, paths: Iterable[str] | TextColumn) -> list[str]:
+        """Return those of some paths that are files of the version."""
+        column = self.path_column
+        existing: list[str] = column.filter(pc.is_in(column, make_text_column(paths))).to_pylist()
+        return existing
+
+    def find_paths(self, column_bounds: Mapping[str, tuple[Any, Any]]) -> list[str]:
+        """Return the paths of the files that may have a row with values in these bounds.
+
+        A file without statistics of a column may have any value.
+
+        Parameters
+        ----------
+        column_bounds : smallest and largest wanted value of columns, both included; None: no bound.
+        """
+        paths: list[str] = self._find_actions(column_bounds, ["path"]).column("path").to_pylist()
+        return paths
+
+    def _find_actions(self, column_bounds: Mapping[str, tuple[Any, Any]], names: Sequence[str]) -> pa.Table:
+        actions = self._add_actions
+        chosen = actions.select(names)
+        masks = [
+            pc.fill_null(compare(actions.column(name), pa.scalar(bound)), True)
+            for column, (low, high) in column_bounds.items()
+            for statistic, bound, compare in (("max", low, pc.greater_equal), ("min", high, pc.less_equal))
+            if bound is not None and (name := f"{statistic}.{column}") in actions.column_names
+        ]
+        if not masks:
+            return chosen
+        wanted = masks[0]
+        for mask in masks[1:]:
+            wanted = pc.and_(wanted, mask)
+        return chosen.filter(wanted)
+
+    def find_smallest_value(self, column: str) -> tuple[Any, list[str]]:
+        """Return the smallest value of a column by the statistics, and the paths of the files without statistics."""
+        actions = self._add_actions
+        if f"min.{column}" not in actions.column_names:
+            return None, self.paths
+        smallest = actions.column(f"min.{column}")
+        return pc.min(smallest).as_py(), actions.column("path").filter(pc.is_null(smallest)).to_pylist()
+
+    @cached_property
+    def files_by_path(self) -> dict[str, DataFile]:
+        """Files by path, for tables with few files."""
+        return {file.path: file for file in self.describe_files()}
+
+    def describe_files(
+        self, paths: Iterable[str] | TextColumn | None = None, size_limit: int | None = None
+    ) -> list[DataFile]:
+        """Return descriptions of the files with some paths, and with fewer bytes than `size_limit`; None: all."""
+        actions = self._add_actions
+        if paths is not None:
+            actions = actions.filter(pc.is_in(self.path_column, make_text_column(paths)))
+        if size_limit is not None:
+            actions = actions.filter(pc.less(actions.column("size_bytes"), size_limit))
+        names = [name for name in actions.column_names if name.startswith("partition.")]
+        bounded = [name.removeprefix("min.") for name in actions.column_names if name.startswith("min.")]
+        bounds = [f"{statistic}.{name}" for name in bounded for statistic in ("min", "max")]
+        return [
+            DataFile(
+                row["path"],
+                row["size_bytes"],
+                {name.removeprefix("partition."): _format_optional_text(row[name]) for name in names},
+                row["num_records"] or 0,
+                {
+                    name: (row[f"min.{name}"], row[f"max.{name}"])
+                    for name in bounded
+                    if row[f"min.{name}"] is not None and row[f"max.{name}"] is not None
+                },
+            )
+            for row in actions.select(["path", "size_bytes", "num_records", *names, *bounds]).to_pylist()
+        ]
+
+    def open_dataset(self) -> ds.Dataset:
+        """Return the rows as a dataset, for reading in batches, for example with DuckDB or Polars."""
+        # Not by delta-rs' own file system, which is Python's: a thread of Arrow that gives a file back while Python is
+        # ending aborts the process.
+        rows: ds.Dataset = self._delta.to_pyarrow_dataset(filesystem=self._files)
+        return rows
+
+    def read_rows(self, columns: Sequence[str] | None = None, where: Any = None) -> pa.Table:
+        """Return all rows, for small tables. `where`: an expression of `pyarrow.dataset.field`."""
+        return self.open_dataset().to_table(columns=columns, filter=where)
+
+    @property
+    def commit_number(self) -> int:
+        """Number of msgq's commits, without compactions; -1: none."""
+        number = self._delta.transaction_version(TRANSACTION_APPLICATION_ID)
+        return -1 if number is None else number
+
+
+def _format_optional_text(value: Any) -> str | None:
+    return None if value is None else str(value)
