@@ -10,6 +10,7 @@ descriptors, it sends another request with `RETURN_ROW_STRUCT` after the type, a
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import struct
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ FRAME_PACKET_STRUCT = struct.Struct("=QQIIQQB7x")
 
 SOCKET_DIRECTORY = "/tmp"
 SOCKET_PREFIX = "visionipc_"
+_ENDPOINT_REGEX = re.compile(r"visionipc_(.+)_(\d{1,10})", re.DOTALL | re.ASCII)
 _PATH_BYTES_MAX = 107  # sun_path of unix(7), without the NUL
 
 
@@ -134,6 +136,12 @@ def get_endpoint_name(name: str | bytes, stream: int) -> str:
     return naming.validate_endpoint_name(
         f"visionipc_{naming.validate_endpoint_name(name, 'server name')}_{int(stream)}"
     )
+
+
+def parse_endpoint_name(endpoint: str) -> tuple[str, int] | None:
+    """Return server name and stream type of a topic that announces frames; None: another endpoint."""
+    match = _ENDPOINT_REGEX.fullmatch(endpoint)
+    return None if match is None else (match[1], int(match[2]))
 
 
 def make_client_address() -> bytes:

@@ -11,7 +11,15 @@ from msgq.common.stats.channel import ChannelPublisher, ChannelStats, ChannelSub
 from msgq.common.stats.endpoint import EndpointCounts
 from msgq.common.texts import format_count_noun
 from msgq.impl.channel.core import open_channel_file
-from msgq.kinds.stats import EndpointRow, EndpointTotals, KindStats, describe_schema, format_age, read_file_access
+from msgq.kinds.stats import (
+    Backlog,
+    EndpointRow,
+    EndpointTotals,
+    KindStats,
+    describe_schema,
+    format_age,
+    read_file_access,
+)
 
 SUBSCRIBERS_SHOWN = 64  # subscribers of a channel, with their names
 
@@ -43,6 +51,12 @@ class ChannelStatsRow(EndpointRow[ChannelStats, EndpointCounts]):
         """Number of publishers, each counted once."""
         rows = [row for row in self.stats.publishers if not row.left and not row.superseded]
         return sum(row.participant.alive is not False for row in rows)
+
+    @property
+    def backlog(self) -> Backlog | None:
+        """Messages that the slowest living subscriber has not received."""
+        lags = [subscriber.lag for subscriber in self.stats.subscribers if subscriber.lag is not None]
+        return Backlog(max(lags), "messages") if lags else None
 
     @property
     def tolerance_s(self) -> float | None:

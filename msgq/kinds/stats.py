@@ -27,6 +27,13 @@ class EndpointTotals(NamedTuple):
     lost: int | None
 
 
+class Backlog(NamedTuple):
+    """Data that waits for a receiver: an amount, and its unit, "messages" or "bytes"."""
+
+    amount: int
+    unit: str
+
+
 class KindEndpointStats(Protocol):
     """Common properties of the statistics of all kinds, which are frozen dataclasses."""
 
@@ -101,30 +108,34 @@ class EndpointRow(Generic[_StatsType, _CountsType]):
         return self.totals.bytes
 
     @property
+    def sending_participants(self) -> list[Participant]:
+        """Registered publishers, senders or writers."""
+        return [participant for role, participant in self.stats.participants if role in self._sender_roles]
+
+    @property
+    def receiving_participants(self) -> list[Participant]:
+        """Registered subscribers or receivers."""
+        return [participant for role, participant in self.stats.participants if role in self._receiver_roles]
+
+    @property
     def publishers(self) -> list[str]:
         """Names of publishers, senders or writers."""
-        return [str(participant) for role, participant in self.stats.participants if role in self._sender_roles]
+        return [str(participant) for participant in self.sending_participants]
 
     @property
     def subscribers(self) -> list[str]:
         """Names of subscribers or receivers."""
-        return [str(participant) for role, participant in self.stats.participants if role in self._receiver_roles]
+        return [str(participant) for participant in self.receiving_participants]
 
     @property
     def live_publisher_count(self) -> int:
         """Number of publishers, senders or writers that are not known to be dead."""
-        return sum(
-            role in self._sender_roles and participant.alive is not False
-            for role, participant in self.stats.participants
-        )
+        return sum(participant.alive is not False for participant in self.sending_participants)
 
     @property
     def live_subscriber_count(self) -> int | None:
         """Number of subscribers or receivers that are not known to be dead; None: unknown."""
-        return sum(
-            role in self._receiver_roles and participant.alive is not False
-            for role, participant in self.stats.participants
-        )
+        return sum(participant.alive is not False for participant in self.receiving_participants)
 
     @property
     def dead_participant_count(self) -> int:
@@ -140,6 +151,11 @@ class EndpointRow(Generic[_StatsType, _CountsType]):
     def lost(self) -> int | None:
         """Number of messages lost by all subscribers."""
         return self.current_counts.lost
+
+    @property
+    def backlog(self) -> Backlog | None:
+        """Data that waits for the slowest living subscriber, or in a queue; None: no subscriber, or unknown."""
+        return None
 
     @property
     def message_sizes(self) -> tuple[int, int] | None:

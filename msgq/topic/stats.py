@@ -9,7 +9,15 @@ from msgq.common.formatting import format_bytes, format_count, format_rate
 from msgq.common.stats.topic import SubscriberInfo, TopicCounts, TopicStats
 from msgq.common.texts import format_count_noun
 from msgq.impl.ring.core import TopicObserver
-from msgq.kinds.stats import EndpointRow, EndpointTotals, KindStats, describe_schema, format_age, read_file_access
+from msgq.kinds.stats import (
+    Backlog,
+    EndpointRow,
+    EndpointTotals,
+    KindStats,
+    describe_schema,
+    format_age,
+    read_file_access,
+)
 
 
 class TopicRow(EndpointRow[TopicStats, TopicCounts]):
@@ -61,6 +69,14 @@ class TopicRow(EndpointRow[TopicStats, TopicCounts]):
         if self.has_stock_publisher:
             return self._compute_growth_rate(lambda counts: counts.position_bytes)
         return super().byte_rate
+
+    @property
+    def backlog(self) -> Backlog | None:
+        """Bytes of the ring that the slowest living subscriber has not read; None: no subscriber, or a lap behind."""
+        lags = [subscriber.lag_bytes for subscriber in self.stats.subscribers if subscriber.participant.alive]
+        known = [lag for lag in lags if lag is not None]
+        is_known = len(known) == len(lags) and not self.stats.stock_subscribers
+        return Backlog(max(known), "bytes") if lags and is_known else None
 
     def _list_kind_fields(self) -> dict[str, Any]:
         return {"bytes": self.current_counts.bytes}

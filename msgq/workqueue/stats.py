@@ -12,7 +12,15 @@ from msgq.common.stats.workqueue import QueueHandleInfo, QueueStats
 from msgq.common.texts import format_count_noun
 from msgq.common.units import NS_PER_S
 from msgq.impl.workqueue.core import QueueWatch
-from msgq.kinds.stats import EndpointRow, EndpointTotals, KindStats, describe_schema, format_age, read_file_access
+from msgq.kinds.stats import (
+    Backlog,
+    EndpointRow,
+    EndpointTotals,
+    KindStats,
+    describe_schema,
+    format_age,
+    read_file_access,
+)
 
 
 class QueueRow(EndpointRow[QueueStats, EndpointCounts]):
@@ -27,6 +35,11 @@ class QueueRow(EndpointRow[QueueStats, EndpointCounts]):
     def note_text(self) -> str:
         """Number of waiting messages, as text."""
         return f"{format_count(self.stats.depth)} of {format_count(self.stats.max_messages)} waiting"
+
+    @property
+    def backlog(self) -> Backlog | None:
+        """Waiting messages."""
+        return Backlog(self.stats.depth, "messages")
 
     @property
     def received_rate(self) -> float | None:

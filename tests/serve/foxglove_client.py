@@ -119,3 +119,17 @@ async def connect(server: Server, **options: Any) -> AsyncIterator[FoxgloveClien
         client = FoxgloveClient(socket)
         await client.read()
         yield client
+
+
+@asynccontextmanager
+async def watch_states(server: Server) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
+    """Open the events of the page. The value yields the state of each event."""
+    address = server.page.replace("/?", "/events?") if server.token else f"{server.page}events"
+    async with aiohttp.ClientSession() as session, session.get(address) as response:
+        assert response.status == 200
+
+        async def iterate() -> AsyncIterator[dict[str, Any]]:
+            while line := await response.content.readuntil(b"\n\n"):
+                yield json.loads(line.removeprefix(b"data: "))
+
+        yield iterate()

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
+import struct
 from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
 
+import aiohttp
 import pytest
 
 import msgq
-from tests.serve.foxglove_client import FoxgloveClient, Server, connect
+from tests.serve.foxglove_client import FoxgloveClient, Server, connect, watch_states
+from tests.support import wait_until
 
 
 def run_client(server: Server, use: Callable[[FoxgloveClient], Awaitable[None]]) -> None:
@@ -22,10 +28,10 @@ def run_client(server: Server, use: Callable[[FoxgloveClient], Awaitable[None]])
     asyncio.run(use_client())
 
 
-def publish(endpoint: str, schema: msgq.Schema | None, tracked: bool = False) -> msgq.PubSocket:
-    """Return a publisher of a topic with a schema."""
+def publish(endpoint: str, schema: msgq.Schema | None, **options: Any) -> msgq.PubSocket:
+    """Return a publisher of a topic with a schema. The options are those of `PubSocket.connect`."""
     pub = msgq.PubSocket()
-    pub.connect(msgq.context, endpoint, schema=schema, tracked=tracked)
+    pub.connect(msgq.context, endpoint, schema=schema, **options)
     return pub
 
 
@@ -63,6 +69,164 @@ def test_removed_endpoint_is_unadvertised_and_new_endpoint_is_advertised(prefix:
             await client.wait_for(lambda: "records/quotes" not in client.channels)
 
         run_client(server, use)
+
+
+def test_each_kind_of_endpoint_has_channel_with_its_messages(prefix: str) -> None:
+    point = [("x", "f8"), ("y", "<i4")]
+    with (
+        publish("raw", None) as raw,
+        publish("point", msgq.Schema("Point", "struct", json.dumps(point).encode())) as struct_topic,
+        msgq.MessageQueue("jobs", events="payload") as jobs,
+        msgq.Node("node") as node,
+        Server() as server,
+    ):
+        alerts = node.advertise("alerts")
+        vector = msgq.SeqlockVector("quotes", point, 4)
+        board = msgq.Board("settings")
+        entry = board.declare("key")
+        sends: dict[str, tuple[Callable[[], object], object]] = {
+            "raw": (lambda: raw.send(b"\xff"), {"payload": "/w==", "bytes": 1}),
+            "point": (lambda: struct_topic.send(struct.pack("<di", 1.5, -2)), {"x": 1.5, "y": -2}),
+            "channel/alerts": (lambda: alerts.send(b"\xff"), {"payload": "/w==", "bytes": 1}),
+            "queue/jobs": (lambda: jobs.send(b"job"), None),
+            "records/quotes": (lambda: vector.__setitem__(0, (1.5, -2)), None),
+            "records/settings": (lambda: entry.write(b"\xff"), {"payload": "/w==", "bytes": 1}),
+        }
+
+        async def use(client: FoxgloveClient) -> None:
+            for number, (topic, (send, expected)) in enumerate(sends.items()):
+                send()
+                await client.subscribe(topic, number)
+                message = await client.take_after(send)
+                while message.subscription != number:
+                    message = await client.take_after(send)
+                value = json.loads(message.payload)
+                assert client.channels[topic]["encoding"] == "json"
+                if expected is not None:
+                    assert value == expected
+                elif topic == "queue/jobs":
+                    assert (value["event"], value["payload"]) == ("sent", "am9i")
+                else:
+                    assert (value["index"], value["value"]) == (0, {"x": 1.5, "y": -2})
+                await client.unsubscribe(number)
+            assert json.loads(client.channels["point"]["schema"])["properties"]["y"] == {"type": "integer"}
+
+        run_client(server, use)
+        vector.unlink()
+        board.unlink()
+
+
+def test_other_schema_replaces_channel(prefix: str) -> None:
+    with Server() as server:
+
+        async def use(client: FoxgloveClient) -> None:
+            with publish("pose", msgq.Schema("First", "json")):
+                await client.wait_for(lambda: "pose" in client.channels)
+            first = client.channels["pose"]
+            assert first["schemaName"] == "First"
+            await client.subscribe("pose")
+            with publish("pose", msgq.Schema("Second", "json")) as pub:
+                pub.send(b"1")
+                await client.wait_for(lambda: client.channels.get("pose", first)["schemaName"] == "Second")
+                assert client.channels["pose"]["id"] != first["id"]
+                await client.subscribe("pose", 2)
+                assert (await client.take_after(lambda: pub.send(b"2"))).subscription == 2
+
+        run_client(server, use)
+
+
+def test_invalid_requests_and_publishing_are_answered_with_errors(prefix: str) -> None:
+    requests = [
+        ("", "not a valid request"),
+        ("[]", "not a valid request"),
+        ('{"op": "subscribe"}', "not a valid request"),
+        ('{"op": "subscribe", "subscriptions": [{"id": -1, "channelId": 1}]}', "-1 is not a number"),
+        ('{"op": "unsubscribe", "subscriptionIds": [true]}', "True is not a number"),
+        ('{"op": "advertise", "channels": []}', "read-only"),
+        ('{"op": "setParameters", "parameters": []}', "read-only"),
+    ]
+    with publish("pose", None) as pub, Server() as server:
+
+        async def use(client: FoxgloveClient) -> None:
+            for request, expected in requests:
+                await client.socket.send_str(request)
+                await client.wait_for(lambda: client.statuses)
+                assert expected in client.statuses.pop()
+            await client.socket.send_bytes(b"\x01\0\0\0\0payload")
+            await client.wait_for(lambda: client.statuses)
+            assert "not a valid request" in client.statuses.pop()
+            await client.subscribe("pose")
+            await client.subscribe("pose", 2)
+            await client.wait_for(lambda: client.statuses)
+            assert "exists already" in client.statuses.pop()
+            await client.take_after(lambda: pub.send(b"x"))
+
+        run_client(server, use)
+
+
+def test_client_without_subprotocol_is_closed(prefix: str) -> None:
+    async def use(server: Server) -> None:
+        async with aiohttp.ClientSession() as session, session.ws_connect(server.websocket) as socket:
+            assert (await socket.receive()).type is aiohttp.WSMsgType.CLOSE
+
+    with Server() as server:
+        asyncio.run(use(server))
+
+
+def test_slow_client_loses_counted_messages_and_other_client_receives_all(prefix: str) -> None:
+    payload = bytes(200_000)
+
+    async def use(server: Server) -> None:
+        async with connect(server) as slow, connect(server) as fast:
+            await slow.subscribe("blob")
+            await slow.take_after(lambda: pub.send(b"{}"))
+            await fast.subscribe("blob")
+            await fast.take_after(lambda: pub.send(b"{}"))
+            async with watch_states(server) as states:
+                count = 0
+                async for state in states:
+                    if any(client["dropped"] for client in state["clients"]):
+                        break
+                    numbers = range(count, count + 20)
+                    for number in numbers:
+                        pub.send(b"%d" % number + payload)
+                    messages = await fast.take(len(numbers))
+                    while messages[0].payload == b"{}":
+                        messages = [*messages[1:], *await fast.take()]
+                    assert [int(message.payload[: -len(payload)]) for message in messages] == list(numbers)
+                    count += len(numbers)
+            await slow.wait_for(lambda: any("too slow" in text for text in slow.statuses))
+            assert not fast.statuses
+
+    with publish("blob", msgq.Schema("Blob", "json"), segment_size=16 << 20) as pub, Server() as server:
+        asyncio.run(use(server))
+
+
+def test_second_client_receives_after_first_left_and_unused_server_maps_nothing(prefix: str) -> None:
+    async def use(server: Server) -> None:
+        async with connect(server) as stays:
+            await stays.subscribe("pose")
+            async with connect(server) as leaves:
+                await leaves.subscribe("pose")
+                await leaves.take_after(lambda: pub.send(b"first"))
+            async with watch_states(server) as states:
+                async for state in states:
+                    if len(state["clients"]) == 1:
+                        break
+            pub.send(b"second")
+            while (await stays.take())[0].payload != b"second":
+                pass
+            assert is_mapped()
+
+    with publish("pose", msgq.Schema("Pose", "json")) as pub, Server() as server:
+        maps = Path(f"/proc/{server.process.pid}/maps")
+
+        def is_mapped() -> bool:
+            return f"msgq_{prefix}" in maps.read_text()
+
+        assert not is_mapped()
+        asyncio.run(use(server))
+        wait_until(lambda: not is_mapped(), "the server closed the topic")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from typing import Any
 
+from msgq.cli.serve.message_forwarder import MessageForwarder
 from msgq.cli.serve.websocket_client import WebsocketClient
+from msgq.common import settings, timing
+from msgq.common.stats import Participant
 from msgq.impl.base import clock
 from msgq.kinds.stats import AnyEndpointRow
 from msgq.monitor.endpoint_selection import EndpointSelection
 from msgq.monitor.live_endpoints import LiveEndpoints
+from msgq.monitor.stage_timings import StageCollector
+
+STAGE_WINDOW_S = 10.0
 
 
 class BusMonitor:
@@ -22,14 +29,12 @@ class BusMonitor:
     ----------
     selection : endpoints to show.
     interval_s : seconds between two samples.
-    list_clients : returns the clients of the websocket.
+    forwarder : serves the websocket; its clients and losses are part of the state.
     """
 
-    def __init__(
-        self, selection: EndpointSelection, interval_s: float, list_clients: Callable[[], list[WebsocketClient]]
-    ) -> None:
+    def __init__(self, selection: EndpointSelection, interval_s: float, forwarder: MessageForwarder) -> None:
         """Start without viewers."""
-        self._selection, self._interval_s, self._list_clients = selection, interval_s, list_clients
+        self._selection, self._interval_s, self._forwarder = selection, interval_s, forwarder
         self._sampling_thread = ThreadPoolExecutor(1, "msgq serve monitor")
         self._viewer_count = 0
         self._state = b""
@@ -63,8 +68,9 @@ class BusMonitor:
             sampler = await loop.run_in_executor(self._sampling_thread, BusSampler, self._selection)
             while self._viewer_count:
                 sample = await loop.run_in_executor(self._sampling_thread, sampler.take_sample)
-                clients = [_describe_client(client) for client in self._list_clients()]
-                self._state = json.dumps({**sample, "clients": clients}).encode()
+                clients = list(map(_describe_client, self._forwarder.clients))
+                state = {**sample, "clients": clients, "server_lost": self._forwarder.lost_by_endpoint}
+                self._state = json.dumps(state).encode()
                 async with self._has_new_state:
                     self._has_new_state.notify_all()
                 await asyncio.sleep(self._interval_s)
@@ -73,28 +79,44 @@ class BusMonitor:
 
 
 class BusSampler:
-    """Measurements of all endpoints. One thread at a time."""
+    """Measurements of endpoints and stages. One thread at a time."""
 
     def __init__(self, selection: EndpointSelection) -> None:
         """Start the measurement of rates."""
+        self._prefix = selection.prefix
         self._endpoints = LiveEndpoints(selection)
+        self._stages = StageCollector(lambda topic: _find_handled_endpoint(topic) in selection, STAGE_WINDOW_S)
 
     def take_sample(self) -> dict[str, Any]:
         """Return the current state in JSON types. Unknown values are None."""
-        rows = self._endpoints.poll()
-        return {"time_ns": clock.time_ns(), "endpoints": [_describe_endpoint(row) for row in rows]}
+        with settings.overrides(self._prefix):
+            rows = self._endpoints.poll()
+            self._stages.poll()
+            stages = [asdict(row) for row in self._stages.compute_rows()]
+        return {"time_ns": clock.time_ns(), "endpoints": list(map(_describe_endpoint, rows)), "stages": stages}
+
+
+def _find_handled_endpoint(topic: str) -> str:
+    """Return the endpoint whose messages a stage handles, for the timing topic of the stage."""
+    return (timing.parse_timing_topic(topic) or ("", topic))[1]
 
 
 def _describe_endpoint(row: AnyEndpointRow) -> dict[str, Any]:
-    names = ("endpoint", "kind", "messages", "rate", "byte_rate", "lost", "lost_rate", "memory")
+    names = ("endpoint", "kind", "messages", "rate", "byte_rate", "lost", "lost_rate", "memory", "backlog")
     return {
         **{name: getattr(row, name) for name in names},
         "note": row.note_text,
         "publishers": row.publishers,
         "subscribers": row.subscribers,
-        "live_subscribers": row.live_subscriber_count,
+        "subscriber_count": row.live_subscriber_count,
+        "senders": list(map(_describe_participant, row.sending_participants)),
+        "receivers": list(map(_describe_participant, row.receiving_participants)),
         "schema": None if row.stats.schema is None else row.stats.schema.name,
     }
+
+
+def _describe_participant(participant: Participant) -> dict[str, Any]:
+    return {"name": participant.name, "pid": participant.pid, "alive": participant.alive}
 
 
 def _describe_client(client: WebsocketClient) -> dict[str, Any]:

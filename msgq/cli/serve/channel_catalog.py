@@ -8,11 +8,13 @@ from typing import NamedTuple
 
 from msgq.cli.serve.foxglove_protocol import FoxgloveChannel
 from msgq.cli.serve.message_formats import MessageFormat
+from msgq.cli.serve.picture_reader import find_picture_stream
 from msgq.common.schema import Schema
 from msgq.errors import MsgqError
 from msgq.impl.sources import EndpointSource
 from msgq.kinds.opening import open_source
 from msgq.monitor.endpoint_selection import EndpointFollower, EndpointSelection
+from msgq.recording.recorder.frame_receiver import FrameStream
 
 _logger = logging.getLogger(__name__)
 
@@ -24,9 +26,20 @@ class CatalogChanges(NamedTuple):
     removed: list[int]
 
 
-class _AdvertisedEndpoint(NamedTuple):
+class CatalogEntry(NamedTuple):
+    """An endpoint, and the number of its channel.
+
+    Attributes
+    ----------
+    inode : inode of the endpoint's file.
+    schema : schema of the endpoint; None: unknown.
+    picture_stream : frames that the endpoint announces; the channel has their pictures. None: no frames.
+    """
+
     number: int
+    inode: int
     schema: Schema | None
+    picture_stream: FrameStream | None
 
 
 class ChannelCatalog:
@@ -36,8 +49,9 @@ class ChannelCatalog:
 
     Attributes
     ----------
+    entries : existing endpoints.
+    endpoints : endpoint by channel number.
     formats : format of the messages by channel number. Numbers are never used again.
-    inodes : inode of each endpoint's file.
     """
 
     def __init__(self, selection: EndpointSelection) -> None:
@@ -47,17 +61,12 @@ class ChannelCatalog:
 
     def clear(self) -> None:
         """Remove all channels, and close all files."""
+        self.entries: dict[str, CatalogEntry] = {}
+        self.endpoints: dict[int, str] = {}
         self.formats: dict[int, MessageFormat] = {}
-        self.inodes: dict[str, int] = {}
-        self._advertised: dict[str, _AdvertisedEndpoint] = {}
         self._sources: EndpointFollower[EndpointSource] = EndpointFollower(
             self._selection, lambda endpoint: open_source(endpoint, self._selection.prefix)
         )
-
-    def find_number(self, endpoint: str) -> int | None:
-        """Return the number of an endpoint's channel; None: no channel."""
-        advertised = self._advertised.get(endpoint)
-        return None if advertised is None else advertised.number
 
     def refresh(self) -> CatalogChanges:
         """Add new endpoints, remove missing ones, and read all schemas."""
@@ -65,21 +74,27 @@ class ChannelCatalog:
             self._sources.refresh()
         except MsgqError as error:  # a named endpoint that this user may not read, perhaps only for now
             _logger.info("%s", error)
-        before = dict(self._advertised)
-        self.inodes = {endpoint: source.inode for endpoint, source in self._sources.by_name.items()}
-        for endpoint in before.keys() - self.inodes.keys():
-            del self._advertised[endpoint]
-        for endpoint, source in self._sources.by_name.items():
-            schema = source.schema
-            if endpoint not in before or schema != before[endpoint].schema:
-                self._advertised[endpoint] = _AdvertisedEndpoint(next(self._numbers), schema)
-        removed = [old.number for endpoint, old in before.items() if self._advertised.get(endpoint) != old]
+        before = self.endpoints
+        self.entries = {endpoint: self._update_entry(source) for endpoint, source in self._sources.by_name.items()}
+        self.endpoints = {entry.number: endpoint for endpoint, entry in self.entries.items()}
+        removed = [number for number in before if number not in self.endpoints]
         for number in removed:
             del self.formats[number]
-        added = {
-            number: MessageFormat(endpoint, schema)
-            for endpoint, (number, schema) in self._advertised.items()
-            if number not in self.formats
-        }
-        self.formats |= added
-        return CatalogChanges({number: added[number].channel for number in added}, removed)
+        added = {}
+        for endpoint, entry in self.entries.items():
+            if entry.number not in self.formats:
+                self.formats[entry.number] = _make_format(endpoint, entry)
+                added[entry.number] = self.formats[entry.number].channel
+        return CatalogChanges(added, removed)
+
+    def _update_entry(self, source: EndpointSource) -> CatalogEntry:
+        """Return the entry of an endpoint: with the same number, unless the endpoint is new or has another schema."""
+        entry, schema = self.entries.get(source.endpoint), source.schema
+        if entry is not None and entry.schema == schema:
+            return entry._replace(inode=source.inode)
+        return CatalogEntry(next(self._numbers), source.inode, schema, find_picture_stream(source.endpoint))
+
+
+def _make_format(endpoint: str, entry: CatalogEntry) -> MessageFormat:
+    stream = entry.picture_stream
+    return MessageFormat(endpoint, entry.schema) if stream is None else MessageFormat(stream.endpoint, stream.schema)

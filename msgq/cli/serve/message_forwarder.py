@@ -6,7 +6,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -16,8 +16,10 @@ from aiohttp import WSMsgType, web
 
 from msgq.cli.serve import foxglove_protocol as protocol
 from msgq.cli.serve.channel_catalog import CatalogChanges, ChannelCatalog
-from msgq.cli.serve.message_reader import MessageReader
+from msgq.cli.serve.message_reader import MessageReader, ReadMessage
+from msgq.cli.serve.picture_reader import PictureReader
 from msgq.cli.serve.websocket_client import WebsocketClient
+from msgq.common.formatting import format_count
 from msgq.errors import InvalidValueError
 from msgq.monitor.endpoint_selection import EndpointSelection
 
@@ -45,12 +47,15 @@ class MessageForwarder:
     Attributes
     ----------
     clients : connected clients.
+    lost_by_endpoint : number of messages that the server was too slow to read, by subscribed endpoint; None: unknown.
     """
 
     def __init__(self, selection: EndpointSelection) -> None:
         """Start without clients. `selection` : endpoints to offer."""
         self.clients: list[WebsocketClient] = []
-        self._catalog, self._reader = ChannelCatalog(selection), MessageReader(selection.prefix)
+        self.lost_by_endpoint: dict[str, int | None] = {}
+        self._catalog = ChannelCatalog(selection)
+        self._reader, self._picture_reader = MessageReader(selection.prefix), PictureReader(selection.prefix)
         self._session_id = secrets.token_hex(8)
         self._bus_thread = ThreadPoolExecutor(1, "msgq serve")
         self._clients_changed = asyncio.Event()
@@ -121,11 +126,10 @@ class MessageForwarder:
             subscribed = {channel for client in self.clients for channel in client.subscriptions.values()}
             is_due = time.monotonic() - refresh_time_s >= _REFRESH_PERIOD_S
             changes, messages = await self._run_in_bus_thread(partial(self._read_batch, subscribed, is_due))
+            self._announce_changes(changes)
             if is_due:
                 refresh_time_s = time.monotonic()
-                for client in self.clients:
-                    client.report_drops()
-            self._announce_changes(changes)
+                self._report_losses()
             self._deliver_messages(messages)
             if not subscribed:
                 await self._wait_for_change()
@@ -135,6 +139,7 @@ class MessageForwarder:
 
     def _close_endpoints(self) -> None:
         self._reader.select_endpoints({})
+        self._picture_reader.select_streams({})
         self._catalog.clear()
 
     async def _wait_for_change(self) -> None:
@@ -149,19 +154,23 @@ class MessageForwarder:
     def _read_batch(self, subscribed: set[int], is_due: bool) -> tuple[CatalogChanges, list[ClientMessage]]:
         """Read new messages in the thread of the bus."""
         catalog, reader = self._catalog, self._reader
-        inodes = catalog.inodes
-        endpoints = [catalog.formats[number].channel.topic for number in subscribed if number in catalog.formats]
-        reader.select_endpoints({endpoint: inodes[endpoint] for endpoint in endpoints})
+        endpoints = [catalog.endpoints[number] for number in subscribed if number in catalog.endpoints]
+        entries = {endpoint: catalog.entries[endpoint] for endpoint in endpoints}
+        streams = {name: entry.picture_stream for name, entry in entries.items() if entry.picture_stream is not None}
+        self._picture_reader.select_streams(streams)
+        reader.select_endpoints({name: entry.inode for name, entry in entries.items() if name not in streams})
         described = reader.list_endpoints_with_new_schema()
         changes = catalog.refresh() if described or is_due else CatalogChanges({}, [])
         for endpoint in described:
             reader.accept_schema(endpoint)
-        messages = []
-        for endpoint, time_ns, payload in reader.take_messages(_READ_PERIOD_S if subscribed else 0):
-            number = catalog.find_number(endpoint)
-            if number is not None:
-                messages.append(ClientMessage(number, time_ns, catalog.formats[number].convert_payload(payload)))
-        return changes, messages
+        messages = reader.take_messages(_READ_PERIOD_S if subscribed else 0) + self._picture_reader.take_pictures()
+        return changes, list(self._convert_messages(messages))
+
+    def _convert_messages(self, messages: Iterable[ReadMessage]) -> Iterator[ClientMessage]:
+        for endpoint, time_ns, payload in messages:
+            entry = self._catalog.entries.get(endpoint)
+            if entry is not None:
+                yield ClientMessage(entry.number, time_ns, self._catalog.formats[entry.number].convert_payload(payload))
 
     def _announce_changes(self, changes: CatalogChanges) -> None:
         for number in changes.removed:
@@ -173,6 +182,19 @@ class MessageForwarder:
                 client.queue_text(protocol.build_unadvertise(changes.removed))
             if changes.added:
                 client.queue_text(protocol.build_advertise(changes.added))
+
+    def _report_losses(self) -> None:
+        """Notify clients of messages that the server or the client was too slow for, since the last call."""
+        before, self.lost_by_endpoint = self.lost_by_endpoint, dict(self._reader.lost_by_endpoint)
+        for client in self.clients:
+            client.report_drops()
+            topics = {self._channels[channel].topic for channel in client.subscriptions.values()}
+            for endpoint in topics & self.lost_by_endpoint.keys():
+                if self.lost_by_endpoint[endpoint] != before.get(endpoint, 0):
+                    lost = self.lost_by_endpoint[endpoint]
+                    count = "an unknown number of" if lost is None else format_count(lost)
+                    text = f"{count} messages of {endpoint} lost in total, because the server is too slow"
+                    client.queue_text(protocol.build_status(protocol.STATUS_WARNING, text))
 
     def _deliver_messages(self, messages: list[ClientMessage]) -> None:
         subscribers: dict[int, list[tuple[WebsocketClient, int]]] = {}

@@ -14,6 +14,7 @@ from msgq.cli.serve.access_control import AccessControl, is_loopback_address
 from msgq.cli.serve.bus_monitor import BusMonitor
 from msgq.cli.serve.message_forwarder import MessageForwarder
 from msgq.cli.serve.web_server import WebServer
+from msgq.common.optional import require_extra
 from msgq.monitor.endpoint_selection import EndpointSelection
 
 _TOKEN_CHARACTERS_MIN = 16
@@ -97,6 +98,7 @@ def command(
 
     With --json, the command prints one object with the addresses at the start.
     """
+    require_extra("msgq serve", "serve", "cv2")
     if token is None and not is_loopback_address(address):
         token = secrets.token_hex(16)
     selection = EndpointSelection(endpoints, prefix, everything)
@@ -118,7 +120,7 @@ class ServerPlace:
 async def _run_server(place: ServerPlace, selection: EndpointSelection, access: AccessControl, interval: float) -> None:
     """Serve until a signal."""
     forwarder = MessageForwarder(selection)
-    server = WebServer(forwarder, BusMonitor(selection, interval, lambda: forwarder.clients), access)
+    server = WebServer(forwarder, BusMonitor(selection, interval, forwarder), access)
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     with call_on_interrupt(lambda: loop.call_soon_threadsafe(stop.set)):
         try:

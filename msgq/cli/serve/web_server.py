@@ -6,7 +6,6 @@ import asyncio
 import base64
 import hashlib
 import logging
-import re
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from importlib.resources import files
@@ -39,7 +38,7 @@ class WebServer:
         """Prepare the server. `start` opens the port."""
         self._forwarder, self._monitor, self._access = forwarder, monitor, access
         self._connections: set[asyncio.Task[Any] | None] = set()
-        self._page = files("msgq.cli.serve").joinpath("page.html").read_text()
+        self._page, self._content_policy = _load_page()
         application = web.Application(middlewares=[self._check_access])
         application.router.add_get("/", self._answer_root)
         application.router.add_get("/events", self._send_events)
@@ -78,7 +77,7 @@ class WebServer:
         """Answer with the page, or open a websocket."""
         if request.headers.get("Upgrade", "").lower() == "websocket":
             return await self._run_connection(request, self._serve_websocket)
-        headers = {**_SECURITY_HEADERS, "Content-Security-Policy": _build_content_policy(self._page)}
+        headers = {**_SECURITY_HEADERS, "Content-Security-Policy": self._content_policy}
         return web.Response(text=self._page, content_type="text/html", headers=headers)
 
     async def _serve_websocket(self, request: web.Request) -> web.StreamResponse:
@@ -132,11 +131,14 @@ class WebServer:
             await asyncio.wait(tasks)
 
 
-def _build_content_policy(page: str) -> str:
-    """Return the policy that allows the page's own scripts only, and connections to this server only."""
-    scripts = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
-    hashes = [f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in scripts]
-    return (
-        f"default-src 'none'; script-src {' '.join(hashes)}; style-src 'unsafe-inline'; img-src blob: data:; "
+def _load_page() -> tuple[str, str]:
+    """Return the page with its script, and the policy for browsers: only this script, and only this server."""
+    folder = files("msgq.cli.serve")
+    script = folder.joinpath("page.js").read_text()
+    page = folder.joinpath("page.html").read_text().replace("<script></script>", f"<script>{script}</script>")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = (
+        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src blob: data:; "
         "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
+    return page, policy
