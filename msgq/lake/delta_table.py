@@ -28,7 +28,6 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import (
     AddAction,
     CommitProperties,
-    PostCommitHookProperties,
     RemoveAction,
     Transaction,
     create_table_with_add_actions,
@@ -41,6 +40,14 @@ from msgq.lake.batching import combine_batches
 from msgq.lake.data_file import DataFile, make_add_action, make_remove_action
 from msgq.lake.file_statistics import collect_statistics
 from msgq.lake.lake_directory import FILE_URI_PREFIX, LakeDirectory, sync_path
+from msgq.lake.log_retention import (
+    NEW_TABLE_RETAIN_HOURS,
+    NO_POST_COMMIT_HOOKS,
+    get_checkpoint_interval,
+    make_retention_property,
+    set_log_retention,
+)
+from msgq.lake.parquet_options import choose_parquet_options
 from msgq.lake.table_snapshot import TRANSACTION_APPLICATION_ID, TableSnapshot
 from msgq.lake.text_columns import TextColumn
 
@@ -52,16 +59,13 @@ _UNSUPPORTED_PATH_PATTERN = re.compile(
 SMALL_FILE_BYTES = 1 << 20
 _SMALL_FILES_MAX = 64  # that are left beside each other
 _MERGED_FILE_PREFIX = "merged-"
-_ZSTD_LEVEL = 9  # of zstd: they are small, and are read more often than written
-#: What delta-rs does behind a commit may fail, which would look as if the commit had: checkpoints are made here.
-_NO_POST_COMMIT_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-_VERSIONS_PER_CHECKPOINT = 100  # versions from one checkpoint to the next
+_CHECKPOINT_PATTERN = re.compile(r"(\d{20})\.checkpoint\b.*\.parquet")
 _UNSYNCED_LOG_ENTRIES_MAX = (
     3  # writers in a row that have committed, and were stopped before the disk had their entries
 )
 _SYNC_THREADS_MAX = 8  # at a time: a disk writes them together
 _ROW_GROUP_ROWS = 1 << 16  # of a row group that `write` makes: of a file of many parts a reader wants few
-_ROW_GROUP_BYTES = 32 << 20  # of a row group of a merged file, uncompressed
+_ROW_GROUP_BYTES = 32 << 20  # uncompressed
 _MERGED_FILE_ROWS_MAX = 1 << 22  # of a merged file, with one more row group
 _MERGED_FILE_BYTES_MAX = 1 << 30  # uncompressed
 
@@ -157,20 +161,30 @@ class LakeTable:
         try:
             return self._wrap_delta_table(DeltaTable(self._uri, version=version))
         except TableNotFoundError:
+            if version is not None and (missing := self._explain_missing_version(version)):
+                raise RecordingError(f"table '{self._table_path}' {missing}") from None
             return None
         except (DeltaError, OSError) as error:
             if self._remove_torn_log_entry():
                 return self._load_snapshot(version)
-            wanted = ""
+            reason = f"cannot be read: {_get_first_line(error)}"
             if version is not None:
-                wanted, newest = f" in version {version}", self.read_snapshot()
-                if newest is not None and newest.version < version:
-                    raise RecordingError(
-                        f"table '{self._table_path}' has no such version; its newest version is {newest.version}"
-                    ) from None
-            raise RecordingError(
-                f"table '{self._table_path}'{wanted} cannot be read: {_get_first_line(error)}"
-            ) from None
+                reason = self._explain_missing_version(version) or f"in version {version} {reason}"
+            raise RecordingError(f"table '{self._table_path}' {reason}") from None
+
+    def find_oldest_version(self) -> int:
+        """Return the number of the oldest version that can be read; 0: the table does not exist."""
+        checkpoints = self._list_checkpoint_versions()
+        return 0 if not checkpoints or self._describe_log_entry(0) != _NO_ENTRY else checkpoints[0]
+
+    def _explain_missing_version(self, version: int) -> str | None:
+        """Return why the log does not have a version; None: it has the version, or the table does not exist."""
+        newest, oldest = self.read_version(), self.find_oldest_version()
+        if version > newest >= 0:
+            return f"has no such version; its newest version is {newest}"
+        if version < oldest:
+            return f"no longer has version {version}; `optimize` removed versions older than {oldest}"
+        return None
 
     def _wrap_delta_table(self, delta: DeltaTable) -> TableSnapshot:
         return TableSnapshot(delta, SubTreeFileSystem(self._table_path, self.lake.files))
@@ -213,7 +227,8 @@ class LakeTable:
         """Write a file into the table's directory. A later commit adds the file to the table."""
         self.lake.files.create_dir(self.resolve_file_path(path).rpartition("/")[0])
         about: list[pq.FileMetaData] = []
-        options = _choose_parquet_options(rows.schema) | {"row_group_size": _ROW_GROUP_ROWS}
+        group_rows = _limit_row_count(rows.num_rows, rows.nbytes)
+        options = choose_parquet_options(rows.schema) | {"row_group_size": group_rows}
         pq.write_table(
             rows, self.resolve_file_path(path), filesystem=self.lake.files, metadata_collector=about, **options
         )
@@ -254,10 +269,10 @@ class LakeTable:
             source = dataset([self.resolve_file_path(path)], schema=columns, filesystem=self.lake.files)
             for file in source.get_fragments():
                 for group in file.split_by_row_group():
-                    row_bytes = max(1, group.row_groups[0].total_byte_size // max(1, group.row_groups[0].num_rows))
-                    rows = max(1, min(_ROW_GROUP_ROWS, _ROW_GROUP_BYTES // row_bytes))
+                    about = group.row_groups[0]
+                    batch_rows = _limit_row_count(about.num_rows, about.total_byte_size)
                     yield from group.to_batches(
-                        schema=columns, filter=where, batch_size=rows, batch_readahead=1, use_threads=False
+                        schema=columns, filter=where, batch_size=batch_rows, batch_readahead=1, use_threads=False
                     )
 
     def _write_merged_file(self, row_groups: Iterator[pa.Table]) -> DataFile:
@@ -270,7 +285,7 @@ class LakeTable:
             first.schema,
             filesystem=self.lake.files,
             metadata_collector=about,
-            **_choose_parquet_options(first.schema),
+            **choose_parquet_options(first.schema),
         ) as writer:
             for rows in chain([first], row_groups):
                 writer.write_table(rows)
@@ -347,11 +362,12 @@ class LakeTable:
                     Transaction(TRANSACTION_APPLICATION_ID, 0 if base is None else base.commit_number + 1)
                 ]
             ),
-            "post_commithook_properties": _NO_POST_COMMIT_HOOKS,
+            "post_commithook_properties": NO_POST_COMMIT_HOOKS,
         }
         try:
             if base is None:
                 adds = list(map(make_add_action, add))
+                how["configuration"] = make_retention_property(NEW_TABLE_RETAIN_HOURS)
                 create_table_with_add_actions(self._uri, schema, adds, "error", self.partitions, **how)
                 return
             if remove is None:
@@ -367,7 +383,7 @@ class LakeTable:
             removed = [] if base is None else base.path_column if remove is None else remove
             self._resolve_failed_commit(base, add, removed, error)
             return
-        if (delta.version() + 1) % _VERSIONS_PER_CHECKPOINT == 0:
+        if (version := delta.version() + 1) % get_checkpoint_interval(version) == 0:
             with suppress(DeltaError, OSError):  # the commit counts without it
                 self._write_checkpoint(DeltaTable(self._uri))
 
@@ -393,7 +409,7 @@ class LakeTable:
         self.sync_files(f"{_DELTA_LOG_DIRECTORY}/{name}" for name in made)
 
     def vacuum(self, retain_hours: int) -> None:
-        """Remove files that no snapshot of the last `retain_hours` hours uses, and unneeded log entries.
+        """Remove files and log entries that no snapshot of the last `retain_hours` hours uses.
 
         Older snapshots lose their files. Writers lose files of this age that they have not committed.
         """
@@ -402,17 +418,24 @@ class LakeTable:
         if snapshot is None:
             return
         delta = snapshot.delta_table  # no other caller has this object, so it may change
+        set_log_retention(delta, retain_hours)
         delta.vacuum(
             retain_hours,
             dry_run=False,
             enforce_retention_duration=False,
-            post_commithook_properties=_NO_POST_COMMIT_HOOKS,
+            post_commithook_properties=NO_POST_COMMIT_HOOKS,
             full=True,
         )
         self.sync_files(self._list_log_entries()[-_UNSYNCED_LOG_ENTRIES_MAX:])
         delta.update_incremental()
-        self._write_checkpoint(delta)  # which the disk must have before the entries go
+        checkpoints = self._list_checkpoint_versions()
+        if not checkpoints or delta.version() - checkpoints[-1] >= get_checkpoint_interval(delta.version()):
+            self._write_checkpoint(delta)  # which the disk must have before the entries go
         delta.cleanup_metadata()
+
+    def _list_checkpoint_versions(self) -> list[int]:
+        names = self.lake.list_entry_names(f"{self.place}/{_DELTA_LOG_DIRECTORY}", FileType.File)
+        return [int(found[1]) for found in map(_CHECKPOINT_PATTERN.fullmatch, names) if found]
 
     def _add_missing_columns(self, base: TableSnapshot, schema: Schema) -> DeltaTable:
         """Return the table of a snapshot, with the missing columns added."""
@@ -420,7 +443,7 @@ class LakeTable:
         if not missing:
             return base.delta_table
         delta = DeltaTable(self._uri, version=base.version)
-        delta.alter.add_columns(missing, post_commithook_properties=_NO_POST_COMMIT_HOOKS)
+        delta.alter.add_columns(missing, post_commithook_properties=NO_POST_COMMIT_HOOKS)
         grown = self._wrap_delta_table(DeltaTable(self._uri))
         if grown.commit_number != base.commit_number:
             raise CommitConflictError(f"table '{self._table_path}' was written by another process at the same time")
@@ -449,31 +472,14 @@ def is_merged_file(path: str) -> bool:
     return path.startswith(_MERGED_FILE_PREFIX)
 
 
+def _limit_row_count(row_count: int, byte_count: int) -> int:
+    """Return the number of rows for a row group, for rows of the size of some given rows."""
+    return max(1, min(_ROW_GROUP_ROWS, _ROW_GROUP_BYTES * row_count // max(1, byte_count)))
+
+
 def _make_entry_path(version: int) -> str:
     return f"{_DELTA_LOG_DIRECTORY}/{version:020}.json"
 
 
 def _get_first_line(error: Exception) -> str:
     return str(error).partition("\n")[0]
-
-
-def _choose_parquet_options(columns: pa.Schema) -> dict[str, Any]:
-    """Return Parquet options for small files: differences of times, and dictionaries for repeated values."""
-    times = [field.name for field in columns if field.name.endswith("time")]
-    lists = [leaf for field in columns if pa.types.is_list(field.type) for leaf in _list_leaf_columns(field)]
-    dictionary_columns = [
-        field.name for field in columns if field.name not in times and not pa.types.is_nested(field.type)
-    ]
-    return {
-        "compression": "zstd",
-        "compression_level": _ZSTD_LEVEL,
-        "use_dictionary": dictionary_columns + lists,
-        "column_encoding": dict.fromkeys(times, "DELTA_BINARY_PACKED"),
-        "store_schema": False,
-    }
-
-
-def _list_leaf_columns(column: pa.Field) -> list[str]:
-    item_type = column.type.value_type
-    names = [f".{field.name}" for field in item_type] if pa.types.is_struct(item_type) else [""]
-    return [f"{column.name}.list.element{name}" for name in names]

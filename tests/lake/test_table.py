@@ -5,11 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 import threading
+import time
 from collections.abc import Iterable
+from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 pytest.importorskip("deltalake")
@@ -19,11 +24,14 @@ from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from msgq.errors import InvalidValueError, RecordingError
 from msgq.lake import delta_table as table_module
+from msgq.lake import log_retention
 from msgq.lake.data_file import DataFile
-from msgq.lake.delta_table import CommitConflictError, LakeTable, list_table_paths
+from msgq.lake.delta_table import SMALL_FILE_BYTES, CommitConflictError, LakeTable, list_table_paths
 from msgq.lake.lake_directory import LakeDirectory
+from tests.support import run_child
 
 NUMBERS = pa.schema([("number", pa.int64())])
+PAYLOADS = pa.schema([("data", pa.binary())])
 
 
 def table(root: Path, place: str = "some/numbers") -> LakeTable:
@@ -194,7 +202,7 @@ def test_table_checkpoint_is_synced_before_entry_removal(
 
 def test_failed_table_checkpoint_does_not_fail_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = LakeTable(LakeDirectory(tmp_path), "numbers")
-    monkeypatch.setattr(table_module, "_VERSIONS_PER_CHECKPOINT", 2)
+    monkeypatch.setattr(log_retention, "_VERSIONS_PER_CHECKPOINT", 2)
     log = tmp_path / "numbers" / "_delta_log"
     (log / f"{4:020}.checkpoint.parquet").mkdir(parents=True)
     for number in range(6):
@@ -296,3 +304,90 @@ def test_added_paths_are_those_of_later_commits(tmp_path: Path) -> None:
     assert numbers.list_added_paths(3, 3) == set()
     (tmp_path / "some" / "numbers" / "_delta_log" / f"{2:020}.json").unlink()
     assert numbers.list_added_paths(1, 3) is None
+
+
+def age_log(log: Path, version: int, hours: float) -> None:
+    """Let the entries up to a version be as old as if they had been written some hours ago."""
+    then = time.time() - 3600 * hours
+    for path in log.glob("0*"):
+        if int(path.name[:20]) <= version:
+            os.utime(path, (then, then))
+
+
+def test_old_version_is_readable_within_retention_and_named_in_error_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_retention, "_VERSIONS_PER_CHECKPOINT", 3)
+    numbers, log = table(tmp_path), tmp_path / "some" / "numbers" / "_delta_log"
+    numbers.commit_files(None, NUMBERS)
+    for number in range(1, 12):
+        numbers.commit_files(numbers.read_snapshot(), NUMBERS, [put(numbers, number)])
+    age_log(log, 7, 10)
+    numbers.vacuum(5)
+    newest = numbers.read_version()
+    assert [read_numbers(numbers, version) for version in range(6, 12)] == [
+        list(range(1, version + 1)) for version in range(6, 12)
+    ]
+    with pytest.raises(RecordingError, match="no longer has version 5; `optimize` removed versions older than 6"):
+        numbers.read_snapshot(5)
+    with pytest.raises(RecordingError, match=f"has no such version; its newest version is {newest}"):
+        numbers.read_snapshot(newest + 1)
+    assert read_numbers(numbers) == list(range(1, 12))
+
+
+def test_cleanup_of_log_does_not_disturb_snapshots_and_writers(tmp_path: Path) -> None:
+    numbers, other = table(tmp_path), table(tmp_path)
+    numbers.commit_files(None, NUMBERS, [put(numbers, 1)])
+    base = numbers.read_snapshot()
+    other.vacuum(24)
+    assert base is not None
+    assert base.read_rows().column("number").to_pylist() == [1]
+    with suppress(CommitConflictError):
+        numbers.commit_files(base, NUMBERS, [put(numbers, 2)])
+    numbers.commit_files(numbers.read_snapshot(), NUMBERS, [put(numbers, 2)])
+    assert read_numbers(numbers) == [1, 2]
+    version = numbers.read_version()
+    other.vacuum(24)
+    assert numbers.read_version() == version, "nothing was removed, and the retention is the same"
+
+
+def test_long_logs_have_few_checkpoints() -> None:
+    due = [version for version in range(1, 20_001) if version % log_retention.get_checkpoint_interval(version) == 0]
+    gaps = [later - earlier for earlier, later in pairwise(due)]
+    assert due[:3] == [100, 200, 300]
+    assert all(gap <= max(100, version / 8) for version, gap in zip(due, gaps, strict=False))
+    assert max(gaps) == 1000
+    assert sum(version for version in due if version <= 10_000) < 15 * 10_000, "files in all checkpoints together"
+
+
+def test_merged_files_have_few_rows_and_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = LakeTable(LakeDirectory(tmp_path), "numbers", has_statistics=True)
+    paths = [put(numbers, *range(10 * index, 10 * index + 10)).path for index in range(50)]
+    monkeypatch.setattr(table_module, "_ROW_GROUP_ROWS", 30)
+    monkeypatch.setattr(table_module, "_MERGED_FILE_ROWS_MAX", 120)
+    by_rows = numbers.merge_files(paths, NUMBERS)
+    assert [file.row_count for file in by_rows] == [120, 120, 120, 120, 20]
+    assert [file.column_bounds["number"] for file in by_rows][:2] == [(0, 119), (120, 239)]
+    assert numbers.read_rows([file.path for file in by_rows], NUMBERS).column("number").to_pylist() == [*range(500)]
+    monkeypatch.setattr(table_module, "_MERGED_FILE_BYTES_MAX", 30 * 8)
+    some = numbers.merge_files(paths, NUMBERS, pc.field("number") < 100)
+    assert [file.row_count for file in some] == [30, 30, 30, 10]
+    assert numbers.merge_files(paths, NUMBERS, pc.field("number") < 0) == []
+
+
+def merge_payloads(root: str, count: int) -> int:
+    """Merge files in a process of its own. Return Arrow's largest memory in bytes."""
+    paths = [f"{index}.parquet" for index in range(count)]
+    assert sum(file.row_count for file in table(Path(root)).merge_files(paths, PAYLOADS)) == 200 * count
+    return int(pa.default_memory_pool().max_memory())
+
+
+def test_merge_memory_does_not_grow_with_payloads(tmp_path: Path) -> None:
+    """Payloads that compress well need little space on the disk, and 20 MB of memory per file."""
+    payloads, random = table(tmp_path), np.random.default_rng(1)
+    for index in range(20):
+        rows = {"data": [random.bytes(100) * 1000 for _ in range(200)]}
+        assert payloads.write_file(f"{index}.parquet", pa.table(rows, PAYLOADS)).size_bytes < SMALL_FILE_BYTES
+    few, many = (run_child(merge_payloads, str(tmp_path), count) for count in (4, 20))
+    assert few > 20 << 20
+    assert many < few + (64 << 20)

@@ -63,6 +63,11 @@ class BronzeReader:
         """Return the asked version of the table of messages; None: the lake has no messages."""
         if self._version is None:
             return self.table.read_snapshot()
+        if self._version < (oldest := self.table.find_oldest_version()):
+            raise RecordingError(
+                f"version {self._version} of lake '{self._lake.uri}' can no longer be read: `optimize` removed versions"
+                f" older than {oldest}; read a newer version"
+            )
         snapshot = self.table.read_snapshot(self._version)
         if snapshot is None:
             raise RecordingError(f"lake '{self._lake.uri}' has no version {self._version}: it contains no messages yet")

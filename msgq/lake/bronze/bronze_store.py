@@ -30,6 +30,7 @@ from msgq.lake.text_columns import TextColumn, make_text_column, subtract_texts
 from msgq.recording.mcap_io.problem import Problem
 
 _MERGED_BRONZE_FILE_BYTES = 128 << 20  # of a bronze file that is made of small ones, about
+_MERGED_BRONZE_FILE_ROWS = 8 << 20  # of such a file, because the aggregates of all its rows are in memory
 _SMALL_BRONZE_FILE_BYTES = 32 << 20
 
 
@@ -204,5 +205,7 @@ def _group_small_files(files: Iterable[DataFile]) -> list[list[str]]:
     groups: list[list[str]] = []
     for members in folders.values():
         members.sort(key=get_time_order)
-        groups += pack_by_size(((file.path, file.size_bytes) for file in members), _MERGED_BRONZE_FILE_BYTES)
+        row_bytes = _MERGED_BRONZE_FILE_BYTES // _MERGED_BRONZE_FILE_ROWS
+        sized = ((file.path, max(file.size_bytes, file.row_count * row_bytes)) for file in members)
+        groups += pack_by_size(sized, _MERGED_BRONZE_FILE_BYTES)
     return [group for group in groups if len(group) > 1]
