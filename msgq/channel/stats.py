@@ -35,6 +35,12 @@ class ChannelStatsRow(EndpointRow[ChannelStats, EndpointCounts]):
         return "" if self.stats.kind == "pubsub" else self.stats.kind
 
     @property
+    def is_dead(self) -> bool:
+        """True if only dead processes are registered, or none, and no process has the channel open."""
+        participants = (participant for _, participant in self.stats.participants)
+        return self.stats.opened is False and all(participant.alive is False for participant in participants)
+
+    @property
     def publishers(self) -> list[str]:
         """Publishers with the names of their nodes."""
         return [

@@ -3,14 +3,27 @@
 from collections.abc import Sequence
 
 import click
-from rich.table import Table
 
 from msgq.cli.common import options
-from msgq.cli.common.render import echo_json, get_console
+from msgq.cli.common.columns import NAME_RANK, RATE_RANK, TableColumn, print_table
+from msgq.cli.common.render import echo_json
 from msgq.common.formatting import format_bytes, format_microseconds, format_rate
-from msgq.monitor.ring_benchmark import RING_BYTES, BenchmarkError, measure_ring
+from msgq.monitor.ring_benchmark import RING_BYTES, BenchmarkError, RingBenchmarkResult, measure_ring
 
 _MESSAGE_SIZES = (64, 1024, 65536, 1 << 20)
+
+
+_ResultColumn = TableColumn[RingBenchmarkResult]
+_RESULT_COLUMNS = (
+    _ResultColumn("size", lambda result: format_bytes(result.size), NAME_RANK, text_width=8),
+    _ResultColumn("one way p50 us", lambda result: format_microseconds(result.p50_us), RATE_RANK),
+    _ResultColumn("p90", lambda result: format_microseconds(result.p90_us)),
+    _ResultColumn("p99", lambda result: format_microseconds(result.p99_us)),
+    _ResultColumn("max", lambda result: format_microseconds(result.max_us)),
+    _ResultColumn("messages/s", lambda result: format_rate(result.rate), RATE_RANK),
+    _ResultColumn("bytes/s", lambda result: format_bytes(result.byte_rate)),
+    _ResultColumn("received", lambda result: f"{result.received_share:.1%}"),
+)
 
 
 @click.command(epilog=options.EXIT_CODES)
@@ -38,17 +51,13 @@ def command(sizes: Sequence[int], duration: float, as_json: bool) -> None:
     process. For throughput, one process sends as fast as possible, and the other process receives. Both processes
     sleep while they wait. At the end, the command removes its topics.
     """
-    table = Table("size")
-    for column in ("one way p50 us", "p90", "p99", "max", "messages/s", "bytes/s", "received"):
-        table.add_column(column, justify="right")
+    results = []
     try:
         for result in measure_ring(sizes or _MESSAGE_SIZES, duration):
             if as_json:
                 echo_json(result)
-            one_way = map(format_microseconds, (result.p50_us, result.p90_us, result.p99_us, result.max_us))
-            flow = format_rate(result.rate), format_bytes(result.byte_rate), f"{result.received_share:.1%}"
-            table.add_row(format_bytes(result.size), *one_way, *flow)
+            results.append(result)
     except BenchmarkError as error:
         raise click.ClickException(str(error)) from error
     if not as_json:
-        get_console().print(table)
+        print_table(_RESULT_COLUMNS, results)

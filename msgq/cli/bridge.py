@@ -7,17 +7,30 @@ from dataclasses import asdict
 
 import click
 from rich.live import Live
-from rich.table import Table
 
-from msgq.bridge import FORWARDING_STATE, Bridge, FlowStats
+from msgq.bridge import Bridge, FlowStats
 from msgq.cli.common import options
-from msgq.cli.common.render import echo_json, get_console, print_awaited_endpoints, style_text
+from msgq.cli.common.columns import LOST_RANK, NAME_RANK, RATE_RANK, TableColumn, format_table, print_table
+from msgq.cli.common.render import echo_json, get_console, join_display_lines, print_awaited_endpoints
 from msgq.cli.common.signals import call_on_interrupt
 from msgq.common import settings
 from msgq.common.formatting import format_bytes, format_count
 from msgq.common.selection import PATTERN_SIGNS
 from msgq.errors import InvalidValueError
 from msgq.monitor.endpoint_selection import EndpointSelection
+
+_RatedFlow = tuple[FlowStats, float, float]  # with messages and bytes per second
+_FlowColumn = TableColumn[_RatedFlow]
+_FLOW_COLUMNS = (
+    _FlowColumn("endpoint", lambda row: row[0].topic, NAME_RANK, text_width=20),
+    _FlowColumn("direction", lambda row: _format_direction(row[0]), text_width=8),
+    _FlowColumn("messages", lambda row: format_count(row[0].messages)),
+    _FlowColumn("messages/s", lambda row: format_count(row[1]), RATE_RANK),
+    _FlowColumn("bytes/s", lambda row: format_bytes(row[2])),
+    _FlowColumn("lost", lambda row: format_count(row[0].lost), LOST_RANK),
+    _FlowColumn("dropped", lambda row: format_count(row[0].dropped), LOST_RANK),
+    _FlowColumn("state", lambda row: row[0].state, RATE_RANK, text_width=10),
+)
 
 
 @click.command(epilog=options.EXIT_CODES_ENDLESS)
@@ -99,12 +112,12 @@ def command(
                 if as_json:
                     _print_json(lines, final=False)
                 elif live is not None:
-                    live.update(_make_table(lines), refresh=True)
+                    live.update(join_display_lines(format_table(_FLOW_COLUMNS, lines)), refresh=True)
         lines = report.compute_overall_rates(bridge.flows())
     if as_json:
         _print_json(lines, final=True)
     else:
-        screen.print(_make_table(lines))
+        print_table(_FLOW_COLUMNS, lines)
 
 
 def _print_waiting_topics(out: Sequence[str], prefix: str | None) -> None:
@@ -146,37 +159,28 @@ class FlowReport:
         self._begin_s = self._shown_s = time.monotonic()
         self._before: dict[str, FlowStats] = {}
 
-    def compute_recent_rates(self, flows: Sequence[FlowStats]) -> list[tuple[FlowStats, float, float]]:
+    def compute_recent_rates(self, flows: Sequence[FlowStats]) -> list[_RatedFlow]:
         """Return each flow with its rates since the previous call."""
         now_s = time.monotonic()
         lines = [_add_flow_rates(flow, self._before.get(flow.topic), now_s - self._shown_s) for flow in flows]
         self._before, self._shown_s = {flow.topic: flow for flow in flows}, now_s
         return lines
 
-    def compute_overall_rates(self, flows: Sequence[FlowStats]) -> list[tuple[FlowStats, float, float]]:
+    def compute_overall_rates(self, flows: Sequence[FlowStats]) -> list[_RatedFlow]:
         """Return each flow with its rates since the start."""
         return [_add_flow_rates(flow, None, time.monotonic() - self._begin_s) for flow in flows]
 
 
-def _add_flow_rates(flow: FlowStats, before: FlowStats | None, seconds: float) -> tuple[FlowStats, float, float]:
+def _format_direction(flow: FlowStats) -> str:
+    return f"in from {flow.host}" if flow.host else flow.direction
+
+
+def _add_flow_rates(flow: FlowStats, before: FlowStats | None, seconds: float) -> _RatedFlow:
     messages = flow.messages - (before.messages if before else 0)
     size = flow.bytes - (before.bytes if before else 0)
     return flow, messages / seconds, size / seconds
 
 
-def _print_json(lines: Iterable[tuple[FlowStats, float, float]], final: bool) -> None:
+def _print_json(lines: Iterable[_RatedFlow], final: bool) -> None:
     for flow, rate, byte_rate in lines:
         echo_json({**asdict(flow), "rate": round(rate, 3), "byte_rate": round(byte_rate, 3), "final": final})
-
-
-def _make_table(lines: Iterable[tuple[FlowStats, float, float]]) -> Table:
-    table = Table("endpoint", "direction")
-    for column in ("messages", "messages/s", "bytes/s", "lost", "dropped"):
-        table.add_column(column, justify="right")
-    table.add_column("state")
-    for flow, rate, byte_rate in lines:
-        direction = f"in from {flow.host}" if flow.host else flow.direction
-        counts = (format_count(flow.messages), format_count(rate), format_bytes(byte_rate))
-        state = flow.state if flow.state == FORWARDING_STATE else style_text(flow.state, "yellow")
-        table.add_row(flow.topic, direction, *counts, format_count(flow.lost), format_count(flow.dropped), state)
-    return table

@@ -5,22 +5,25 @@ from typing import Any
 import click
 
 from msgq.cli.common import options
+from msgq.cli.common.columns import RATE_RANK
 from msgq.cli.common.meters import (
+    LOST_COLUMN,
+    RATE_COLUMN,
     MeasurementOptions,
     MeterColumn,
     add_measurement_options,
     make_distribution_columns,
     show_readings,
 )
-from msgq.common.formatting import format_bytes, format_count, format_rate
+from msgq.common.formatting import format_bytes
 from msgq.kinds.opening import open_meter
 from msgq.monitor.endpoint_selection import EndpointSelection
 
 _BANDWIDTH_COLUMNS = (
-    MeterColumn("bytes/s", lambda reading: format_bytes(reading.byte_rate), 11),
-    MeterColumn("messages/s", lambda reading: format_rate(reading.rate), 11),
+    MeterColumn("bytes/s", lambda reading: format_bytes(reading.byte_rate), RATE_RANK, 10),
+    RATE_COLUMN,
     *make_distribution_columns(lambda reading: reading.sizes, format_bytes, "size"),
-    MeterColumn("lost", lambda reading: format_count(reading.lost), 7),
+    LOST_COLUMN,
 )
 
 

@@ -6,6 +6,8 @@ import click
 
 from msgq.cli.common import options
 from msgq.cli.common.meters import (
+    LOST_COLUMN,
+    RATE_COLUMN,
     MeasurementOptions,
     MeterColumn,
     add_measurement_options,
@@ -14,7 +16,7 @@ from msgq.cli.common.meters import (
     show_readings,
 )
 from msgq.common import settings
-from msgq.common.formatting import format_count, format_microseconds, format_rate
+from msgq.common.formatting import format_count, format_microseconds
 from msgq.decoding.time_fields import find_time_field_offset
 from msgq.impl.meter import EndpointMeter
 from msgq.kinds import find_announced_kind, kind_of, list_stored_kinds
@@ -23,11 +25,11 @@ from msgq.kinds.source import PayloadTime, TimeStamps
 from msgq.monitor.endpoint_selection import EndpointLeftOutError, EndpointSelection
 
 _DELAY_COLUMNS = (
-    MeterColumn("messages/s", lambda reading: format_rate(reading.rate), 11),
+    RATE_COLUMN,
     *make_distribution_columns(lambda reading: reading.delays_us, format_microseconds, "us"),
-    MeterColumn("until", lambda reading: reading.measured_until, 6),
-    MeterColumn("early", lambda reading: format_count(reading.negative_delays), 7),
-    MeterColumn("lost", lambda reading: format_count(reading.lost), 7),
+    MeterColumn("until", lambda reading: reading.measured_until),
+    MeterColumn("early", lambda reading: format_count(reading.negative_delays)),
+    LOST_COLUMN,
 )
 TIME_FIELD = "publish_time"
 

@@ -6,21 +6,22 @@ import click
 
 from msgq.cli.common import options
 from msgq.cli.common.meters import (
+    LOST_COLUMN,
+    RATE_COLUMN,
     MeasurementOptions,
-    MeterColumn,
     add_measurement_options,
     busy_poll_option,
     make_distribution_columns,
     show_readings,
 )
-from msgq.common.formatting import format_count, format_microseconds, format_rate
+from msgq.common.formatting import format_microseconds
 from msgq.kinds.opening import open_meter
 from msgq.monitor.endpoint_selection import EndpointSelection
 
 _RATE_COLUMNS = (
-    MeterColumn("messages/s", lambda reading: format_rate(reading.rate), 11),
+    RATE_COLUMN,
     *make_distribution_columns(lambda reading: reading.periods_us, format_microseconds, "us"),
-    MeterColumn("lost", lambda reading: format_count(reading.lost), 7),
+    LOST_COLUMN,
 )
 
 

@@ -10,6 +10,7 @@ import click
 from rich.live import Live
 
 from msgq.cli.common import options
+from msgq.cli.common.columns import LOST_RANK, NAME_RANK, OTHER_RANK, RATE_RANK, TableColumn, format_table
 from msgq.cli.common.keyboard import read_key, unbuffered_keyboard
 from msgq.cli.common.render import echo, echo_json, get_console, join_display_lines
 from msgq.cli.common.signals import end_on_interrupt
@@ -52,14 +53,8 @@ class StagesView(StageCollector):
         """Return a line for each stage and endpoint; durations are microseconds."""
         rows = self.compute_rows()
         stages = format_count_noun(len({row.stage for row in rows}), "stage")
-        return [
-            f"{stages}, {format_count_noun(len(rows), 'timing topic')}; times in microseconds",
-            f"{'':<54} {'wait':^29} {'work':^29} {'age':^29}".rstrip(),
-            f"{'stage':<18} {'endpoint':<24} {'messages/s':>10}"
-            + f" {_PERCENTILE_TITLES}" * 3
-            + f" {'lost':>7} {'malformed':>9}",
-            *map(_format_stage_line, rows),
-        ]
+        head = f"{stages}, {format_count_noun(len(rows), 'timing topic')}; times in microseconds"
+        return [head, *format_table(_STAGE_COLUMNS, rows)]
 
     def list_json_objects(self) -> Iterator[dict[str, Any]]:
         """Return an object for each stage and endpoint; durations are nanoseconds."""
@@ -67,21 +62,32 @@ class StagesView(StageCollector):
         return ({"time_ns": now_ns, **asdict(row)} for row in self.compute_rows())
 
 
-_PERCENTILE_TITLES = f"{'p50':>9} {'p99':>9} {'max':>9}"
-
-
-def _format_stage_line(row: StageRow) -> str:
-    times = " ".join(map(_format_percentiles, (row.queue_time, row.processing_time, row.e2e_latency)))
-    counts = f"{format_count(row.lost):>7} {format_count(row.malformed):>9}"
-    return f"{row.stage:<18.18} {row.endpoint:<24.24} {format_rate(row.rate):>10} {times} {counts}"
-
-
-def _format_percentiles(durations: DurationSpread) -> str:
-    return " ".join(f"{_format_us(value):>9}" for value in (durations.p50, durations.p99, durations.max))
-
-
 def _format_us(duration_ns: int | None) -> str:
     return format_microseconds(None if duration_ns is None else duration_ns / 1000)
+
+
+_StageColumn = TableColumn[StageRow]
+_SPREAD_RANKS = {"p99": OTHER_RANK, "p50": OTHER_RANK + 1, "max": OTHER_RANK + 2}
+
+
+def _make_spread_columns(name: str, get_spread: Callable[[StageRow], DurationSpread]) -> list[_StageColumn]:
+    def make_column(field: str) -> _StageColumn:
+        rank = _SPREAD_RANKS[field]
+        return _StageColumn(f"{name} {field}", lambda row: _format_us(getattr(get_spread(row), field)), rank)
+
+    return [make_column(field) for field in ("p50", "p99", "max")]
+
+
+_STAGE_COLUMNS = (
+    _StageColumn("stage", lambda row: row.stage, NAME_RANK, text_width=12),
+    _StageColumn("endpoint", lambda row: row.endpoint, NAME_RANK, text_width=16),
+    _StageColumn("messages/s", lambda row: format_rate(row.rate), RATE_RANK),
+    *_make_spread_columns("wait", lambda row: row.queue_time),
+    *_make_spread_columns("work", lambda row: row.processing_time),
+    *_make_spread_columns("age", lambda row: row.e2e_latency),
+    _StageColumn("lost", lambda row: format_count(row.lost), LOST_RANK),
+    _StageColumn("malformed", lambda row: format_count(row.malformed), OTHER_RANK + 3),
+)
 
 
 class HopTreeView(HopTreeCollector):
@@ -90,14 +96,13 @@ class HopTreeView(HopTreeCollector):
     def format_lines(self) -> list[str]:
         """Return a line for each edge, below the line of its parent; durations are microseconds."""
         tree = self.build_tree()
-        return [
+        head = (
             f"{format_count_noun(tree.messages, 'message')} in {tree.seconds:.1f} s, "
             f"{format_count_noun(tree.cut_chain_count, 'chain')} began earlier; "
             f"{tree.stamped_topic_count} of {format_count_noun(tree.topic_count, 'topic')} with timestamps; "
-            "times in microseconds",
-            f"{'endpoint':<44} {'messages':>10} {_PERCENTILE_TITLES} {'from origin':>12} {'lost':>9} {'left out':>9}",
-            *(_format_hop_line(depth, hop, tree) for depth, hop in walk_branches(tree.hops)),
-        ]
+            "times in microseconds"
+        )
+        return [head, *format_table(_make_hop_columns(tree), [*walk_branches(tree.hops)])]
 
     def list_json_objects(self) -> Iterator[dict[str, Any]]:
         """Return an object for each edge; durations are nanoseconds."""
@@ -108,11 +113,21 @@ class HopTreeView(HopTreeCollector):
             yield {**about, **asdict(hop), **counts}
 
 
-def _format_hop_line(depth: int, hop: HopEdge, tree: HopTree) -> str:
-    name = "  " * depth + hop.endpoint
-    times = " ".join(f"{_format_us(value):>9}" for value in (hop.p50, hop.p99, hop.max))
-    counts = f"{format_count(tree.lost[hop.endpoint]):>9} {format_count(tree.left_out[hop.endpoint]):>9}"
-    return f"{name:<44.44} {format_count(hop.messages):>10} {times} {_format_us(hop.e2e_p50):>12} {counts}"
+_HopColumn = TableColumn[tuple[int, HopEdge]]
+
+
+def _make_hop_columns(tree: HopTree) -> list[_HopColumn]:
+    """Return the columns of the tree's edges, each with its depth."""
+    return [
+        _HopColumn("endpoint", lambda row: "  " * row[0] + row[1].endpoint, NAME_RANK, text_width=24),
+        _HopColumn("messages", lambda row: format_count(row[1].messages), RATE_RANK),
+        _HopColumn("p50", lambda row: _format_us(row[1].p50)),
+        _HopColumn("p99", lambda row: _format_us(row[1].p99)),
+        _HopColumn("max", lambda row: _format_us(row[1].max)),
+        _HopColumn("from origin", lambda row: _format_us(row[1].e2e_p50)),
+        _HopColumn("lost", lambda row: format_count(tree.lost[row[1].endpoint]), LOST_RANK),
+        _HopColumn("left out", lambda row: format_count(tree.left_out[row[1].endpoint])),
+    ]
 
 
 @click.command(epilog=options.EXIT_CODES_ENDLESS)

@@ -3,15 +3,16 @@
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import click
 
 from msgq.cli.common import options
+from msgq.cli.common.columns import LOST_RANK, RATE_RANK, StreamingTable, TableColumn
 from msgq.cli.common.limits import RunLimit
-from msgq.cli.common.render import echo, echo_json, print_awaited_endpoints
+from msgq.cli.common.render import echo_json, print_awaited_endpoints
 from msgq.cli.common.signals import end_on_interrupt
 from msgq.common.formatting import format_bytes, format_rate
 from msgq.common.shm_paths import SHARED_MEMORY
@@ -20,8 +21,6 @@ from msgq.kinds import Kind, kind_of, list_stored_kinds
 from msgq.kinds.stats import AnyEndpointRow, sum_known_values
 from msgq.monitor.endpoint_selection import EndpointSelection
 from msgq.monitor.live_endpoints import LiveEndpoints
-
-_HEADER_PERIOD_LINES = 20  # lines
 
 
 @dataclass(frozen=True)
@@ -58,19 +57,17 @@ class StatLine:
         return fields | kinds
 
 
-StatColumn = tuple[str, Callable[[StatLine], str], int]  # title, figure, width
-
-
-_STAT_COLUMNS: tuple[StatColumn, ...] = (  # behind those of the kinds
-    ("publ", lambda line: str(line.publishers), 5),
-    ("dead", lambda line: str(line.dead_participants), 5),
-    ("subs", lambda line: str(line.subscribers), 5),
-    ("messages/s", lambda line: format_rate(line.rate), 12),
-    ("bytes/s", lambda line: format_bytes(line.byte_rate), 10),
-    ("lost/s", lambda line: format_rate(line.lost_rate), 10),
-    ("silent", lambda line: str(line.silent_endpoints), 7),
-    ("shm used", lambda line: format_bytes(line.shm_used_bytes), 10),
-    ("shm free", lambda line: format_bytes(line.shm_free_bytes), 10),
+StatColumn = TableColumn[StatLine]
+_STAT_COLUMNS = (  # after the columns of the kinds
+    StatColumn("publ", lambda line: str(line.publishers)),
+    StatColumn("dead", lambda line: str(line.dead_participants)),
+    StatColumn("subs", lambda line: str(line.subscribers)),
+    StatColumn("messages/s", lambda line: format_rate(line.rate), RATE_RANK, 11),
+    StatColumn("bytes/s", lambda line: format_bytes(line.byte_rate), RATE_RANK, 8),
+    StatColumn("lost/s", lambda line: format_rate(line.lost_rate), LOST_RANK, 7),
+    StatColumn("silent", lambda line: str(line.silent_endpoints)),
+    StatColumn("shm used", lambda line: format_bytes(line.shm_used_bytes)),
+    StatColumn("shm free", lambda line: format_bytes(line.shm_free_bytes)),
 )
 
 
@@ -108,7 +105,8 @@ def command(
     shm used, shm free           shared memory of the machine
     """
     names = EndpointSelection(endpoints, prefix, everything)
-    board, columns = LiveEndpoints(names), [*map(_make_kind_column, list_stored_kinds()), *_STAT_COLUMNS]
+    board = LiveEndpoints(names)
+    table = StreamingTable([*map(_make_kind_column, list_stored_kinds()), *_STAT_COLUMNS])
     board.poll()
     print_awaited_endpoints(names.unmatched)
     lines, limit = 0, RunLimit(1 if once else count, duration)
@@ -119,9 +117,7 @@ def command(
             if as_json:
                 echo_json(line.to_json_fields())
             else:
-                if lines % _HEADER_PERIOD_LINES == 0:
-                    echo(" ".join(f"{title:>{width}}" for title, _, width in columns))
-                echo(" ".join(f"{figure(line):>{width}}" for _, figure, width in columns))
+                table.print_rows([line])
             lines += 1
         names.require_matched()
 
@@ -146,8 +142,4 @@ def sum_endpoints(rows: Sequence[AnyEndpointRow]) -> StatLine:
 
 
 def _make_kind_column(kind: Kind) -> StatColumn:
-    return (
-        kind.column_heading,
-        lambda line: str(line.endpoint_counts[kind.plural_name]),
-        max(5, len(kind.column_heading)),
-    )
+    return StatColumn(kind.column_heading, lambda line: str(line.endpoint_counts[kind.plural_name]))

@@ -143,6 +143,11 @@ class EndpointRow(Generic[_StatsType, _CountsType]):
         return len({participant for _, participant in self.stats.participants if participant.alive is False})
 
     @property
+    def is_dead(self) -> bool:
+        """True if no process uses the endpoint any more. Kinds that keep their content are never dead."""
+        return False
+
+    @property
     def messages(self) -> int | None:
         """Number of published or sent messages, or of written elements."""
         return self.current_counts.messages

@@ -37,6 +37,13 @@ class TopicRow(EndpointRow[TopicStats, TopicCounts]):
         return "stock" if self.has_stock_publisher else ""
 
     @property
+    def is_dead(self) -> bool:
+        """True if only dead processes are registered, or none."""
+        stats = self.stats
+        stock = self.has_stock_publisher or stats.stock_subscribers > 0 or stats.unlisted
+        return not stock and all(participant.alive is False for _, participant in stats.participants)
+
+    @property
     def publishers(self) -> list[str]:
         """Publishers. Stock publishers have no names."""
         name = describe_publisher(self.stats)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,7 @@ def test_list_shows_records_and_endpoints_of_other_kinds(prefix: str) -> None:
         entry.write(b"abc")
         text = command.run("list", "--duration", "0").output
         (row,) = (line for line in text.splitlines() if "records/v" in line)
-        _, kind, writer, reader, written, *_ = (cell.strip() for cell in row.split("│")[1:])
+        _, kind, writer, reader, written, *_ = re.split(" {2,}", row)
         assert (kind, reader, written) == ("records, vector of 1,000", "-", "2")
         assert writer.endswith(str(os.getpid()))
         assert "board, 1 of 4 keys" in text

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import pty
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -277,10 +278,12 @@ def test_stages_command_shows_processing_times(prefix: str) -> None:
             assert [row["stage"] for row in run_stages()] == ["other", "planner"]
             assert [row["stage"] for row in run_stages("channel/.*")] == ["planner"]
             assert [row["stage"] for row in run_stages("timing:o.*")] == ["other"]
-            head, _, titles, _, line = wait_until(lambda: lines_with(" 5.0 ")).splitlines()
+            head, titles, _, line = wait_until(lambda: lines_with(" 5.0 ")).splitlines()
             assert head.startswith("2 stages, 2 timing topics")
             assert titles.split()[:3] == ["stage", "endpoint", "messages/s"]
             assert line.split()[:2] == ["planner", "channel/scans"]
+            times = "wait p50, wait p99, wait max, work p50, work p99, work max, age p50, age p99, age max"
+            assert ", ".join(re.split(" {2,}", titles)[3:]) == f"{times}, lost, malformed"
             assert line.split()[3:] == ["2.0"] * 3 + ["1.0"] * 3 + ["5.0"] * 3 + ["0", "0"]
             assert topic("timing:planner:channel%2Fscans").subscribers == ()
 

@@ -91,8 +91,42 @@ def test_list_with_json_prints_one_object_per_topic(prefix: str, start: Start) -
 
 
 def test_list_marks_dead_publisher(prefix: str, start: Start) -> None:
-    start(publish, "weather").kill()
+    publisher, _ = start(publish, "weather"), start(subscribe, "weather")
+    publisher.kill()
     assert "(dead)" in msgq("list", "--prefix", prefix).output
+
+
+def test_list_hides_dead_topics_unless_requested(prefix: str, start: Start) -> None:
+    process, _ = start(publish, "weather"), start(publish, "traffic")
+    process.kill()
+    with pub_sock("left"):
+        pass
+    make_stock_segment(prefix, "stock", 0xABC00000000 + os.getpid())
+    shown = msgq("list", "--prefix", prefix)
+    assert [line.split()[0] for line in shown.output.splitlines()[1:-1]] == ["stock", "traffic"]
+    assert shown.output.splitlines()[-1] == "hidden: 2 dead endpoints; to list all, give --all"
+    assert [topic["endpoint"] for topic in lines(msgq("list", "--json", "--prefix", prefix))] == ["stock", "traffic"]
+    for words in (["--all"], ["weather"], ["*"]):
+        assert "(dead)" in msgq("list", *words, "--prefix", prefix).output
+        assert "hidden" not in msgq("list", *words, "--prefix", prefix).output
+
+
+def test_list_without_endpoints_names_searched_prefix_and_others(prefix: str, start: Start) -> None:
+    other = f"{prefix}other"
+    assert msgq("list", "--prefix", other).output.startswith(f"msgq: no endpoints under the prefix {other!r}")
+    with pub_sock("dead"):
+        pass
+    said = msgq("list").output.splitlines()
+    assert said[0].startswith(f"msgq: no endpoints under the prefix {prefix!r}")
+    assert said[1] == "hidden: 1 dead endpoint; to list all, give --all"
+
+
+def test_list_without_endpoints_and_prefix_names_prefixes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("msgq.cli.list.list_prefixes", lambda: ["", "full", "empty"])
+    monkeypatch.setattr("msgq.cli.list.endpoint_inodes", lambda prefix=None: {"a": 1} if prefix == "full" else {})
+    monkeypatch.setattr("msgq.cli.list.LiveEndpoints.measure", lambda *_: [])
+    monkeypatch.delenv("OPENPILOT_PREFIX", raising=False)
+    assert msgq("list").output == "msgq: no endpoints without a prefix; prefixes with endpoints: full\n"
 
 
 def test_list_with_json_prints_nothing_without_topics(prefix: str) -> None:

@@ -7,17 +7,31 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.table import Table
 
 from msgq.cli.bag import arguments
 from msgq.cli.common import options
-from msgq.cli.common.render import echo, echo_json, get_console
+from msgq.cli.common.columns import LOST_RANK, NAME_RANK, RATE_RANK, TableColumn, print_table
+from msgq.cli.common.render import echo, echo_json
 from msgq.common.formatting import format_bytes, format_count
 from msgq.recording import EndpointInfo, LogReader
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.reader.totals import EndpointTotals
 
 SUMMARY, FULL_SCAN = "summary", "full scan"
+
+
+_InfoColumn = TableColumn[dict[str, Any]]
+_INFO_COLUMNS = (
+    _InfoColumn("endpoint", lambda info: info["endpoint"], NAME_RANK, text_width=24),
+    _InfoColumn("kind", lambda info: info["kind"], text_width=7),
+    _InfoColumn("schema", lambda info: _format_schema(info), text_width=12),
+    _InfoColumn("publishers", lambda info: info["publishers"] or "-", text_width=12),
+    _InfoColumn("messages", lambda info: format_count(info["messages"]), RATE_RANK),
+    _InfoColumn("bytes", lambda info: format_bytes(info["bytes"])),
+    _InfoColumn("rate", lambda info: _format_rate(info), RATE_RANK),
+    _InfoColumn("lost", lambda info: format_count(info["lost"]), LOST_RANK),
+    _InfoColumn("epochs", lambda info: format_count(info["epochs"])),
+)
 
 
 @click.command(epilog=options.EXIT_CODES)
@@ -48,7 +62,7 @@ def command(logs: tuple[Path, ...], scan: bool, as_json: bool, **chosen: Any) ->
     else:
         for name, value in about.items():
             echo(f"{name.replace('_', ' '):<12} {_format_value(name, value)}")
-        get_console().print(_make_table(infos))
+        print_table(_INFO_COLUMNS, infos)
     arguments.print_log_problems(log)
     arguments.require_endpoints_found(log, **chosen)
 
@@ -112,26 +126,10 @@ def _format_value(name: str, value: Any) -> str:
     return ", ".join(value) if isinstance(value, list) else format_count(value)
 
 
-def _make_table(infos: list[dict[str, Any]]) -> Table:
-    table = Table("endpoint", "kind", "schema", "publishers")
-    for column in ("messages", "bytes", "rate", "lost", "epochs"):
-        table.add_column(column, justify="right")
-    for info in infos:
-        schema = info["schema"]
-        table.add_row(
-            info["endpoint"],
-            info["kind"],
-            f"{schema.name} ({schema.encoding})" if schema else "-",
-            ", ".join(info["publishers"] or ()) or "-",
-            format_count(info["messages"]),
-            format_bytes(info["bytes"]),
-            _format_rate(info),
-            format_count(info["lost"]),
-            format_count(info["epochs"]),
-        )
-    return table
-
-
 def _format_rate(info: dict[str, Any]) -> str:
     seconds = (info["last_time"] - info["first_time"]) / 1e9 if info["first_time"] is not None else 0
     return f"{(info['messages'] - 1) / seconds:,.1f}/s" if seconds else "-"
+
+
+def _format_schema(info: dict[str, Any]) -> str:
+    return f"{info['schema'].name} ({info['schema'].encoding})" if info["schema"] else "-"

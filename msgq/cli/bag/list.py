@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.table import Table
 
 from msgq.cli.bag import arguments
 from msgq.cli.common import options
-from msgq.cli.common.render import echo_json, get_console
+from msgq.cli.common.columns import TableColumn, print_table
+from msgq.cli.common.render import echo_json
 from msgq.recording import LogReader
 
 _TableRowIterator = Iterator[dict[str, Any]]
@@ -89,8 +89,9 @@ def command(what: str, logs: tuple[Path, ...], max_chunk_bytes: int, as_json: bo
         for row in rows:
             echo_json(row)
     elif rows:
-        table = Table(*rows[0])
-        for row in rows:
-            table.add_row(*("-" if value is None else str(value) for value in row.values()))
-        get_console().print(table)
+        print_table([_make_column(name) for name in rows[0]], rows)
     arguments.print_log_problems(log)
+
+
+def _make_column(name: str) -> TableColumn[dict[str, Any]]:
+    return TableColumn(name, lambda row: "-" if row[name] is None else str(row[name]), text_width=12)

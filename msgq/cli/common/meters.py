@@ -8,16 +8,18 @@ from typing import Self
 import click
 
 from msgq.cli.common import options
+from msgq.cli.common.columns import LOST_RANK, NAME_RANK, OTHER_RANK, RATE_RANK, StreamingTable, TableColumn
 from msgq.cli.common.limits import RunLimit
 from msgq.cli.common.render import echo, echo_json, print_awaited_endpoints, print_left_out
 from msgq.cli.common.signals import end_on_interrupt
 from msgq.common import settings
+from msgq.common.formatting import format_count, format_rate
 from msgq.impl.base import clock
 from msgq.impl.meter import EndpointMeter, run_meters
 from msgq.monitor.endpoint_selection import EndpointFollower, EndpointSelection
 from msgq.stats import Distribution, MeterReading
 
-_HEADER_PERIOD_LINES = 20  # lines
+_DISTRIBUTION_ORDER = ("mean", "p50", "p99", "max", "min", "p90", "p999")  # from the last one that is hidden
 _REFRESH_PERIOD_S = 0.25  # how late an endpoint may be noticed that has just come
 
 busy_poll_option = click.option(
@@ -49,13 +51,10 @@ def add_measurement_options(*special_options: _CommandDecorator) -> _CommandDeco
     )
 
 
-@dataclass(frozen=True)
-class MeterColumn:
-    """A column of the output."""
-
-    title: str
-    format_value: Callable[[MeterReading], str]
-    width: int = 9
+MeterColumn = TableColumn[MeterReading]
+_NAME_COLUMN = MeterColumn("endpoint", lambda reading: reading.endpoint, NAME_RANK, 24, text_width=16)
+RATE_COLUMN = MeterColumn("messages/s", lambda reading: format_rate(reading.rate), RATE_RANK, 11)
+LOST_COLUMN = MeterColumn("lost", lambda reading: format_count(reading.lost), LOST_RANK, 6)
 
 
 @dataclass(frozen=True)
@@ -104,17 +103,17 @@ def _show_intervals(
     wanted: MeasurementOptions,
 ) -> None:
     _wait_for_endpoint(meters, names, wanted)
-    head, lines, heard_s = 0, 0, time.monotonic()
+    table, lines, heard_s = StreamingTable([_NAME_COLUMN, *columns]), 0, time.monotonic()
     while not wanted.limit.is_reached(lines):
         _measure_interval(meters, wanted)
         readings = [meter.take_reading() for _, meter in sorted(meters.by_name.items())]
         for meter in meters.by_name.values():
             meter.reset_counts()
-        for reading in readings:
-            if not wanted.as_json and head % _HEADER_PERIOD_LINES == 0:
-                echo(_format_line("endpoint", [f"{column.title:>{column.width}}" for column in columns]))
-            _show_reading(reading, columns, wanted.as_json)
-            head += 1
+        if wanted.as_json:
+            for reading in readings:
+                _print_json_reading(reading)
+        else:
+            table.print_rows(readings)
         lines += 1
         now_s = time.monotonic()
         if any(reading.messages for reading in readings):
@@ -153,28 +152,21 @@ def exit_after_timeout(names: EndpointSelection, timeout: float) -> None:
     raise SystemExit(options.TIMEOUT_EXIT_CODE)
 
 
-def _show_reading(reading: MeterReading, columns: Sequence[MeterColumn], as_json: bool) -> None:
-    if as_json:
-        rates = {"rate": reading.rate, "byte_rate": reading.byte_rate}
-        echo_json({"time_ns": clock.time_ns(), **asdict(reading), **rates})
-    else:
-        echo(_format_line(reading.endpoint, [f"{column.format_value(reading):>{column.width}}" for column in columns]))
-
-
-def _format_line(name: str, cells: Sequence[str]) -> str:
-    return f"{name:<24} {' '.join(cells)}"
+def _print_json_reading(reading: MeterReading) -> None:
+    rates = {"rate": reading.rate, "byte_rate": reading.byte_rate}
+    echo_json({"time_ns": clock.time_ns(), **asdict(reading), **rates})
 
 
 def make_distribution_columns(
     distribution_of: Callable[[MeterReading], Distribution | None],
     format_value: Callable[[float | None], str],
     unit: str,
-    width: int = 9,
 ) -> list[MeterColumn]:
     """Return the columns of a distribution: mean, extremes and percentiles."""
 
     def make_column(title: str, field: str) -> MeterColumn:
-        return MeterColumn(title, lambda reading: format_value(getattr(distribution_of(reading), field, None)), width)
+        rank = OTHER_RANK + _DISTRIBUTION_ORDER.index(field)
+        return MeterColumn(title, lambda reading: format_value(getattr(distribution_of(reading), field, None)), rank, 8)
 
     titles = {"mean": f"mean {unit}".strip(), "min": "min", "p50": "p50", "p90": "p90", "p99": "p99", "p999": "p99.9"}
     return [make_column(title, field) for field, title in {**titles, "max": "max"}.items()]

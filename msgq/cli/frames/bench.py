@@ -9,15 +9,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 import click
-from rich.table import Table
 
 from msgq.cli.common import options
-from msgq.cli.common.render import echo_json, get_console
+from msgq.cli.common.columns import LOST_RANK, NAME_RANK, RATE_RANK, TableColumn, print_table
+from msgq.cli.common.render import echo, echo_json
 from msgq.cli.common.signals import call_on_interrupt
 from msgq.cli.frames.bench_server import STREAM_TYPE, acknowledgement_topic, remove_leftovers
 from msgq.common import settings
@@ -48,6 +47,20 @@ class FrameBenchResult:
     p90_us: float
     p99_us: float
     p999_us: float
+
+
+_RunColumn = TableColumn[FrameBenchResult]
+_RUN_COLUMNS = (
+    _RunColumn("run", lambda run: run.run, NAME_RANK, text_width=18),
+    _RunColumn("frames", lambda run: format_count(run.frames)),
+    _RunColumn("frames/s", lambda run: format_count(run.rate), RATE_RANK),
+    _RunColumn("bytes/s", lambda run: format_bytes(run.byte_rate)),
+    _RunColumn("lost", lambda run: format_count(run.lost), LOST_RANK),
+    _RunColumn("p50 us", lambda run: f"{run.p50_us:,.1f}"),
+    _RunColumn("p90 us", lambda run: f"{run.p90_us:,.1f}"),
+    _RunColumn("p99 us", lambda run: f"{run.p99_us:,.1f}"),
+    _RunColumn("p99.9 us", lambda run: f"{run.p999_us:,.1f}"),
+)
 
 
 @click.command(epilog=options.EXIT_CODES)
@@ -101,7 +114,8 @@ def command(width: int, height: int, rate: float, duration: float, as_json: bool
         for run in runs:
             echo_json(run)
     else:
-        get_console().print(_make_table(runs, f"{width} x {height}"))
+        echo(f"NV12, {width} x {height}")
+        print_table(_RUN_COLUMNS, runs)
 
 
 def _measure_frames(width: int, height: int, rate: float, duration_s: float, stop: threading.Event) -> FrameBenchResult:
@@ -156,14 +170,3 @@ def _receive_frames(
     return FrameBenchResult(
         "", width, height, round(seconds, 3), count, client.lost, round(rate, 1), rate * size, *latency
     )
-
-
-def _make_table(runs: Sequence[FrameBenchResult], picture: str) -> Table:
-    table = Table("run", title=f"NV12, {picture}", title_justify="left")
-    for column in ("frames", "frames/s", "bytes/s", "lost", "p50 us", "p90 us", "p99 us", "p99.9 us"):
-        table.add_column(column, justify="right")
-    for run in runs:
-        counts = (format_count(run.frames), format_count(run.rate), format_bytes(run.byte_rate), format_count(run.lost))
-        latencies = (run.p50_us, run.p90_us, run.p99_us, run.p999_us)
-        table.add_row(run.run, *counts, *(f"{latency:,.1f}" for latency in latencies))
-    return table

@@ -1,15 +1,15 @@
 """`msgq frames list`: lists servers, their streams, and frames per second."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 
 import click
-from rich.table import Table
 
 from msgq.cli.common import options
-from msgq.cli.common.render import echo_json, get_console, style_text
+from msgq.cli.common.columns import LOST_RANK, NAME_RANK, RATE_RANK, TableColumn, print_table
+from msgq.cli.common.render import echo_json
 from msgq.common import settings
 from msgq.common.formatting import format_bytes, format_count
 from msgq.errors import MsgqError
@@ -43,6 +43,21 @@ class StreamLine:
     rate: float | None = None
 
 
+_StreamColumn = TableColumn[StreamLine]
+_STREAM_COLUMNS = (
+    _StreamColumn("server", lambda line: line.server, NAME_RANK, text_width=16),
+    _StreamColumn("pid", lambda line: str(line.pid or "-")),
+    _StreamColumn("stream", lambda line: format_count(line.stream), NAME_RANK),
+    _StreamColumn("format", lambda line: line.format or "-", text_width=4),
+    _StreamColumn("picture", lambda line: f"{line.width} x {line.height}" if line.width else "-"),
+    _StreamColumn("stride", lambda line: format_count(line.stride)),
+    _StreamColumn("bytes", lambda line: format_bytes(line.bytes)),
+    _StreamColumn("buffers", lambda line: format_count(line.buffers)),
+    _StreamColumn("frames/s", lambda line: "-" if line.rate is None else f"{line.rate:.1f}", RATE_RANK),
+    _StreamColumn("state", lambda line: line.state, LOST_RANK, text_width=20),
+)
+
+
 @click.command("list", epilog=options.EXIT_CODES)
 @options.measured_duration_option(0.5, "Duration of the measurement of frame rates, in seconds.")
 @options.json_option
@@ -59,7 +74,7 @@ def command(duration: float, as_json: bool, prefix: str | None) -> None:
         for stream in streams:
             echo_json(stream)
     else:
-        get_console().print(_make_table(streams))
+        print_table(_STREAM_COLUMNS, streams)
 
 
 def scan_streams(duration_s: float) -> list[StreamLine]:
@@ -126,24 +141,3 @@ def _open_passive_subscriber(name: str, kind: int) -> SubSocket:
 def _measure_rate(watch: SubSocket, begin: float) -> float:
     count = len(watch.receive_many()) + (watch.lost or 0)
     return round(count / (time.monotonic() - begin), 1)
-
-
-def _make_table(streams: Sequence[StreamLine]) -> Table:
-    table = Table("server", "pid", "stream", "format", "picture")
-    for column in ("stride", "bytes", "buffers", "frames/s"):
-        table.add_column(column, justify="right")
-    table.add_column("state")
-    for stream in streams:
-        table.add_row(
-            stream.server,
-            str(stream.pid or "-"),
-            format_count(stream.stream),
-            stream.format or "-",
-            f"{stream.width} x {stream.height}" if stream.width else "-",
-            format_count(stream.stride),
-            format_bytes(stream.bytes),
-            format_count(stream.buffers),
-            "-" if stream.rate is None else f"{stream.rate:.1f}",
-            stream.state if stream.state == _SERVING_STATE else style_text(stream.state, "yellow"),
-        )
-    return table
