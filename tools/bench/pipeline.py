@@ -4,8 +4,8 @@
 has seconds of wall, and of CPU of Java, its Python workers and the driver. All jobs run in one process that is up, in
 turns with what they are compared with; the lines show medians, after a first time that does not count. "floor" is what
 Spark takes for the same rows natively, of Parquet. ``--against PATH`` does the same jobs in another checkout, which is
-built, in turns with this one. ``--memory`` reads so many GB with a look at the memory of workers, ``--scaling`` makes
-gold on one core and on two.
+built, in turns with this one. ``--by-hand`` compares with a script on plain Spark. ``--memory`` reads so many GB with a
+look at the memory of workers, ``--scaling`` makes gold on one core and on two.
 """
 
 from __future__ import annotations
@@ -103,13 +103,11 @@ class Measurements:
         self._show(name, times, rows)
         return times[0].result
 
-    def pair(self, first: tuple[str, str], second: tuple[str, str], **arguments: Any) -> None:
-        """Do two jobs, the second one after the first one each time. A job is its title and its name."""
-        (first_name, first_job), (second_name, second_job) = first, second
-        for name, times in zip(
-            (first_name, second_name), self._in_turns([(first_job, arguments), (second_job, {})]), strict=True
-        ):
-            self._show(name, times, 0)
+    def group(self, *jobs: tuple[str, str, dict[str, Any]]) -> None:
+        """Do jobs one after the other each time. A job is its title, its name and its arguments."""
+        by_job = self._in_turns([(job, arguments) for _, job, arguments in jobs])
+        for (title, _, _), times in zip(jobs, by_job, strict=True):
+            self._show(title, times, 0)
 
     def _in_turns(self, jobs: Sequence[tuple[str, dict[str, Any]]]) -> list[list[Took]]:
         """Return what each job took in each checkout."""
@@ -151,15 +149,26 @@ def everything(measurements: Measurements, where: Path, messages: int) -> None:
     shown = ", ".join(f"{name} {size / 1e6:.1f} MB" for name, size in sizes.items() if size >= 1e5)
     print(f"  {shown}", flush=True)
     pieces = recordings.make(where / "pieces", messages, segments=_PIECES)
-    measurements.pair(
-        (f"a new piece, {_PIECES}th of a run", "new_piece"), ("  its gold", "refresh"), recording=str(pieces)
-    )
+    new_piece = (f"a new piece, {_PIECES}th of a run", "new_piece", {"recording": str(pieces)})
+    measurements.group(new_piece, ("  its gold", "refresh", {}))
     measurements.row("gold of nothing new", "refresh")
     many = recordings.make_many(where / "many", 10_000, 200_000)
     files = measurements.row("silver, 10,000 endpoints x 20 messages", "silver", 200_000, recording=str(many))
     print(f"  {files} files", flush=True)
     for strategy in ("auto", "arrow", "window"):
         measurements.row(f"as-of join 1M x 1M, 20 keys, {strategy}", "as_of", strategy=strategy)
+
+
+def by_hand(measurements: Measurements, where: Path, messages: int) -> None:
+    """Compare the way from a recording to gold with a script on plain Spark."""
+    for count in (messages * 3 // 10, messages):
+        at = {"recording": str(recordings.make(where / f"zstd{count}", count))}
+        measurements.group(
+            (f"recording to gold, {count:,} messages", "gold", at),
+            ("  by hand, with the library mcap", "gold_by_hand", at | {"reader": "mcap"}),
+            ("  by hand, with LogReader", "gold_by_hand", at | {"reader": "msgq"}),
+            ("  only bronze", "bronze", at),
+        )
 
 
 def start_times(repeats: int) -> None:
@@ -255,6 +264,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--against", type=Path, metavar="PATH", help="another checkout, which is built")
     parser.add_argument("--memory", type=float, metavar="GB", help="read recordings of so many GB instead")
+    parser.add_argument("--by-hand", action="store_true", help="compare only with a script on plain Spark instead")
     parser.add_argument("--scaling", action="store_true", help="the same jobs on one core and on two instead")
     options = parser.parse_args()
     print(f"load {os.getloadavg()[0]:.1f} at the start")
@@ -265,10 +275,12 @@ def main() -> None:
         elif options.memory:
             memory(where, int(options.memory * 1e9))
         else:
-            start_times(3)
+            if not options.by_hand:
+                start_times(3)
             projects = [_PROJECT, *([options.against.resolve()] if options.against else [])]
             checkouts = [Checkout(project, where / f"jobs{at}") for at, project in enumerate(projects)]
-            everything(Measurements(checkouts, options.repeats), where, options.messages)
+            measure = by_hand if options.by_hand else everything
+            measure(Measurements(checkouts, options.repeats), where, options.messages)
             for checkout in checkouts:
                 checkout.close()
 

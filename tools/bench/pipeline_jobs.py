@@ -13,11 +13,14 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import psutil
+import pyarrow as pa
 
 from msgq.spark import read, session
 from msgq.spark.lake import Lake
@@ -25,6 +28,30 @@ from msgq.spark.lake import Lake
 _LOOK_S = 0.2
 _FIVE = ["endpoint", "epoch", "sequence", "publish_time", "log_time"]
 _WITHOUT_PAYLOAD = [*_FIVE, "run", "host", "encoding", "schema"]
+_MESSAGES = pa.schema(
+    [
+        ("endpoint", pa.string()),
+        ("sequence", pa.int64()),
+        ("publish_time", pa.int64()),
+        ("log_time", pa.int64()),
+        ("data", pa.binary()),
+    ]
+)
+_MESSAGES_OF_SPARK = "endpoint string, sequence long, publish_time long, log_time long, data binary"
+#: Tables of `Jobs.gold_by_hand`, of the table `messages`.
+_TABLES_BY_HAND = {
+    "rates": """
+        SELECT endpoint, log_time DIV 1000000000 AS second, count(*) AS messages, sum(length(data)) AS bytes
+        FROM messages GROUP BY endpoint, log_time DIV 1000000000""",
+    "latencies": """
+        SELECT endpoint, max(log_time - publish_time) AS largest,
+            percentile_approx(log_time - publish_time, array(0.5, 0.9, 0.99)) AS percentiles
+        FROM messages GROUP BY endpoint""",
+    "losses": """
+        SELECT endpoint, sum(sequence - before - 1) AS lost FROM (
+            SELECT endpoint, sequence, lag(sequence) OVER (PARTITION BY endpoint ORDER BY sequence) AS before
+            FROM messages) GROUP BY endpoint""",
+}
 
 
 class Jobs:
@@ -86,6 +113,25 @@ class Jobs:
 
         return work
 
+    def gold_by_hand(self, recording: str, reader: str) -> Callable[[], Any]:
+        """Make a table of messages and tables of rates, latencies and losses, without msgq's lake.
+
+        Messages are neither sorted nor deduplicated, and no commit protects the tables. `reader`: "mcap" or "msgq".
+        """
+        spark, where = self._spark, self._where / "by_hand"
+        shutil.rmtree(where, ignore_errors=True)
+        paths = [(str(path),) for path in sorted(Path(recording).rglob("*.mcap"))]
+
+        def work() -> None:
+            files = spark.createDataFrame(paths, "path string").repartition(len(paths))
+            messages = files.mapInArrow(partial(read_by_hand, reader=reader), _MESSAGES_OF_SPARK)
+            messages.write.option("compression", "zstd").parquet(str(where / "messages"))
+            spark.read.parquet(str(where / "messages")).createOrReplaceTempView("messages")
+            for name, query in _TABLES_BY_HAND.items():
+                spark.sql(query).coalesce(1).write.parquet(str(where / name))
+
+        return work
+
     def silver(self, recording: str) -> Callable[[], Any]:
         """Decode what is in bronze already; say how many files there are."""
         lake = self._fresh()
@@ -142,6 +188,37 @@ class Jobs:
             sides.append(self._spark.range(1_000_000).selectExpr("id % 20 AS key", *columns).persist())
             consume(sides[-1])
         return lambda: consume(align.asof_join(sides[0], sides[1], by=["key"], strategy=strategy))
+
+
+def read_by_hand(paths: Iterable[pa.RecordBatch], reader: str) -> Iterator[pa.RecordBatch]:
+    """Yield the messages of files."""
+    for batch in paths:
+        for path in batch.column("path").to_pylist():
+            yield from read_by_mcap(path) if reader == "mcap" else read_by_msgq(path)
+
+
+def read_by_mcap(path: str) -> Iterator[pa.RecordBatch]:
+    """Yield the messages of a file, which the library `mcap` reads."""
+    from mcap.reader import make_reader
+
+    with open(path, "rb") as file:
+        rows = (
+            (channel.topic, message.sequence, message.publish_time, message.log_time, message.data)
+            for _, channel, message in make_reader(file).iter_messages(log_time_order=False)
+        )
+        while some := list(islice(rows, 20_000)):
+            columns = [
+                pa.array(column, field.type) for column, field in zip(zip(*some, strict=True), _MESSAGES, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(columns, schema=_MESSAGES)
+
+
+def read_by_msgq(path: str) -> Iterator[pa.RecordBatch]:
+    """Yield the messages of a file, which msgq reads."""
+    from msgq.recording import LogReader
+
+    for batch in LogReader(path).batches(_MESSAGES.names):
+        yield pa.RecordBatch.from_arrays([batch.column(0).cast(pa.string()), *batch.columns[1:]], schema=_MESSAGES)
 
 
 def consume(table: Any) -> None:
