@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import struct
 from collections.abc import Awaitable, Callable
@@ -227,6 +228,21 @@ def test_second_client_receives_after_first_left_and_unused_server_maps_nothing(
         assert not is_mapped()
         asyncio.run(use(server))
         wait_until(lambda: not is_mapped(), "the server closed the topic")
+
+
+def test_other_endpoint_continues_after_truncation_of_endpoint(prefix: str) -> None:
+    with publish("cut", None) as cut, publish("whole", None) as whole, Server() as server:
+
+        async def use(client: FoxgloveClient) -> None:
+            await client.subscribe("cut", 1)
+            await client.subscribe("whole", 2)
+            await client.take_after(lambda: cut.send(b"x"))
+            for directory in ("msgq_", "msgqside_"):
+                os.truncate(f"/dev/shm/{directory}{prefix}/cut", 0)
+            while (await client.take_after(lambda: whole.send(b"y"))).subscription != 2:
+                pass
+
+        run_client(server, use)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

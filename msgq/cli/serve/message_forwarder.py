@@ -93,6 +93,7 @@ class MessageForwarder:
         """Stop reading. No client may be connected."""
         if self._delivery is not None:
             await asyncio.wait([self._delivery])
+        await self._run_in_bus_thread(self._picture_reader.close)
         self._bus_thread.shutdown()
 
     async def _receive_requests(self, client: WebsocketClient, socket: web.WebSocketResponse) -> None:

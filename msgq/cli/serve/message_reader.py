@@ -57,10 +57,10 @@ class MessageReader:
 
     def select_endpoints(self, wanted: Mapping[str, int]) -> None:
         """Read these endpoints from now on. `wanted` : inodes of their files, by endpoint."""
-        for endpoint, (_, source) in list(self._sources.items()):
-            if wanted.get(endpoint) != source.inode:
-                self._remove_source(endpoint)
-        if len(self._endpoints_by_channel) > _CHANNEL_IDS_MAX:
+        unwanted = [endpoint for endpoint, (_, source) in self._sources.items() if wanted.get(endpoint) != source.inode]
+        for endpoint in unwanted:
+            self._remove_source(endpoint)
+        if unwanted and len(self._endpoints_by_channel) > _CHANNEL_IDS_MAX:
             self._restart_capture()
         for endpoint in wanted.keys() - self._sources.keys():
             self._add_source(endpoint)

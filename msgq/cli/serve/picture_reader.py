@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 from msgq.cli.serve.message_reader import ReadMessage
 from msgq.common import settings
@@ -33,14 +34,20 @@ class PictureReader:
         """Start without streams. `prefix` : prefix of the endpoints; None: the current prefix."""
         self._prefix = settings.resolve_prefix(prefix)
         self._receivers: dict[str, FrameReceiver] = {}  # by the endpoint that announces the frames
+        self._ending_thread = ThreadPoolExecutor(1, "msgq serve pictures")  # a stopped server delays the end
         self._reported_errors: set[str] = set()
 
     def select_streams(self, wanted: Mapping[str, FrameStream]) -> None:
         """Receive these streams from now on. `wanted` : streams by the endpoints that announce the frames."""
         for endpoint in self._receivers.keys() - wanted.keys():
-            self._receivers.pop(endpoint).stop_receiving()
+            self._ending_thread.submit(self._receivers.pop(endpoint).stop_receiving)
         for endpoint in wanted.keys() - self._receivers.keys():
             self._receivers[endpoint] = FrameReceiver(wanted[endpoint], self._prefix)
+
+    def close(self) -> None:
+        """End all threads."""
+        self.select_streams({})
+        self._ending_thread.shutdown()
 
     def take_pictures(self) -> list[ReadMessage]:
         """Return the pictures since the last call."""
