@@ -26,6 +26,14 @@ class MessageFilter:
     start_time: int | None = None
     end_time: int | None = None
 
+    def intersect(self, other: MessageFilter) -> MessageFilter:
+        """Return the filter of the messages that pass both filters."""
+        names = [wanted for wanted in (self.endpoints, other.endpoints) if wanted is not None]
+        starts = [time for time in (self.start_time, other.start_time) if time is not None]
+        ends = [time for time in (self.end_time, other.end_time) if time is not None]
+        endpoints = frozenset.intersection(*names) if names else None
+        return MessageFilter(endpoints, max(starts, default=None), min(ends, default=None))
+
     @property
     def expression(self) -> pc.Expression:
         """The filter as an expression for rows."""

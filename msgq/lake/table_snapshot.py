@@ -63,6 +63,11 @@ class TableSnapshot:
         """Number of files."""
         return int(self._add_actions.num_rows)
 
+    @property
+    def size_bytes(self) -> int:
+        """Number of bytes of all files."""
+        return pc.sum(self._add_actions.column("size_bytes")).as_py() or 0
+
     @cached_property
     def paths(self) -> list[str]:
         """Paths of the files as Python objects, for tables with few files."""
@@ -142,6 +147,17 @@ class TableSnapshot:
             )
             for row in actions.select(["path", "size_bytes", "num_records", *names, *bounds]).to_pylist()
         ]
+
+    def list_files(self, paths: Iterable[str] | TextColumn) -> list[dict[str, Any]]:
+        """Return a dictionary for each of the files with some paths.
+
+        The keys are `path`, `size_bytes`, `modification_time` (ms since the epoch), and `partition.NAME` of columns.
+        """
+        actions = self._add_actions
+        names = [name for name in actions.column_names if name.startswith("partition.")]
+        chosen = actions.select(["path", "size_bytes", "modification_time", *names])
+        rows: list[dict[str, Any]] = chosen.filter(pc.is_in(self.path_column, make_text_column(paths))).to_pylist()
+        return rows
 
     def open_dataset(self) -> ds.Dataset:
         """Return the rows as a dataset, for reading in batches, for example with DuckDB or Polars."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,11 @@ from msgq.lake.lake_directory import LakeDirectory
 from msgq.lake.lake_executor import TaskResult
 from msgq.lake.message_columns import BRONZE_COLUMNS
 from msgq.lake.message_filter import MessageFilter
-from msgq.spark.lake.scan_filters import find_scan_filters
+from msgq.spark.lake.pushed_filters import make_message_filters
 from tests.lake.in_place import InPlaceExecutor
 from tests.lake.rows import batch, message
 
 FILES = 12
-LOCATION = "lake/messages/date=2026-05-01/size_class=small/0.parquet"
 
 
 def make_store(where: Path) -> BronzeStore:
@@ -139,61 +139,95 @@ def test_delta_log_has_statistics_for_other_programs(store: BronzeStore) -> None
     assert found == [(10 * number, 10 * number + 2, f"a{number}") for number in range(FILES)]
 
 
-def make_plan(*filters: str, location: str = f"file:/{LOCATION}") -> str:
-    """Return the part of a plan that describes scans with these filters."""
-    scans = [
-        f"\n({number}) Scan parquet \nOutput [1]: [endpoint#1]\nBatched: true\n"
-        f"Location: InMemoryFileIndex [{location}]\nPartitionFilters: [isnotnull(date#20)]\n"
-        f"PushedFilters: [{text}]\nReadSchema: struct<endpoint:string>\n"
-        for number, text in enumerate(filters)
-    ]
-    return "== Physical Plan ==\n" + "\n".join(scans)
+def test_intersection_passes_what_both_filters_pass() -> None:
+    assert MessageFilter().intersect(MessageFilter()) == MessageFilter()
+    first, second = MessageFilter(frozenset("ab"), 5), MessageFilter(frozenset("bc"), 3, 9)
+    assert first.intersect(second) == second.intersect(first) == MessageFilter(frozenset("b"), 5, 9)
+    assert first.intersect(MessageFilter(frozenset("c"))).selects_nothing
+    assert MessageFilter(end_time=4).intersect(first).selects_nothing
+
+
+class Condition:
+    """A condition with the methods of Spark's Java objects."""
+
+    def __init__(self, name: str, *values: Any) -> None:
+        self._name, self._values = name, values
+
+    def getClass(self) -> Condition:
+        return self
+
+    def getSimpleName(self) -> str:
+        return self._name
+
+    def attribute(self) -> Any:
+        return self._values[0]
+
+    def value(self) -> Any:
+        return self._values[1]
+
+    def values(self) -> Any:
+        return self._values[1]
+
+    def left(self) -> Any:
+        return self._values[0]
+
+    def right(self) -> Any:
+        return self._values[1]
+
+
+A, B = (Condition("EqualTo", "endpoint", name) for name in "ab")
+EARLY, LATE = Condition("LessThan", "log_time", 5), Condition("GreaterThanOrEqual", "log_time", 9)
+ALL = [MessageFilter()]
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("conditions", "filters"),
     [
-        ("", MessageFilter()),
-        ("IsNotNull(endpoint), EqualTo(endpoint,a/b)", MessageFilter(frozenset({"a/b"}))),
-        ("EqualNullSafe(endpoint,a)", MessageFilter(frozenset({"a"}))),
-        ("In(endpoint, [a,b,c])", MessageFilter(frozenset("abc"))),
-        ("In(endpoint, [a,b]), EqualTo(endpoint,b)", MessageFilter(frozenset("b"))),
-        ("LessThan(log_time,5)", MessageFilter(end_time=5)),
-        ("LessThanOrEqual(log_time,5)", MessageFilter(end_time=6)),
-        ("GreaterThan(log_time,5)", MessageFilter(start_time=6)),
-        ("GreaterThanOrEqual(log_time,5), LessThan(log_time,9)", MessageFilter(None, 5, 9)),
-        ("EqualTo(log_time,5), GreaterThan(log_time,-3)", MessageFilter(None, 5, 6)),
-        ("Or(EqualTo(endpoint,a),GreaterThan(log_time,5))", MessageFilter()),
-        ("Not(EqualTo(endpoint,a)), LessThan(log_time,5)", MessageFilter(end_time=5)),
-        ("StringStartsWith(endpoint,a), LessThan(log_time,5)", MessageFilter(end_time=5)),
-        ("EqualTo(run,a), GreaterThan(publish_time,5), IsNull(log_time)", MessageFilter()),
-        ("EqualTo(endpoint,a,b)", MessageFilter()),
-        ("EqualTo(endpoint,), LessThan(log_time,5)", MessageFilter()),
-        ("In(endpoint, [a,]), LessThan(log_time,5)", MessageFilter()),
-        ("EqualTo(endpoint,unknown), LessThan(log_time,5)", MessageFilter()),
-        ("EqualTo(run,unknown), LessThan(log_time,5)", MessageFilter()),
-        ("EqualTo(endpoint,a b)", MessageFilter()),
-        ("EqualTo(endpoint,a)), LessThan(log_time,5)", MessageFilter()),
-        ("EqualTo(endpoint,a", MessageFilter()),
+        ([], ALL),
+        ([A], [MessageFilter(frozenset("a"))]),
+        ([A, B], [MessageFilter(frozenset())]),
+        ([A, EARLY], [MessageFilter(frozenset("a"), None, 5)]),
+        ([Condition("And", A, LATE)], [MessageFilter(frozenset("a"), 9)]),
+        ([Condition("Or", A, B)], [MessageFilter(frozenset("ab"))]),
+        ([Condition("Or", A, LATE)], [MessageFilter(frozenset("a")), MessageFilter(start_time=9)]),
+        ([Condition("Or", A, Condition("Not", B))], ALL),
+        ([Condition("Or", EARLY, Condition("Not", B))], ALL),
+        ([Condition("Or", EARLY, LATE), B], [MessageFilter(frozenset("b"), None, 5), MessageFilter(frozenset("b"), 9)]),
+        ([Condition("In", "endpoint", ["a", None, "b"])], [MessageFilter(frozenset("ab"))]),
+        ([Condition("In", "endpoint", [None])], [MessageFilter(frozenset())]),
+        ([Condition("In", "log_time", [7, 3])], [MessageFilter(None, 3, 8)]),
+        ([Condition("In", "log_time", [None])], ALL),
+        ([Condition("EqualTo", "log_time", 5)], [MessageFilter(None, 5, 6)]),
+        ([Condition("GreaterThan", "log_time", 5)], [MessageFilter(None, 6)]),
+        ([Condition("LessThanOrEqual", "log_time", 5)], [MessageFilter(None, None, 6)]),
+        (
+            [
+                Condition("Not", A),
+                Condition("StringStartsWith", "endpoint", "a"),
+                Condition("EqualNullSafe", "endpoint", None),
+            ],
+            ALL,
+        ),
+        (
+            [
+                Condition("EqualTo", "run", "a"),
+                Condition("LessThan", "publish_time", 5),
+                Condition("In", "host", ["h"]),
+            ],
+            ALL,
+        ),
     ],
 )
-def test_message_filter_is_made_from_filters_in_spark_plan(text: str, wanted: MessageFilter) -> None:
-    assert find_scan_filters("SELECT 'a', 'b', 'c', 'a/b'", make_plan(text), LOCATION) == [wanted]
+def test_conditions_of_spark_become_filters(conditions: list[Any], filters: list[MessageFilter]) -> None:
+    found = make_message_filters(conditions)
+    assert len(found) == len(filters)
+    assert all(wanted in found for wanted in filters)
 
 
-def test_each_scan_of_plan_has_its_filter() -> None:
-    plan = make_plan("EqualTo(endpoint,a)", "LessThan(log_time,5)")
-    assert find_scan_filters("SELECT 'a'", plan, LOCATION) == [MessageFilter(frozenset("a")), MessageFilter(end_time=5)]
-
-
-@pytest.mark.parametrize("literal", ["'a,b'", "'a), LessThan(log_time,5'", "''", "'a\\'b'", '"a[b"', "'a\nb'"])
-def test_literal_that_could_be_misread_disables_pruning(literal: str) -> None:
-    query = f"SELECT * FROM messages WHERE endpoint = {literal}"
-    assert find_scan_filters(query, make_plan("EqualTo(endpoint,a)"), LOCATION) is None
-
-
-@pytest.mark.parametrize(
-    "plan", ["", "Error", make_plan("EqualTo(endpoint,a)", location="file:/other"), make_plan("") + LOCATION]
-)
-def test_plan_without_recognised_scans_disables_pruning(plan: str) -> None:
-    assert find_scan_filters("SELECT 1", plan, LOCATION) is None
+def test_many_alternatives_become_a_wider_filter() -> None:
+    times = [Condition("EqualTo", "log_time", 10 * number) for number in range(20)]
+    assert make_message_filters([reduce(partial(Condition, "Or"), times)]) == ALL
+    few = reduce(partial(Condition, "Or"), times[:5])
+    assert make_message_filters([few, few]) == [
+        MessageFilter(None, 10 * number, 10 * number + 1) for number in range(5)
+    ]

@@ -59,6 +59,16 @@ class BronzeReader:
         self._check_files_exist(paths)
         return list(paths)
 
+    def check_files(self, snapshot: TableSnapshot, filters: Sequence[MessageFilter]) -> None:
+        """Check that the files of an earlier version exist that may have a message that passes a filter.
+
+        Raises
+        ------
+        RecordingError : the version that was asked for can no longer be read.
+        """
+        if self._version is not None:
+            self.select_paths(snapshot, filters)
+
     def read_snapshot(self) -> TableSnapshot | None:
         """Return the asked version of the table of messages; None: the lake has no messages."""
         if self._version is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,10 +27,9 @@ from msgq.lake.silver.silver_manifest import SilverManifest
 from msgq.recording.mcap_io.problem import Problem
 from msgq.spark import tables
 from msgq.spark.lake import ingest
+from msgq.spark.lake.file_index import FileSelector, read_message_files
 from msgq.spark.lake.ingest import IngestResult
 from msgq.spark.lake.lake_store import LakeStore
-from msgq.spark.lake.scan_filters import find_scan_filters
-from msgq.spark.lake.session_copy import copy_session, move_frame
 from msgq.spark.lake.silver_views import SilverViews
 from msgq.spark.runtime.spark_errors import translate_spark_errors
 from msgq.spark.source.arrow_batches import convert_to_spark_schema, make_read_error_batches
@@ -43,8 +42,6 @@ if TYPE_CHECKING:
 
 _LISTED_ENDPOINTS_MAX = 30  # tables or endpoints, where it is said which there are
 _SILVER_PREFIX = "silver_"
-_UNPRUNED_FILES_MAX = 32  # opening so many files of messages costs less than a second plan of the query
-_PLAN_LINE_LENGTH = 1 << 20  # characters of a line with filters
 
 
 class Lake:
@@ -74,6 +71,7 @@ class Lake:
         self.spark, self.uri = spark, store.uri
         self._executor = SparkExecutor(spark)
         self._bronze = BronzeStore(store, self._executor, version)
+        self._selector = FileSelector(store)
         self._silver = SilverViews(store, SilverManifest(store))
         self._gold = GoldBuilder(store, self._executor, self._bronze.read_aggregates)
 
@@ -120,6 +118,9 @@ class Lake:
     ) -> DataFrame:
         """Return all messages, or those of a time range or of some endpoints.
 
+        Spark opens only files that may have a message for the conditions on `endpoint` and `log_time`. The conditions
+        may be these arguments, or in SQL, or in a later `where`. With Spark Connect, only the arguments select files.
+
         The columns are those of the source "msgq", and: `schema_id`, `options`, `size_bytes` of the payload, `picture`
         ("jpeg", "png", "raw" or NULL), `date` of log_time, `size_class` ("large" from 64 KiB, else "small"), and
         timestamps.
@@ -129,14 +130,10 @@ class Lake:
         start, end : messages with start <= log_time < end, ns since the epoch; None: no bound.
         endpoints : names of endpoints; None: all.
 
-        Notes
-        -----
-        The arguments select files before Spark starts to read, as conditions of `sql` do. A later `where` opens every
-        file of the lake.
-
         Raises
         ------
         InvalidValueError : a time does not fit into 64 bits.
+        RecordingError : the version of this `Lake` can no longer be read.
         """
         for time in (start, end):
             if time is not None and not -(1 << 63) <= time < 1 << 63:
@@ -144,16 +141,21 @@ class Lake:
                     f"time {time} is out of range; use nanoseconds since 1970 that fit into 64 bits"
                 )
         wanted = MessageFilter(None if endpoints is None else frozenset(endpoints), start, end)
-        rows = self._read_messages(self._bronze.list_paths([wanted]))
+        rows = tables.with_timestamps(self._read_messages(wanted))
         if start is not None:
             rows = rows.where(rows["log_time"] >= start)
         if end is not None:
             rows = rows.where(rows["log_time"] < end)
         return rows if wanted.endpoints is None else rows.where(rows["endpoint"].isin(*sorted(wanted.endpoints)))
 
-    def _read_messages(self, paths: Iterable[str]) -> DataFrame:
-        rows = self._store.read_files(self._bronze.table, paths, convert_to_spark_schema(BRONZE_COLUMNS))
-        return tables.with_timestamps(rows)
+    def _read_messages(self, wanted: MessageFilter) -> DataFrame:
+        """Return the messages that pass a filter, and others."""
+        snapshot = self._bronze.read_snapshot()
+        if snapshot is not None and getattr(self.spark, "_jsc", None) is not None:
+            self._bronze.check_files(snapshot, [wanted])
+            return read_message_files(self.spark, self._store, snapshot, self._selector)
+        paths = [] if snapshot is None else self._bronze.select_paths(snapshot, [wanted])
+        return self._store.read_files(self._bronze.table, paths, convert_to_spark_schema(BRONZE_COLUMNS))
 
     def read_errors(self) -> DataFrame:
         """Return the parts of files that could not be read: file, byte_offset, reason."""
@@ -300,7 +302,7 @@ class Lake:
         """Return the result of a query about the tables of this lake, including silver tables.
 
         The query reads only the tables that it names. Its conditions on `endpoint` and `log_time` select the files of
-        `messages` before Spark opens them.
+        `messages`.
 
         Raises
         ------
@@ -308,41 +310,13 @@ class Lake:
         """
         text = query.lower().replace("``", "`")
         names = [*self._list_table_names(), *(f"{_SILVER_PREFIX}{endpoint}" for endpoint in self.endpoints())]
-        for name in names[1:]:
+        for name in names:
             if name.lower() in text:
                 self._create_view(name, self._read_table(name))
         with translate_spark_errors(), self._explain_missing_tables(names):
-            if "messages" in text:
-                answer = self._query_needed_files(query)
-                if answer is not None:
-                    return answer
-                self._create_view("messages", self.messages())
             answer = self.spark.sql(query)
             _ = answer.schema  # Spark Connect looks at the names no sooner
         return answer
-
-    def _query_needed_files(self, query: str) -> DataFrame | None:
-        """Return the result from the files that the filters of a query select; None: the query needs all files.
-
-        A view of some files exists only in a copy of the session, so that no other query sees the view. Spark Connect
-        cannot copy a session.
-        """
-        snapshot = self._bronze.read_snapshot()
-        if snapshot is None or len(snapshot.paths) <= _UNPRUNED_FILES_MAX or getattr(self.spark, "_jsc", None) is None:
-            return None
-        copy = copy_session(self.spark)
-        store = LakeStore(copy, self.uri)
-
-        def create_view(some: Iterable[str]) -> None:
-            rows = store.read_files(self._bronze.table, some, convert_to_spark_schema(BRONZE_COLUMNS))
-            tables.with_timestamps(rows).createOrReplaceTempView("messages")
-
-        create_view(snapshot.paths[:1])
-        filters = find_scan_filters(query, _explain_query(copy, query), snapshot.paths[0])
-        if filters is None or MessageFilter() in filters:
-            return None
-        create_view(self._bronze.select_paths(snapshot, filters))
-        return move_frame(copy.sql(query), self.spark)
 
     @contextmanager
     def _explain_missing_tables(self, registered: Iterable[str]) -> Iterator[None]:
@@ -364,16 +338,6 @@ class Lake:
             raise SparkError(
                 f"{text}; tables: {', '.join([*names[:_LISTED_ENDPOINTS_MAX], *hidden])}{'; '.join(['', *near])}"
             ) from None
-
-
-def _explain_query(spark: SparkSession, query: str) -> str:
-    """Return the plan of a query; "": Spark rejects the query."""
-    from pyspark.errors import PySparkException
-
-    spark.conf.set("spark.sql.maxMetadataStringLength", _PLAN_LINE_LENGTH)
-    with suppress(PySparkException):
-        return str(spark.sql(f"EXPLAIN FORMATTED {query}").collect()[0][0])
-    return ""
 
 
 def follow(

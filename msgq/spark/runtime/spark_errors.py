@@ -60,11 +60,12 @@ def report_java_exit() -> Iterator[None]:
 
 def silence_py4j() -> None:
     """Disable messages of py4j about a Java process that does not answer. `report_java_exit` reports it in one line."""
-    logging.getLogger().addFilter(_is_log_record_kept)
+    for name in (None, "py4j.java_gateway"):
+        logging.getLogger(name).addFilter(_is_log_record_kept)
 
 
 def _is_log_record_kept(record: logging.LogRecord) -> bool:
-    return not str(record.msg).endswith("while sending command.")
+    return not re.search("while (sending command|trying to connect to the Java server)", str(record.msg))
 
 
 def extract_first_line(text: str) -> str:

@@ -1,0 +1,226 @@
+"""The files of messages for Spark's planner, which asks for the files that the conditions of a query need.
+
+Spark has the Java interface FileIndex for this. Spark calls it when it plans a scan, with the conditions of the scan.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from datetime import date
+from threading import Lock, local
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from msgq.errors import RecordingError
+from msgq.lake.bronze.bronze_reader import BronzeReader
+from msgq.lake.lake_directory import LakeDirectory
+from msgq.lake.message_columns import BRONZE_COLUMNS
+from msgq.lake.message_filter import MessageFilter
+from msgq.lake.table_snapshot import TableSnapshot
+from msgq.spark.lake.pushed_filters import make_message_filters
+from msgq.spark.runtime.callback_gateway import CallbackGateway, get_callback_gateway
+from msgq.spark.source.arrow_batches import convert_to_spark_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_PARTITION_COLUMNS = ("date", "size_class")
+_FIRST_UNIX_DATE = date(1970, 1, 1)
+
+_File = dict[str, Any]  # of `TableSnapshot.list_files`
+_Partition = tuple[date | None, str | None]
+
+
+class FileSelector:
+    """Selects files of messages for conditions. Any thread may use it."""
+
+    def __init__(self, lake: LakeDirectory) -> None:
+        self._reader, self._lock = BronzeReader(lake), Lock()
+
+    def select_paths(self, snapshot: TableSnapshot, filters: Sequence[MessageFilter]) -> list[str]:
+        """Return the paths of the files that may have a message that passes a filter.
+
+        If the aggregates of the lake are damaged, the paths of all files: the query itself does not need them.
+        """
+        if MessageFilter() not in filters:
+            with self._lock, suppress(RecordingError, OSError, pa.ArrowException):
+                return self._reader.select_paths(snapshot, filters)
+        return snapshot.paths
+
+
+class MessageFileIndex:
+    """The files of one version of the messages. Spark calls the methods in any thread."""
+
+    class Java:
+        """What py4j reads."""
+
+        implements = ("org.apache.spark.sql.execution.datasources.FileIndex",)
+
+    def __init__(
+        self, gateway: CallbackGateway, uri: str, snapshot: TableSnapshot, selector: FileSelector, partitions: Any
+    ) -> None:
+        """Set the version.
+
+        Parameters
+        ----------
+        uri : URI of the table.
+        partitions : the partition columns as a StructType of Java.
+        """
+        self._gateway, self._uri, self._snapshot, self._selector = gateway, uri, snapshot, selector
+        self._partitions, jvm = partitions, gateway.jvm
+        self._text = f"MessageFileIndex({uri}, table {snapshot.table_id}, version {snapshot.version})"
+        self._roots = _make_sequence(jvm, [jvm.org.apache.hadoop.fs.Path(uri)])
+        self._no_time = jvm.scala.Option.empty()
+        self._answer = local()  # the last Java object for each thread: py4j must not release it before Java has it
+
+    def listFiles(self, partition_filters: Any, data_filters: Any) -> Any:
+        """Return the files for a scan, as a sequence of PartitionDirectory.
+
+        Spark checks the data filters again for each row, but not the partition filters.
+        """
+        files: dict[_Partition, list[_File]] = defaultdict(list)
+        for file in self._snapshot.list_files(self._select_paths(_list_items(data_filters))):
+            files[file["partition.date"], file["partition.size_class"]].append(file)
+        partitions = self._select_partitions(files, _list_items(partition_filters))
+        self._answer.value = _make_sequence(
+            self._gateway.jvm, [self._make_directory(partition, files[partition]) for partition in partitions]
+        )
+        return self._answer.value
+
+    def _select_paths(self, data_filters: Sequence[Any]) -> list[str]:
+        sources = _get_scala_object(self._gateway.jvm.org.apache.spark.sql.execution.datasources, "DataSourceStrategy")
+        translated = [sources.translateFilter(condition, False) for condition in data_filters]
+        filters = make_message_filters(condition.get() for condition in translated if condition.isDefined())
+        return self._selector.select_paths(self._snapshot, filters)
+
+    def _select_partitions(
+        self, partitions: Iterable[_Partition], partition_filters: Sequence[Any]
+    ) -> list[_Partition]:
+        """Return the partitions whose values pass all filters."""
+        catalyst = self._gateway.jvm.org.apache.spark.sql.catalyst.expressions
+        predicates, references = (_get_scala_object(catalyst, name) for name in ("Predicate", "BindReferences"))
+        selected = list(partitions)
+        for condition in partition_filters:
+            attributes = condition.references().toSeq()
+            names = [attribute.name() for attribute in _list_items(attributes)]
+            bound = references.bindReference(condition, getattr(catalyst, "package$AttributeSeq")(attributes), False)
+            predicate = predicates.createInterpreted(bound)
+            selected = [partition for partition in selected if predicate.eval(self._make_row(partition, names))]
+        return selected
+
+    def _make_row(self, partition: _Partition, names: Iterable[str]) -> Any:
+        """Return the values of partition columns as an InternalRow of Java."""
+        jvm, (day, size_class) = self._gateway.jvm, partition
+        values = {
+            "date": None if day is None else (day - _FIRST_UNIX_DATE).days,
+            "size_class": jvm.org.apache.spark.unsafe.types.UTF8String.fromString(size_class),
+        }
+        row = _make_sequence(jvm, [values[name] for name in names])
+        return jvm.org.apache.spark.sql.catalyst.InternalRow.fromSeq(row)
+
+    def _make_directory(self, partition: _Partition, files: Iterable[_File]) -> Any:
+        jvm = self._gateway.jvm
+        hadoop = jvm.org.apache.hadoop.fs
+        statuses = []
+        for file in files:
+            path, size = hadoop.Path(f"{self._uri}/{file['path']}"), file["size_bytes"]
+            statuses.append(hadoop.FileStatus(size, False, 1, size, file["modification_time"], path))
+        return jvm.org.apache.spark.sql.execution.datasources.PartitionDirectory.apply(
+            self._make_row(partition, _PARTITION_COLUMNS), self._gateway.make_array(hadoop.FileStatus, statuses)
+        )
+
+    def inputFiles(self) -> Any:
+        """Return the URIs of all files."""
+        root = self._gateway.jvm.org.apache.hadoop.fs.Path(self._uri).toUri().toString()
+        string_class = self._gateway.jvm.java.lang.String
+        self._answer.value = self._gateway.make_array(string_class, [f"{root}/{path}" for path in self._snapshot.paths])
+        return self._answer.value
+
+    def rootPaths(self) -> Any:
+        """Return the directory of the table."""
+        return self._roots
+
+    def partitionSchema(self) -> Any:
+        """Return the partition columns."""
+        return self._partitions
+
+    def sizeInBytes(self) -> int:
+        """Return the number of bytes of all files, by which Spark chooses between kinds of joins."""
+        return self._snapshot.size_bytes
+
+    def metadataOpsTimeNs(self) -> Any:
+        """Return no time: Spark measures the calls."""
+        return self._no_time
+
+    def isTimeTravel(self) -> bool:
+        """Return False: Spark's own time travel is not in use."""
+        return False
+
+    def refresh(self) -> None:
+        """Do nothing: a version does not change."""
+
+    def equals(self, other: Any) -> bool:
+        """Return True for the same version of the same table. Spark compares plans to find cached ones.
+
+        other : object of Java, also if a `MessageFileIndex` is behind it.
+        """
+        return other is not None and other.toString() == self._text
+
+    def hashCode(self) -> int:
+        """Return a number of 31 bits."""
+        return zlib.crc32(self._text.encode()) & 0x7FFFFFFF
+
+    def toString(self) -> str:
+        """Return a text that names the version of the table."""
+        return self._text
+
+
+def read_message_files(
+    spark: SparkSession, lake: LakeDirectory, snapshot: TableSnapshot, selector: FileSelector
+) -> DataFrame:
+    """Return the messages of a version. The conditions of a query select the files that Spark opens.
+
+    The session must be a classic one, which has a Java process.
+    """
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    gateway = get_callback_gateway(spark)
+    session = gateway.import_object(spark._jsparkSession)
+    columns = convert_to_spark_schema(BRONZE_COLUMNS)
+    partitions, data = (
+        session.parseDataType(
+            StructType([column for column in columns if (column.name in _PARTITION_COLUMNS) == is_partition]).json()
+        )
+        for is_partition in (True, False)
+    )
+    sources = gateway.jvm.org.apache.spark.sql.execution.datasources
+    relation = sources.HadoopFsRelation(
+        MessageFileIndex(gateway, f"{lake.uri}/messages", snapshot, selector, partitions),
+        partitions,
+        data,
+        gateway.jvm.scala.Option.empty(),
+        sources.parquet.ParquetFileFormat(),
+        gateway.jvm.org.apache.spark.api.python.PythonUtils.toScalaMap({}),
+        session,
+    )
+    return DataFrame(spark._jsparkSession.baseRelationToDataFrame(gateway.export_object(relation)), spark)
+
+
+def _make_sequence(jvm: Any, items: list[Any]) -> Any:
+    """Return a sequence of Scala."""
+    return jvm.org.apache.spark.api.python.PythonUtils.toSeq(items)
+
+
+def _list_items(sequence: Any) -> list[Any]:
+    """Return the items of a sequence of Scala."""
+    return [sequence.apply(index) for index in range(sequence.size())]
+
+
+def _get_scala_object(package: Any, name: str) -> Any:
+    """Return an object of Scala, whose methods Java has as methods of an instance."""
+    return getattr(getattr(package, f"{name}$"), "MODULE$")
