@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from msgq.lake.batching import combine_batches
 from msgq.lake.lake_directory import LakeDirectory
 
-#: What is known of a run: its file, and the first column of the order in its first row.
-SORTED_RUN_SCHEMA = pa.schema([("name", pa.string()), ("first", pa.int64())])
+#: What is known of a run: its file, the first column of the order in its first row, and the number of its rows.
+SORTED_RUN_SCHEMA = pa.schema([("name", pa.string()), ("first", pa.int64()), ("row_count", pa.int64())])
 _SORTED_RUN_ROWS = 512 << 10
 _SORTED_RUN_BYTES = 64 << 20  # of payloads
 _RUN_BATCH_BYTES = 1 << 20  # of a run in the memory of who merges; or one row
@@ -42,7 +42,8 @@ def _write_sorted_run(rows: pa.Table, order: Sequence[str], lake: LakeDirectory,
         pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as run,
     ):
         run.write_table(rows, max_chunksize=max(1, rows.num_rows * _RUN_BATCH_BYTES // max(1, rows.nbytes)))
-    return pa.RecordBatch.from_pydict({"name": [name], "first": [rows.column(order[0])[0].as_py()]}, SORTED_RUN_SCHEMA)
+    run_info = {"name": [name], "first": [rows.column(order[0])[0].as_py()], "row_count": [rows.num_rows]}
+    return pa.RecordBatch.from_pydict(run_info, SORTED_RUN_SCHEMA)
 
 
 def merge_sorted_runs(runs: pa.Table, order: Sequence[str], lake: LakeDirectory, place: str) -> Iterator[_RunRow]:

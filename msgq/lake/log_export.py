@@ -8,6 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from msgq.common.message_source import TOPIC_SOURCE, MessageSource
 from msgq.common.schema import Schema, schema_of
@@ -33,12 +34,18 @@ _CHANNEL_COLUMNS = (
     *MessageSource._fields,
 )  # of which a channel is
 _SEQUENCE_MODULUS = 1 << 32  # a sequence has 32 bits
+_REPORTED_ROWS = 1000  # between two reports of the merged part
 _EXPORT_ORDER_COLUMNS = ("log_time", "endpoint", "epoch", "sequence")
 #: Writes all rows as sorted runs, from the columns of the order, a directory and a place in it; returns the runs.
 RunsWriter = Callable[[Sequence[str], LakeDirectory, str], pa.Table]
 
 
-def write_messages(batches: Iterable[pa.RecordBatch], path: Path, schemas: Mapping[int, Schema]) -> int:
+def write_messages(
+    batches: Iterable[pa.RecordBatch],
+    path: Path,
+    schemas: Mapping[int, Schema],
+    report_part: Callable[[float], None] = lambda _: None,
+) -> int:
     """Write messages as an MCAP file in the order of log_time, and return their number.
 
     This process writes sorted runs of 64 MiB next to `path`, and merges the runs. The memory does not grow with the
@@ -49,6 +56,7 @@ def write_messages(batches: Iterable[pa.RecordBatch], path: Path, schemas: Mappi
     batches : messages with the columns `EXPORT_COLUMNS`.
     path : path of the file, which must not exist.
     schemas : schemas with texts, by schema_id.
+    report_part : gets the merged part of the messages, from 0 to 1, after all batches were read.
 
     Raises
     ------
@@ -59,23 +67,33 @@ def write_messages(batches: Iterable[pa.RecordBatch], path: Path, schemas: Mappi
     def write_runs(order: Sequence[str], directory: LakeDirectory, place: str) -> pa.Table:
         return pa.Table.from_batches(write_sorted_runs(batches, order, directory, place), SORTED_RUN_SCHEMA)
 
-    return write_merged_runs(write_runs, EXPORT_COLUMNS, path, LakeDirectory(path.parent), schemas)
+    return write_merged_runs(write_runs, EXPORT_COLUMNS, path, LakeDirectory(path.parent), schemas, report_part)
 
 
 def write_merged_runs(
-    write_runs: RunsWriter, columns: Sequence[str], path: Path, directory: LakeDirectory, schemas: Mapping[int, Schema]
+    write_runs: RunsWriter,
+    columns: Sequence[str],
+    path: Path,
+    directory: LakeDirectory,
+    schemas: Mapping[int, Schema],
+    report_part: Callable[[float], None] = lambda _: None,
 ) -> int:
     """Write messages from sorted runs as an MCAP file, and return their number.
 
-    columns : columns of the messages. directory : place for the runs, which are removed at the end.
+    columns : columns of the messages. directory : place for the runs, which are removed at the end. report_part : gets
+        the merged part of the messages, from 0 to 1.
     """
     place = f".export-{uuid4().hex}"
     order = [name for name in _EXPORT_ORDER_COLUMNS if name in columns]
     with Writer(path) as writer:
         channels = _ExportChannels(writer, schemas)
         try:
-            for row in merge_sorted_runs(write_runs(order, directory, place), order, directory, place):
+            runs = write_runs(order, directory, place)
+            row_count = pc.sum(runs.column("row_count")).as_py()
+            for number, row in enumerate(merge_sorted_runs(runs, order, directory, place)):
                 _write_message(writer, channels, row)
+                if number % _REPORTED_ROWS == 0:
+                    report_part(number / row_count)
         finally:
             directory.remove_directory(place)
     return writer.messages

@@ -129,9 +129,9 @@ def table(rows: Iterable[Row]) -> pa.Table:
     return pa.Table.from_pylist(list(rows), INGEST_COLUMNS)
 
 
-def add(lake: LakeDirectory, rows: Iterable[Row]) -> None:
-    """Add a piece to a lake, as an ingest does."""
-    written = write_bronze(table(rows).to_batches(), lake)
+def add(lake: LakeDirectory, rows: Iterable[Row], batch_rows: int | None = None) -> None:
+    """Add a piece to a lake, as an ingest does. `batch_rows`: most rows of the batches that are written."""
+    written = write_bronze(table(rows).to_batches(batch_rows), lake)
     messages = open_messages_table(lake)
     messages.commit_files(messages.read_snapshot(), BRONZE_COLUMNS, written.bronze_files)
     AggregateStore(lake).commit_files(written.aggregate_files, [file.path for file in written.bronze_files])

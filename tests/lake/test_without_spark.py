@@ -182,7 +182,7 @@ def test_reader_lists_endpoints_of_file_without_aggregates(lake: Path) -> None:
 def test_reader_of_empty_lake_has_no_messages(tmp_path: Path) -> None:
     reader = BronzeReader(LakeDirectory(tmp_path / "lake"))
     assert (reader.list_endpoints(), reader.find_start_time()) == ([], None)
-    assert list(reader.read_batches(MessageFilter(), EXPORT_COLUMNS)) == []
+    assert reader.select_files(MessageFilter()) == []
 
 
 def test_start_time_of_files_without_statistics_is_read_from_rows(tmp_path: Path) -> None:
@@ -219,7 +219,8 @@ def test_export_reads_files_by_time_and_starts_few_runs(tmp_path: Path, monkeypa
         most = max(most, len(started))
 
     monkeypatch.setattr(log_export, "_write_message", count_started)
-    batches = BronzeReader(directory).read_batches(MessageFilter(), EXPORT_COLUMNS)
+    reader = BronzeReader(directory)
+    batches = reader.read_batches(reader.select_files(MessageFilter()), MessageFilter(), EXPORT_COLUMNS)
     write_messages(batches, tmp_path / "out.mcap", {})
     assert 1 <= most <= 3
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []

@@ -70,10 +70,10 @@ class Terminal:
         os.close(self._ours)
 
 
-def start_at(terminal: Terminal, *arguments: object, stdout: Any = PIPE) -> Any:
-    """Start `msgq bag`, with its errors on the terminal."""
+def start_at(terminal: Terminal, *arguments: object, stdout: Any = PIPE, group: str = "bag") -> Any:
+    """Start a command of a group, with its errors on the terminal."""
     environment = {"TERM": "xterm", "COLUMNS": "120", "LINES": "30"}
-    process = start("bag", *arguments, stdin=terminal.side, stdout=stdout, stderr=terminal.side, env=environment)
+    process = start(group, *arguments, stdin=terminal.side, stdout=stdout, stderr=terminal.side, env=environment)
     os.close(terminal.side)
     return process
 

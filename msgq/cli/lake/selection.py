@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from msgq.cli.bag.arguments import add_selection_options, convert_to_log_ns, find_unmatched_texts
-from msgq.cli.common.progress import TASKS, ProgressLine
+from msgq.cli.common.progress import BYTES, ProgressLine
 from msgq.cli.lake import arguments
 from msgq.common.selection import SelectedEndpoints, parse_patterns
 from msgq.errors import InvalidValueError
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["add_selection_options", "optional_query_argument", "require_one_selection", "write_log"]
 
 _LISTED_ENDPOINTS_MAX = 30
+_READING_PART = 0.5  # of the time of an export: a quarter with small messages, two thirds with large ones
 optional_query_argument = click.argument("query", metavar="[SQL]", required=False)
 
 
@@ -71,8 +72,18 @@ def _write_selected_messages(
     begin = (reader.find_start_time() or 0) if isinstance(start, float) or isinstance(end, float) else 0
     endpoints = _find_endpoints(reader, names, expressions, exclude)
     wanted = MessageFilter(endpoints, convert_to_log_ns(start, begin), convert_to_log_ns(end, begin))
-    with ProgressLine("export", TASKS):
-        return write_messages(reader.read_batches(wanted, EXPORT_COLUMNS), path, read_schemas(directory))
+    files = reader.select_files(wanted)
+    size = sum(file.size_bytes for file in files)
+    with ProgressLine("export", BYTES, size) as line:
+        batches = reader.read_batches(
+            files, wanted, EXPORT_COLUMNS, lambda finished: line.set_finished(_READING_PART * finished)
+        )
+        return write_messages(
+            batches,
+            path,
+            read_schemas(directory),
+            lambda part: line.set_finished(size * (_READING_PART + (1 - _READING_PART) * part)),
+        )
 
 
 def _find_endpoints(

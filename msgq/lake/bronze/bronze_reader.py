@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -132,24 +132,43 @@ class BronzeReader:
         first = pc.min(self.table.read_rows(others, INGEST_COLUMNS, names=["log_time"]).column("log_time")).as_py()
         return min((time for time in (known, first) if time is not None), default=None)
 
-    def read_batches(self, wanted: MessageFilter, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield the messages that pass a filter. The memory does not grow with the number of messages.
+    def select_files(self, wanted: MessageFilter) -> list[DataFile]:
+        """Return the files that may have a message that passes a filter, in the order of their first messages."""
+        snapshot = self.read_snapshot()
+        if snapshot is None:
+            return []
+        return sorted(snapshot.describe_files(self.select_paths(snapshot, [wanted])), key=get_time_order)
 
-        The files are read in the order of their first messages. Within a file, messages have the order of the file.
+    def read_batches(
+        self,
+        files: Iterable[DataFile],
+        wanted: MessageFilter,
+        names: Sequence[str],
+        report_bytes: Callable[[float], None] = lambda _: None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the messages of files that pass a filter. The memory does not grow with the number of messages.
+
+        Within a file, messages have the order of the file.
 
         Parameters
         ----------
+        files : files from `select_files`.
         names : columns to read, of `INGEST_COLUMNS`.
+        report_bytes : gets the bytes of the files that were read, after each row group.
         """
-        snapshot = self.read_snapshot()
-        if snapshot is None:
-            return
-        files = snapshot.describe_files(self.select_paths(snapshot, [wanted]))
-        files.sort(key=get_time_order)
+        begin = 0
         for file in files:  # not as one dataset, which keeps the metadata of each file in memory
             place = self.table.resolve_file_path(file.path)
             rows = ds.dataset([place], schema=INGEST_COLUMNS, format="parquet", filesystem=self._lake.files)
-            yield from rows.to_batches(columns=list(names), filter=wanted.expression, batch_readahead=1)
+            [whole] = rows.get_fragments()
+            groups = whole.split_by_row_group(wanted.expression, INGEST_COLUMNS)
+            for number, group in enumerate(groups, 1):
+                yield from group.to_batches(
+                    INGEST_COLUMNS, columns=list(names), filter=wanted.expression, batch_readahead=1
+                )
+                report_bytes(begin + number / len(groups) * file.size_bytes)
+            begin += file.size_bytes
+            report_bytes(begin)
 
 
 def get_time_order(file: DataFile) -> tuple[int, str]:
