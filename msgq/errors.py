@@ -48,6 +48,10 @@ class MsgqWarning(UserWarning):
         super().__init__(text)
 
 
+class MissingAttributeError(MsgqError, AttributeError):
+    """An object or module does not have this name of another library. The text names the method to use."""
+
+
 class IpcError(MsgqError):
     """Base class of all errors of sockets, handles, gates and servers.
 

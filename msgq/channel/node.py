@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 from msgq.channel.channel import NODE_NAME_BYTES_MAX, Channel, ReservedChannel
 from msgq.common import naming
 from msgq.errors import EndpointNameError, InvalidTypeError, StateError
+from msgq.impl.base.foreign_names import add_advice
 
 if TYPE_CHECKING:
     from msgq.impl.channel import Publisher, Subscriber
@@ -37,6 +38,7 @@ class Broadcast(NamedTuple):
         self.subscriber.close()
 
 
+@add_advice
 class Node:
     """Opens publishers and subscribers under one name, which statistics show.
 

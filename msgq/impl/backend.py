@@ -6,7 +6,7 @@ from importlib import import_module
 from types import MappingProxyType, ModuleType
 
 from msgq.common import settings
-from msgq.errors import BackendNotAvailableError
+from msgq.errors import BackendNotAvailableError, MissingAttributeError
 from msgq.impl.base.core import Context
 
 TYPE_CHECKING = False  # as in __init__.py
@@ -128,6 +128,14 @@ def load_backend_class(name: str, backend: ModuleType | None = None) -> Any:
     return getattr(load_backend_module(CLASS_MODULES[name], name, backend), name)
 
 
+def _missing_name_error(module: str, name: str) -> AttributeError:
+    from msgq.impl.base.foreign_names import describe_missing_name
+
+    if text := describe_missing_name(module, name):
+        return MissingAttributeError(text)
+    return AttributeError(f"module {module!r} has no attribute {name!r}")
+
+
 def make_lazy_attributes(
     namespace: dict[str, Any],
     other_modules: Mapping[str, str] = MappingProxyType({}),
@@ -153,7 +161,7 @@ def make_lazy_attributes(
             namespace[name] = value = source_module if is_submodule else getattr(source_module, name)
             return value
         if name not in BACKEND_EXPORTS and name not in class_names:
-            raise AttributeError(f"module {namespace['__name__']!r} has no attribute {name!r}")
+            raise _missing_name_error(namespace["__name__"], name)
         module = current_backend()
         value = (
             context if name == "context" else load_backend_class(name) if name in class_names else getattr(module, name)

@@ -17,6 +17,7 @@ from msgq.common.dtype_descriptions import record_dtype
 from msgq.errors import ConcurrentUseError, InvalidValueError, MessageSizeError
 from msgq.impl import backend as backends
 from msgq.impl.base import event_loop
+from msgq.impl.base.foreign_names import add_advice
 from msgq.impl.base.origin import origin_time as thread_origin
 from msgq.impl.records.arrays import STAMP_FIELDS, convert_records, is_tracked_dtype
 from msgq.records.channel_transport import ChannelTransport
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 ORIGIN_TIME_MAX_NS = 2**63 - 1
 
 
+@add_advice
 class RecordQueue:
     """A queue of NumPy records. Each consumer receives all records (docs/guides/records.md).
 

@@ -70,6 +70,7 @@ TOP = {
 ERRORS = {
     "MsgqError": "Exception",
     "MsgqWarning": "UserWarning",
+    "MissingAttributeError": "MsgqError AttributeError",
     "IpcError": "MsgqError",
     "MultiplePublishersError": "IpcError",
     "EndpointNameError": "IpcError ValueError",

@@ -123,11 +123,11 @@ def timeout_ns(timeout: float | None, endpoint: str = "") -> int:
     if timeout is None:
         return WAIT_FOREVER
     check_seconds("timeout", timeout, "seconds", "None", endpoint)
-    most = TIMEOUT_MAX_MS * NS_PER_MS // NS_PER_S
-    if not 0 <= timeout <= most:
-        text = f"timeout is {timeout} s; give 0 to {most}, or None to wait forever"
-        raise InvalidValueError(text, endpoint)
-    if timeout >= _SUSPECT_S_FROM:
+    if not 0 <= timeout < _SUSPECT_S_FROM:
+        most = TIMEOUT_MAX_MS * NS_PER_MS // NS_PER_S
+        if not 0 <= timeout <= most:
+            text = f"timeout is {timeout} s; give 0 to {most}, or None to wait forever"
+            raise InvalidValueError(text, endpoint)
         _warn_of_long_timeout(timeout)
     return math.ceil(timeout * NS_PER_S)
 

@@ -128,6 +128,13 @@ class Context:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None: ...
 
+def add_hidden_base(kind: type[Any], base: type[Any]) -> None:
+    """Look up names that a class and its bases lack in another class, before `object`.
+
+    The names are not in `dir`, `help` and mocks of the class, because `__bases__` does not contain the other class.
+    Call the function before the class has subclasses. The other class must not change afterwards.
+    """
+
 @disjoint_base
 class ForkAwareHandle:
     """Base of handles that detect a fork. Derived cdef classes define how to reopen in a forked child (handle.pxi)."""

@@ -3,6 +3,8 @@
 cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
 from cpython.exc cimport PyErr_CheckSignals
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_DECREF, Py_INCREF
 from cpython.pythread cimport PyThread_get_thread_ident
 from cython cimport no_gc_clear
 from libc.errno cimport (
@@ -31,6 +33,23 @@ from msgq.errors import (
     SegmentSizeError, StateError,
 )
 from msgq.impl.base.argument_checks import not_connected_error, timeout_ms, timeout_ns, warn_in_event_loop
+
+
+cdef extern from "Python.h":
+    ctypedef struct PyTypeObject:
+        PyObject *tp_mro
+    void PyType_Modified(PyTypeObject *kind)
+
+
+def add_hidden_base(type kind, type base):
+    cdef PyTypeObject *changed_type = <PyTypeObject *> kind
+    cdef PyObject *former = changed_type.tp_mro
+    cdef tuple order = (*kind.__mro__[:-1], base, object)
+    Py_INCREF(order)
+    changed_type.tp_mro = <PyObject *> order
+    PyType_Modified(changed_type)
+    Py_DECREF(<object> former)
+
 
 include "segment.pxi"
 include "schema.pxi"

@@ -43,6 +43,7 @@ from msgq.errors import (
     SegmentError, StateError, TooManyPublishersError, TooManySubscribersError, TooManyViewsError,
 )
 from msgq.impl.base.argument_checks import pickle_error, timeout_ns
+from msgq.impl.base.foreign_names import add_advice, unsendable_error
 
 include "snapshot.pxi"
 include "channelfile.pxi"
@@ -51,3 +52,6 @@ include "publisher_pool.pxi"
 include "publisher.pxi"
 include "subscriber_rows.pxi"
 include "subscriber.pxi"
+
+add_advice(Publisher)
+add_advice(Subscriber)

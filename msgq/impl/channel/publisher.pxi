@@ -207,6 +207,8 @@ cdef class Publisher(ForkAwareHandle):
         if getattr(getattr(data, "dtype", None), "hasobject", False):
             raise TypeError(f"array of dtype {data.dtype} has Python objects, which cannot be sent as bytes; convert "
                             "it first")
+        if not PyObject_CheckBuffer(data):
+            raise unsendable_error(data, self._endpoint)
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
             if self._use_state != fork_generation:  # the object that exports the buffer may have run any code

@@ -18,6 +18,7 @@ from msgq.errors import (
     StateError,
 )
 from msgq.impl.base.argument_checks import not_connected_error, timeout_ns
+from msgq.impl.base.foreign_names import add_advice
 from msgq.impl.base.origin import origin_time as thread_origin
 from msgq.impl.fake.channel_counters import read_publisher_stats
 from msgq.impl.fake.channel_state import ChannelFile, PublisherPool, slot_stride_bytes
@@ -35,6 +36,7 @@ UINT64_MAX = 2**64 - 1
 PayloadBytes = bytes  # a publisher has a property of that name
 
 
+@add_advice
 class Publisher:
     """Publishes on a channel, from its own pool."""
 

@@ -18,6 +18,7 @@ from msgq.errors import (
     TooManyViewsError,
 )
 from msgq.impl.base.argument_checks import not_connected_error, timeout_ns
+from msgq.impl.base.foreign_names import add_advice
 from msgq.impl.fake.channel_counters import read_subscriber_stats
 from msgq.impl.fake.channel_cursor import ChannelCursor
 from msgq.impl.fake.channel_state import ChannelFile, IndexEntry, PoolSlot, PublisherPool
@@ -74,6 +75,7 @@ class SubscriberRows:
             self.viewer_row = -1
 
 
+@add_advice
 class Subscriber(Waitable):
     """Receives the messages of a channel."""
 

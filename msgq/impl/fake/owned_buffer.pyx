@@ -1,8 +1,12 @@
 """Bytes as buffers, for Python classes, which cannot be buffers before Python 3.12."""
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport (
+    PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer,
+)
 from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+
+from msgq.impl.base.foreign_names import unsendable_error
 
 
 cdef class OwnedBuffer:
@@ -37,6 +41,8 @@ cdef class OwnedBuffer:
 
 def copy_buffer(data):
     cdef Py_buffer view
+    if not PyObject_CheckBuffer(data):
+        raise unsendable_error(data, "")
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     try:
         return PyBytes_FromStringAndSize(<const char *> view.buf, view.len)

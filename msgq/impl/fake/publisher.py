@@ -22,6 +22,7 @@ from msgq.impl.base.argument_checks import (
     untracked_topic_error,
 )
 from msgq.impl.base.core import Context
+from msgq.impl.base.foreign_names import add_advice, unsendable_error
 from msgq.impl.base.origin import origin_time as thread_origin
 from msgq.impl.fake.bus import current_bus
 from msgq.impl.fake.endpoint_state import BusMessage, EndpointState, fork_error
@@ -49,9 +50,12 @@ def _discard_message(_message: BusMessage) -> None:
 _NO_TOPIC = TopicState("", 1024, lambda _: _discard_message)
 
 
-def _copy_bytes(data: Any) -> bytes:
+def _copy_bytes(data: Any, endpoint: str) -> bytes:
     """Return a copy of any contiguous buffer. (bytes() takes numbers, memoryview() refuses NumPy's datetimes.)"""
-    return b"".join((data,))
+    try:
+        return b"".join((data,))
+    except TypeError:
+        raise unsendable_error(data, endpoint, can_have_schema=True) from None
 
 
 def _decide_tracking(topic: TopicState, tracked: bool | None) -> None:
@@ -62,6 +66,7 @@ def _decide_tracking(topic: TopicState, tracked: bool | None) -> None:
         topic.stamp_bytes = STAMPS_BYTES
 
 
+@add_advice
 class PubSocket(StrictOptionSocket, UnqueuedSenderOptions, NoLingerOption, FakeSocket):
     """Publishes messages on one endpoint. The ring's core.pyi documents the methods.
 
@@ -172,7 +177,7 @@ class PubSocket(StrictOptionSocket, UnqueuedSenderOptions, NoLingerOption, FakeS
         if origin_time or self._topic.stamp_bytes:
             self._send_tracked(data, origin_time)
             return
-        message = data if type(data) is bytes else _copy_bytes(data)
+        message = data if type(data) is bytes else _copy_bytes(data, self._endpoint)
         topic = self._topic
         if topic.current_claim is not self._active_claim:
             raise self._make_use_error()
@@ -189,7 +194,7 @@ class PubSocket(StrictOptionSocket, UnqueuedSenderOptions, NoLingerOption, FakeS
     def _send_tracked(self, data: ReadableBuffer | npt.NDArray[Any], origin_time: int) -> None:
         self._check_can_send()
         self._check_origin_time(origin_time)
-        message = data if type(data) is bytes else _copy_bytes(data)
+        message = data if type(data) is bytes else _copy_bytes(data, self._endpoint)
         self._check_can_send()
         topic, clock = self._topic, self._bus.clock
         cursor, size = topic.write_position, len(message)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
 
 from msgq.common.stats import Participant
+from msgq.impl.base.foreign_names import add_advice, key_assignment_error
 from msgq.impl.base.process import process_name
 from msgq.impl.fake.owned_buffer import copy_buffer
 from msgq.impl.fake.records_handle import RecordHandle, RecordWatcher
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from msgq.common.schema import Schema
 
 
+@add_advice
 class Board(RecordHandle):
     """Named values. The stub core.pyi documents the methods."""
 
@@ -110,6 +112,9 @@ class Board(RecordHandle):
     def __contains__(self, key: object) -> bool:
         self._get_usable_row()
         return isinstance(key, str) and key in self._store.slots
+
+    def __setitem__(self, key: str, _value: object) -> NoReturn:
+        raise key_assignment_error(key, self._endpoint)
 
     def __getitem__(self, key: str) -> bytes:
         options.validate_key(key, self._endpoint)

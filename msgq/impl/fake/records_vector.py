@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 from msgq.impl.base.argument_checks import timeout_ns
+from msgq.impl.base.foreign_names import add_advice
 from msgq.impl.base.origin import origin_time
 from msgq.impl.fake.records_handle import RecordHandle
 from msgq.impl.fake.records_store import VectorHandleRow, VectorStore, open_store
@@ -113,6 +114,7 @@ class VectorHandle(RecordHandle):
     _read_newest = changes
 
 
+@add_advice
 class SeqlockVector(VectorHandle):
     """A vector of records. The stub core.pyi documents the methods."""
 

@@ -22,6 +22,7 @@ from msgq.impl.base.argument_checks import (
     untracked_topic_error,
 )
 from msgq.impl.base.core import Context
+from msgq.impl.base.foreign_names import add_advice
 from msgq.impl.fake.bus import current_bus
 from msgq.impl.fake.endpoint_state import BusMessage, Inbox, fork_error
 from msgq.impl.fake.socket import check_can_connect
@@ -43,6 +44,7 @@ def copy_into_buffer(buffer: Any, data: bytes) -> int:
     return BytesIO(data).readinto(buffer)
 
 
+@add_advice
 class SubSocket(StrictOptionSocket, PyzmqReceiver, NoLingerOption, Waitable):
     """Receives the messages of one endpoint. The ring's core.pyi documents the methods.
 

@@ -175,6 +175,9 @@ cdef class Board(RecordHandle):
             raise options.unwritten_key_error(key, self._endpoint)
         return data
 
+    def __setitem__(self, key, value):
+        raise key_assignment_error(key, self._endpoint)
+
     def items(self):
         """Return (key, value) of all written keys."""
         cdef mq_board_value_copy value
@@ -283,6 +286,8 @@ cdef class Entry:
         cdef Py_buffer view
         cdef Board board = self._board
         cdef uint64_t max_bytes, index = self._index
+        if not PyObject_CheckBuffer(data):
+            raise unsendable_error(data, board._endpoint)
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
             self._check_entry_writable()

@@ -1,7 +1,9 @@
 """Vectors and boards in shared memory, and spans of a stage: one module. The parts are included in dependency order."""
 
 cimport cython
-from cpython.buffer cimport PyBUF_ND, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport (
+    PyBUF_ND, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer,
+)
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
@@ -37,6 +39,7 @@ from msgq.errors import (
 from msgq.impl.records import arrays, options
 from msgq.impl.records.values import Changes, Value, ChangeIterator
 from msgq.impl.base.argument_checks import timeout_ns
+from msgq.impl.base.foreign_names import add_advice, key_assignment_error, unsendable_error
 
 include "scalars.pxi"
 include "recordfile.pxi"
@@ -47,3 +50,6 @@ include "seqlock.pxi"
 include "board.pxi"
 include "snapshot.pxi"
 include "spans.pxi"
+
+add_advice(Board)
+add_advice(SeqlockVector)

@@ -40,6 +40,7 @@ from msgq.impl.base.argument_checks import (
     check_sndtimeo, NOBLOCK as _NOBLOCK, untracked_topic_error, option_error, pickle_error, takeover_error, timeout_ms, timeout_ns,
     tracking_mismatch_error,
 )
+from msgq.impl.base.foreign_names import add_advice, unsendable_error
 from msgq.impl.sockets.pyzmq_names import Frame, make_again_error
 
 include "topic.pxi"
@@ -48,3 +49,6 @@ include "publisher.pxi"
 include "sub_connection.pxi"
 include "subscriber.pxi"
 include "snapshot.pxi"
+
+add_advice(PubSocket)
+add_advice(SubSocket)

@@ -142,6 +142,8 @@ cdef class PubSocket(PubConnection):
     cdef int _send_buffer(self, object data, int64_t origin_time) except -1:
         cdef Py_buffer view
         refuse_objects(data)
+        if not PyObject_CheckBuffer(data):
+            raise unsendable_error(data, self._endpoint, True)
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
             if self._use_state != fork_generation:  # the object that exports the buffer may have run any code

@@ -1,7 +1,7 @@
 """Work queues in shared memory: one module. The parts are included in dependency order."""
 
 cimport cython
-from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from cython cimport no_gc_clear
@@ -28,6 +28,7 @@ from msgq.common.queue_events import events_channel, QUEUE_EVENT_SCHEMA
 from msgq.errors import (
     CorruptSegmentError, ForkedSocketError, IpcError, LayoutVersionError, MsgqError, QueueBusyError, StateError,
 )
+from msgq.impl.base.foreign_names import add_advice, unsendable_error
 from msgq.impl.base.process import process_name
 from msgq.impl.channel.core import open_channel_file, Publisher
 from msgq.impl.workqueue import options
@@ -41,3 +42,5 @@ include "notification.pxi"
 include "queue.pxi"
 include "browser.pxi"
 include "snapshot.pxi"
+
+add_advice(MessageQueue)

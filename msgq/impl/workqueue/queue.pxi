@@ -8,10 +8,12 @@ def _reopen_pickled_queue(name, prefix, trust, read, write, block):
     return queue
 
 
-cdef int get_message_buffer(message, Py_buffer *view) except -1:
+cdef int get_message_buffer(message, Py_buffer *view, str endpoint) except -1:
     """Get the bytes of a message."""
     if not PyBytes_CheckExact(message):
         options.refuse_objects(message)
+        if not PyObject_CheckBuffer(message):
+            raise unsendable_error(message, endpoint)
     PyObject_GetBuffer(message, view, PyBUF_SIMPLE)
     return 0
 
@@ -113,7 +115,7 @@ cdef class MessageQueue(QueueHandle):
         cdef int64_t give_up_ns
         cdef uint64_t rank = parse_priority(priority, self._endpoint)
         cdef uint64_t origin = parse_origin_time(origin_time, self._endpoint)
-        get_message_buffer(message, &view)
+        get_message_buffer(message, &view, self._endpoint)
         try:
             self._check_can_write()
             give_up_ns = self._compute_give_up_ns(timeout, deadline)
@@ -172,7 +174,7 @@ cdef class MessageQueue(QueueHandle):
         cdef int64_t give_up_ns = self._compute_give_up_ns(timeout, deadline)
         try:
             for message in messages:
-                get_message_buffer(message, &view)
+                get_message_buffer(message, &view, self._endpoint)
                 try:
                     self._check_can_write()  # the iterator and the message may have run Python code
                     if self._h.event_buffer != NULL:

@@ -5,6 +5,7 @@ the ring's sockets (publisher.pxi). This module has the shared code of these cal
 ZMQ backend derives its sockets from it.
 """
 
+from cpython.buffer cimport PyObject_CheckBuffer
 from cpython.bytes cimport PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
@@ -26,6 +27,7 @@ import os
 from msgq.errors import (
     EndpointClosedError, ForkedSocketError, IpcError, MessageTooLargeError, StateError,
 )
+from msgq.impl.base.foreign_names import unsendable_error
 from msgq.impl.base.argument_checks import (
     check_non_blocking, check_send_flags, zmq_untracked_error, option_error, pickle_error, timeout_ns,
     warn_in_event_loop,
@@ -215,6 +217,8 @@ cdef class GuardedSender(SocketGuard):
             if PyBytes_CheckExact(data):
                 size = PyBytes_GET_SIZE(data)
             else:
+                if not PyObject_CheckBuffer(data):
+                    raise unsendable_error(data, self._endpoint, True)
                 data = memoryview(data)
                 if "O" in data.format.partition(":")[0]:
                     raise TypeError("array of Python objects cannot be sent as bytes; convert it first")

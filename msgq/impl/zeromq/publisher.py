@@ -21,6 +21,7 @@ from msgq.impl.base.argument_checks import (
     zmq_untracked_error,
 )
 from msgq.impl.base.core import Context
+from msgq.impl.base.foreign_names import add_advice
 from msgq.impl.sockets.publishing import Reservation, split_messages, wait_for_readers
 from msgq.impl.zeromq import process
 from msgq.impl.zeromq.addresses import ZmqAddress, publisher_address
@@ -38,6 +39,7 @@ SUBSCRIPTION_MAX_BYTES = 65536
 LINGER_MS = 1000  # how long what was sent last may take to leave, unless `linger` says otherwise
 
 
+@add_advice
 class PubSocket(LingerOption, GuardedSender):
     """Publishes messages on one endpoint.
 

@@ -14,6 +14,7 @@ from msgq.impl.base.argument_checks import (
     timeout_ms,
     zmq_untracked_error,
 )
+from msgq.impl.base.foreign_names import add_advice
 from msgq.impl.sockets.pyzmq_names import PyzmqReceiver
 from msgq.impl.zeromq.sub_connection import ZMQ_NOBLOCK, SubConnection
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 BATCH_MESSAGES_MAX = 100_000  # messages; taking "all" ends there, so that it ends however fast they come
 
 
+@add_advice
 class SubSocket(PyzmqReceiver, SubConnection):
     """Receives the messages of one endpoint.
 
