@@ -11,12 +11,14 @@ from rich.live import Live
 from msgq.bridge import Bridge, FlowStats
 from msgq.cli.common import options
 from msgq.cli.common.columns import LOST_RANK, NAME_RANK, RATE_RANK, TableColumn, format_table, print_table
-from msgq.cli.common.render import echo_json, get_console, join_display_lines, print_awaited_endpoints
+from msgq.cli.common.render import echo_json, get_console, join_display_lines
+from msgq.cli.common.selections import print_selection
 from msgq.cli.common.signals import call_on_interrupt
 from msgq.common import settings
 from msgq.common.formatting import format_bytes, format_count
 from msgq.common.selection import PATTERN_SIGNS
 from msgq.errors import InvalidValueError
+from msgq.kinds import kind_of
 from msgq.monitor.endpoint_selection import EndpointSelection
 
 _RatedFlow = tuple[FlowStats, float, float]  # with messages and bytes per second
@@ -105,7 +107,7 @@ def command(
     live = Live(console=screen, auto_refresh=False, transient=True) if screen.is_terminal and not as_json else None
     report = FlowReport()
     with settings.overrides(prefix, bind), _make_bridge(out, sources, segment_size) as bridge:
-        _print_waiting_topics(out, prefix)
+        _print_outgoing_endpoints(out, prefix)
         with call_on_interrupt(bridge.stop), live or nullcontext():
             while bridge.run(interval):
                 lines = report.compute_recent_rates(bridge.flows())
@@ -120,12 +122,11 @@ def command(
         print_table(_FLOW_COLUMNS, lines)
 
 
-def _print_waiting_topics(out: Sequence[str], prefix: str | None) -> None:
-    """Print the names of endpoints that do not exist yet. The bridge forwards them when they appear."""
+def _print_outgoing_endpoints(out: Sequence[str], prefix: str | None) -> None:
+    """Print the selected endpoints. Endpoints that do not exist yet are forwarded when they appear."""
     if out:
         names = EndpointSelection(out, prefix)
-        names.find_existing()
-        print_awaited_endpoints(names.unmatched)
+        print_selection(names, lambda name: kind_of(name).crosses_bridges)
 
 
 def _make_bridge(out: Sequence[str], sources: dict[str, str], segment_size: int) -> Bridge:

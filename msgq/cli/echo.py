@@ -9,7 +9,8 @@ from msgq.cli.common.limits import RunLimit
 from msgq.cli.common.message_fields import MessageFields
 from msgq.cli.common.message_printers import ItemPrinter
 from msgq.cli.common.meters import exit_after_timeout
-from msgq.cli.common.render import echo, get_console, print_awaited_endpoints, print_left_out
+from msgq.cli.common.render import echo, get_console
+from msgq.cli.common.selections import print_left_out, print_selection
 from msgq.cli.common.signals import end_on_interrupt
 from msgq.common import settings
 from msgq.decoding.schemas import Schemas
@@ -109,7 +110,7 @@ def _check_output_options(as_hex: bool, raw: bool, fields: bool, csv: bool, trun
 def _show_messages(names: EndpointSelection, show: ItemPrinter, limit: RunLimit, timeout: float | None) -> None:
     feeds: EndpointFollower[EndpointFeed] = EndpointFollower(names, open_feed, print_left_out)
     feeds.refresh()
-    print_awaited_endpoints(names.unmatched)
+    print_selection(names)
     heard_s, shown = time.monotonic(), 0
     while not limit.is_reached(shown):
         before = shown

@@ -16,11 +16,12 @@ from rich.live import Live
 
 from msgq.cli.common import options
 from msgq.cli.common.limits import RunLimit
-from msgq.cli.common.render import echo, echo_json, get_console, print_awaited_endpoints
+from msgq.cli.common.render import echo, echo_json, get_console
+from msgq.cli.common.selections import print_selection
 from msgq.cli.common.signals import call_on_interrupt
 from msgq.common import settings
 from msgq.common.formatting import format_bytes, format_count
-from msgq.common.selection import parse_patterns
+from msgq.common.selection import SelectedEndpoints, parse_patterns
 from msgq.common.texts import format_count_noun, join_first_texts
 from msgq.errors import RecordingError
 from msgq.monitor.endpoint_selection import EndpointSelection
@@ -216,7 +217,7 @@ def command(
     if output is None:
         echo(f"recording into {where}", err=True)
     missing_sources = _MissingSources(EndpointSelection(endpoints, prefix, expressions=regex), pictures)
-    missing_sources.print_missing()
+    missing_sources.print_sources(SelectedEndpoints(exclude))
     over: list[bool] = []  # no Event: a signal handler that sets one hangs when it interrupts the wait for it
     with call_on_interrupt(lambda: over.append(True)), handle_recording_triggers(recorder, trigger, prefix):
         _show_recorder(recorder, missing_sources, where, over, RunLimit(count, duration), as_json, keeps)
@@ -258,9 +259,9 @@ class _MissingSources:
             with settings.overrides(self._names.prefix):
                 self._servers -= {*wire.list_server_names()}
 
-    def print_missing(self) -> None:
-        """Print the endpoints that do not exist."""
-        print_awaited_endpoints(self._names.unmatched)
+    def print_sources(self, excluded: SelectedEndpoints) -> None:
+        """Print the endpoints that patterns select, and the names of endpoints and servers that do not exist."""
+        print_selection(self._names, lambda name: name not in excluded)
         if self._servers:
             echo(f"msgq: {self._describe_missing_servers()} not found yet; waiting", err=True)
 

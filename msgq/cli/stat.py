@@ -12,7 +12,8 @@ import click
 from msgq.cli.common import options
 from msgq.cli.common.columns import LOST_RANK, RATE_RANK, StreamingTable, TableColumn
 from msgq.cli.common.limits import RunLimit
-from msgq.cli.common.render import echo_json, print_awaited_endpoints
+from msgq.cli.common.render import echo_json
+from msgq.cli.common.selections import print_selection
 from msgq.cli.common.signals import end_on_interrupt
 from msgq.common.formatting import format_bytes, format_rate
 from msgq.common.shm_paths import SHARED_MEMORY
@@ -108,7 +109,7 @@ def command(
     board = LiveEndpoints(names)
     table = StreamingTable([*map(_make_kind_column, list_stored_kinds()), *_STAT_COLUMNS])
     board.poll()
-    print_awaited_endpoints(names.unmatched)
+    print_selection(names)
     lines, limit = 0, RunLimit(1 if once else count, duration)
     with end_on_interrupt():
         while not limit.is_reached(lines):

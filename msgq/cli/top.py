@@ -11,7 +11,8 @@ from msgq.cli.common import options
 from msgq.cli.common.endpoint_display import SORT_KEYS, EndpointDisplay
 from msgq.cli.common.keyboard import read_key, unbuffered_keyboard
 from msgq.cli.common.limits import RunLimit
-from msgq.cli.common.render import echo, echo_json, get_console, join_display_lines, print_awaited_endpoints
+from msgq.cli.common.render import echo, echo_json, get_console, join_display_lines
+from msgq.cli.common.selections import print_selection
 from msgq.cli.common.signals import end_on_interrupt
 from msgq.impl.base import clock
 from msgq.kinds.stats import AnyEndpointRow
@@ -60,8 +61,7 @@ def command(
     object for each endpoint and interval.
     """
     names = EndpointSelection(endpoints, prefix, everything)
-    names.find_existing()
-    print_awaited_endpoints(names.unmatched)
+    print_selection(names)
     poll_rows = _make_poll_iterator(LiveEndpoints(names), interval, RunLimit(1 if once else count, duration))
     screen, display = get_console(), EndpointDisplay(sort)
     with end_on_interrupt():

@@ -1,16 +1,18 @@
 """Selection of existing endpoints of all kinds by names and patterns, and objects for each of them while they exist."""
 
+import difflib
 import errno
 import re
 from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Generic, TypeVar
 
-from msgq.common.selection import SelectedEndpoints, parse_patterns
+from msgq.common.selection import PATTERN_SIGNS, SelectedEndpoints, parse_patterns
 from msgq.errors import MsgqError, SegmentError
 from msgq.kinds import find_reported_subject, kind_of, validate_endpoint
 from msgq.stats import endpoint_inodes
 
 _T = TypeVar("_T")
+_SIMILAR_NAMES_MAX = 5
 
 
 def is_auxiliary_endpoint(endpoint: str) -> bool:
@@ -33,11 +35,24 @@ class NoMatchError(MsgqError):
 
 
 def no_match_error(missing: Iterable[str], existing: Iterable[str]) -> NoMatchError:
-    """Return the error for names and patterns without an endpoint, with a hint if the user omitted a name prefix."""
+    """Return the error for names and patterns without an endpoint, with similar names."""
     texts = sorted(missing)
-    patterns = [name for name in existing if name not in texts and kind_of(name).bare_name(name) in texts]
-    hint = f"did you mean {', '.join(patterns)}?" if patterns else "run `msgq list`"
+    similar = find_similar_names(texts, existing)
+    hint = f"did you mean {', '.join(similar)}?" if similar else "run `msgq list`"
     return NoMatchError(f"no endpoint matches {', '.join(texts)}; {hint}")
+
+
+def find_similar_names(texts: Iterable[str], existing: Iterable[str]) -> list[str]:
+    """Return existing names that the user could have meant with names or patterns without an endpoint.
+
+    These are endpoints of another kind with the same name, and names with a similar spelling.
+    """
+    every, similar = sorted(existing), dict[str, None]()
+    for text in texts:
+        same = [name for name in every if name != text and kind_of(name).bare_name(name) == text]
+        plain = "".join(character for character in text if character not in PATTERN_SIGNS)
+        similar |= dict.fromkeys(same or difflib.get_close_matches(plain, every, _SIMILAR_NAMES_MAX))
+    return [*similar][:_SIMILAR_NAMES_MAX]
 
 
 class EndpointSelection:
@@ -95,6 +110,16 @@ class EndpointSelection:
         selected = {name: inode for name, inode in every.items() if name in self and self._is_listed(name, every)}
         self.unmatched = [text for text in self.unmatched if not any(name in self._by_text[text] for name in selected)]
         return selected
+
+    @property
+    def has_patterns(self) -> bool:
+        """True if the selection has a pattern or a regular expression, and not only names."""
+        return bool(self._selection.expressions)
+
+    def list_pattern_matches(self) -> list[str]:
+        """Return the existing endpoints that patterns and regular expressions select now, sorted."""
+        patterns = SelectedEndpoints(self._selection.expressions)
+        return sorted(name for name in self.find_existing() if name in patterns)
 
     def require_matched(self) -> None:
         """Raise an error for names and patterns that selected no endpoint in any call of `find_existing`.

@@ -55,7 +55,7 @@ def test_bag_command_reports_unknown_endpoint(log: Path, tmp_path: Path) -> None
     verbs = [("cat",), ("info",), ("filter", "-o", tmp_path / "c.mcap"), ("convert", "-o", tmp_path / "c.csv")]
     for verb, *more in verbs:
         done = run("bag", verb, log, "--endpoint", "jsn", "--endpoint", "json", *more, code=1)
-        assert done.stderr == "Error: no endpoint of the recording matches jsn; to list all, run `msgq bag info`\n"
+        assert done.stderr == "Error: no endpoint of the recording matches jsn; did you mean json?\n"
 
 
 def test_bag_cat_prints_unknown_values_as_null(log: Path) -> None:

@@ -175,6 +175,7 @@ def test_echo_of_queue_counts_messages_taken_between_polls(prefix: str, listen: 
         child.say(100)
         assert child.hear() == 100
         assert echo.stderr is not None
+        assert echo.stderr.readline() == "msgq: matched 2 endpoints: queue/jobs, queue/other\n"
         complaint = echo.stderr.readline()
         assert "queue/jobs: " in complaint
         assert "not shown, because they were taken first" in complaint
@@ -208,7 +209,7 @@ def test_echo_shows_messages_of_several_endpoint_kinds(prefix: str, listen: Call
                 send()
                 seen.append(echo.line())
         assert [one["endpoint"] for one in seen] == ["car", "channel/car", "queue/car", "records/car"] * 2
-        assert echo.end() == ([], "")
+        assert echo.end() == ([], "msgq: matched 4 endpoints: car, channel/car, queue/car, records/car\n")
 
 
 def test_echo_of_several_endpoints_shows_endpoint_name_in_each_line(prefix: str) -> None:

@@ -105,7 +105,7 @@ def bus(prefix: str) -> Iterator[Bus]:
 
 
 def lines(*words: object, code: int | None = 0) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in command.run(*words, "--json", code=code).output.splitlines()]
+    return [json.loads(line) for line in command.run(*words, "--json", code=code).stdout.splitlines()]
 
 
 def table_cells(text: str) -> dict[str, list[str]]:

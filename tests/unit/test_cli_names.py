@@ -6,6 +6,7 @@ import json
 import re
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -199,6 +200,61 @@ def _caught(pid: int) -> set[int]:
     status = Path(f"/proc/{pid}/status").read_text()
     mask = int(status.partition("SigCgt:\t")[2].split()[0], 16)
     return {number for number in range(1, 65) if mask >> (number - 1) & 1}
+
+
+# ---- what a pattern matched, and similar names ----
+
+MATCHED = "msgq: matched 2 topics: there, where\n"
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        *(f"{verb} ?here --once --interval 0.01" for verb in ("hz", "bw", "stat", "top")),
+        "echo ?here --duration 0.01",
+        "record ?here --duration 0 -o {new}",
+        "record -e [tw]here --duration 0 -o {new}",
+        "record * -x thing --duration 0 -o {new}",
+    ],
+)
+def test_pattern_reports_what_it_matched(words: Callable[[str, str], list[str]], verb: str) -> None:
+    with msgq.pub_sock("where"), msgq.pub_sock("thing"):
+        assert MATCHED in run(*words(verb, "")).stderr
+        assert "matched" not in run(*words(verb.replace("?here", "there"), ""), code=None).stderr or "?" not in verb
+
+
+def test_matched_endpoints_are_shortened_and_counted_by_kind(prefix: str) -> None:
+    with ExitStack() as stack:
+        for number in range(9):
+            stack.enter_context(msgq.pub_sock(f"t{number}", 4096))
+        assert run("stat", "t*", *LOOKS.split()).stderr == "msgq: matched 9 topics: t0, t1, t2, t3, t4 and 4 more\n"
+        stack.enter_context(msgq.Channel("t9"))
+        said = run("stat", "t[89]", "channel/*", "t1", *LOOKS.split()).stderr
+        assert said == "msgq: matched 2 endpoints: channel/t9, t8\n"
+
+
+def test_bag_and_play_report_what_pattern_matched(words: Callable[[str, str], list[str]], tmp_path: Path) -> None:
+    for verb in ("bag cat {log}", "bag info {log}", "bag filter {log} -o {new}.mcap", "play {log} --remap there:=x"):
+        for option in ("--endpoint=th*", "-e=^th"):
+            assert "msgq: matched 1 topic: there\n" in run(*words(verb, ""), *option.split("=")).stderr
+            (tmp_path / "new.mcap").unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "similar"),
+    [("ther", "there"), ("thre*", "there"), ("scans", "channel/scans"), ("channel/scan", "channel/scans")],
+)
+def test_missing_name_is_answered_with_similar_names(
+    words: Callable[[str, str], list[str]], name: str, similar: str
+) -> None:
+    with msgq.Channel("scans"):
+        said = run("hz", name, *LOOKS.split(), "--timeout", "0.01", code=3).stderr.splitlines()[0]
+        assert said == f"msgq: no endpoint matches {name} yet; waiting (did you mean {similar}?)"
+        said = run("info", name, code=1).stderr
+        assert said == f"Error: no endpoint matches {name}; did you mean {similar}?\n"
+    if similar == "there":
+        said = run(*words("bag cat {log} --endpoint {name}", name), code=1).stderr.splitlines()[-1]
+        assert said == f"Error: no endpoint of the recording matches {name}; did you mean there?"
 
 
 # ---- that the table is complete ----

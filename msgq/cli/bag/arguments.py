@@ -11,10 +11,12 @@ import click
 from msgq.cli.common import options
 from msgq.cli.common.progress import BYTES, ProgressLine
 from msgq.cli.common.render import echo, echo_json
+from msgq.cli.common.selections import print_matches
 from msgq.common.selection import SelectedEndpoints, parse_patterns
 from msgq.common.texts import format_count_noun
 from msgq.common.units import NS_PER_S
 from msgq.errors import MsgqError
+from msgq.monitor.endpoint_selection import find_similar_names
 from msgq.recording import LogReader, Schemas
 from msgq.recording.reader.log_view import CLOCK_CHOICES, HOST_CLOCK
 
@@ -109,7 +111,7 @@ def open_log(
     if isinstance(start, float) or isinstance(end, float):
         begin = LogReader(*paths, max_chunk_bytes=max_chunk_bytes, clock=clock).start_time or 0
     wanted = (*parse_patterns(names), *expressions)
-    return LogReader(
+    log = LogReader(
         *paths,
         endpoints=wanted or None,
         exclude=exclude,
@@ -119,6 +121,10 @@ def open_log(
         clock=clock,
         schemas=schemas,
     )
+    if patterns := [pattern for pattern in wanted if not isinstance(pattern, str)]:
+        selection = SelectedEndpoints(patterns)
+        print_matches(sorted({channel.endpoint for channel in log.channels if channel.endpoint in selection}))
+    return log
 
 
 def convert_to_log_ns(time: float | datetime | None, begin: int) -> int | None:
@@ -177,8 +183,11 @@ def require_endpoints_found(
     """
     existing = {channel.endpoint for log in opened for channel in log.channels}
     if missing := find_unmatched_texts(existing, names, expressions):
-        text = f"no endpoint of the recording matches {', '.join(missing)}; to list all, run `msgq bag info`"
-        raise click.ClickException(text)
+        files = (file for log in opened for file in log.files)
+        every = {channel.endpoint for file in files for channel in file.registry.channels.values()}
+        similar = find_similar_names(missing, every)
+        hint = f"did you mean {', '.join(similar)}?" if similar else "to list all, run `msgq bag info`"
+        raise click.ClickException(f"no endpoint of the recording matches {', '.join(missing)}; {hint}")
 
 
 def find_unmatched_texts(

@@ -10,7 +10,8 @@ import click
 from msgq.cli.common import options
 from msgq.cli.common.columns import LOST_RANK, NAME_RANK, OTHER_RANK, RATE_RANK, StreamingTable, TableColumn
 from msgq.cli.common.limits import RunLimit
-from msgq.cli.common.render import echo, echo_json, print_awaited_endpoints, print_left_out
+from msgq.cli.common.render import echo, echo_json
+from msgq.cli.common.selections import print_left_out, print_selection
 from msgq.cli.common.signals import end_on_interrupt
 from msgq.common import settings
 from msgq.common.formatting import format_count, format_rate
@@ -137,7 +138,7 @@ def _wait_for_endpoint(
     """Wait until an endpoint exists, or until the end of the duration."""
     timeout = wanted.timeout_s
     meters.refresh()
-    print_awaited_endpoints(names.unmatched)
+    print_selection(names)
     began_s = time.monotonic()
     while not meters.by_name and not wanted.limit.is_reached(0):
         if timeout is not None and time.monotonic() - began_s >= timeout:

@@ -6,7 +6,7 @@ functions here apply `escape_terminal` to their output. A test checks that no su
 
 import dataclasses
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, TextIO
 
 import click
@@ -42,17 +42,6 @@ def echo_bytes(data: bytes) -> None:
     require_no_terminal("raw bytes")
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
-
-
-def print_awaited_endpoints(texts: Sequence[str]) -> None:
-    """Print the names and patterns that no endpoint matches yet to the standard error."""
-    if texts:
-        echo(f"msgq: no endpoint matches {', '.join(texts)} yet; waiting", err=True)
-
-
-def print_left_out(text: str) -> None:
-    """Print the reason why an endpoint is not shown to the standard error."""
-    echo(f"msgq: left out: {text}", err=True)
 
 
 def require_no_terminal(name: str) -> TextIO:

@@ -8,7 +8,8 @@ from pathlib import Path
 import click
 
 from msgq.cli.common import options
-from msgq.cli.common.render import echo, echo_json, print_awaited_endpoints
+from msgq.cli.common.render import echo, echo_json
+from msgq.cli.common.selections import print_selection
 from msgq.cli.common.signals import call_on_interrupt
 from msgq.cli.serve.access_control import AccessControl, is_loopback_address
 from msgq.cli.serve.bus_monitor import BusMonitor
@@ -102,8 +103,7 @@ def command(
     if token is None and not is_loopback_address(address):
         token = secrets.token_hex(16)
     selection = EndpointSelection(endpoints, prefix, everything)
-    selection.find_existing()
-    print_awaited_endpoints(selection.unmatched)
+    print_selection(selection)
     access = AccessControl(token, frozenset(map(str.lower, host_names)), frozenset(origins))
     asyncio.run(_run_server(ServerPlace(address, port, as_json), selection, access, interval))
 
