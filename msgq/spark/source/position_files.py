@@ -59,7 +59,13 @@ class PositionFiles:
                 "the offset of this stream names a file with positions, and option 'checkpointLocation' is missing; "
                 "give the source the checkpointLocation of writeStream"
             )
-        directory = LakeDirectory(self._checkpoint)
+        try:
+            directory = LakeDirectory(self._checkpoint)
+        except ValueError as error:
+            raise InvalidValueError(
+                f"option 'checkpointLocation' of the source is '{self._checkpoint}', which pyarrow cannot open: "
+                f"{error}; use a path, or a URI that Spark and pyarrow accept"
+            ) from None
         if not directory.has_entry(_QUERY_FILE):
             raise self._make_checkpoint_error(f"has no file '{_QUERY_FILE}'")
         return directory
