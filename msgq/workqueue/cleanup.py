@@ -24,7 +24,7 @@ from msgq.workqueue.names import KIND
 
 
 def _describe_pending(queue: QueueStats) -> str:
-    messages = queue.depth + queue.in_flight
+    messages = queue.depth + queue.in_flight + queue.delayed
     return f"; it has {format_count_noun(messages, 'message')}" if messages else ""
 
 

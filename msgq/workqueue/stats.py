@@ -65,6 +65,8 @@ def describe(row: QueueRow) -> Iterator[str]:
         f"to {format_bytes(queue.max_message_size)}"
     )
     yield f"  waiting      {_describe_waiting(queue)}"
+    if queue.delayed:
+        yield f"  delayed      {format_count_noun(queue.delayed, 'message')}"
     leases = f"{queue.leases} with a lease, {queue.expired_leases} expired"
     yield f"  taken        {format_count_noun(queue.in_flight, 'message')}, {leases}"
     unused = f"{queue.pending_slots} being written, {queue.lost_slots} lost slots"

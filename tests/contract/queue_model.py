@@ -28,6 +28,7 @@ class Letter:
     order: int
     deliveries: int = 0
     taken: bool = False
+    delayed: bool = False  # for longer than the program runs
 
 
 @dataclass(eq=False)
@@ -40,7 +41,8 @@ class Box:
     sent: int = 0
 
     def waiting(self) -> list[Letter]:
-        return sorted((each for each in self.letters if not each.taken), key=lambda each: (-each.priority, each.order))
+        idle = (each for each in self.letters if not each.taken and not each.delayed)
+        return sorted(idle, key=lambda each: (-each.priority, each.order))
 
 
 class Model:
@@ -103,7 +105,12 @@ class Handle:
     @property
     def in_flight(self) -> int:
         self._check()
-        return len(self.box.letters) - len(self.box.waiting())
+        return sum(each.taken for each in self.box.letters)
+
+    @property
+    def delayed_messages(self) -> int:
+        self._check()
+        return sum(each.delayed for each in self.box.letters)
 
     def close(self) -> None:
         for job in self.jobs:
@@ -117,14 +124,16 @@ class Handle:
         self._check(self.write)
         return len(self.box.letters) < self.box.max_messages
 
-    def send(self, data: bytes, priority: int = 0, *, origin_time: int = 0, **_wait: float) -> None:
+    def send(
+        self, data: bytes, priority: int = 0, *, origin_time: int = 0, delay: float | None = None, **_wait: float
+    ) -> None:
         self._check(self.write)
         if len(data) > self.box.max_message_size:
             raise MessageTooLargeError("")
         if not self.wait_space(0):
             raise QueueFullError("")
         self.box.sent += 1
-        self.box.letters.append(Letter(bytes(data), priority, origin_time, self.box.sent))
+        self.box.letters.append(Letter(bytes(data), priority, origin_time, self.box.sent, delayed=bool(delay)))
 
     def send_many(self, messages: list[bytes], priority: int = 0, **_wait: float) -> int:
         self._check(self.write)
@@ -199,9 +208,9 @@ class Job:
         self._end()
         self.handle.box.letters.remove(self.letter)
 
-    def nack(self) -> None:
+    def nack(self, delay: float | None = None) -> None:
         self._end()
-        self.letter.taken = False
+        self.letter.taken, self.letter.delayed = False, bool(delay)
 
     def forget(self) -> None:
         """Nobody has it any more."""

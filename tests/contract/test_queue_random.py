@@ -20,6 +20,7 @@ SEEDS = pytest.mark.seeds(2, 6, 50)
 STEPS = 600
 PRIORITIES = [0, 0, 0, 1, 2, 32767]
 SIZES = [0, 1, 8, 8, 8, 63, 64, 65]
+DELAYS = [None] * 19 + [1000.0]
 PASSED = -1.0  # a deadline on every clock
 AT_ONCE: list[dict[str, float]] = [{"timeout": 0}, {"deadline": PASSED}]
 
@@ -52,7 +53,8 @@ class Program:
     def seen(self, handle: Any) -> Any:
         if handle.closed:
             return None
-        return handle.current_messages, handle.in_flight, handle.max_messages, handle.max_message_size, handle.block
+        counts = handle.current_messages, handle.in_flight, handle.delayed_messages
+        return counts, handle.max_messages, handle.max_message_size, handle.block
 
     def message(self, rng: random.Random) -> bytes:
         self.number += 1
@@ -104,8 +106,8 @@ class Program:
     # ---- messages ----
 
     def _send(self, rng: random.Random) -> None:
-        message, wait = self.message(rng), rng.choice(AT_ONCE)
-        self.handle(rng).send(message, rng.choice(PRIORITIES), origin_time=rng.randrange(9), **wait)
+        message, wait, delay = self.message(rng), rng.choice(AT_ONCE), rng.choice(DELAYS)
+        self.handle(rng).send(message, rng.choice(PRIORITIES), origin_time=rng.randrange(9), delay=delay, **wait)
 
     def _send_many(self, rng: random.Random) -> int:
         messages = [self.message(rng) for _ in range(rng.randrange(30))]
@@ -140,10 +142,10 @@ class Program:
         if not self.jobs:
             return
         job = rng.choice(self.jobs)
-        what = rng.choice(["ack", "ack", "nack"])
+        what, delay = rng.choice(["ack", "ack", "nack"]), rng.choice(DELAYS)
         if rng.random() < 0.8:
             self.jobs.remove(job)  # also when it raises
-        getattr(job, what)()
+        job.ack() if what == "ack" else job.nack(delay)
 
     def _forget(self, rng: random.Random) -> None:
         if self.jobs:

@@ -102,6 +102,18 @@ static void send_one(uint64_t number) {
     say("sent", number);
 }
 
+/* senddelayed:NUMBER: the message is due at once, and becomes READY at the next recovery. */
+static void send_delayed(uint64_t number) {
+    uint64_t message[WORDS] = {number, number, number};
+    int64_t slot = find_room();
+    if (slot == MQ_QUEUE_NO_SLOT)
+        fail("no room");
+    mq_copy_to_shared(mq_queue_get_slot_payload(&h, (uint64_t)slot), message, sizeof message);
+    mq_queue_commit_delayed_message(&h, (uint64_t)slot, sizeof message, priority_of(number), host_time(), 0,
+                                    mq_job_lease_convert_to_ticks(host_time()));
+    say("sent", number);
+}
+
 /* many:COUNT:NUMBER */
 static void send_many(uint64_t count, uint64_t number) {
     int sent = 0;
@@ -169,6 +181,12 @@ static void give_back(void) {
         const mq_queue_taken_message *delivery = &kept[--kept_count].taken;
         mq_queue_requeue_message(&h, delivery->slot, delivery->word);
     }
+}
+
+/* nackdelayed: as nack; the messages are due at once. */
+static void give_back_delayed(void) {
+    while (kept_count)
+        mq_queue_delay_taken_message(&h, &kept[--kept_count].taken, mq_job_lease_convert_to_ticks(host_time()));
 }
 
 /* ---- waiting ---- */
@@ -289,6 +307,8 @@ static void perform(const char *name, uint64_t a, uint64_t b) {
         find_room();
     else if (!strcmp(name, "send"))
         send_one(a);
+    else if (!strcmp(name, "senddelayed"))
+        send_delayed(a);
     else if (!strcmp(name, "many"))
         send_many(a, b);
     else if (!strcmp(name, "receive"))
@@ -301,6 +321,8 @@ static void perform(const char *name, uint64_t a, uint64_t b) {
         acknowledge();
     else if (!strcmp(name, "nack"))
         give_back();
+    else if (!strcmp(name, "nackdelayed"))
+        give_back_delayed();
     else
         fail(name);
 }

@@ -243,6 +243,30 @@ def test_expired_lease_makes_message_available_to_other_implementation(endpoint:
         theirs.close()
 
 
+def test_delayed_messages_of_each_implementation_reach_the_other_implementation(endpoint: str) -> None:
+    with msgq.MessageQueue(endpoint) as ours:
+        theirs = Handle(endpoint)
+        ours.send(b"ours", delay=0.03)
+        job = theirs.take(60)
+        assert job
+        assert job.data == b"ours"
+        theirs.give_back_later(job, 0.03)
+        our_job = take_ours(ours)
+        assert (our_job.data, our_job.deliveries) == (b"ours", 2)
+        our_job.ack()
+        theirs.send(b"theirs", delay=0.03)
+        our_job = take_ours(ours)
+        assert (our_job.data, our_job.deliveries) == (b"theirs", 1)
+        our_job.nack(delay=0.03)
+        again = theirs.take(60)
+        assert again
+        assert (again.data, again.deliveries, ours.delayed_messages) == (b"theirs", 2, 0)
+        theirs.acknowledge(again)
+        stats = ours.stats()
+        assert (stats.sent, stats.returned, stats.acknowledged) == (2, 2, 2)
+        theirs.close()
+
+
 @pytest.mark.parametrize("sender_of", [msgq.MessageQueue, Handle])
 def test_send_wakes_row_with_smallest_ticket(
     endpoint: str, sender_of: Callable[[str], msgq.MessageQueue | Handle]

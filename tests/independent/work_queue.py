@@ -18,6 +18,8 @@ from tests.independent.queue_file import (
     BLOCK,
     COUNTS,
     COUNTS_BEFORE,
+    DELAY_COUNT,
+    DELAYED,
     DELIVERIES,
     EVENTCOUNTS,
     FILLING,
@@ -121,7 +123,14 @@ class Handle(QueueFile):
 
     # --- Sending: the numbers are those of the steps ----------------------------------------------------------------
 
-    def send(self, data: bytes, priority: int = 0, timeout: float | None = 0, origin_time: int = 0) -> None:
+    def send(
+        self,
+        data: bytes,
+        priority: int = 0,
+        timeout: float | None = 0,
+        origin_time: int = 0,
+        delay: float | None = None,
+    ) -> None:
         """Send a message. QueueFullError: there was no room in `timeout` seconds."""
         if len(data) > self.max_message_size or not 0 <= priority <= PRIORITY_MAX:
             raise ValueError("too large, or not a priority")
@@ -135,6 +144,11 @@ class Handle(QueueFile):
         key = READY | priority << 48 | ORDER_MASK - order
         fields = struct.pack("<6Q", key, len(data), 0, host_time_ns(), origin_time, 0)
         self.file.write(self.head(slot), fields)
+        if delay is not None:
+            self._make_delayed(slot, FILLING | self._owner, self._next_taken_word(), delay)
+            self.file.add(READY_COUNT, 1)
+            self._count(SENT)
+            return
         self.file.store(self.row + NOTIFY_DEBT, 1)
         self.file.store(self.word(slot), key)  # 4, EDGE message
         self._announce_ready()  # 5
@@ -197,19 +211,40 @@ class Handle(QueueFile):
         self.file.add(self.row + NOTIFY_DEBT + 8, 1)
         is_back = self.file.exchange(self.word(slot), word, key | READY)
         if is_back:
-            self._count(RETURNED)
+            if word >> 61 == TAKEN >> 61:
+                self._count(RETURNED)
             self._announce_ready()
         self.file.add(self.row + NOTIFY_DEBT + 8, -1)
         return is_back
+
+    def _next_taken_word(self) -> int:
+        take = self.file.load(self.row + TAKE_COUNT) + 1
+        self.file.store(self.row + TAKE_COUNT, take)
+        return TAKEN | self._owner | take & MASK_32
+
+    def give_back_later(self, job: Job, delay: float) -> None:
+        """The message returns to its position in the order after `delay` seconds ("Delays")."""
+        renewed = self._next_taken_word()
+        if not self.file.exchange(self.word(job.slot), job.word, renewed):
+            raise LeaseOverError
+        self._count(RETURNED)
+        self._make_delayed(job.slot, renewed, renewed, delay)
+
+    def _make_delayed(self, slot: int, owned: int, taken: int, delay: float) -> None:
+        end = (host_time_ns() + int(delay * 1e9)) // TICK_NS + 1
+        lease = (end & MASK_32) << 32 | (taken >> 48 & 0xFF) << 24 | taken & 0xFFFFFF
+        self.file.store(self.head(slot) + LEASE, lease)
+        if self.file.exchange(self.word(slot), owned, taken | DELAYED):
+            self.file.add(DELAY_COUNT, 1)
+            self.wake(WATCHER)
+            self.wake(RECEIVER)
 
     def _take_best(self, ticket: int) -> Job | None:
         for _ in range(SCANS_MAX):
             slot, key = self.find_best()
             if not key or self._must_yield(RECEIVER, ticket):
                 return None
-            take = self.file.load(self.row + TAKE_COUNT) + 1
-            self.file.store(self.row + TAKE_COUNT, take)
-            word = TAKEN | self._owner | take & MASK_32
+            word = self._next_taken_word()
             if self.file.exchange(self.word(slot), key, word):  # 4, EDGE message
                 return self._copy(slot, key, word)
         raise CorruptFileError("words change all the time")
@@ -308,11 +343,13 @@ class Handle(QueueFile):
         for slot in range(self.max_messages):
             word = self.file.load(self.word(slot))
             kind, row = word & ~(OWNER_MASK | MASK_32), word >> 48 & 0xFF
-            if kind not in (FILLING, TAKEN) or row >= ROW_COUNT:
+            if kind not in (FILLING, TAKEN, DELAYED) or row >= ROW_COUNT:
                 continue
             if kind == FILLING and self._is_orphaned(word, row):
                 if self.file.exchange(self.word(slot), word, FREE):
                     self.wake(SENDER)
+            elif kind == DELAYED and not (self._has_lease(slot, word) and not self._is_lease_over(slot, word)):
+                self._bring_back(slot, word)
             elif kind == TAKEN and (self._is_orphaned(word, row) or self._is_lease_over(slot, word)):
                 self._bring_back(slot, word)
         with contextlib.suppress(BlockingIOError), file_lock(self.file, wait=False):
@@ -329,10 +366,13 @@ class Handle(QueueFile):
         generation = self.file.load(ROWS + row * ROW_BYTES + GENERATION)
         return generation & 0xFFFF != word >> 32 & 0xFFFF or not is_byte_locked(self.path, row)
 
+    def _has_lease(self, slot: int, word: int) -> bool:
+        lease = self.file.load(self.head(slot) + LEASE)
+        return lease > 0 and lease >> 24 & 0xFF == word >> 48 & 0xFF and lease & 0xFFFFFF == word & 0xFFFFFF
+
     def _is_lease_over(self, slot: int, word: int) -> bool:
         lease = self.file.load(self.head(slot) + LEASE)
-        is_of_this_take = lease and lease >> 24 & 0xFF == word >> 48 & 0xFF and lease & 0xFFFFFF == word & 0xFFFFFF
-        return bool(is_of_this_take) and 0 <= (host_time_ns() // TICK_NS - (lease >> 32)) & MASK_32 < 1 << 31
+        return self._has_lease(slot, word) and 0 <= (host_time_ns() // TICK_NS - (lease >> 32)) & MASK_32 < 1 << 31
 
     def _settle(self, row: int) -> None:
         """Deliver the notification that a dead owner of a row still owed ("Debts"). The caller holds the lock."""
@@ -353,7 +393,7 @@ class Handle(QueueFile):
         """Leave ("Leaving"): give back its own words, settle the row, leave the row, release the lock."""
         for slot in range(self.max_messages):
             word = self.file.load(self.word(slot))
-            if word & OWNER_MASK == self._owner and word & TAKEN and not word & READY:
+            if word & OWNER_MASK == self._owner and word >> 61 == TAKEN >> 61:
                 self._bring_back(slot, word)
             elif word == FILLING | self._owner:
                 self.file.exchange(self.word(slot), word, FREE)

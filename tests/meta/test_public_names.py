@@ -142,7 +142,7 @@ RECORDS = {
     stats.QueueHandleInfo: "participant row sent received acknowledged returned refused pending_slots taken waits",
     stats.QueueMessage: "priority number deliveries sent_time origin_time data",
     stats.QueueStats: "name prefix path bytes mode creator created_ns max_messages max_message_size schema depth "
-    "in_flight pending_slots free_slots corrupt_slots lost_slots "
+    "in_flight delayed pending_slots free_slots corrupt_slots lost_slots "
     "oldest_ns oldest_age_ns priorities redelivered most_deliveries leases expired_leases "
     "sent received acknowledged returned refused handles events events_lost",
     stats.RecordWriterInfo: "participant row written locked keys",

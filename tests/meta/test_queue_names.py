@@ -20,7 +20,7 @@ OPENING = (
 # Methods; "" is a property.
 QUEUE = {
     **dict.fromkeys(["name", "prefix", "path", "mode", "max_messages", "max_message_size", "schema", "events"], ""),
-    **dict.fromkeys(["current_messages", "in_flight", "block", "closed", "endpoint"], ""),
+    **dict.fromkeys(["current_messages", "in_flight", "delayed_messages", "block", "closed", "endpoint"], ""),
     **dict.fromkeys(["identity", "signals_end_waits"], ""),  # for msgq.posix_ipc
     "arecv": "(self)",
     "areceive": "(self)",
@@ -31,8 +31,8 @@ QUEUE = {
     "receive": "(self, timeout=None, *, deadline=None)",
     "receive_into": "(self, buffer, timeout=None, *, deadline=None)",
     "receive_many": "(self, limit=None)",
-    "send": "(self, message, priority=0, *, timeout=None, deadline=None, origin_time=0)",
-    "send_many": "(self, messages, priority=0, *, timeout=None, deadline=None)",
+    "send": "(self, message, priority=0, *, timeout=None, deadline=None, origin_time=0, delay=None)",
+    "send_many": "(self, messages, priority=0, *, timeout=None, deadline=None, delay=None)",
     "stats": "(self)",
     "take": "(self, timeout=None, *, deadline=None, lease=None)",
     "unlink": "(self)",
@@ -42,7 +42,7 @@ QUEUE = {
 JOB = {
     **dict.fromkeys(["data", "priority", "deliveries", "sent_time", "origin_time"], ""),
     "ack": "(self)",
-    "nack": "(self)",
+    "nack": "(self, delay=None)",
 }
 
 

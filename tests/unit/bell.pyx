@@ -86,7 +86,7 @@ cdef class Bell(Waitable):
 
     cdef mq_poll_ops _poll_ops(self) noexcept:
         return mq_poll_ops(unheard, self._words, self._tower.eventcount, mq_poll_prepare_wait_mp,
-                          NULL, False)
+                          NULL, False, NULL)
 
     cdef int _release_rows(self) except -1:
         self.given_back = True

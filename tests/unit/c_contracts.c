@@ -113,6 +113,22 @@ static int check_queue(void) {
     return 0;
 }
 
+static int check_delays(void) {
+    char text[8];
+    msgq_message about;
+    msgq_job job;
+    CHECK(msgq_queue_send_delayed(queue, "a", 1, 0, 0, -1) == -EINVAL && strstr(msgq_error_text(), "delay"));
+    CHECK(msgq_queue_send_delayed(queue, "a", 1, 3, 0, 0.01) == 0 && msgq_queue_waiting(queue) == 0);
+    CHECK(msgq_queue_receive(queue, text, sizeof text, 0, &about) == -EAGAIN);
+    CHECK(msgq_queue_take(queue, text, sizeof text, 60, 0, &job, &about) == 1 && about.deliveries == 1);
+    CHECK(msgq_time_ns() >= about.publish_time + 10000000 && about.priority == 3);
+    CHECK(msgq_queue_return_delayed(queue, &job, 1e10) == -EINVAL); /* the job stays open */
+    CHECK(msgq_queue_return_delayed(queue, &job, 0.01) == 0 && msgq_queue_acknowledge(queue, &job) == -EINVAL);
+    CHECK(msgq_queue_receive(queue, text, sizeof text, 60, &about) == 1 && about.deliveries == 2);
+    CHECK(msgq_queue_waiting(queue) == 0);
+    return 0;
+}
+
 static int check_topic(void) {
     char text[8];
     msgq_message about;
@@ -168,8 +184,8 @@ int main(int argc, char **argv) {
     CHECK(msgq_publisher_open(&publisher, "\xff", NULL) == -EINVAL);
     CHECK(msgq_publisher_open(&publisher, argv[1], NULL) == 0);
     CHECK(msgq_subscriber_open(&subscriber, argv[1], NULL) == 0);
-    if (check_queue() || check_signals() || check_fork(argv[1]) || check_topic() || check_cut(argv[1]) ||
-        check_channel(argv[1]))
+    if (check_queue() || check_delays() || check_signals() || check_fork(argv[1]) || check_topic() ||
+        check_cut(argv[1]) || check_channel(argv[1]))
         return 1;
     msgq_queue_close(queue);
     msgq_publisher_close(publisher);

@@ -30,6 +30,7 @@ PROPERTIES = {
     "depth": "a publisher withdraws a message only while all its slots outside the ring are viewed",
     "best": "a receiver gets no message while a better one was sent before its last scan began",
     "once": "each message is acknowledged exactly once",
+    "early": "a delayed message is not READY before its due time",
     "stolen": "what a living participant holds is not taken away before its lease is over",
     "leak": "every place can be had again, and of a dead owner nothing is left for the next one in its row",
     "fair": "a wake goes to the longest sleeper, and no call is woken without result more often than its turn allows",

@@ -2,7 +2,7 @@
 
 | word | says | who writes |
 |---|---|---|
-| `word[slot]` | FREE, FILLING (row), READY (priority, order) or TAKEN (row) | senders, receivers, sweepers |
+| `word[slot]` | FREE, FILLING (row), READY (priority, order), TAKEN or DELAYED (row) | senders, receivers, sweepers |
 | `fill_count[block]` | messages whose sending began in these slots | senders, between FILLING and READY |
 | `ready` | messages that became READY, also again | senders, and who gives one back |
 | `notify_seq` | messages that somebody was to be told of | senders, and who gives one back |
@@ -195,6 +195,20 @@ def workqueue_lease(rng: Random, rules: Rules, traced: bool) -> QueueModel:
     return model
 
 
+def workqueue_delay(rng: Random, rules: Rules, traced: bool) -> QueueModel:
+    """Messages are sent or returned with a delay, also after their lease is over; some who delayed one are killed."""
+    model = QueueModel(rng, rules, traced, blocks=1 + int(rng.random() * 2), width=1 + int(rng.random() * 2), rows=5)
+    model.ends = 60 if model.chance(0.3) else 0
+    for number in range(1 + model.below(2)):
+        model.sender(f"sender {number}", 2 + model.below(3), delays=0.5)
+    for number in range(2):
+        model.receiver(f"receiver {number}", 4 + model.below(4), lends=0.4, idles=3, refuses=0.2, delays=0.4)
+    if model.chance(0.3):
+        model.sleeper("sleeper", 1)
+        model.clock(model.below(4))
+    return model
+
+
 def workqueue_notify(rng: Random, rules: Rules, traced: bool) -> QueueModel:
     """One that takes what is there when it is told, beside receivers that wait, and go away."""
     model = QueueModel(rng, rules, traced, blocks=1, width=1 + int(rng.random() * 3), rows=6)
@@ -299,7 +313,7 @@ def counts(op: Op) -> bool:
 
 SCENARIO_LIST: list[Scenario] = [workqueue, workqueue_order, workqueue_cache, workqueue_sleep, workqueue_wakes]
 SCENARIO_LIST += [workqueue_full, workqueue_fair, workqueue_turns]
-SCENARIO_LIST += [workqueue_rows, workqueue_bits, workqueue_lease, workqueue_notify, workqueue_tie]
+SCENARIO_LIST += [workqueue_rows, workqueue_bits, workqueue_lease, workqueue_delay, workqueue_notify, workqueue_tie]
 SCENARIOS = {scenario.__name__: scenario for scenario in SCENARIO_LIST}
 
 mutation = mutations_of(PROTOCOL)
@@ -339,6 +353,12 @@ REPAIRING = [
     mutation("queue-lease-any", "workqueue_lease", "a lease may be another's", lease_take_compared=False),
     mutation("queue-lease-early", "workqueue_lease", "the lease is stored before the copy", lease_last=False),
     mutation("queue-lease-relaxed", "workqueue_lease", "the lease is stored relaxed", lease_store=RELAXED),
+    mutation("queue-delay-not-renewed", "workqueue_delay", "the old take number stays", delay_renews_take=False),
+    mutation("queue-delay-late", "workqueue_delay", "the due time is stored after DELAYED", due_time_first=False),
+    mutation(
+        "queue-delay-relaxed", "workqueue_delay", "due time and DELAYED are stored relaxed", delayed_store=RELAXED
+    ),
+    mutation("queue-delay-owned", "workqueue_delay", "a delay ends with its owner", delayed_needs_owner=True),
 ]
 SLEEPING = [
     mutation("queue-one-flag", "workqueue_sleep", "sleepers share a flag", bit_each=False),

@@ -6,6 +6,7 @@ from .task import Steps
 from .workqueue_shared import (
     BITS,
     FREE,
+    NEVER,
     KINDS,
     NOTIFY_REQUESTED,
     NOTIFY_SEQ,
@@ -69,6 +70,22 @@ class Handle(Waiter):
         before: int = yield (how, READY, lambda count: count + 1)
         self.shared.set_count(message, incarnation, before + 1)
 
+    def store_delayed(self, slot: int, current: Word, delayed: Word, message: Message, delay: int) -> Steps[bool]:
+        """FILLING or TAKEN to DELAYED, by its owner. False: the due time is over already, and it is READY."""
+        rules, due = self.rules, self.kernel.clock + delay
+        if rules.due_time_first:
+            self.shared.check_lease_owner(self.task, slot, current)
+            message.deadline = due  # from now on others may make it READY
+            yield store(lease(slot), (*delayed[1::2], due), rules.delayed_store)
+        if current[0] == "filling":
+            yield store(word(slot), delayed, rules.delayed_store)
+        elif (yield self.shared.exchange(word(slot), current, delayed)) != current:
+            return False
+        self.shared.become_delayed(slot, message, due)
+        if not rules.due_time_first:
+            yield store(lease(slot), (*delayed[1::2], due), rules.delayed_store)
+        return True
+
     def requeue(self, slot: int, current: Word) -> Steps[bool]:
         """TAKEN to READY, by its owner or for it."""
         message_key: Word = yield load(key(slot))
@@ -79,6 +96,7 @@ class Handle(Waiter):
         self.shared.check_owner(self.task, slot, current)
         message = self.shared.inside[slot]
         self.shared.become_ready(slot, message)
+        message.deadline = NEVER
         yield from self.count(message, message.incarnation)
         yield from self.wake_receivers()
         if self.rules.requeue_notifies and (yield self.shared.load_seq_cst(NOTIFY_REQUESTED)):
@@ -144,7 +162,11 @@ class Handle(Waiter):
         recovered = False
         for slot in self.shared.slots:
             seen: Word = yield load(word(slot), self.rules.recovery_load)
-            if seen[0] not in ("filling", "taken") or seen[1:3] == (self.state.row, self.word_generation):
+            if seen[0] == "delayed" and not self.rules.delayed_needs_owner:
+                if (yield from self.is_due(slot, seen)):
+                    recovered |= yield from self.reclaim(slot, seen)
+                continue
+            if seen[0] not in ("filling", "taken", "delayed") or seen[1:3] == (self.state.row, self.word_generation):
                 continue
             if (yield from self.is_gone(seen)) or (yield from self.is_over(slot, seen)):
                 recovered |= yield from self.reclaim(slot, seen)
@@ -153,7 +175,7 @@ class Handle(Waiter):
 
     def reclaim(self, slot: int, seen: Word) -> Steps[bool]:
         """FILLING to FREE, TAKEN to READY; one exchange, so that any number of handles may try it at once."""
-        if seen[0] == "taken":
+        if seen[0] in ("taken", "delayed"):
             return (yield from self.requeue(slot, seen))
         if (yield self.shared.exchange(word(slot), seen, FREE)) != seen:
             return False
@@ -186,6 +208,11 @@ class Handle(Waiter):
         if self.rules.lease_take_compared and (row, take) != (seen[1], seen[3]):
             return False
         return bool(row >= 0 and deadline <= self.kernel.clock)
+
+    def is_due(self, slot: int, seen: Word) -> Steps[bool]:
+        """A due time of another word is corrupt, or the word has changed: the exchange finds out. EDGE lease-end."""
+        row, take, deadline = yield load(lease(slot), ACQUIRE)
+        return bool((row, take) != (seen[1], seen[3]) or deadline <= self.kernel.clock)
 
     def recover_dead_rows(self) -> Steps[None]:
         """Nobody gets a row meanwhile, or it might be asleep already."""

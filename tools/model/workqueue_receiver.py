@@ -14,6 +14,7 @@ from .task import Steps
 from .workqueue_handle import Handle
 from .workqueue_shared import (
     FREE,
+    NEVER,
     NOTIFY_REQUESTED,
     NOTIFY_SEQ,
     READY,
@@ -147,6 +148,17 @@ class Receiver(Handle):
     def refuse(self, job: Job) -> Steps[bool]:
         """It goes back to its slot in the order."""
         return (yield from self.requeue(job.slot, job.word))
+
+    def refuse_later(self, job: Job, delay: int) -> Steps[None]:
+        """It goes back after so many steps. If its lease is over, nothing happens."""
+        current = job.word
+        if self.rules.delay_renews_take:
+            self.state.takes += 1
+            current = (*job.word[:3], self.state.takes)
+            if (yield self.shared.exchange(word(job.slot), job.word, current)) != job.word:
+                return
+            job.message.deadline = NEVER  # the lease is of the former word
+        yield from self.store_delayed(job.slot, current, ("delayed", *current[1:]), job.message, delay)
 
     # ---- waiting ----
 

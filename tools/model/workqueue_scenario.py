@@ -29,6 +29,7 @@ from .workqueue_shared import (
 )
 from .workqueue_sleep import WAIT_FOREVER
 
+LONG = 1000  # steps: longer than any delay
 LOOKS = 3  # of those who sleep, after somebody was killed or stopped
 
 
@@ -158,10 +159,19 @@ class QueueModel:
             self.thread(handle, other, self._send(other, count, **options))
 
     def _send(
-        self, handle: Sender, count: int, *, priorities: int = 2, batches: float = 0.0, **options: Any
+        self,
+        handle: Sender,
+        count: int,
+        *,
+        priorities: int = 2,
+        batches: float = 0.0,
+        delays: float = 0.0,
+        **options: Any,
     ) -> Steps[None]:
         for _ in range(count):
-            if self.chance(batches):
+            if self.chance(delays):
+                yield from handle.send_delayed(self.below(priorities), self.below(40))
+            elif self.chance(batches):
                 yield from handle.send_many([self.below(priorities)] * 2)
             elif not (yield from handle.send(self.below(priorities), **options)):
                 yield pause()
@@ -184,11 +194,20 @@ class QueueModel:
         return 1 + self.below(40) if self.chance(chance) else 0
 
     def _finish_job(
-        self, handle: Receiver, job: Job, *, refuses: float = 0.0, idles: int = 0, lends: float = 0.0
+        self,
+        handle: Receiver,
+        job: Job,
+        *,
+        refuses: float = 0.0,
+        idles: int = 0,
+        lends: float = 0.0,
+        delays: float = 0.0,
     ) -> Steps[None]:
         for _ in range(self.below(idles + 1)):
             yield pause()
-        if self.chance(refuses):
+        if self.chance(delays):
+            yield from handle.refuse_later(job, self.below(40))
+        elif self.chance(refuses):
             yield from handle.refuse(job)
         else:
             yield from handle.acknowledge(job)
@@ -291,6 +310,7 @@ class QueueModel:
         """Of the dead nothing is left. Who was stopped is killed; then one that is left gets all that is there, and all
         slots are free."""
         self.kernel.publish_all_writes(self.schedule.tasks)
+        self.kernel.clock += LONG  # all that is delayed is due
         self.run_alone(self.auditor.recover())
         if self.kernel.lock_owner is None:  # else one is stopped between having a row's lock and having the row
             self.check_dead()

@@ -47,6 +47,23 @@ class Sender(Handle):
             yield from self.wake_receivers()
         return True
 
+    def send_delayed(self, priority: int, delay: int) -> Steps[bool]:
+        """The message is READY after so many steps. False: there is no room."""
+        slot = yield from self.find_slot()
+        if slot is None:
+            yield from self.recover()
+            slot = yield from self.find_slot()
+        if slot is None:
+            return False
+        message = yield from self.fill(slot, priority)
+        self.state.takes += 1
+        filling: Word = ("filling", self.state.row, self.word_generation)
+        delayed: Word = ("delayed", self.state.row, self.word_generation, self.state.takes)
+        yield from self.store_delayed(slot, filling, delayed, message, delay)
+        yield self.shared.change(READY, lambda count: count + 1)
+        yield from self.wake_receivers()
+        return True
+
     def send_many(self, priorities: list[int]) -> Steps[None]:
         """As many as there is room for, and one round of wakes."""
         sent: list[tuple[int, Message]] = []

@@ -22,7 +22,8 @@ NOTIFY_REQUESTED = "notify_requested"
 KINDS = (WAITING, WATCHING, SENDERS)  # of sleep
 BITS = (*KINDS, NOTIFY_REQUESTED)
 
-Word = tuple[Any, ...]  # ("filling", row, generation), ("ready", priority, -order) or ("taken", row, generation, take)
+#: ("filling", row, generation), ("ready", priority, -order), ("taken" or "delayed", row, generation, take)
+Word = tuple[Any, ...]
 FREE: Word = ("free",)
 Rows = frozenset[int]
 NEVER = float("inf")
@@ -60,6 +61,10 @@ class Rules:
     lease_take_compared: bool = True
     lease_last: bool = True  # stored behind the copy
     lease_store: Order = RELEASE
+    delay_renews_take: bool = True  # before a consumer stores the due time
+    due_time_first: bool = True  # stored before the DELAYED word
+    delayed_store: Order = RELEASE
+    delayed_needs_owner: bool = False  # else: a message outlives the process that delayed it
     # Sleeping.
     announces_first: bool = True  # before the look of who goes to sleep
     sleeper_fence: Order = SEQ_CST  # EDGE sleeper-bit: announcement and bit, then words are loaded
@@ -168,10 +173,10 @@ class Message:
     number: int
     priority: int
     key: Word = FREE
-    state: Literal["new", "ready", "taken", "gone"] = "new"
+    state: Literal["new", "ready", "taken", "delayed", "gone"] = "new"
     count: float = NEVER  # `ready` when it was counted since it became READY
     incarnation: int = 0  # how often it became READY
-    deadline: float = NEVER  # when the lease of its taker is over
+    deadline: float = NEVER  # when the lease of its taker is over, or when it is due
 
     def __str__(self) -> str:
         return f"{self.sender}'s {self.number} (priority {self.priority})"
@@ -311,6 +316,19 @@ class SharedQueue:
         message.state = "ready"
         message.incarnation += 1
 
+    def become_delayed(self, slot: int, message: Message, due: float) -> None:
+        """It is sent with a delay, or returned with one."""
+        if message.state == "new":
+            self.messages.append(message)
+            self.inside[slot] = message
+        message.state, message.deadline = "delayed", due
+        message.incarnation = max(message.incarnation, 1)  # it comes later than messages that were sent after it
+
+    def check_lease_owner(self, actor: Task, slot: int, current: Word) -> None:
+        """Only the owner of a slot writes its head."""
+        if self.kernel.newest(word(slot)) != current:
+            raise Violation("stolen", f"{actor.name} writes the head of slot {slot}, which is another's")
+
     def set_count(self, message: Message, incarnation: int, count: int) -> None:
         """`ready` has become `count`. Meanwhile somebody may have taken the message."""
         if message.state == "new" or (message.state == "ready" and message.incarnation == incarnation):
@@ -350,6 +368,10 @@ class SharedQueue:
 
     def check_owner(self, actor: Task, slot: int, current: Word) -> None:
         """Somebody puts a word right that is not his."""
+        if current[0] == "delayed":
+            if self.inside[slot].deadline > self.kernel.clock:
+                raise Violation("early", f"{actor.name} makes {self.inside[slot]} READY before it is due")
+            return
         owner = self.owners[slot]
         over = current[0] == "taken" and self.inside[slot].deadline <= self.kernel.clock
         if not (owner is actor or owner.dead or owner.closed or over):

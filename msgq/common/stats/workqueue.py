@@ -85,6 +85,7 @@ class QueueStats:
     schema : description of the messages; None: not set.
     depth : number of waiting messages.
     in_flight : number of taken messages.
+    delayed : number of messages that wait for their due time.
     pending_slots : number of slots that senders are filling now.
     free_slots : number of free slots.
     corrupt_slots : number of slots with invalid data of another program. No process uses these slots.
@@ -117,6 +118,7 @@ class QueueStats:
     schema: Schema | None = None
     depth: int = 0
     in_flight: int = 0
+    delayed: int = 0
     pending_slots: int = 0
     free_slots: int = 0
     corrupt_slots: int = 0

@@ -142,6 +142,7 @@ cdef extern from "base/poll_ops.h" nogil:
         uint32_t (*prepare_wait)(const void *reader, mq_u32 *eventcount) noexcept nogil
         void (*end_wait)(const void *reader) noexcept nogil
         bint no_backoff
+        int64_t (*max_sleep_ns)(const void *reader) noexcept nogil
     uint32_t mq_poll_prepare_wait(const void *reader, mq_u32 *eventcount)
     uint32_t mq_poll_prepare_wait_mp(const void *reader, mq_u32 *eventcount)
 

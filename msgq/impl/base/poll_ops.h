@@ -15,6 +15,7 @@ typedef struct {
     uint32_t (*prepare_wait)(const void *reader, mq_u32 *eventcount);
     void (*end_wait)(const void *reader); /* undoes prepare_wait when the reader is readable; NULL: nothing to undo */
     bool no_backoff; /* the watcher polls the reader at a constant interval, even after a long time without a message */
+    int64_t (*max_sleep_ns)(const void *reader); /* longest time until the next poll; NULL: the constant interval */
 } mq_poll_ops;
 
 /* The next functions are for readers that announce a sleep by the flag in `eventcount`. */

@@ -87,6 +87,12 @@ static inline uint32_t mq_watch_poll_or_arm(mq_watch *watch) {
     return expected;
 }
 
+/* Return the nanoseconds until the next poll of a reader without a message. */
+static inline int64_t mq_watch_get_poll_ns(const mq_watch *watch) {
+    int64_t poll_ns = watch->ops.max_sleep_ns ? watch->ops.max_sleep_ns(watch->ops.reader) : watch->poll_ns;
+    return poll_ns < watch->poll_ns ? poll_ns : watch->poll_ns;
+}
+
 /* Poll all readers. Stores the words on which the thread must sleep, and the longest sleep. Returns the number of
  * words. */
 static inline unsigned mq_watcher_poll_all(mq_futex_waitv_entry *words, bool no_waitv, int64_t *max_sleep_ns,
@@ -100,7 +106,7 @@ static inline unsigned mq_watcher_poll_all(mq_futex_waitv_entry *words, bool no_
         mq_watch *watch = &mq_watcher.list[i];
         uint32_t expected = mq_watch_poll_or_arm(watch);
         watch->polled = no_waitv || count == MQ_FUTEX_WAITV_MAX;
-        int64_t poll_ns = watch->polled ? MQ_WATCH_POLL_NS : watch->poll_ns;
+        int64_t poll_ns = watch->polled ? MQ_WATCH_POLL_NS : mq_watch_get_poll_ns(watch);
         if (!watch->ready && (*max_sleep_ns < 0 || poll_ns < *max_sleep_ns))
             *max_sleep_ns = poll_ns;
         *no_backoff |= !watch->ready && watch->ops.no_backoff;

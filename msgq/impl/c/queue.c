@@ -5,7 +5,7 @@
 #include "workqueue/recovery.h"
 
 enum { MQC_QUEUE_MESSAGES = 128, MQC_QUEUE_SIZE = 8192, MQC_QUEUE_SPIN_US = 10 };
-static const double MQC_LEASE_MAX_S = 2147483; /* maximum lease: 24 days, the maximum of Python's timeouts */
+static const double MQC_LEASE_MAX_S = 2147483; /* maximum lease or delay: 24 days, the maximum of Python's timeouts */
 _Static_assert((int)MSGQ_EVENTS == MQ_QUEUE_EVENTS_HEADS && (int)MSGQ_EVENTS_PAYLOAD == MQ_QUEUE_EVENTS_PAYLOAD,
                "an option is what the file says");
 
@@ -207,7 +207,9 @@ static bool mqc_queue_is_readable(void *reader) {
     msgq_queue *q = reader;
     if (mqc_check_truncation(&q->endpoint, &q->segment) != 0)
         return true; /* the caller checks again and returns the error */
-    return mq_queue_wait_is_over(&q->h, &q->wait);
+    /* a receiver that learns of a delay must compute the length of its sleep again */
+    return mq_queue_wait_is_over(&q->h, &q->wait) ||
+           (q->wait.role == MQ_QUEUE_RECEIVER && mq_queue_delays_changed(&q->h));
 }
 static uint32_t mqc_queue_prepare_wait(void *reader) {
     msgq_queue *q = reader;
@@ -218,14 +220,26 @@ static void mqc_queue_end_wait(void *reader) {
     mq_queue_finish_sleep(&q->h, q->wait.role);
 }
 
+/* Recover slots if that is due. Search for due messages if a message got a delay. Returns true if any was done. */
+static bool mqc_queue_recover_if_due(msgq_queue *q, int64_t now) {
+    if (mq_queue_recovery_is_due(&q->h, now)) {
+        mqc_queue_recover(q, now);
+        return true;
+    }
+    if (!mq_queue_delays_changed(&q->h))
+        return false;
+    q->lease_ends_ns = now + mq_queue_reclaim_slots(&q->h, now);
+    q->h.saw_owned_slots = true; /* the next recovery comes soon enough for the due time */
+    mqc_event_publisher_flush(&q->event_publisher);
+    return true;
+}
+
 /* Return the longest sleep in nanoseconds. If a recovery is due, recover first. */
 static int64_t mqc_queue_max_sleep_ns(void *reader, int64_t slept_ns) {
     msgq_queue *q = reader;
     int64_t now = mq_monotonic_ns();
     (void)slept_ns;
-    if (mq_queue_recovery_is_due(&q->h, now))
-        mqc_queue_recover(q, now);
-    else if (q->h.saw_owned_slots)
+    if (!mqc_queue_recover_if_due(q, now) && q->h.saw_owned_slots)
         return MQ_QUEUE_RECOVER_BUSY_NS; /* after this sleep a recovery is due, which reclaims expired leases */
     int64_t left = q->lease_ends_ns - now;
     left = left > MQ_QUEUE_RECOVER_BUSY_NS ? left : MQ_QUEUE_RECOVER_BUSY_NS;
@@ -298,22 +312,43 @@ static int mqc_queue_refused_error(msgq_queue *q, size_t size, int priority, dou
                               (unsigned long long)q->h.parts.max_messages);
 }
 
-/* Make the filled slot READY, and wake a receiver. Returns an error if the file was truncated. */
-static int mqc_queue_commit(msgq_queue *q, const void *data, size_t size, uint64_t slot, int priority) {
+/* Return the tick at which a delay in seconds is over, counted from a time of the host's clock. */
+static uint32_t mqc_queue_due_tick(int64_t host_time_ns, double delay) {
+    return mq_job_lease_convert_to_ticks((uint64_t)(host_time_ns + (int64_t)(delay * MQ_NS_PER_S))) + 1;
+}
+
+static int mqc_queue_check_delay(msgq_queue *q, double delay) {
+    if (delay >= 0 && delay <= MQC_LEASE_MAX_S)
+        return 0;
+    return mqc_endpoint_error(&q->endpoint, EINVAL, "delay is %g s; give 0 to %.0f s", delay, MQC_LEASE_MAX_S);
+}
+
+/* Make the filled slot READY, or DELAYED, and wake a receiver. Returns an error if the file was truncated. */
+static int mqc_queue_commit(msgq_queue *q, const void *data, size_t size, uint64_t slot, int priority, double delay) {
     mq_queue_handle *h = &q->h;
     int64_t sent_time = mq_monotonic_ns() + h->clock_offset, origin = msgq_origin();
-    uint64_t key = mq_queue_commit_message(h, slot, size, (uint64_t)priority, (uint64_t)sent_time, (uint64_t)origin);
+    uint64_t key =
+        delay > 0 ? mq_queue_commit_delayed_message(h, slot, size, (uint64_t)priority, (uint64_t)sent_time,
+                                                    (uint64_t)origin, mqc_queue_due_tick(sent_time, delay))
+                  : mq_queue_commit_message(h, slot, size, (uint64_t)priority, (uint64_t)sent_time, (uint64_t)origin);
     /* the message was copied before the check, so a truncated page has already faulted */
     int status = mqc_check_truncation(&q->endpoint, &q->segment);
     if (mqc_queue_has_events(h) && !status)
         mqc_event_publisher_publish_sent(&q->event_publisher, key, slot, data, size, sent_time, origin);
-    mq_queue_wake_receivers(h->parts.queue, 1);
+    if (!(delay > 0))
+        mq_queue_wake_receivers(h->parts.queue, 1);
     return status;
 }
 
 int msgq_queue_send(msgq_queue *queue, const void *data, size_t size, int priority, double timeout) {
+    return msgq_queue_send_delayed(queue, data, size, priority, timeout, 0);
+}
+
+int msgq_queue_send_delayed(msgq_queue *queue, const void *data, size_t size, int priority, double timeout,
+                            double delay) {
     mq_queue_handle *h = &queue->h;
     int status = mqc_check_process(&queue->endpoint, queue->generation);
+    status = status ? status : mqc_queue_check_delay(queue, delay);
     if (mq_unlikely(status))
         return status;
     if (priority < 0 || priority > MQ_QUEUE_PRIORITY_MAX)
@@ -329,7 +364,7 @@ int msgq_queue_send(msgq_queue *queue, const void *data, size_t size, int priori
     if (slot == MQ_QUEUE_NO_SLOT)
         return status ? status : mqc_queue_refused_error(queue, size, priority, timeout);
     mq_copy_to_shared(mq_queue_get_slot_payload(h, (uint64_t)slot), data, size);
-    return mqc_queue_commit(queue, data, size, (uint64_t)slot, priority);
+    return mqc_queue_commit(queue, data, size, (uint64_t)slot, priority, delay);
 }
 
 /* ---- receive ---- */
@@ -343,10 +378,8 @@ static int mqc_queue_try_take(msgq_queue *q, uint64_t ticket, mq_queue_taken_mes
     if (mq_queue_recovery_is_due(&q->h, now))
         mqc_queue_recover(q, now);
     mq_queue_status status = mq_queue_take_message(&q->h, ticket, delivery);
-    if (status == MQ_QUEUE_EMPTY && mq_queue_recovery_is_due(&q->h, now)) {
-        mqc_queue_recover(q, now);
+    if (status == MQ_QUEUE_EMPTY && mqc_queue_recover_if_due(q, now))
         status = mq_queue_take_message(&q->h, ticket, delivery);
-    }
     if (mq_likely(status == MQ_QUEUE_OK))
         return 1;
     int cut = mqc_check_truncation(&q->endpoint, &q->segment);
@@ -495,13 +528,20 @@ int msgq_queue_acknowledge(msgq_queue *queue, msgq_job *job) {
                : mqc_endpoint_error(&queue->endpoint, ESTALE, "lease expired, and the message returned to the queue");
 }
 
-int msgq_queue_return(msgq_queue *queue, msgq_job *job) {
+int msgq_queue_return(msgq_queue *queue, msgq_job *job) { return msgq_queue_return_delayed(queue, job, 0); }
+
+int msgq_queue_return_delayed(msgq_queue *queue, msgq_job *job, double delay) {
     mq_queue_taken_message delivery;
-    int status = mqc_queue_job(queue, job, &delivery);
+    int status = mqc_queue_check_delay(queue, delay);
+    status = status ? status : mqc_queue_job(queue, job, &delivery);
     if (status)
         return status;
-    /* has no effect if the lease of the job has already ended */
-    mq_queue_requeue_message(&queue->h, delivery.slot, delivery.word);
+    /* these calls have no effect if the lease of the job has already ended */
+    if (delay > 0)
+        mq_queue_delay_taken_message(&queue->h, &delivery,
+                                     mqc_queue_due_tick(mq_monotonic_ns() + queue->h.clock_offset, delay));
+    else
+        mq_queue_requeue_message(&queue->h, delivery.slot, delivery.word);
     mqc_event_publisher_flush(&queue->event_publisher);
     return 0;
 }

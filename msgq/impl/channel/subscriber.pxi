@@ -455,7 +455,7 @@ cdef class Subscriber(Waitable):
         cdef mq_poll_ops poll_ops
         self._poll_state = mq_channel_poll_state(self.c.header, &self.c.cursor, self.c.not_truncated)
         poll_ops = mq_poll_ops(mq_channel_subscriber_is_readable, &self._poll_state, &self._file.header.eventcount,
-                               mq_poll_prepare_wait_mp, NULL, False)
+                               mq_poll_prepare_wait_mp, NULL, False, NULL)
         if not self._file.writable:
             poll_ops.prepare_wait = NULL
         return poll_ops

@@ -176,6 +176,12 @@ class MessageQueue(Waitable):
         self._get_usable_row()
         return self._queue.in_flight
 
+    @property
+    def delayed_messages(self) -> int:
+        """Number of messages that wait for their due time."""
+        self._get_usable_row()
+        return len(self._queue.waiting_items)
+
     def stats(self) -> QueueStats:
         """Return the statistics of the queue."""
         from msgq.impl.fake.workqueue_stats import read_queue_stats  # late: few programs read statistics
@@ -293,13 +299,15 @@ class MessageQueue(Waitable):
         timeout: float | None = None,
         deadline: float | None = None,
         origin_time: int = 0,
+        delay: float | None = None,
     ) -> None:
         """Send a message."""
+        delay_ns = options.delay_ns(delay, self._endpoint)
         self._get_usable_row("write")
         checked = options.check_priority(priority, self._endpoint)
         origin = options.check_origin_time(origin_time, self._endpoint)
         timeout_ns = self._compute_timeout_ns(timeout, deadline)
-        self._send_data(self._copy_message(message), checked, origin, timeout_ns)
+        self._send_data(self._copy_message(message), checked, origin, timeout_ns, delay_ns)
 
     def send_many(
         self,
@@ -308,8 +316,10 @@ class MessageQueue(Waitable):
         *,
         timeout: float | None = None,
         deadline: float | None = None,
+        delay: float | None = None,
     ) -> int:
         """Send several messages, and return their number."""
+        delay_ns = options.delay_ns(delay, self._endpoint)
         self._get_usable_row("write")
         checked = options.check_priority(priority, self._endpoint)
         timeout_ns = self._compute_timeout_ns(timeout, deadline)
@@ -318,7 +328,7 @@ class MessageQueue(Waitable):
         for data in messages:
             remaining_ns = max(deadline_ns - self._bus.clock.now_ns, 0) if timeout_ns >= 0 else timeout_ns
             try:
-                self._send_data(self._copy_message(data), checked, 0, remaining_ns)
+                self._send_data(self._copy_message(data), checked, 0, remaining_ns, delay_ns)
             except QueueFullError:
                 break
             count += 1
@@ -331,7 +341,7 @@ class MessageQueue(Waitable):
             raise options.too_large_error(len(data), self._queue.max_message_size, self._endpoint)
         return data
 
-    def _send_data(self, data: bytes, priority: int, origin_time: int, timeout_ns: int) -> None:
+    def _send_data(self, data: bytes, priority: int, origin_time: int, timeout_ns: int, delay_ns: int) -> None:
         row = self._get_usable_row("write")  # an exporter may run any code
         queue, origin_time = self._queue, origin_time or thread_origin()
         if not queue.has_free_slot() and timeout_ns:
@@ -339,7 +349,7 @@ class MessageQueue(Waitable):
         if not queue.has_free_slot():
             row.publish_event(Event.REFUSED, QueueItem(data, priority, 0, 0, origin_time))
             raise options.full_error(queue.max_messages, bool(timeout_ns), self._endpoint)
-        row.publish_event(Event.SENT, queue.send_item(data, priority, origin_time))
+        row.publish_event(Event.SENT, queue.send_item(data, priority, origin_time, delay_ns))
 
     def wait_space(self, timeout: float | None = None, *, deadline: float | None = None) -> bool:
         """Wait for a free slot. Return False at the timeout."""

@@ -9,6 +9,7 @@ from typing import Self
 from msgq.errors import EndpointClosedError
 from msgq.impl.fake.endpoint_state import fork_error
 from msgq.impl.fake.workqueue_store import JobClaim, QueueState
+from msgq.impl.workqueue import options
 
 
 class Job:
@@ -34,10 +35,11 @@ class Job:
         self._check_open()
         self._claim.end_job(True)
 
-    def nack(self) -> None:
-        """Return the message to its position in the queue."""
+    def nack(self, delay: float | None = None) -> None:
+        """Return the message to its position in the queue, after `delay` seconds."""
+        delay_ns = options.delay_ns(delay, self._queue.name)
         self._check_open()
-        self._claim.end_job(False)
+        self._claim.end_job(False, delay_ns)
 
     def _check_open(self) -> None:
         if self._queue.inherited_by_fork:

@@ -19,7 +19,8 @@ def read_queue_stats(queue: QueueState, prefix: str) -> QueueStats:
     """Return the statistics of a queue."""
     pending = [item for *_, item in queue.ready_heap]
     claims = [claim for row in queue.handle_rows for claim in row.open_claims]
-    items = pending + [claim.item for claim in claims]
+    delayed = list(queue.waiting_items.values())
+    items = pending + delayed + [claim.item for claim in claims]
     oldest = min((item.sent_time for item in pending), default=None)
     priorities = sorted(Counter(item.priority for item in pending).items(), reverse=True)
     return QueueStats(
@@ -35,11 +36,13 @@ def read_queue_stats(queue: QueueState, prefix: str) -> QueueStats:
         queue.schema,
         depth=len(pending),
         in_flight=queue.in_flight,
+        delayed=len(delayed),
         free_slots=queue.count_free_slots(),
         oldest_ns=oldest,
         oldest_age_ns=None if oldest is None else queue.bus.clock.now_ns - oldest,
         priorities=tuple(priorities[:_PRIORITIES_MAX]),
-        redelivered=sum(item.deliveries > 0 for item in pending) + sum(claim.item.deliveries > 1 for claim in claims),
+        redelivered=sum(item.deliveries > 0 for item in pending + delayed)
+        + sum(claim.item.deliveries > 1 for claim in claims),
         most_deliveries=max((item.deliveries for item in items), default=0),
         leases=sum(claim in queue.bus.clock.alarms for claim in claims),
         handles=tuple(map(_make_handle_info, queue.handle_rows)),

@@ -77,8 +77,8 @@ class JobClaim:
         if self._handle_row.closed:
             raise options.job_released_error(name)
 
-    def end_job(self, acknowledged: bool) -> None:
-        """Acknowledge the message, or return it.
+    def end_job(self, acknowledged: bool, delay_ns: int = 0) -> None:
+        """Acknowledge the message, or return it after a delay.
 
         Raises
         ------
@@ -97,10 +97,10 @@ class JobClaim:
             queue.in_flight -= 1
             self._handle_row.publish_event(Event.ACKNOWLEDGED, self.item, self._taken_time)
         else:
-            self._requeue_item()
+            self._requeue_item(delay_ns)
 
-    def _requeue_item(self) -> None:
-        self._handle_row.queue.requeue_item(self.item)
+    def _requeue_item(self, delay_ns: int = 0) -> None:
+        self._handle_row.queue.requeue_item(self.item, delay_ns)
         self._handle_row.publish_event(Event.RETURNED, self.item, self._taken_time)
 
     def _remove_from_handle(self) -> None:
@@ -185,6 +185,7 @@ class QueueState(EndpointState[Inbox]):
     ----------
     ready_heap : heap of waiting messages: negative priority, order, message.
     in_flight : taken messages.
+    waiting_items : messages that wait for their due time, by number.
     events_choice : index of the published events in `options.EVENTS_CHOICES`.
     event_counts : number of events of each type, over all handles.
     handle_rows : open handles.
@@ -207,25 +208,41 @@ class QueueState(EndpointState[Inbox]):
         self.handle_rows: list[QueueHandleRow] = []
         self.waiting_receivers: list[object] = []
         self.waiting_senders: list[object] = []
+        self.waiting_items: dict[int, QueueItem] = {}
         self._ready_count = 0
         self._delayed_items: dict[int, QueueItem] = {}  # by number: sent, and not there so far
         self.add_inbox(DelayedInbox(self._accept_delayed_item))
 
     def count_free_slots(self) -> int:
         """Return the number of free slots."""
-        return self.max_messages - len(self.ready_heap) - self.in_flight - len(self._delayed_items)
+        used = len(self.ready_heap) + self.in_flight + len(self.waiting_items) + len(self._delayed_items)
+        return self.max_messages - used
 
     def has_free_slot(self) -> bool:
         """Return True if a slot is free."""
         return self.count_free_slots() > 0
 
-    def send_item(self, data: bytes, priority: int, origin_time: int) -> QueueItem:
+    def send_item(self, data: bytes, priority: int, origin_time: int, delay_ns: int = 0) -> QueueItem:
         """Add a message, and return it. A slot must be free."""
         self.published_count += 1
         item = QueueItem(data, priority, self.published_count, self.bus.clock.now_ns, origin_time)
-        self._delayed_items[item.send_number] = item
-        self.deliver_message((item.send_number, data))
+        if delay_ns:
+            item.ready_order = self._ready_count
+            self._ready_count += 1
+            self._wait_until_due(item, delay_ns)
+        else:
+            self._delayed_items[item.send_number] = item
+            self.deliver_message((item.send_number, data))
         return item
+
+    def _wait_until_due(self, item: QueueItem, delay_ns: int) -> None:
+        self.waiting_items[item.send_number] = item
+
+        def add_item() -> None:
+            del self.waiting_items[item.send_number]
+            self._add_ready_item(item)
+
+        self.bus.clock.alarms[object()] = (self.bus.clock.now_ns + delay_ns, add_item)
 
     def get_delayed_item(self, message: BusMessage) -> QueueItem:
         """Return a sent message that has not arrived."""
@@ -236,10 +253,13 @@ class QueueState(EndpointState[Inbox]):
         item.ready_order = self._ready_count
         self._add_ready_item(item)
 
-    def requeue_item(self, item: QueueItem) -> None:
-        """Return a taken message to its position in the order."""
+    def requeue_item(self, item: QueueItem, delay_ns: int = 0) -> None:
+        """Return a taken message to its position in the order, after a delay."""
         self.in_flight -= 1
-        self._add_ready_item(item)
+        if delay_ns:
+            self._wait_until_due(item, delay_ns)
+        else:
+            self._add_ready_item(item)
 
     def _add_ready_item(self, item: QueueItem) -> None:
         was_empty = not self.ready_heap
@@ -277,6 +297,7 @@ class QueueState(EndpointState[Inbox]):
         """See `EndpointState`."""
         super().mark_inherited_by_fork()
         self.ready_heap.clear()
+        self.waiting_items.clear()
         for row in self.handle_rows:
             row.notify_callback = None
 

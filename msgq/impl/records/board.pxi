@@ -486,5 +486,5 @@ cdef class KeyObserver(Waitable):
 
     cdef mq_poll_ops _poll_ops(self) noexcept:
         cdef mq_poll_ops poll_ops = mq_poll_ops(mq_board_key_is_readable, &self._key_poll_state, self._futex_word(),
-                                                NULL, NULL, False)
+                                                NULL, NULL, False, NULL)
         return make_poll_ops(poll_ops, self._passive)

@@ -188,7 +188,7 @@ cdef class RecordHandle(ThreadSharedHandle):
 
     cdef mq_poll_ops _poll_ops(self) noexcept:
         cdef mq_poll_ops reader = mq_poll_ops(mq_vector_is_readable, &self._poll_state, self._futex_word(), NULL, NULL,
-                                              False)
+                                              False, NULL)
         return make_poll_ops(reader, self._passive)
 
     def wait(self, timeout=None):

@@ -66,6 +66,7 @@ cdef extern from "workqueue/layout.h" nogil:
 cdef extern from "workqueue/slot_state.h" nogil:
     ctypedef enum mq_slot_state:
         MQ_SLOT_TAKEN
+        MQ_SLOT_DELAYED
     enum:
         MQ_JOB_LEASE_TICK_NS
     bint mq_slot_state_is_ready(uint64_t word)
@@ -155,7 +156,9 @@ cdef extern from "workqueue/sender.h" nogil:
     uint8_t *mq_queue_get_slot_payload(const mq_queue_handle *h, uint64_t slot)
     uint64_t mq_queue_commit_message(mq_queue_handle *h, uint64_t slot, uint64_t length, uint64_t priority,
                                      uint64_t sent_time, uint64_t origin_time)
-    bint mq_queue_requeue_message(mq_queue_handle *h, uint64_t slot, uint64_t taken)
+    uint64_t mq_queue_commit_delayed_message(mq_queue_handle *h, uint64_t slot, uint64_t length, uint64_t priority,
+                                             uint64_t sent_time, uint64_t origin_time, uint32_t due_tick)
+    bint mq_queue_requeue_message(mq_queue_handle *h, uint64_t slot, uint64_t word)
 
 
 cdef extern from "workqueue/receiver.h" nogil:
@@ -167,6 +170,7 @@ cdef extern from "workqueue/receiver.h" nogil:
     void mq_queue_set_job_lease(mq_queue_handle *h, const mq_queue_taken_message *delivery, uint32_t deadline_tick)
     void mq_queue_buffer_delivery_event(const mq_queue_handle *h, mq_queue_event_type event_type,
                                         const mq_queue_taken_message *delivery)
+    bint mq_queue_delay_taken_message(mq_queue_handle *h, const mq_queue_taken_message *delivery, uint32_t due_tick)
     bint mq_queue_free_taken_slot(mq_queue_handle *h, const mq_queue_taken_message *delivery)
 
 
@@ -176,6 +180,8 @@ cdef extern from "workqueue/recovery.h" nogil:
         MQ_QUEUE_RECOVER_BUSY_NS
     int64_t mq_queue_recover_from_dead_owners(mq_queue_handle *h, int64_t now_ns)
     bint mq_queue_recovery_is_due(const mq_queue_handle *h, int64_t now_ns)
+    bint mq_queue_delays_changed(const mq_queue_handle *h)
+    int64_t mq_queue_reclaim_slots(mq_queue_handle *h, int64_t now_ns)
     void mq_queue_notify_if_not_empty(const mq_queue_file_parts *parts)
     void mq_queue_join(mq_queue_handle *h, int row, const mq_process_identity *self, uint64_t uid, bint held)
     void mq_queue_leave(mq_queue_handle *h, uint64_t uid, void **liveness_token)
@@ -192,6 +198,7 @@ cdef extern from "workqueue/poll_state.h" nogil:
     int mq_queue_poll_has_more(const void *reader)
     uint32_t mq_queue_poll_prepare_wait(const void *reader, mq_u32 *word)
     void mq_queue_poll_end_wait(const void *reader)
+    int64_t mq_queue_poll_max_sleep_ns(const void *reader)
     ctypedef struct mq_queue_notification:
         mq_queue_handle h
     int mq_queue_notification_has_more(const void *reader)
@@ -218,8 +225,8 @@ cdef extern from "workqueue/snapshot.h" nogil:
     ctypedef struct mq_queue_row_slot_counts:
         uint64_t filling, taken
     ctypedef struct mq_queue_slot_counts:
-        uint64_t free, filling, ready, taken, corrupt, lost, redelivered, most_deliveries, leases, expired_leases
-        uint64_t oldest
+        uint64_t free, filling, ready, taken, delayed, corrupt, lost, redelivered, most_deliveries
+        uint64_t leases, expired_leases, oldest
         mq_queue_row_slot_counts rows[128]
     void mq_queue_count_all_slots(const mq_queue_file_parts *parts, uint64_t now_ns, mq_queue_slot_counts *counts,
                                   uint32_t *by_priority)
@@ -308,6 +315,8 @@ cdef class QueueHandle(ThreadSharedHandle):
     cdef void _publish_buffered_events(self) noexcept
     cdef void _publish_delivery_event(self, mq_queue_event_type event_type,
                                       const mq_queue_taken_message *delivery) noexcept
+    cdef int _publish_recovery_events(self) except -1
+    cdef bint _recover_if_due(self, int64_t now) except -1
     cdef int64_t _compute_next_recovery_ns(self) except -2
     cdef QueueWait _begin_wait(self, mq_queue_role role, bint takes)
     cdef bint _sleep_until_wake(self, QueueWait wait, int64_t give_up_ns) except -1
@@ -334,7 +343,8 @@ cdef object new_job(QueueHandle queue, const mq_queue_taken_message *delivery)
 
 
 cdef class MessageQueue(QueueHandle):
-    cdef bint _send_without_wake(self, const Py_buffer *view, uint64_t rank, uint64_t origin,
+    cdef object _count_slots(self, mq_slot_state state)
+    cdef bint _send_without_wake(self, const Py_buffer *view, uint64_t rank, uint64_t origin, int64_t delay_ns,
                                  int64_t give_up_ns) except -1
     cdef void _publish_sent_event(self, const Py_buffer *view, uint64_t key, uint64_t slot, int64_t sent_time,
                                   uint64_t origin) noexcept

@@ -168,14 +168,19 @@ class Job:
         ForkedSocketError : the job belongs to the parent.
         """
 
-    def nack(self) -> None:
+    def nack(self, delay: float | None = None) -> None:
         """Return the message to its previous position in the queue.
 
         If the lease ended before the call, the call has no effect.
 
+        Parameters
+        ----------
+        delay : seconds until a consumer can take the message again; None: no delay.
+
         Raises
         ------
         StateError, EndpointClosedError, ForkedSocketError : as `ack`.
+        InvalidValueError : `delay` is negative or above 24 days.
         """
 
     def __enter__(self) -> Self: ...
@@ -327,6 +332,13 @@ class MessageQueue(QueueHandle):
         The property scans all slots. The slots may change during the scan.
         """
 
+    @property
+    def delayed_messages(self) -> int:
+        """Number of messages that wait for their due time.
+
+        The property scans all slots. The slots may change during the scan.
+        """
+
     def send(
         self,
         message: ReadableBuffer | npt.NDArray[Any],
@@ -335,6 +347,7 @@ class MessageQueue(QueueHandle):
         timeout: float | None = None,
         deadline: float | None = None,
         origin_time: int = 0,
+        delay: float | None = None,
     ) -> None:
         """Send one message, and wait for a free slot if the queue is full.
 
@@ -346,6 +359,8 @@ class MessageQueue(QueueHandle):
         deadline : alternative to `timeout`, seconds of ``time.monotonic()``.
         origin_time : time of the event that caused the message, in nanoseconds of the host's clock (clock.md). 0: the
             origin of this thread (tracking.md), or none.
+        delay : seconds until a consumer can take the message; None: no delay. The message occupies a slot during the
+            delay. After the delay, the message has the position of its send.
 
         Raises
         ------
@@ -371,6 +386,7 @@ class MessageQueue(QueueHandle):
         *,
         timeout: float | None = None,
         deadline: float | None = None,
+        delay: float | None = None,
     ) -> int:
         """Send several messages one after another. Consumers are woken once for all messages.
 
@@ -380,6 +396,7 @@ class MessageQueue(QueueHandle):
         priority : priority of each message.
         timeout : seconds to wait for slots, for all messages together; 0 does not wait, None waits forever.
         deadline : alternative to `timeout`, seconds of ``time.monotonic()``.
+        delay : seconds until a consumer can take the messages, as in `send`.
 
         Returns
         -------

@@ -51,7 +51,8 @@ typedef struct {
     uint64_t take_count;                /* number of the last take */
     uint64_t next_search_slot;          /* slot at which the next search for a free slot begins */
     mq_queue_block_cache *block_caches; /* caches of all blocks of the queue */
-    bool saw_owned_slots;               /* the last scan found filling or taken slots */
+    bool saw_owned_slots;               /* the last scan found slots that are neither FREE nor READY */
+    uint64_t seen_delay_count;          /* delay_count before the last search for due messages */
     int64_t last_recovery_ns;           /* time of the last recovery, by CLOCK_MONOTONIC */
     int64_t clock_offset;               /* host's clock minus CLOCK_MONOTONIC, in nanoseconds */
     mq_queue_handoff_yield yields[MQ_QUEUE_ROLES];

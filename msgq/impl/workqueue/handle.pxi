@@ -133,17 +133,30 @@ cdef class QueueHandle(ThreadSharedHandle):
         """Recover slots of dead owners and of expired leases."""
         mq_queue_invalidate_all_caches(&self._h)  # another program may have restored a fill count that the cache knows
         self._next_lease_end_ns = now + mq_queue_recover_from_dead_owners(&self._h, now)
+        return self._publish_recovery_events()
+
+    cdef int _publish_recovery_events(self) except -1:
         if self._h.event_buffer != NULL and self._event_publisher.has_buffered_events():
             self._open_event_channel(False)
             self._publish_buffered_events()
         return 0
 
+    cdef bint _recover_if_due(self, int64_t now) except -1:
+        """Recover slots if that is due. Search for due messages if a message got a delay. Return True if any was done."""
+        if mq_queue_recovery_is_due(&self._h, now):
+            self._recover_from_dead_owners(now)
+            return True
+        if not mq_queue_delays_changed(&self._h):
+            return False
+        self._next_lease_end_ns = now + mq_queue_reclaim_slots(&self._h, now)
+        self._h.saw_owned_slots = True  # the next recovery comes soon enough for the due time
+        self._publish_recovery_events()
+        return True
+
     cdef int64_t _compute_next_recovery_ns(self) except -2:
         """Return the longest sleep. If a recovery is due, do it first."""
         cdef int64_t lease_end_in_ns, now = mq_monotonic_ns()
-        if mq_queue_recovery_is_due(&self._h, now):
-            self._recover_from_dead_owners(now)
-        elif self._h.saw_owned_slots:
+        if not self._recover_if_due(now) and self._h.saw_owned_slots:
             return MQ_QUEUE_RECOVER_BUSY_NS  # the recovery is due after this time, and finds the end of the first lease
         lease_end_in_ns = max(self._next_lease_end_ns - now, <int64_t> MQ_QUEUE_RECOVER_BUSY_NS)
         return min(<int64_t> MQ_QUEUE_RECOVER_NS, lease_end_in_ns)
@@ -269,7 +282,7 @@ cdef class QueueHandle(ThreadSharedHandle):
 
     cdef mq_poll_ops _poll_ops(self) noexcept:
         return mq_poll_ops(mq_queue_poll_has_more, &self._poll_state, self._futex_word(), mq_queue_poll_prepare_wait,
-                           mq_queue_poll_end_wait, True)
+                           mq_queue_poll_end_wait, True, mq_queue_poll_max_sleep_ns)
 
     cdef bint _can_receive_now(self) except -1:
         self._check_can_read()
@@ -353,8 +366,7 @@ cdef class QueueHandle(ThreadSharedHandle):
         if mq_queue_recovery_is_due(&self._h, now):
             self._recover_from_dead_owners(now)
         status = mq_queue_take_message(&self._h, ticket, delivery)
-        if status == MQ_QUEUE_EMPTY and mq_queue_recovery_is_due(&self._h, now):
-            self._recover_from_dead_owners(now)
+        if status == MQ_QUEUE_EMPTY and self._recover_if_due(now):
             status = mq_queue_take_message(&self._h, ticket, delivery)
         if status == MQ_QUEUE_OK:
             if self._poll_state.ticket:
@@ -432,7 +444,9 @@ cdef class QueueWait(Waitable):
     """See core.pxd."""
 
     cdef bint _is_readable(self) noexcept:
-        return self._queue._is_truncated() or mq_queue_wait_is_over(&self._queue._h, &self._c)
+        # A receiver that learns of a delay must compute the length of its sleep again.
+        return (self._queue._is_truncated() or mq_queue_wait_is_over(&self._queue._h, &self._c)
+                or self._c.role == MQ_QUEUE_RECEIVER and mq_queue_delays_changed(&self._queue._h))
 
     cdef mq_u32 *_futex_word(self) noexcept:
         return mq_queue_get_eventcount(&self._queue._h, self._c.role)

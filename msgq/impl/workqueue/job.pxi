@@ -78,10 +78,16 @@ cdef class Job:
         if self._queue._h.event_buffer != NULL:
             self._queue._publish_delivery_event(MQ_QUEUE_EVENT_ACKNOWLEDGED, &self._delivery)
 
-    def nack(self):
+    def nack(self, delay=None):
+        cdef int64_t delay_ns = 0 if delay is None or self._queue is None else options.delay_ns(
+            delay, self._queue._endpoint)
         self._begin_job_end()
-        # If the lease has ended, this call changes nothing.
-        mq_queue_requeue_message(&self._queue._h, self._delivery.slot, self._delivery.word)
+        # If the lease has ended, these calls change nothing.
+        if delay_ns:
+            mq_queue_delay_taken_message(&self._queue._h, &self._delivery,
+                                         mq_job_lease_convert_to_ticks(host_time_ns() + delay_ns) + 1)
+        else:
+            mq_queue_requeue_message(&self._queue._h, self._delivery.slot, self._delivery.word)
         if self._queue._h.event_buffer != NULL:
             self._queue._publish_buffered_events()
 

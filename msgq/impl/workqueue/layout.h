@@ -49,7 +49,7 @@ typedef struct {
     mq_versioned_row at;
     mq_queue_handle_counts counts_before; /* `counts` when this owner joined; a new owner continues the counts */
     mq_u64 pad[2];
-    /* number of messages taken by owners of this row. A TAKEN word holds the low half of this number */
+    /* number of messages taken or delayed by owners of this row. A TAKEN or DELAYED word holds the low half */
     mq_u64 take_count;
     mq_queue_handle_counts counts;
     /* Pending notifications: not 0 while the owner has made a change and not yet sent the notification. If the owner
@@ -86,7 +86,7 @@ typedef struct {
     mq_u64 stride;                        /* bytes from the start of one payload to the next */
     mq_u64 events;                        /* mq_queue_events_mode */
     mq_u64 pad0[14];
-    mq_u64 ready_count; /* number of times that a message became READY */
+    mq_u64 ready_count; /* number of times that a message became READY, or was sent with a delay */
     mq_u64 pad1[7];
     /* rows that may sleep. The eventcount of a row shows whether the row sleeps */
     mq_queue_row_bits sleeping_rows[MQ_QUEUE_ROLES];
@@ -96,7 +96,8 @@ typedef struct {
     mq_u64 last_ticket; /* last ticket that a call drew */
     mq_u64 pad3[7];
     mq_u64 handoff_ticket[MQ_QUEUE_ROLES]; /* for each role: calls with larger tickets yield to this ticket. 0: none */
-    mq_u64 reserved[445];
+    mq_u64 delay_count;                    /* number of times that a message became DELAYED */
+    mq_u64 reserved[444];
     mq_queue_row rows[MQ_QUEUE_ROWS];
     mq_schema schema;
     char schema_data[20480 - sizeof(mq_schema)];
@@ -106,6 +107,7 @@ _Static_assert(offsetof(mq_queue, sleeping_rows) == 320, "bump MQ_QUEUE_MAJOR");
 _Static_assert(offsetof(mq_queue, notify_seq) == 384, "bump MQ_QUEUE_MAJOR");
 _Static_assert(offsetof(mq_queue, last_ticket) == 448, "bump MQ_QUEUE_MAJOR");
 _Static_assert(offsetof(mq_queue, handoff_ticket) == 512, "bump MQ_QUEUE_MAJOR");
+_Static_assert(offsetof(mq_queue, delay_count) == 536, "bump MQ_QUEUE_MAJOR");
 _Static_assert(offsetof(mq_queue, rows) == 4096, "bump MQ_QUEUE_MAJOR");
 _Static_assert(offsetof(mq_queue, schema) == 36864, "bump MQ_QUEUE_MAJOR");
 _Static_assert(sizeof(mq_queue) == 57344, "bump MQ_QUEUE_MAJOR");
@@ -120,7 +122,7 @@ typedef struct {
     mq_u64 deliveries;
     mq_u64 sent_time;   /* send time in nanoseconds of the host's clock */
     mq_u64 origin_time; /* origin time in nanoseconds of the host's clock; 0: unknown */
-    mq_u64 lease;       /* lease of the message (slot_state.h). 0: no lease */
+    mq_u64 lease;       /* lease or due time of the message (slot_state.h). 0: none */
     mq_u64 taken_by;    /* on queues with events: the TAKEN word that taken_time belongs to */
     mq_u64 taken_time;  /* on queues with events: time of the take, in nanoseconds of the host's clock */
 } mq_queue_slot_header;

@@ -44,7 +44,7 @@ cdef class QueueNotification(Waitable):
 
     cdef mq_poll_ops _poll_ops(self) noexcept:
         return mq_poll_ops(mq_queue_notification_has_more, &self._notification, self._futex_word(),
-                           mq_queue_notification_prepare_wait, NULL, True)
+                           mq_queue_notification_prepare_wait, NULL, True, NULL)
 
 
 def new_exclusive_notification(QueueHandle queue not None):

@@ -286,6 +286,19 @@ def lease_ns(lease: float | None, name: str) -> int:
     return math.ceil(lease * NS_PER_S)
 
 
+def delay_ns(delay: float | None, name: str) -> int:
+    """Return a delay in ns; 0: no delay."""
+    if delay is None:
+        return 0
+    if not is_number(delay):
+        text = f"delay is {delay!r}, of type {type(delay).__name__}; give a number of seconds"
+        advice = " (its total_seconds())" if hasattr(delay, "total_seconds") else ""
+        raise InvalidTypeError(f"{text}{advice}, or None for no delay", name)
+    if not 0 <= delay <= _LONGEST_WAIT_S:
+        raise InvalidValueError(f"delay is {delay} s; give 0 to {_LONGEST_WAIT_S}, or None", name)
+    return math.ceil(delay * NS_PER_S)
+
+
 class Notification(NamedTuple):
     """Action for a message in an empty queue. One attribute is set, the others are None.
 

@@ -10,10 +10,11 @@
 #include "workqueue/recovery.h"
 
 typedef struct {
-    mq_queue_handle h;   /* a copy of the handle, with its own time of the last recovery */
-    int watcher_count;   /* number of watchers that need the bit */
-    uint64_t ticket;     /* ticket drawn by the first watch after the handle last took a message. 0: none */
-    bool fd_is_watching; /* the handle's file descriptor is one of the watchers */
+    mq_queue_handle h;        /* a copy of the handle, with its own time of the last recovery */
+    int watcher_count;        /* number of watchers that need the bit */
+    uint64_t ticket;          /* ticket drawn by the first watch after the handle last took a message. 0: none */
+    bool fd_is_watching;      /* the handle's file descriptor is one of the watchers */
+    int64_t next_recovery_ns; /* when the next lease ends, or the next message is due, by CLOCK_MONOTONIC */
 } mq_queue_poll_state;
 
 static inline uint32_t mq_queue_poll_prepare_sleep(mq_queue_poll_state *state) {
@@ -32,14 +33,24 @@ static inline void mq_queue_poll_remove_watcher(mq_queue_poll_state *state) {
 
 /* The watcher thread may be the only thread of the handle that waits, so its poll also runs the recovery. */
 static inline int mq_queue_poll_has_more(const void *reader) {
-    mq_queue_handle *h = &((mq_queue_poll_state *)(uintptr_t)reader)->h;
+    mq_queue_poll_state *state = (mq_queue_poll_state *)(uintptr_t)reader;
+    mq_queue_handle *h = &state->h;
     if (mq_queue_has_ready_message(&h->parts))
         return 1;
     int64_t now = mq_monotonic_ns();
-    if (!mq_queue_recovery_is_due(h, now))
+    if (mq_queue_recovery_is_due(h, now))
+        state->next_recovery_ns = now + mq_queue_recover_from_dead_owners(h, now);
+    else if (mq_queue_delays_changed(h) || now >= state->next_recovery_ns)
+        state->next_recovery_ns = now + mq_queue_reclaim_slots(h, now);
+    else
         return 0;
-    mq_queue_recover_from_dead_owners(h, now);
     return mq_queue_has_ready_message(&h->parts);
+}
+
+static inline int64_t mq_queue_poll_max_sleep_ns(const void *reader) {
+    const mq_queue_poll_state *state = reader;
+    int64_t left_ns = state->next_recovery_ns - mq_monotonic_ns();
+    return left_ns > MQ_QUEUE_RECOVER_BUSY_NS ? left_ns : MQ_QUEUE_RECOVER_BUSY_NS;
 }
 
 static inline uint32_t mq_queue_poll_prepare_wait(const void *reader, mq_u32 *word) {

@@ -98,10 +98,18 @@ cdef class MessageQueue(QueueHandle):
 
     @property
     def in_flight(self):
+        return self._count_slots(MQ_SLOT_TAKEN)
+
+    @property
+    def delayed_messages(self):
+        return self._count_slots(MQ_SLOT_DELAYED)
+
+    cdef object _count_slots(self, mq_slot_state state):
+        """Return the number of slots in a state."""
         cdef uint64_t slot, count = 0
         self._check_usable()
         for slot in range(self._h.parts.max_messages):
-            count += mq_slot_state_decode(mq_load_relaxed_u64(&self._h.parts.slot_states[slot])) == MQ_SLOT_TAKEN
+            count += mq_slot_state_decode(mq_load_relaxed_u64(&self._h.parts.slot_states[slot])) == state
         return count
 
     def stats(self):
@@ -110,9 +118,10 @@ cdef class MessageQueue(QueueHandle):
 
     # ---- send ----
 
-    def send(self, message, priority=0, *, timeout=None, deadline=None, origin_time=0):
+    def send(self, message, priority=0, *, timeout=None, deadline=None, origin_time=0, delay=None):
         cdef Py_buffer view
         cdef int64_t give_up_ns
+        cdef int64_t delay_ns = 0 if delay is None else options.delay_ns(delay, self._endpoint)
         cdef uint64_t rank = parse_priority(priority, self._endpoint)
         cdef uint64_t origin = parse_origin_time(origin_time, self._endpoint)
         get_message_buffer(message, &view, self._endpoint)
@@ -121,15 +130,16 @@ cdef class MessageQueue(QueueHandle):
             give_up_ns = self._compute_give_up_ns(timeout, deadline)
             if self._h.event_buffer != NULL:
                 self._open_event_channel(True)
-            if not self._send_without_wake(&view, rank, origin, give_up_ns):
+            if not self._send_without_wake(&view, rank, origin, delay_ns, give_up_ns):
                 raise options.full_error(self._h.parts.max_messages, give_up_ns != NO_WAIT, self._endpoint)
-            mq_queue_wake_receivers(self._h.parts.queue, 1)
+            if not delay_ns:
+                mq_queue_wake_receivers(self._h.parts.queue, 1)
         finally:
             PyBuffer_Release(&view)
 
-    cdef bint _send_without_wake(self, const Py_buffer *view, uint64_t rank, uint64_t origin,
+    cdef bint _send_without_wake(self, const Py_buffer *view, uint64_t rank, uint64_t origin, int64_t delay_ns,
                                  int64_t give_up_ns) except -1:
-        """Send without a wake. Return False if no slot was free before the timeout."""
+        """Send, without a wake if there is no delay. Return False if no slot was free before the timeout."""
         cdef int64_t slot
         cdef uint64_t key, sent_time
         if <uint64_t> view.len > self._h.parts.max_message_size:
@@ -141,7 +151,11 @@ cdef class MessageQueue(QueueHandle):
             return False
         self._copy_payload_in(slot, view.buf, view.len)
         sent_time, origin = mq_monotonic_ns() + self._h.clock_offset, origin or current_origin()
-        key = mq_queue_commit_message(&self._h, slot, view.len, rank, sent_time, origin)
+        if delay_ns:
+            key = mq_queue_commit_delayed_message(&self._h, slot, view.len, rank, sent_time, origin,
+                                                  mq_job_lease_convert_to_ticks(sent_time + delay_ns) + 1)
+        else:
+            key = mq_queue_commit_message(&self._h, slot, view.len, rank, sent_time, origin)
         self._file.check_truncation()  # check after the copy: touching a truncated page detects the truncation
         if self._h.event_buffer != NULL:
             self._publish_sent_event(view, key, slot, sent_time, origin)
@@ -165,8 +179,9 @@ cdef class MessageQueue(QueueHandle):
                                                                         view.len, origin)
         self._event_publisher.publish_event(&record, NULL)
 
-    def send_many(self, messages, priority=0, *, timeout=None, deadline=None):
+    def send_many(self, messages, priority=0, *, timeout=None, deadline=None, delay=None):
         cdef uint64_t rank = parse_priority(priority, self._endpoint)
+        cdef int64_t delay_ns = options.delay_ns(delay, self._endpoint)
         cdef int count = 0
         cdef Py_buffer view
         cdef bint is_sequence = isinstance(messages, (list, tuple))  # an iterator may delay the next message
@@ -179,9 +194,11 @@ cdef class MessageQueue(QueueHandle):
                     self._check_can_write()  # the iterator and the message may have run Python code
                     if self._h.event_buffer != NULL:
                         self._open_event_channel(True)
-                    if not self._send_without_wake(&view, rank, 0, give_up_ns):
+                    if not self._send_without_wake(&view, rank, 0, delay_ns, give_up_ns):
                         break
-                    count, self._unwoken_messages = count + 1, self._unwoken_messages + 1
+                    count += 1
+                    if not delay_ns:
+                        self._unwoken_messages += 1
                     if not is_sequence:
                         self._wake_receivers()
                 finally:

@@ -143,9 +143,7 @@ static inline mq_queue_status mq_queue_take_message(mq_queue_handle *h, uint64_t
         mq_queue_candidate_message best = mq_queue_find_best_message(h, &scans_left);
         if (!best.key)
             return MQ_QUEUE_EMPTY;
-        uint64_t word = mq_slot_state_encode_taken(h->row_number, h->generation, (uint32_t)++h->take_count);
-        mq_store_relaxed_u64(&h->own_row->take_count,
-                             h->take_count); /* relaxed: for this row's next owner, under the lock */
+        uint64_t word = mq_slot_state_encode_taken(h->row_number, h->generation, mq_queue_advance_take_number(h));
         mq_queue_invalidate_block_cache(h, best.slot / MQ_QUEUE_BLOCK_SLOTS);
         /* EDGE message: acquire. Partner: mq_queue_commit_message. If weaker: the payload is the slot's previous
          * content. */
@@ -180,6 +178,33 @@ static inline void mq_queue_set_job_lease(mq_queue_handle *h, const mq_queue_tak
      * copies. */
     mq_store_release_u64(&h->parts.slot_headers[delivery->slot].lease,
                          mq_job_lease_encode(delivery->word, deadline_tick));
+}
+
+/* Return a taken message to the queue with a delay. The message becomes READY at `due_tick`. Returns false if the
+ * message had already returned to the queue.
+ *
+ * Only the owner of a slot may write the slot's header. The lease of the job may end at any time, and another handle
+ * may then own the slot. Therefore this function first renews the TAKEN word with another take number. The old lease
+ * does not belong to the renewed word. */
+static inline bool mq_queue_delay_taken_message(mq_queue_handle *h, const mq_queue_taken_message *delivery,
+                                                uint32_t due_tick) {
+    mq_u64 *word = &h->parts.slot_states[delivery->slot];
+    mq_queue_slot_header *header = &h->parts.slot_headers[delivery->slot];
+    uint64_t renewed = mq_slot_state_encode_taken(h->row_number, h->generation, mq_queue_advance_take_number(h));
+    mq_queue_event_record record;
+    if (mq_unlikely(h->event_buffer != NULL))
+        record = mq_queue_make_returned_event(h->event_buffer, header, delivery->key, delivery->slot, delivery->word);
+    if (!mq_compare_exchange_u64(word, delivery->word, renewed))
+        return false;
+    mq_fetch_add_u64(&h->own_row->counts.returned, 1); /* atomic: see mq_queue_requeue_message */
+    if (mq_unlikely(h->event_buffer != NULL))
+        mq_queue_event_buffer_append(h->event_buffer, &record);
+    /* EDGE lease-end: release. Partner: mq_queue_reclaim_slots. If weaker: the message waits for another due time. */
+    mq_store_release_u64(&header->lease, mq_job_lease_encode(renewed, due_tick));
+    /* if the exchange fails, the message was due already, and another process made it READY */
+    if (mq_compare_exchange_u64(word, renewed, mq_slot_state_encode_delayed(renewed)))
+        mq_queue_announce_delay(h);
+    return true;
 }
 
 /* Free the slot of a message that was copied or acknowledged. Returns false if the message had already returned to

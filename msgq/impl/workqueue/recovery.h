@@ -42,26 +42,35 @@ static inline bool mq_queue_owner_died(mq_queue_handle *h, mq_liveness_probe *pr
     return cached->died;
 }
 
-/* Reclaim all slots whose owner is dead or whose lease has ended. Returns the nanoseconds until the next lease ends,
- * at most MQ_QUEUE_RECOVER_NS. */
+/* True if a message became DELAYED after this handle's last search for due messages. */
+static inline bool mq_queue_delays_changed(const mq_queue_handle *h) {
+    return mq_load_acquire_u64(&h->parts.queue->delay_count) != h->seen_delay_count;
+}
+
+/* Reclaim all slots whose owner is dead or whose lease has ended, and make due messages READY. Returns the nanoseconds
+ * until the next lease ends or the next message is due, at most MQ_QUEUE_RECOVER_NS. */
 static inline int64_t mq_queue_reclaim_slots(mq_queue_handle *h, int64_t now_ns) {
     mq_queue_owner_liveness cache[MQ_QUEUE_ROWS] = {0};
     mq_liveness_probe probe = mq_liveness_probe_begin(h->liveness_file);
     uint32_t tick = mq_job_lease_convert_to_ticks((uint64_t)(now_ns + h->clock_offset));
     int64_t next = MQ_QUEUE_RECOVER_NS;
-    h->last_recovery_ns = now_ns;
+    /* before the scan: the scan finds each message that the count includes. Partner: mq_queue_announce_delay */
+    h->seen_delay_count = mq_load_acquire_u64(&h->parts.queue->delay_count);
     for (uint64_t slot = 0; slot < h->parts.max_messages; slot++) {
         uint64_t word = mq_load_acquire_u64(&h->parts.slot_states[slot]);
         mq_slot_state state = mq_slot_state_decode(word);
-        if (state != MQ_SLOT_FILLING && state != MQ_SLOT_TAKEN)
+        if (state != MQ_SLOT_FILLING && state != MQ_SLOT_TAKEN && state != MQ_SLOT_DELAYED)
             continue;
         /* EDGE lease-end: acquire. Partner: mq_queue_set_job_lease. If weaker: the next sender writes while its taker
          * copies. */
         uint64_t lease = mq_load_acquire_u64(&h->parts.slot_headers[slot].lease);
-        bool leased = state == MQ_SLOT_TAKEN && mq_job_lease_belongs_to(lease, word);
+        bool leased = state != MQ_SLOT_FILLING && mq_job_lease_belongs_to(lease, word);
         int64_t left = leased ? (int64_t)mq_job_lease_count_ticks_left(lease, tick) * MQ_JOB_LEASE_TICK_NS : next;
-        if (left <= 0 || mq_queue_owner_died(h, &probe, cache, word)) {
-            if (state == MQ_SLOT_TAKEN)
+        /* a DELAYED message needs no owner. If its due time is corrupt, the message is due now */
+        bool is_over =
+            state == MQ_SLOT_DELAYED ? !leased || left <= 0 : left <= 0 || mq_queue_owner_died(h, &probe, cache, word);
+        if (is_over) {
+            if (state != MQ_SLOT_FILLING)
                 mq_queue_requeue_message(h, slot, word);
             else if (mq_compare_exchange_u64(&h->parts.slot_states[slot], word, 0))
                 mq_queue_wake_sender(h->parts.queue);
@@ -134,10 +143,11 @@ static inline void mq_queue_recover_dead_rows(mq_queue_handle *h) {
     mq_liveness_probe_end(&probe);
 }
 
-/* Recover all slots and rows of dead owners. Returns the nanoseconds until the next lease ends, as
+/* Recover all slots and rows of dead owners. Returns the nanoseconds until the next lease or delay ends, as
  * mq_queue_reclaim_slots does. */
 static inline int64_t mq_queue_recover_from_dead_owners(mq_queue_handle *h, int64_t now_ns) {
     int64_t next = mq_queue_reclaim_slots(h, now_ns);
+    h->last_recovery_ns = now_ns;
     for (unsigned role = 0; role < MQ_QUEUE_ROLES;
          role++) /* a call with a timeout of 0 yields once, and its program may never call again */
         mq_queue_must_yield_to_handoff(h, (mq_queue_role)role, MQ_NO_TICKET);

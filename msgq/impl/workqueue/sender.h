@@ -3,6 +3,7 @@
  *   `Claim`: change FREE to FILLING. Then increment the block's `fill_counts`.
  *   `Fill`: write the payload and the header.
  *   `Commit`: change FILLING to READY. Then increment `ready_count`, which sends the message. Then wake a sleeper.
+ * A message with a delay becomes DELAYED in place of READY. Any process makes the message READY at its due time.
  *
  * A sender may be killed at any step:
  *   `Before READY`: the slot is FILLING with a dead owner. The next recovery frees the slot.
@@ -90,9 +91,9 @@ static inline void mq_queue_commit_and_notify(mq_queue_handle *h, uint64_t slot,
 
 /* ---- commit ---- */
 
-/* Send the complete message in a claimed slot. Call mq_queue_wake_receivers next. Returns the key of the message. */
-static inline uint64_t mq_queue_commit_message(mq_queue_handle *h, uint64_t slot, uint64_t length, uint64_t priority,
-                                               uint64_t sent_time, uint64_t origin_time) {
+/* Write the header of a message in a claimed slot, and count the message as sent. Returns the key of the message. */
+static inline uint64_t mq_queue_write_slot_header(mq_queue_handle *h, uint64_t slot, uint64_t length, uint64_t priority,
+                                                  uint64_t sent_time, uint64_t origin_time) {
     mq_queue_slot_header *header = &h->parts.slot_headers[slot];
     /* relaxed: the value includes all earlier sends of this thread, and all sends that ended before this one began.
      * Other sends are concurrent, and either order is correct. */
@@ -104,6 +105,13 @@ static inline uint64_t mq_queue_commit_message(mq_queue_handle *h, uint64_t slot
     mq_store_relaxed_u64(&header->origin_time, origin_time);
     mq_store_relaxed_u64(&header->lease, 0);
     mq_queue_add_to_counter(&h->own_row->counts.sent, 1);
+    return key;
+}
+
+/* Send the complete message in a claimed slot. Call mq_queue_wake_receivers next. Returns the key of the message. */
+static inline uint64_t mq_queue_commit_message(mq_queue_handle *h, uint64_t slot, uint64_t length, uint64_t priority,
+                                               uint64_t sent_time, uint64_t origin_time) {
+    uint64_t key = mq_queue_write_slot_header(h, slot, length, priority, sent_time, origin_time);
     mq_store_relaxed_u64(&h->own_row->notify_debt[0], 1); /* relaxed: released with the word */
     if (mq_unlikely(mq_queue_any_row_bit_is_set(&h->parts.queue->notify_requested))) {
         mq_queue_commit_and_notify(h, slot, key);
@@ -123,24 +131,57 @@ static inline uint64_t mq_queue_commit_message(mq_queue_handle *h, uint64_t slot
     return key;
 }
 
-/* Return a taken message of any owner to its position in the order. Returns false if another process changed the
- * word. */
-static inline bool mq_queue_requeue_message(mq_queue_handle *h, uint64_t slot, uint64_t taken) {
+/* Return a new take number of this handle. */
+static inline uint32_t mq_queue_advance_take_number(mq_queue_handle *h) {
+    /* relaxed: for this row's next owner, under the lock */
+    mq_store_relaxed_u64(&h->own_row->take_count, ++h->take_count);
+    return (uint32_t)h->take_count;
+}
+
+/* Tell sleeping handles that a message became DELAYED. A woken receiver searches for the next due time before it
+ * sleeps again. */
+static inline void mq_queue_announce_delay(mq_queue_handle *h) {
+    /* EDGE sleeper-bit: sequentially consistent. The count is stored, then the bits are loaded. Partner:
+     * mq_queue_set_row_bit. If weaker: a receiver sleeps past the due time. */
+    mq_fetch_add_u64(&h->parts.queue->delay_count, 1);
+    mq_queue_wake_receivers(h->parts.queue, 1);
+}
+
+/* Send the complete message in a claimed slot with a delay. The slot becomes READY at `due_tick`. */
+static inline uint64_t mq_queue_commit_delayed_message(mq_queue_handle *h, uint64_t slot, uint64_t length,
+                                                       uint64_t priority, uint64_t sent_time, uint64_t origin_time,
+                                                       uint32_t due_tick) {
+    uint64_t key = mq_queue_write_slot_header(h, slot, length, priority, sent_time, origin_time);
+    uint64_t taken = mq_slot_state_encode_taken(h->row_number, h->generation, mq_queue_advance_take_number(h));
+    /* relaxed: released with the word */
+    mq_store_relaxed_u64(&h->parts.slot_headers[slot].lease, mq_job_lease_encode(taken, due_tick));
+    /* EDGE lease-end: release. Partner: mq_queue_reclaim_slots. If weaker: the message waits for another due time. */
+    mq_store_release_u64(&h->parts.slot_states[slot], mq_slot_state_encode_delayed(taken));
+    mq_fetch_add_u64(&h->parts.queue->ready_count, 1); /* the next message of this thread gets a larger order */
+    mq_queue_announce_delay(h);
+    return key;
+}
+
+/* Make a TAKEN message of any owner READY, at its position in the order, or a DELAYED message. Returns false if another
+ * process changed the word. */
+static inline bool mq_queue_requeue_message(mq_queue_handle *h, uint64_t slot, uint64_t word) {
+    bool is_taken = mq_slot_state_decode(word) == MQ_SLOT_TAKEN, has_event = is_taken && h->event_buffer != NULL;
     mq_queue_event_record record;
     /* relaxed: the word was loaded with acquire */
     uint64_t key = mq_load_relaxed_u64(&h->parts.slot_headers[slot].key);
     if (!mq_slot_state_is_ready(key)) /* the key is corrupt: the message loses its order, but stays in the queue */
         key = mq_slot_state_encode_ready(0, mq_load_relaxed_u64(&h->parts.queue->ready_count));
-    if (mq_unlikely(h->event_buffer != NULL))
-        record = mq_queue_make_returned_event(h->event_buffer, &h->parts.slot_headers[slot], key, slot, taken);
+    if (mq_unlikely(has_event))
+        record = mq_queue_make_returned_event(h->event_buffer, &h->parts.slot_headers[slot], key, slot, word);
     mq_queue_add_notify_debt(h->own_row, 1);
-    if (!mq_compare_exchange_u64(&h->parts.slot_states[slot], taken, key)) {
+    if (!mq_compare_exchange_u64(&h->parts.slot_states[slot], word, key)) {
         mq_queue_clear_notify_debt(h->own_row, 1);
         return false;
     }
     mq_fetch_add_u64(&h->parts.queue->ready_count, 1);
-    mq_fetch_add_u64(&h->own_row->counts.returned, 1); /* atomic, because the watcher thread calls this function, too */
-    if (mq_unlikely(h->event_buffer != NULL))
+    /* atomic, because the watcher thread calls this function, too */
+    mq_fetch_add_u64(&h->own_row->counts.returned, is_taken);
+    if (mq_unlikely(has_event))
         mq_queue_event_buffer_append(h->event_buffer, &record);
     mq_queue_wake_receivers(h->parts.queue, 1);
     if (mq_queue_any_row_bit_is_set(&h->parts.queue->notify_requested)) /* the queue may have been empty */

@@ -15,13 +15,13 @@ typedef struct {
 
 /* Content of a queue's slots. */
 typedef struct {
-    uint64_t free, filling, ready, taken, corrupt; /* number of slots in each state */
-    uint64_t lost;                                 /* filling or taken slots that belong to a row's previous owner */
-    uint64_t redelivered;                          /* messages that were delivered before */
-    uint64_t most_deliveries;                      /* largest number of deliveries of a message in the queue */
-    uint64_t leases;                               /* taken messages with a lease */
-    uint64_t expired_leases;                       /* taken messages with an expired lease */
-    uint64_t oldest; /* sent time of the message that has waited longest; 0: no message waits */
+    uint64_t free, filling, ready, taken, delayed, corrupt; /* number of slots in each state */
+    uint64_t lost;            /* filling or taken slots that belong to a row's previous owner */
+    uint64_t redelivered;     /* messages that were delivered before */
+    uint64_t most_deliveries; /* largest number of deliveries of a message in the queue */
+    uint64_t leases;          /* taken messages with a lease */
+    uint64_t expired_leases;  /* taken messages with an expired lease */
+    uint64_t oldest;          /* sent time of the message that has waited longest; 0: no message waits */
     mq_queue_row_slot_counts rows[MQ_QUEUE_ROWS];
 } mq_queue_slot_counts;
 
@@ -40,7 +40,7 @@ static inline void mq_queue_count_owned_slot(const mq_queue *queue, uint64_t wor
 static inline void mq_queue_count_message_stats(const mq_queue_file_parts *parts, uint64_t slot, uint64_t word,
                                                 uint32_t now_tick, mq_queue_slot_counts *counts) {
     const mq_queue_slot_header *header = &parts->slot_headers[slot];
-    bool taken = !mq_slot_state_is_ready(word);
+    bool taken = mq_slot_state_decode(word) == MQ_SLOT_TAKEN, ready = mq_slot_state_is_ready(word);
     uint64_t deliveries = mq_load_relaxed_u64(&header->deliveries); /* relaxed, all: validated below */
     uint64_t sent = mq_load_relaxed_u64(&header->sent_time), lease = mq_load_relaxed_u64(&header->lease);
     mq_fence_acquire();
@@ -48,7 +48,7 @@ static inline void mq_queue_count_message_stats(const mq_queue_file_parts *parts
         return;
     counts->redelivered += deliveries > taken;
     counts->most_deliveries = deliveries > counts->most_deliveries ? deliveries : counts->most_deliveries;
-    if (!taken && sent && (!counts->oldest || sent < counts->oldest))
+    if (ready && sent && (!counts->oldest || sent < counts->oldest))
         counts->oldest = sent;
     if (taken && mq_job_lease_belongs_to(lease, word)) {
         counts->leases++;
@@ -67,13 +67,14 @@ static inline void mq_queue_count_all_slots(const mq_queue_file_parts *parts, ui
         counts->free += state == MQ_SLOT_FREE;
         counts->filling += state == MQ_SLOT_FILLING;
         counts->taken += state == MQ_SLOT_TAKEN;
+        counts->delayed += state == MQ_SLOT_DELAYED;
         counts->ready += state == MQ_SLOT_READY;
         counts->corrupt += state == MQ_SLOT_CORRUPT;
         if (state == MQ_SLOT_READY)
             by_priority[mq_slot_state_get_priority(word)]++;
         if (state == MQ_SLOT_FILLING || state == MQ_SLOT_TAKEN)
             mq_queue_count_owned_slot(parts->queue, word, state == MQ_SLOT_TAKEN, counts);
-        if (state == MQ_SLOT_READY || state == MQ_SLOT_TAKEN)
+        if (state == MQ_SLOT_READY || state == MQ_SLOT_TAKEN || state == MQ_SLOT_DELAYED)
             mq_queue_count_message_stats(parts, slot, word, mq_job_lease_convert_to_ticks(now_ns), counts);
     }
 }

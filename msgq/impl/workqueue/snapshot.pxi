@@ -81,8 +81,8 @@ cdef object _measure_queue_stats(QueueFile file):
         PyMem_Free(by_priority)
     stats = QueueStats(
         file.name, file.prefix, file.path, file.segment.size, file.mode, file.creator, file.created_ns,
-        file.parts.max_messages, file.parts.max_message_size, file.schema, counts.ready, counts.taken, counts.filling,
-        counts.free, counts.corrupt, counts.lost, counts.oldest or None,
+        file.parts.max_messages, file.parts.max_message_size, file.schema, counts.ready, counts.taken, counts.delayed,
+        counts.filling, counts.free, counts.corrupt, counts.lost, counts.oldest or None,
         max(0, <object> now - counts.oldest) if counts.oldest else None, priorities, counts.redelivered,
         counts.most_deliveries, counts.leases, counts.expired_leases, handles=_list_handle_infos(file, &counts),
         events=_EVENTS_MODE_NAMES[file.parts.events], **_sum_counts(file.parts.queue))

@@ -51,6 +51,11 @@ int msgq_queue_open(msgq_queue **queue, const char *name, const msgq_queue_optio
  * - -EMSGSIZE: the message is larger than max_message_size. */
 int msgq_queue_send(msgq_queue *queue, const void *data, size_t size, int priority, double timeout);
 
+/* Send a message with a delay in seconds. No consumer can take the message before the delay has passed. The message
+ * occupies a slot during the delay. `delay` is 0 to 2147483. Otherwise as msgq_queue_send. */
+int msgq_queue_send_delayed(msgq_queue *queue, const void *data, size_t size, int priority, double timeout,
+                            double delay);
+
 /* Receive the next message and remove the message from the queue. Returns the size of the message in bytes. `about` may
  * be NULL. Errors:
  * - -EAGAIN: the queue has no message, and the timeout is 0.
@@ -70,6 +75,9 @@ int msgq_queue_acknowledge(msgq_queue *queue, msgq_job *job);
 
 /* Return the message of a job to its previous position in the queue. */
 int msgq_queue_return(msgq_queue *queue, msgq_job *job);
+
+/* Return the message of a job to its previous position in the queue after a delay in seconds, 0 to 2147483. */
+int msgq_queue_return_delayed(msgq_queue *queue, msgq_job *job, double delay);
 
 /* Return the number of messages that wait in the queue. */
 int64_t msgq_queue_waiting(msgq_queue *queue);
