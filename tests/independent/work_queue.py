@@ -348,9 +348,7 @@ class Handle(QueueFile):
             if kind == FILLING and self._is_orphaned(word, row):
                 if self.file.exchange(self.word(slot), word, FREE):
                     self.wake(SENDER)
-            elif kind == DELAYED and not (self._has_lease(slot, word) and not self._is_lease_over(slot, word)):
-                self._bring_back(slot, word)
-            elif kind == TAKEN and (self._is_orphaned(word, row) or self._is_lease_over(slot, word)):
+            elif kind != FILLING and self._is_to_come_back(slot, word, row):
                 self._bring_back(slot, word)
         with contextlib.suppress(BlockingIOError), file_lock(self.file, wait=False):
             for row in range(ROW_COUNT):
@@ -365,6 +363,11 @@ class Handle(QueueFile):
     def _is_orphaned(self, word: int, row: int) -> bool:
         generation = self.file.load(ROWS + row * ROW_BYTES + GENERATION)
         return generation & 0xFFFF != word >> 32 & 0xFFFF or not is_byte_locked(self.path, row)
+
+    def _is_to_come_back(self, slot: int, word: int, row: int) -> bool:
+        if word >> 61 == DELAYED >> 61:
+            return not self._has_lease(slot, word) or self._is_lease_over(slot, word)
+        return self._is_orphaned(word, row) or self._is_lease_over(slot, word)
 
     def _has_lease(self, slot: int, word: int) -> bool:
         lease = self.file.load(self.head(slot) + LEASE)

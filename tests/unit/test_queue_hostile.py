@@ -92,7 +92,7 @@ def test_queue_opened_with_arbitrary_slot_states_delivers_messages(queue: Messag
 def test_queue_with_only_invalid_slots_is_full_and_empty(queue: MessageQueue, endpoint: str) -> None:
     file = QueueFile(endpoint)
     for place in range(MESSAGES):
-        file.write(file.word(place), 3 << 61 | place)
+        file.write(file.word(place), 3 << 61 | 200 << 48 | place)  # a row that does not exist
     all_calls(queue)
     assert queue.receive(0.01) is None
     assert not queue.wait_space(0.01)

@@ -353,7 +353,7 @@ def test_queue_stats_do_not_crash_with_random_bytes(queue: MessageQueue, seed: i
 
 def test_queue_stats_count_invalid_slot_states(queue: MessageQueue) -> None:
     with open(queue.path, "r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
-        for number, word in enumerate((1, 3 << 61, 2 << 61 | 200 << 48, 1 << 61 | 5)):
+        for number, word in enumerate((1, 3 << 61 | 200 << 48, 2 << 61 | 200 << 48, 1 << 61 | 5)):
             place = offset_of_slot_states(queue.path) + 8 * number
             memory[place : place + 8] = word.to_bytes(8, "little")
     found = stats.queue(queue.name)

@@ -6,8 +6,8 @@ from .task import Steps
 from .workqueue_shared import (
     BITS,
     FREE,
-    NEVER,
     KINDS,
+    NEVER,
     NOTIFY_REQUESTED,
     NOTIFY_SEQ,
     READY,
