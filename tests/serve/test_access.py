@@ -44,6 +44,8 @@ def test_token_is_required_for_page_events_and_websocket(prefix: str, protected:
         ({}, "?token=0123456789abcdeg", False),
         ({}, "?token=0123456789abcdef0", False),
         ({}, "?token=%C3%A4", False),
+        ({}, "?token=%ED%A0%80", False),
+        ({"Authorization": "Bearer \udcff"}, "", False),
         ({"Authorization": TOKEN}, "", False),
         ({"Authorization": f"Basic {TOKEN}"}, f"?token={TOKEN}x", False),
         ({}, f"?token={TOKEN}", True),

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import msgq
+from tests.command import Process, start
 from tests.serve.browser import Page, needs_browser, open_browser
 from tests.serve.foxglove_client import Server
 from tests.serve.test_websocket import publish
@@ -32,7 +33,12 @@ def publish_on_request(prefix: str) -> None:
             pub.send(b"beat")
 
 
-def use_page(use: Callable[[Page, Server], Awaitable[None]], width: int = 1280, is_dark: bool = False) -> None:
+def use_page(
+    use: Callable[[Page, Server], Awaitable[None]],
+    width: int = 1280,
+    is_dark: bool = False,
+    process: Process | None = None,
+) -> None:
     """Open the page of a new server, and check that the browser reports no error."""
 
     async def open_page(server: Server) -> None:
@@ -42,7 +48,7 @@ def use_page(use: Callable[[Page, Server], Awaitable[None]], width: int = 1280, 
             await use(page, server)
             assert page.complaints == []
 
-    with Server() as server:
+    with Server(process) as server:
         asyncio.run(open_page(server))
 
 
@@ -96,6 +102,14 @@ def test_names_and_payloads_are_shown_as_text(prefix: str) -> None:
 
     with publish(name, msgq.Schema("<b>", "json")) as pub:
         use_page(use)
+
+
+def test_page_uses_token_for_events_and_websocket(prefix: str) -> None:
+    async def use(page: Page, server: Server) -> None:
+        assert server.token is not None
+        await page.wait_for("document.querySelectorAll('#client-table tbody tr').length === 1")
+
+    use_page(use, process=start("serve", "--port", "0", "--address", "0.0.0.0", "--json"))
 
 
 @pytest.mark.parametrize(("width", "is_dark"), [(390, True), (1280, False)])

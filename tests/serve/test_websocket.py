@@ -230,6 +230,62 @@ def test_second_client_receives_after_first_left_and_unused_server_maps_nothing(
         wait_until(lambda: not is_mapped(), "the server closed the topic")
 
 
+def test_subscription_continues_with_first_message_of_recreated_endpoint(prefix: str) -> None:
+    schema = msgq.Schema("Pose", "json")
+    with Server() as server:
+
+        async def use(client: FoxgloveClient) -> None:
+            with publish("pose", schema) as pub:
+                await client.subscribe("pose")
+                await client.take_after(lambda: pub.send(b"before"))
+            for directory in ("msgq_", "msgqside_"):
+                os.unlink(f"/dev/shm/{directory}{prefix}/pose")
+            with publish("pose", schema) as pub:
+                pub.send_many([b"1", b"2", b"3"])
+                received = [message.payload for message in await client.take(1)]
+                while received[-1] != b"3":
+                    received += [message.payload for message in await client.take(1)]
+            assert [payload for payload in received if payload != b"before"] == [b"1", b"2", b"3"]
+
+        run_client(server, use)
+
+
+def test_subscription_continues_after_restart_of_publisher(prefix: str) -> None:
+    schema = msgq.Schema("Pose", "json")
+    with Server() as server:
+
+        async def use(client: FoxgloveClient) -> None:
+            with publish("pose", schema) as pub:
+                await client.subscribe("pose")
+                await client.take_after(lambda: pub.send(b"before"))
+            number = client.channels["pose"]["id"]
+            with publish("pose", schema) as pub:
+                pub.send(b"after")
+                while (await client.take())[0].payload != b"after":
+                    pass
+            assert client.channels["pose"]["id"] == number
+
+        run_client(server, use)
+
+
+def test_publisher_does_not_notice_subscriptions(prefix: str) -> None:
+    schema = msgq.Schema("Pose", "json")
+    with publish("pose", schema) as pub, msgq.Node("node") as node, Server() as server:
+        alerts = node.advertise("alerts", schema=schema)
+
+        async def use(client: FoxgloveClient) -> None:
+            await client.subscribe("pose", 1)
+            await client.take_after(lambda: pub.send(b"{}"))
+            await client.subscribe("channel/alerts", 2)
+            while (await client.take_after(lambda: alerts.send(b"{}"))).subscription != 2:
+                pass
+            topic, channel = msgq.stats.topic("pose"), msgq.stats.channel("alerts")
+            assert (topic.subscribers, topic.stock_subscribers, topic.unlisted) == ((), 0, False)
+            assert (channel.subscribers, channel.viewers) == ((), ())
+
+        run_client(server, use)
+
+
 def test_other_endpoint_continues_after_truncation_of_endpoint(prefix: str) -> None:
     with publish("cut", None) as cut, publish("whole", None) as whole, Server() as server:
 

@@ -60,7 +60,7 @@ class AccessControl:
     def _has_token(self, request: web.BaseRequest) -> bool:
         scheme, _, bearer = request.headers.get("Authorization", "").partition(" ")
         presented = bearer if scheme.lower() == "bearer" else request.query.get("token", "")
-        return hmac.compare_digest(presented.encode(), (self.token or "").encode())
+        return hmac.compare_digest(presented.encode(errors="replace"), (self.token or "").encode())
 
     def _is_known_host(self, host: str) -> bool:
         try:

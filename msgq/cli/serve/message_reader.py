@@ -63,11 +63,12 @@ class MessageReader:
         if unwanted and len(self._endpoints_by_channel) > _CHANNEL_IDS_MAX:
             self._restart_capture()
         for endpoint in wanted.keys() - self._sources.keys():
-            self._add_source(endpoint)
+            self._add_source(endpoint, is_recreated=endpoint in unwanted)
 
-    def _add_source(self, endpoint: str) -> None:
+    def _add_source(self, endpoint: str, is_recreated: bool) -> None:
+        """Read an endpoint from its newest position. A recreated endpoint is read from its first message."""
         try:
-            source = open_source(endpoint, self._prefix)
+            source = open_source(endpoint, self._prefix, whole=is_recreated)
             schema = source.schema
         except (MsgqError, OSError, MemoryError) as error:  # the next call tries again
             _logger.info("%s is not readable: %s", endpoint, error)
