@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 _PARTITION_COLUMNS = ("date", "size_class")
 _FIRST_UNIX_DATE = date(1970, 1, 1)
 
-_File = dict[str, Any]  # of `TableSnapshot.list_files`
-_Partition = tuple[date | None, str | None]
+_FileEntry = dict[str, Any]  # of `TableSnapshot.list_files`
+_PartitionValues = tuple[date | None, str | None]
 
 
 class FileSelector:
@@ -82,7 +82,7 @@ class MessageFileIndex:
 
         Spark checks the data filters again for each row, but not the partition filters.
         """
-        files: dict[_Partition, list[_File]] = defaultdict(list)
+        files: dict[_PartitionValues, list[_FileEntry]] = defaultdict(list)
         for file in self._snapshot.list_files(self._select_paths(_list_items(data_filters))):
             files[file["partition.date"], file["partition.size_class"]].append(file)
         partitions = self._select_partitions(files, _list_items(partition_filters))
@@ -98,8 +98,8 @@ class MessageFileIndex:
         return self._selector.select_paths(self._snapshot, filters)
 
     def _select_partitions(
-        self, partitions: Iterable[_Partition], partition_filters: Sequence[Any]
-    ) -> list[_Partition]:
+        self, partitions: Iterable[_PartitionValues], partition_filters: Sequence[Any]
+    ) -> list[_PartitionValues]:
         """Return the partitions whose values pass all filters."""
         catalyst = self._gateway.jvm.org.apache.spark.sql.catalyst.expressions
         predicates, references = (_get_scala_object(catalyst, name) for name in ("Predicate", "BindReferences"))
@@ -112,7 +112,7 @@ class MessageFileIndex:
             selected = [partition for partition in selected if predicate.eval(self._make_row(partition, names))]
         return selected
 
-    def _make_row(self, partition: _Partition, names: Iterable[str]) -> Any:
+    def _make_row(self, partition: _PartitionValues, names: Iterable[str]) -> Any:
         """Return the values of partition columns as an InternalRow of Java."""
         jvm, (day, size_class) = self._gateway.jvm, partition
         values = {
@@ -122,7 +122,7 @@ class MessageFileIndex:
         row = _make_sequence(jvm, [values[name] for name in names])
         return jvm.org.apache.spark.sql.catalyst.InternalRow.fromSeq(row)
 
-    def _make_directory(self, partition: _Partition, files: Iterable[_File]) -> Any:
+    def _make_directory(self, partition: _PartitionValues, files: Iterable[_FileEntry]) -> Any:
         jvm = self._gateway.jvm
         hadoop = jvm.org.apache.hadoop.fs
         statuses = []
