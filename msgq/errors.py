@@ -399,6 +399,12 @@ class RecordingError(MsgqError):
     """
 
 
+class UnknownEndpointError(RecordingError, KeyError):
+    """The recording has no messages of this endpoint. The text names the most similar endpoint, or all endpoints."""
+
+    __str__ = Exception.__str__  # KeyError's shows the text in quotes
+
+
 class SparkError(MsgqError):
     """Spark or its Java refused the request. No socket raises this error."""
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 from msgq.channel.channel import NODE_NAME_BYTES_MAX, Channel, ReservedChannel
 from msgq.common import naming
+from msgq.common.texts import format_count_noun, join_first_texts
 from msgq.errors import EndpointNameError, InvalidTypeError, StateError
 from msgq.impl.base.foreign_names import add_advice
 
@@ -64,6 +65,10 @@ class Node:
         self.channels: dict[str, Channel] = {}
         self._location_options = {"prefix": prefix, "trust": trust}
         self._open_handles: list[Publisher | Subscriber] = []
+
+    def __repr__(self) -> str:
+        channels = join_first_texts(map(repr, self.channels)) or "no channels"
+        return f"<msgq Node {self.name!r} with {channels}: {format_count_noun(len(self._open_handles), 'handle')}>"
 
     def advertise(self, channel: str | bytes, config: None = None, **settings: Any) -> Publisher:
         """Return a publisher of a channel. A channel may have several publishers."""

@@ -7,6 +7,13 @@ from collections.abc import Iterable
 from msgq.common.formatting import format_count
 
 
+def suggest_name(name: str, existing: Iterable[str]) -> str:
+    """Return "; did you mean 'imu'?" for the existing name that is most similar to `name`; "": none is similar."""
+    from difflib import get_close_matches  # late: the import takes as long as that of sockets
+
+    return "".join(f"; did you mean {found!r}?" for found in get_close_matches(name, list(existing), 1))
+
+
 def join_first_texts(texts: Iterable[str], most: int = 3, separator: str = ", ") -> str:
     """Return the first `most` of these texts, and the number of the others."""
     every = list(texts)

@@ -17,7 +17,7 @@ from msgq.common.dtypes import struct_dtype
 from msgq.common.selection import EndpointPattern, SelectedEndpoints
 from msgq.decoding.payload_decoder import PayloadDecoder
 from msgq.decoding.schemas import Schemas
-from msgq.errors import InvalidValueError, MissingLibraryError, RecordingError
+from msgq.errors import InvalidTypeError, InvalidValueError, MissingLibraryError, RecordingError
 from msgq.recording.mcap_io import recording_files
 from msgq.recording.mcap_io.channel_registry import RecordedChannel
 from msgq.recording.mcap_io.core import TIME_MAX, ScanColumns
@@ -27,7 +27,9 @@ from msgq.recording.mcap_io.problem import Problem
 from msgq.recording.mcap_io.record_scanner import CHUNK_BYTES_MAX
 from msgq.recording.reader.attachments import Attachment, Header, Metadata, iter_attachments, iter_metadata
 from msgq.recording.reader.column_batches import MessageBatch, read_batches_by_log_time
-from msgq.recording.reader.log_view import HOST_CLOCK, LogView
+from msgq.recording.reader.log_display import describe_log, format_log_html
+from msgq.recording.reader.log_times import LogTime, parse_log_time
+from msgq.recording.reader.log_view import HOST_CLOCK, LogView, unknown_endpoint_error
 from msgq.recording.reader.message import EndpointInfo, Message
 from msgq.recording.reader.message_builder import build_messages
 from msgq.recording.reader.time_order import BlockMergeBuffer, BlockMessages
@@ -62,8 +64,8 @@ class LogReader:
         *paths: str | PathLike[str],
         endpoints: Iterable[EndpointPattern] | None = None,
         exclude: Iterable[EndpointPattern] | None = None,
-        start: int | None = None,
-        end: int | None = None,
+        start: LogTime | None = None,
+        end: LogTime | None = None,
         span: tuple[int, int] | None = None,
         max_chunk_bytes: int = CHUNK_BYTES_MAX,
         clock: str = HOST_CLOCK,
@@ -76,7 +78,8 @@ class LogReader:
         paths : files, and directories of segments. Together they form one log, in this order.
         endpoints : endpoints to read: names, and compiled regular expressions (see `SelectedEndpoints`); None: all.
         exclude : endpoints to skip.
-        start, end : read only messages with start <= log_time < end, in ns since the epoch.
+        start, end : read only messages with start <= log_time < end. Give ns since the epoch, an ISO 8601 text such as
+            "2026-05-01T12:00", a datetime or a datetime64. A time without a UTC offset is in UTC.
         span : read only the part between these two byte offsets of each file. Each offset is the beginning or the end
             of a record.
         max_chunk_bytes : maximum bytes of a chunk before compression, of a message outside of chunks, or of a summary.
@@ -96,7 +99,8 @@ class LogReader:
             raise InvalidValueError("no recording was named; pass a file or a directory")
         selection = SelectedEndpoints(endpoints, exclude or ())
         options: Any = {"clock": clock, "schemas": schemas}
-        self._set_log_view(LogView(_list_log_files(paths), selection, start, end, span, max_chunk_bytes, **options))
+        limits = parse_log_time(start), parse_log_time(end), span
+        self._set_log_view(LogView(_list_log_files(paths), selection, *limits, max_chunk_bytes, **options))
 
     def _set_log_view(self, view: LogView) -> None:
         self.log_view, self.files, self.problems = view, view.files, view.problems
@@ -128,14 +132,32 @@ class LogReader:
         """
         return [self._copy_with_view(piece) for piece in self.log_view.split_by_size(size)]
 
-    def between(self, start: int | None = None, end: int | None = None) -> LogReader:
+    def between(self, start: LogTime | None = None, end: LogTime | None = None) -> LogReader:
         """Return a reader for a narrower time range, without reading. One thread at a time may use the two readers.
 
         Parameters
         ----------
-        start, end : read only messages with start <= log_time < end, in ns since the epoch. None keeps the limit.
+        start, end : read only messages with start <= log_time < end, as in the constructor. None keeps the limit.
         """
-        return self._copy_with_view(self.log_view.select_time_range(start, end))
+        return self._copy_with_view(self.log_view.select_time_range(parse_log_time(start), parse_log_time(end)))
+
+    def __getitem__(self, endpoint: str) -> LogReader:
+        """Return a reader for the messages of one endpoint: ``log["imu"]``.
+
+        Raises
+        ------
+        UnknownEndpointError : the selection has no messages of the endpoint.
+        """
+        if not isinstance(endpoint, str):
+            text = f"index is of type {type(endpoint).__name__}; give the name of an endpoint"
+            raise InvalidTypeError(f"{text}, or iterate over the messages")
+        if endpoint not in self:
+            raise unknown_endpoint_error(self.log_view, endpoint)
+        return self._copy_with_view(self.log_view.select_endpoint(endpoint))
+
+    def __contains__(self, endpoint: object) -> bool:
+        """Return True if the selection has an endpoint of this name."""
+        return endpoint in self.endpoints
 
     def full_history(self, *kinds: str) -> LogReader:
         """Return a reader for all messages of the selected endpoints of these kinds, without a time range.
@@ -151,6 +173,24 @@ class LogReader:
             reader.__dict__.pop(known, None)  # they are of the whole
         reader._set_log_view(view)
         return reader
+
+    def __len__(self) -> int:
+        """Return the number of messages; see `endpoints`."""
+        return self.messages
+
+    def __bool__(self) -> bool:
+        """Return True if the log has a message. Reads little."""
+        return self.start_time is not None
+
+    def __repr__(self) -> str:
+        return describe_log([file.path for file in self.files], self._find_known_totals())
+
+    def _repr_html_(self) -> str:
+        return format_log_html([file.path for file in self.files], self._find_known_totals())
+
+    def _find_known_totals(self) -> dict[str, EndpointInfo] | None:
+        """Return the totals if they are known without a scan."""
+        return self.endpoints if "endpoints" in self.__dict__ or self.has_statistics else None
 
     # Beside the messages
 
@@ -271,12 +311,19 @@ class LogReader:
             from msgq.recording.export.decoded_tables import read_endpoint_table
         return read_endpoint_table(self.log_view, endpoint)
 
-    def to_pandas(self, endpoint: str) -> pandas.DataFrame:
-        """Return the table of `to_arrow` for pandas, with a column for each field of a struct. Needs pandas."""
+    def to_pandas(self, endpoint: str, datetimes: bool = False) -> pandas.DataFrame:
+        """Return the table of `to_arrow` for pandas, with a column for each field of a struct. Needs pandas.
+
+        Parameters
+        ----------
+        endpoint : name of the endpoint.
+        datetimes : True: the columns "log_time", "publish_time" and "origin_time" have the type datetime64[ns], in UTC,
+            and unknown times are NaT. False: ns since the epoch.
+        """
         rows = self.to_arrow(endpoint)
         with _explain_missing_package("pandas"):
             from msgq.recording.export.to_pandas import build_pandas_frame
-        return build_pandas_frame(rows)
+        return build_pandas_frame(rows, datetimes)
 
     def to_polars(self, endpoint: str) -> polars.DataFrame:
         """Return the table of `to_arrow` for Polars, with struct columns. Needs polars."""
@@ -303,6 +350,15 @@ class LogReader:
             from msgq.recording.export.parquet import write_parquet
         return write_parquet(self.log_view, Path(output))
 
+    def times(self, endpoint: str) -> np.ndarray[Any, np.dtype[np.datetime64]]:
+        """Return the log_time of an endpoint's messages as datetime64[ns] in UTC, in the order of `to_numpy`."""
+        columns = ScanColumns(_BATCH_ROWS)
+        only = self.log_view.select_endpoint(endpoint)
+        pieces = [columns.log_time[: columns.row_count].copy() for _ in only.scan_all_files(columns)]
+        if not any(map(len, pieces)):
+            raise unknown_endpoint_error(self.log_view, endpoint)
+        return np.concatenate(pieces).astype(np.int64).view("datetime64[ns]")
+
     def to_numpy(self, endpoint: str) -> np.ndarray[Any, Any]:
         """Return the messages of an endpoint with a "struct" schema as one array, in the order of the files.
 
@@ -318,9 +374,10 @@ class LogReader:
             columns.copy_payloads(content, 0, piece, 0, ends)
             pieces.append(piece)
             sizes.update(np.unique(columns.length[: columns.row_count]).tolist())
-        dtype = _find_common_dtype(
-            endpoint, [channel for channel in only.channels if not channel.boundary_losses.unrecorded_messages]
-        )
+        channels = [channel for channel in only.channels if not channel.boundary_losses.unrecorded_messages]
+        if not channels:
+            raise unknown_endpoint_error(self.log_view, endpoint)
+        dtype = _find_common_dtype(endpoint, channels)
         if wrong := [size for size in sizes if size % dtype.itemsize]:
             text = (
                 f"a message has {wrong[0]} bytes, which is not a multiple of {dtype.itemsize}, the size of one element"
@@ -396,8 +453,7 @@ def _find_common_dtype(endpoint: str, channels: Sequence[RecordedChannel]) -> np
     """Return the common dtype of all channels of an endpoint."""
     schemas = {channel.schema for channel in channels}
     if len(schemas) != 1:
-        state = "several schemas" if schemas else "no messages"
-        raise RecordingError(f"the recording has {state} of this endpoint", endpoint)
+        raise RecordingError("the recording has several schemas of this endpoint", endpoint)
     schema = schemas.pop()
     if schema is None or schema.encoding != "struct":
         encoding = "no schema" if schema is None else f"the encoding {schema.encoding!r}"

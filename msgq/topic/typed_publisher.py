@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from msgq.common import naming
 from msgq.common.schema import SCHEMA_NAME_BYTES_MAX, Schema
-from msgq.common.texts import format_count_noun
+from msgq.common.texts import format_count_noun, suggest_name
 from msgq.decoding.payload_decoder import DECODABLE_ENCODINGS, SELF_DESCRIBING_ENCODINGS, find_schema_error
 from msgq.errors import InvalidTypeError, InvalidValueError, MessageSizeError, RecordTypeError
 from msgq.impl import backend as backends
@@ -146,10 +145,8 @@ def _resolve_schema(schema: Schema | npt.DTypeLike, endpoint: str) -> Schema:
         return Schema.of(schema, endpoint.encode()[:SCHEMA_NAME_BYTES_MAX].decode(errors="ignore") or "Record")
     if schema.encoding not in DECODABLE_ENCODINGS:
         known = sorted(DECODABLE_ENCODINGS)
-        near = "".join(f", similar to {found!r}" for found in get_close_matches(schema.encoding, known, 1))
-        text = (
-            f"schema {schema.name!r} has the unknown encoding {schema.encoding!r}{near}; give one of {', '.join(known)}"
-        )
+        near = suggest_name(schema.encoding, known) or f"; give one of {', '.join(known)}"
+        text = f"schema {schema.name!r} has the unknown encoding {schema.encoding!r}{near}"
         raise InvalidValueError(f"{text}. To announce another encoding, use PubSocket.connect(schema=)", endpoint)
     if not schema.data and schema.encoding not in SELF_DESCRIBING_ENCODINGS:
         text = f"schema {schema.name!r} has no data; messages of the encoding {schema.encoding!r} need a definition"

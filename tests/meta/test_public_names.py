@@ -121,6 +121,7 @@ ERRORS = {
     "ControllerDiedError": "EventError",
     "DeadlockError": "IpcError",
     "RecordingError": "MsgqError",
+    "UnknownEndpointError": "RecordingError KeyError",
     "SparkError": "MsgqError",
     "Again": "IpcError BlockingIOError",
     "BackendNotAvailableError": "IpcError ImportError",
@@ -220,7 +221,10 @@ FUNCTIONS = {
     recording.examine: "(path, max_chunk_bytes=268435456)",
     recording.LogReader: "(*paths, endpoints=None, exclude=None, start=None, end=None, span=None, "
     "max_chunk_bytes=268435456, clock='host', schemas=None)",
+    recording.LogReader.between: "(self, start=None, end=None)",
+    recording.LogReader.times: "(self, endpoint)",
     recording.LogReader.to_numpy: "(self, endpoint)",
+    recording.LogReader.to_pandas: "(self, endpoint, datetimes=False)",
     recording.LogReader.batches: "(self, columns=None, rows=65536)",
     recording.LogReader.decoded: "(self)",
     simulation.Simulation: "(seed=0, faults=None, fault_schedule=(), choices=None)",
@@ -466,7 +470,7 @@ def test_recording_module_has_pinned_names() -> None:
     }
     members |= {"attachments", "channels", "headers", "metadata", "missing_endpoints", "size", "split", "start_time"}
     members |= {"iter_batches", "counts", "decoded_batches", "has_statistics", "summarize", "to_arrow", "to_pandas"}
-    members |= {"to_parquet", "to_polars"}
+    members |= {"times", "to_parquet", "to_polars"}
     assert public(recording.LogReader) == members  # files and problems are set by __init__
     members = {"close", "pause", "paused", "rate", "resume", "run", "seek", "set_rate", "skip", "stats", "step", "stop"}
     assert public(recording.Player) == members  # begin, end, endpoints and skipped are set by __init__

@@ -94,6 +94,17 @@ class PyzmqPoller(_GenericPoller[ReadySocket]):
         self._wrapping_sockets: list[Any] = []  # what was registered, and reads by a subscriber of its own
         self._descriptors: dict[int, tuple[Any, int]] = {}  # descriptor: what was registered, and its flags
 
+    def __repr__(self) -> str:
+        names = [repr(socket.endpoint) for socket in self._registered_sockets()]
+        return f"<msgq Poller of {', '.join([*names, *map(str, self._descriptors)]) or 'no readers'}>"
+
+    def __len__(self) -> int:
+        """Return the number of registered readers and descriptors."""
+        return len(self._registered_sockets()) + len(self._descriptors)
+
+    def __bool__(self) -> bool:
+        return True
+
     def registerSocket(self, socket: Any) -> None:
         """Register a subscriber (compatibility: stock's name); see core.pyi."""
         super().registerSocket(getattr(socket, "_reader", socket))  # type: ignore[misc]  # of the backend's poller

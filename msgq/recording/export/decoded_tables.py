@@ -17,12 +17,11 @@ from msgq.decoding.arrow_types import (
     split_value_columns,
 )
 from msgq.decoding.column_decoder import ColumnDecoder, DecodedValues
-from msgq.errors import RecordingError
 from msgq.kinds import list_kinds
 from msgq.recording.mcap_io.channel_registry import RecordedChannel
 from msgq.recording.mcap_io.problem import Problem
 from msgq.recording.reader.endpoint_batches import BATCH_ROWS_MAX, read_endpoint_batches, read_joined_batches
-from msgq.recording.reader.log_view import LogView
+from msgq.recording.reader.log_view import LogView, unknown_endpoint_error
 
 _MESSAGE_COLUMNS = ("log_time", "publish_time", "sequence", "origin_time", "data")
 _INTEGER_COLUMNS = ("log_time", "publish_time", "sequence", "epoch", "origin_time")
@@ -199,6 +198,6 @@ def read_endpoint_table(view: LogView, endpoint: str) -> pa.Table:
         pieces.append(batch.rows)
         aside.count_undecoded(endpoint, batch.undecoded)
     if not pieces:
-        raise RecordingError("the recording has no messages of this endpoint", endpoint)
+        raise unknown_endpoint_error(view, endpoint)
     aside.report_undecoded("are left out")
     return merge_arrow_tables(pieces)

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from msgq.common.selection import SelectedEndpoints
+from msgq.common.texts import join_first_texts, suggest_name
 from msgq.decoding.schemas import Schemas
-from msgq.errors import InvalidValueError
+from msgq.errors import InvalidValueError, UnknownEndpointError
 from msgq.recording.mcap_io.boundary_losses import BoundaryLosses
 from msgq.recording.mcap_io.channel_registry import RecordedChannel
 from msgq.recording.mcap_io.core import CHANNEL_CODE_UNWANTED, TIME_MAX, ScanColumns
@@ -203,6 +204,13 @@ class LogView:
         if not self.files or self.files[-1].path != file.path:
             self.files.append(file.select_blocks([], self._assign_code, self.report_problem))
         self.files[-1].blocks.append(block)
+
+
+def unknown_endpoint_error(view: LogView, endpoint: str) -> UnknownEndpointError:
+    """Return the error for an endpoint without messages in a view."""
+    known = sorted({channel.endpoint for file in view.files for channel in file.registry.channels.values()})
+    near = suggest_name(endpoint, known) or f"; its endpoints are {join_first_texts(map(repr, known), 10)}"
+    return UnknownEndpointError(f"the recording has no messages of this endpoint{near}", endpoint)
 
 
 def _may_have_kinds(file: McapFile, kinds: Container[str]) -> bool:

@@ -14,6 +14,7 @@ from typing import Self
 from msgq.common import settings
 from msgq.common.message_source import MessageSource
 from msgq.common.selection import EndpointPattern, SelectedEndpoints
+from msgq.common.texts import format_count_noun
 from msgq.errors import (
     ForkedSocketError,
     InvalidValueError,
@@ -153,6 +154,11 @@ class Recorder:
             number, stream.endpoint, stream.schema, 1, metadata_keys.RECORDER_SEQUENCE, source=described
         )
         return number
+
+    def __repr__(self) -> str:
+        state = "stopped" if not self.running else "paused" if self._is_paused else "recording"
+        counted = format_count_noun(self._message_count, "message")
+        return f"<Recorder {str(self._rolling_writer.path)!r}, {state}: {counted}>"
 
     # ---- what other threads may ask ----
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Self
 
+from msgq.common.texts import join_first_texts
 from msgq.topic import api
 from msgq.topic.masters.topic_names import TopicDict, check_callables, name_topic_in_errors, parse_topic_rates
 
@@ -54,6 +55,20 @@ class PubMaster:
         except BaseException:
             self.close()
             raise
+
+    def __repr__(self) -> str:
+        return f"<msgq PubMaster of {join_first_texts(map(repr, self._sockets)) or 'no topics'}>"
+
+    def __len__(self) -> int:
+        """Return the number of topics."""
+        return len(self._sockets)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names of the topics."""
+        return iter(self._sockets)
 
     def send(self, topic: str, data: Any) -> None:
         """Encode and publish one message.

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Self
 
+from msgq.common.texts import format_count_noun, join_first_texts
 from msgq.errors import EndpointClosedError, InvalidValueError
 from msgq.topic import api
 from msgq.topic.masters.rate_check import RateCheck, make_rate_check
@@ -186,9 +187,24 @@ class SubMaster:
             self.close()
             raise
 
+    def __repr__(self) -> str:
+        seen = f"{sum(self.seen.values())} of {format_count_noun(len(self._topics), 'topic')} seen"
+        return f"<msgq SubMaster of {join_first_texts(map(repr, self._topics)) or 'no topics'}: {seen}>"
+
     def __getitem__(self, topic: str) -> Any:
         """Return the newest data of a topic; None before the first message."""
         return self.data[topic]
+
+    def __len__(self) -> int:
+        """Return the number of topics."""
+        return len(self._topics)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names of the topics."""
+        return iter(self._topics)
 
     @property
     def lost(self) -> dict[str, int | None]:

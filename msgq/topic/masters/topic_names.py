@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TypeVar
 
+from msgq.common.texts import suggest_name
 from msgq.errors import InvalidValueError, UnknownTopicError
 
 RATE_MAX_HZ = 1e6  # Hz; above it somebody mistook the unit
@@ -16,7 +17,9 @@ class TopicDict(dict[str, _ValueT]):
     """Values by topic. An unknown topic raises `UnknownTopicError` with the names of all topics."""
 
     def __missing__(self, topic: str) -> _ValueT:
-        raise UnknownTopicError(f"topic not found in this master; its topics are {', '.join(map(repr, self))}", topic)
+        near = suggest_name(topic, self) if isinstance(topic, str) else ""
+        text = f"topic not found in this master{near or '; its topics are ' + ', '.join(map(repr, self))}"
+        raise UnknownTopicError(text, topic)
 
     def select_topics(self, topics: str | Iterable[str]) -> list[str]:
         """Return one name or several as a list. Raises `UnknownTopicError` for an unknown topic."""

@@ -1,0 +1,51 @@
+"""Times that users give to select messages of a log."""
+
+from __future__ import annotations
+
+import operator
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+
+from msgq.errors import InvalidTypeError, InvalidValueError
+
+#: What users may give as a time of a log.
+LogTime = int | str | datetime | np.datetime64
+_UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def parse_log_time(time: LogTime | None) -> int | None:
+    """Return a time in ns since the epoch; None: no limit.
+
+    Parameters
+    ----------
+    time : ns since the epoch; an ISO 8601 text, such as "2026-05-01T12:00" or "2026-05-01T12:00:00+02:00"; a datetime;
+        or a datetime64. A text or a datetime without a UTC offset is in UTC, as in the command line.
+
+    Raises
+    ------
+    InvalidValueError : a text is not a time, or the time is not a time (NaT).
+    InvalidTypeError : another type.
+    """
+    if time is None:
+        return None
+    if isinstance(time, np.datetime64):
+        if np.isnat(time):
+            raise InvalidValueError("time is NaT, which is no time; give another time, or None for no limit")
+        return int(time.astype("datetime64[ns]").astype(np.int64))
+    if isinstance(time, str):
+        try:
+            time = datetime.fromisoformat(time.strip())
+        except ValueError:
+            hint = "give a time such as '2026-05-01T12:00:00+02:00', or ns since the epoch as an int"
+            raise InvalidValueError(f"{time!r} is not a time; {hint}") from None
+    if isinstance(time, datetime):
+        aware = time if time.tzinfo else time.replace(tzinfo=UTC)
+        return (aware - _UNIX_EPOCH) // timedelta(microseconds=1) * 1000 + getattr(time, "nanosecond", 0)
+    try:
+        return operator.index(time)
+    except TypeError:
+        text = (
+            f"time is {time!r}, of type {type(time).__name__}; give ns since the epoch as an int, a text or a datetime"
+        )
+        raise InvalidTypeError(text) from None

@@ -1,0 +1,144 @@
+"""Logs as containers: endpoints by name, numbers of messages, times as texts, and what notebooks show."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import msgq
+from msgq.errors import InvalidTypeError, InvalidValueError, RecordingError, UnknownEndpointError
+from msgq.recording import LogReader, Writer
+
+START = datetime(2026, 11, 25, 10, tzinfo=UTC)
+START_NS = int(START.timestamp()) * 10**9
+STEP_NS = 10**9
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> LogReader:
+    """Return a log with ten messages of "imu", one per second from `START`, and five of "gps"."""
+    with Writer(tmp_path / "log.mcap") as writer:
+        imu = writer.channel("imu", msgq.Schema.of("<f8", "<Imu>"))
+        gps = writer.channel("gps", msgq.Schema.json("Gps"))
+        for number in range(10):
+            time = START_NS + number * STEP_NS
+            writer.write(imu, np.float64(number).tobytes(), log_time=time)
+            if number % 2:
+                writer.write(gps, b"{}", log_time=time)
+    return LogReader(tmp_path / "log.mcap")
+
+
+def test_len_is_the_number_of_messages(log: LogReader) -> None:
+    assert len(log) == len(list(log)) == 15
+    assert len(log["gps"]) == len(list(log["gps"])) == 5
+    assert len(log.between(START + timedelta(seconds=8))) == 3
+
+
+def test_log_is_true_if_it_has_messages(log: LogReader) -> None:
+    assert log
+    assert not log.between(START + timedelta(days=1))
+
+
+def test_index_selects_the_messages_of_an_endpoint(log: LogReader) -> None:
+    only = log["imu"]
+    assert {message.endpoint for message in only} == {"imu"}
+    assert list(only.endpoints) == ["imu"]
+    assert only.to_numpy("imu").tolist() == list(range(10))
+    assert len(log.between("2026-11-25T10:00:08")["imu"]) == 2
+
+
+def test_contains_tests_names_of_endpoints(log: LogReader) -> None:
+    assert "imu" in log
+    assert "nosuch" not in log
+    assert "gps" not in log["imu"]
+
+
+@pytest.mark.parametrize("read", ["__getitem__", "to_numpy", "to_arrow", "to_pandas", "times"])
+def test_misspelt_endpoint_raises_with_the_nearest_name(log: LogReader, read: str) -> None:
+    with pytest.raises(UnknownEndpointError, match=r"did you mean 'imu'\?") as caught:
+        getattr(log, read)("imuu")
+    assert isinstance(caught.value, KeyError)
+    assert isinstance(caught.value, RecordingError)
+    with pytest.raises(UnknownEndpointError, match="its endpoints are 'gps', 'imu'"):
+        getattr(log, read)("nothing similar")
+
+
+@pytest.mark.parametrize("index", [0, slice(1), b"imu"])
+def test_index_of_another_type_raises(log: LogReader, index: Any) -> None:
+    with pytest.raises(InvalidTypeError, match="give the name of an endpoint"):
+        log[index]
+
+
+CEST = timezone(timedelta(hours=2))
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        "2026-11-25T10:00:03",
+        "2026-11-25 10:00:03Z",
+        "2026-11-25T12:00:03+02:00",
+        START + timedelta(seconds=3),
+        (START + timedelta(seconds=3)).astimezone(CEST),
+        (START + timedelta(seconds=3)).replace(tzinfo=None),
+        np.datetime64("2026-11-25T10:00:03"),
+        START_NS + 3 * STEP_NS,
+        np.int64(START_NS + 3 * STEP_NS),
+    ],
+)
+def test_times_of_all_forms_select_the_same_messages(log: LogReader, start: Any) -> None:
+    end = "2026-11-25T10:00:05"
+    expected = [START_NS + number * STEP_NS for number in (3, 4)]
+    assert [message.log_time for message in log["imu"].between(start, end)] == expected
+    narrow = LogReader(*(file.path for file in log.files), endpoints=["imu"], start=start, end=end)
+    assert [message.log_time for message in narrow] == expected
+
+
+@pytest.mark.parametrize(
+    ("time", "error"),
+    [
+        ("yesterday", InvalidValueError),
+        ("", InvalidValueError),
+        (np.datetime64("NaT"), InvalidValueError),
+        (1.5, InvalidTypeError),
+        (timedelta(1), InvalidTypeError),
+    ],
+)
+def test_invalid_time_raises(log: LogReader, time: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match="give"):
+        log.between(time)
+
+
+def test_fractions_of_seconds_are_exact(log: LogReader) -> None:
+    just_after = log["imu"].between("2026-11-25T10:00:00.000001")
+    assert just_after.start_time == START_NS + STEP_NS
+
+
+def test_times_are_datetimes_in_the_order_of_the_messages(log: LogReader) -> None:
+    times = log.times("imu")
+    assert times.dtype == np.dtype("datetime64[ns]")
+    assert times[0] == np.datetime64("2026-11-25T10:00:00")
+    assert len(times) == len(log.to_numpy("imu"))
+
+
+def test_pandas_has_datetimes_on_request(log: LogReader) -> None:
+    frame = log.to_pandas("imu", datetimes=True)
+    assert str(frame["log_time"].iloc[3]) == "2026-11-25 10:00:03"
+    assert frame["origin_time"].isna().all()
+    assert log.to_pandas("imu")["log_time"].iloc[0] == START_NS
+
+
+def test_repr_has_the_totals(log: LogReader) -> None:
+    assert "2 endpoints, 15 messages, 9.000 s" in repr(log)
+    assert "not scanned yet" in repr(log.between("2026-11-25T10:00:08"))
+
+
+def test_html_lists_endpoints_and_escapes_names(log: LogReader) -> None:
+    shown = log._repr_html_()
+    assert "<td>imu</td>" in shown
+    assert "&lt;Imu&gt; (struct)" in shown
+    assert "<Imu>" not in shown
