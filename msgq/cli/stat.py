@@ -12,10 +12,11 @@ import click
 from msgq.cli.common import options
 from msgq.cli.common.columns import LOST_RANK, RATE_RANK, StreamingTable, TableColumn
 from msgq.cli.common.limits import RunLimit
-from msgq.cli.common.render import echo_json
+from msgq.cli.common.render import echo, echo_json
 from msgq.cli.common.selections import print_selection
 from msgq.cli.common.signals import end_on_interrupt
 from msgq.common.formatting import format_bytes, format_rate
+from msgq.common.optional import require_extra
 from msgq.common.shm_paths import SHARED_MEMORY
 from msgq.impl.base import clock
 from msgq.kinds import Kind, kind_of, list_stored_kinds
@@ -58,6 +59,7 @@ class StatLine:
         return fields | kinds
 
 
+_LOOPBACK_ADDRESS = "127.0.0.1"
 StatColumn = TableColumn[StatLine]
 _STAT_COLUMNS = (  # after the columns of the kinds
     StatColumn("publ", lambda line: str(line.publishers)),
@@ -79,6 +81,20 @@ _STAT_COLUMNS = (  # after the columns of the kinds
 @options.once_option
 @options.duration_option
 @options.auxiliary_option
+@click.option(
+    "--prometheus",
+    "port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="Serve the counters of each endpoint for Prometheus on this TCP port, and print no lines. 0 selects a free "
+    "port.",
+)
+@click.option(
+    "--address",
+    metavar="ADDRESS",
+    help="Network address for --prometheus, or 0.0.0.0 for all addresses. There is no access control.  "
+    f"[default: {_LOOPBACK_ADDRESS}]",
+)
 @options.json_option
 @options.prefix_option
 def command(
@@ -88,6 +104,8 @@ def command(
     once: bool,
     duration: float | None,
     everything: bool,
+    port: int | None,
+    address: str | None,
     as_json: bool,
     prefix: str | None,
 ) -> None:
@@ -104,8 +122,18 @@ def command(
     lost/s                       messages lost by subscribers
     silent                       endpoints without a message since the last line
     shm used, shm free           shared memory of the machine
+
+    With --prometheus, the command reads the endpoints only when Prometheus asks for http://ADDRESS:PORT/metrics.
     """
     names = EndpointSelection(endpoints, prefix, everything)
+    if port is not None:
+        if once or count is not None:
+            raise click.UsageError("--prometheus prints no lines; omit --count and --once")
+        print_selection(names)
+        _serve_metrics(names, address or _LOOPBACK_ADDRESS, port, RunLimit(None, duration), as_json)
+        return
+    if address is not None:
+        raise click.UsageError("--address needs --prometheus; give a port")
     board = LiveEndpoints(names)
     table = StreamingTable([*map(_make_kind_column, list_stored_kinds()), *_STAT_COLUMNS])
     board.poll()
@@ -121,6 +149,18 @@ def command(
                 table.print_rows([line])
             lines += 1
         names.require_matched()
+
+
+def _serve_metrics(names: EndpointSelection, address: str, port: int, limit: RunLimit, as_json: bool) -> None:
+    """Serve metrics until an interrupt, or until the end of the duration."""
+    require_extra("msgq stat --prometheus", "prometheus", "prometheus_client")
+    from msgq.monitor.prometheus_metrics import start_metrics_server
+
+    with end_on_interrupt():
+        url = f"http://{address}:{start_metrics_server(names, address, port)}/metrics"
+        echo_json({"url": url}) if as_json else echo(f"metrics for Prometheus: {url}")
+        while not limit.is_reached(0):
+            time.sleep(min(limit.remaining_s, 3600.0))
 
 
 def sum_endpoints(rows: Sequence[AnyEndpointRow]) -> StatLine:

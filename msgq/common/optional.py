@@ -14,6 +14,7 @@ _EXTRA_OF_PACKAGE = {
     "duckdb": "duckdb",
     "pyspark": "spark",
     "aiohttp": "serve",
+    "prometheus_client": "prometheus",
     **dict.fromkeys(("click", "rich", "psutil"), "cli"),
 }
 

@@ -65,6 +65,7 @@ OUTSIDE = {
     },
     "click": {"msgq.cli"},
     "aiohttp": {"msgq.cli.serve"},
+    "prometheus_client": {"msgq.monitor.prometheus_metrics"},
     "rich": {"msgq.cli"},
     "psutil": {"msgq.cli"},
     "zmq": {"msgq.impl.zeromq"},
