@@ -110,12 +110,12 @@ def test_schema_texts_are_stored_once_by_number(tmp_path: Path) -> None:
 def test_groups_of_merged_bronze_files_have_few_rows_and_bytes() -> None:
     """Rows of small messages may need few bytes on the disk, but their aggregates need memory."""
     folder = "date=2026-05-01/size_class=small"
-    many_rows = [DataFile(f"{folder}/{number:02}", 1000, {}, 3 << 20) for number in range(5)]
+    many_rows = [DataFile(f"{folder}/{number:02}", 1000, {}, 3 << 19) for number in range(5)]
     many_bytes = [DataFile(f"{folder}/{number}", 31 << 20, {}, 10) for number in range(100, 108)]
     other_day = [DataFile(f"date=2026-05-02/size_class=small/{number}", 10, {}, 1) for number in range(2)]
     large = DataFile(f"{folder}/large", 32 << 20, {}, 1)
     groups = _group_small_files([*many_rows, *many_bytes, *other_day, large])
     by_path = {file.path: file for file in [*many_rows, *many_bytes, *other_day]}
     assert [len(group) for group in groups] == [2, 2, 3, 4, 2, 2]
-    assert all(sum(by_path[path].row_count for path in group) <= 8 << 20 for group in groups)
+    assert all(sum(by_path[path].row_count for path in group) <= 4 << 20 for group in groups)
     assert all(sum(by_path[path].size_bytes for path in group) <= 128 << 20 for group in groups)

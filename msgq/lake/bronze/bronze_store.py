@@ -30,7 +30,7 @@ from msgq.lake.text_columns import TextColumn, make_text_column, subtract_texts
 from msgq.recording.mcap_io.problem import Problem
 
 _MERGED_BRONZE_FILE_BYTES = 128 << 20  # of a bronze file that is made of small ones, about
-_MERGED_BRONZE_FILE_ROWS = 8 << 20  # of such a file, because the aggregates of all its rows are in memory
+_MERGED_BRONZE_FILE_ROWS = 4 << 20  # of such a file, whose aggregates a worker has in memory (up to 150 bytes per row)
 _SMALL_BRONZE_FILE_BYTES = 32 << 20
 
 
