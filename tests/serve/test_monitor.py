@@ -70,6 +70,7 @@ def test_sample_has_stages_of_selected_endpoints(prefix: str) -> None:
 
         stage = wait_until(measure_stage, "a stage is measured")
     assert (stage["stage"], stage["endpoint"]) == ("planner", "quotes")
+    assert stage["pids"] == [os.getpid()]
     assert stage["queue_time"]["count"] == stage["messages"]
     assert stage["queue_time"]["p50"] > 0
     assert other.take_sample()["stages"] == []

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
@@ -13,11 +14,13 @@ from msgq.cli.serve.message_forwarder import MessageForwarder
 from msgq.cli.serve.websocket_client import WebsocketClient
 from msgq.common import settings, timing
 from msgq.common.stats import Participant
+from msgq.errors import SegmentError
 from msgq.impl.base import clock
 from msgq.kinds.stats import AnyEndpointRow
 from msgq.monitor.endpoint_selection import EndpointSelection
 from msgq.monitor.live_endpoints import LiveEndpoints
-from msgq.monitor.stage_timings import StageCollector
+from msgq.monitor.stage_timings import StageCollector, StageRow
+from msgq.stats import endpoint
 
 STAGE_WINDOW_S = 10.0
 
@@ -92,7 +95,7 @@ class BusSampler:
         with settings.overrides(self._prefix):
             rows = self._endpoints.poll()
             self._stages.poll()
-            stages = [asdict(row) for row in self._stages.compute_rows()]
+            stages = list(map(_describe_stage, self._stages.compute_rows()))
         return {"time_ns": clock.time_ns(), "endpoints": list(map(_describe_endpoint, rows)), "stages": stages}
 
 
@@ -113,6 +116,14 @@ def _describe_endpoint(row: AnyEndpointRow) -> dict[str, Any]:
         "receivers": list(map(_describe_participant, row.receiving_participants)),
         "schema": None if row.stats.schema is None else row.stats.schema.name,
     }
+
+
+def _describe_stage(row: StageRow) -> dict[str, Any]:
+    """Return the row with the processes of the stage, which publish its timing topic."""
+    participants: tuple[tuple[str, Participant], ...] = ()
+    with suppress(SegmentError):  # the topic was removed just now
+        participants = endpoint(timing.make_timing_topic(row.stage, row.endpoint)).participants
+    return {**asdict(row), "pids": [participant.pid for role, participant in participants if role == "publisher"]}
 
 
 def _describe_participant(participant: Participant) -> dict[str, Any]:

@@ -184,19 +184,24 @@ function decodePayload(channel, payload) {
 }
 
 // ---- graph ----
-const NODE_WIDTH = 190, NODE_HEIGHT = 40, COLUMN_WIDTH = 260, ROW_HEIGHT = 56, NODES_MAX = 150;
+const NODE_WIDTH = 230, NODE_HEIGHT = 54, COLUMN_WIDTH = 300, ROW_HEIGHT = 66, NODES_MAX = 150;
+const describeStages = (pid) => state.stages.filter((stage) => stage.pids.includes(pid))
+  .map((stage) => `${stage.stage}: wait ${formatMicroseconds(stage.queue_time.p50)}, ` +
+    `work ${formatMicroseconds(stage.processing_time.p50)} us`).join("; ");
+const shorten = (text, most) => text.length > most ? `${text.slice(0, most / 2 - 1)}…${text.slice(1 - most / 2)}` : text;
 function buildGraph() {
   const nodes = new Map(), edges = [];
   const addProcess = (participant) => {
     const id = `process ${participant.pid} ${participant.name}`;
     const is = participant.alive === false ? "dead process" : "process";
-    nodes.set(id, {id, title: participant.name, detail: `pid ${participant.pid}${is === "process" ? "" : ", dead"}`, is});
+    const detail = `pid ${participant.pid}${is === "process" ? "" : ", dead"}`;
+    nodes.set(id, {id, title: participant.name, detail, note: describeStages(participant.pid), is});
     return id;
   };
   for (const row of state.endpoints.filter((one) => isShown(one.endpoint))) {
     const waits = row.backlog ? `, ${formatBacklog(row.backlog)} waiting` : "";
     const id = `endpoint ${row.endpoint}`;
-    nodes.set(id, {id, title: row.endpoint, detail: `${formatRate(row.rate)}/s${waits}`, is: "endpoint"});
+    nodes.set(id, {id, title: row.endpoint, detail: `${formatRate(row.rate)}/s${waits}`, note: row.kind, is: "endpoint"});
     for (const sender of row.senders) edges.push([addProcess(sender), id]);
     for (const receiver of row.receivers) edges.push([id, addProcess(receiver)]);
   }
@@ -249,10 +254,11 @@ function showGraph() {
   for (const node of graph.nodes.values()) {
     const [x, y] = positions.get(node.id);
     const group = draw(svg, "g", {class: node.is, transform: `translate(${x} ${y})`});
-    draw(group, "title", {}, `${node.title}, ${node.detail}`);
+    draw(group, "title", {}, [node.title, node.detail, node.note].filter(Boolean).join(", "));
     draw(group, "rect", {width: NODE_WIDTH, height: NODE_HEIGHT});
-    draw(group, "text", {x: 10, y: 17}, node.title.length > 26 ? `${node.title.slice(0, 12)}…${node.title.slice(-12)}` : node.title);
+    draw(group, "text", {x: 10, y: 17}, shorten(node.title, 32));
     draw(group, "text", {x: 10, y: 32, class: "sub"}, node.detail);
+    draw(group, "text", {x: 10, y: 47, class: "sub"}, shorten(node.note, 38));
   }
   place.replaceChildren(svg);
 }
