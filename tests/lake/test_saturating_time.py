@@ -15,6 +15,7 @@ from msgq.common.units import NS_PER_S
 from msgq.lake.metrics.saturating_time import MAX_TIME, MIN_TIME, compute_window_start, subtract_saturating
 from msgq.lake.report import report_data as data
 from msgq.lake.report.gold_reader import GoldReader, open_lake_tables
+from msgq.lake.report.report_page import write_report
 from tests.lake import golds
 from tests.lake.bronze_rows import HOUR, MIDNIGHT, Row, add, directory, row
 from tests.spark.kind_logs import QueueEvent, RecordedMessage, of_queue
@@ -32,8 +33,9 @@ def report(lake: Path) -> None:
     names = data.choose_endpoints(gold)
     assert sum(one["rate"] for one in data.read_throughput(gold, names, step, begin, end)) > 0
     data.read_losses(gold, names, step)
-    data.read_latency(gold, step)
+    data.read_latency(gold, step, begin, end)
     data.read_queue_timelines(gold, ["jobs"], step)
+    write_report(open_lake_tables(directory(lake).uri), lake / "report.html")
 
 
 def at(number: int, log_time: int, publish_time: int | None, origin_time: int) -> Row:

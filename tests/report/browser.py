@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -40,20 +40,27 @@ class BrowserPage:
 
     def __init__(self, send_fd: int, receive_fd: int) -> None:
         self._commands, self._answers = os.fdopen(send_fd, "wb", 0), os.fdopen(receive_fd, "rb")
-        self._received, self._session, self._number = b"", None, 0
+        self._received, self._number = b"", 0
+        self._target: str | None = None
+        self._session: str | None = None
         self.requests: list[str] = []
         self.complaints: list[str] = []
 
     def open(self, page: Path, width: int, height: int, is_dark: bool = False) -> Self:
         """Open a page in a window of this size, in CSS pixels, and wait until all plots are drawn."""
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        previous, self._session = self._target, None
+        self._target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        if previous is not None:
+            self.call("Target.closeTarget", targetId=previous)
+        self._session = self.call("Target.attachToTarget", targetId=self._target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.call(f"{domain}.enable")
+        self.call("Emulation.setFocusEmulationEnabled", enabled=True)
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self.call("Emulation.setDeviceMetricsOverride", **size)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if is_dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
+        self.requests, self.complaints = [], []
         self.call("Page.navigate", url=page.as_uri())
         self.wait_until(f"document.readyState === 'complete' && {_DRAWN}")
         self.requests = [url for url in self.requests if url != page.as_uri() and not url.startswith("data:")]
@@ -100,7 +107,8 @@ class BrowserPage:
     def wait_until(self, condition: str) -> None:
         """Wait until a JavaScript expression is true. The browser checks the condition before each picture."""
         loop = f"const check = () => ({condition}) ? done(true) : requestAnimationFrame(check); check();"
-        assert self.evaluate(f"new Promise(done => {{ {loop} }})")
+        limit = f"setTimeout(() => done(false), {1000 * DEADLINE / 2});"
+        assert self.evaluate(f"new Promise(done => {{ {limit} {loop} }})"), condition
 
     def close(self) -> None:
         """Close the pipes. The browser then ends."""
@@ -112,6 +120,12 @@ class BrowserPage:
         known = {"key": key, "code": key, "windowsVirtualKeyCode": code}
         self.call("Input.dispatchKeyEvent", type="keyDown", text=text, **known)
         self.call("Input.dispatchKeyEvent", type="keyUp", **known)
+
+    def drag_mouse(self, points: Sequence[tuple[float, float]]) -> None:
+        """Press the left button at the first point, move over the others, and release it at the last point."""
+        kinds = ["mousePressed", *["mouseMoved"] * (len(points) - 1), "mouseReleased"]
+        for kind, (x, y) in zip(kinds, [*points, points[-1]], strict=True):
+            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
 
 @contextmanager

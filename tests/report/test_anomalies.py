@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,31 +12,10 @@ pytest.importorskip("deltalake")
 pytest.importorskip("plotly")
 from msgq.lake.report.anomalies import Anomaly, Examination, examine_recording
 from msgq.lake.report.gold_reader import GoldReader, open_lake_tables
-from msgq.lake.report.report_page import write_report
 from msgq.recording import LogReader
 from tests.command import run
-from tests.report.browser import BrowserPage, needs_browser, start_browser
 from tests.report.gold import SECOND, Tables, endpoint, histogram
-from tests.report.recordings import BEGIN, TROUBLES, Trouble, ingest_recording, write_recording
-
-RECORDED_ROWS = "[...document.querySelectorAll('.anomalies tbody tr')]"
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A recording with trouble and a healthy one, with their lakes and pages."""
-    path = tmp_path_factory.mktemp("recordings")
-    for name, troubles in (("trouble", TROUBLES), ("healthy", ())):
-        lake = ingest_recording(write_recording(path / f"{name}.mcap", troubles), path / f"{name}.lake")
-        command = ["msgq", "play", str(path / f"{name}.mcap")]
-        write_report(open_lake_tables(lake), path / f"{name}.html", replay_command=command)
-    return path
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowserPage]:
-    with start_browser(tmp_path_factory.mktemp("browser") / "profile") as page:
-        yield page
+from tests.report.recordings import BEGIN, TROUBLES, Trouble
 
 
 def examine(lake: Path) -> Examination:
@@ -117,27 +94,3 @@ def test_replay_command_plays_the_moment(folder: Path, prefix: str) -> None:
     recorded = LogReader(folder / "trouble.mcap", endpoints=[late.endpoint])
     count = sum(message.log_time - message.publish_time > 40_000_000 for message in recorded)
     assert played["messages"] == count > 0
-
-
-@needs_browser
-def test_all_troubled_endpoints_are_on_the_first_screen(folder: Path, browser: BrowserPage) -> None:
-    page = browser.open(folder / "trouble.html", 1280, 800)
-    visible = page.evaluate(
-        f"{RECORDED_ROWS}.filter(row => row.getBoundingClientRect().bottom <= innerHeight)"
-        ".map(row => [...row.cells].slice(0, 2).map(cell => cell.textContent))"
-    )
-    expected = {(trouble.kind.title(), trouble.endpoint) for trouble in TROUBLES}
-    assert {tuple(row) for row in visible} == expected
-    assert page.evaluate("document.querySelector('section') === document.querySelector('.anomalies').parentElement")
-    shares: list[Any] = page.evaluate(f"{RECORDED_ROWS}.map(row => parseFloat(row.cells[5].textContent))")
-    assert shares == sorted(shares, reverse=True)
-    assert (page.requests, page.complaints) == ([], [])
-
-
-@needs_browser
-def test_page_of_healthy_recording_says_that_nothing_stands_out(folder: Path, browser: BrowserPage) -> None:
-    page = browser.open(folder / "healthy.html", 1280, 800)
-    text = page.evaluate("document.querySelector('section').innerText")
-    assert "Nothing stands out." in text
-    assert "Examined: the latency of 300, the dropouts of 300 and the losses of 300 of 300 endpoints" in text
-    assert page.evaluate("document.querySelector('.anomalies')") is None

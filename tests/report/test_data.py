@@ -92,10 +92,11 @@ def test_report_percentiles_equal_merged_histogram_percentiles() -> None:
         counts = {chance.randrange(1, 400): chance.randrange(1, 50) for _ in range(5)}
         time = BEGIN + number * SECOND
         rows.append(
-            {"run": "r", "endpoint": "a", "window_start": time, "max": 10**10 + number, "histogram": histogram(counts)}
+            {"run": "r", "endpoint": "a", "window_start": time, "window_ns": SECOND, "max": 10**10 + number}
+            | {"histogram": histogram(counts)}
         )
         expected.setdefault(time - time % (30 * SECOND), Counter()).update(counts)
-    found = data.read_latency(GoldReader(Tables(latency=rows)), 30 * SECOND)
+    found = data.read_latency(GoldReader(Tables(latency=rows)), 30 * SECOND, BEGIN, BEGIN + 200 * SECOND)
     assert [row["window_start"] for row in found] == sorted(expected)
     for row in found:
         values = sorted(expected[row["window_start"]].elements())
@@ -108,10 +109,27 @@ def test_report_percentiles_equal_merged_histogram_percentiles() -> None:
 
 
 def test_report_percentile_is_at_most_longest_duration() -> None:
-    row = {"run": "r", "endpoint": "a", "window_start": BEGIN, "max": 700, "min": 700, "histogram": histogram({152: 1})}
+    row = {"run": "r", "endpoint": "a", "window_start": BEGIN, "window_ns": SECOND, "max": 700, "min": 700}
+    row["histogram"] = histogram({152: 1})
     gold = GoldReader(Tables(latency=[row], latency_summary=[row]))
     assert bucket_middle(152) > 700
-    assert data.read_latency(gold, SECOND)[0]["p99"] == data.read_endpoint_latency(gold, ["a"])[0]["p50"] == 700
+    assert (
+        data.read_latency(gold, SECOND, BEGIN, BEGIN)[0]["p99"]
+        == data.read_endpoint_latency(gold, ["a"])[0]["p50"]
+        == 700
+    )
+
+
+def test_report_latency_of_long_window_is_clipped_to_recording() -> None:
+    """A window of an hour counts in each second of the recording."""
+    hour = {"run": "r", "endpoint": "a", "window_start": BEGIN, "window_ns": 3600 * SECOND, "max": 900}
+    second = {"run": "r", "endpoint": "b", "window_start": BEGIN + 1002 * SECOND, "window_ns": SECOND, "max": 90_000}
+    rows = [hour | {"histogram": histogram({150: 40})}, second | {"histogram": histogram({260: 1000})}]
+    begin = BEGIN + 1000 * SECOND + 5
+    found = data.read_latency(GoldReader(Tables(latency=rows)), SECOND, begin, begin + 9 * SECOND)
+    assert [row["window_start"] - begin for row in found] == [0, *(i * SECOND - 5 for i in range(1, 10))]
+    assert [row["max"] for row in found] == [900, 900, 90_000, *[900] * 7]
+    assert found[2]["p50"] == pytest.approx(bucket_middle(260), abs=1)
 
 
 def bucket_middle(bucket: int) -> float:
@@ -177,8 +195,18 @@ def test_report_hops_of_several_runs_are_merged() -> None:
     edge = {"run": "r", "parent": "a", "endpoint": "b", "messages": 1, "p50": 5, "p99": 9}
     rows = [edge, edge | {"run": "s", "messages": 4, "p50": 7, "p99": 8}, edge | {"parent": None, "endpoint": "a"}]
     found = data.read_hops(GoldReader(Tables(hops=rows)))
-    assert found[0] == {"parent": "a", "endpoint": "b", "messages": 5, "p50": 7, "p99": 9}
-    assert (found[1]["parent"], found[1]["endpoint"]) == (None, "a")
+    assert found == [{"parent": "a", "endpoint": "b", "messages": 5, "share": 1.0, "p50": 7, "p99": 9}]
+
+
+def test_report_hops_of_few_shared_messages_are_omitted() -> None:
+    """Unrelated messages can have the same origin_time by chance."""
+    edge = {"run": "r", "parent": "a", "endpoint": "b", "p50": 5, "p99": 9}
+    roots = [edge | {"parent": None, "endpoint": name, "messages": 1000} for name in "abc"]
+    chance, real = edge | {"messages": 46}, edge | {"endpoint": "c", "messages": 1000}
+    (found,) = data.read_hops(GoldReader(Tables(hops=[*roots, chance, real])))
+    assert (found["parent"], found["endpoint"], found["share"]) == ("a", "c", 0.5)
+    few = edge | {"endpoint": "d", "messages": 4}
+    assert data.read_hops(GoldReader(Tables(hops=[few]))) == []
 
 
 def test_report_lists_worst_failed_checks() -> None:
@@ -202,7 +230,7 @@ def test_report_without_tables_is_empty() -> None:
         == []
     )
     assert (
-        data.read_latency(gold, SECOND)
+        data.read_latency(gold, SECOND, 0, 0)
         == data.read_hops(gold)
         == data.read_stages(gold)
         == data.read_queues(gold)

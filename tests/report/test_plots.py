@@ -27,8 +27,8 @@ def test_plot_has_line_for_each_endpoint_in_row_order() -> None:
 
 def test_hop_plot_names_each_endpoint_once() -> None:
     edges = [("a", "b"), ("a", "c"), ("b", "c")]
-    rows = [{"parent": p, "endpoint": e, "messages": 7, "p50": 1500, "p99": 2_000_000} for p, e in edges]
+    rows = [{"parent": p, "endpoint": e, "messages": 7, "share": 0.5, "p50": 1500, "p99": 2_000_000} for p, e in edges]
     (tree,) = json.loads(plots.plot_hops(rows) or "")["data"]
     assert tree["node"]["label"] == ["a", "b", "c"]
     assert list(zip(tree["link"]["source"], tree["link"]["target"], strict=True)) == [(0, 1), (0, 2), (1, 2)]
-    assert tree["link"]["label"][0] == "p50 2 us, p99 2,000 us"
+    assert tree["link"]["label"][0] == "p50 2 us, p99 2,000 us, 50% of the messages of b"

@@ -92,7 +92,7 @@ def test_report_plots_are_drawn_without_network_and_errors(spark: Any, tmp_path:
     assert (summary["endpoints"], summary["lost"], summary["failed"]) == (4, 9, 3)
     light, said = look(page, tmp_path)
     assert not said
-    plots = re.findall(r'<div class="plot"( data-drawn="yes")?>', light)
+    plots = re.findall(r'<div class="plot"[^>]*?( data-drawn="yes")?>', light)
     assert plots
     assert all(plots)
     assert light.count('class="main-svg"') >= len(plots)
@@ -120,7 +120,7 @@ def test_report_has_section_for_each_kind(spark: Any, tmp_path: Path) -> None:
     assert not complaints
     found = sections(drawn)
     assert {"Stages", "Queues", "Publishers", "Endpoints"} <= set(found)
-    assert re.findall(r'<div class="plot"( data-drawn="yes")?>', found["Queues"]) == [' data-drawn="yes"'] * 2
+    assert re.findall(r'<div class="plot"[^>]*?( data-drawn="yes")?>', found["Queues"]) == [' data-drawn="yes"'] * 2
     cells = re.findall(r"<td>(.*?)</td>", found["Queues"])
     events = Counter(one.event for one in history.events)
     taken = events[Event.TAKEN] + events[Event.RECEIVED]

@@ -14,6 +14,7 @@ import pyarrow.dataset as ds
 from msgq.common.units import NS_PER_S
 from msgq.lake.metrics.group_by import RowGroups, get_column, get_integer_column
 from msgq.lake.metrics.histograms import estimate_typical_intervals, merge_histograms
+from msgq.lake.metrics.saturating_time import subtract_saturating
 from msgq.lake.report.gold_reader import GoldReader
 from msgq.lake.report.late_periods import LatePeriod, find_late_periods
 
@@ -105,7 +106,7 @@ def _find_dropouts(gold: GoldReader, endpoints: pa.Table) -> Iterator[Anomaly]:
     ends = _find_run_ends(endpoints)
     begins = {row["run"]: row["start_time"] for row in _aggregate_by_run(endpoints, "start_time", "min").to_pylist()}
     dropouts = defaultdict(list)
-    where = ds.field("duration_ns") >= ds.field("period_ns") * DROPOUT_PERIODS_MIN
+    where = ds.field("period_ns") <= ds.field("duration_ns") / DROPOUT_PERIODS_MIN  # a product could overflow
     columns = [*_ENDPOINT_KEY, "from_time", "to_time", "duration_ns", "period_ns"]
     inside = gold.read_rows("dropouts", columns, where).sort_by([("duration_ns", "descending")])[:_DROPOUTS_MAX]
     for row in [*inside.to_pylist(), *_find_end_dropouts(gold, endpoints, ends)]:
@@ -131,7 +132,8 @@ def _find_run_ends(endpoints: pa.Table) -> dict[str, int]:
 
 def _find_end_dropouts(gold: GoldReader, endpoints: pa.Table, ends: dict[str, int]) -> Iterator[dict[str, object]]:
     run_ends = np.array([ends[run] for run in endpoints["run"].to_pylist()], np.int64)
-    silent = endpoints.filter(pa.array(run_ends - get_integer_column(endpoints, "end_time") >= DROPOUT_MIN_NS))
+    quiet_ns = subtract_saturating(run_ends, get_integer_column(endpoints, "end_time"))
+    silent = endpoints.filter(pa.array(quiet_ns >= DROPOUT_MIN_NS))
     if not len(silent):
         return
     last = {(row["run"], row["endpoint"]): row["end_time"] for row in silent.to_pylist()}

@@ -5,16 +5,16 @@ from __future__ import annotations
 import html
 import shlex
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from typing import Any
 
 from msgq.common.texts import format_count_noun
-from msgq.common.units import NS_PER_MS, NS_PER_S
+from msgq.common.units import NS_PER_MS
 from msgq.lake.report import anomalies, late_periods
 from msgq.lake.report.anomalies import Anomaly, Examination
+from msgq.lake.report.page_parts import format_clock_time, format_duration, format_iso_time
 
 _LISTED_ANOMALIES_MAX = 200
 _KIND_TITLES = {"loss": "Loss", "dropout": "Dropout", "latency": "Latency"}
-_DURATION_UNITS = ((NS_PER_S, "s"), (NS_PER_MS, "ms"), (1000, "us"), (1, "ns"))
 _COLUMN_TITLES = ("Trouble", "Endpoint", "From (UTC)", "To (UTC)", "How bad", "Affected", "Replay")
 
 
@@ -33,7 +33,7 @@ def format_anomaly_section(found: Examination, replay_command: Sequence[str], sp
     table = f'<table class="anomalies"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
     others = len(found.anomalies) - len(listed)
     more = f"<p>{format_count_noun(others, 'finding')} with smaller shares are not listed.</p>" if others else ""
-    body = table + more if listed else "<p class=calm><b>Nothing stands out.</b></p>"
+    body = table + more if listed else "<p><b>Nothing stands out.</b></p>"
     return f"<section><h2>What stands out</h2>{body}{_format_examination(found)}</section>"
 
 
@@ -71,6 +71,20 @@ def describe_anomaly(anomaly: Anomaly) -> str:
     return f"no message for {value}{until}, usually each {usual}: {ratio}" + _format_times(anomaly.times)
 
 
+def describe_marks(anomalies: Sequence[Anomaly]) -> list[dict[str, Any]]:
+    """Return the marks of anomalies on the axes of plots: kind, endpoint, from, to (times in UTC), text."""
+    return [
+        {
+            "kind": anomaly.kind,
+            "endpoint": anomaly.endpoint,
+            "from": format_iso_time(anomaly.from_time // NS_PER_MS),
+            "to": format_iso_time(anomaly.to_time // NS_PER_MS + 1),
+            "text": describe_anomaly(anomaly),
+        }
+        for anomaly in anomalies
+    ]
+
+
 def _format_times(times: int) -> str:
     return f" (worst of {times:,})" if times > 1 else ""
 
@@ -78,37 +92,17 @@ def _format_times(times: int) -> str:
 def make_replay_command(anomaly: Anomaly, replay_command: Sequence[str]) -> str:
     """Return a shell command that plays the messages of an anomaly's endpoint and time."""
     start, end = anomaly.from_time // NS_PER_MS, anomaly.to_time // NS_PER_MS + 1
-    options = ["--endpoint", anomaly.endpoint, "--start", _format_iso_ms(start), "--end", _format_iso_ms(end)]
+    options = ["--endpoint", anomaly.endpoint, "--start", format_iso_time(start), "--end", format_iso_time(end)]
     return shlex.join([*replay_command, *options])
-
-
-def _format_iso_ms(time_ms: int) -> str:
-    time = datetime.fromtimestamp(time_ms // 1000, UTC)
-    return f"{time:%Y-%m-%dT%H:%M:%S}.{time_ms % 1000:03}Z"
 
 
 def _format_examination(found: Examination) -> str:
     """Return what was examined, and the limits."""
     return (
-        f'<p class="examined">Examined: the latency of {found.latency:,}, the dropouts of {found.dropout:,} and the '
+        f'<p class="note">Examined: the latency of {found.latency:,}, the dropouts of {found.dropout:,} and the '
         f"losses of {found.loss:,} of {format_count_noun(found.endpoints, 'endpoint')}. An endpoint stands out if one "
         f"message was lost, if no message came for {anomalies.DROPOUT_PERIODS_MIN} usual intervals and 1 s, or if "
         f"{late_periods.LATE_MESSAGES_MIN} messages in sequence, over 1 s or more, took "
         f"{late_periods.LATENCY_RATIO_MIN} times the endpoint's median latency and 1 ms more. The list is sorted by "
         "the affected share of the endpoint's messages, or of the time.</p>"
     )
-
-
-def format_duration(duration_ns: float) -> str:
-    """Return a duration with three digits and a unit: "50.1 ms", "1,200 s"."""
-    unit, name = next((unit for unit in _DURATION_UNITS if abs(duration_ns) >= unit[0]), _DURATION_UNITS[-1])
-    value = duration_ns / unit
-    return f"{value:,.0f} {name}" if abs(value) >= 100 or unit == 1 else f"{value:.3g} {name}"
-
-
-def format_clock_time(time: int, span: tuple[int, int]) -> str:
-    """Return a time in UTC with tenths of a second. If the span has several days, return the date, too."""
-    days = {datetime.fromtimestamp(edge // NS_PER_S, UTC).date() for edge in span}
-    shown = datetime.fromtimestamp(time // NS_PER_S, UTC)
-    clock = f"{shown:%H:%M:%S}.{time % NS_PER_S // (NS_PER_S // 10)}"
-    return clock if len(days) == 1 else f"{shown:%Y-%m-%d} {clock}"

@@ -34,13 +34,29 @@ def compute_key_percentiles(
     columns : columns to read. `prepare` computes the keys from them, and keeps the histograms.
     histogram : column with histograms, as in `msgq.lake.metrics.histograms`.
     """
-    counts_by_bucket = gold.aggregate_rows(
+    return compute_count_percentiles(aggregate_bucket_counts(gold, name, columns, keys, histogram, prepare), keys)
+
+
+def aggregate_bucket_counts(
+    gold: GoldReader,
+    name: str,
+    columns: Sequence[str],
+    keys: Sequence[str],
+    histogram: str = "histogram",
+    prepare: Callable[[pa.Table], pa.Table] = lambda piece: piece,
+) -> pa.Table:
+    """Return the sum of histograms: keys, bucket, count. The parameters are those of `compute_key_percentiles`."""
+    return gold.aggregate_rows(
         name,
         [*columns, histogram],
         [*keys, "bucket"],
         {"count": "sum"},
         lambda piece: _explode_histogram_buckets(prepare(piece), keys, histogram),
     )
+
+
+def compute_count_percentiles(counts_by_bucket: pa.Table, keys: Sequence[str]) -> PercentilesByKey:
+    """Return percentiles by key of counts by bucket: keys, bucket, count."""
     groups = RowGroups(*(counts_by_bucket[key] for key in keys))
     buckets, counts = get_integer_column(counts_by_bucket, "bucket"), get_integer_column(counts_by_bucket, "count")
     every = histograms.build_bucket_histograms(groups.compute_group_ids(), buckets, groups.count, counts)

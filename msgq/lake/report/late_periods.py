@@ -16,6 +16,7 @@ import pyarrow.dataset as ds
 from msgq.common.units import NS_PER_MS, NS_PER_S
 from msgq.lake.metrics.group_by import BooleanArray, IntegerArray, get_column, get_integer_column
 from msgq.lake.metrics.histograms import compute_bucket_centers
+from msgq.lake.metrics.saturating_time import MAX_TIME, subtract_saturating
 from msgq.lake.metrics.time_windows import HOUR_NS
 from msgq.lake.report.gold_reader import GoldReader
 
@@ -75,7 +76,7 @@ def find_late_periods(gold: GoldReader) -> list[LatePeriod]:
 def _read_suspects(gold: GoldReader) -> pa.Table:
     """Return the endpoints with a late message: run, endpoint, messages, p50, limit (least latency that is late)."""
     rows = gold.read_rows("latency_summary", [*_ENDPOINT_KEY, "messages", "p50", "max"])
-    usual = get_integer_column(rows, "p50")
+    usual = np.minimum(get_integer_column(rows, "p50"), MAX_TIME // (2 * LATENCY_RATIO_MIN))
     limit = np.maximum(LATENCY_RATIO_MIN * usual, usual + LATENCY_EXCESS_MIN_NS)
     suspects = rows.append_column("limit", pa.array(limit)).filter(pa.array(get_integer_column(rows, "max") >= limit))
     return suspects.drop_columns("max")
@@ -129,7 +130,8 @@ class _LateRange:
 def _split_ranges(windows: pa.Table) -> list[_LateRange]:
     """Return the ranges with enough late messages, those with most late messages first."""
     start, late = get_integer_column(windows, "window_start"), get_integer_column(windows, "late")
-    end, messages = start + get_integer_column(windows, "window_ns"), get_integer_column(windows, "messages")
+    end = subtract_saturating(start, -get_integer_column(windows, "window_ns"))
+    messages = get_integer_column(windows, "messages")
     keys = list(zip(windows["run"].to_pylist(), windows["endpoint"].to_pylist(), strict=True))
     first = [row for row in range(len(keys)) if row == 0 or keys[row] != keys[row - 1] or start[row] > end[row - 1]]
     rows = zip(first, [*first[1:], len(keys)], strict=False)
@@ -170,12 +172,13 @@ def _find_range_periods(
     """Yield the late periods of a range, from its messages, or from its windows."""
     if messages:
         begins = ends = get_integer_column(messages, "log_time")
-        latency = begins - get_integer_column(messages, "publish_time")
+        latency = subtract_saturating(begins, get_integer_column(messages, "publish_time"))
         is_late, counts = latency >= usual["limit"], np.ones(len(begins), np.int64)
     else:
         windows = late_range.windows
         begins, counts = get_integer_column(windows, "window_start"), get_integer_column(windows, "late")
-        ends, latency = begins + get_integer_column(windows, "window_ns"), get_integer_column(windows, "p50")
+        ends = subtract_saturating(begins, -get_integer_column(windows, "window_ns"))
+        latency = get_integer_column(windows, "p50")
         is_late = 2 * counts > get_integer_column(windows, "messages")
     for begin, stop in _find_true_runs(is_late):
         from_time, to_time, late = int(begins[begin]), int(ends[stop - 1]), int(counts[begin:stop].sum())

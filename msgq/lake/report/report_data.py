@@ -5,27 +5,48 @@ A time of the page is the start of one of its windows, ns.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 
 from msgq.common.units import NS_PER_S
+from msgq.lake.metrics.group_by import IntegerArray, get_integer_column
 from msgq.lake.metrics.queues import QUEUE_COUNT_COLUMNS as QUEUE_COUNTS
 from msgq.lake.metrics.queues import QUEUE_DURATION_NAMES as QUEUE_DURATIONS
 from msgq.lake.metrics.saturating_time import compute_window_start, subtract_saturating
 from msgq.lake.metrics.stages import STAGE_DURATION_NAMES
 from msgq.lake.report.gold_reader import GoldReader, aggregate_by_keys
-from msgq.lake.report.histogram_percentiles import PercentilesByKey, compute_key_percentiles
+from msgq.lake.report.histogram_percentiles import (
+    PercentilesByKey,
+    aggregate_bucket_counts,
+    compute_count_percentiles,
+    compute_key_percentiles,
+)
 
 ReportRows = list[dict[str, Any]]
 
 PLOTTED_ENDPOINTS_MAX = 40  # endpoints with a line of their own
 LISTED_ENDPOINTS_MAX = 1000  # endpoints in the table
-_PAGE_WINDOWS_MAX = 240
+PAGE_WINDOWS_MAX = 240
+HOP_SHARE_MIN = 0.05  # of the messages of an endpoint that follow from another endpoint
+HOP_MESSAGES_MIN = 5
 _OTHER_ENDPOINTS_LABEL = "(others)"
+_COUNT_SCALE = 1000  # parts of a message of a long window that several of the page's windows share
+_LATENCY_COLUMNS = ("p50", "p99", "max")
+#: Headings of `read_endpoints`.
+ENDPOINT_TITLES = {
+    "rate": "messages/s",
+    "size_bytes": "bytes",
+    "max_size_bytes": "largest message (bytes)",
+    "p50": "latency p50 (us)",
+    "p99": "latency p99 (us)",
+    "max": "latency max (us)",
+}
 #: Seconds of the page's windows: the windows of gold (1, 10, 60, 600, 3600 s) are parts of these, or these of them.
 _PAGE_WINDOW_SECONDS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600)
 
@@ -46,20 +67,18 @@ def read_report_summary(gold: GoldReader) -> dict[str, Any]:
     }
 
 
-def choose_endpoints(gold: GoldReader) -> list[str]:
-    """Return the endpoints with a line of their own: those with most losses, then those with most messages."""
+def choose_endpoints(gold: GoldReader, first: Sequence[str] = (), most: int = PLOTTED_ENDPOINTS_MAX) -> list[str]:
+    """Return the endpoints to show: those of `first`, then those with most losses, then those with most messages."""
     endpoints = gold.aggregate_rows(
         "endpoints", ["endpoint", "lost", "messages"], ["endpoint"], {"lost": "sum", "messages": "sum"}
     )
-    names: list[str] = _select_first_rows(endpoints, PLOTTED_ENDPOINTS_MAX, "-lost", "-messages", "endpoint")[
-        "endpoint"
-    ].to_pylist()
-    return names
+    by_volume = _select_first_rows(endpoints, len(endpoints), "-lost", "-messages", "endpoint")["endpoint"].to_pylist()
+    return list(dict.fromkeys([*first, *by_volume]))[:most]
 
 
-def choose_page_window_ns(begin: int | None, end: int | None) -> int:
-    """Return the length of the page's windows in ns, so that the number of windows is limited."""
-    seconds = -(-((end or 0) - (begin or 0)) // (_PAGE_WINDOWS_MAX * NS_PER_S))
+def choose_page_window_ns(begin: int | None, end: int | None, most: int = PAGE_WINDOWS_MAX) -> int:
+    """Return the length of the page's windows in ns, so that there are at most `most` windows."""
+    seconds = -(-((end or 0) - (begin or 0)) // (most * NS_PER_S))
     hours = -(-seconds // _PAGE_WINDOW_SECONDS[-1])
     return (
         next((width for width in _PAGE_WINDOW_SECONDS if width >= seconds), hours * _PAGE_WINDOW_SECONDS[-1]) * NS_PER_S
@@ -77,23 +96,42 @@ def read_throughput(gold: GoldReader, names: Sequence[str], step: int, begin: in
 
     keys = ["endpoint", "window_start", "window_ns"]
     windows = gold.aggregate_rows("throughput", [*keys, "messages"], keys, {"messages": "sum"}, prepare_piece)
-    time, width = windows["window_start"].to_numpy(), windows["window_ns"].to_numpy()
-    first = np.maximum(time, begin) // step
-    last = np.maximum(np.minimum(subtract_saturating(time, 1 - np.maximum(width, 1)), end) // step, first)
-    last = np.where(width > step, last, first)
-    parts = last - first + 1
-    rows = np.repeat(np.arange(len(parts)), parts)
-    part = np.arange(len(rows)) - np.repeat(np.cumsum(parts) - parts, parts)
+    rows, starts, parts = split_windows(windows, step, begin, end)
     spread = pa.table(
         {
             "endpoint": windows["endpoint"].take(pa.array(rows)),
-            "window_start": compute_window_start(np.maximum(time, begin), step)[rows] + part * step,
+            "window_start": starts,
             "rate": windows["messages"].to_numpy()[rows] / parts[rows] * (NS_PER_S / step),
         }
     )
     return _sort_to_rows(
         aggregate_by_keys(spread, ["endpoint", "window_start"], {"rate": "sum"}), "endpoint", "window_start"
     )
+
+
+def drop_partial_windows(rows: ReportRows, step: int, begin: int, end: int) -> ReportRows:
+    """Return the rows of windows that the recording covers, if there are any. Rates of other windows are too low."""
+    whole = [row for row in rows if row["window_start"] % step == 0 and begin <= row["window_start"] <= end - step]
+    return whole or rows
+
+
+def split_windows(
+    windows: pa.Table, step: int, begin: int, end: int
+) -> tuple[IntegerArray, IntegerArray, IntegerArray]:
+    """Return the page's windows that each window covers within `begin` and `end`.
+
+    Returns the row and the start of each page window, and the number of page windows of each row. The first page window
+    starts at `begin`.
+    """
+    time, width = get_integer_column(windows, "window_start"), get_integer_column(windows, "window_ns")
+    first = np.maximum(time, begin) // step
+    last = np.maximum(np.minimum(subtract_saturating(time, 1 - np.maximum(width, 1)), end) // step, first)
+    last = np.where(width > step, last, first)
+    parts = last - first + 1
+    rows = np.repeat(np.arange(len(parts)), parts)
+    part = np.arange(len(rows)) - np.repeat(np.cumsum(parts) - parts, parts)
+    starts = compute_window_start(np.maximum(time, begin), step)[rows] + part * step
+    return rows, np.maximum(starts, begin), parts
 
 
 def read_losses(gold: GoldReader, names: Sequence[str], step: int) -> ReportRows:
@@ -108,14 +146,32 @@ def read_losses(gold: GoldReader, names: Sequence[str], step: int) -> ReportRows
     return _sort_to_rows(gaps.rename_columns(["endpoint", "window_start", "lost"]), "endpoint", "window_start")
 
 
-def read_latency(gold: GoldReader, step: int) -> ReportRows:
-    """Return the latency of all endpoints together: time, p50 ... in ns, max. The time is the start of the window."""
+def read_latency(gold: GoldReader, step: int, begin: int, end: int) -> ReportRows:
+    """Return the latency of all endpoints together: window_start, p50 ... in ns, max.
+
+    A longer window counts in each of the page's windows that it covers within `begin` and `end`.
+    """
 
     def prepare_piece(piece: pa.Table) -> pa.Table:
-        return _align_to_page_windows(piece, "window_start", step)
+        width = get_integer_column(piece, "window_ns")
+        start = get_integer_column(piece, "window_start")
+        aligned = np.where(width > step, start, compute_window_start(start, step))
+        return piece.set_column(piece.schema.get_field_index("window_start"), "window_start", pa.array(aligned))
 
-    windows = gold.aggregate_rows("latency", ["window_start", "max"], ["window_start"], {"max": "max"}, prepare_piece)
-    known = compute_key_percentiles(gold, "latency", ["window_start"], ["window_start"], prepare=prepare_piece)
+    keys = ["window_start", "window_ns"]
+    longest = gold.aggregate_rows("latency", [*keys, "max"], keys, {"max": "max"}, prepare_piece)
+    counts = aggregate_bucket_counts(gold, "latency", keys, keys, prepare=prepare_piece)
+    if not len(counts):
+        return []
+    rows, starts, _ = split_windows(longest, step, begin, end)
+    maxima = pa.table({"window_start": starts, "max": get_integer_column(longest, "max")[rows]})
+    rows, starts, parts = split_windows(counts, step, begin, end)
+    shares = get_integer_column(counts, "count")[rows] * _COUNT_SCALE // parts[rows]
+    spread = {"window_start": starts, "bucket": get_integer_column(counts, "bucket")[rows], "count": shares}
+    known = compute_count_percentiles(
+        aggregate_by_keys(pa.table(spread), ["window_start", "bucket"], {"count": "sum"}), ["window_start"]
+    )
+    windows = aggregate_by_keys(maxima, ["window_start"], {"max": "max"})
     return [
         row | _cap_percentiles(known[row["window_start"],], row["max"])
         for row in _sort_to_rows(windows, "window_start")
@@ -135,10 +191,26 @@ def read_endpoint_latency(gold: GoldReader, names: Sequence[str]) -> ReportRows:
 
 
 def read_hops(gold: GoldReader) -> ReportRows:
-    """Return the edges with most messages: parent, endpoint, messages, p50, p99 (of the worst run), ns."""
+    """Return the edges with most messages: parent, endpoint, messages, share, p50, p99 (of the worst run), ns.
+
+    `share` is the part of the endpoint's messages that follow from the parent, 0 to 1. Edges with less than 5 % or
+    5 messages are omitted: unrelated messages can have the same origin_time by chance.
+    """
     how = {"messages": "sum", "p50": "max", "p99": "max"}
-    edges = gold.aggregate_rows("hops", ["parent", "endpoint", *how], ["parent", "endpoint"], how)
-    return _convert_to_rows(_select_first_rows(edges, PLOTTED_ENDPOINTS_MAX, "-messages", "parent", "endpoint"))
+    edges = gold.aggregate_rows("hops", ["parent", "endpoint", *how], ["parent", "endpoint"], how).to_pylist()
+    totals: Counter[str] = Counter()
+    for edge in edges:
+        totals[edge["endpoint"]] += edge["messages"]
+    shared = [
+        {"parent": edge["parent"], "endpoint": edge["endpoint"], "messages": edge["messages"]}
+        | {"share": edge["messages"] / totals[edge["endpoint"]], "p50": edge["p50"], "p99": edge["p99"]}
+        for edge in edges
+        if edge["parent"] is not None
+        and edge["messages"] >= max(HOP_MESSAGES_MIN, HOP_SHARE_MIN * totals[edge["endpoint"]])
+    ]
+    return sorted(shared, key=lambda edge: (-edge["messages"], edge["parent"], edge["endpoint"]))[
+        :PLOTTED_ENDPOINTS_MAX
+    ]
 
 
 def read_stages(gold: GoldReader) -> ReportRows:
@@ -230,15 +302,49 @@ def read_checks(gold: GoldReader, most: int) -> tuple[ReportRows, ReportRows]:
     return _sort_to_rows(kinds, "check_name"), worst.to_pylist()
 
 
-def read_endpoints(gold: GoldReader) -> ReportRows:
-    """Return the endpoints of each run, those with most losses first."""
+def read_endpoints(gold: GoldReader, first: Sequence[str] = ()) -> ReportRows:
+    """Return the endpoints of each run: those of `first`, then those with most losses. The latency is in us."""
     counts = ("messages", "lost", "overwritten", "rate", "size_bytes", "max_size_bytes", "epochs", "publishers")
-    columns = ("endpoint", "kind", *counts, "schema", "encoding", "run")
-    return _convert_to_rows(
-        _select_first_rows(
-            gold.read_rows("endpoints", columns), LISTED_ENDPOINTS_MAX, "-lost", "-messages", "endpoint", "run"
-        )
-    )
+    endpoints = gold.read_rows("endpoints", ("endpoint", "kind", *counts, "schema", "encoding", "run"))
+    names = pa.array(list(dict.fromkeys(first)), pa.string())
+    place = pc.fill_null(pc.index_in(endpoints["endpoint"], value_set=names), len(names))
+    order = ("place", "-lost", "-messages", "endpoint", "run")
+    rows = _select_first_rows(endpoints.append_column("place", place), LISTED_ENDPOINTS_MAX, *order)
+    where = ds.field("endpoint").isin(pc.unique(rows["endpoint"]))
+    latency = gold.read_rows("latency_summary", ("run", "endpoint", *_LATENCY_COLUMNS), where)
+    known = {(row["run"], row["endpoint"]): row for row in latency.to_pylist()}
+    shown = []
+    for row in rows.drop_columns("place").to_pylist():
+        summary = known.get((row["run"], row["endpoint"]), {})
+        durations = {name: _convert_to_microseconds(summary.get(name)) for name in _LATENCY_COLUMNS}
+        texts = {name: row.pop(name) for name in ("schema", "encoding", "run")}
+        shown.append(row | durations | texts)
+    return shown
+
+
+def title_duration_rows(rows: ReportRows) -> tuple[ReportRows, dict[str, str]]:
+    """Return rows with durations in us instead of ns, and the headings of the columns."""
+    names = [name for name in rows[0] if name.rpartition("_")[2] in ("p50", "p99", "max")]
+    titles = {name: name.replace("_", " ") + (" (us)" if name in names else "") for name in rows[0]}
+    return [row | {name: _convert_to_microseconds(row[name]) for name in names} for row in rows], titles | {
+        "rate": "messages/s",
+        "size_bytes": "bytes",
+        "max_size_bytes": "largest message (bytes)",
+    }
+
+
+def list_hop_rows(edges: ReportRows) -> ReportRows:
+    """Return the hops with headings and units, for a table."""
+    return [
+        {"from": edge["parent"], "to": edge["endpoint"], "messages": edge["messages"]}
+        | {"share of the messages (%)": round(100 * edge["share"], 1)}
+        | {f"{name} (us)": _convert_to_microseconds(edge[name]) for name in ("p50", "p99")}
+        for edge in edges
+    ]
+
+
+def _convert_to_microseconds(duration_ns: int | None) -> float | None:
+    return None if duration_ns is None else duration_ns / 1e3
 
 
 def read_publishers(gold: GoldReader) -> ReportRows:

@@ -7,22 +7,37 @@ from __future__ import annotations
 
 import base64
 import html
-from collections.abc import Sequence
-from datetime import UTC, datetime
+import json
+from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from msgq.common.units import NS_PER_S
+from msgq.common.units import NS_PER_MS
 from msgq.lake.report import report_data as data
 from msgq.lake.report import report_plots as plots
-from msgq.lake.report.anomalies import examine_recording
-from msgq.lake.report.anomaly_section import format_anomaly_section
+from msgq.lake.report.anomalies import Anomaly, examine_recording
+from msgq.lake.report.anomaly_section import describe_marks, format_anomaly_section
+from msgq.lake.report.endpoint_windows import read_endpoint_windows
 from msgq.lake.report.gold_reader import GoldReader, TableOpener
+from msgq.lake.report.page_parts import (
+    format_html_plot,
+    format_html_section,
+    format_html_table,
+    format_iso_time,
+    format_json_script,
+    format_number,
+    format_time,
+)
 from msgq.lake.report.thumbnails import choose_pictures
 
 _PLOTTED_QUEUES_MAX = 10  # with lines of their own, four each
 _LISTED_CHECKS_MAX = 200  # that failed
+_TIMELINE_ANOMALIES_MAX = 40
+_MULTIPLES_MAX = 12  # endpoints with a plot of their own
+_MAP_ENDPOINTS_MAX = 1000
+_MAP_CELLS_MAX = 100_000
+_TimeSpan = tuple[int, int]
 
 
 def write_report(
@@ -41,71 +56,29 @@ def write_report(
     gold = GoldReader(tables, runs)
     summary = data.read_report_summary(gold)
     span = summary["begin"] or 0, summary["end"] or 0
-    shown, step = data.choose_endpoints(gold), data.choose_page_window_ns(*span)
-    drawn = [
-        ("Messages/s", plots.plot_throughput(data.read_throughput(gold, shown, step, *span))),
-        ("Losses", plots.plot_losses(data.read_losses(gold, shown, step))),
-        ("Latency over time", plots.plot_latency(data.read_latency(gold, step))),
-        ("Latency of each endpoint", plots.plot_distribution(data.read_endpoint_latency(gold, shown))),
-        ("Hops", plots.plot_hops(data.read_hops(gold))),
-    ]
-    anomalies = format_anomaly_section(examine_recording(gold), replay_command, span)
-    parts = [_format_page_header(summary), anomalies, _format_checks_section(gold)]
-    parts += [_format_html_section(title, _format_html_plot(figure)) for title, figure in drawn]
-    parts += [_format_stages_section(gold), _format_queues_section(gold, step), _format_pictures_section(gold)]
-    parts += [
-        _format_publishers_section(gold),
-        _format_html_section("Endpoints", _format_html_table(data.read_endpoints(gold))),
+    found = examine_recording(gold)
+    parts = [
+        _format_page_header(summary),
+        format_anomaly_section(found, replay_command, span),
+        _format_zoom_controls(span),
+        *_format_time_sections(gold, found.anomalies, span),
+        *_format_total_sections(gold, found.anomalies),
+        *_format_kind_sections(gold, data.choose_page_window_ns(*span)),
+        _format_page_data(found.anomalies, span),
     ]
     path.write_text(_fill_page_template("\n".join(parts)), encoding="utf-8")
     return summary
 
 
 def _fill_page_template(body: str) -> str:
-    script = (files("plotly") / "package_data" / "plotly.min.js").read_text(encoding="utf-8")
-    template = (files("msgq.lake.report") / "report.html").read_text(encoding="utf-8")
-    return template.replace("{{plotly}}", script).replace("{{body}}", body)
-
-
-def _format_html_section(title: str, *parts: str) -> str:
-    return f"<section><h2>{html.escape(title)}</h2>{''.join(parts)}</section>"
-
-
-def _format_html_plot(figure: str | None) -> str:
-    if figure is None:
-        return "<p>There is nothing to show.</p>"
-    script = figure.replace("</", "<\\/")
-    return f'<div class="plot"><script type="application/json">{script}</script></div>'
-
-
-def _format_stages_section(gold: GoldReader) -> str:
-    """Return the section about stages; "": none."""
-    rows = data.read_stages(gold)
-    return (
-        _format_html_section("Stages", _format_html_plot(plots.plot_stages(rows)), _format_html_table(rows))
-        if rows
-        else ""
+    folder = files("msgq.lake.report")
+    plotly = (files("plotly") / "package_data" / "plotly.min.js").read_text(encoding="utf-8")
+    style, script, template = (
+        (folder / f"report.{ending}").read_text(encoding="utf-8") for ending in ("css", "js", "html")
     )
-
-
-def _format_queues_section(gold: GoldReader, step: int) -> str:
-    """Return the section about work queues; "": none."""
-    rows = data.read_queues(gold)
-    if not rows:
-        return ""
-    steps = data.read_queue_timelines(gold, [row["queue"] for row in rows[:_PLOTTED_QUEUES_MAX]], step)
-    return _format_html_section(
-        "Queues",
-        _format_html_plot(plots.plot_queue_times(steps)),
-        _format_html_plot(plots.plot_backlogs(steps)),
-        _format_html_table(rows),
-    )
-
-
-def _format_publishers_section(gold: GoldReader) -> str:
-    """Return the section about publishers of endpoints with several publishers; "": none."""
-    rows = data.read_publishers(gold)
-    return _format_html_section("Publishers", _format_html_table(rows)) if rows else ""
+    for name, text in {"style": style, "script": script, "plotly": plotly, "body": body}.items():
+        template = template.replace(f"{{{{{name}}}}}", text, 1)
+    return template
 
 
 def _format_page_header(summary: dict[str, Any]) -> str:
@@ -116,50 +89,122 @@ def _format_page_header(summary: dict[str, Any]) -> str:
         "lost": summary["lost"],
         "checks failed": f"{summary['failed']} of {summary['checks']}",
     }
-    facts = "".join(f"<span><b>{_format_number(value)}</b> {name}</span>" for name, value in items.items())
-    span = f"<span>{_format_time(summary['begin'])} to {_format_time(summary['end'])}</span>"
+    facts = "".join(f"<span><b>{format_number(value)}</b> {name}</span>" for name, value in items.items())
+    span = f"<span>{format_time(summary['begin'])} to {format_time(summary['end'])}</span>"
     return f'<header><h1>msgq</h1><p class="facts">{span}{facts}</p></header>'
+
+
+def _format_zoom_controls(span: _TimeSpan) -> str:
+    """Return the inputs that set the time range of all plots over time."""
+    seconds = (span[1] - span[0]) / 1e9
+    fields = "".join(
+        f'<label>{name} <input type="number" min="0" max="{seconds:.1f}" step="any" value="{value:.1f}"> s</label>'
+        for name, value in (("from", 0), ("to", seconds))
+    )
+    whole = '<button type="button" id="whole">Whole recording</button>'
+    return f'<div class="zoom">Time range of all plots: {fields}{whole}</div>'
+
+
+def _format_page_data(anomalies: Sequence[Anomaly], span: _TimeSpan) -> str:
+    """Return data for the script: begin and end of the time axes, and marks."""
+    edges = [format_iso_time(span[0] // NS_PER_MS), format_iso_time(span[1] // NS_PER_MS + 1)]
+    named = {"span": edges, "marks": describe_marks(anomalies), "mark-colors": plots.MARK_COLORS}
+    return "".join(format_json_script(json.dumps(value), name) for name, value in named.items())
+
+
+def _format_time_sections(gold: GoldReader, anomalies: Sequence[Anomaly], span: _TimeSpan) -> Iterator[str]:
+    """Yield the sections with plots over time. Endpoints that stand out come first."""
+    worst = [anomaly.endpoint for anomaly in anomalies]
+    step = data.choose_page_window_ns(*span)
+    if anomalies:
+        yield format_html_section(
+            "Timeline", format_html_plot(plots.plot_timeline(anomalies[:_TIMELINE_ANOMALIES_MAX]))
+        )
+    names = data.choose_endpoints(gold, worst, _MULTIPLES_MAX)
+    windows = read_endpoint_windows(gold, names, step, *span)
+    multiples = [format_html_plot(plots.plot_endpoint(windows, row), name) for row, name in enumerate(names)]
+    title = "Worst endpoints: messages/s, and 90th percentile of the latency"
+    yield format_html_section(title, f'<div class="multiples">{"".join(multiples)}</div>')
+    yield from _format_map_sections(gold, worst, span)
+    yield format_html_section(
+        "Latency over time, all endpoints", format_html_plot(plots.plot_latency(data.read_latency(gold, step, *span)))
+    )
+    shown = data.choose_endpoints(gold, worst)
+    rates = data.drop_partial_windows(data.read_throughput(gold, shown, step, *span), step, *span)
+    yield format_html_section("Messages/s", format_html_plot(plots.plot_throughput(_sort_by_name(rates, shown))))
+    losses = _sort_by_name(data.read_losses(gold, shown, step), shown)
+    yield format_html_section("Losses", format_html_plot(plots.plot_losses(losses)))
+
+
+def _sort_by_name(rows: data.ReportRows, names: Sequence[str]) -> data.ReportRows:
+    """Return rows in the order of their endpoints in `names`. Other endpoints are last."""
+    places = {name: place for place, name in enumerate(names)}
+    return sorted(rows, key=lambda row: places.get(row["endpoint"], len(places)))
+
+
+def _format_map_sections(gold: GoldReader, worst: Sequence[str], span: _TimeSpan) -> Iterator[str]:
+    """Yield the heat maps of up to 1,000 endpoints."""
+    names = data.choose_endpoints(gold, worst, _MAP_ENDPOINTS_MAX)
+    most = min(data.PAGE_WINDOWS_MAX, _MAP_CELLS_MAX // max(1, len(names)))
+    windows = read_endpoint_windows(gold, names, data.choose_page_window_ns(*span, most), *span)
+    note = f'<p class="note">{len(names):,} endpoints, the worst at the top. Drag to zoom in both directions.</p>'
+    latency = plots.plot_latency_map(windows)
+    yield format_html_section("Latency of each endpoint over time", note if latency else "", format_html_plot(latency))
+    rates = plots.plot_rate_map(windows)
+    yield format_html_section("Messages/s of each endpoint over time", note if rates else "", format_html_plot(rates))
+
+
+def _format_total_sections(gold: GoldReader, anomalies: Sequence[Anomaly]) -> Iterator[str]:
+    """Yield the sections with totals of endpoints."""
+    worst = [anomaly.endpoint for anomaly in anomalies]
+    search = '<p><label>Search <input type="search"></label> <output class="note"></output></p>'
+    table = format_html_table(data.read_endpoints(gold, worst), data.ENDPOINT_TITLES, ' class="sortable"')
+    yield format_html_section("Endpoints", search, table)
+    shown = data.choose_endpoints(gold, worst)
+    latency = _sort_by_name(data.read_endpoint_latency(gold, shown), shown)
+    yield format_html_section(
+        "Latency of each endpoint", format_html_plot(plots.plot_distribution(latency), is_over_time=False)
+    )
+    yield _format_checks_section(gold)
+    edges = data.read_hops(gold)
+    note = f"<p class=note>Hops with less than {data.HOP_SHARE_MIN:.0%} of the endpoint's messages are not shown.</p>"
+    hops = format_html_plot(plots.plot_hops(edges), is_over_time=False)
+    yield format_html_section("Hops", hops, note, format_html_table(data.list_hop_rows(edges)))
+
+
+def _format_kind_sections(gold: GoldReader, step: int) -> Iterator[str]:
+    """Yield the sections that only some recordings have."""
+    if stages := data.read_stages(gold):
+        plot = format_html_plot(plots.plot_stages(stages), is_over_time=False)
+        yield format_html_section("Stages", plot, format_html_table(*data.title_duration_rows(stages)))
+    if queues := data.read_queues(gold):
+        steps = data.read_queue_timelines(gold, [row["queue"] for row in queues[:_PLOTTED_QUEUES_MAX]], step)
+        drawn = (plots.plot_queue_times(steps), plots.plot_backlogs(steps))
+        yield format_html_section(
+            "Queues", *map(format_html_plot, drawn), format_html_table(*data.title_duration_rows(queues))
+        )
+    if publishers := data.read_publishers(gold):
+        yield format_html_section("Publishers", format_html_table(*data.title_duration_rows(publishers)))
+    if pictures := _format_pictures(gold):
+        yield format_html_section("Pictures", pictures)
 
 
 def _format_checks_section(gold: GoldReader) -> str:
     kinds, failed = data.read_checks(gold, _LISTED_CHECKS_MAX)
-    sums = [{**row, "": "failed" if row["failed"] else "passed"} for row in kinds]
-    return f"<section><h2>Checks</h2>{_format_html_table(sums)}{_format_html_table(failed)}</section>"
+    sums = [{**row, "result": "failed" if row["failed"] else "passed"} for row in kinds]
+    titles = {"check_name": "check", "value": "value (messages or ns)", "threshold": "limit (messages or ns)"}
+    return format_html_section("Checks", format_html_table(sums, titles), format_html_table(failed, titles))
 
 
-def _format_pictures_section(gold: GoldReader) -> str:
-    """Return the section with pictures; "": none."""
+def _format_pictures(gold: GoldReader) -> str:
+    """Return the pictures as HTML; "": none."""
     try:
         images = choose_pictures(gold)
     except ModuleNotFoundError:
-        return _format_html_section("Pictures", "<p>They need OpenCV to be shown: pip install 'msgq-bus[frames]'</p>")
+        return "<p>They need OpenCV to be shown: pip install 'msgq-bus[frames]'</p>"
     shown = [
         f'<figure><img alt="" src="data:image/jpeg;base64,{base64.b64encode(row["picture"]).decode()}">'
-        f"<figcaption>{html.escape(row['endpoint'])}<br>{_format_time(row['log_time'])}</figcaption></figure>"
+        f"<figcaption>{html.escape(row['endpoint'])}<br>{format_time(row['log_time'])}</figcaption></figure>"
         for row in images
     ]
-    return f'<section><h2>Pictures</h2><div class="pictures">{"".join(shown)}</div></section>' if shown else ""
-
-
-def _format_html_table(rows: Sequence[dict[str, Any]]) -> str:
-    if not rows:
-        return ""
-    head = "".join(f"<th>{html.escape(name)}</th>" for name in rows[0])
-    body = "".join(
-        "<tr>" + "".join(f"<td>{_format_number(value)}</td>" for value in row.values()) + "</tr>" for row in rows
-    )
-    return f'<div class="table"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
-
-
-def _format_number(value: Any) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, float):
-        return f"{value:,.4g}" if value < 1000 else f"{value:,.0f}"
-    return f"{value:,}" if isinstance(value, int) else html.escape(str(value))
-
-
-def _format_time(time: int | None) -> str:
-    if time is None:
-        return "-"
-    return f"{datetime.fromtimestamp(time // NS_PER_S, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    return f'<div class="pictures">{"".join(shown)}</div>' if shown else ""
