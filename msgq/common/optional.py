@@ -13,7 +13,6 @@ _EXTRA_OF_PACKAGE = {
     "plotly": "report",
     "duckdb": "duckdb",
     "pyspark": "spark",
-    "aiohttp": "serve",
     "prometheus_client": "prometheus",
     **dict.fromkeys(("click", "rich", "psutil"), "cli"),
 }

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
+
+import pytest
 
 import msgq
 from tests.command import run, start
@@ -33,3 +37,12 @@ def test_text_output_has_both_addresses(prefix: str) -> None:
     assert lines[0].startswith("page:      http://127.0.0.1:")
     assert lines[1].startswith("websocket: ws://127.0.0.1:")
     assert lines[2] == "Ctrl-C or SIGTERM stops the command.\n"
+
+
+@pytest.mark.parametrize("missing", ["aiohttp", "cv2"])
+def test_missing_library_is_reported_with_extra(missing: str) -> None:
+    code = f"import sys; sys.modules[{missing!r}] = None; from msgq.cli import main; main(['serve', '--port', '0'])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert "pip install 'msgq-bus[serve]'" in done.stderr

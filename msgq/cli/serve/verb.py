@@ -1,20 +1,11 @@
-"""`msgq serve`: its options, and the life of the server."""
+"""`msgq serve`: its options."""
 
-import asyncio
-import secrets
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
 from msgq.cli.common import options
-from msgq.cli.common.render import echo, echo_json
 from msgq.cli.common.selections import print_selection
-from msgq.cli.common.signals import call_on_interrupt
-from msgq.cli.serve.access_control import AccessControl, is_loopback_address
-from msgq.cli.serve.bus_monitor import BusMonitor
-from msgq.cli.serve.message_forwarder import MessageForwarder
-from msgq.cli.serve.web_server import WebServer
 from msgq.common.optional import require_extra
 from msgq.monitor.endpoint_selection import EndpointSelection
 
@@ -99,45 +90,10 @@ def command(
 
     With --json, the command prints one object with the addresses at the start.
     """
-    require_extra("msgq serve", "serve", "cv2")
-    if token is None and not is_loopback_address(address):
-        token = secrets.token_hex(16)
+    require_extra("msgq serve", "serve", "aiohttp", "cv2", "mcap")
+    from msgq.cli.serve.server_lifetime import ServerOptions, run_server  # late: aiohttp takes 0.2 s, also for --help
+
     selection = EndpointSelection(endpoints, prefix, everything)
     print_selection(selection)
-    access = AccessControl(token, frozenset(map(str.lower, host_names)), frozenset(origins))
-    asyncio.run(_run_server(ServerPlace(address, port, as_json), selection, access, interval))
-
-
-@dataclass(frozen=True)
-class ServerPlace:
-    """Where to listen, and the format of the printed addresses."""
-
-    address: str
-    port: int
-    as_json: bool
-
-
-async def _run_server(place: ServerPlace, selection: EndpointSelection, access: AccessControl, interval: float) -> None:
-    """Serve until a signal."""
-    forwarder = MessageForwarder(selection)
-    server = WebServer(forwarder, BusMonitor(selection, interval, forwarder), access)
-    stop, loop = asyncio.Event(), asyncio.get_running_loop()
-    with call_on_interrupt(lambda: loop.call_soon_threadsafe(stop.set)):
-        try:
-            port = await server.start(place.address, place.port)
-            _print_addresses(place, port, access.token)
-            await stop.wait()
-        finally:
-            await server.close()
-
-
-def _print_addresses(place: ServerPlace, port: int, token: str | None) -> None:
-    host = f"[{place.address}]" if ":" in place.address else place.address
-    query = f"?token={token}" if token else ""
-    page, websocket = f"http://{host}:{port}/{query}", f"ws://{host}:{port}/{query}"
-    if place.as_json:
-        echo_json({"page": page, "websocket": websocket, "port": port, "token": token})
-        return
-    echo(f"page:      {page}")
-    echo(f"websocket: {websocket}")
-    echo(options.STOP_KEYS)
+    server = ServerOptions(address, port, token, frozenset(map(str.lower, host_names)), frozenset(origins), interval)
+    run_server(server, selection, as_json)

@@ -1,0 +1,74 @@
+"""Start, addresses and end of the server."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from dataclasses import dataclass
+
+from msgq.cli.common import options
+from msgq.cli.common.render import echo, echo_json
+from msgq.cli.common.signals import call_on_interrupt
+from msgq.cli.serve.access_control import AccessControl, is_loopback_address
+from msgq.cli.serve.bus_monitor import BusMonitor
+from msgq.cli.serve.message_forwarder import MessageForwarder
+from msgq.cli.serve.web_server import WebServer
+from msgq.monitor.endpoint_selection import EndpointSelection
+
+
+@dataclass(frozen=True)
+class ServerOptions:
+    """Options of a server.
+
+    Attributes
+    ----------
+    address, port : where to listen. Port 0: any free port.
+    token : token that clients need; None: no token on a loopback address, else a new token.
+    host_names, origins : see `AccessControl`.
+    interval_s : seconds between two samples for the page.
+    """
+
+    address: str
+    port: int
+    token: str | None
+    host_names: frozenset[str]
+    origins: frozenset[str]
+    interval_s: float
+
+
+def run_server(server: ServerOptions, selection: EndpointSelection, as_json: bool) -> None:
+    """Print the addresses, and serve until a signal.
+
+    Raises
+    ------
+    OSError : the address does not exist, or the port is in use.
+    """
+    asyncio.run(_serve_until_signal(server, selection, as_json))
+
+
+async def _serve_until_signal(place: ServerOptions, selection: EndpointSelection, as_json: bool) -> None:
+    is_local = is_loopback_address(place.address)
+    token = place.token or (None if is_local else secrets.token_hex(16))
+    forwarder = MessageForwarder(selection)
+    monitor = BusMonitor(selection, place.interval_s, forwarder)
+    server = WebServer(forwarder, monitor, AccessControl(token, place.host_names, place.origins))
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    with call_on_interrupt(lambda: loop.call_soon_threadsafe(stop.set)):
+        try:
+            port = await server.start(place.address, place.port)
+            _print_addresses(place.address, port, token, as_json)
+            await stop.wait()
+        finally:
+            await server.close()
+
+
+def _print_addresses(address: str, port: int, token: str | None, as_json: bool) -> None:
+    host = f"[{address}]" if ":" in address else address
+    query = f"?token={token}" if token else ""
+    page, websocket = f"http://{host}:{port}/{query}", f"ws://{host}:{port}/{query}"
+    if as_json:
+        echo_json({"page": page, "websocket": websocket, "port": port, "token": token})
+        return
+    echo(f"page:      {page}")
+    echo(f"websocket: {websocket}")
+    echo(options.STOP_KEYS)
