@@ -36,6 +36,7 @@ VERBS = (
     "play",
     "pub",
     "record",
+    "schema",
     "serve",
     "stages",
     "stat",

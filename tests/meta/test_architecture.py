@@ -26,7 +26,7 @@ def test_architecture_picture_names_each_package_of_import_layers() -> None:
 def test_architecture_page_names_each_folder() -> None:
     folders = {path.parent.name for package in PACKAGES for path in package.rglob("*.py")}
     named = set(re.findall(r"(\w+)/", PAGE))
-    folders_of_verbs = {"bag", "check", "echo", "frames", "pub"}
+    folders_of_verbs = {"bag", "check", "echo", "frames", "pub", "schema"}
     assert folders - named - folders_of_verbs == set()
 
 

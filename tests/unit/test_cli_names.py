@@ -71,6 +71,8 @@ MISSING = {
             "diff": "{log}",
         }.items()
     },
+    "schema diff before": Case("schema diff {name} {log}"),
+    "schema diff after": Case("schema diff {log} {name}", says="no endpoint of"),
     "bag attachments names": Case("bag attachments {log} -o {new} --name nosuch", says="attachment 'nosuch"),
     "play names": Case("play {log} --rate inf --endpoint {name}", says="no endpoint of the recording"),
     "play expressions": Case("play {log} --rate inf -e {name}", says="no endpoint of the recording"),
