@@ -35,6 +35,7 @@ QUEUE = {
     "send_many": "(self, messages, priority=0, *, timeout=None, deadline=None, delay=None)",
     "stats": "(self)",
     "take": "(self, timeout=None, *, deadline=None, lease=None)",
+    "jobs": "(self, timeout=None, *, lease=None)",
     "unlink": "(self)",
     "unlink_name": "(name, prefix=None)",
     "wait_space": "(self, timeout=None, *, deadline=None)",

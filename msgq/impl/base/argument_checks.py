@@ -19,6 +19,10 @@ from msgq.errors import (
     StateError,
 )
 
+TYPE_CHECKING = False  # as in msgq/__init__.py
+if TYPE_CHECKING:
+    from typing import Any
+
 #: As in ZeroMQ.
 NOBLOCK = 1
 POLLIN, POLLOUT, POLLERR, POLLPRI = 1, 2, 4, 8
@@ -138,6 +142,34 @@ def _warn_of_long_timeout(timeout: float) -> None:
             "this time-out has seconds, and is longer than 16 minutes; divide milliseconds by 1000, or give None to "
             "wait without limit"
         )
+
+
+def assign_bytes(view: memoryview, index: Any, value: Any, endpoint: str) -> None:
+    """Assign data to bytes of a view, whatever the type of the data's elements, and release the view.
+
+    Raises
+    ------
+    InvalidValueError : the sizes differ, or a value for one byte is not 0 to 255.
+    InvalidTypeError : the data has no contiguous bytes.
+    """
+    with view:
+        if not isinstance(index, slice):
+            try:
+                view[index] = value
+            except (TypeError, ValueError):
+                text = f"{value!r} cannot be written into one byte; give 0 to 255, or a slice for several bytes"
+                raise InvalidValueError(text, endpoint) from None
+            return
+        try:
+            source = memoryview(value).cast("B")
+        except (TypeError, ValueError) as error:
+            text = f"data of type {type(value).__name__} cannot be written: {error}; give contiguous bytes"
+            raise InvalidTypeError(text, endpoint) from None
+        with source, view[index] as target:
+            if len(source) != len(target):
+                sizes = f"slice has {len(target)} bytes, but the data has {len(source)}"
+                raise InvalidValueError(f"{sizes}; give a slice of the same size", endpoint)
+            target[:] = source
 
 
 def pickle_error(socket: object) -> TypeError:

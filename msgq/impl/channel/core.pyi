@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Coroutine, Iterable
 from types import TracebackType
-from typing import Any, Literal, Self, overload
+from typing import Any, Literal, Self, SupportsIndex, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -348,6 +348,16 @@ class Loan(Buffer):
         """Raise TypeError. Use `Publisher.loan`."""
 
     def __len__(self) -> int: ...
+    def __setitem__(self, index: slice | SupportsIndex, value: Buffer | npt.NDArray[Any] | int, /) -> None:
+        """Write into the message: ``loan[:] = data``. A slice and its data have the same number of bytes.
+
+        Raises
+        ------
+        InvalidValueError : the slice and the data have different sizes, or a value for one byte is not 0 to 255.
+        InvalidTypeError : the data has no contiguous bytes.
+        StateError : the loan has ended.
+        """
+
     @property
     def position(self) -> int | None:
         """Position of the message among all messages of the channel; None: the message is not published."""

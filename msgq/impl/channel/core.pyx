@@ -42,7 +42,7 @@ from msgq.errors import (
     LayoutVersionError, LostMessagesError, MessageSizeError, MessageTooLargeError, MsgqError, PoolExhaustedError,
     SegmentError, StateError, TooManyPublishersError, TooManySubscribersError, TooManyViewsError,
 )
-from msgq.impl.base.argument_checks import pickle_error, timeout_ns
+from msgq.impl.base.argument_checks import assign_bytes, pickle_error, timeout_ns
 from msgq.impl.base.foreign_names import add_advice, unsendable_error
 
 include "snapshot.pxi"

@@ -410,6 +410,9 @@ cdef class Loan:
     def __len__(self):
         return self._size
 
+    def __setitem__(self, index, value):
+        assign_bytes(memoryview(self), index, value, self._publisher._endpoint)
+
     def __enter__(self):
         self._check_usable_loan()
         return self

@@ -6,7 +6,7 @@ import dataclasses
 import operator
 from collections.abc import Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, SupportsIndex, cast
 
 from msgq.errors import (
     ConcurrentUseError,
@@ -17,7 +17,7 @@ from msgq.errors import (
     PoolExhaustedError,
     StateError,
 )
-from msgq.impl.base.argument_checks import not_connected_error, timeout_ns
+from msgq.impl.base.argument_checks import assign_bytes, not_connected_error, timeout_ns
 from msgq.impl.base.foreign_names import add_advice
 from msgq.impl.base.origin import origin_time as thread_origin
 from msgq.impl.fake.channel_counters import read_publisher_stats
@@ -282,6 +282,9 @@ class Loan(OwnedBuffer):
     @origin_time.setter
     def origin_time(self, ns: int) -> None:
         self._origin_time = validate_uint64(ns)
+
+    def __setitem__(self, index: slice | SupportsIndex, value: Any) -> None:
+        assign_bytes(memoryview(cast("Any", self)), index, value, self._publisher.endpoint)
 
     def __enter__(self) -> Self:
         self.check_exportable()

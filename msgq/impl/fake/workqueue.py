@@ -11,7 +11,7 @@ import errno
 import heapq
 import os
 import weakref
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -30,6 +30,7 @@ from msgq.impl.fake.workqueue_events import EventPublisher, remove_events
 from msgq.impl.fake.workqueue_job import Job
 from msgq.impl.fake.workqueue_store import JobClaim, QueueHandleRow, QueueItem, QueueState, find_queue, register_handle
 from msgq.impl.workqueue import options
+from msgq.impl.workqueue.job_loop import iterate_jobs
 from msgq.impl.workqueue.message import Message, message
 
 if TYPE_CHECKING:
@@ -436,6 +437,10 @@ class MessageQueue(Waitable):
         claim = JobClaim(self._get_usable_row(), self._queue.take_item(), lease_ns)
         self._bus.on_message_taken(self._queue, claim.item.send_number)
         return Job(self, self._queue, claim)
+
+    def jobs(self, timeout: float | None = None, *, lease: float | None = None) -> Iterator[Job]:
+        """Iterate over jobs, and acknowledge each job after the body of the loop."""
+        return iterate_jobs(self, timeout, lease)
 
     def peek(self, limit: int | None = None) -> list[Message]:
         """Return copies of the waiting messages, in their order."""

@@ -1,6 +1,6 @@
 """Work queues in shared memory."""
 
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from types import TracebackType
 from typing import Any, Literal, Self, overload
 
@@ -528,6 +528,28 @@ class MessageQueue(QueueHandle):
         ------
         InvalidValueError : the lease is invalid.
         Other errors : as `receive`.
+        """
+
+    def jobs(self, timeout: float | None = None, *, lease: float | None = None) -> Iterator[Job]:
+        """Iterate over jobs: ``for job in queue.jobs(): ...``. Each job is acknowledged after the body of the loop.
+
+        If the body raises, or leaves the loop with ``break`` or ``return``, the job returns to the queue. If the work
+        is done before a ``break``, call ``job.ack()`` first. If the process dies, the job returns to the queue.
+
+        Parameters
+        ----------
+        timeout : seconds without a job, after which the loop ends; None: the loop does not end.
+        lease : as in `take`.
+
+        Raises
+        ------
+        LeaseExpiredError : the lease of a job ended before the end of the body.
+        Other errors : as `take`.
+
+        Notes
+        -----
+        Several threads may iterate, each with its own call of `jobs`. If a variable holds the iterator, call the
+        iterator's `close` after the loop, because the last job returns to the queue only then.
         """
 
     def peek(self, limit: int | None = None) -> list[Message]:

@@ -312,6 +312,9 @@ cdef class MessageQueue(QueueHandle):
             self._rearm_fd()
         return job
 
+    def jobs(self, timeout=None, *, lease=None):
+        return iterate_jobs(self, timeout, lease)
+
     def __iter__(self):
         return self
 
