@@ -148,12 +148,24 @@ class EndpointFollower(Generic[_T]):
     make : returns the object for an endpoint. An endpoint that cannot be read or shown is skipped, unless the user
         named it.
     report : called once for each skipped endpoint, with the reason.
+    skips_named : True: endpoints that the user named are skipped, too, if they cannot be read.
+
+    Attributes
+    ----------
+    by_name : objects by endpoint.
+    refused : reasons by endpoint that cannot be read. Each refresh tries these endpoints again.
     """
 
     def __init__(
-        self, names: EndpointSelection, make: Callable[[str], _T], report: Callable[[str], object] | None = None
+        self,
+        names: EndpointSelection,
+        make: Callable[[str], _T],
+        report: Callable[[str], object] | None = None,
+        skips_named: bool = False,
     ) -> None:
         self._names, self._make_object, self._report = names, make, report
+        self._named = frozenset() if skips_named else frozenset(names.exact_names)
+        self.refused: dict[str, str] = {}
         self._inodes: dict[str, int] = {}
         self._left_out: set[str] = set()
         self.by_name: dict[str, _T] = {}
@@ -161,26 +173,34 @@ class EndpointFollower(Generic[_T]):
     def refresh(self) -> None:
         """Add new endpoints, and remove missing ones."""
         existing = self._names.find_existing()
+        self.refused = {name: reason for name, reason in self.refused.items() if name in existing}
         for name in [name for name, inode in self._inodes.items() if existing.get(name) != inode]:
             del self._inodes[name], self.by_name[name]
         for name, inode in existing.items():
             if name not in self._inodes:
                 try:
                     self.by_name[name] = self._make_object(name)
+                    self.refused.pop(name, None)
                 except SegmentError as error:
-                    if error.errno != errno.ENOENT and name in self._names.exact_names:
-                        raise
+                    self._handle_unreadable(name, error)
                 except EndpointLeftOutError as error:
                     self._report_left_out(name, error)
                 else:
                     self._inodes[name] = inode
+
+    def _handle_unreadable(self, name: str, error: SegmentError) -> None:
+        if error.errno == errno.ENOENT:  # it was just removed
+            return
+        if name in self._named:
+            raise error
+        self.refused[name] = str(error)
 
     def _report_left_out(self, name: str, error: EndpointLeftOutError) -> None:
         """Report once why an endpoint is skipped.
 
         Later refreshes try the endpoint again, because a schema may appear.
         """
-        if name in self._names.exact_names:
+        if name in self._named:
             raise error
         if name not in self._left_out:
             self._left_out.add(name)

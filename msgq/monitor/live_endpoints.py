@@ -52,13 +52,23 @@ class LiveEndpoint:
 
 
 class LiveEndpoints:
-    """The endpoints of a selection, for repeated polls. Follows new and removed endpoints."""
+    """The endpoints of a selection, for repeated polls. Follows new and removed endpoints.
 
-    def __init__(self, names: EndpointSelection) -> None:
+    Parameters
+    ----------
+    names, skips_named : see `EndpointFollower`.
+    """
+
+    def __init__(self, names: EndpointSelection, skips_named: bool = False) -> None:
         prefix = settings.resolve_prefix(names.prefix)
         self._endpoints: EndpointFollower[LiveEndpoint] = EndpointFollower(
-            names, lambda name: LiveEndpoint(name, prefix)
+            names, lambda name: LiveEndpoint(name, prefix), skips_named=skips_named
         )
+
+    @property
+    def refused(self) -> dict[str, str]:
+        """Reasons by endpoint that cannot be read."""
+        return self._endpoints.refused
 
     def poll(self, fresh: bool = False) -> list[AnyEndpointRow]:
         """Return the current states by kind and name, with rates since the previous poll.

@@ -6,10 +6,13 @@ import asyncio
 import os
 from typing import Any
 
+import pytest
+
 import msgq
 from msgq.cli.serve.bus_monitor import BusSampler
 from msgq.monitor.endpoint_selection import EndpointSelection
-from tests.serve.foxglove_client import Server, watch_states
+from tests.command import start
+from tests.serve.foxglove_client import Server, connect, watch_states
 from tests.support import wait_until
 
 
@@ -75,6 +78,28 @@ def test_sample_has_stages_of_selected_endpoints(prefix: str) -> None:
     assert stage["queue_time"]["p50"] > 0
     assert other.take_sample()["stages"] == []
     quotes.close()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file to another user")
+def test_unreadable_endpoint_is_listed_with_reason_and_others_are_shown(prefix: str) -> None:
+    async def use(server: Server) -> None:
+        async with connect(server) as client, watch_states(server) as states:
+            state = await anext(states)
+            assert "belongs to user 54321" in state["refused"]["a"]
+            assert [row["endpoint"] for row in state["endpoints"]] == ["b"]
+            await client.wait_for(lambda: [*client.channels] == ["b"])
+            os.chown(path, 0, 0)
+            await client.wait_for(lambda: "a" in client.channels)
+            async for state in states:
+                if not state["refused"]:
+                    break
+            assert len(state["endpoints"]) == 2
+
+    with msgq.pub_sock("a"), msgq.pub_sock("b"):
+        path = f"/dev/shm/msgq_{prefix}/a"
+        os.chown(path, 54321, 0)
+        with Server(start("serve", "a", "b", "--port", "0", "--json", "--interval", "0.05")) as server:
+            asyncio.run(use(server))
 
 
 def test_viewers_share_samples_and_unwatched_server_maps_nothing(prefix: str) -> None:

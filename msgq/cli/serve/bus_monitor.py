@@ -40,21 +40,22 @@ class BusMonitor:
         self._selection, self._interval_s, self._forwarder = selection, interval_s, forwarder
         self._sampling_thread = ThreadPoolExecutor(1, "msgq serve monitor")
         self._viewer_count = 0
-        self._state = b""
-        self._has_new_state = asyncio.Condition()
+        self._next_state: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._sampling: asyncio.Task[None] | None = None
 
     async def watch_states(self) -> AsyncIterator[bytes]:
-        """Yield the state as JSON after each sample. A slow viewer skips samples."""
+        """Yield the state as JSON after each sample. A slow viewer skips samples.
+
+        Raises
+        ------
+        Exception : a sample failed. The next viewer starts the sampling again.
+        """
         self._viewer_count += 1
         try:
-            if self._sampling is None:
+            if self._sampling is None or self._sampling.done():
                 self._sampling = asyncio.create_task(self._sample_until_unused())
-            while not self._sampling.done():
-                async with self._has_new_state:
-                    await self._has_new_state.wait()
-                    state = self._state
-                yield state
+            while True:
+                yield await asyncio.shield(self._next_state)
         finally:
             self._viewer_count -= 1
 
@@ -73,12 +74,12 @@ class BusMonitor:
                 sample = await loop.run_in_executor(self._sampling_thread, sampler.take_sample)
                 clients = list(map(_describe_client, self._forwarder.clients))
                 state = {**sample, "clients": clients, "server_lost": self._forwarder.lost_by_endpoint}
-                self._state = json.dumps(state).encode()
-                async with self._has_new_state:
-                    self._has_new_state.notify_all()
+                self._next_state.set_result(json.dumps(state).encode())
+                self._next_state = loop.create_future()
                 await asyncio.sleep(self._interval_s)
-        finally:
-            self._sampling = None
+        except Exception as error:
+            self._next_state.set_exception(error)
+            self._next_state = loop.create_future()
 
 
 class BusSampler:
@@ -87,7 +88,7 @@ class BusSampler:
     def __init__(self, selection: EndpointSelection) -> None:
         """Start the measurement of rates."""
         self._prefix = selection.prefix
-        self._endpoints = LiveEndpoints(selection)
+        self._endpoints = LiveEndpoints(selection, skips_named=True)
         self._stages = StageCollector(lambda topic: _find_handled_endpoint(topic) in selection, STAGE_WINDOW_S)
 
     def take_sample(self) -> dict[str, Any]:
@@ -96,7 +97,9 @@ class BusSampler:
             rows = self._endpoints.poll()
             self._stages.poll()
             stages = list(map(_describe_stage, self._stages.compute_rows()))
-        return {"time_ns": clock.time_ns(), "endpoints": list(map(_describe_endpoint, rows)), "stages": stages}
+            refused = {**self._endpoints.refused, **self._stages.topics.refused}
+        endpoints = list(map(_describe_endpoint, rows))
+        return {"time_ns": clock.time_ns(), "endpoints": endpoints, "stages": stages, "refused": refused}
 
 
 def _find_handled_endpoint(topic: str) -> str:

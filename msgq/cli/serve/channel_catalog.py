@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import itertools
-import logging
 from typing import NamedTuple
 
 from msgq.cli.serve.foxglove_protocol import FoxgloveChannel
 from msgq.cli.serve.message_formats import MessageFormat
 from msgq.cli.serve.picture_reader import find_picture_stream
 from msgq.common.schema import Schema
-from msgq.errors import MsgqError
 from msgq.impl.sources import EndpointSource
 from msgq.kinds.opening import open_source
 from msgq.monitor.endpoint_selection import EndpointFollower, EndpointSelection
 from msgq.recording.recorder.frame_receiver import FrameStream
-
-_logger = logging.getLogger(__name__)
 
 
 class CatalogChanges(NamedTuple):
@@ -65,15 +61,12 @@ class ChannelCatalog:
         self.endpoints: dict[int, str] = {}
         self.formats: dict[int, MessageFormat] = {}
         self._sources: EndpointFollower[EndpointSource] = EndpointFollower(
-            self._selection, lambda endpoint: open_source(endpoint, self._selection.prefix)
+            self._selection, lambda endpoint: open_source(endpoint, self._selection.prefix), skips_named=True
         )
 
     def refresh(self) -> CatalogChanges:
         """Add new endpoints, remove missing ones, and read all schemas."""
-        try:
-            self._sources.refresh()
-        except MsgqError as error:  # a named endpoint that this user may not read, perhaps only for now
-            _logger.info("%s", error)
+        self._sources.refresh()
         before = self.endpoints
         self.entries = {endpoint: self._update_entry(source) for endpoint, source in self._sources.by_name.items()}
         self.endpoints = {entry.number: endpoint for endpoint, entry in self.entries.items()}

@@ -28,7 +28,7 @@ const formatBacklog = (backlog) => {
 const SVG = "http://www.w3.org/2000/svg";
 const HISTORY_LENGTH = 60;
 const trends = new Map();
-let state = {endpoints: [], stages: [], clients: [], server_lost: {}};
+let state = {endpoints: [], stages: [], clients: [], server_lost: {}, refused: {}};
 let sortColumn = 0, sortDescending = false, openEndpoint = null;
 
 const stagesOf = (endpoint) => state.stages.filter((stage) => stage.endpoint === endpoint);
@@ -408,6 +408,8 @@ function showState() {
   byId("no-stages").hidden = state.stages.length > 0;
   updateRows(byId("client-table").tBodies[0], state.clients.map((row, index) => ({...row, index})),
     (row) => String(row.index), CLIENT_COLUMNS, fillText);
+  const refused = Object.values(state.refused);
+  setText(byId("refused"), refused.length ? `Not readable: ${refused.join("; ")}` : "");
   const lost = Object.entries(state.server_lost).filter(([, count]) => count !== 0);
   setText(byId("server-lost"), lost.length ? "The server was too slow to read: " +
     lost.map(([name, count]) => `${count === null ? "unknown" : formatNumber(count)} messages of ${name}`).join(", ") : "");
