@@ -16,6 +16,7 @@ KIND = Kind(
     names_senders=False,
     announcer_name_regex=re.compile(r"visionipc_.+_\d+", re.DOTALL),  # stock's: server, stream
     recorded_name_regex=re.compile(r"visionipc_.+_\d+/(image|compressed)", re.DOTALL),
+    latency_limit_factor=10,  # a picture of 3 MB takes up to 100 ms to copy and compress while the machine is busy
     # Offset in the message: docs/internals/frames-protocol.md. By default, the time since boot.
     delay_hint="for frames, --offset 32 --clock monotonic: their timestamp_eof, if it is from the system clock",
 )

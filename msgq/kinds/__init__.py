@@ -86,6 +86,7 @@ class Kind:
         prefix.
     find_carrier : takes a bare name; returns the endpoint whose file contains the messages. None: the endpoint itself.
     find_subject : takes any endpoint; returns its subject if it is an auxiliary endpoint of this kind, else None.
+    latency_limit_factor : factor of the latency limit when recordings are checked. Large messages take long to record.
     delay_hint : for an announced kind: how `msgq delay` finds the publish time in the announcements.
     """
 
@@ -105,6 +106,7 @@ class Kind:
     recorded_name_regex: re.Pattern[str] | None = None
     find_carrier: Callable[[str], str] | None = None
     find_subject: Callable[[str], ReportedSubject | None] | None = None
+    latency_limit_factor: int = 1
     delay_hint: str = ""
 
     def __eq__(self, other: object) -> bool:

@@ -6,16 +6,21 @@ import json
 import shlex
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 pytest.importorskip("deltalake")
 pytest.importorskip("plotly")
+from msgq.common.queue_events import Event
+from msgq.lake.metrics.checks import CheckThresholds, compute_checks
 from msgq.lake.report.anomalies import Anomaly, Examination, examine_recording
 from msgq.lake.report.gold_reader import GoldReader, open_lake_tables
 from msgq.recording import LogReader
 from tests.command import run
 from tests.report.gold import SECOND, Tables, endpoint, histogram
-from tests.report.recordings import BEGIN, TROUBLES, Trouble
+from tests.report.recordings import BEGIN, TROUBLES, Trouble, ingest_recording
+from tests.spark.kind_logs import QueueEvent, RecordedMessage, of_queue, write_kinds
 
 
 def examine(lake: Path) -> Examination:
@@ -78,6 +83,48 @@ def test_examination_of_fast_endpoint_reads_windows_only() -> None:
 
 def test_examination_ignores_scattered_late_messages() -> None:
     assert examine_recording(GoldReader(latency_tables(dict.fromkeys(range(60), 30)))).anomalies == []
+
+
+def test_examination_finds_killed_publisher_killed_worker_and_restart(tmp_path: Path) -> None:
+    """A fast publisher is away for 0.3 s, within a second; a worker dies with a job; a topic is created again."""
+    ms = SECOND // 1000
+    said = [RecordedMessage("pulse", n, BEGIN + n * 2 * ms + (n > 2000) * 300 * ms, b"") for n in range(4000)]
+    said += [RecordedMessage("steady", n, BEGIN + n * 10 * ms, b"") for n in range(830)]
+    said += [RecordedMessage("again", n, BEGIN + n * 50 * ms, b"", epoch=1 + (n > 99)) for n in range(166)]
+    for number in range(20):
+        sent = BEGIN + number * 400 * ms
+        taken = QueueEvent(Event.TAKEN, number, sent + ms, 1, sent, sent + ms)
+        job = [QueueEvent(Event.SENT, number, sent), taken]
+        if number == 7:
+            job.append(taken._replace(event=Event.RETURNED, time=sent + 9 * ms))
+            taken = taken._replace(time=sent + 10 * ms, deliveries=2, taken_time=sent + 10 * ms)
+            job.append(taken)
+        said += of_queue("jobs", [*job, taken._replace(event=Event.ACKNOWLEDGED, time=sent + 20 * ms)])
+    numbered = [one._replace(sequence=n) if one.source.kind == "queue" else one for n, one in enumerate(said)]
+    lake = ingest_recording(write_kinds(tmp_path / "000000.mcap", numbered), tmp_path / "lake")
+    found = {anomaly.endpoint: anomaly for anomaly in examine(lake).anomalies}
+    assert {name: anomaly.kind for name, anomaly in found.items()} == {
+        "pulse": "dropout",
+        "queue/jobs": "requeue",
+        "again": "restart",
+    }
+    pulse, jobs, again = found["pulse"], found["queue/jobs"], found["again"]
+    assert (pulse.from_time - BEGIN, pulse.value, pulse.usual) == (4000 * ms, 302 * ms, 2 * ms)
+    assert (jobs.from_time - BEGIN, jobs.to_time - BEGIN, jobs.value) == (2801 * ms, 2809 * ms, 1)
+    assert (again.from_time - BEGIN, again.to_time - BEGIN) == (99 * 50 * ms, 100 * 50 * ms)
+
+
+def test_latency_check_has_limit_of_each_kind() -> None:
+    """Pictures of 3 MB take longer to record than messages."""
+    keys = [{"run": "r", "endpoint": name, "p99": 200_000_000, "min": 1} for name in ("a", "visionipc_cam_0/image")]
+    rows = pa.Table.from_pylist(keys)
+    types = dict.fromkeys(("run", "endpoint"), pa.string()) | dict.fromkeys(
+        ("lost", "epochs", "duration_ns"), pa.int64()
+    )
+    empty = pa.schema(types).empty_table()
+    gold = {"latency_summary": rows, "endpoints": empty, "dropouts": empty}
+    checks = compute_checks(gold, CheckThresholds()).filter(pc.field("check_name") == "latency p99").to_pylist()
+    assert [(check["passed"], check["threshold"]) for check in checks] == [(False, 100_000_000), (True, 10**9)]
 
 
 def read_replay_commands(page: Path) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,11 @@ from tests.spark.pages import sections
 @pytest.mark.nightly
 def test_demo_report_page_shows_the_recording(spark: Any, prefix: str, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    summary = json.loads(run("demo", "--duration", 1, "-o", tmp_path / "log", "--report", page, "--json").stdout)
+    summary = json.loads(run("demo", "--duration", 5, "-o", tmp_path / "log", "--report", page, "--json").stdout)
     assert summary["notes"][-1] == f"report: {page}"
-    assert "Endpoints" in sections(page.read_text())
+    found = sections(page.read_text())
+    assert "Endpoints" in found
+    rows = re.findall(r"<tr><td[^>]*>(.*?)</td><td[^>]*>(.*?)</td>", found["What stands out"])
+    kinds = {(kind, endpoint.rpartition("-")[2]) for kind, endpoint in rows}
+    assert kinds >= {("Dropout", "pulse"), ("Requeue", "jobs")}, "the killed publisher and the killed worker"
     assert (tmp_path / "page.lake").is_dir()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from msgq.kinds import find_recorded_kind
 from msgq.lake.metrics.group_by import (
     IntegerArray,
     RowGroups,
@@ -34,7 +35,8 @@ class CheckThresholds:
     Attributes
     ----------
     lost : maximum number of lost messages of an endpoint in a run.
-    latency_p99_ns : maximum 99th percentile of an endpoint's latency, ns.
+    latency_p99_ns : maximum 99th percentile of an endpoint's latency, ns. For frames, the maximum is 10 times as long,
+        because pictures take long to record (`msgq.kinds.Kind.latency_limit_factor`).
     dropout_ns : maximum time without a message of an endpoint, ns.
     epochs : maximum number of epochs of an endpoint in a run.
     negative_latency_ns : maximum time from recording to publishing, ns. A longer time shows that a clock jumped.
@@ -56,7 +58,12 @@ def compute_checks(gold: Mapping[str, pa.Table], thresholds: CheckThresholds) ->
     wanted = [
         ("lost", endpoints, get_integer_column(endpoints, "lost"), thresholds.lost),
         ("epochs", endpoints, get_integer_column(endpoints, "epochs"), thresholds.epochs),
-        ("latency p99", latency, get_integer_column(latency, "p99"), thresholds.latency_p99_ns),
+        (
+            "latency p99",
+            latency,
+            get_integer_column(latency, "p99"),
+            _find_latency_limits(latency, thresholds.latency_p99_ns),
+        ),
         (
             "negative latency",
             latency,
@@ -73,6 +80,15 @@ def compute_checks(gold: Mapping[str, pa.Table], thresholds: CheckThresholds) ->
     )
 
 
+def _find_latency_limits(latency: pa.Table, limit_ns: int | None) -> IntegerArray | None:
+    """Return the limit of each endpoint by its kind, ns; None: no check."""
+    if limit_ns is None:
+        return None
+    names = latency["endpoint"].to_pylist()
+    limits = {name: limit_ns * find_recorded_kind(name).latency_limit_factor for name in set(names)}
+    return np.array([limits[name] for name in names], np.int64)
+
+
 def _find_longest_dropouts(endpoints: pa.Table, dropouts: pa.Table) -> IntegerArray:
     """Return the longest dropout of each endpoint, ns; 0: none."""
     rows = [table.select(["run", "endpoint"]) for table in (endpoints, dropouts)]
@@ -84,11 +100,11 @@ def _find_longest_dropouts(endpoints: pa.Table, dropouts: pa.Table) -> IntegerAr
     return longest[groups.compute_group_ids()[: len(endpoints)]]
 
 
-def _make_check_rows(name: str, table: pa.Table, value: IntegerArray, threshold: int) -> pa.Table:
+def _make_check_rows(name: str, table: pa.Table, value: IntegerArray, threshold: int | IntegerArray) -> pa.Table:
     made = {
         "check_name": pa.repeat(pa.scalar(name), len(table)),
         "passed": value <= threshold,
         "value": value,
-        "threshold": np.full(len(table), threshold),
+        "threshold": np.broadcast_to(threshold, len(table)),
     }
     return build_typed_table(CHECKS_SCHEMA, take_column_rows(table, ["run", "endpoint"], np.arange(len(table))) | made)

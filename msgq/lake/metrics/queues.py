@@ -102,6 +102,11 @@ OUTCOME_BY_EVENT = {
 _UNKNOWN_TIME_NS = MAX_TIME  # stands for a time that nobody told
 
 
+def make_queue_endpoint(queue: str) -> str:
+    """Return the endpoint of a queue. `queue`: the name in the tables of queues."""
+    return QUEUE.name_prefix + queue
+
+
 def read_queue_events(messages: pa.Table) -> pa.Table:
     """Return the parsed events of queues: `QUEUE_EVENTS_SCHEMA`. An unknown sent_time is 0.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -12,11 +13,14 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from msgq.common.units import NS_PER_S
+from msgq.kinds import list_state_kinds
 from msgq.lake.metrics.group_by import RowGroups, get_column, get_integer_column
 from msgq.lake.metrics.histograms import estimate_typical_intervals, merge_histograms
+from msgq.lake.metrics.queues import make_queue_endpoint
 from msgq.lake.metrics.saturating_time import subtract_saturating
-from msgq.lake.report.gold_reader import GoldReader
+from msgq.lake.report.gold_reader import GoldReader, aggregate_by_keys
 from msgq.lake.report.late_periods import LatePeriod, find_late_periods
+from msgq.lake.report.short_dropouts import find_short_dropouts
 
 DROPOUT_PERIODS_MIN = 20
 DROPOUT_MIN_NS = NS_PER_S
@@ -31,13 +35,14 @@ class Anomaly:
 
     Attributes
     ----------
-    kind : "loss", "dropout" or "latency".
+    kind : "loss", "dropout", "latency", "restart" or "requeue".
     from_time, to_time : begin and end of the worst time, ns. For losses, the time of all losses.
-    value, usual : worst value, and usual value of the endpoint. For losses, a number of messages. For dropouts, the
-        time between two messages, ns. For latency, the median latency, ns.
+    value, usual : worst value, and usual value of the endpoint.
+        loss: number of messages. dropout, restart: time between two messages, ns. latency: median latency, ns.
+        requeue: number of messages that a receiver returned to the queue, or did not acknowledge before its end.
     share : affected messages (loss, latency) or time (dropout) of all messages or the whole time, 0 to 1. The list is
         sorted by this value.
-    times : number of dropouts, of late periods, or of gaps between messages.
+    times : number of dropouts, late periods, restarts, or gaps between messages.
     is_at_end : the endpoint was silent until the end.
     """
 
@@ -72,10 +77,11 @@ class Examination:
 
 def examine_recording(gold: GoldReader) -> Examination:
     """Compare each endpoint with its usual values, and return what stands out."""
-    columns = [*_ENDPOINT_KEY, "messages", "lost", "start_time", "end_time"]
+    columns = [*_ENDPOINT_KEY, "messages", "lost", "start_time", "end_time", "rate", "epochs", "kind"]
     endpoints = gold.read_rows("endpoints", columns)
     latency = gold.read_rows("latency_summary", [*_ENDPOINT_KEY, "messages"])
     anomalies = [*_find_losses(gold, endpoints), *_find_dropouts(gold, endpoints), *_find_latencies(gold)]
+    anomalies += [*_find_restarts(gold, endpoints), *_find_requeued_jobs(gold)]
     anomalies.sort(key=lambda anomaly: (-anomaly.share, anomaly.endpoint, anomaly.run, anomaly.kind))
     return Examination(
         anomalies,
@@ -109,7 +115,8 @@ def _find_dropouts(gold: GoldReader, endpoints: pa.Table) -> Iterator[Anomaly]:
     where = ds.field("period_ns") <= ds.field("duration_ns") / DROPOUT_PERIODS_MIN  # a product could overflow
     columns = [*_ENDPOINT_KEY, "from_time", "to_time", "duration_ns", "period_ns"]
     inside = gold.read_rows("dropouts", columns, where).sort_by([("duration_ns", "descending")])[:_DROPOUTS_MAX]
-    for row in [*inside.to_pylist(), *_find_end_dropouts(gold, endpoints, ends)]:
+    short = find_short_dropouts(gold, endpoints, DROPOUT_PERIODS_MIN)
+    for row in [*inside.to_pylist(), *short, *_find_end_dropouts(gold, endpoints, ends)]:
         dropouts[row["run"], row["endpoint"]].append(row)
     for (run, endpoint), rows in dropouts.items():
         worst = max(rows, key=lambda row: row["duration_ns"])
@@ -163,6 +170,45 @@ def _find_latencies(gold: GoldReader) -> Iterator[Anomaly]:
         share = sum(period.late_messages for period in late) / worst.run_messages
         known = (worst.latency_ns, worst.usual_ns, share, len(late))
         yield Anomaly("latency", run, endpoint, worst.from_time, worst.to_time, *known)
+
+
+def _find_restarts(gold: GoldReader, endpoints: pa.Table) -> Iterator[Anomaly]:
+    """Yield one anomaly for each endpoint whose numbers began again. State has numbers of its own for each key."""
+    is_state = pc.is_in(endpoints["kind"], value_set=pa.array(list_state_kinds(), pa.string()))
+    several = endpoints.filter(pc.and_(pc.greater(endpoints["epochs"], 1), pc.invert(is_state)))
+    if not len(several):
+        return
+    spans = {(row["run"], row["endpoint"]): row for row in several.to_pylist()}
+    where = ds.field("endpoint").isin(pc.unique(several["endpoint"]))
+    keys, how = [*_ENDPOINT_KEY, "epoch"], {"start_time": "min", "end_time": "max"}
+    epochs = defaultdict(list)
+    for row in (
+        gold.read_rows("traffic_windows", [*keys, *how], where).group_by(keys).aggregate([*how.items()]).to_pylist()
+    ):
+        epochs[row["run"], row["endpoint"]].append((row["start_time_min"], row["end_time_max"]))
+    for key, times in epochs.items():
+        if key in spans and len(times) > 1:
+            pauses = [(begin - end, end, begin) for (_, end), (begin, _) in pairwise(sorted(times))]
+            pause, end, begin = max(pauses)
+            whole = max(1, spans[key]["end_time"] - spans[key]["start_time"])
+            yield Anomaly("restart", *key, end, max(end, begin), max(0, pause), 0, max(0, pause) / whole, len(pauses))
+
+
+def _find_requeued_jobs(gold: GoldReader) -> Iterator[Anomaly]:
+    """Yield one anomaly for each queue with messages that came back from a receiver."""
+    columns = ["run", "queue", "delivered_time", "ended_time"]
+    how = {"times": "sum", "delivered_time": "min", "ended_time": "max"}
+    summary = gold.read_rows("queue_summary", ["run", "queue", "delivered"])
+    delivered = {(row["run"], row["queue"]): row["delivered"] for row in summary.to_pylist()}
+    rows = gold.read_rows("queue_deliveries", columns, ds.field("outcome") == "requeued")
+    if not len(rows):
+        return
+    counted = rows.append_column("times", pa.array(np.ones(len(rows), np.int64)))
+    for row in aggregate_by_keys(counted, ["run", "queue"], how).to_pylist():
+        share = row["times"] / max(row["times"], delivered.get((row["run"], row["queue"]), 0))
+        times = row["delivered_time"], row["ended_time"]
+        endpoint = make_queue_endpoint(row["queue"])
+        yield Anomaly("requeue", row["run"], endpoint, *times, row["times"], 0, share, row["times"])
 
 
 def _aggregate_by_run(table: pa.Table, name: str, function: str) -> pa.Table:

@@ -9,12 +9,18 @@ from typing import Any
 
 from msgq.common.texts import format_count_noun
 from msgq.common.units import NS_PER_MS
-from msgq.lake.report import anomalies, late_periods
+from msgq.lake.report import anomalies, late_periods, short_dropouts
 from msgq.lake.report.anomalies import Anomaly, Examination
 from msgq.lake.report.page_parts import format_clock_time, format_duration, format_iso_time
 
 _LISTED_ANOMALIES_MAX = 200
-_KIND_TITLES = {"loss": "Loss", "dropout": "Dropout", "latency": "Latency"}
+_KIND_TITLES = {
+    "loss": "Loss",
+    "dropout": "Dropout",
+    "latency": "Latency",
+    "restart": "Restart",
+    "requeue": "Requeue",
+}
 _COLUMN_TITLES = ("Trouble", "Endpoint", "From (UTC)", "To (UTC)", "How bad", "Affected", "Replay")
 
 
@@ -64,6 +70,10 @@ def describe_anomaly(anomaly: Anomaly) -> str:
     if anomaly.kind == "loss":
         lost, gaps = format_count_noun(anomaly.value, "message"), format_count_noun(anomaly.times, "gap")
         return f"{lost} lost in {gaps}, usually 0"
+    if anomaly.kind == "requeue":
+        return f"{format_count_noun(anomaly.value, 'message')} returned to the queue, usually 0"
+    if anomaly.kind == "restart":
+        return f"numbers began again after {format_duration(anomaly.value)}" + _format_times(anomaly.times)
     value, usual = format_duration(anomaly.value), format_duration(anomaly.usual)
     if anomaly.kind == "latency":
         return f"latency {value}, usually {usual}: {ratio}" + _format_times(anomaly.times)
@@ -101,7 +111,9 @@ def _format_examination(found: Examination) -> str:
     return (
         f'<p class="note">Examined: the latency of {found.latency:,}, the dropouts of {found.dropout:,} and the '
         f"losses of {found.loss:,} of {format_count_noun(found.endpoints, 'endpoint')}. An endpoint stands out if one "
-        f"message was lost, if no message came for {anomalies.DROPOUT_PERIODS_MIN} usual intervals and 1 s, or if "
+        f"message was lost or returned to a queue, if the numbers of its messages began again, if no message came for "
+        f"{anomalies.DROPOUT_PERIODS_MIN} usual intervals and 1 s (0.2 s from {short_dropouts.FAST_RATE_MIN_HZ} "
+        "messages/s), or if "
         f"{late_periods.LATE_MESSAGES_MIN} messages in sequence, over 1 s or more, took "
         f"{late_periods.LATENCY_RATIO_MIN} times the endpoint's median latency and 1 ms more. The list is sorted by "
         "the affected share of the endpoint's messages, or of the time.</p>"

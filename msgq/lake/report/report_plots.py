@@ -19,7 +19,13 @@ _PLOTLY_LINE_MODE = "lines+markers"  # a single window is seen, too
 
 
 #: Colors of the marks of anomalies, by kind.
-MARK_COLORS = {"loss": "#d1242f", "dropout": "#9a6700", "latency": "#8250df"}
+MARK_COLORS = {
+    "loss": "#d1242f",
+    "dropout": "#9a6700",
+    "latency": "#8250df",
+    "restart": "#0969da",
+    "requeue": "#1a7f37",
+}
 
 
 def plot_timeline(anomalies: Sequence[Anomaly]) -> str | None:
