@@ -28,6 +28,8 @@ class Server:
         addresses = self.process.line()
         self.page, self.websocket = addresses["page"], addresses["websocket"]
         self.port, self.token = addresses["port"], addresses["token"]
+        query = f"?token={self.token}" if self.token else ""
+        self.local_page, self.local_websocket = (f"{name}://127.0.0.1:{self.port}/{query}" for name in ("http", "ws"))
         return self
 
     def __exit__(self, *details: Any) -> None:
@@ -114,7 +116,7 @@ async def connect(server: Server, **options: Any) -> AsyncIterator[FoxgloveClien
     options = {"protocols": [SUBPROTOCOL], **options}
     async with (
         aiohttp.ClientSession() as session,
-        session.ws_connect(server.websocket, max_msg_size=0, **options) as socket,
+        session.ws_connect(server.local_websocket, max_msg_size=0, **options) as socket,
     ):
         client = FoxgloveClient(socket)
         await client.read()
@@ -124,7 +126,7 @@ async def connect(server: Server, **options: Any) -> AsyncIterator[FoxgloveClien
 @asynccontextmanager
 async def watch_states(server: Server) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
     """Open the events of the page. The value yields the state of each event."""
-    address = server.page.replace("/?", "/events?") if server.token else f"{server.page}events"
+    address = server.local_page.replace(f":{server.port}/", f":{server.port}/events")
     async with aiohttp.ClientSession() as session, session.get(address) as response:
         assert response.status == 200
 

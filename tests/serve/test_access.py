@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from pathlib import Path
 
 import aiohttp
@@ -109,7 +110,7 @@ def test_other_address_than_loopback_generates_token(prefix: str) -> None:
     with Server(start("serve", "--port", "0", "--json", "--address", "0.0.0.0")) as server:
         assert server.token is not None
         assert len(server.token) == 32
-        assert server.websocket == f"ws://0.0.0.0:{server.port}/?token={server.token}"
+        assert server.websocket == f"ws://{socket.gethostname()}:{server.port}/?token={server.token}"
         asyncio.run(check(server))
 
 

@@ -43,7 +43,7 @@ def use_page(
 
     async def open_page(server: Server) -> None:
         async with open_browser() as page:
-            await page.open(server.page, width, is_dark=is_dark)
+            await page.open(server.local_page, width, is_dark=is_dark)
             await page.wait_for("document.querySelector('#status')?.textContent.startsWith('live')")
             await use(page, server)
             assert page.complaints == []

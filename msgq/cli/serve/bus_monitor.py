@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict
@@ -43,7 +43,7 @@ class BusMonitor:
         self._next_state: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._sampling: asyncio.Task[None] | None = None
 
-    async def watch_states(self) -> AsyncIterator[bytes]:
+    async def watch_states(self) -> AsyncGenerator[bytes, None]:
         """Yield the state as JSON after each sample. A slow viewer skips samples.
 
         Raises

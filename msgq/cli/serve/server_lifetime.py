@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import socket
 from dataclasses import dataclass
 
 from msgq.cli.common import options
@@ -14,6 +15,8 @@ from msgq.cli.serve.bus_monitor import BusMonitor
 from msgq.cli.serve.message_forwarder import MessageForwarder
 from msgq.cli.serve.web_server import WebServer
 from msgq.monitor.endpoint_selection import EndpointSelection
+
+_ALL_ADDRESSES = ("0.0.0.0", "::")
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,8 @@ async def _serve_until_signal(place: ServerOptions, selection: EndpointSelection
 
 
 def _print_addresses(address: str, port: int, token: str | None, as_json: bool) -> None:
-    host = f"[{address}]" if ":" in address else address
+    name = socket.gethostname() if address in _ALL_ADDRESSES else address
+    host = f"[{name}]" if ":" in name else name
     query = f"?token={token}" if token else ""
     page, websocket = f"http://{host}:{port}/{query}", f"ws://{host}:{port}/{query}"
     if as_json:

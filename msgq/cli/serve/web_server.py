@@ -7,7 +7,7 @@ import base64
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from importlib.resources import files
 from typing import Any
 
@@ -106,8 +106,9 @@ class WebServer:
         response = web.StreamResponse(headers={**_SECURITY_HEADERS, "Content-Type": "text/event-stream"})
         await response.prepare(request)
         with suppress(ConnectionResetError):
-            async for state in self._monitor.watch_states():
-                await response.write(b"data: %s\n\n" % state)
+            async with aclosing(self._monitor.watch_states()) as states:
+                async for state in states:
+                    await response.write(b"data: %s\n\n" % state)
         return response
 
     async def _run_connection(
