@@ -42,7 +42,8 @@ def make_add_action(file: DataFile) -> AddAction:
     if file.column_bounds:
         statistics["minValues"] = {name: bounds[0] for name, bounds in file.column_bounds.items()}
         statistics["maxValues"] = {name: bounds[1] for name, bounds in file.column_bounds.items()}
-    return AddAction(file.path, file.size_bytes, dict(file.partition_values), now, True, json.dumps(statistics))
+    text = json.dumps(statistics, ensure_ascii=False)  # delta-rs misreads escapes of characters above U+1FFFF
+    return AddAction(file.path, file.size_bytes, dict(file.partition_values), now, True, text)
 
 
 def make_remove_action(file: DataFile) -> RemoveAction:

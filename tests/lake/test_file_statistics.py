@@ -101,6 +101,19 @@ def test_bounds_select_files_of_snapshot(tmp_path: Path, bounds: dict[str, tuple
 
 
 @pytest.mark.parametrize(
+    "text",
+    ["\U00020000", "\U0010ffff" * 64, "\U0001f600", '"\\\n\0', "\u2028", "\ud7ff\ue000"],
+    ids=["plane-2", "last", "plane-1", "escapes", "separator", "surrogate-borders"],
+)
+def test_snapshot_has_bounds_of_special_characters(tmp_path: Path, text: str) -> None:
+    snapshot = commit_files(tmp_path, pa.table({"text": [text]}))
+    (file,) = snapshot.describe_files()
+    assert file.column_bounds == {"text": (text, text)}
+    assert snapshot.find_paths({"text": (text, text)}) == [file.path]
+    assert snapshot.read_rows(["text"], pc.field("text") == text).num_rows == 1
+
+
+@pytest.mark.parametrize(
     ("text", "bound"),
     [
         ("a" * 64, "a" * 64),
