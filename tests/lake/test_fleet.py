@@ -332,6 +332,28 @@ def test_conflict_with_other_writer_gives_each_row_once(tmp_path: Path, monkeypa
         assert rows(tmp_path / "fleet", name, "host") == [("a",), ("b",)]
 
 
+def test_older_build_adds_no_rows_after_newer_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The older build waits before its commit of a table without rows in the newer build."""
+    lake, fleet = place(tmp_path, "a"), tmp_path / "fleet"
+    write_lake(lake, endpoints=[endpoint("x")])
+    build_fleet(fleet, lake)
+    write_lake(lake, checks=[{"run": "r", "endpoint": "x"}])
+    commit, newer_builds = LakeTable.commit_files, []
+
+    def commit_after_newer_build(table: LakeTable, *arguments: Any) -> None:
+        if table.place == "checks" and not newer_builds:
+            newer_builds.append(fleet)
+            write_lake(lake, checks=[])
+            build_fleet(fleet, lake)
+        commit(table, *arguments)
+
+    monkeypatch.setattr(LakeTable, "commit_files", commit_after_newer_build)
+    build_fleet(fleet, lake)
+    assert newer_builds
+    assert rows(fleet, "checks") == []
+    assert build_fleet(fleet, lake).unchanged == 1
+
+
 def build_interrupted(fleet: Path, place: int, lakes: Path) -> bool:
     """Build fleet tables until an error at a commit; return whether it occurred."""
     try:

@@ -270,3 +270,27 @@ def test_two_concurrent_gold_builds_give_one_result(tmp_path: Path) -> None:
             one.join()
     assert not failed
     assert golds.tables(tmp_path / "lake") == at_once(tmp_path / "whole", rows)
+
+
+@pytest.mark.parametrize("name", ["sequence_gaps", "dropouts"])
+def test_older_gold_build_adds_no_rows_after_newer_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """The older build waits before its commit of a table without rows in the newer build."""
+    rows = topic("a", [MIDNIGHT + i * SECOND for i in range(200)])
+    add(directory(tmp_path), rows[:10])
+    golds.build_gold(tmp_path)
+    add(directory(tmp_path), rows[10:50] + rows[130:])
+    commit, newer_builds = LakeTable.commit_files, []
+
+    def commit_after_newer_build(table: LakeTable, *arguments: Any) -> None:
+        if table.place == f"gold/{name}" and not newer_builds:
+            newer_builds.append(name)
+            add(directory(tmp_path), rows[50:130])
+            assert golds.build_gold(tmp_path) == 1
+        commit(table, *arguments)
+
+    monkeypatch.setattr(LakeTable, "commit_files", commit_after_newer_build)
+    golds.build_gold(tmp_path)
+    assert newer_builds
+    assert golds.table(tmp_path, name).num_rows == 0

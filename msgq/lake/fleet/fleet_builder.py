@@ -158,7 +158,10 @@ class FleetBuilder:
     def _replace_rows(
         self, base: Mapping[str, TableSnapshot], copied: Iterable[CopyResult], stale: Collection[FleetLake]
     ) -> None:
-        """Add the files of copied lakes to all tables, and remove the previous rows of stale lakes."""
+        """Add the files of copied lakes to all tables, and remove the previous rows of stale lakes.
+
+        A table without changes gets a commit, too. Otherwise an older update could still add rows to the table.
+        """
         added: dict[str, list[DataFile]] = defaultdict(list)
         removed: dict[str, list[str]] = defaultdict(list)
         for result in copied:
@@ -172,8 +175,7 @@ class FleetBuilder:
             removed[task.name] += replacement.removed_paths
 
         def commit_table(name: str) -> None:
-            if added[name] or removed[name]:
-                self._tables[name].commit_files(base[name], get_table_columns(name), added[name], removed[name])
+            self._tables[name].commit_files(base[name], get_table_columns(name), added[name], removed[name])
 
         call_for_each(commit_table, GOLD_TABLE_NAMES)
         commit_table(LAKES_TABLE)

@@ -130,21 +130,18 @@ class GoldBuilder:
     def _commit_gold_tables(
         self, base: _SnapshotsByTable, new: _FilesByTable, replaced: Mapping[str, FileReplacement]
     ) -> None:
-        """Commit all tables; the first one alone, so that one of two concurrent updates fails before it commits."""
+        """Commit all tables; the first one alone, so that one of two concurrent updates fails before it commits.
+
+        A table without changes gets a commit, too. Otherwise an older update could still add rows to the table.
+        """
 
         def commit_table(name: str) -> None:
-            self._commit_gold_table(name, base[name], new.get(name, []), replaced[name])
+            added = [*new.get(name, []), *replaced[name].kept_files]
+            self._tables[name].commit_files(base[name], get_stored_columns(name), added, replaced[name].removed_paths)
 
         first, *others = GOLD_TABLE_SCHEMAS
         commit_table(first)
         call_for_each(commit_table, others)
-
-    def _commit_gold_table(
-        self, name: str, base: TableSnapshot | None, new: list[DataFile], replaced: FileReplacement
-    ) -> None:
-        added = [*new, *replaced.kept_files]
-        if base is None or added or replaced.removed_paths:
-            self._tables[name].commit_files(base, get_stored_columns(name), added, replaced.removed_paths)
 
 
 def _list_intermediate_files(
