@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     from msgq.topic.api import Context, Poller, PubSocket, SubSocket, context
     from msgq.topic.fake_events import Event, SocketEventHandle, fake_event_handle, get_fake_prefix, wait_for_one_event
     from msgq.topic.masters import PubMaster, SubMaster
-    from msgq.workqueue import MessageQueue
+    from msgq.workqueue import JobClient, MessageQueue, Worker
 else:
     _EVENTS = ("Event", "SocketEventHandle", "fake_event_handle", "get_fake_prefix", "wait_for_one_event")
     _OTHER_MODULES = dict.fromkeys(("Channel", "Node"), "msgq.channel")
     _OTHER_MODULES |= dict.fromkeys(("RecordQueue", "StageTracer", "tracked"), "msgq.records")
+    _OTHER_MODULES |= dict.fromkeys(("JobClient", "Worker"), "msgq.workqueue")
     _OTHER_MODULES |= dict.fromkeys(("PubMaster", "SubMaster"), "msgq.topic.masters")
     _OTHER_MODULES |= dict.fromkeys(_EVENTS, "msgq.topic.fake_events")
     _OTHER_MODULES |= {"Schema": "msgq.common.schema", "get_include": "msgq.common.native", "stats": "msgq.stats"}
@@ -44,6 +45,7 @@ __all__ = [
     "Context",
     "Event",
     "IpcError",
+    "JobClient",
     "MessageQueue",
     "MsgqError",
     "MultiplePublishersError",
@@ -59,6 +61,7 @@ __all__ = [
     "StageTracer",
     "SubMaster",
     "SubSocket",
+    "Worker",
     "__version__",
     "context",
     "delete_fake_prefix",

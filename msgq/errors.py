@@ -285,6 +285,17 @@ class LeaseExpiredError(IpcError):
     errno = errno.ETIME
 
 
+class JobFailedError(IpcError):
+    """The function of a worker raised an error at each try of the job.
+
+    Attributes
+    ----------
+    reason : type and text of the last error, such as "ValueError: no number".
+    """
+
+    reason = ""
+
+
 class TooManyHandlesError(IpcError):
     """A work queue has 128 open handles, the maximum."""
 

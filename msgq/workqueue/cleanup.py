@@ -1,6 +1,7 @@
 """Cleanup of work queues.
 
-A queue keeps its messages without processes, so it is removed only by name; see `msgq.kinds.persistent`.
+A queue keeps its messages without processes, so it is removed only by name; see `msgq.kinds.persistent`. The queues of
+results of dead clients (`JobClient`) are removed without a name.
 
 A process that opens a queue repairs what dead processes left. A queue in use needs no other repair.
 """
@@ -8,6 +9,7 @@ A process that opens a queue repairs what dead processes left. A queue in use ne
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
 from functools import partial
 
 from msgq.common import shm_paths
@@ -17,10 +19,20 @@ from msgq.common.texts import format_count_noun, join_first_texts
 from msgq.errors import MsgqError
 from msgq.impl.workqueue.core import MessageQueue, remove_queue
 from msgq.impl.workqueue.options import HANDLES_MAX
-from msgq.kinds.cleanup import ERROR, WARNING, EndpointIssue, KindCleanup, RepairReport
+from msgq.kinds.cleanup import (
+    ERROR,
+    WARNING,
+    EndpointIssue,
+    FileRemoval,
+    KindCleanup,
+    RepairReport,
+    describe_removals,
+)
 from msgq.kinds.persistent import PersistentKind
 from msgq.kinds.snapshots import read, read_all
+from msgq.workqueue.envelope import parse_reply_queue
 from msgq.workqueue.names import KIND
+from msgq.workqueue.reply_sender import has_living_receiver
 
 
 def _describe_pending(queue: QueueStats) -> str:
@@ -41,9 +53,31 @@ QUEUES = PersistentKind(
 )
 
 
+def is_abandoned(queue: QueueStats) -> bool:
+    """Return True for the results of a dead client."""
+    return parse_reply_queue(queue.name) is not None and not has_living_receiver(queue)
+
+
+def _remove_abandoned_replies(prefix: str, remove: bool) -> list[FileRemoval]:
+    names = [queue.name for queue in read_all(KIND, prefix) if is_abandoned(queue)]
+    return list(QUEUES.remove_unused(names, prefix, remove=remove))
+
+
+def remove_orphans(prefix: str, remove: bool = True) -> Iterator[FileRemoval]:
+    """Remove the results of dead clients, and the directory of a prefix if it is empty."""
+    yield from _remove_abandoned_replies(prefix, remove)
+    yield from QUEUES.remove_orphans(prefix, remove)
+
+
+def list_keep_reasons(prefix: str) -> Iterator[FileRemoval]:
+    """Yield for each queue of a prefix, except the results of dead clients, the reason why the queue stays."""
+    abandoned = {KIND.name_prefix + queue.name for queue in read_all(KIND, prefix) if is_abandoned(queue)}
+    return (kept for kept in QUEUES.list_keep_reasons(prefix) if kept.endpoint not in abandoned)
+
+
 def repair(prefix: str) -> RepairReport:
     """Repair the queues of a prefix after the death of processes. Return texts about completed and failed repairs."""
-    done, failed = [], []
+    done, failed = describe_removals(_remove_abandoned_replies(prefix, remove=True))
     for one in read_all(KIND, prefix):
         left = _describe_leftovers(one)
         if not left:
@@ -87,6 +121,9 @@ def diagnose(queue: QueueStats) -> list[EndpointIssue]:
         issues.append(EndpointIssue(f"{text}; run `msgq clean {name}`, then create the queue again", severity=ERROR))
     if sum(one.participant.alive is not False for one in queue.handles) >= HANDLES_MAX:
         issues.append(EndpointIssue(f"{name} has {HANDLES_MAX} open handles, its limit", severity=ERROR))
+    if is_abandoned(queue):
+        text = f"{name} has results for a dead client; `msgq clean` removes it"
+        return [*issues, EndpointIssue(text, severity=WARNING)]
     left = _describe_leftovers(queue)
     if left:
         issues.append(
@@ -101,8 +138,8 @@ CLEANUP = KindCleanup(
     check="queues",
     noun="queues",
     remove_unused=QUEUES.remove_unused,
-    remove_orphans=QUEUES.remove_orphans,
+    remove_orphans=remove_orphans,
     diagnose=diagnose,
     repair=repair,
-    list_keep_reasons=QUEUES.list_keep_reasons,
+    list_keep_reasons=list_keep_reasons,
 )

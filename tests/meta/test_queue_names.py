@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from typing import Any
 
@@ -59,8 +60,27 @@ def found_in(kind: Any) -> dict[str, str]:
 
 def test_workqueue_package_has_pinned_names() -> None:
     flags = {"O_CREAT", "O_CREX", "O_EXCL", "O_NONBLOCK"}
-    assert set(msgq.workqueue.__all__) == {"Job", "Message", "MessageQueue"} | flags
+    helpers = {"DeadLetter", "JobClient", "JobFuture", "WorkCounts", "Worker", "parse_dead_letter"}
+    assert set(msgq.workqueue.__all__) == {"Job", "Message", "MessageQueue"} | flags | helpers
     assert msgq.MessageQueue is msgq.workqueue.MessageQueue
+    assert (msgq.Worker, msgq.JobClient) == (msgq.workqueue.Worker, msgq.workqueue.JobClient)
+
+
+def test_workers_and_clients_have_pinned_signatures() -> None:
+    options = "*, retries=3, backoff=1.0, max_backoff=600.0, lease=None, dead_letters=None"
+    assert plain_signature(msgq.Worker) == f"(queue, function, {options})"
+    assert found_in(msgq.Worker) == {"run": "(self, timeout=None)", "stop": "(self)"}
+    assert plain_signature(msgq.JobClient) == "(queue, *, max_pending=128, max_result_size=None)"
+    assert found_in(msgq.JobClient) == {
+        "close": "(self)",
+        "queue_name": "",
+        "submit": "(self, data, priority=0, *, timeout=None, delay=None)",
+    }
+    assert found_in(msgq.workqueue.JobFuture) == {"is_done": "(self)", "result": "(self, timeout=None)"}
+    assert plain_signature(msgq.workqueue.parse_dead_letter) == "(message)"
+    assert msgq.workqueue.DeadLetter._fields == ("data", "reason", "deliveries")
+    counts = ["succeeded", "retried", "failed", "postponed", "expired", "unanswered"]
+    assert [field.name for field in dataclasses.fields(msgq.workqueue.WorkCounts)] == counts
 
 
 def test_message_queue_has_pinned_signatures() -> None:

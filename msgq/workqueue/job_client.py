@@ -1,0 +1,234 @@
+"""A client: sends jobs to the workers of a queue, and waits for their results."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Self
+
+from msgq.errors import (
+    ForkedSocketError,
+    InvalidValueError,
+    JobFailedError,
+    MessageTooLargeError,
+    MsgqError,
+    QueueFullError,
+    WaitTimeoutError,
+)
+from msgq.workqueue.envelope import (
+    ENVELOPE_BYTES_MAX,
+    Envelope,
+    EnvelopeType,
+    join_envelope,
+    name_reply_queue,
+    split_envelope,
+)
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    from _typeshed import ReadableBuffer
+
+    from msgq.impl.workqueue import MessageQueue
+
+
+class JobFuture:
+    """The future result of a job. Only `JobClient.submit` creates this object. Threads may share the object.
+
+    A future without references ignores its result.
+    """
+
+    def __init__(self, client: JobClient) -> None:
+        self._client = client
+        self._reply: Envelope | None = None
+
+    def is_done(self) -> bool:
+        """Return True if the job has a result or an error. The call does not wait.
+
+        Raises
+        ------
+        EndpointClosedError : the client is closed, and had not received the result.
+        ForkedSocketError : the client belongs to the parent process.
+        """
+        return self._client._wait_until(self._has_reply, 0)
+
+    def result(self, timeout: float | None = None) -> bytes:
+        """Wait for the result of the job, and return the bytes. Later calls return the same bytes.
+
+        Parameters
+        ----------
+        timeout : seconds to wait; 0 does not wait, None waits forever. If a worker dies, another worker repeats the
+            job, and the call waits for the second result.
+
+        Raises
+        ------
+        JobFailedError : the worker's function raised an error at each try.
+        WaitTimeoutError : no result came in time. You may call `result` again.
+        EndpointClosedError, ForkedSocketError : as `is_done`.
+        """
+        if not self._client._wait_until(self._has_reply, timeout) or (reply := self._reply) is None:
+            raise WaitTimeoutError(f"job has no result after {timeout} s", self._client.queue_name)
+        if reply.type == EnvelopeType.ERROR:
+            error = JobFailedError(f"job failed: {reply.text}", self._client.queue_name)
+            error.reason = reply.text
+            raise error
+        return reply.data
+
+    def _has_reply(self) -> bool:
+        return self._reply is not None
+
+
+class JobClient:
+    """Sends jobs to the workers of a queue (`Worker`), and receives the results.
+
+    The results arrive in a queue of this client, ``"NAME:replies:PID-ID"``. `close`, the end of the ``with`` block and
+    the end of the process remove this queue.
+
+    Parameters
+    ----------
+    queue : the open queue of the workers.
+    max_pending : maximum number of jobs without a result, 1 to 65536. At the limit, `submit` waits.
+    max_result_size : maximum bytes of a result; None: `max_message_size` of the queue.
+
+    Threads: several threads may share a client and its futures.
+    Fork: the client belongs to the parent. Create a client in the child.
+
+    Raises
+    ------
+    InvalidValueError : a number is invalid.
+    SegmentError, EndpointNameError : the queue of the results cannot be created, or its name is too long.
+    """
+
+    def __init__(self, queue: MessageQueue, *, max_pending: int = 128, max_result_size: int | None = None) -> None:
+        self._queue, self._max_pending, self._pid = queue, max_pending, os.getpid()
+        self._client_id = f"{self._pid}-{secrets.token_hex(4)}"
+        result_size = queue.max_message_size if max_result_size is None else max_result_size
+        if result_size < 0:
+            raise InvalidValueError(f"max_result_size is {result_size}; give a number of bytes", queue.name)
+        self._replies = type(queue)(
+            name_reply_queue(queue.name, self._client_id),
+            mode=queue.mode,
+            max_messages=max_pending,
+            max_message_size=result_size + ENVELOPE_BYTES_MAX,
+            prefix=queue.prefix,
+            create=True,
+        )
+        self._replies.send(b"")
+        self._replies.receive(0)  # workers recognize the client's handle by this received message
+        self._remove_replies = weakref.finalize(self, _remove_reply_queue, self._replies, self._pid)
+        self._condition = threading.Condition()
+        self._is_receiving = False  # one thread receives the replies of all waiting threads
+        self._last_number = 0
+        self._pending_numbers: set[int] = set()
+        self._futures: weakref.WeakValueDictionary[int, JobFuture] = weakref.WeakValueDictionary()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def queue_name(self) -> str:
+        """Name of the queue of the workers."""
+        return self._queue.name
+
+    def submit(
+        self,
+        data: ReadableBuffer | npt.NDArray[Any],
+        priority: int = 0,
+        *,
+        timeout: float | None = None,
+        delay: float | None = None,
+    ) -> JobFuture:
+        """Send a job, and return its future.
+
+        Parameters
+        ----------
+        data : any object with contiguous bytes. The function of the `Worker` gets these bytes.
+        priority, delay : as in `MessageQueue.send`.
+        timeout : seconds to wait while the queue is full, or while `max_pending` jobs have no result; 0 does not wait,
+            None waits forever.
+
+        Raises
+        ------
+        QueueFullError : the queue, or the number of pending jobs, stayed at its limit.
+        MessageTooLargeError : the data and the address of the client exceed `max_message_size` of the queue.
+        ForkedSocketError : the client belongs to the parent process.
+        Errors of `MessageQueue.send`.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        if not self._wait_until(lambda: len(self._pending_numbers) < self._max_pending, timeout):
+            text = f"{self._max_pending} jobs have no result yet, the limit (max_pending); the job was not sent"
+            raise QueueFullError(text, self.queue_name)
+        with self._condition:
+            self._last_number = number = self._last_number + 1
+            self._futures[number] = future = JobFuture(self)
+            self._pending_numbers.add(number)
+        try:
+            message = join_envelope(data, EnvelopeType.CALL, number, self._client_id)
+            self._check_size(len(message))
+            remaining = None if deadline is None else max(deadline - time.monotonic(), 0)
+            self._queue.send(message, priority, timeout=remaining, delay=delay)
+        except BaseException:
+            self._pending_numbers.discard(number)
+            raise
+        return future
+
+    def close(self) -> None:
+        """Remove the queue of the results. Workers drop later results. In a forked child, do nothing."""
+        self._remove_replies()
+
+    def _check_size(self, message_bytes: int) -> None:
+        limit = self._queue.max_message_size
+        if message_bytes > limit:
+            address_bytes = len(join_envelope(None, EnvelopeType.CALL, 0, self._client_id))
+            text = f"a job of {message_bytes - address_bytes} bytes does not fit: at most {limit - address_bytes} are"
+            text = f"{text} allowed (max_message_size minus {address_bytes} bytes for the client's address)"
+            raise MessageTooLargeError(text, self.queue_name)
+
+    def _wait_until(self, is_finished: Callable[[], bool], timeout: float | None) -> bool:
+        """Receive replies until a condition is true. Return False at the timeout."""
+        if os.getpid() != self._pid:
+            raise ForkedSocketError("client belongs to the parent process; create a client here", self.queue_name)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with self._condition:
+            while not is_finished():
+                remaining = None if deadline is None else max(deadline - time.monotonic(), 0)
+                if self._is_receiving:
+                    if not self._condition.wait(remaining):
+                        return is_finished()
+                elif not self._receive_reply(remaining):
+                    return False
+        return True
+
+    def _receive_reply(self, timeout: float | None) -> bool:
+        """Receive one reply without the lock, and give the reply to its future. Return False at the timeout."""
+        self._is_receiving = True
+        self._condition.release()
+        try:
+            message = self._replies.receive(timeout)
+        finally:
+            self._condition.acquire()
+            self._is_receiving = False
+            self._condition.notify_all()
+        if message is None:
+            return False
+        reply = split_envelope(message.data)
+        future = self._futures.get(reply.number)
+        if reply.number in self._pending_numbers and future is not None:
+            future._reply = reply
+        self._pending_numbers.discard(reply.number)  # a second reply of a repeated job changes nothing
+        return True
+
+
+def _remove_reply_queue(replies: MessageQueue, owner_pid: int) -> None:
+    if os.getpid() != owner_pid:
+        return
+    with contextlib.suppress(MsgqError):  # `msgq clean` has removed it
+        replies.unlink()
+    replies.close()

@@ -1,0 +1,246 @@
+"""A worker: takes the jobs of a queue, repeats failed jobs with growing delays, and sends results to clients."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from msgq.errors import InvalidTypeError, InvalidValueError, IpcError, LeaseExpiredError
+from msgq.impl.workqueue.message import message as make_message
+from msgq.impl.workqueue.options import O_CREAT, delay_ns
+from msgq.workqueue.envelope import (
+    ENVELOPE_BYTES_MAX,
+    Envelope,
+    EnvelopeType,
+    describe_error,
+    join_envelope,
+    split_envelope,
+)
+from msgq.workqueue.reply_sender import REOPEN_SECONDS, ReplySender
+
+if TYPE_CHECKING:
+    from msgq.impl.workqueue import Job, MessageQueue
+    from msgq.impl.workqueue.message import Message
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class WorkCounts:
+    """What happened to the jobs of a `Worker`.
+
+    Attributes
+    ----------
+    succeeded : jobs whose function returned.
+    retried : failed deliveries that were returned to the queue for a later try.
+    failed : jobs that failed at their last try. Their errors went to their clients or to the dead letters.
+    postponed : failed jobs that stay in the queue, because the dead letters or the client's queue of results had no
+        room. A worker tries again after `max_backoff`.
+    expired : jobs whose lease ended before their end. Another worker may have repeated the job.
+    unanswered : results and errors that were dropped, because the client is gone.
+    """
+
+    succeeded: int = 0
+    retried: int = 0
+    failed: int = 0
+    postponed: int = 0
+    expired: int = 0
+    unanswered: int = 0
+
+
+class _StopSignal(BaseException):
+    """Ends a wait for a job, if a signal handler calls `Worker.stop`."""
+
+
+class Worker:
+    """Calls a function for each job of a queue, and repeats failed jobs with growing delays.
+
+    A job succeeds if the function returns. If the function raises, the message returns to the queue, and any worker
+    repeats the job after `backoff` seconds. Each further failure doubles the delay. Deliveries of killed workers count
+    as tries. After the last try, the error goes to the client of the job (`JobClient`). Messages without a client move
+    to the dead letters. A job is never lost, but can run twice.
+
+    Parameters
+    ----------
+    queue : the open queue.
+    function : takes a `Message`. For jobs of a `JobClient`, the function returns the result: an object with contiguous
+        bytes, or None for no bytes. For other jobs, the returned value is ignored.
+    retries : number of tries after the first try, 0 or more.
+    backoff, max_backoff : delay after the first failure, and the longest delay, in seconds.
+    lease : seconds that the function may take; None: without limit. After the lease, another worker repeats the job.
+    dead_letters : queue for messages that failed at each try; None: the queue ``"NAME.dead"``, which the first dead
+        letter creates. `parse_dead_letter` returns the message and the reason.
+
+    Attributes
+    ----------
+    counts : what happened; see `WorkCounts`.
+
+    Threads: one worker per thread. Several workers may share one handle. Any thread may call `stop`.
+    Fork: create the worker in the child.
+
+    Raises
+    ------
+    InvalidValueError, InvalidTypeError : an argument is invalid, or messages do not fit into `dead_letters`.
+    """
+
+    def __init__(
+        self,
+        queue: MessageQueue,
+        function: Callable[[Message], Any],
+        *,
+        retries: int = 3,
+        backoff: float = 1.0,
+        max_backoff: float = 600.0,
+        lease: float | None = None,
+        dead_letters: MessageQueue | None = None,
+    ) -> None:
+        if not callable(function):
+            raise InvalidTypeError(f"function is {function!r}; give a function that takes a message", queue.name)
+        if not isinstance(retries, int) or retries < 0:
+            raise InvalidValueError(f"retries is {retries!r}; give 0 or a larger whole number", queue.name)
+        delay_ns(backoff, queue.name)
+        delay_ns(max_backoff, queue.name)
+        if dead_letters is not None and dead_letters.max_message_size < queue.max_message_size:
+            text = f"dead_letters take messages of {dead_letters.max_message_size} bytes, but {queue.name!r} sends"
+            text = f"{text} {queue.max_message_size}; create {dead_letters.name!r} with a larger max_message_size"
+            raise InvalidValueError(text, queue.name)
+        self._queue, self._function, self._lease = queue, function, lease
+        self._retries, self._backoff, self._max_backoff = retries, backoff, max_backoff
+        self._dead_letters, self._opened_dead_letters = dead_letters, dead_letters is None
+        self._reply_sender = ReplySender(queue)
+        self._is_stopping = False
+        self._waiting_thread: int | None = None
+        self.counts = WorkCounts()
+
+    def run(self, timeout: float | None = None) -> WorkCounts:
+        """Work until no job arrives for `timeout` seconds, or until `stop`.
+
+        KeyboardInterrupt, SystemExit and errors of the queue end the loop, too. The message of the current job then
+        returns to the queue at once.
+
+        Parameters
+        ----------
+        timeout : seconds to wait for the next job; 0: work until no job waits; None: forever. Delayed messages do not
+            count as waiting.
+
+        Returns
+        -------
+        `counts`.
+        """
+        try:
+            while (job := self._take_next_job(timeout)) is not None:
+                self._do_job(job)
+        except _StopSignal:
+            pass
+        finally:
+            self._is_stopping, self._waiting_thread = False, None
+            self._reply_sender.close()
+            if self._opened_dead_letters and self._dead_letters is not None:
+                self._dead_letters.close()
+                self._dead_letters = None
+        return self.counts
+
+    def stop(self) -> None:
+        """End `run` after the current job. A signal handler may call this method.
+
+        If another thread calls `stop` while the worker waits, `run` ends after the next job, or at its timeout.
+        """
+        self._is_stopping = True
+        if self._waiting_thread == threading.get_ident():
+            raise _StopSignal
+
+    def _take_next_job(self, timeout: float | None) -> Job | None:
+        self._waiting_thread = threading.get_ident()  # first: a handler that runs later raises
+        try:
+            if self._is_stopping:
+                return None
+            if self._reply_sender.has_open_queues:
+                first_timeout = REOPEN_SECONDS if timeout is None else min(timeout, REOPEN_SECONDS)
+                job = self._queue.take(first_timeout, lease=self._lease)
+                if job is not None:
+                    return job
+                self._reply_sender.close()  # an idle worker keeps no reply queue of a dead client
+                timeout = None if timeout is None else timeout - first_timeout
+            return self._queue.take(timeout, lease=self._lease)
+        finally:
+            self._waiting_thread = None
+
+    def _do_job(self, job: Job) -> None:
+        envelope = split_envelope(job.data)
+        try:
+            if job.deliveries > self._retries + 1:
+                self._end_failed_job(job, envelope, f"delivered {job.deliveries} times without an end of the job")
+                return
+            try:
+                self._call_function(job, envelope)
+            except Exception as error:
+                self._handle_failure(job, envelope, error)
+            else:
+                job.ack()
+                self.counts.succeeded += 1
+        except LeaseExpiredError as error:
+            self.counts.expired += 1
+            logger.warning("%s", error)
+        except BaseException:
+            with contextlib.suppress(IpcError):  # the job has ended, or the handle is closed
+                job.nack()
+            raise
+
+    def _call_function(self, job: Job, envelope: Envelope) -> None:
+        message = make_message(envelope.data, job.priority, job.deliveries, job.sent_time, job.origin_time)
+        result = self._function(message)
+        if envelope.type == EnvelopeType.CALL:
+            reply = join_envelope(result, EnvelopeType.RESULT, envelope.number)
+            self.counts.unanswered += not self._reply_sender.send(envelope.text, reply)
+
+    def _handle_failure(self, job: Job, envelope: Envelope, error: Exception) -> None:
+        reason = describe_error(error)
+        endpoint, tries = self._queue.name, self._retries + 1
+        if job.deliveries > self._retries:
+            logger.error("%r: try %d of %d failed: %s", endpoint, job.deliveries, tries, reason, exc_info=error)
+            self._end_failed_job(job, envelope, reason)
+            return
+        delay = min(self._max_backoff, self._backoff * 2 ** min(job.deliveries - 1, 64))
+        text = "%r: try %d of %d failed: %s; next try in %g s"
+        logger.warning(text, endpoint, job.deliveries, tries, reason, delay, exc_info=error)
+        job.nack(delay)
+        self.counts.retried += 1
+
+    def _end_failed_job(self, job: Job, envelope: Envelope, reason: str) -> None:
+        """Send the error to the client, or the message to the dead letters. Then acknowledge.
+
+        A kill before the acknowledgement leaves the message twice, never zero times.
+        """
+        try:
+            if envelope.type != EnvelopeType.CALL or not self._send_error(envelope, reason):
+                self._send_dead_letter(job, envelope, reason)
+        except IpcError as error:
+            logger.error("%r: failed message stays in the queue: %s", self._queue.name, error)
+            job.nack(self._max_backoff)
+            self.counts.postponed += 1
+            return
+        job.ack()
+        self.counts.failed += 1
+
+    def _send_error(self, envelope: Envelope, reason: str) -> bool:
+        is_sent = self._reply_sender.send(
+            envelope.text, join_envelope(None, EnvelopeType.ERROR, envelope.number, reason)
+        )
+        self.counts.unanswered += not is_sent
+        return is_sent
+
+    def _send_dead_letter(self, job: Job, envelope: Envelope, reason: str) -> None:
+        queue = self._queue
+        if self._dead_letters is None:
+            size = queue.max_message_size + ENVELOPE_BYTES_MAX
+            self._dead_letters = type(queue)(
+                f"{queue.name}.dead", O_CREAT, queue.mode, None, size, read=False, prefix=queue.prefix
+            )
+        letter = join_envelope(envelope.data, EnvelopeType.DEAD_LETTER, job.deliveries, reason)
+        if len(letter) > self._dead_letters.max_message_size:
+            letter = envelope.data  # without the reason
+        self._dead_letters.send(letter, job.priority, timeout=0, origin_time=job.origin_time)

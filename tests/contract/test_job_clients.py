@@ -1,0 +1,348 @@
+"""Clients of work queues: results and errors of jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+from msgq.errors import (
+    EndpointClosedError,
+    EndpointNameError,
+    ForkedSocketError,
+    InvalidValueError,
+    JobFailedError,
+    MessageTooLargeError,
+    QueueFullError,
+    WaitTimeoutError,
+)
+from msgq.workqueue import JobClient, WorkCounts, Worker, parse_dead_letter
+from msgq.workqueue.envelope import split_envelope
+from tests.contract.conftest import Queues
+from tests.support import DEADLINE, Child, Task, in_fork, wait_until
+
+
+@pytest.fixture(autouse=True)
+def quiet(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, logger="msgq.workqueue.worker")
+
+
+def square(message: Any) -> bytes:
+    """Return the square of a number."""
+    return b"%d" % int(message.data) ** 2
+
+
+def work(queue: Any, function: Any = square, **options: Any) -> WorkCounts:
+    """Do all waiting jobs."""
+    return Worker(queue, function, **{"retries": 1, "backoff": 0} | options).run(0)
+
+
+def reply_queues(queues: Queues) -> list[str]:
+    """Return the names of the reply queues of the test."""
+    return [name for _, name in queues._names() if ":replies:" in name]
+
+
+class TestResults:
+    def test_results_belong_to_their_jobs(self, queues: Queues) -> None:
+        queue = queues.open()
+        with JobClient(queue) as client:
+            futures = [client.submit(b"%d" % number) for number in range(5)]
+            assert not any(future.is_done() for future in futures)
+            assert work(queue) == WorkCounts(succeeded=5)
+            assert all(future.is_done() for future in futures)
+            assert [future.result(0) for future in reversed(futures)] == [b"16", b"9", b"4", b"1", b"0"]
+            assert futures[2].result() == b"4"
+
+    def test_jobs_of_clients_and_plain_messages_share_a_queue(self, queues: Queues) -> None:
+        queue, received = queues.open(), []
+
+        def record(message: Any) -> Any:
+            received.append((message.data, message.priority))
+            return message.data
+
+        with JobClient(queue) as one, JobClient(queue) as other:
+            futures = one.submit(b"one"), other.submit(bytearray(b"other"), 2)
+            queue.send(b"plain", 1)
+            work(queue, record)
+            assert received == [(b"other", 2), (b"plain", 1), (b"one", 0)]
+            assert [future.result(0) for future in futures] == [b"one", b"other"]
+
+    @pytest.mark.parametrize("result", [None, b"", bytearray(b"ab"), np.array([1, 2], "<i2")], ids=repr)
+    def test_result_is_any_object_with_bytes(self, queues: Queues, result: Any) -> None:
+        queue = queues.open()
+        with JobClient(queue) as client:
+            future = client.submit(np.array([7], "u1"))
+            work(queue, lambda message: result if message.data == b"\7" else b"wrong")
+            assert future.result(0) == (b"" if result is None else bytes(memoryview(result)))
+
+    def test_repeated_job_has_one_result(self, queues: Queues) -> None:
+        queue = queues.open()
+        with JobClient(queue) as client:
+            future = client.submit(b"3")
+            job = queue.take(0)
+            queue.send(job.data)  # as if a worker sent its result, and died before the acknowledgement
+            job.nack()
+            assert work(queue).succeeded == 2
+            assert (future.result(0), future.result(0)) == (b"9", b"9")
+            assert client.submit(b"4").is_done() is False
+            work(queue)
+
+    def test_delayed_job_has_a_result(self, queues: Queues) -> None:
+        queue = queues.open()
+        with JobClient(queue) as client:
+            future = client.submit(b"3", delay=0.01)
+            assert work(queue).succeeded == 0
+            wait_until(lambda: Worker(queue, square).run(0.02).succeeded == 1)
+            assert future.result(0) == b"9"
+
+    def test_other_consumers_see_the_payload_first(self, queues: Queues) -> None:
+        queue = queues.open()
+        with JobClient(queue) as client:
+            client.submit(b"payload")
+            assert queue.peek()[0].data.startswith(b"payload")
+            assert split_envelope(queue.receive(0).data).data == b"payload"
+
+
+class TestErrors:
+    def test_error_of_the_last_try_is_raised(self, queues: Queues) -> None:
+        queue = queues.open()
+        with JobClient(queue) as client:
+            future = client.submit(b"seven")
+            assert work(queue) == WorkCounts(retried=1, failed=1)
+            for _ in range(2):
+                with pytest.raises(JobFailedError, match=f"{queues.name}.*job failed: ValueError: invalid lit") as info:
+                    future.result(0)
+                assert info.value.reason.startswith("ValueError: invalid literal")
+                assert pickle.loads(pickle.dumps(info.value)).reason == info.value.reason
+            assert future.is_done()
+        assert queues.open(name=".dead").receive(0) is None
+
+    def test_result_without_bytes_is_an_error(self, queues: Queues) -> None:
+        queue = queues.open()
+        with JobClient(queue) as client:
+            future = client.submit(b"7")
+            work(queue, lambda message: int(message.data))
+            with pytest.raises(JobFailedError, match="TypeError"):
+                future.result(0)
+
+    def test_too_large_result_is_an_error(self, queues: Queues) -> None:
+        queue = queues.open()
+        with JobClient(queue, max_result_size=10) as client:
+            small, large = client.submit(b"10"), client.submit(b"5000")
+            work(queue, lambda message: bytes(int(message.data)))
+            assert small.result(0) == bytes(10)
+            with pytest.raises(JobFailedError, match="MessageTooLargeError"):
+                large.result(0)
+
+    def test_missing_result_raises_a_timeout(self, queues: Queues) -> None:
+        with JobClient(queues.open()) as client:
+            future = client.submit(b"7")
+            for timeout in (0, 0.01):
+                with pytest.raises(WaitTimeoutError, match=f"{queues.name}.*no result after {timeout} s"):
+                    future.result(timeout)
+
+    def test_too_large_job_raises_and_is_not_sent(self, queues: Queues) -> None:
+        queue = queues.open(max_message_size=100)
+        with JobClient(queue, max_pending=1) as client:
+            with pytest.raises(MessageTooLargeError, match=r"100 bytes does not fit: at most .* are allowed") as info:
+                client.submit(bytes(100))
+            room = int(str(info.value).split("at most ")[1].split()[0])
+            assert queue.current_messages == 0
+            client.submit(bytes(room), timeout=0)
+            assert queue.current_messages == 1
+
+    def test_text_as_data_raises_and_is_not_sent(self, queues: Queues) -> None:
+        queue = queues.open()
+        with JobClient(queue) as client, pytest.raises(TypeError):
+            client.submit("7")  # type: ignore[arg-type]
+        assert queue.current_messages == 0
+
+    @pytest.mark.parametrize("options", [{"max_pending": 0}, {"max_result_size": -1}])
+    def test_invalid_number_raises(self, queues: Queues, options: dict[str, int]) -> None:
+        with pytest.raises(InvalidValueError):
+            JobClient(queues.open(), **options)
+
+    def test_long_name_raises(self, queues: Queues) -> None:
+        queue = queues.open(name="n" * (240 - len(queues.name)))
+        with pytest.raises(EndpointNameError):
+            JobClient(queue)
+
+
+class TestLimits:
+    def test_pending_jobs_have_a_limit(self, queues: Queues) -> None:
+        queue = queues.open()
+        with JobClient(queue, max_pending=2) as client:
+            futures = [client.submit(b"1"), client.submit(b"2")]
+            for timeout in (0, 0.01):
+                with pytest.raises(QueueFullError, match="2 jobs have no result yet"):
+                    client.submit(b"3", timeout=timeout)
+            assert queue.current_messages == 2
+            work(queue)
+            futures.append(client.submit(b"3", timeout=0))
+            work(queue)
+            assert [future.result(0) for future in futures] == [b"1", b"4", b"9"]
+
+    def test_unread_results_do_not_block_workers(self, queues: Queues) -> None:
+        queue = queues.open()
+        with JobClient(queue, max_pending=4) as client:
+            for number in range(40):
+                client.submit(b"%d" % number, timeout=0)  # nobody reads the result
+                assert work(queue).succeeded == 1
+            assert len(client._futures) == 0
+
+    def test_full_reply_queue_keeps_the_job(self, queues: Queues) -> None:
+        queue = queues.open()
+        with JobClient(queue, max_pending=1) as client:
+            future = client.submit(b"3")
+            queue.send(queue.peek()[0].data)  # as if the job was repeated
+            worker = Worker(queue, square, retries=1, backoff=0, max_backoff=0.01)
+            queue.send(b"4")  # a full reply queue does not block other jobs
+            assert worker.run(0) in (WorkCounts(2, 1, 0, 1), WorkCounts(2, 1, 0, 2))
+            assert future.result(0) == b"9"
+            wait_until(lambda: worker.run(0.01).failed == 1)
+            assert client.submit(b"5", timeout=0).is_done() is False
+        assert worker.counts.unanswered == 0
+
+    def test_full_queue_raises_and_the_client_continues(self, queues: Queues) -> None:
+        queue = queues.open(max_messages=1)
+        with JobClient(queue, max_pending=2) as client:
+            client.submit(b"1")
+            with pytest.raises(QueueFullError, match="its limit \\(max_messages\\)"):
+                client.submit(b"2", timeout=0)
+            work(queue)
+            client.submit(b"3", timeout=0)
+
+
+class TestLife:
+    def test_reply_queue_exists_as_long_as_its_client(self, queues: Queues) -> None:
+        queue = queues.open()
+        with JobClient(queue):
+            assert len(reply_queues(queues)) == 1
+        client = JobClient(queue)
+        future = client.submit(b"1")
+        del client
+        gc.collect()
+        assert len(reply_queues(queues)) == 1  # of the future
+        del future
+        gc.collect()
+        assert reply_queues(queues) == []
+
+    def test_closed_client_raises(self, queues: Queues) -> None:
+        queue = queues.open()
+        with JobClient(queue) as client:
+            done, pending = client.submit(b"1"), client.submit(b"2")
+            work(queue)
+            assert done.result(0) == b"1"
+        client.close()
+        assert done.result(0) == b"1"
+        for call in (pending.is_done, pending.result):
+            with pytest.raises(EndpointClosedError):
+                call()
+
+    def test_job_of_a_closed_client_is_done_and_counted(self, queues: Queues) -> None:
+        queue = queues.open()
+        with JobClient(queue) as client:
+            client.submit(b"7")
+        assert work(queue) == WorkCounts(succeeded=1, unanswered=1)
+
+    def test_failed_job_of_a_closed_client_is_a_dead_letter(self, queues: Queues) -> None:
+        queue = queues.open()
+        with JobClient(queue) as client:
+            client.submit(b"seven")
+        assert work(queue) == WorkCounts(retried=1, failed=1, unanswered=1)
+        assert parse_dead_letter(queues.open(name=".dead").receive(0).data).data == b"seven"
+
+    @pytest.mark.needs("fork")
+    def test_client_belongs_to_the_parent_of_a_fork(self, queues: Queues) -> None:
+        queue = queues.open()
+
+        def use_client() -> None:
+            for call in (lambda: client.submit(b""), future.result, future.is_done):
+                with pytest.raises(ForkedSocketError, match="create a client here"):
+                    call()
+            client.close()
+            with JobClient(queue) as own:
+                result = own.submit(b"2")
+                work(queue)
+                assert result.result(DEADLINE) == b"4"
+
+        with JobClient(queue) as client:
+            future = client.submit(b"7")
+            assert in_fork(use_client) == 0
+            assert future.result(0) == b"49"
+
+
+class TestThreads:
+    @pytest.mark.needs("threads")
+    def test_threads_share_a_client(self, queues: Queues) -> None:
+        queue = queues.open()
+        worker = Worker(queue, square)
+        with JobClient(queue, max_pending=3) as client:
+            running = Task(worker.run)
+
+            def call_often(first: int) -> bool:
+                numbers = range(first, first + 50)
+                return all(client.submit(b"%d" % n).result(DEADLINE) == b"%d" % n**2 for n in numbers)
+
+            tasks = [Task(call_often, 100 * index) for index in range(5)]
+            assert all(task.result() for task in tasks)
+            worker.stop()
+            client.submit(b"1")
+            assert running.result().succeeded == 251
+
+    @pytest.mark.needs("threads")
+    def test_waiting_thread_gets_the_result_that_another_thread_received(self, queues: Queues) -> None:
+        queue = queues.open()
+        with JobClient(queue) as client:
+            first, second = client.submit(b"1"), client.submit(b"2")
+            tasks = [Task(first.result), Task(second.result)]
+            for task in tasks:
+                task.wait_asleep()
+            work(queue)
+            assert [task.result() for task in tasks] == [b"1", b"4"]
+
+    @pytest.mark.needs("threads")
+    def test_close_ends_waits_of_other_threads(self, queues: Queues) -> None:
+        client = JobClient(queues.open())
+        tasks = [Task(client.submit(b"1").result) for _ in range(2)]
+        for task in tasks:
+            task.wait_asleep()
+        client.close()
+        for task in tasks:
+            with pytest.raises(EndpointClosedError):
+                task.result()
+
+    @pytest.mark.needs("threads")
+    def test_result_can_be_awaited_in_a_thread(self, queues: Queues) -> None:
+        queue = queues.open()
+
+        async def call() -> bytes:
+            with JobClient(queue) as client:
+                future = client.submit(b"3")
+                result, _ = await asyncio.gather(
+                    asyncio.to_thread(future.result, DEADLINE), asyncio.to_thread(work, queue)
+                )
+                return result
+
+        assert asyncio.run(call()) == b"9"
+
+
+class TestProcesses:
+    @pytest.mark.needs("processes")
+    def test_result_comes_from_another_process(self, queues: Queues) -> None:
+        queue = queues.open()
+        with JobClient(queue) as client, Child(work_for_client, queues.name):
+            assert client.submit(b"7").result(DEADLINE) == b"49"
+            assert client.submit(b"8").result(DEADLINE) == b"64"
+
+
+def work_for_client(name: str) -> None:
+    """Child: work until the parent ends."""
+    from msgq.workqueue import MessageQueue
+
+    Worker(MessageQueue(name), square).run(DEADLINE)
