@@ -45,12 +45,17 @@ class Message(NamedTuple):
 
 
 class FoxgloveClient:
-    """A connected client. `channels` has the advertised channels by topic, and `statuses` the status messages."""
+    """A connected client. `channels` has the advertised channels by topic, and `statuses` the status messages.
+
+    `publishers` and `subscribers` have the names of the participants by topic, after a request of the graph.
+    """
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         self.socket = socket
         self.channels: dict[str, dict[str, Any]] = {}
         self.statuses: list[str] = []
+        self.publishers: dict[str, list[str]] = {}
+        self.subscribers: dict[str, list[str]] = {}
         self.server_info: dict[str, Any] = {}
         self._messages: list[Message] = []
 
@@ -73,9 +78,17 @@ class FoxgloveClient:
         elif fields["op"] == "unadvertise":
             removed = set(fields["channelIds"])
             self.channels = {name: channel for name, channel in self.channels.items() if channel["id"] not in removed}
+        elif fields["op"] == "connectionGraphUpdate":
+            self._update_graph(fields)
         else:
             assert fields["op"] == "status"
             self.statuses.append(fields["message"])
+
+    def _update_graph(self, fields: dict[str, Any]) -> None:
+        self.publishers |= {topic["name"]: topic["publisherIds"] for topic in fields["publishedTopics"]}
+        self.subscribers |= {topic["name"]: topic["subscriberIds"] for topic in fields["subscribedTopics"]}
+        for topic in fields["removedTopics"]:
+            del self.publishers[topic], self.subscribers[topic]
 
     async def wait_for(self, condition: Callable[[], object]) -> None:
         """Read messages until a condition holds."""

@@ -63,7 +63,7 @@ def test_removed_endpoint_is_unadvertised_and_new_endpoint_is_advertised(prefix:
     with Server() as server:
 
         async def use(client: FoxgloveClient) -> None:
-            assert client.server_info["capabilities"] == []
+            assert client.server_info["capabilities"] == ["connectionGraph"]
             quotes = msgq.SeqlockVector("quotes", "f8", 10)
             await client.wait_for(lambda: "records/quotes" in client.channels)
             quotes.unlink()
@@ -264,6 +264,44 @@ def test_subscription_continues_after_restart_of_publisher(prefix: str) -> None:
                 while (await client.take())[0].payload != b"after":
                     pass
             assert client.channels["pose"]["id"] == number
+
+        run_client(server, use)
+
+
+def test_connection_graph_follows_participants(prefix: str) -> None:
+    me = [f"{Path('/proc/self/comm').read_text().strip()} {os.getpid()}"]
+
+    async def use(client: FoxgloveClient) -> None:
+        await client.socket.send_json({"op": "subscribeConnectionGraph"})
+        with publish("pose", None):
+            await client.wait_for(lambda: client.publishers.get("pose") == me)
+            assert client.subscribers["pose"] == []
+            with msgq.sub_sock("pose"):
+                await client.wait_for(lambda: client.subscribers["pose"] == me)
+            await client.wait_for(lambda: client.subscribers["pose"] == [])
+        for directory in ("msgq_", "msgqside_"):
+            os.unlink(f"/dev/shm/{directory}{prefix}/pose")
+        await client.wait_for(lambda: "pose" not in client.publishers)
+
+    with Server() as server:
+        run_client(server, use)
+
+
+def test_messages_that_the_server_misses_are_reported(prefix: str) -> None:
+    schema = msgq.Schema("Pose", "json")
+    with publish("pose", schema) as pub, Server() as server:
+
+        async def use(client: FoxgloveClient) -> None:
+            await client.subscribe("pose")
+            await client.take_after(lambda: pub.send(b"{}"))
+            while not any("the server is too slow" in text for text in client.statuses):
+                for _ in range(100):
+                    pub.send(bytes(100_000))  # together more than the ring holds
+                await client.read()
+            async with watch_states(server) as states:
+                async for state in states:
+                    if state["server_lost"].get("pose"):
+                        break
 
         run_client(server, use)
 

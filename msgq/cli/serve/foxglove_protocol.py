@@ -1,7 +1,7 @@
 """Messages of the Foxglove websocket protocol: https://github.com/foxglove/ws-protocol/blob/main/docs/spec.md.
 
-The subprotocol `foxglove.sdk.v1` has the same messages as `foxglove.websocket.v1`. The server supports no optional
-capability, because clients only read.
+The subprotocol `foxglove.sdk.v1` has the same messages as `foxglove.websocket.v1`. Of the optional capabilities, the
+server has only the connection graph, because clients only read.
 """
 
 from __future__ import annotations
@@ -68,9 +68,19 @@ class UnsubscribeRequest:
     subscription_ids: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class GraphRequest:
+    """Request of a client to begin or end updates of the connection graph."""
+
+    is_wanted: bool
+
+
+ClientRequest = SubscribeRequest | UnsubscribeRequest | GraphRequest
+
+
 def build_server_info(name: str, session_id: str) -> str:
     """Return the first message to a client."""
-    return json.dumps({"op": "serverInfo", "name": name, "capabilities": [], "sessionId": session_id})
+    return json.dumps({"op": "serverInfo", "name": name, "capabilities": ["connectionGraph"], "sessionId": session_id})
 
 
 def build_advertise(channels: Mapping[int, FoxgloveChannel]) -> str:
@@ -89,12 +99,27 @@ def build_status(level: int, text: str) -> str:
     return json.dumps({"op": "status", "level": level, "message": text})
 
 
+def build_graph_update(
+    publishers: Mapping[str, Iterable[str]], subscribers: Mapping[str, Iterable[str]], removed: Iterable[str]
+) -> str:
+    """Return the changed part of the connection graph: names of participants by topic, and removed topics."""
+    fields = {
+        "op": "connectionGraphUpdate",
+        "publishedTopics": [{"name": topic, "publisherIds": list(ids)} for topic, ids in publishers.items()],
+        "subscribedTopics": [{"name": topic, "subscriberIds": list(ids)} for topic, ids in subscribers.items()],
+        "advertisedServices": [],
+        "removedTopics": list(removed),
+        "removedServices": [],
+    }
+    return json.dumps(fields)
+
+
 def encode_message_data(subscription_id: int, time_ns: int, payload: bytes) -> bytes:
     """Return a message of a subscribed channel. `time_ns` : ns since the epoch."""
     return _MESSAGE_DATA_STRUCT.pack(_MESSAGE_DATA_OPCODE, subscription_id, time_ns) + payload
 
 
-def parse_request(text: str) -> SubscribeRequest | UnsubscribeRequest:
+def parse_request(text: str) -> ClientRequest:
     """Return the request in a text message of a client.
 
     Raises
@@ -109,6 +134,8 @@ def parse_request(text: str) -> SubscribeRequest | UnsubscribeRequest:
             return SubscribeRequest(tuple(pairs))
         if operation == "unsubscribe":
             return UnsubscribeRequest(tuple(map(_read_id, fields["subscriptionIds"])))
+        if operation in ("subscribeConnectionGraph", "unsubscribeConnectionGraph"):
+            return GraphRequest(operation == "subscribeConnectionGraph")
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise InvalidValueError(f"message is not a valid request: {error or type(error).__name__}") from None
     raise InvalidValueError(f"operation {operation!r} is not supported; this server is read-only")

@@ -16,6 +16,7 @@ from aiohttp import WSMsgType, web
 
 from msgq.cli.serve import foxglove_protocol as protocol
 from msgq.cli.serve.channel_catalog import CatalogChanges, ChannelCatalog
+from msgq.cli.serve.connection_graph import ConnectionGraph, GraphReader
 from msgq.cli.serve.message_reader import MessageReader, ReadMessage
 from msgq.cli.serve.picture_reader import PictureReader
 from msgq.cli.serve.websocket_client import WebsocketClient
@@ -56,6 +57,8 @@ class MessageForwarder:
         self.lost_by_endpoint: dict[str, int | None] = {}
         self._catalog = ChannelCatalog(selection)
         self._reader, self._picture_reader = MessageReader(selection.prefix), PictureReader(selection.prefix)
+        self._selection = selection
+        self._graph_reader: GraphReader | None = None  # while a client wants the connection graph
         self._session_id = secrets.token_hex(8)
         self._bus_thread = ThreadPoolExecutor(1, "msgq serve")
         self._clients_changed = asyncio.Event()
@@ -105,6 +108,8 @@ class MessageForwarder:
             request = protocol.parse_request(text)
             if isinstance(request, protocol.SubscribeRequest):
                 self._subscribe(client, request)
+            elif isinstance(request, protocol.GraphRequest):
+                client.known_graph = ConnectionGraph({}, {}) if request.is_wanted else None
             else:
                 for number in request.subscription_ids:
                     client.subscriptions.pop(number, None)
@@ -131,12 +136,23 @@ class MessageForwarder:
             if is_due:
                 refresh_time_s = time.monotonic()
                 self._report_losses()
+                await self._update_graphs()
             self._deliver_messages(messages)
             if not subscribed:
                 await self._wait_for_change()
             if not self.clients:
                 refresh_time_s, self._channels = 0.0, {}
                 await self._run_in_bus_thread(self._close_endpoints)
+
+    async def _update_graphs(self) -> None:
+        """Send changes of the connection graph to the clients that want the graph."""
+        if all(client.known_graph is None for client in self.clients):
+            self._graph_reader = None
+            return
+        reader = self._graph_reader = self._graph_reader or GraphReader(self._selection)
+        graph = await self._run_in_bus_thread(reader.read_graph)
+        for client in self.clients:
+            client.update_graph(graph)
 
     def _close_endpoints(self) -> None:
         self._reader.select_endpoints({})

@@ -8,6 +8,7 @@ from collections.abc import Container
 
 from aiohttp import web
 
+from msgq.cli.serve.connection_graph import ConnectionGraph, build_graph_difference
 from msgq.cli.serve.foxglove_protocol import STATUS_WARNING, build_status, encode_message_data
 from msgq.common.texts import format_count_noun
 
@@ -22,6 +23,7 @@ class WebsocketClient:
     ----------
     address : address of the client.
     subscriptions : channel number of each subscription, by the number that the client chose.
+    known_graph : connection graph that the client knows; None: the client does not want the graph.
     sent_messages, dropped_messages : number of messages that were sent, or dropped because the client was too slow.
     """
 
@@ -29,6 +31,7 @@ class WebsocketClient:
         """Start without subscriptions."""
         self.address = address
         self.subscriptions: dict[int, int] = {}
+        self.known_graph: ConnectionGraph | None = None
         self.sent_messages = self.dropped_messages = 0
         self._reported_drops = 0
         self._texts: deque[str] = deque()
@@ -42,6 +45,14 @@ class WebsocketClient:
         self.subscriptions = {
             number: channel for number, channel in self.subscriptions.items() if channel not in channels
         }
+
+    def update_graph(self, graph: ConnectionGraph) -> None:
+        """Send the difference to the graph that the client knows, if the client wants the graph."""
+        if self.known_graph is not None:
+            update = build_graph_difference(self.known_graph, graph)
+            self.known_graph = graph
+            if update is not None:
+                self.queue_text(update)
 
     def queue_text(self, text: str) -> None:
         """Send a text message before the waiting messages.
