@@ -63,6 +63,11 @@ def test_value_without_fields_becomes_field_value() -> None:
     assert json.loads(chosen.channel.schema)["properties"] == {"value": {"type": "integer"}}
 
 
+def test_text_without_schema_is_sent_as_text() -> None:
+    value = json.loads(MessageFormat("raw", None).convert_payload("grüße".encode()))
+    assert value == {"text": "grüße", "payload": "Z3LDvMOfZQ==", "bytes": 7}
+
+
 def test_undecodable_payload_is_sent_in_base64_with_reason() -> None:
     assert json.loads(MessageFormat("raw", None).convert_payload(b"\xff")) == {"payload": "/w==", "bytes": 1}
     for schema in (struct_schema([("x", "<f8")]), struct_schema("nonsense"), msgq.Schema("X", "unheard-of")):

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from msgq.cli.common.payload import decode_payload, decode_text
 from msgq.cli.serve.foxglove_protocol import FoxgloveChannel
 from msgq.common.dtypes import struct_dtype
 from msgq.common.schema import Schema
-from msgq.decoding.payload_decoder import PayloadDecoder, Undecoded, convert_decoded_to_json
+from msgq.decoding.payload_decoder import Undecoded
 
 #: Encodings that Foxglove decodes itself. Messages of other encodings become JSON.
 _FOXGLOVE_ENCODINGS = frozenset(("json", "protobuf", "flatbuffer", "ros1", "cdr"))
@@ -25,6 +26,7 @@ class MessageFormat:
 
     - An object or struct becomes an object with its fields. Another value becomes the field `value`.
     - If a payload cannot be decoded, the object has the payload in base64 (`payload`), and the reason (`error`).
+      Without a schema, the object has the text instead of the reason, if the payload is a text (`text`).
 
     Parameters
     ----------
@@ -37,7 +39,7 @@ class MessageFormat:
     """
 
     def __init__(self, endpoint: str, schema: Schema | None) -> None:
-        self._schema, self._decoder = schema, PayloadDecoder()
+        self._schema = schema
         self._is_unchanged = schema is not None and schema.encoding in _FOXGLOVE_ENCODINGS
         if schema is not None and self._is_unchanged:
             encoding = schema.schema_encoding if schema.data else "jsonschema" if schema.encoding == "json" else ""
@@ -50,11 +52,18 @@ class MessageFormat:
         """Return a message for clients."""
         if self._is_unchanged:
             return data
-        value = convert_decoded_to_json(self._decoder.decode_payload(self._schema, data), data)
+        value = decode_payload(self._schema, data)
         if isinstance(value, Undecoded):
-            reason = {"error": value.reason} if value.reason else {}
-            value = {"payload": base64.b64encode(data).decode(), "bytes": len(data), **reason}
+            value = _describe_undecoded(value)
         return json.dumps(value if isinstance(value, dict) else {"value": value}).encode()
+
+
+def _describe_undecoded(value: Undecoded) -> dict[str, Any]:
+    described: dict[str, Any] = {"payload": base64.b64encode(value.data).decode(), "bytes": len(value.data)}
+    if value.reason:
+        return {**described, "error": value.reason}
+    text = decode_text(value.data)
+    return described if text is None else {"text": text, **described}
 
 
 def _build_json_schema(schema: Schema | None) -> bytes:
