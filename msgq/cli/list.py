@@ -20,7 +20,7 @@ from msgq.stats import endpoint_inodes
 _ListColumn = TableColumn[AnyEndpointRow]
 _LIST_COLUMNS = (
     _ListColumn("endpoint", lambda row: row.endpoint, NAME_RANK, text_width=24),
-    _ListColumn("kind", lambda row: _format_kind(row), text_width=8),
+    _ListColumn("kind", lambda row: row.kind, text_width=7),
     _ListColumn("publisher", lambda row: row.publishers or "-", text_width=16),
     _ListColumn("subscribers", lambda row: row.subscribers or "-", text_width=16),
     _ListColumn("messages", lambda row: format_count(row.messages)),
@@ -29,6 +29,7 @@ _LIST_COLUMNS = (
     _ListColumn("lost", lambda row: format_count(row.lost), LOST_RANK),
     _ListColumn("memory", lambda row: format_bytes(row.memory)),
     _ListColumn("age", lambda row: format_age(row.stats.created_ns)),
+    _ListColumn("note", lambda row: row.note_text, text_width=12),
 )
 
 
@@ -91,7 +92,3 @@ def _describe_hidden_endpoints(prefix: str | None, dead_count: int) -> str:
     counts = Counter(subject.noun for subject in subjects)
     texts = [format_count_noun(count, noun) for noun, count in counts.items()]
     return " and ".join([*texts, *([format_count_noun(dead_count, "dead endpoint")] if dead_count else [])])
-
-
-def _format_kind(row: AnyEndpointRow) -> str:
-    return ", ".join(filter(None, (row.kind, row.note_text)))

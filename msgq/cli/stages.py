@@ -97,10 +97,9 @@ class HopTreeView(HopTreeCollector):
         """Return a line for each edge, below the line of its parent; durations are microseconds."""
         tree = self.build_tree()
         head = (
-            f"{format_count_noun(tree.messages, 'message')} in {tree.seconds:.1f} s, "
+            f"{format_count_noun(tree.messages, 'message')} in {tree.seconds:.1f} s; times in microseconds; "
             f"{format_count_noun(tree.cut_chain_count, 'chain')} began earlier; "
-            f"{tree.stamped_topic_count} of {format_count_noun(tree.topic_count, 'topic')} with timestamps; "
-            "times in microseconds"
+            f"{tree.stamped_topic_count} of {format_count_noun(tree.topic_count, 'topic')} with timestamps"
         )
         return [head, *format_table(_make_hop_columns(tree), [*walk_branches(tree.hops)])]
 

@@ -125,7 +125,7 @@ def test_each_stored_kind_has_stats_source_and_cleanup() -> None:
 def test_list_shows_endpoints_of_all_kinds_in_one_table(bus: Bus) -> None:
     found = table_cells(command.run("list", "--duration", "0").output.partition("hidden: ")[0])
     assert [*found] == SHOWN
-    assert [found[name][0].partition(",")[0] for name in SHOWN] == [KIND[name] for name in SHOWN]
+    assert [found[name][0] for name in SHOWN] == [KIND[name] for name in SHOWN]
     me = str(os.getpid())
     assert all(found[name][1].endswith(me) for name in SHOWN)
     messages = {name: (found[name][3], found[name][4], found[name][6]) for name in SHOWN}  # messages, rate, lost

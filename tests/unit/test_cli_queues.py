@@ -81,7 +81,7 @@ def test_list_shows_queues_topics_and_channels(prefix: str) -> None:
         child.hear()
         queue.send(b"abc", 4)
         text = command.run("list", "--duration", "0").output
-        assert "queue, 1 of 10 wait" in text
+        assert "1 of 10 waiting" in text
         assert str(os.getpid()) in text
         found = {one["endpoint"]: one for one in lines("list", "--duration", "0", "--all")}
         assert list(found) == ["channel/jobs", "queue/jobs"]
@@ -100,8 +100,8 @@ def test_info_shows_senders_and_receivers_of_queue(prefix: str) -> None:
         queue.send(b"x")
         assert child.hear()
         (row,) = (line for line in command.run("list", "--duration", "0").output.splitlines() if "queue/jobs" in line)
-        _, kind, sender, receiver, *_ = re.split(" {2,}", row)
-        assert kind == "queue, 2 of 128 waiting"
+        _, kind, sender, receiver, *_, note = re.split(" {2,}", row)
+        assert (kind, note) == ("queue", "2 of 128 waiting")
         assert sender.endswith(str(os.getpid()))
         assert receiver.endswith(str(child.pid))
 

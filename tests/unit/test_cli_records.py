@@ -56,8 +56,8 @@ def test_list_shows_records_and_endpoints_of_other_kinds(prefix: str) -> None:
         entry.write(b"abc")
         text = command.run("list", "--duration", "0").output
         (row,) = (line for line in text.splitlines() if "records/v" in line)
-        _, kind, writer, reader, written, *_ = re.split(" {2,}", row)
-        assert (kind, reader, written) == ("records, vector of 1,000", "-", "2")
+        _, kind, writer, reader, written, *_, note = re.split(" {2,}", row)
+        assert (kind, reader, written, note) == ("records", "-", "2", "vector of 1,000")
         assert writer.endswith(str(os.getpid()))
         assert "board, 1 of 4 keys" in text
         found = {one["endpoint"]: one for one in lines("list", "--duration", "0")}

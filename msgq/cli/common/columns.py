@@ -163,8 +163,8 @@ class StreamingTable(Generic[RowType]):
 
     def print_rows(self, rows: Sequence[RowType]) -> None:
         """Print rows. If the width of the terminal has changed, the columns are chosen again."""
+        width = get_table_width()
         for row in rows:
-            width = get_table_width()
             if self._layout is None or self._line_count % _HEADER_PERIOD_LINES == 0 or width != self._width:
                 self._print_header(rows, width)
             assert self._layout is not None

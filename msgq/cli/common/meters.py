@@ -53,7 +53,7 @@ def add_measurement_options(*special_options: _CommandDecorator) -> _CommandDeco
 
 
 MeterColumn = TableColumn[MeterReading]
-_NAME_COLUMN = MeterColumn("endpoint", lambda reading: reading.endpoint, NAME_RANK, 24, text_width=16)
+_NAME_COLUMN = MeterColumn("endpoint", lambda reading: reading.endpoint, NAME_RANK, 24, text_width=24)
 RATE_COLUMN = MeterColumn("messages/s", lambda reading: format_rate(reading.rate), RATE_RANK, 11)
 LOST_COLUMN = MeterColumn("lost", lambda reading: format_count(reading.lost), LOST_RANK, 6)
 
