@@ -104,6 +104,24 @@ def test_names_and_payloads_are_shown_as_text(prefix: str) -> None:
         use_page(use)
 
 
+def test_hidden_page_costs_nothing_and_continues_when_shown(prefix: str) -> None:
+    hide = """(isHidden) => { Object.defineProperty(document, 'hidden', {value: isHidden, configurable: true});
+        document.dispatchEvent(new Event('visibilitychange')); }"""
+
+    async def use(page: Page, server: Server) -> None:
+        maps = Path(f"/proc/{server.process.pid}/maps")
+        await page.wait_for(f"{CELLS}.pose")
+        await page.evaluate(f"({hide})(true)")
+        while f"msgq_{prefix}" in maps.read_text():
+            await page.evaluate("0")
+        with publish("later", None):
+            await page.evaluate(f"({hide})(false)")
+            await page.wait_for(f"{CELLS}.later")
+
+    with publish("pose", None):
+        use_page(use)
+
+
 def test_page_uses_token_for_events_and_websocket(prefix: str) -> None:
     async def use(page: Page, server: Server) -> None:
         assert server.token is not None
