@@ -41,7 +41,14 @@ def test_json_without_definition_has_no_schema_text() -> None:
 
 
 def test_struct_becomes_json_object_with_described_fields() -> None:
-    fields = [("x", "<f8"), ("flags", "|b1"), ("name", "<U4"), ("inner", [("n", "<u2")]), ("grid", "<i4", [2, 3])]
+    fields = [
+        ("x", "<f8"),
+        ("flags", "|b1"),
+        ("name", "<U4"),
+        ("inner", [("n", "<u2")]),
+        ("grid", "<i4", [2, 3]),
+        ("axis", "<f4", 3),
+    ]
     chosen = MessageFormat("pose", struct_schema(fields))
     properties = json.loads(chosen.channel.schema)["properties"]
     assert {name: described["type"] for name, described in properties.items()} == {
@@ -49,11 +56,11 @@ def test_struct_becomes_json_object_with_described_fields() -> None:
         "flags": "boolean",
         "name": "string",
         "inner": "object",
-        "grid": "array",
+        "axis": "array",
     }
-    assert properties["grid"]["items"] == {"type": "array", "items": {"type": "integer"}}
-    payload = bytes(8 + 1 + 16 + 2 + 24)
-    value = {"x": 0.0, "flags": False, "name": "", "inner": {"n": 0}, "grid": [[0, 0, 0], [0, 0, 0]]}
+    assert properties["axis"]["items"] == {"type": "number"}
+    payload = bytes(8 + 1 + 16 + 2 + 24 + 12)
+    value = {"x": 0.0, "flags": False, "name": "", "inner": {"n": 0}, "grid": [[0, 0, 0], [0, 0, 0]], "axis": [0, 0, 0]}
     assert json.loads(chosen.convert_payload(payload)) == value
 
 

@@ -79,12 +79,10 @@ def _build_json_schema(schema: Schema | None) -> bytes:
 
 
 def _describe_dtype(dtype: np.dtype[Any]) -> dict[str, Any]:
+    """Return the JSON schema of a value. Fields with several dimensions are omitted: Foxglove refuses such a schema."""
     if dtype.subdtype is not None:
-        inner, shape = dtype.subdtype
-        described = _describe_dtype(inner)
-        for _ in shape:
-            described = {"type": "array", "items": described}
-        return described
+        return {"type": "array", "items": _describe_dtype(dtype.base)}
     if dtype.fields is not None:
-        return {"type": "object", "properties": {name: _describe_dtype(dtype[name]) for name in dtype.names or ()}}
+        names = [name for name in dtype.names or () if len(dtype[name].shape) <= 1]
+        return {"type": "object", "properties": {name: _describe_dtype(dtype[name]) for name in names}}
     return {"type": _JSON_TYPES.get(dtype.kind, "string")}
