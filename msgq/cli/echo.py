@@ -9,7 +9,7 @@ from msgq.cli.common.limits import RunLimit
 from msgq.cli.common.message_fields import MessageFields
 from msgq.cli.common.message_printers import ItemPrinter
 from msgq.cli.common.meters import exit_after_timeout
-from msgq.cli.common.render import echo, get_console
+from msgq.cli.common.render import echo
 from msgq.cli.common.selections import print_left_out, print_selection
 from msgq.cli.common.signals import end_on_interrupt
 from msgq.common import settings
@@ -21,9 +21,6 @@ from msgq.monitor.endpoint_selection import EndpointFollower, EndpointSelection
 
 _REFRESH_PERIOD_S = 0.25  # how late an endpoint may be noticed that has just come
 _POLL_PERIOD_S = 0.02  # the same while there is none, and between two looks at a queue without events
-
-
-_TERMINAL_TRUNCATION = 128  # characters of a text, elements of a list
 
 
 @click.command(epilog=options.EXIT_CODES_RUNNING)
@@ -42,13 +39,7 @@ _TERMINAL_TRUNCATION = 128  # characters of a text, elements of a list
     help="Print only this field of decoded messages: pose.x or ranges[3]. Repeatable.",
 )
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV: a header, and a row per message.")
-@click.option(
-    "--truncate",
-    type=click.IntRange(min=1),
-    metavar="COUNT",
-    help="Print only the first COUNT characters of a text, and the first COUNT elements of a list.  "
-    f"[default: {_TERMINAL_TRUNCATION} on a terminal, else no limit]",
-)
+@message_printers.truncate_option
 @options.add_schema_options
 @options.json_option
 @options.prefix_option
@@ -86,7 +77,7 @@ def command(
     elif as_json:
         show = message_printers.make_json_printer(fields, as_hex)
     elif not raw:
-        most = truncate or (_TERMINAL_TRUNCATION if get_console().is_terminal else None)
+        most = message_printers.choose_truncation(truncate)
         has_names = len(names.exact_names) != 1 or len(endpoints) > 1
         show = message_printers.make_text_printer(fields, as_hex, has_names, most)
     if schemas is not None:

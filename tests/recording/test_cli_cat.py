@@ -40,6 +40,20 @@ def test_bag_cat_with_filters_prints_selected_messages(log: Path) -> None:
     assert "exclude each other; give one" in run("bag", "cat", "--raw", "--json", log, code=2).output
 
 
+def test_bag_cat_prints_text_and_truncates_on_request(tmp_path: Path) -> None:
+    with Writer(tmp_path / "a.mcap") as writer:
+        writer.write(writer.channel("chatter"), b"hello, world", 0)
+        writer.write(writer.channel("list", Schema("List", "json")), b"[1, 2, 3]", 0)
+    path = tmp_path / "a.mcap"
+    texts = [line.partition(" ")[2] for line in run("bag", "cat", path).stdout.splitlines()]
+    assert texts == ["chatter: hello, world", "list: [1, 2, 3]"]
+    texts = [line.partition(" ")[2] for line in run("bag", "cat", path, "--truncate", 2).stdout.splitlines()]
+    assert texts == ["chatter: he... 10 more", 'list: [1, 2, "... 1 more"]']
+    text = run("bag", "cat", path, "--truncate", 2, "--hex", "-n", 1).stdout
+    assert text.endswith("chatter: 6865 ... 10 more\n")
+    assert "omit --raw and --json" in run("bag", "cat", path, "--truncate", 2, "--json", code=2).stderr
+
+
 def test_bag_cat_prints_key_and_publisher(tmp_path: Path) -> None:
     with Writer(tmp_path / "b.mcap") as writer:
         for number, beside in enumerate(

@@ -1,6 +1,5 @@
 """`msgq bag cat`: prints the messages of a log, one per line."""
 
-from collections.abc import Callable
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -10,6 +9,7 @@ import click
 
 from msgq.cli.bag import arguments
 from msgq.cli.common import options
+from msgq.cli.common.message_printers import choose_truncation, truncate_option
 from msgq.cli.common.payload import format_decoded_value, format_hex_bytes
 from msgq.cli.common.render import echo, echo_bytes, echo_json
 from msgq.common.units import NS_PER_S
@@ -24,10 +24,19 @@ from msgq.recording.export.text_export import make_json_row
 @options.count_option
 @click.option("--hex", "as_hex", is_flag=True, help="Print payloads in hexadecimal, even if there is a schema.")
 @click.option("--raw", is_flag=True, help="Print only the bytes of the payloads, without separators.")
+@truncate_option
 @options.add_schema_options
 @arguments.chunk_limit_option
 @options.json_option
-def command(logs: tuple[Path, ...], count: int | None, as_hex: bool, raw: bool, as_json: bool, **chosen: Any) -> None:
+def command(
+    logs: tuple[Path, ...],
+    count: int | None,
+    as_hex: bool,
+    raw: bool,
+    truncate: int | None,
+    as_json: bool,
+    **chosen: Any,
+) -> None:
     """Print the messages of recordings in the order of recording.
 
     Each line has the time (UTC), the endpoint and the payload. The schema of the endpoint decodes the payload. A
@@ -36,33 +45,41 @@ def command(logs: tuple[Path, ...], count: int | None, as_hex: bool, raw: bool, 
     """
     if raw + as_hex + as_json > 1:
         raise click.UsageError("--raw, --hex and --json exclude each other; give one")
+    if truncate is not None and (raw or as_json):
+        raise click.UsageError("--truncate shortens text for users; omit --raw and --json")
     log = arguments.open_log(logs, **chosen)
     if raw:
-        shown = 0
-        for shown, message in enumerate(islice(log, count), 1):  # noqa: B007  # the number is that of the last one
-            echo_bytes(message.data)
+        shown = _print_raw_messages(log, count)
+    elif as_json:
+        shown = _print_json_messages(log, count)
     else:
-        shown = _show_messages(log, count, as_hex, echo_json if as_json else None)
+        shown = _print_text_messages(log, count, as_hex, choose_truncation(truncate))
     arguments.print_log_problems(log)
     if shown != count:  # all messages were read
         arguments.require_endpoints_found(log, **chosen)
 
 
-def _show_messages(
-    log: LogReader, count: int | None, as_hex: bool, show: Callable[[dict[str, Any]], None] | None
-) -> int:
+def _print_raw_messages(log: LogReader, count: int | None) -> int:
     shown = 0
-    for shown, (message, value) in enumerate(islice(log.decoded(), count), 1):  # noqa: B007
-        if show is not None:
-            show(make_json_row(message, value))
-        else:
-            payload = format_hex_bytes(message.data) if as_hex else _format_payload(message, value)
-            echo(f"{_format_log_time(message)} {_format_source(message)}: {payload}")
+    for shown, message in enumerate(islice(log, count), 1):  # noqa: B007  # the number is that of the last one
+        echo_bytes(message.data)
     return shown
 
 
-def _format_payload(message: Message, value: Any) -> str:
-    return format_decoded_value(convert_decoded_to_json(value, message.data))
+def _print_json_messages(log: LogReader, count: int | None) -> int:
+    shown = 0
+    for shown, (message, value) in enumerate(islice(log.decoded(), count), 1):  # noqa: B007
+        echo_json(make_json_row(message, value))
+    return shown
+
+
+def _print_text_messages(log: LogReader, count: int | None, as_hex: bool, most: int | None) -> int:
+    shown = 0
+    for shown, (message, value) in enumerate(islice(log.decoded(), count), 1):  # noqa: B007
+        decoded = None if as_hex else convert_decoded_to_json(value, message.data)
+        payload = format_hex_bytes(message.data, most) if as_hex else format_decoded_value(decoded, most)
+        echo(f"{_format_log_time(message)} {_format_source(message)}: {payload}")
+    return shown
 
 
 def _format_source(message: Message) -> str:

@@ -6,16 +6,35 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import click
+
 from msgq.cli.common.message_fields import MessageFields, list_field_paths
 from msgq.cli.common.payload import decode_payload, decode_text, format_decoded_value, format_hex_bytes, truncate_value
-from msgq.cli.common.render import echo, echo_bytes, echo_json
+from msgq.cli.common.render import echo, echo_bytes, echo_json, get_console
 from msgq.decoding.json_values import format_json_text
 from msgq.decoding.payload_decoder import Undecoded
 from msgq.decoding.schemas import Schemas
 from msgq.impl.base import clock
 from msgq.kinds.source import SourceItem
 
+_TERMINAL_TRUNCATION = 128  # characters of a text, elements of a list
 ItemPrinter = Callable[[str, SourceItem], None]
+
+truncate_option = click.option(
+    "--truncate",
+    type=click.IntRange(min=1),
+    metavar="COUNT",
+    help="Print only the first COUNT characters of a text, and the first COUNT elements of a list.  "
+    f"[default: {_TERMINAL_TRUNCATION} on a terminal, else no limit]",
+)
+
+
+def choose_truncation(truncate: int | None) -> int | None:
+    """Return the largest number of characters and elements to print; None: no limit.
+
+    truncate : value of `truncate_option`.
+    """
+    return truncate or (_TERMINAL_TRUNCATION if get_console().is_terminal else None)
 
 
 def print_raw_payload(_name: str, item: SourceItem) -> None:

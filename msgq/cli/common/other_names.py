@@ -43,9 +43,13 @@ COMMAND_ANSWERS = {
 }
 #: The first form that the command has is the answer.
 _OPTION_ANSWERS = {
+    "--count": ("--rows COUNT",),
+    "--duration": ("--window SECONDS",),
+    "--every": ("--split-seconds SECONDS", "--interval SECONDS"),
     "--exclude-regex": ("--exclude REGEX",),
     "--frequency": ("--rate RATE",),
     "--hz": ("--rate RATE",),
+    "--interval": ("--duration SECONDS",),
     "--limit": ("--count COUNT",),
     "--max-bag-duration": ("--split-seconds SECONDS",),
     "--max-bag-size": ("--split-bytes BYTES",),
