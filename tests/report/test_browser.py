@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from msgq.lake.report.gold_reader import open_lake_tables
+from msgq.lake.report.report_page import write_report
 from tests.report.browser import BrowserPage, needs_browser
-from tests.report.recordings import TROUBLES
+from tests.report.recordings import TROUBLES, ingest_recording, write_recording
 
 pytestmark = needs_browser
 ROWS = "[...document.querySelectorAll('.anomalies tbody tr')]"
@@ -138,3 +140,18 @@ def test_copy_button_copies_the_command(folder: Path, browser: BrowserPage) -> N
     page.press_key("Enter", 13, "\r")
     page.wait_until("document.querySelector('.copy').textContent === 'Copied'")
     assert page.evaluate("document.copied") == page.evaluate("document.querySelector('.anomalies code').textContent")
+
+
+def test_heat_map_has_1000_endpoints(browser: BrowserPage, tmp_path: Path) -> None:
+    recording = write_recording(tmp_path / "many.mcap", endpoints=1000, seconds=60)
+    page_path = tmp_path / "many.html"
+    write_report(open_lake_tables(ingest_recording(recording, tmp_path / "lake")), page_path)
+    assert page_path.stat().st_size < 6_500_000
+    page = browser.open(page_path, 1280, 800)
+    rows = page.evaluate(
+        "[...document.querySelectorAll('.canvas')].flatMap(canvas => canvas.data)"
+        ".filter(trace => trace.type === 'heatmap').map(trace => [trace.y.length, trace.z.length])"
+    )
+    assert rows == [[1000, 1000], [1000, 1000]]
+    assert "Nothing stands out." in page.evaluate("document.querySelector('section').innerText")
+    assert (page.requests, page.complaints) == ([], [])

@@ -12,6 +12,7 @@ pytest.importorskip("pyarrow")
 pytest.importorskip("deltalake")
 from msgq.lake.report import gold_reader
 from msgq.lake.report import report_data as data
+from msgq.lake.report.endpoint_windows import read_endpoint_windows
 from msgq.lake.report.gold_reader import GoldReader
 from tests.report.gold import BEGIN, SECOND, Tables, endpoint, histogram
 
@@ -55,6 +56,19 @@ def test_report_distributes_window_messages_evenly_over_page_steps(step_s: int) 
     assert {(row["endpoint"], row["window_start"]): row["rate"] for row in found} == pytest.approx(expected)
     assert sum(row["rate"] for row in found) * step_s == pytest.approx(sum(row["messages"] for row in rows))
     assert [(row["endpoint"], row["window_start"]) for row in found] == sorted(expected)
+
+
+def test_endpoint_windows_have_rates_and_latencies_of_each_endpoint() -> None:
+    """A window of a minute is spread over the seconds that the recording covers, also over a part of a second."""
+    begin, end = BEGIN + 500 * SECOND, BEGIN + 504 * SECOND + SECOND * 6 // 10
+    slow = {"run": "r", "endpoint": "slow", "window_start": BEGIN + 480 * SECOND, "window_ns": 60 * SECOND}
+    fast = {"run": "r", "endpoint": "fast", "window_start": BEGIN + 502 * SECOND, "window_ns": SECOND}
+    rates = [slow | {"messages": 46}, fast | {"messages": 80}, fast | {"endpoint": "other", "messages": 9}]
+    gold = GoldReader(Tables(throughput=rates, latency=[fast | {"p90": 7000}, fast | {"run": "s", "p90": 9000}]))
+    found = read_endpoint_windows(gold, ["slow", "fast"], SECOND, begin, end)
+    assert found.rates.tolist() == [pytest.approx([10] * 5), [0, 0, 80, 0, 0]]
+    assert [value for value in found.latencies[1] if value == value] == [9000]
+    assert found.starts.tolist() == [begin + second * SECOND for second in range(5)]
 
 
 def test_report_window_longer_than_recording_is_cut_to_recording() -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -47,32 +47,36 @@ def read_endpoint_windows(gold: GoldReader, names: Sequence[str], step: int, beg
     seconds = np.maximum(np.diff(edges), 1) / NS_PER_S
     rates, latencies = np.zeros((len(names), count)), np.full((len(names), count), np.nan)
 
-    def add_messages(row: IntegerArray, window: IntegerArray, values: IntegerArray, parts: IntegerArray) -> None:
-        np.add.at(rates, (row, window), values / parts / seconds[window])
-
-    def add_latency(row: IntegerArray, window: IntegerArray, values: IntegerArray, _: IntegerArray) -> None:
-        np.fmax.at(latencies, (row, window), values)
-
     span = step, begin, min(end, (first + count) * step - 1)
-    _add_windows(gold, "throughput", "messages", names, span, count, add_messages)
-    _add_windows(gold, "latency", "p90", names, span, count, add_latency)
+
+    for row, window, messages in _split_values(gold, "throughput", "messages", names, span):
+        covered = np.bincount(row.source, seconds[window], row.row_count)[row.source]
+        np.add.at(rates, (row.name, window), messages / covered)
+    for row, window, p90 in _split_values(gold, "latency", "p90", names, span):
+        np.fmax.at(latencies, (row.name, window), p90)
     return EndpointWindows(list(names), edges[:-1], rates, latencies)
 
 
-def _add_windows(
-    gold: GoldReader,
-    name: str,
-    value: str,
-    names: Sequence[str],
-    span: tuple[int, int, int],
-    count: int,
-    add: Callable[[IntegerArray, IntegerArray, IntegerArray, IntegerArray], None],
-) -> None:
-    """Call `add` with rows and columns of the matrix, values, and the number of page windows of each value."""
-    step, begin, _ = span
-    for piece in gold.iterate_pieces(name, ["endpoint", "window_start", "window_ns", value]):
+class _SourceRows(NamedTuple):
+    """Rows of gold that values are from: index of the row, index of the endpoint, and number of all rows."""
+
+    source: IntegerArray
+    name: IntegerArray
+    row_count: int
+
+
+def _split_values(
+    gold: GoldReader, table: str, column: str, names: Sequence[str], span: tuple[int, int, int]
+) -> Iterator[tuple[_SourceRows, IntegerArray, IntegerArray]]:
+    """Yield the values of a column for each window of the page that their windows cover, and the page's windows.
+
+    span : length of the page's windows, begin and end, ns.
+    """
+    step, begin, end = span
+    for piece in gold.iterate_pieces(table, ["endpoint", "window_start", "window_ns", column]):
         index = pc.index_in(piece["endpoint"], value_set=pa.array(names, pa.string()))
-        chosen = piece.append_column("row", index).filter(index.is_valid())
-        rows, starts, parts = split_windows(chosen, *span)
-        window = np.minimum(starts // step - begin // step, count - 1)
-        add(get_integer_column(chosen, "row")[rows], window, get_integer_column(chosen, value)[rows], parts[rows])
+        chosen = piece.append_column("name", index).filter(index.is_valid())
+        rows, starts, _ = split_windows(chosen, *span)
+        window = np.minimum(starts, end) // step - begin // step
+        found = _SourceRows(rows, get_integer_column(chosen, "name")[rows], len(chosen))
+        yield found, window, get_integer_column(chosen, column)[rows]

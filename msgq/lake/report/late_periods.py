@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -127,6 +127,13 @@ class _LateRange:
         return is_coarse
 
 
+class _MessageTimes(NamedTuple):
+    """Times of the messages of a range, ns, sorted by log_time."""
+
+    log_times: IntegerArray
+    latencies: IntegerArray
+
+
 def _split_ranges(windows: pa.Table) -> list[_LateRange]:
     """Return the ranges with enough late messages, those with most late messages first."""
     start, late = get_integer_column(windows, "window_start"), get_integer_column(windows, "late")
@@ -146,8 +153,8 @@ def _split_ranges(windows: pa.Table) -> list[_LateRange]:
     return ranges
 
 
-def _read_messages(gold: GoldReader, ranges: list[_LateRange]) -> dict[_LateRange, pa.Table]:
-    """Return log_time and publish_time of the messages of each range, sorted by log_time. Each hour is read once."""
+def _read_messages(gold: GoldReader, ranges: list[_LateRange]) -> dict[_LateRange, _MessageTimes]:
+    """Return log_time and latency of the messages of each range, sorted by log_time. Each hour is read once."""
     by_hour: dict[tuple[str, int], list[_LateRange]] = defaultdict(list)
     for late_range in ranges:
         by_hour[late_range.run, late_range.begin // HOUR_NS].append(late_range)
@@ -155,25 +162,30 @@ def _read_messages(gold: GoldReader, ranges: list[_LateRange]) -> dict[_LateRang
     for (run, _), together in by_hour.items():
         begin, end = min(one.begin for one in together), max(one.end for one in together)
         days = [datetime.fromtimestamp(time // NS_PER_S, UTC).date().isoformat() for time in (begin, end)]
-        where = (ds.field("run") == run) & ds.field("endpoint").isin([one.endpoint for one in together])
+        names = pa.array(sorted({one.endpoint for one in together}))
+        where = (ds.field("run") == run) & ds.field("endpoint").isin(names)
         where &= (ds.field("log_time") >= begin) & (ds.field("log_time") < end)
         where &= (ds.field("date").cast("string") >= days[0]) & (ds.field("date").cast("string") <= days[1])
         rows = gold.read_rows("messages", ["endpoint", "log_time", "publish_time"], where)
+        times, published = get_integer_column(rows, "log_time"), get_integer_column(rows, "publish_time")
+        endpoint = np.asarray(pc.index_in(rows["endpoint"], value_set=names), np.int64)
+        order = np.lexsort((times, endpoint))
+        endpoint, times, latency = endpoint[order], times[order], subtract_saturating(times, published)[order]
         for one in together:
-            is_inside = pc.and_(pc.greater_equal(rows["log_time"], one.begin), pc.less(rows["log_time"], one.end))
-            chosen = rows.filter(pc.and_(pc.equal(rows["endpoint"], one.endpoint), is_inside))
-            messages[one] = chosen.sort_by("log_time")
+            first, last = np.searchsorted(endpoint, names.index(one.endpoint).as_py() + np.arange(2))
+            chosen = slice(*(first + np.searchsorted(times[first:last], (one.begin, one.end))))
+            messages[one] = _MessageTimes(times[chosen], latency[chosen])
     return messages
 
 
 def _find_range_periods(
-    late_range: _LateRange, messages: pa.Table | None, usual: dict[str, Any]
+    late_range: _LateRange, messages: _MessageTimes | None, usual: dict[str, Any]
 ) -> Iterator[LatePeriod]:
     """Yield the late periods of a range, from its messages, or from its windows."""
-    if messages:
-        begins = ends = get_integer_column(messages, "log_time")
-        latency = subtract_saturating(begins, get_integer_column(messages, "publish_time"))
-        is_late, counts = latency >= usual["limit"], np.ones(len(begins), np.int64)
+    if messages is not None and len(messages.log_times):
+        begins = ends = messages.log_times
+        latency, counts = messages.latencies, np.ones(len(begins), np.int64)
+        is_late = latency >= usual["limit"]
     else:
         windows = late_range.windows
         begins, counts = get_integer_column(windows, "window_start"), get_integer_column(windows, "late")

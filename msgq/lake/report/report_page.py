@@ -83,9 +83,9 @@ def _fill_page_template(body: str) -> str:
 
 def _format_page_header(summary: dict[str, Any]) -> str:
     items = {
-        "runs": summary["runs"],
-        "endpoints": summary["endpoints"],
-        "messages": summary["messages"],
+        "run" if summary["runs"] == 1 else "runs": summary["runs"],
+        "endpoint" if summary["endpoints"] == 1 else "endpoints": summary["endpoints"],
+        "message" if summary["messages"] == 1 else "messages": summary["messages"],
         "lost": summary["lost"],
         "checks failed": f"{summary['failed']} of {summary['checks']}",
     }
