@@ -2,21 +2,61 @@
 
 import time
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Self
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.table import Table
 
-from msgq.cli.common.render import style_text
+from msgq.cli.common.columns import LOST_RANK, NAME_RANK, OTHER_RANK, RATE_RANK, TableColumn, format_table, print_table
+from msgq.cli.common.render import echo, join_display_lines, style_text
 from msgq.cli.demo.endpoint_roles import WorkResults
 from msgq.cli.demo.plan import DEMO_SUBSCRIBERS, IS_VIRTUAL, FlowRates, PublishedCounts, SubscriberReport
+from msgq.cli.demo.recording import RecordedResults
 from msgq.cli.demo.summary import RunSummary
 from msgq.common.formatting import format_bytes, format_count
 
 _REFRESH_PERIOD_S = 0.25
 
 _MessageAndByteRate = tuple[float | None, float | None]  # messages and bytes a second; None: unknown
+
+
+@dataclass(frozen=True)
+class ParticipantRow:
+    """A publisher or subscriber of the demo. Unknown values are None."""
+
+    topic: str
+    process_name: str
+    pid: int | None
+    kind: str
+    messages: int | None
+    rate: float | None
+    byte_rate: float | None
+    p50_us: float | None = None
+    p99_us: float | None = None
+    lost: int | None = None
+
+
+_ParticipantColumn = TableColumn[ParticipantRow]
+_PARTICIPANT_COLUMNS = (
+    _ParticipantColumn("topic", lambda row: row.topic, NAME_RANK, text_width=10),
+    _ParticipantColumn("process", lambda row: row.process_name, NAME_RANK, text_width=14),
+    _ParticipantColumn("pid", lambda row: str(row.pid or "-"), OTHER_RANK + 1),
+    _ParticipantColumn("kind", lambda row: row.kind, text_width=11),
+    _ParticipantColumn("messages", lambda row: format_count(row.messages), OTHER_RANK + 1, 8),
+    _ParticipantColumn("messages/s", lambda row: format_count(row.rate), RATE_RANK),
+    _ParticipantColumn("bytes/s", lambda row: format_bytes(row.byte_rate), OTHER_RANK + 1, 8),
+    _ParticipantColumn("p50 us", lambda row: _format_latency(row.p50_us), width=7),
+    _ParticipantColumn("p99 us", lambda row: _format_latency(row.p99_us), OTHER_RANK + 1, 7),
+    _ParticipantColumn("lost", lambda row: "" if row.kind == "publisher" else format_count(row.lost), LOST_RANK),
+)
+_RecordingColumn = TableColumn[RecordedResults]
+_RECORDING_COLUMNS = (
+    _RecordingColumn("topic", lambda row: row.topic, NAME_RANK, text_width=20),
+    _RecordingColumn("messages", lambda row: format_count(row.messages), RATE_RANK),
+    _RecordingColumn("bytes", lambda row: format_bytes(row.bytes)),
+    _RecordingColumn("lost", lambda row: format_count(row.lost), LOST_RANK),
+)
 
 
 class LiveView:
@@ -47,38 +87,34 @@ class LiveView:
     ) -> None:
         """Show the counters of the topics, the last reports of the subscribers, and the events."""
         now_s = time.monotonic()
-        table = _make_table(title)
+        rows = []
         for name, topic in published.items():
-            before = self._before.get(name, topic)
-            _add_publisher_row(
-                table, name, topic.pid, topic.messages, _compute_rates(before, topic, now_s - self._shown_s)
-            )
-            matching = ((report, r) for report in reports for r in report.readings if r.topic == name)
-            for source, reading in matching:
-                _add_subscriber_row(
-                    table, source.subscriber, source.pid, reading.received, reading.recent, reading.lost
-                )
-        self._live.update(Group(table, *events), refresh=True)
+            rates = _compute_rates(self._before.get(name, topic), topic, now_s - self._shown_s)
+            rows.append(_make_publisher_row(name, topic.pid, topic.messages, rates))
+            rows += [
+                _make_subscriber_row(report.subscriber, report.pid, reading.received, reading.recent, reading.lost)
+                for report in reports
+                for reading in report.readings
+                if reading.topic == name
+            ]
+        text = join_display_lines([title, *format_table(_PARTICIPANT_COLUMNS, rows)])
+        self._live.update(Group(text, *events), refresh=True)
         self._before, self._shown_s = published, now_s
 
 
 def print_summary(screen: Console, summary: RunSummary) -> None:
     """Print the results of the run."""
     length = f"{summary.duration_s:.1f} s" + (" of virtual time" if IS_VIRTUAL else "")
-    table = _make_table(f"msgq demo ({summary.backend}), {length}" + (" (ended early)" if summary.interrupted else ""))
+    echo(f"msgq demo ({summary.backend}), {length}" + (" (ended early)" if summary.interrupted else ""))
+    rows = []
     for topic in summary.topics:
-        _add_publisher_row(table, topic.topic, topic.pid, topic.messages, (topic.rate, topic.byte_rate))
-        for subscriber in summary.subscribers:
-            if subscriber.topic == topic.topic:
-                _add_subscriber_row(
-                    table,
-                    subscriber.subscriber,
-                    subscriber.pid,
-                    subscriber.received,
-                    subscriber.overall,
-                    subscriber.lost,
-                )
-    screen.print(table)
+        rows.append(_make_publisher_row(topic.topic, topic.pid, topic.messages, (topic.rate, topic.byte_rate)))
+        rows += [
+            _make_subscriber_row(one.subscriber, one.pid, one.received, one.overall, one.lost)
+            for one in summary.subscribers
+            if one.topic == topic.topic
+        ]
+    print_table(_PARTICIPANT_COLUMNS, rows)
     for restart in summary.restarts:
         how = "ended" if IS_VIRTUAL else "killed (SIGKILL)"
         lost = "has an unknown loss" if restart.lost is None else f"lost {restart.lost} messages"
@@ -89,7 +125,8 @@ def print_summary(screen: Console, summary: RunSummary) -> None:
     if summary.work is not None:
         screen.print(_describe_work(summary.work))
     if summary.recording:
-        screen.print(_make_recording_table(summary))
+        echo("recorded, and read back")
+        print_table(_RECORDING_COLUMNS, summary.recording)
     if summary.digest:
         text = f"seed {summary.seed}: both runs sent messages with the digest {summary.digest}"
         screen.print(text)
@@ -106,39 +143,19 @@ def _describe_work(work: WorkResults) -> str:
     return f"{work.topic}: {done}; {killed} was killed during a job, and {work.returned_jobs:,} returned to others"
 
 
-def _make_recording_table(summary: RunSummary) -> Table:
-    table = Table("topic", title="recorded, and read back", title_justify="left")
-    for column in ("messages", "bytes", "lost"):
-        table.add_column(column, justify="right")
-    for results in summary.recording:
-        table.add_row(
-            results.topic, format_count(results.messages), format_bytes(results.bytes), format_count(results.lost)
-        )
-    return table
+def _make_publisher_row(name: str, pid: int | None, messages: int | None, rates: _MessageAndByteRate) -> ParticipantRow:
+    return ParticipantRow(name, f"demo-{name}", pid, "publisher", messages, *rates)
 
 
-def _make_table(title: str) -> Table:
-    table = Table("topic", "who", "pid", "kind", title=title, title_justify="left")
-    for column in ("messages", "messages/s", "bytes/s", "p50 us", "p99 us", "lost"):
-        table.add_column(column, justify="right")
-    return table
-
-
-def _add_publisher_row(
-    table: Table, name: str, pid: int | None, messages: int | None, rates: _MessageAndByteRate
-) -> None:
-    rate, byte_rate = format_count(rates[0]), format_bytes(rates[1])
-    process_name = f"demo-{name}"
-    table.add_row(
-        style_text(name, "bold"), process_name, str(pid or "-"), "publisher", format_count(messages), rate, byte_rate
+def _make_subscriber_row(name: str, pid: int, received: int, flow: FlowRates, lost: int | None) -> ParticipantRow:
+    kind = DEMO_SUBSCRIBERS[name].kind
+    return ParticipantRow(
+        "", f"demo-{name}", pid, kind, received, flow.rate, flow.byte_rate, flow.p50_us, flow.p99_us, lost
     )
 
 
-def _add_subscriber_row(table: Table, name: str, pid: int, received: int, flow: FlowRates, lost: int | None) -> None:
-    latencies = (f"{flow.p50_us:,.1f}", f"{flow.p99_us:,.1f}")
-    rates = (format_count(flow.rate), format_bytes(flow.byte_rate))
-    kind = DEMO_SUBSCRIBERS[name].kind
-    table.add_row("", f"demo-{name}", str(pid), kind, format_count(received), *rates, *latencies, format_count(lost))
+def _format_latency(latency_us: float | None) -> str:
+    return "" if latency_us is None else f"{latency_us:,.1f}"
 
 
 def _compute_rates(before: PublishedCounts, now: PublishedCounts, seconds: float) -> _MessageAndByteRate:
