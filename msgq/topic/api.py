@@ -121,6 +121,7 @@ def sub_sock(
     segment_size: int = 0,
     *,
     passive: bool = False,
+    latest: bool = False,
     backend: str | None = None,
     trust: str | None = None,
     prefix: str | None = None,
@@ -136,6 +137,8 @@ def sub_sock(
     timeout : milliseconds that `receive` waits (compatibility: stock's unit); None or -1: no limit. A float below 10,
         which is probably meant in seconds, warns with `MsgqWarning`.
     passive : observe an existing topic read-only, without a trace; see `SubSocket.connect`. Ignored by the ZMQ backend.
+    latest : first receive the last message that was sent before the connection, if there is one. The ZMQ backend
+        raises `StateError`.
     segment_size, backend, trust, prefix : as in `pub_sock`.
 
     Raises
@@ -145,9 +148,8 @@ def sub_sock(
     """
     module = backends.current_backend() if backend is None else backends.load_backend(backend)
     socket: SubSocket = module.SubSocket()
-    socket.connect(
-        backends.context, endpoint, addr, conflate, segment_size, passive=passive, trust=trust, prefix=prefix
-    )
+    options: dict[str, Any] = {"passive": passive, "latest": latest, "trust": trust, "prefix": prefix}
+    socket.connect(backends.context, endpoint, addr, conflate, segment_size, **options)
     if timeout is not None:
         socket.setTimeout(timeout)
     if poller is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import multiprocessing
 import os
@@ -40,6 +41,15 @@ def publisher(name: str, endpoint: str, readers: int = 0) -> None:
     while (text := hear()) is not None:
         pub.send(text.encode())
         say("sent")
+
+
+def endless_publisher(endpoint: str, segment_size: int) -> None:
+    """Send messages of all sizes without end: their number, repeated."""
+    pub = connect("msgq", "PubSocket", endpoint, segment_size=segment_size)
+    pub.send((1).to_bytes(8, "little"))
+    say("sent")
+    for number in itertools.count(2):
+        pub.send(number.to_bytes(8, "little") * (1 + number * 7 % 60))
 
 
 def batches(name: str, endpoint: str, rounds: int) -> list[str]:

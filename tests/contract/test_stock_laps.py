@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.stock import DATA_SIZE, StockPublisher, StockSubscriber, Tally, message
+from tests.stock import DATA_SIZE, StockPublisher, StockSubscriber, Tally, message, sequence_of
 from tests.stock.ours import KINDS, LAP, SMALL_RING, OurPublisher, collect, publisher, sequences, subscriber
 
 pytest_plugins = ("tests.stock.fixtures",)
@@ -181,3 +181,16 @@ def test_fast_msgq_publisher_delivers_no_torn_message_to_slow_stock_readers(
         tally = reader.end_collect(repeat_last=lambda: pub.send(count))
         assert tally.harm == (0, 0, 0), tally
         assert tally.count + tally.lost == count + 1 - tally.first
+
+
+@pytest.mark.parametrize("size", [16, 100, 1000])
+def test_late_subscriber_receives_the_last_message_of_a_stock_publisher(endpoint: str, stack: Any, size: int) -> None:
+    """The ring has 4096 bytes, so that laps begin and end between the messages."""
+    pub = stack.enter_context(StockPublisher(endpoint, 4096))
+    for number in range(1, 120):
+        pub.send(number, size)
+        with subscriber(endpoint, latest=True) as sub:
+            data = sub.receive(timeout=0)
+            assert data is not None
+            assert (sequence_of(data), len(data)) == (number, size)
+            assert sub.receive(timeout=0) is None

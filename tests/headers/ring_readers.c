@@ -327,6 +327,70 @@ TEST(subscriber_from_the_oldest_message_on_counts_earlier_ones) {
         CHECK(receive(false) == number);
 }
 
+/* Join again, and return the number of the message that the subscriber receives first; 0: none. */
+static uint64_t receive_last(void) {
+    join();
+    CHECK(mq_ring_subscriber_seek_last(&s) == MQ_RING_OK);
+    CHECK(s.lost == 0 && !s.lost_unknown && s.received == 0);
+    return receive(false);
+}
+
+TEST(subscriber_from_the_last_message_on_receives_it) {
+    begin();
+    CHECK(receive_last() == 0);
+    for (uint64_t number = 1; number <= 100; number++) { /* two laps, and fewer than the subscriber rows */
+        send_many(&one, number, 1);
+        CHECK(receive_last() == number);
+        CHECK(receive(false) == 0);
+        CHECK(mq_ring_subscriber_sequence(&s) == number);
+    }
+}
+
+TEST(subscriber_from_the_last_message_on_receives_it_before_the_first_of_a_lap) {
+    begin();
+    uint8_t *payload;
+    uint32_t laps = 0;
+    for (uint64_t number = 1; number <= 100; number++) {
+        send_many(&one, number, 1);
+        CHECK(mq_ring_publisher_begin_message(&one, SIZE, &payload) == MQ_RING_OK); /* may begin a lap */
+        laps += mq_ring_offset(mq_load_acquire_u64(&ring->write_pointer)) == 0;
+        CHECK(receive_last() == number);
+        CHECK(receive(false) == 0);
+        mq_ring_publisher_discard_staged(&one, MQ_RING_OK);
+    }
+    CHECK(laps == 2);
+}
+
+TEST(subscriber_from_the_last_message_on_is_never_torn_by_a_faster_publisher) {
+    begin();
+    send_many(&one, 1, 10);
+    meet("mq_ring_message_size: loaded *", publish_a_chunk);
+    uint64_t number = receive_last();
+    CHECK(number == 0 || number >= 10);
+}
+
+static void begin_the_next_lap(unsigned time) {
+    if (time == 1)
+        mq_store_release_u64(&ring->write_pointer, mq_ring_position(1, 10 * NEED));
+}
+
+TEST(subscriber_from_the_last_message_on_searches_again_if_a_stock_publisher_laps_the_search) {
+    begin();
+    send_many(&one, 1, 10);
+    mq_store_release_u64(&ring->write_uid, 12345);
+    meet("mq_ring_message_size: loaded *", begin_the_next_lap);
+    CHECK(receive_last() == 10 && mq_ring_cycle(s.cursor) == 1 && s.resets == 0 && !s.lost_unknown);
+}
+
+TEST(subscriber_from_the_last_message_on_ignores_invalid_positions) {
+    begin();
+    send_many(&one, 1, 10);
+    mq_store_release_u64(&side->checkpoint_even.position, mq_ring_position(0, 13));
+    mq_store_release_u64(&side->checkpoint_odd.position, UINT64_MAX);
+    join();
+    CHECK(mq_ring_subscriber_seek_last(&s) == MQ_RING_OK && receive(false) == 10);
+}
+
 /* Open a file of a child's memory, let the child call exec or die, and say whether the memory seemed to live before and
  * after that. */
 static void look_at_memory(const char *file, bool execs, bool *before, bool *after) {

@@ -183,7 +183,7 @@ RECORDS = {
 FUNCTIONS = {
     msgq.pub_sock: "(endpoint, segment_size=0, *, schema=None, backend=None, trust=None, tracked=None, prefix=None)",
     msgq.sub_sock: "(endpoint, poller=None, addr='127.0.0.1', conflate=False, timeout=None, segment_size=0, *, "
-    "passive=False, backend=None, trust=None, prefix=None)",
+    "passive=False, latest=False, backend=None, trust=None, prefix=None)",
     msgq.zeromq_address: "(endpoint, host='127.0.0.1')",
     msgq.drain_sock_raw: "(sock, wait_for_one=False)",
     visionipc.to_rgb: "(data, geometry)",
@@ -355,7 +355,7 @@ METHODS = {
         "closed": "",
         "conflate": "",
         "connect": "(self, /, context, endpoint, address=b'127.0.0.1', conflate=False, "
-        "segment_size=0, *, mode=None, passive=False, spin_us=None, trust=None, prefix=None)",
+        "segment_size=0, *, mode=None, passive=False, latest=False, spin_us=None, trust=None, prefix=None)",
         "endpoint": "",
         "fileno": "(self, /)",
         "linger": "",

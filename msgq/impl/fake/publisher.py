@@ -189,7 +189,8 @@ class PubSocket(StrictOptionSocket, UnqueuedSenderOptions, NoLingerOption, FakeS
         topic.write_position = position
         topic.published_count += 1
         topic.published_bytes += size
-        topic.deliver_message((cursor, message))
+        topic.last_message = (cursor, message)
+        topic.deliver_message(topic.last_message)
 
     def _send_tracked(self, data: ReadableBuffer | npt.NDArray[Any], origin_time: int) -> None:
         self._check_can_send()
@@ -204,7 +205,8 @@ class PubSocket(StrictOptionSocket, UnqueuedSenderOptions, NoLingerOption, FakeS
         topic.published_bytes += size
         origin = origin_time or thread_origin()
         publish_time = clock.now_ns if origin else clock.new_origin_time()
-        topic.deliver_message((cursor, message, publish_time, origin or publish_time))
+        topic.last_message = (cursor, message, publish_time, origin or publish_time)
+        topic.deliver_message(topic.last_message)
 
     def _check_origin_time(self, origin_time: int) -> None:
         if origin_time:

@@ -106,6 +106,7 @@ class SubSocket(StrictOptionSocket, PyzmqReceiver, NoLingerOption, Waitable):
         *,
         mode: int | None = None,
         passive: bool = False,
+        latest: bool = False,
         spin_us: int | None = None,
         trust: str | None = None,
         prefix: str | None = None,
@@ -123,6 +124,8 @@ class SubSocket(StrictOptionSocket, PyzmqReceiver, NoLingerOption, Waitable):
         self._bus, self._endpoint = bus, name
         self._conflate = bool(conflate) or self._conflate_default
         self._inbox = TopicInbox(topic, self._conflate, bool(passive))
+        if latest:
+            self._inbox.deliver_last_message()
         self._is_in_use = False
         self._update_direct_queue()
         bus.on_member_opened(self)

@@ -46,6 +46,7 @@ class TopicState(EndpointState["TopicInbox"]):
     write_limit : messages more than a lap before this position are overwritten.
     published_bytes : number of published bytes.
     stamp_bytes : additional bytes of each message in the ring; 0 unless the topic is tracked.
+    last_message : the message that was sent last, for subscribers with `latest`; None: no message yet.
     schema : schema of the messages, set by the last publisher that gave one.
     extract_picture : for a frame stream: converts a message for a simulation.
     """
@@ -62,6 +63,7 @@ class TopicState(EndpointState["TopicInbox"]):
         self.published_bytes = self.stamp_bytes = 0
         self.current_claim: PublisherClaim | None = None
         self.open_publishers = 0
+        self.last_message: BusMessage | None = None
         self.schema: Schema | None = None
         self.extract_picture: Callable[[bytes], bytes] | None = None
 
@@ -155,6 +157,11 @@ class TopicInbox(Inbox):
             callback()
         self.message_handler = self._arrival_handler = receive_and_notify
         self.topic.update_route()
+
+    def deliver_last_message(self) -> None:
+        """Add the message that was sent before the subscriber joined, if there is one."""
+        if self.topic.last_message is not None:
+            self.unread_messages.append(self.topic.last_message)
 
     def find_cursor(self) -> int:
         """Return the position of the next message to read."""

@@ -210,6 +210,7 @@ cdef extern from "ring/snapshot.h" nogil:
 
 cdef extern from "ring/seek.h" nogil:
     mq_ring_status mq_ring_subscriber_seek_oldest(mq_ring_subscriber *s)
+    mq_ring_status mq_ring_subscriber_seek_last(mq_ring_subscriber *s)
     bint mq_ring_subscriber_has_no_publisher(const mq_ring_subscriber *s)
 
 
@@ -310,6 +311,7 @@ cdef class SubConnection(Waitable):
     cdef bint _conflate_default  # conflate setting made before connect
     cdef bint _passive
     cdef object _create             # see _set_create
+    cdef bint _from_last  # argument of connect: start at the last message
     cdef bint _from_oldest  # setting made before connect: start at the oldest message
     cdef bint _watches_for_stock  # the helper thread watches for stock publishers
     cdef bint _stock_watch_failed

@@ -318,6 +318,7 @@ class SubConnection(Waitable):
         *,
         mode: int | None = None,
         passive: bool = False,
+        latest: bool = False,
         spin_us: int | None = None,
         trust: str | None = None,
         prefix: str | None = None,
@@ -335,6 +336,7 @@ class SubConnection(Waitable):
         mode : permissions of new files, for example 0o660; None: MSGQ_MODE, else 0o600.
         passive : observe an existing topic read-only. Statistics and `wait_for_readers` do not count this subscriber.
             Its waits poll every 0.05 to 1 ms.
+        latest : first receive the last message that was sent before the connection, if there is one.
         spin_us : microseconds that a wait polls before it sleeps; None: MSGQ_SPIN_US, else 0.
         trust : names or ids of users, separated by commas. Files of these users are accepted in addition to own files
             and root's. "": no other user. None: MSGQ_TRUST.

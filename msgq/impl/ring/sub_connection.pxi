@@ -33,7 +33,7 @@ cdef class SubConnection(Waitable):
     # ---- connect and close ----
 
     def connect(self, Context context not None, endpoint, address=b"127.0.0.1", bint conflate=False, segment_size=0, *,
-                mode=None, bint passive=False, spin_us=None, trust=None, prefix=None):
+                mode=None, bint passive=False, bint latest=False, spin_us=None, trust=None, prefix=None):
         cdef str name = naming.validate_endpoint_name(endpoint)
         cdef TopicFiles topic
         check_context_open(context, name)
@@ -46,7 +46,7 @@ cdef class SubConnection(Waitable):
         self._prefix = in_prefix
         self._trust = trust
         self._conflate = conflate or self._conflate_default
-        self._passive = passive
+        self._passive, self._from_last = passive, latest
         self._spin_us = settings.resolve_spin_us(spin_us, name)
         memset(&self._subscriber, 0, sizeof(self._subscriber))
         self._watches_for_stock = self._stock_watch_failed = self._is_closing = self._gate_passed = False
@@ -94,6 +94,8 @@ cdef class SubConnection(Waitable):
             status = mq_ring_subscriber_join(&self._subscriber, &us, random_u32())
             if status == MQ_RING_OK and self._from_oldest:
                 status = mq_ring_subscriber_seek_oldest(&self._subscriber)
+            elif status == MQ_RING_OK and self._from_last:
+                status = mq_ring_subscriber_seek_last(&self._subscriber)
             if status != MQ_RING_OK:
                 mq_ring_subscriber_leave(&self._subscriber)
                 if not mq_canary_is_intact(&topic.canary):

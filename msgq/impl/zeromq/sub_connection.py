@@ -13,7 +13,7 @@ import zmq
 
 from msgq.common import naming, settings
 from msgq.common.units import NS_PER_MS
-from msgq.errors import InvalidValueError
+from msgq.errors import InvalidValueError, StateError
 from msgq.impl.base.argument_checks import (
     check_before_connect,
     check_linger,
@@ -112,6 +112,7 @@ class SubConnection(AsyncReceiver, LingerOption, GuardedReceiver):
         *,
         mode: int | None = None,
         passive: bool = False,
+        latest: bool = False,
         spin_us: int | None = None,
         trust: str | None = None,
         prefix: str | None = None,
@@ -125,16 +126,20 @@ class SubConnection(AsyncReceiver, LingerOption, GuardedReceiver):
         address : host of the publisher, for tcp.
         conflate : receive the newest message only.
         segment_size, mode, passive, spin_us, trust : ignored by this backend.
+        latest : must be False, because ZMQ keeps no messages for later subscribers.
         prefix : prefix of the topic, "" for none; None: OPENPILOT_PREFIX.
 
         Raises
         ------
         EndpointNameError : the name is invalid, or the path of its socket file is too long.
-        StateError : the context is terminated, or the socket is connected already.
+        StateError : the context is terminated, the socket is connected already, or `latest` is True.
         InvalidValueError : the address is not a host, or an environment variable is invalid.
         """
         name = naming.validate_endpoint_name(endpoint)
         self._check_connectable(context, name)
+        if latest:
+            text = "ZMQ keeps no message for later subscribers; use latest=True with the backends msgq and fake"
+            raise StateError(f"{text}, or let the publisher repeat its last message", name)
         if not isinstance(address, (str, bytes)):
             raise TypeError(f"address is of type {type(address).__name__}; give str or bytes")
         host = address.decode(errors="replace") if isinstance(address, bytes) else address

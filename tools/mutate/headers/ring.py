@@ -427,6 +427,36 @@ MUTANTS = [
         "ring_readers-ring_without_its_canary_is_truncated",
     ),
     ring_seek(
+        "the last message is searched without the previous checkpoint",
+        "s->announces_limit && s->side && i < 2; i++",
+        "s->announces_limit && s->side && i < 1; i++",
+        "ring_readers-subscriber_from_the_last_message_on_receives_it_before_the_first_of_a_lap",
+    ),
+    ring_seek(
+        "the last message is searched without checkpoints and in the lap only",
+        "s->announces_limit && s->side && i < 2; i++",
+        "s->announces_limit && s->side && i < 0; i++",
+        "ring_readers-subscriber_from_the_last_message_on_receives_it_before_the_first_of_a_lap",
+    ),
+    ring_seek(
+        "invalid positions are searched for the last message",
+        "if (!mq_ring_position_is_valid(from, s->data_bytes) || mq_ring_distance(now, from) <= 0)",
+        "if (mq_ring_distance(now, from) <= 0)",
+        "ring_readers-subscriber_from_the_last_message_on_ignores_invalid_positions",
+    ),
+    ring_seek(
+        "messages before the last one are lost",
+        "mq_ring_subscriber_skip_to(s, last, 0);",
+        "mq_ring_subscriber_skip_to(s, last, 1);",
+        "ring_readers-subscriber_from_the_last_message_on_receives_it",
+    ),
+    ring_seek(
+        "the last message is overwritten during its search",
+        "return mq_ring_subscriber_is_valid(s, from) && mq_ring_subscriber_is_intact(s, *last);",
+        "return true;",
+        "ring_readers-subscriber_from_the_last_message_on_searches_again_if_a_stock_publisher_laps_the_search",
+    ),
+    ring_seek(
         "messages before the oldest one are not lost",
         "former = (int64_t)mq_ring_subscriber_sequence(s); s->sequence_base -= (uint64_t)former;",
         "former = 0;",
