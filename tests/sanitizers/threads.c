@@ -35,7 +35,7 @@ static mq_ring_header *ring;
 static mq_ring_side *side;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* in place of flock */
 static _Atomic bool stop;
-static _Atomic uint64_t sent, received, lost, joins, starts, slept, caught_up, oldest, overtaken;
+static _Atomic uint64_t sent, received, lost, joins, starts, slept, caught_up, oldest, overtaken, newest;
 static _Atomic uint64_t progress[PUBLISHERS + SUBSCRIBERS + 1]; /* cursors by thread, as far as it said */
 #define AWAY UINT64_MAX                                         /* not subscribed just now */
 static bool no_membarrier;
@@ -300,6 +300,39 @@ static void take_from_oldest(const mq_process_identity *self) {
     }
 }
 
+/* Join without a trace, and take some from the last message on: each is whole, and they are in order. */
+static void take_from_last(const mq_process_identity *self) {
+    uint8_t copy[MESSAGE_MAX];
+    mq_ring_message m = {0};
+    mq_ring_subscriber s = {.ring = ring,
+                            .side = side,
+                            .data = (uint8_t *)ring + MQ_RING_HEADER,
+                            .data_bytes = DATA_BYTES,
+                            .canary = mq_canary_always_intact(),
+                            .passive = true};
+    if (mq_ring_subscriber_join(&s, self, 0) != MQ_RING_OK || mq_ring_subscriber_seek_last(&s) != MQ_RING_OK)
+        fail("the ring makes no sense to one that looks for its last message");
+    if (s.lost || s.lost_unknown || s.received)
+        fail("messages before the last one count");
+    for (uint64_t next = 0; s.received < 3 && !stop;) {
+        mq_ring_status status = mq_ring_subscriber_peek_message(&s, &m);
+        if (status == MQ_RING_EMPTY)
+            return;
+        if (status != MQ_RING_OK)
+            fail("corrupt at %llx", (unsigned long long)s.cursor);
+        mq_copy_from_shared(copy, m.payload, m.size < sizeof copy ? m.size : sizeof copy);
+        if (!mq_ring_subscriber_accept_copy(&s, &m)) {
+            mq_ring_subscriber_recover_from_lap(&s);
+            continue;
+        }
+        uint64_t sequence = verify(copy, m.size);
+        if (sequence < next)
+            fail("message %llu after message %llu", (unsigned long long)sequence, (unsigned long long)next - 1);
+        next = sequence + 1;
+        atomic_fetch_add(&newest, 1);
+    }
+}
+
 static void *run_onlooker(void *unused) {
     static char data[MQ_SCHEMA_DATA_MAX];
     char name[MQ_SCHEMA_NAME], encoding[MQ_SCHEMA_ENCODING];
@@ -311,6 +344,7 @@ static void *run_onlooker(void *unused) {
         fail("no /proc");
     while (!stop) {
         take_from_oldest(&self);
+        take_from_last(&self);
         for (int i = 0; i < MQ_RING_PUBLISHERS; i++)
             mq_ring_snapshot_publisher(side, i, &participant, &messages, &bytes);
         for (int i = 0; i < 8; i++)
@@ -345,11 +379,11 @@ int main(int argc, char **argv) {
     for (int i = 0; i < THREADS; i++)
         pthread_join(threads[i], NULL);
     printf("sent %llu received %llu lost %llu slept %llu caught_up %llu starts %llu joins %llu oldest %llu overtaken "
-           "%llu membarrier "
+           "%llu newest %llu membarrier "
            "%d\n",
            (unsigned long long)sent, (unsigned long long)received, (unsigned long long)lost, (unsigned long long)slept,
            (unsigned long long)caught_up, (unsigned long long)starts, (unsigned long long)joins,
-           (unsigned long long)oldest, (unsigned long long)overtaken, !no_membarrier);
+           (unsigned long long)oldest, (unsigned long long)overtaken, (unsigned long long)newest, !no_membarrier);
     free(ring);
     free(side);
     return 0;
