@@ -145,9 +145,9 @@ def _resolve_schema(schema: Schema | npt.DTypeLike, endpoint: str) -> Schema:
         return Schema.of(schema, endpoint.encode()[:SCHEMA_NAME_BYTES_MAX].decode(errors="ignore") or "Record")
     if schema.encoding not in DECODABLE_ENCODINGS:
         known = sorted(DECODABLE_ENCODINGS)
-        near = suggest_name(schema.encoding, known) or f"; give one of {', '.join(known)}"
-        text = f"schema {schema.name!r} has the unknown encoding {schema.encoding!r}{near}"
-        raise InvalidValueError(f"{text}. To announce another encoding, use PubSocket.connect(schema=)", endpoint)
+        near = suggest_name(schema.encoding, known) or f"; known encodings are {', '.join(known)}"
+        text = f"schema {schema.name!r} has the unknown encoding {schema.encoding!r}"
+        raise InvalidValueError(f"{text}; PubSocket.connect(schema=) accepts any encoding{near}", endpoint)
     if not schema.data and schema.encoding not in SELF_DESCRIBING_ENCODINGS:
         text = f"schema {schema.name!r} has no data; messages of the encoding {schema.encoding!r} need a definition"
         raise InvalidValueError(text, endpoint)

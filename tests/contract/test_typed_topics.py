@@ -194,7 +194,7 @@ def test_other_encodings_send_bytes_unchanged(connect: Connect) -> None:
         (bytes, RecordTypeError, "no bytes"),
         ("(3,)f8", RecordTypeError, "use a field"),
         ("nosuch", RecordTypeError, "not a NumPy dtype"),
-        (msgq.Schema("State", "jsn"), InvalidValueError, "similar to 'json'"),
+        (msgq.Schema("State", "jsn"), InvalidValueError, r"did you mean 'json'\?"),
         (msgq.Schema("State", ""), InvalidValueError, "unknown encoding"),
         (msgq.Schema("State", "struct"), InvalidValueError, "has no data"),
         (msgq.Schema("State", "struct", b"<ddd"), InvalidValueError, "does not describe a NumPy dtype"),
