@@ -282,9 +282,12 @@ def test_connection_graph_follows_participants(prefix: str) -> None:
         for directory in ("msgq_", "msgqside_"):
             os.unlink(f"/dev/shm/{directory}{prefix}/pose")
         await client.wait_for(lambda: "pose" not in client.publishers)
+        await client.wait_for(lambda: client.publishers.get("stays") == me)
 
-    with Server() as server:
+    with Server() as server, publish("stays", None):
         run_client(server, use)
+        maps = Path(f"/proc/{server.process.pid}/maps")
+        wait_until(lambda: f"msgq_{prefix}" not in maps.read_text(), "the server closed the topics")
 
 
 def test_messages_that_the_server_misses_are_reported(prefix: str) -> None:

@@ -141,7 +141,7 @@ class MessageForwarder:
             if not subscribed:
                 await self._wait_for_change()
             if not self.clients:
-                refresh_time_s, self._channels = 0.0, {}
+                refresh_time_s, self._channels, self._graph_reader = 0.0, {}, None
                 await self._run_in_bus_thread(self._close_endpoints)
 
     async def _update_graphs(self) -> None:
