@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 from uuid import uuid4
 
 import pyarrow as pa
@@ -33,18 +34,41 @@ RANGES_TABLE, HOURS_TABLE = "ranges", "hours"
 _FULLY_READ_TABLES = (RANGES_TABLE, HOURS_TABLE)  # tables of which all rows are read, again and again
 #: The column that says of which bronze file a row is.
 BRONZE_FILE_COLUMN = pa.field("bronze_file", pa.string())
-#: Files of ranges by file system and path, as this process has read them: they never change, and each batch of a stream
-#: needs all of them.
-_RANGES_BY_PATH: dict[tuple[str, str], pa.Table] = {}
-#: The bronze files of merged files, by file system and path.
-_BRONZE_FILES_BY_PATH: dict[tuple[str, str], TextColumn] = {}
-_CACHED_RANGES_MAX = 1 << 14
 _MERGED_FILE_BYTES_MAX = 64 << 20
 #: Versions of `messages` up to which all bronze files have aggregates, as table id and number.
 _COMPLETE_VERSION_PATH = f"aggregates/{AGGREGATES_VERSION}/_complete.json"
 _UNCHECKED_COMMITS_MAX = 100  # to check all bronze files costs less than to read the log entries of more commits
 _STEM_REPLACEMENTS = (("date=", ""), ("size_class=", ""), ("/", "-"))
 _REBUILT_FILE_MARK = "~"  # follows the stem in names of files that were computed again
+
+
+_ContentT = TypeVar("_ContentT")
+
+
+class FileCache(Generic[_ContentT]):
+    """Contents of files that this process has read last. The files never change. Any thread may use it."""
+
+    def __init__(self, file_count_max: int) -> None:
+        self._file_count_max = file_count_max
+        self._contents: dict[tuple[str, str], _ContentT] = {}
+
+    def __len__(self) -> int:
+        return len(self._contents)
+
+    def read_file(self, lake: LakeDirectory, path: str, read: Callable[[], _ContentT]) -> _ContentT:
+        """Return the content of a file of a lake. `read`: reads the content if it is not in the cache."""
+        key = (lake.files.type_name, path)
+        content = self._contents.get(key)
+        if content is None:
+            content = self._contents[key] = read()
+            for oldest in list(self._contents)[: -self._file_count_max]:
+                self._contents.pop(oldest, None)
+        return content
+
+
+_RANGES_CACHE = FileCache[pa.Table](1 << 14)
+#: The bronze files of merged files. A stream of batches replaces its merged file again and again.
+_BRONZE_FILES_CACHE = FileCache[TextColumn](64)
 
 
 def open_aggregate_table(lake: LakeDirectory, name: str) -> LakeTable:
@@ -350,23 +374,21 @@ class AggregateStore:
                 return
 
     def _read_bronze_files(self, table: LakeTable, path: str) -> TextColumn:
-        """Return the bronze files that have rows in a file. Files never change, so the process keeps the answer."""
-        key = (self._lake.files.type_name, table.resolve_file_path(path))
-        if key not in _BRONZE_FILES_BY_PATH:
-            with pq.ParquetFile(
-                table.resolve_file_path(path), filesystem=self._lake.files, read_dictionary=["bronze_file"]
-            ) as file:
+        """Return the bronze files that have rows in a file."""
+        place = table.resolve_file_path(path)
+
+        def read_names() -> TextColumn:
+            with pq.ParquetFile(place, filesystem=self._lake.files, read_dictionary=["bronze_file"]) as file:
                 names = [
                     batch.column(0).unique().dictionary_decode() for batch in file.iter_batches(columns=["bronze_file"])
                 ]
-            _BRONZE_FILES_BY_PATH[key] = pa.chunked_array(names, pa.string()).unique()
-        return _BRONZE_FILES_BY_PATH[key]
+            return pa.chunked_array(names, pa.string()).unique()
+
+        return _BRONZE_FILES_CACHE.read_file(self._lake, place, read_names)
 
     def _read_ranges_file(self, path: str) -> pa.Table:
-        key = (self._lake.files.type_name, path)
-        if key not in _RANGES_BY_PATH:
-            if len(_RANGES_BY_PATH) == _CACHED_RANGES_MAX:
-                _RANGES_BY_PATH.clear()
+        def read_ranges() -> pa.Table:
             with pq.ParquetFile(path, filesystem=self._lake.files) as file:  # 4x faster than read_table
-                _RANGES_BY_PATH[key] = file.read().cast(RANGES_SCHEMA)
-        return _RANGES_BY_PATH[key]
+                return file.read().cast(RANGES_SCHEMA)
+
+        return _RANGES_CACHE.read_file(self._lake, path, read_ranges)

@@ -13,14 +13,14 @@ pytest.importorskip("deltalake")
 from deltalake import DeltaTable
 
 from msgq.lake import aggregate_store
-from msgq.lake.aggregate_store import AggregateStore
+from msgq.lake.aggregate_store import AggregateStore, FileCache
 from msgq.lake.bronze import bronze_writer as writer
 from msgq.lake.bronze.bronze_writer import UncommittedFiles, open_messages_table, rebuild_aggregates, write_bronze
 from msgq.lake.bronze.row_group_ranges import RANGES_SCHEMA
 from msgq.lake.lake_directory import LakeDirectory
 from msgq.lake.message_columns import BRONZE_COLUMNS
 from msgq.lake.table_snapshot import TableSnapshot
-from msgq.lake.text_columns import make_text_column
+from msgq.lake.text_columns import TextColumn, make_text_column
 from tests.lake.rows import batch, message
 
 COUNTS = pa.schema([("endpoint", pa.string()), ("messages", pa.int64())])
@@ -190,6 +190,30 @@ def test_bronze_files_of_merged_ranges_are_not_missing(tmp_path: Path, monkeypat
     assert tables.find_missing_aggregates([*there, "date=1970-01-01/size_class=small/new.parquet"]) == {
         "date=1970-01-01/size_class=small/new.parquet"
     }
+
+
+def test_caches_of_files_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream of many batches makes a merged file again and again."""
+    monkeypatch.setattr("msgq.lake.delta_table._SMALL_FILES_MAX", 2)
+    cache = FileCache[TextColumn](2)
+    monkeypatch.setattr(aggregate_store, "_BRONZE_FILES_CACHE", cache)
+    tables, sizes = AggregateStore(LakeDirectory(tmp_path)), []
+    for number in range(8):
+        one = write_counts(LakeDirectory(tmp_path), number)
+        tables.commit_files(one.aggregate_files, names(one))
+        assert not tables.find_missing_aggregates(names(one))
+        sizes.append(len(cache))
+    assert max(sizes) == sizes[-1] == 2
+
+
+def test_cache_keeps_newest_files(tmp_path: Path) -> None:
+    cache, lake, read = FileCache[str](2), LakeDirectory(tmp_path), list[str]()
+
+    def read_file(path: str) -> str:
+        return cache.read_file(lake, path, lambda: (read.append(path), path)[1])
+
+    assert [read_file(path) for path in "ababcbca"] == list("ababcbca")
+    assert read == list("abca")
 
 
 def commit_messages(lake: LakeDirectory, written: UncommittedFiles) -> TableSnapshot:
