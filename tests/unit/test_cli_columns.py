@@ -22,6 +22,9 @@ from msgq.cli.common.columns import (
     choose_columns,
     raise_rank,
 )
+from msgq.cli.common.endpoint_display import EndpointDisplay
+from msgq.monitor.endpoint_selection import EndpointSelection
+from msgq.monitor.live_endpoints import LiveEndpoints
 from msgq.recording import Writer
 from tests.command import run
 from tests.terminal import Terminal
@@ -171,6 +174,7 @@ def test_verb_fits_on_terminals_and_shows_all_columns_in_pipe(monkeypatch: pytes
     whole = show(monkeypatch, WIDE_VERBS[verb], None)
     titles = next(line for line in whole if re.search(r"  lost|lost/s", line))
     every = re.split(" {2,}", titles.strip())
+    assert not [line for line in whole if "not fit: " in line or "…" in line]
     for columns in (200, 120, 80):
         shown = show(monkeypatch, WIDE_VERBS[verb], columns)
         head = next(line for line in shown if re.search(r"  lost|lost/s", line))
@@ -270,6 +274,18 @@ def test_top_filters_names_after_slash_until_escape() -> None:
         assert terminal.wait_screen(lambda lines: len(names(lines)) == 20)[0].startswith("40 endpoints, ")
         terminal.press("q")
         assert terminal.wait() == 0
+
+
+def test_filter_of_display_ignores_case(prefix: str) -> None:
+    with msgq.pub_sock("Camera.Left"), msgq.pub_sock("imu"):
+        display = EndpointDisplay("name")
+        display.set_rows(LiveEndpoints(EndpointSelection([], prefix)).poll())
+        for key in "/caMERA.l":
+            assert display.handle_key(key, 24)
+        assert [row.endpoint for row in display.rows] == ["Camera.Left"]
+        assert not display.handle_key("\x1b[A", 24)  # an arrow key is no text
+        display.handle_key("\n", 24)
+        assert not display.handle_key("z", 24)
 
 
 @pytest.mark.usefixtures("forty")

@@ -102,6 +102,18 @@ def test_simultaneous_scrapes_agree(server: Process, prefix: str) -> None:
     assert found == [{"car": 1}] * 12
 
 
+def test_endpoints_are_read_by_one_scrape_at_a_time(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    metrics, polls = EndpointMetrics(EndpointSelection([], prefix)), []
+
+    def poll(fresh: bool) -> list[object]:
+        polls.append((fresh, metrics._lock.locked()))
+        return []
+
+    monkeypatch.setattr(metrics._endpoints, "poll", poll)
+    assert [*metrics.collect()]
+    assert polls == [(True, True)]
+
+
 def subscribe_slowly(endpoint: str) -> None:
     with msgq.sub_sock(endpoint, timeout=0) as subscriber:
         say()
