@@ -37,8 +37,8 @@ from msgq.errors import (
 )
 from msgq.impl.base.argument_checks import (
     check_before_connect, check_linger, check_non_blocking, check_origin, check_rcvhwm, check_send_flags, check_sndhwm,
-    check_sndtimeo, NOBLOCK as _NOBLOCK, untracked_topic_error, option_error, pickle_error, takeover_error, timeout_ms, timeout_ns,
-    tracking_mismatch_error,
+    check_sndtimeo, NOBLOCK as _NOBLOCK, untracked_topic_error, option_error, pickle_error, takeover_error, timeout_ms,
+    timeout_ns, tracking_mismatch_error,
 )
 from msgq.impl.base.foreign_names import add_advice, unsendable_error
 from msgq.impl.sockets.pyzmq_names import Frame, make_again_error

@@ -142,7 +142,7 @@ cdef class QueueHandle(ThreadSharedHandle):
         return 0
 
     cdef bint _recover_if_due(self, int64_t now) except -1:
-        """Recover slots if that is due. Search for due messages if a message got a delay. Return True if any was done."""
+        """Recover slots, or search for due messages, if one of both is needed. Return True if one was needed."""
         if mq_queue_recovery_is_due(&self._h, now):
             self._recover_from_dead_owners(now)
             return True
