@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import pyarrow.compute as pc
 
+from msgq.common.texts import join_first_texts, suggest_name
 from msgq.lake.delta_table import LakeTable, has_table, list_table_paths
 from msgq.lake.lake_directory import LakeDirectory
 
+_LISTED_NAMES_MAX = 30  # in an error
 _SHOWN_ENDPOINTS_MAX = 3  # of a table of silver
 _INTERNAL_TABLES = ("ingested_files", "schemas", "silver_manifest")
 
@@ -71,6 +75,16 @@ def is_lake_directory(directory: LakeDirectory) -> bool:
 def quote_sql_name(name: str) -> str:
     """Return a name in backticks for SQL."""
     return "`" + name.replace("`", "``") + "`"
+
+
+def list_sql_names(missing: str, existing: Iterable[str], quote: Callable[[str], str] = quote_sql_name) -> str:
+    """Return the existing tables as SQL accepts their names, and the most similar one, for an error.
+
+    missing : name that a query contains. quote : returns a name with other characters than letters, digits and `_`
+        as the engine needs it.
+    """
+    names = [name if re.fullmatch(r"\w+", name) else quote(name) for name in existing]
+    return f"tables: {join_first_texts(names, _LISTED_NAMES_MAX)}{suggest_name(missing, names)}"
 
 
 def list_tables(directory: LakeDirectory) -> list[TableInfo]:

@@ -68,6 +68,11 @@ class TableSnapshot:
         """Number of bytes of all files."""
         return pc.sum(self._add_actions.column("size_bytes")).as_py() or 0
 
+    @property
+    def row_count(self) -> int:
+        """Number of rows of all files."""
+        return pc.sum(self._add_actions.column("num_records")).as_py() or 0
+
     @cached_property
     def paths(self) -> list[str]:
         """Paths of the files as Python objects, for tables with few files."""

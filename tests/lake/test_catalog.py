@@ -12,7 +12,7 @@ pytest.importorskip("deltalake")
 pytest.importorskip("click")
 import pyarrow as pa
 
-from msgq.lake.catalog import is_lake_directory, list_tables
+from msgq.lake.catalog import is_lake_directory, list_sql_names, list_tables
 from msgq.lake.delta_table import LakeTable
 from msgq.lake.lake_directory import LakeDirectory
 from tests.command import run
@@ -65,3 +65,11 @@ def test_lake_command_without_lake_raises_error(tmp_path: Path) -> None:
     assert not is_lake_directory(LakeDirectory(tmp_path))
     for verb in ("tables", "optimize"):
         assert "not found; to create it" in run("lake", verb, tmp_path / "no", code=1).output
+
+
+def test_names_in_errors_are_quoted_for_sql_and_limited() -> None:
+    names = ["silver_camera.front", "silver_gps", *(f"silver_{number:02}" for number in range(40))]
+    text = list_sql_names("silver_gpz", names)
+    assert text.startswith("tables: `silver_camera.front`, silver_gps, silver_00, ")
+    assert text.endswith(" and 12 more; did you mean 'silver_gps'?")
+    assert list_sql_names("x", ["imu"]) == "tables: imu"

@@ -125,7 +125,7 @@ def test_export_without_sql_writes_selected_messages(lake: Path, tmp_path: Path)
     run("lake", "export", lake, *times, "--endpoint", "camera/*", "--regex", "^g", "-o", part)
     assert read_times(part) == select("camera/front", "gps", start=3601.5, end=7202)
     assert len(read_times(part)) == 8
-    assert run("lake", "export", lake, "--exclude", "s$", "-o", rest).stdout == f"{rest}: 24 rows\n"
+    assert run("lake", "export", lake, "--exclude", "s$", "-o", rest).stdout == f"{rest}: 24 messages\n"
     assert read_times(rest) == select("camera/front", "imu")
     assert [read.data for read in LogReader(rest)][:2] == [b'{"n": 0}'] * 2
 
@@ -159,6 +159,9 @@ def test_replay_of_range_without_messages_reports_error(lake: Path) -> None:
         (("--regex", "nosuch"), 1, "no endpoint of the lake matches nosuch"),
         (("--to", "csv"), 2, "the format csv needs SQL"),
         (("--start", "noon"), 2, "is not a time"),
+        (("--start", 5, "--end", 1), 2, "--end is not after --start"),
+        (("--start", "2023-11-15", "--end", "2023-11-15"), 2, "--end is not after --start"),
+        (("--endpoint", "gpz"), 1, "; did you mean 'gps'?"),
         (("--version", 99), 1, "no such version"),
     ],
 )
@@ -167,6 +170,12 @@ def test_export_with_wrong_selection_reports_error(
 ) -> None:
     assert text in run("lake", "export", lake, *words, "-o", tmp_path / "out.mcap", code=code).output
     assert not (tmp_path / "out.mcap").exists()
+
+
+def test_export_of_range_without_messages_tells_first_time(lake: Path, tmp_path: Path) -> None:
+    done = run("lake", "export", lake, "--start", "100000", "-o", tmp_path / "out.mcap")
+    assert "the first message of the lake is of 2023-11-15T00:00:00.000+00:00" in done.stderr
+    assert done.stdout.strip().endswith("out.mcap: 0 messages")
 
 
 def test_reader_lists_endpoints_of_file_without_aggregates(lake: Path) -> None:
@@ -263,9 +272,24 @@ def test_duckdb_error_lists_tables(lake: Path) -> None:
     done = run("lake", "sql", lake, "SELECT * FROM endpoint", "--engine", "duckdb", code=1)
     assert "Table with name endpoint does not exist" in done.output
     assert "; tables: messages, read_errors, " in done.output
+    assert done.output.strip().endswith(", checks; did you mean 'endpoints'?")
     assert len(done.output.splitlines()) == 1
     done = run("lake", "sql", lake, "SELECT 1", "--engine", "duckdb", "--master", "local[1]", code=2)
     assert "--master needs --engine spark" in done.output
+
+
+@pytest.mark.parametrize(
+    ("sql", "text"),
+    [
+        ("SELECT endpont FROM endpoints", 'Candidate bindings: "endpoint"'),
+        ("SELEC", "syntax error"),
+    ],
+)
+def test_duckdb_error_of_query_keeps_advice_without_tables(lake: Path, sql: str, text: str) -> None:
+    done = run("lake", "sql", lake, sql, "--engine", "duckdb", code=1)
+    assert text in done.output
+    assert "tables: " not in done.output
+    assert len(done.output.splitlines()) == 1
 
 
 def test_duckdb_query_names_all_missing_libraries(lake: Path) -> None:

@@ -14,6 +14,7 @@ pytest.importorskip("deltalake")
 pytest.importorskip("plotly")
 import pyarrow as pa
 
+from msgq.errors import InvalidValueError
 from msgq.lake.delta_table import LakeTable
 from msgq.lake.lake_directory import LakeDirectory
 from msgq.lake.report.gold_reader import open_lake_tables
@@ -65,6 +66,12 @@ def test_report_page_shows_table_values(tmp_path: Path) -> None:
     assert "There is nothing to show" in found["Hops"]
     ours = re.sub(r"<script>/\*\*.*?</script>", "", text, flags=re.DOTALL)
     assert not re.search(r'(src|href)="(?!data:)', ours), "it needs no network"
+
+
+def test_report_of_unknown_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidValueError, match=r"run 'nosuch' not found in the lake; runs: r$"):
+        write_report(full(), page := tmp_path / "report.html", ["r", "nosuch"])
+    assert not page.exists()
 
 
 def test_report_pictures_are_few_and_evenly_spread(tmp_path: Path) -> None:

@@ -147,7 +147,8 @@ def test_lake_queries_in_documentation_return_rows(spark: Any, ingested: Ingeste
 def test_lake_stream_adds_each_message_once(spark: Any, tmp_path: Path, recording: Path) -> None:
     lake = tmp_path / "lake"
     for _ in range(2):
-        run("lake", "stream", lake, tmp_path, "--once")
+        output = run("lake", "stream", lake, tmp_path, "--once").stdout
+        assert output.startswith(f"{lake}: 19 messages in the lake; version ")
     assert Lake(spark, lake).messages().count() == 19
     assert json.loads(run("lake", "ingest", lake, recording, "--json").stdout)["messages"] == 0
 
@@ -235,6 +236,15 @@ def test_lake_unknown_table_error_lists_tables(ingested: Ingested) -> None:
     unknown = run("lake", "sql", ingested.lake, "SELECT speeed FROM endpoints", code=1)
     assert "speeed" in unknown.output
     assert "tables: " not in unknown.output
+
+
+def test_lake_rejected_query_error_names_other_way(ingested: Ingested) -> None:
+    for query, text, code in (
+        ("SELECT * FROM messages VERSION AS OF 0", "use --version NUMBER", 1),
+        ("INSERT INTO endpoints SELECT * FROM endpoints", "cannot change the tables of a lake", 1),
+        ("show tables", "run `msgq lake tables LAKE`", 2),
+    ):
+        assert text in run("lake", "sql", ingested.lake, query, code=code).output
 
 
 @pytest.mark.parametrize(

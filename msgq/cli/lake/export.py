@@ -60,15 +60,15 @@ def command(
     if output.exists():
         raise click.UsageError(f"{output} exists; give another name, or remove it")
     if kind == "mcap":
-        count = selection.write_log(lake, query, chosen, output, version, master)
+        count, noun = selection.write_log(lake, query, chosen, output, version, master), "message"
     elif query is None:
         raise click.UsageError(f"the format {kind} needs SQL: SELECT * FROM messages WHERE ...")
     else:
-        count = _write_tables(arguments.open_lake(lake, master, version=version), query, output, kind)
+        count, noun = _write_tables(arguments.open_lake(lake, master, version=version), query, output, kind), "row"
     if as_json:
         echo_json({"path": str(output), "rows": count})
     else:
-        echo(f"{output}: {format_count_noun(count, 'row')}")
+        echo(f"{output}: {format_count_noun(count, noun)}")
 
 
 def _write_tables(opened: Lake, query: str, output: Path, kind: str) -> int:

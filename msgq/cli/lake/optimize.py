@@ -34,4 +34,4 @@ def command(lake: str, retain_hours: int, master: str | None, as_json: bool) -> 
     if as_json:
         echo_json(asdict(done))
     else:
-        echo(f"{lake}: {format_count_noun(done.files_before, 'message file')} merged into {done.files_after}")
+        echo(f"{lake}: {format_count_noun(done.files_before, 'message file')} before, {done.files_after} after")

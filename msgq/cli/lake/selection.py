@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +12,11 @@ import click
 
 from msgq.cli.bag.arguments import add_selection_options, convert_to_log_ns, find_unmatched_texts
 from msgq.cli.common.progress import BYTES, ProgressLine
+from msgq.cli.common.render import echo
 from msgq.cli.lake import arguments
 from msgq.common.selection import SelectedEndpoints, parse_patterns
+from msgq.common.texts import join_first_texts, suggest_name
+from msgq.common.units import NS_PER_S
 from msgq.errors import InvalidValueError
 
 if TYPE_CHECKING:
@@ -71,19 +74,26 @@ def _write_selected_messages(
     reader = BronzeReader(directory, version)
     begin = (reader.find_start_time() or 0) if isinstance(start, float) or isinstance(end, float) else 0
     endpoints = _find_endpoints(reader, names, expressions, exclude)
-    wanted = MessageFilter(endpoints, convert_to_log_ns(start, begin), convert_to_log_ns(end, begin))
+    start_ns, end_ns = convert_to_log_ns(start, begin), convert_to_log_ns(end, begin)
+    if start_ns is not None and end_ns is not None and start_ns >= end_ns:
+        raise click.UsageError("--end is not after --start, so that no message is between; give a later --end")
+    wanted = MessageFilter(endpoints, start_ns, end_ns)
     files = reader.select_files(wanted)
     size = sum(file.size_bytes for file in files)
     with ProgressLine("export", BYTES, size) as line:
         batches = reader.read_batches(
             files, wanted, EXPORT_COLUMNS, lambda finished: line.set_finished(_READING_PART * finished)
         )
-        return write_messages(
+        count = write_messages(
             batches,
             path,
             read_schemas(directory),
             lambda part: line.set_finished(size * (_READING_PART + (1 - _READING_PART) * part)),
         )
+    if not count and (first := reader.find_start_time()) is not None:
+        time = datetime.fromtimestamp(first / NS_PER_S, UTC).isoformat(timespec="milliseconds")
+        echo(f"no message has the selected endpoints and times; the first message of the lake is of {time}", err=True)
+    return count
 
 
 def _find_endpoints(
@@ -97,8 +107,7 @@ def _find_endpoints(
         return None
     existing = reader.list_endpoints()
     if missing := find_unmatched_texts(existing, names, expressions):
-        hidden = [f"and {len(existing) - _LISTED_ENDPOINTS_MAX} more"] * (len(existing) > _LISTED_ENDPOINTS_MAX)
-        known = ", ".join([*existing[:_LISTED_ENDPOINTS_MAX], *hidden])
+        known = join_first_texts(existing, _LISTED_ENDPOINTS_MAX) + suggest_name(missing[0], existing)
         raise InvalidValueError(f"no endpoint of the lake matches {', '.join(missing)}; endpoints: {known}")
     selected = SelectedEndpoints((*parse_patterns(names), *expressions) or None, exclude)
     return frozenset(name for name in existing if name in selected)

@@ -46,6 +46,8 @@ def command(
     endpoint NAME. If NAME has a character that is not a letter, a digit or _, write the name of the view in
     backticks. With --engine duckdb, write the name in double quotes.
     """
+    if query.lower().split()[:2] == ["show", "tables"]:
+        raise click.UsageError("SHOW TABLES would list only tables that the query names; run `msgq lake tables LAKE`")
     if engine == "spark":
         columns, lines = _query_spark(lake, query, rows + 1, version, master)
     elif master is not None:

@@ -6,6 +6,7 @@ from msgq.cli.common import options
 from msgq.cli.common.render import echo
 from msgq.cli.common.signals import call_on_interrupt
 from msgq.cli.lake import arguments
+from msgq.common.texts import format_count_noun
 
 
 @click.command(epilog=options.EXIT_CODES_ENDLESS)
@@ -32,9 +33,10 @@ def command(
     """Add messages to a lake while a recorder runs.
 
     RECORDINGS is a directory in which a recorder writes. Each message is added once, even if a process is killed. At
-    the end of the stream, the command updates the silver and gold tables. After a kill, the next `msgq lake ingest`
-    updates the silver and gold tables.
+    the end of the stream, the command updates the silver and gold tables, and prints the number of messages in the
+    lake. After a kill, the next `msgq lake ingest` updates the silver and gold tables.
     """
+    from msgq.lake.bronze.bronze_writer import open_messages_table
     from msgq.spark.lake import follow
 
     opened = arguments.open_lake(lake, master, (recordings,))
@@ -51,3 +53,6 @@ def command(
         opened.build_silver()
     with arguments.show_task_progress(opened.spark, "tables"):
         opened.build_gold()
+    snapshot = open_messages_table(arguments.open_lake_directory(lake)).read_snapshot()
+    if snapshot is not None:
+        echo(f"{lake}: {format_count_noun(snapshot.row_count, 'message')} in the lake; version {snapshot.version}")

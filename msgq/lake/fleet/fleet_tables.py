@@ -61,7 +61,10 @@ def is_fleet_directory(directory: LakeDirectory) -> bool:
 def refuse_fleet_directory(directory: LakeDirectory) -> None:
     """Raise InvalidValueError if a directory has fleet tables, and so cannot be a lake."""
     if is_fleet_directory(directory):
-        raise InvalidValueError(f"'{directory.root}' has fleet tables, and is not a lake; give the directory of a lake")
+        raise InvalidValueError(
+            f"'{directory.root}' has fleet tables, and is not a lake; give the directory of a lake, or read the fleet "
+            f"tables with a Delta reader such as DuckDB or Polars, e.g. {directory.root}/endpoints"
+        )
 
 
 def write_fleet_file(fleet: LakeDirectory, name: str, day: date, rows: pa.Table) -> DataFile:

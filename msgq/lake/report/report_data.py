@@ -14,7 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from msgq.common.texts import join_first_texts
 from msgq.common.units import NS_PER_S
+from msgq.errors import InvalidValueError
 from msgq.lake.metrics.group_by import IntegerArray, get_integer_column
 from msgq.lake.metrics.queues import QUEUE_COUNT_COLUMNS as QUEUE_COUNTS
 from msgq.lake.metrics.queues import QUEUE_DURATION_NAMES as QUEUE_DURATIONS
@@ -32,6 +34,7 @@ ReportRows = list[dict[str, Any]]
 
 PLOTTED_ENDPOINTS_MAX = 40  # endpoints with a line of their own
 LISTED_ENDPOINTS_MAX = 1000  # endpoints in the table
+_LISTED_RUNS_MAX = 10  # in an error
 PAGE_WINDOWS_MAX = 240
 HOP_SHARE_MIN = 0.05  # of the messages of an endpoint that follow from another endpoint
 HOP_MESSAGES_MIN = 5
@@ -65,6 +68,14 @@ def read_report_summary(gold: GoldReader) -> dict[str, Any]:
         "checks": len(passed),
         "failed": passed.count(False),
     }
+
+
+def require_runs(gold: GoldReader, runs: Sequence[str]) -> None:
+    """Check that runs have messages. Raises InvalidValueError with the existing runs."""
+    existing = pc.unique(gold.read_rows("endpoints", ["run"])["run"]).to_pylist() if runs else []
+    if missing := [run for run in runs if run not in existing]:
+        known = join_first_texts(sorted(existing), _LISTED_RUNS_MAX)
+        raise InvalidValueError(f"run {missing[0]!r} not found in the lake; runs: {known or 'none'}")
 
 
 def choose_endpoints(gold: GoldReader, first: Sequence[str] = (), most: int = PLOTTED_ENDPOINTS_MAX) -> list[str]:

@@ -52,7 +52,12 @@ def write_report(
     runs : runs to include; empty: all.
     replay_command : command that plays the recording or lake, for example ("msgq", "play", "/data/drive"). The page
         shows this command with the endpoint and times of each anomaly. Empty: the page shows no commands.
+
+    Raises
+    ------
+    InvalidValueError : the lake has no messages of one of the runs.
     """
+    data.require_runs(GoldReader(tables), runs)
     gold = GoldReader(tables, runs)
     summary = data.read_report_summary(gold)
     span = summary["begin"] or 0, summary["end"] or 0

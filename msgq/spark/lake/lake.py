@@ -6,7 +6,6 @@ import hashlib
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,7 @@ import pyarrow as pa
 from msgq.decoding.schemas import Schemas
 from msgq.errors import InvalidValueError, SparkError
 from msgq.lake.bronze.bronze_store import BronzeStore, OptimizeResult
-from msgq.lake.catalog import quote_sql_name
+from msgq.lake.catalog import list_sql_names, quote_sql_name
 from msgq.lake.delta_table import LakeTable, list_table_paths
 from msgq.lake.fleet.fleet_tables import refuse_fleet_directory
 from msgq.lake.gold.gold_builder import GoldBuilder
@@ -42,6 +41,13 @@ if TYPE_CHECKING:
 
 _LISTED_ENDPOINTS_MAX = 30  # tables or endpoints, where it is said which there are
 _SILVER_PREFIX = "silver_"
+#: Advice by the start of Spark's error condition.
+_QUERY_ADVICE = {
+    "UNSUPPORTED_FEATURE.TIME_TRAVEL": "SQL cannot name a version of a table; to read an older version of messages, "
+    "use --version NUMBER, or Lake(spark, path, version=NUMBER)",
+    "UNSUPPORTED_INSERT": "SQL cannot change the tables of a lake; to add messages, use `msgq lake ingest` or "
+    "Lake.append",
+}
 
 
 class Lake:
@@ -313,31 +319,31 @@ class Lake:
         for name in names:
             if name.lower() in text:
                 self._create_view(name, self._read_table(name))
-        with translate_spark_errors(), self._explain_missing_tables(names):
+        with translate_spark_errors(), self._explain_rejected_query(names):
             answer = self.spark.sql(query)
             _ = answer.schema  # Spark Connect looks at the names no sooner
         return answer
 
     @contextmanager
-    def _explain_missing_tables(self, registered: Iterable[str]) -> Iterator[None]:
-        """List the existing tables if a query names a missing one. Raises SparkError."""
+    def _explain_rejected_query(self, registered: Iterable[str]) -> Iterator[None]:
+        """Say what to do if a query names a missing table or a version, or changes a table. Raises SparkError."""
         from pyspark.errors import AnalysisException
 
         try:
             yield
         except AnalysisException as error:
-            if error.getCondition() != "TABLE_OR_VIEW_NOT_FOUND":
+            condition = error.getCondition() or ""
+            for start, advice in _QUERY_ADVICE.items():
+                if condition.startswith(start):
+                    raise SparkError(advice) from None
+            if condition != "TABLE_OR_VIEW_NOT_FOUND":
                 raise
             name = (error.getMessageParameters() or {}).get("relationName", "that name").strip("`").replace("`.`", ".")
             names = list(dict.fromkeys(registered))
             text = f"lake '{self.uri}' has no table {name!r}"
             if name in names:
                 raise SparkError(f"{text} without backticks; write {quote_sql_name(name)}") from None
-            near = [f"did you mean {match}?" for match in get_close_matches(name, names, 1)]
-            hidden = [f"and {len(names) - _LISTED_ENDPOINTS_MAX} more"] if len(names) > _LISTED_ENDPOINTS_MAX else []
-            raise SparkError(
-                f"{text}; tables: {', '.join([*names[:_LISTED_ENDPOINTS_MAX], *hidden])}{'; '.join(['', *near])}"
-            ) from None
+            raise SparkError(f"{text}; {list_sql_names(name, names)}") from None
 
 
 def follow(
