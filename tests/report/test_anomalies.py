@@ -69,7 +69,8 @@ def latency_tables(late_windows: dict[int, int]) -> Tables:
         row = {"run": "r", "endpoint": "a", "window_start": BEGIN + second * SECOND, "window_ns": SECOND}
         p50 = 50_000_000 if late > 50 else 200_000
         windows.append(row | {"messages": 100, "p50": p50, "max": 50_000_000 if late else 200_000, "histogram": counts})
-    summary = {"run": "r", "endpoint": "a", "messages": 6000, "p50": 200_000, "max": 50_000_000}
+    summary = {"run": "r", "endpoint": "a", "messages": 6000, "min": 9, "p50": 200_000, "max": 50_000_000}
+    summary["histogram"] = []
     rows = [endpoint("a", messages=6000, start_time=BEGIN, end_time=BEGIN + 60 * SECOND)]
     return Tables(endpoints=rows, latency=windows, latency_summary=[summary])
 
@@ -112,6 +113,18 @@ def test_examination_finds_killed_publisher_killed_worker_and_restart(tmp_path: 
     assert (pulse.from_time - BEGIN, pulse.value, pulse.usual) == (4000 * ms, 302 * ms, 2 * ms)
     assert (jobs.from_time - BEGIN, jobs.to_time - BEGIN, jobs.value) == (2801 * ms, 2809 * ms, 1)
     assert (again.from_time - BEGIN, again.to_time - BEGIN) == (99 * 50 * ms, 100 * 50 * ms)
+
+
+def test_examination_finds_messages_published_after_their_recording() -> None:
+    row = {"run": "r", "endpoint": "a", "messages": 10, "p50": 200, "max": 300, "min": -5_000_000}
+    row["histogram"] = histogram({-357: 4, 123: 6})
+    windows = [row | {"window_start": BEGIN + n * SECOND, "window_ns": SECOND} for n in (3, 5)]
+    windows.append(windows[0] | {"window_start": BEGIN + 9 * SECOND, "min": -999})
+    rows = [endpoint("a", messages=10, end_time=BEGIN + 5 * SECOND + 7)]
+    tables = Tables(endpoints=rows, latency_summary=[row], latency=windows)
+    (anomaly,) = examine_recording(GoldReader(tables)).anomalies
+    assert (anomaly.kind, anomaly.value, anomaly.share, anomaly.times) == ("clock", 5_000_000, 0.4, 2)
+    assert (anomaly.from_time, anomaly.to_time) == (BEGIN + 3 * SECOND, BEGIN + 5 * SECOND + 7)
 
 
 def test_latency_check_has_limit_of_each_kind() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -17,9 +17,9 @@ from msgq.kinds import list_state_kinds
 from msgq.lake.metrics.group_by import RowGroups, get_column, get_integer_column
 from msgq.lake.metrics.histograms import estimate_typical_intervals, merge_histograms
 from msgq.lake.metrics.queues import make_queue_endpoint
-from msgq.lake.metrics.saturating_time import subtract_saturating
+from msgq.lake.metrics.saturating_time import MAX_TIME, subtract_saturating
 from msgq.lake.report.gold_reader import GoldReader, aggregate_by_keys
-from msgq.lake.report.late_periods import LatePeriod, find_late_periods
+from msgq.lake.report.late_periods import LATENCY_EXCESS_MIN_NS, LatePeriod, find_late_periods
 from msgq.lake.report.short_dropouts import find_short_dropouts
 
 DROPOUT_PERIODS_MIN = 20
@@ -35,10 +35,11 @@ class Anomaly:
 
     Attributes
     ----------
-    kind : "loss", "dropout", "latency", "restart" or "requeue".
+    kind : "loss", "dropout", "latency", "restart", "requeue" or "clock".
     from_time, to_time : begin and end of the worst time, ns. For losses, the time of all losses.
     value, usual : worst value, and usual value of the endpoint.
         loss: number of messages. dropout, restart: time between two messages, ns. latency: median latency, ns.
+        clock: longest time from the recording of a message to its publishing, ns.
         requeue: number of messages that a receiver returned to the queue, or did not acknowledge before its end.
     share : affected messages (loss, latency) or time (dropout) of all messages or the whole time, 0 to 1. The list is
         sorted by this value.
@@ -81,7 +82,10 @@ def examine_recording(gold: GoldReader) -> Examination:
     endpoints = gold.read_rows("endpoints", columns)
     latency = gold.read_rows("latency_summary", [*_ENDPOINT_KEY, "messages"])
     anomalies = [*_find_losses(gold, endpoints), *_find_dropouts(gold, endpoints), *_find_latencies(gold)]
-    anomalies += [*_find_restarts(gold, endpoints), *_find_requeued_jobs(gold)]
+    anomalies += [*_find_restarts(gold, endpoints), *_find_requeued_jobs(gold), *_find_clock_errors(gold)]
+    if len(endpoints):  # windows of gold can begin before the recording, and end after it
+        begin, end = pc.min(endpoints["start_time"]).as_py(), pc.max(endpoints["end_time"]).as_py()
+        anomalies = [_clip_anomaly(anomaly, begin, end) for anomaly in anomalies]
     anomalies.sort(key=lambda anomaly: (-anomaly.share, anomaly.endpoint, anomaly.run, anomaly.kind))
     return Examination(
         anomalies,
@@ -90,6 +94,11 @@ def examine_recording(gold: GoldReader) -> Examination:
         dropout=int((get_integer_column(endpoints, "messages") > 2).sum()),
         loss=int(endpoints["lost"].is_valid().to_numpy().sum()),
     )
+
+
+def _clip_anomaly(anomaly: Anomaly, begin: int, end: int) -> Anomaly:
+    from_time, to_time = (min(max(time, begin), end) for time in (anomaly.from_time, anomaly.to_time))
+    return replace(anomaly, from_time=from_time, to_time=to_time)
 
 
 def _find_losses(gold: GoldReader, endpoints: pa.Table) -> Iterator[Anomaly]:
@@ -209,6 +218,25 @@ def _find_requeued_jobs(gold: GoldReader) -> Iterator[Anomaly]:
         times = row["delivered_time"], row["ended_time"]
         endpoint = make_queue_endpoint(row["queue"])
         yield Anomaly("requeue", row["run"], endpoint, *times, row["times"], 0, share, row["times"])
+
+
+def _find_clock_errors(gold: GoldReader) -> Iterator[Anomaly]:
+    """Yield one anomaly for each endpoint with messages that were published after their recording."""
+    where = ds.field("min") <= -LATENCY_EXCESS_MIN_NS
+    rows = gold.read_rows("latency_summary", [*_ENDPOINT_KEY, "messages", "min", "histogram"], where)
+    if not len(rows):
+        return
+    names = ds.field("endpoint").isin(pc.unique(rows["endpoint"]))
+    windows = gold.read_rows("latency", [*_ENDPOINT_KEY, "window_start", "window_ns"], where & names)
+    times = defaultdict(list)
+    for window in windows.to_pylist():
+        times[window["run"], window["endpoint"]].append((window["window_start"], window["window_ns"]))
+    for row in rows.to_pylist():
+        spans = times[row["run"], row["endpoint"]]
+        early = sum(bucket["count"] for bucket in row["histogram"] if bucket["bucket"] < 0)
+        begin, end = min(start for start, _ in spans), min(MAX_TIME, max(start + width for start, width in spans))
+        share = early / row["messages"]
+        yield Anomaly("clock", row["run"], row["endpoint"], begin, end, -row["min"], 0, share, len(spans))
 
 
 def _aggregate_by_run(table: pa.Table, name: str, function: str) -> pa.Table:

@@ -27,6 +27,7 @@ MARK_COLORS = {
     "latency": "#8250df",
     "restart": "#0969da",
     "requeue": "#1a7f37",
+    "clock": "#bf3989",
 }
 
 
