@@ -88,14 +88,15 @@ class JobClient:
     The results arrive in a queue of this client, ``"NAME:replies:PID-ID"``. `close`, the end of the ``with`` block and
     the end of the process remove this queue.
 
+    Threads: several threads may share a client and its futures.
+
+    Fork: the client belongs to the parent. Create a client in the child.
+
     Parameters
     ----------
     queue : the open queue of the workers.
     max_pending : maximum number of jobs without a result, 1 to 65536. At the limit, `submit` waits.
     max_result_size : maximum bytes of a result; None: `max_message_size` of the queue.
-
-    Threads: several threads may share a client and its futures.
-    Fork: the client belongs to the parent. Create a client in the child.
 
     Raises
     ------
@@ -104,8 +105,8 @@ class JobClient:
     """
 
     def __init__(self, queue: MessageQueue, *, max_pending: int = 128, max_result_size: int | None = None) -> None:
-        self._queue, self._max_pending, self._pid = queue, max_pending, os.getpid()
-        self._client_id = f"{self._pid}-{secrets.token_hex(4)}"
+        self._queue, self._max_pending = queue, max_pending
+        self._client_id = f"{os.getpid()}-{secrets.token_hex(4)}"
         result_size = queue.max_message_size if max_result_size is None else max_result_size
         if result_size < 0:
             raise InvalidValueError(f"max_result_size is {result_size}; give a number of bytes", queue.name)
@@ -119,7 +120,9 @@ class JobClient:
         )
         self._replies.send(b"")
         self._replies.receive(0)  # workers recognize the client's handle by this received message
-        self._remove_replies = weakref.finalize(self, _remove_reply_queue, self._replies, self._pid)
+        self._remove_replies = weakref.finalize(self, _remove_reply_queue, self._replies)
+        self._belongs_to_parent = False
+        _clients.add(self)
         self._condition = threading.Condition()
         self._is_receiving = False  # one thread receives the replies of all waiting threads
         self._last_number = 0
@@ -193,7 +196,7 @@ class JobClient:
 
     def _wait_until(self, is_finished: Callable[[], bool], timeout: float | None) -> bool:
         """Receive replies until a condition is true. Return False at the timeout."""
-        if os.getpid() != self._pid:
+        if self._belongs_to_parent:
             raise ForkedSocketError("client belongs to the parent process; create a client here", self.queue_name)
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._condition:
@@ -226,9 +229,19 @@ class JobClient:
         return True
 
 
-def _remove_reply_queue(replies: MessageQueue, owner_pid: int) -> None:
-    if os.getpid() != owner_pid:
-        return
+_clients: weakref.WeakSet[JobClient] = weakref.WeakSet()
+
+
+def _disown_clients_in_child() -> None:
+    for client in _clients:
+        client._belongs_to_parent = True
+        client._remove_replies.detach()
+
+
+os.register_at_fork(after_in_child=_disown_clients_in_child)
+
+
+def _remove_reply_queue(replies: MessageQueue) -> None:
     with contextlib.suppress(MsgqError):  # `msgq clean` has removed it
         replies.unlink()
     replies.close()

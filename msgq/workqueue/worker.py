@@ -64,6 +64,10 @@ class Worker:
     as tries. After the last try, the error goes to the client of the job (`JobClient`). Messages without a client move
     to the dead letters. A job is never lost, but can run twice.
 
+    Threads: one worker per thread. Several workers may share one handle. Any thread may call `stop`.
+
+    Fork: create the worker in the child.
+
     Parameters
     ----------
     queue : the open queue.
@@ -78,9 +82,6 @@ class Worker:
     Attributes
     ----------
     counts : what happened; see `WorkCounts`.
-
-    Threads: one worker per thread. Several workers may share one handle. Any thread may call `stop`.
-    Fork: create the worker in the child.
 
     Raises
     ------
@@ -173,7 +174,7 @@ class Worker:
         envelope = split_envelope(job.data)
         try:
             if job.deliveries > self._retries + 1:
-                self._end_failed_job(job, envelope, f"delivered {job.deliveries} times without an end of the job")
+                self._end_failed_job(job, envelope, f"delivered {job.deliveries} times without an end of the job", None)
                 return
             try:
                 self._call_function(job, envelope)
@@ -199,27 +200,27 @@ class Worker:
 
     def _handle_failure(self, job: Job, envelope: Envelope, error: Exception) -> None:
         reason = describe_error(error)
-        endpoint, tries = self._queue.name, self._retries + 1
+        tries = self._retries + 1
         if job.deliveries > self._retries:
-            logger.error("%r: try %d of %d failed: %s", endpoint, job.deliveries, tries, reason, exc_info=error)
-            self._end_failed_job(job, envelope, reason)
+            self._end_failed_job(job, envelope, reason, error)
             return
         delay = min(self._max_backoff, self._backoff * 2 ** min(job.deliveries - 1, 64))
         text = "%r: try %d of %d failed: %s; next try in %g s"
-        logger.warning(text, endpoint, job.deliveries, tries, reason, delay, exc_info=error)
+        logger.warning(text, self._queue.name, job.deliveries, tries, reason, delay)
         job.nack(delay)
         self.counts.retried += 1
 
-    def _end_failed_job(self, job: Job, envelope: Envelope, reason: str) -> None:
+    def _end_failed_job(self, job: Job, envelope: Envelope, reason: str, error: Exception | None) -> None:
         """Send the error to the client, or the message to the dead letters. Then acknowledge.
 
         A kill before the acknowledgement leaves the message twice, never zero times.
         """
+        logger.error("%r: job failed: %s", self._queue.name, reason, exc_info=error)
         try:
             if envelope.type != EnvelopeType.CALL or not self._send_error(envelope, reason):
                 self._send_dead_letter(job, envelope, reason)
-        except IpcError as error:
-            logger.error("%r: failed message stays in the queue: %s", self._queue.name, error)
+        except IpcError as send_error:
+            logger.error("%r: failed message stays in the queue: %s", self._queue.name, send_error)
             job.nack(self._max_backoff)
             self.counts.postponed += 1
             return
