@@ -8,12 +8,12 @@ from __future__ import annotations
 import multiprocessing
 import queue
 import time
-from contextlib import suppress
 from typing import Any
 
 import msgq
 from examples.processes import finish, say, start
 from msgq.errors import LeaseExpiredError
+from msgq.workqueue import Message, parse_dead_letter
 
 PIECES = 200
 TRIES = 3  # of a piece, before it is put aside
@@ -33,22 +33,16 @@ def worker(name: str) -> None:
     The result is sent first, and the piece acknowledged then: a kill in between makes two of a result, and never none.
     """
     pieces, results, dead = (msgq.MessageQueue(each) for each in ("pieces", "results", "dead"))
-    done, stopped = 0, False
-    while not stopped:
-        job = pieces.take(lease=LEASE)
-        assert job is not None
-        with suppress(LeaseExpiredError), job:  # too late: another one does it again
-            if job.data == STOP:
-                stopped = True
-            elif job.deliveries > TRIES:
-                dead.send(job.data)
-            else:
-                try:
-                    results.send(square(job.data))
-                    done += 1
-                except ValueError:
-                    job.nack()
-    say(f"{name}: {done} done")
+
+    def do_piece(message: Message) -> None:
+        if message.data == STOP:
+            crew.stop()
+        else:
+            results.send(square(message.data))
+
+    crew = msgq.Worker(pieces, do_piece, retries=TRIES - 1, backoff=0.01, lease=LEASE, dead_letters=dead)
+    counts = crew.run()
+    say(f"{name}: {counts.succeeded - 1} done")
 
 
 def unlucky(name: str) -> None:
@@ -97,7 +91,7 @@ def pool() -> None:
     pieces.send_many([STOP] * len(workers))
     finish(sleeper, *workers)
     right = squares == {number: number**2 for number in range(PIECES)}
-    say(f"pool: {len(squares)} results, all right: {right}; put aside: {buried.data.decode()}")
+    say(f"pool: {len(squares)} results, all right: {right}; put aside: {parse_dead_letter(buried.data).data.decode()}")
     say(f"pool: {pieces.current_messages} wait, {pieces.in_flight} taken")
 
 
