@@ -100,10 +100,10 @@ $(READY): pyproject.toml $(BUILDS)
 demo:
 	@$(ALONGSIDE) $(LIGHT) $(COMPILED) $(LINKED)
 	@rm -rf build/demo && mkdir -p build/demo
-	@case "$$MSGQ_BACKEND" in zmq | fake) exec $(BIN)/msgq demo ;; esac; \
+	@case "$$MSGQ_BACKEND" in zmq | fake) exec $(BIN)/msgq demo --full ;; esac; \
 	  nice $(MAKE) --no-print-directory $(SPARK) > build/demo/spark.log 2>&1 & spark=$$!; \
 	  trap 'kill $$spark 2> /dev/null' EXIT INT TERM; \
-	  $(BIN)/msgq demo --output build/demo/recording || exit; \
+	  $(BIN)/msgq demo --full --output build/demo/recording || exit; \
 	  echo "the report: as soon as Spark is installed"; \
 	  tail --pid=$$spark --lines=+1 --follow build/demo/spark.log; \
 	  wait $$spark && $(BIN)/msgq lake report build/demo/recording --output build/demo/report.html

@@ -22,13 +22,16 @@ _CURSOR_HOME = "\x1b[H"  # begins each picture of rich's `Live`
 
 
 class Terminal:
-    """Runs a verb in a terminal. Use as a context manager, whose end kills the verb."""
+    """Runs a verb in a terminal. Use as a context manager, whose end kills the verb.
 
-    def __init__(self, columns: int, lines: int, *words: object) -> None:
+    `starter`: takes the words and the options of `Popen`, and starts the program.
+    """
+
+    def __init__(self, columns: int, lines: int, *words: object, starter: Callable[..., Any] = start) -> None:
         self._ours, theirs = pty.openpty()
         self.resize(columns, lines)
         streams: dict[str, Any] = {"stdin": theirs, "stdout": theirs, "stderr": theirs, "start_new_session": True}
-        self.process = start(*words, env={"TERM": "xterm"}, **streams)
+        self.process = starter(*words, env={"TERM": "xterm"}, **streams)
         os.close(theirs)
         self.output = ""
 
@@ -62,7 +65,8 @@ class Terminal:
     def wait(self) -> int:
         """Return the exit code of the verb."""
         self.read_all()
-        return self.process.wait(DEADLINE)
+        exit_code: int = self.process.wait(DEADLINE)
+        return exit_code
 
     def _read(self, seconds: float) -> bool:
         if not select.select([self._ours], [], [], max(0, seconds))[0]:

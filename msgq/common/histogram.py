@@ -18,13 +18,6 @@ class Histogram:
             shift = 0
         self._counts[(shift << _SUB_BUCKET_BITS) + (value_ns >> shift)] += 1
 
-    def merge_and_clear(self, other: Histogram) -> None:
-        """Add the counts of `other`, and clear `other`."""
-        self._counts = [
-            own_count + other_count for own_count, other_count in zip(self._counts, other._counts, strict=True)
-        ]
-        other._counts = [0] * len(other._counts)
-
     def percentiles_us(self, *shares: float) -> tuple[float, ...]:
         """Return percentiles in microseconds. `shares`: 0 to 1, ascending. Without durations, the result is 0."""
         percentiles: list[float] = []

@@ -30,11 +30,11 @@ Start = Callable[..., subprocess.Popen[str]]
 
 @pytest.fixture
 def start(prefix: str, tmp_path: Path) -> Iterator[Start]:
-    """Start the demo for so many seconds, without a terminal; on a backend, if not on the ring."""
+    """Start the full demo for so many seconds, without a terminal; on a backend, if not on the ring."""
     started = []
 
     def start(duration: float, backend: str = "msgq", *options: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "msgq", "demo", "--json", "--duration", str(duration), *options]
+        command = [sys.executable, "-m", "msgq", "demo", "--full", "--json", "--duration", str(duration), *options]
         env = {**os.environ, "MSGQ_BACKEND": backend, "TMPDIR": str(tmp_path)}  # one that is killed leaves files there
         process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         started.append(process)

@@ -50,7 +50,18 @@ class Demo(NamedTuple):
 def demo(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Demo:
     """Four seconds of it, recorded, in a lake, and on a page."""
     where = tmp_path_factory.mktemp("demo")
-    command = [sys.executable, "-m", "msgq", "demo", "--json", "--duration", "4", "--output", str(where / "recording")]
+    command = [
+        sys.executable,
+        "-m",
+        "msgq",
+        "demo",
+        "--full",
+        "--json",
+        "--duration",
+        "4",
+        "--output",
+        str(where / "recording"),
+    ]
     prefix = f"p{new_token()}"
     env = {**os.environ, "OPENPILOT_PREFIX": prefix}
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=DEADLINE, check=False)

@@ -195,7 +195,18 @@ def test_lake_and_report_have_stages(spark: Any, tmp_path: Path) -> None:
 def test_live_tree_of_demo_equals_recorded_tree(spark: Any, prefix: str, tmp_path: Path) -> None:
     """Every figure, of the same messages: seen while they were sent, and recorded, ingested, aggregated."""
     tree, said = HopTreeCollector(lambda _: True, 600.0), StageCollector(lambda _: True, 600.0)
-    command = [sys.executable, "-m", "msgq", "demo", "--json", "--duration", "2", "--output", str(tmp_path / "log")]
+    command = [
+        sys.executable,
+        "-m",
+        "msgq",
+        "demo",
+        "--full",
+        "--json",
+        "--duration",
+        "2",
+        "--output",
+        str(tmp_path / "log"),
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as demo:
         while demo.poll() is None:
             tree.poll()

@@ -12,6 +12,7 @@ from msgq.cli.demo.meter import DemoMeter
 from msgq.cli.demo.plan import (
     DEMO_SUBSCRIBERS,
     DEMO_TOPICS,
+    FULL_PLAN,
     FlowRates,
     PublishedCounts,
     PublisherRestart,
@@ -58,7 +59,7 @@ def test_demo_meter_counts_missing_messages() -> None:
     meter = DemoMeter("busy")
     for sequence in (2, 3, 7):
         meter.count_message((sequence * 1_000, sequence, 1), size=64, now_ns=sequence * 1_000 + 500)
-    reading = meter.make_reading(lost=5, now_ns=10_000)
+    reading = meter.make_reading(lost=5)
     assert (reading.received, reading.bytes, reading.missing_messages) == (3, 192, 5)
     assert reading.restarts == ()
 
@@ -67,18 +68,18 @@ def test_demo_meter_counts_duplicate_as_negative_gap() -> None:
     meter = DemoMeter("busy")
     for sequence in (0, 1, 1):
         meter.count_message((sequence, sequence, 1), size=64, now_ns=10)
-    assert meter.make_reading(lost=0, now_ns=10).missing_messages == -1
+    assert meter.make_reading(lost=0).missing_messages == -1
 
 
 def test_demo_meter_reports_publisher_restart_with_losses() -> None:
     meter = DemoMeter("pulse")
     meter.count_message((1_000_000, 0, 11), size=64, now_ns=1_000_000)
     meter.count_message((5_000_000, 3, 12), size=64, now_ns=5_000_000)
-    assert meter.make_reading(lost=2, now_ns=6_000_000).restarts == (PublisherRestart(11, 12, lost=2, outage_ms=4.0),)
+    assert meter.make_reading(lost=2).restarts == (PublisherRestart(11, 12, lost=2, outage_ms=4.0),)
 
 
 def test_demo_report_converted_to_json_and_back_is_equal() -> None:
-    reading = TopicReading("pulse", 3, 192, None, 0, 1.5, FLOW, FLOW, (PublisherRestart(1, 2, 0, 3.5),))
+    reading = TopicReading("pulse", 3, 192, None, 0, 1.5, FLOW, (PublisherRestart(1, 2, 0, 3.5),))
     report = SubscriberReport("survivor", 7, False, (reading,))
     assert SubscriberReport.from_json(report.to_json()) == report
 
@@ -90,14 +91,14 @@ def perfect_reports() -> dict[str, SubscriberReport]:
         readings = []
         for topic in subscriber.topics:
             restarts = (PublisherRestart(1, 2, 0, 200.0),) if topic == "pulse" else ()
-            readings.append(TopicReading(topic, 100, 6400, 0, 0, 1.0, FLOW, FLOW, restarts))
+            readings.append(TopicReading(topic, 100, 6400, 0, 0, 1.0, FLOW, restarts))
         reports[subscriber.name] = SubscriberReport(subscriber.name, 7, True, tuple(readings))
     return reports
 
 
 def summary_of(reports: dict[str, SubscriberReport], interrupted: bool = False, messages: int = 100) -> RunSummary:
     published = {name: PublishedCounts(5, messages, 6400) for name in DEMO_TOPICS}
-    return summarize_run(published, reports, 4.0, interrupted, ())
+    return summarize_run(FULL_PLAN, published, reports, 4.0, interrupted, ())
 
 
 def change_report(reports: dict[str, SubscriberReport], name: str, **changes: Any) -> dict[str, SubscriberReport]:

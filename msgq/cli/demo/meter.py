@@ -1,7 +1,5 @@
 """Measures received messages: counts, sequence gaps, and latencies."""
 
-import time
-
 from msgq.cli.demo.plan import COUNTS_ARE_EXACT, FlowRates, PublisherRestart, TopicReading
 from msgq.common.histogram import Histogram
 
@@ -16,9 +14,8 @@ class DemoMeter:
         self._topic = topic
         self._received = self._bytes = self._missed = self._expected = 0
         self._first_ns = self._last_ns = self._pid = 0
-        self._reported_ns, self._reported = time.monotonic_ns(), (0, 0)
         self._restarts: list[PublisherRestart] = []
-        self._recent, self._all = Histogram(), Histogram()
+        self._latencies = Histogram()
 
     def count_message(self, stamp: MessageStamp, size: int, now_ns: int) -> None:
         """Count a message of `size` bytes with its publisher's stamp."""
@@ -32,7 +29,7 @@ class DemoMeter:
         self._missed += missed
         self._expected = sequence + 1
         self._last_ns = published_ns
-        self._recent.add(now_ns - published_ns)
+        self._latencies.add(now_ns - published_ns)
 
     def _record_restart(self, published_ns: int, pid: int, missed: int | None) -> None:
         if self._pid:
@@ -42,17 +39,12 @@ class DemoMeter:
             self._first_ns = published_ns
         self._pid = pid
 
-    def make_reading(self, lost: int | None, now_ns: int) -> TopicReading:
-        """Return the results. The recent results are reset."""
-        recent_s = (now_ns - self._reported_ns) / 1e9
-        received, size = self._received - self._reported[0], self._bytes - self._reported[1]
-        recent = _compute_rates(received, size, recent_s, self._recent)
-        self._all.merge_and_clear(self._recent)
-        self._reported_ns, self._reported = now_ns, (self._received, self._bytes)
+    def make_reading(self, lost: int | None) -> TopicReading:
+        """Return the results."""
         span_s = (self._last_ns - self._first_ns) / 1e9
-        overall = _compute_rates(self._received, self._bytes, span_s, self._all)
+        overall = _compute_rates(self._received, self._bytes, span_s, self._latencies)
         return TopicReading(
-            self._topic, self._received, self._bytes, lost, self._missed, span_s, recent, overall, tuple(self._restarts)
+            self._topic, self._received, self._bytes, lost, self._missed, span_s, overall, tuple(self._restarts)
         )
 
 

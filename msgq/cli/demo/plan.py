@@ -1,7 +1,8 @@
 """Plan of the demo: published endpoints of all kinds, subscribers, and their reports to the parent."""
 
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 from msgq.common import settings
@@ -134,6 +135,38 @@ DEMO_SUBSCRIBERS = {
 
 
 @dataclass(frozen=True)
+class DemoPlan:
+    """Topics and subscribers of a run by name, each a process, and the default duration of the traffic."""
+
+    name: str
+    topics: Mapping[str, DemoTopic]
+    subscribers: Mapping[str, DemoSubscriber]
+    duration_s: float
+
+    @property
+    def has_recorded_frames(self) -> bool:
+        """True if the recording has pictures. Over ZMQ, the demo has no recording."""
+        return COUNTS_ARE_EXACT and any(topic.is_frame_stream for topic in self.topics.values())
+
+
+def _make_short_plan() -> DemoPlan:
+    """Return a plan of few processes, because each interpreter takes long to start on a busy machine."""
+    topics = {topic.name: topic for topic in (*TELEMETRY_TOPICS[:2], PULSE_TOPIC, BUSY_TOPIC)}
+    subscribers = [DEMO_SUBSCRIBERS[name] for name in ("dashboard", "survivor", "fast", "slow")]
+    return DemoPlan(
+        "short",
+        topics,
+        {one.name: replace(one, topics=tuple(name for name in one.topics if name in topics)) for one in subscribers},
+        duration_s=2.0,
+    )
+
+
+FULL_PLAN = DemoPlan("full", DEMO_TOPICS, DEMO_SUBSCRIBERS, duration_s=15.0)
+SHORT_PLAN = _make_short_plan()
+DEMO_PLANS = {demo_plan.name: demo_plan for demo_plan in (FULL_PLAN, SHORT_PLAN)}
+
+
+@dataclass(frozen=True)
 class PublishedCounts:
     """Number of messages published on a topic, and the publishing process; None: unknown, or no process."""
 
@@ -170,7 +203,7 @@ class TopicReading:
     """Results of one subscriber for one topic.
 
     `lost`: the library's count. `missing_messages`: count by the sequence numbers in the messages. `span_s`: time
-    between publishing the first and the last message. `recent`: results since the previous report.
+    between publishing the first and the last message.
     """
 
     topic: str
@@ -179,16 +212,15 @@ class TopicReading:
     lost: int | None
     missing_messages: int
     span_s: float
-    recent: FlowRates
     overall: FlowRates
     restarts: tuple[PublisherRestart, ...]
 
     @classmethod
     def from_fields(cls, fields: dict[str, Any]) -> Self:
         """Return a reading from the fields of its JSON form."""
-        recent, overall = FlowRates(**fields.pop("recent")), FlowRates(**fields.pop("overall"))
+        overall = FlowRates(**fields.pop("overall"))
         restarts = tuple(PublisherRestart(**restart) for restart in fields.pop("restarts"))
-        return cls(**fields, recent=recent, overall=overall, restarts=restarts)
+        return cls(**fields, overall=overall, restarts=restarts)
 
 
 @dataclass(frozen=True)

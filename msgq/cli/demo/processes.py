@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable
 
-from msgq.cli.demo.plan import DEMO_SUBSCRIBERS
+from msgq.cli.demo.plan import DemoPlan
 
 _END_TIMEOUT_S = 20.0  # more than a role gives itself
 
@@ -18,15 +18,15 @@ class ProcessGroup:
     A process ends on request, or when this process dies and its `ParentWatch` notices.
     """
 
-    def __init__(self, run: str) -> None:
-        self._run = run
+    def __init__(self, run: str, demo_plan: DemoPlan) -> None:
+        self._run, self._plan = run, demo_plan
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, names: Iterable[str]) -> None:
         """Start these roles in their own session, so that Ctrl-C does not reach them."""
         for name in names:
-            role = "subscribe" if name in DEMO_SUBSCRIBERS else "publish"
-            command = [sys.executable, "-m", "msgq.cli.demo.roles", self._run, role, name]
+            role = "subscribe" if name in self._plan.subscribers else "publish"
+            command = [sys.executable, "-m", "msgq.cli.demo.roles", self._run, self._plan.name, role, name]
             self._processes[name] = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, bufsize=0, start_new_session=True
             )

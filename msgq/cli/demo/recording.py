@@ -1,4 +1,4 @@
-"""Records the demo with the normal recorder, reads the recording, and writes a report."""
+"""Records the demo with the normal recorder, and reads the recording."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -32,20 +32,22 @@ class RecordedResults:
     published_messages: int
 
 
-def start_recorder(run: str, path: Path) -> Recorder:
+def start_recorder(run: str, demo_plan: plan.DemoPlan, path: Path) -> Recorder:
     """Start recording a run before its first message."""
     endpoints = list(
         {
             plan.make_run_endpoint(run, name): None
-            for name, topic in plan.DEMO_TOPICS.items()
+            for name, topic in demo_plan.topics.items()
             if not topic.is_frame_stream
         }
     )
     pictures = [
         FrameStream(plan.make_server_name(run, topic.name), plan.STREAM_TYPE, PICTURE_RATE_HZ)
-        for topic in plan.FRAME_TOPICS
+        for topic in demo_plan.topics.values()
+        if topic.is_frame_stream
     ]
-    endpoints += plan.list_timing_topics(run)
+    if demo_plan is plan.FULL_PLAN:
+        endpoints += plan.list_timing_topics(run)
     return Recorder(path, endpoints, frames=pictures, level=3)
 
 
@@ -106,21 +108,3 @@ def find_recording_errors(
             yield f"{name}: {count} of {format_count_noun(topic.messages, 'message')} recorded"
         if recorded_topic is not None and recorded_topic.lost:
             yield f"{name}: {format_count_noun(recorded_topic.lost, 'message')} missing in the recording"
-
-
-def write_report(recording: Path, report: Path) -> Iterator[tuple[bool, str]]:
-    """Ingest the recording into a lake next to the report, and write the report.
-
-    Yields as `replaying.replay_recording`.
-    """
-    from msgq.spark.pipeline import run_pipeline  # Spark, which only a report needs
-
-    lake = report.with_suffix(".lake")
-    report.parent.mkdir(parents=True, exist_ok=True)
-    results = run_pipeline(recording, lake, report)
-    messages = sum(info.messages for info in LogReader(recording).endpoints.values())
-    yield (
-        results["messages"] == messages,
-        f"lake {lake}: {results['messages']} of {format_count_noun(messages, 'recorded message')} ingested",
-    )
-    yield report.stat().st_size > 0, f"report: {report.resolve()}"

@@ -1,4 +1,4 @@
-"""Processes of the demo, each in a new Python: `python -m msgq.cli.demo.roles RUN publish|subscribe NAME`.
+"""Processes of the demo, each in a new Python: `python -m msgq.cli.demo.roles RUN PLAN publish|subscribe NAME`.
 
 The parent writes a word to the standard input to request the end. If the standard input closes without a word, the
 parent is dead. The role then removes the run's files in /dev/shm, and ends.
@@ -36,19 +36,21 @@ _STAMP_STRUCT = struct.Struct("<QQQ40x")  # a meter.Stamp; 64 bytes with its pad
 _STEP_STAMP_STRUCT = struct.Struct("<16xQQQ8x")  # of a control_loop.STEP
 
 
-def main(run: str, role: str, name: str) -> int:
+def main(run: str, plan_name: str, role: str, name: str) -> int:
     """Play one role until the standard input requests the end."""
     # Shown by ps and top, and taken over by msgq as the name of the participant.
     Path("/proc/self/comm").write_text(f"demo-{name}")
+    demo_plan = plan.DEMO_PLANS[plan_name]
     parent_watch = ParentWatch()
     parent_watch.start()
     try:
         if role == "subscribe":
-            run_subscriber(run, plan.DEMO_SUBSCRIBERS[name], parent_watch.stop, os.getpid())
+            run_subscriber(run, demo_plan.subscribers[name], parent_watch.stop, os.getpid())
         elif plan.DEMO_TOPICS[name].is_frame_stream:
             picture.publish_picture(run, plan.DEMO_TOPICS[name], parent_watch.stop, partial(sample_machine, "cpu"))
         else:
-            publish_topic(run, plan.DEMO_TOPICS[name], parent_watch.stop, os.getpid(), partial(sample_machine, name))
+            topic, sample = demo_plan.topics[name], partial(sample_machine, name)
+            publish_topic(run, demo_plan, topic, parent_watch.stop, os.getpid(), sample)
     except MsgqError as error:
         _logger.error(
             "msgq demo: %s: %s", name, escape_terminal(str(error))
@@ -81,27 +83,37 @@ def sample_machine(name: str) -> Any:
     return SAMPLE_FUNCTIONS[name]()
 
 
-def publish_topic(run: str, topic: plan.DemoTopic, stop: StopSignal, pid: int, sample: Callable[[], Any]) -> None:
+def publish_topic(
+    run: str, demo_plan: plan.DemoPlan, topic: plan.DemoTopic, stop: StopSignal, pid: int, sample: Callable[[], Any]
+) -> None:
     """Publish a topic with the results of `sample`. A publisher that follows a dead one continues its sequence.
 
     `pid` identifies the publisher to subscribers.
     """
+    wait_for_publishers = partial(_wait_for_publishers, run, demo_plan, stop)
     if topic.has_origin:
-        _publish_steps(run, topic, stop, pid, sample)
+        _publish_steps(run, topic, stop, pid, sample, wait_for_publishers)
         return
     if topic in plan.OTHER_KIND_TOPICS:
-        endpoint_roles.publish_to_endpoint(run, topic, stop, pid, sample, partial(_wait_for_publishers, run, stop))
+        endpoint_roles.publish_to_endpoint(run, topic, stop, pid, sample, wait_for_publishers)
         return
     with msgq.pub_sock(plan.make_run_endpoint(run, topic.name), topic.ring_bytes) as socket:
-        _wait_for_subscribers(socket, topic, stop)
-        _wait_for_publishers(run, stop)
+        _wait_for_subscribers(socket, demo_plan, topic, stop)
+        wait_for_publishers()
         if topic.burst_messages:
             _publish_batches(socket, topic, stop, pid)
         else:
             _publish_telemetry(socket, topic, stop, pid, sample)
 
 
-def _publish_steps(run: str, topic: plan.DemoTopic, stop: StopSignal, pid: int, sample: Callable[[], Any]) -> None:
+def _publish_steps(
+    run: str,
+    topic: plan.DemoTopic,
+    stop: StopSignal,
+    pid: int,
+    sample: Callable[[], Any],
+    wait_for_publishers: Callable[[], object],
+) -> None:
     """Publish records of the control loop."""
     endpoint = plan.make_run_endpoint(run, topic.name)
     with contextlib.ExitStack() as stack:
@@ -112,10 +124,10 @@ def _publish_steps(run: str, topic: plan.DemoTopic, stop: StopSignal, pid: int, 
             )
         with msgq.PubSocket() as socket:  # only it knows who listens
             socket.connect(msgq.context, endpoint, schema=control_loop.STEP_SCHEMA)
-            _wait_for_subscribers(socket, topic, stop)
+            _wait_for_subscribers(socket, plan.FULL_PLAN, topic, stop)
         steps = stack.enter_context(msgq.RecordQueue(endpoint, control_loop.STEP_DTYPE))
         steps.produce([])  # makes its publisher
-        _wait_for_publishers(run, stop)
+        wait_for_publishers()
         if causes is not None:
             control_loop.answer_causes(steps, topic, stop, pid, causes)
         else:
@@ -124,11 +136,13 @@ def _publish_steps(run: str, topic: plan.DemoTopic, stop: StopSignal, pid: int, 
             control_loop.publish_measurements(steps, topic, stop, pid, sample)
 
 
-def _wait_for_subscribers(socket: msgq.PubSocket, topic: plan.DemoTopic, stop: StopSignal) -> None:
+def _wait_for_subscribers(
+    socket: msgq.PubSocket, demo_plan: plan.DemoPlan, topic: plan.DemoTopic, stop: StopSignal
+) -> None:
     """Wait until all subscribers receive. Over ZMQ, a connected subscriber may not receive yet."""
     expected = [
         subscriber
-        for subscriber in plan.DEMO_SUBSCRIBERS.values()
+        for subscriber in demo_plan.subscribers.values()
         if topic.name in subscriber.topics and subscriber.kind != "passive"
     ]
     answering = [subscriber for subscriber in plan.LOOP_TOPICS if subscriber.cause_topic == topic.name]
@@ -138,9 +152,9 @@ def _wait_for_subscribers(socket: msgq.PubSocket, topic: plan.DemoTopic, stop: S
             return
 
 
-def _wait_for_publishers(run: str, stop: StopSignal) -> None:
+def _wait_for_publishers(run: str, demo_plan: plan.DemoPlan, stop: StopSignal) -> None:
     """Wait until every topic has its publisher, because latencies are not meaningful while interpreters start."""
-    for topic in plan.DEMO_TOPICS.values() if plan.DEMO_BACKEND == "msgq" else ():
+    for topic in demo_plan.topics.values() if plan.DEMO_BACKEND == "msgq" else ():
         while not _has_publisher(run, topic):
             if stop.wait(_POLL_PERIOD_S):
                 return
@@ -201,12 +215,9 @@ class DemoReporter:
 
     def send_report(self, final: bool = False) -> None:
         """Send a report to the parent."""
-        now_ns = time.monotonic_ns()
-        readings = tuple(
-            meter.make_reading(self._subscribed[topic].lost, now_ns) for topic, meter in self.meters.items()
-        )
+        readings = tuple(meter.make_reading(self._subscribed[topic].lost) for topic, meter in self.meters.items())
         self._socket.send(plan.SubscriberReport(self._name, self._pid, final, readings).to_json())
-        self._due_ns = now_ns + _REPORT_PERIOD_NS
+        self._due_ns = time.monotonic_ns() + _REPORT_PERIOD_NS
 
 
 def run_subscriber(run: str, subscriber: plan.DemoSubscriber, stop: StopSignal, pid: int) -> None:

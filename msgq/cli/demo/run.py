@@ -2,11 +2,11 @@
 
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 import msgq
 from msgq.cli.demo import endpoint_roles, plan, recording
@@ -25,10 +25,10 @@ _FINAL_REPORTS_TIMEOUT_S = 2.0
 class ReportCollector:
     """Receives the reports: the parent subscribes to one topic per subscriber."""
 
-    def __init__(self, run: str, stack: ExitStack) -> None:
+    def __init__(self, run: str, demo_plan: plan.DemoPlan, stack: ExitStack) -> None:
         self.latest: dict[str, plan.SubscriberReport] = {}
         self._poller = msgq.Poller()
-        for name in plan.DEMO_SUBSCRIBERS:
+        for name in demo_plan.subscribers:
             socket = stack.enter_context(msgq.SubSocket())
             endpoint = plan.make_run_endpoint(run, plan.make_report_topic(name))
             socket.connect(msgq.context, endpoint, segment_size=plan.REPORT_RING_BYTES)
@@ -53,56 +53,63 @@ class ReportCollector:
         return [reading for report in self.latest.values() for reading in report.readings]
 
 
-class RunView(Protocol):
-    """Display of a run."""
-
-    def is_refresh_due(self) -> bool:
-        """Return True if the display should be updated."""
-
-    def show_progress(
-        self,
-        title: str,
-        published: Mapping[str, plan.PublishedCounts],
-        reports: Collection[plan.SubscriberReport],
-        events: Sequence[str],
-    ) -> None:
-        """Show the counters of the topics, the last reports of the subscribers, and the events."""
-
-
 class DemoRun:
     """One run. Owns its processes and their files in /dev/shm."""
 
-    def __init__(self, run: str, duration_s: float, stop: threading.Event, recording: Path | None) -> None:
-        """Prepare a run. `recording`: a directory; None: no recording, because the recorder does not support ZMQ."""
-        self._run, self._duration_s, self._stop, self._recording = run, duration_s, stop, recording
+    def __init__(
+        self,
+        run: str,
+        demo_plan: plan.DemoPlan,
+        duration_s: float,
+        stop: threading.Event,
+        recording: Path | None,
+        show_event: Callable[[str], object],
+    ) -> None:
+        """Prepare a run.
+
+        Parameters
+        ----------
+        recording : a directory; None: no recording, because the recorder does not support ZMQ.
+        show_event : takes the text of each event, such as a kill, when the event occurs.
+        """
+        self._run, self._plan, self._duration_s, self._stop, self._recording = (
+            run,
+            demo_plan,
+            duration_s,
+            stop,
+            recording,
+        )
         self._recorder: Recorder | None = None
         self._failures: list[str] = []
-        self._events: list[str] = []
+        self._show_event = show_event
         self._begin = 0.0
         self._killed_workers: list[KilledWorker] = []
 
-    def run(self, view: RunView | None) -> RunSummary:
+    def run(self) -> RunSummary:
         """Execute the whole run, or until `stop` is set. Then stop all processes, and return the results.
 
         Raises
         ------
         IpcError : the parent's own topics cannot be created. No files are left.
         """
-        self._view = view
         with ExitStack() as stack:
             stack.callback(remove_leftovers, self._run)
-            self._processes = ProcessGroup(self._run)
+            self._processes = ProcessGroup(self._run, self._plan)
             stack.callback(self._processes.kill_all)
-            self._reports = ReportCollector(self._run, stack)
+            self._reports = ReportCollector(self._run, self._plan, stack)
             complete = self._run_steps()
             elapsed_s = self._measure_elapsed_s()
             published = self._stop_processes()
             interrupted = self._stop.is_set() and not complete
             read_recording = self._read_recording(published)
-            work = endpoint_roles.read_work_results(self._run, self._killed_workers) if plan.HAS_ALL_KINDS else None
-            return summarize_run(
-                published, self._reports.latest, elapsed_s, interrupted, self._failures, read_recording, work
+            work = None
+            if plan.JOBS_TOPIC.name in self._plan.topics:
+                work = endpoint_roles.read_work_results(self._run, self._killed_workers)
+            reports = self._reports.latest
+            summary = summarize_run(
+                self._plan, published, reports, elapsed_s, interrupted, self._failures, read_recording, work
             )
+            return replace(summary, recording_path=str(self._recording) if self._recorder else None)
 
     def _read_recording(self, published: dict[str, plan.PublishedCounts]) -> tuple[recording.RecordedResults, ...]:
         """Read the recording, and compare it with the published messages."""
@@ -115,14 +122,18 @@ class DemoRun:
     def _run_steps(self) -> bool:
         """Execute all steps before the stop. Return False after an early end or a failure."""
         # Passive subscribers create nothing, so they come second; the topics come when everybody listens.
-        subscribers = plan.DEMO_SUBSCRIBERS.values()
+        subscribers = self._plan.subscribers.values()
+        self._show_event(
+            f"{len(self._plan.topics)} processes publish telemetry of this machine for {self._duration_s:g} s, "
+            f"and {len(subscribers)} subscribe"
+        )
         if not self._start_subscribers([subscriber.name for subscriber in subscribers if subscriber.kind != "passive"]):
             return False
         if not self._start_subscribers([subscriber.name for subscriber in subscribers if subscriber.kind == "passive"]):
             return False
         if self._recording is not None:  # the topics are there, and still silent
-            self._recorder = recording.start_recorder(self._run, self._recording)
-        self._processes.start(plan.DEMO_TOPICS)
+            self._recorder = recording.start_recorder(self._run, self._plan, self._recording)
+        self._processes.start(self._plan.topics)
         if not self._wait_until(self._have_all_received, "a topic had no message"):
             return False
         self._begin = time.monotonic()
@@ -148,17 +159,12 @@ class DemoRun:
         self._processes.kill(plan.PULSE_TOPIC.name)
         self._processes.start([plan.PULSE_TOPIC.name])
         self._add_event(f"publisher of {plan.PULSE_TOPIC.name} killed (SIGKILL, {killed}) and restarted")
-        if not self._wait_until(self._have_all_seen_restart, f"{plan.PULSE_TOPIC.name} did not restart"):
-            return False
-        losses = [restart.lost for reading in self._reports.list_readings() for restart in reading.restarts]
-        lost = sum(filter(None, losses)) if plan.COUNTS_ARE_EXACT else "an unknown number of"
-        self._add_event(f"{plan.PULSE_TOPIC.name} restarted; its {len(losses)} subscribers lost {lost} messages")
-        return True
+        return self._wait_until(self._have_all_seen_restart, f"{plan.PULSE_TOPIC.name} did not restart")
 
     def _kill_workers(self) -> bool:
         """Kill the doomed workers while each has a job. Another worker must finish the job."""
         at_work = partial(endpoint_roles.holds_job, self._run)
-        for name in [subscriber.name for subscriber in plan.DEMO_SUBSCRIBERS.values() if subscriber.is_killed]:
+        for name in [subscriber.name for subscriber in self._plan.subscribers.values() if subscriber.is_killed]:
             pid = self._processes.get_pid(name)
             if not self._wait_until(partial(self._processes.kill_while_working, name, at_work), f"{name} had no job"):
                 return False
@@ -172,7 +178,7 @@ class DemoRun:
         )
 
     def _add_event(self, event: str) -> None:
-        self._events.append(f"{self._measure_elapsed_s():.1f} s: {event}")
+        self._show_event(f"{self._measure_elapsed_s():.1f} s: {event}")
 
     def _measure_elapsed_s(self) -> float:
         return time.monotonic() - self._begin if self._begin else 0.0
@@ -182,7 +188,7 @@ class DemoRun:
         return self._wait_until(lambda: time.monotonic() >= due, "", until_s + _FLOW_TIMEOUT_S)
 
     def _wait_until(self, done: Callable[[], bool], complaint: str, patience_s: float = _FLOW_TIMEOUT_S) -> bool:
-        """Read and show reports until `done`. Return False after a stop request, the end of a process, or a timeout."""
+        """Read reports until `done`. Return False after a stop request, the end of a process, or a timeout."""
         deadline = time.monotonic() + patience_s
         while not done():
             if self._stop.is_set():
@@ -194,15 +200,7 @@ class DemoRun:
                 self._failures.append(f"{complaint} within {patience_s:g} s")
                 return False
             self._reports.read_reports(_POLL_PERIOD_MS)
-            self._show_progress()
         return True
-
-    def _show_progress(self) -> None:
-        if self._view is not None and self._view.is_refresh_due():
-            title = f"msgq demo, {self._measure_elapsed_s():.1f} of {self._duration_s:g} s"
-            self._view.show_progress(
-                title, self._read_published_counts(self._list_pids()), self._reports.latest.values(), self._events
-            )
 
     def _stop_processes(self) -> dict[str, plan.PublishedCounts]:
         """Stop the publishers, and read their counters.
@@ -210,28 +208,28 @@ class DemoRun:
         Then let the subscribers receive the remaining messages, and report.
         """
         pids = self._list_pids()
-        crashed = self._processes.stop(plan.DEMO_TOPICS)
+        crashed = self._processes.stop(self._plan.topics)
         published = self._read_published_counts(pids)
         # Workers say what becomes of their jobs, which is recorded; so they end first.
         crashed += self._processes.stop(
-            [subscriber.name for subscriber in plan.DEMO_SUBSCRIBERS.values() if subscriber.kind == "worker"]
+            [subscriber.name for subscriber in self._plan.subscribers.values() if subscriber.kind == "worker"]
         )
         if self._recorder is not None:
             self._recorder.stop()
-        crashed += self._processes.stop(plan.DEMO_SUBSCRIBERS)
+        crashed += self._processes.stop(self._plan.subscribers)
         self._failures += [f"{name} failed" for name in crashed]
         self._reports.read_final_reports()
         return published
 
     def _list_pids(self) -> dict[str, int | None]:
-        return {name: self._processes.get_pid(name) for name in plan.DEMO_TOPICS}
+        return {name: self._processes.get_pid(name) for name in self._plan.topics}
 
     def _read_published_counts(self, pids: dict[str, int | None]) -> dict[str, plan.PublishedCounts]:
         if not plan.COUNTS_ARE_EXACT:
             return {name: plan.PublishedCounts(pid, None, None) for name, pid in pids.items()}
         by_endpoint = {topic.endpoint: topic for topic in topics()}
         published = {}
-        for name, topic in plan.DEMO_TOPICS.items():
+        for name, topic in self._plan.topics.items():
             endpoint = plan.make_run_endpoint(self._run, name)
             if topic in plan.OTHER_KIND_TOPICS:
                 published[name] = endpoint_roles.read_published_counts(self._run, topic, pids[name])

@@ -11,6 +11,7 @@ from msgq.cli.demo.plan import (
     HAS_ALL_KINDS,
     IS_VIRTUAL,
     PULSE_TOPIC,
+    DemoPlan,
     FlowRates,
     PublishedCounts,
     SubscriberReport,
@@ -68,7 +69,8 @@ class RunSummary:
     """Results of the whole run. `failures` is empty if all checks passed.
 
     `recording`: results of the recorder; empty without a recording. `seed`, `digest`: for a run in virtual time, the
-    seed of the event order, and a digest of all sent messages. `notes`: omitted parts.
+    seed of the event order, and a digest of all sent messages. `notes`: omitted parts. `recording_path`: directory of
+    the recording.
     """
 
     backend: str
@@ -84,9 +86,11 @@ class RunSummary:
     notes: tuple[str, ...] = ()
     recording: tuple[RecordedResults, ...] = ()
     work: WorkResults | None = None
+    recording_path: str | None = None
 
 
 def summarize_run(
+    demo_plan: DemoPlan,
     published: Mapping[str, PublishedCounts],
     reports: Mapping[str, SubscriberReport],
     duration_s: float,
@@ -99,6 +103,7 @@ def summarize_run(
 
     Parameters
     ----------
+    demo_plan : topics and subscribers of the run.
     published : counters of each topic by name, read when its publisher was finished.
     reports : last report of each subscriber by name.
     interrupted : True: the run was ended early, perhaps before the first message or the restart.
@@ -107,7 +112,11 @@ def summarize_run(
     work : results of the jobs.
     """
     readings = [(report, reading) for report in reports.values() for reading in report.readings]
-    failures = (*failures, *_check_reports(reports, interrupted), *_check_readings(published, readings, interrupted))
+    failures = (
+        *failures,
+        *_check_reports(demo_plan, reports, interrupted),
+        *_check_readings(published, readings, interrupted),
+    )
     if work is not None and not interrupted:
         failures = (*failures, *_check_work(work))
     return RunSummary(
@@ -128,9 +137,9 @@ def summarize_run(
 _ReportReadings = Sequence[tuple[SubscriberReport, TopicReading]]
 
 
-def _check_reports(reports: Mapping[str, SubscriberReport], interrupted: bool) -> Iterator[str]:
-    for name in DEMO_SUBSCRIBERS:
-        if DEMO_SUBSCRIBERS[name].is_killed:
+def _check_reports(demo_plan: DemoPlan, reports: Mapping[str, SubscriberReport], interrupted: bool) -> Iterator[str]:
+    for name, subscriber in demo_plan.subscribers.items():
+        if subscriber.is_killed:
             continue
         # An interrupted run may have ended before everybody was started; who was heard must have had a last word.
         if not reports[name].final if name in reports else not interrupted:

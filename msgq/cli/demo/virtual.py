@@ -71,7 +71,7 @@ class VirtualRun:
         with ExitStack() as stack:
             sim = stack.enter_context(Simulation(self._seed, fault_schedule=[restart]))
             stack.enter_context(sim.clock.patch_time())
-            collector = ReportCollector(_RUN_NAME, stack)
+            collector = ReportCollector(_RUN_NAME, plan.FULL_PLAN, stack)
             sim.add(_read_reports_forever, collector, name="desk")
             self._publishing = VirtualStop(sim.clock, self._duration_s)
             self._subscribing = VirtualStop(sim.clock, self._duration_s + _INTERRUPT_PERIOD_S)
@@ -84,8 +84,9 @@ class VirtualRun:
             for topic in plan.DEMO_TOPICS.values():
                 sim.add(self._publish_topic, topic, name=_make_node_name(topic))
             interrupted = self._run_simulation(sim)
+            published = self._read_published_counts(sim)
             summary = summarize_run(
-                self._read_published_counts(sim), collector.latest, self._publishing.end_s, interrupted, ()
+                plan.FULL_PLAN, published, collector.latest, self._publishing.end_s, interrupted, ()
             )
             return replace(summary, seed=self._seed, digest=_digest_messages(sim))
 
@@ -103,7 +104,7 @@ class VirtualRun:
         """Publish a topic. After a restart, continue as another process would."""
         self._publishers[topic.name] = pid = next(self._pids)
         samples = itertools.cycle(self._recording.get(topic.name, [None]))
-        publish_topic(_RUN_NAME, topic, self._publishing, pid, samples.__next__)
+        publish_topic(_RUN_NAME, plan.FULL_PLAN, topic, self._publishing, pid, samples.__next__)
 
     def _read_published_counts(self, sim: Simulation) -> dict[str, plan.PublishedCounts]:
         published = {}
