@@ -101,7 +101,7 @@ def day(where: Path, entries: int, parts: int, groups: int, endpoints: int) -> D
         table.commit_files(table.read_snapshot(), RANGES_SCHEMA, ranges_files)
         segments = [IngestedFile(f"/recordings/{entry}/{number}.mcap", SEGMENT_BYTES, 1) for number in range(parts)]
         inputs.record_inputs(segments, [])
-    aggregate_store._RANGES_BY_PATH.clear()  # each ingest is a new process
+    aggregate_store._RANGES_CACHE = aggregate_store.FileCache(1 << 14)  # each ingest is a new process
     known = measure_time(lambda: IngestLog(lake).find_ingested_files(segments))
     column = make_text_column(names)
     ranges = measure_time(lambda: derived.read_nearby_ranges(column, new))

@@ -51,7 +51,7 @@ def letters(queue: Any) -> list[DeadLetter]:
 
 class TestSuccess:
     def test_function_gets_each_message_with_its_attributes(self, queues: Queues) -> None:
-        queue, received = queues.open(), []
+        queue, received = queues.open(), list[Any]()
         queue.send(b"low", 1)
         queue.send(b"high", 2, origin_time=9)
         assert Worker(queue, received.append).run(0) == WorkCounts(succeeded=2)
@@ -145,7 +145,7 @@ class TestRetries:
         assert queue.receive(0) == (b"bad", 0)
 
     def test_deliveries_of_other_consumers_count_as_tries(self, queues: Queues) -> None:
-        queue, called = queues.open(), []
+        queue, called = queues.open(), list[Any]()
         queue.send(b"killer")
         for _ in range(3):
             queue.take(0).nack()  # as if its worker died

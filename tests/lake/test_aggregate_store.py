@@ -210,7 +210,11 @@ def test_cache_keeps_newest_files(tmp_path: Path) -> None:
     cache, lake, read = FileCache[str](2), LakeDirectory(tmp_path), list[str]()
 
     def read_file(path: str) -> str:
-        return cache.read_file(lake, path, lambda: (read.append(path), path)[1])
+        def load() -> str:
+            read.append(path)
+            return path
+
+        return cache.read_file(lake, path, load)
 
     assert [read_file(path) for path in "ababcbca"] == list("ababcbca")
     assert read == list("abca")

@@ -281,7 +281,7 @@ def test_older_gold_build_adds_no_rows_after_newer_build(
     add(directory(tmp_path), rows[:10])
     golds.build_gold(tmp_path)
     add(directory(tmp_path), rows[10:50] + rows[130:])
-    commit, newer_builds = LakeTable.commit_files, []
+    commit, newer_builds = LakeTable.commit_files, list[str]()
 
     def commit_after_newer_build(table: LakeTable, *arguments: Any) -> None:
         if table.place == f"gold/{name}" and not newer_builds:

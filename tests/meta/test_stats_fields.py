@@ -52,6 +52,7 @@ ELSEWHERE = {
     ("ChannelPublisher", "refused"): "tests/unit/test_channel_stats.py",
     ("ChannelStats", "orphans"): "tests/unit/test_channel_stats.py",
     ("QueueHandleInfo", "pending_slots"): "tests/unit/test_queue_stats.py",
+    ("QueueStats", "delayed"): "tests/contract/test_queue_delays.py",
     ("QueueStats", "lost_slots"): "tests/unit/test_queue_stats.py",
     ("QueueStats", "events_lost"): "tests/contract/test_queue_events.py",
     ("QueueStats", "pending_slots"): "tests/unit/test_queue_stats.py",
