@@ -174,7 +174,7 @@ def test_export_with_wrong_selection_reports_error(
 
 def test_export_of_range_without_messages_tells_first_time(lake: Path, tmp_path: Path) -> None:
     done = run("lake", "export", lake, "--start", "100000", "-o", tmp_path / "out.mcap")
-    assert "the first message of the lake is of 2023-11-15T00:00:00.000+00:00" in done.stderr
+    assert "the lake begins at 2023-11-15T00:00:00.000+00:00" in done.stderr
     assert done.stdout.strip().endswith("out.mcap: 0 messages")
 
 

@@ -18,7 +18,7 @@ from msgq.common.texts import format_count_noun
     default=168,
     show_default=True,
     metavar="HOURS",
-    help="Keep the files of versions from the last HOURS, and files that other programs are writing.",
+    help="Keep the files and log entries of versions from the last HOURS, and files that other programs are writing.",
 )
 @arguments.master_option
 @options.json_option

@@ -92,7 +92,7 @@ def _write_selected_messages(
         )
     if not count and (first := reader.find_start_time()) is not None:
         time = datetime.fromtimestamp(first / NS_PER_S, UTC).isoformat(timespec="milliseconds")
-        echo(f"no message has the selected endpoints and times; the first message of the lake is of {time}", err=True)
+        echo(f"no message has the selected endpoints and times; the lake begins at {time}", err=True)
     return count
 
 
