@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -10,6 +11,7 @@ import pytest
 pytest.importorskip("deltalake")
 
 from msgq.lake.data_file import DataFile
+from msgq.lake.delta_table import LakeTable
 from msgq.lake.gold import gold_files
 from msgq.lake.gold.gold_builder import GOLD_TABLE_NAMES
 from msgq.lake.gold.gold_files import (
@@ -107,6 +109,38 @@ def test_update_merges_many_small_files(tmp_path: Path, monkeypatch: pytest.Monk
     assert apply_update(lake, HOURLY, {"z": {0}}) == (set(), [])
     paths.add(commit_file(lake, HOURLY, ("r", 2)))
     assert apply_update(lake, HOURLY, {"z": {0}}) == (paths, [("r", 0), ("r", 1), ("r", 2)])
+
+
+def test_full_files_are_not_merged_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of frames compress well: a file with the most rows can have few bytes."""
+    monkeypatch.setattr(gold_files, "SMALL_FILES_MAX", 3)
+    monkeypatch.setattr(gold_files, "_KEPT_FILE_ROWS", 2)
+    lake = LakeDirectory(tmp_path)
+    for hour in range(4):
+        commit_file(lake, HOURLY, ("r", 2 * hour), ("r", 2 * hour + 1))
+    paths = {commit_file(lake, HOURLY, ("s", hour)) for hour in range(2)}
+    assert apply_update(lake, HOURLY, {"z": {0}}) == (set(), [])
+    paths.add(commit_file(lake, HOURLY, ("s", 2)))
+    assert apply_update(lake, HOURLY, {"z": {0}}) == (paths, [("s", 0), ("s", 1), ("s", 2)])
+
+
+def test_files_are_read_in_groups_of_limited_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake, read = LakeDirectory(tmp_path), list[int]()
+    for run in "bca":
+        commit_file(lake, HOURLY, (run, 0), (run, 1), (run, 2))
+    table, read_rows = open_gold_table(lake, HOURLY), LakeTable.read_rows
+
+    def count_rows(*arguments: Any, **options: Any) -> pa.Table:
+        rows = read_rows(*arguments, **options)
+        read.append(rows.num_rows)
+        return rows
+
+    monkeypatch.setattr(gold_files, "_READ_BYTES_MAX", 1)
+    monkeypatch.setattr(LakeTable, "read_rows", count_rows)
+    stale: dict[str, set[int]] = {run: {1} for run in "abc"}
+    kept = replace_groups(table, HOURLY, table.read_snapshot(), stale).kept_files
+    assert [(file.column_bounds["run"][0], file.row_count) for file in kept] == [("a", 2), ("b", 2), ("c", 2)]
+    assert max(read) == 3
 
 
 def test_rows_of_run_with_long_name_are_found(tmp_path: Path) -> None:

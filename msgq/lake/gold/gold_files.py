@@ -14,6 +14,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from msgq.lake.batching import pack_by_size
 from msgq.lake.data_file import DataFile
 from msgq.lake.delta_table import SMALL_FILE_BYTES, LakeTable
 from msgq.lake.gold.gold_tables import HOURLY_SCHEMAS, RUN_SCHEMAS
@@ -26,6 +27,7 @@ _HOUR_FIELD = pa.field("hour", pa.int64())  # of hourly tables, hours since the 
 #: Number of small files of a table before an update merges the files.
 SMALL_FILES_MAX = 16
 _KEPT_FILE_ROWS = 1 << 17
+_READ_BYTES_MAX = 16 << 20  # compressed, of the files whose rows are in memory together
 
 
 def open_gold_table(lake: LakeDirectory, name: str) -> LakeTable:
@@ -99,12 +101,25 @@ def replace_groups(
         for file in files
         if may_have_value(file, "run", runs) and _has_hour(file, stale) and _has_stale_rows(table, file, name, stale)
     }
-    small = [file for file in files if file.size_bytes < SMALL_FILE_BYTES and file.path not in removed]
+    small = [file for file in files if _is_small_file(file) and file.path not in removed]
     if len(small) >= SMALL_FILES_MAX:
         removed |= {file.path: file for file in small}
-    read = sorted(path for path, file in removed.items() if not _is_stale_group(file, name, stale))
-    rows = _drop_stale_rows(table.read_rows(read, get_stored_columns(name)), name, stale)
-    return FileReplacement(list(removed), _write_kept_rows(table, name, rows))
+    read = sorted((file for file in removed.values() if not _is_stale_group(file, name, stale)), key=_get_group_order)
+    kept_files: list[DataFile] = []
+    for group in pack_by_size(((file.path, file.size_bytes) for file in read), _READ_BYTES_MAX):
+        rows = _drop_stale_rows(table.read_rows(group, get_stored_columns(name)), name, stale)
+        kept_files += _write_kept_rows(table, name, rows)
+    return FileReplacement(list(removed), kept_files)
+
+
+def _is_small_file(file: DataFile) -> bool:
+    """Return whether the rows of a file may share a new file with other rows."""
+    return file.size_bytes < SMALL_FILE_BYTES and file.row_count < _KEPT_FILE_ROWS
+
+
+def _get_group_order(file: DataFile) -> tuple[str, int, str]:
+    """Return a sort key that brings files with rows of one run together."""
+    return file.column_bounds.get("run", ("",))[0], file.column_bounds.get("hour", (0,))[0], file.path
 
 
 def _has_stale_rows(table: LakeTable, file: DataFile, name: str, stale: Mapping[str, Collection[int]]) -> bool:
