@@ -338,7 +338,7 @@ def test_older_build_adds_no_rows_after_newer_build(tmp_path: Path, monkeypatch:
     write_lake(lake, endpoints=[endpoint("x")])
     build_fleet(fleet, lake)
     write_lake(lake, checks=[{"run": "r", "endpoint": "x"}])
-    commit, newer_builds = LakeTable.commit_files, list[str]()
+    commit, newer_builds = LakeTable.commit_files, list[Any]()
 
     def commit_after_newer_build(table: LakeTable, *arguments: Any) -> None:
         if table.place == "checks" and not newer_builds:
