@@ -15,7 +15,15 @@ import psutil
 import pytest
 
 from msgq.cli.demo.control_loop import STEP_DTYPE
-from msgq.cli.demo.plan import DEMO_SUBSCRIBERS, DEMO_TOPICS, OTHER_KIND_TOPICS, PICTURE_BYTES, STREAM_TYPE
+from msgq.cli.demo.plan import (
+    DEMO_SUBSCRIBERS,
+    DEMO_TOPICS,
+    OTHER_KIND_TOPICS,
+    PICTURE_BYTES,
+    SHORT_PLAN,
+    STREAM_TYPE,
+    DemoPlan,
+)
 from msgq.common.timing import TIMING_FIELDS, parse_timing_topic
 from msgq.recording import LogReader
 from msgq.stats import channels, queues, records, topics
@@ -30,11 +38,12 @@ Start = Callable[..., subprocess.Popen[str]]
 
 @pytest.fixture
 def start(prefix: str, tmp_path: Path) -> Iterator[Start]:
-    """Start the full demo for so many seconds, without a terminal; on a backend, if not on the ring."""
+    """Start the full or the short demo for so many seconds, without a terminal; on a backend, if not on the ring."""
     started = []
 
-    def start(duration: float, backend: str = "msgq", *options: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "msgq", "demo", "--full", "--json", "--duration", str(duration), *options]
+    def start(duration: float, backend: str = "msgq", *options: str, full: bool = True) -> subprocess.Popen[str]:
+        options = ("--full", *options) if full else options
+        command = [sys.executable, "-m", "msgq", "demo", "--json", "--duration", str(duration), *options]
         env = {**os.environ, "MSGQ_BACKEND": backend, "TMPDIR": str(tmp_path)}  # one that is killed leaves files there
         process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         started.append(process)
@@ -174,6 +183,26 @@ def test_demo_summary_shows_frames_next_to_topics(prefix: str, start: Start) -> 
     assert viewer["bytes"] == viewer["received"] * PICTURE_BYTES
     (load,) = [topic for topic in summary["topics"] if topic["topic"] == "load"]
     assert load["bytes"] == load["messages"] * PICTURE_BYTES
+
+
+def test_ctrl_c_during_short_demo_leaves_only_recording_that_it_names(
+    prefix: str, start: Start, tmp_path: Path
+) -> None:
+    process = start(600, full=False)
+    wait_until(lambda: has_flowing_topics(prefix, SHORT_PLAN), "every topic flows", DEADLINE_S, interval=0.1)
+    process.send_signal(signal.SIGINT)
+    summary = summary_of(process)
+    assert summary["interrupted"]
+    assert {topic["topic"] for topic in summary["topics"]} == SHORT_PLAN.topics.keys()
+    assert [str(path) for path in tmp_path.iterdir()] == [summary["recording_path"]]
+    recorded = {name.rpartition("-")[2] for name in LogReader(summary["recording_path"]).endpoints}
+    assert recorded == SHORT_PLAN.topics.keys()
+    assert leftovers(prefix) == []
+
+
+def has_flowing_topics(prefix: str, demo_plan: DemoPlan) -> bool:
+    flowing = {topic.endpoint.rpartition("-")[2] for topic in topics(prefix) if topic.messages}
+    return flowing >= demo_plan.topics.keys()
 
 
 def test_ctrl_c_during_demo_prints_summary_and_leaves_no_files(prefix: str, start: Start) -> None:
