@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from sysconfig import get_path
 
 import pytest
 
@@ -59,7 +60,8 @@ def test_module_dependencies_equal_headers_read_by_compiler(modules: Modules) ->
             {name for text in texts for name in re.findall(r'^cdef extern from "(\w+/?\w+\.h)"', text, re.M)}
         )
         program = "".join(f'#include "{name}"\n' for name in names)
-        command = [compiler(), "-MM", "-xc", "-D_GNU_SOURCE", *(f"-I{folder}" for folder in folders), "-"]
+        own = [f"-I{folder}" for folder in folders]
+        command = [compiler(), "-MM", "-xc", "-D_GNU_SOURCE", *own, "-isystem", get_path("include"), "-"]
         done = subprocess.run(command, cwd=ROOT, input=program, capture_output=True, text=True, check=True)
         assert set(re.findall(r"[\w/]+\.h", done.stdout)) <= set(depends), source
 
