@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any
 
 import pyarrow as pa
@@ -94,24 +94,16 @@ class TableSnapshot:
         ----------
         column_bounds : smallest and largest wanted value of columns, both included; None: no bound.
         """
-        paths: list[str] = self._find_actions(column_bounds, ["path"]).column("path").to_pylist()
-        return paths
-
-    def _find_actions(self, column_bounds: Mapping[str, tuple[Any, Any]], names: Sequence[str]) -> pa.Table:
         actions = self._add_actions
-        chosen = actions.select(names)
         masks = [
             pc.fill_null(compare(actions.column(name), pa.scalar(bound)), True)
             for column, (low, high) in column_bounds.items()
             for statistic, bound, compare in (("max", low, pc.greater_equal), ("min", high, pc.less_equal))
             if bound is not None and (name := f"{statistic}.{column}") in actions.column_names
         ]
-        if not masks:
-            return chosen
-        wanted = masks[0]
-        for mask in masks[1:]:
-            wanted = pc.and_(wanted, mask)
-        return chosen.filter(wanted)
+        chosen = self.path_column.filter(reduce(pc.and_, masks)) if masks else self.path_column
+        paths: list[str] = chosen.to_pylist()
+        return paths
 
     def find_smallest_value(self, column: str) -> tuple[Any, list[str]]:
         """Return the smallest value of a column by the statistics, and the paths of the files without statistics."""
