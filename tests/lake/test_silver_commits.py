@@ -175,6 +175,31 @@ def test_silver_tables_follow_newest_manifest_despite_late_writer(
     check(lake, 4)
 
 
+def test_late_writer_killed_after_its_commit_leaves_tables_of_newest_manifest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the two writers, a newer manifest was applied to the tables, and noted as applied."""
+    lake, apply = fill_lake(tmp_path), SilverManifest._apply_manifest_to_table
+    moments: list[str] = []
+
+    def apply_after_other_writer(manifest: SilverManifest, *arguments: Any) -> None:
+        if not moments:
+            moments.append("other writer")
+            add(lake, 3)
+            Lake(tmp_path).decode()
+            moments.append("late commit")
+        apply(manifest, *arguments)
+        if moments == ["other writer", "late commit"]:
+            moments.append("killed")
+            raise Killed
+
+    monkeypatch.setattr(SilverManifest, "_apply_manifest_to_table", apply_after_other_writer)
+    with pytest.raises(Killed):
+        lake.decode()
+    lake.decode()
+    check(lake, 4)
+
+
 def test_silver_parts_with_conflicting_types_use_two_tables(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     first = lake.add("a", [json_message("e", 0, {"a": "x", "b": "y"})])

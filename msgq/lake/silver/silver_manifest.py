@@ -212,6 +212,8 @@ class SilverManifest:
         """Update a table in one commit, if necessary."""
         table = open_silver_table(self._lake, name)
         base = table.read_snapshot()
+        if self._read_version().version != state.version:
+            return  # another process may have applied a newer manifest; `apply_to_tables` then begins again
         present = {} if base is None else base.files_by_path
         files = {row["file"]: row for row in rows}
         add = [_make_data_file(row) for path, row in files.items() if path not in present]
