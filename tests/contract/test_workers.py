@@ -244,7 +244,7 @@ def work_until_signal(name: str) -> int:
 
     worker = Worker(MessageQueue(name), lambda message: say(message.data.decode()))
     signal.signal(signal.SIGTERM, lambda *_: worker.stop())
-    return worker.run(DEADLINE).succeeded
+    return worker.run().succeeded
 
 
 class TestArguments:

@@ -168,6 +168,7 @@ class TestClients:
         ):
             child.hear()
             other = queue.take(DEADLINE)
+            assert other
             queue.send(other.data)
             queue.send(other.data)
             other.ack()
@@ -215,6 +216,16 @@ class TestClients:
             future = client.submit(b"2")
             Worker(queue, square).run(0)
             assert future.result(0) == b"4"
+
+    def test_repair_removes_results_of_killed_clients(self, prefix: str) -> None:
+        with Child(submit_and_wait, "jobs", [1], None, env={"OPENPILOT_PREFIX": prefix}) as child:
+            child.hear()
+            assert cleanup.repair(prefix) == ([], [])
+            child.kill()
+        (removed,), failed = cleanup.repair(prefix)
+        assert removed.startswith(f"removed queue/jobs:replies:{child.pid}-")
+        assert failed == []
+        assert [queue.name for queue in stats.queues(prefix)] == ["jobs"]
 
     def test_results_of_a_stopped_client_wait_and_block_no_worker(self, queue: MessageQueue) -> None:
         with Child(submit_and_wait, queue.name, [3, 4], 1) as child:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import struct
 from collections import Counter
@@ -16,6 +17,7 @@ from msgq.errors import DeadlockError, InvalidValueError, QueueFullError, Segmen
 from msgq.impl.fake import workqueue
 from msgq.impl.workqueue.options import O_CREX
 from msgq.simulation import Fault, Faults, Simulation, explore
+from msgq.workqueue import JobClient, Worker
 from tests.contract.queue_children import waiting_call
 
 
@@ -253,6 +255,29 @@ class TestFaults:
             assert Counter(done) == {b"%d" % number: 1 for number in range(20)}
             restarts += len(starts) - 3
         assert restarts
+
+
+def test_restarted_workers_and_clients_get_all_results(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, logger="msgq.workqueue.worker")
+
+    def work(message: Any) -> bytes:
+        if message.data == b"3" and message.deliveries == 1:
+            raise ValueError("first try")
+        return bytes(message.data)
+
+    def call_workers(results: list[bytes]) -> None:
+        with open_jobs_queue() as queue, JobClient(queue) as client:
+            futures = [client.submit(b"%d" % number) for number in range(6)]
+            results[:] = [future.result(60.0) for future in futures]
+
+    for seed in range(5):
+        results: list[bytes] = []
+        with Simulation(seed, Faults(restart=0.1)) as sim:
+            for _ in range(3):
+                sim.add(lambda: Worker(open_jobs_queue(), work, retries=20, backoff=0.1).run(5.0))
+            sim.add(call_workers, results)
+            sim.run()
+        assert results == [b"%d" % number for number in range(6)]
 
 
 def collect_events(sim: Simulation) -> list[tuple[Any, ...]]:
