@@ -7,7 +7,8 @@ content. A batch has these steps, and a kill after any of them loses nothing:
 1. The stream writes a file if the list is too long. After a kill, no offset names the file.
 2. Spark stores the offset.
 3. Spark reads the messages. After a kill, Spark repeats the batch with the stored offsets.
-4. The stream removes the files that no stored offset names, including those of kills after step 1.
+4. The stream removes the files that no stored offset names, including those of kills after step 1. Only the first
+   file of a stream stays after such a kill, because the stream then gets another random number.
 """
 
 from __future__ import annotations
