@@ -31,7 +31,8 @@ class Terminal:
         self._ours, theirs = pty.openpty()
         self.resize(columns, lines)
         streams: dict[str, Any] = {"stdin": theirs, "stdout": theirs, "stderr": theirs, "start_new_session": True}
-        self.process = starter(*words, env={"TERM": "xterm"}, **streams)
+        # readline sets the two other variables in the processes of pytest-xdist
+        self.process = starter(*words, env={"TERM": "xterm", "COLUMNS": "", "LINES": ""}, **streams)
         os.close(theirs)
         self.output = ""
 

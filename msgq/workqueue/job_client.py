@@ -20,6 +20,7 @@ from msgq.errors import (
     QueueFullError,
     WaitTimeoutError,
 )
+from msgq.impl.base.argument_checks import timeout_ns
 from msgq.workqueue.envelope import (
     ENVELOPE_BYTES_MAX,
     Envelope,
@@ -70,6 +71,7 @@ class JobFuture:
         WaitTimeoutError : no result came in time. You may call `result` again.
         EndpointClosedError, ForkedSocketError : as `is_done`.
         """
+        timeout_ns(timeout, self._client.queue_name)
         if not self._client._wait_until(self._has_reply, timeout) or (reply := self._reply) is None:
             raise WaitTimeoutError(f"job has no result after {timeout} s", self._client.queue_name)
         if reply.type == EnvelopeType.ERROR:
@@ -164,6 +166,7 @@ class JobClient:
         ForkedSocketError : the client belongs to the parent process.
         Errors of `MessageQueue.send`.
         """
+        timeout_ns(timeout, self.queue_name)
         deadline = None if timeout is None else time.monotonic() + timeout
         if not self._wait_until(lambda: len(self._pending_numbers) < self._max_pending, timeout):
             text = f"{self._max_pending} jobs have no result yet, the limit (max_pending); the job was not sent"

@@ -327,6 +327,7 @@ TABLE = [
             "MessageQueue.receive": lambda queue: queue.receive(),
             "MessageQueue.receive_into": lambda queue: queue.receive_into(bytearray(8192)),
             "MessageQueue.take": lambda queue: queue.take(),
+            "MessageQueue.jobs": lambda queue: next(queue.jobs()),
             "MessageQueue.__next__": next,
         },
         {
@@ -449,6 +450,9 @@ APART = {
     "SeqlockVector.snapshot": "reads until its time-out; it does not sleep",
     "Seqlock.snapshot": "the same",
     "ChangeIterator.__next__": "what `watch` of each class returns",
+    "JobClient.submit": "waits in methods of two queues",
+    "JobFuture.result": "waits in MessageQueue.receive",
+    "Worker.run": "waits in MessageQueue.take",
     "SubSocket.setTimeout": "sets a time-out",
     "SubSocket.rcvtimeo": "sets a time-out",
 }

@@ -70,6 +70,21 @@ def _message_there(place: Place) -> Any:
     return subscriber, {}
 
 
+def _worker(place: Place) -> Any:
+    queue, _ = close_cases.open_queue(place)
+    return msgq.Worker(queue, bytes), {}
+
+
+def _job_client(place: Place) -> Any:
+    queue, _ = close_cases.open_queue(place)
+    return place.close_after_test(msgq.JobClient(queue)), {}
+
+
+def _job_future(place: Place) -> Any:
+    client, _ = _job_client(place)
+    return client.submit(b"x"), {}
+
+
 def _set_rcvtimeo(sub: Any, time: Any) -> None:
     sub.rcvtimeo = time
 
@@ -125,8 +140,12 @@ TABLE = [
             "receive": lambda queue, time: queue.receive(time),
             "receive_into": lambda queue, time: queue.receive_into(bytearray(8192), time),
             "take": lambda queue, time: queue.take(time),
+            "jobs": lambda queue, time: next(queue.jobs(timeout=time), None),
         }.items()
     ),
+    Timed("Worker.run", OURS, _worker, lambda worker, time: worker.run(time), S),
+    Timed("JobClient.submit", OURS, _job_client, lambda client, time: client.submit(b"x", timeout=time), S),
+    Timed("JobFuture.result", OURS, _job_future, lambda future, time: future.result(time), S),
     *(
         Timed(f"{kind}.{name}", OURS, opener, call, S)
         for name, call in {
