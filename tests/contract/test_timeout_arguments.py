@@ -72,7 +72,7 @@ def _message_there(place: Place) -> Any:
 
 def _worker(place: Place) -> Any:
     queue, _ = close_cases.open_queue(place)
-    return msgq.Worker(queue, bytes), {}
+    return msgq.Worker(queue, lambda message: message.data), {}
 
 
 def _job_client(place: Place) -> Any:
