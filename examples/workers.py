@@ -34,13 +34,13 @@ def worker(name: str) -> None:
     """
     pieces, results, dead = (msgq.MessageQueue(each) for each in ("pieces", "results", "dead"))
 
-    def do_piece(message: Message) -> None:
+    def process_piece(message: Message) -> None:
         if message.data == STOP:
             crew.stop()
         else:
             results.send(square(message.data))
 
-    crew = msgq.Worker(pieces, do_piece, retries=TRIES - 1, backoff=0.01, lease=LEASE, dead_letters=dead)
+    crew = msgq.Worker(pieces, process_piece, retries=TRIES - 1, backoff=0.01, lease=LEASE, dead_letters=dead)
     counts = crew.run()
     say(f"{name}: {counts.succeeded - 1} done")
 

@@ -42,7 +42,7 @@ class MsgqError(Exception):
 
 
 class MsgqWarning(UserWarning):
-    """Category of all warnings of msgq: a call is valid, but probably does not do what its author expects."""
+    """Category of all warnings of msgq. The call is valid, but is probably a mistake."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)

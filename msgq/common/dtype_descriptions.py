@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-NESTING_MAX = 50  # levels of fields within fields: who goes down into a value does so by calling itself
+NESTING_MAX = 50  # levels of nested fields: readers of values are recursive
 DESCRIPTION_BYTES_MAX = 46608  # as the data of a schema
 _CTYPES_POINTER_CODES = frozenset("PzZXO")  # void pointers, texts, functions and Python objects
 

@@ -351,14 +351,14 @@ class AggregateStore:
     def _compact_table(self, name: str, bronze_files: Callable[[], TextColumn]) -> None:
         table, columns = self.tables[name], get_aggregate_columns(name)
         while (base := table.read_snapshot()) is not None:
-            current = bronze_files()  # after the snapshot, whose rows of other bronze files belong to removed files
+            current = bronze_files()  # read after `base`: absent bronze files of `base` were removed
             files = base.describe_files()
             merged = [file for file in files if is_merged_file(file.path)]
             own = [file for file in files if not is_merged_file(file.path)]
             stems = [get_bronze_file_stem(file.path) for file in own]
             is_current = pc.is_in(pa.array(stems, pa.string()), _compute_stems(current)).to_pylist()
             removed = [file.path for file, is_kept in zip(own, is_current, strict=True) if not is_kept]
-            # Another process may look for the files of incomplete bronze files by their names.
+            # Another process may search for the files of incomplete bronze files by name.
             unmerged = {*removed, *_find_own_files(base, self.find_missing_aggregates(current))}
             stale = [file for file in merged if len(subtract_texts(self._read_bronze_files(table, file.path), current))]
             small = [file for file in (*own, *merged) if file.size_bytes < SMALL_FILE_BYTES and file not in stale]

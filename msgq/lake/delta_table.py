@@ -63,10 +63,10 @@ _CHECKPOINT_PATTERN = re.compile(r"(\d{20})\.checkpoint\b.*\.parquet")
 _UNSYNCED_LOG_ENTRIES_MAX = (
     3  # writers in a row that have committed, and were stopped before the disk had their entries
 )
-_SYNC_THREADS_MAX = 8  # at a time: a disk writes them together
-_ROW_GROUP_ROWS = 1 << 16  # of a row group that `write` makes: of a file of many parts a reader wants few
+_SYNC_THREADS_MAX = 8  # files that are synced at the same time
+_ROW_GROUP_ROWS = 1 << 16  # rows of a row group in `write`: readers need few parts of a large file
 _ROW_GROUP_BYTES = 32 << 20  # uncompressed
-_MERGED_FILE_ROWS_MAX = 1 << 22  # of a merged file, with one more row group
+_MERGED_FILE_ROWS_MAX = 1 << 22  # a merged file can exceed the limit by one row group
 _MERGED_FILE_BYTES_MAX = 1 << 30  # uncompressed
 
 _LogEntry = tuple[int | None, int | None]  # bytes and mtime in ns of an entry in the log
@@ -265,7 +265,7 @@ class LakeTable:
         return [self._write_merged_file(chain([first], row_groups)) for first in row_groups]
 
     def _read_batches(self, paths: Iterable[str], columns: pa.Schema, where: Any) -> Iterator[pa.RecordBatch]:
-        for path in paths:  # not as one dataset, which reads many files ahead
+        for path in paths:  # one dataset of all paths would read many files ahead
             source = dataset([self.resolve_file_path(path)], schema=columns, filesystem=self.lake.files)
             for file in source.get_fragments():
                 for group in file.split_by_row_group():
@@ -430,7 +430,7 @@ class LakeTable:
         delta.update_incremental()
         checkpoints = self._list_checkpoint_versions()
         if not checkpoints or delta.version() - checkpoints[-1] >= get_checkpoint_interval(delta.version()):
-            self._write_checkpoint(delta)  # which the disk must have before the entries go
+            self._write_checkpoint(delta)  # the disk must have the checkpoint before the cleanup removes entries
         delta.cleanup_metadata()
 
     def _list_checkpoint_versions(self) -> list[int]:

@@ -13,11 +13,11 @@ import pyarrow.compute as pc
 from msgq.lake.batching import combine_batches
 from msgq.lake.lake_directory import LakeDirectory
 
-#: What is known of a run: its file, the first column of the order in its first row, and the number of its rows.
+#: A row per run: the file, the value of the first sort column in the first row, and the number of rows.
 SORTED_RUN_SCHEMA = pa.schema([("name", pa.string()), ("first", pa.int64()), ("row_count", pa.int64())])
 _SORTED_RUN_ROWS = 512 << 10
 _SORTED_RUN_BYTES = 64 << 20  # of payloads
-_RUN_BATCH_BYTES = 1 << 20  # of a run in the memory of who merges; or one row
+_RUN_BATCH_BYTES = 1 << 20  # per run in memory during a merge, at least one row
 _RunRow = dict[str, Any]
 
 

@@ -1,4 +1,4 @@
-"""When the log of a Delta table gets a checkpoint, and how long it keeps old entries and checkpoints.
+"""Distance of checkpoints in the log of a Delta table, and retention of old entries and checkpoints.
 
 A checkpoint has all files of the table, so checkpoints after a fixed number of commits would need disk space that grows
 with the square of the commits.
@@ -12,15 +12,15 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import PostCommitHookProperties
 
-#: What delta-rs does behind a commit may fail, which would look as if the commit had: checkpoints are made here.
+#: A failure of delta-rs after a commit looks like a failed commit. Therefore msgq writes checkpoints itself.
 NO_POST_COMMIT_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 NEW_TABLE_RETAIN_HOURS = 168
-#: Versions from one checkpoint to the next; in long logs more, up to a tenth of the log.
+#: Number of versions between two checkpoints. In long logs: a tenth of the log, up to the maximum.
 _VERSIONS_PER_CHECKPOINT, _VERSIONS_PER_CHECKPOINT_MAX = 100, 1000
 
 
 def get_checkpoint_interval(version: int) -> int:
-    """Return after how many versions a log of this length gets a checkpoint."""
+    """Return the number of versions between two checkpoints, in a log of this length."""
     return min(_VERSIONS_PER_CHECKPOINT * max(1, version // 1000), _VERSIONS_PER_CHECKPOINT_MAX)
 
 

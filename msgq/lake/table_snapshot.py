@@ -15,7 +15,7 @@ from pyarrow.fs import FileSystem
 from msgq.lake.data_file import DataFile
 from msgq.lake.text_columns import TextColumn, make_text_column
 
-#: The application id of msgq's commits: of two commits on one snapshot, the second one is refused.
+#: Application id of msgq's commits. Delta refuses the second of two commits with this id on one snapshot.
 TRANSACTION_APPLICATION_ID = "msgq"
 _NULL_COUNT_PREFIX = "null_count."
 
@@ -39,7 +39,7 @@ class TableSnapshot:
 
     @cached_property
     def table_id(self) -> str:
-        """Identifier of the table. A table that is deleted and created again has another one."""
+        """Identifier of the table. A table that is deleted and created again has another identifier."""
         return str(self._delta.metadata().id)
 
     @cached_property
@@ -158,8 +158,8 @@ class TableSnapshot:
 
     def open_dataset(self) -> ds.Dataset:
         """Return the rows as a dataset, for reading in batches, for example with DuckDB or Polars."""
-        # Not by delta-rs' own file system, which is Python's: a thread of Arrow that gives a file back while Python is
-        # ending aborts the process.
+        # The file system of delta-rs calls Python. If an Arrow thread closes such a file while Python ends, the process
+        # aborts.
         rows: ds.Dataset = self._delta.to_pyarrow_dataset(filesystem=self._files)
         return rows
 

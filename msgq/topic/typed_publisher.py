@@ -190,7 +190,7 @@ class RecordEncoder:
             return [self.encode_message(message) for message in messages]
         if getattr(messages, "ndim", 0):  # one row for each message, because one dimension of bytes is one message
             return convert_records(messages, self._dtype, self._endpoint).view(f"({self._size},)u1")
-        return map(self.encode_message, _check_several(messages, self._endpoint))
+        return map(self.encode_message, _check_message_sequence(messages, self._endpoint))
 
     def check_size(self, size: int) -> None:
         """Raise an error if the size differs from the size of a record."""
@@ -239,7 +239,7 @@ class JsonEncoder:
 
     def encode_messages(self, messages: Any) -> Any:
         """Return an iterable of encoded messages."""
-        several = _check_several(messages, self._endpoint)
+        several = _check_message_sequence(messages, self._endpoint)
         encoded = map(self.encode_message, several)
         return list(encoded) if isinstance(several, (list, tuple)) else encoded
 
@@ -247,7 +247,7 @@ class JsonEncoder:
         """Accept any size."""
 
 
-def _check_several(messages: Any, endpoint: str) -> Iterable[Any]:
+def _check_message_sequence(messages: Any, endpoint: str) -> Iterable[Any]:
     """Return an iterable of messages. A single message raises `InvalidTypeError`."""
     is_single = isinstance(messages, (*_BYTES_TYPES, str, Mapping)) or hasattr(messages, "dtype")
     if is_single or not isinstance(messages, Iterable):

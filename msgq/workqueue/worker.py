@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class WorkCounts:
-    """What happened to the jobs of a `Worker`.
+    """Numbers of jobs of a `Worker`, by outcome.
 
     Attributes
     ----------
@@ -81,7 +81,7 @@ class Worker:
 
     Attributes
     ----------
-    counts : what happened; see `WorkCounts`.
+    counts : numbers of jobs by outcome; see `WorkCounts`.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What stands out: known trouble among 300 endpoints, a healthy recording, and the page in a browser."""
+"""Anomalies: known trouble among 300 endpoints, a healthy recording, and the page in a browser."""
 
 from __future__ import annotations
 

@@ -20,6 +20,6 @@ def test_demo_report_page_shows_the_recording(spark: Any, prefix: str, tmp_path:
     run("lake", "report", tmp_path / "log", "--output", page)
     found = sections(page.read_text())
     assert "Endpoints" in found
-    rows = re.findall(r"<tr><td[^>]*>(.*?)</td><td[^>]*>(.*?)</td>", found["What stands out"])
+    rows = re.findall(r"<tr><td[^>]*>(.*?)</td><td[^>]*>(.*?)</td>", found["Anomalies"])
     kinds = {(kind, endpoint.rpartition("-")[2]) for kind, endpoint in rows}
     assert kinds >= {("Dropout", "pulse"), ("Requeue", "jobs")}, "the killed publisher and the killed worker"

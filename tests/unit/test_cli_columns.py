@@ -20,7 +20,7 @@ from msgq.cli.common.columns import (
     StreamingTable,
     TableColumn,
     choose_columns,
-    raise_rank,
+    raise_sort_rank,
 )
 from msgq.cli.common.endpoint_display import EndpointDisplay
 from msgq.monitor.endpoint_selection import EndpointSelection
@@ -77,9 +77,9 @@ def test_narrow_table_keeps_name_then_lost_then_rate(width: int, titles: list[st
 
 
 def test_sort_column_stays_next_to_name() -> None:
-    layout = choose_columns(raise_rank(COLUMNS, "age"), ROWS, 18)
+    layout = choose_columns(raise_sort_rank(COLUMNS, "age"), ROWS, 18)
     assert [column.title for column in layout.columns] == ["endpoint", "age"]
-    layout = choose_columns(raise_rank(COLUMNS, "endpoint"), ROWS, 10)
+    layout = choose_columns(raise_sort_rank(COLUMNS, "endpoint"), ROWS, 10)
     assert [column.title for column in layout.columns] == ["endpoint"]
 
 

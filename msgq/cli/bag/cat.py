@@ -61,7 +61,7 @@ def command(
 
 def _print_raw_messages(log: LogReader, count: int | None) -> int:
     shown = 0
-    for shown, message in enumerate(islice(log, count), 1):  # noqa: B007  # the number is that of the last one
+    for shown, message in enumerate(islice(log, count), 1):  # noqa: B007  # the loop keeps the last number
         echo_bytes(message.data)
     return shown
 

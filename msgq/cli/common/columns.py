@@ -16,7 +16,7 @@ from msgq.cli.common.render import echo, get_console, style_text
 from msgq.common.terminal import escape_terminal
 from msgq.common.texts import format_count_noun
 
-#: Text, or names of which a narrow column shows the first name and the number of the others.
+#: Text, or a sequence of names. A narrow column shows the first name and the number of other names.
 CellContent = str | Sequence[str]
 RowType = TypeVar("RowType")
 
@@ -116,7 +116,7 @@ def choose_columns(
         if least + len(_COLUMN_SEPARATOR) <= remaining:
             widths[index] = least
             remaining -= least + len(_COLUMN_SEPARATOR)
-    for index in widths:  # what remains is for texts, the most important first
+    for index in widths:  # texts share the remaining width, the most important column first
         added = min(natural[index] - widths[index], remaining)
         widths[index] += added
         remaining -= added
@@ -125,8 +125,8 @@ def choose_columns(
     return TableLayout([columns[index] for index in shown], [widths[index] for index in shown], hidden, width)
 
 
-def raise_rank(columns: Sequence[TableColumn[RowType]], title: str) -> list[TableColumn[RowType]]:
-    """Return the columns. The column of this title, by which the rows are sorted, is hidden after all but the name."""
+def raise_sort_rank(columns: Sequence[TableColumn[RowType]], title: str) -> list[TableColumn[RowType]]:
+    """Return the columns. A narrow terminal hides the column with this title only after all others, except the name."""
     return [
         replace(column, rank=min(column.rank, SORT_RANK)) if column.title == title else column for column in columns
     ]
@@ -153,7 +153,7 @@ def print_table(columns: Sequence[TableColumn[RowType]], rows: Sequence[RowType]
 
 
 class StreamingTable(Generic[RowType]):
-    """A table whose rows are printed one by one, with the titles above every 20 lines."""
+    """A table for rows that arrive one by one. The titles are repeated every 20 lines."""
 
     def __init__(self, columns: Sequence[TableColumn[RowType]]) -> None:
         self._columns = columns

@@ -4,7 +4,15 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from msgq.cli.common.columns import LOST_RANK, NAME_RANK, OTHER_RANK, RATE_RANK, TableColumn, choose_columns, raise_rank
+from msgq.cli.common.columns import (
+    LOST_RANK,
+    NAME_RANK,
+    OTHER_RANK,
+    RATE_RANK,
+    TableColumn,
+    choose_columns,
+    raise_sort_rank,
+)
 from msgq.cli.common.keyboard import BACKSPACE, DOWN, END, ENTER, ESCAPE, HOME, PAGE_DOWN, PAGE_UP, UP
 from msgq.common.formatting import format_bytes, format_count, format_rate
 from msgq.common.texts import format_count_noun
@@ -106,7 +114,7 @@ class EndpointDisplay:
 
     def _format_table(self, rows: Sequence[AnyEndpointRow], width: int | None) -> list[str]:
         """Return the totals, the titles, the rows, and the titles of the hidden columns."""
-        columns = raise_rank([*_DISPLAY_COLUMNS, *self._list_live_columns()], self._order.title)
+        columns = raise_sort_rank([*_DISPLAY_COLUMNS, *self._list_live_columns()], self._order.title)
         layout = choose_columns(columns, self.rows, width)
         return [self._format_totals(), layout.title_line, *map(layout.format_row, rows), layout.hidden_line]
 

@@ -20,7 +20,7 @@ from msgq.impl.meter import EndpointMeter, run_meters
 from msgq.monitor.endpoint_selection import EndpointFollower, EndpointSelection
 from msgq.stats import Distribution, MeterReading
 
-_DISTRIBUTION_ORDER = ("mean", "p50", "p99", "max", "min", "p90", "p999")  # from the last one that is hidden
+_DISTRIBUTION_ORDER = ("mean", "p50", "p99", "max", "min", "p90", "p999")  # hidden from last to first
 _REFRESH_PERIOD_S = 0.25  # how late an endpoint may be noticed that has just come
 
 busy_poll_option = click.option(

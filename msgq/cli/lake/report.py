@@ -43,7 +43,7 @@ from msgq.common.texts import format_count_noun
 def command(lake: str, output: Path, runs: tuple[str, ...], master: str | None, as_json: bool) -> None:
     """Write an HTML report about a lake or a recording.
 
-    The report begins with what stands out: losses, dropouts, late messages, restarts and requeued messages, each with
+    The report begins with the anomalies: losses, dropouts, late messages, restarts and requeued messages, each with
     the command that replays the moment. The report also shows rates, latency, hops, stages, queues, publishers,
     pictures and checks. The report is a single file, and needs no network. A RECORDING is a file, a directory or a
     pattern. For a recording, the command creates a temporary lake of about the same size. At the end, the command

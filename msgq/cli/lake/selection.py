@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["add_selection_options", "optional_query_argument", "require_one_selection", "write_log"]
 
 _LISTED_ENDPOINTS_MAX = 30
-_READING_PART = 0.5  # of the time of an export: a quarter with small messages, two thirds with large ones
+_READING_PART = 0.5  # share of an export's time: a quarter for small messages, two thirds for large messages
 optional_query_argument = click.argument("query", metavar="[SQL]", required=False)
 
 

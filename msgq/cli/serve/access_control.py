@@ -24,12 +24,12 @@ def is_loopback_address(address: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class AccessControl:
-    """Decides which requests the server answers.
+    """Conditions for requests that the server answers.
 
-    - The token is required for all paths, if there is one.
+    - If a token is set, all paths require the token.
     - The host name must be an IP address, a name of this machine, or a given name. A foreign name shows that a web
       page changed the address of its own name to this machine (DNS rebinding).
-    - The origin, which only browsers send, must be this server, a desktop application, or a given origin. A foreign
+    - An origin must be this server, a desktop application, or a given origin. Only browsers send an origin. A foreign
       origin is a web page that the user visits.
 
     Attributes

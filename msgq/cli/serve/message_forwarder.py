@@ -90,7 +90,7 @@ class MessageForwarder:
         if not delivery.cancelled() and delivery.exception() is not None:
             _logger.error("delivery of messages failed", exc_info=delivery.exception())
             for client in self.clients:
-                client.end()
+                client.end_connection()
 
     async def close(self) -> None:
         """Stop reading. No client may be connected."""

@@ -18,10 +18,10 @@ from msgq.recording.recorder.endpoints import find_publish_offset
 
 _BATCH_BYTES = 1 << 18  # converting the messages of a batch takes less than 0.1 s
 _MESSAGE_BYTES_MAX = 64 << 20
-_CHANNEL_IDS_MAX = 60000  # a capture has 65535, and never uses one again
-_PUBLISH_AGE_MAX_NS = 10**9  # an older publish time, or one in the future, comes from a wrong clock
+_CHANNEL_IDS_MAX = 60000  # a capture has 65535 ids, and never reuses an id
+_PUBLISH_AGE_MAX_NS = 10**9  # older publish times and future publish times come from wrong clocks
 _ENTRY_DTYPE = np.dtype(CHUNK_ENTRY_FIELDS)
-_TIME_BYTES = 8  # of the publish time, which is the last field before the payload
+_TIME_BYTES = 8  # size of the publish time, the last field before the payload
 
 _logger = logging.getLogger(__name__)
 

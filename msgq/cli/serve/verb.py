@@ -86,7 +86,7 @@ def command(
     graph of publishers and subscribers. Foxglove and Lichtblick show messages and pictures. Clients cannot publish.
 
     The server reads passively, and only the endpoints that a client requests. A client that is too slow loses
-    messages, which are counted. The server never blocks a publisher or another client.
+    messages. The server counts lost messages. The server never blocks a publisher or another client.
 
     With --json, the command prints one object with the addresses at the start.
     """

@@ -18,7 +18,7 @@ from msgq.cli.serve.bus_monitor import BusMonitor
 from msgq.cli.serve.foxglove_protocol import SUBPROTOCOLS
 from msgq.cli.serve.message_forwarder import MessageForwarder
 
-_HEARTBEAT_S = 20.0  # a client that does not answer for so long is disconnected
+_HEARTBEAT_S = 20.0  # clients without an answer within this time are disconnected
 _REQUEST_BYTES_MAX = 1 << 16
 _CONNECTIONS_MAX = 64  # open pages and websockets
 _SECURITY_HEADERS = {
@@ -114,7 +114,7 @@ class WebServer:
     async def _run_connection(
         self, request: web.Request, serve: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
-        """Serve a long connection, which `close` ends."""
+        """Serve a long connection. `close` ends the connection."""
         if len(self._connections) >= _CONNECTIONS_MAX:
             raise web.HTTPServiceUnavailable(text=f"{_CONNECTIONS_MAX} clients are connected already\n")
         task = asyncio.current_task()

@@ -12,7 +12,7 @@ from msgq.cli.serve.connection_graph import ConnectionGraph, build_graph_differe
 from msgq.cli.serve.foxglove_protocol import STATUS_WARNING, build_status, encode_message_data
 from msgq.common.texts import format_count_noun
 
-_WAITING_BYTES_MAX = 8 << 20  # of one client; beyond, its oldest messages are dropped
+_WAITING_BYTES_MAX = 8 << 20  # per client; above this limit, the oldest messages are dropped
 _WAITING_TEXTS_MAX = 10000
 
 
@@ -62,7 +62,7 @@ class WebsocketClient:
         self._texts.append(text)
         self._has_waiting.set()
         if len(self._texts) > _WAITING_TEXTS_MAX:
-            self.end()
+            self.end_connection()
 
     def queue_message(self, subscription_id: int, time_ns: int, payload: bytes) -> None:
         """Send a message of a subscribed channel."""
@@ -82,7 +82,7 @@ class WebsocketClient:
             text = f"{format_count_noun(dropped, 'message')} lost, because this client is too slow"
             self.queue_text(build_status(STATUS_WARNING, text))
 
-    def end(self) -> None:
+    def end_connection(self) -> None:
         """End `send_waiting`."""
         self._is_ending = True
         self._has_waiting.set()

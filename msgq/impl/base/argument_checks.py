@@ -110,7 +110,7 @@ def timeout_ms(timeout: float, endpoint: str = "") -> int:
         raise InvalidValueError(text, endpoint)
     if 0 < timeout < _SUSPECT_MS_BELOW and type(timeout) is float and round(timeout, _SUSPECT_MS_DECIMALS) == timeout:
         warn_program(
-            "this time-out has milliseconds, as in stock msgq, and is below 10 ms; multiply seconds by 1000, use "
+            "this time-out is in milliseconds, as in stock msgq, and below 10 ms; multiply seconds by 1000, use "
             "receive(timeout=), which has seconds, or give whole milliseconds as an int"
         )
     return math.ceil(timeout)  # 0.5 is not 0, which would not wait at all
@@ -139,7 +139,7 @@ def timeout_ns(timeout: float | None, endpoint: str = "") -> int:
 def _warn_of_long_timeout(timeout: float) -> None:
     if timeout % _SUSPECT_S_STEP == 0 and timeout % _PLAUSIBLE_S_STEP:
         warn_program(
-            "this time-out has seconds, and is longer than 16 minutes; divide milliseconds by 1000, or give None to "
+            "this time-out is in seconds, and longer than 16 minutes; divide milliseconds by 1000, or give None to "
             "wait without limit"
         )
 
@@ -252,7 +252,7 @@ def zmq_untracked_error(endpoint: str) -> StateError:
 
 
 def takeover_error(endpoint: str, pid: int) -> MultiplePublishersError:
-    """Return the error for a publisher that another one replaced. `pid`: the new publisher's process; 0: unknown."""
+    """Return the error for a replaced publisher. `pid`: the new publisher's process; 0: unknown."""
     if pid == os.getpid():
         successor = f"another socket of this process ({pid})"
     elif pid:
@@ -265,9 +265,9 @@ def takeover_error(endpoint: str, pid: int) -> MultiplePublishersError:
 
 
 def _read_process_name(pid: int) -> str:
-    """Return the name of a process, such as " (python3)"; "": it has ended, or is in another PID namespace."""
+    """Return the name of a process, such as " (python3)"; "": the process ended, or is in another PID namespace."""
     try:
-        with open(f"/proc/{pid}/comm") as file:  # without pathlib, whose import takes longer than that of sockets
+        with open(f"/proc/{pid}/comm") as file:  # not pathlib: its import takes longer than the import of sockets
             return f" ({file.read().strip()})"
     except OSError:
         return ""

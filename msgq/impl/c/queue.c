@@ -220,7 +220,7 @@ static void mqc_queue_end_wait(void *reader) {
     mq_queue_finish_sleep(&q->h, q->wait.role);
 }
 
-/* Recover slots if that is due. Search for due messages if a message got a delay. Returns true if any was done. */
+/* Recover slots if a recovery is due. Search for due messages if a message got a delay. Returns true after either. */
 static bool mqc_queue_recover_if_due(msgq_queue *q, int64_t now) {
     if (mq_queue_recovery_is_due(&q->h, now)) {
         mqc_queue_recover(q, now);

@@ -159,7 +159,7 @@ class TopicInbox(Inbox):
         self.topic.update_route()
 
     def deliver_last_message(self) -> None:
-        """Add the message that was sent before the subscriber joined, if there is one."""
+        """Add the last message sent before the subscriber joined, if a message was sent."""
         if self.topic.last_message is not None:
             self.unread_messages.append(self.topic.last_message)
 

@@ -77,7 +77,8 @@ static inline bool mq_ring_subscriber_find_last(const mq_ring_subscriber *s, uin
 }
 
 /* Seek the last message, right after the subscriber joined, so that the subscriber receives the message. If the topic
- * has no message, or the last message cannot be found, stay at the newest position. Earlier messages are not lost. */
+ * has no message, or the last message cannot be found, stay at the newest position. Messages before the join do
+ * not count as lost. */
 static inline mq_ring_status mq_ring_subscriber_seek_last(mq_ring_subscriber *s) {
     for (int tries = 0; tries < 100; tries++) { /* the publisher may lap the walk, or begin a lap */
         uint64_t last = 0;

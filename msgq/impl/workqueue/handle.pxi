@@ -142,7 +142,7 @@ cdef class QueueHandle(ThreadSharedHandle):
         return 0
 
     cdef bint _recover_if_due(self, int64_t now) except -1:
-        """Recover slots, or search for due messages, if one of both is needed. Return True if one was needed."""
+        """Recover slots or search for due messages if necessary. Return True after either."""
         if mq_queue_recovery_is_due(&self._h, now):
             self._recover_from_dead_owners(now)
             return True

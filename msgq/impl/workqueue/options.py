@@ -277,13 +277,17 @@ def lease_ns(lease: float | None, name: str) -> int:
     if lease is None:
         return 0
     if not is_number(lease):
-        text = f"lease is {lease!r}, of type {type(lease).__name__}; give a number of seconds"
-        advice = " (its total_seconds())" if hasattr(lease, "total_seconds") else ""
-        raise InvalidTypeError(f"{text}{advice}, or None for a job without a lease", name)
+        raise _seconds_type_error("lease", lease, "None for a job without a lease", name)
     if not 0 < lease <= _LONGEST_WAIT_S:
         text = f"lease is {lease} s; give more than 0, up to {_LONGEST_WAIT_S}, or None"
         raise InvalidValueError(text, name)
     return math.ceil(lease * NS_PER_S)
+
+
+def _seconds_type_error(argument: str, value: object, alternative: str, name: str) -> InvalidTypeError:
+    text = f"{argument} is {value!r}, of type {type(value).__name__}; give a number of seconds"
+    advice = " (its total_seconds())" if hasattr(value, "total_seconds") else ""
+    return InvalidTypeError(f"{text}{advice}, or {alternative}", name)
 
 
 def delay_ns(delay: float | None, name: str) -> int:
@@ -291,9 +295,7 @@ def delay_ns(delay: float | None, name: str) -> int:
     if delay is None:
         return 0
     if not is_number(delay):
-        text = f"delay is {delay!r}, of type {type(delay).__name__}; give a number of seconds"
-        advice = " (its total_seconds())" if hasattr(delay, "total_seconds") else ""
-        raise InvalidTypeError(f"{text}{advice}, or None for no delay", name)
+        raise _seconds_type_error("delay", delay, "None for no delay", name)
     if not 0 <= delay <= _LONGEST_WAIT_S:
         raise InvalidValueError(f"delay is {delay} s; give 0 to {_LONGEST_WAIT_S}, or None", name)
     return math.ceil(delay * NS_PER_S)

@@ -138,7 +138,7 @@ static inline uint32_t mq_queue_advance_take_number(mq_queue_handle *h) {
     return (uint32_t)h->take_count;
 }
 
-/* Tell sleeping handles that a message became DELAYED. A woken receiver searches for the next due time before it
+/* Notify sleeping handles that a message became DELAYED. A woken receiver searches for the next due time before it
  * sleeps again. */
 static inline void mq_queue_announce_delay(mq_queue_handle *h) {
     /* EDGE sleeper-bit: sequentially consistent. The count is stored, then the bits are loaded. Partner:

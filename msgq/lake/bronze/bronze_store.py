@@ -29,8 +29,8 @@ from msgq.lake.table_snapshot import TableSnapshot
 from msgq.lake.text_columns import TextColumn, make_text_column, subtract_texts
 from msgq.recording.mcap_io.problem import Problem
 
-_MERGED_BRONZE_FILE_BYTES = 128 << 20  # of a bronze file that is made of small ones, about
-_MERGED_BRONZE_FILE_ROWS = 4 << 20  # of such a file, whose aggregates a worker has in memory (up to 150 bytes per row)
+_MERGED_BRONZE_FILE_BYTES = 128 << 20  # approximate size of a bronze file that is merged from small files
+_MERGED_BRONZE_FILE_ROWS = 4 << 20  # a worker has aggregates of up to 150 bytes per row in memory
 _SMALL_BRONZE_FILE_BYTES = 32 << 20
 
 

@@ -27,7 +27,7 @@ _HOUR_FIELD = pa.field("hour", pa.int64())  # of hourly tables, hours since the 
 #: Number of small files of a table before an update merges the files.
 SMALL_FILES_MAX = 16
 _KEPT_FILE_ROWS = 1 << 17
-_READ_BYTES_MAX = 16 << 20  # compressed, of the files whose rows are in memory together
+_READ_BYTES_MAX = 16 << 20  # compressed bytes of the files that are in memory at the same time
 
 
 def open_gold_table(lake: LakeDirectory, name: str) -> LakeTable:

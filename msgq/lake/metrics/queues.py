@@ -32,7 +32,7 @@ _EVENT_SOURCE_COLUMNS: list[tuple[str, pa.DataType]] = [
     ("publisher", pa.string()),
 ]
 _NUMBER_TYPE, _TEXT_TYPE = pa.int64(), pa.string()
-#: What an event says; sent_time is 0 where nobody told it.
+#: Fields of an event. sent_time is 0 if unknown.
 QUEUE_EVENTS_SCHEMA = pa.schema([*_EVENT_SOURCE_COLUMNS, *((name, pa.int64()) for name, _ in EVENT_FIELDS)])
 
 _QUEUE_KEY = ("run", "queue", "epoch")
@@ -74,7 +74,7 @@ _PERCENTILE_COLUMNS = [
     for field in duration_stats.list_stats_columns(f"{name}_", QUEUE_PERCENTILE_RANKS)
 ]
 _COUNT_FIELDS: list[tuple[str, pa.DataType]] = [(name, _NUMBER_TYPE) for name in QUEUE_COUNT_COLUMNS]
-#: What happened to a queue in a second, as it is added up. change: of the messages that wait.
+#: Sums of the events of a queue in one second. change: growth of the number of waiting messages.
 QUEUE_AGGREGATES = pa.schema(
     [*_QUEUE_KEY_COLUMNS, ("window_start", _NUMBER_TYPE), *_COUNT_FIELDS, ("change", _NUMBER_TYPE), *_DURATION_COLUMNS]
 )
@@ -91,7 +91,7 @@ QUEUE_WINDOWS_SCHEMA = pa.schema(
 QUEUE_SUMMARY_SCHEMA = pa.schema(
     [*_QUEUE_KEY_COLUMNS[:2], *_COUNT_FIELDS, ("backlog", _NUMBER_TYPE), *_PERCENTILE_COLUMNS]
 )
-#: What ends a delivery, or takes its place. The first of these that is told counts.
+#: Events that end or replace a delivery. If a delivery has several, the first of this list counts.
 _DELIVERY_END_EVENTS = (Event.REFUSED, Event.ACKNOWLEDGED, Event.RECEIVED, Event.RETURNED)
 OUTCOME_BY_EVENT = {
     Event.REFUSED: "rejected",
@@ -99,7 +99,7 @@ OUTCOME_BY_EVENT = {
     Event.RECEIVED: "received",
     Event.RETURNED: "requeued",
 }
-_UNKNOWN_TIME_NS = MAX_TIME  # stands for a time that nobody told
+_UNKNOWN_TIME_NS = MAX_TIME  # marks an unknown time
 
 
 def make_queue_endpoint(queue: str) -> str:

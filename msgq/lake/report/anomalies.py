@@ -1,4 +1,4 @@
-"""What stands out in a recording: losses, dropouts and late messages, compared with what is usual for the endpoint."""
+"""Anomalies of a recording: losses, dropouts and late messages, compared with the usual values of each endpoint."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ class Examination:
 
     Attributes
     ----------
-    endpoints, latency, dropout, loss : number of all endpoints of all runs, and of those whose latency, dropouts and
-        losses were examined. Latency needs 20 messages with a known publish time. Dropouts need 3 messages.
+    endpoints, latency, dropout, loss : number of all endpoints of all runs, and of endpoints with examined latency,
+        dropouts and losses. Latency needs 20 messages with a known publish time. Dropouts need 3 messages.
     """
 
     anomalies: list[Anomaly]
@@ -77,7 +77,7 @@ class Examination:
 
 
 def examine_recording(gold: GoldReader) -> Examination:
-    """Compare each endpoint with its usual values, and return what stands out."""
+    """Compare each endpoint with its usual values, and return the anomalies."""
     columns = [*_ENDPOINT_KEY, "messages", "lost", "start_time", "end_time", "rate", "epochs", "kind"]
     endpoints = gold.read_rows("endpoints", columns)
     latency = gold.read_rows("latency_summary", [*_ENDPOINT_KEY, "messages"])

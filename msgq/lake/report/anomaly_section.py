@@ -1,4 +1,4 @@
-"""The first section of the report: what stands out, with the command that replays each moment."""
+"""First section of the report: the anomalies, each with the command that replays the moment."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def format_anomaly_section(found: Examination, replay_command: Sequence[str], sp
     table = f'<table class="anomalies"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
     others = len(found.anomalies) - len(listed)
     more = f"<p>{format_count_noun(others, 'finding')} with smaller shares are not listed.</p>" if others else ""
-    body = table + more if listed else "<p><b>Nothing stands out.</b></p>"
-    return f"<section><h2>What stands out</h2>{body}{_format_examination(found)}</section>"
+    body = table + more if listed else "<p><b>No anomalies.</b></p>"
+    return f"<section><h2>Anomalies</h2>{body}{_format_examination(found)}</section>"
 
 
 def _format_anomaly_row(
@@ -110,10 +110,10 @@ def make_replay_command(anomaly: Anomaly, replay_command: Sequence[str]) -> str:
 
 
 def _format_examination(found: Examination) -> str:
-    """Return what was examined, and the limits."""
+    """Return a note on the examined endpoints and the limits."""
     return (
         f'<p class="note">Examined: the latency of {found.latency:,}, the dropouts of {found.dropout:,} and the '
-        f"losses of {found.loss:,} of {format_count_noun(found.endpoints, 'endpoint')}. An endpoint stands out if one "
+        f"losses of {found.loss:,} of {format_count_noun(found.endpoints, 'endpoint')}. An endpoint is listed if one "
         f"message was lost or returned to a queue, if the numbers of its messages began again, if the publish "
         f"time of a message is 1 ms or more after its recording, if no message came for "
         f"{anomalies.DROPOUT_PERIODS_MIN} usual intervals and 1 s (0.2 s from {short_dropouts.FAST_RATE_MIN_HZ} "

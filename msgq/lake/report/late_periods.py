@@ -20,13 +20,13 @@ from msgq.lake.metrics.saturating_time import MAX_TIME, subtract_saturating
 from msgq.lake.metrics.time_windows import HOUR_NS
 from msgq.lake.report.gold_reader import GoldReader
 
-LATENCY_RATIO_MIN = 10  # a late message takes at least as many times as long as usual,
-LATENCY_EXCESS_MIN_NS = NS_PER_MS  # and so much longer
+LATENCY_RATIO_MIN = 10  # latency of a late message, divided by the usual latency
+LATENCY_EXCESS_MIN_NS = NS_PER_MS  # latency of a late message, minus the usual latency
 LATE_MESSAGES_MIN = 5  # in sequence
 LATE_PERIOD_MIN_NS = NS_PER_S
 _LATE_WINDOWS_MAX = 100_000  # the windows with most late messages
-_LATE_RANGES_MAX = 1000  # the ranges with most late messages,
-_READ_MESSAGES_MAX = 2_000_000  # and at most with so many messages
+_LATE_RANGES_MAX = 1000  # the ranges with most late messages
+_READ_MESSAGES_MAX = 2_000_000  # in all ranges together
 _ENDPOINT_KEY = ["run", "endpoint"]
 _WINDOW_COLUMNS = ["window_start", "window_ns", "messages", "p50"]
 
@@ -57,8 +57,8 @@ def find_late_periods(gold: GoldReader) -> list[LatePeriod]:
     """Return the late periods of all endpoints.
 
     A message is late if its latency is at least 10 times the endpoint's median in the run, and 1 ms more. A late period
-    has at least 5 messages in sequence, which are all late, and takes at least 1 s. Single late messages, which most
-    endpoints have, are therefore not a late period.
+    has at least 5 late messages in sequence, and takes at least 1 s. Most endpoints have single late messages. A single
+    late message is not a late period.
     """
     suspects = _read_suspects(gold)
     ranges = _split_ranges(_read_late_windows(gold, suspects))

@@ -118,7 +118,7 @@ def _format_page_data(anomalies: Sequence[Anomaly], span: _TimeSpan) -> str:
 
 
 def _format_time_sections(gold: GoldReader, anomalies: Sequence[Anomaly], span: _TimeSpan) -> Iterator[str]:
-    """Yield the sections with plots over time. Endpoints that stand out come first."""
+    """Yield the sections with plots over time. Endpoints with anomalies come first."""
     worst = [anomaly.endpoint for anomaly in anomalies]
     step = data.choose_page_window_ns(*span)
     if anomalies:

@@ -1,4 +1,4 @@
-"""Short dropouts of fast endpoints: less than the second from which the table `dropouts` counts."""
+"""Short dropouts of fast endpoints: shorter than 1 s, the minimum of the table `dropouts`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from msgq.lake.metrics.group_by import IntegerArray, get_integer_column
 from msgq.lake.report.gold_reader import GoldReader
 
 SHORT_DROPOUT_MIN_NS = NS_PER_S // 5
-FAST_RATE_MIN_HZ = 64  # gold has windows of 1 s of such endpoints
+FAST_RATE_MIN_HZ = 64  # gold has windows of 1 s for endpoints at this rate
 _FULL_WINDOW_SHARE = 0.9  # a window with fewer messages may have a dropout, or half of it
-_EXAMINED_WINDOWS_MAX = 40  # whose messages are read: the emptiest window of each endpoint
+_EXAMINED_WINDOWS_MAX = 40  # windows with the fewest messages, at most one per endpoint
 _ENDPOINT_KEY = ["run", "endpoint"]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from msgq.errors import InvalidTypeError, InvalidValueError
 
-#: What users may give as a time of a log.
+#: Accepted types for a time of a log.
 LogTime = int | str | datetime | np.datetime64
 _UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

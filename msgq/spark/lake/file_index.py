@@ -1,6 +1,7 @@
-"""The files of messages for Spark's planner, which asks for the files that the conditions of a query need.
+"""File index for Spark's planner: the files of messages for the conditions of a query.
 
-Spark has the Java interface FileIndex for this. Spark calls it when it plans a scan, with the conditions of the scan.
+`MessageFileIndex` implements Spark's Java interface FileIndex. When Spark plans a scan, Spark calls the index with the
+conditions.
 """
 
 from __future__ import annotations
@@ -149,7 +150,7 @@ class MessageFileIndex:
         return self._partitions
 
     def sizeInBytes(self) -> int:
-        """Return the number of bytes of all files, by which Spark chooses between kinds of joins."""
+        """Return the number of bytes of all files. Spark uses the number to choose a kind of join."""
         return self._snapshot.size_bytes
 
     def metadataOpsTimeNs(self) -> Any:
@@ -184,7 +185,7 @@ def read_message_files(
 ) -> DataFrame:
     """Return the messages of a version. The conditions of a query select the files that Spark opens.
 
-    The session must be a classic one, which has a Java process.
+    The session must be a classic session with a Java process, not Spark Connect.
     """
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
@@ -222,5 +223,5 @@ def _list_items(sequence: Any) -> list[Any]:
 
 
 def _get_scala_object(package: Any, name: str) -> Any:
-    """Return an object of Scala, whose methods Java has as methods of an instance."""
+    """Return a Scala object. In Java, the methods of the object are methods of one instance."""
     return getattr(getattr(package, f"{name}$"), "MODULE$")

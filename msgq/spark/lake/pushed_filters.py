@@ -8,9 +8,9 @@ from typing import Any
 
 from msgq.lake.message_filter import MessageFilter
 
-_ALTERNATIVES_MAX = 16  # filters whose files are searched one after the other
+_ALTERNATIVES_MAX = 16  # number of filters that are searched one after the other
 _ALL_MESSAGES = [MessageFilter()]
-#: The first wanted log_time, and the first one after the wanted ones, by the class of a condition.
+#: Wanted range of log_time by class of condition: first wanted time, and first time after the range.
 _TIME_RANGES: dict[str, Callable[[int], tuple[int | None, int | None]]] = {
     "GreaterThan": lambda time: (time + 1, None),
     "GreaterThanOrEqual": lambda time: (time, None),

@@ -49,8 +49,8 @@ class PositionFiles:
         """Set the checkpoint of the query: a path, or a URI. None: offsets list all positions."""
         self._checkpoint = checkpoint
         self._positions_by_file: dict[str, dict[str, StreamPosition]] = {}
-        self._unstored_names: set[str] = set()  # of files that this process wrote, and that no stored offset names yet
-        self._cleaned_name = ""  # file of the last offset after which files were removed
+        self._unstored_names: set[str] = set()  # files of this process that no stored offset names yet
+        self._cleaned_name = ""  # file of the offset at the last removal of files
 
     @cached_property
     def _checkpoint_directory(self) -> LakeDirectory:
@@ -119,11 +119,11 @@ class PositionFiles:
         if name not in stored:
             raise self._make_checkpoint_error(
                 f"has no offset of this stream, but has '{_POSITIONS_FOLDER}/{name}' by mistake, which the offset "
-                f"needs: move '{_POSITIONS_FOLDER}/{_get_stream(name)}-*' to the same folder of the right checkpoint"
+                f"needs: move '{_POSITIONS_FOLDER}/{_get_stream_id(name)}-*' to the same folder of the right checkpoint"
             )
         self._unstored_names -= stored
         for found in self._checkpoint_directory.list_entry_names(_POSITIONS_FOLDER, FileType.File):
-            if _get_stream(found) == _get_stream(name) and found not in stored | self._unstored_names:
+            if _get_stream_id(found) == _get_stream_id(name) and found not in stored | self._unstored_names:
                 self._checkpoint_directory.files.delete_file(self._resolve_file_path(found))
         self._cleaned_name = name
 
@@ -150,7 +150,7 @@ class PositionFiles:
                     data = file.read()
             except FileNotFoundError:
                 raise _make_file_error(path, "is missing") from None
-            if name != _make_file_name(_get_stream(name), data):
+            if name != _make_file_name(_get_stream_id(name), data):
                 raise _make_file_error(path, "is damaged")
             self._cache_positions(name, json.loads(gzip.decompress(data)))
         return self._positions_by_file[name]
@@ -175,7 +175,7 @@ class PositionFiles:
             del self._positions_by_file[oldest]
 
 
-def _get_stream(name: str) -> str:
+def _get_stream_id(name: str) -> str:
     """Return the random number of the stream that a file belongs to. Streams never remove each other's files."""
     return name.partition("-")[0]
 
