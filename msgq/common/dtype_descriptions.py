@@ -121,7 +121,7 @@ def _parse_dtype_description(data: bytes, name: str) -> np.dtype[Any]:
         descr = json.loads(data)
         fields: Any = descr if isinstance(descr, str) else _convert_fields(descr, NESTING_MAX)
         dtype = np.lib.format.descr_to_dtype(fields)
-    except Exception as error:  # anybody wrote it, and NumPy refuses it by SyntaxError, RecursionError, ...
+    except Exception as error:  # the data can be invalid: SyntaxError, RecursionError, ...
         why = str(error) or type(error).__name__
         raise ValueError(f"schema {name!r} does not describe a NumPy dtype: {why}") from None
     if dtype.hasobject or not dtype.itemsize:

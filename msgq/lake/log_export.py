@@ -80,8 +80,9 @@ def write_merged_runs(
 ) -> int:
     """Write messages from sorted runs as an MCAP file, and return their number.
 
-    columns : columns of the messages. directory : place for the runs, which are removed at the end. report_part : gets
-        the merged part of the messages, from 0 to 1.
+    columns : columns of the messages.
+    directory : directory for the runs. The runs are removed at the end.
+    report_part : gets the merged part of the messages, from 0 to 1.
     """
     place = f".export-{uuid4().hex}"
     order = [name for name in _EXPORT_ORDER_COLUMNS if name in columns]

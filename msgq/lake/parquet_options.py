@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-_ZSTD_LEVEL = 9  # because the files are small, and are read more often than written
+_ZSTD_LEVEL = 9  # high, because programs read these small files more often than they write them
 
 
 def choose_parquet_options(columns: pa.Schema) -> dict[str, Any]:

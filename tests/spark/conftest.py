@@ -48,6 +48,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     _end_java()
 
 
+@pytest.fixture(scope="module")
+def session(spark: Any) -> Any:
+    """Return a new session whose plans show their scans."""
+    made = spark.newSession()
+    made.conf.set("spark.sql.adaptive.enabled", "false")
+    return made
+
+
 def _end_java() -> None:
     """End the Java that this process has started, which else lives until the process ends: it may be the run's own."""
     from pyspark import SparkContext

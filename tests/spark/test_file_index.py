@@ -37,14 +37,6 @@ def add_files(root: Path, first: int, count: int) -> None:
     BronzeStore(lake, InPlaceExecutor()).commit_task_result([], [], result)
 
 
-@pytest.fixture(scope="module")
-def session(spark: Any) -> Any:
-    """A session whose plans show their scans."""
-    made = spark.newSession()
-    made.conf.set("spark.sql.adaptive.enabled", "false")
-    return made
-
-
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     where = tmp_path / "a lake #1 [x] ü"

@@ -43,14 +43,6 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return where
 
 
-@pytest.fixture(scope="module")
-def session(spark: Any) -> Any:
-    """A session whose plans show their scans."""
-    made = spark.newSession()
-    made.conf.set("spark.sql.adaptive.enabled", "false")
-    return made
-
-
 @pytest.fixture
 def lake(session: Any, root: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
     monkeypatch.setattr(bronze_reader, "_UNCHECKED_FILES_MAX", 0)

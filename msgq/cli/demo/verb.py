@@ -52,7 +52,7 @@ def _parse_number(_context: click.Context, _parameter: click.Parameter, value: f
     "--output",
     type=click.Path(path_type=Path),
     metavar="DIRECTORY",
-    help="Directory for the recording.  [default: a new one in /tmp]",
+    help="Directory for the recording.  [default: a new directory in /tmp]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print only the summary, as one JSON object.")
 def command(full: bool, duration: float | None, output: Path | None, as_json: bool) -> None:

@@ -103,7 +103,7 @@ class BusSampler:
 
 
 def _find_handled_endpoint(topic: str) -> str:
-    """Return the endpoint whose messages a stage handles, for the timing topic of the stage."""
+    """Return the endpoint that a stage handles. `topic` : timing topic of the stage."""
     return (timing.parse_timing_topic(topic) or ("", topic))[1]
 
 
@@ -122,7 +122,7 @@ def _describe_endpoint(row: AnyEndpointRow) -> dict[str, Any]:
 
 
 def _describe_stage(row: StageRow) -> dict[str, Any]:
-    """Return the row with the processes of the stage, which publish its timing topic."""
+    """Return the row with the processes that publish the timing topic of the stage."""
     participants: tuple[tuple[str, Participant], ...] = ()
     with suppress(SegmentError):  # the topic was removed just now
         participants = endpoint(timing.make_timing_topic(row.stage, row.endpoint)).participants

@@ -58,11 +58,11 @@ class MessageForwarder:
         self._catalog = ChannelCatalog(selection)
         self._reader, self._picture_reader = MessageReader(selection.prefix), PictureReader(selection.prefix)
         self._selection = selection
-        self._graph_reader: GraphReader | None = None  # while a client wants the connection graph
+        self._graph_reader: GraphReader | None = None  # exists while a client wants the connection graph
         self._session_id = secrets.token_hex(8)
         self._bus_thread = ThreadPoolExecutor(1, "msgq serve")
         self._clients_changed = asyncio.Event()
-        self._channels: dict[int, protocol.FoxgloveChannel] = {}  # that the clients know, by number
+        self._channels: dict[int, protocol.FoxgloveChannel] = {}  # known to the clients, by number
         self._delivery: asyncio.Task[None] | None = None
 
     async def serve_client(self, socket: web.WebSocketResponse, address: str) -> None:

@@ -75,7 +75,7 @@ class WebsocketClient:
         self._has_waiting.set()
 
     def report_drops(self) -> None:
-        """If messages were dropped since the last call, tell the client."""
+        """If messages were dropped since the last call, notify the client."""
         dropped = self.dropped_messages - self._reported_drops
         if dropped:
             self._reported_drops = self.dropped_messages
@@ -88,7 +88,7 @@ class WebsocketClient:
         self._has_waiting.set()
 
     async def send_waiting(self, socket: web.WebSocketResponse) -> None:
-        """Send texts and messages until the connection ends, `end` is called, or the client reads no texts."""
+        """Send all until the connection ends, `end_connection` is called, or the client reads no texts."""
         while not self._is_ending:
             await self._has_waiting.wait()
             if self._texts:

@@ -1,4 +1,4 @@
-"""Hints for names of other libraries: `queue.put` raises an `AttributeError` that says to use `send`.
+"""Hints for names of other libraries: `queue.put` raises an `AttributeError` that names `send`.
 
 Each advice is an attribute of a hidden base class, and raises when it is read. So `hasattr` returns False, and the name
 is not in `dir` and mocks. A method `__getattr__` would make each call of a method of a compiled class 19 ns slower.
@@ -62,12 +62,12 @@ ADVICE: dict[str, dict[str, str]] = {
     "MessageQueue": _SEND_ADVICE
     | _RECEIVE_ADVICE
     | {
-        **dict.fromkeys(("ack", "nack", "task_done"), "take() returns a job, which is acknowledged after its block"),
+        **dict.fromkeys(("ack", "nack", "task_done"), "use take(); the with block of the job acknowledges the message"),
         **dict.fromkeys(("append", "enqueue", "put"), "use send(data, priority, timeout=seconds)"),
         **dict.fromkeys(("consume", "dequeue", "get", "popleft"), "use receive(timeout=seconds), or take() for a job"),
         **dict.fromkeys(("empty", "qsize"), "use current_messages, the number of waiting messages"),
         "full": "use wait_space(timeout=0), which returns False if the queue is full",
-        "join": "wait until current_messages and in_flight are 0",
+        "join": "wait until current_messages, in_flight and delayed_messages are 0",
         "maxsize": "use max_messages",
         "put_nowait": "use send(data, timeout=0)",
         "recv": "use receive(timeout=seconds)",
@@ -77,7 +77,7 @@ ADVICE: dict[str, dict[str, str]] = {
     "Node": {
         **dict.fromkeys(("create_publisher", "publish"), "use advertise(channel), whose publisher has send(data)"),
         **dict.fromkeys(
-            ("create_client", "create_service"), "use channels and mailboxes (docs/howto/request-reply.md)"
+            ("create_client", "create_service"), "use JobClient and Worker, or mailboxes (docs/howto/request-reply.md)"
         ),
         **dict.fromkeys(
             ("create_subscriber", "create_subscription"),

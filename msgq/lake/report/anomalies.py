@@ -31,7 +31,7 @@ _ENDPOINT_KEY = ["run", "endpoint"]
 
 @dataclass(frozen=True, slots=True)
 class Anomaly:
-    """Trouble of an endpoint in a run.
+    """An anomaly of an endpoint in a run.
 
     Attributes
     ----------
@@ -138,7 +138,7 @@ def _find_dropouts(gold: GoldReader, endpoints: pa.Table) -> Iterator[Anomaly]:
 def _find_run_ends(endpoints: pa.Table) -> dict[str, int]:
     """Return for each run the time at which half of the endpoints had sent their last message.
 
-    Programs stop one after the other. An endpoint that stops before the others of a shutdown is not silent.
+    Programs stop one after the other. An early stop in a shutdown is therefore not a dropout.
     """
     ends: dict[str, list[int]] = defaultdict(list)
     for run, end in zip(endpoints["run"].to_pylist(), endpoints["end_time"].to_pylist(), strict=True):

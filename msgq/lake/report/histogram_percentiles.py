@@ -15,7 +15,7 @@ from msgq.lake.metrics.saturating_time import MAX_TIME, MIN_TIME
 from msgq.lake.metrics.time_windows import LATENCY_PERCENTILE_RANKS
 from msgq.lake.report.gold_reader import GoldReader
 
-#: By the values of the keys: p50, p90, p99, p999, ns. What has no duration is not in it.
+#: p50, p90, p99 and p999 in ns, by the values of the keys. Keys without a duration are absent.
 PercentilesByKey = dict[tuple[Any, ...], dict[str, int]]
 
 

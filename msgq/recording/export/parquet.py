@@ -25,10 +25,10 @@ from msgq.recording.mcap_io.recording_files import make_safe_file_name
 from msgq.recording.reader.log_view import LogView
 
 PARQUET_SUFFIX = ".parquet"
-_UNDECODED_FILE_NAME = "_undecoded"  # which is the name of no endpoint
-_ROW_GROUP_ROWS = 1 << 16  # of a row group
+_UNDECODED_FILE_NAME = "_undecoded"  # not a valid name of an endpoint
+_ROW_GROUP_ROWS = 1 << 16
 _ROW_GROUP_BYTES = 16 << 20
-_BUFFERED_BYTES_MAX = 192 << 20  # of rows of all endpoints that wait to be enough
+_BUFFERED_BYTES_MAX = 192 << 20  # bytes of waiting rows of all endpoints
 
 
 def open_parquet_writer(where: Any, columns: pa.Schema, filesystem: Any = None) -> pq.ParquetWriter:

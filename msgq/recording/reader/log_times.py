@@ -31,7 +31,7 @@ def parse_log_time(time: LogTime | None) -> int | None:
         return None
     if isinstance(time, np.datetime64):
         if np.isnat(time):
-            raise InvalidValueError("time is NaT, which is no time; give another time, or None for no limit")
+            raise InvalidValueError("time is NaT (not a time); give another time, or None for no limit")
         return int(time.astype("datetime64[ns]").astype(np.int64))
     if isinstance(time, str):
         try:

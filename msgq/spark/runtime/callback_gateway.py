@@ -34,7 +34,7 @@ class CallbackGateway:
         java, token = pyspark_gateway.jvm, secrets.token_hex(32)
         address = java.java.net.InetAddress.getLoopbackAddress()
         self._exchange = java.java.util.concurrent.ConcurrentHashMap()
-        # Without a minimum connection time, the client has no cleaning thread, which would keep Java alive.
+        # With a minimum connection time, the client would have a cleaning thread that keeps Java alive.
         client = java.py4j.CallbackClient(
             _ANY_PORT,
             address,

@@ -28,18 +28,18 @@ from pyarrow.fs import FileType
 from msgq.errors import InvalidValueError, RecordingError
 from msgq.lake.lake_directory import LakeDirectory
 
-#: Position in a recording: the segment, the position in it, and the first segment there was; "gone", if there are any:
-#: segments that were not read to their end and are not there any more.
+#: Position in a recording: the segment, the position in the segment, and the first known segment. "gone", if present:
+#: number of segments that were deleted before the stream had read the whole segment.
 StreamPosition = dict[str, int]
 #: Positions by path of the recording. `FILE_FIELD`, if present, is the name of the file with the positions of other
-#: recordings. None instead of a position: the file has the recording, which was deleted.
+#: recordings. None instead of a position: the recording in the file was deleted.
 RecordingOffset = dict[str, Any]
 
 FILE_FIELD = "positions_file"  # cannot be a recording, because paths of recordings are absolute
 LISTED_POSITIONS_MAX = 256
 _POSITIONS_FOLDER, _OFFSETS_FOLDER, _QUERY_FILE = "recording_positions", "offsets", "metadata"  # of the checkpoint
 _FILE_NAME_PATTERN = re.compile(rb"[0-9a-f]{16}-[0-9a-f]{32}\.json\.gz")
-_CACHED_FILES_MAX = 2  # of the start and of the end of a batch
+_CACHED_FILES_MAX = 2  # the files of the start and of the end of a batch
 
 
 class PositionFiles:
@@ -118,8 +118,8 @@ class PositionFiles:
         stored = self._find_stored_names()
         if name not in stored:
             raise self._make_checkpoint_error(
-                f"has no offset of this stream, but has '{_POSITIONS_FOLDER}/{name}' by mistake, which the offset "
-                f"needs: move '{_POSITIONS_FOLDER}/{_get_stream_id(name)}-*' to the same folder of the right checkpoint"
+                f"has no offset of this stream, but has '{_POSITIONS_FOLDER}/{name}' by mistake: move "
+                f"'{_POSITIONS_FOLDER}/{_get_stream_id(name)}-*' to the same folder of the right checkpoint"
             )
         self._unstored_names -= stored
         for found in self._checkpoint_directory.list_entry_names(_POSITIONS_FOLDER, FileType.File):
