@@ -243,7 +243,7 @@ def test_only_bronze_files_of_later_commits_are_checked(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("lost", ["messages", "log entry", "record"])
 def test_all_bronze_files_are_checked_after_loss(tmp_path: Path, lost: str) -> None:
-    """Of the table, of the log, or of the record: what is unknown is checked."""
+    """After a loss of the table, a log entry or the record, all bronze files are unchecked."""
     lake = LakeDirectory(tmp_path)
     tables, written = AggregateStore(lake), [write_counts(lake, number) for number in range(3)]
     commit_messages(lake, written[0])

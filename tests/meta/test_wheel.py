@@ -27,7 +27,7 @@ UNWANTED = ("pyspark", "cv2", "zmq", "pyarrow", "Cython")
 
 
 def copy_sources(tree: Path) -> None:
-    """Copy what the wheel is built from. The build then finds the compiled modules, and compiles only changed ones."""
+    """Copy the sources of the wheel. The build then finds the compiled modules, and compiles only changed ones."""
     ignore = shutil.ignore_patterns("*.so", "__pycache__")
     for folder in BUILD_FOLDERS:
         shutil.copytree(ROOT / folder, tree / folder, ignore=ignore)

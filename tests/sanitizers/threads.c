@@ -266,19 +266,23 @@ static void *run_subscriber(void *number) {
 
 /* ---- looking on ---- */
 
+static mq_ring_subscriber make_passive_subscriber(void) {
+    return (mq_ring_subscriber){.ring = ring,
+                                .side = side,
+                                .data = (uint8_t *)ring + MQ_RING_HEADER,
+                                .data_bytes = DATA_BYTES,
+                                .canary = mq_canary_always_intact(),
+                                .passive = true};
+}
+
 /* Join the ring as if it had just appeared, without a trace, and take some: each message that was ever sent is
  * received, or counted as lost. */
 static void take_from_oldest(const mq_process_identity *self) {
     uint8_t copy[MESSAGE_MAX];
     mq_ring_message m = {0};
-    mq_ring_subscriber s = {.ring = ring,
-                            .side = side,
-                            .data = (uint8_t *)ring + MQ_RING_HEADER,
-                            .data_bytes = DATA_BYTES,
-                            .canary = mq_canary_always_intact(),
-                            .passive = true};
+    mq_ring_subscriber s = make_passive_subscriber();
     if (mq_ring_subscriber_join(&s, self, 0) != MQ_RING_OK || mq_ring_subscriber_seek_oldest(&s) != MQ_RING_OK)
-        fail("the ring makes no sense to one that looks on");
+        fail("a passive subscriber cannot seek the oldest message");
     uint64_t behind = s.lost;
     while (s.received < 50 && !stop && !s.lost_unknown) {
         mq_ring_status status = mq_ring_subscriber_peek_message(&s, &m);
@@ -300,18 +304,13 @@ static void take_from_oldest(const mq_process_identity *self) {
     }
 }
 
-/* Join without a trace, and take some from the last message on: each is whole, and they are in order. */
+/* Join without a trace, and receive from the last message on. Each message is complete, and the order is correct. */
 static void take_from_last(const mq_process_identity *self) {
     uint8_t copy[MESSAGE_MAX];
     mq_ring_message m = {0};
-    mq_ring_subscriber s = {.ring = ring,
-                            .side = side,
-                            .data = (uint8_t *)ring + MQ_RING_HEADER,
-                            .data_bytes = DATA_BYTES,
-                            .canary = mq_canary_always_intact(),
-                            .passive = true};
+    mq_ring_subscriber s = make_passive_subscriber();
     if (mq_ring_subscriber_join(&s, self, 0) != MQ_RING_OK || mq_ring_subscriber_seek_last(&s) != MQ_RING_OK)
-        fail("the ring makes no sense to one that looks for its last message");
+        fail("a passive subscriber cannot seek the last message");
     if (s.lost || s.lost_unknown || s.received)
         fail("messages before the last one count");
     for (uint64_t next = 0; s.received < 3 && !stop;) {

@@ -69,7 +69,7 @@ def test_offsets_of_3000_recordings_are_small(spark: SparkSession, tmp_path: Pat
 
 
 def test_stream_killed_between_plan_and_commit_reads_each_message_once(spark: SparkSession, tmp_path: Path) -> None:
-    """What: the driver and its Java are killed while a batch, whose offset is stored, waits to be written."""
+    """A kill hits the driver and its Java while a batch with a stored offset waits for its write."""
     recordings, out = tmp_path / "recordings", tmp_path / "out"
     recordings.mkdir()
     count = LISTED_POSITIONS_MAX + 10

@@ -280,7 +280,7 @@ def test_segment_deleted_before_read_is_reported_beyond_file(recordings: Path, t
 
 
 def test_stream_killed_at_each_step_reads_each_message_once(recordings: Path, tmp_path: Path) -> None:
-    """What: the process of a query is killed before each change on the disk, by its reader or by Spark.
+    """Kills of a query's process happen before each change on the disk, by its reader or by Spark.
 
     Failure would mean: lost or repeated messages, files that nobody removes, or a query that cannot start.
     """

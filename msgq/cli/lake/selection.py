@@ -76,7 +76,7 @@ def _write_selected_messages(
     endpoints = _find_endpoints(reader, names, expressions, exclude)
     start_ns, end_ns = convert_to_log_ns(start, begin), convert_to_log_ns(end, begin)
     if start_ns is not None and end_ns is not None and start_ns >= end_ns:
-        raise click.UsageError("--end is not after --start, so that no message is between; give a later --end")
+        raise click.UsageError("--end is not after --start, so the range is empty; give a later --end")
     wanted = MessageFilter(endpoints, start_ns, end_ns)
     files = reader.select_files(wanted)
     size = sum(file.size_bytes for file in files)
