@@ -32,6 +32,14 @@ def test_version_option_with_json_prints_one_object() -> None:
     assert json.loads(result.output)["msgq"] == version("msgq-bus")
 
 
+@pytest.mark.parametrize("group", [(), ("bag",), ("frames",), ("lake",), ("schema",)], ids=" ".join)
+def test_group_without_arguments_prints_the_lines_of_its_help(group: tuple[str, ...]) -> None:
+    result = CliRunner().invoke(app, [*group])
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr == CliRunner().invoke(app, [*group, "--help"]).stdout
+
+
 def test_python_m_msgq_runs_command() -> None:
     result = run_python("-m", "msgq", "version", "--json")
     assert result.returncode == 0, result.stderr

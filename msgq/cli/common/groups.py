@@ -8,9 +8,18 @@ import click
 
 from msgq.cli.common.other_names import describe_unknown_command
 
+_WRONG_USAGE_EXIT_CODE = 2
+
 
 class CommandGroup(click.Group):
     """A group whose error for an unknown command names the right command."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments. Without arguments, print the help on the standard error, and end with exit code 2."""
+        if not args and not ctx.resilient_parsing:  # click raises the help as an error: echo_error prints one line
+            click.echo(ctx.get_help(), err=True)
+            ctx.exit(_WRONG_USAGE_EXIT_CODE)
+        return super().parse_args(ctx, args)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
