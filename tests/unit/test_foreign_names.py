@@ -117,6 +117,22 @@ def test_subclass_may_define_a_foreign_name(queue: Any) -> None:
             other.get()  # type: ignore[attr-defined]
 
 
+def test_subclass_may_inherit_a_foreign_name(queue: Any) -> None:
+    class PutMethod:
+        def put(self, data: bytes) -> None:
+            self.send(data)  # type: ignore[attr-defined]
+
+    class PutQueue(msgq.MessageQueue, PutMethod):
+        pass
+
+    with PutQueue(queue.name) as other:
+        other.put(b"job")
+        PutQueue.put(other, b"job")
+        assert other.current_messages == 2
+        with pytest.raises(MissingAttributeError, match="receive"):
+            other.get()  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(
     ("data", "match"), [("text", r"give text.encode\(\)"), ({"a": 1}, r"Schema.json"), (5, "json.dumps")]

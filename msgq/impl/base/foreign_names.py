@@ -11,7 +11,7 @@ from msgq.impl.base.core import Context, add_hidden_base
 
 TYPE_CHECKING = False  # as in msgq/__init__.py
 if TYPE_CHECKING:
-    from typing import Any, NoReturn, TypeVar
+    from typing import Any, TypeVar
 
     ClassType = TypeVar("ClassType", bound=type[Any])
 
@@ -106,13 +106,22 @@ ADVICE: dict[str, dict[str, str]] = {
 
 
 class ForeignName:
-    """Class attribute that raises an error with an advice when the attribute is read."""
+    """Class attribute that raises an error with an advice when the attribute is read.
+
+    A subclass may have the name from another base class, which comes after the hidden one. Then there is no error.
+    """
 
     def __init__(self, text: str) -> None:
         self._text = text
 
-    def __get__(self, _instance: object, _owner: object = None) -> NoReturn:
-        raise MissingAttributeError(self._text)
+    def __set_name__(self, hidden_base: type[Any], name: str) -> None:
+        self._hidden_base, self._name = hidden_base, name
+
+    def __get__(self, instance: object, owner: type[Any]) -> Any:
+        try:
+            return getattr(super(self._hidden_base, owner if instance is None else instance), self._name)
+        except AttributeError:
+            raise MissingAttributeError(self._text) from None
 
 
 def describe_missing_name(owner: str, name: str) -> str:
