@@ -45,6 +45,7 @@ class JobFuture:
 
     def __init__(self, client: JobClient) -> None:
         self._client = client
+        self._number = 0  # of the call; 0: not registered
         self._reply: Envelope | None = None
 
     def is_done(self) -> bool:
@@ -168,13 +169,11 @@ class JobClient:
         """
         timeout_ns(timeout, self.queue_name)
         deadline = None if timeout is None else time.monotonic() + timeout
-        if not self._wait_until(lambda: len(self._pending_numbers) < self._max_pending, timeout):
+        future = JobFuture(self)
+        if not self._wait_until(lambda: self._register_future(future), timeout):
             text = f"{self._max_pending} jobs have no result yet, the limit (max_pending); the job was not sent"
             raise QueueFullError(text, self.queue_name)
-        with self._condition:
-            self._last_number = number = self._last_number + 1
-            self._futures[number] = future = JobFuture(self)
-            self._pending_numbers.add(number)
+        number = future._number
         try:
             message = join_envelope(data, EnvelopeType.CALL, number, self._client_id)
             self._check_size(len(message))
@@ -188,6 +187,15 @@ class JobClient:
     def close(self) -> None:
         """Remove the queue of the results. Workers drop later results. In a forked child, do nothing."""
         self._remove_replies()
+
+    def _register_future(self, future: JobFuture) -> bool:
+        """Give a future its number under the lock. Return False at the limit of pending jobs."""
+        if len(self._pending_numbers) >= self._max_pending:
+            return False
+        self._last_number = future._number = self._last_number + 1
+        self._futures[future._number] = future
+        self._pending_numbers.add(future._number)
+        return True
 
     def _check_size(self, message_bytes: int) -> None:
         limit = self._queue.max_message_size

@@ -8,6 +8,7 @@ import logging
 import pickle
 import subprocess
 import sys
+import threading
 from typing import Any
 
 import numpy as np
@@ -190,6 +191,23 @@ class TestLimits:
             futures.append(client.submit(b"3", timeout=0))
             work(queue)
             assert [future.result(0) for future in futures] == [b"1", b"4", b"9"]
+
+    @pytest.mark.needs("threads")
+    def test_threads_do_not_exceed_the_limit(self, queues: Queues, monkeypatch: pytest.MonkeyPatch) -> None:
+        queue, both_checked = queues.open(), threading.Barrier(2)
+        check = JobClient._wait_until
+
+        def check_together(client: JobClient, is_finished: Any, timeout: float | None) -> bool:
+            is_below_limit = check(client, is_finished, timeout)
+            both_checked.wait(DEADLINE)
+            return is_below_limit
+
+        with JobClient(queue, max_pending=1) as client:
+            monkeypatch.setattr(JobClient, "_wait_until", check_together)
+            tasks = [Task(lambda: client.submit(b"1", timeout=0)) for _ in range(2)]
+            with pytest.raises(QueueFullError):
+                _ = [task.result() for task in tasks]
+            assert queue.current_messages == 1
 
     def test_unread_results_do_not_block_workers(self, queues: Queues) -> None:
         queue = queues.open()
