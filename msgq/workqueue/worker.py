@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgq.errors import InvalidTypeError, InvalidValueError, IpcError, LeaseExpiredError
@@ -135,8 +136,6 @@ class Worker:
         try:
             while (job := self._take_next_job(timeout)) is not None:
                 self._do_job(job)
-        except _StopSignal:
-            pass
         finally:
             self._is_stopping, self._waiting_thread = False, None
             self._reply_sender.close()
@@ -152,23 +151,31 @@ class Worker:
         """
         self._is_stopping = True
         if self._waiting_thread == threading.get_ident():
+            self._waiting_thread = None  # raise once
             raise _StopSignal
 
     def _take_next_job(self, timeout: float | None) -> Job | None:
-        self._waiting_thread = threading.get_ident()  # first: a handler that runs later raises
+        if self._reply_sender.has_open_queues:
+            first_timeout = REOPEN_SECONDS if timeout is None else min(timeout, REOPEN_SECONDS)
+            job = self._take_job_until_stop(first_timeout)
+            if job is not None:
+                return job
+            self._reply_sender.close()  # an idle worker keeps no reply queue of a dead client
+            timeout = None if timeout is None else timeout - first_timeout
+        return self._take_job_until_stop(timeout)
+
+    def _take_job_until_stop(self, timeout: float | None) -> Job | None:
+        """Take a job. If `stop` raises after the job was taken, return the job: its delivery counts as a try."""
+        taken: list[Job | None] = []
         try:
-            if self._is_stopping:
-                return None
-            if self._reply_sender.has_open_queues:
-                first_timeout = REOPEN_SECONDS if timeout is None else min(timeout, REOPEN_SECONDS)
-                job = self._queue.take(first_timeout, lease=self._lease)
-                if job is not None:
-                    return job
-                self._reply_sender.close()  # an idle worker keeps no reply queue of a dead client
-                timeout = None if timeout is None else timeout - first_timeout
-            return self._queue.take(timeout, lease=self._lease)
-        finally:
+            self._waiting_thread = threading.get_ident()  # first: a handler that runs later raises
+            if not self._is_stopping:
+                # C code appends the job. Between `take` and an assignment, Python runs signal handlers.
+                taken.extend(map(partial(self._queue.take, lease=self._lease), (timeout,)))
             self._waiting_thread = None
+        except _StopSignal:
+            pass
+        return taken[0] if taken else None
 
     def _do_job(self, job: Job) -> None:
         envelope = split_envelope(job.data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 from collections.abc import Callable
 from typing import Any
@@ -226,6 +227,13 @@ class TestEnds:
             child.kill(signal.SIGTERM)
             assert child.result() == 1
 
+    @pytest.mark.needs("processes")
+    def test_signal_during_the_arrival_of_a_job_costs_no_try(self, queues: Queues) -> None:
+        queue = queues.open(max_message_size=4 << 20)
+        with Child(stop_during_arrivals, queues.name) as child:
+            assert child.result() == 20
+        assert counts(queue) == (0, 0, 0)
+
     @pytest.mark.needs("threads")
     def test_stop_of_another_thread_ends_the_loop_after_the_next_job(self, queues: Queues) -> None:
         queue = queues.open()
@@ -245,6 +253,31 @@ def work_until_signal(name: str) -> int:
     worker = Worker(MessageQueue(name), lambda message: say(message.data.decode()))
     signal.signal(signal.SIGTERM, lambda *_: worker.stop())
     return worker.run().succeeded
+
+
+def stop_during_arrivals(name: str) -> int:
+    """Child: stop a worker by a signal while its C code copies a job, 20 times. Return the number of jobs."""
+    from msgq.workqueue import MessageQueue
+
+    queue = MessageQueue(name)
+    worker = Worker(queue, lambda _: None, retries=0)
+    signal.signal(signal.SIGTERM, lambda *_: worker.stop())
+
+    def count_ended() -> int:
+        return worker.counts.succeeded + worker.counts.failed
+
+    def send_and_stop() -> None:
+        queue.send(bytes(4 << 20))
+        wait_until(lambda: queue.in_flight > 0 or count_ended() == len(tasks), interval=0)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    tasks = list[Task]()
+    for _ in range(20):
+        tasks.append(Task(send_and_stop))
+        worker.run()
+        tasks[-1].result()
+        worker.run(0)
+    return worker.counts.succeeded
 
 
 class TestArguments:
