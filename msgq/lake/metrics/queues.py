@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -143,37 +144,26 @@ def compute_queue_deliveries(events: pa.Table) -> pa.Table:
     event, happened, sequence = (get_integer_column(events, name) for name in ("event", "publish_time", "sequence"))
     refused = event == Event.REFUSED
     keys: list[pa.Array | IntegerArray] = [get_column(events, name) for name in _QUEUE_KEY]
-    # A number may come again after a sender was killed, at another time. What was refused never got a number.
+    # After a kill of a sender, a number can occur again with another time. Refused messages have no number.
     keys += [np.where(refused, -1, get_integer_column(events, "number")), get_integer_column(events, "sent_time")]
     keys += [np.where(refused, sequence, -1), np.where(refused, happened, -1)]
     groups = RowGroups(*keys, get_integer_column(events, "deliveries"))
     message = RowGroups(*keys).compute_group_ids()[groups.first_rows]
-    deliveries, sent = (
-        get_integer_column(events, "deliveries")[groups.first_rows],
-        get_integer_column(events, "sent_time")[groups.first_rows],
-    )
-    ends = {
-        end: groups.min_by_group(np.where(event == end, happened, _UNKNOWN_TIME_NS)) for end in _DELIVERY_END_EVENTS
-    }
+    deliveries = get_integer_column(events, "deliveries")[groups.first_rows]
+    sent = get_integer_column(events, "sent_time")[groups.first_rows]
+    ends = {end: _find_first_times(groups, happened, event == end) for end in _DELIVERY_END_EVENTS}
     before = get_integer_column(events, "taken_time")
     taken_at = [
-        groups.min_by_group(np.where(event == Event.TAKEN, happened, _UNKNOWN_TIME_NS)),
-        groups.min_by_group(np.where(before > 0, before, _UNKNOWN_TIME_NS)),
+        _find_first_times(groups, happened, event == Event.TAKEN),
+        _find_first_times(groups, before, before > 0),
         ends[Event.RECEIVED],
     ]
     delivered_time, ended = _select_first_known_time(taken_at), _select_first_known_time(list(ends.values()))
     outcome = np.where(deliveries == 0, "pending", "in_flight")
     for end in reversed(_DELIVERY_END_EVENTS):
         outcome = np.where(ends[end] < _UNKNOWN_TIME_NS, OUTCOME_BY_EVENT[end], outcome)
-    follows = (np.diff(message, prepend=-1) == 0) & (np.diff(deliveries, prepend=0) == 1)
-    begun = np.where(
-        deliveries == 1,
-        np.where(sent > 0, sent, _UNKNOWN_TIME_NS),
-        np.where(follows, np.roll(ended, 1), _UNKNOWN_TIME_NS),
-    )
+    begun = _find_waiting_begins(message, deliveries, sent, ended)
     is_processed = np.isin(outcome, ("acknowledged", "requeued"))
-    actor = groups.find_last_rows(np.where(event != Event.RETURNED, -sequence, -_UNKNOWN_TIME_NS))
-    nobody = event[actor] == Event.RETURNED  # who returned it may be another one: whoever found its taker dead
     made = {
         "number": pa.array(get_integer_column(events, "number")[groups.first_rows], mask=refused[groups.first_rows]),
         "deliveries": deliveries,
@@ -190,14 +180,42 @@ def compute_queue_deliveries(events: pa.Table) -> pa.Table:
             subtract_saturating(ended, delivered_time), mask=~is_processed | (delivered_time == _UNKNOWN_TIME_NS)
         ),
         "outcome": pa.array(outcome.tolist(), _TEXT_TYPE),
-        **{
-            name: get_column(events, name).take(pa.array(actor, mask=nobody)) for name in ("handle", "pid", "publisher")
-        },
+        **_take_consumer_columns(events, groups),
     }
     rows = build_typed_table(QUEUE_DELIVERIES_SCHEMA, take_column_rows(events, _QUEUE_KEY, groups.first_rows) | made)
     was_taken = np.zeros(int(message.max(initial=-1)) + 1, np.bool_)
     was_taken[message[deliveries > 0]] = True
     return rows.filter(pa.array((deliveries > 0) | ~was_taken[message]))
+
+
+def _find_first_times(
+    groups: RowGroups, times: IntegerArray, is_selected: np.ndarray[Any, np.dtype[np.bool_]]
+) -> IntegerArray:
+    """Return the first selected time of each group."""
+    return groups.min_by_group(np.where(is_selected, times, _UNKNOWN_TIME_NS))
+
+
+def _find_waiting_begins(
+    message: IntegerArray, deliveries: IntegerArray, sent: IntegerArray, ended: IntegerArray
+) -> IntegerArray:
+    """Return the time at which the waiting for each delivery began: the send, or the end of the previous delivery."""
+    follows = (np.diff(message, prepend=-1) == 0) & (np.diff(deliveries, prepend=0) == 1)
+    return np.where(
+        deliveries == 1,
+        np.where(sent > 0, sent, _UNKNOWN_TIME_NS),
+        np.where(follows, np.roll(ended, 1), _UNKNOWN_TIME_NS),
+    )
+
+
+def _take_consumer_columns(events: pa.Table, groups: RowGroups) -> dict[str, pa.ChunkedArray]:
+    """Return handle, pid and publisher of each delivery; null: only an event RETURNED is known.
+
+    Another handle may return the message of a dead consumer. RETURNED therefore does not name the consumer.
+    """
+    event, sequence = get_integer_column(events, "event"), get_integer_column(events, "sequence")
+    actor = groups.find_last_rows(np.where(event != Event.RETURNED, -sequence, -_UNKNOWN_TIME_NS))
+    rows = pa.array(actor, mask=event[actor] == Event.RETURNED)
+    return {name: get_column(events, name).take(rows) for name in ("handle", "pid", "publisher")}
 
 
 def _select_first_known_time(times: list[IntegerArray]) -> IntegerArray:
