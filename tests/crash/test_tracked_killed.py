@@ -73,8 +73,8 @@ def test_tracked_publisher_stopped_before_mark_blocks_other_publishers(topic: To
     victim.wait_stopped()
     assert not sub.tracked
     victim.go_on()
-    with topic.driver("claim send:16:4 close") as other:  # waits for the lock
-        victim.ended(0)
+    victim.ended(0)  # another publisher that claims the topic before the victim's send would replace the victim
+    with topic.driver("claim send:16:4 close") as other:
         other.ended(0)
     assert sub.tracked
     found = [sub.receive_tracked() for _ in range(2)]

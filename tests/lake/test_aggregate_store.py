@@ -203,7 +203,7 @@ def test_caches_of_files_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyP
         tables.commit_files(one.aggregate_files, names(one))
         assert not tables.find_missing_aggregates(names(one))
         sizes.append(len(cache))
-    assert max(sizes) == sizes[-1] == 2
+    assert 0 < max(sizes) <= 2
 
 
 def test_cache_keeps_newest_files(tmp_path: Path) -> None:
