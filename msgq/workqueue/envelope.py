@@ -9,6 +9,8 @@ import struct
 from enum import IntEnum
 from typing import NamedTuple
 
+from msgq.errors import InvalidTypeError
+
 REPLIES_INFIX = ":replies:"
 REASON_BYTES_MAX = 500
 #: number, type, bytes of the text, and a mark. The mark is no UTF-8, so no text payload ends with it.
@@ -72,10 +74,20 @@ def split_envelope(message: bytes) -> Envelope:
 
 
 def join_envelope(data: object, envelope_type: EnvelopeType, number: int, text: str = "") -> bytes:
-    """Return a message with a tail. `data` has contiguous bytes; None: no bytes."""
+    """Return a message with a tail. `data` has contiguous bytes; None: no bytes.
+
+    Raises
+    ------
+    InvalidTypeError : `data` has no bytes.
+    """
     encoded = text.encode(errors="replace")[:REASON_BYTES_MAX]
     tail = _TAIL_STRUCT.pack(number, envelope_type, len(encoded), _TAIL_MARK)
-    payload = b"" if data is None else memoryview(data)  # type: ignore[arg-type]
+    try:
+        payload = b"" if data is None else memoryview(data)  # type: ignore[arg-type]
+    except TypeError:
+        noun = "result" if envelope_type == EnvelopeType.RESULT else "data"
+        text = f"{noun} is of type {type(data).__name__}, and has no bytes; give bytes, such as text.encode()"
+        raise InvalidTypeError(text) from None
     return b"".join((payload, encoded, tail))
 
 

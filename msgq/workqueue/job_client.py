@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
 
 from msgq.errors import (
+    EndpointClosedError,
     ForkedSocketError,
     InvalidValueError,
     JobFailedError,
@@ -20,7 +21,7 @@ from msgq.errors import (
     QueueFullError,
     WaitTimeoutError,
 )
-from msgq.impl.base.argument_checks import timeout_ns
+from msgq.impl.base.argument_checks import refuse_queue_name, timeout_ns
 from msgq.workqueue.envelope import (
     ENVELOPE_BYTES_MAX,
     Envelope,
@@ -103,11 +104,13 @@ class JobClient:
 
     Raises
     ------
+    InvalidTypeError : `queue` is a name instead of a queue.
     InvalidValueError : a number is invalid.
     SegmentError, EndpointNameError : the queue of the results cannot be created, or its name is too long.
     """
 
     def __init__(self, queue: MessageQueue, *, max_pending: int = 128, max_result_size: int | None = None) -> None:
+        refuse_queue_name(queue)
         self._queue, self._max_pending = queue, max_pending
         self._client_id = f"{os.getpid()}-{secrets.token_hex(4)}"
         result_size = queue.max_message_size if max_result_size is None else max_result_size
@@ -164,6 +167,8 @@ class JobClient:
         ------
         QueueFullError : the queue, or the number of pending jobs, stayed at its limit.
         MessageTooLargeError : the data and the address of the client exceed `max_message_size` of the queue.
+        InvalidTypeError : the data has no bytes.
+        EndpointClosedError : the client is closed.
         ForkedSocketError : the client belongs to the parent process.
         Errors of `MessageQueue.send`.
         """
@@ -175,6 +180,8 @@ class JobClient:
             raise QueueFullError(text, self.queue_name)
         number = future._number
         try:
+            if not self._remove_replies.alive:
+                raise EndpointClosedError("client is closed; create a client", self.queue_name)
             message = join_envelope(data, EnvelopeType.CALL, number, self._client_id)
             self._check_size(len(message))
             remaining = None if deadline is None else max(deadline - time.monotonic(), 0)

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgq.errors import InvalidTypeError, InvalidValueError, IpcError, LeaseExpiredError
+from msgq.impl.base.argument_checks import refuse_queue_name
 from msgq.impl.workqueue.message import message as make_message
 from msgq.impl.workqueue.options import O_CREAT, delay_ns
 from msgq.workqueue.envelope import (
@@ -100,6 +101,7 @@ class Worker:
         lease: float | None = None,
         dead_letters: MessageQueue | None = None,
     ) -> None:
+        refuse_queue_name(queue)
         if not callable(function):
             raise InvalidTypeError(f"function is {function!r}; give a function that takes a message", queue.name)
         if not isinstance(retries, int) or retries < 0:

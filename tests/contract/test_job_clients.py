@@ -18,6 +18,7 @@ from msgq.errors import (
     EndpointClosedError,
     EndpointNameError,
     ForkedSocketError,
+    InvalidTypeError,
     InvalidValueError,
     JobFailedError,
     MessageTooLargeError,
@@ -48,6 +49,17 @@ def work(queue: Any, function: Any = square, **options: Any) -> WorkCounts:
 def reply_queues(queues: Queues) -> list[str]:
     """Return the names of the reply queues of the test."""
     return [name for _, name in queues._names() if ":replies:" in name]
+
+
+def test_text_as_job_and_name_as_queue_are_refused(queues: Queues) -> None:
+    queue = queues.open()
+    with JobClient(queue) as client, pytest.raises(InvalidTypeError, match=r"str, and has no bytes; give bytes"):
+        client.submit("7")  # type: ignore[arg-type]
+    assert queue.current_messages == 0
+    name: Any = "jobs"
+    for open_name in (JobClient, lambda name: Worker(name, square)):
+        with pytest.raises(InvalidTypeError, match=r"give an open queue, such as msgq.MessageQueue\('jobs'\)"):
+            open_name(name)
 
 
 class TestResults:
@@ -82,6 +94,14 @@ class TestResults:
             future = client.submit(np.array([7], "u1"))
             work(queue, lambda message: result if message.data == b"\7" else b"wrong")
             assert future.result(0) == (b"" if result is None else bytes(memoryview(result)))
+
+    def test_result_without_bytes_is_an_error_that_says_what_to_return(self, queues: Queues) -> None:
+        queue = queues.open()
+        with JobClient(queue) as client:
+            future = client.submit(b"7")
+            work(queue, lambda message: int(message.data))
+            with pytest.raises(JobFailedError, match="result is of type int, and has no bytes; give bytes"):
+                future.result(0)
 
     def test_repeated_job_has_one_result(self, queues: Queues) -> None:
         queue = queues.open()
@@ -265,6 +285,9 @@ class TestLife:
         for call in (pending.is_done, pending.result):
             with pytest.raises(EndpointClosedError):
                 call()
+        with pytest.raises(EndpointClosedError, match="client is closed; create a client"):
+            client.submit(b"3")
+        assert queue.current_messages == 0
 
     def test_job_of_a_closed_client_is_done_and_counted(self, queues: Queues) -> None:
         queue = queues.open()

@@ -326,3 +326,9 @@ def check_before_connect(name: str, closed: bool, endpoint: str) -> None:
         raise StateError(
             f"{name} cannot change on a connected socket; set it before connect, or close the socket first", endpoint
         )
+
+
+def refuse_queue_name(queue: object) -> None:
+    """Raise InvalidTypeError if a name was given instead of an open queue."""
+    if isinstance(queue, str):
+        raise InvalidTypeError(f"queue is {queue!r}, a name; give an open queue, such as msgq.MessageQueue({queue!r})")
