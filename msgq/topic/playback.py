@@ -56,9 +56,8 @@ class TopicWriter(EndpointWriter):
             return
         if publisher is not None and publisher.alive is not False:
             text = f"{publisher.name} (process {publisher.pid}) publishes this topic, and playing would replace it"
-            raise MultiplePublishersError(
-                f"{text}; remap the endpoint, choose another prefix, or give take_over (--take-over)", name
-            )
+            text = f"{text}; remap the endpoint, choose another prefix, or give take_over"
+            raise MultiplePublishersError(f"{text} (--remap {name}:=NEW, --prefix NAME, --take-over)", name)
 
     def _connect_publisher(self) -> PubSocket:
         name, target, needed_bytes = self.spec.endpoint, self._target, compute_ring_bytes(self.spec.max_message_bytes)

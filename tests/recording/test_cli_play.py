@@ -355,7 +355,8 @@ def test_play_segment_size_sets_size_of_new_topics(prefix: str, tmp_path: Path) 
 def test_play_take_over_replaces_live_publisher(prefix: str, tmp_path: Path) -> None:
     path = write_numbers(tmp_path / "a.mcap")
     with msgq.pub_sock("number") as pub:
-        assert "or give take_over" in run("play", path, "--rate", "inf", code=1).stderr
+        answer = "or give take_over (--remap number:=NEW, --prefix NAME, --take-over)"
+        assert answer in run("play", path, "--rate", "inf", code=1).stderr
         pub.send(b"mine")
         run("play", path, "--rate", "inf", "--take-over")
         with pytest.raises(MultiplePublishersError):
