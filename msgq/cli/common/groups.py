@@ -17,7 +17,10 @@ class CommandGroup(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments. Without arguments, print the help on the standard error, and end with exit code 2."""
         if not args and not ctx.resilient_parsing:  # click raises the help as an error: echo_error prints one line
-            click.echo(ctx.get_help(), err=True)
+            from msgq.cli.common.render import echo  # imported late: rich takes longer than all other imports
+
+            for line in ctx.get_help().splitlines():
+                echo(line, err=True)
             ctx.exit(_WRONG_USAGE_EXIT_CODE)
         return super().parse_args(ctx, args)
 
