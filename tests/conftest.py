@@ -13,6 +13,7 @@ from typing import IO
 import pytest
 
 from tests import fork_server, seeds, tiers
+from tests.browser import browser as browser
 from tests.leftovers import Leftovers, files_named, new_token
 from tests.run_times import RunTimes
 from tests.support import SHM

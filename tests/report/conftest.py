@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ pytest.importorskip("deltalake")
 pytest.importorskip("plotly")
 from msgq.lake.report.gold_reader import open_lake_tables
 from msgq.lake.report.report_page import write_report
-from tests.report.browser import BrowserPage, start_browser
 from tests.report.recordings import TROUBLES, ingest_recording, write_recording
 
 
@@ -24,9 +22,3 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         command = ["msgq", "play", str(path / f"{name}.mcap")]
         write_report(open_lake_tables(lake), path / f"{name}.html", replay_command=command)
     return path
-
-
-@pytest.fixture(scope="session")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowserPage]:
-    with start_browser(tmp_path_factory.mktemp("browser") / "profile") as page:
-        yield page

@@ -9,7 +9,8 @@ import pytest
 
 from msgq.lake.report.gold_reader import open_lake_tables
 from msgq.lake.report.report_page import write_report
-from tests.report.browser import BrowserPage, needs_browser
+from tests.browser import BrowserPage, needs_browser
+from tests.report.pages import open_report
 from tests.report.recordings import TROUBLES, ingest_recording, write_recording
 
 pytestmark = needs_browser
@@ -21,7 +22,7 @@ BEGIN, END = "2026-05-01 22:39", "2026-05-01 22:44"
 
 
 def test_all_troubled_endpoints_are_on_the_first_screen(folder: Path, browser: BrowserPage) -> None:
-    page = browser.open(folder / "trouble.html", 1280, 800)
+    page = open_report(browser, folder / "trouble.html", 1280, 800)
     visible = page.evaluate(
         f"{ROWS}.filter(row => row.getBoundingClientRect().bottom <= innerHeight)"
         ".map(row => [...row.cells].slice(0, 2).map(cell => cell.textContent))"
@@ -35,7 +36,7 @@ def test_all_troubled_endpoints_are_on_the_first_screen(folder: Path, browser: B
 
 
 def test_page_of_healthy_recording_says_that_nothing_stands_out(folder: Path, browser: BrowserPage) -> None:
-    page = browser.open(folder / "healthy.html", 1280, 800)
+    page = open_report(browser, folder / "healthy.html", 1280, 800)
     text = page.evaluate("document.querySelector('section').innerText")
     assert "No anomalies." in text
     assert "Examined: the latency of 300, the dropouts of 300 and the losses of 300 of 300 endpoints" in text
@@ -45,7 +46,7 @@ def test_page_of_healthy_recording_says_that_nothing_stands_out(folder: Path, br
 @pytest.mark.parametrize("is_dark", [False, True])
 @pytest.mark.parametrize("width", [390, 1280, 2560])
 def test_page_fits_each_width_in_both_colors(folder: Path, browser: BrowserPage, width: int, is_dark: bool) -> None:
-    page = browser.open(folder / "trouble.html", width, 800, is_dark)
+    page = open_report(browser, folder / "trouble.html", width, 800, is_dark)
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "no horizontal scrolling"
     outside = page.evaluate(
         "[...document.querySelectorAll('.plot .main-svg, section > *')]"
@@ -67,7 +68,7 @@ def read_ranges(page: BrowserPage) -> Any:
 
 
 def test_time_axes_are_clipped_to_recording_and_linked(folder: Path, browser: BrowserPage) -> None:
-    page = browser.open(folder / "trouble.html", 1280, 800)
+    page = open_report(browser, folder / "trouble.html", 1280, 800)
     ranges = read_ranges(page)
     assert len(ranges) >= 12 + 6
     assert all(one == [BEGIN, END] for one in ranges)
@@ -85,7 +86,7 @@ def test_time_axes_are_clipped_to_recording_and_linked(folder: Path, browser: Br
 
 
 def test_keyboard_sets_time_range_and_sorts_table(folder: Path, browser: BrowserPage) -> None:
-    page = browser.open(folder / "trouble.html", 1280, 800)
+    page = open_report(browser, folder / "trouble.html", 1280, 800)
     page.evaluate("document.querySelector('.zoom input').select()")
     for key in "60":
         page.press_key(key, ord(key), key)
@@ -104,7 +105,7 @@ def test_keyboard_sets_time_range_and_sorts_table(folder: Path, browser: Browser
 
 
 def test_search_shows_matching_endpoints(folder: Path, browser: BrowserPage) -> None:
-    page = browser.open(folder / "trouble.html", 1280, 800)
+    page = open_report(browser, folder / "trouble.html", 1280, 800)
     page.evaluate("document.querySelector('input[type=search]').focus()")
     for key in "/01":
         page.press_key(key, ord(key), key)
@@ -117,7 +118,7 @@ def test_search_shows_matching_endpoints(folder: Path, browser: BrowserPage) -> 
 
 
 def test_worst_endpoints_come_first_with_marks(folder: Path, browser: BrowserPage) -> None:
-    page = browser.open(folder / "trouble.html", 1280, 800)
+    page = open_report(browser, folder / "trouble.html", 1280, 800)
     listed = page.evaluate(f"{ROWS}.map(row => row.cells[1].textContent)")
     multiples = page.evaluate("[...document.querySelectorAll('.plot[data-endpoint]')].map(p => p.dataset.endpoint)")
     assert multiples == listed[:12]
@@ -132,7 +133,7 @@ def test_worst_endpoints_come_first_with_marks(folder: Path, browser: BrowserPag
 
 
 def test_copy_button_copies_the_command(folder: Path, browser: BrowserPage) -> None:
-    page = browser.open(folder / "trouble.html", 1280, 800)
+    page = open_report(browser, folder / "trouble.html", 1280, 800)
     page.evaluate(
         "navigator.clipboard.writeText = text => { document.copied = text; return Promise.resolve(); };"
         "document.querySelector('.copy').focus()"
@@ -147,7 +148,7 @@ def test_heat_map_has_1000_endpoints(browser: BrowserPage, tmp_path: Path) -> No
     page_path = tmp_path / "many.html"
     write_report(open_lake_tables(ingest_recording(recording, tmp_path / "lake")), page_path)
     assert page_path.stat().st_size < 6_500_000
-    page = browser.open(page_path, 1280, 800)
+    page = open_report(browser, page_path, 1280, 800)
     rows = page.evaluate(
         "[...document.querySelectorAll('.canvas')].flatMap(canvas => canvas.data)"
         ".filter(trace => trace.type === 'heatmap').map(trace => [trace.y.length, trace.z.length])"

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import msgq
+from tests.browser import BrowserPage, needs_browser
 from tests.command import Process, start
-from tests.serve.browser import Page, needs_browser, open_browser
 from tests.serve.foxglove_client import Server
 from tests.serve.test_websocket import publish
 from tests.support import Child, hear, say
@@ -33,126 +33,104 @@ def publish_on_request(prefix: str) -> None:
             pub.send(b"beat")
 
 
-def use_page(
-    use: Callable[[Page, Server], Awaitable[None]],
-    width: int = 1280,
-    is_dark: bool = False,
-    process: Process | None = None,
-) -> None:
-    """Open the page of a new server, and check that the browser reports no error."""
-
-    async def open_page(server: Server) -> None:
-        async with open_browser() as page:
-            await page.open(server.local_page, width, is_dark=is_dark)
-            await page.wait_for("document.querySelector('#status')?.textContent.startsWith('live')")
-            await use(page, server)
-            assert page.complaints == []
-
+@contextmanager
+def opened_page(
+    browser: BrowserPage, width: int = 1280, is_dark: bool = False, process: Process | None = None
+) -> Iterator[Server]:
+    """Open the page of a new server, and check at the end that the browser reports no error."""
     with Server(process) as server:
-        asyncio.run(open_page(server))
+        browser.open(server.local_page, width, 900, is_dark)
+        browser.wait_until("document.querySelector('#status')?.textContent.startsWith('live')")
+        yield server
+        assert browser.complaints == []
 
 
-def test_page_shows_rates_and_killed_publisher_and_end_of_server(prefix: str) -> None:
-    async def use(page: Page, server: Server) -> None:
-        await page.wait_for(f"{CELLS}.pulse?.publishers.endsWith(' {child.pid}')")
-        await page.wait_for(f"document.querySelector('#graph').textContent.includes('pid {child.pid}')")
-        while not await page.evaluate(f"{CELLS}.pulse['messages/s'] > '0'"):
-            child.say("next")
-        child.kill()
-        await page.wait_for(f"{CELLS}.pulse?.publishers.endsWith(' {child.pid} (dead)')")
-        await page.wait_for("document.querySelector('#graph .dead')?.textContent.includes('dead')")
-        await page.wait_for(f"{CELLS}.pulse['messages/s'] === '0'")
-        server.process.terminate()
-        await page.wait_for("document.querySelector('#status').textContent.includes('no connection')")
-        page.complaints.clear()  # of the lost connection
-
+def test_page_shows_rates_and_killed_publisher_and_end_of_server(prefix: str, browser: BrowserPage) -> None:
     with Child(publish_on_request, prefix) as child:
         assert child.hear() == "ready"
-        use_page(use)
+        with opened_page(browser) as server:
+            browser.wait_until(f"{CELLS}.pulse?.publishers.endsWith(' {child.pid}')")
+            browser.wait_until(f"document.querySelector('#graph').textContent.includes('pid {child.pid}')")
+            while not browser.evaluate(f"{CELLS}.pulse['messages/s'] > '0'"):
+                child.say("next")
+            child.kill()
+            browser.wait_until(f"{CELLS}.pulse?.publishers.endsWith(' {child.pid} (dead)')")
+            browser.wait_until("document.querySelector('#graph .dead')?.textContent.includes('dead')")
+            browser.wait_until(f"{CELLS}.pulse['messages/s'] === '0'")
+            server.process.terminate()
+            browser.wait_until("document.querySelector('#status').textContent.includes('no connection')")
+            browser.complaints.clear()  # of the lost connection
 
 
-def test_keyboard_opens_newest_message_and_filters(prefix: str) -> None:
-    async def use(page: Page, server: Server) -> None:
-        await page.wait_for(f"{CELLS}.pose && {CELLS}.other")
-        await page.press("/", "/")
-        assert await page.evaluate("document.activeElement.id") == "filter"
-        await page.call("Input.insertText", text="POS")
-        await page.wait_for(f"JSON.stringify(Object.keys({CELLS})) === '[\"pose\"]'")
-        await page.evaluate("document.querySelector('#endpoint-table tbody button').focus()")
-        await page.press("Enter", "\r")
-        while not await page.evaluate("document.querySelector('pre')?.textContent.includes('\"x\": 1.5')"):
+def test_keyboard_opens_newest_message_and_filters(prefix: str, browser: BrowserPage) -> None:
+    schema = msgq.Schema("Pose", "json")
+    with publish("pose", schema) as pub, publish("other", None), opened_page(browser):
+        browser.wait_until(f"{CELLS}.pose && {CELLS}.other")
+        browser.press_key("/", 191, "/")
+        assert browser.evaluate("document.activeElement.id") == "filter"
+        browser.call("Input.insertText", text="POS")
+        browser.wait_until(f"JSON.stringify(Object.keys({CELLS})) === '[\"pose\"]'")
+        browser.evaluate("document.querySelector('#endpoint-table tbody button').focus()")
+        browser.press_key("Enter", 13, "\r")
+        while not browser.evaluate("document.querySelector('pre')?.textContent.includes('\"x\": 1.5')"):
             pub.send(b'{"x": 1.5}')
-        assert await page.evaluate("document.activeElement.textContent") == "pose"
-        await page.press("Escape")
-        await page.wait_for("document.querySelector('pre') === null")
-
-    with publish("pose", msgq.Schema("Pose", "json")) as pub, publish("other", None):
-        use_page(use)
+        assert browser.evaluate("document.activeElement.textContent") == "pose"
+        browser.press_key("Escape", 27)
+        browser.wait_until("document.querySelector('pre') === null")
 
 
-def test_names_and_payloads_are_shown_as_text(prefix: str) -> None:
+def test_names_and_payloads_are_shown_as_text(prefix: str, browser: BrowserPage) -> None:
     name = "<img src=x onerror=alert(1)>"
-
-    async def use(page: Page, server: Server) -> None:
-        await page.wait_for(f"{CELLS}[{json.dumps(name)}]")
-        await page.evaluate("document.querySelector('#endpoint-table tbody button').click()")
-        while not await page.evaluate("document.querySelector('pre')?.textContent.includes('<script>')"):
+    with publish(name, msgq.Schema("<b>", "json")) as pub, opened_page(browser):
+        browser.wait_until(f"{CELLS}[{json.dumps(name)}]")
+        browser.evaluate("document.querySelector('#endpoint-table tbody button').click()")
+        while not browser.evaluate("document.querySelector('pre')?.textContent.includes('<script>')"):
             pub.send(b'"<script>alert(1)</script>"')
-        assert await page.evaluate("document.images.length") == 0
-
-    with publish(name, msgq.Schema("<b>", "json")) as pub:
-        use_page(use)
+        assert browser.evaluate("document.images.length") == 0
 
 
-def test_hidden_page_costs_nothing_and_continues_when_shown(prefix: str) -> None:
+def test_hidden_page_costs_nothing_and_continues_when_shown(prefix: str, browser: BrowserPage) -> None:
     hide = """(isHidden) => { Object.defineProperty(document, 'hidden', {value: isHidden, configurable: true});
         document.dispatchEvent(new Event('visibilitychange')); }"""
-
-    async def use(page: Page, server: Server) -> None:
+    with publish("pose", None), opened_page(browser) as server:
         maps = Path(f"/proc/{server.process.pid}/maps")
-        await page.wait_for(f"{CELLS}.pose")
-        await page.evaluate(f"({hide})(true)")
+        browser.wait_until(f"{CELLS}.pose")
+        browser.evaluate(f"({hide})(true)")
         while f"msgq_{prefix}" in maps.read_text():
-            await page.evaluate("0")
+            browser.evaluate("0")
         with publish("later", None):
-            await page.evaluate(f"({hide})(false)")
-            await page.wait_for(f"{CELLS}.later")
-
-    with publish("pose", None):
-        use_page(use)
+            browser.evaluate(f"({hide})(false)")
+            browser.wait_until(f"{CELLS}.later")
 
 
-def test_page_uses_token_for_events_and_websocket(prefix: str) -> None:
-    async def use(page: Page, server: Server) -> None:
+def test_page_uses_token_for_events_and_websocket(prefix: str, browser: BrowserPage) -> None:
+    process = start("serve", "--port", "0", "--address", "0.0.0.0", "--json")
+    with opened_page(browser, process=process) as server:
         assert server.token is not None
-        await page.wait_for("document.querySelectorAll('#client-table tbody tr').length === 1")
-
-    use_page(use, process=start("serve", "--port", "0", "--address", "0.0.0.0", "--json"))
+        browser.wait_until("document.querySelectorAll('#client-table tbody tr').length === 1")
 
 
 @pytest.mark.parametrize(("width", "is_dark"), [(390, True), (1280, False)])
-def test_page_shows_pictures_and_fits_the_window(prefix: str, tmp_path: Path, width: int, is_dark: bool) -> None:
+def test_page_shows_pictures_and_fits_the_window(prefix: str, browser: BrowserPage, width: int, is_dark: bool) -> None:
     picture = np.zeros((48, 64, 3), np.uint8)
     picture[:, :32] = (255, 0, 0)
-
-    async def use(page: Page, _server: Server) -> None:
-        await page.wait_for("document.querySelector('figure') !== null")
-        await page.evaluate("document.querySelector('figure').scrollIntoView()")
-        draw = """(() => { const canvas = document.createElement('canvas').getContext('2d');
-            const image = document.querySelector('figure img');
-            if (image.complete && image.naturalWidth === 64) canvas.drawImage(image, 0, 0);
-            return [...canvas.getImageData(8, 24, 1, 1).data, ...canvas.getImageData(56, 24, 1, 1).data]; })()"""
-        # The page replaces its picture again and again, and draws nothing while the next picture is loading.
-        while (pixels := await page.evaluate(draw))[3] == 0:
-            frames.send(0, picture.tobytes())
-        red, _, _, _, *right, _ = pixels
-        assert red > 240
-        assert max(right) < 16
-        assert await page.evaluate("document.documentElement.scrollWidth") <= width
-        back = await page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
-        assert back == ("rgb(21, 24, 27)" if is_dark else "rgb(255, 255, 255)")
-
+    draw = """(() => { const canvas = document.createElement('canvas')
+        .getContext('2d', {willReadFrequently: true});
+        const image = document.querySelector('figure img');
+        if (image.complete && image.naturalWidth === 64) canvas.drawImage(image, 0, 0);
+        return [...canvas.getImageData(8, 24, 1, 1).data, ...canvas.getImageData(56, 24, 1, 1).data]; })()"""
     with VisionIpcServer(f"camera-{prefix}") as frames:
         frames.create_buffers(0, 4, 64, 48, FrameFormat.RGB24)
         frames.start_listener()
-        use_page(use, width, is_dark)
+        with opened_page(browser, width, is_dark):
+            browser.wait_until("document.querySelector('figure') !== null")
+            browser.evaluate("document.querySelector('figure').scrollIntoView()")
+            # The page replaces its picture again and again, and draws nothing while the next picture is loading.
+            while (pixels := browser.evaluate(draw))[3] == 0:
+                frames.send(0, picture.tobytes())
+            red, _, _, _, *right, _ = pixels
+            assert red > 240
+            assert max(right) < 16
+            assert browser.evaluate("document.documentElement.scrollWidth") <= width
+            back = browser.evaluate("getComputedStyle(document.documentElement).backgroundColor")
+            assert back == ("rgb(21, 24, 27)" if is_dark else "rgb(255, 255, 255)")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import html
 import random
 import re
-import shutil
-import subprocess
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,8 @@ from msgq.lake.report.gold_reader import open_lake_tables
 from msgq.lake.report.report_page import write_report
 from msgq.spark.lake import Lake
 from msgq.spark.pipeline import run_pipeline
-from tests.spark.deadline import DEADLINE
+from tests.browser import BrowserPage, needs_browser
+from tests.report.pages import open_report
 from tests.spark.kind_logs import (
     QueueEvent,
     RecordedMessage,
@@ -34,8 +33,6 @@ from tests.spark.pages import sections
 from tests.spark.rows import SECOND, message, messages
 from tests.unit.stage_children import timing_record
 
-BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-needs_browser = pytest.mark.skipif(BROWSER is None, reason="no chromium on this machine: apt-get install chromium")
 BEGIN = 1_700_000_000 * SECOND
 
 
@@ -56,26 +53,11 @@ def full(spark: Any, tmp_path: Path, endpoints: int = 3) -> Any:
     return lake
 
 
-def look(page: Any, tmp_path: Path, *arguments: Any) -> Any:
+def look(browser: BrowserPage, page: Path, is_dark: bool = False) -> tuple[str, list[str]]:
     """Open a page without a network; return what it became, and what the browser said."""
-    profile = tmp_path / "profile"
-    command = [
-        BROWSER,
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-dev-shm-usage",
-        f"--user-data-dir={profile}",
-        "--enable-logging=stderr",
-        "--log-level=0",
-        "--host-resolver-rules=MAP * ~NOTFOUND",
-        "--virtual-time-budget=20000",
-        *arguments,
-        "--dump-dom",
-        page.as_uri(),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=DEADLINE)
-    return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+    open_report(browser, page, 1280, 800, is_dark)
+    assert browser.requests == []
+    return browser.evaluate("document.documentElement.outerHTML"), browser.complaints
 
 
 def backgrounds(text: Any) -> Any:
@@ -85,12 +67,12 @@ def backgrounds(text: Any) -> Any:
 
 
 @needs_browser
-def test_report_plots_are_drawn_without_network_and_errors(spark: Any, tmp_path: Path) -> None:
+def test_report_plots_are_drawn_without_network_and_errors(spark: Any, tmp_path: Path, browser: BrowserPage) -> None:
     lake = full(spark, tmp_path)
     page = tmp_path / "report.html"
     summary = write_report(open_lake_tables(lake.uri), page)
     assert (summary["endpoints"], summary["lost"], summary["failed"]) == (4, 9, 3)
-    light, said = look(page, tmp_path)
+    light, said = look(browser, page)
     assert not said
     plots = re.findall(r'<div class="plot"[^>]*?( data-drawn="yes")?>', light)
     assert plots
@@ -98,14 +80,14 @@ def test_report_plots_are_drawn_without_network_and_errors(spark: Any, tmp_path:
     assert light.count('class="main-svg"') >= len(plots)
     assert light.count("<figure>") == 5
     assert html.escape("topic<1>") in light
-    dark, said = look(page, tmp_path, "--blink-settings=preferredColorScheme=0")
+    dark, said = look(browser, page, is_dark=True)
     assert not said
     assert backgrounds(light) == {"rgb(255, 255, 255)"}
     assert backgrounds(dark) == {"rgb(13, 17, 23)"}
 
 
 @needs_browser
-def test_report_has_section_for_each_kind(spark: Any, tmp_path: Path) -> None:
+def test_report_has_section_for_each_kind(spark: Any, tmp_path: Path, browser: BrowserPage) -> None:
     """Two queues, of which one has hostile letters and the other one window only; publishers, state, a stage."""
     history = random_history(random.Random(3), 150)
     said = of_queue("jobs<b>", history.events) + of_queue("tiny", [QueueEvent(Event.SENT, 0, BEGIN, 0, BEGIN)])
@@ -116,7 +98,7 @@ def test_report_has_section_for_each_kind(spark: Any, tmp_path: Path) -> None:
     lake.ingest([write_kinds(tmp_path / "000000.mcap", said)])
     lake.build_gold()
     assert write_report(open_lake_tables(lake.uri), page)["lost"] == 1
-    drawn, complaints = look(page, tmp_path)
+    drawn, complaints = look(browser, page)
     assert not complaints
     found = sections(drawn)
     assert {"Stages", "Queues", "Publishers", "Endpoints"} <= set(found)

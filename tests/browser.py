@@ -1,4 +1,4 @@
-"""A real browser without a window, driven by the DevTools protocol through pipes, without a network."""
+"""A real browser without a window, driven by the DevTools protocol through pipes. It reaches only this machine."""
 
 from __future__ import annotations
 
@@ -23,10 +23,9 @@ _SWITCHES = (
     "--no-sandbox",
     "--disable-gpu",
     "--disable-dev-shm-usage",
-    "--host-resolver-rules=MAP * ~NOTFOUND",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
     "--remote-debugging-pipe",
 )
-_DRAWN = "[...document.querySelectorAll('.plot')].every(plot => plot.dataset.drawn)"
 
 
 class BrowserPage:
@@ -35,7 +34,7 @@ class BrowserPage:
     Attributes
     ----------
     requests : URLs that the page requested, without the page itself.
-    complaints : errors, warnings and exceptions that the page caused.
+    complaints : exceptions, console messages and log entries that the page caused.
     """
 
     def __init__(self, send_fd: int, receive_fd: int) -> None:
@@ -43,11 +42,12 @@ class BrowserPage:
         self._received, self._number = b"", 0
         self._target: str | None = None
         self._session: str | None = None
+        self._address = ""
         self.requests: list[str] = []
         self.complaints: list[str] = []
 
-    def open(self, page: Path, width: int, height: int, is_dark: bool = False) -> Self:
-        """Open a page in a window of this size, in CSS pixels, and wait until all plots are drawn."""
+    def open(self, address: str, width: int, height: int, is_dark: bool = False) -> Self:
+        """Open an address in a window of this size, in CSS pixels, and wait until the page is loaded."""
         previous, self._session = self._target, None
         self._target = self.call("Target.createTarget", url="about:blank")["targetId"]
         if previous is not None:
@@ -60,10 +60,9 @@ class BrowserPage:
         self.call("Emulation.setDeviceMetricsOverride", **size)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if is_dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
-        self.requests, self.complaints = [], []
-        self.call("Page.navigate", url=page.as_uri())
-        self.wait_until(f"document.readyState === 'complete' && {_DRAWN}")
-        self.requests = [url for url in self.requests if url != page.as_uri() and not url.startswith("data:")]
+        self._address, self.requests, self.complaints = address, [], []
+        self.call("Page.navigate", url=address)
+        self.wait_until("location.href !== 'about:blank' && document.readyState === 'complete'")
         return self
 
     def call(self, method: str, **parameters: Any) -> Any:
@@ -91,10 +90,9 @@ class BrowserPage:
 
     def _note_event(self, method: str, parameters: dict[str, Any]) -> None:
         if method == "Network.requestWillBeSent":
-            self.requests.append(parameters["request"]["url"])
-        elif method in ("Runtime.exceptionThrown", "Log.entryAdded") or (
-            method == "Runtime.consoleAPICalled" and parameters["type"] in ("error", "warning", "assert")
-        ):
+            url = parameters["request"]["url"]
+            self.requests += [] if url == self._address or url.startswith("data:") else [url]
+        elif method in ("Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded"):
             self.complaints.append(json.dumps(parameters))
 
     def evaluate(self, expression: str) -> Any:
@@ -139,10 +137,10 @@ def start_browser(profile: Path) -> Iterator[BrowserPage]:
         os.dup2(answer_write, 4)
 
     command = [str(_PROGRAM), *_SWITCHES, f"--user-data-dir={profile}"]
+    environment = {**os.environ, "TMPDIR": str(profile.parent)}
     with open(profile.with_suffix(".log"), "wb") as log:
-        browser = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=(3, 4), preexec_fn=place_pipes
-        )
+        streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log, "pass_fds": (3, 4)}
+        browser = subprocess.Popen(command, env=environment, preexec_fn=place_pipes, **streams)
     os.close(command_read)
     os.close(answer_write)
     page = BrowserPage(command_write, answer_read)
@@ -155,6 +153,13 @@ def start_browser(profile: Path) -> Iterator[BrowserPage]:
         except subprocess.TimeoutExpired:
             browser.kill()
             raise
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowserPage]:
+    """A browser for all tests of the process."""
+    with start_browser(tmp_path_factory.mktemp("browser") / "profile") as page:
+        yield page
 
 
 def _move_up(fd: int) -> int:
