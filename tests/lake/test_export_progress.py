@@ -39,7 +39,9 @@ def read_percentages(text: str, name: str) -> list[int]:
 
 
 @pytest.mark.parametrize("words", ["export {} -o {}/out.mcap", "replay {} --rate inf"])
-def test_lake_command_on_terminal_shows_part_rate_and_remaining_time(lake: Path, tmp_path: Path, words: str) -> None:
+def test_lake_command_on_terminal_shows_part_rate_and_remaining_time(
+    lake: Path, tmp_path: Path, prefix: str, words: str
+) -> None:
     arguments = words.format(lake, tmp_path).split()
     with closing(Terminal()) as terminal, start_at(terminal, *arguments, "--json", group="lake") as process:
         terminal.read_to_end()

@@ -137,11 +137,12 @@ def test_export_without_selection_writes_all_messages_of_version(lake: Path, tmp
     assert read_times(tmp_path / "old") == select("camera/front", "gps", "imu", end=7e3)
 
 
-def test_replay_without_sql_plays_selected_messages(lake: Path) -> None:
-    played = run_without_spark("lake", "replay", lake, "--endpoint", "gps", "--end", "9", "--rate", "inf", "--json")
+def test_replay_without_sql_plays_selected_messages(lake: Path, prefix: str) -> None:
+    options = ("--rate", "inf", "--json", "--prefix", prefix)
+    played = run_without_spark("lake", "replay", lake, "--endpoint", "gps", "--end", "9", *options)
     assert json.loads(played.stdout)["messages"] == 4
     choice = ("--regex", "a", "--exclude", "imu", "--start", "7201", "--end", "9000")
-    chosen = run("lake", "replay", lake, "--endpoint", "camera/front", *choice, "--rate", "inf", "--json")
+    chosen = run("lake", "replay", lake, "--endpoint", "camera/front", *choice, *options)
     assert json.loads(chosen.stdout)["messages"] == 3
 
 

@@ -57,7 +57,7 @@ class MessageFileIndex:
     """The files of one version of the messages. Spark calls the methods in any thread."""
 
     class Java:
-        """What py4j reads."""
+        """The interfaces of Java, for py4j."""
 
         implements = ("org.apache.spark.sql.execution.datasources.FileIndex",)
 
