@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import itertools
 import os
 import random
@@ -446,6 +447,7 @@ def test_read_only_lease_table_is_refused(client: Any) -> None:
 @contextlib.contextmanager
 def room_for(count: int) -> Iterator[None]:
     """Let the process open so many descriptors more."""
+    gc.collect()  # or garbage of earlier tests could give descriptors back within the block
     _, hard = limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     free = [os.dup(0) for _ in range(count)]  # not one after the other, perhaps
     for fd in free:
