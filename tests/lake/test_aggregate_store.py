@@ -197,11 +197,13 @@ def test_caches_of_files_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("msgq.lake.delta_table._SMALL_FILES_MAX", 2)
     cache = FileCache[TextColumn](2)
     monkeypatch.setattr(aggregate_store, "_BRONZE_FILES_CACHE", cache)
-    tables, sizes = AggregateStore(LakeDirectory(tmp_path)), []
+    tables, sizes, bronze_files = AggregateStore(LakeDirectory(tmp_path)), [], list[str]()
     for number in range(8):
         one = write_counts(LakeDirectory(tmp_path), number)
+        bronze_files += names(one)
         tables.commit_files(one.aggregate_files, names(one))
-        assert not tables.find_missing_aggregates(names(one))
+        # The rows of the first bronze files are only in the merged file, so this search always reads it.
+        assert not tables.find_missing_aggregates(bronze_files)
         sizes.append(len(cache))
     assert 0 < max(sizes) <= 2
 
