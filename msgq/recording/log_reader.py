@@ -28,7 +28,7 @@ from msgq.recording.mcap_io.record_scanner import CHUNK_BYTES_MAX
 from msgq.recording.reader.attachments import Attachment, Header, Metadata, iter_attachments, iter_metadata
 from msgq.recording.reader.column_batches import MessageBatch, read_batches_by_log_time
 from msgq.recording.reader.log_display import describe_log, format_log_html
-from msgq.recording.reader.log_times import LogTime, parse_log_time
+from msgq.recording.reader.log_times import LogTime, parse_time_range
 from msgq.recording.reader.log_view import HOST_CLOCK, LogView, unknown_endpoint_error
 from msgq.recording.reader.message import EndpointInfo, Message
 from msgq.recording.reader.message_builder import build_messages
@@ -94,12 +94,13 @@ class LogReader:
         Raises
         ------
         RecordingError : a file cannot be opened or is not an MCAP file, or a directory contains none.
+        InvalidValueError : no path, an unknown clock, an invalid time, or `start` is later than `end`.
         """
         if not paths:
             raise InvalidValueError("no recording was named; pass a file or a directory")
         selection = SelectedEndpoints(endpoints, exclude or ())
         options: Any = {"clock": clock, "schemas": schemas}
-        limits = parse_log_time(start), parse_log_time(end), span
+        limits = *parse_time_range(start, end), span
         self._set_log_view(LogView(_list_log_files(paths), selection, *limits, max_chunk_bytes, **options))
 
     def _set_log_view(self, view: LogView) -> None:
@@ -138,8 +139,12 @@ class LogReader:
         Parameters
         ----------
         start, end : read only messages with start <= log_time < end, as in the constructor. None keeps the limit.
+
+        Raises
+        ------
+        InvalidValueError : a time is invalid, or `start` is later than `end`.
         """
-        return self._copy_with_view(self.log_view.select_time_range(parse_log_time(start), parse_log_time(end)))
+        return self._copy_with_view(self.log_view.select_time_range(*parse_time_range(start, end)))
 
     def __getitem__(self, endpoint: str) -> LogReader:
         """Return a reader for the messages of one endpoint: ``log["imu"]``.

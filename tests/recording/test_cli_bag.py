@@ -228,6 +228,9 @@ def test_bag_usage_error_is_one_line(tmp_path: Path) -> None:
     assert "has no extension of a known format" in bag("convert", path, "-o", tmp_path / "b", code=2).stderr
     assert "is not a regular expression" in bag("info", path, "-e", "(", code=2).stderr
     assert "seconds after the start of the log" in bag("info", path, "--start", "noon", code=2).stderr
+    swapped = bag("cat", path, "--start", "2", "--end", "1", code=2).stderr
+    assert "--end is not after --start, so the range is empty; swap the two times" in swapped
+    assert "give a later --end" in bag("cat", path, "--start", "1", "--end", "1", code=2).stderr
     assert "needs a single LOG" in bag("recover", path, path, "-o", tmp_path / "b", code=2).stderr
 
 

@@ -113,6 +113,18 @@ def test_invalid_time_raises(log: LogReader, time: Any, error: type[Exception]) 
         log.between(time)
 
 
+def test_start_later_than_end_raises(log: LogReader) -> None:
+    """Equal limits are an empty range: a program may compute them."""
+    early, late = "2026-11-25T10:00:03", "2026-11-25T10:00:05"
+    paths = [file.path for file in log.files]
+    for read in (log.between, lambda start, end: LogReader(*paths, start=start, end=end)):
+        with pytest.raises(InvalidValueError, match=f"start '{late}' is later than end '{early}'; swap start and end"):
+            read(late, early)
+        assert not read(early, early)
+        assert len(read(early, late)) == 3
+    assert not log.between(None, early).between(late)
+
+
 def test_fractions_of_seconds_are_exact(log: LogReader) -> None:
     just_after = log["imu"].between("2026-11-25T10:00:00.000001")
     assert just_after.start_time == START_NS + STEP_NS

@@ -110,13 +110,14 @@ def open_log(
     begin = 0
     if isinstance(start, float) or isinstance(end, float):
         begin = LogReader(*paths, max_chunk_bytes=max_chunk_bytes, clock=clock).start_time or 0
+    start_ns, end_ns = convert_range_to_log_ns(start, end, begin)
     wanted = (*parse_patterns(names), *expressions)
     log = LogReader(
         *paths,
         endpoints=wanted or None,
         exclude=exclude,
-        start=convert_to_log_ns(start, begin),
-        end=convert_to_log_ns(end, begin),
+        start=start_ns,
+        end=end_ns,
         max_chunk_bytes=max_chunk_bytes,
         clock=clock,
         schemas=schemas,
@@ -127,8 +128,23 @@ def open_log(
     return log
 
 
-def convert_to_log_ns(time: float | datetime | None, begin: int) -> int | None:
-    """Return a time of --start or --end in ns since the epoch; None: no bound. `begin`: start of the log."""
+def convert_range_to_log_ns(
+    start: float | datetime | None, end: float | datetime | None, begin: int
+) -> tuple[int | None, int | None]:
+    """Return --start and --end in ns since the epoch; None: no bound. `begin`: start of the log.
+
+    Raises
+    ------
+    click.UsageError : the range is empty.
+    """
+    start_ns, end_ns = _convert_to_log_ns(start, begin), _convert_to_log_ns(end, begin)
+    if start_ns is not None and end_ns is not None and start_ns >= end_ns:
+        cure = "give a later --end" if start_ns == end_ns else "swap the two times"
+        raise click.UsageError(f"--end is not after --start, so the range is empty; {cure}")
+    return start_ns, end_ns
+
+
+def _convert_to_log_ns(time: float | datetime | None, begin: int) -> int | None:
     if time is None:
         return None
     if isinstance(time, float):

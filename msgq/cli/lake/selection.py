@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from msgq.cli.bag.arguments import add_selection_options, convert_to_log_ns, find_unmatched_texts
+from msgq.cli.bag.arguments import add_selection_options, convert_range_to_log_ns, find_unmatched_texts
 from msgq.cli.common.progress import BYTES, ProgressLine
 from msgq.cli.common.render import echo
 from msgq.cli.lake import arguments
@@ -74,10 +74,7 @@ def _write_selected_messages(
     reader = BronzeReader(directory, version)
     begin = (reader.find_start_time() or 0) if isinstance(start, float) or isinstance(end, float) else 0
     endpoints = _find_endpoints(reader, names, expressions, exclude)
-    start_ns, end_ns = convert_to_log_ns(start, begin), convert_to_log_ns(end, begin)
-    if start_ns is not None and end_ns is not None and start_ns >= end_ns:
-        raise click.UsageError("--end is not after --start, so the range is empty; give a later --end")
-    wanted = MessageFilter(endpoints, start_ns, end_ns)
+    wanted = MessageFilter(endpoints, *convert_range_to_log_ns(start, end, begin))
     files = reader.select_files(wanted)
     size = sum(file.size_bytes for file in files)
     with ProgressLine("export", BYTES, size) as line:

@@ -49,3 +49,16 @@ def parse_log_time(time: LogTime | None) -> int | None:
             f"time is {time!r}, of type {type(time).__name__}; give ns since the epoch as an int, a text or a datetime"
         )
         raise InvalidTypeError(text) from None
+
+
+def parse_time_range(start: LogTime | None, end: LogTime | None) -> tuple[int | None, int | None]:
+    """Return both limits in ns since the epoch, as `parse_log_time`. Equal limits form an empty range.
+
+    Raises
+    ------
+    InvalidValueError : also if `start` is later than `end`.
+    """
+    start_ns, end_ns = parse_log_time(start), parse_log_time(end)
+    if start_ns is not None and end_ns is not None and start_ns > end_ns:
+        raise InvalidValueError(f"start {start!r} is later than end {end!r}; swap start and end")
+    return start_ns, end_ns
