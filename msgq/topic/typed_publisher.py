@@ -48,7 +48,7 @@ class TypedPublisher(PubSocket):
 
     - a NumPy scalar, or an array of one element, of the schema's dtype;
     - a tuple with a value for each field, or a mapping from field names to values;
-    - a value, if the dtype has no fields;
+    - a value, if the dtype has no fields. An integer field accepts no float and no text, because NumPy would cut them;
     - bytes, or another buffer, of exactly the size of the dtype.
 
     Messages of the encoding "json": bytes, which are sent unchanged, or any value that Python's `json` encodes.
@@ -167,7 +167,10 @@ class RecordEncoder:
     """Converts messages to records of one dtype. Suitable objects are returned without a copy."""
 
     def __init__(self, schema: Schema, endpoint: str) -> None:
+        from msgq.impl.records.integer_fields import make_integer_check  # late: publishers of JSON need no NumPy
+
         self._dtype, self._endpoint = schema.dtype, endpoint
+        self._integer_check = make_integer_check(self._dtype, endpoint)
         self._size, self._field_names = self._dtype.itemsize, self._dtype.names
 
     def encode_message(self, message: Any) -> Any:
@@ -182,7 +185,10 @@ class RecordEncoder:
             message = self._order_fields(message)
         elif dtype is None and self._field_names is not None and not isinstance(message, tuple):
             return self._check_buffer(message)
-        return convert_element_values(message, self._dtype, 1, self._endpoint)
+        record = convert_element_values(message, self._dtype, 1, self._endpoint)
+        if dtype is None and self._integer_check is not None:
+            self._integer_check.check_values(message)
+        return record
 
     def encode_messages(self, messages: Any) -> Any:
         """Return an array of records, or an iterable of encoded messages."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 from collections.abc import Callable
+from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,61 @@ def test_wrong_record_raises_and_sends_nothing(
         pub.send(message)
     pub.send(ROW)
     assert sub.receive() == ROW.tobytes()
+
+
+POINT = np.dtype([("x", "<i2"), ("label", "S4")])
+PATH = np.dtype([("id", "<u4"), ("weight", "<f4"), ("sizes", "u1", 2), ("points", POINT, 2), ("end", POINT)])
+GOOD_PATH = (1, 2.5, (3, 4), [(5, b"a"), (6, b"b")], (7, b"c"))
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "field"),
+    [
+        (0, 1.5, "id"),
+        (0, 1.0, "id"),
+        (0, "7", "id"),
+        (0, np.float64(1.5), "id"),
+        (2, (3, 4.5), "sizes"),
+        (2, np.array([3, 4.5]), "sizes"),
+        (3, [(5, b"a"), (6.5, b"b")], "points.x"),
+        (4, (7.5, b"c"), "end.x"),
+    ],
+)
+def test_value_of_another_kind_in_an_integer_field_raises(connect: Connect, place: int, value: Any, field: str) -> None:
+    """NumPy's assignment would cut the value."""
+    pub, sub = connect(PATH)
+    wrong = (*GOOD_PATH[:place], value, *GOOD_PATH[place + 1 :])
+    for message in (wrong, dict(zip(PATH.names or (), wrong, strict=True))):
+        with pytest.raises(RecordTypeError, match=rf"field '{field}' is .* but the schema has .*; convert it"):
+            pub.send(message)
+    with pytest.raises(RecordTypeError, match=rf"field '{field}'"):
+        pub.send_many([wrong])
+    pub.send(GOOD_PATH)
+    assert sub.receive() == np.array(GOOD_PATH, PATH).tobytes()
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        (True, 2, [3, 4], [(5, b""), (6, b"")], (7, "c")),
+        (np.uint8(1), np.float64(2.5), np.array([3, 4]), np.zeros(2, POINT), np.zeros(1, POINT)[0]),
+        (IntEnum("Id", "FIRST")["FIRST"], 1, 9, (5, b"a"), (7, b"c")),
+    ],
+    ids=["bool", "numpy", "enum"],
+)
+def test_integers_of_each_type_are_accepted_in_integer_fields(connect: Connect, message: tuple[Any, ...]) -> None:
+    pub, sub = connect(PATH)
+    pub.send(message)
+    assert sub.receive() == np.array(message, PATH).tobytes()
+
+
+def test_float_for_a_dtype_of_an_integer_raises(connect: Connect) -> None:
+    pub, sub = connect("<i4")
+    for message in (1.5, [1.5], "3"):
+        with pytest.raises(RecordTypeError, match=r"message is .* but the schema has int32; convert it"):
+            pub.send(message)
+    pub.send(-3)
+    assert np.frombuffer(sub.receive(), "<i4")[0] == -3
 
 
 @pytest.mark.parametrize("messages", [ROW.tobytes(), ROW, 5, {"time": 1}, None])

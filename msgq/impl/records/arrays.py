@@ -107,7 +107,7 @@ def convert_element_values(source: Any, dtype: np.dtype[Any], count: int, name: 
     import numpy as np
 
     array = _convert_to_array(source, dtype, name)
-    if array.shape != (count,):
+    if array.shape != (count,) and (array.ndim or count != 1):  # `ascontiguousarray` makes shape (1,) of one value
         try:
             array = np.broadcast_to(array, (count,))
         except ValueError:
