@@ -1,6 +1,5 @@
 """The benchmark's table of work queues: what is there is measured, and nothing is lost or left."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -9,13 +8,15 @@ from typing import Any
 import pytest
 
 from tests.unit.test_bench import LIMIT_S, PROJECT
+from tools.bench.result import Result
+from tools.bench.summary import summarize
 
 pytestmark = pytest.mark.usefixtures("prefix")  # begins all names of a run, so that `token` finds leftovers
 
 
 def measure(folder: Path, cases: str, peers: str) -> Any:
     """Measure cases of queues for a moment."""
-    words = ["queues", "--quick", "--repeats", "1", "--only", cases, "--peers", peers, "--json", str(folder / "out")]
+    words = ["--quick", "--repeats", "1", "--only", cases, "--peers", peers, "--json", str(folder / "out")]
     run = subprocess.run(
         [sys.executable, "-m", "tools.bench", *words],
         cwd=PROJECT,
@@ -25,40 +26,29 @@ def measure(folder: Path, cases: str, peers: str) -> Any:
         check=False,
     )
     assert run.returncode == 0, run.stderr + run.stdout
-    return run.stdout, json.loads((folder / "out").read_text())
+    return run.stdout, Result.read(folder / "out")
 
 
 def test_queue_bench_compares_posix_and_multiprocessing_queues(tmp_path: Path) -> None:
-    printed, data = measure(tmp_path, "pair_10,ping_asleep", "mp-queue")
-    head = printed.splitlines()[0].strip("| ").split(" | ")
-    assert head == [
-        "work",
-        "queue",
-        "floor",
-        "mp-queue",
-        "ours / floor",
-        "ours / posix_ipc",
-        "cores apart",
-        "target",
-        "met",
-    ]
-    medians = [row["medians"] for row in data["rows"]]
-    assert all(each["queue"] > 0 and each["mp-queue"] > 0 for each in medians)
-    assert all(value is None or value > 0 for value in data["rows"][1]["reached"])
+    printed, result = measure(tmp_path, "queue_pair_10,queue_ping_asleep", "mp-queue")
+    assert "| row | work | msgq | floor | mp-queue | msgq / floor | msgq / best peer |" in printed
+    rows = summarize(result)
+    assert all(row.medians["msgq"] > 0 and row.medians["mp-queue"] > 0 for row in rows)
+    assert rows[1].tail_ratio("floor", 0.5) is not None
 
 
 @pytest.mark.nightly
 def test_queue_bench_with_four_senders_and_workers_loses_no_message(tmp_path: Path) -> None:
     """The role that leads them receives what the workers left, and would wait for what is lost until it is ended."""
-    _, data = measure(tmp_path, "crowd_128", "pipe,mp-queue")
-    (row,) = data["rows"]
-    assert {"queue", "mp-queue"} == set(row["medians"])
-    assert data["failed"] == []
+    _, result = measure(tmp_path, "queue_crowd_128", "pipe,mp-queue")
+    (row,) = summarize(result)
+    assert {"msgq", "mp-queue"} == set(row.medians)
+    assert result.failed == {}
 
 
 @pytest.mark.nightly
 def test_queue_bench_reports_depth_above_kernel_limit(tmp_path: Path) -> None:
     pytest.importorskip("posix_ipc")
-    printed, data = measure(tmp_path, "pair_10,pair_65528", "posix_ipc")
-    assert "posix_ipc" not in data["rows"][1]["medians"]
-    assert "- pair_65528 of posix_ipc was not measured: " in printed
+    printed, result = measure(tmp_path, "queue_pair_10,queue_pair_65528", "posix_ipc")
+    assert "posix_ipc" not in summarize(result)[1].medians
+    assert "- posix_ipc, queue_pair_65528: " in printed

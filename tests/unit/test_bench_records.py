@@ -1,6 +1,5 @@
 """The benchmark's table of records: blackboards beside ours, who watches does not disturb, and nothing is left."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -11,13 +10,15 @@ import pytest
 from tests.unit.test_bench import LIMIT_S, PROJECT
 from tools.bench.adapters.base import Call
 from tools.bench.loops import compile_loop
+from tools.bench.result import Result
+from tools.bench.summary import summarize
 
 pytestmark = pytest.mark.usefixtures("prefix")  # begins all names of a run, so that `token` finds leftovers
 
 
 def measure(folder: Path, cases: str, peers: str = "") -> Any:
     """Measure cases of records for a moment."""
-    words = ["records", "--quick", "--repeats", "1", "--only", cases, "--json", str(folder / "out")]
+    words = ["--quick", "--repeats", "1", "--only", cases, "--json", str(folder / "out")]
     run = subprocess.run(
         [sys.executable, "-m", "tools.bench", *words, *(["--peers", peers] if peers else [])],
         cwd=PROJECT,
@@ -27,52 +28,41 @@ def measure(folder: Path, cases: str, peers: str = "") -> Any:
         check=False,
     )
     assert run.returncode == 0, run.stderr + run.stdout
-    return run.stdout, json.loads((folder / "out").read_text())
+    return Result.read(folder / "out")
 
 
 def test_record_bench_compares_blackboards_of_two_peers(tmp_path: Path) -> None:
-    printed, data = measure(tmp_path, "write_board,read_many")
-    head = printed.splitlines()[0].strip("| ").split(" | ")
-    assert head[:3] == ["work", "records", "floor"]
-    assert head[-6:] == [
-        "ours / floor",
-        "ours / kickmsg-board",
-        "ours / iceoryx2-board",
-        "cores apart",
-        "target",
-        "met",
-    ]
-    there = {"records", "floor", "kickmsg-board", "iceoryx2-board"} - set(data["absent"])
-    assert set(data["rows"][0]["medians"]) == there
-    assert set(data["rows"][1]["medians"]) == there & {"records", "floor"}  # blackboards have no call for many
-    assert data["failed"] == []
+    result = measure(tmp_path, "write_board,read_many")
+    there = {"msgq", "floor", "kickmsg", "iceoryx2"} - set(result.absent)
+    write, read = summarize(result)
+    assert set(write.medians) == there
+    assert set(read.medians) == there & {"msgq", "floor"}  # blackboards have no call for many
+    assert result.failed == {}
 
 
 @pytest.mark.nightly
 def test_record_bench_excludes_waiting_time_of_watching_processes(tmp_path: Path) -> None:
-    _, data = measure(tmp_path, "write_seqlock_5", "kickmsg-board")
-    (sample,) = [each for each in data["samples"] if each["system"] == "records"]
+    result = measure(tmp_path, "write_seqlock_5", "kickmsg")
+    (sample,) = [each for each in result.samples if each["system"] == "msgq"]
     assert max(sample["cores"]) > 1.2  # who writes, and the others
     assert all(0 <= waited <= 1 for waited in sample["waited"])
 
 
 @pytest.mark.nightly
 def test_record_queue_bench_compares_ring_written_in_c(tmp_path: Path) -> None:
-    _, data = measure(tmp_path, "spmc")
-    (row,) = data["rows"]
-    assert set(row["medians"]) == {"records", "floor"}
-    reached = row["reached"][0]
-    assert reached is None or reached > 0  # None: other load disturbed all of it
+    (row,) = summarize(measure(tmp_path, "spmc"))
+    assert set(row.medians) == {"msgq", "floor"}
+    assert row.ratios["floor"] > 0
 
 
 @pytest.mark.nightly
 def test_record_bench_measures_read_write_and_change_cases(tmp_path: Path) -> None:
     cases = "read_board,mpmc,write_many,instant,changes_1k,seen_seqlock_5,seen_board,asleep_seqlock,asleep_board"
-    cases += ",tracked,open,two_same"
-    _, data = measure(tmp_path, cases, "kickmsg-board")
-    assert len(data["rows"]) == len(cases.split(","))
-    assert all("records" in row["medians"] for row in data["rows"])
-    assert data["failed"] == []
+    cases += ",tracked,record_pair,record_open,board_open,two_same"
+    result = measure(tmp_path, cases, "kickmsg")
+    assert len(summarize(result)) == len(cases.split(","))
+    assert all("msgq" in row.medians for row in summarize(result))
+    assert result.failed == {}
 
 
 def test_bench_loop_can_contain_statement_instead_of_call() -> None:

@@ -2,51 +2,74 @@
 
 import argparse
 import sys
+import time
 from pathlib import Path
 
 from tools.bench import report
+from tools.bench.adapters import FLOOR, OURS, SYSTEMS
+from tools.bench.process import PROJECT
+from tools.bench.result import Result
 from tools.bench.run import run
-from tools.bench.suites import SUITES
+from tools.bench.tables import TABLES, find_table, list_words, select_cases
 from tools.bench.workspace import workspace
 
 
 def main() -> int:
-    """Measure, print the table, and write the files that were asked for."""
+    """Measure, keep the result in a file, and print the tables."""
     options = _options()
-    suite = SUITES[options.suite]
-    cases = [case for case in suite.cases if not options.only or case.key in options.only]
-    peers = options.peers or suite.peers
+    cases = select_cases(options.only)
+    if options.list:
+        print(*(f"{case.key}: {case.title}" for case in cases), sep="\n")
+        return 0
+    tables = {name: [case for case in cases if find_table(case.key) == name] for name in TABLES}
+    result = Result(
+        {name: rows for name, rows in tables.items() if rows}, options.repeats, options.quick, options.peers
+    )
+    path = options.json or PROJECT / time.strftime("build/bench/%Y-%m-%d-%H%M%S.json")
+    if options.resume:
+        _resume(result, path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _say(f"the result: {path}")
     with workspace() as space:
-        record = run(space, suite, cases, peers, repeats=options.repeats, quick=options.quick, say=_say)
-    table = report.markdown(record)
-    print(table)
-    if options.markdown:
-        options.markdown.write_text(table, encoding="utf-8")
-    if options.json:
-        options.json.write_text(report.as_json(record), encoding="utf-8")
-    return 1 if record.failed else 0
+        run(space, result, say=_say, keep=lambda: result.write(path))
+    print(report.format_tables(result))
+    return 1 if result.failed else 0
+
+
+def _resume(result: Result, path: Path) -> None:
+    """Take over what an interrupted run with the same options has measured."""
+    earlier = Result.read(path)
+    for name in ("repeats", "quick", "peers"):
+        if getattr(earlier, name) != getattr(result, name):
+            raise SystemExit(f"{path} was measured with {name}={getattr(earlier, name)}; repeat its options to resume")
+    keys = {case.key for case in result.cases}
+    if keys != {case.key for case in earlier.cases}:
+        raise SystemExit(f"{path} has other rows; repeat its --only to resume")
+    earlier.tables = result.tables
+    vars(result).update(vars(earlier))
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tools.bench", description="Measure msgq beside its peers.")
-    table_help = (
-        "which table: sockets, with every peer, channels, with those that have many publishers, queues, records, or"
+    parser = argparse.ArgumentParser(prog="python -m tools.bench", description="Measure msgq and comparable libraries.")
+    parser.add_argument(
+        "--only", type=_words, default=[], metavar="ROW,TABLE", help="measure only these rows or tables"
     )
-    table_help += " kinds, ours beside each other"
-    parser.add_argument("suite", nargs="?", choices=SUITES, default="sockets", help=table_help)
-    parser.add_argument("--quick", action="store_true", help="a short look at everything; the figures are rough")
-    parser.add_argument("--repeats", type=_positive, default=5, metavar="N", help="measure everything N times (5)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all samples")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table")
-    parser.add_argument("--only", type=_words, default=[], metavar="CASE,CASE", help="some cases")
-    parser.add_argument("--peers", type=_words, default=[], metavar="A,B", help="some peers, or one that is on request")
+    parser.add_argument("--peers", type=_words, default=[], metavar="A,B", help="measure only these peers")
+    parser.add_argument("--repeats", type=_positive, default=6, metavar="N", help="measure everything N times (6)")
+    parser.add_argument("--quick", action="store_true", help="measure briefly; the figures are rough")
+    result_help = "write the result to FILE, after each row (build/bench/TIME.json)"
+    parser.add_argument("--json", type=Path, metavar="FILE", help=result_help)
+    parser.add_argument("--resume", action="store_true", help="continue an interrupted run from the file of --json")
+    parser.add_argument("--list", action="store_true", help="list the selected rows, and measure nothing")
     options = parser.parse_args()
-    suite = SUITES[options.suite]
-    known = {"--only": [case.key for case in suite.cases], "--peers": [*suite.peers, *suite.on_request]}
+    peers = [system for system in SYSTEMS if system not in (OURS, FLOOR)]
+    known = {"--only": list_words(), "--peers": peers}
     for option, words in (("--only", options.only), ("--peers", options.peers)):
         for word in words:
             if word not in known[option]:
                 parser.error(f"argument {option}: {word!r} is none of {', '.join(known[option])}")
+    if options.resume and not (options.json and options.json.exists()):
+        parser.error("argument --resume: --json must name the file of the interrupted run")
     return options
 
 

@@ -4,10 +4,13 @@ from dataclasses import replace
 
 from tools.bench.cases import KIB, MIB, Case, Target
 
-_SEND = Case("send_0", "send(), 64 B, 0 subscribers", "ns", "send", subscribers=0)
+_BURST_TITLE = "share received by 10 subscribers on 2 loaded cores, one message every 10 us"
+_FLOOD_TITLE = "share received by each of 10 subscribers on 2 cores, of 20,000 messages at full rate"
+_RATE_TITLE = "messages received by each of 10 subscribers in a second of publishing at full rate"
+_SEND = Case("channel_send_0", "send(), 64 B, 0 subscribers", "ns", "send", subscribers=0)
 _HELD = replace(_SEND, peer_role="hold")
 _VIEWS = Case(
-    "views_64k",
+    "channel_views_64k",
     "64 KiB, nothing lost, lent memory and views",
     "rate",
     "stream_send",
@@ -20,8 +23,8 @@ _VIEWS = Case(
     in_place=True,
 )
 _BURST = Case(
-    "burst_64",
-    "received by 10 subscribers on 2 loaded cores, one message every 10 us, depth 64",
+    "channel_burst_64",
+    f"{_BURST_TITLE}, depth 64",
     "percent",
     "burst_send",
     peer_role="burst_take",
@@ -33,33 +36,39 @@ _BURST = Case(
 )
 _FLOOD = replace(
     _BURST,
-    key="flood_64",
-    title="received by each of 10 subscribers on 2 cores, of 20,000 messages at full rate, depth 64",
+    key="channel_flood_64",
+    title=f"{_FLOOD_TITLE}, depth 64",
     role="flood_send",
     loaded=False,
     slices=6,
 )
-_FLOOD_RATE = replace(_FLOOD, key="flood_rate_64", title="the same, in a second of publishing", unit="rate")
+_FLOOD_RATE = replace(_FLOOD, key="channel_flood_rate_64", title=f"{_RATE_TITLE}, depth 64", unit="rate")
 
 CHANNEL_CASES = (
     _SEND,
     replace(
         _HELD,
-        key="send_1",
+        key="channel_send_1",
         title="send(), 64 B, 1 attached subscriber that does not sleep",
         targets=(Target("kickmsg", 0.65, "≤ 0.65x kickmsg"),),
         subscribers=1,
     ),
     replace(
         _HELD,
-        key="send_14",
-        title="the same, 14 subscribers",
-        targets=(Target("send_0", 1.2, "≤ 1.2x the same with 0"),),
+        key="channel_send_14",
+        title="send(), 64 B, 14 attached subscribers that do not sleep",
+        targets=(Target("channel_send_0", 1.2, "≤ 1.2x channel_send_0"),),
         subscribers=14,
     ),
-    Case("pair", "send + receive pair, one thread, 64 B", "ns", "pair", (Target("kickmsg", 0.7, "≤ 0.7x kickmsg"),)),
     Case(
-        "ping",
+        "channel_pair",
+        "send + receive pair, one thread, 64 B",
+        "ns",
+        "pair",
+        (Target("kickmsg", 0.7, "≤ 0.7x kickmsg"),),
+    ),
+    Case(
+        "channel_ping",
         "ping-pong one-way, busy",
         "ns",
         "ping",
@@ -72,7 +81,7 @@ CHANNEL_CASES = (
         batch=16,
     ),
     Case(
-        "ping_asleep",
+        "channel_ping_asleep",
         "ping-pong one-way, asleep for 2 ms",
         "ns",
         "ping_asleep",
@@ -82,9 +91,9 @@ CHANNEL_CASES = (
         seconds=0.2,
     ),
     _VIEWS,
-    replace(_VIEWS, key="views_1m", title="1 MiB, nothing lost, lent memory and views", size=MIB, batch=1),
+    replace(_VIEWS, key="channel_views_1m", title="1 MiB, nothing lost, lent memory and views", size=MIB, batch=1),
     Case(
-        "after_kill",
+        "channel_after_kill",
         "the longest send() of 130 after another publisher was killed",
         "worst",
         "after_kill",
@@ -93,16 +102,16 @@ CHANNEL_CASES = (
         seconds=1.0,
     ),
     Case(
-        "open",
+        "channel_open",
         "open a publisher and a subscriber",
         "ns",
         "open_both",
         (Target("kickmsg", 1.5, "≤ 1.5x kickmsg"),),
     ),
     _BURST,
-    replace(_BURST, key="burst_256", title="the same, depth 256", depth=256),
+    replace(_BURST, key="channel_burst_256", title=f"{_BURST_TITLE}, depth 256", depth=256),
     _FLOOD,
-    replace(_FLOOD, key="flood_256", title="the same, depth 256", depth=256),
+    replace(_FLOOD, key="channel_flood_256", title=f"{_FLOOD_TITLE}, depth 256", depth=256),
     _FLOOD_RATE,
-    replace(_FLOOD_RATE, key="flood_rate_256", title="the same, depth 256", depth=256),
+    replace(_FLOOD_RATE, key="channel_flood_rate_256", title=f"{_RATE_TITLE}, depth 256", depth=256),
 )

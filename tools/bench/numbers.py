@@ -2,6 +2,10 @@
 
 from collections.abc import Sequence
 
+# Shares of the calls that took at most the stored time; 0 is the fastest call, 1 the slowest.
+_TENTHS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
+SHARES = (*_TENTHS, 0.85, 0.9, 0.93, 0.95, 0.97, 0.98, 0.99, 0.993, 0.995, 0.997, 0.998, 0.999, 1.0)
+
 
 def median(values: Sequence[float]) -> float:
     """Return the middle of the values, which need no order; there must be one."""
@@ -14,11 +18,15 @@ def percentile(ordered: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-def spread(values: Sequence[float]) -> dict[str, float]:
-    """Return p50, p90, p99, p99.9 and the maximum."""
+def round_figure(value: float) -> float:
+    """Return the value with five significant digits."""
+    return float(f"{value:.5g}")
+
+
+def list_latencies(values: Sequence[float]) -> list[float]:
+    """Return the values at `SHARES`: the least, percentiles, and the largest."""
     ordered = sorted(values)
-    shares = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
-    return {**{name: percentile(ordered, at) for name, at in shares.items()}, "max": ordered[-1]}
+    return [round_figure(percentile(ordered, share)) for share in SHARES]
 
 
 def time_ns(value: float) -> str:

@@ -12,11 +12,17 @@ def _pair(waiting: int, bound: float | None = None) -> Case:
     """Send and receive while so many messages wait."""
     targets = () if bound is None else (Target("posix_ipc", bound, f"≤ {bound}x posix_ipc"),)
     title = f"send + receive pair, one thread, 64 B, {waiting:,} waiting"
-    return Case(f"pair_{waiting}", title, "ns", "queue_pair", targets, depth=waiting + SPARE)
+    return Case(f"queue_pair_{waiting}", title, "ns", "queue_pair", targets, depth=waiting + SPARE)
+
+
+def _ranked(waiting: int) -> Case:
+    """Do the same with 8 priorities in turn."""
+    title = f"send + receive pair, 8 priorities in turn, one thread, 64 B, {waiting:,} waiting"
+    return replace(_pair(waiting), key=f"queue_ranks_{waiting}", title=title, role="rank_pair")
 
 
 _STREAM = Case(
-    "stream_10",
+    "queue_stream_10",
     "two processes, 64 B, nothing lost, 10 slots",
     "rate",
     "queue_send",
@@ -34,14 +40,14 @@ QUEUE_CASES = (
     _pair(1024, 1.0),
     _pair(4096),
     _pair(MOST_PLACES - SPARE),
-    replace(_pair(128), key="ranks_128", title="the same, 128 waiting, 8 priorities in turn", role="rank_pair"),
-    replace(_pair(1024), key="ranks_1024", title="the same, 1,024 waiting, 8 priorities in turn", role="rank_pair"),
-    replace(_pair(10), key="take_10", title="send + take + ack, one thread, 64 B, 10 waiting", role="ack_pair"),
+    _ranked(128),
+    _ranked(1024),
+    replace(_pair(10), key="queue_take_10", title="send + take + ack, one thread, 64 B, 10 waiting", role="ack_pair"),
     _STREAM,
-    replace(_STREAM, key="stream_128", title="the same, 128 slots", depth=128),
+    replace(_STREAM, key="queue_stream_128", title="two processes, 64 B, nothing lost, 128 slots", depth=128),
     replace(
         _STREAM,
-        key="crowd_128",
+        key="queue_crowd_128",
         title="4 senders and 4 workers, 64 B, nothing lost, 128 slots",
         role="crowd_lead",
         targets=(Target("posix_ipc", 1.5, "≥ 1.5x posix_ipc"),),
@@ -51,8 +57,9 @@ QUEUE_CASES = (
         depth=128,
         seconds=0.4,
     ),
+    Case("queue_ping", "ping-pong one-way, busy", "ns", "ping", peer_role="pong", batch=16, depth=10),
     Case(
-        "ping_asleep",
+        "queue_ping_asleep",
         "ping-pong one-way, asleep for 2 ms",
         "ns",
         "ping_asleep",
@@ -62,5 +69,5 @@ QUEUE_CASES = (
         depth=10,
         seconds=0.2,
     ),
-    Case("open", "open two handles, one to send and one to receive", "ns", "open_both", depth=10),
+    Case("queue_open", "open two handles, one to send and one to receive", "ns", "open_both", depth=10),
 )

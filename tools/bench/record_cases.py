@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from tools.bench.cases import Case, Target
 
-WRITE = Target("kickmsg-board", 1.0, "≤ 1.0x kickmsg"), Target("iceoryx2-board", 0.5, "≤ 0.5x iceoryx2")
-READ = Target("kickmsg-board", 0.8, "≤ 0.8x kickmsg"), Target("iceoryx2-board", 0.5, "≤ 0.5x iceoryx2")
+WRITE = Target("kickmsg", 1.0, "≤ 1.0x kickmsg"), Target("iceoryx2", 0.5, "≤ 0.5x iceoryx2")
+READ = Target("kickmsg", 0.8, "≤ 0.8x kickmsg"), Target("iceoryx2", 0.5, "≤ 0.5x iceoryx2")
 MANY = 1000
 
 
@@ -84,12 +84,13 @@ _TWO = Case(
 )
 
 RECORD_CASES = (
+    Case("record_pair", "write + read pair, one thread, 64 B, seqlock", "ns", "pair", kind="seqlock"),
     *_alone("board", "board", True),
     *_alone("board", "board", True, 5),
     *_alone("seqlock", "seqlock", True),
     *_alone("seqlock", "seqlock", True, 5),
     *_alone("shared", "element of a vector", False),
-    *_alone("exclusive", "the same, exclusive", False),
+    *_alone("exclusive", "element of an exclusive vector", False),
     *(
         replace(case, key=f"{case.key}_f8", title=title, size=8)
         for case, title in zip(
@@ -101,24 +102,42 @@ RECORD_CASES = (
     replace(
         _MANY,
         key="write_many_exclusive",
-        title="the same, exclusive",
+        title="write 1,000 elements of 32 B of an exclusive vector in one call",
         role="write_many",
         targets=(),
         kind="exclusive",
     ),
-    replace(_MANY, key="instant", title="the same, read as of one instant", role="read_instant", targets=()),
+    replace(
+        _MANY, key="instant", title="read 1,000 elements of 32 B as of one instant", role="read_instant", targets=()
+    ),
     _CHANGES,
-    replace(_CHANGES, key="changes_1m", title="the same, 8 of 1,048,576", depth=1 << 20, seconds=0.2),
+    replace(
+        _CHANGES,
+        key="changes_1m",
+        title="find 8 changed of 1,048,576 elements of 8 B (floor: a strided compare)",
+        depth=1 << 20,
+        seconds=0.2,
+    ),
     _SEEN,
-    replace(_SEEN, key="seen_seqlock_5", title="the same, 5 others look", watchers=5),
-    replace(_SEEN, key="seen_board", title="the same, board, one way", kind="board"),
+    replace(
+        _SEEN,
+        key="seen_seqlock_5",
+        title="a write seen by a spinning reader, seqlock, one way, 5 others look",
+        watchers=5,
+    ),
+    replace(
+        _SEEN,
+        key="seen_board",
+        title="a write seen by a spinning reader of another process, board, one way",
+        kind="board",
+    ),
     _ASLEEP,
-    replace(_ASLEEP, key="asleep_board", title="the same, board", kind="board"),
+    replace(_ASLEEP, key="asleep_board", title="a write wakes a reader, asleep for 2 ms, board, one way", kind="board"),
     _QUEUE,
     replace(
         _QUEUE,
         key="mpmc",
-        title="the same, many producers may be there",
+        title="records of 64 B by arrays of 1,024, nothing lost, several producers allowed (floor: pure C)",
         targets=(Target("floor", 0.15, "≥ 0.15x pure C"),),
         kind="mpmc",
     ),
@@ -130,7 +149,8 @@ RECORD_CASES = (
         (Target("absolute", 120, "≤ 120 ns"),),
         kind="topic",
     ),
-    Case("open", "open one to write and one to read, and do so", "ns", "open_both", kind="shared", depth=1024),
+    Case("record_open", "open a vector to write and to read, and do so", "ns", "open_both", kind="shared", depth=1024),
+    Case("board_open", "open a board to write and to read, and do so", "ns", "open_both", kind="board"),
     _TWO,
     replace(_TWO, key="two_apart", title="2 processes write an element each, 64 B, both together", depth=2),
 )

@@ -1,65 +1,139 @@
-"""The results as people and as programs read them."""
+"""The result as tables of Markdown, for the terminal and for the page."""
 
-import json
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
-from tools.bench import machine, numbers
-from tools.bench.adapters import FLOOR, SYSTEMS
+from tools.bench import numbers
+from tools.bench.adapters import FLOOR, OURS, SYSTEMS
 from tools.bench.cases import LIMITS, Case, Target
-from tools.bench.floor import build
-from tools.bench.process import PROJECT
-from tools.bench.run import DISTURBED, Record
-from tools.bench.summary import TAILS, Row, rows
+from tools.bench.result import Result
+from tools.bench.run import DISTURBED
+from tools.bench.summary import TAILS, Row, summarize_table
 
 NOTHING = "-"
 
 
-def markdown(record: Record) -> str:
-    """Return the tables, the machine's limits and facts, and what a reader must know about the run."""
-    parts = [_cases(record), _tails(record), _cores(record), _limits(record), _facts(record), _remarks(record)]
+def format_tables(result: Result) -> str:
+    """Return all tables, the limits of the machine, and what a reader must know about the run."""
+    parts = []
+    for name in result.tables:
+        rows = summarize_table(result, name)
+        parts += [f"## {name}", _format_rows(result, rows), format_tails(result, rows), _format_cores(result, rows)]
+    parts += [format_limits(result), format_facts(result), _format_remarks(result)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def as_json(record: Record) -> str:
-    """Return everything, with all samples. Times are in nanoseconds, rates in messages a second."""
-    return json.dumps(
-        {
-            "machine": _machine(),
-            "versions": record.versions,
-            "absent": record.absent,
-            "limits": record.limits,
-            "rows": [_row_dict(row) for row in rows(record)],
-            "samples": record.samples,
-            "unsupported": [_reason(*item) for item in record.unsupported.items()],
-            "failed": [_reason(*item) for item in record.failed.items()],
-        },
-        indent=1,
+def find_systems(result: Result, rows: Sequence[Row]) -> list[str]:
+    """Return the systems with a figure in one of the rows, ours and the floor first."""
+    return [name for name in SYSTEMS if any(name in row.medians for row in rows)]
+
+
+def format_figure_of(result: Result, row: Row, system: str) -> str:
+    """Return a system's figure; ``~`` marks one that only has disturbed slices."""
+    if system in row.medians:
+        return format_figure(row.case, row.medians[system]) + (" ~" if system in row.disturbed else "")
+    return "failed" if (row.case.key, system) in result.failed else NOTHING
+
+
+def format_figure(case: Case, value: float) -> str:
+    """Return a figure with its unit."""
+    if case.unit == "rate":
+        return numbers.rate(value)
+    if case.unit == "percent":
+        return f"{value:.0f} %"
+    return f"{value:.1f}/s" if case.unit == "wakeups" else numbers.time_ns(value)
+
+
+def format_ratio(row: Row, name: str) -> str:
+    """Return ours divided by a system's figure, or by the best ``peer``'s, which is named."""
+    ratio = row.beside(name)
+    if ratio is None:
+        return NOTHING
+    return f"{ratio:.2f} ({row.best_peer})" if name == "peer" else f"{ratio:.2f}"
+
+
+def format_tails(result: Result, rows: Sequence[Row]) -> str:
+    """Return the percentiles of calls that were timed one by one; an empty text without any."""
+    timed = [row for row in rows if OURS in row.curves]
+    if not timed:
+        return ""
+    systems = [name for name in SYSTEMS if any(name in row.curves for row in timed)]
+    lines = [[row.case.title, *(_tail(row, system) for system in systems), _tail_ratios(row)] for row in timed]
+    head = [", ".join(("one by one: p50", *list(TAILS)[1:])), *systems, f"{OURS} / {FLOOR}"]
+    return format_table(head, lines)
+
+
+def format_limits(result: Result) -> str:
+    """Return the limits of the machine."""
+    if not result.limits:
+        return ""
+    lines = []
+    for key, title in LIMITS.items():
+        values = [limits[key] for limits in result.limits]
+        three = numbers.median(values), min(values), max(values)
+        lines.append([title, *(_limit(key, value) for value in three)])
+    return format_table(["limit of the machine", "median", "least", "most"], lines)
+
+
+def format_facts(result: Result) -> str:
+    """Return a list of the machine, the build, the versions and the command."""
+    versions = ", ".join(f"{name} {version}".strip() for name, version in result.versions.items() if version)
+    return "\n".join(f"- {name}: {text}" for name, text in {**result.machine, "versions": versions}.items())
+
+
+def list_gaps(result: Result, name: str) -> Iterator[str]:
+    """Yield why systems have no figure in rows of a table."""
+    keys = [case.key for case in result.tables[name]]
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for word, missing in (("", result.unsupported), ("failed: ", result.failed)):
+        for (key, system), why in missing.items():
+            if key in keys and system != FLOOR:
+                reasons.setdefault((system, word + _last_line(why)), []).append(key)
+    for (system, why), rows in reasons.items():
+        yield f"{system}, {', '.join(rows)}: {why}"
+
+
+def list_absent(result: Result) -> Iterator[str]:
+    """Yield why systems were not measured at all."""
+    for name, why in result.absent.items():
+        yield f"{name} is absent: {_last_line(why)}"
+
+
+def format_disturbed(result: Result) -> str:
+    """Return how many slices were disturbed."""
+    waits = [waited for sample in result.samples for waited in sample["waited"]]
+    return (
+        f"{sum(waited > DISTURBED for waited in waits):,} of {len(waits):,} slices were disturbed: a process waited for"
+        f" its core for more than {DISTURBED:.0%} of the time. They are left out; ~ marks a figure that has no others."
     )
 
 
-def _cases(record: Record) -> str:
-    systems = [name for name in SYSTEMS if name in record.versions or name in record.absent]
-    beside = ["ours / best peer" if name == "peer" else f"ours / {name}" for name in record.suite.beside]
-    head = ["work", *systems, *beside, "cores apart", "target", "met"]
-    return _table(head, [_cells(row, record, systems) for row in rows(record)])
+def format_table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """Return a table of Markdown."""
+    body = [head, ["---"] * len(head), *lines]
+    return "\n".join("| " + " | ".join(line) + " |" for line in body)
 
 
-def _cores(record: Record) -> str:
-    systems = [name for name in SYSTEMS if name in record.versions]
+def _format_rows(result: Result, rows: Sequence[Row]) -> str:
+    systems = find_systems(result, rows)
+    head = ["row", "work", *systems, f"{OURS} / {FLOOR}", f"{OURS} / best peer", "cores apart", "target", "met"]
+    return format_table(head, [_cells(result, row, systems) for row in rows])
+
+
+def _cells(result: Result, row: Row, systems: Sequence[str]) -> list[str]:
+    values = [format_figure_of(result, row, system) for system in systems]
+    met = {True: "yes", False: "no", None: NOTHING}[row.met]
+    targets = ", ".join(map(_target, row.case.targets, row.reached)) or NOTHING
+    ratios = [format_ratio(row, name) for name in (FLOOR, "peer")]
+    return [row.case.key, row.case.title, *values, *ratios, _apart(row), targets, met]
+
+
+def _format_cores(result: Result, rows: Sequence[Row]) -> str:
+    systems = find_systems(result, rows)
     lines = []
-    for row in rows(record):
+    for row in rows:
         used = [f"{row.cores[system]:.2f}" if system in row.cores else NOTHING for system in systems]
         lines.append([row.case.title, *used])
-    return _table(["CPU time of all processes in a second", *systems], lines)
-
-
-def _cells(row: Row, record: Record, systems: list[str]) -> list[str]:
-    measurements_ = [_cell(row, record, system) for system in systems]
-    beside = [_ratio(row, name) for name in record.suite.beside]
-    met = {True: "yes", False: "no", None: NOTHING}[row.met]
-    targets = map(_target, row.case.targets, row.reached)
-    return [row.case.title, *measurements_, *beside, _apart(row), ", ".join(targets) or NOTHING, met]
+    return format_table(["CPU time of all processes in a second", *systems], lines)
 
 
 def _apart(row: Row) -> str:
@@ -69,125 +143,34 @@ def _apart(row: Row) -> str:
     return f"{middle:.0f} ns ({least:.0f} to {most:.0f})"
 
 
-def _tails(record: Record) -> str:
-    """Return the percentiles of what was timed one by one, and ours divided by the floor's."""
-    systems = [name for name in SYSTEMS if name in record.versions]
-    lines = []
-    for row in rows(record):
-        if record.suite.own_system in row.tails:
-            cells = [" / ".join(map(numbers.time_ns, row.tails.get(system, ()))) or NOTHING for system in systems]
-            lines.append([row.case.title, *cells, _beside_floor(row, record.suite.own_system), _apart(row)])
-    head = [", ".join(("one by one: p50", *TAILS[1:])), *systems, "ours / floor", "cores apart"]
-    return _table(head, lines) if lines else ""
-
-
-def _beside_floor(row: Row, system: str) -> str:
-    if FLOOR not in row.tails:
+def _tail(row: Row, system: str) -> str:
+    times = row.curves.get(system)
+    if times is None:
         return NOTHING
-    return " / ".join(f"{tail / floor:.2f}" for tail, floor in zip(row.tails[system], row.tails[FLOOR], strict=True))
+    return " / ".join(numbers.time_ns(times[share]) if share in times else NOTHING for share in TAILS.values())
 
 
-def _ratio(row: Row, name: str) -> str:
-    ratio = row.beside(name)
-    if ratio is None:
+def _tail_ratios(row: Row) -> str:
+    ratios = [row.tail_ratio(FLOOR, share) for share in TAILS.values()]
+    if FLOOR not in row.curves:
         return NOTHING
-    return f"{ratio:.2f} ({row.best_peer})" if name == "peer" else f"{ratio:.2f}"
+    return " / ".join(NOTHING if ratio is None else f"{ratio:.2f}" for ratio in ratios)
 
 
 def _target(target: Target, reached: float | None) -> str:
     """Write a target, and what was reached, where no other column has it."""
-    other = reached is not None and target.reference not in (*SYSTEMS, "peer", "absolute")
+    other = reached is not None and target.reference not in (FLOOR, "peer", "absolute")
     return f"{target.text}: {reached:.2f}" if other else target.text
-
-
-def _cell(row: Row, record: Record, system: str) -> str:
-    if system in row.medians:
-        return _figure(row.case, row.medians[system]) + (" ~" if system in row.disturbed else "")
-    if system in record.absent:
-        return "absent"
-    return "failed" if (row.case.key, system) in record.failed else NOTHING
-
-
-def _figure(case: Case, value: float) -> str:
-    if case.unit == "rate":
-        return numbers.rate(value)
-    if case.unit == "percent":
-        return f"{value:.0f} %"
-    return f"{value:.1f}/s" if case.unit == "wakeups" else numbers.time_ns(value)
-
-
-def _limits(record: Record) -> str:
-    if not record.limits:
-        return ""
-    lines = []
-    for key, title in LIMITS.items():
-        values = [limits[key] for limits in record.limits]
-        three = numbers.median(values), min(values), max(values)
-        lines.append([title, *(_limit(key, value) for value in three)])
-    return _table(["limit of the machine", "median", "least", "most"], lines)
 
 
 def _limit(key: str, value: float) -> str:
     return f"{value:.1f} GB/s" if key.endswith("GBps") else numbers.time_ns(value)
 
 
-def _facts(record: Record) -> str:
-    versions = ", ".join(f"{name} {version}".strip() for name, version in record.versions.items() if version)
-    return "\n".join(f"- {name}: {text}" for name, text in {**_machine(), "versions": versions}.items())
-
-
-def _machine() -> dict[str, str]:
-    try:
-        compiler = build.compiler()
-    except build.FloorError:
-        compiler = []
-    return machine.facts(compiler, PROJECT)
-
-
-def _remarks(record: Record) -> str:
-    waits = [waited for sample in record.samples for waited in sample["waited"]]
-    lines = [
-        f"{sum(waited > DISTURBED for waited in waits)} of {len(waits)} slices were disturbed: a process waited for its"
-        f" core for more than {DISTURBED:.0%} of the time. They are left out; ~ marks a figure that has no others.",
-    ]
-    lines += [
-        f"{case} of {system} was not measured: {why}"
-        for (case, system), why in record.unsupported.items()
-        if system in record.suite.beside and system != FLOOR
-    ]
-    lines += [f"{case} of {system} failed: {_last_line(why)}" for (case, system), why in record.failed.items()]
-    lines += [f"{name} is absent: {_last_line(why)}" for name, why in record.absent.items()]
-    return "\n".join(f"- {line}" for line in lines)
+def _format_remarks(result: Result) -> str:
+    lines = [format_disturbed(result), *(gap for name in result.tables for gap in list_gaps(result, name))]
+    return "\n".join(f"- {line}" for line in [*lines, *list_absent(result)])
 
 
 def _last_line(text: str) -> str:
     return text.strip().rsplit("\n", 1)[-1]
-
-
-def _table(head: Sequence[str], lines: list[list[str]]) -> str:
-    body = [head, ["---"] * len(head), *lines]
-    return "\n".join("| " + " | ".join(line) + " |" for line in body)
-
-
-def _row_dict(row: Row) -> dict[str, Any]:
-    return {
-        "case": row.case.key,
-        "title": row.case.title,
-        "unit": row.case.unit,
-        "medians": row.medians,
-        "ours_to_floor": row.beside("floor"),
-        "ours_to_best_peer": row.beside("peer"),
-        "ours_to": row.ratios,
-        "best_peer": row.best_peer,
-        "disturbed": sorted(row.disturbed),
-        "cores": row.cores,
-        "tails": row.tails,
-        "apart": row.apart,
-        "target": [each.text for each in row.case.targets],
-        "reached": row.reached,
-        "met": row.met,
-    }
-
-
-def _reason(key: tuple[str, str], reason: str) -> dict[str, str]:
-    return {"case": key[0], "system": key[1], "reason": reason}

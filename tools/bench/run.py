@@ -1,22 +1,23 @@
-"""A whole run: every case of every system, again and again, the systems taking turns."""
+"""A whole run: every row of every system, again and again, the systems taking turns."""
 
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
-from tools.bench import numbers
-from tools.bench.adapters import FLOOR, adapter
+from tools.bench import machine, numbers
+from tools.bench.adapters import FLOOR, ON_REQUEST, OURS, adapter
 from tools.bench.adapters.base import Unsupported
 from tools.bench.cases import Case
 from tools.bench.entry import Entry, ProgramEntry, run_program
 from tools.bench.floor import build
 from tools.bench.machine import IdleGate, cores
-from tools.bench.process import Absent, Failed
-from tools.bench.suites import Suite
+from tools.bench.process import PROJECT, Absent, Failed
+from tools.bench.result import Result
+from tools.bench.tables import TABLES, find_table
 from tools.bench.workspace import Workspace
 
-WAIT_BUDGET_S = 180.0
+WAIT_BUDGET_S = 120.0
 QUICK_WAIT_BUDGET_S = 0.5
 RETRIES = 3
 # A slice is disturbed when a process waited for its core for a larger share of it: less than one turn of the scheduler.
@@ -25,81 +26,83 @@ LIMIT_ROUNDS = 200
 LINE_ROUNDS = 3
 QUICK_LIMIT_ROUNDS = 20
 
-Say = Callable[[str], None]
 
+def run(space: Workspace, result: Result, *, say: Callable[[str], None], keep: Callable[[], None]) -> None:
+    """Measure what the result does not have yet.
 
-@dataclass
-class Record:
-    """All that a run has found.
-
-    Attributes
+    Parameters
     ----------
-    versions : of the systems that are there. absent : why the others are not.
-    suite : what was measured, `cases` of it.
-    samples : a dictionary for each case, system and repeat: ``slices`` has the figures, ``value`` their median,
-        ``waited`` the share (0 to 1) of each slice that a process had to wait for its core, and ``cores`` the CPU time
-        of all its processes in a second of it.
-    unsupported, failed : (case, system) and the reason.
-    limits : a dictionary for each repeat.
-    apart : of each case, how long a cache line took from one core to the other, ns, before each round of turns.
+    say : gets lines of progress.
+    keep : is called after each row of each repeat.
     """
-
-    suite: Suite
-    cases: list[Case]
-    versions: dict[str, str] = field(default_factory=dict)
-    absent: dict[str, str] = field(default_factory=dict)
-    samples: list[dict[str, Any]] = field(default_factory=list)
-    unsupported: dict[tuple[str, str], str] = field(default_factory=dict)
-    failed: dict[tuple[str, str], str] = field(default_factory=dict)
-    limits: list[dict[str, float]] = field(default_factory=list)
-    apart: dict[str, list[float]] = field(default_factory=dict)
-
-
-def run(
-    space: Workspace,
-    suite: Suite,
-    cases: Sequence[Case],
-    peers: Sequence[str],
-    *,
-    repeats: int,
-    quick: bool,
-    say: Say,
-) -> Record:
-    """Measure cases of the suite for ours, the floor and the installed peers; `say` gets lines of progress."""
-    record = Record(suite, [case.quick() if quick else case for case in cases])
-    _find_systems(record, space, peers)
-    for name, reason in record.absent.items():
+    cases = [case.quick() if result.quick else case for case in result.cases]
+    _find_systems(result, space)
+    for name, reason in result.absent.items():
         say(f"{name} is absent: {reason}")
-    gate = IdleGate(QUICK_WAIT_BUDGET_S if quick else WAIT_BUDGET_S)
-    for repeat in range(repeats):
-        if FLOOR in record.versions:
+    gate = IdleGate(QUICK_WAIT_BUDGET_S if result.quick else WAIT_BUDGET_S)
+    measured = {(sample["case"], sample["repeat"]) for sample in result.samples}
+    clock = _Clock(len(cases) * result.repeats - len(measured))
+    for repeat in range(result.repeats):
+        if FLOOR in result.versions and len(result.limits) <= repeat:
             gate.wait()
-            rounds = QUICK_LIMIT_ROUNDS if quick else LIMIT_ROUNDS
-            record.limits.append(run_program(space, "limits", rounds, *cores()))
-        for case in record.cases:
-            say(f"repeat {repeat + 1} of {repeats}: {case.title}")
-            _Contest(record, space, case, repeat).hold(gate)
+            rounds = QUICK_LIMIT_ROUNDS if result.quick else LIMIT_ROUNDS
+            result.limits.append(run_program(space, "limits", rounds, *cores()))
+        for case in cases:
+            if (case.key, repeat) not in measured:
+                say(f"repeat {repeat + 1} of {result.repeats}, {clock.left_text()}: {case.key}")
+                _Contest(result, space, case, repeat).hold(gate)
+                clock.count()
+                keep()
     if gate.left_s <= 0:
         say("the machine was busy: the time for waiting was used up")
-    return record
 
 
-def _find_systems(record: Record, space: Workspace, peers: Sequence[str]) -> None:
+class _Clock:
+    """How long the rest of the run takes, by the mean time of the rows that were measured."""
+
+    def __init__(self, rows: int) -> None:
+        self._rows, self._done, self._start = rows, 0, time.monotonic()
+
+    def count(self) -> None:
+        self._done += 1
+
+    def left_text(self) -> str:
+        if not self._done:
+            return f"{self._rows} measurements left"
+        left_s = (time.monotonic() - self._start) / self._done * (self._rows - self._done)
+        return f"{left_s / 60:.1f} minutes left"
+
+
+def _find_systems(result: Result, space: Workspace) -> None:
+    """Build the floor, and find the versions of the systems that take part in the rows."""
+    result.absent.clear()
     try:
         build.build(space.folder)
+        compiler = build.compiler()
     except build.FloorError as error:
-        record.absent[FLOOR] = str(error)
-    for name in (record.suite.own_system, FLOOR, *peers):
-        if name in record.absent:
+        result.absent[FLOOR], compiler = str(error), []
+    if not result.machine:
+        result.machine = machine.facts(compiler, PROJECT)
+    for system, name in _adapters(result).items():
+        if system in result.absent:
             continue
-        if record.suite.raised:
-            adapter(name).raise_limits()
+        adapter(name).raise_limits()
         try:
             with Entry(space, Case("probe", "", "", "probe"), name) as entry:
                 entry.prepare()
-                record.versions[name] = entry.measure()["version"]
+                result.versions[system] = entry.measure()["version"]
         except (Absent, Failed) as error:
-            record.absent[name] = str(error)
+            result.absent[system] = str(error)
+
+
+def _adapters(result: Result) -> dict[str, str]:
+    """Return an adapter of each system that is to be measured."""
+    found: dict[str, str] = {}
+    for table in result.tables:
+        for system, name in TABLES[table].adapters.items():
+            if system in (OURS, FLOOR, *result.peers) or not (result.peers or system in ON_REQUEST):
+                found.setdefault(system, name)
+    return found
 
 
 class _Contest:
@@ -109,16 +112,17 @@ class _Contest:
     and the ratios within one round of turns do not see it.
     """
 
-    def __init__(self, record: Record, space: Workspace, case: Case, repeat: int) -> None:
-        self.record, self.space, self.case, self.repeat = record, space, case, repeat
+    def __init__(self, result: Result, space: Workspace, case: Case, repeat: int) -> None:
+        self.result, self.space, self.case, self.repeat = result, space, case, repeat
+        self.adapters = TABLES[find_table(case.key)].adapters
         self.entries: dict[str, Entry | ProgramEntry] = {}
         self.results: dict[str, list[dict[str, Any]]] = {}
 
     def hold(self, gate: IdleGate) -> None:
         """Start, take turns, end, and record what came of it."""
         with ExitStack() as stack:
-            for system in self.record.versions:
-                if (self.case.key, system) not in self.record.unsupported:
+            for system in self.adapters:
+                if system in self.result.versions and (self.case.key, system) not in self.result.unsupported:
                     self._start(stack, system)
             for step in ("prepare", "await_ready"):
                 for system in list(self.entries):
@@ -127,14 +131,14 @@ class _Contest:
             for turn in range(self.case.slices):
                 gate.wait()
                 self._round(turn, gate)
-        self.record.samples += [self._sample(system, results) for system, results in self.results.items()]
+        self.result.samples += [self._sample(system, results) for system, results in self.results.items()]
 
     def _start(self, stack: ExitStack, system: str) -> None:
         with self._dropping(system):
             if self.case.program and system == FLOOR:
                 self.entries[system] = stack.enter_context(ProgramEntry(self.space, self.case))
             else:
-                self.entries[system] = stack.enter_context(Entry(self.space, self.case, system))
+                self.entries[system] = stack.enter_context(Entry(self.space, self.case, self.adapters[system]))
 
     def _round(self, turn: int, gate: IdleGate) -> None:
         self._look_at_cores()
@@ -142,14 +146,14 @@ class _Contest:
         first = (turn + self.repeat) % max(1, len(systems))
         for system in systems[first:] + systems[:first]:
             with self._dropping(system):
-                result = self._quietest(self.entries[system], gate)
-                self.results.setdefault(system, []).append(result)
+                measured = self._quietest(self.entries[system], gate)
+                self.results.setdefault(system, []).append(measured)
 
     def _look_at_cores(self) -> None:
         """How far apart they are changes from minute to minute on a virtual machine, up to tenfold."""
-        if FLOOR in self.record.versions and len(set(cores())) == 2:
+        if FLOOR in self.result.versions and len(set(cores())) == 2:
             line = run_program(self.space, "limits", LINE_ROUNDS, *cores(), "line")["cache_line_ns"]
-            self.record.apart.setdefault(self.case.key, []).append(line)
+            self.result.apart.setdefault(self.case.key, []).append(line)
 
     @staticmethod
     def _quietest(entry: Entry | ProgramEntry, gate: IdleGate) -> dict[str, Any]:
@@ -168,24 +172,25 @@ class _Contest:
         try:
             yield
         except Unsupported as reason:
-            self.record.unsupported[self.case.key, system] = str(reason)
+            self.result.unsupported[self.case.key, system] = str(reason)
         except Failed as reason:
-            self.record.failed[self.case.key, system] = str(reason)
+            self.result.failed[self.case.key, system] = str(reason)
         else:
             return
         self.entries.pop(system, None)
         self.results.pop(system, None)
 
     def _sample(self, system: str, results: list[dict[str, Any]]) -> dict[str, Any]:
-        slices = [result["value"] for result in results]
-        sample = {"case": self.case.key, "system": system, "repeat": self.repeat}
-        sample |= {
-            "value": numbers.median(slices),
-            "slices": slices,
-            "waited": [result["waited"] for result in results],
+        sample = {
+            "case": self.case.key,
+            "system": system,
+            "repeat": self.repeat,
+            "slices": [numbers.round_figure(each["value"]) for each in results],
+            "waited": [round(each["waited"], 4) for each in results],
+            # a program of the floor does not say
+            "cores": [round(each["cores"], 3) for each in results if "cores" in each],
         }
-        sample["cores"] = [
-            result["cores"] for result in results if "cores" in result
-        ]  # a program of the floor does not say
-        latencies = [result for result in results for result in result.get("samples", ())]
-        return sample | numbers.spread(latencies) | {"count": len(latencies)} if latencies else sample
+        latencies = [latency for each in results for latency in each.get("samples", ())]
+        if latencies:
+            sample |= {"latencies": numbers.list_latencies(latencies), "count": len(latencies)}
+        return sample

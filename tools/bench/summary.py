@@ -1,44 +1,48 @@
-"""From samples to the measurements of the table."""
+"""From samples to the figures of the tables and pictures."""
 
 import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tools.bench.adapters import FLOOR, SYSTEMS
+from tools.bench.adapters import FLOOR, OURS, SYSTEMS
 from tools.bench.cases import Case, Target
-from tools.bench.numbers import median
-from tools.bench.run import DISTURBED, Record
+from tools.bench.numbers import SHARES, median
+from tools.bench.result import Result
+from tools.bench.run import DISTURBED
 
-TAILS = ("p50", "p99", "p99.9")
+TAILS = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
 # (repeat, turn within it) -> figure
 Measurements = dict[tuple[int, int], float]
 
 
 @dataclass(frozen=True)
 class Row:
-    """One case.
+    """One row of a table.
 
     Attributes
     ----------
+    rounds : the figures of each system's slices.
     medians : the figure of each system that has one; in ``worst`` the longest, else the median of all slices.
     ratios : ours divided by theirs, for each other system that has a figure, where ours has one.
     best_peer : the name of the best of them beside the floor, or an empty text.
     cores : CPU time that each system's processes took in a second, median.
     disturbed : systems whose slices were disturbed, all of them, so that their figure is of such slices.
     reached : for each target what is to be compared with its bound, None where something is missing.
-    tails : for each system with latencies its p50, p99 and p99.9, ns: medians of the repeats.
+    curves : for each system with latencies its times in ns at shares of its calls: medians of the repeats. Shares that
+        are too high for the number of calls are missing.
     apart : how long a cache line took from one core to the other, ns: median, least, most; None: not measured.
     met : whether every target was reached in this run; None without a target, or without quiet slices of ours.
     """
 
     case: Case
+    rounds: dict[str, list[float]]
     medians: dict[str, float]
     ratios: dict[str, float]
     best_peer: str
     cores: dict[str, float]
     disturbed: frozenset[str]
     reached: tuple[float | None, ...]
-    tails: dict[str, tuple[float, ...]]
+    curves: dict[str, dict[float, float]]
     apart: tuple[float, float, float] | None
     met: bool | None
 
@@ -46,70 +50,94 @@ class Row:
         """Return ours divided by that system's, or by the best ``peer``'s."""
         return self.ratios.get(self.best_peer if name == "peer" else name)
 
+    def tail_ratio(self, name: str, share: float) -> float | None:
+        """Return our time at a share of the calls, divided by that system's."""
+        times = [self.curves.get(system, {}).get(share) for system in (OURS, name)]
+        return times[0] / times[1] if times[0] is not None and times[1] else None
 
-def rows(record: Record) -> list[Row]:
-    """Return a row for each case of the run."""
-    return [_row(record, case) for case in record.cases]
+    def is_slower(self, ratio: float | None) -> bool:
+        """Return whether a ratio, rounded as it is shown, says that ours is slower."""
+        if ratio is None:
+            return False
+        return round(ratio, 2) < 1 if self.case.more_is_better else round(ratio, 2) > 1
 
 
-def _row(record: Record, case: Case) -> Row:
-    own = record.suite.own_system
-    values = {system: _measurements(record, case.key, system) for system in record.versions}
+def summarize_table(result: Result, name: str) -> list[Row]:
+    """Return the rows of a table."""
+    return [_row(result, case) for case in result.tables.get(name, ())]
+
+
+def summarize(result: Result) -> list[Row]:
+    """Return the rows of all tables."""
+    return [_row(result, case) for case in result.cases]
+
+
+def _row(result: Result, case: Case) -> Row:
+    values = {system: _measurements(result, case.key, system) for system in result.versions}
+    rounds = {system: list(each.values()) for system, each in values.items() if each}
     middle = max if case.unit == "worst" else median
-    medians = {system: middle(list(each.values())) for system, each in values.items() if each}
-    compared = {name: _ratio(values[own], values[name]) for name in medians if name != own and own in medians}
+    medians = {system: middle(each) for system, each in rounds.items()}
+    compared = {name: _ratio(values[OURS], values[name]) for name in medians if name != OURS and OURS in medians}
     ratios = {name: ratio for name, ratio in compared.items() if ratio is not None}
-    disturbed = frozenset(system for system in medians if not _quiet(record, case.key, system))
-    best = _best_peer(case, {name: value for name, value in medians.items() if name not in (own, FLOOR)})
-    used, tails = _cores(record, case.key), _tails(record, case.key)
-    row = Row(case, medians, ratios, best, used, disturbed, (), tails, _apart(record, case.key), None)
-    reached = tuple(_reaches_target(record, row, target) for target in case.targets)
+    disturbed = frozenset(system for system in medians if not _quiet(result, case.key, system))
+    best = _best_peer(case, {name: value for name, value in medians.items() if name not in (OURS, FLOOR)})
+    used, curves = _cores(result, case.key), _curves(result, case.key)
+    row = Row(case, rounds, medians, ratios, best, used, disturbed, (), curves, _apart(result, case.key), None)
+    reached = tuple(_reaches_target(result, row, target) for target in case.targets)
     met = [_meets_target(case, *each) for each in zip(case.targets, reached, strict=True) if each[1] is not None]
-    return replace(row, reached=reached, met=all(met) if met and own not in disturbed else None)
+    return replace(row, reached=reached, met=all(met) if met and OURS not in disturbed else None)
 
 
-def _measurements(record: Record, key: str, system: str) -> Measurements:
+def _measurements(result: Result, key: str, system: str) -> Measurements:
     """Return the measurements of the slices that were not disturbed, or of all if there are no others."""
-    return _quiet(record, key, system) or _quiet(record, key, system, limit=math.inf)
+    return _quiet(result, key, system) or _quiet(result, key, system, limit=math.inf)
 
 
-def _quiet(record: Record, key: str, system: str, limit: float = DISTURBED) -> Measurements:
+def _quiet(result: Result, key: str, system: str, limit: float = DISTURBED) -> Measurements:
     return {
         (sample["repeat"], turn): value
-        for sample in record.samples
-        if sample["case"] == key and sample["system"] == system
+        for sample in _samples(result, key, system)
         for turn, (value, waited) in enumerate(zip(sample["slices"], sample["waited"], strict=True))
         if waited <= limit
     }
 
 
-def _time_columns(record: Record, key: str, system: str) -> list[dict[str, Any]]:
-    """Return a case's samples, one a repeat, whose calls were timed one by one."""
-    chosen = (each for each in record.samples if (each["case"], each["system"]) == (key, system))
-    return [each for each in chosen if "p99" in each]
+def _samples(result: Result, key: str, system: str) -> list[dict[str, Any]]:
+    return [each for each in result.samples if each["case"] == key and each["system"] == system]
 
 
-def _percentiles(record: Record, key: str, system: str) -> Measurements:
+def _timed(result: Result, key: str, system: str) -> list[dict[str, Any]]:
+    """Return a row's samples, one a repeat, whose calls were timed one by one."""
+    return [each for each in _samples(result, key, system) if "latencies" in each]
+
+
+def _at(sample: dict[str, Any], share: float) -> float:
+    return float(sample["latencies"][SHARES.index(share)])
+
+
+def _percentiles(result: Result, key: str, system: str) -> Measurements:
     """Return the 99th percentile of all latencies of a repeat."""
-    return {(sample["repeat"], 0): sample["p99"] for sample in _time_columns(record, key, system)}
+    return {(sample["repeat"], 0): _at(sample, 0.99) for sample in _timed(result, key, system)}
 
 
-def _tails(record: Record, key: str) -> dict[str, tuple[float, ...]]:
-    tails = {}
-    for system in record.versions:
-        if samples := _time_columns(record, key, system):
-            tails[system] = tuple(median([each[share] for each in samples]) for share in TAILS)
-    return tails
+def _curves(result: Result, key: str) -> dict[str, dict[float, float]]:
+    curves = {}
+    for system in result.versions:
+        if samples := _timed(result, key, system):
+            fewest = min(sample["count"] for sample in samples)
+            known = [share for share in SHARES if share < 1 and fewest * (1 - share) >= 0.999]
+            curves[system] = {share: median([_at(each, share) for each in samples]) for share in known}
+    return curves
 
 
-def _apart(record: Record, key: str) -> tuple[float, float, float] | None:
-    lines = record.apart.get(key)
+def _apart(result: Result, key: str) -> tuple[float, float, float] | None:
+    lines = result.apart.get(key)
     return (median(lines), min(lines), max(lines)) if lines else None
 
 
-def _cores(record: Record, key: str) -> dict[str, float]:
+def _cores(result: Result, key: str) -> dict[str, float]:
     used: dict[str, list[float]] = {}
-    for sample in record.samples:
+    for sample in result.samples:
         if sample["case"] == key and sample["cores"]:
             used.setdefault(sample["system"], []).extend(sample["cores"])
     return {system: median(each) for system, each in used.items()}
@@ -130,19 +158,18 @@ def _ratio(own: Measurements, other: Measurements) -> float | None:
     return median(list(own.values())) / divisor if own and divisor else None
 
 
-def _reaches_target(record: Record, row: Row, target: Target) -> float | None:
-    own = record.suite.own_system
+def _reaches_target(result: Result, row: Row, target: Target) -> float | None:
     if target.reference == "absolute":
-        return row.medians.get(own)
+        return row.medians.get(OURS)
     if target.reference == "median":
-        samples = _time_columns(record, row.case.key, own)
-        return median([each["p99"] / each["p50"] for each in samples]) if samples else None
+        samples = _timed(result, row.case.key, OURS)
+        return median([_at(each, 0.99) / _at(each, 0.5) for each in samples]) if samples else None
     if target.reference == "p99":
-        return _ratio(*(_percentiles(record, row.case.key, system) for system in (own, FLOOR)))
+        return _ratio(*(_percentiles(result, row.case.key, system) for system in (OURS, FLOOR)))
     if target.reference == "peer" or target.reference in SYSTEMS:
         return row.beside(target.reference)
-    # another case of ours, a few seconds away
-    return _ratio(*(_measurements(record, key, own) for key in (row.case.key, target.reference)))
+    # another row of ours, a few seconds away
+    return _ratio(*(_measurements(result, key, OURS) for key in (row.case.key, target.reference)))
 
 
 def _meets_target(case: Case, target: Target, reached: float | None) -> bool:

@@ -1,19 +1,16 @@
-"""The measured systems, one small file each. The order here is the order of the table's columns."""
+"""The measured systems and their adapters, one small file each. `SYSTEMS` has the order of the columns."""
 
 import importlib
 
 from tools.bench.adapters.base import System
 
 OURS = "msgq"
-CHANNEL = "channel"  # ours, too, beside the systems that have many publishers
-QUEUE = "queue"  # and ours
-RECORDS = "records"  # and ours
 FLOOR = "floor"
-QUEUE_PEERS = ("posix_ipc", "mp-queue", "pipe")
-BOARDS = ("kickmsg-board", "iceoryx2-board")
-PEERS = ("stock", "kickmsg", "iceoryx2", "zmq-ipc", "zmq-tcp", "pipe", "posix_ipc")
-ON_REQUEST = ("msgq-zmq",)  # not in the table unless --peers names it
-SYSTEMS = (OURS, CHANNEL, QUEUE, RECORDS, FLOOR, *PEERS, "mp-queue", *BOARDS, *ON_REQUEST)
+ON_REQUEST = ("msgq-zmq",)  # measured only if --peers names it
+SYSTEMS = (
+    *(OURS, FLOOR, "stock", "kickmsg", "iceoryx2", "zmq-ipc", "zmq-tcp", "pipe", "posix_ipc", "mp-queue"),
+    *ON_REQUEST,
+)
 
 _CLASSES = {
     "msgq": "ours:Ours",

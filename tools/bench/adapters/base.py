@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 WAIT_S = 0.05
+BOARD_KEYS = 16  # in the boards of all systems
 
 
 class Unsupported(Exception):

@@ -6,17 +6,14 @@
 import ctypes
 from typing import Any
 
-from tools.bench.adapters.base import Call, Publisher, Subscriber, Topic, Unsupported
+from tools.bench.adapters.base import BOARD_KEYS, Call, Publisher, Subscriber, Topic, Unsupported
 from tools.bench.adapters.iceoryx2 import Iceoryx2
-
-PLACES = 2
 
 
 class Iceoryx2Board(Iceoryx2):
     """Values are arrays of ctypes, as its users have them; `update_with_copy` is faster here than to loan."""
 
     name = "iceoryx2-board"
-    keeps_segment = False
 
     def __init__(self, topic: Topic) -> None:
         super().__init__(topic)
@@ -70,6 +67,10 @@ class Iceoryx2Board(Iceoryx2):
         entry.update_with_copy(self.type())
         return entry, handle, handle.get().data, first, second
 
+    def create(self) -> None:
+        self._service()
+        self.held = self.kept.pop()  # a blackboard exists as long as a process has it open
+
     def close_both(self, both: Any) -> None:
         both[0].delete()
         for port in self.kept:
@@ -83,7 +84,7 @@ class Iceoryx2Board(Iceoryx2):
             service = builder(name).blackboard_opener(ctypes.c_uint64).open()
         except self.iox.BlackboardOpenError:
             creator = builder(name).blackboard_creator(ctypes.c_uint64).max_readers(16)
-            for number in range(PLACES):
+            for number in range(BOARD_KEYS):
                 creator = creator.add(ctypes.c_uint64(number), self.type())
             service = creator.create()
         self.kept.append(service)

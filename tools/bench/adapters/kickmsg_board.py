@@ -5,11 +5,10 @@
 
 from typing import Any
 
-from tools.bench.adapters.base import Call, Publisher, Subscriber, System, Topic
+from tools.bench.adapters.base import BOARD_KEYS, Call, Publisher, Subscriber, System, Topic
 
 LONG_S = 3600.0
 NAMESPACE = "bench"
-PLACES = 16
 
 
 class KickmsgBoard(System):
@@ -23,7 +22,7 @@ class KickmsgBoard(System):
 
         self.kind = kickmsg.Blackboard
         self.config = kickmsg.BlackboardConfig()
-        self.config.capacity = PLACES
+        self.config.capacity = BOARD_KEYS
         self.config.max_value_size = topic.size
         self.kept: list[Any] = []
 
@@ -46,14 +45,14 @@ class KickmsgBoard(System):
         read, wait = board.observe("value0").read, board.wait
         seen = board.change_seq
 
-        def poll() -> bytes | None:
+        def poll() -> Any:
             nonlocal seen
             if (now := board.change_seq) == seen:
                 return None
             seen = now
-            return bytes(read().data)
+            return read().data
 
-        def block() -> bytes | None:
+        def block() -> Any:
             wait(seen, LONG_S)
             return poll()
 

@@ -7,6 +7,7 @@ import os
 import pickle
 from multiprocessing import connection, get_context, queues, synchronize
 from pathlib import Path
+from queue import Empty
 from typing import Any
 
 from tools.bench.adapters.base import Call, Publisher, Subscriber, System, WorkQueue
@@ -33,7 +34,15 @@ class MpQueue(System):
 
     def subscriber(self) -> Subscriber:
         queue = self._open()
-        return Subscriber(poll=Call(queue.get_nowait), block=Call(queue.get))
+        get = queue.get_nowait
+
+        def poll() -> Any:
+            try:
+                return get()
+            except Empty:
+                return None
+
+        return Subscriber(poll=Call(poll), block=Call(queue.get))
 
     def _open(self) -> Any:
         """Return the queue as its pickle would: with the semaphores and the pipe of whoever came first."""

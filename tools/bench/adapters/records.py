@@ -5,7 +5,7 @@
 
 from typing import Any
 
-from tools.bench.adapters.base import Call, Handling, Publisher, Subscriber, System, Topic, Values
+from tools.bench.adapters.base import BOARD_KEYS, Call, Handling, Publisher, Subscriber, System, Topic, Values
 
 KEY = "value"
 FEW = 8
@@ -108,6 +108,11 @@ class Records(System):
         return Handling(Call(pub.send, "message"), Call(sub.receive, "True"), Call(handle))
 
     def open_both(self) -> Any:
+        if self.topic.kind == "board":
+            board, observer = self._open_board(), self._open_board()
+            entry, observed = board.declare(KEY), observer.observe(KEY)
+            entry.write(bytes(self.topic.size))
+            return board, observer, entry, observed, observed.data()
         writer, reader = self._open(self.topic.depth), self._open(self.topic.depth)
         writer[0] = self.np.zeros((), self.dtype)[()]
         return writer, reader, reader[0]
@@ -120,6 +125,9 @@ class Records(System):
         exclusive = self.topic.kind == "exclusive"
         return self.msgq.SeqlockVector(self.topic.name, self.dtype, length, exclusive=exclusive)
 
+    def _open_board(self) -> Any:
+        return self.msgq.Board(self.topic.name, keys=BOARD_KEYS, value_bytes=self.topic.size)
+
     def _vector(self, length: int) -> Any:
         self.kept.append(self._open(length))
         return self.kept[-1]
@@ -129,7 +137,7 @@ class Records(System):
         return self.kept[-1]
 
     def _board(self) -> Any:
-        self.kept.append(self.msgq.Board(self.topic.name, value_bytes=self.topic.size))
+        self.kept.append(self._open_board())
         return self.kept[-1]
 
     def _queue(self) -> Any:

@@ -1,0 +1,57 @@
+"""The tables of the benchmark: for each kind of endpoint its rows, and the systems that take part."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tools.bench.adapters import FLOOR, ON_REQUEST, OURS
+from tools.bench.cases import CASES, FRAME_CASES, Case
+from tools.bench.channel_cases import CHANNEL_CASES
+from tools.bench.queue_cases import QUEUE_CASES
+from tools.bench.record_cases import RECORD_CASES
+
+
+@dataclass(frozen=True)
+class Table:
+    """The rows of one kind of endpoint.
+
+    Attributes
+    ----------
+    cases : the rows.
+    adapters : the name of the adapter of each system, in the order of the columns.
+    """
+
+    cases: tuple[Case, ...]
+    adapters: dict[str, str]
+
+
+def _adapters(own: str, *peers: str, **renamed: str) -> dict[str, str]:
+    return {OURS: own, FLOOR: FLOOR, **{peer: renamed.get(peer, peer) for peer in peers}}
+
+
+_BROADCAST_PEERS = ("stock", "kickmsg", "iceoryx2", "zmq-ipc", "zmq-tcp", "pipe", "posix_ipc")
+TABLES = {
+    "topics": Table(CASES, _adapters(OURS, *_BROADCAST_PEERS, *ON_REQUEST)),
+    "frames": Table(FRAME_CASES, _adapters(OURS, "kickmsg", "iceoryx2")),
+    "channels": Table(CHANNEL_CASES, _adapters("channel", "kickmsg", "iceoryx2")),
+    "queues": Table(QUEUE_CASES, _adapters("queue", "posix_ipc", "mp-queue", "pipe")),
+    "records": Table(
+        RECORD_CASES,
+        _adapters("records", "kickmsg", "iceoryx2", kickmsg="kickmsg-board", iceoryx2="iceoryx2-board"),
+    ),
+}
+
+
+def find_table(key: str) -> str:
+    """Return the name of the table with this row."""
+    return next(name for name, table in TABLES.items() if any(case.key == key for case in table.cases))
+
+
+def list_words() -> list[str]:
+    """Return the words that select rows: the names of all tables and rows."""
+    return [*TABLES, *(case.key for table in TABLES.values() for case in table.cases)]
+
+
+def select_cases(words: Iterable[str]) -> list[Case]:
+    """Return the rows that the words select, in the order of the tables; all rows without words."""
+    wanted = set(words) or set(TABLES)
+    return [case for name, table in TABLES.items() for case in table.cases if {name, case.key} & wanted]
