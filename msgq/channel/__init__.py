@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # as in msgq/__init__.py
 if TYPE_CHECKING:
+    from typing import Any
+
     from msgq.channel.channel import Channel
     from msgq.channel.node import Broadcast, Node
 else:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from types import ModuleType, TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
-
 from msgq.common import naming, settings
-from msgq.common.queue_events import EVENTS_SUFFIX
-from msgq.common.schema import Schema, require_schema, schema_diff
+from msgq.common.naming import EVENTS_SUFFIX
 from msgq.errors import EndpointNameError, InvalidValueError, SchemaMismatchError, StateError
 from msgq.impl import backend as backends
 from msgq.impl.base.process import process_name
 
+TYPE_CHECKING = False  # as in msgq/__init__.py
 if TYPE_CHECKING:
+    from types import ModuleType, TracebackType
+    from typing import Any, Literal, Self
+
+    from msgq.common.schema import Schema
     from msgq.common.stats.channel import ChannelStats
     from msgq.impl.channel import ChannelFile, Publisher, Subscriber
 
@@ -177,6 +178,8 @@ class Channel:
         self._channel_file.set_schema(schema, True)
 
     def _remember_schema(self, schema: Schema) -> None:
+        from msgq.common.schema import require_schema  # imported late: few channels have a schema
+
         require_schema(schema)
         self._claimed_schema = schema
 
@@ -201,6 +204,8 @@ class Channel:
             self._channel_file.set_schema(schema, False) if self._channel_file.writable else self._channel_file.schema
         )
         if strict_schema and current != schema:
+            from msgq.common.schema import schema_diff
+
             text = f"schema mismatch: expected {schema.name!r}, found "
             text += (
                 "none"

@@ -14,8 +14,7 @@ from collections.abc import Iterable, Iterator
 
 from msgq.channel.names import KIND
 from msgq.common import file_permissions, shm_paths
-from msgq.common.naming import CHANNEL_NAME_PREFIX
-from msgq.common.queue_events import parse_events_channel
+from msgq.common.naming import CHANNEL_NAME_PREFIX, parse_events_channel
 from msgq.common.stats.channel import ChannelStats, ViewHolder
 from msgq.common.texts import format_count_noun, join_first_texts
 from msgq.common.units import NS_PER_S

@@ -18,6 +18,7 @@ RECORDS_FILE_PREFIX = "msgqrec_"
 CHANNEL_NAME_PREFIX = "channel/"  # before a channel's name, where topics have theirs; no topic has a "/"
 QUEUE_NAME_PREFIX = "queue/"  # before a work queue's name, where topics have theirs
 RECORDS_NAME_PREFIX = "records/"  # before the name of vectors and boards, where topics have theirs
+EVENTS_SUFFIX = ":events"  # after a work queue's name, in the name of the channel with its events
 FILE_NAME_BYTES_MAX = 255  # of a file's name
 NAME_BYTES_MAX = FILE_NAME_BYTES_MAX - len(SIDE_FILE_PREFIX)
 POOL_UID_DIGITS = 16
@@ -100,3 +101,14 @@ def validate_records_name(records: str | bytes) -> str:
     EndpointNameError : as `validate_endpoint_name`.
     """
     return validate_endpoint_name(records, "records")
+
+
+def events_channel(queue: str) -> str:
+    """Return the name of a queue's events channel."""
+    return queue + EVENTS_SUFFIX
+
+
+def parse_events_channel(channel: str) -> str | None:
+    """Return the name of the queue that publishes events on a channel; None: not an events channel."""
+    queue = channel.removesuffix(EVENTS_SUFFIX)
+    return queue if queue not in ("", channel) else None

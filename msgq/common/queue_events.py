@@ -10,7 +10,6 @@ from enum import IntEnum
 
 from msgq.common.schema import Schema
 
-EVENTS_SUFFIX = ":events"
 #: Of a head, in its order, without padding; times are ns of the host's clock (docs/internals/clock.md).
 #: `handle` is the number of the handle that did it, `pid` its process. `number` is the message's in the order of the
 #: queue: the same in all its events. `deliveries` is how often it was taken so far, `publish_time` when this happened,
@@ -42,14 +41,3 @@ class Event(IntEnum):
     RETURNED = 4
     REFUSED = 5  # there was no room
     RECEIVED = 6  # taken and acknowledged in one
-
-
-def events_channel(queue: str) -> str:
-    """Return the name of a queue's events channel."""
-    return queue + EVENTS_SUFFIX
-
-
-def parse_events_channel(channel: str) -> str | None:
-    """Return the name of the queue that publishes events on a channel; None: not an events channel."""
-    queue = channel.removesuffix(EVENTS_SUFFIX)
-    return queue if queue not in ("", channel) else None

@@ -8,11 +8,13 @@ Messages wait without processes (queues.md).
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
 from msgq.impl import backend
 
+TYPE_CHECKING = False  # as in msgq/__init__.py
 if TYPE_CHECKING:
+    from typing import Any
+
     from msgq.impl.workqueue import Job, MessageQueue
     from msgq.impl.workqueue.message import Message
     from msgq.impl.workqueue.options import O_CREAT, O_CREX, O_EXCL, O_NONBLOCK

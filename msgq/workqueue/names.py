@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from msgq.common import naming, shm_paths
-from msgq.common.queue_events import events_channel, parse_events_channel
+from msgq.common.naming import events_channel, parse_events_channel
 from msgq.kinds import Kind, ReportedSubject
 
 

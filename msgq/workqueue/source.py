@@ -9,7 +9,8 @@ from typing import Any
 
 from msgq.channel.source import ChannelFeed
 from msgq.common.formatting import format_microseconds
-from msgq.common.queue_events import EVENT_FIELDS, EVENT_HEAD_BYTES, EVENT_HEAD_FORMAT, Event, events_channel
+from msgq.common.naming import events_channel
+from msgq.common.queue_events import EVENT_FIELDS, EVENT_HEAD_BYTES, EVENT_HEAD_FORMAT, Event
 from msgq.common.schema import Schema
 from msgq.common.stats.workqueue import QueueMessage
 from msgq.common.texts import format_count_noun

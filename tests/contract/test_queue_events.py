@@ -16,7 +16,8 @@ import pytest
 
 from msgq import stats
 from msgq.channel import Channel
-from msgq.common.queue_events import EVENT_HEAD_BYTES, EVENT_HEAD_FORMAT, QUEUE_EVENT_SCHEMA, Event, events_channel
+from msgq.common.naming import events_channel
+from msgq.common.queue_events import EVENT_HEAD_BYTES, EVENT_HEAD_FORMAT, QUEUE_EVENT_SCHEMA, Event
 from msgq.errors import (
     EndpointNameError,
     InvalidValueError,

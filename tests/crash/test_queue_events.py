@@ -12,7 +12,8 @@ from typing import Any
 
 from msgq import stats
 from msgq.channel import Channel
-from msgq.common.queue_events import EVENT_HEAD_FORMAT, Event, events_channel
+from msgq.common.naming import events_channel
+from msgq.common.queue_events import EVENT_HEAD_FORMAT, Event
 from msgq.workqueue import MessageQueue
 from tests.crash.queues import SLOTS, Place, program, read_driver_points, slot, wait_for_driver_kill
 

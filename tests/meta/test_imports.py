@@ -211,6 +211,33 @@ def test_msgq_import_with_sockets_loads_no_slow_module() -> None:
     }
 
 
+RING = {"msgq.impl.base.clock", "msgq.impl.base.origin", "msgq.impl.ring", "msgq.impl.ring.core"}
+CHANNEL = {"msgq.channel", "msgq.channel.channel", "msgq.impl.channel", "msgq.impl.channel.core"}
+QUEUE = {
+    *("msgq.common.formatting", "msgq.common.texts", "msgq.impl.channel", "msgq.impl.channel.core"),
+    *("msgq.impl.workqueue", "msgq.impl.workqueue.core", "msgq.impl.workqueue.job_loop"),
+    *("msgq.impl.workqueue.message", "msgq.impl.workqueue.options", "msgq.impl.workqueue.removal"),
+}
+FIRST_MESSAGES = {
+    "topic": (
+        "pub = msgq.pub_sock({name!r}); sub = msgq.sub_sock({name!r}); pub.send(b'1'); sub.receive(); pub.unlink()",
+        RING,
+    ),
+    "channel": (
+        "c = msgq.Channel({name!r}); p = c.publisher(); s = c.subscriber(); p.send(b'1'); s.receive(); c.unlink()",
+        RING | CHANNEL,
+    ),
+    "queue": ("q = msgq.MessageQueue({name!r}); q.send(b'1'); q.take(0).ack(); q.unlink()", RING | QUEUE),
+}
+
+
+@pytest.mark.parametrize("kind", FIRST_MESSAGES)
+def test_first_message_loads_only_modules_of_its_kind(kind: str, token: str) -> None:
+    """A program that opens one endpoint must not wait for dataclasses, schemas, pollers or gates."""
+    code, expected = FIRST_MESSAGES[kind]
+    assert loaded_by(f"import msgq; {code.format(name=token)}") - loaded_by("import msgq") == expected
+
+
 def test_zmq_backend_is_not_imported_by_name() -> None:
     """It is loaded when it is chosen: most programs do not have pyzmq."""
     there = "msgq.impl.zeromq"

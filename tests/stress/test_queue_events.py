@@ -16,7 +16,8 @@ import pytest
 
 from msgq import stats
 from msgq.channel import Channel
-from msgq.common.queue_events import EVENT_HEAD_BYTES, EVENT_HEAD_FORMAT, Event, events_channel
+from msgq.common.naming import events_channel
+from msgq.common.queue_events import EVENT_HEAD_BYTES, EVENT_HEAD_FORMAT, Event
 from msgq.workqueue import MessageQueue
 from tests.support import DEADLINE, Child, say
 

@@ -8,7 +8,7 @@ import pytest
 
 from msgq import stats
 from msgq.common import shm_paths
-from msgq.common.queue_events import events_channel
+from msgq.common.naming import events_channel
 from msgq.impl.workqueue import core, removal
 from msgq.workqueue import MessageQueue
 

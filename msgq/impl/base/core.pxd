@@ -339,6 +339,12 @@ cdef enum:
     WAIT_FOREVER = -1
 
 
+cdef class ReceiveGate:
+    """Stops receives of a subscriber until a controller releases them. The module of gates has the subclass."""
+    cdef bint wait_until_released(self, const bint *cancelled) except -1
+    cdef void interrupt_wait(self) noexcept
+
+
 cdef class Waitable(ForkAwareHandle):
     cdef bint _is_closing  # close() was called during a use
     cdef int _spin_us

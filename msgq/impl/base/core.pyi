@@ -153,6 +153,10 @@ class ForkAwareHandle:
     ) -> None: ...
 
 @disjoint_base
+class ReceiveGate:
+    """Stops receives of a subscriber until a controller releases them. Only compiled modules use this class."""
+
+@disjoint_base
 class Waitable(ForkAwareHandle):
     """Base of all readers that can wait: in `receive`, in a `Poller`, and in asyncio.
 

@@ -40,6 +40,16 @@ cdef enum:
     SPIN_GIL_NS = 50000  # nanoseconds for which a spin holds the GIL
 
 
+cdef class ReceiveGate:
+    """See core.pxd."""
+
+    cdef bint wait_until_released(self, const bint *cancelled) except -1:
+        return False
+
+    cdef void interrupt_wait(self) noexcept:
+        pass
+
+
 @cython.no_gc_clear  # a subclass's __dealloc__ needs the fields
 cdef class Waitable:
     """Base of all handles that can wait. See the top of this file, and the type stub (core.pyi)."""

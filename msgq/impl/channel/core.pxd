@@ -275,7 +275,8 @@ cdef class MappedPool(PinOwner):
     """A pool mapped by a subscriber, whose views pin its slots."""
     cdef SubscriberRows rows
     cdef PoolFile pool_file
-    cdef object publisher  # a PublisherInfo
+    cdef object _publisher_info  # None: not requested yet
+    cdef object describe_publisher(self)
 
 
 cdef class Subscriber(Waitable):

@@ -32,11 +32,6 @@ import contextlib
 import os
 
 from msgq.common import settings, shm_paths
-from msgq.common.stats import Participant
-from msgq.common.stats.channel import (
-    ChannelMessage, ChannelPublisher, ChannelStats, ChannelSubscriber, PublisherInfo, ViewHolder,
-)
-from msgq.common.stats.endpoint import EndpointCounts
 from msgq.errors import (
     ChannelMismatchError, CorruptSegmentError, EndpointClosedError, ForkedSocketError, InvalidValueError,
     LayoutVersionError, LostMessagesError, MessageSizeError, MessageTooLargeError, MsgqError, PoolExhaustedError,

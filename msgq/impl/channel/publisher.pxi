@@ -76,6 +76,7 @@ cdef class Publisher(ForkAwareHandle):
     def stats(self):
         cdef PublisherPool pool = self._pool
         cdef mq_channel_published_slot_set in_order
+        from msgq.common.stats.channel import ChannelPublisher  # imported late: few programs read statistics
         mq_channel_snapshot_slots(&pool.c.order, pool.c.number, &in_order)
         self._file.check_truncation()
         return ChannelPublisher(describe_this_process(), self.name, self.slots, self.slot_bytes, self.sent, self.bytes,

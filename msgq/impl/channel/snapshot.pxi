@@ -22,6 +22,7 @@ cdef class _ChannelSnapshot:
         cdef const mq_channel_publisher_row *row
         cdef mq_channel_published_slot_set ordered
         cdef uint64_t uid
+        from msgq.common.stats.channel import ChannelPublisher  # imported late: few programs read statistics
         publishers = []
         for i in range(MQ_CHANNEL_PUBLISHERS):
             row = &self.header.publishers[i]
@@ -71,6 +72,7 @@ cdef class _ChannelSnapshot:
         cdef mq_channel_subscriber_snapshot copy
         cdef const mq_channel_subscriber_row *row
         cdef mq_liveness life
+        from msgq.common.stats.channel import ChannelSubscriber  # imported late: few programs read statistics
         subscribers, nodes = [], {}
         for i in range(MQ_CHANNEL_SUBSCRIBERS):
             row = &self.header.subscribers[i]
@@ -90,6 +92,7 @@ cdef class _ChannelSnapshot:
     cdef object read_view_holders(self, dict nodes):
         cdef const mq_participant *owner
         cdef mq_channel_view_counts *views
+        from msgq.common.stats.channel import ViewHolder  # imported late: few programs read statistics
         holders = []
         for i in range(MQ_CHANNEL_VIEWERS):
             owner = &self.header.viewers[i].participant
@@ -111,6 +114,7 @@ cdef class _ChannelSnapshot:
 cdef object describe_this_process():
     """Return this process as a `Participant`, as other processes' statistics show it."""
     cdef mq_process_identity identity
+    from msgq.common.stats import Participant  # imported late: few programs read statistics
     read_own_identity(&identity, NULL)
     return Participant(identity.pid, identity.thread_id, identity.start_time, _text(identity.name,
                                                                                     sizeof(identity.name)), True)
@@ -121,6 +125,7 @@ cdef object read_channel_stats(Segment segment, str name, str in_prefix, trust, 
     cdef _ChannelSnapshot snapshot = _ChannelSnapshot.__new__(_ChannelSnapshot)
     cdef const mq_channel_header *header = <const mq_channel_header *> segment.address
     cdef mq_channel_config g = mq_channel_config_unpack(mq_load_acquire_u64(&header.config))
+    from msgq.common.stats.channel import ChannelStats  # imported late: few programs read statistics
     snapshot.segment, snapshot.header, snapshot.trust = segment, header, trust
     snapshot.name, snapshot.in_prefix = name, in_prefix
     snapshot.pool_bytes_by_uid = list_pool_sizes(name, in_prefix)
@@ -157,6 +162,7 @@ cdef object read_channel_counts(Segment segment):
     cdef uint64_t size = 0, lost = 0
     cdef bint has_order = mq_channel_load_index_ring(header, &order)
     cdef int i
+    from msgq.common.stats.endpoint import EndpointCounts  # imported late: few programs read statistics
     for i in range(MQ_CHANNEL_PUBLISHERS):
         if mq_load_acquire_u64(&header.publishers[i].pool_uid):
             size += mq_load_relaxed_u64(&header.publishers[i].bytes)

@@ -93,11 +93,13 @@ cdef class Subscriber(Waitable):
     def last(self):
         if self._last_pool is None:
             return None
+        from msgq.common.stats.channel import ChannelMessage  # imported late: few programs read `last`
         return ChannelMessage(self._last.position, self._last.publish_time, self._last.origin_time,
-                              self._last_pool.publisher)
+                              self._last_pool.describe_publisher())
 
     def stats(self):
         cdef mq_channel_subscriber_snapshot copy
+        from msgq.common.stats.channel import ChannelSubscriber  # imported late: few programs read statistics
         memset(&copy, 0, sizeof(copy))
         copy.cursor, copy.joined = mq_channel_load_cursor(&self.c), self.c.joined_at
         copy.received, copy.lost, copy.resets = self.c.received, self.c.lost, self.c.resets
@@ -162,7 +164,6 @@ cdef class Subscriber(Waitable):
             return 0
         mapped = MappedPool.__new__(MappedPool)
         mapped.pool_file, mapped.rows = pool, self._rows
-        mapped.publisher = PublisherInfo(pool.node, pool.pid)
         self._pools[message.row] = mapped
         self.c.pools[message.row] = pool.slots
         return 0
@@ -338,7 +339,7 @@ cdef class Subscriber(Waitable):
                                                       max_count - count - 1)
                 count += batch_count
                 if publishers is not None:
-                    publishers += [self._last_pool.publisher] * <Py_ssize_t> batch_count
+                    publishers += [self._last_pool.describe_publisher()] * <Py_ssize_t> batch_count
         self._rearm_fd()
         return out[:count]
 
@@ -378,7 +379,8 @@ cdef class Subscriber(Waitable):
             sample = Sample.__new__(Sample)
             expose_buffer(sample, mapped, mq_pool_slot_payload(message.slot), message.length, False)
             pin_view(sample, mapped, message.number)
-            sample.position, sample.publisher = message.position, mapped.publisher
+            sample.position = message.position
+            sample._publisher_node, sample._publisher_pid = mapped.pool_file.node, mapped.pool_file.pid
             sample.publish_time, sample.origin_time = message.publish_time, message.origin_time
             self._rearm_fd()
             return sample
@@ -477,7 +479,12 @@ cdef class Subscriber(Waitable):
 cdef class Sample(PinnedView):
     """See core.pyi."""
     cdef readonly uint64_t position, publish_time, origin_time
-    cdef readonly object publisher
+    cdef str _publisher_node
+    cdef uint64_t _publisher_pid
+
+    @property
+    def publisher(self):
+        return _make_publisher_info(self._publisher_node, self._publisher_pid)
 
     def __bool__(self):  # an empty message is a true sample, too
         return True

@@ -109,9 +109,19 @@ cdef int _clear_dead_viewer_pins(ChannelFile file, int viewer) except -1:
     return 0
 
 
+cdef object _make_publisher_info(str node, uint64_t pid):
+    from msgq.common.stats.channel import PublisherInfo  # imported late: dataclasses take longer than an opening
+    return PublisherInfo(node, pid)
+
+
 @no_gc_clear  # _unpin_part needs the mapping
 cdef class MappedPool(PinOwner):
     """See core.pxd."""
+
+    cdef object describe_publisher(self):
+        if self._publisher_info is None:
+            self._publisher_info = _make_publisher_info(self.pool_file.node, self.pool_file.pid)
+        return self._publisher_info
 
     cdef void _unpin_part(self, uint64_t slot) noexcept:
         mq_pool_pin_clear(&self.pool_file.slots, slot, self.rows.viewer)

@@ -6,7 +6,8 @@ import contextlib
 import os
 import struct
 
-from msgq.common.queue_events import EVENT_HEAD_FORMAT, QUEUE_EVENT_SCHEMA, Event, events_channel
+from msgq.common.naming import events_channel
+from msgq.common.queue_events import EVENT_HEAD_FORMAT, QUEUE_EVENT_SCHEMA, Event
 from msgq.errors import MsgqError
 from msgq.impl.base.origin import origin_time as thread_origin
 from msgq.impl.base.origin import set_origin

@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 
 from msgq.impl.base.core cimport (
     mq_file_check_result, MQ_FILE_OTHER_VERSION, MQ_FILE_VALID, mq_futex_waitv_entry, mq_liveness, mq_liveness_file,
-    mq_process_identity, Segment,
+    mq_process_identity, ReceiveGate, Segment,
 )
 
 
@@ -68,7 +68,7 @@ cdef class SocketEventHandle:
     cdef int _make_fifo(self, int which) except -1
 
 
-cdef class FakeEventGate:
+cdef class FakeEventGate(ReceiveGate):
     cdef str _endpoint
     cdef str _identifier
     cdef str _gate_path
@@ -77,8 +77,6 @@ cdef class FakeEventGate:
     cdef bint _has_announced_receive  # recv_called was set for the current receive
     cdef int _fork_generation  # fork generation of the process that set the flag above
     cdef const bint *_cancel_flag  # cancel flag of the current receive
-    cdef bint wait_until_released(self, const bint *cancelled) except -1
     cdef bint _is_gate_enabled(self) except -1
     cdef bint _blocks_receive(self) noexcept
     cdef int _find_gate(self) except -1
-    cdef void interrupt_wait(self) noexcept

@@ -372,7 +372,7 @@ cdef class SocketEventHandle:
 # ---- subscriber ----
 
 
-cdef class FakeEventGate:
+cdef class FakeEventGate(ReceiveGate):
     """The gate of a subscriber. Used by one thread at a time."""
 
     def __cinit__(self, str endpoint, str in_prefix, str identifier):

@@ -17,7 +17,7 @@ from msgq.impl.workqueue.core cimport queue_file, QueueFile
 
 
 from msgq.common import naming
-from msgq.common.queue_events import events_channel
+from msgq.common.naming import events_channel
 from msgq.common.stats.meter import Distribution, MeterReading
 from msgq.errors import CorruptSegmentError, EndpointClosedError, InvalidValueError, SegmentError
 from msgq.impl.channel.core import open_channel_file

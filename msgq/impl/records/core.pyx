@@ -30,8 +30,6 @@ import weakref
 
 from msgq.common import naming, settings, shm_paths
 from msgq.common.dtypes import struct_schema
-from msgq.common.stats.endpoint import EndpointCounts
-from msgq.common.stats.records import RecordKeyInfo, RecordStats, RecordWriterInfo
 from msgq.errors import (
     ConcurrentUseError, CorruptSegmentError, EndpointClosedError, ForkedSocketError, LayoutVersionError,
     MultiplePublishersError, SegmentError,

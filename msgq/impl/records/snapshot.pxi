@@ -19,6 +19,7 @@ cdef dict _read_writers(RecordFile file, const mq_record_summary *summary):
     cdef mq_liveness_probe probe = mq_liveness_probe_begin(file.liveness_file())
     cdef mq_record_row *row
     cdef int i
+    from msgq.common.stats.records import RecordWriterInfo  # imported late: few programs read statistics
     writers = {}
     try:
         for i in range(MQ_RECORD_ROWS):
@@ -50,6 +51,7 @@ cdef object _read_key_info(RecordFile file, uint64_t index, dict writers, uint64
     cdef mq_board_value_copy value
     cdef char name[MQ_RECORD_KEY_BYTES]
     cdef uint64_t owner_word = mq_load_acquire_u64(&file.parts.key_table[index].owner)
+    from msgq.common.stats.records import RecordKeyInfo  # imported late: few programs read statistics
     mq_copy_from_shared(name, file.parts.key_table[index].name, sizeof(name))
     key = name[:sizeof(name)].partition(b"\0")[0].decode(errors="replace")
     writer = writers.get(mq_record_find_owner_row(file.parts.header, owner_word)) if owner_word else None
@@ -64,6 +66,7 @@ cdef object _read_record_stats(RecordFile file):
     cdef mq_record_header *header = file.parts.header
     cdef bint is_board = file.is_board()
     cdef uint64_t now = host_time_ns(), key_count, i
+    from msgq.common.stats.records import RecordStats  # imported late: few programs read statistics
     with nogil:
         mq_record_summarize_file(&file.parts, &summary)
     writers = _read_writers(file, &summary)
@@ -103,6 +106,7 @@ cdef class RecordStatsReader:
         self._item_bytes = None if self._file.is_board() else self._file.parts.config.item_bytes
 
     def counts(self):
+        from msgq.common.stats.endpoint import EndpointCounts  # imported late: few programs read statistics
         written = _count_written_elements(self._file)
         self._file.check_truncation()
         return EndpointCounts(written, None if self._item_bytes is None else written * self._item_bytes, None)

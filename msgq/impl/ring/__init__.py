@@ -1,25 +1,21 @@
 """The msgq backend: publish and subscribe through a shared-memory ring (docs/internals/topic-protocol.md)."""
 
-from msgq.impl.base import core as base
 from msgq.impl.base.core import Context
 from msgq.impl.ring.core import PubSocket, SubSocket
-from msgq.impl.sockets.polling import PyzmqPoller
 
 TYPE_CHECKING = False  # as in msgq/__init__.py
 if TYPE_CHECKING:
-    from typing_extensions import TypeVar
-
-    ReadySocket = TypeVar("ReadySocket", default=SubSocket)
+    from msgq.impl.ring.poller import Poller
 else:
-    from msgq.impl.sockets.polling import ReadySocket
 
+    def __getattr__(name):
+        """Import the poller at its first use, because most programs have none."""
+        if name != "Poller":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from msgq.impl.ring.poller import Poller
 
-class Poller(PyzmqPoller[ReadySocket], base.Poller):
-    """Waits for several subscribers (or other readers), and descriptors, at once.
-
-    For type checkers, `Poller` is a poller of subscribers. Annotate other pollers with the results of `poll`, for
-    example `Poller[tuple[Any, int]]` for pairs, as from `register`.
-    """
+        globals()[name] = Poller
+        return Poller
 
 
 __all__ = ["Context", "Poller", "PubSocket", "SubSocket"]

@@ -8,11 +8,10 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 
 from msgq.impl.base.core cimport (
     ForkAwareHandle, mq_file_check_result, MQ_FILE_OTHER_VERSION, MQ_FILE_STALE, MQ_FILE_VALID, mq_liveness,
-    mq_liveness_file, mq_liveness_probe, mq_poll_ops, mq_process_identity, mq_schema_parts, mq_u32, mq_u64, Segment,
-    Waitable,
+    mq_liveness_file, mq_liveness_probe, mq_poll_ops, mq_process_identity, mq_schema_parts, mq_u32, mq_u64,
+    ReceiveGate, Segment, Waitable,
 )
 from msgq.impl.base.process cimport fork_generation
-from msgq.impl.gate.core cimport FakeEventGate
 
 
 cdef extern from "ring/layout.h" nogil:
@@ -316,7 +315,7 @@ cdef class SubConnection(Waitable):
     cdef bint _watches_for_stock  # the helper thread watches for stock publishers
     cdef bint _stock_watch_failed
     cdef int _timeout_ms  # timeout in milliseconds; -1: wait without end
-    cdef FakeEventGate _gate             # None: fake events were off when the socket connected
+    cdef ReceiveGate _gate               # None: fake events were off when the socket connected
     cdef bint _gate_passed      # a poll has passed the gate for the next receive
     cdef public bint _for_bridge  # see bridge.py
     cdef int _join_topic(self, TopicFiles topic) except -1

@@ -41,7 +41,6 @@ from msgq.impl.base.argument_checks import (
     timeout_ns, tracking_mismatch_error,
 )
 from msgq.impl.base.foreign_names import add_advice, unsendable_error
-from msgq.impl.sockets.pyzmq_names import Frame, make_again_error
 
 include "topic.pxi"
 include "pub_connection.pxi"

@@ -50,8 +50,10 @@ cdef class SubConnection(Waitable):
         self._spin_us = settings.resolve_spin_us(spin_us, name)
         memset(&self._subscriber, 0, sizeof(self._subscriber))
         self._watches_for_stock = self._stock_watch_failed = self._is_closing = self._gate_passed = False
-        gated = settings.is_fake_events_enabled()
-        self._gate = FakeEventGate(name, self._prefix, settings.read_fake_prefix()) if gated else None
+        self._gate = None
+        if settings.is_fake_events_enabled():
+            from msgq.impl.gate.core import FakeEventGate  # imported late: only event-gated runs need it
+            self._gate = FakeEventGate(name, self._prefix, settings.read_fake_prefix())
         self._fork_generation = fork_generation
         self._begin_use()
         try:

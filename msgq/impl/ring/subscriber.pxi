@@ -9,6 +9,7 @@ cdef enum:
 
 cdef int NOBLOCK = _NOBLOCK
 cdef object _tracked_class = None
+cdef object _frame_class = None
 
 
 cdef object _load_tracked_class():
@@ -20,6 +21,20 @@ cdef object _load_tracked_class():
     from msgq.common.stats.topic import Tracked
     _tracked_class = Tracked
     return Tracked
+
+
+cdef object _load_frame_class():
+    """Load the class at the first call, because few programs use pyzmq's names."""
+    global _frame_class
+    if _frame_class is None:
+        from msgq.impl.sockets.pyzmq_names import Frame
+        _frame_class = Frame
+    return _frame_class
+
+
+cdef object _again_error(str endpoint):
+    from msgq.impl.sockets.pyzmq_names import make_again_error  # imported late, as the class above
+    return make_again_error(endpoint)
 
 
 cdef inline bytes copy_message(SubSocket self, const mq_ring_message *message):
@@ -387,13 +402,13 @@ cdef class SubSocket(SubConnection):
     def recv(self, int flags=0, bint copy=True):
         message = self.take_message(flags & NOBLOCK)
         if message is None:
-            raise make_again_error(self._endpoint)
-        return message if copy else Frame(message)
+            raise _again_error(self._endpoint)
+        return message if copy else _load_frame_class()(message)
 
     def recv_into(self, buffer, int flags=0):
         size = self.receive_into(buffer, flags & NOBLOCK)
         if size is None:
-            raise make_again_error(self._endpoint)
+            raise _again_error(self._endpoint)
         return size
 
     @property

@@ -37,7 +37,7 @@ from msgq.errors import CorruptSegmentError, IpcError, SegmentError, SegmentSize
 from msgq.impl.channel.core import open_channel_file
 from msgq.impl.records.options import read_schema_dtype
 from msgq.impl.workqueue.core import QueueWatch
-from msgq.common.queue_events import events_channel
+from msgq.common.naming import events_channel
 from msgq.common.schema import Schema
 
 

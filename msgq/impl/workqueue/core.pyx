@@ -24,7 +24,7 @@ import os
 from collections import deque
 
 from msgq.common import naming, settings, shm_paths
-from msgq.common.queue_events import events_channel, QUEUE_EVENT_SCHEMA
+from msgq.common.naming import events_channel
 from msgq.errors import (
     CorruptSegmentError, ForkedSocketError, IpcError, LayoutVersionError, MsgqError, QueueBusyError, StateError,
 )

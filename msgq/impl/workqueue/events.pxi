@@ -99,6 +99,7 @@ cdef class EventPublisher:
                                              process_name())
             try:
                 channel_file.apply_config(channel_file.config[0] or options.EVENTS_CAPACITY, publishes=True)
+                from msgq.common.queue_events import QUEUE_EVENT_SCHEMA  # imported late: few queues have events
                 channel_file.set_schema(QUEUE_EVENT_SCHEMA, False)
                 publisher = _EventChannelPublisher(channel_file, process_name(), slots, slot_bytes, _POOL_BYTES_MAX)
             finally:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 from msgq.impl.base.argument_checks import timeout_ns
 from msgq.impl.workqueue import options
+
+TYPE_CHECKING = False  # as in msgq/__init__.py
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
 
 
 def iterate_jobs(queue: Any, timeout: float | None, lease: float | None) -> Iterator[Any]:

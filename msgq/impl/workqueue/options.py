@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import math
 import operator
 import os
-import signal
 import time
-from collections.abc import Callable
-from typing import Any, NamedTuple
 
 from msgq.common import naming, settings
-from msgq.common.queue_events import EVENT_HEAD_BYTES, events_channel
-from msgq.common.schema import Schema, require_schema
+from msgq.common.naming import events_channel
 from msgq.common.texts import format_count_noun
 from msgq.common.units import NS_PER_MS, NS_PER_S, TIMEOUT_MAX_MS
 from msgq.errors import (
@@ -30,6 +25,13 @@ from msgq.errors import (
     TooManyHandlesError,
 )
 from msgq.impl.base.argument_checks import is_number, timeout_ns
+
+TYPE_CHECKING = False  # as in msgq/__init__.py
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from msgq.common.schema import Schema
 
 #: Flags of `MessageQueue`, which are the system's.
 O_CREAT, O_EXCL, O_NONBLOCK = os.O_CREAT, os.O_EXCL, os.O_NONBLOCK
@@ -54,7 +56,7 @@ WORD_MAX = 2**64 - 1
 _LONGEST_WAIT_S = TIMEOUT_MAX_MS * NS_PER_MS // NS_PER_S  # of waits and leases: 24 days
 
 
-class OpenRequest(NamedTuple):
+class OpenRequest:
     """Checked options for opening a queue.
 
     Attributes
@@ -68,14 +70,19 @@ class OpenRequest(NamedTuple):
     events : given value; None: no events for a new queue.
     """
 
-    name: str
-    create: bool | None
-    block: bool
-    strict: bool
-    mode: int
-    max_messages: int | None
-    max_message_size: int | None
-    events: bool | str | None
+    def __init__(
+        self,
+        name: str,
+        create: bool | None,
+        block: bool,
+        strict: bool,
+        mode: int,
+        max_messages: int | None,
+        max_message_size: int | None,
+        events: bool | str | None,
+    ) -> None:
+        self.name, self.create, self.block, self.strict, self.mode = name, create, block, strict, mode
+        self.max_messages, self.max_message_size, self.events = max_messages, max_message_size, events
 
     def new_sizes(self) -> tuple[int, int]:
         """Return the number of messages and the maximum bytes of a message of a new queue."""
@@ -186,6 +193,8 @@ def size_events_pool(max_message_size: int, payload: bool) -> tuple[int, int]:
     max_message_size : maximum message size of the queue.
     payload : True: events have payloads. The number of slots is then limited by EVENTS_PAYLOAD_BYTES.
     """
+    from msgq.common.queue_events import EVENT_HEAD_BYTES  # imported late: few queues have events
+
     size = EVENT_HEAD_BYTES + (max_message_size if payload else 0)
     return max(min(EVENTS_PAYLOAD_BYTES // size, _EVENTS_SLOTS), _EVENTS_LEAST_SLOTS), size
 
@@ -199,6 +208,8 @@ def check_schema(schema: Schema | None, name: str) -> None:
     """
     if schema is None:
         return
+    from msgq.common.schema import require_schema  # imported late: few queues have a schema
+
     require_schema(schema)
     if len(schema.data) > SCHEMA_DATA_MAX:
         text = f"schema has {len(schema.data)} bytes of data; a queue allows at most {SCHEMA_DATA_MAX}"
@@ -301,7 +312,7 @@ def delay_ns(delay: float | None, name: str) -> int:
     return math.ceil(delay * NS_PER_S)
 
 
-class Notification(NamedTuple):
+class Notification:
     """Action for a message in an empty queue. One attribute is set, the others are None.
 
     Attributes
@@ -311,9 +322,13 @@ class Notification(NamedTuple):
     descriptor : descriptor (eventfd, pipe or socket) that gets eight bytes. Bytes that do not fit are dropped.
     """
 
-    function: Callable[[Any], object] | None = None
-    signal: int | None = None
-    descriptor: int | None = None
+    def __init__(
+        self,
+        function: Callable[[Any], object] | None = None,
+        signal: int | None = None,
+        descriptor: int | None = None,
+    ) -> None:
+        self.function, self.signal, self.descriptor = function, signal, descriptor
 
 
 def parse_notification(target: Any, name: str) -> Notification:
@@ -324,6 +339,9 @@ def parse_notification(target: Any, name: str) -> Notification:
     InvalidValueError : the signal does not exist, or the descriptor is closed or not writable.
     TypeError : another type.
     """
+    import fcntl  # both imported late: few queues have a notification
+    import signal
+
     if callable(target):
         return Notification(function=target)
     if isinstance(target, int) and not isinstance(target, bool):

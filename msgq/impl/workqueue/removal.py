@@ -6,7 +6,7 @@ import contextlib
 import os
 
 from msgq.common import shm_paths
-from msgq.common.queue_events import events_channel
+from msgq.common.naming import events_channel
 from msgq.errors import MsgqError
 from msgq.impl.channel.core import open_channel_file
 
