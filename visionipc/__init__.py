@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from visionipc.backend import register_fake
 
 if TYPE_CHECKING:
-    from visionipc.buffers import VisionBuf
     from visionipc.client import ClientStats, VisionIpcClient
     from visionipc.convert import to_rgb
     from visionipc.formats import FrameFormat, Geometry
-    from visionipc.server import OutgoingFrame, StreamStats, VisionIpcServer
+    from visionipc.impl.core import OutgoingFrame, VisionBuf
+    from visionipc.server import StreamStats, VisionIpcServer
     from visionipc.sync import FrameSync
     from visionipc.wire import get_endpoint_name
 else:
@@ -23,9 +23,9 @@ else:
         "FrameFormat": "formats",
         "FrameSync": "sync",
         "Geometry": "formats",
-        "OutgoingFrame": "server",
+        "OutgoingFrame": "impl.core",
         "StreamStats": "server",
-        "VisionBuf": "buffers",
+        "VisionBuf": "impl.core",
         "VisionIpcClient": "client",
         "VisionIpcServer": "server",
         "get_endpoint_name": "wire",

@@ -14,11 +14,9 @@ from msgq.impl.base.argument_checks import timeout_ms as check_timeout_ms
 from msgq.impl.ring import Context, SubSocket
 from visionipc import memfd, wire
 from visionipc.backend import on_fake
-from visionipc.buffers import VisionBuf
 from visionipc.connection import ANSWER_TIMEOUT_S, Stream, open_stream, request_stream_types
 from visionipc.formats import FrameFormat, Geometry
-from visionipc.impl.core import StreamReceiver
-from visionipc.picture import prepare
+from visionipc.impl.core import StreamReceiver, VisionBuf, import_numpy
 from visionipc.stock_keywords import accept_stock_names
 
 if TYPE_CHECKING:
@@ -110,7 +108,7 @@ class VisionIpcClient(StreamReceiver):
         InvalidValueError : `context` is not None.
         EndpointNameError : the name or the prefix is invalid.
         """
-        super().__init__(VisionBuf)
+        super().__init__()
         self._prefix = settings.resolve_prefix(prefix)
         self._name = naming.validate_endpoint_name(name, "server name")
         self._type = int(type)
@@ -147,7 +145,7 @@ class VisionIpcClient(StreamReceiver):
         EndpointClosedError : `blocking`, and another thread closed the client.
         CorruptSegmentError, SegmentError, IpcError : the answer of the server is invalid, or cannot be mapped.
         """
-        prepare()
+        import_numpy()
         if self._subscriber is None:
             self._subscriber = SubSocket()
             self._subscriber.connect(Context(), self._endpoint, conflate=self._conflate, prefix=self._prefix)

@@ -26,14 +26,14 @@ from msgq.impl.fake.bus import current_bus
 from msgq.impl.fake.publisher import PubSocket
 from msgq.impl.fake.subscriber import SubSocket
 from visionipc import image_messages, wire
-from visionipc.buffers import VisionBuf
 from visionipc.client import VisionIpcClient
 from visionipc.formats import Geometry
 from visionipc.image_messages import IMAGE
-from visionipc.picture import Picture
-from visionipc.server import OutgoingFrame, StreamStats, VisionIpcServer, with_spare
+from visionipc.impl.core import OutgoingFrame, VisionBuf, make_frame
+from visionipc.server import StreamStats, VisionIpcServer, with_spare
 
 if TYPE_CHECKING:
+    import numpy as np
     from typing_extensions import Buffer
 
 FAKE_RING_BYTES = 1 << 30  # a fake ring takes no memory
@@ -84,7 +84,7 @@ class _FakeServerStream:
         self.socket.close()
 
 
-class FakeOutgoingFrame(Picture):
+class FakeOutgoingFrame:
     """A picture to render into. See `OutgoingFrame`."""
 
     def __init__(self, stream: _FakeServerStream) -> None:
@@ -100,8 +100,22 @@ class FakeOutgoingFrame(Picture):
             raise EndpointClosedError("frame can be rendered only in its with block", self._stream.endpoint)
         return memoryview(self._bytes)
 
-    def _valid_layout(self) -> Geometry:
-        return self._stream.geometry
+    @property
+    def data(self) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+        """All bytes."""
+        import numpy as np
+
+        return np.asarray(self.view)
+
+    @property
+    def image(self) -> np.ndarray[Any, Any]:
+        """Picture as one array."""
+        return self._stream.geometry.image(self.view)
+
+    @property
+    def planes(self) -> tuple[np.ndarray[Any, Any], ...]:
+        """Planes of the picture."""
+        return self._stream.geometry.planes(self.view)
 
     def __enter__(self) -> Self:
         stream = self._stream
@@ -169,57 +183,12 @@ class FakeServer(VisionIpcServer):
         super().close()
 
 
-class FakeVisionBuf(VisionBuf):
-    """A received frame with its own bytes. See `VisionBuf`."""
-
-    def __init__(self, message: bytes, kind: int) -> None:
-        behind: tuple[int, int, int, bool] = _TRAILER_STRUCT.unpack(message[-_TRAILER_STRUCT.size :])
-        self._sof, self._eof, uv_offset, self._is_valid = behind
-        self._picture = image_messages.picture(strip_trailer(message), uv_offset)
-        self._content: memoryview[int] | None = memoryview(bytes(self._picture.data))
-        self._kind = kind
-
-    @property
-    def _record(self) -> wire.Record:
-        return wire.Record(self._picture.layout, 0, 0, self._kind)
-
-    @property
-    def _view(self) -> Any:  # type: ignore[override]
-        return self._content
-
-    @property
-    def fd(self) -> int:
-        """-1: no memory is mapped."""
-        return -1
-
-    @property
-    def leased(self) -> bool:
-        """True, because no other process has the bytes."""
-        return True
-
-    @property
-    def frame_id(self) -> int:
-        """Number of the frame, as sent."""
-        return self._picture.frame_id
-
-    @property
-    def timestamp_sof(self) -> int:
-        """Start of the exposure, as sent, in nanoseconds."""
-        return self._sof
-
-    @property
-    def timestamp_eof(self) -> int:
-        """End of the exposure, as sent, in nanoseconds."""
-        return self._eof
-
-    @property
-    def valid_frame(self) -> bool:
-        """Validity flag, as sent."""
-        return self._is_valid
-
-    def release(self) -> None:
-        """Release the frame."""
-        self._content = None
+def _make_frame(message: bytes, kind: int) -> VisionBuf:
+    """Return a received frame with its own bytes."""
+    sof, eof, uv_offset, is_valid = _TRAILER_STRUCT.unpack(message[-_TRAILER_STRUCT.size :])
+    picture = image_messages.picture(strip_trailer(message), uv_offset)
+    record = wire.Record(picture.layout, 0, 0, kind)
+    return make_frame(record, memoryview(bytes(picture.data)), picture.frame_id, sof, eof, is_valid)
 
 
 class FakeClient(VisionIpcClient):
@@ -264,7 +233,7 @@ class FakeClient(VisionIpcClient):
         current_bus().wait_until(self._closed.is_set, limit_ns, f"frames of {self._endpoint!r}")
 
     def _resolve_packet(self, packet: bytes) -> VisionBuf | bytes | None:
-        frame = FakeVisionBuf(packet, self._type)
+        frame = _make_frame(packet, self._type)
         if frame._valid_layout() != self._connected_layout:
             self._connected_layout = frame._valid_layout()
             self.connections += 1

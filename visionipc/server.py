@@ -23,9 +23,8 @@ from msgq.impl.ring import Context, PubSocket
 from visionipc import memfd, wire
 from visionipc.backend import on_fake
 from visionipc.formats import FrameFormat, Geometry, geometry
-from visionipc.impl.core import LEASE_TABLE_BYTES, VERSION, FrameDraft, OutgoingStream, ServerLeases, StreamSender
+from visionipc.impl.core import LEASE_TABLE_BYTES, VERSION, OutgoingStream, ServerLeases, StreamSender
 from visionipc.listener import Answer, Listener, Request
-from visionipc.picture import Picture
 from visionipc.stock_keywords import accept_stock_names
 
 if TYPE_CHECKING:
@@ -67,43 +66,6 @@ class StreamStats:
     dropped: int
     clients: list[int]
     taken_back: int
-
-
-class OutgoingFrame(Picture, FrameDraft):
-    """A buffer for the next frame: ``with server.frame(type) as frame: frame.image[:] = ...``.
-
-    The end of the block publishes the frame. An exception in the block discards the frame. Do not keep arrays of the
-    frame after the block, because clients see later writes. Each frame has one block: a second block raises
-    ConcurrentUseError. Leaving a block that has ended or was never entered raises StateError.
-
-    Attributes
-    ----------
-    frame_id : number of the frame; default: its index in the stream, from 0.
-    timestamp_sof : nanoseconds; default: CLOCK_BOOTTIME at the start of the block.
-    timestamp_eof : nanoseconds; 0, the default: CLOCK_BOOTTIME at the end of the block.
-    valid : flag for clients.
-    data, image, planes : writable arrays of the picture; see `FrameFormat`.
-    dropped : True if clients hold all buffers. The frame is then not published, and the drop is counted
-        (`VisionIpcServer.stats`).
-    """
-
-    __slots__ = ()
-
-    @property
-    def view(self) -> MappedView:
-        """Bytes of the picture as a writable buffer.
-
-        Raises
-        ------
-        EndpointClosedError : the block has ended, or was not entered.
-        """
-        if self._view is None:
-            raise EndpointClosedError("frame can be rendered only in its with block", self._stream.endpoint)
-        return self._view
-
-    def _valid_layout(self) -> Geometry:
-        layout: Geometry = self._stream.geometry
-        return layout
 
 
 def _map_writable(fd: int, endpoint: str, populate: bool) -> DescriptorMapping:
@@ -256,7 +218,7 @@ class VisionIpcServer(StreamSender):
         self._prefix = settings.resolve_prefix(prefix)
         self._name = naming.validate_endpoint_name(name, "server name")
         wire.socket_path(self._name, self._prefix)
-        super().__init__(OutgoingFrame)
+        super().__init__()
         self._forks = memfd.fork_count
         self._lock = threading.Lock()  # of _streams, which the listener's thread reads
         self._listener: Listener | None = None

@@ -8,7 +8,7 @@ from typing import Any, Protocol, Self
 
 from msgq.errors import InvalidValueError
 from msgq.impl.base.argument_checks import timeout_ms as check_timeout_ms
-from visionipc.buffers import VisionBuf
+from visionipc.impl.core import VisionBuf
 
 
 class FrameClient(Protocol):

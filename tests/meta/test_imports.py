@@ -62,7 +62,7 @@ OUTSIDE = {
         ),
         *("msgq.records", "msgq.common.record_changes"),
         *("msgq.cli", "msgq.decoding", "msgq.lake", "msgq.monitor", "msgq.recording", "msgq.spark"),
-        *("visionipc.buffers", "visionipc.convert", "visionipc.formats", "visionipc.picture"),
+        *("visionipc.convert", "visionipc.fake", "visionipc.formats", "visionipc.impl.core"),
     },
     "click": {"msgq.cli"},
     "aiohttp": {"msgq.cli.serve"},
@@ -255,7 +255,7 @@ def test_zmq_backend_is_not_imported_by_name() -> None:
 def test_numpy_is_imported_only_in_functions() -> None:
     """It takes longer to import than all of msgq, and most programs do not need it."""
     users = ("msgq/impl/ring/subscriber.pxi", "msgq/impl/fake/subscriber.py", "msgq/impl/zeromq/subscriber.py")
-    for path in (*users, "msgq/impl/channel/subscriber.pxi", "visionipc/picture.py"):
+    for path in (*users, "msgq/impl/channel/subscriber.pxi", "visionipc/impl/pictures.pxi"):
         wanted = [found for found in imports(ROOT / path) if found.module == "numpy"]
         assert wanted
         assert all(found.lazy for found in wanted)

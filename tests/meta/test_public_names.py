@@ -191,7 +191,6 @@ FUNCTIONS = {
     visionipc.FrameSync.recv: "(self, timeout_ms=100)",
     visionipc.FrameSync.arecv: "(self)",
     visionipc.FrameSync.close: "(self)",
-    visionipc.VisionBuf.to_rgb: "(self)",
     msgq.delete_fake_prefix: "()",
     msgq.fake_event_handle: "(endpoint, identifier=None, override=True, enable=False)",
     msgq.get_fake_prefix: "()",
@@ -312,11 +311,14 @@ VISIONIPC = {
         **dict.fromkeys(["width", "height", "stride", "uv_offset", "buffer_len", "num_buffers", "format", "lost"], ""),
         **dict.fromkeys(["frame_id", "timestamp_sof", "timestamp_eof", "valid"], ""),
     },
+}
+# The same of what is compiled; "" is a property.
+METHODS = {
     visionipc.VisionBuf: {
-        "as_array": "(self)",
-        "release": "(self)",
-        "to_rgb": "(self)",
-        "valid": "(self)",
+        "as_array": "(self, /)",
+        "release": "(self, /)",
+        "to_rgb": "(self, /)",
+        "valid": "(self, /)",
         **dict.fromkeys(["width", "height", "stride", "uv_offset", "format", "idx", "fd", "leased"], ""),
         **dict.fromkeys(["view", "data", "image", "planes", "frame_id", "timestamp_sof", "timestamp_eof"], ""),
         "valid_frame": "",
@@ -325,9 +327,6 @@ VISIONIPC = {
         **dict.fromkeys(["view", "data", "image", "planes", "dropped"], ""),
         **dict.fromkeys(["frame_id", "timestamp_sof", "timestamp_eof", "valid"], ""),
     },
-}
-# The same of what is compiled; "" is a property.
-METHODS = {
     msgq.Context: {"closed": "", "term": "(self, /)"},
     msgq.PubSocket: {
         "all_readers_updated": "(self, /)",

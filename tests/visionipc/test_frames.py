@@ -699,6 +699,40 @@ def test_frame_times_are_transferred(server: Any, connect: Any) -> None:
     assert (second.frame_id, second.timestamp_sof, second.timestamp_eof, client.valid) == (9, 8, 7, False)
 
 
+def test_frame_values_are_sent_as_read_and_set_in_block(server: Any, connect: Any) -> None:
+    """The defaults exist as Python numbers only if a program reads them."""
+    client = connect()
+    with server.frame(0) as frame:
+        read = frame.frame_id, frame.timestamp_sof, frame.timestamp_eof
+        frame.timestamp_eof = 7
+    sent = receive(client)
+    assert read == (0, sent.timestamp_sof, 0)
+    assert (sent.frame_id, sent.timestamp_eof, frame.timestamp_eof) == (0, 7, 7)
+    with server.frame(0) as frame:
+        frame.timestamp_sof = 5
+    sent = receive(client)
+    assert (sent.frame_id, sent.timestamp_sof, frame.frame_id) == (1, 5, 1)
+    assert sent.timestamp_eof > 7
+
+
+def test_frame_objects_start_without_values_of_earlier_frames(server: Any, connect: Any) -> None:
+    """The memory of deleted frames is used again."""
+    client = connect()
+    for number in range(1, 20):
+        with server.frame(0) as frame:
+            frame.frame_id, frame.timestamp_sof, frame.timestamp_eof, frame.valid = 9, 8, 7, False
+        del frame
+        receive(client)
+        fresh = server.frame(0)
+        assert (fresh.frame_id, fresh.timestamp_sof, fresh.valid, fresh.dropped) == (None, None, True, False)
+        with pytest.raises(errors.EndpointClosedError, match="with block"):
+            _ = fresh.view
+        with fresh:
+            assert (fresh.frame_id, fresh.timestamp_eof) == (2 * number - 1, 0)
+        assert receive(client).valid_frame
+        del fresh
+
+
 @pytest.mark.parametrize("frame_id", [-1, 1 << 32])
 def test_frame_id_above_32_bits_is_refused(server: Any, frame_id: Any) -> None:
     with pytest.raises(errors.InvalidValueError, match="32 bits"):
@@ -759,6 +793,8 @@ def test_outgoing_frame_without_server_raises_type_error() -> None:
         OutgoingFrame()
     with pytest.raises(TypeError, match=r"VisionIpcServer\.frame"), OutgoingFrame.__new__(OutgoingFrame):
         pass
+    with pytest.raises(errors.EndpointClosedError, match="with block"):
+        _ = OutgoingFrame.__new__(OutgoingFrame).image
 
     class Bare(OutgoingFrame):
         def __init__(self) -> None:

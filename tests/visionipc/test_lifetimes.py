@@ -12,7 +12,7 @@ from typing import Any
 from msgq.impl.base.core import DescriptorMapping, MappedView
 from tests.support import DEADLINE, in_fork, wait_until
 from visionipc import VisionIpcClient, VisionIpcServer, wire
-from visionipc.impl.core import LEASE_BUFFERS_MAX, LEASE_TABLE_BYTES, ClientLeases, Frame, IncomingStream
+from visionipc.impl.core import LEASE_BUFFERS_MAX, LEASE_TABLE_BYTES, ClientLeases, IncomingStream
 from visionipc.listener import Answer, Request
 
 
@@ -70,7 +70,7 @@ def test_garbage_cycle_of_frame_and_client_returns_lease() -> None:
         record: Any = SimpleNamespace(server_id=5, geometry=SimpleNamespace(size=100))
         incoming = IncomingStream([record], [DescriptorMapping(buffer, 4096, False, "frames")], [buffer], leases)
         packet = wire.FRAME_PACKET_STRUCT.pack(5, 0, 0, generation, 0, 0, True)
-        garbage: list[Any] = [incoming.take(packet, Frame), incoming]
+        garbage: list[Any] = [incoming.take(packet), incoming]
         assert struct.unpack("8xI", os.pread(table, 12, row)) == (generation,)
         garbage.append(garbage)
         del leases, incoming, garbage

@@ -55,6 +55,17 @@ cdef extern from "<time.h>" nogil:
         CLOCK_BOOTTIME
 
 
+cdef struct FramePacket:  # as wire.FRAME_PACKET_STRUCT
+    uint64_t server_id
+    uint64_t buffer
+    uint32_t frame_id
+    uint32_t generation
+    uint64_t timestamp_sof
+    uint64_t timestamp_eof
+    uint8_t valid
+    uint8_t padding[7]
+
+
 cdef struct ClientRow:
     uint64_t pid
     uint64_t start_time
@@ -77,10 +88,10 @@ cdef class ServerLeases:
     cdef readonly uint64_t taken_back
     cdef bint _is_row_released(self, uint32_t row) noexcept
     cdef bint _is_client_dead(self, uint32_t row) noexcept
-    cdef bint _reclaim_dead_client(self, uint32_t row, int64_t pause_ns) noexcept
-    cdef int _take_mru_buffer(self) noexcept
-    cdef int _take_oldest_buffer(self) noexcept
-    cdef int take(self, bint stock_reader) noexcept
+    cdef bint _reclaim_dead_client(self, uint32_t row, int64_t now_ns, int64_t pause_ns) noexcept
+    cdef int _take_mru_buffer(self, int64_t now_ns) noexcept
+    cdef int _take_oldest_buffer(self, int64_t now_ns) noexcept
+    cdef int take(self, bint stock_reader, int64_t now_ns) noexcept
     cdef uint32_t publish(self, uint32_t buffer) noexcept
     cdef void store_dropped_count(self, uint64_t dropped) noexcept
 

@@ -1,14 +1,15 @@
 """Leases of buffers, and sending and receiving of frames."""
 
 from types import TracebackType
-from typing import Any, Self, TypeVar, final
+from typing import Any, Self, final
 
+import numpy as np
+import numpy.typing as npt
 from typing_extensions import Buffer, disjoint_base
 
 from msgq.impl.base.core import DescriptorMapping, MappedView, PinOwner
 from msgq.impl.ring import PubSocket, SubSocket
-from visionipc.buffers import VisionBuf
-from visionipc.server import OutgoingFrame
+from visionipc.formats import FrameFormat, Geometry
 from visionipc.wire import Record
 
 LEASE_BUFFERS_MAX: int
@@ -103,7 +104,8 @@ class ClientLeases(PinOwner):
     def end(self) -> None:
         """Stop waiting for frames. The client still holds its frames."""
 
-_F = TypeVar("_F", bound=Frame)
+def import_numpy() -> None:
+    """Import NumPy now, because the import takes as long as many frames."""
 
 @disjoint_base
 class OutgoingStream:
@@ -159,8 +161,23 @@ class OutgoingStream:
         """
 
 @disjoint_base
-class FrameDraft:
-    """Base of `OutgoingFrame`: a buffer of a stream during a with block."""
+class OutgoingFrame:
+    """A buffer for the next frame: ``with server.frame(type) as frame: frame.image[:] = ...``.
+
+    The end of the block publishes the frame. An exception in the block discards the frame. Do not keep arrays of the
+    frame after the block, because clients see later writes. Each frame has one block: a second block raises
+    ConcurrentUseError. Leaving a block that has ended or was never entered raises StateError.
+
+    Attributes
+    ----------
+    frame_id : number of the frame; default: its index in the stream, from 0.
+    timestamp_sof : nanoseconds; default: CLOCK_BOOTTIME at the start of the block.
+    timestamp_eof : nanoseconds; 0, the default: CLOCK_BOOTTIME at the end of the block.
+    valid : flag for clients.
+    data, image, planes : writable arrays of the picture; see `FrameFormat`.
+    dropped : True if clients hold all buffers. The frame is then not published, and the drop is counted
+        (`VisionIpcServer.stats`).
+    """
 
     frame_id: int
     timestamp_sof: int
@@ -168,15 +185,37 @@ class FrameDraft:
     valid: bool
 
     @property
-    def _stream(self) -> Any: ...
-    @property
-    def _view(self) -> MappedView | None: ...
-    @property
     def dropped(self) -> bool:
         """True if the frame will be dropped, because clients hold all buffers."""
 
+    @property
+    def view(self) -> MappedView:
+        """Bytes of the picture as a writable buffer.
+
+        Raises
+        ------
+        EndpointClosedError : the block has ended, or was not entered.
+        """
+
+    @property
+    def data(self) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+        """All bytes, shape (buffer_len,), uint8."""
+
+    @property
+    def image(self) -> np.ndarray[Any, Any]:
+        """Picture as one array, with the shape of its `FrameFormat`.
+
+        Raises
+        ------
+        InvalidValueError : the planes have gaps; use `planes`.
+        """
+
+    @property
+    def planes(self) -> tuple[np.ndarray[Any, Any], ...]:
+        """Planes of the picture: Y and UV for NV12; Y, U and V for YUV420P; otherwise the picture."""
+
     def __init__(self) -> None:
-        """Raise TypeError: `StreamSender.frame` creates frames."""
+        """Raise TypeError: `VisionIpcServer.frame` creates frames."""
 
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -197,9 +236,6 @@ class StreamSender:
     def _streams(self) -> dict[int, Any]:
         """Streams by type."""
 
-    def __init__(self, kind: type[FrameDraft]) -> None:
-        """`kind`: class of the frames."""
-
     def frame(self, type: int) -> OutgoingFrame:
         """Return a free buffer to render into; see `OutgoingFrame`.
 
@@ -215,14 +251,78 @@ class StreamSender:
         """Return the stream of a type, or raise StreamNotFoundError. Subclasses define this method."""
 
 @disjoint_base
-class Frame:
-    """Base of `VisionBuf`: a received frame. `IncomingStream.take` creates frames."""
+class VisionBuf:
+    """One frame, read-only. A frame of a server of this library stays unchanged while any view of it exists.
 
-    _view: MappedView | None
+    The buffer returns to the server when the frame and all its arrays are deleted. The end of a ``with`` block, or
+    `release`, ends the frame's own hold. Any thread may use the arrays, also after the end of client and server. After
+    a fork, the arrays belong to the parent: in the child, their content may change.
+
+    Attributes
+    ----------
+    width, height, stride, uv_offset, format : layout of the picture in pixels and bytes, see `FrameFormat`.
+    data, image, planes : bytes of the picture as arrays.
+    idx : number of the buffer.
+    fd : descriptor of the buffer's memory, open while the client is connected. Do not close it.
+    frame_id, timestamp_sof, timestamp_eof, valid_frame : values of the sender. Timestamps are nanoseconds, by
+        convention of CLOCK_BOOTTIME; see `VisionIpcServer`.
+    """
+
     @property
-    def _record(self) -> Record: ...
+    def width(self) -> int:
+        """Width of the picture in pixels."""
+
     @property
-    def _region(self) -> DescriptorMapping: ...
+    def height(self) -> int:
+        """Height of the picture in pixels."""
+
+    @property
+    def stride(self) -> int:
+        """Bytes from one row to the next."""
+
+    @property
+    def uv_offset(self) -> int:
+        """Bytes from the start of the picture to the second plane."""
+
+    @property
+    def format(self) -> FrameFormat:
+        """Pixel format; NV12 for a stock server."""
+
+    @property
+    def idx(self) -> int:
+        """Number of the buffer."""
+
+    @property
+    def view(self) -> MappedView:
+        """Bytes of the picture as a read-only buffer.
+
+        Raises
+        ------
+        EndpointClosedError : the frame was released.
+        """
+
+    @property
+    def data(self) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+        """All bytes, shape (buffer_len,), uint8."""
+
+    @property
+    def image(self) -> np.ndarray[Any, Any]:
+        """Picture as one array, with the shape of its `FrameFormat`.
+
+        Raises
+        ------
+        InvalidValueError : the planes have gaps; use `planes`. Also the errors of `planes`.
+        """
+
+    @property
+    def planes(self) -> tuple[np.ndarray[Any, Any], ...]:
+        """Planes of the picture: Y and UV for NV12; Y, U and V for YUV420P; otherwise the picture.
+
+        Raises
+        ------
+        InvalidValueError : a stock server sent a layout that does not fit its bytes.
+        """
+
     @property
     def fd(self) -> int:
         """File descriptor of the buffer's memory."""
@@ -246,6 +346,46 @@ class Frame:
     @property
     def valid_frame(self) -> bool:
         """True if the sender marked the frame as valid."""
+
+    def _valid_layout(self) -> Geometry:
+        """Return a layout that fits the bytes. Raises the errors of `planes`."""
+
+    def as_array(self) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+        """Return `data` (stock's name)."""
+
+    def to_rgb(self) -> npt.NDArray[np.uint8]:
+        """Return a copy of the picture as RGB, shape (H, W, 3), uint8; see `visionipc.convert.to_rgb`.
+
+        Raises
+        ------
+        MissingLibraryError : the format needs OpenCV or PyAV, and neither is installed.
+        InvalidValueError : the format (FLOAT32, RAW) has no colours.
+        """
+    def valid(self) -> bool:
+        """Return True if the buffer still contains this frame. Always True for held frames of servers of this library.
+
+        A stock server overwrites buffers in use. Copy the data first, then call `valid`. If the result is True, the
+        copy is good.
+        """
+
+    def release(self) -> None:
+        """Release the buffer, except for arrays that still use it. A second release has no effect."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_: object) -> None: ...
+
+def make_frame(record: Record, view: Buffer, frame_id: int, sof: int, eof: int, valid: bool) -> VisionBuf:
+    """Return a frame with its own bytes, for the fake backend.
+
+    Parameters
+    ----------
+    record : layout of the picture, and numbers of buffer and stream.
+    view : bytes of the picture.
+    frame_id : number of the frame.
+    sof : start of the exposure in nanoseconds.
+    eof : end of the exposure in nanoseconds.
+    valid : flag of the sender.
+    """
 
 @disjoint_base
 class IncomingStream:
@@ -281,13 +421,13 @@ class IncomingStream:
         InvalidValueError : the lists are empty, or have different lengths.
         SegmentError : a buffer is shorter than its frames.
         """
-    def take(self, packet: bytes, kind: type[_F]) -> _F | None:
+
+    def take(self, packet: bytes) -> VisionBuf | None:
         """Return the frame that a packet announces, and take a lease on its buffer.
 
         Parameters
         ----------
         packet : received bytes, see `wire.FRAME_PACKET_STRUCT`.
-        kind : class of the frame.
 
         Returns
         -------
@@ -305,9 +445,6 @@ class StreamReceiver:
     timestamp_sof: int
     timestamp_eof: int
     valid: bool
-
-    def __init__(self, kind: type[Frame]) -> None:
-        """`kind`: class of the frames."""
 
     def recv(self, timeout_ms: float = 100) -> VisionBuf | None:
         """Return the next frame, or the newest frame if the client conflates. Return None after the time-out.

@@ -1,11 +1,15 @@
-"""Leases and the work of each frame: one module. The parts are included in dependency order."""
+"""Leases and the work of each frame: one module. The parts are included in dependency order.
+
+The work of each frame is in C, because most frames arrive after a sleep, when the caches are cold.
+"""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.long cimport PyLong_CheckExact
-from cpython.object cimport PyObject, PyTypeObject
-from cython cimport no_gc_clear
+from cpython.memoryview cimport PyMemoryView_FromObject
+from cython cimport freelist, no_gc_clear
 from libc.errno cimport errno
+from libc.stdint cimport UINT32_MAX
 from libc.string cimport memcpy, memset
 from posix.stat cimport fstat, struct_stat
 
@@ -25,4 +29,6 @@ from msgq.errors import (
 )
 
 include "leases.pxi"
-include "transfer.pxi"
+include "pictures.pxi"
+include "outgoing.pxi"
+include "incoming.pxi"

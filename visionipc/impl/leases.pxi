@@ -109,13 +109,12 @@ cdef class ServerLeases:
         mq_liveness_probe_end(&probe)
         return life == MQ_DEAD
 
-    cdef bint _reclaim_dead_client(self, uint32_t row, int64_t pause_ns) noexcept:
+    cdef bint _reclaim_dead_client(self, uint32_t row, int64_t now_ns, int64_t pause_ns) noexcept:
         """If the client is dead, free its row and leases. The test is repeated after a pause."""
-        cdef int64_t now = mq_monotonic_ns()
         if self._client_rows[row].taken:
-            if now - self._client_rows[row].probed_ns < pause_ns:
+            if now_ns - self._client_rows[row].probed_ns < pause_ns:
                 return False
-            self._client_rows[row].probed_ns = now
+            self._client_rows[row].probed_ns = now_ns
             if not self._is_client_dead(row):
                 return False
         self.taken_back += mq_frame_row_has_leases(self._table, row, self._mru.generation)
@@ -123,28 +122,31 @@ cdef class ServerLeases:
         self._client_rows[row].taken = False
         return True
 
-    cdef int take(self, bint stock_reader) noexcept:
-        """Return the buffer to write next, or -1 if clients hold all. leases.h describes the choice."""
+    cdef int take(self, bint stock_reader, int64_t now_ns) noexcept:
+        """Return the buffer to write next, or -1 if clients hold all. leases.h describes the choice.
+
+        `now_ns` is the current CLOCK_BOOTTIME: a server reads this clock for each frame anyway.
+        """
         cdef int buffer = -1
         if not self._has_stock_client and not stock_reader and self._published >= self._round_end:
-            buffer = self._take_mru_buffer()
+            buffer = self._take_mru_buffer(now_ns)
         if buffer < 0:
-            buffer = self._take_oldest_buffer()
+            buffer = self._take_oldest_buffer(now_ns)
         if buffer >= 0:
             self._mru.generation[buffer] = 0
         return buffer
 
-    cdef int _take_mru_buffer(self) noexcept:
+    cdef int _take_mru_buffer(self, int64_t now_ns) noexcept:
         cdef int buffer = -1, slowest
         cdef uint32_t _
         for _ in range(self._used_row_count + 1):  # bound: each round reclaims a row of a dead client
             awaited = mq_frame_count_awaited_frames(self._table, self._used_row_count, self._mru.newest, &slowest)
             buffer = mq_frame_buffer_claim_mru(&self._mru, self._table, self._used_row_count, awaited)
-            if buffer >= 0 or slowest < 0 or not self._reclaim_dead_client(slowest, LAGGARD_PROBE_INTERVAL_NS):
+            if buffer >= 0 or slowest < 0 or not self._reclaim_dead_client(slowest, now_ns, LAGGARD_PROBE_INTERVAL_NS):
                 break
         return buffer
 
-    cdef int _take_oldest_buffer(self) noexcept:
+    cdef int _take_oldest_buffer(self, int64_t now_ns) noexcept:
         cdef uint32_t place, buffer
         cdef int holder
         for place in range(self._mru.buffers, 0, -1):
@@ -153,7 +155,7 @@ cdef class ServerLeases:
                 holder = mq_frame_buffer_claim(self._table, self._used_row_count, buffer, self._mru.generation[buffer])
                 if holder < 0:
                     return buffer
-                if not self._reclaim_dead_client(holder, HOLDER_PROBE_INTERVAL_NS):
+                if not self._reclaim_dead_client(holder, now_ns, HOLDER_PROBE_INTERVAL_NS):
                     break
         return -1
 

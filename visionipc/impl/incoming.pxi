@@ -1,0 +1,199 @@
+"""Frames of a client: `VisionBuf`, and the streams and receivers that create frames."""
+
+
+@freelist(8)
+cdef class VisionBuf:
+    """See core.pyi."""
+
+    cdef object _record
+    cdef DescriptorMapping _region  # None: the bytes belong to the frame, as on the fake backend
+    cdef object _view
+    cdef readonly int fd
+    cdef readonly bint leased
+    cdef readonly uint32_t frame_id
+    cdef readonly uint64_t timestamp_sof
+    cdef readonly uint64_t timestamp_eof
+    cdef readonly bint valid_frame
+
+    def __init__(self):  # gives the class a signature
+        pass
+
+    def __repr__(self):
+        state = ", released" if self._view is None else ""
+        return f"<VisionBuf {self.frame_id}, {self.format.name} {self.width} x {self.height}{state}>"
+
+    @property
+    def width(self):
+        return self._record.geometry.width
+
+    @property
+    def height(self):
+        return self._record.geometry.height
+
+    @property
+    def stride(self):
+        return self._record.geometry.stride
+
+    @property
+    def uv_offset(self):
+        return self._record.geometry.uv_offset
+
+    @property
+    def format(self):
+        return self._record.geometry.format
+
+    @property
+    def idx(self):
+        return self._record.index
+
+    @property
+    def view(self):
+        if self._view is None:
+            raise EndpointClosedError(f"frame {self.frame_id} was released; take arrays before the release")
+        return self._view
+
+    @property
+    def data(self):
+        return view_as_array(self.view)
+
+    @property
+    def image(self):
+        return self._valid_layout().image(PyMemoryView_FromObject(self.view))
+
+    @property
+    def planes(self):
+        return self._valid_layout().planes(PyMemoryView_FromObject(self.view))
+
+    def _valid_layout(self):
+        if not self.leased:  # a stock server may send any layout. Layouts of this library were checked by the client
+            self._record.geometry.check("")
+        return self._record.geometry
+
+    def as_array(self):
+        return self.data
+
+    def to_rgb(self):
+        from visionipc.convert import to_rgb  # imported late: most programs do not convert
+        return to_rgb(self.view, self._record.geometry)
+
+    def valid(self):
+        if self.leased:
+            return True
+        # In this order: if the server has truncated the buffer, the read detects it.
+        return self._region.read_u64(len(self.view)) == self.frame_id and not self._region.lost
+
+    def release(self):
+        self._view = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._view = None
+
+
+def make_frame(record, view, uint32_t frame_id, uint64_t sof, uint64_t eof, bint valid):
+    cdef VisionBuf frame = VisionBuf.__new__(VisionBuf)
+    frame._record, frame._view, frame.fd, frame.leased = record, view, -1, True
+    frame.frame_id, frame.timestamp_sof, frame.timestamp_eof, frame.valid_frame = frame_id, sof, eof, valid
+    return frame
+
+
+cdef class IncomingStream:
+    """See core.pyi."""
+
+    cdef readonly list records
+    cdef readonly list regions
+    cdef readonly list fds
+    cdef readonly ClientLeases leases
+    cdef readonly uint64_t server_id
+    cdef size_t _size
+    cdef int _fork_generation
+
+    def __init__(self, list records not None, list regions not None, list fds not None, ClientLeases leases):
+        cdef size_t size
+        cdef DescriptorMapping region
+        if not records or not len(records) == len(regions) == len(fds):
+            raise InvalidValueError(f"{len(records)} records, {len(regions)} regions and {len(fds)} descriptors")
+        size = records[0].geometry.size
+        for region in regions:
+            if region is None or region.size < size:
+                raise SegmentError(f"frames of {size} bytes in a buffer of {region and region.size}")
+        self._fork_generation = fork_generation
+        self.records, self.regions, self.fds, self.leases = records, regions, fds, leases
+        self.server_id = records[0].server_id
+        self._size = size
+
+    def take(self, bytes packet not None):
+        return self._take(packet)
+
+    cdef VisionBuf _take(self, bytes packet):
+        cdef FramePacket p
+        cdef DescriptorMapping region
+        cdef MappedView view
+        cdef VisionBuf frame
+        if PyBytes_GET_SIZE(packet) != sizeof(p) or self._fork_generation != fork_generation:
+            return None
+        memcpy(&p, PyBytes_AS_STRING(packet), sizeof(p))
+        if p.server_id != self.server_id or p.buffer >= <uint64_t> len(self.fds):
+            return None
+        region = self.regions[p.buffer]
+        if self.leases is not None:
+            view = lease(self.leases, region, self._size, p.buffer, p.generation)
+            if view is None:
+                return None
+        else:
+            view = MappedView.__new__(MappedView)
+            expose_buffer(view, region, region.address, self._size, False)
+        frame = VisionBuf.__new__(VisionBuf)
+        frame._record, frame._region, frame._view = self.records[p.buffer], region, view
+        frame.fd, frame.leased = self.fds[p.buffer], self.leases is not None
+        frame.frame_id, frame.valid_frame = p.frame_id, p.valid != 0
+        frame.timestamp_sof, frame.timestamp_eof = p.timestamp_sof, p.timestamp_eof
+        return frame
+
+
+cdef class StreamReceiver:
+    """See core.pyi."""
+
+    cdef public object _subscriber  # subscriber of the ring, or of the bus in a simulation
+    cdef public IncomingStream _stream
+    cdef public uint32_t frame_id
+    cdef public uint64_t timestamp_sof
+    cdef public uint64_t timestamp_eof
+    cdef public bint valid
+
+    def recv(self, timeout_ms=100):
+        cdef bytes packet
+        cdef VisionBuf frame
+        cdef bint non_blocking = timeout_ms == 0
+        cdef int64_t began_ns = 0 if non_blocking else mq_monotonic_ns()
+        subscriber = self._subscriber
+        if subscriber is None:
+            return self._recv_disconnected(timeout_ms)
+        if not non_blocking or not PyLong_CheckExact(timeout_ms):  # PyLong_CheckExact rejects False, too
+            subscriber.setTimeout(timeout_ms)
+        if isinstance(subscriber, SubSocket):
+            packet = (<SubSocket> subscriber).take_message(non_blocking)
+        else:
+            packet = subscriber.receive(non_blocking)
+        if packet is None:
+            return None
+        frame = self._take_frame(packet)
+        if frame is None:
+            return self._continue_recv(packet, timeout_ms, (began_ns or mq_monotonic_ns()) / 1e9)
+        return frame
+
+    def _recv_disconnected(self, timeout_ms):
+        raise NotImplementedError
+
+    def _continue_recv(self, packet, timeout_ms, began):
+        raise NotImplementedError
+
+    cpdef VisionBuf _take_frame(self, bytes packet):
+        cdef IncomingStream stream = self._stream  # another thread may end the stream during the call
+        cdef VisionBuf frame = None if stream is None else stream._take(packet)
+        if frame is not None:
+            self.frame_id, self.valid = frame.frame_id, frame.valid_frame
+            self.timestamp_sof, self.timestamp_eof = frame.timestamp_sof, frame.timestamp_eof
+        return frame

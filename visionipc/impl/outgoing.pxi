@@ -1,0 +1,259 @@
+"""Frames of a server: `OutgoingFrame`, and the streams and servers that publish frames."""
+
+
+cdef str CONSTRUCTOR_HINT = "a frame to render into comes from VisionIpcServer.frame"
+cdef object UNSET = object()  # the program has not set the value, so the default in C applies and no int is created
+
+
+cdef class OutgoingStream:
+    """See core.pyi."""
+
+    cdef readonly str endpoint
+    cdef readonly uint64_t published
+    cdef readonly uint64_t dropped
+    cdef PubSocket _publisher
+    cdef ServerLeases _leases
+    cdef list _mappings
+    cdef list _views
+    cdef size_t _size
+    cdef uint64_t _server_id
+    cdef bint _is_rendering
+
+    def __init__(self, str endpoint, PubSocket publisher not None, ServerLeases leases not None, list regions not None,
+                 size_t size, uint64_t server_id):
+        self.endpoint = endpoint
+        self._publisher = publisher
+        publisher._populate_ring()  # populate the ring, so that a rendered frame can always be sent
+        self._leases = leases
+        self._mappings = regions
+        self._views = [MappedView(region, size, True) for region in regions]
+        self._size = size
+        self._server_id = server_id
+
+    def scratch(self):
+        raise NotImplementedError
+
+    def grow(self):
+        raise NotImplementedError
+
+    cdef int _begin_frame(self, int64_t now_ns) except -2:
+        """Take a buffer, or return -1 if clients hold all. `now_ns`: CLOCK_BOOTTIME.
+
+        The caller clears `_is_rendering` at the end of the frame.
+        """
+        cdef int buffer
+        cdef bint stock
+        if self._is_rendering:
+            raise ConcurrentUseError("another frame of this stream is open; end its with block first", self.endpoint)
+        self._check_open()
+        stock = mq_ring_publisher_may_have_stock_readers(&self._publisher._publisher)
+        buffer = self._leases.take(stock, now_ns)
+        self._is_rendering = True
+        if buffer < 0:
+            try:
+                if self.grow():  # other threads and signal handlers may run during the call
+                    buffer = self._leases.take(stock, now_ns)
+            except BaseException:
+                self._is_rendering = False
+                raise
+        return buffer
+
+    cdef int _check_open(self) except -1:
+        if self._publisher._use_state == CLOSED:
+            raise EndpointClosedError("server is closed, or has created the stream again", self.endpoint)
+        if self._publisher._fork_generation != fork_generation:  # the parent process has the same leases
+            raise ForkedSocketError("server belongs to the parent process; create one with another name "
+                                    "here", self.endpoint)
+        if self._publisher._use_state != fork_generation:
+            self._publisher._reopen_or_raise()
+        return 0
+
+    cdef int _fill_packet(self, FramePacket *packet, frame_id, sof, eof) except -1:
+        try:
+            packet.frame_id, packet.timestamp_sof, packet.timestamp_eof = frame_id, sof, eof
+        except OverflowError:
+            text = (f"frame_id {frame_id} must fit in 32 bits, and the timestamps {sof} and {eof} in 64; nothing was "
+                    "sent")
+            raise InvalidValueError(text, self.endpoint) from None
+        return 0
+
+    cdef int _publish_frame(self, int buffer, FramePacket *packet) except -1:
+        """Publish the frame in the buffer. The packet has the values of the program."""
+        cdef uint64_t word = packet.frame_id
+        if buffer < 0:
+            self.dropped += 1
+            self._leases.store_dropped_count(self.dropped)
+            return 0
+        self._check_open()
+        mq_copy_to_shared((<DescriptorMapping> self._mappings[buffer]).address + self._size, &word, sizeof(word))
+        packet.server_id, packet.buffer = self._server_id, buffer
+        packet.generation = self._leases.publish(buffer)
+        self._publisher._send_bytes(packet, sizeof(packet[0]), 0)
+        self.published += 1
+        return 0
+
+    def send(self, data, frame_id, sof, eof):
+        cdef FramePacket packet
+        cdef Py_buffer source
+        cdef int buffer
+        memset(&packet, 0, sizeof(packet))
+        PyObject_GetBuffer(data, &source, PyBUF_SIMPLE)
+        try:
+            if <size_t> source.len != self._size:
+                text = f"frame has {source.len} bytes, but the buffers of the stream have {self._size}"
+                raise MessageSizeError(text, self.endpoint)
+            buffer = self._begin_frame(mq_read_clock_ns(CLOCK_BOOTTIME))
+            try:
+                if buffer >= 0:
+                    address = (<DescriptorMapping> self._mappings[buffer]).address
+                    with nogil:
+                        mq_copy_to_shared(address, source.buf, source.len)
+                self._fill_packet(&packet, frame_id, sof, eof)
+                packet.valid = True
+                self._publish_frame(buffer, &packet)
+                return buffer >= 0
+            finally:
+                self._is_rendering = False
+        finally:
+            PyBuffer_Release(&source)
+
+
+@freelist(8)
+cdef class OutgoingFrame:
+    """See core.pyi."""
+
+    cdef OutgoingStream _stream
+    cdef MappedView _view
+    cdef int _buffer
+    cdef bint _entered
+    cdef readonly bint dropped
+    cdef uint64_t _default_frame_id
+    cdef int64_t _began_ns
+    cdef object _frame_id
+    cdef object _timestamp_sof
+    cdef object _timestamp_eof
+    cdef public object valid
+
+    def __init__(self):
+        raise TypeError(CONSTRUCTOR_HINT)
+
+    @property
+    def frame_id(self):
+        if self._frame_id is UNSET:
+            self._frame_id = self._default_frame_id
+        return self._frame_id
+
+    @frame_id.setter
+    def frame_id(self, value):
+        self._frame_id = value
+
+    @property
+    def timestamp_sof(self):
+        if self._timestamp_sof is UNSET:
+            self._timestamp_sof = self._began_ns
+        return self._timestamp_sof
+
+    @timestamp_sof.setter
+    def timestamp_sof(self, value):
+        self._timestamp_sof = value
+
+    @property
+    def timestamp_eof(self):
+        return 0 if self._timestamp_eof is UNSET else self._timestamp_eof
+
+    @timestamp_eof.setter
+    def timestamp_eof(self, value):
+        self._timestamp_eof = value
+
+    @property
+    def view(self):
+        if self._view is None:
+            endpoint = "" if self._stream is None else self._stream.endpoint
+            raise EndpointClosedError("frame can be rendered only in its with block", endpoint)
+        return self._view
+
+    @property
+    def data(self):
+        return view_as_array(self.view)
+
+    @property
+    def image(self):
+        view = PyMemoryView_FromObject(self.view)
+        return (<object> self._stream).geometry.image(view)
+
+    @property
+    def planes(self):
+        view = PyMemoryView_FromObject(self.view)
+        return (<object> self._stream).geometry.planes(view)
+
+    def __enter__(self):
+        cdef OutgoingStream stream = self._stream
+        cdef int64_t now_ns
+        if stream is None:  # the object was created without its constructor
+            raise TypeError(CONSTRUCTOR_HINT)
+        if self._entered:
+            raise ConcurrentUseError("frame is open in another with block; ask the server for another "
+                                     "frame", stream.endpoint)
+        now_ns = mq_read_clock_ns(CLOCK_BOOTTIME)
+        self._buffer = stream._begin_frame(now_ns)
+        self._entered = True
+        self.dropped = self._buffer < 0
+        if self.dropped:
+            try:
+                self._view = <MappedView?> stream.scratch()
+            except BaseException:
+                stream._is_rendering = False
+                raise
+        else:
+            self._view = stream._views[self._buffer]
+        self._default_frame_id, self._began_ns = stream.published + stream.dropped, now_ns
+        self._frame_id = self._timestamp_sof = self._timestamp_eof = UNSET
+        return self
+
+    def __exit__(self, kind, error, trace):
+        if self._view is None:
+            endpoint = "" if self._stream is None else self._stream.endpoint
+            raise StateError("with block of this frame has ended, or was not entered; ask the server for another "
+                             "frame", endpoint)
+        self._view = None
+        try:
+            if kind is None:
+                self._publish_rendered_frame()
+        finally:
+            self._stream._is_rendering = False
+
+    cdef int _publish_rendered_frame(self) except -1:
+        cdef FramePacket packet
+        cdef int64_t now_ns = mq_read_clock_ns(CLOCK_BOOTTIME)
+        memset(&packet, 0, sizeof(packet))
+        if (self._frame_id is UNSET and self._timestamp_sof is UNSET and self._timestamp_eof is UNSET
+                and self._default_frame_id <= UINT32_MAX):
+            packet.frame_id = <uint32_t> self._default_frame_id
+            packet.timestamp_sof, packet.timestamp_eof = self._began_ns, now_ns
+        else:
+            self._stream._fill_packet(&packet, self.frame_id, self.timestamp_sof, self.timestamp_eof or now_ns)
+        packet.valid = <bint> self.valid
+        return self._stream._publish_frame(self._buffer, &packet)
+
+
+cdef class StreamSender:
+    """See core.pyi."""
+
+    cdef readonly dict _streams
+
+    def __init__(self):
+        self._streams = {}
+
+    def frame(self, type):
+        cdef OutgoingFrame frame
+        cdef OutgoingStream stream = self._streams.get(type)
+        if stream is None:
+            stream = <OutgoingStream?> self._stream(type)
+        stream._check_open()
+        frame = OutgoingFrame.__new__(OutgoingFrame)
+        frame._stream = stream
+        frame.valid = True
+        return frame
+
+    def _stream(self, kind):
+        raise NotImplementedError
