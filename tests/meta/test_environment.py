@@ -156,6 +156,16 @@ def test_leftover_files_are_found_by_token_of_test_run(token: str, run: Leftover
     assert found == sorted(map(str, own))
 
 
+def test_leftover_empty_folder_of_a_prefix_is_found(token: str, run: Leftovers) -> None:
+    own, other = SHM / f"msgqside_desk{new_token()}", SHM / f"msgqside_desk{token}"
+    for folder in (own, other):
+        folder.mkdir()
+    found = run.left()
+    for folder in (own, other):
+        folder.rmdir()
+    assert found == [str(own)]
+
+
 def test_leftover_zmq_and_frame_files_are_found(token: str, run: Leftovers) -> None:
     frames, zmq = SHM / f"msgqframes_{token}", SHM / f"msgqzmq_{token}"
     own = [frames / f"p{new_token()}_visionipc", zmq / "claims" / "a hash", zmq / "ipc" / new_token()]

@@ -7,13 +7,15 @@ import re
 import shlex
 import subprocess
 import sys
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.meta.sources import PAGES, ROOT
+from tests.support import SHM
 
 IN_ORDER = "docs/tutorial.md"  # test_tutorial.py runs its commands
 DOCUMENTS = {name: (ROOT / name).read_text() for name in PAGES}
@@ -110,9 +112,23 @@ def check_python_blocks(environment: dict[str, str], document: str, without: str
             assert output == follows.text, block.id
 
 
+@pytest.fixture
+def page(block: Block, token: str) -> Iterator[list[Block]]:
+    """Return the blocks of the block's page, with unique prefixes. Afterwards, remove the empty folders of these."""
+    found = blocks(block.document)
+    names = {name for each in found for name in re.findall(r"--prefix (\w+)", each.text)}
+    prefixes = re.compile(rf'(--prefix |")({"|".join(names) or "(?!)"})\b')
+    yield [replace(each, text=prefixes.sub(rf"\1\2{token}", each.text)) for each in found]
+    for path in SHM.glob(f"msgq*_*{token}"):
+        if path.is_dir() and not any(path.iterdir()):
+            path.rmdir()
+
+
 @pytest.mark.parametrize("block", SHELL, ids=lambda block: block.id)
-def test_shell_blocks_print_documented_output(block: Any, environment: dict[str, str], folder: Path) -> None:
-    page = blocks(block.document)
+def test_shell_blocks_print_documented_output(
+    block: Block, page: list[Block], environment: dict[str, str], folder: Path
+) -> None:
+    block = next(each for each in page if each.line == block.line)
     files = {each.title: each for each in page if each.title}
     for title, file in files.items():
         (folder / title).write_text(file.text)
