@@ -22,6 +22,7 @@ from msgq.errors import (
     WaitTimeoutError,
 )
 from msgq.impl.base.argument_checks import refuse_queue_name, timeout_ns
+from msgq.impl.base.foreign_names import add_advice
 from msgq.workqueue.envelope import (
     ENVELOPE_BYTES_MAX,
     Envelope,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from msgq.impl.workqueue import MessageQueue
 
 
+@add_advice
 class JobFuture:
     """The future result of a job. Only `JobClient.submit` creates this object. Threads may share the object.
 
@@ -48,6 +50,10 @@ class JobFuture:
         self._client = client
         self._number = 0  # of the call; 0: not registered
         self._reply: Envelope | None = None
+
+    def __repr__(self) -> str:
+        state = "no result" if self._reply is None else self._reply.type.name.lower()
+        return f"<msgq JobFuture of {self._client.queue_name!r}, job {self._number}, {state}>"
 
     def is_done(self) -> bool:
         """Return True if the job has a result or an error. The call does not wait.
@@ -86,6 +92,7 @@ class JobFuture:
         return self._reply is not None
 
 
+@add_advice
 class JobClient:
     """Sends jobs to the workers of a queue (`Worker`), and receives the results.
 
@@ -134,6 +141,10 @@ class JobClient:
         self._last_number = 0
         self._pending_numbers: set[int] = set()
         self._futures: weakref.WeakValueDictionary[int, JobFuture] = weakref.WeakValueDictionary()
+
+    def __repr__(self) -> str:
+        state = f"{len(self._pending_numbers)} pending" if self._remove_replies.alive else "closed"
+        return f"<msgq JobClient of {self.queue_name!r}, {state}>"
 
     def __enter__(self) -> Self:
         return self

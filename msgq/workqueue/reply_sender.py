@@ -6,14 +6,18 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from msgq.errors import EndpointNameError, SegmentError, SegmentNotFoundError
-from msgq.workqueue.envelope import name_reply_queue
+from msgq.errors import EndpointNameError, QueueFullError, SegmentError, SegmentNotFoundError
+from msgq.workqueue.envelope import EnvelopeType, join_envelope, name_reply_queue, split_envelope
 
 if TYPE_CHECKING:
     from msgq.common.stats.workqueue import QueueStats
     from msgq.impl.workqueue import MessageQueue
 
 REOPEN_SECONDS = 1.0  # until a worker checks again if a client lives
+
+
+class ReplyQueueFullError(QueueFullError):
+    """A client has not received its previous replies. A worker catches this error: no user sees it."""
 
 
 class OpenReplyQueue(NamedTuple):
@@ -35,15 +39,19 @@ class ReplySender:
         """True if a reply queue is open."""
         return bool(self._reply_queues)
 
-    def send(self, client_id: str, reply: bytes) -> bool:
-        """Send a reply without a wait. Return False if the client is gone.
+    def send(self, client_id: str, reply_type: EnvelopeType, number: int, result: object, reason: str = "") -> bool:
+        """Send the reply to a call without a wait. Return False if the client is gone.
+
+        If a full queue has a reply to the same call already, this reply is dropped: the client ignores second replies.
 
         Raises
         ------
-        QueueFullError : the client has not received its previous replies.
+        ReplyQueueFullError : the client has not received its previous replies, and has no reply to this call.
+        InvalidTypeError : the result has no bytes.
         MessageTooLargeError : the reply exceeds the client's `max_result_size`.
         SegmentError, TooManyHandlesError : the reply queue cannot be opened.
         """
+        reply = join_envelope(result, reply_type, number, reason)
         open_queue = self._reply_queues.get(client_id)
         if open_queue is None or open_queue.close_time < time.monotonic():
             self._close_old_queues()
@@ -52,7 +60,11 @@ class ReplySender:
                 return False
             open_queue = OpenReplyQueue(queue, time.monotonic() + REOPEN_SECONDS)
             self._reply_queues[client_id] = open_queue
-        open_queue.queue.send(reply, timeout=0)
+        try:
+            open_queue.queue.send(reply, timeout=0)
+        except QueueFullError as error:
+            if all(split_envelope(waiting.data).number != number for waiting in open_queue.queue.peek()):
+                raise ReplyQueueFullError(str(error)) from None
         return True
 
     def close(self) -> None:
@@ -69,7 +81,7 @@ class ReplySender:
         """Return the open reply queue of a client. Remove the reply queue of a dead client, and return None."""
         name = name_reply_queue(self._queue.name, client_id)
         try:
-            queue = type(self._queue)(name, 0, read=False, prefix=self._queue.prefix)
+            queue = type(self._queue)(name, 0, prefix=self._queue.prefix)
         except (SegmentNotFoundError, EndpointNameError):
             return None
         if has_living_receiver(queue.stats()):

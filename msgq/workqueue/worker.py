@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgq.errors import InvalidTypeError, InvalidValueError, IpcError, LeaseExpiredError
 from msgq.impl.base.argument_checks import refuse_queue_name
+from msgq.impl.base.foreign_names import add_advice
 from msgq.impl.workqueue.message import message as make_message
 from msgq.impl.workqueue.options import O_CREAT, delay_ns
 from msgq.workqueue.envelope import (
@@ -22,7 +23,7 @@ from msgq.workqueue.envelope import (
     join_envelope,
     split_envelope,
 )
-from msgq.workqueue.reply_sender import REOPEN_SECONDS, ReplySender
+from msgq.workqueue.reply_sender import REOPEN_SECONDS, ReplyQueueFullError, ReplySender
 
 if TYPE_CHECKING:
     from msgq.impl.workqueue import Job, MessageQueue
@@ -40,8 +41,8 @@ class WorkCounts:
     succeeded : jobs whose function returned.
     retried : failed deliveries that were returned to the queue for a later try.
     failed : jobs that failed at their last try. Their errors went to their clients or to the dead letters.
-    postponed : failed jobs that stay in the queue, because the dead letters or the client's queue of results had no
-        room. A worker tries again after `max_backoff`.
+    postponed : jobs that stay in the queue, because the dead letters or the client's queue of results had no room. A
+        worker repeats the job after `max_backoff`.
     expired : jobs whose lease ended before their end. Another worker may have repeated the job.
     unanswered : results and errors that were dropped, because the client is gone.
     """
@@ -58,6 +59,7 @@ class _StopSignal(BaseException):
     """Ends a wait for a job, if a signal handler calls `Worker.stop`."""
 
 
+@add_advice
 class Worker:
     """Calls a function for each job of a queue, and repeats failed jobs with growing delays.
 
@@ -119,6 +121,9 @@ class Worker:
         self._is_stopping = False
         self._waiting_thread: int | None = None
         self.counts = WorkCounts()
+
+    def __repr__(self) -> str:
+        return f"<msgq Worker of {self._queue.name!r}, {self.counts.succeeded} succeeded, {self.counts.failed} failed>"
 
     def run(self, timeout: float | None = None) -> WorkCounts:
         """Work until no job arrives for `timeout` seconds, or until `stop`.
@@ -187,6 +192,8 @@ class Worker:
                 return
             try:
                 self._call_function(job, envelope)
+            except ReplyQueueFullError as error:
+                self._postpone_job(job, error)
             except Exception as error:
                 self._handle_failure(job, envelope, error)
             else:
@@ -204,8 +211,8 @@ class Worker:
         message = make_message(envelope.data, job.priority, job.deliveries, job.sent_time, job.origin_time)
         result = self._function(message)
         if envelope.type == EnvelopeType.CALL:
-            reply = join_envelope(result, EnvelopeType.RESULT, envelope.number)
-            self.counts.unanswered += not self._reply_sender.send(envelope.text, reply)
+            is_sent = self._reply_sender.send(envelope.text, EnvelopeType.RESULT, envelope.number, result)
+            self.counts.unanswered += not is_sent
 
     def _handle_failure(self, job: Job, envelope: Envelope, error: Exception) -> None:
         reason = describe_error(error)
@@ -229,17 +236,20 @@ class Worker:
             if envelope.type != EnvelopeType.CALL or not self._send_error(envelope, reason):
                 self._send_dead_letter(job, envelope, reason)
         except IpcError as send_error:
-            logger.error("%r: failed message stays in the queue: %s", self._queue.name, send_error)
-            job.nack(self._max_backoff)
-            self.counts.postponed += 1
+            self._postpone_job(job, send_error)
             return
         job.ack()
         self.counts.failed += 1
 
+    def _postpone_job(self, job: Job, error: IpcError) -> None:
+        """Keep a job in the queue whose result, error or dead letter has no room."""
+        text = "%r: job stays in the queue, and is repeated in %g s: %s"
+        logger.error(text, self._queue.name, self._max_backoff, error)
+        job.nack(self._max_backoff)
+        self.counts.postponed += 1
+
     def _send_error(self, envelope: Envelope, reason: str) -> bool:
-        is_sent = self._reply_sender.send(
-            envelope.text, join_envelope(None, EnvelopeType.ERROR, envelope.number, reason)
-        )
+        is_sent = self._reply_sender.send(envelope.text, EnvelopeType.ERROR, envelope.number, None, reason)
         self.counts.unanswered += not is_sent
         return is_sent
 

@@ -26,7 +26,7 @@ from msgq.errors import (
     WaitTimeoutError,
 )
 from msgq.workqueue import JobClient, WorkCounts, Worker, parse_dead_letter
-from msgq.workqueue.envelope import split_envelope
+from msgq.workqueue.envelope import join_envelope, split_envelope
 from tests.contract.conftest import Queues
 from tests.support import DEADLINE, Child, Task, in_fork, wait_until
 
@@ -198,6 +198,23 @@ class TestErrors:
             JobClient(queue)
 
 
+def test_repr_of_a_client_and_a_future_does_not_wait(queues: Queues) -> None:
+    queue = queues.open()
+    with JobClient(queue) as client:
+        future = client.submit(b"3")
+        assert repr(client) == f"<msgq JobClient of {queue.name!r}, 1 pending>"
+        assert repr(future) == f"<msgq JobFuture of {queue.name!r}, job 1, no result>"
+        work(queue)
+        future.result(0)
+        assert repr(client) == f"<msgq JobClient of {queue.name!r}, 0 pending>"
+        assert repr(future) == f"<msgq JobFuture of {queue.name!r}, job 1, result>"
+        failed = client.submit(b"x")
+        work(queue)
+        assert failed.is_done()
+        assert repr(failed) == f"<msgq JobFuture of {queue.name!r}, job 2, error>"
+    assert repr(client) == f"<msgq JobClient of {queue.name!r}, closed>"
+
+
 class TestLimits:
     def test_pending_jobs_have_a_limit(self, queues: Queues) -> None:
         queue = queues.open()
@@ -237,18 +254,40 @@ class TestLimits:
                 assert work(queue).succeeded == 1
             assert len(client._futures) == 0
 
-    def test_full_reply_queue_keeps_the_job(self, queues: Queues) -> None:
-        queue = queues.open()
+    def test_repeated_job_with_a_waiting_result_needs_no_room(self, queues: Queues) -> None:
+        """As if a worker was killed between the result and the acknowledgement: the client ignores second results."""
+        queue, called = queues.open(), list[bytes]()
+
+        def remember(message: Any) -> bytes:
+            called.append(message.data)
+            return square(message)
+
         with JobClient(queue, max_pending=1) as client:
             future = client.submit(b"3")
-            queue.send(queue.peek()[0].data)  # as if the job was repeated
-            worker = Worker(queue, square, retries=1, backoff=0, max_backoff=0.01)
+            queue.send(queue.peek()[0].data)
             queue.send(b"4")  # a full reply queue does not block other jobs
-            assert worker.run(0) in (WorkCounts(2, 1, 0, 1), WorkCounts(2, 1, 0, 2))
+            assert work(queue, remember) == WorkCounts(succeeded=3)
+            assert called == [b"3", b"3", b"4"]
             assert future.result(0) == b"9"
-            wait_until(lambda: worker.run(0.01).failed == 1)
             assert client.submit(b"5", timeout=0).is_done() is False
-        assert worker.counts.unanswered == 0
+
+    def test_result_without_room_postpones_the_job(self, queues: Queues, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level(logging.ERROR, logger="msgq.workqueue.worker")
+        queue = queues.open()
+        with JobClient(queue, max_pending=1) as client:
+            first = client.submit(b"3")
+            call = split_envelope(queue.peek()[0].data)
+            queue.send(join_envelope(b"5", call.type, call.number + 1, call.text))
+            worker = Worker(queue, square, max_backoff=0.01)
+            assert worker.run(0) == WorkCounts(succeeded=1, postponed=1)
+            assert "job stays in the queue, and is repeated in 0.01 s: " in caplog.text
+            assert ":replies:" in caplog.text
+            assert queue.current_messages + queue.delayed_messages == 1
+            assert first.result(0) == b"9"
+            second = client.submit(b"-5")  # has the number of the postponed job
+            wait_until(lambda: worker.run(0.01).succeeded == 3)
+            assert second.result(0) == b"25"
+            assert worker.counts == WorkCounts(succeeded=3, postponed=1)
 
     def test_full_queue_raises_and_the_client_continues(self, queues: Queues) -> None:
         queue = queues.open(max_messages=1)

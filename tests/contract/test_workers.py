@@ -90,6 +90,14 @@ class TestSuccess:
         assert Worker(queue, lose_first_job, lease=0.02).run(0) == WorkCounts(succeeded=1, expired=1)
 
 
+def test_repr_of_a_worker_has_its_counts(queues: Queues) -> None:
+    queue = queues.open()
+    queue.send_many([b"1", b"2"])
+    worker = Worker(queue, lambda _: None)
+    worker.run(0)
+    assert repr(worker) == f"<msgq Worker of {queue.name!r}, 2 succeeded, 0 failed>"
+
+
 class TestRetries:
     def test_failed_job_returns_with_doubled_delays(self, queues: Queues) -> None:
         queue, times = queues.open(), []

@@ -15,6 +15,7 @@ import msgq
 from msgq.errors import InvalidTypeError, MissingAttributeError
 from msgq.impl import backend as backends
 from msgq.impl.base.foreign_names import ADVICE, ForeignName
+from msgq.workqueue import JobFuture
 
 BACKENDS = ("msgq", "zmq", "fake")
 
@@ -31,7 +32,8 @@ def find_classes() -> dict[str, type[Any]]:
     for name, path in (("msgq", "msgq.impl.channel"), ("fake", "msgq.impl.fake.channel")):
         module = import_module(path)
         found |= {f"{name}.{kind}": getattr(module, kind) for kind in ("Publisher", "Subscriber")}
-    return found | {"Node": msgq.Node, "RecordQueue": msgq.RecordQueue}
+    kinds_of_all_backends = (JobFuture, msgq.JobClient, msgq.Node, msgq.RecordQueue, msgq.Worker)
+    return found | {kind.__name__: kind for kind in kinds_of_all_backends}
 
 
 CLASSES = find_classes()
@@ -75,6 +77,19 @@ def test_error_names_the_method_to_use(queue: Any) -> None:
         queue.put(b"job")
     assert not hasattr(queue, "put")
     assert getattr(queue, "put", "default") == "default"
+
+
+def test_error_of_a_future_names_the_method_to_use(queue: Any) -> None:
+    with msgq.JobClient(queue) as client:
+        future: Any = client.submit(b"job")
+        with pytest.raises(AttributeError, match=r"JobFuture has no get; use result\(timeout=seconds\)"):
+            future.get(timeout=1)
+        with pytest.raises(AttributeError, match=r"JobFuture has no done; use is_done\(\)"):
+            future.done()
+        with pytest.raises(AttributeError, match=r"JobClient has no enqueue; use submit\(data\)"):
+            client.enqueue(b"job")  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match=r"Worker has no start; use run\(\)"):
+        msgq.Worker(queue, print).start()  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("kind", CLASSES)

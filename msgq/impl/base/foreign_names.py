@@ -72,6 +72,24 @@ ADVICE: dict[str, dict[str, str]] = {
         "put_nowait": "use send(data, timeout=0)",
         "recv": "use receive(timeout=seconds)",
     },
+    "Worker": {
+        **dict.fromkeys(("start", "work"), "use run(), which works in the calling thread until stop()"),
+        **dict.fromkeys(("close", "shutdown", "terminate"), "use stop(), which ends run() after the current job"),
+    },
+    "JobClient": {
+        **dict.fromkeys(("apply_async", "call", "delay", "enqueue", "put", "send"), "use submit(data)"),
+        "shutdown": "use close()",
+    },
+    "JobFuture": {
+        **dict.fromkeys(("get", "wait"), "use result(timeout=seconds)"),
+        **dict.fromkeys(("done", "ready"), "use is_done()"),
+        "add_done_callback": "wait in a thread: asyncio.to_thread(future.result)",
+        **dict.fromkeys(
+            ("cancel", "cancelled", "revoke"),
+            "a queue removes no single message; give each job a deadline in its data, and let the worker check it",
+        ),
+        "exception": "use result(timeout=seconds), which raises JobFailedError",
+    },
     "Publisher": _PUBLISHER_ADVICE | {"reserve": "use loan(size)"},
     "Subscriber": _SUBSCRIBER_ADVICE | {"recv": "use receive(timeout=seconds)"},
     "Node": {
