@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 from msgq.errors import InvalidTypeError, InvalidValueError, IpcError, LeaseExpiredError
@@ -79,6 +80,8 @@ class Worker:
         bytes, or None for no bytes. For other jobs, the returned value is ignored.
     retries : number of tries after the first try, 0 or more.
     backoff, max_backoff : delay after the first failure, and the longest delay, in seconds.
+    jitter : True: each delay is a random part of the computed delay, so that jobs that failed together do not return
+        together. A `random.Random` does the same with its own numbers, for repeatable tests.
     lease : seconds that the function may take; None: without limit. After the lease, another worker repeats the job.
     dead_letters : queue for messages that failed at each try; None: the queue ``"NAME.dead"``, which the first dead
         letter creates. `parse_dead_letter` returns the message and the reason.
@@ -100,6 +103,7 @@ class Worker:
         retries: int = 3,
         backoff: float = 1.0,
         max_backoff: float = 600.0,
+        jitter: bool | Random = False,
         lease: float | None = None,
         dead_letters: MessageQueue | None = None,
     ) -> None:
@@ -110,12 +114,15 @@ class Worker:
             raise InvalidValueError(f"retries is {retries!r}; give 0 or a larger whole number", queue.name)
         delay_ns(backoff, queue.name)
         delay_ns(max_backoff, queue.name)
+        if not isinstance(jitter, (bool, Random)):
+            raise InvalidTypeError(f"jitter is {jitter!r}; give True, False or a random.Random", queue.name)
         if dead_letters is not None and dead_letters.max_message_size < queue.max_message_size:
             text = f"dead_letters take messages of {dead_letters.max_message_size} bytes, but {queue.name!r} sends"
             text = f"{text} {queue.max_message_size}; create {dead_letters.name!r} with a larger max_message_size"
             raise InvalidValueError(text, queue.name)
         self._queue, self._function, self._lease = queue, function, lease
         self._retries, self._backoff, self._max_backoff = retries, backoff, max_backoff
+        self._jitter_source = Random() if jitter is True else jitter or None
         self._dead_letters, self._opened_dead_letters = dead_letters, dead_letters is None
         self._reply_sender = ReplySender(queue)
         self._is_stopping = False
@@ -221,6 +228,8 @@ class Worker:
             self._end_failed_job(job, envelope, reason, error)
             return
         delay = min(self._max_backoff, self._backoff * 2 ** min(job.deliveries - 1, 64))
+        if self._jitter_source is not None:
+            delay *= self._jitter_source.random()
         text = "%r: try %d of %d failed: %s; next try in %g s"
         logger.warning(text, self._queue.name, job.deliveries, tries, reason, delay)
         job.nack(delay)

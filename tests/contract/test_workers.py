@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
@@ -122,6 +123,32 @@ class TestRetries:
             queue.take(DEADLINE).nack()
         assert worker.run(0).retried == 1
         assert queue.take(DEADLINE) is not None
+
+    def test_jitter_delays_by_random_parts(self, queues: Queues, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level(logging.WARNING, logger="msgq.workqueue.worker")
+        queue, expected = queues.open(), Random(7)
+        queue.send_many([b"1", b"2", b"3"])
+        Worker(queue, failing(ValueError()), backoff=LONG, max_backoff=LONG, jitter=Random(7)).run(0)
+        delays = [record.args[-1] for record in caplog.records if isinstance(record.args, tuple)]
+        assert delays == [LONG * expected.random() for _ in range(3)]
+        assert counts(queue) == (0, 0, 3)
+
+    def test_jitter_without_a_source_differs_between_workers(
+        self, queues: Queues, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.WARNING, logger="msgq.workqueue.worker")
+        queue = queues.open()
+        for number in range(4):
+            queue.send(b"%d" % number)
+            Worker(queue, failing(ValueError()), backoff=LONG, jitter=True).run(0)
+        delays = {record.args[-1] for record in caplog.records if isinstance(record.args, tuple)}
+        assert len(delays) == 4
+        assert all(0 <= float(str(delay)) <= LONG for delay in delays)
+
+    def test_jitter_of_another_type_raises(self, queues: Queues) -> None:
+        wrong: Any = 0.5
+        with pytest.raises(InvalidTypeError, match=r"jitter is 0.5; give True, False or a random.Random"):
+            Worker(queues.open(), failing(ValueError()), jitter=wrong)
 
     def test_delayed_retry_lets_other_jobs_pass(self, queues: Queues) -> None:
         queue, done = queues.open(), []
