@@ -296,10 +296,10 @@ def bad_compressor(monkeypatch: pytest.MonkeyPatch) -> None:
     chunks = itertools.count()
     real = ChunkCompressor.compress_chunk
 
-    def compress(self: ChunkCompressor, start: bytes, data: memoryview[int]) -> bytes:
+    def compress(self: ChunkCompressor, content: memoryview[int]) -> bytes | memoryview[int]:
         if next(chunks) == 3:
             raise MemoryError("no memory to compress")
-        return real(self, start, data)
+        return real(self, content)
 
     monkeypatch.setattr(ChunkCompressor, "compress_chunk", compress)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from msgq.errors import InvalidValueError
-from msgq.recording.mcap_io.core import TALLY_DTYPE, ScanColumns, crc32
+from msgq.recording.mcap_io.core import TALLY_DTYPE, ScanColumns, combine_crc32, crc32
 from tests.recording.logs import encode_parts, message
 
 CODES = np.zeros(4, np.int32)
@@ -21,6 +21,26 @@ def test_crc_equals_zlib_crc() -> None:
         for start in (0, 1, 7):
             assert crc32(data[start:size]) == zlib.crc32(data[start:size])
             assert crc32(data[start:size], start + 77) == zlib.crc32(data[start:size], start + 77)
+
+
+def test_combined_crc_equals_crc_of_both_parts() -> None:
+    data = random.Random(1).randbytes(5000)
+    for middle in [*range(70), 1000, 4096, 5000]:
+        first, second = zlib.crc32(data[:middle]), zlib.crc32(data[middle:])
+        assert combine_crc32(first, second, len(data) - middle) == zlib.crc32(data)
+
+
+def test_combined_crc_of_more_than_4_gib_equals_crc_of_each_block() -> None:
+    begin, block = zlib.crc32(b"begin"), zlib.crc32(bytes(1 << 20))
+    crc, size, doubled = begin, 1 << 20, block
+    for _ in range(5000):
+        crc = combine_crc32(crc, block, 1 << 20)
+    zeros = 0
+    for bit in range(13):  # 5000 blocks, as powers of two
+        if 5000 >> bit & 1:
+            zeros = combine_crc32(zeros, doubled, size)
+        size, doubled = 2 * size, combine_crc32(doubled, doubled, size)
+    assert combine_crc32(begin, zeros, 5000 << 20) == crc
 
 
 def fill_columns() -> tuple[ScanColumns, bytes]:

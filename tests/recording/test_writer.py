@@ -60,6 +60,7 @@ def test_messages_of_writer_are_read_back_unchanged(tmp_path: Path, compression:
         )
     ]
     assert by_library(path) == wanted
+    assert any(one.data_section_crc for one in all_records(path) if isinstance(one, records.DataEnd))
     log = LogReader(path)
     assert [(m.endpoint, m.sequence, m.log_time, m.publish_time, m.data) for m in log] == wanted
     assert {m.schema for m in log if m.endpoint == "one"} == {schema}
@@ -450,6 +451,19 @@ def test_writer_writes_more_channels_than_fit_in_one_system_call(tmp_path: Path)
     for name in "ab":
         found = [one for one in all_records(tmp_path / f"{name}.mcap") if isinstance(one, records.Channel)]
         assert {one.topic for one in found} == {f"e{number}" for number in range(1500)}
+
+
+@pytest.mark.parametrize("compression", ["zstd", "none"])
+def test_chunk_of_large_schemas_is_read_back_unchanged(tmp_path: Path, compression: str) -> None:
+    path, text = tmp_path / "a.mcap", b" " * 40_000
+    with Writer(path, compression=compression) as writer:
+        channels = [writer.channel(f"e{i}", msgq.Schema(f"Number{i}", "json", b"{%d: 1}" % i + text)) for i in range(3)]
+        for i in range(30):
+            writer.write(channels[i // 10], b"%d" % i, BEGIN + i)
+    assert by_library(path) == [(f"e{i // 10}", i % 10, BEGIN + i, BEGIN + i, b"%d" % i) for i in range(30)]
+    assert {one.name: one.data for one in all_records(path) if isinstance(one, records.Schema)} == {
+        f"Number{i}": b"{%d: 1}" % i + text for i in range(3)
+    }
 
 
 def test_writer_refuses_more_channels_than_mcap_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,9 @@ typedef struct {
 typedef struct {
     uint8_t *buffer;
     uint64_t capacity_bytes, used_bytes;
-    uint64_t target_bytes; /* number of bytes at which the chunk counts as full */
+    uint64_t target_bytes;         /* number of bytes at which the chunk counts as full */
+    uint64_t first_time, last_time; /* smallest and largest log_time; 0 without messages */
+    bool has_origins;              /* a message has an origin_time */
     mq_log_chunk_entry *entries;
     uint32_t entry_capacity, entry_count;
 } mq_log_chunk;
@@ -76,6 +78,13 @@ static inline void mq_log_chunk_commit_message(mq_log_chunk *chunk, uint16_t cha
     mq_log_write_bytes(record + 11, &sequence, 4);
     mq_log_write_bytes(record + 15, &log_time, 8);
     mq_log_write_bytes(record + 23, &publish_time, 8);
+    if (chunk->entry_count == 0)
+        chunk->first_time = chunk->last_time = log_time;
+    if (log_time < chunk->first_time)
+        chunk->first_time = log_time;
+    if (log_time > chunk->last_time)
+        chunk->last_time = log_time;
+    chunk->has_origins |= origin_time != 0;
     chunk->entries[chunk->entry_count++] =
         (mq_log_chunk_entry){log_time, chunk->used_bytes, channel, sequence, origin_time};
     chunk->used_bytes += MQ_LOG_MESSAGE_HEADER_BYTES + size;
@@ -110,6 +119,12 @@ static inline int64_t mq_log_chunk_append_rows(mq_log_chunk *chunk, const mq_log
             break;
     }
     return from;
+}
+
+static inline void mq_log_chunk_clear(mq_log_chunk *chunk) {
+    chunk->used_bytes = chunk->first_time = chunk->last_time = 0;
+    chunk->entry_count = 0;
+    chunk->has_origins = false;
 }
 
 /* Count the messages of each channel in `counts`. The caller passes `counts` with a zero for each possible channel

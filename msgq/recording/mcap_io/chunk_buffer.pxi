@@ -10,6 +10,7 @@ MESSAGE_ROW_DTYPE = np.dtype([("log_time", "<i8"), ("publish_time", "<i8"), ("or
 CHANNEL_ID_COUNT = MQ_LOG_CHANNEL_ID_COUNT
 
 cdef enum:
+    PREFIX_CAPACITY_BYTES = 1 << 16  # room for channels before the first record: unused pages take no memory
     SMALLEST_RECORD_BYTES = 48  # one entry for each 48 bytes of a chunk: a chunk of tiny messages may close early
 
 
@@ -38,6 +39,25 @@ cdef void *_allocate_per_channel(size_t size) except NULL:
     return zeros
 
 
+cdef dict _count_messages(const mq_log_chunk *chunk):
+    """Return the number of messages by channel id."""
+    cdef uint32_t *counts = <uint32_t *> _allocate_per_channel(sizeof(uint32_t))
+    cdef uint32_t channel
+    try:
+        behind = mq_log_chunk_count_by_channel(chunk, counts)
+        return {channel: counts[channel] for channel in range(behind) if counts[channel]}
+    finally:
+        free(counts)
+
+
+cdef uint8_t *_allocate_records(uint64_t capacity_bytes) except NULL:
+    """Return memory for records, with room for a prefix before them."""
+    cdef uint8_t *start = <uint8_t *> malloc(PREFIX_CAPACITY_BYTES + capacity_bytes)
+    if start == NULL:
+        raise MemoryError(f"no memory for a chunk of {capacity_bytes} bytes")
+    return start + PREFIX_CAPACITY_BYTES
+
+
 cdef class ChunkBuffer:
     """See core.pyi."""
 
@@ -46,13 +66,14 @@ cdef class ChunkBuffer:
         memset(&self._chunk, 0, sizeof(self._chunk))
         self._chunk.capacity_bytes, self._chunk.target_bytes = capacity_bytes, target_bytes
         self._chunk.entry_capacity = <uint32_t> min(target_bytes // SMALLEST_RECORD_BYTES + 1, <uint64_t> (1 << 24))
-        self._chunk.buffer = <uint8_t *> malloc(capacity_bytes)
+        self._chunk.buffer = _allocate_records(capacity_bytes)
         self._chunk.entries = <mq_log_chunk_entry *> malloc(self._chunk.entry_capacity * sizeof(mq_log_chunk_entry))
-        if self._chunk.buffer == NULL or self._chunk.entries == NULL:
+        if self._chunk.entries == NULL:
             raise MemoryError(f"no memory for a chunk of {capacity_bytes} bytes")
 
     def __dealloc__(self):
-        free(self._chunk.buffer)
+        if self._chunk.buffer != NULL:
+            free(self._chunk.buffer - PREFIX_CAPACITY_BYTES)
         free(self._chunk.entries)
 
     @property
@@ -67,8 +88,27 @@ cdef class ChunkBuffer:
         return self._chunk.entry_count
 
     @property
+    def first_time(self):
+        return self._chunk.first_time
+
+    @property
+    def last_time(self):
+        return self._chunk.last_time
+
+    @property
+    def has_origins(self):
+        return self._chunk.has_origins
+
+    @property
     def record_bytes(self):
         return _make_bytes_view(self, self._chunk.buffer, self._chunk.used_bytes)
+
+    def prepend_records(self, bytes start not None):
+        cdef Py_ssize_t size = len(start)
+        if size > PREFIX_CAPACITY_BYTES:
+            return memoryview(b"".join((start, self.record_bytes)))
+        memcpy(self._chunk.buffer - size, PyBytes_AS_STRING(start), size)
+        return _make_bytes_view(self, self._chunk.buffer - size, size + self._chunk.used_bytes)
 
     @property
     def message_entries(self):
@@ -121,13 +161,10 @@ cdef class ChunkBuffer:
             mq_log_chunk_update_tallies(&self._chunk, <mq_channel_tally *> &numbers[0], &numberings[0])
 
     def count_messages_by_channel(self):
-        cdef uint32_t *counts = <uint32_t *> _allocate_per_channel(sizeof(uint32_t))
-        cdef uint32_t channel
-        try:
-            behind = mq_log_chunk_count_by_channel(&self._chunk, counts)
-            return {channel: counts[channel] for channel in range(behind) if counts[channel]}
-        finally:
-            free(counts)
+        if self._message_counts is None or self._counted_messages != self._chunk.entry_count:
+            self._message_counts = _count_messages(&self._chunk)
+            self._counted_messages = self._chunk.entry_count
+        return self._message_counts
 
     def build_message_indexes(self, uint64_t shift):
         cdef uint8_t **places = <uint8_t **> _allocate_per_channel(sizeof(uint8_t *))
@@ -149,4 +186,5 @@ cdef class ChunkBuffer:
             free(places)
 
     def clear_messages(self):
-        self._chunk.used_bytes = self._chunk.entry_count = 0
+        mq_log_chunk_clear(&self._chunk)
+        self._message_counts = None

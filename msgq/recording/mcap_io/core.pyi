@@ -40,6 +40,9 @@ def crc32(data: bytes | memoryview[int], start: int = 0) -> int:
     Releases the GIL.
     """
 
+def combine_crc32(first: int, second: int, second_bytes: int) -> int:
+    """Return the CRC-32 of two consecutive parts, from the CRCs of both parts and the size of the second part."""
+
 @final
 class ScanColumns:
     """Messages as rows, with the positions of their payloads in the scanned bytes. One thread at a time.
@@ -222,8 +225,27 @@ class ChunkBuffer:
         """Return the number of records."""
 
     @property
+    def first_time(self) -> int:
+        """Earliest log_time of a message, in ns since the epoch; 0 without messages."""
+
+    @property
+    def last_time(self) -> int:
+        """Latest log_time of a message, in ns since the epoch; 0 without messages."""
+
+    @property
+    def has_origins(self) -> bool:
+        """True if a message has an origin."""
+
+    @property
     def record_bytes(self) -> memoryview[int]:
         """The records, read-only. The bytes change after `clear_messages`."""
+
+    def prepend_records(self, start: bytes) -> memoryview[int]:
+        """Return `start` and all records of the chunk as one contiguous buffer, read-only.
+
+        The bytes change after `clear_messages`, and after the next call with another `start`. If `start` has more than
+        64 KiB, the call copies all records.
+        """
 
     @property
     def message_entries(self) -> memoryview[int]:
@@ -298,7 +320,7 @@ class ChunkBuffer:
         """
 
     def count_messages_by_channel(self) -> dict[int, int]:
-        """Return the number of messages by channel id, in the order of the ids."""
+        """Return the number of messages by channel id, in the order of the ids. Do not change the dictionary."""
 
     def build_message_indexes(self, shift: int) -> bytes:
         """Return the MessageIndex records of all channels, in the order of the channel ids.

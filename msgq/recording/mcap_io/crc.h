@@ -53,4 +53,25 @@ static inline void mq_crc_fold_bytes(const uint8_t *bytes, int64_t size, uint32_
 }
 
 #endif
+
+/* Multiply two polynomials modulo P. The bits are reflected: bit 31 is the coefficient of x^0. */
+static inline uint32_t mq_crc_multiply(uint32_t left, uint32_t right) {
+    uint32_t product = 0;
+    for (uint32_t bit = 1u << 31; bit; bit >>= 1) {
+        product ^= left & bit ? right : 0;
+        right = right >> 1 ^ (right & 1 ? 0xEDB88320u : 0);
+    }
+    return product;
+}
+
+/* Return the CRC of two parts, from the CRC of each part. The first CRC is shifted by the bits of the second part:
+ * multiplied by x^(8 * second_size). */
+static inline uint32_t mq_crc_combine(uint32_t first, uint32_t second, uint64_t second_size) {
+    uint32_t power = 1u << (31 - 8); /* x^8, then its squares */
+    for (; second_size; second_size >>= 1, power = mq_crc_multiply(power, power))
+        if (second_size & 1)
+            first = mq_crc_multiply(first, power);
+    return first ^ second;
+}
+
 #endif

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from msgq.recording.mcap_io.core import ScanColumns
+from msgq.recording.mcap_io.core import CHUNK_ENTRY_FIELDS, ChunkBuffer, ScanColumns
 from msgq.recording.mcap_io.record_scanner import ChunkTooLargeError
 from msgq.recording.mcap_io.record_structs import RECORD_HEAD_STRUCT
 
@@ -26,14 +26,15 @@ _MESSAGE_HEAD_BYTES = (
 )  # from the beginning of a message's record: channel, sequence and two times
 
 
-def build_origins_record(entries: Any, shift: int) -> bytes:
-    """Return the origins record for a chunk with these entries (CHUNK_ENTRY_FIELDS); b"": no message has an origin.
+def build_origins_record(chunk: ChunkBuffer, shift: int) -> bytes:
+    """Return the origins record for a chunk; b"": no message has an origin.
 
     shift : bytes of the chunk's content before its messages.
     """
-    having = entries[entries["origin_time"] != 0]
-    if not len(having):
+    if not chunk.has_origins:
         return b""
+    entries = np.frombuffer(chunk.message_entries, CHUNK_ENTRY_FIELDS)
+    having = entries[entries["origin_time"] != 0]
     rows = np.empty(len(having), _ORIGIN_DTYPE)
     rows["offset"], rows["origin_time"] = having["offset"] + np.uint64(shift), having["origin_time"]
     return RECORD_HEAD_STRUCT.pack(ORIGINS_OPCODE, len(_ORIGINS_MAGIC) + rows.nbytes) + _ORIGINS_MAGIC + rows.tobytes()

@@ -34,6 +34,7 @@ cdef extern from "mcap_io/scan.h" nogil:
 cdef extern from "mcap_io/crc.h" nogil:
     bint mq_crc_is_fold_supported()
     void mq_crc_fold_bytes(const uint8_t *data, int64_t size, uint32_t start, uint8_t *folded)
+    uint32_t mq_crc_combine(uint32_t first, uint32_t second, uint64_t second_size)
 
 
 SCAN_END_OF_BYTES = MQ_SCAN_END_OF_BYTES
@@ -163,6 +164,10 @@ def crc32(const uint8_t[::1] data, uint32_t start=0):
     with nogil:
         mq_crc_fold_bytes(&data[0], size, start, folded)
     return zlib.crc32(data[size:], zlib.crc32(folded[:16], 0xFFFFFFFF))  # zlib calls the state 0 0xFFFFFFFF
+
+
+def combine_crc32(uint32_t first, uint32_t second, uint64_t second_bytes):
+    return mq_crc_combine(first, second, second_bytes)
 
 
 cdef int64_t *_address(object column):

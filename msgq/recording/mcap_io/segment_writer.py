@@ -13,7 +13,6 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from mcap import records
 from mcap.opcode import Opcode
 
@@ -25,7 +24,7 @@ from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.boundary_losses import BoundaryLosses
 from msgq.recording.mcap_io.channel_registry import METADATA_BYTES_MAX
 from msgq.recording.mcap_io.channel_statistics import ChannelStatistics
-from msgq.recording.mcap_io.core import CHUNK_ENTRY_FIELDS, ChunkBuffer, crc32
+from msgq.recording.mcap_io.core import ChunkBuffer, combine_crc32, crc32
 from msgq.recording.mcap_io.origins import build_origins_record
 from msgq.recording.mcap_io.raw_chunk import RawChunk
 from msgq.recording.mcap_io.record_structs import (
@@ -96,17 +95,16 @@ class ChunkCompressor:
 
             self._zstd_compressor = zstandard.ZstdCompressor(level=1 if level is None else level)
 
-    def compress_chunk(self, start: bytes, data: memoryview[int]) -> bytes:
-        """Compress both parts into one stream."""
+    def compress_chunk(self, content: bytes | memoryview[int]) -> bytes | memoryview[int]:
+        """Return the compressed content of a chunk; without compression, `content` itself."""
         if not self.compression_name:
-            return b"".join((start, data))
+            return content
         if self.compression_name == "zstd":
-            stream = self._zstd_compressor.compressobj(size=len(start) + len(data))
-            return b"".join((stream.compress(start), stream.compress(data), stream.flush()))
+            return self._zstd_compressor.compress(content)
         import lz4.frame
 
         level = 0 if self._compression_level is None else self._compression_level
-        compressed: bytes = lz4.frame.compress(b"".join((start, data)), compression_level=level)
+        compressed: bytes = lz4.frame.compress(content, compression_level=level)
         return compressed
 
 
@@ -241,6 +239,12 @@ class SegmentWriter:
 
     def _append_bytes(self, *parts: bytes | memoryview[int]) -> None:
         """Append all parts, or none."""
+        self._write_parts(parts)
+        for part in parts:
+            self._data_crc = crc32(part, self._data_crc)
+
+    def _write_parts(self, parts: Sequence[bytes | memoryview[int]]) -> None:
+        """Write all parts, or none. The caller adds the parts to `_data_crc`."""
         if os.getpid() != self._pid:
             raise ForkedSocketError(
                 f"recording '{self.path}' belongs to the parent process; write another file in this process"
@@ -257,8 +261,6 @@ class SegmentWriter:
             os.lseek(self._fd, self.size_bytes, os.SEEK_SET)
             text = f"{wanted} bytes cannot be written to '{self.path}': {error.strerror}"
             raise RecordingError(text, errno=error.errno) from error
-        for part in parts:
-            self._data_crc = crc32(part, self._data_crc)
         self.size_bytes += wanted
 
     def write_metadata(self, name: str, metadata: Mapping[str, str], tail: bytes = b"") -> None:
@@ -423,25 +425,27 @@ class SegmentWriter:
         ------
         RecordingError : the disk is full or failed. The file is unchanged.
         """
-        entries = np.frombuffer(chunk.message_entries, CHUNK_ENTRY_FIELDS)
         counts = chunk.count_messages_by_channel()
         start = b"".join([channels[number].encoded_records for number in counts])
+        content = chunk.prepend_records(start)
         compressor = self._compressor if compress else _NO_COMPRESSION
-        compressed = compressor.compress_chunk(start, chunk.record_bytes)
+        compressed = compressor.compress_chunk(content)
         name = compressor.compression_name.encode()
-        size = len(start) + chunk.used_bytes
-        first, last = int(entries["log_time"].min()), int(entries["log_time"].max())
+        first, last = chunk.first_time, chunk.last_time
         length = CHUNK_HEAD_STRUCT.size + len(name) + 8 + len(compressed)
-        crc = crc32(chunk.record_bytes, crc32(start))
+        crc = crc32(content)
         head = (
             RECORD_HEAD_STRUCT.pack(Opcode.CHUNK, length)
-            + CHUNK_HEAD_STRUCT.pack(first, last, size, crc, len(name))
+            + CHUNK_HEAD_STRUCT.pack(first, last, len(content), crc, len(name))
             + name
         )
         head += len(compressed).to_bytes(8, "little")
-        origins, index = build_origins_record(entries, len(start)), chunk.build_message_indexes(len(start))
+        origins, index = build_origins_record(chunk, len(start)), chunk.build_message_indexes(len(start))
         at = self.size_bytes + len(origins)
-        self._append_bytes(origins, head, compressed, index)
+        self._write_parts((origins, head, compressed, index))
+        crc_before = crc32(head, crc32(origins, self._data_crc))
+        compressed_crc = crc if compressed is content else crc32(compressed)  # read each byte once
+        self._data_crc = crc32(index, combine_crc32(crc_before, compressed_crc, len(compressed)))
         self._summary_builder.chunk_indexes.append(
             records.ChunkIndex(
                 chunk_length=RECORD_HEAD_STRUCT.size + length,
@@ -452,11 +456,11 @@ class SegmentWriter:
                 message_index_length=len(index),
                 message_index_offsets=_compute_message_index_offsets(counts, at + RECORD_HEAD_STRUCT.size + length),
                 message_start_time=first,
-                uncompressed_size=size,
+                uncompressed_size=len(content),
             )
         )
         self._summary_builder.extend_time_range(first, last)
-        self.message_count += len(entries)
+        self.message_count += len(chunk)
         for number, count in counts.items():
             self._register_channel(channels[number])
             self._summary_builder.count_messages(number, count)

@@ -12,13 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
-import numpy as np
-
 from msgq import __version__
 from msgq.errors import RecordingError
 from msgq.impl.base import clock
 from msgq.recording.mcap_io import metadata_keys, recording_files
-from msgq.recording.mcap_io.core import CHUNK_ENTRY_FIELDS, ChunkBuffer
+from msgq.recording.mcap_io.core import ChunkBuffer
 from msgq.recording.mcap_io.segment_writer import ChunkCompressor, EncodedChannel, SegmentWriter
 from msgq.recording.recorder.wall_clock import WallClock
 
@@ -122,10 +120,9 @@ class RollingWriter:
         self._check_free_space(chunk.used_bytes)
         if self._segment_writer is not None and self._is_segment_full(self._segment_writer):
             self._end_segment(losses())
-        times = np.frombuffer(chunk.message_entries, CHUNK_ENTRY_FIELDS)["log_time"]
         if self._segment_writer is None:  # frames are in a chunk after messages that were received later
-            self._segment_writer = self._begin_segment(int(times.min()))
-        self._write_clock_records(self._segment_writer, int(times.max()))
+            self._segment_writer = self._begin_segment(chunk.first_time)
+        self._write_clock_records(self._segment_writer, chunk.last_time)
         before = self._segment_writer.size_bytes
         self._segment_writer.write_chunk(chunk, channels, compress)
         self.uncompressed_chunks += not compress and self._compressor.compression_name != ""

@@ -141,7 +141,7 @@ def _build_chunk(
     content: bytes, inside: ChunkContents, compression: str, tail: bytes
 ) -> tuple[bytes, records.ChunkIndex]:
     """Return a chunk record and its index, for offset 0 and without message indexes."""
-    data = ChunkCompressor(compression or "none", None).compress_chunk(content, memoryview(b""))
+    data = ChunkCompressor(compression or "none", None).compress_chunk(content)
     first, last = int(inside.log_times.min()) if len(inside.log_times) else 0, int(inside.log_times.max(initial=0))
     head = CHUNK_HEAD_STRUCT.pack(first, last, len(content), crc32(content), len(compression)) + compression.encode()
     body = head + len(data).to_bytes(8, "little") + data + tail
