@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,6 +18,7 @@ from msgq.spark.lake import Lake
 from msgq.spark.pipeline import run_pipeline
 from tests.leftovers import new_token
 from tests.spark.deadline import DEADLINE
+from tests.spark.demo_command import make_demo_command
 from tests.spark.pages import sections, table
 from tests.support import SHM
 
@@ -50,18 +50,7 @@ class Demo(NamedTuple):
 def demo(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Demo:
     """Four seconds of it, recorded, in a lake, and on a page."""
     where = tmp_path_factory.mktemp("demo")
-    command = [
-        sys.executable,
-        "-m",
-        "msgq",
-        "demo",
-        "--full",
-        "--json",
-        "--duration",
-        "4",
-        "--output",
-        str(where / "recording"),
-    ]
+    command = make_demo_command(4, where / "recording")
     prefix = f"p{new_token()}"
     env = {**os.environ, "OPENPILOT_PREFIX": prefix}
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=DEADLINE, check=False)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from msgq.monitor.hop_tree import HopTreeCollector, compute_hops
 from msgq.monitor.stage_timings import StageCollector
 from msgq.spark import tables
 from msgq.spark.lake import Lake
+from tests.spark.demo_command import make_demo_command
 from tests.spark.rows import SECOND, message, messages, sorted_rows
 from tests.unit.stage_children import timing_record
 
@@ -195,18 +195,7 @@ def test_lake_and_report_have_stages(spark: Any, tmp_path: Path) -> None:
 def test_live_tree_of_demo_equals_recorded_tree(spark: Any, prefix: str, tmp_path: Path) -> None:
     """Every figure, of the same messages: seen while they were sent, and recorded, ingested, aggregated."""
     tree, said = HopTreeCollector(lambda _: True, 600.0), StageCollector(lambda _: True, 600.0)
-    command = [
-        sys.executable,
-        "-m",
-        "msgq",
-        "demo",
-        "--full",
-        "--json",
-        "--duration",
-        "2",
-        "--output",
-        str(tmp_path / "log"),
-    ]
+    command = make_demo_command(2, tmp_path / "log")
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as demo:
         while demo.poll() is None:
             tree.poll()
