@@ -67,7 +67,7 @@ def test_workqueue_package_has_pinned_names() -> None:
 
 
 def test_workers_and_clients_have_pinned_signatures() -> None:
-    options = "*, retries=3, backoff=1.0, max_backoff=600.0, lease=None, dead_letters=None"
+    options = "*, retries=3, backoff=1.0, max_backoff=600.0, jitter=False, lease=None, dead_letters=None"
     assert plain_signature(msgq.Worker) == f"(queue, function, {options})"
     assert found_in(msgq.Worker) == {"run": "(self, timeout=None)", "stop": "(self)"}
     assert plain_signature(msgq.JobClient) == "(queue, *, max_pending=128, max_result_size=None)"
