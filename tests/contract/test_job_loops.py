@@ -113,7 +113,17 @@ def test_loan_is_written_by_parts(channels: Channels) -> None:
         loan[0] = 7
         loan[2:] = b"ab"
         loan[-3:-2] = b"x"
+        loan[4:] = b""
     assert subscriber.receive(0) == b"\7xab"
+
+
+def test_loan_is_written_in_steps(channels: Channels) -> None:
+    publisher, subscriber = channels.pair()
+    with publisher.loan(4) as loan:
+        loan[:] = b"abcd"
+        loan[::2] = b"AC"
+        loan[::-3] = b"DA"
+    assert subscriber.receive(0) == b"AbCD"
 
 
 @pytest.mark.parametrize(
@@ -121,6 +131,9 @@ def test_loan_is_written_by_parts(channels: Channels) -> None:
     [
         (slice(None), b"short", InvalidValueError),
         (slice(0, 2), b"long", InvalidValueError),
+        (slice(8, 100), b"more than 8", InvalidValueError),
+        (slice(None, None, 0), bytes(16), ValueError),
+        (slice("a", None), bytes(16), TypeError),
         (slice(None), "text of 16 chars", InvalidTypeError),
         (slice(None), np.zeros((2, 16), "u1")[:, ::2], InvalidTypeError),
         (slice(None), np.zeros(2, "M8[ns]"), InvalidTypeError),

@@ -46,6 +46,23 @@ def test_loan_can_be_published_once(endpoint: str) -> None:
     assert subscriber.receive_many() == [b"ab"]
 
 
+def test_loan_ended_by_the_index_of_an_assignment_is_not_written(endpoint: str) -> None:
+    """The slot may already hold the next message."""
+    publisher = Channel(endpoint, capacity=2).publisher(slots=1, slot_bytes=3)
+    subscriber = Channel(endpoint).subscriber()
+    loan = publisher.loan(3)
+
+    class NextMessage:
+        def __index__(self) -> int:
+            loan.discard()
+            publisher.send(b"new")
+            return 0
+
+    with pytest.raises(StateError, match="already published or discarded"):
+        loan[NextMessage() :] = b"old"
+    assert subscriber.receive(0) == b"new"
+
+
 def test_loan_is_discarded_if_with_block_raises(endpoint: str) -> None:
     publisher = Channel(endpoint).publisher(slots=1)
     for _ in range(3):

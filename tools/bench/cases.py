@@ -209,9 +209,11 @@ CASES = (
         program="stream",
     ),
     replace(_LARGE, key="stream_64k", title="64 KiB, nothing lost, copied"),
-    replace(_LARGE, key="in_place_64k", title="64 KiB, nothing lost, views or receive_into", in_place=True),
+    replace(
+        _LARGE, key="in_place_64k", title="64 KiB, nothing lost, fewest copies (views: see channels)", in_place=True
+    ),
     replace(_HUGE, key="stream_1m", title="1 MiB, nothing lost, copied"),
-    replace(_HUGE, key="in_place_1m", title="1 MiB, nothing lost, views or receive_into", in_place=True),
+    replace(_HUGE, key="in_place_1m", title="1 MiB, nothing lost, fewest copies (views: see channels)", in_place=True),
     Case(
         "ping",
         "ping-pong one-way, busy",

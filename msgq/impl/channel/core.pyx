@@ -8,6 +8,7 @@ from cpython.buffer cimport (
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.pythread cimport PyThread_get_thread_ident
+from cpython.slice cimport PySlice_Check, PySlice_GetIndicesEx
 from cython cimport no_gc_clear
 from libc.errno cimport EAGAIN, EEXIST, EMFILE, ENFILE, ENOENT, ENOMEM, errno
 from libc.string cimport memset

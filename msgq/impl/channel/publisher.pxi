@@ -412,6 +412,14 @@ cdef class Loan:
         return self._size
 
     def __setitem__(self, index, value):
+        cdef Py_ssize_t start, stop, step, size
+        if PyBytes_CheckExact(value) and PySlice_Check(index):
+            PySlice_GetIndicesEx(index, self._size, &start, &stop, &step, &size)
+            if step == 1 and size == PyBytes_GET_SIZE(value):
+                self._check_usable_loan()
+                mq_copy_to_shared(mq_channel_begin_slot_write(&self._pool.c, self._slot) + start,
+                                  PyBytes_AS_STRING(value), size)
+                return
         assign_bytes(memoryview(self), index, value, self._publisher._endpoint)
 
     def __enter__(self):

@@ -34,7 +34,7 @@ class Channel(System):
 
         def publish(message: bytes) -> None:
             lent = loan(size)
-            memoryview(lent)[:] = message
+            lent[:] = message
             lent.publish()
 
         return Publisher(Call(pub.send, "message"), in_place=Call(publish, "message"))
