@@ -113,6 +113,30 @@ def test_bench_json_has_ratio_of_measured_systems(finished: Any) -> None:
         assert (row.beside("floor") is not None) == both
 
 
+def test_bench_resumes_with_rows_that_are_missing(tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+
+    def measure(*options: str) -> Any:
+        words = command("--only", "receive_empty,pair", "--json", str(path), *options)
+        return subprocess.run(words, cwd=PROJECT, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+
+    assert measure().returncode == 0
+    result = Result.read(path)
+    kept = [sample for sample in result.samples if sample["case"] == "receive_empty"]
+    result.samples = list(kept)
+    result.write(path)
+    resumed = measure("--resume")
+    assert resumed.returncode == 0, resumed.stderr
+    progress = [line for line in resumed.stderr.splitlines() if line.startswith("repeat ")]
+    assert progress == ["repeat 1 of 1, 1 to measure: pair"]
+    samples = Result.read(path).samples
+    assert samples[: len(kept)] == kept
+    assert {sample["case"] for sample in samples[len(kept) :]} == {"pair"}
+    refused = measure("--resume", "--repeats", "2")
+    assert refused.returncode == 1
+    assert "was measured with repeats=1" in refused.stderr
+
+
 def test_bench_refuses_unknown_case_and_lists_known_cases(short_folder: Any) -> None:
     run = subprocess.run(
         command("--only", "nonsense"), cwd=PROJECT, capture_output=True, text=True, timeout=LIMIT_S, check=False

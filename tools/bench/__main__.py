@@ -3,6 +3,7 @@
 import argparse
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from tools.bench import report
@@ -14,9 +15,9 @@ from tools.bench.tables import TABLES, find_table, list_words, select_cases
 from tools.bench.workspace import workspace
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, keep the result in a file, and print the tables."""
-    options = _options()
+    options = _parse_options(arguments)
     cases = select_cases(options.only)
     if options.list:
         print(*(f"{case.key}: {case.title}" for case in cases), sep="\n")
@@ -49,7 +50,7 @@ def _resume(result: Result, path: Path) -> None:
     vars(result).update(vars(earlier))
 
 
-def _options() -> argparse.Namespace:
+def _parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tools.bench", description="Measure msgq and comparable libraries.")
     parser.add_argument(
         "--only", type=_words, default=[], metavar="ROW,TABLE", help="measure only these rows or tables"
@@ -61,7 +62,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--json", type=Path, metavar="FILE", help=result_help)
     parser.add_argument("--resume", action="store_true", help="continue an interrupted run from the file of --json")
     parser.add_argument("--list", action="store_true", help="list the selected rows, and measure nothing")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     peers = [system for system in SYSTEMS if system not in (OURS, FLOOR)]
     known = {"--only": list_words(), "--peers": peers}
     for option, words in (("--only", options.only), ("--peers", options.peers)):

@@ -43,6 +43,7 @@ class Case:
     kind : which of the things that ours has for it. watchers : processes that read all the time, beside those measured.
     program : the pure C program that stands for the floor.
     slices : how often the systems take turns within a repeat. seconds : how long a turn takes, without its warm-up.
+    repeats : maximum number of repeats; 0: no maximum.
     """
 
     key: str
@@ -65,8 +66,9 @@ class Case:
     kind: str = ""
     watchers: int = 0
     program: str = ""
-    slices: int = 6
-    seconds: float = 0.05
+    slices: int = 2
+    seconds: float = 0.03
+    repeats: int = 0
 
     def quick(self) -> "Case":
         """Return the same for a short look."""
@@ -145,7 +147,7 @@ _FRAME_ASLEEP = replace(
     targets=(Target("floor", 1.1, "≤ 1.1x the floor"),),
     peer_role="pong_asleep",
     batch=10,
-    seconds=0.5,
+    seconds=0.3,
 )
 FRAME_CASES = (
     _PUBLISH,
@@ -231,7 +233,7 @@ CASES = (
         (Target("floor", 1.1, "≤ 1.1x the floor"),),
         peer_role="pong_asleep",
         batch=10,
-        seconds=0.2,
+        seconds=0.15,
     ),
     Case("open", "open a publisher and a subscriber", "ns", "open_both", (Target("absolute", 60_000, "≤ 60 us"),)),
     Case("open_fresh", "open the first publisher and subscriber of a new topic", "ns", "open_both", fresh=True),
@@ -243,7 +245,8 @@ CASES = (
         (Target("absolute", 0.5, "no periodic wake-up"),),
         peer_role="idle_subscribe",
         slices=1,
-        seconds=2.0,
+        seconds=1.0,
+        repeats=1,
     ),
 )
 LIMITS = {

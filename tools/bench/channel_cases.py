@@ -31,8 +31,8 @@ _BURST = Case(
     subscribers=10,
     apart=True,
     loaded=True,
-    slices=3,
     seconds=0.3,
+    repeats=3,
 )
 _FLOOD = replace(
     _BURST,
@@ -40,7 +40,8 @@ _FLOOD = replace(
     title=f"{_FLOOD_TITLE}, depth 64",
     role="flood_send",
     loaded=False,
-    slices=6,
+    slices=1,
+    repeats=4,
 )
 _FLOOD_RATE = replace(_FLOOD, key="channel_flood_rate_64", title=f"{_RATE_TITLE}, depth 64", unit="rate")
 
@@ -88,7 +89,7 @@ CHANNEL_CASES = (
         (Target("floor", 1.1, "≤ 1.1x the floor"),),
         peer_role="pong_asleep",
         batch=10,
-        seconds=0.2,
+        seconds=0.15,
     ),
     _VIEWS,
     replace(_VIEWS, key="channel_views_1m", title="1 MiB, nothing lost, lent memory and views", size=MIB, batch=1),
@@ -100,6 +101,7 @@ CHANNEL_CASES = (
         (Target("absolute", 1_000_000, "none above 1 ms"),),
         peer_role="be_killed",
         seconds=1.0,
+        repeats=3,
     ),
     Case(
         "channel_open",

@@ -64,7 +64,7 @@ def _turns(job: Job, loop: Callable[[int], None], at_least: int = 16) -> Role:
 
 def queue_send(job: Job) -> Role:
     """Send one by one, waiting for room."""
-    loop = compile_loop("stream_send", job.message, send=job.system_for("data").queue().send)
+    loop = compile_loop("stream_send", job.message, send=job.system_for("data").queue(receives=False).send)
     yield None
     while True:
         yield stream(loop, job, calls=job.batch, credits_needed=False)
@@ -72,7 +72,7 @@ def queue_send(job: Job) -> Role:
 
 def queue_take(job: Job) -> Role:
     """Receive one by one, asleep when there is nothing."""
-    loop = compile_loop("stream_take", job.message, take=job.system_for("data").queue().receive)
+    loop = compile_loop("stream_take", job.message, take=job.system_for("data").queue(sends=False).receive)
     words = control.words(job.words_path)
     yield None
     while True:

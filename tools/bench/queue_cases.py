@@ -29,8 +29,7 @@ _STREAM = Case(
     (Target("posix_ipc", 2.0, "≥ 2x posix_ipc"),),
     peer_role="queue_take",
     depth=10,
-    slices=4,
-    seconds=0.2,
+    seconds=0.15,
 )
 
 QUEUE_CASES = (
@@ -55,7 +54,7 @@ QUEUE_CASES = (
         crew=("crowd_send",) * 3 + ("crowd_take",) * 4,
         batch=16,
         depth=128,
-        seconds=0.4,
+        seconds=0.15,
     ),
     Case("queue_ping", "ping-pong one-way, busy", "ns", "ping", peer_role="pong", batch=16, depth=10),
     Case(
@@ -67,7 +66,7 @@ QUEUE_CASES = (
         peer_role="pong_asleep",
         batch=10,
         depth=10,
-        seconds=0.2,
+        seconds=0.15,
     ),
     Case("queue_open", "open two handles, one to send and one to receive", "ns", "open_both", depth=10),
 )

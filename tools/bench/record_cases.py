@@ -38,7 +38,7 @@ _ASLEEP = Case(
     (Target("floor", 1.1, "≤ 1.1x the floor"), Target("p99", 1.1, "p99 ≤ 1.1x the floor's")),
     peer_role="pong_asleep",
     batch=10,
-    seconds=0.2,
+    seconds=0.15,
     kind="seqlock",
 )
 _MANY = Case(
@@ -116,7 +116,7 @@ RECORD_CASES = (
         key="changes_1m",
         title="find 8 changed of 1,048,576 elements of 8 B (floor: a strided compare)",
         depth=1 << 20,
-        seconds=0.2,
+        seconds=0.1,
     ),
     _SEEN,
     replace(

@@ -1,6 +1,6 @@
 """The result as tables of Markdown, for the terminal and for the page."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from tools.bench import numbers
 from tools.bench.adapters import FLOOR, OURS, SYSTEMS
@@ -8,6 +8,7 @@ from tools.bench.cases import LIMITS, Case, Target
 from tools.bench.result import Result
 from tools.bench.run import DISTURBED
 from tools.bench.summary import TAILS, Row, summarize_table
+from tools.bench.tables import TABLES
 
 NOTHING = "-"
 
@@ -17,14 +18,16 @@ def format_tables(result: Result) -> str:
     parts = []
     for name in result.tables:
         rows = summarize_table(result, name)
-        parts += [f"## {name}", _format_rows(result, rows), format_tails(result, rows), _format_cores(result, rows)]
+        systems = find_systems(result, name, rows)
+        parts += [f"## {name}", _format_rows(result, rows, systems), format_tails(rows), _format_cores(rows, systems)]
     parts += [format_limits(result), format_facts(result), _format_remarks(result)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def find_systems(result: Result, rows: Sequence[Row]) -> list[str]:
-    """Return the systems with a figure in one of the rows, ours and the floor first."""
-    return [name for name in SYSTEMS if any(name in row.medians for row in rows)]
+def find_systems(result: Result, table: str, rows: Sequence[Row]) -> list[str]:
+    """Return the systems with a figure in a row of the table, and those that are absent; ours and the floor first."""
+    absent = set(result.absent) & set(TABLES[table].adapters)
+    return [name for name in SYSTEMS if name in absent or any(name in row.medians for row in rows)]
 
 
 def format_figure_of(result: Result, row: Row, system: str) -> str:
@@ -51,15 +54,28 @@ def format_ratio(row: Row, name: str) -> str:
     return f"{ratio:.2f} ({row.best_peer})" if name == "peer" else f"{ratio:.2f}"
 
 
-def format_tails(result: Result, rows: Sequence[Row]) -> str:
-    """Return the percentiles of calls that were timed one by one; an empty text without any."""
-    timed = [row for row in rows if OURS in row.curves]
+def format_tails(rows: Sequence[Row], command: Callable[[Row], str] | None = None) -> str:
+    """Return the percentiles of calls that were timed one by one; an empty text without any.
+
+    Parameters
+    ----------
+    command : gives the command that repeats a row, for one more column.
+    """
+    timed = [row for row in rows if row.curves]
     if not timed:
         return ""
     systems = [name for name in SYSTEMS if any(name in row.curves for row in timed)]
-    lines = [[row.case.title, *(_tail(row, system) for system in systems), _tail_ratios(row)] for row in timed]
+    lines = [
+        [
+            row.case.title,
+            *(_tail(row, system) for system in systems),
+            _tail_ratios(row),
+            *([command(row)] if command else []),
+        ]
+        for row in timed
+    ]
     head = [", ".join(("one by one: p50", *list(TAILS)[1:])), *systems, f"{OURS} / {FLOOR}"]
-    return format_table(head, lines)
+    return format_table([*head, *(["command"] if command else [])], lines)
 
 
 def format_limits(result: Result) -> str:
@@ -103,7 +119,7 @@ def format_disturbed(result: Result) -> str:
     waits = [waited for sample in result.samples for waited in sample["waited"]]
     return (
         f"{sum(waited > DISTURBED for waited in waits):,} of {len(waits):,} slices were disturbed: a process waited for"
-        f" its core for more than {DISTURBED:.0%} of the time. They are left out; ~ marks a figure that has no others."
+        f" its core for more than {DISTURBED:.0%} of the time. They are left out. A ~ marks a value that has only disturbed slices."
     )
 
 
@@ -113,8 +129,7 @@ def format_table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in body)
 
 
-def _format_rows(result: Result, rows: Sequence[Row]) -> str:
-    systems = find_systems(result, rows)
+def _format_rows(result: Result, rows: Sequence[Row], systems: Sequence[str]) -> str:
     head = ["row", "work", *systems, f"{OURS} / {FLOOR}", f"{OURS} / best peer", "cores apart", "target", "met"]
     return format_table(head, [_cells(result, row, systems) for row in rows])
 
@@ -127,8 +142,7 @@ def _cells(result: Result, row: Row, systems: Sequence[str]) -> list[str]:
     return [row.case.key, row.case.title, *values, *ratios, _apart(row), targets, met]
 
 
-def _format_cores(result: Result, rows: Sequence[Row]) -> str:
-    systems = find_systems(result, rows)
+def _format_cores(rows: Sequence[Row], systems: Sequence[str]) -> str:
     lines = []
     for row in rows:
         used = [f"{row.cores[system]:.2f}" if system in row.cores else NOTHING for system in systems]

@@ -1,5 +1,6 @@
 """A whole run: every row of every system, again and again, the systems taking turns."""
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -17,7 +18,7 @@ from tools.bench.result import Result
 from tools.bench.tables import TABLES, find_table
 from tools.bench.workspace import Workspace
 
-WAIT_BUDGET_S = 120.0
+WAIT_BUDGET_S = 90.0
 QUICK_WAIT_BUDGET_S = 0.5
 RETRIES = 3
 # A slice is disturbed when a process waited for its core for a larger share of it: less than one turn of the scheduler.
@@ -41,18 +42,20 @@ def run(space: Workspace, result: Result, *, say: Callable[[str], None], keep: C
         say(f"{name} is absent: {reason}")
     gate = IdleGate(QUICK_WAIT_BUDGET_S if result.quick else WAIT_BUDGET_S)
     measured = {(sample["case"], sample["repeat"]) for sample in result.samples}
-    clock = _Clock(len(cases) * result.repeats - len(measured))
-    for repeat in range(result.repeats):
+    planned = [
+        (case, repeat) for repeat in range(result.repeats) for case in cases if repeat < (case.repeats or math.inf)
+    ]
+    left = [(case, repeat) for case, repeat in planned if (case.key, repeat) not in measured]
+    clock = _Clock(len(left))
+    for case, repeat in left:
         if FLOOR in result.versions and len(result.limits) <= repeat:
             gate.wait()
             rounds = QUICK_LIMIT_ROUNDS if result.quick else LIMIT_ROUNDS
             result.limits.append(run_program(space, "limits", rounds, *cores()))
-        for case in cases:
-            if (case.key, repeat) not in measured:
-                say(f"repeat {repeat + 1} of {result.repeats}, {clock.left_text()}: {case.key}")
-                _Contest(result, space, case, repeat).hold(gate)
-                clock.count()
-                keep()
+        say(f"repeat {repeat + 1} of {result.repeats}, {clock.left_text()}: {case.key}")
+        _Contest(result, space, case, repeat).hold(gate)
+        clock.count()
+        keep()
     if gate.left_s <= 0:
         say("the machine was busy: the time for waiting was used up")
 
@@ -68,7 +71,7 @@ class _Clock:
 
     def left_text(self) -> str:
         if not self._done:
-            return f"{self._rows} measurements left"
+            return f"{self._rows} to measure"
         left_s = (time.monotonic() - self._start) / self._done * (self._rows - self._done)
         return f"{left_s / 60:.1f} minutes left"
 

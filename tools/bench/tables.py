@@ -24,19 +24,22 @@ class Table:
     adapters: dict[str, str]
 
 
-def _adapters(own: str, *peers: str, **renamed: str) -> dict[str, str]:
-    return {OURS: own, FLOOR: FLOOR, **{peer: renamed.get(peer, peer) for peer in peers}}
+def _adapters(own: str, *peers: str, **others: str) -> dict[str, str]:
+    return {OURS: own, FLOOR: FLOOR, **{peer: peer for peer in peers}, **others}
 
 
-_BROADCAST_PEERS = ("stock", "kickmsg", "iceoryx2", "zmq-ipc", "zmq-tcp", "pipe", "posix_ipc")
 TABLES = {
-    "topics": Table(CASES, _adapters(OURS, *_BROADCAST_PEERS, *ON_REQUEST)),
+    "topics": Table(
+        CASES, _adapters(OURS, "kickmsg", "iceoryx2", "zmq-ipc", "zmq-tcp", "pipe", "posix_ipc", *ON_REQUEST)
+    ),
     "frames": Table(FRAME_CASES, _adapters(OURS, "kickmsg", "iceoryx2")),
     "channels": Table(CHANNEL_CASES, _adapters("channel", "kickmsg", "iceoryx2")),
-    "queues": Table(QUEUE_CASES, _adapters("queue", "posix_ipc", "mp-queue", "pipe")),
+    "queues": Table(
+        QUEUE_CASES, _adapters("queue", "posix_ipc", "mp-queue", "pipe", "zmq-ipc", **{"zmq-ipc": "zmq-queue"})
+    ),
     "records": Table(
         RECORD_CASES,
-        _adapters("records", "kickmsg", "iceoryx2", kickmsg="kickmsg-board", iceoryx2="iceoryx2-board"),
+        _adapters("records", kickmsg="kickmsg-board", iceoryx2="iceoryx2-board"),
     ),
 }
 

@@ -6,9 +6,9 @@ from tools.bench.adapters.base import System
 
 OURS = "msgq"
 FLOOR = "floor"
-ON_REQUEST = ("msgq-zmq",)  # measured only if --peers names it
+ON_REQUEST = ("stock", "msgq-zmq")  # measured only if --peers names it
 SYSTEMS = (
-    *(OURS, FLOOR, "stock", "kickmsg", "iceoryx2", "zmq-ipc", "zmq-tcp", "pipe", "posix_ipc", "mp-queue"),
+    *(OURS, FLOOR, "kickmsg", "iceoryx2", "zmq-ipc", "zmq-tcp", "pipe", "posix_ipc", "mp-queue"),
     *ON_REQUEST,
 )
 
@@ -23,6 +23,7 @@ _CLASSES = {
     "iceoryx2": "iceoryx2:Iceoryx2",
     "zmq-ipc": "zeromq:ZeromqIpc",
     "zmq-tcp": "zeromq:ZeromqTcp",
+    "zmq-queue": "zeromq_queue:ZeromqQueue",
     "pipe": "pipe:Pipe",
     "posix_ipc": "posix_mq:PosixQueue",
     "mp-queue": "mp_queue:MpQueue",

@@ -200,8 +200,8 @@ class System:
         """Attach to them; `in_place` looks at one byte in 1024."""
         raise Unsupported(f"{self.name} has no frames")
 
-    def queue(self) -> WorkQueue:
-        """Open a queue with `depth` places, or create it."""
+    def queue(self, *, sends: bool = True, receives: bool = True) -> WorkQueue:
+        """Open a queue with `depth` places, or create it, to send, to receive, or for both."""
         raise Unsupported(f"{self.name} has no queue of {self.topic.depth} messages")
 
     def writing(self, number: int = 0) -> Call:

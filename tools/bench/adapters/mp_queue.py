@@ -25,7 +25,7 @@ class MpQueue(System):
     lossless = True
     keeps_segment = False
 
-    def queue(self) -> WorkQueue:
+    def queue(self, *, sends: bool = True, receives: bool = True) -> WorkQueue:
         queue = self._open()
         return WorkQueue(Call(queue.put, "message"), Call(queue.get), b"")
 

@@ -38,7 +38,7 @@ class Pipe(System):
 
         return Subscriber(poll=Call(poll), block=Call(receive), stream=Call(receive))
 
-    def queue(self) -> WorkQueue:
+    def queue(self, *, sends: bool = True, receives: bool = True) -> WorkQueue:
         """Return both ends; it has 64 KiB, whatever the depth."""
         send, receive = self._end(readable=False), self._end(readable=True)
         if self.topic.depth * (self.topic.size + HEADER_BYTES) > PIPE_BYTES:

@@ -11,14 +11,14 @@ from typing import Any
 
 from tools.bench.adapters.base import Call, Publisher, Subscriber, System, Topic, Unsupported, WorkQueue
 
-MOST = 65536  # no kernel allows more
-LIMIT = Path("/proc/sys/fs/mqueue/msg_max")
+LIMITS = Path("/proc/sys/fs/mqueue")
+HIGHEST = {"msg_max": 65536, "msgsize_max": 1 << 24}  # no kernel allows more
 NEW_IPC = 0x08000000  # CLONE_NEWIPC
 
 
-def _most_messages() -> int:
+def _limit(name: str) -> int:
     try:
-        return int(LIMIT.read_text())
+        return int((LIMITS / name).read_text())
     except OSError:
         return 0
 
@@ -42,11 +42,8 @@ class PosixQueue(System):
     def version(self) -> str:
         return str(self.posix_ipc.VERSION)
 
-    def queue(self) -> WorkQueue:
-        most = _most_messages()
-        if self.topic.depth > most:
-            raise Unsupported(f"the kernel allows {most} messages (fs.mqueue.msg_max)")
-        queue = self._open()
+    def queue(self, *, sends: bool = True, receives: bool = True) -> WorkQueue:
+        queue = self._open(exact=True, read=receives, write=sends)
 
         def send_ranked(rank: int) -> Call:
             return Call(queue.send, f"message, None, {rank}")
@@ -78,9 +75,10 @@ class PosixQueue(System):
     @classmethod
     def raise_limits(cls) -> None:
         """Take a table of queues of one's own, so that nothing of the machine is changed. Superusers may."""
-        if _most_messages() < MOST and not ctypes.CDLL(None).unshare(NEW_IPC):
-            with contextlib.suppress(OSError):
-                LIMIT.write_text(str(MOST))
+        if _limit("msg_max") < HIGHEST["msg_max"] and not ctypes.CDLL(None).unshare(NEW_IPC):
+            for name, value in HIGHEST.items():
+                with contextlib.suppress(OSError):
+                    (LIMITS / name).write_text(str(value))
 
     @classmethod
     def sweep(cls, names: list[str]) -> None:
@@ -90,14 +88,28 @@ class PosixQueue(System):
             with contextlib.suppress(posix_ipc.ExistentialError):
                 posix_ipc.unlink_message_queue(f"/{name}")
 
-    def _open(self, **direction: bool) -> Any:
-        create = self.posix_ipc.O_CREAT
-        refused: Exception | None = None
-        for depth in (self.topic.depth, _most_messages()):
+    def _open(self, *, exact: bool = False, **direction: bool) -> Any:
+        """Open the queue. Where the kernel does not allow `depth` messages, and they need not be exact, take fewer."""
+        create, size = self.posix_ipc.O_CREAT, self.topic.size
+        depth = self.topic.depth
+        while True:
             try:
                 return self.posix_ipc.MessageQueue(
-                    f"/{self.topic.name}", create, max_messages=depth, max_message_size=self.topic.size, **direction
+                    f"/{self.topic.name}", create, max_messages=depth, max_message_size=size, **direction
                 )
             except (ValueError, OSError, self.posix_ipc.Error) as error:
-                refused = error
-        raise Unsupported(f"messages of {self.topic.size} bytes: {refused}")
+                if exact or depth == 1:
+                    messages = f"{depth:,} messages" if exact else "a message"
+                    raise Unsupported(f"{messages} of {size:,} bytes: {self._explain(depth, error)}") from error
+            depth //= 2
+
+    def _explain(self, depth: int, error: Exception) -> str:
+        """Return the limit of the kernel that was exceeded; the error itself names none."""
+        most = {"msg_max": depth, "msgsize_max": self.topic.size}
+        for name, value in most.items():
+            if value > _limit(name):
+                return f"the kernel allows {_limit(name):,} (fs.mqueue.{name})"
+        if str(error).endswith("files open"):  # EMFILE, which says something else here
+            allowed = resource.getrlimit(resource.RLIMIT_MSGQUEUE)[0]
+            return f"the queues of a user may have {allowed:,} bytes (RLIMIT_MSGQUEUE)"
+        return str(error)

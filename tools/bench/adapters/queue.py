@@ -25,8 +25,8 @@ class Queue(System):
 
         return version("msgq-bus")
 
-    def queue(self) -> WorkQueue:
-        queue = self._open()
+    def queue(self, *, sends: bool = True, receives: bool = True) -> WorkQueue:
+        queue = self._open(read=receives, write=sends)
 
         def send_ranked(rank: int) -> Call:
             return Call(queue.send, f"message, {rank}")

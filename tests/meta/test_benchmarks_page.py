@@ -1,0 +1,200 @@
+"""The page of benchmarks shows what the stored result has, and each of its commands measures the row again."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from itertools import chain
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.meta.sources import ROOT
+from tools.bench.__main__ import main
+from tools.bench.cases import Case
+from tools.bench.numbers import SHARES
+from tools.bench.page import COMMAND, FOLDER, PAGES, RESULT, draw_pictures, fill_page, select_pages, write_pages
+from tools.bench.result import Result
+from tools.bench.tables import TABLES, list_words
+
+MOST_BYTES = 100_000
+SVG = "{http://www.w3.org/2000/svg}"
+SEND = Case("send_0", "send", "ns", "")
+PING = Case("ping", "ping", "ns", "")
+STREAM = Case("stream_64", "stream", "rate", "")
+QUEUE = Case("queue_open", "open a queue", "ns", "")
+BLOCKS = """# Page
+<!-- bench:topics -->
+old
+<!-- /bench -->
+By hand.
+<!-- bench:queues --><!-- /bench -->
+<!-- bench:slower --><!-- /bench -->
+<!-- bench:machine --><!-- /bench -->
+It takes <!-- bench:send_0 -->99 ns<!-- /bench -->.
+"""
+
+
+def make_sample(case: Case, system: str, *slices: float, p99: float = 0.0, count: int = 400) -> dict[str, object]:
+    """Return the sample of a repeat without disturbance; with `p99`, its calls were timed one by one."""
+    sample: dict[str, object] = {"case": case.key, "system": system, "repeat": 0, "slices": list(slices)}
+    sample |= {"waited": [0.0] * len(slices), "cores": [1.0] * len(slices)}
+    if p99:
+        times = [slices[0] if share < 0.9 else p99 for share in SHARES]
+        sample |= {"latencies": times, "count": count}
+    return sample
+
+
+@pytest.fixture
+def result() -> Result:
+    """Return a small result: kickmsg is slower, pipe is faster in one row, posix_ipc only at p99, zmq is absent."""
+    result = Result({"topics": [SEND, PING, STREAM], "queues": [QUEUE]}, repeats=1, quick=True, peers=[])
+    result.machine = {"CPU": "one of the tests"}
+    result.versions = {"msgq": "1", "floor": "", "kickmsg": "2", "pipe": "", "posix_ipc": "3"}
+    result.absent = {"zmq-ipc": "No module named 'zmq'"}
+    result.unsupported = {("queue_open", "pipe"): "nothing is left to be found"}
+    result.samples = [
+        *(make_sample(SEND, "msgq", 20, 30, 40), make_sample(SEND, "floor", 10, 15, 20)),
+        make_sample(SEND, "kickmsg", 40, 60, 80),
+        *(make_sample(PING, "msgq", 100, p99=300), make_sample(PING, "floor", 80, p99=100)),
+        make_sample(PING, "posix_ipc", 400, p99=200),
+        *(make_sample(STREAM, "msgq", 1e6, 2e6), make_sample(STREAM, "pipe", 4e6, 8e6)),
+        make_sample(QUEUE, "msgq", 50_000, p99=60_000, count=20),
+    ]
+    return result
+
+
+def find_line(text: str, start: str) -> list[str]:
+    """Return the cells of the only line of a table that begins so."""
+    (line,) = [each for each in text.splitlines() if each.startswith(f"| {start} |")]
+    return line.strip("| ").split(" | ")
+
+
+def test_page_shows_figures_ratios_and_command_of_each_row(result: Result) -> None:
+    page = fill_page(BLOCKS, result)
+    systems = ["msgq", "floor", "kickmsg", "zmq-ipc", "pipe", "posix_ipc"]  # zmq-ipc is absent
+    head = ["work", *systems, "msgq / floor", "msgq / best peer", "command"]
+    assert find_line(page, "work | msgq | floor") == head
+    cells = ["send", "30.0 ns", "15.0 ns", "60.0 ns", "-", "-", "-", "2.00", "0.50 (kickmsg)"]
+    assert find_line(page, "send") == [*cells, "`python -m tools.bench --only send_0`"]
+    assert "It takes <!-- bench:send_0 -->30.0 ns<!-- /bench -->." in page
+    assert "By hand." in page
+    assert "old" not in page
+
+
+def test_page_lists_each_row_in_which_a_peer_is_faster(result: Result) -> None:
+    slower = fill_page("<!-- bench:slower --><!-- /bench -->", result)
+    assert find_line(slower, "stream")[1:3] == ["0.25 (pipe)", "-"]
+    assert find_line(slower, "ping")[1:3] == ["-", "1.50 (posix_ipc)"]
+    assert "| send |" not in slower  # no peer is faster, and the floor is not a peer
+
+
+def test_page_says_why_figures_are_missing(result: Result) -> None:
+    page = fill_page(BLOCKS, result)
+    assert "- pipe, queue_open: nothing is left to be found" in page
+    assert "- zmq-ipc is absent: No module named 'zmq'" in page
+    assert "- These values are provisional" in page
+
+
+def test_page_omits_percentiles_of_too_few_calls(result: Result) -> None:
+    page = fill_page(BLOCKS, result)
+    assert "| 100 ns / 300 ns / - |" in page  # 400 calls
+    assert "| 50.0 us / - / - |" in page  # 20 calls
+
+
+def test_written_pages_have_pictures_with_all_systems_and_alt_text(result: Result, tmp_path: Path) -> None:
+    for name in PAGES:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(BLOCKS)
+    result.write(tmp_path / "run.json")
+    write_pages(tmp_path / "run.json", tmp_path)
+    page = (tmp_path / "docs/benchmarks.md").read_text()
+    pictures = dict(re.findall(r"!\[([^\]]+)\]\((.+?)\)", page))
+    assert sorted(pictures.values()) == [
+        *("benchmarks/queues-latencies.svg", "benchmarks/topics-latencies.svg", "benchmarks/topics-rounds.svg"),
+    ]
+    assert any("stream: msgq 1.5M/s, pipe 6M/s" in text for text in pictures)
+    curves = ElementTree.parse(tmp_path / "docs/benchmarks/topics-latencies.svg")
+    assert len(curves.findall(f".//{SVG}polyline")) == 3  # msgq, floor, posix_ipc
+    ranges = ElementTree.parse(tmp_path / "docs/benchmarks/topics-rounds.svg")
+    assert len(ranges.findall(f".//{SVG}circle")) == 5
+    assert {"1.5M/s", "6M/s", "60.0 ns"} <= {text.text for text in ranges.iter(f"{SVG}text")}
+    write_pages(tmp_path / RESULT, tmp_path)
+    assert (tmp_path / "docs/benchmarks.md").read_text() == page
+
+
+def test_rough_figures_are_only_on_the_page_that_says_so(result: Result, tmp_path: Path) -> None:
+    for name in PAGES:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(BLOCKS)
+    result.write(tmp_path / "run.json")
+    write_pages(tmp_path / "run.json", tmp_path)
+    assert (tmp_path / "README.md").read_text() == BLOCKS
+    result.quick = False
+    result.write(tmp_path / "run.json")
+    write_pages(tmp_path / "run.json", tmp_path)
+    assert "takes <!-- bench:send_0 -->30.0 ns<!-- /bench -->." in (tmp_path / "README.md").read_text()
+    assert "provisional" not in (tmp_path / "docs/benchmarks.md").read_text()
+
+
+def test_page_with_unknown_block_is_refused(result: Result) -> None:
+    with pytest.raises(ValueError, match="block 'records' not found"):
+        fill_page("<!-- bench:records --><!-- /bench -->", result)
+
+
+def test_result_is_the_same_after_writing_and_reading(result: Result, tmp_path: Path) -> None:
+    result.write(tmp_path / "run.json")
+    assert vars(Result.read(tmp_path / "run.json")) == vars(result)
+    assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
+
+
+def test_documentation_agrees_with_stored_result() -> None:
+    stored = Result.read(ROOT / RESULT)
+    filled = {name: fill_page((ROOT / name).read_text(), stored) for name in PAGES}
+    for name in select_pages(stored):
+        assert filled[name] == (ROOT / name).read_text(), f"run `python -m tools.bench.page {RESULT}` again"
+
+
+def test_pictures_agree_with_stored_result_and_are_small() -> None:
+    pictures = draw_pictures(Result.read(ROOT / RESULT))
+    assert {path.name: path.read_text() for path in (ROOT / FOLDER).glob("*.svg")} == pictures
+    assert all(len(picture.encode()) < MOST_BYTES for picture in pictures.values())
+
+
+def test_tables_of_benchmarks_page_are_all_generated() -> None:
+    by_hand = re.sub(r"<!-- bench:.*?<!-- /bench -->", "", (ROOT / "docs/benchmarks.md").read_text(), flags=re.DOTALL)
+    assert not [line for line in by_hand.splitlines() if line.startswith("|")]
+
+
+def printed_commands() -> list[str]:
+    """Return each command that a page prints for rows."""
+    pages = [(ROOT / name).read_text() for name in PAGES]
+    return sorted(set(chain.from_iterable(re.findall(f"`({COMMAND} [^`]+)`", page) for page in pages)))
+
+
+def test_each_printed_command_selects_exactly_its_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    commands = printed_commands()
+    assert len(commands) > 50
+    for command in commands:
+        *_, option, keys = words = shlex.split(command)
+        assert option == "--only"
+        assert main([*words[3:], "--list"]) == 0
+        listed = [line.split(":")[0] for line in capsys.readouterr().out.splitlines()]
+        assert sorted(listed) == sorted(keys.split(","))
+
+
+def test_printed_command_runs_as_program() -> None:
+    words = [sys.executable, *shlex.split(printed_commands()[0])[1:], "--list"]
+    listed = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert listed.startswith(f"{words[4]}: ")
+
+
+def test_rows_have_names_and_titles_of_their_own() -> None:
+    assert len(set(list_words())) == len(list_words())
+    for table in TABLES.values():
+        titles = [case.title for case in table.cases]
+        assert len(set(titles)) == len(titles)
+        assert not [title for title in titles if title.startswith("the same")]

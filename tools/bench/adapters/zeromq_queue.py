@@ -1,0 +1,71 @@
+"""pyzmq's PUSH and PULL over Unix domain sockets: each message goes to one receiver."""
+
+# The methods are described in base.py.
+# ruff: noqa: D102
+
+from typing import Any
+
+from tools.bench.adapters.base import Call, Publisher, Subscriber, System, Topic, WorkQueue
+
+
+class ZeromqQueue(System):
+    """The sender binds, and the receiver connects. Each of the two queues has room for `depth` messages.
+
+    Several senders and several receivers would need a broker.
+    """
+
+    name = "zmq-ipc"
+    lossless = True
+    keeps_segment = False
+
+    def __init__(self, topic: Topic) -> None:
+        super().__init__(topic)
+        import zmq
+
+        self.zmq = zmq
+        self.context = zmq.Context()
+
+    def version(self) -> str:
+        return f"{self.zmq.pyzmq_version()} (libzmq {self.zmq.zmq_version()})"
+
+    def queue(self, *, sends: bool = True, receives: bool = True) -> WorkQueue:
+        push, pull = (self._push() if sends else None), (self._pull() if receives else None)
+        return WorkQueue(
+            Call(getattr(push, "send", None), "message"), Call(getattr(pull, "recv", None)), b"", shared=False
+        )
+
+    def publisher(self) -> Publisher:
+        return Publisher(Call(self._push().send, "message"))
+
+    def subscriber(self) -> Subscriber:
+        receive, empty, now = self._pull().recv, self.zmq.Again, self.zmq.NOBLOCK
+
+        def poll() -> Any:
+            try:
+                return receive(now)
+            except empty:
+                return None
+
+        return Subscriber(poll=Call(poll), block=Call(receive))
+
+    def open_both(self) -> Any:
+        return self._push(), self._pull()
+
+    def _push(self) -> Any:
+        socket = self._socket(self.zmq.PUSH)
+        socket.bind(self._address())
+        return socket
+
+    def _pull(self) -> Any:
+        socket = self._socket(self.zmq.PULL)
+        socket.connect(self._address())
+        return socket
+
+    def _socket(self, kind: int) -> Any:
+        socket = self.context.socket(kind)
+        socket.set_hwm(self.topic.depth)
+        socket.linger = 0
+        return socket
+
+    def _address(self) -> str:
+        return f"ipc://{self.topic.folder / self.topic.name}"

@@ -1,0 +1,210 @@
+"""Writes the tables and pictures of the documentation from the file of a run: ``python -m tools.bench.page FILE``.
+
+The text between ``<!-- bench:NAME -->`` and ``<!-- /bench -->`` in a page is replaced by the block of that name. All
+other text of the pages is written by hand.
+"""
+
+import argparse
+import re
+import shutil
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+
+from tools.bench import report
+from tools.bench.adapters import FLOOR, OURS, SYSTEMS
+from tools.bench.plot import draw_latencies, draw_rounds
+from tools.bench.process import PROJECT
+from tools.bench.result import Result
+from tools.bench.summary import Row, summarize, summarize_table
+
+PAGES = ("docs/benchmarks.md", "README.md", "docs/choosing.md")
+FOLDER = "docs/benchmarks"
+RESULT = f"{FOLDER}/result.json"
+COMMAND = "python -m tools.bench --only"
+# What README.md shows, and the rows.
+HIGHLIGHTS = {
+    "`send`, no subscriber": "send_0",
+    "`send` and `receive` in one thread": "pair",
+    "latency to a busy process": "ping",
+    "latency to a sleeping process": "ping_asleep",
+    "messages per second, sent one by one, no message lost": "stream_64",
+}
+# The same work with a topic, a channel, a work queue and a record.
+KINDS = {
+    "write and read 64 B, one thread": ("pair", "channel_pair", "queue_pair_0", "record_pair"),
+    "one-way latency to a busy reader": ("ping", "channel_ping", "queue_ping", "seen_seqlock"),
+    "one-way latency to a sleeping reader": (
+        *("ping_asleep", "channel_ping_asleep", "queue_ping_asleep", "asleep_seqlock"),
+    ),
+}
+_MARKED = re.compile(r"(<!-- bench:(\S+) -->).*?(<!-- /bench -->)", re.DOTALL)
+
+
+def write_pages(path: Path, root: Path) -> None:
+    """Write the blocks and pictures of a result into the documentation below a folder, and copy the result to it."""
+    result = Result.read(path)
+    folder = root / FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    if path.resolve() != (root / RESULT).resolve():
+        shutil.copyfile(path, root / RESULT)
+    for name, picture in draw_pictures(result).items():
+        (folder / name).write_text(picture, encoding="utf-8")
+    for name in select_pages(result):
+        page = root / name
+        page.write_text(fill_page(page.read_text(encoding="utf-8"), result), encoding="utf-8")
+
+
+def select_pages(result: Result) -> tuple[str, ...]:
+    """Return the pages that show the result: only the page that says so, if the figures are rough."""
+    return PAGES[:1] if result.quick else PAGES
+
+
+def fill_page(text: str, result: Result) -> str:
+    """Return a page with the blocks of a result.
+
+    Raises
+    ------
+    ValueError : the page names a block that the result does not have.
+    """
+    rows = {row.case.key: row for row in summarize(result)}
+    blocks: dict[str, Callable[[], str]] = {
+        "machine": partial(_describe_run, result),
+        "limits": partial(report.format_limits, result),
+        "slower": partial(_list_slower, rows.values()),
+        "kinds": partial(_compare_kinds, rows),
+        "highlights": partial(_list_highlights, rows),
+        **{name: partial(_describe_table, result, name) for name in result.tables},
+    }
+
+    def fill(match: re.Match[str]) -> str:
+        start, name, end = match.groups()
+        if name in rows:
+            return f"{start}{_format_figure(rows[name], OURS)}{end}"
+        if name not in blocks:
+            raise ValueError(f"block {name!r} not found: the result has no table or row of this name")
+        return f"{start}\n\n{blocks[name]()}\n\n{end}"
+
+    return _MARKED.sub(fill, text)
+
+
+def draw_pictures(result: Result) -> dict[str, str]:
+    """Return the pictures by the names of their files."""
+    pictures = {}
+    for table in result.tables:
+        rows = summarize_table(result, table)
+        systems = report.find_systems(result, table, rows)
+        timed, other = _split_rows(rows)
+        if timed:
+            pictures[f"{table}-latencies.svg"] = draw_latencies(timed, systems, f"{table}: times of single calls")
+        if other:
+            pictures[f"{table}-rounds.svg"] = draw_rounds(other, systems, f"{table}: range of the rounds")
+    return pictures
+
+
+def _split_rows(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
+    """Return the rows whose calls were timed one by one, and the other rows with figures."""
+    timed = [row for row in rows if row.curves]
+    return timed, [row for row in rows if row.rounds and not row.curves]
+
+
+def _describe_table(result: Result, table: str) -> str:
+    """Return the pictures, the figures, the percentiles, and why figures are missing."""
+    rows = summarize_table(result, table)
+    timed, other = _split_rows(rows)
+    parts = []
+    if timed:
+        parts.append(f"![Percentile curves. {_describe_rows(timed)}](benchmarks/{table}-latencies.svg)")
+    if other:
+        parts.append(f"![Ranges and medians of the rounds. {_describe_rows(other)}](benchmarks/{table}-rounds.svg)")
+    parts += [_format_rows(result, rows, report.find_systems(result, table, rows)), report.format_tails(rows, _command)]
+    gaps = [f"- {gap}" for gap in report.list_gaps(result, table)]
+    if gaps:
+        parts.append("\n".join(["Systems without a value, rows and reasons:", "", *gaps]))
+    return "\n\n".join(part for part in parts if part)
+
+
+def _describe_rows(rows: Sequence[Row]) -> str:
+    """Say for each row what ours and the best peer reach, for those who do not see the picture."""
+    texts = []
+    for row in rows:
+        names = [name for name in (OURS, row.best_peer) if name in row.medians]
+        texts.append(f"{row.case.title}: " + ", ".join(f"{name} {_format_figure(row, name)}" for name in names))
+    return ". ".join(texts)
+
+
+def _format_rows(result: Result, rows: Sequence[Row], systems: Sequence[str]) -> str:
+    lines = []
+    for row in rows:
+        values = [report.format_figure_of(result, row, system) for system in systems]
+        ratios = [report.format_ratio(row, name) for name in (FLOOR, "peer")]
+        lines.append([row.case.title, *values, *ratios, _command(row)])
+    head = ["work", *systems, f"{OURS} / {FLOOR}", f"{OURS} / best peer", "command"]
+    return report.format_table(head, lines)
+
+
+def _command(*rows: Row) -> str:
+    return f"`{COMMAND} {','.join(row.case.key for row in rows)}`"
+
+
+def _list_slower(rows: Iterable[Row]) -> str:
+    """Return all rows in which a peer is faster, at the median or at the 99th percentile."""
+    lines = []
+    for row in rows:
+        peers = [system for system in SYSTEMS if system not in (OURS, FLOOR)]
+        medians = {peer: row.beside(peer) for peer in peers}
+        tails = {peer: row.tail_ratio(peer, 0.99) for peer in peers}
+        slower = [_join_slower(row, ratios) for ratios in (medians, tails)]
+        if slower != [report.NOTHING] * 2:
+            lines.append([row.case.title, *slower, _command(row)])
+    if not lines:
+        return "In this run, no peer was faster in any row."
+    return report.format_table(["work", f"{OURS} / peer, median", f"{OURS} / peer, p99", "command"], lines)
+
+
+def _join_slower(row: Row, ratios: dict[str, float | None]) -> str:
+    found = [f"{ratio:.2f} ({peer})" for peer, ratio in ratios.items() if ratio is not None and row.is_slower(ratio)]
+    return ", ".join(found) or report.NOTHING
+
+
+def _compare_kinds(rows: dict[str, Row]) -> str:
+    """Return the same work with each kind of endpoint, and with the floor."""
+    lines = []
+    for work, keys in KINDS.items():
+        chosen = [rows[key] for key in keys]
+        values = [_format_figure(row, OURS) for row in chosen]
+        lines.append([work, *values, _format_figure(chosen[0], FLOOR), _command(*chosen)])
+    return report.format_table(
+        ["work", "topic", "channel", "work queue", "record", "minimal ring in C", "command"], lines
+    )
+
+
+def _list_highlights(rows: dict[str, Row]) -> str:
+    lines = []
+    for work, key in HIGHLIGHTS.items():
+        row = rows[key]
+        peer = f"{_format_figure(row, row.best_peer)} ({row.best_peer})" if row.best_peer else report.NOTHING
+        lines.append([work, _format_figure(row, OURS), _format_figure(row, FLOOR), peer])
+    return report.format_table(["64-byte messages", OURS, FLOOR, "best peer"], lines)
+
+
+def _format_figure(row: Row, system: str) -> str:
+    return report.format_figure(row.case, row.medians[system]) if system in row.medians else report.NOTHING
+
+
+def _describe_run(result: Result) -> str:
+    """Return the facts about the run, and say whether its figures are rough."""
+    rough = ["- These values are provisional: the run was a short one (`--quick`)."] if result.quick else []
+    facts = [report.format_facts(result), f"- rounds: {report.format_disturbed(result)}"]
+    return "\n".join([*rough, *facts, *(f"- {line}" for line in report.list_absent(result))])
+
+
+def main() -> None:
+    """Write the pages of this project."""
+    parser = argparse.ArgumentParser(prog="python -m tools.bench.page", description="Write the pages from a result.")
+    parser.add_argument("result", type=Path, metavar="FILE", help="file that `python -m tools.bench --json FILE` wrote")
+    write_pages(parser.parse_args().result, PROJECT)
+
+
+if __name__ == "__main__":
+    main()
