@@ -25,7 +25,7 @@ from msgq.impl.base.core import Context
 from msgq.impl.fake.bus import current_bus
 from msgq.impl.fake.publisher import PubSocket
 from msgq.impl.fake.subscriber import SubSocket
-from visionipc import image_messages, wire
+from visionipc import image_messages
 from visionipc.client import VisionIpcClient
 from visionipc.formats import Geometry
 from visionipc.image_messages import IMAGE
@@ -183,12 +183,11 @@ class FakeServer(VisionIpcServer):
         super().close()
 
 
-def _make_frame(message: bytes, kind: int) -> VisionBuf:
+def _make_frame(message: bytes) -> VisionBuf:
     """Return a received frame with its own bytes."""
     sof, eof, uv_offset, is_valid = _TRAILER_STRUCT.unpack(message[-_TRAILER_STRUCT.size :])
     picture = image_messages.picture(strip_trailer(message), uv_offset)
-    record = wire.Record(picture.layout, 0, 0, kind)
-    return make_frame(record, memoryview(bytes(picture.data)), picture.frame_id, sof, eof, is_valid)
+    return make_frame(picture.layout, memoryview(bytes(picture.data)), picture.frame_id, sof, eof, is_valid)
 
 
 class FakeClient(VisionIpcClient):
@@ -233,7 +232,7 @@ class FakeClient(VisionIpcClient):
         current_bus().wait_until(self._closed.is_set, limit_ns, f"frames of {self._endpoint!r}")
 
     def _resolve_packet(self, packet: bytes) -> VisionBuf | bytes | None:
-        frame = _make_frame(packet, self._type)
+        frame = _make_frame(packet)
         if frame._valid_layout() != self._connected_layout:
             self._connected_layout = frame._valid_layout()
             self.connections += 1

@@ -1,5 +1,6 @@
 """Cython declarations of frames."""
 
+from cython cimport final
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 
 from msgq.impl.base.core cimport expose_buffer, DescriptorMapping, mq_liveness_file, pin_view, PinnedView, PinOwner
@@ -74,6 +75,7 @@ cdef struct ClientRow:
     bint taken
 
 
+@final
 cdef class ServerLeases:
     cdef DescriptorMapping _region
     cdef mq_frame_lease_table *_table

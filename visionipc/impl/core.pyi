@@ -374,12 +374,12 @@ class VisionBuf:
     def __enter__(self) -> Self: ...
     def __exit__(self, *_: object) -> None: ...
 
-def make_frame(record: Record, view: Buffer, frame_id: int, sof: int, eof: int, valid: bool) -> VisionBuf:
+def make_frame(geometry: Geometry, view: Buffer, frame_id: int, sof: int, eof: int, valid: bool) -> VisionBuf:
     """Return a frame with its own bytes, for the fake backend.
 
     Parameters
     ----------
-    record : layout of the picture, and numbers of buffer and stream.
+    geometry : layout of the picture.
     view : bytes of the picture.
     frame_id : number of the frame.
     sof : start of the exposure in nanoseconds.

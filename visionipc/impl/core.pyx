@@ -7,7 +7,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.long cimport PyLong_CheckExact
 from cpython.memoryview cimport PyMemoryView_FromObject
-from cython cimport freelist, no_gc_clear
+from cython cimport final, freelist, no_gc_clear
 from libc.errno cimport errno
 from libc.stdint cimport UINT32_MAX
 from libc.string cimport memcpy, memset

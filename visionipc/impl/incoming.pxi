@@ -5,9 +5,10 @@
 cdef class VisionBuf:
     """See core.pyi."""
 
-    cdef object _record
+    cdef object _geometry
     cdef DescriptorMapping _region  # None: the bytes belong to the frame, as on the fake backend
     cdef object _view
+    cdef readonly uint32_t idx
     cdef readonly int fd
     cdef readonly bint leased
     cdef readonly uint32_t frame_id
@@ -24,27 +25,23 @@ cdef class VisionBuf:
 
     @property
     def width(self):
-        return self._record.geometry.width
+        return self._geometry.width
 
     @property
     def height(self):
-        return self._record.geometry.height
+        return self._geometry.height
 
     @property
     def stride(self):
-        return self._record.geometry.stride
+        return self._geometry.stride
 
     @property
     def uv_offset(self):
-        return self._record.geometry.uv_offset
+        return self._geometry.uv_offset
 
     @property
     def format(self):
-        return self._record.geometry.format
-
-    @property
-    def idx(self):
-        return self._record.index
+        return self._geometry.format
 
     @property
     def view(self):
@@ -66,15 +63,15 @@ cdef class VisionBuf:
 
     def _valid_layout(self):
         if not self.leased:  # a stock server may send any layout. Layouts of this library were checked by the client
-            self._record.geometry.check("")
-        return self._record.geometry
+            self._geometry.check("")
+        return self._geometry
 
     def as_array(self):
         return self.data
 
     def to_rgb(self):
         from visionipc.convert import to_rgb  # imported late: most programs do not convert
-        return to_rgb(self.view, self._record.geometry)
+        return to_rgb(self.view, self._geometry)
 
     def valid(self):
         if self.leased:
@@ -92,9 +89,9 @@ cdef class VisionBuf:
         self._view = None
 
 
-def make_frame(record, view, uint32_t frame_id, uint64_t sof, uint64_t eof, bint valid):
+def make_frame(geometry, view, uint32_t frame_id, uint64_t sof, uint64_t eof, bint valid):
     cdef VisionBuf frame = VisionBuf.__new__(VisionBuf)
-    frame._record, frame._view, frame.fd, frame.leased = record, view, -1, True
+    frame._geometry, frame._view, frame.fd, frame.leased = geometry, view, -1, True
     frame.frame_id, frame.timestamp_sof, frame.timestamp_eof, frame.valid_frame = frame_id, sof, eof, valid
     return frame
 
@@ -107,26 +104,29 @@ cdef class IncomingStream:
     cdef readonly list fds
     cdef readonly ClientLeases leases
     cdef readonly uint64_t server_id
+    cdef object _geometry  # the same for all buffers
     cdef size_t _size
+    cdef uint64_t _buffer_count
     cdef int _fork_generation
 
     def __init__(self, list records not None, list regions not None, list fds not None, ClientLeases leases):
-        cdef size_t size
         cdef DescriptorMapping region
         if not records or not len(records) == len(regions) == len(fds):
             raise InvalidValueError(f"{len(records)} records, {len(regions)} regions and {len(fds)} descriptors")
-        size = records[0].geometry.size
+        self._geometry = records[0].geometry
+        self._size = self._geometry.size
         for region in regions:
-            if region is None or region.size < size:
-                raise SegmentError(f"frames of {size} bytes in a buffer of {region and region.size}")
+            if region is None or region.size < self._size:
+                raise SegmentError(f"frames of {self._size} bytes in a buffer of {region and region.size}")
         self._fork_generation = fork_generation
         self.records, self.regions, self.fds, self.leases = records, regions, fds, leases
         self.server_id = records[0].server_id
-        self._size = size
+        self._buffer_count = len(regions)
 
     def take(self, bytes packet not None):
         return self._take(packet)
 
+    @final
     cdef VisionBuf _take(self, bytes packet):
         cdef FramePacket p
         cdef DescriptorMapping region
@@ -135,7 +135,7 @@ cdef class IncomingStream:
         if PyBytes_GET_SIZE(packet) != sizeof(p) or self._fork_generation != fork_generation:
             return None
         memcpy(&p, PyBytes_AS_STRING(packet), sizeof(p))
-        if p.server_id != self.server_id or p.buffer >= <uint64_t> len(self.fds):
+        if p.server_id != self.server_id or p.buffer >= self._buffer_count:
             return None
         region = self.regions[p.buffer]
         if self.leases is not None:
@@ -146,8 +146,8 @@ cdef class IncomingStream:
             view = MappedView.__new__(MappedView)
             expose_buffer(view, region, region.address, self._size, False)
         frame = VisionBuf.__new__(VisionBuf)
-        frame._record, frame._region, frame._view = self.records[p.buffer], region, view
-        frame.fd, frame.leased = self.fds[p.buffer], self.leases is not None
+        frame._geometry, frame._region, frame._view = self._geometry, region, view
+        frame.idx, frame.fd, frame.leased = <uint32_t> p.buffer, self.fds[p.buffer], self.leases is not None
         frame.frame_id, frame.valid_frame = p.frame_id, p.valid != 0
         frame.timestamp_sof, frame.timestamp_eof = p.timestamp_sof, p.timestamp_eof
         return frame
@@ -171,15 +171,16 @@ cdef class StreamReceiver:
         subscriber = self._subscriber
         if subscriber is None:
             return self._recv_disconnected(timeout_ms)
-        if not non_blocking or not PyLong_CheckExact(timeout_ms):  # PyLong_CheckExact rejects False, too
-            subscriber.setTimeout(timeout_ms)
         if isinstance(subscriber, SubSocket):
+            if not non_blocking or not PyLong_CheckExact(timeout_ms):  # PyLong_CheckExact rejects False, too
+                (<SubSocket> subscriber).set_timeout_ms(timeout_ms)
             packet = (<SubSocket> subscriber).take_message(non_blocking)
         else:
+            subscriber.setTimeout(timeout_ms)
             packet = subscriber.receive(non_blocking)
         if packet is None:
             return None
-        frame = self._take_frame(packet)
+        frame = self._take_stream_frame(packet)
         if frame is None:
             return self._continue_recv(packet, timeout_ms, (began_ns or mq_monotonic_ns()) / 1e9)
         return frame
@@ -190,7 +191,11 @@ cdef class StreamReceiver:
     def _continue_recv(self, packet, timeout_ms, began):
         raise NotImplementedError
 
-    cpdef VisionBuf _take_frame(self, bytes packet):
+    def _take_frame(self, bytes packet not None):
+        return self._take_stream_frame(packet)
+
+    @final
+    cdef VisionBuf _take_stream_frame(self, bytes packet):
         cdef IncomingStream stream = self._stream  # another thread may end the stream during the call
         cdef VisionBuf frame = None if stream is None else stream._take(packet)
         if frame is not None:

@@ -21,6 +21,7 @@ cdef int _init_liveness_file(mq_liveness_file *liveness_file, int fd, str endpoi
     return 0
 
 
+@final
 cdef class ServerLeases:
     """See core.pyi."""
 

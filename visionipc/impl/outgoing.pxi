@@ -13,20 +13,23 @@ cdef class OutgoingStream:
     cdef readonly uint64_t dropped
     cdef PubSocket _publisher
     cdef ServerLeases _leases
-    cdef list _mappings
     cdef list _views
+    cdef uint8_t *_buffers[MQ_FRAME_BUFFERS_MAX]
     cdef size_t _size
     cdef uint64_t _server_id
     cdef bint _is_rendering
 
     def __init__(self, str endpoint, PubSocket publisher not None, ServerLeases leases not None, list regions not None,
                  size_t size, uint64_t server_id):
+        if len(regions) > MQ_FRAME_BUFFERS_MAX:
+            raise SegmentError(f"{len(regions)} buffers; a stream has {MQ_FRAME_BUFFERS_MAX} at most", endpoint)
         self.endpoint = endpoint
         self._publisher = publisher
         publisher._populate_ring()  # populate the ring, so that a rendered frame can always be sent
         self._leases = leases
-        self._mappings = regions
         self._views = [MappedView(region, size, True) for region in regions]
+        for buffer, region in enumerate(regions):
+            self._buffers[buffer] = (<DescriptorMapping?> region).address
         self._size = size
         self._server_id = server_id
 
@@ -36,6 +39,7 @@ cdef class OutgoingStream:
     def grow(self):
         raise NotImplementedError
 
+    @final
     cdef int _begin_frame(self, int64_t now_ns) except -2:
         """Take a buffer, or return -1 if clients hold all. `now_ns`: CLOCK_BOOTTIME.
 
@@ -58,16 +62,21 @@ cdef class OutgoingStream:
                 raise
         return buffer
 
-    cdef int _check_open(self) except -1:
+    @final
+    cdef inline int _check_open(self) except -1:
+        return 0 if self._publisher._use_state == fork_generation else self._check_open_or_reopen()
+
+    @final
+    cdef int _check_open_or_reopen(self) except -1:
         if self._publisher._use_state == CLOSED:
             raise EndpointClosedError("server is closed, or has created the stream again", self.endpoint)
         if self._publisher._fork_generation != fork_generation:  # the parent process has the same leases
             raise ForkedSocketError("server belongs to the parent process; create one with another name "
                                     "here", self.endpoint)
-        if self._publisher._use_state != fork_generation:
-            self._publisher._reopen_or_raise()
+        self._publisher._reopen_or_raise()
         return 0
 
+    @final
     cdef int _fill_packet(self, FramePacket *packet, frame_id, sof, eof) except -1:
         try:
             packet.frame_id, packet.timestamp_sof, packet.timestamp_eof = frame_id, sof, eof
@@ -77,6 +86,7 @@ cdef class OutgoingStream:
             raise InvalidValueError(text, self.endpoint) from None
         return 0
 
+    @final
     cdef int _publish_frame(self, int buffer, FramePacket *packet) except -1:
         """Publish the frame in the buffer. The packet has the values of the program."""
         cdef uint64_t word = packet.frame_id
@@ -85,7 +95,7 @@ cdef class OutgoingStream:
             self._leases.store_dropped_count(self.dropped)
             return 0
         self._check_open()
-        mq_copy_to_shared((<DescriptorMapping> self._mappings[buffer]).address + self._size, &word, sizeof(word))
+        mq_copy_to_shared(self._buffers[buffer] + self._size, &word, sizeof(word))
         packet.server_id, packet.buffer = self._server_id, buffer
         packet.generation = self._leases.publish(buffer)
         self._publisher._send_bytes(packet, sizeof(packet[0]), 0)
@@ -105,7 +115,7 @@ cdef class OutgoingStream:
             buffer = self._begin_frame(mq_read_clock_ns(CLOCK_BOOTTIME))
             try:
                 if buffer >= 0:
-                    address = (<DescriptorMapping> self._mappings[buffer]).address
+                    address = self._buffers[buffer]
                     with nogil:
                         mq_copy_to_shared(address, source.buf, source.len)
                 self._fill_packet(&packet, frame_id, sof, eof)
@@ -222,6 +232,7 @@ cdef class OutgoingFrame:
         finally:
             self._stream._is_rendering = False
 
+    @final
     cdef int _publish_rendered_frame(self) except -1:
         cdef FramePacket packet
         cdef int64_t now_ns = mq_read_clock_ns(CLOCK_BOOTTIME)

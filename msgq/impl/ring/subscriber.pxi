@@ -103,7 +103,18 @@ cdef class SubSocket(SubConnection):
         return SubscriberStats(self._endpoint, self._subscriber.received, self.lost, self._subscriber.resets)
 
     def setTimeout(self, timeout):
+        self.set_timeout_ms(timeout)
+
+    cdef int set_timeout_ms(self, object timeout) except -1:
+        cdef int overflow = 0
+        cdef long long milliseconds
+        if PyLong_CheckExact(timeout):  # the usual case, without Python code: clients of frames set a time-out per call
+            milliseconds = PyLong_AsLongLongAndOverflow(timeout, &overflow)
+            if not overflow and WAIT_FOREVER <= milliseconds <= INT_MAX:
+                self._timeout_ms = <int> milliseconds
+                return 0
         self._timeout_ms = timeout_ms(timeout, self._endpoint)
+        return 0
 
     cdef bint _pass_gate_once(self) except -1:
         """Pass the gate at the beginning of a receive. Return True if an enabled gate was passed."""
