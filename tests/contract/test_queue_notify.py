@@ -186,6 +186,34 @@ class TestNotifications:
         job.nack()
         self.wait_for_notifications(1, told)
 
+    @pytest.mark.needs("processes")
+    def test_notify_counts_messages_of_killed_processes_after_an_earlier_notification(self, queues: Queues) -> None:
+        queue = queues.open()
+        told: list[Any] = []
+        with Child(queue_children.take_without_ack, queues.backend, queues.name) as child:
+            wait_until(lambda: any("receiving" in handle.waits for handle in queue.stats().handles))
+            queue.send(b"taken")
+            assert child.hear() == "taken"
+            queue.notify(lambda queue: told.extend(queue.receive_many()))
+            queue.send(b"first")
+            self.wait_for_notifications(1, told)
+            child.kill(signal.SIGKILL)
+            self.wait_for_notifications(2, told)
+        assert told == [(b"first", 0), (b"taken", 0)]
+
+    @pytest.mark.needs("threads")
+    def test_notify_counts_due_messages_as_arrivals(self, queues: Queues) -> None:
+        """Nobody receives meanwhile. A delay itself is no arrival."""
+        queue, sender = queues.open(), queues.open()
+        told: list[Any] = []
+        queue.notify(lambda queue: told.extend(queue.receive_many()))
+        sender.send(b"much later", delay=1000)
+        for delay in (0.01, 0.03):
+            sender.send(b"later", delay=delay)
+            self.wait_for_notifications(len(told) + 1, told)
+        assert told == [(b"later", 0)] * 2
+        assert queue.delayed_messages == 1
+
     def test_notify_skips_a_closed_handle(self, queues: Queues) -> None:
         queue, witness = queues.open(), queues.open()
         told: list[Any] = []

@@ -289,3 +289,21 @@ TEST(notice_is_taken_once) {
     CHECK(mq_queue_notification_is_due(&notification) && mq_queue_notification_consume(&notification) &&
           !mq_queue_notification_consume(&notification));
 }
+
+TEST(notification_finds_due_messages_between_recoveries) {
+    mq_queue_notification notification;
+    begin(SLOTS);
+    uint32_t tick = mq_job_lease_convert_to_ticks((uint64_t)mq_monotonic_ns());
+    int64_t slot = mq_queue_claim_free_slot(a, MQ_NO_TICKET);
+    notification = (mq_queue_notification){.h = *c};
+    mq_queue_recover_from_dead_owners(&notification.h, mq_monotonic_ns());
+    mq_queue_set_row_bit(&queue->notify_requested, c->row_number);
+    mq_queue_commit_delayed_message(a, (uint64_t)slot, 1, 3, 1, 0, tick + 50);
+    CHECK(mq_queue_delays_changed(&notification.h));
+    CHECK(!mq_queue_notification_has_more(&notification) && !mq_queue_delays_changed(&notification.h));
+    CHECK(mq_queue_notification_max_sleep_ns(&notification) <= 50 * MQ_JOB_LEASE_TICK_NS);
+    /* as if the time had passed */
+    mq_store_relaxed_u64(&a->parts.slot_headers[slot].lease, mq_job_lease_encode(word_of(slot), tick));
+    notification.next_recovery_ns = 0;
+    CHECK(mq_queue_notification_has_more(&notification) && mq_queue_notification_consume(&notification));
+}

@@ -104,6 +104,22 @@ TEST(quiet_of_a_polled_reader_wakes_the_thread) {
     CHECK(wakes(&mq_watcher.changed) == 2);
 }
 
+TEST(ready_reader_with_a_constant_interval_limits_the_sleep) {
+    begin();
+    mq_watch *watch = mq_watcher_find_fd(fds[0]);
+    watch->ops.no_backoff = true;
+    one.more = two.more = true;
+    scan();
+    CHECK(max_sleep_ns == MQ_WATCH_READY_NS && no_backoff); /* the thread polls when the reader is quiet again */
+    mq_watcher_set_unreadable(fds[0], MQ_WATCH_READY_NS);
+    CHECK(wakes(&mq_watcher.changed) == 0);
+    mq_watcher_set_unreadable(fds[0], MQ_WATCH_READY_NS - 1);
+    CHECK(wakes(&mq_watcher.changed) == 1);
+    scan();
+    mq_watcher_set_unreadable(fds[0], MQ_WATCH_READY_NS - 1); /* the thread may sleep longer than this reader allows */
+    CHECK(wakes(&mq_watcher.changed) == 2);
+}
+
 TEST(added_and_removed_readers_wake_the_thread) {
     uint32_t before = mq_load_acquire_u32(&mq_watcher.changed);
     begin();

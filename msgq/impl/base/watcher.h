@@ -33,6 +33,9 @@ enum {
     MQ_WATCH_POLL_NS = 1000000,
     /* if the poll interval of a reader is longer, the polls are only for events that no futex reports */
     MQ_WATCH_IDLE_NS = 100 * MQ_WATCH_POLL_NS,
+    /* longest sleep of the thread while a reader with a constant interval is ready. Nothing wakes the thread when this
+     * reader becomes quiet */
+    MQ_WATCH_READY_NS = 1000 * MQ_WATCH_POLL_NS,
 };
 
 typedef struct {
@@ -106,10 +109,12 @@ static inline unsigned mq_watcher_poll_all(mq_futex_waitv_entry *words, bool no_
         mq_watch *watch = &mq_watcher.list[i];
         uint32_t expected = mq_watch_poll_or_arm(watch);
         watch->polled = no_waitv || count == MQ_FUTEX_WAITV_MAX;
-        int64_t poll_ns = watch->polled ? MQ_WATCH_POLL_NS : mq_watch_get_poll_ns(watch);
-        if (!watch->ready && (*max_sleep_ns < 0 || poll_ns < *max_sleep_ns))
+        int64_t poll_ns = watch->ready    ? MQ_WATCH_READY_NS
+                          : watch->polled ? MQ_WATCH_POLL_NS
+                                          : mq_watch_get_poll_ns(watch);
+        if ((!watch->ready || watch->ops.no_backoff) && (*max_sleep_ns < 0 || poll_ns < *max_sleep_ns))
             *max_sleep_ns = poll_ns;
-        *no_backoff |= !watch->ready && watch->ops.no_backoff;
+        *no_backoff |= watch->ops.no_backoff;
         if (count < MQ_FUTEX_WAITV_MAX) {
             words[count].address = (uint64_t)(uintptr_t)mq_futex_word(watch->ops.eventcount);
             words[count++].expected = expected;
@@ -213,7 +218,8 @@ static inline void mq_watcher_set_unreadable(int fd, int64_t max_sleep_ns) {
         watch->ready = false;
     /* The thread does not poll ready readers by the clock. Therefore the current sleep of the thread may be longer than
      * this reader's poll interval, or unlimited. */
-    bool by_clock = watch && (watch->polled || poll_ns <= MQ_WATCH_IDLE_NS);
+    bool by_clock = watch && (watch->polled || poll_ns <= MQ_WATCH_IDLE_NS ||
+                              (watch->ops.no_backoff && poll_ns < MQ_WATCH_READY_NS));
     if (watch && (poll_ns < watch->poll_ns || (emptied && by_clock)))
         mq_watcher_kick();
     if (watch)

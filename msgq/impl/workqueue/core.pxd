@@ -202,6 +202,7 @@ cdef extern from "workqueue/poll_state.h" nogil:
     ctypedef struct mq_queue_notification:
         mq_queue_handle h
     int mq_queue_notification_has_more(const void *reader)
+    int64_t mq_queue_notification_max_sleep_ns(const void *reader)
     uint32_t mq_queue_notification_prepare_wait(const void *reader, mq_u32 *word)
     bint mq_queue_notification_is_due(const mq_queue_notification *notification)
     bint mq_queue_notification_consume(mq_queue_notification *notification)

@@ -12,6 +12,7 @@ cdef class QueueNotification(Waitable):
         queue._check_usable()  # another thread may have closed the queue while this thread waited for the lock
         self._file, self._endpoint = queue._file, queue._endpoint
         self._notification.h = queue._h
+        self._notification.h.saw_owned_slots = False  # a notification takes no messages, so it scans only for due ones
         if queue._event_publisher is not None:
             self._event_buffer = queue._event_publisher.watcher_buffer
             self._notification.h.event_buffer = &self._event_buffer.c
@@ -40,11 +41,11 @@ cdef class QueueNotification(Waitable):
         return mq_load_acquire_u32(self._futex_word())
 
     cdef int64_t _max_sleep_ns(self, int64_t slept_ns) except -2:
-        return MQ_QUEUE_RECOVER_NS
+        return mq_queue_notification_max_sleep_ns(&self._notification)
 
     cdef mq_poll_ops _poll_ops(self) noexcept:
         return mq_poll_ops(mq_queue_notification_has_more, &self._notification, self._futex_word(),
-                           mq_queue_notification_prepare_wait, NULL, True, NULL)
+                           mq_queue_notification_prepare_wait, NULL, True, mq_queue_notification_max_sleep_ns)
 
 
 def new_exclusive_notification(QueueHandle queue not None):

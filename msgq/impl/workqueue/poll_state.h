@@ -17,6 +17,25 @@ typedef struct {
     int64_t next_recovery_ns; /* when the next lease ends, or the next message is due, by CLOCK_MONOTONIC */
 } mq_queue_poll_state;
 
+/* Recover, or search for due messages, if either is necessary. Returns false if neither is. A thread that polls may be
+ * the only thread of the handle that waits, so its polls run the recovery. */
+static inline bool mq_queue_sweep_if_due(mq_queue_handle *h, int64_t *next_recovery_ns) {
+    int64_t now = mq_monotonic_ns();
+    if (mq_queue_recovery_is_due(h, now))
+        *next_recovery_ns = now + mq_queue_recover_from_dead_owners(h, now);
+    else if (mq_queue_delays_changed(h) || now >= *next_recovery_ns)
+        *next_recovery_ns = now + mq_queue_reclaim_slots(h, now);
+    else
+        return false;
+    return true;
+}
+
+/* Return the nanoseconds until the next poll. */
+static inline int64_t mq_queue_limit_poll_sleep_ns(int64_t next_recovery_ns) {
+    int64_t left_ns = next_recovery_ns - mq_monotonic_ns();
+    return left_ns > MQ_QUEUE_RECOVER_BUSY_NS ? left_ns : MQ_QUEUE_RECOVER_BUSY_NS;
+}
+
 static inline uint32_t mq_queue_poll_prepare_sleep(mq_queue_poll_state *state) {
     if (!state->ticket)
         state->ticket = mq_queue_wait_begin(&state->h, MQ_QUEUE_WATCHER, false).ticket;
@@ -31,26 +50,14 @@ static inline void mq_queue_poll_remove_watcher(mq_queue_poll_state *state) {
         mq_queue_finish_sleep(&state->h, MQ_QUEUE_WATCHER);
 }
 
-/* The watcher thread may be the only thread of the handle that waits, so its poll also runs the recovery. */
 static inline int mq_queue_poll_has_more(const void *reader) {
     mq_queue_poll_state *state = (mq_queue_poll_state *)(uintptr_t)reader;
-    mq_queue_handle *h = &state->h;
-    if (mq_queue_has_ready_message(&h->parts))
-        return 1;
-    int64_t now = mq_monotonic_ns();
-    if (mq_queue_recovery_is_due(h, now))
-        state->next_recovery_ns = now + mq_queue_recover_from_dead_owners(h, now);
-    else if (mq_queue_delays_changed(h) || now >= state->next_recovery_ns)
-        state->next_recovery_ns = now + mq_queue_reclaim_slots(h, now);
-    else
-        return 0;
-    return mq_queue_has_ready_message(&h->parts);
+    return mq_queue_has_ready_message(&state->h.parts) || (mq_queue_sweep_if_due(&state->h, &state->next_recovery_ns) &&
+                                                           mq_queue_has_ready_message(&state->h.parts));
 }
 
 static inline int64_t mq_queue_poll_max_sleep_ns(const void *reader) {
-    const mq_queue_poll_state *state = reader;
-    int64_t left_ns = state->next_recovery_ns - mq_monotonic_ns();
-    return left_ns > MQ_QUEUE_RECOVER_BUSY_NS ? left_ns : MQ_QUEUE_RECOVER_BUSY_NS;
+    return mq_queue_limit_poll_sleep_ns(((const mq_queue_poll_state *)reader)->next_recovery_ns);
 }
 
 static inline uint32_t mq_queue_poll_prepare_wait(const void *reader, mq_u32 *word) {
@@ -73,8 +80,9 @@ static inline void mq_queue_poll_end_wait(const void *reader) {
 /* ---- notifications of messages that arrive in an empty queue ---- */
 
 typedef struct {
-    mq_queue_handle h;      /* a copy of the handle, with its own time of the last recovery */
-    mq_u32 seen_notify_seq; /* value of `notify_seq` at the last notification */
+    mq_queue_handle h;        /* a copy of the handle, with its own time of the last recovery */
+    mq_u32 seen_notify_seq;   /* value of `notify_seq` at the last notification */
+    int64_t next_recovery_ns; /* as in mq_queue_poll_state */
 } mq_queue_notification;
 
 static inline bool mq_queue_notification_is_due(const mq_queue_notification *notification) {
@@ -82,13 +90,16 @@ static inline bool mq_queue_notification_is_due(const mq_queue_notification *not
            mq_load_acquire_u32(&notification->seen_notify_seq);
 }
 
-/* A message that returns from a dead owner may arrive in an empty queue, so this poll also runs the recovery. */
+/* A delayed message, and a message that returns from a dead owner, may arrive in an empty queue. */
 static inline int mq_queue_notification_has_more(const void *reader) {
     mq_queue_notification *notification = (mq_queue_notification *)(uintptr_t)reader;
-    int64_t now = mq_monotonic_ns();
-    if (!mq_queue_notification_is_due(notification) && now - notification->h.last_recovery_ns >= MQ_QUEUE_RECOVER_NS)
-        mq_queue_recover_from_dead_owners(&notification->h, now);
-    return mq_queue_notification_is_due(notification);
+    return mq_queue_notification_is_due(notification) ||
+           (mq_queue_sweep_if_due(&notification->h, &notification->next_recovery_ns) &&
+            mq_queue_notification_is_due(notification));
+}
+
+static inline int64_t mq_queue_notification_max_sleep_ns(const void *reader) {
+    return mq_queue_limit_poll_sleep_ns(((const mq_queue_notification *)reader)->next_recovery_ns);
 }
 
 static inline uint32_t mq_queue_notification_prepare_wait(const void *reader, mq_u32 *word) {

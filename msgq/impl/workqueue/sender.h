@@ -145,6 +145,10 @@ static inline void mq_queue_announce_delay(mq_queue_handle *h) {
      * mq_queue_set_row_bit. If weaker: a receiver sleeps past the due time. */
     mq_fetch_add_u64(&h->parts.queue->delay_count, 1);
     mq_queue_wake_receivers(h->parts.queue, 1);
+    /* The word stays the same, because no notification is due. A process that requested notifications and is just going
+     * to sleep may therefore miss this wake. It searches for due messages within MQ_QUEUE_RECOVER_NS. */
+    if (mq_queue_any_row_bit_is_set(&h->parts.queue->notify_requested))
+        mq_futex_wake_all(mq_futex_word(&h->parts.queue->notify_seq));
 }
 
 /* Send the complete message in a claimed slot with a delay. The slot becomes READY at `due_tick`. */

@@ -22,8 +22,9 @@ MUTANTS = [
     ),
     sender(
         "a returned message wakes nobody",
-        "mq_queue_wake_receivers(h->parts.queue, 1); if",
-        "if",
+        "mq_queue_wake_receivers(h->parts.queue, 1); "
+        "if (mq_queue_any_row_bit_is_set(&h->parts.queue->notify_requested)) mq_queue_notify_not_empty",
+        "if (mq_queue_any_row_bit_is_set(&h->parts.queue->notify_requested)) mq_queue_notify_not_empty",
         "returned_message_wakes_a_receiver_and_is_notified",
         "sweep_returns_the_message_of_a_dead_consumer_and_wakes_a_receiver",
     ),
@@ -449,6 +450,12 @@ MUTANTS = [
         "mq_store_release_u32(&notification->seen_notify_seq, notify_seq); return due;",
         "return due;",
         "queue_sleepers-notice_is_taken_once",
+    ),
+    poll_state(
+        "a notification does not search for due messages",
+        "else if (mq_queue_delays_changed(h) || now >= *next_recovery_ns)",
+        "else if (false)",
+        "queue_sleepers-notification_finds_due_messages_between_recoveries",
     ),
     peek(
         "an equal word of the next message is the same",

@@ -26,15 +26,27 @@ MUTANTS = [
     ),
     watcher(
         "the thread naps as long as the last reader allows",
-        "if (!watch->ready && (*max_sleep_ns < 0 || poll_ns < *max_sleep_ns))",
-        "if (!watch->ready)",
+        "if ((!watch->ready || watch->ops.no_backoff) && (*max_sleep_ns < 0 || poll_ns < *max_sleep_ns))",
+        "if (!watch->ready || watch->ops.no_backoff)",
         "turn_announces_quiet_readers_and_sleeps_on_their_words",
     ),
     watcher(
         "the thread polls readers that are ready",
-        "if (!watch->ready && (*max_sleep_ns < 0 ||",
+        "if ((!watch->ready || watch->ops.no_backoff) && (*max_sleep_ns < 0 ||",
         "if ((*max_sleep_ns < 0 ||",
         "turn_marks_readers_that_have_something",
+    ),
+    watcher(
+        "the thread sleeps forever while a reader with a constant interval is ready",
+        "if ((!watch->ready || watch->ops.no_backoff) && (*max_sleep_ns < 0 ||",
+        "if (!watch->ready && (*max_sleep_ns < 0 ||",
+        "ready_reader_with_a_constant_interval_limits_the_sleep",
+    ),
+    watcher(
+        "a reader that has to be polled soon waits for the thread",
+        "(watch->ops.no_backoff && poll_ns < MQ_WATCH_READY_NS)",
+        "false",
+        "ready_reader_with_a_constant_interval_limits_the_sleep",
     ),
     watcher(
         "a descriptor stays readable",
