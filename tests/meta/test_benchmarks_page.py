@@ -116,7 +116,7 @@ def test_written_pages_have_pictures_with_all_systems_and_alt_text(result: Resul
     assert sorted(pictures.values()) == [
         *("benchmarks/queues-latencies.svg", "benchmarks/topics-latencies.svg", "benchmarks/topics-rounds.svg"),
     ]
-    assert any("stream: msgq 1.5M/s, pipe 6M/s" in text for text in pictures)
+    assert any("of msgq, floor, kickmsg, pipe in the rows send_0, stream_64." in text for text in pictures)
     curves = ElementTree.parse(tmp_path / "docs/benchmarks/topics-latencies.svg")
     assert len(curves.findall(f".//{SVG}polyline")) == 3  # msgq, floor, posix_ipc
     ranges = ElementTree.parse(tmp_path / "docs/benchmarks/topics-rounds.svg")
@@ -143,6 +143,18 @@ def test_rough_figures_are_only_on_the_page_that_says_so(result: Result, tmp_pat
 def test_page_with_unknown_block_is_refused(result: Result) -> None:
     with pytest.raises(ValueError, match="block 'records' not found"):
         fill_page("<!-- bench:records --><!-- /bench -->", result)
+
+
+def test_partial_result_leaves_pages_and_pictures_unchanged(result: Result, tmp_path: Path) -> None:
+    (tmp_path / FOLDER).mkdir(parents=True)
+    for name in PAGES:
+        (tmp_path / name).write_text(BLOCKS)
+    del result.tables["queues"]
+    result.write(tmp_path / "run.json")
+    with pytest.raises(ValueError, match="block 'queues' not found"):
+        write_pages(tmp_path / "run.json", tmp_path)
+    assert [(tmp_path / name).read_text() for name in PAGES] == [BLOCKS] * len(PAGES)
+    assert list((tmp_path / FOLDER).iterdir()) == []
 
 
 def test_result_is_the_same_after_writing_and_reading(result: Result, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tools.bench import report
+from tools.bench import machine, report
 from tools.bench.adapters import FLOOR, OURS, SYSTEMS
 from tools.bench.process import PROJECT
 from tools.bench.result import Result
@@ -32,7 +32,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     path.parent.mkdir(parents=True, exist_ok=True)
     _say(f"the result: {path}")
     with workspace() as space:
-        run(space, result, say=_say, keep=lambda: result.write(path))
+        try:
+            run(space, result, say=_say, keep=lambda: result.write(path))
+        except KeyboardInterrupt:
+            _say(f"interrupted; to continue, repeat the options with --json {path} --resume")
+            raise
     print(report.format_tables(result))
     return 1 if result.failed else 0
 
@@ -43,6 +47,8 @@ def _resume(result: Result, path: Path) -> None:
     for name in ("repeats", "quick", "peers"):
         if getattr(earlier, name) != getattr(result, name):
             raise SystemExit(f"{path} was measured with {name}={getattr(earlier, name)}; repeat its options to resume")
+    if earlier.machine["commit"] != machine.read_commit(PROJECT):
+        raise SystemExit(f"{path} was measured at commit {earlier.machine['commit']}; measure again without --resume")
     keys = {case.key for case in result.cases}
     if keys != {case.key for case in earlier.cases}:
         raise SystemExit(f"{path} has other rows; repeat its --only to resume")

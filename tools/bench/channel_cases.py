@@ -41,7 +41,7 @@ _FLOOD = replace(
     role="flood_send",
     loaded=False,
     slices=1,
-    repeats=4,
+    repeats=3,
 )
 _FLOOD_RATE = replace(_FLOOD, key="channel_flood_rate_64", title=f"{_RATE_TITLE}, depth 64", unit="rate")
 

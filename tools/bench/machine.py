@@ -78,7 +78,7 @@ def facts(compiler: list[str], project: Path) -> dict[str, str]:
         "kernel": f"{platform.system()} {platform.release()} {platform.machine()}",
         "Python": f"{platform.python_implementation()} {platform.python_version()}",
         "compiler": _first_line([*compiler, "--version"]) if compiler else "none",
-        "commit": _commit(project),
+        "commit": read_commit(project),
         "date": time.strftime("%Y-%m-%d %H:%M:%S %z"),
         "load average at the start": " ".join(f"{load:.2f}" for load in os.getloadavg()),
         "command": " ".join(["python -m tools.bench", *sys.argv[1:]]),
@@ -92,7 +92,8 @@ def _cpu_model() -> str:
     return platform.processor() or platform.machine()
 
 
-def _commit(project: Path) -> str:
+def read_commit(project: Path) -> str:
+    """Return the commit that is checked out, and whether files were changed."""
     commit = _first_line(["git", "-C", str(project), "rev-parse", "--short=12", "HEAD"])
     changed = _first_line(["git", "-C", str(project), "status", "--porcelain"])
     return f"{commit or 'none'}{' with changes' if changed else ''}"

@@ -44,15 +44,16 @@ _MARKED = re.compile(r"(<!-- bench:(\S+) -->).*?(<!-- /bench -->)", re.DOTALL)
 def write_pages(path: Path, root: Path) -> None:
     """Write the blocks and pictures of a result into the documentation below a folder, and copy the result to it."""
     result = Result.read(path)
+    pages = {root / name: fill_page((root / name).read_text(encoding="utf-8"), result) for name in select_pages(result)}
     folder = root / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
+    for picture in folder.glob("*.svg"):
+        picture.unlink()
+    pictures = {folder / name: picture for name, picture in draw_pictures(result).items()}
+    for file, text in (pages | pictures).items():
+        file.write_text(text, encoding="utf-8")
     if path.resolve() != (root / RESULT).resolve():
         shutil.copyfile(path, root / RESULT)
-    for name, picture in draw_pictures(result).items():
-        (folder / name).write_text(picture, encoding="utf-8")
-    for name in select_pages(result):
-        page = root / name
-        page.write_text(fill_page(page.read_text(encoding="utf-8"), result), encoding="utf-8")
 
 
 def select_pages(result: Result) -> tuple[str, ...]:
@@ -113,10 +114,9 @@ def _describe_table(result: Result, table: str) -> str:
     rows = summarize_table(result, table)
     timed, other = _split_rows(rows)
     parts = []
-    if timed:
-        parts.append(f"![Percentile curves. {_describe_rows(timed)}](benchmarks/{table}-latencies.svg)")
-    if other:
-        parts.append(f"![Ranges and medians of the rounds. {_describe_rows(other)}](benchmarks/{table}-rounds.svg)")
+    for kind, shown, text in (("latencies", timed, "Percentile curves"), ("rounds", other, "Ranges and medians")):
+        if shown:
+            parts.append(f"![{text} of {_describe_rows(shown)}](benchmarks/{table}-{kind}.svg)")
     parts += [_format_rows(result, rows, report.find_systems(result, table, rows)), report.format_tails(rows, _command)]
     gaps = [f"- {gap}" for gap in report.list_gaps(result, table)]
     if gaps:
@@ -125,12 +125,10 @@ def _describe_table(result: Result, table: str) -> str:
 
 
 def _describe_rows(rows: Sequence[Row]) -> str:
-    """Say for each row what ours and the best peer reach, for those who do not see the picture."""
-    texts = []
-    for row in rows:
-        names = [name for name in (OURS, row.best_peer) if name in row.medians]
-        texts.append(f"{row.case.title}: " + ", ".join(f"{name} {_format_figure(row, name)}" for name in names))
-    return ". ".join(texts)
+    """Say what a picture shows, for readers who do not see it."""
+    systems = [name for name in SYSTEMS if any(name in row.medians for row in rows)]
+    titles = ", ".join(row.case.key for row in rows)
+    return f"{', '.join(systems)} in the rows {titles}. The next table has the values."
 
 
 def _format_rows(result: Result, rows: Sequence[Row], systems: Sequence[str]) -> str:
@@ -203,7 +201,10 @@ def main() -> None:
     """Write the pages of this project."""
     parser = argparse.ArgumentParser(prog="python -m tools.bench.page", description="Write the pages from a result.")
     parser.add_argument("result", type=Path, metavar="FILE", help="file that `python -m tools.bench --json FILE` wrote")
-    write_pages(parser.parse_args().result, PROJECT)
+    try:
+        write_pages(parser.parse_args().result, PROJECT)
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
 
 
 if __name__ == "__main__":

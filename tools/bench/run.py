@@ -18,7 +18,7 @@ from tools.bench.result import Result
 from tools.bench.tables import TABLES, find_table
 from tools.bench.workspace import Workspace
 
-WAIT_BUDGET_S = 90.0
+WAIT_BUDGET_S = 60.0
 QUICK_WAIT_BUDGET_S = 0.5
 RETRIES = 3
 # A slice is disturbed when a process waited for its core for a larger share of it: less than one turn of the scheduler.
