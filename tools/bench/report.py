@@ -119,7 +119,8 @@ def format_disturbed(result: Result) -> str:
     waits = [waited for sample in result.samples for waited in sample["waited"]]
     return (
         f"{sum(waited > DISTURBED for waited in waits):,} of {len(waits):,} slices were disturbed: a process waited for"
-        f" its core for more than {DISTURBED:.0%} of the time. They are left out. A ~ marks a value of disturbed slices only."
+        f" its core for more than {DISTURBED:.0%} of the time. They are left out."
+        " A ~ marks a value of disturbed slices only."
     )
 
 
