@@ -7,7 +7,7 @@ other text of the pages is written by hand.
 import argparse
 import re
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -72,7 +72,7 @@ def fill_page(text: str, result: Result) -> str:
     blocks: dict[str, Callable[[], str]] = {
         "machine": partial(_describe_run, result),
         "limits": partial(report.format_limits, result),
-        "slower": partial(_list_slower, rows.values()),
+        "slower": partial(_list_slower, result),
         "kinds": partial(_compare_kinds, rows),
         "highlights": partial(_list_highlights, rows),
         **{name: partial(_describe_table, result, name) for name in result.tables},
@@ -145,19 +145,20 @@ def _command(*rows: Row) -> str:
     return f"`{COMMAND} {','.join(row.case.key for row in rows)}`"
 
 
-def _list_slower(rows: Iterable[Row]) -> str:
+def _list_slower(result: Result) -> str:
     """Return all rows in which a peer is faster, at the median or at the 99th percentile."""
     lines = []
-    for row in rows:
-        peers = [system for system in SYSTEMS if system not in (OURS, FLOOR)]
+    peers = [system for system in SYSTEMS if system not in (OURS, FLOOR)]
+    rows = [(table, row) for table in result.tables for row in summarize_table(result, table)]
+    for table, row in rows:
         medians = {peer: row.beside(peer) for peer in peers}
         tails = {peer: row.tail_ratio(peer, 0.99) for peer in peers}
         slower = [_join_slower(row, ratios) for ratios in (medians, tails)]
         if slower != [report.NOTHING] * 2:
-            lines.append([row.case.title, *slower, _command(row)])
+            lines.append([table, row.case.title, *slower, _command(row)])
     if not lines:
         return "In this run, no peer was faster in any row."
-    return report.format_table(["work", f"{OURS} / peer, median", f"{OURS} / peer, p99", "command"], lines)
+    return report.format_table(["table", "work", f"{OURS} / peer, median", f"{OURS} / peer, p99", "command"], lines)
 
 
 def _join_slower(row: Row, ratios: dict[str, float | None]) -> str:
