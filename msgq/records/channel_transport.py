@@ -23,6 +23,8 @@ SPARE_SLOTS = 2  # of a publisher's pool: then no message leaves the channel bef
 class ChannelTransport:
     """A channel of records. See `RecordTransport`."""
 
+    stores_origins = True
+
     def __init__(
         self,
         name: str,
@@ -41,7 +43,7 @@ class ChannelTransport:
             raise InvalidValueError("create=True needs a dtype; pass dtype=", name)
         create = False if dtype is None else create
         self._channel = channel = _open_channel(name, prefix, create, wanted, trust)
-        self._publisher: Any = None
+        self.publisher: Any = None
         try:
             self.dtype = resolve_queue_dtype(dtype, channel.schema, name)
             self._bytes_dtype = make_bytes_dtype(self.dtype)
@@ -71,14 +73,14 @@ class ChannelTransport:
         if self.subscriber.closed:
             raise not_connected_error(self._name)
         slots = min(self.capacity + SPARE_SLOTS, SLOTS_MAX)
-        self._publisher = self._channel.publisher(slots=slots, slot_bytes=self.dtype.itemsize, max_bytes=SLOT_BYTES_MAX)
-        return self._publisher
+        self.publisher = self._channel.publisher(slots=slots, slot_bytes=self.dtype.itemsize, max_bytes=SLOT_BYTES_MAX)
+        return self.publisher
 
     def send(self, rows: npt.NDArray[Any], origin_time: int) -> int:
         """See `RecordTransport`."""
-        position = (self._publisher or self._connect_publisher()).send(rows[:1].tobytes(), origin_time=origin_time)
+        position = (self.publisher or self._connect_publisher()).send(rows[:1].tobytes(), origin_time=origin_time)
         if len(rows) > 1:
-            self._publisher.send_many(rows[1:].view(self._bytes_dtype), origin_time=origin_time)
+            self.publisher.send_many(rows[1:].view(self._bytes_dtype), origin_time=origin_time)
         return int(position) - self.capacity
 
     def detach_inherited_producer(self) -> None:
@@ -100,6 +102,9 @@ class ChannelTransport:
         records: npt.NDArray[Any] = self.subscriber.receive_array(self.dtype, limit, timeout=timeout)
         return records
 
+    def check_schema(self) -> None:
+        """See `RecordTransport`. The constructor has checked it."""
+
     def take_record(self, timeout: float | None) -> bytes | None:
         """See `RecordTransport`."""
         data: bytes | None = self.subscriber.receive(timeout)
@@ -120,8 +125,8 @@ class ChannelTransport:
     def close(self) -> None:
         """See `RecordTransport`."""
         self.subscriber.close()
-        if self._publisher is not None:
-            self._publisher.close()
+        if self.publisher is not None:
+            self.publisher.close()
         self._channel.close()
 
 

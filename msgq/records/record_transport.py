@@ -25,11 +25,15 @@ class RecordTransport(Protocol):
     Attributes
     ----------
     dtype : dtype of the records.
+    stores_origins : True if records without timestamps have an origin, too.
     subscriber : subscriber of the topic or channel.
+    publisher : publisher of the topic or channel; None: nothing was sent yet.
     """
 
     dtype: np.dtype[Any]
+    stores_origins: bool
     subscriber: Any
+    publisher: Any
 
     @property
     def lost(self) -> int | None:
@@ -50,6 +54,9 @@ class RecordTransport(Protocol):
 
     def receive(self, limit: int | None, timeout: float | None) -> npt.NDArray[Any]:
         """Take consecutive records."""
+
+    def check_schema(self) -> None:
+        """Raise an error if the endpoint has records of another dtype. Called after the first record arrived."""
 
     def take_record(self, timeout: float | None) -> bytes | None:
         """Take one record."""

@@ -37,6 +37,8 @@ RING_BACKEND, FAKE_BACKEND = "msgq.impl.ring", "msgq.impl.fake"
 class TopicTransport:
     """A topic of records. See `RecordTransport`."""
 
+    stores_origins = False  # tracked records contain theirs
+
     def __init__(
         self,
         name: str,
@@ -48,7 +50,7 @@ class TopicTransport:
         trust: str | None,
         spin_us: int | None,
     ) -> None:
-        self._name, self._prefix, self._trust, self._raises = name, prefix, trust, raises
+        self._name, self._prefix, self._trust, self.raises = name, prefix, trust, raises
         self._module = backends.current_backend()
         self._check_topic_existence(create)
         topic = self._read_topic_schema()
@@ -57,8 +59,7 @@ class TopicTransport:
         self._has_checked_schema = topic is not None
         self._lost_reported = 0
         self._timeout: float | None = None
-        self._publisher: Any = None
-        self._sent_count = 0
+        self.publisher: Any = None
         self._is_forked = False  # since the last send
         self._poller: Any = None
         self.capacity = round_capacity(capacity, CAPACITY_MIN, UNLIMITED_CAPACITY, name) or DEFAULT_CAPACITY
@@ -124,40 +125,31 @@ class TopicTransport:
         socket = self._module.PubSocket()
         with settings.overrides(in_prefix=self._prefix, trust=self._trust):
             socket.connect(backends.context, self._name, schema=struct_schema(self.dtype), trust=self._trust)
-        self._publisher, self._sent_count, self._is_forked = socket, socket.stats().messages, False
+        self.publisher, self._is_forked = socket, False
         return socket
 
     def detach_inherited_producer(self) -> None:
-        """See `RecordTransport`. The next send takes the topic over, and then knows the number of records."""
+        """See `RecordTransport`. The next send takes the topic over."""
         self._is_forked = True
 
     def send(self, rows: npt.NDArray[Any], _origin_time: int) -> int:
-        """See `RecordTransport`. The origin is ignored, because tracked records contain it."""
-        publisher = self._publisher or self._connect_publisher()
+        """See `RecordTransport`."""
+        publisher = self.publisher or self._connect_publisher()
         if self._is_forked:  # it takes over now, as `_connected` would
             resolve_queue_dtype(self.dtype, self._read_topic_schema(), self._name)
-        first = self._sent_count
-        try:
-            if len(rows) == 1:
-                publisher.send(rows.tobytes())
-            else:
-                packed = rows.view(self._bytes_dtype)
-                publisher.send_many(packed if packed.itemsize > 1 else packed.reshape(-1, 1))  # bytes in a row are one
-        except Exception:
-            if not publisher.closed:
-                self._sent_count = publisher.stats().messages  # some were sent, perhaps
-            raise
-        self._sent_count += len(rows)
-        if self._is_forked:
-            self._sent_count, self._is_forked = publisher.stats().messages, False
-            first = self._sent_count - len(rows)
-        return first
+        if len(rows) == 1:
+            publisher.send(rows.tobytes())
+        else:
+            packed = rows.view(self._bytes_dtype)
+            publisher.send_many(packed if packed.itemsize > 1 else packed.reshape(-1, 1))  # bytes in a row are one
+        self._is_forked = False
+        return int(publisher._sent_count) - len(rows)
 
     def get_next_number(self) -> int:
         """See `RecordTransport`."""
-        if self._publisher is None or self._is_forked:
+        if self.publisher is None or self._is_forked:
             self._connect_publisher()
-        return self._sent_count
+        return int(self.publisher._sent_count)
 
     # ---- consuming ----
 
@@ -172,7 +164,7 @@ class TopicTransport:
 
         The next call starts after the loss.
         """
-        if self._raises:
+        if self.raises:
             records = self._receive_or_raise_lost(limit, timeout)
         else:
             self._set_receive_timeout(timeout)
@@ -180,11 +172,15 @@ class TopicTransport:
             while not len(records) and limit != 0 and self.lost not in (None, self._lost_reported):
                 self._lost_reported = self.lost or 0  # after a lap, it continues at the oldest record
                 records = self.subscriber.receive_array(self.dtype, limit)
-        if not self._has_checked_schema and len(records):
-            # The producer sets the schema before its first record.
+        if len(records):
+            self.check_schema()
+        return records
+
+    def check_schema(self) -> None:
+        """See `RecordTransport`. The producer sets the schema before its first record."""
+        if not self._has_checked_schema:
             resolve_queue_dtype(self.dtype, self._read_topic_schema(), self._name)
             self._has_checked_schema = True
-        return records
 
     def _receive_or_raise_lost(self, limit: int | None, timeout: float | None) -> npt.NDArray[Any]:
         """Take records, or raise an error for a previous loss. A call without waiting does only one of both."""
@@ -220,7 +216,7 @@ class TopicTransport:
 
     def take_record(self, timeout: float | None) -> bytes | None:
         """See `RecordTransport`."""
-        if self._raises:
+        if self.raises:
             rows = self._receive_or_raise_lost(1, timeout)
             return rows.tobytes() if len(rows) else None
         self._set_receive_timeout(timeout)
@@ -248,8 +244,8 @@ class TopicTransport:
     def close(self) -> None:
         """See `RecordTransport`."""
         self.subscriber.close()
-        if self._publisher is not None:
-            self._publisher.close()
+        if self.publisher is not None:
+            self.publisher.close()
 
 
 def resolve_ring_bytes(item_bytes: int, capacity: int, name: str) -> int:

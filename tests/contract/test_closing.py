@@ -41,7 +41,11 @@ PARTS = {
     "ReservingPublisher", "StreamReceiver", "TopicTransport", "TracedMessageIterator", "Waitable",
 }  # fmt: skip
 #: Bases whose methods count as those of the classes that users have.
-BASES = {"VectorBase": ("SeqlockVector", "Seqlock"), "RecordHandle": ("SeqlockVector", "Seqlock", "Board")}
+BASES = {
+    "RecordHandle": ("SeqlockVector", "Seqlock", "Board"),
+    "RecordQueueBase": ("RecordQueue",),
+    "VectorBase": ("SeqlockVector", "Seqlock"),
+}
 WAITING_PARAMETERS = {"timeout", "deadline", "timeout_ms", "timeout_s", "non_blocking", "wait_for_one", "blocking"}
 WAITING_NAMES = {"__next__", "wait", "run", "recv", "recv_into", "update"}
 

@@ -67,7 +67,7 @@ class Queues:
         first, second = self.open(dtype, *args, **options), self.open(dtype, *args, **options)
         first.produce(np.empty(0, first.dtype))  # so that its publisher is there
         if self.producers == "single":
-            first._transport._publisher.wait_for_readers(DEADLINE, n=2)  # type: ignore[attr-defined]
+            first._transport.publisher.wait_for_readers(DEADLINE, n=2)
         return first, second
 
     def close(self) -> None:
@@ -626,7 +626,7 @@ class TestWaiting:
         producer, consumer = queues.pair(on_lost=on_lost)
         task = Task(consumer.consume, None, DEADLINE)
         if queues.backend == "msgq":
-            wait_until(lambda: consumer._consuming_lock.locked())
+            wait_until(lambda: consumer._is_consuming)
         producer.produce((1, 1))
         assert numbers(task.result()) == [1]
 
@@ -634,7 +634,7 @@ class TestWaiting:
     def test_consume_in_a_second_thread_raises(self, queues: Queues) -> None:
         _, consumer = queues.pair()
         task = Task(consumer.consume, None, DEADLINE)
-        wait_until(lambda: consumer._consuming_lock.locked())
+        wait_until(lambda: consumer._is_consuming)
         with pytest.raises(ConcurrentUseError):
             consumer.consume(timeout=0)
         consumer.close()

@@ -94,7 +94,7 @@ class TestEach:
         with RecordQueue(name, tracked("i8")) as producer, RecordQueue(name, tracked("i8")) as consumer:
             stage.listen(name)
             producer.produce(np.empty(0, "i8"))
-            producer._transport._publisher.wait_for_readers(DEADLINE, n=2)  # type: ignore[attr-defined]
+            producer._transport.publisher.wait_for_readers(DEADLINE, n=2)
             before = stage.time_ns()
             producer.produce([1, 2])
             handled = []
@@ -206,7 +206,7 @@ class TestEach:
         stage.listen(stage.token)
         with RecordQueue(stage.token, tracked("i8")) as queue:
             queue.produce(np.empty(0, "i8"))
-            queue._transport._publisher.wait_for_readers(DEADLINE, n=1)  # type: ignore[attr-defined]
+            queue._transport.publisher.wait_for_readers(DEADLINE, n=1)
             queue.produce([1, 2])
             with pytest.raises(ZeroDivisionError):  # noqa: PT012
                 for _ in stage.tracer.trace_messages(queue):
@@ -393,7 +393,7 @@ class TestMisuse:
     def test_span_deleted_in_another_thread_keeps_origin_of_that_thread(self, stage: Stage) -> None:
         with RecordQueue(stage.token, tracked("i8")) as queue:
             queue.produce(np.empty(0, "i8"))
-            queue._transport._publisher.wait_for_readers(DEADLINE, n=1)  # type: ignore[attr-defined]
+            queue._transport.publisher.wait_for_readers(DEADLINE, n=1)
             queue.produce(1)
             kept = []
 

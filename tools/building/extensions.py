@@ -17,6 +17,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import Cython
+import numpy as np
 from Cython.Build.Dependencies import create_dependency_tree
 from setuptools import Extension
 from setuptools.command.build_ext import build_ext
@@ -45,8 +46,8 @@ def extension(name: str, sources: list[str], depends: list[str]) -> Extension:
     return Extension(
         name,
         sources,
-        include_dirs=["msgq/impl", "msgq/recording", "visionipc/impl", "msgq"],
-        define_macros=[("_GNU_SOURCE", "1")],
+        include_dirs=["msgq/impl", "msgq/recording", "visionipc/impl", "msgq", np.get_include()],
+        define_macros=[("_GNU_SOURCE", "1"), ("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")],
         extra_compile_args=["-std=gnu11", "-g0", "-O3"],
         depends=depends,
     )

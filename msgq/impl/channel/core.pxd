@@ -254,6 +254,47 @@ cdef class PoolFile(EndpointFile):
 cdef PoolFile open_pool(ChannelFile file, uint64_t uid, bint writable)
 
 
+cdef class PublisherPool:
+    """A row of the file and its pool, from which this process publishes."""
+    cdef ChannelFile channel_file
+    cdef PoolFile pool_file
+    cdef mq_channel_publisher c
+    cdef void *liveness_token  # the row's lock; NULL: the pool has left the row, or the file system has no such locks
+    cdef bint open
+    cdef bint superseded  # the publisher uses another pool; the last loan retires this pool
+    cdef int generation
+    cdef uint64_t open_loans  # number of slots of open loans
+    cdef void _release_row(self) noexcept
+    cdef int retire(self, bint removes_pool) except -1
+    cdef int cancel_loan(self, uint64_t slot, bint removes_pool) except -1
+    cdef int end_loan(self, bint removes_pool) except -1
+
+
+cdef class Publisher(ForkAwareHandle):
+    cdef unsigned long _waiting_thread  # the thread that waits for a slot; 0: no thread waits
+    cdef bint _is_closing  # `close` was called during the wait for a slot; the waiting thread then closes the publisher
+    cdef readonly str name  # name of the publisher's node
+    cdef ChannelFile _file
+    cdef PublisherPool _pool
+    cdef object _slots  # requested number of slots; None: the default
+    cdef uint64_t _max_bytes
+    cdef uint64_t _sent, _sent_bytes, _refused, _evicted  # counters of previous pools
+    cdef int _interrupt_wait(self) except -1
+    cdef int _check_not_inherited(self) except -1
+    cdef int _switch_pool(self, PublisherPool pool) except -1
+    cdef Py_ssize_t _send_batch(self, const Py_buffer *view, uint64_t origin_time) except -1
+    cdef bint _publish_batch(self, const uint8_t *rows, uint64_t size, uint64_t count, uint64_t origin_time,
+                             uint64_t *done) except -1
+    cdef object _send_message(self, object data, object timeout, uint64_t origin_time)
+    cdef object _send_bytes(self, const void *data, uint64_t size, object timeout, uint64_t origin_time)
+    cdef object _publish_slot(self, PublisherPool pool, uint64_t slot, uint64_t size, uint64_t origin_time)
+    cdef int _reclaim_slot(self, object timeout) except -1
+    cdef int _wait_for_slot(self, object timeout) except -2
+    cdef bint _close_after_wait(self, PublisherPool pool, int slot) except -1
+    cdef object _pool_exhausted_error(self)
+    cdef int _grow_pool(self, uint64_t size) except -1
+
+
 cdef class SubscriberRows:
     """The rows of a subscriber, which stay until its last view is released."""
     cdef ChannelFile file

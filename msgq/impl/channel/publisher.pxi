@@ -24,14 +24,6 @@ cdef bint get_batch_buffer(messages, Py_buffer *view) except -1:
 @no_gc_clear  # a queue's handle that is collected with the publisher still publishes events
 cdef class Publisher(ForkAwareHandle):
     """See core.pyi."""
-    cdef unsigned long _waiting_thread  # the thread that waits for a slot; 0: no thread waits
-    cdef bint _is_closing  # `close` was called during the wait for a slot; the waiting thread then closes the publisher
-    cdef readonly str name  # name of the publisher's node
-    cdef ChannelFile _file
-    cdef PublisherPool _pool
-    cdef object _slots  # requested number of slots; None: the default
-    cdef uint64_t _max_bytes
-    cdef uint64_t _sent, _sent_bytes, _refused, _evicted  # counters of previous pools
 
     def __cinit__(self, ChannelFile file not None, str name not None, slots, slot_bytes, uint64_t max_bytes):
         self._endpoint, self.name, self._file = file.name, name, file

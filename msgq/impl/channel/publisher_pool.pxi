@@ -14,15 +14,6 @@ cdef enum:
 @no_gc_clear  # __dealloc__ needs the mappings
 cdef class PublisherPool:
     """A row of the file and its pool, from which this process publishes."""
-    cdef ChannelFile channel_file
-    cdef PoolFile pool_file
-    cdef mq_channel_publisher c
-    cdef void *liveness_token  # the row's lock; NULL: the pool has left the row, or the file system has no such locks
-    cdef bint open
-    cdef bint superseded  # the publisher uses another pool; the last loan retires this pool
-    cdef int generation
-    cdef uint64_t open_loans  # number of slots of open loans
-
     def __dealloc__(self):
         if self.generation == fork_generation:
             self._release_row()

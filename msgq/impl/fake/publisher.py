@@ -278,6 +278,11 @@ class PubSocket(StrictOptionSocket, UnqueuedSenderOptions, NoLingerOption, FakeS
         ):
             raise self._make_use_error()
 
+    @property
+    def _sent_count(self) -> int:
+        counts = self._own_claim.final_counts
+        return self._topic.published_count if counts is None else counts[0]
+
     def stats(self) -> PublisherStats:
         """Return the number of messages and bytes that this publisher and its predecessors published."""
         counts = self._own_claim.final_counts

@@ -343,6 +343,7 @@ cdef class SubSocket(SubConnection):
     cdef object _receive_element(self, dtype, int64_t wait_ns)
     cdef int set_timeout_ms(self, object timeout) except -1
     cdef bytes take_message(self, bint non_blocking)
+    cdef bytes take_message_within(self, int64_t wait_ns)
     cdef bytes _receive_message(self, int64_t wait_ns)
     cdef int _wait_for_message(self, mq_ring_message *message, int64_t wait_ns) except -1
     cdef bytes _copy_large_message(self, const mq_ring_message *message)

@@ -158,6 +158,8 @@ class PubSocket(PubConnection):
     connected, all methods except `connect`, `close` and `stats` raise `EndpointClosedError`.
     """
 
+    _sent_count: int
+
     @property
     def tracked(self) -> bool:
         """True if each message carries its publishing time and its origin, 16 bytes in the ring."""

@@ -38,6 +38,10 @@ cdef class PubSocket(PubConnection):
     def tracked(self):
         return self._use_state != CLOSED and self._publisher.stamps != 0
 
+    @property
+    def _sent_count(self):
+        return self._publisher.sequence
+
     cdef int _handle_status(self, int status, uint64_t size) except -1:
         """Raise the error of a status, or notify subscribers."""
         if status == MQ_RING_OK:

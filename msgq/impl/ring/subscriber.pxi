@@ -145,6 +145,10 @@ cdef class SubSocket(SubConnection):
         begin_receive(self)
         return self._receive_message(default_wait_ns(self, non_blocking))
 
+    cdef bytes take_message_within(self, int64_t wait_ns):
+        begin_receive(self)
+        return self._receive_message(wait_ns)
+
     cdef bytes _receive_message(self, int64_t wait_ns):
         cdef mq_ring_message message
         cdef bytes out
