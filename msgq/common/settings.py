@@ -189,9 +189,10 @@ def overrides(
     bind_host : replaces MSGQ_ZMQ_BIND; None: unchanged.
     trust : replaces MSGQ_TRUST; "": no users; None: unchanged.
     """
+    if in_prefix is None and bind_host is None and trust is None:
+        return _NO_OVERRIDE
     asked = {"prefix": in_prefix, "bind_host": bind_host, "trust": trust}
-    wanted = {name: value for name, value in asked.items() if value is not None}
-    return _apply_overrides(wanted) if wanted else _NO_OVERRIDE
+    return _apply_overrides({name: value for name, value in asked.items() if value is not None})
 
 
 _NO_OVERRIDE = contextlib.nullcontext()

@@ -169,6 +169,15 @@ TEST(claim_names_the_owner_before_the_others_are_ordered) {
     CHECK(mq_ring_find_publisher(side, mq_load_acquire_u64(&ring->write_uid)) == two.row);
 }
 
+TEST(claim_without_other_publishers_needs_no_membarrier) {
+    begin();
+    mq_ring_publisher_close(&one);
+    forget_steps();
+    claim(&two);
+    CHECK(!in_order("mq_ring_publisher_claim_ring: ordered membarrier"));
+    CHECK(!two.unordered && !mq_ring_find_sending_publisher(&two, false));
+}
+
 TEST(next_publisher_continues_the_count_of_messages) {
     begin();
     send_many(&one, 1, 5);

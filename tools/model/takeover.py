@@ -37,13 +37,16 @@ class Starter:
             yield from self.wake_sleepers()
         else:
             yield cas(at.WRITE_UID, self.publisher.uid, former)
+            self.topic.publisher_rows.discard(self.publisher.uid)
         yield fence(SEQ_CST)
         machine.lock_owner = None
         return done
 
     def claim(self) -> Steps[Any]:
         """(2): write_uid says who comes. Returns whom it named before."""
-        rules, uid = self.topic.rules, self.publisher.uid
+        rules, uid, rows = self.topic.rules, self.publisher.uid, self.topic.publisher_rows
+        is_alone = not rows  # publishers take rows under the lock
+        rows.add(uid)
         former = yield load(at.WRITE_UID, ACQUIRE)
         while True:
             names_us = self.topic.trusts(former) or not rules.claim_names_nobody
@@ -55,7 +58,7 @@ class Starter:
             if current == former:
                 break
             former = current
-        if rules.starter_membarrier:
+        if rules.starter_membarrier and not (is_alone and self.topic.trusts(former)):
             yield membarrier()  # EDGE takeover: between our write_uid and our look at begun
         return former
 
@@ -153,4 +156,5 @@ class Starter:
         yield cas(at.WRITE_UID, self.publisher.uid, 0)
         yield from notify_sleepers(self.topic)
         yield fence(SEQ_CST)
+        self.topic.publisher_rows.discard(self.publisher.uid)
         self.tasks[self.publisher.uid].closed = True

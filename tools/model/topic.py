@@ -79,6 +79,7 @@ class Topic:
         self.geometry = geometry
         self.oracle = Oracle()
         self.own_uids = own_uids  # uids of the publishers that have an entry in the side segment
+        self.publisher_rows: set[str] = set()  # uids of the publishers that have joined, and have not left
         self.slots = slots  # names of the subscribers that hold a slot from the beginning
         self.stock_slots: tuple[int, ...] = ()  # those of stock subscribers
         self.stock_sleepers: dict[

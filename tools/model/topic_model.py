@@ -77,6 +77,7 @@ class TopicModel:
 
         `abandons`: how often it reserves room before one, and gives it up.
         """
+        self.topic.publisher_rows.add(starter.publisher.uid)
         for _ in range(count):
             if abandons and self.chance(abandons):
                 yield from starter.publisher.abandon(self.below(self.topic.geometry.need_max))

@@ -234,6 +234,8 @@ cdef class EndpointFile:
     cdef void _close_fd(self) noexcept
     cdef const mq_liveness_file *liveness_file(self) noexcept
     cdef int lock(self) except -2
+    cdef int lock_during_open(self) except -2
+    cdef void unlock(self, int fd) noexcept
     cdef int check_truncation(self) except -1
     cdef bint is_linked(self) noexcept
     cdef bint remove_if(self, object condition) except -1
@@ -312,7 +314,8 @@ cdef enum:
 # In a node of a simulation, raise an error for endpoints that the simulation does not have.
 cdef int refuse_in_simulation(str endpoint) except -1
 cdef int check_context_open(Context context, str endpoint) except -1
-cdef void close_at_exit(socket)
+cdef int close_at_exit(handle) except -1
+cdef void forget_at_exit(handle) noexcept
 cdef object usage_error(int ticket, str endpoint)
 
 

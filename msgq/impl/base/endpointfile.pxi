@@ -109,9 +109,8 @@ cdef class EndpointFile:
         cdef int permissions = settings.resolve_file_mode(mode, self.name)
         if self.prefix:
             file_permissions.make_directories(self.name, self._prefix_directories(), permissions)
-        cdef int fd = create_file(self.name, self.path, self._new_file_bytes(), permissions)
+        cdef int fd = create_file(self.name, self.path, self._new_file_bytes(), permissions, &found)
         try:
-            check_file(fd, &found, self.name, self.path)
             self.segment, self.mode = map_file(fd, &found, True, self.name, self.path), permissions
             self._init_header()
             self._adopt_descriptor(fd)
@@ -149,6 +148,20 @@ cdef class EndpointFile:
             unlock_file(fd)
             raise
         return fd
+
+    cdef int lock_during_open(self) except -2:
+        """As `lock`, without a second open. No other thread or process may use this object's descriptor yet.
+
+        Return the descriptor for `unlock`.
+        """
+        lock_file(self.fd, self.name, self.path)
+        return self.fd
+
+    cdef void unlock(self, int fd) noexcept:
+        if fd == self.fd:
+            flock(fd, LOCK_UN)
+        else:
+            unlock_file(fd)
 
     cdef int check_truncation(self) except -1:
         if mq_mapping_was_truncated(self.not_truncated):

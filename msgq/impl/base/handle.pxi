@@ -15,6 +15,9 @@ cdef class ForkAwareHandle:
         self._use_state = CLOSED
         self._endpoint = ""
 
+    def __dealloc__(self):
+        forget_at_exit(self)
+
     @property
     def endpoint(self):
         return self._endpoint

@@ -74,7 +74,9 @@ cdef uint32_t random_u32() noexcept:
 
 cdef uint64_t new_uid() noexcept:
     """Return a unique number for a row or a file; never 0."""
-    return <uint64_t> random_u32() << 32 | random_u32() | 1
+    cdef uint64_t uid = 0
+    getrandom(&uid, sizeof(uid), 0)
+    return uid | 1
 
 
 cdef str text(const char *shared, size_t size):

@@ -48,14 +48,20 @@ cdef class ChannelFile(EndpointFile):
 
     cdef int _mark_open(self) except -1:
         """Mark the channel as open, so that no process takes it for unused while this one has no row."""
+        cdef struct_stat info
         cdef int fd
-        self._close_fd()  # the handle does not open a removed channel again
         if self.writable:
-            fd = self.lock()
-            # NULL: the file system has no locks of open file descriptions
-            self.liveness_token = mq_liveness_lock(self.liveness_file(), MQ_CHANNEL_OPEN_BYTE, True)
-            self.generation = fork_generation
-            unlock_file(fd)
+            fd = self.lock_during_open()
+            try:
+                check_file(fd, &info, self.name, self.path)
+                if not info.st_nlink:
+                    raise self._removed_error()
+                # NULL: the file system has no locks of open file descriptions
+                self.liveness_token = mq_liveness_lock(self.liveness_file(), MQ_CHANNEL_OPEN_BYTE, True)
+                self.generation = fork_generation
+            finally:
+                self.unlock(fd)
+        self._close_fd()  # the handle does not open a removed channel again
         return 0
 
     cdef void _unlock_open_byte(self) noexcept:

@@ -209,6 +209,7 @@ cdef class SocketEventHandle:
         self.close()
 
     def __dealloc__(self):
+        forget_at_exit(self)
         for which in range(2):
             if self._fifo_fds[which] >= 0:
                 close(self._fifo_fds[which])

@@ -47,6 +47,12 @@ static inline mq_u64 *mq_ring_canary_word(const mq_ring_header *ring, uint64_t d
     return data_bytes % 8 ? NULL : (mq_u64 *)((uintptr_t)ring + MQ_RING_HEADER + data_bytes - 8);
 }
 
+/* True if a ring of this size can have a canary, and has none yet. */
+static inline bool mq_ring_canary_is_unset(const mq_ring_header *ring, uint64_t data_bytes) {
+    const mq_u64 *tail = mq_ring_canary_word(ring, data_bytes);
+    return tail && mq_load_relaxed_u64(tail) == 0; /* relaxed: mq_ring_canary_write decides */
+}
+
 /* Write `random` as the canary, unless the ring has a canary. `random` is not 0. */
 static inline void mq_ring_canary_write(mq_ring_header *ring, uint64_t data_bytes, uint64_t random) {
     mq_u64 *tail = mq_ring_canary_word(ring, data_bytes);

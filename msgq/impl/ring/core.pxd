@@ -57,6 +57,7 @@ cdef extern from "ring/canary.h" nogil:
     bint mq_canary_is_nonzero(const mq_canary *canary)
     mq_canary mq_canary_always_intact()
     mq_canary mq_canary_of_ring(const mq_ring_header *ring, uint64_t data_bytes, const mq_u64 *word)
+    bint mq_ring_canary_is_unset(const mq_ring_header *ring, uint64_t data_bytes)
     void mq_ring_canary_write(mq_ring_header *ring, uint64_t data_bytes, uint64_t random)
 
 

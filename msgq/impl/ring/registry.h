@@ -178,6 +178,15 @@ static inline void mq_ring_publisher_write_identity(mq_ring_publisher *p, const 
     mq_participant_write(&p->row->participant, self, p->uid, p->liveness_token != NULL);
 }
 
+/* True if another publisher of msgq has a row. Publishers take rows under the lock, and leave rows after their last
+ * send. */
+static inline bool mq_ring_has_other_publishers(const mq_ring_publisher *p) {
+    for (int i = 0; i < MQ_RING_PUBLISHERS; i++)
+        if (&p->side->publishers[i] != p->row && mq_load_acquire_u64(&p->side->publishers[i].participant.uid))
+            return true;
+    return false;
+}
+
 /* Claim the ring for `p`, which holds a row (steps 1 and 2). Returns the previous uid. If the start fails, the
  * caller restores that uid. */
 static inline uint64_t mq_ring_publisher_claim_ring(mq_ring_publisher *p, const mq_process_identity *self,
@@ -212,7 +221,9 @@ static inline uint64_t mq_ring_publisher_claim_ring(mq_ring_publisher *p, const 
     } while (!mq_compare_exchange_u64(&p->ring->write_uid, former, mq_ring_publisher_starting_uid(p)) &&
              ++tries < MQ_CLAIM_TRIES);
     mq_fence_seq_cst();
-    p->unordered = !mq_membarrier(); /* EDGE takeover: membarrier. Partner: mq_ring_publisher_begin_message */
+    /* EDGE takeover: membarrier. Partner: mq_ring_publisher_begin_message. If no other publisher of msgq has a row, no
+     * send of msgq can be in progress. */
+    p->unordered = (p->after_stock || mq_ring_has_other_publishers(p)) && !mq_membarrier();
     return former;
 }
 

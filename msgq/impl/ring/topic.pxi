@@ -57,7 +57,9 @@ cdef int _map_ring(TopicFiles topic, int fd, const struct_stat *found, bint writ
 
 
 cdef void _write_canary(TopicFiles topic) noexcept:
-    mq_ring_canary_write(<mq_ring_header *> topic.ring.address, topic.data_bytes, random_u32() | 1)
+    cdef mq_ring_header *ring = <mq_ring_header *> topic.ring.address
+    if mq_ring_canary_is_unset(ring, topic.data_bytes):
+        mq_ring_canary_write(ring, topic.data_bytes, random_u32() | 1)
 
 
 cdef int _load_canary(TopicFiles topic) except -1:

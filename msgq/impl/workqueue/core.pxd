@@ -306,7 +306,7 @@ cdef class QueueHandle(ThreadSharedHandle):
     cdef EventPublisher _event_publisher  # None: the queue has no events
     cdef list _waits  # waits of threads in this handle
     cdef int _attach_file(self, QueueFile file, schema) except -1
-    cdef int _occupy_row(self) except -1
+    cdef int _occupy_row(self, int fd) except -1
     cdef int _check_can_read(self) except -1
     cdef int _check_can_write(self) except -1
     cdef void _wake_receivers(self) noexcept

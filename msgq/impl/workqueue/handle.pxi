@@ -24,7 +24,7 @@ cdef class QueueHandle(ThreadSharedHandle):
                 file = queue_file(wanted.name, in_prefix, trust, wanted)
                 file.open_or_create(wanted.create, wanted.mode)
                 self._attach_file(file, schema)
-            self._occupy_row()
+            self._occupy_row(self._file.lock_during_open())
             if self._file.is_linked():
                 break
             self._release_rows()  # another process removed the file before it could see that the file is open
@@ -56,15 +56,11 @@ cdef class QueueHandle(ThreadSharedHandle):
 
     # ---- join and leave ----
 
-    cdef int _occupy_row(self) except -1:
-        """Take a row, also in a forked child. Then recover slots of its dead owners."""
+    cdef int _occupy_row(self, int fd) except -1:
+        """Take a row under the lock `fd`, also in a forked child. Then recover slots of its dead owners."""
         cdef mq_process_identity us
         cdef mq_row_table row_table = mq_queue_make_row_table(self._h.parts.queue)
-        cdef int row, ticket = self._use_state, fd = self._file.lock()
-        # during the wait, another thread or a signal handler joined or closed the handle
-        if self._use_state != ticket:
-            unlock_file(fd)
-            return self._check_usable()
+        cdef int row
         try:
             read_own_identity(&us, NULL)
             self._waits, self._user_threads, self._liveness_token, self._registration = [], [], NULL, None
@@ -77,7 +73,7 @@ cdef class QueueHandle(ThreadSharedHandle):
             self._uid = new_uid()
             mq_queue_join(&self._h, row, &us, self._uid, self._liveness_token != NULL)
         finally:
-            unlock_file(fd)
+            self._file.unlock(fd)
         self._h.next_search_slot = row * (self._h.parts.max_messages // MQ_QUEUE_ROWS)
         self._poll_state.h = self._h
         if self._event_publisher is not None:
@@ -89,7 +85,12 @@ cdef class QueueHandle(ThreadSharedHandle):
         return 0
 
     cdef int _reopen_in_child(self) except -1:
-        return self._occupy_row()
+        cdef int use_state = self._use_state, fd = self._file.lock()
+        # during the wait, another thread or a signal handler joined or closed the handle
+        if self._use_state != use_state:
+            self._file.unlock(fd)
+            return self._check_usable()
+        return self._occupy_row(fd)
 
     cdef void _interrupt_wait(self) noexcept:
         cdef QueueWait wait

@@ -131,12 +131,23 @@ static inline void mq_queue_recover_row(const mq_queue_file_parts *parts, unsign
     mq_store_release_u64(&notify_debt[1], 0);
 }
 
+/* True if the row of another participant may need a recovery, because its owner may be dead. */
+static inline bool mq_queue_row_may_need_recovery(const mq_queue_handle *h, unsigned row) {
+    return row != h->row_number && !mq_queue_row_is_clean(h->parts.queue, row);
+}
+static inline bool mq_queue_any_row_may_need_recovery(const mq_queue_handle *h) {
+    unsigned row = 0;
+    while (row < MQ_QUEUE_ROWS && !mq_queue_row_may_need_recovery(h, row))
+        row++;
+    return row < MQ_QUEUE_ROWS;
+}
+
 static inline void mq_queue_recover_dead_rows(mq_queue_handle *h) {
     const mq_queue *queue = h->parts.queue;
     mq_liveness_probe probe = mq_liveness_probe_begin(h->liveness_file);
     for (unsigned row = 0; row < MQ_QUEUE_ROWS; row++) {
         const mq_participant *participant = &queue->rows[row].at.participant;
-        if (row != h->row_number && !mq_queue_row_is_clean(queue, row) &&
+        if (mq_queue_row_may_need_recovery(h, row) &&
             mq_participant_liveness(&probe, participant, MQ_QUEUE_ROW_BYTE + (int)row) == MQ_DEAD)
             mq_queue_recover_row(&h->parts, row);
     }
@@ -151,6 +162,8 @@ static inline int64_t mq_queue_recover_from_dead_owners(mq_queue_handle *h, int6
     for (unsigned role = 0; role < MQ_QUEUE_ROLES;
          role++) /* a call with a timeout of 0 yields once, and its program may never call again */
         mq_queue_must_yield_to_handoff(h, (mq_queue_role)role, MQ_NO_TICKET);
+    if (!mq_queue_any_row_may_need_recovery(h))
+        return next;
     mq_fork_guard_enter(); /* a child forked now would keep the lock */
     int fd = mq_liveness_file_reopen(h->liveness_file, O_RDWR);
     if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)

@@ -341,7 +341,7 @@ MUTANTS = [
     ),
     registry(
         "a newcomer asks without membarrier",
-        "p->unordered = !mq_membarrier();",
+        "p->unordered = (p->after_stock || mq_ring_has_other_publishers(p)) && !mq_membarrier();",
         "p->unordered = true;",
         "claim_names_the_owner_before_the_others_are_ordered",
     ),

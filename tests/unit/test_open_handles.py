@@ -1,0 +1,23 @@
+"""The handles that close at exit."""
+
+import gc
+import weakref
+from typing import Any
+
+import msgq
+
+
+def count_int_dicts(reference: object) -> int:
+    """Return the number of dicts with numbers as keys that hold the weak reference."""
+    holders: list[Any] = [each for each in gc.get_referrers(reference) if type(each) is dict]
+    return sum(all(type(key) is int for key in each) for each in holders)
+
+
+def test_dropped_handle_is_forgotten(endpoint: str) -> None:
+    """A program that opens many short-lived handles must not grow."""
+    sub = msgq.sub_sock(endpoint)
+    (reference,) = weakref.getweakrefs(sub)
+    assert count_int_dicts(reference) == 1
+    del sub
+    assert reference() is None
+    assert count_int_dicts(reference) == 0
