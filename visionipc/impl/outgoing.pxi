@@ -2,7 +2,6 @@
 
 
 cdef str CONSTRUCTOR_HINT = "a frame to render into comes from VisionIpcServer.frame"
-cdef object UNSET = object()  # the program has not set the value, so the default in C applies and no int is created
 
 
 cdef class OutgoingStream:
@@ -14,10 +13,10 @@ cdef class OutgoingStream:
     cdef PubSocket _publisher
     cdef ServerLeases _leases
     cdef list _views
-    cdef uint8_t *_buffers[MQ_FRAME_BUFFERS_MAX]
     cdef size_t _size
     cdef uint64_t _server_id
     cdef bint _is_rendering
+    cdef uint8_t *_buffers[MQ_FRAME_BUFFERS_MAX]
 
     def __init__(self, str endpoint, PubSocket publisher not None, ServerLeases leases not None, list regions not None,
                  size_t size, uint64_t server_id):
@@ -40,7 +39,7 @@ cdef class OutgoingStream:
         raise NotImplementedError
 
     @final
-    cdef int _begin_frame(self, int64_t now_ns) except -2:
+    cdef inline int _begin_frame(self, int64_t now_ns) except -2:
         """Take a buffer, or return -1 if clients hold all. `now_ns`: CLOCK_BOOTTIME.
 
         The caller clears `_is_rendering` at the end of the frame.
@@ -87,7 +86,7 @@ cdef class OutgoingStream:
         return 0
 
     @final
-    cdef int _publish_frame(self, int buffer, FramePacket *packet) except -1:
+    cdef inline int _publish_frame(self, int buffer, FramePacket *packet) except -1:
         """Publish the frame in the buffer. The packet has the values of the program."""
         cdef uint64_t word = packet.frame_id
         if buffer < 0:
@@ -136,6 +135,7 @@ cdef class OutgoingFrame:
     cdef MappedView _view
     cdef int _buffer
     cdef bint _entered
+    cdef bint _has_values  # False: the defaults apply, and no Python int exists
     cdef readonly bint dropped
     cdef uint64_t _default_frame_id
     cdef int64_t _began_ns
@@ -147,32 +147,42 @@ cdef class OutgoingFrame:
     def __init__(self):
         raise TypeError(CONSTRUCTOR_HINT)
 
+    @final
+    cdef int _create_values(self) except -1:
+        """Create the Python values of the defaults, before the program reads or sets one of the values."""
+        if self._entered and not self._has_values:
+            self._frame_id, self._timestamp_sof, self._timestamp_eof = self._default_frame_id, self._began_ns, 0
+            self._has_values = True
+        return 0
+
     @property
     def frame_id(self):
-        if self._frame_id is UNSET:
-            self._frame_id = self._default_frame_id
+        self._create_values()
         return self._frame_id
 
     @frame_id.setter
     def frame_id(self, value):
+        self._create_values()
         self._frame_id = value
 
     @property
     def timestamp_sof(self):
-        if self._timestamp_sof is UNSET:
-            self._timestamp_sof = self._began_ns
+        self._create_values()
         return self._timestamp_sof
 
     @timestamp_sof.setter
     def timestamp_sof(self, value):
+        self._create_values()
         self._timestamp_sof = value
 
     @property
     def timestamp_eof(self):
-        return 0 if self._timestamp_eof is UNSET else self._timestamp_eof
+        self._create_values()
+        return self._timestamp_eof
 
     @timestamp_eof.setter
     def timestamp_eof(self, value):
+        self._create_values()
         self._timestamp_eof = value
 
     @property
@@ -215,9 +225,8 @@ cdef class OutgoingFrame:
                 stream._is_rendering = False
                 raise
         else:
-            self._view = stream._views[self._buffer]
+            self._view = <MappedView> stream._views[self._buffer]
         self._default_frame_id, self._began_ns = stream.published + stream.dropped, now_ns
-        self._frame_id = self._timestamp_sof = self._timestamp_eof = UNSET
         return self
 
     def __exit__(self, kind, error, trace):
@@ -233,12 +242,11 @@ cdef class OutgoingFrame:
             self._stream._is_rendering = False
 
     @final
-    cdef int _publish_rendered_frame(self) except -1:
+    cdef inline int _publish_rendered_frame(self) except -1:
         cdef FramePacket packet
         cdef int64_t now_ns = mq_read_clock_ns(CLOCK_BOOTTIME)
         memset(&packet, 0, sizeof(packet))
-        if (self._frame_id is UNSET and self._timestamp_sof is UNSET and self._timestamp_eof is UNSET
-                and self._default_frame_id <= UINT32_MAX):
+        if not self._has_values and self._default_frame_id <= UINT32_MAX:
             packet.frame_id = <uint32_t> self._default_frame_id
             packet.timestamp_sof, packet.timestamp_eof = self._began_ns, now_ns
         else:
