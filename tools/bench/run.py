@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 from tools.bench import machine, numbers
@@ -51,7 +51,8 @@ def run(space: Workspace, result: Result, *, say: Callable[[str], None], keep: C
         if FLOOR in result.versions and len(result.limits) <= repeat:
             gate.wait()
             rounds = QUICK_LIMIT_ROUNDS if result.quick else LIMIT_ROUNDS
-            result.limits.append(run_program(space, "limits", rounds, *cores()))
+            with suppress(Failed):
+                result.limits.append(run_program(space, "limits", rounds, *cores()))
         say(f"repeat {repeat + 1} of {result.repeats}, {clock.left_text()}: {case.key}")
         _Contest(result, space, case, repeat).hold(gate)
         clock.count()
@@ -155,8 +156,9 @@ class _Contest:
     def _look_at_cores(self) -> None:
         """How far apart they are changes from minute to minute on a virtual machine, up to tenfold."""
         if FLOOR in self.result.versions and len(set(cores())) == 2:
-            line = run_program(self.space, "limits", LINE_ROUNDS, *cores(), "line")["cache_line_ns"]
-            self.result.apart.setdefault(self.case.key, []).append(line)
+            with suppress(Failed):
+                line = run_program(self.space, "limits", LINE_ROUNDS, *cores(), "line")["cache_line_ns"]
+                self.result.apart.setdefault(self.case.key, []).append(line)
 
     @staticmethod
     def _quietest(entry: Entry | ProgramEntry, gate: IdleGate) -> dict[str, Any]:
