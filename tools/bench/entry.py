@@ -39,7 +39,9 @@ class Entry:
         """
         readers = adapter(system).readers
         if case.subscribers not in readers:
-            raise Unsupported(f"{system} has {readers.start} to {readers.stop - 1} subscribers")
+            most = readers.stop - 1
+            allowed = f"{readers.start} to {most}" if most > readers.start else f"exactly {most}"
+            raise Unsupported(f"number of subscribers: {allowed}")
         self._space, self._case, self._system = space, case, system
         self._name = space.new_name()
         self._words = control.create(self._job("", 0).words_path)

@@ -41,7 +41,7 @@ def ack_pair(job: Job) -> Role:
     """Send, take, and acknowledge."""
     queue = _fill(job)
     if queue.take is None:
-        raise Unsupported("nothing is acknowledged")
+        raise Unsupported("no acknowledgement")
     return _turns(job, compile_loop("ack_pair", job.message, send=queue.send, take=queue.take))
 
 

@@ -81,7 +81,7 @@ def open_both(job: Job) -> Role:
     system = job.system_for("data")
     if not job.fresh:
         if not system.keeps_segment:
-            raise Unsupported("nothing is left to be found by the next open")
+            raise Unsupported("no file stays for the next open")
         system.create()
     yield None
     while True:

@@ -186,35 +186,35 @@ class System:
 
     def publisher(self) -> Publisher:
         """Create the topic if needed, and return its publisher."""
-        raise Unsupported(f"{self.name} has no publisher")
+        raise Unsupported("no publisher")
 
     def subscriber(self) -> Subscriber:
         """Attach to the topic that a publisher has created."""
-        raise Unsupported(f"{self.name} has no subscriber")
+        raise Unsupported("no subscriber")
 
     def frame_publisher(self) -> Publisher:
         """Make `depth` buffers for frames of `size` bytes; `in_place` publishes one that is rendered already."""
-        raise Unsupported(f"{self.name} has no frames")
+        raise Unsupported("no frames")
 
     def frame_subscriber(self) -> Subscriber:
         """Attach to them; `in_place` looks at one byte in 1024."""
-        raise Unsupported(f"{self.name} has no frames")
+        raise Unsupported("no frames")
 
     def queue(self, *, sends: bool = True, receives: bool = True) -> WorkQueue:
         """Open a queue with `depth` places, or create it, to send, to receive, or for both."""
-        raise Unsupported(f"{self.name} has no queue of {self.topic.depth} messages")
+        raise Unsupported("no queue, whose messages each go to one receiver")
 
     def writing(self, number: int = 0) -> Call:
         """Return the call that makes `message` one of the values; whoever comes first makes them."""
-        raise Unsupported(f"{self.name} has no values")
+        raise Unsupported("no values")
 
     def reading(self, number: int = 0) -> Call:
         """Return the call that gives one of the values as its user wants it; somebody writes it."""
-        raise Unsupported(f"{self.name} has no values")
+        raise Unsupported("no values")
 
     def values(self) -> Values:
         """Make `depth` values."""
-        raise Unsupported(f"{self.name} has no call for many values")
+        raise Unsupported("no call for many values")
 
     def write_values(self, message: bytes) -> Any:
         """Return what a user of the system would hand over to have these bytes sent, or written."""
@@ -222,11 +222,11 @@ class System:
 
     def handling(self) -> Handling:
         """Publish, subscribe, and track."""
-        raise Unsupported(f"{self.name} tracks nothing")
+        raise Unsupported("no tracking")
 
     def open_both(self) -> Any:
         """Open a publisher and a subscriber, as bare objects: this is timed."""
-        raise Unsupported(f"{self.name} has no open")
+        raise Unsupported("no open")
 
     def close_both(self, both: Any) -> None:
         """Close what `open_both` returned: not timed."""
