@@ -296,6 +296,10 @@ class JobFailedError(IpcError):
     reason = ""
 
 
+class JobCancelledError(IpcError):
+    """`JobFuture.cancel` removed the job, so the job has no result."""
+
+
 class TooManyHandlesError(IpcError):
     """A work queue has 128 open handles, the maximum."""
 

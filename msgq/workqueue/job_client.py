@@ -15,6 +15,7 @@ from msgq.errors import (
     EndpointClosedError,
     ForkedSocketError,
     InvalidValueError,
+    JobCancelledError,
     JobFailedError,
     MessageTooLargeError,
     MsgqError,
@@ -50,20 +51,23 @@ class JobFuture:
         self._client = client
         self._number = 0  # of the call; 0: not registered
         self._reply: Envelope | None = None
+        self._is_cancelled = False
 
     def __repr__(self) -> str:
-        state = "no result" if self._reply is None else self._reply.type.name.lower()
+        state = "cancelled" if self._is_cancelled else "no result"
+        if self._reply is not None:
+            state = self._reply.type.name.lower()
         return f"<msgq JobFuture of {self._client.queue_name!r}, job {self._number}, {state}>"
 
     def is_done(self) -> bool:
-        """Return True if the job has a result or an error. The call does not wait.
+        """Return True if the job has a result or an error, or was cancelled. The call does not wait.
 
         Raises
         ------
         EndpointClosedError : the client is closed, and had not received the result.
         ForkedSocketError : the client belongs to the parent process.
         """
-        return self._client._wait_until(self._has_reply, 0)
+        return self._client._wait_until(self._is_finished, 0)
 
     def result(self, timeout: float | None = None) -> bytes:
         """Wait for the result of the job, and return the bytes. Later calls return the same bytes.
@@ -76,11 +80,15 @@ class JobFuture:
         Raises
         ------
         JobFailedError : the worker's function raised an error at each try.
+        JobCancelledError : `cancel` removed the job.
         WaitTimeoutError : no result came in time. You may call `result` again.
         EndpointClosedError, ForkedSocketError : as `is_done`.
         """
         timeout_ns(timeout, self._client.queue_name)
-        if not self._client._wait_until(self._has_reply, timeout) or (reply := self._reply) is None:
+        is_finished, reply = self._client._wait_until(self._is_finished, timeout), self._reply
+        if is_finished and reply is None:
+            raise JobCancelledError("job was cancelled, so it has no result", self._client.queue_name)
+        if reply is None:
             raise WaitTimeoutError(f"job has no result after {timeout} s", self._client.queue_name)
         if reply.type == EnvelopeType.ERROR:
             error = JobFailedError(f"job failed: {reply.text}", self._client.queue_name)
@@ -88,8 +96,27 @@ class JobFuture:
             raise error
         return reply.data
 
-    def _has_reply(self) -> bool:
-        return self._reply is not None
+    def cancel(self) -> bool:
+        """Remove the job from the queue, if no worker has the job. The call does not wait.
+
+        Jobs with a delay, and failed jobs that wait for the next try, are removed, too. The call compares all messages
+        in the queue, which takes about 0.05 us for each message.
+
+        Returns
+        -------
+        True: the job was removed, now or earlier, and `result` raises JobCancelledError. False: a worker has the job,
+        or the job has ended.
+
+        Raises
+        ------
+        QueueAccessError : the handle of the queue was opened with ``read=False``.
+        EndpointClosedError : the handle of the queue is closed.
+        ForkedSocketError : the client belongs to the parent process.
+        """
+        return self._is_cancelled or self._client._cancel_job(self)
+
+    def _is_finished(self) -> bool:
+        return self._reply is not None or self._is_cancelled
 
 
 @add_advice
@@ -138,6 +165,7 @@ class JobClient:
         _clients.add(self)
         self._condition = threading.Condition()
         self._is_receiving = False  # one thread receives the replies of all waiting threads
+        self._has_wake_message = False  # in the queue of the results, for the receiving thread
         self._last_number = 0
         self._pending_numbers: set[int] = set()
         self._futures: weakref.WeakValueDictionary[int, JobFuture] = weakref.WeakValueDictionary()
@@ -206,6 +234,27 @@ class JobClient:
         """Remove the queue of the results. Workers drop later results. In a forked child, do nothing."""
         self._remove_replies()
 
+    def _cancel_job(self, future: JobFuture) -> bool:
+        """Remove the job of a future from the queue. Return False if a worker has the job, or the job has ended."""
+        self._check_owner()
+        ending = join_envelope(None, EnvelopeType.CALL, future._number, self._client_id)
+        if not self._queue._remove_waiting(ending):
+            return False
+        with self._condition:
+            future._is_cancelled = True
+            self._pending_numbers.discard(future._number)
+            self._condition.notify_all()
+            wakes_receiver = self._is_receiving and not self._has_wake_message
+            self._has_wake_message |= wakes_receiver
+        if wakes_receiver:  # it may wait for this job
+            with contextlib.suppress(QueueFullError, EndpointClosedError):
+                self._replies.send(b"", timeout=0)
+        return True
+
+    def _check_owner(self) -> None:
+        if self._belongs_to_parent:
+            raise ForkedSocketError("client belongs to the parent process; create a client here", self.queue_name)
+
     def _register_future(self, future: JobFuture) -> bool:
         """Give a future its number under the lock. Return False at the limit of pending jobs."""
         if len(self._pending_numbers) >= self._max_pending:
@@ -225,8 +274,7 @@ class JobClient:
 
     def _wait_until(self, is_finished: Callable[[], bool], timeout: float | None) -> bool:
         """Receive replies until a condition is true. Return False at the timeout."""
-        if self._belongs_to_parent:
-            raise ForkedSocketError("client belongs to the parent process; create a client here", self.queue_name)
+        self._check_owner()
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._condition:
             while not is_finished():
@@ -251,6 +299,7 @@ class JobClient:
         if message is None:
             return False
         reply = split_envelope(message.data)
+        self._has_wake_message &= reply.type != EnvelopeType.PLAIN
         future = self._futures.get(reply.number)
         if reply.number in self._pending_numbers and future is not None:
             future._reply = reply

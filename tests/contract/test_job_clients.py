@@ -20,6 +20,7 @@ from msgq.errors import (
     ForkedSocketError,
     InvalidTypeError,
     InvalidValueError,
+    JobCancelledError,
     JobFailedError,
     MessageTooLargeError,
     QueueFullError,
@@ -213,6 +214,95 @@ def test_repr_of_a_client_and_a_future_does_not_wait(queues: Queues) -> None:
         assert failed.is_done()
         assert repr(failed) == f"<msgq JobFuture of {queue.name!r}, job 2, error>"
     assert repr(client) == f"<msgq JobClient of {queue.name!r}, closed>"
+
+
+class TestCancel:
+    def test_cancelled_job_is_not_done(self, queues: Queues) -> None:
+        queue = queues.open()
+        with JobClient(queue, max_pending=3) as client, JobClient(queue) as other:
+            same = [client.submit(b"3"), other.submit(b"3")]
+            future = client.submit(b"3")
+            same.append(client.submit(b"3"))
+            assert future.cancel() is True
+            assert future.cancel() is True
+            assert future.is_done()
+            assert repr(future) == f"<msgq JobFuture of {queue.name!r}, job 2, cancelled>"
+            with pytest.raises(JobCancelledError, match="was cancelled, so it has no result"):
+                future.result(0)
+            same.append(client.submit(b"3", timeout=0))  # the cancelled job is not pending
+            assert work(queue) == WorkCounts(succeeded=4)
+            assert [each.result(0) for each in same] == [b"9"] * 4
+
+    def test_job_of_a_worker_is_not_cancelled(self, queues: Queues) -> None:
+        queue = queues.open()
+        with JobClient(queue) as client:
+            future = client.submit(b"3")
+            seen: list[bool] = []
+
+            def cancel_and_square(message: Any) -> bytes:
+                seen.append(future.cancel())
+                return square(message)
+
+            work(queue, cancel_and_square)
+            assert seen == [False]
+            assert future.cancel() is False
+            assert future.result(0) == b"9"
+
+    def test_delayed_job_and_failed_job_are_cancelled(self, queues: Queues) -> None:
+        queue = queues.open()
+        with JobClient(queue) as client:
+            later = client.submit(b"3", delay=1000)
+            failed = client.submit(b"x")
+            assert work(queue, backoff=1000, max_backoff=1000).retried == 1
+            assert queue.delayed_messages == 2
+            assert (later.cancel(), failed.cancel()) == (True, True)
+            assert (queue.current_messages, queue.delayed_messages, queue.in_flight) == (0, 0, 0)
+            with pytest.raises(JobCancelledError):
+                failed.result(0)
+
+    def test_cancelled_delay_leaves_other_delays(self, queues: Queues) -> None:
+        queue = queues.open()
+        with JobClient(queue) as client:
+            cancelled, kept = client.submit(b"3", delay=0.01), client.submit(b"4", delay=0.02)
+            assert cancelled.cancel()
+            wait_until(lambda: Worker(queue, square).run(0.05).succeeded == 1)
+            assert kept.result(0) == b"16"
+            assert queue.stats().depth == 0
+
+    def test_cancel_is_an_event_of_a_received_message(self, queues: Queues) -> None:
+        queue = queues.open(events=True)
+        with JobClient(queue) as client:
+            assert client.submit(b"3").cancel()
+        stats = queue.stats()
+        assert (stats.sent, stats.received, stats.depth) == (1, 1, 0)
+
+    @pytest.mark.needs("threads")
+    def test_cancel_ends_the_wait_of_another_thread(self, queues: Queues) -> None:
+        queue = queues.open()
+        with JobClient(queue) as client:
+            futures = [client.submit(b"3") for _ in range(3)]
+            tasks = [Task(future.result, DEADLINE) for future in futures[:2]]
+            for task in tasks:
+                task.wait_asleep()
+            for future in futures:
+                assert future.cancel()
+            for task in tasks:
+                with pytest.raises(JobCancelledError):
+                    task.result()
+            assert queue.current_messages == 0
+
+    @pytest.mark.needs("processes")
+    def test_each_job_is_either_cancelled_or_done_once(self, queues: Queues) -> None:
+        queue = queues.open(max_messages=512)
+        with JobClient(queue, max_pending=400) as client:
+            futures = [client.submit(b"%d" % number) for number in range(400)]
+            with Child(work_until_stop, queues.name) as child:
+                futures[0].result(DEADLINE)
+                cancelled = {number for number in reversed(range(400)) if futures[number].cancel()}
+                for number in set(range(400)) - cancelled:
+                    assert futures[number].result(DEADLINE) == b"%d" % number**2
+                client.submit(b"stop")
+                assert child.result() == 401 - len(cancelled)
 
 
 class TestLimits:
@@ -438,3 +528,17 @@ def work_for_client(name: str) -> None:
     from msgq.workqueue import MessageQueue
 
     Worker(MessageQueue(name), square).run(DEADLINE)
+
+
+def work_until_stop(name: str) -> int:
+    """Child: work until the job "stop", and return the number of jobs."""
+    from msgq.workqueue import MessageQueue
+
+    def square_or_stop(message: Any) -> bytes | None:
+        if message.data != b"stop":
+            return square(message)
+        worker.stop()
+        return None
+
+    worker = Worker(MessageQueue(name), square_or_stop)
+    return worker.run(DEADLINE).succeeded

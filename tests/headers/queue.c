@@ -384,3 +384,34 @@ TEST(message_without_a_key_comes_back_as_well) {
     mq_store_release_u64(&a->parts.slot_headers[0].key, 0);
     CHECK(mq_queue_requeue_message(b, t.slot, t.word) && take(b));
 }
+
+/* ---- removing a certain message ---- */
+
+TEST(certain_message_is_taken_out_of_order) {
+    begin(SLOTS);
+    send_one(a, 3);
+    send_one(a, 3);
+    send_delayed(a, 10);
+    CHECK(take(b) && t.slot == 0); /* the cache of b has slot 1 */
+    mq_queue_taken_message removed;
+    uint64_t waiting = word_of(1), delayed = word_of(2);
+    CHECK(!mq_queue_take_slot(c, 1, waiting + 1, &removed) && word_of(1) == waiting);
+    CHECK(mq_queue_take_slot(c, 1, waiting, &removed) && removed.slot == 1 && removed.key == waiting);
+    CHECK(mq_queue_take_slot(c, 2, delayed, &removed) && removed.slot == 2);
+    CHECK(!mq_queue_take_slot(c, 2, delayed, &removed) && !take(b));
+    sweep_at(c, 11);
+    CHECK(mq_slot_state_decode(word_of(2)) == MQ_SLOT_TAKEN); /* the due time does not belong to the new word */
+    CHECK(mq_queue_free_taken_slot(c, &removed) && word_of(2) == 0);
+    die(c);
+    sweep_at(b, 11);
+    CHECK(word_of(1) == waiting && take(b) && t.slot == 1 && t.deliveries == 2);
+}
+
+TEST(invalid_message_is_not_removed) {
+    begin(SLOTS);
+    send_one(a, 3);
+    mq_queue_taken_message removed;
+    uint64_t waiting = word_of(0);
+    mq_store_relaxed_u64(&c->parts.slot_headers[0].length, c->parts.max_message_size + 1);
+    CHECK(!mq_queue_take_slot(c, 0, waiting, &removed) && word_of(0) == waiting);
+}

@@ -104,6 +104,7 @@ ERRORS = {
     "QueueMismatchError": "SegmentError",
     "LeaseExpiredError": "IpcError",
     "JobFailedError": "IpcError",
+    "JobCancelledError": "IpcError",
     "TooManyHandlesError": "IpcError",
     "RecordMismatchError": "SegmentError",
     "RecordIndexError": "IpcError IndexError",

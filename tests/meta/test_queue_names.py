@@ -76,7 +76,11 @@ def test_workers_and_clients_have_pinned_signatures() -> None:
         "queue_name": "",
         "submit": "(self, data, priority=0, *, timeout=None, delay=None)",
     }
-    assert found_in(msgq.workqueue.JobFuture) == {"is_done": "(self)", "result": "(self, timeout=None)"}
+    assert found_in(msgq.workqueue.JobFuture) == {
+        "cancel": "(self)",
+        "is_done": "(self)",
+        "result": "(self, timeout=None)",
+    }
     assert plain_signature(msgq.workqueue.parse_dead_letter) == "(message)"
     assert msgq.workqueue.DeadLetter._fields == ("data", "reason", "deliveries")
     counts = ["succeeded", "retried", "failed", "postponed", "expired", "unanswered"]

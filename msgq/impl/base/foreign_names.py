@@ -84,11 +84,9 @@ ADVICE: dict[str, dict[str, str]] = {
         **dict.fromkeys(("get", "wait"), "use result(timeout=seconds)"),
         **dict.fromkeys(("done", "ready"), "use is_done()"),
         "add_done_callback": "wait in a thread: asyncio.to_thread(future.result)",
-        **dict.fromkeys(
-            ("cancel", "cancelled", "revoke"),
-            "a queue removes no single message; give each job a deadline in its data, and let the worker check it",
-        ),
+        "cancelled": "call result(timeout=0), which raises JobCancelledError",
         "exception": "use result(timeout=seconds), which raises JobFailedError",
+        "revoke": "use cancel()",
     },
     "Publisher": _PUBLISHER_ADVICE | {"reserve": "use loan(size)"},
     "Subscriber": _SUBSCRIBER_ADVICE | {"recv": "use receive(timeout=seconds)"},

@@ -400,6 +400,17 @@ class MessageQueue(Waitable):
             raise StopIteration
         return received
 
+    def _remove_waiting(self, ending: bytes) -> bool:
+        """Remove the waiting or delayed message that ends with these bytes. Return False if there is none."""
+        row = self._check_usable()
+        item = self._queue.remove_item_with_ending(ending)
+        if item is None:
+            return False
+        item.deliveries += 1
+        row.publish_event(Event.RECEIVED, item)
+        self._bus.on_message_taken(self._queue, item.send_number)
+        return True
+
     def receive_many(self, limit: int | None = None) -> list[Message]:
         """Take the available messages."""
         message_limit = options.check_limit(limit, self._endpoint)

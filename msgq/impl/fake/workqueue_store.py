@@ -239,8 +239,8 @@ class QueueState(EndpointState[Inbox]):
         self.waiting_items[item.send_number] = item
 
         def add_item() -> None:
-            del self.waiting_items[item.send_number]
-            self._add_ready_item(item)
+            if self.waiting_items.pop(item.send_number, None) is not None:  # else it was removed
+                self._add_ready_item(item)
 
         self.bus.clock.alarms[object()] = (self.bus.clock.now_ns + delay_ns, add_item)
 
@@ -277,6 +277,19 @@ class QueueState(EndpointState[Inbox]):
         if not self.ready_heap:
             self.update_descriptors()
         return item
+
+    def remove_item_with_ending(self, ending: bytes) -> QueueItem | None:
+        """Remove the waiting or delayed message that ends with these bytes; None: there is none."""
+        for entry in self.ready_heap:
+            if entry[2].data.endswith(ending):
+                self.ready_heap.remove(entry)
+                heapq.heapify(self.ready_heap)
+                self.update_descriptors()
+                return entry[2]
+        for number, item in self.waiting_items.items():
+            if item.data.endswith(ending):
+                return self.waiting_items.pop(number)
+        return None
 
     def update_descriptors(self) -> None:
         """Update the readability of the handles' descriptors."""

@@ -166,6 +166,7 @@ cdef extern from "workqueue/receiver.h" nogil:
         uint64_t slot, key, word, length, deliveries, sent_time, origin_time
         int64_t taken_time
     void mq_queue_invalidate_all_caches(mq_queue_handle *h)
+    bint mq_queue_take_slot(mq_queue_handle *h, uint64_t slot, uint64_t word, mq_queue_taken_message *delivery)
     mq_queue_status mq_queue_take_message(mq_queue_handle *h, uint64_t ticket, mq_queue_taken_message *delivery)
     void mq_queue_set_job_lease(mq_queue_handle *h, const mq_queue_taken_message *delivery, uint32_t deadline_tick)
     void mq_queue_buffer_delivery_event(const mq_queue_handle *h, mq_queue_event_type event_type,
@@ -352,5 +353,7 @@ cdef class MessageQueue(QueueHandle):
     cdef void _publish_refused_event(self, const Py_buffer *view, uint64_t rank, uint64_t origin) noexcept
     cdef object _copy_waiting_message(self, uint64_t slot, uint64_t word)
     cdef void _requeue_unseen_message(self, mq_queue_taken_message delivery) noexcept
+    cdef bint _take_slot_with_ending(self, uint64_t slot, bytes ending, mq_queue_taken_message *delivery) except -1
+    cdef bint _slot_ends_with(self, uint64_t slot, bytes ending) except -1
     cdef void _set_job_lease(self, const mq_queue_taken_message *delivery, int64_t give_up_ns) noexcept
     cdef int _set_notify_bit(self, bint requested) except -1

@@ -293,6 +293,47 @@ cdef class MessageQueue(QueueHandle):
             messages.append(message)
         return messages
 
+    def _remove_waiting(self, bytes ending not None):
+        cdef mq_queue_taken_message delivery
+        cdef uint64_t slot
+        self._check_can_read()
+        if self._h.event_buffer != NULL:
+            self._open_event_channel(False)
+        for slot in range(self._h.parts.max_messages):
+            # twice, because a delayed message may become due between the look and the take
+            if not (self._take_slot_with_ending(slot, ending, &delivery)
+                    or self._take_slot_with_ending(slot, ending, &delivery)):
+                continue
+            if mq_queue_free_taken_slot(&self._h, &delivery):
+                if self._h.event_buffer != NULL:
+                    self._publish_delivery_event(MQ_QUEUE_EVENT_RECEIVED, &delivery)
+                return True
+        self._file.check_truncation()
+        return False
+
+    cdef bint _take_slot_with_ending(self, uint64_t slot, bytes ending, mq_queue_taken_message *delivery) except -1:
+        """Take the waiting or delayed message in a slot if it ends with these bytes."""
+        cdef uint64_t word = mq_load_acquire_u64(&self._h.parts.slot_states[slot])
+        if not mq_slot_state_is_ready(word) and mq_slot_state_decode(word) != MQ_SLOT_DELAYED:
+            return False
+        if not self._slot_ends_with(slot, ending) or not mq_queue_take_slot(&self._h, slot, word, delivery):
+            return False
+        if self._slot_ends_with(slot, ending):
+            return True
+        self._requeue_unseen_message(delivery[0])  # another message had replaced the message
+        return False
+
+    cdef bint _slot_ends_with(self, uint64_t slot, bytes ending) except -1:
+        """Return True if the message in a slot ends with these bytes. Another process may write the slot."""
+        cdef uint64_t size = len(ending)
+        cdef uint64_t length = mq_load_relaxed_u64(&self._h.parts.slot_headers[slot].length)
+        if not size <= length <= self._h.parts.max_message_size:
+            return False
+        copy = PyBytes_FromStringAndSize(NULL, size)
+        payload = <const uint8_t *> mq_queue_get_slot_payload(&self._h, slot)
+        mq_copy_from_shared(PyBytes_AS_STRING(copy), payload + (length - size), size)
+        return copy == ending
+
     cdef void _set_job_lease(self, const mq_queue_taken_message *delivery, int64_t give_up_ns) noexcept:
         mq_queue_set_job_lease(&self._h, delivery, mq_job_lease_convert_to_ticks(give_up_ns + self._h.clock_offset) + 1)
         self._next_lease_end_ns = min(self._next_lease_end_ns, give_up_ns + 2 * MQ_JOB_LEASE_TICK_NS)

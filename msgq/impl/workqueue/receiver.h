@@ -156,6 +156,25 @@ static inline mq_queue_status mq_queue_take_message(mq_queue_handle *h, uint64_t
     return MQ_QUEUE_CORRUPT;
 }
 
+/* Take the message in a slot, out of order, to remove it. `word`: the slot's READY or DELAYED word. Returns false if the
+ * word has changed, or if the message is invalid. Another sender may have written an equal READY word, so the caller
+ * compares the payload again. */
+static inline bool mq_queue_take_slot(mq_queue_handle *h, uint64_t slot, uint64_t word,
+                                      mq_queue_taken_message *delivery) {
+    uint64_t taken = mq_slot_state_encode_taken(h->row_number, h->generation, mq_queue_advance_take_number(h));
+    mq_queue_invalidate_block_cache(h, slot / MQ_QUEUE_BLOCK_SLOTS);
+    /* EDGE message: acquire. Partner: mq_queue_commit_message. If weaker: the payload is the slot's previous content. */
+    if (!mq_compare_exchange_u64(&h->parts.slot_states[slot], word, taken))
+        return false;
+    /* relaxed: acquired with the word */
+    uint64_t key = mq_load_relaxed_u64(&h->parts.slot_headers[slot].key);
+    *delivery = (mq_queue_taken_message){.slot = slot, .key = key, .word = taken};
+    if (mq_queue_read_slot_header(h, delivery))
+        return true;
+    mq_queue_requeue_message(h, slot, taken); /* its receiver gets the error */
+    return false;
+}
+
 /* Buffer an event of a message that this handle took. Call this only on queues with events. */
 static inline void mq_queue_buffer_delivery_event(const mq_queue_handle *h, mq_queue_event_type event_type,
                                                   const mq_queue_taken_message *delivery) {

@@ -451,6 +451,12 @@ MUTANTS = [
         "return due;",
         "queue_sleepers-notice_is_taken_once",
     ),
+    receiver(
+        "an invalid message stays taken",
+        "return true; mq_queue_requeue_message(h, slot, taken);",
+        "return true;",
+        "invalid_message_is_not_removed",
+    ),
     poll_state(
         "a notification does not search for due messages",
         "else if (mq_queue_delays_changed(h) || now >= *next_recovery_ns)",
