@@ -37,12 +37,21 @@ cdef extern from *:
         return (const uint8_t *)((PyVoidScalarObject *)scalar)->obval;
     }
 
-    /* Replace the object that keeps the bytes of a scalar alive. */
-    static inline void mq_structured_scalar_set_owner(PyObject *scalar, PyObject *owner) {
-        PyObject *former = ((PyVoidScalarObject *)scalar)->base;
-        Py_INCREF(owner);
-        ((PyVoidScalarObject *)scalar)->base = owner;
-        Py_DECREF(former);
+    /* Do the same as PyArray_Scalar for a scalar of `array`, but let it refer to the bytes of `data`. */
+    static inline PyObject *mq_make_structured_scalar(PyArray_Descr *dtype, Py_ssize_t size, PyArrayObject *array,
+                                                      PyObject *data) {
+        PyTypeObject *type = dtype->typeobj;
+        PyVoidScalarObject *scalar = (PyVoidScalarObject *)type->tp_alloc(type, 0);
+        if (scalar == NULL)
+            return NULL;
+        Py_SET_SIZE(scalar, size);
+        Py_INCREF(dtype);
+        scalar->descr = (void *)dtype;
+        Py_INCREF(data);
+        scalar->base = data;
+        scalar->obval = PyBytes_AS_STRING(data);
+        scalar->flags = PyArray_FLAGS(array);  /* the array does not own its data */
+        return (PyObject *)scalar;
     }
 
     static inline int mq_is_one_record(PyArrayObject *array) {
@@ -52,7 +61,7 @@ cdef extern from *:
     bint mq_is_structured_scalar(object value)
     PyObject *mq_structured_scalar_dtype(object scalar)
     const uint8_t *mq_structured_scalar_bytes(object scalar)
-    void mq_structured_scalar_set_owner(object scalar, object owner)
+    object mq_make_structured_scalar(cnp.dtype dtype, Py_ssize_t size, cnp.ndarray array, object data)
     bint mq_is_one_record(cnp.ndarray array)
     object PyArray_Scalar(const void *data, cnp.dtype dtype, object owner)
 
@@ -89,7 +98,7 @@ cdef class RecordQueueBase:
     cdef ChannelSubscriber _channel_subscriber
     cdef Py_ssize_t _record_bytes
     cdef bint _has_fields
-    cdef cnp.ndarray _read_only_array  # its flags are those of each received record
+    cdef cnp.ndarray _read_only_array  # each received record is like a scalar of this array
     cdef object _last_timeout
     cdef int64_t _last_wait_ns
 
@@ -314,7 +323,6 @@ cdef class RecordQueueBase:
     @cython.final
     cdef inline object _make_record(self, bytes data):
         """Return the record with these bytes: a structured scalar that refers to `data`, or a scalar with a copy."""
-        record = PyArray_Scalar(PyBytes_AS_STRING(data), self.dtype, self._read_only_array)
         if self._has_fields:
-            mq_structured_scalar_set_owner(record, data)
-        return record
+            return mq_make_structured_scalar(self.dtype, self._record_bytes, self._read_only_array, data)
+        return PyArray_Scalar(PyBytes_AS_STRING(data), self.dtype, self._read_only_array)
