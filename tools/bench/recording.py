@@ -1,7 +1,8 @@
 """Recordings, side by side with the libraries that write and read MCAP: ``python -m tools.bench.recording``.
 
 All take turns in one run, and medians count. Measurements are messages per second of CPU time of the whole process and
-all its threads: with another core that compresses, a wall clock would flatter. ``--json FILE`` keeps all measurements.
+all its threads: with another core that compresses, a wall clock would flatter. The removal of written files and of
+rings is not measured. ``--json FILE`` keeps all measurements.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -29,22 +31,32 @@ import msgq
 from msgq.common.schema import Schema
 from msgq.recording import LogReader, Player, Recorder, Writer
 from msgq.recording.merge.log_copy import write_merged_log
-from tools.bench.recording_peers import COMPRESSIONS, DEFINITION, LIBRARIES, TYPE
+from tools.bench.recording_peers import COMPRESSIONS, DEFINITION, LIBRARIES, MCAP_INFO_PROGRAM, TYPE
 from tools.bench.workspace import SHARED, remove_rings
 
 OURS = "msgq"
-_SECONDS = 2.0
-_SMALL, _LARGE = 64, 65536
+_SMALL, _MEDIUM, _LARGE = 64, 1024, 65536
+_DISTINCT_PAYLOAD_BYTES = 8 << 20
+_SMALL_FILE_READS = 100  # of a file of which one reading is too short to be measured
 _SCHEMA = Schema(TYPE, "cdr", DEFINITION.encode())
 
 
 class Case(NamedTuple):
-    """A row. systems : each takes no argument, and returns how much it did. unit : what is counted."""
+    """A row.
+
+    Attributes
+    ----------
+    name, aim : texts of the row.
+    unit : what is counted.
+    systems : each takes no argument, and returns how much it did.
+    read_cpu_seconds : CPU time in s, of this process or of its children.
+    """
 
     name: str
     unit: str
     systems: Mapping[str, Callable[[], float]]
     aim: str = ""
+    read_cpu_seconds: Callable[[], float] = time.process_time
 
 
 def payloads(size: int, count: int) -> np.ndarray:
@@ -71,68 +83,111 @@ def make(path: Path, size: int, count: int, topics: int = 20) -> Path:
 # ---- recording ----
 
 
-def publish(endpoint: str, size: int, rate: float) -> None:
-    """In another process: send at a rate until it is time."""
-    rows = payloads(size, max(1, min(2000, (8 << 20) // size)))
+def publish(endpoint: str, size: int, rate: float, count: int) -> None:
+    """In another process: send messages at a rate."""
+    rows = payloads(size, min(2000, _DISTINCT_PAYLOAD_BYTES // size))
     pub = msgq.pub_sock(endpoint, segment_size=256 << 20)
     print("ready", flush=True)
     sys.stdin.readline()
     begin, sent = time.perf_counter(), 0
-    while (now := time.perf_counter() - begin) < _SECONDS:
-        if sent <= now * rate:
-            sent += pub.send_many(rows)
+    while sent < count:
+        if sent <= (time.perf_counter() - begin) * rate:
+            sent += pub.send_many(rows[: count - sent])
         else:
             time.sleep(0.0001)
-    print(sent, flush=True)
+    print("sent", flush=True)
     sys.stdin.readline()
 
 
-def record(size: int, rate: float, compression: str, where: Path) -> float:
+def record(size: int, rate: float, count: int, compression: str, where: Path) -> float:
     """Record what another process publishes; return how many messages there were, none of which may be lost."""
     endpoint = f"bench-{uuid4().hex[:8]}"
-    command = [sys.executable, "-m", "tools.bench.recording", "--publish", endpoint, str(size), str(rate)]
+    command = [sys.executable, "-m", "tools.bench.recording", "--publish", endpoint, str(size), str(rate), str(count)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdout.readline()
-        recorder = Recorder(where / endpoint, [endpoint], compression=compression)
+        recorder = Recorder(where, [endpoint], compression=compression)
         process.stdin.write("go\n")
-        sent = int(process.stdout.readline())
+        process.stdout.readline()
         stats = recorder.stop()
-        process.stdin.write("over\n")
-    remove_rings(endpoint)
-    shutil.rmtree(where / endpoint)
-    if stats.lost or stats.messages != sent:
-        print(f"the recorder lost {sent - stats.messages} of {sent}; another rate would be fairer", file=sys.stderr)
+        del recorder
+        remove_rings(endpoint)
+        process.stdin.write("over\n")  # the publisher is the last to have the ring, and pays for its removal
+    if stats.lost or stats.messages != count:
+        print(f"the recorder lost {count - stats.messages} of {count}; another rate would be fairer", file=sys.stderr)
     return stats.messages
 
 
 def recording_cases(where: Path, scale: float) -> list[Case]:
     """Return what is written: by the recorder from a ring, by libraries from payloads that are there."""
     cases = []
-    for size, rate, count in ((_SMALL, 1.5e6, 200_000), (_LARGE, 6e3, 4000)):
-        rows = [row.tobytes() for row in payloads(size, int(count * scale))]
+    for size, rate, count in ((_SMALL, 1.5e6, 1_000_000), (_MEDIUM, 3e5, 200_000), (_LARGE, 6e3, 4000)):
+        total, distinct = int(count * scale), min(count, _DISTINCT_PAYLOAD_BYTES // size)
+        rows = ([row.tobytes() for row in payloads(size, distinct)] * (total // distinct + 1))[:total]
         for compression in COMPRESSIONS:
-            systems: dict[str, Callable[[], float]] = {OURS: partial(record, size, rate, compression, where)}
+            systems: dict[str, Callable[[], float]] = {OURS: partial(record, size, rate, total, compression, where)}
             for name, library in LIBRARIES.items():
-                if library.write is not None:
-                    systems[name] = _time_write(library.write, where, rows, compression)
+                if library.write is not None and compression in library.compressions:
+                    systems[name] = partial(_write, library.write, where, library.convert(rows), compression)
             aim = ">= 5x foxglove-sdk" if size == _SMALL else "ahead of all"
             cases.append(Case(f"record {size} B, {compression}", "messages", systems, aim))
     return cases
 
 
-def _time_write(write: Callable[..., None], where: Path, rows: list[bytes], compression: str) -> Callable[[], float]:
-    def run() -> float:
-        path = where / "written.mcap"
-        write(path, rows, compression)
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
-        return len(rows)
-
-    return run
+def _write(write: Callable[..., None], where: Path, rows: Sequence[Any], compression: str) -> float:
+    write(where, rows, compression)
+    return len(rows)
 
 
 # ---- reading ----
+
+
+def summary_cases(small: Path, large: Path) -> list[Case]:
+    """Return readings of summaries: of a file of 1000 messages, and of one of 1 GB."""
+    peers = [(name, library.summarize) for name, library in LIBRARIES.items() if library.summarize]
+    return [
+        Case(
+            "what is in 1 GB",
+            "files",
+            {OURS: lambda: float(bool(LogReader(large).endpoints))}
+            | {name: partial(_time_summary, summarize, large) for name, summarize in peers},
+            ">= 1x mcap",
+        ),
+        Case(
+            "what is in 1000 messages",
+            "files",
+            {OURS: lambda: float(sum(bool(LogReader(small).endpoints) for _ in range(_SMALL_FILE_READS)))}
+            | {
+                name: lambda summarize=summarize: sum(_time_summary(summarize, small) for _ in range(_SMALL_FILE_READS))
+                for name, summarize in peers
+            },
+        ),
+        Case(
+            "a process: what is in 1 GB",
+            "files",
+            {
+                OURS: partial(_run_process, "-m", "msgq", "bag", "info", large),
+                "mcap": partial(_run_process, "-c", MCAP_INFO_PROGRAM, large),
+            },
+            read_cpu_seconds=_read_children_cpu_seconds,
+        ),
+    ]
+
+
+def _time_summary(summarize: Callable[[Path], int], file: Path) -> float:
+    """One file whose number of messages was told."""
+    return 1.0 if summarize(file) else 0.0
+
+
+def _run_process(*arguments: str | Path) -> float:
+    subprocess.run([sys.executable, *arguments], stdout=subprocess.DEVNULL, check=True)
+    return 1.0
+
+
+def _read_children_cpu_seconds() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def reading_cases(file: Path, topic: Path, large: Path, where: Path) -> list[Case]:
@@ -159,20 +214,8 @@ def reading_cases(file: Path, topic: Path, large: Path, where: Path) -> list[Cas
             "filter: all, chunks as they are", "messages", {OURS: lambda: _time_filter(file, where, None)}, "the disk's"
         ),
         Case("play, unlimited", "messages", {OURS: lambda: _time_playback(file)}, ">= 1M/s"),
-        Case(
-            "what is in 1 GB",
-            "files",
-            {OURS: lambda: float(bool(LogReader(large).endpoints))}
-            | {name: partial(_time_summary, library.summarize, large) for name, library in peers if library.summarize},
-            ">= 0.5x mcap",
-        ),
         Case("begin to play 1 GB", "files", {OURS: lambda: _time_start(large)}),
     ]
-
-
-def _time_summary(summarize: Callable[[Path], int], file: Path) -> float:
-    """One file whose number of messages was told."""
-    return 1.0 if summarize(file) else 0.0
 
 
 def _columns(file: Path) -> int:
@@ -210,15 +253,20 @@ def _remove(prefix: str) -> None:
 # ---- the run ----
 
 
-def measure(cases: list[Case], repeats: int) -> dict[str, dict[str, list[float]]]:
-    """Return how much each system did a second of CPU time, in each case: all take turns."""
+def measure(cases: list[Case], repeats: int, written: Path | None = None) -> dict[str, dict[str, list[float]]]:
+    """Return how much each system did a second of CPU time, in each case: all take turns.
+
+    written : file or directory that a system may write. It is removed after each measurement.
+    """
     times: dict[str, dict[str, list[float]]] = {case.name: {name: [] for name in case.systems} for case in cases}
     for _ in range(repeats):
         for case in cases:
             for name, run in case.systems.items():
-                begin = time.process_time()
+                begin = case.read_cpu_seconds()
                 done = run()
-                times[case.name][name].append(done / (time.process_time() - begin))
+                times[case.name][name].append(done / (case.read_cpu_seconds() - begin))
+                if written is not None and written.exists():
+                    shutil.rmtree(written) if written.is_dir() else written.unlink()
     return times
 
 
@@ -243,10 +291,15 @@ def main(arguments: Any) -> None:
         file = make(where / "small.mcap", _SMALL, int(1_000_000 * scale))
         topic = make(where / "topic.mcap", _SMALL, int(500_000 * scale), 1)
         large = make(where / "large.mcap", 1000, int(1_000_000 * scale))
-        cases = [*recording_cases(where, scale), *reading_cases(file, topic, large, where)]
+        small, written = make(where / "few.mcap", _SMALL, 1000), where / "written"
+        cases = [
+            *recording_cases(written, scale),
+            *summary_cases(small, large),
+            *reading_cases(file, topic, large, where),
+        ]
         if arguments.only:
             cases = [case for case in cases if arguments.only in case.name]
-        times = measure(cases, 3 if arguments.quick else arguments.repeats)
+        times = measure(cases, 3 if arguments.quick else arguments.repeats, written)
     Console(width=180).print(table(cases, times))
     if arguments.json:
         arguments.json.write_text(json.dumps(times, indent=1))
@@ -254,13 +307,14 @@ def main(arguments: Any) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--publish", nargs=3, metavar=("ENDPOINT", "SIZE", "RATE"), help=argparse.SUPPRESS)
+    parser.add_argument("--publish", nargs=4, metavar=("ENDPOINT", "SIZE", "RATE", "COUNT"), help=argparse.SUPPRESS)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="a tenth of the data, three times")
     parser.add_argument("--only", metavar="TEXT", help="cases with this in their names")
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
     if options.publish:
-        publish(options.publish[0], int(options.publish[1]), float(options.publish[2]))
+        endpoint, size, rate, count = options.publish
+        publish(endpoint, int(size), float(rate), int(count))
     else:
         main(options)

@@ -7,7 +7,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-COMPRESSIONS = ("none", "zstd")
+COMPRESSIONS = ("none", "lz4", "zstd")
+#: Program that prints the topics of a file and their numbers of messages. The file is the first argument.
+MCAP_INFO_PROGRAM = """
+import sys
+from mcap.reader import make_reader
+
+with open(sys.argv[1], "rb") as file:
+    summary = make_reader(file).get_summary()
+for channel in summary.channels.values():
+    count = summary.statistics.channel_message_counts.get(channel.id)
+    print(channel.topic, summary.schemas[channel.schema_id].name, count)
+"""
 TYPE, DEFINITION = "std_msgs/msg/String", "string data"
 
 
@@ -19,7 +30,9 @@ class Library(NamedTuple):
     package : that is imported.
     write : writes messages of 20 topics into a file; takes the path, payloads, and a compression.
     iterate, decode : read a file with a schema of ROS 2, as bytes and as values; return how many messages.
-    told : returns how many messages a file has, as it says.
+    summarize : returns how many messages a file has, as it says.
+    compressions : those that `write` has.
+    convert : returns payloads as `write` takes them.
     """
 
     package: str
@@ -27,12 +40,14 @@ class Library(NamedTuple):
     iterate: Callable[[Path], int] | None = None
     decode: Callable[[Path], int] | None = None
     summarize: Callable[[Path], int] | None = None
+    compressions: Sequence[str] = COMPRESSIONS
+    convert: Callable[[Sequence[bytes]], Sequence[Any]] = list
 
 
 def _mcap_write(path: Path, payloads: Sequence[bytes], compression: str) -> None:
     from mcap.writer import CompressionType, Writer
 
-    kind = CompressionType.ZSTD if compression == "zstd" else CompressionType.NONE
+    kind = CompressionType[compression.upper()]
     with path.open("wb") as file:
         writer = Writer(file, compression=kind)
         writer.start()
@@ -73,7 +88,8 @@ def _foxglove_write(path: Path, payloads: Sequence[bytes], compression: str) -> 
     from foxglove.mcap import MCAPCompression, MCAPWriteOptions
 
     context = foxglove.Context()
-    options = MCAPWriteOptions(compression=MCAPCompression.Zstd if compression == "zstd" else None)
+    kind = {"none": None, "lz4": MCAPCompression.Lz4, "zstd": MCAPCompression.Zstd}[compression]
+    options = MCAPWriteOptions(compression=kind)
     with foxglove.open_mcap(path, context=context, writer_options=options):
         schema = foxglove.Schema(name=TYPE, encoding="ros2msg", data=DEFINITION.encode())
         channel_options: Any = {"message_encoding": "cdr", "schema": schema, "context": context}
@@ -122,12 +138,16 @@ def _rosbags_count(path: Path) -> int:
         return int(reader.message_count)
 
 
-def _pybag_write(path: Path, payloads: Sequence[bytes], compression: str) -> None:
+def _pybag_convert(payloads: Sequence[bytes]) -> Sequence[Any]:
     """Its writer takes values of ROS only."""
-    from pybag.mcap_writer import McapFileWriter
     from pybag.ros2.humble.std_msgs import String
 
-    texts = [String(data="x" * (len(payloads[0]) - 9))] * len(payloads)
+    return [String(data=payload[8:-1].decode()) for payload in payloads]
+
+
+def _pybag_write(path: Path, texts: Sequence[Any], compression: str) -> None:
+    from pybag.mcap_writer import McapFileWriter
+
     chunk: Any = {"chunk_size": 1 << 20, "chunk_compression": compression}
     with McapFileWriter.open(path, **chunk) as writer:
         for time, text in enumerate(texts):
@@ -151,8 +171,10 @@ def _pybag_count(path: Path) -> int:
 _ALL = {
     "mcap": Library("mcap", _mcap_write, _mcap_iterate, _mcap_decode, _mcap_count),
     "foxglove-sdk": Library("foxglove", _foxglove_write),
-    "pybag-sdk": Library("pybag", _pybag_write, None, _pybag_decode, _pybag_count),
-    "rosbags": Library("rosbags", _rosbags_write, _rosbags_iterate, _rosbags_decode, _rosbags_count),
+    "pybag-sdk": Library("pybag", _pybag_write, None, _pybag_decode, _pybag_count, convert=_pybag_convert),
+    "rosbags": Library(
+        "rosbags", _rosbags_write, _rosbags_iterate, _rosbags_decode, _rosbags_count, compressions=("none", "zstd")
+    ),
 }
 #: Those that are installed.
 LIBRARIES = {name: library for name, library in _ALL.items() if importlib.util.find_spec(library.package)}
