@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import struct
 import time
 
+import numpy as np
 import pytest
 
 import msgq
 from msgq.kinds.opening import open_source
-from msgq.recording.mcap_io.core import ChunkBuffer
+from msgq.recording.mcap_io.core import CHUNK_ENTRY_FIELDS, ChunkBuffer
 from msgq.recording.recorder.core import Capture
 from tests.support import DEADLINE, Task
 
@@ -63,3 +65,45 @@ def test_capture_of_many_messages_is_interrupted(capture: Capture) -> None:
         pub.send_many([b"%64d" % number for number in range(100)])
         capture.interrupt_capture()
     assert running.result() is False
+
+
+def read_times(chunk: ChunkBuffer) -> list[tuple[int, int]]:
+    """Return log_time and publish_time of each record; the entries state the same log_times."""
+    entries = np.frombuffer(chunk.message_entries, CHUNK_ENTRY_FIELDS)
+    times = [struct.unpack_from("<QQ", chunk.record_bytes, int(offset) + 15) for offset in entries["offset"]]
+    assert [log_time for log_time, _ in times] == entries["log_time"].tolist()
+    return times
+
+
+@pytest.mark.parametrize("size", [8, 5000])
+def test_log_times_of_captured_messages_are_after_publication(capture: Capture, size: int) -> None:
+    dtype = np.dtype([("publish_time", "<i8"), ("rest", "u1", size - 8)])
+    pub = msgq.pub_sock("timed", schema=dtype)
+    source = open_source("timed")
+    assert source.schema is not None
+    capture.add_source(source, publish_offset=0)
+    chunk = ChunkBuffer(1 << 20, 1 << 13)
+    begin = capture.read_host_clock_ns()
+    for _ in range(50):
+        pub.send((capture.read_host_clock_ns(), np.zeros(size - 8, "u1")))
+    assert not capture.capture_messages(chunk, 0)
+    times = read_times(chunk)
+    assert len(times) == 50
+    assert all(begin <= publish_time < log_time for log_time, publish_time in times)
+    assert [log_time for log_time, _ in times] == sorted(log_time for log_time, _ in times)
+    assert (chunk.first_time, chunk.last_time) == (times[0][0], times[-1][0])
+    assert chunk.last_time <= capture.read_host_clock_ns()
+
+
+def test_captured_messages_without_publish_time_get_log_time(capture: Capture) -> None:
+    pub = msgq.pub_sock("untimed")
+    capture.add_source(open_source("untimed"))
+    chunk = ChunkBuffer(1 << 20, 1 << 10)
+    for number in range(3):
+        pub.send_many([b"%d" % number] * 40)
+        assert not capture.capture_messages(chunk, 0)
+    times = read_times(chunk)
+    assert len(times) == 120
+    assert all(log_time == publish_time for log_time, publish_time in times)
+    assert times[39] < times[40] <= times[79] < times[80]  # times of messages of one run may be equal
+    assert (chunk.first_time, chunk.last_time) == (times[0][0], times[-1][0])

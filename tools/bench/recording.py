@@ -86,7 +86,7 @@ def make(path: Path, size: int, count: int, topics: int = 20) -> Path:
 def publish(endpoint: str, size: int, rate: float, count: int) -> None:
     """In another process: send messages at a rate."""
     rows = payloads(size, min(2000, _DISTINCT_PAYLOAD_BYTES // size))
-    pub = msgq.pub_sock(endpoint, segment_size=256 << 20)
+    pub = msgq.pub_sock(endpoint, segment_size=64 << 20)
     print("ready", flush=True)
     sys.stdin.readline()
     begin, sent = time.perf_counter(), 0

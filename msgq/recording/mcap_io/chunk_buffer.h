@@ -66,7 +66,14 @@ static inline uint8_t *mq_log_chunk_next_payload(const mq_log_chunk *chunk) {
     return chunk->buffer + chunk->used_bytes + MQ_LOG_MESSAGE_HEADER_BYTES;
 }
 
-/* Write the header for a payload of `size` bytes, and append the record. */
+static inline void mq_log_chunk_extend_times(mq_log_chunk *chunk, bool is_first, uint64_t log_time) {
+    if (is_first || log_time < chunk->first_time)
+        chunk->first_time = log_time;
+    if (is_first || log_time > chunk->last_time)
+        chunk->last_time = log_time;
+}
+
+/* Write the header for a payload of `size` bytes, and append the record. The caller extends the times of the chunk. */
 static inline void mq_log_chunk_commit_message(mq_log_chunk *chunk, uint16_t channel, uint32_t sequence,
                                                uint64_t log_time, uint64_t publish_time, int64_t origin_time,
                                                uint64_t size) {
@@ -78,12 +85,6 @@ static inline void mq_log_chunk_commit_message(mq_log_chunk *chunk, uint16_t cha
     mq_log_write_bytes(record + 11, &sequence, 4);
     mq_log_write_bytes(record + 15, &log_time, 8);
     mq_log_write_bytes(record + 23, &publish_time, 8);
-    if (chunk->entry_count == 0)
-        chunk->first_time = chunk->last_time = log_time;
-    if (log_time < chunk->first_time)
-        chunk->first_time = log_time;
-    if (log_time > chunk->last_time)
-        chunk->last_time = log_time;
     chunk->has_origins |= origin_time != 0;
     chunk->entries[chunk->entry_count++] =
         (mq_log_chunk_entry){log_time, chunk->used_bytes, channel, sequence, origin_time};
@@ -98,7 +99,24 @@ static inline bool mq_log_chunk_append_message(mq_log_chunk *chunk, uint16_t cha
         return false;
     mq_log_write_bytes(mq_log_chunk_next_payload(chunk), data, size);
     mq_log_chunk_commit_message(chunk, channel, sequence, log_time, publish_time, origin_time, size);
+    mq_log_chunk_extend_times(chunk, chunk->entry_count == 1, log_time);
     return true;
+}
+
+/* Set the log time of the messages from entry `first` on. A publish time of 0 is unknown, and also becomes the log
+ * time. */
+static inline void mq_log_chunk_set_log_time(mq_log_chunk *chunk, uint32_t first, uint64_t log_time) {
+    for (uint32_t i = first; i < chunk->entry_count; i++) {
+        uint8_t *record = chunk->buffer + chunk->entries[i].offset;
+        uint64_t publish_time;
+        memcpy(&publish_time, record + 23, 8);
+        chunk->entries[i].log_time = log_time;
+        mq_log_write_bytes(record + 15, &log_time, 8);
+        if (publish_time == 0)
+            mq_log_write_bytes(record + 23, &log_time, 8);
+    }
+    if (first < chunk->entry_count)
+        mq_log_chunk_extend_times(chunk, first == 0, log_time);
 }
 
 /* Append messages, starting at row `from`, until the chunk is full or the next message does not fit. Returns the row

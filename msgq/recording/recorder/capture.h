@@ -15,7 +15,10 @@
 
 enum {
     MQ_CAPTURE_CHANNEL_IDS = 65536, /* channel ids have 16 bits */
-    MQ_CAPTURE_BATCH_MAX = 4096,    /* maximum messages of one source before the recorder reads the next source */
+    MQ_CAPTURE_BATCH_MAX = 4096,    /* messages of one source before the recorder reads the next source */
+    /* Pending messages that share one log time: reading the clock takes as long as copying a small message. */
+    MQ_CAPTURE_GROUP_MAX = 16,
+    MQ_CAPTURE_GROUP_BYTES = 4096, /* a group with this many bytes is complete */
     /* maximum bytes of a recorded message. The recorder allocates no memory for larger messages */
     MQ_CAPTURE_PAYLOAD_MAX = 1 << 30 | 4096,
     /* With little traffic: pause between two polls, because no process wakes a passive subscriber. With much
@@ -78,6 +81,7 @@ typedef enum {
     MQ_CAPTURE_CORRUPT_SOURCE, /* a source has invalid data; see `stopped_source` */
     MQ_CAPTURE_INTERRUPTED,    /* an interrupt or a new file ended the run */
     MQ_CAPTURE_NEW_SCHEMA,     /* the next message of a source has another schema; see `stopped_source` */
+    MQ_CAPTURE_GROUP_COMPLETE, /* a group of messages was taken, and the source may have more. Never ends a run */
 } mq_capture_stop_reason;
 
 /* Forget the channels of a source, so that its next messages begin new channels. */
@@ -166,16 +170,16 @@ static inline bool mq_capture_source_keeps_channel(const mq_capture_source *capt
            taken->counted == captured->has_publisher_sequence && taken->era == captured->numbering_era;
 }
 
-/* Append the message after its payload was copied. The publish time comes from the source or from the payload. If
- * the message has no publish time, the log time is used. */
+/* Append the message after its payload was copied. The publish time comes from the source or from the payload; 0:
+ * unknown. The caller sets the log time. */
 static inline void mq_capture_commit_message(mq_log_chunk *chunk, const mq_capture_source *captured,
-                                             const mq_source_message *taken, uint64_t log_time) {
-    uint64_t publish_time = log_time;
+                                             const mq_source_message *taken) {
+    uint64_t publish_time = 0;
     if (taken->publish_time)
         publish_time = (uint64_t)taken->publish_time;
     else if (captured->publish_offset >= 0 && (uint64_t)captured->publish_offset + 8 <= taken->size)
         mq_log_write_bytes((uint8_t *)&publish_time, mq_log_chunk_next_payload(chunk) + captured->publish_offset, 8);
-    mq_log_chunk_commit_message(chunk, captured->last_channel, (uint32_t)taken->sequence, log_time, publish_time,
+    mq_log_chunk_commit_message(chunk, captured->last_channel, (uint32_t)taken->sequence, 0, publish_time,
                                 taken->origin_time, taken->size);
 }
 
@@ -205,21 +209,20 @@ static inline void mq_capture_skip_without_channel(mq_capture_source *captured) 
     captured->lacks_channel_id = true;
 }
 
-/* Take the pending messages of a source of type `kind`, at most MQ_CAPTURE_BATCH_MAX messages. */
-static inline __attribute__((always_inline)) mq_capture_stop_reason mq_capture_read_source_kind(
-    mq_capture *capture, mq_capture_source *captured, mq_log_chunk *chunk, mq_source_kind kind) {
-    mq_source source = captured->source;
+/* Take a group of pending messages. The caller sets their log time. */
+static inline __attribute__((always_inline)) mq_capture_stop_reason mq_capture_take_group(
+    mq_capture *capture, mq_capture_source *captured, mq_log_chunk *chunk, const mq_source *source) {
+    const uint64_t first_byte = chunk->used_bytes;
     mq_source_message taken = {.size = 0};
-    source.kind = kind;
-    for (int i = 0; i < MQ_CAPTURE_BATCH_MAX; i++) {
+    for (int i = 0; i < MQ_CAPTURE_GROUP_MAX && chunk->used_bytes - first_byte < MQ_CAPTURE_GROUP_BYTES; i++) {
         if (chunk->used_bytes >= chunk->target_bytes || !mq_log_chunk_has_room(chunk, 0))
             return MQ_CAPTURE_CHUNK_FULL;
         mq_source_buffer room = {.data = mq_log_chunk_next_payload(chunk),
                                  .bytes = chunk->capacity_bytes - chunk->used_bytes - MQ_LOG_MESSAGE_HEADER_BYTES,
                                  .all_or_nothing = true};
-        mq_source_status status = mq_source_take_message(&source, &room, &taken);
+        mq_source_status status = mq_source_take_message(source, &room, &taken);
         if (mq_unlikely(status == MQ_SOURCE_FULL && taken.size > MQ_CAPTURE_PAYLOAD_MAX)) {
-            mq_capture_skip_large_message(captured, &source);
+            mq_capture_skip_large_message(captured, source);
             continue;
         }
         if (status != MQ_SOURCE_OK)
@@ -229,8 +232,27 @@ static inline __attribute__((always_inline)) mq_capture_stop_reason mq_capture_r
             mq_capture_skip_without_channel(captured);
             continue;
         }
-        mq_capture_commit_message(chunk, captured, &taken, (uint64_t)(mq_monotonic_ns() + capture->clock_offset_ns));
-        captured->stored_losses = mq_source_count_lost(&source) + captured->skipped_count;
+        mq_capture_commit_message(chunk, captured, &taken);
+        captured->stored_losses = mq_source_count_lost(source) + captured->skipped_count;
+    }
+    return MQ_CAPTURE_GROUP_COMPLETE;
+}
+
+/* Take the pending messages of a source of type `kind`, until about MQ_CAPTURE_BATCH_MAX messages. The clock is read after
+ * a group was taken, so no log time is before the time at which a message was published. */
+static inline __attribute__((always_inline)) mq_capture_stop_reason mq_capture_read_source_kind(
+    mq_capture *capture, mq_capture_source *captured, mq_log_chunk *chunk, mq_source_kind kind) {
+    const uint32_t batch_first = chunk->entry_count;
+    mq_source source = captured->source;
+    source.kind = kind;
+    /* a limit of groups, too: a source whose messages are all skipped adds no entries */
+    for (int i = 0; i < MQ_CAPTURE_BATCH_MAX && chunk->entry_count - batch_first < MQ_CAPTURE_BATCH_MAX; i++) {
+        const uint32_t first = chunk->entry_count;
+        mq_capture_stop_reason end = mq_capture_take_group(capture, captured, chunk, &source);
+        if (chunk->entry_count > first)
+            mq_log_chunk_set_log_time(chunk, first, (uint64_t)(mq_monotonic_ns() + capture->clock_offset_ns));
+        if (end != MQ_CAPTURE_GROUP_COMPLETE)
+            return end;
     }
     return MQ_CAPTURE_DEADLINE;
 }
