@@ -418,7 +418,7 @@ class IncomingStream:
 
         Raises
         ------
-        InvalidValueError : the lists are empty, or have different lengths.
+        InvalidValueError : the lists are empty, have different lengths, or have more than LEASE_BUFFERS_MAX entries.
         SegmentError : a buffer is shorter than its frames.
         """
 

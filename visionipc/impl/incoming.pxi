@@ -106,12 +106,12 @@ cdef class IncomingStream:
     cdef readonly uint64_t server_id
     cdef object _geometry  # the same for all buffers
     cdef size_t _size
-    cdef uint64_t _buffer_count
     cdef int _fork_generation
+    cdef int _fd_numbers[MQ_FRAME_BUFFERS_MAX]  # the same as `fds`
 
     def __init__(self, list records not None, list regions not None, list fds not None, ClientLeases leases):
         cdef DescriptorMapping region
-        if not records or not len(records) == len(regions) == len(fds):
+        if not 0 < len(records) == len(regions) == len(fds) <= MQ_FRAME_BUFFERS_MAX:
             raise InvalidValueError(f"{len(records)} records, {len(regions)} regions and {len(fds)} descriptors")
         self._geometry = records[0].geometry
         self._size = self._geometry.size
@@ -121,7 +121,8 @@ cdef class IncomingStream:
         self._fork_generation = fork_generation
         self.records, self.regions, self.fds, self.leases = records, regions, fds, leases
         self.server_id = records[0].server_id
-        self._buffer_count = len(regions)
+        for buffer, fd in enumerate(fds):
+            self._fd_numbers[buffer] = fd
 
     def take(self, bytes packet not None):
         return self._take(packet)
@@ -135,7 +136,7 @@ cdef class IncomingStream:
         if PyBytes_GET_SIZE(packet) != sizeof(p) or self._fork_generation != fork_generation:
             return None
         memcpy(&p, PyBytes_AS_STRING(packet), sizeof(p))
-        if p.server_id != self.server_id or p.buffer >= self._buffer_count:
+        if p.server_id != self.server_id or p.buffer >= <uint64_t> len(self.fds):
             return None
         region = self.regions[p.buffer]
         if self.leases is not None:
@@ -147,7 +148,7 @@ cdef class IncomingStream:
             expose_buffer(view, region, region.address, self._size, False)
         frame = VisionBuf.__new__(VisionBuf)
         frame._geometry, frame._region, frame._view = self._geometry, region, view
-        frame.idx, frame.fd, frame.leased = <uint32_t> p.buffer, self.fds[p.buffer], self.leases is not None
+        frame.idx, frame.fd, frame.leased = <uint32_t> p.buffer, self._fd_numbers[p.buffer], self.leases is not None
         frame.frame_id, frame.valid_frame = p.frame_id, p.valid != 0
         frame.timestamp_sof, frame.timestamp_eof = p.timestamp_sof, p.timestamp_eof
         return frame

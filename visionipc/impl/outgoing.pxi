@@ -132,9 +132,10 @@ cdef class OutgoingFrame:
     """See core.pyi."""
 
     cdef OutgoingStream _stream
-    cdef MappedView _view
-    cdef int _buffer
+    cdef MappedView _scratch  # memory of a dropped frame
+    cdef int _buffer  # -1: the frame will be dropped
     cdef bint _entered
+    cdef bint _is_open
     cdef bint _has_values  # False: the defaults apply, and no Python int exists
     cdef readonly bint dropped
     cdef uint64_t _default_frame_id
@@ -187,10 +188,10 @@ cdef class OutgoingFrame:
 
     @property
     def view(self):
-        if self._view is None:
+        if not self._is_open:
             endpoint = "" if self._stream is None else self._stream.endpoint
             raise EndpointClosedError("frame can be rendered only in its with block", endpoint)
-        return self._view
+        return self._scratch if self._buffer < 0 else self._stream._views[self._buffer]
 
     @property
     def data(self):
@@ -220,21 +221,20 @@ cdef class OutgoingFrame:
         self.dropped = self._buffer < 0
         if self.dropped:
             try:
-                self._view = <MappedView?> stream.scratch()
+                self._scratch = <MappedView?> stream.scratch()
             except BaseException:
                 stream._is_rendering = False
                 raise
-        else:
-            self._view = <MappedView> stream._views[self._buffer]
+        self._is_open = True
         self._default_frame_id, self._began_ns = stream.published + stream.dropped, now_ns
         return self
 
     def __exit__(self, kind, error, trace):
-        if self._view is None:
+        if not self._is_open:
             endpoint = "" if self._stream is None else self._stream.endpoint
             raise StateError("with block of this frame has ended, or was not entered; ask the server for another "
                              "frame", endpoint)
-        self._view = None
+        self._is_open = False
         try:
             if kind is None:
                 self._publish_rendered_frame()
