@@ -83,6 +83,7 @@ class Case:
 _SEND = Case(
     "send_0", "send(), 64 B, 0 subscribers", "ns", "send", (Target("floor", 2.2, "≤ 2.2x the floor"),), subscribers=0
 )
+_DRAIN = Case("receive_ready", "receive(True), until no message is left, 64 B", "ns", "drain", depth=2048)
 _STREAM = Case(
     "stream_64",
     "two processes, 64 B, nothing lost, one by one",
@@ -196,6 +197,21 @@ CASES = (
     Case("pair", "send + receive pair, one thread, 64 B", "ns", "pair", (Target("floor", 2.2, "≤ 2.2x the floor"),)),
     Case(
         "receive_empty", "receive(), no message waiting", "ns", "receive", (Target("floor", 1.6, "≤ 1.6x the floor"),)
+    ),
+    Case(
+        "send_list",
+        "send_many() of a list of 64 messages, 64 B, for each message",
+        "ns",
+        "send_list",
+        (Target("send_0", 1 / 1.5, "≤ send() / 1.5"),),
+    ),
+    _DRAIN,
+    replace(
+        _DRAIN,
+        key="receive_loop",
+        title="for message in sub, 64 B",
+        role="drain_in_loop",
+        targets=(Target("receive_ready", 1 / 1.5, "≤ receive() / 1.5"),),
     ),
     _STREAM,
     _BLOCKING,

@@ -5,7 +5,7 @@ same for all systems.
 """
 
 from collections.abc import Callable
-from itertools import repeat
+from itertools import islice, repeat
 from time import perf_counter_ns, sleep
 from typing import Any
 
@@ -29,6 +29,18 @@ def loop(count, BOUND):
     for _ in repeat(None, count):
         SEND
         TAKE
+"""
+
+_DRAIN = """
+def loop(count, BOUND):
+    while TAKE is not None:
+        pass
+"""
+
+_EACH = """
+def loop(count, BOUND):
+    for _ in TAKE:
+        pass
 """
 
 # `room` is what may be on its way beside the batch that is about to be sent. The clock starts at what the subscriber
@@ -172,6 +184,8 @@ _SOURCES = {
     "send": _SEND,
     "receive": _RECEIVE,
     "pair": _PAIR,
+    "drain": _DRAIN,
+    "each": _EACH,
     "stream_send": _STREAM_SEND,
     "stream_take": _STREAM_TAKE,
     "take": _TAKE,
@@ -189,7 +203,13 @@ _SOURCES = {
 
 def compile_loop(name: str, message: Any, *, send: Call | None = None, take: Call | None = None) -> Callable[..., Any]:
     """Return the loop of that name around the given calls."""
-    bound: dict[str, Any] = {"message": message, "repeat": repeat, "clock": perf_counter_ns, "sleep": sleep}
+    bound: dict[str, Any] = {
+        "message": message,
+        "repeat": repeat,
+        "islice": islice,
+        "clock": perf_counter_ns,
+        "sleep": sleep,
+    }
     source = _SOURCES[name].replace("RECEIVED", str(RECEIVED)).replace("TOTAL", str(TOTAL))
     for word, call in (("SEND", send), ("TAKE", take)):
         if call is not None:

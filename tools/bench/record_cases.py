@@ -83,6 +83,23 @@ _TWO = Case(
     kind="shared",
 )
 
+_EXCHANGE = Case(
+    "record_queue_pair",
+    "produce + receive of one record of a queue, 64 B, one producer",
+    "ns",
+    "exchange",
+    (Target("topic_pair", 1.5, "≤ 1.5x a topic's message"),),
+    kind="spmc",
+    depth=2048,
+)
+_DRAIN = replace(
+    _EXCHANGE,
+    key="record_ready",
+    title="receive(0), until no record is left, 64 B, one producer",
+    role="drain",
+    targets=(),
+)
+
 RECORD_CASES = (
     Case("record_pair", "write + read pair, one thread, 64 B, seqlock", "ns", "pair", kind="seqlock"),
     *_alone("board", "board", True),
@@ -140,6 +157,25 @@ RECORD_CASES = (
         title="records of 64 B by arrays of 1,024, nothing lost, several producers allowed (floor: pure C)",
         targets=(Target("floor", 0.15, "≥ 0.15x pure C"),),
         kind="mpmc",
+    ),
+    replace(
+        _EXCHANGE, key="topic_pair", title="send + receive of a message of a topic, 64 B", targets=(), kind="topic"
+    ),
+    _EXCHANGE,
+    replace(
+        _EXCHANGE,
+        key="record_channel_pair",
+        title="produce + receive of one record of a queue, 64 B, several producers allowed",
+        targets=(Target("topic_pair", 3.0, "≤ 3x a topic's message"),),
+        kind="mpmc",
+    ),
+    _DRAIN,
+    replace(
+        _DRAIN,
+        key="record_loop",
+        title="for record in queue, 64 B, one producer",
+        role="drain_in_loop",
+        targets=(Target("record_ready", 1.0, "≤ receive()"),),
     ),
     Case(
         "tracked",

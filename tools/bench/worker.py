@@ -12,12 +12,12 @@ import sys
 from time import perf_counter_ns, process_time_ns
 from typing import TextIO
 
-from tools.bench import crowd, labour, roles, state
+from tools.bench import crowd, exchange, labour, roles, state
 from tools.bench.adapters.base import Unsupported
 from tools.bench.job import Job
 from tools.bench.machine import read_wait_ns
 
-ROLES = {**roles.ROLES, **crowd.ROLES, **labour.ROLES, **state.ROLES}
+ROLES = {**roles.ROLES, **crowd.ROLES, **exchange.ROLES, **labour.ROLES, **state.ROLES}
 
 
 def main() -> None:

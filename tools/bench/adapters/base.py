@@ -100,6 +100,24 @@ class Subscriber:
     lost: Callable[[], int | None] = lambda: None
 
 
+@dataclass
+class Exchange:
+    """The calls of a program that sends messages and takes them itself, as programs write them: ``sub.receive(True)``.
+
+    Attributes
+    ----------
+    send : sends `message`. receive : takes a message that waits; None: none waits.
+    many : sends the messages that `batch` returns, which is `message`. batch : repeats a message so many times.
+    each : the object of a ``for`` loop over `count` messages that wait.
+    """
+
+    send: Call
+    receive: Call
+    many: Call
+    batch: Callable[[int], Any]
+    each: Call
+
+
 def _no_ranks(rank: int) -> Call:
     raise Unsupported("no priorities")
 
@@ -219,6 +237,10 @@ class System:
     def write_values(self, message: bytes) -> Any:
         """Return what a user of the system would hand over to have these bytes sent, or written."""
         return message
+
+    def exchange(self, message: bytes) -> Exchange:
+        """Open what sends and what receives."""
+        raise Unsupported("no loop over messages")
 
     def handling(self) -> Handling:
         """Publish, subscribe, and track."""

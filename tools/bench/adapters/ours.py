@@ -6,7 +6,7 @@
 import contextlib
 from typing import Any
 
-from tools.bench.adapters.base import Call, Publisher, Subscriber, System, Topic, unlink
+from tools.bench.adapters.base import Call, Exchange, Publisher, Subscriber, System, Topic, unlink
 
 
 class Ours(System):
@@ -43,6 +43,13 @@ class Ours(System):
             array=sub.receive_array,
             lost=lambda: sub.lost,
         )
+
+    def exchange(self, message: bytes) -> Exchange:
+        pub, sub = self._publish(), self._subscribe()
+        sub.rcvtimeo = 0  # ends the loop
+        many = Call(pub.send_many, "message")
+        receive, each = Call(sub, form="CALL.receive(True)"), Call(sub, form="CALL")
+        return Exchange(Call(pub, form="CALL.send(message)"), receive, many, lambda count: [message] * count, each)
 
     def frame_publisher(self) -> Publisher:
         from visionipc import FrameFormat, VisionIpcServer

@@ -5,7 +5,8 @@
 
 from typing import Any
 
-from tools.bench.adapters.base import BOARD_KEYS, Call, Handling, Publisher, Subscriber, System, Topic, Values
+from tools.bench.adapters.base import BOARD_KEYS, Call, Exchange, Handling, Publisher, Subscriber, System, Topic, Values
+from tools.bench.adapters.ours import Ours
 
 KEY = "value"
 FEW = 8
@@ -40,7 +41,7 @@ class Records(System):
         return version("msgq-bus")
 
     def write_values(self, message: bytes) -> Any:
-        if self.topic.kind == "board":
+        if self.topic.kind in ("board", "topic"):
             return message
         return self.np.frombuffer(message, self.dtype)[0]
 
@@ -99,6 +100,14 @@ class Records(System):
             return read()
 
         return Subscriber(Call(look), Call(sleep))
+
+    def exchange(self, message: bytes) -> Exchange:
+        if self.topic.kind == "topic":
+            return Ours(self.topic).exchange(message)
+        queue, np = self._queue(), self.np
+        produce, receive = Call(queue, form="CALL.produce(message)"), Call(queue, form="CALL.receive(0)")
+        each = Call(queue, form="islice(CALL, count)")  # the loop has no end
+        return Exchange(produce, receive, produce, lambda count: np.frombuffer(message * count, self.dtype), each)
 
     def handling(self) -> Handling:
         pub, sub = self.msgq.pub_sock(self.topic.name), self.msgq.sub_sock(self.topic.name)
