@@ -52,3 +52,19 @@ def test_queue_bench_reports_depth_above_kernel_limit(tmp_path: Path) -> None:
     printed, result = measure(tmp_path, "queue_pair_10,queue_pair_65528", "posix_ipc")
     assert "posix_ipc" not in summarize(result)[1].medians
     assert "- posix_ipc, queue_pair_65528: " in printed
+
+
+@pytest.mark.nightly
+def test_queue_bench_measures_sockets_of_zeromq_in_both_directions(tmp_path: Path) -> None:
+    pytest.importorskip("zmq")
+    _, result = measure(tmp_path, "queue_pair_10,queue_stream_10,queue_ping", "zmq-ipc")
+    assert all({"msgq", "zmq-ipc"} <= set(row.medians) for row in summarize(result))
+    assert result.failed == {}
+
+
+@pytest.mark.nightly
+def test_posix_queue_takes_fewer_messages_if_the_kernel_allows_no_more(tmp_path: Path) -> None:
+    pytest.importorskip("posix_ipc")
+    _, result = measure(tmp_path, "blocking_1k", "posix_ipc")  # 1 MiB, and 800 KiB are allowed by default
+    (row,) = summarize(result)
+    assert row.medians["posix_ipc"] > 0
