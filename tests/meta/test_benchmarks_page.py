@@ -92,6 +92,13 @@ def test_page_lists_each_row_in_which_a_peer_is_faster(result: Result) -> None:
     assert "| topics | send |" not in slower  # no peer is faster, and the floor is not a peer
 
 
+def test_page_shows_no_ratio_as_zero(result: Result) -> None:
+    result.samples.append(make_sample(STREAM, "kickmsg", 1e9, 2e9))
+    page = fill_page(BLOCKS, result)
+    assert find_line(page, "stream")[-2] == "0.001 (kickmsg)"
+    assert find_line(page, "topics | stream")[2] == "0.001 (kickmsg), 0.25 (pipe)"
+
+
 def test_page_says_why_figures_are_missing(result: Result) -> None:
     page = fill_page(BLOCKS, result)
     assert "- pipe, queue_open: nothing is left to be found" in page

@@ -36,6 +36,11 @@ def time_ns(value: float) -> str:
     return f"{value:,.0f} ns" if value < 10_000 else f"{value / 1000:,.1f} us"
 
 
+def ratio(value: float) -> str:
+    """Write a ratio with two digits after the point, and a small one with two significant digits, never as 0."""
+    return f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"
+
+
 def rate(value: float) -> str:
     """Write a number of messages a second: ``394k/s``, ``2.9M/s``."""
     for limit, unit in ((1e6, "M"), (1e3, "k")):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from tools.bench import report
+from tools.bench import numbers, report
 from tools.bench.adapters import FLOOR, OURS, SYSTEMS
 from tools.bench.plot import draw_latencies, draw_rounds
 from tools.bench.process import PROJECT
@@ -162,7 +162,8 @@ def _list_slower(result: Result) -> str:
 
 
 def _join_slower(row: Row, ratios: dict[str, float | None]) -> str:
-    found = [f"{ratio:.2f} ({peer})" for peer, ratio in ratios.items() if ratio is not None and row.is_slower(ratio)]
+    slower = {peer: ratio for peer, ratio in ratios.items() if ratio is not None and row.is_slower(ratio)}
+    found = [f"{numbers.ratio(ratio)} ({peer})" for peer, ratio in slower.items()]
     return ", ".join(found) or report.NOTHING
 
 

@@ -48,10 +48,11 @@ def format_figure(case: Case, value: float) -> str:
 
 def format_ratio(row: Row, name: str) -> str:
     """Return ours divided by a system's figure, or by the best ``peer``'s, which is named."""
-    ratio = row.beside(name)
-    if ratio is None:
+    quotient = row.beside(name)
+    if quotient is None:
         return NOTHING
-    return f"{ratio:.2f} ({row.best_peer})" if name == "peer" else f"{ratio:.2f}"
+    text = numbers.ratio(quotient)
+    return f"{text} ({row.best_peer})" if name == "peer" else text
 
 
 def format_tails(rows: Sequence[Row], command: Callable[[Row], str] | None = None) -> str:
@@ -169,13 +170,13 @@ def _tail_ratios(row: Row) -> str:
     ratios = [row.tail_ratio(FLOOR, share) for share in TAILS.values()]
     if FLOOR not in row.curves:
         return NOTHING
-    return " / ".join(NOTHING if ratio is None else f"{ratio:.2f}" for ratio in ratios)
+    return " / ".join(NOTHING if ratio is None else numbers.ratio(ratio) for ratio in ratios)
 
 
 def _target(target: Target, reached: float | None) -> str:
     """Write a target, and what was reached, where no other column has it."""
     other = reached is not None and target.reference not in (FLOOR, "peer", "absolute")
-    return f"{target.text}: {reached:.2f}" if other else target.text
+    return f"{target.text}: {numbers.ratio(reached)}" if other else target.text
 
 
 def _limit(key: str, value: float) -> str:

@@ -178,7 +178,7 @@ class _Contest:
             yield
         except Unsupported as reason:
             self.result.unsupported[self.case.key, system] = str(reason)
-        except Failed as reason:
+        except (Failed, Absent) as reason:
             self.result.failed[self.case.key, system] = str(reason)
         else:
             return
