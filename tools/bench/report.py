@@ -175,8 +175,9 @@ def _tail_ratios(row: Row) -> str:
 
 def _target(target: Target, reached: float | None) -> str:
     """Write a target, and what was reached, where no other column has it."""
-    other = reached is not None and target.reference not in (FLOOR, "peer", "absolute")
-    return f"{target.text}: {numbers.ratio(reached)}" if other else target.text
+    if reached is None or target.reference in (FLOOR, "peer", "absolute"):
+        return target.text
+    return f"{target.text}: {numbers.ratio(reached)}"
 
 
 def _limit(key: str, value: float) -> str:
