@@ -208,6 +208,41 @@ def full_file_system_later(endpoint: str) -> list[Any]:
         return [early, full, sorted(texts)[:3], late, sub.lost]
 
 
+def full_file_system_for_pool(name: str) -> list[Any]:
+    """Send on a channel where /dev/shm is full for a time: the texts of the errors, and the numbers of sent, received
+    and lost messages.
+    """
+    if not small_shared_memory("768k"):
+        return ["not permitted"]
+    texts: set[str] = set()
+    sent, received = [], []
+    with msgq.Channel(name, capacity=16) as channel, channel.subscriber() as sub:
+        with channel.publisher(slot_bytes=32 * 1024) as pub, open("/dev/shm/filler", "wb", buffering=0) as filler:
+            fill(filler)
+            for number in range(60):
+                if number == 40:
+                    filler.truncate(0)
+                try:
+                    pub.send(bytes([number]) * 32 * 1024)
+                    sent.append(number)
+                    received.append(sub.receive(0)[0])
+                except IpcError as error:
+                    texts.add(f"{error.errno} {error}")
+        return [sorted(texts), sent, received, sub.lost]
+
+
+def pool_on_full_file_system(name: str) -> list[Any]:
+    """Open a publisher whose pool is larger than /dev/shm."""
+    if not small_shared_memory("512k"):
+        return ["not permitted"]
+    with msgq.Channel(name, capacity=64) as channel:
+        try:
+            channel.publisher(slot_bytes=32 * 1024)
+        except IpcError as error:
+            return [type(error).__name__, error.errno, str(error), os.listdir("/dev/shm")]
+    return ["opened"]
+
+
 def too_large_for_what_is_free(endpoint: str) -> list[Any]:
     """Send what is larger than all that is free, then what is smaller: how often was it refused, and how much was taken
     from the others each time?

@@ -182,7 +182,7 @@ cdef object segment_error(str what, str endpoint, str path, int error, str advic
 cdef int open_file(str endpoint, str path, int flags) except -2
 cdef bint remove_file(str endpoint, str path) except -1
 cdef int allocate_file(int fd, size_t size, str endpoint, str path, size_t start=*) except -1
-cdef int create_file(str endpoint, str path, size_t size, int mode, struct_stat *made=*) except -1
+cdef int create_file(str endpoint, str path, size_t size, int mode, struct_stat *made=*, size_t allocated=*) except -1
 cdef bint name_file(int fd, str endpoint, str path) except -1
 cdef int check_file(int fd, struct_stat *found, str endpoint, str path) except -1
 cdef Segment map_file(int fd, const struct_stat *found, bint writable, str endpoint, str path)
@@ -220,6 +220,7 @@ cdef class EndpointFile:
     cdef int _check_header(self) except -1  # check the header, and compute the addresses of the parts
     cdef tuple _prefix_directories(self)  # directories of the prefix
     cdef size_t _new_file_bytes(self) except 0
+    cdef size_t _allocated_bytes(self) noexcept
     cdef int _init_header(self) except -1  # write the header of a new file
     cdef Segment _map_file(self, int fd, const struct_stat *found, bint writable)  # map an existing file
     cdef int _check_requested_options(self) except -1  # raise an error if the file differs from the requested options

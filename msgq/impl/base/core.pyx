@@ -17,7 +17,7 @@ from libc.string cimport memcpy, memset
 from posix.fcntl cimport fcntl, O_CLOEXEC, O_NONBLOCK, O_RDONLY, O_RDWR, open as c_open
 from posix.mman cimport MAP_FAILED, MAP_SHARED, mmap, mprotect, munmap, PROT_READ, PROT_WRITE
 from posix.stat cimport fstat, lstat, S_ISREG, struct_stat
-from posix.unistd cimport close, geteuid, usleep
+from posix.unistd cimport close, ftruncate, geteuid, usleep
 
 from msgq.impl.base.process cimport fork_generation, is_alive, text
 

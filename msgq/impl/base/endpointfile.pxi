@@ -37,6 +37,10 @@ cdef class EndpointFile:
     cdef size_t _new_file_bytes(self) except 0:
         return 1
 
+    cdef size_t _allocated_bytes(self) noexcept:
+        """Return the bytes of a new file that get memory at its creation; 0: all."""
+        return 0
+
     cdef int _init_header(self) except -1:
         return 0
 
@@ -109,7 +113,8 @@ cdef class EndpointFile:
         cdef int permissions = settings.resolve_file_mode(mode, self.name)
         if self.prefix:
             file_permissions.make_directories(self.name, self._prefix_directories(), permissions)
-        cdef int fd = create_file(self.name, self.path, self._new_file_bytes(), permissions, &found)
+        cdef int fd = create_file(self.name, self.path, self._new_file_bytes(), permissions, &found,
+                                  self._allocated_bytes())
         try:
             self.segment, self.mode = map_file(fd, &found, True, self.name, self.path), permissions
             self._init_header()

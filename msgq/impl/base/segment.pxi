@@ -180,8 +180,22 @@ cdef int allocate_file(int fd, size_t size, str endpoint, str path, size_t start
     return 0
 
 
-cdef int create_file(str endpoint, str path, size_t size, int mode, struct_stat *made=NULL) except -1:
-    """Return a new file of zeros without a name, with the group of MSGQ_GROUP. Its status is stored in *made."""
+cdef int _create_holes(int fd, size_t size, str endpoint, str path) except -1:
+    """Grow the file to `size` bytes without memory. A file system that is clearly too small is an error here."""
+    if mq_shm_free_bytes() < size:
+        raise segment_error(f"cannot allocate {size} bytes", endpoint, path, ENOSPC)
+    if ftruncate(fd, size) != 0:
+        raise segment_error(f"cannot grow the file to {size} bytes", endpoint, path, errno)
+    return 0
+
+
+cdef int create_file(str endpoint, str path, size_t size, int mode, struct_stat *made=NULL,
+                     size_t allocated=0) except -1:
+    """Return a new file of zeros without a name, with the group of MSGQ_GROUP. Its status is stored in *made.
+
+    `allocated`: bytes at the beginning that get memory; 0: all. A process populates the other bytes before it uses
+    them.
+    """
     cdef struct_stat status
     cdef int directory = _open_existing_directory(endpoint, path)
     cdef bytes place = path[:path.rfind("/")].encode() if directory == AT_FDCWD else b"."
@@ -196,8 +210,10 @@ cdef int create_file(str endpoint, str path, size_t size, int mode, struct_stat 
             raise segment_error("cannot examine", endpoint, path, errno)
         if settings.get_file_group() or status.st_mode & 0o7777 != <unsigned int> mode:  # the umask changed the mode
             file_permissions.share_file(fd, mode, endpoint, path)
+        if allocated:
+            _create_holes(fd, size, endpoint, path)
         if size:
-            allocate_file(fd, size, endpoint, path)
+            allocate_file(fd, allocated or size, endpoint, path)
         if made != NULL:
             status.st_size = size
             made[0] = status

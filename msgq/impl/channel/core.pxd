@@ -108,7 +108,8 @@ cdef extern from "channel/publisher.h" nogil:
         bint stamps
         int64_t clock_offset
         const mq_liveness_file *liveness_file
-        uint32_t limbo_count, published_count, free_count
+        uint32_t limbo_count, published_count, free_count, populated_slots
+        bint lacks_memory
         uint32_t *limbo_slots
         uint64_t sent, bytes, refused, evicted
     bint mq_channel_publisher_init(mq_channel_publisher *p)
@@ -245,6 +246,7 @@ cdef class PoolFile(EndpointFile):
     """A publisher's mapped pool."""
     cdef uint64_t channel_inode, uid
     cdef uint64_t slot_count, slot_bytes  # slots of a new pool, and their bytes
+    cdef bint has_holes  # slots of a new pool get memory before their first use
     cdef bint maps_header_writable
     cdef uint64_t writable_bytes  # bytes of the header, if only the header is mapped writable
     cdef mq_pool_map slots
@@ -291,6 +293,7 @@ cdef class Publisher(ForkAwareHandle):
     cdef int _reclaim_slot(self, object timeout) except -1
     cdef int _wait_for_slot(self, object timeout) except -2
     cdef bint _close_after_wait(self, PublisherPool pool, int slot) except -1
+    cdef object _missing_memory_error(self)
     cdef object _pool_exhausted_error(self)
     cdef int _grow_pool(self, uint64_t size) except -1
 

@@ -258,7 +258,8 @@ class Publisher(ForkAwareHandle):
             views and loans.
         MessageTooLargeError : the pool would exceed its `max_bytes`.
         TooManyPublishersError : the pool must grow, and the channel has no row for the larger pool.
-        SegmentError : the pool must grow, but memory is full or the channel was removed.
+        SegmentError : the slot is used for the first time, and `/dev/shm` has no memory for the slot. Or the pool must
+            grow, but memory is full or the channel was removed.
         SegmentSizeError : another program truncated a file of the channel.
         CorruptSegmentError : another program wrote to the channel's order of messages.
         InvalidValueError : the timeout is invalid. If the call need not wait, `timeout` is not checked.
@@ -267,9 +268,9 @@ class Publisher(ForkAwareHandle):
         Notes
         -----
         If `send` raises, the message was not sent. The cost does not depend on the number of subscribers. `send` makes
-        a system call only to wake a sleeping subscriber. The GIL is released during the copy of 256 KiB or more, and
-        during the wait for a slot. Signal handlers run during the wait. To grow, the pool creates a new file. To avoid
-        growth, set `slot_bytes`.
+        a system call to wake a sleeping subscriber, and to allocate memory of slots before their first use. The GIL is
+        released during the copy of 256 KiB or more, and during the wait for a slot. Signal handlers run during the
+        wait. To grow, the pool creates a new file. To avoid growth, set `slot_bytes`.
         """
 
     def send_many(

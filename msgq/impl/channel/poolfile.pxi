@@ -18,6 +18,10 @@ cdef class PoolFile(EndpointFile):
         cdef uint64_t header_bytes = mq_pool_header_bytes(self.slot_count, os.sysconf("SC_PAGESIZE"))
         return header_bytes + self.slot_count * mq_pool_slot_stride_bytes(self.slot_bytes)
 
+    cdef size_t _allocated_bytes(self) noexcept:
+        """Other processes write only the header."""
+        return mq_pool_header_bytes(self.slot_count, os.sysconf("SC_PAGESIZE")) if self.has_holes else 0
+
     cdef int _init_header(self) except -1:
         cdef bytes node = self.node.encode()
         mq_pool_header_init(<mq_pool_header *> self.segment.address, self.segment.size, self.slot_count,
@@ -66,6 +70,7 @@ cdef PoolFile make_pool(ChannelFile file, uint64_t slots, uint64_t slot_bytes, u
     """Create a complete pool without a name, under the lock. Then call name_pool."""
     cdef PoolFile pool = _pool_file(file, new_uid())
     pool.slot_count, pool.slot_bytes, pool.pid, pool.node = slots, slot_bytes, pid, node
+    pool.has_holes = mq_can_populate() and not settings.is_preallocation_enabled()
     pool.create_unnamed(file.mode & 0o666 | 0o600)  # chmod may have changed the mode of the channel's file
     return pool
 

@@ -17,6 +17,7 @@
 #define MQ_CHANNEL_PUBLISHER_H
 
 #include "channel/layout.h"
+#include "base/populate.h"
 #include "base/row_table.h"
 
 typedef enum {
@@ -28,6 +29,9 @@ typedef enum {
 } mq_channel_status;
 
 enum { MQ_CHANNEL_NO_SLOT = -1 };
+
+/* bytes of slots that a publisher allocates at once: twice as many each time, within these limits */
+enum { MQ_POOL_POPULATE_MIN_BYTES = 1 << 16, MQ_POOL_POPULATE_MAX_BYTES = 1 << 20 };
 
 typedef struct {
     uint64_t position;
@@ -42,6 +46,8 @@ typedef struct {
     unsigned number; /* index of the publisher's row */
     bool stamps;
     int64_t clock_offset;               /* host's clock minus CLOCK_MONOTONIC, in nanoseconds */
+    uint32_t populated_slots;           /* slots below this number have memory. The others are holes of the file */
+    bool lacks_memory;                  /* the last attempt to populate a slot failed */
     uint32_t *free_slots, *limbo_slots; /* stacks */
     uint32_t free_count, limbo_count;
     mq_channel_published_slot *published_slots; /* a FIFO with room for all slots */
@@ -51,7 +57,7 @@ typedef struct {
     uint64_t sent, bytes, refused, evicted; /* counters of the row, which other processes read */
 } mq_channel_publisher;
 
-/* Initialize a publisher with all slots free. Returns false if memory is missing. */
+/* Initialize a publisher with all slots free, and with a fully allocated pool. Returns false if memory is missing. */
 static inline bool mq_channel_publisher_init(mq_channel_publisher *p) {
     uint32_t count = p->slots.slots;
     p->published_slots = calloc(count, sizeof *p->published_slots + 2 * sizeof *p->free_slots);
@@ -59,6 +65,7 @@ static inline bool mq_channel_publisher_init(mq_channel_publisher *p) {
         return false;
     p->free_slots = (uint32_t *)(void *)(p->published_slots + count);
     p->limbo_slots = p->free_slots + count;
+    p->populated_slots = count;
     for (p->free_count = 0; p->free_count < count; p->free_count++)
         p->free_slots[p->free_count] = count - 1 - p->free_count;
     return true;
@@ -151,12 +158,41 @@ static inline bool mq_channel_can_evict_message(mq_channel_publisher *p) {
     return true;
 }
 
-/* Return a slot to write, or MQ_CHANNEL_NO_SLOT if all slots are pinned or lent. Retracts messages only if no other
- * slot is available and the retraction frees a slot. */
+/* Allocate the memory of all slots below `end`. Returns false if /dev/shm is full or the file is truncated. */
+static inline bool mq_channel_populate_slots(mq_channel_publisher *p, uint64_t end) {
+    uint64_t from = p->populated_slots * p->slots.stride;
+    p->lacks_memory = !mq_populate(p->slots.slots_base + from, end * p->slots.stride - from, 0);
+    if (!p->lacks_memory)
+        p->populated_slots = (uint32_t)end;
+    return !p->lacks_memory;
+}
+
+/* Allocate the memory of `slot`, and of some further slots if /dev/shm has enough memory. Free slots are used in
+ * ascending order, so each slot is populated before its first use. */
+static inline bool mq_channel_populate_slot(mq_channel_publisher *p, uint32_t slot) {
+    uint64_t bytes = p->populated_slots * p->slots.stride;
+    bytes = bytes < MQ_POOL_POPULATE_MIN_BYTES ? MQ_POOL_POPULATE_MIN_BYTES : bytes;
+    bytes = bytes > MQ_POOL_POPULATE_MAX_BYTES ? MQ_POOL_POPULATE_MAX_BYTES : bytes;
+    uint64_t end = p->populated_slots + bytes / p->slots.stride;
+    end = end < p->slots.slots ? end : p->slots.slots;
+    return (end > slot && mq_channel_populate_slots(p, end)) || mq_channel_populate_slots(p, (uint64_t)slot + 1);
+}
+
+/* Take the newest slot of the stack of free slots. If the slot has no memory, the slot stays in the stack. */
+static inline int mq_channel_pop_free_slot(mq_channel_publisher *p) {
+    uint32_t slot = p->free_slots[p->free_count - 1];
+    if (mq_unlikely(slot >= p->populated_slots) && !mq_channel_populate_slot(p, slot))
+        return MQ_CHANNEL_NO_SLOT;
+    p->free_count--;
+    return (int)slot;
+}
+
+/* Return a slot to write, or MQ_CHANNEL_NO_SLOT if all slots are pinned or lent, or if memory is missing. Retracts
+ * messages only if no other slot is available and the retraction frees a slot. */
 static inline int mq_channel_take_free_slot(mq_channel_publisher *p) {
     int slot = MQ_CHANNEL_NO_SLOT;
     if (p->free_count)
-        return (int)p->free_slots[--p->free_count];
+        return mq_channel_pop_free_slot(p);
     /* Bound: two rounds for each slot. One round retracts the slot's message, the other round clears pins of dead
      * viewers. If more rounds are needed, entries or pins are corrupt. Each round of the inner loop removes a
      * published message. */

@@ -251,6 +251,8 @@ cdef class Publisher(ForkAwareHandle):
     cdef int _reclaim_slot(self, object timeout) except -1:
         """Return a slot when none is free: clear pins of dead viewers, or wait."""
         cdef int slot = MQ_CHANNEL_NO_SLOT
+        if self._pool.c.lacks_memory:
+            raise self._missing_memory_error()
         if mq_channel_clear_dead_pins(&self._pool.c):
             slot = mq_channel_take_free_slot(&self._pool.c)
         if slot == MQ_CHANNEL_NO_SLOT and timeout != 0:
@@ -259,6 +261,15 @@ cdef class Publisher(ForkAwareHandle):
             mq_channel_count_refused_message(&self._pool.c)
             raise self._pool_exhausted_error()
         return slot
+
+    cdef object _missing_memory_error(self):
+        """Return the exception for a slot without memory: the file was truncated, or /dev/shm is full."""
+        cdef PoolFile pool = self._pool.pool_file
+        with contextlib.suppress(FileNotFoundError):
+            status = os.stat(pool.path)
+            if status.st_ino == pool.segment.inode and status.st_size < <object> pool.segment.size:
+                return truncated_error(self._endpoint, pool.segment)
+        return segment_error("cannot allocate memory for the message", self._endpoint, pool.path, ENOSPC)
 
     cdef int _wait_for_slot(self, object timeout) except -2:
         """Sleep until a viewer releases a slot. Return -1 at the timeout."""

@@ -105,6 +105,8 @@ cdef int _fill_publisher_row(PublisherPool pool, int number, str node, uint64_t 
                                   file.path)
     if not mq_channel_publisher_init(&pool.c):
         raise MemoryError()
+    if pool.pool_file.has_holes:
+        pool.c.populated_slots = 0
     mq_channel_publisher_register(row, &identity, pool.liveness_token != NULL, &pool.c.slots,
                                   pool.pool_file.segment.size, pool.pool_file.segment.inode, name)
     try:
