@@ -4,6 +4,7 @@ The extra `cli` installs click, rich and psutil, which are imported only when th
 installs the packages for recordings.
 """
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -17,6 +18,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     ----------
     arguments : command-line arguments after `msgq`; None: from `sys.argv`.
     """
+    # By default, the import of NumPy starts a thread per core for linear algebra, which no command needs.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         from msgq.cli.app import app
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgq.common import settings
-from msgq.common.stats.endpoint import EndpointStats
 from msgq.errors import EndpointNameError, SegmentError
 from msgq.kinds import Kind, find_announced_kind, kind_of, list_stored_kinds
+
+if TYPE_CHECKING:
+    from msgq.common.stats.endpoint import EndpointStats
 
 
 def endpoint(name: str | bytes, prefix: str | None = None) -> EndpointStats:
@@ -79,6 +81,8 @@ def _make_endpoint_stats(kind: Kind, bare_name: str, prefix: str | None) -> Endp
     endpoint = kind.endpoint(kind.validate_name(bare_name))
     size, messages, lost = kind.stats.compute_totals(stats)
     common = stats.path, size, stats.participants, messages, lost, stats.schema, stats.created_ns
+    from msgq.common.stats.endpoint import EndpointStats  # imported late: most callers only list names
+
     return EndpointStats(find_announced_kind(endpoint).name, endpoint, *common, stats)
 
 

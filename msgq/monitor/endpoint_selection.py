@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 from msgq.common.selection import PATTERN_SIGNS, SelectedEndpoints, parse_patterns
 from msgq.errors import MsgqError, SegmentError
 from msgq.kinds import find_reported_subject, kind_of, validate_endpoint
-from msgq.stats import endpoint_inodes
+from msgq.kinds.snapshots import endpoint_inodes
 
 _T = TypeVar("_T")
 _SIMILAR_NAMES_MAX = 5

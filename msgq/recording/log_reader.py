@@ -15,8 +15,6 @@ import numpy as np
 
 from msgq.common.dtypes import struct_dtype
 from msgq.common.selection import EndpointPattern, SelectedEndpoints
-from msgq.decoding.payload_decoder import PayloadDecoder
-from msgq.decoding.schemas import Schemas
 from msgq.errors import InvalidTypeError, InvalidValueError, MissingLibraryError, RecordingError
 from msgq.recording.mcap_io import recording_files
 from msgq.recording.mcap_io.channel_registry import RecordedChannel
@@ -40,6 +38,7 @@ if TYPE_CHECKING:
     import polars
     import pyarrow
 
+    from msgq.decoding.schemas import Schemas
     from msgq.recording.export.decoded_tables import DecodedBatch
 
 _BATCH_ROWS = 16384
@@ -260,6 +259,8 @@ class LogReader:
         The schema of the endpoint decodes the value. Without a known encoding, the value is the payload. If decoding
         fails, the value is an `Undecoded`.
         """
+        from msgq.decoding.payload_decoder import PayloadDecoder  # imported late: it loads all decoders
+
         payload_decoder = PayloadDecoder()
         for message in self:
             yield message, payload_decoder.decode_payload(message.schema, message.data)

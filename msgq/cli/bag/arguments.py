@@ -1,15 +1,17 @@
 """Common arguments of the `msgq bag` commands: selections of messages and times."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from msgq.cli.common import options
-from msgq.cli.common.progress import BYTES, ProgressLine
 from msgq.cli.common.render import echo, echo_json
 from msgq.cli.common.selections import print_matches
 from msgq.common.selection import SelectedEndpoints, parse_patterns
@@ -17,8 +19,12 @@ from msgq.common.texts import format_count_noun
 from msgq.common.units import NS_PER_S
 from msgq.errors import MsgqError
 from msgq.monitor.endpoint_selection import find_similar_names
-from msgq.recording import LogReader, Schemas
+from msgq.recording import LogReader
 from msgq.recording.reader.log_view import CLOCK_CHOICES, HOST_CLOCK
+
+if TYPE_CHECKING:
+    from msgq.cli.common.progress import ProgressLine
+    from msgq.decoding.schemas import Schemas
 
 logs_argument = click.argument("logs", nargs=-1, required=True, type=click.Path(path_type=Path))
 output_option = options.required_output_option("FILE", "File to write. The file must not exist.")
@@ -175,6 +181,8 @@ def require_endpoints_after(
 @contextmanager
 def show_read_progress(*opened: LogReader) -> Iterator[ProgressLine]:
     """Show the progress of reading on a terminal."""
+    from msgq.cli.common.progress import BYTES, ProgressLine  # imported late: rich's progress takes several ms
+
     size = sum(block.stored_bytes for log in opened for _, block in log.log_view.iter_wanted_blocks())
     with ProgressLine("read", BYTES, size) as line:
         for file in (file for log in opened for file in log.files):

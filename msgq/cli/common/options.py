@@ -8,12 +8,11 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from msgq.common import timing
 from msgq.common.naming import validate_endpoint_name
 from msgq.common.selection import compile_expression
 from msgq.errors import InvalidValueError
 from msgq.kinds import kind_of
-from msgq.stats import endpoint_inodes, topic_inodes
+from msgq.kinds.snapshots import endpoint_inodes
 
 EXIT_CODES = "Exit codes: 0 success; 1 failure (message on stderr); 2 wrong usage."
 STOP_KEYS = "Ctrl-C or SIGTERM stops the command."
@@ -130,6 +129,9 @@ def complete_bridged_endpoint(
 
 def complete_stage(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the stages, or with --tree the topics, that begin with `incomplete`, for shell completion."""
+    from msgq.common import timing  # imported late, like msgq.stats: only completion needs both
+    from msgq.stats import topic_inodes
+
     topics = topic_inodes(context.params.get("prefix"))
     if context.params.get("tree"):
         return _make_completion_items(

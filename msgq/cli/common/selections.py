@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Sequence
 from msgq.cli.common.render import echo
 from msgq.common.texts import format_count_noun, join_first_texts
 from msgq.kinds import kind_of
+from msgq.kinds.snapshots import endpoint_inodes
 from msgq.monitor.endpoint_selection import EndpointSelection, find_similar_names
-from msgq.stats import endpoint_inodes
 
 _SHOWN_NAMES = 5
 

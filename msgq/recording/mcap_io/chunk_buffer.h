@@ -31,9 +31,9 @@ typedef struct {
 typedef struct {
     uint8_t *buffer;
     uint64_t capacity_bytes, used_bytes;
-    uint64_t target_bytes;         /* number of bytes at which the chunk counts as full */
+    uint64_t target_bytes;          /* number of bytes at which the chunk counts as full */
     uint64_t first_time, last_time; /* smallest and largest log_time; 0 without messages */
-    bool has_origins;              /* a message has an origin_time */
+    bool has_origins;               /* a message has an origin_time */
     mq_log_chunk_entry *entries;
     uint32_t entry_capacity, entry_count;
 } mq_log_chunk;

@@ -6,13 +6,12 @@ from collections.abc import Container, Iterable, Iterator
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from msgq.common.selection import SelectedEndpoints
 from msgq.common.texts import join_first_texts, suggest_name
-from msgq.decoding.schemas import Schemas
 from msgq.errors import InvalidValueError, UnknownEndpointError
 from msgq.recording.mcap_io.boundary_losses import BoundaryLosses
 from msgq.recording.mcap_io.channel_registry import RecordedChannel
@@ -20,6 +19,9 @@ from msgq.recording.mcap_io.core import CHANNEL_CODE_UNWANTED, TIME_MAX, ScanCol
 from msgq.recording.mcap_io.data_block import DataBlock
 from msgq.recording.mcap_io.mcap_file import McapFile
 from msgq.recording.mcap_io.problem import Problem
+
+if TYPE_CHECKING:
+    from msgq.decoding.schemas import Schemas
 
 HOST_CLOCK, WALL_CLOCK = CLOCK_CHOICES = ("host", "wall")
 _PROBLEMS_MAX = 1000

@@ -210,8 +210,10 @@ static inline void mq_capture_skip_without_channel(mq_capture_source *captured) 
 }
 
 /* Take a group of pending messages. The caller sets their log time. */
-static inline __attribute__((always_inline)) mq_capture_stop_reason mq_capture_take_group(
-    mq_capture *capture, mq_capture_source *captured, mq_log_chunk *chunk, const mq_source *source) {
+static inline __attribute__((always_inline)) mq_capture_stop_reason mq_capture_take_group(mq_capture *capture,
+                                                                                          mq_capture_source *captured,
+                                                                                          mq_log_chunk *chunk,
+                                                                                          const mq_source *source) {
     const uint64_t first_byte = chunk->used_bytes;
     mq_source_message taken = {.size = 0};
     for (int i = 0; i < MQ_CAPTURE_GROUP_MAX && chunk->used_bytes - first_byte < MQ_CAPTURE_GROUP_BYTES; i++) {
