@@ -14,13 +14,13 @@ from msgq.impl import backend
 if TYPE_CHECKING:
     from msgq.impl.records import Blackboard, Board, Seqlock, SeqlockVector
     from msgq.impl.records.values import Changes, Value
-    from msgq.records.queue import RecordQueue
+    from msgq.records.core import RecordQueue
     from msgq.records.stage_tracer import StageTracer
     from msgq.records.stamps import tracked
 else:
     _MODULES = {
         "Changes": "msgq.impl.records.values",
-        "RecordQueue": "msgq.records.queue",
+        "RecordQueue": "msgq.records.core",
         "StageTracer": "msgq.records.stage_tracer",
         "Value": "msgq.impl.records.values",
         "tracked": "msgq.records.stamps",

@@ -1,4 +1,4 @@
-"""The calls of record queues that produce and consume: one record takes a few C calls. See core.pyi."""
+"""Queues of records. To produce or to receive one record takes a few C calls. See core.pyi."""
 
 cimport cython
 cimport numpy as cnp
@@ -17,10 +17,14 @@ from msgq.impl.ring.core cimport PubSocket, SubSocket
 
 import numpy as np
 
+from msgq.common import naming, settings
 from msgq.errors import ConcurrentUseError, InvalidValueError, MessageSizeError
+from msgq.impl import backend as backends
 from msgq.impl.base.argument_checks import timeout_ns
+from msgq.impl.base.foreign_names import add_advice
 from msgq.impl.records import arrays
-from msgq.records import stamps
+from msgq.records import queue_opening, stamps
+from msgq.records.clocks import find_stamp_clock
 
 cnp.import_array()
 
@@ -76,9 +80,10 @@ cdef object make_concurrent_use_error(str name, str action):
 
 
 @cython.auto_pickle(False)
-cdef class RecordQueueBase:
+cdef class RecordQueue:
     """See core.pyi."""
-    cdef public object name
+    cdef object __weakref__
+    cdef readonly object name, prefix, producers
     cdef readonly cnp.dtype dtype
     cdef readonly object _transport
     cdef readonly bint _is_producing, _is_consuming  # a call is in progress: no other thread or handler may enter
@@ -102,10 +107,19 @@ cdef class RecordQueueBase:
     cdef object _last_timeout
     cdef int64_t _last_wait_ns
 
-    def _attach_transport(self, transport, clock):
-        """Set the transport. `clock` returns the stamps of tracked records."""
+    def __init__(self, name, dtype=None, capacity=None, *, producers="single", create=None, history=0, on_lost="count",
+                 prefix=None, trust=None, spin_us=None):
+        self.name = queue_opening.validate_queue_name(name, producers)
+        self.prefix, self.producers = settings.resolve_prefix(prefix), producers
+        transport = queue_opening.open_transport(self.name, prefix, dtype, capacity, producers, create, history,
+                                                 on_lost, trust, spin_us)
+        self._attach_transport(transport)
+        queue_opening.register_queue(self)
+
+    cdef int _attach_transport(self, transport) except -1:
         cdef cnp.dtype dtype = transport.dtype
-        self._transport, self._clock = transport, clock
+        self._transport = transport
+        self._clock = find_stamp_clock(backends.current_backend())
         self.dtype = self._equal_dtype = self._payload_dtype = dtype
         self._record_bytes = dtype.itemsize
         self._has_fields = cnp.PyDataType_HASFIELDS(dtype)
@@ -116,18 +130,52 @@ cdef class RecordQueueBase:
             self._stamped_record = bytearray(self._record_bytes)
         self._read_only_array = np.frombuffer(bytes(self._record_bytes), dtype)
         self._last_wait_ns = WAIT_FOREVER
-        self._is_receive_overridden = type(self).receive is not RecordQueueBase.receive
+        self._is_receive_overridden = type(self).receive is not RecordQueue.receive
         subscriber = transport.subscriber
         self._ring_subscriber = subscriber if isinstance(subscriber, SubSocket) and not transport.raises else None
         self._channel_subscriber = subscriber if isinstance(subscriber, ChannelSubscriber) else None
+        return 0
 
-    def _forget_calls_of_parent(self):
+    def _reset_in_child(self):
         """In a forked child: the threads that use the queue exist in the parent only."""
         self._is_producing = self._is_consuming = False
+        self._transport.detach_inherited_producer()
+
+    def __repr__(self):
+        state = "closed" if self.closed else f"{self.dtype}"
+        return f"<msgq RecordQueue {self.name!r}, {self.producers}, {state}>"
+
+    # ---- what is known ----
+
+    @property
+    def endpoint(self):
+        return naming.CHANNEL_NAME_PREFIX + self.name if self.producers == "multiple" else self.name
+
+    @property
+    def capacity(self):
+        return self._transport.capacity
+
+    @property
+    def lost(self):
+        return self._transport.lost
+
+    def stats(self):
+        return self._transport.subscriber.stats()
+
+    @property
+    def closed(self):
+        return self._transport.subscriber.closed
 
     # ---- produce ----
 
     def produce(self, records, *, origin_time=0):
+        return self._produce_records(records, origin_time)
+
+    def send(self, records, *, origin_time=0):
+        return self._produce_records(records, origin_time)
+
+    @cython.final
+    cdef inline object _produce_records(self, records, origin_time):
         cdef const uint8_t *record
         if origin_time:
             self._check_origin_time(origin_time)
@@ -326,3 +374,45 @@ cdef class RecordQueueBase:
         if self._has_fields:
             return mq_make_structured_scalar(self.dtype, self._record_bytes, self._read_only_array, data)
         return PyArray_Scalar(PyBytes_AS_STRING(data), self.dtype, self._read_only_array)
+
+    # ---- wait ----
+
+    @property
+    def _reader(self):
+        return self._transport.subscriber
+
+    def fileno(self):
+        return self._transport.subscriber.fileno()
+
+    def aconsume(self, limit=None):
+        return queue_opening.consume_async(self, limit)
+
+    def __aiter__(self):
+        return self
+
+    def areceive(self):
+        return queue_opening.receive_async(self)
+
+    def __anext__(self):
+        return self.areceive()
+
+    # ---- the end ----
+
+    def unlink(self):
+        self._transport.unlink()
+
+    @staticmethod
+    def unlink_name(name, prefix=None, *, producers="single"):
+        queue_opening.unlink_queue_name(name, prefix, producers)
+
+    def close(self):
+        self._transport.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+add_advice(RecordQueue)

@@ -43,7 +43,6 @@ PARTS = {
 #: Bases whose methods count as those of the classes that users have.
 BASES = {
     "RecordHandle": ("SeqlockVector", "Seqlock", "Board"),
-    "RecordQueueBase": ("RecordQueue",),
     "VectorBase": ("SeqlockVector", "Seqlock"),
 }
 WAITING_PARAMETERS = {"timeout", "deadline", "timeout_ms", "timeout_s", "non_blocking", "wait_for_one", "blocking"}
