@@ -1,10 +1,13 @@
-"""The buffer of a chunk: what it says about its messages."""
+"""The buffer of a chunk, and its index in the summary."""
 
 from __future__ import annotations
 
 import numpy as np
+import pytest
+from mcap import records
 
 from msgq.recording.mcap_io.core import CHUNK_ENTRY_FIELDS, ChunkBuffer
+from msgq.recording.mcap_io.record_structs import encode_chunk_index, encode_records
 
 
 def test_chunk_states_times_counts_and_origins_of_its_messages() -> None:
@@ -34,3 +37,10 @@ def test_chunk_prepends_bytes_of_any_size_to_its_records() -> None:
         assert bytes(chunk.prepend_records(start)) == start + records
     assert bytes(chunk.record_bytes) == records
     assert np.frombuffer(chunk.message_entries, CHUNK_ENTRY_FIELDS)["log_time"].tolist() == list(range(10))
+
+
+@pytest.mark.parametrize("offsets", [{}, {7: 1 << 40}, {1: 5, 65535: 6}])
+def test_encoded_chunk_index_equals_that_of_mcap_library(offsets: dict[int, int]) -> None:
+    for compression in ("", "zstd"):
+        index = records.ChunkIndex(1 << 33, 2, compression, 3, 4, 5, offsets, 6, (1 << 64) - 1)
+        assert encode_chunk_index(index) == encode_records(index)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from io import BytesIO
+from itertools import starmap
 from typing import Any
 
 from mcap import records
@@ -63,6 +64,29 @@ def read_chunk_index(stream: ReadDataStream) -> records.ChunkIndex:
         compressed_size=stream.read8(),
         uncompressed_size=stream.read8(),
     )
+
+
+def encode_chunk_index(index: records.ChunkIndex) -> bytes:
+    """Return a chunk index as bytes. A recording has one for each MiB; the `mcap` library takes 30 us for each."""
+    offsets = b"".join(starmap(_MESSAGE_INDEX_OFFSET_STRUCT.pack, index.message_index_offsets.items()))
+    name = index.compression.encode()
+    head = _CHUNK_INDEX_HEAD_STRUCT.pack(
+        index.message_start_time,
+        index.message_end_time,
+        index.chunk_start_offset,
+        index.chunk_length,
+        len(offsets),
+    )
+    tail = struct.pack(
+        f"<QI{len(name)}sQQ",
+        index.message_index_length,
+        len(name),
+        name,
+        index.compressed_size,
+        index.uncompressed_size,
+    )
+    length = len(head) + len(offsets) + len(tail)
+    return b"".join((RECORD_HEAD_STRUCT.pack(Opcode.CHUNK_INDEX, length), head, offsets, tail))
 
 
 @dataclass

@@ -35,6 +35,7 @@ from msgq.recording.mcap_io.record_structs import (
     ExtensibleHeader,
     ExtensibleMetadata,
     build_summary_section,
+    encode_chunk_index,
     encode_records,
 )
 
@@ -169,7 +170,7 @@ class SummaryBuilder:
             (Opcode.SCHEMA, b"".join(schemas)),
             (Opcode.CHANNEL, b"".join(channels)),
             (Opcode.STATISTICS, encode_records(statistics)),
-            (Opcode.CHUNK_INDEX, encode_records(*self.chunk_indexes)),
+            (Opcode.CHUNK_INDEX, b"".join(map(encode_chunk_index, self.chunk_indexes))),
             (Opcode.ATTACHMENT_INDEX, encode_records(*self.attachment_indexes)),
             (Opcode.METADATA_INDEX, encode_records(*self.metadata_indexes)),
         ]
