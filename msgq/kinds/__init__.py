@@ -79,7 +79,8 @@ class Kind:
         misses changes has lost nothing.
     change_header : for a kind that keeps values: NumPy fields at the beginning of a message without a key. `index` is
         the changed element, `count` the number of its changes. (): each message has a key.
-    names_senders : True: recordings store the publisher or key of each message.
+    names_senders : True: recordings store the publisher or key of each message. False: recordings store the publisher
+        only after it took the endpoint over from a living publisher.
     crosses_bridges : True: a bridge can forward endpoints of this kind, and the kind has the part `bridge`.
     announcer_name_regex, recorded_name_regex : expressions for whole names: of the endpoints of another kind that
         announce this kind, and of this kind's endpoints in recordings. None: no announcers, or all names with the
@@ -201,6 +202,11 @@ def list_stored_kinds() -> tuple[Kind, ...]:
 def list_state_kinds() -> tuple[str, ...]:
     """Return the names of the kinds that keep values."""
     return tuple(kind.name for kind in list_kinds() if kind.keeps_values)
+
+
+def list_kinds_without_senders() -> tuple[str, ...]:
+    """Return the names of the kinds whose recordings name a publisher only after a takeover."""
+    return tuple(kind.name for kind in list_kinds() if not kind.names_senders)
 
 
 def find_kind(name: str) -> Kind | None:

@@ -332,6 +332,7 @@ def test_directory_without_watch_is_scanned(
         assert sources.handle_changes()
         assert set(sources.count_losses()) == {"e"}
     assert "detected late: No space left on device" in caplog.text
+    assert sources.handle_changes()  # the publisher of "e" has closed the topic
     with msgq.pub_sock("f"):
         assert not sources.handle_changes()
         sources.rescan_endpoints()

@@ -43,11 +43,11 @@ from msgq.common.texts import format_count_noun
 def command(lake: str, output: Path, runs: tuple[str, ...], master: str | None, as_json: bool) -> None:
     """Write an HTML report about a lake or a recording.
 
-    The report begins with the anomalies: losses, dropouts, late messages, restarts and requeued messages, each with
-    the command that replays the moment. The report also shows rates, latency, hops, stages, queues, publishers,
-    pictures and checks. The report is a single file, and needs no network. A RECORDING is a file, a directory or a
-    pattern. For a recording, the command creates a temporary lake of about the same size. At the end, the command
-    removes the temporary lake.
+    The report begins with the anomalies: losses, dropouts, late messages, restarts, takeovers and requeued messages,
+    each with the command that replays the moment. The report also shows rates, latency, hops, stages, queues,
+    publishers, pictures and checks. The report is a single file, and needs no network. A RECORDING is a file, a
+    directory or a pattern. For a recording, the command creates a temporary lake of about the same size. At the end,
+    the command removes the temporary lake.
 
     The command starts Spark for a recording, and for a lake with messages that the gold tables do not include yet.
     """

@@ -70,7 +70,7 @@ cdef extern from "sources/source.h" nogil:
         mq_channel_source *channel_source
         mq_polled_source *polled_source
         mq_record_source *record_source
-        uint64_t schema_seq_seen
+        uint64_t schema_seq_seen, write_uid_seen
     bint mq_source_schema_is_seen(const mq_source *source)
     uint64_t mq_source_load_schema_seq(const mq_source *source)
     mq_source_status mq_source_take_message(const mq_source *source, const mq_source_buffer *room,

@@ -23,6 +23,7 @@ typedef struct {
         mq_polled_source *polled_source;
     };
     uint64_t schema_seq_seen; /* value of the schema's sequence when the schema was last read */
+    uint64_t write_uid_seen;  /* topics: value of write_uid when the publisher was last examined */
 } mq_source;
 
 static inline __attribute__((always_inline)) mq_source_status mq_ring_source_take_message(mq_ring_subscriber *s,
@@ -107,6 +108,13 @@ static inline uint64_t mq_source_load_schema_seq(const mq_source *source) {
 /* True if the schema has not changed since it was last read. */
 static inline bool mq_source_schema_is_seen(const mq_source *source) {
     return mq_source_load_schema_seq(source) == source->schema_seq_seen;
+}
+
+/* True if the publisher of a topic has not changed since it was last examined. */
+static inline bool mq_source_publisher_is_seen(const mq_source *source) {
+    return source->kind != MQ_SOURCE_RING ||
+           /* relaxed: the messages around a change may be of either publisher */
+           mq_load_relaxed_u64(&source->ring_subscriber->ring->write_uid) == source->write_uid_seen;
 }
 
 /* True if a message waits. For vectors and boards, the result is always true, because only a scan finds changes. */

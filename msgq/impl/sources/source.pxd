@@ -1,3 +1,5 @@
+from libc.stdint cimport uint64_t
+
 from msgq.impl.channel.core cimport ChannelFile
 from msgq.impl.records.core cimport RecordFile
 from msgq.impl.ring.core cimport SubSocket
@@ -17,6 +19,7 @@ cdef class EndpointSource:
 
 cdef class TopicSource(EndpointSource):
     cdef SubSocket _socket
+    cdef uint64_t _publisher_uid  # of the last publisher that was found; 0: the publisher closed the topic
 
 
 cdef class ChannelSource(EndpointSource):

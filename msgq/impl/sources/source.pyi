@@ -66,6 +66,13 @@ class EndpointSource:
     def get_origin_names(self, origin_id: int) -> tuple[str, str]:
         """Return publisher and key of messages with this `part` (mq_source_message); "": no publisher or key."""
 
+    def poll_takeover(self) -> str | None:
+        """Return the publisher that took a topic over from a living publisher, as "NAME (process PID)".
+
+        "": the publisher changed, and the former had closed the topic or had died. None: the publisher is the same as
+        at the last call, or unknown. Endpoints that are no topics: None.
+        """
+
     def close(self) -> None:
         """Close the source."""
 

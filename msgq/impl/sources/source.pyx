@@ -11,6 +11,7 @@ from msgq.impl.channel.core cimport (
 )
 from msgq.impl.channel.core cimport ChannelFile
 from msgq.impl.channel.core cimport PoolFile, open_pool
+from msgq.impl.base.core cimport MQ_ALIVE, mq_liveness_probe, mq_liveness_probe_begin, mq_liveness_probe_end
 from msgq.impl.base.core cimport Context, mq_copy_from_shared, mq_schema_parts, override_open_files, read_schema
 from msgq.impl.records.core cimport MQ_RECORD_EXCLUSIVE, MQ_RECORD_KEY_BYTES, mq_board_value_bytes, mq_record_config
 from msgq.impl.records.core cimport RecordFile, make_record_file
@@ -18,6 +19,7 @@ from msgq.impl.ring.core cimport check_usable
 from msgq.impl.ring.core cimport (
     mq_ring_write_pointer, mq_ring_write_uid, mq_ring_header, mq_ring_side_schema, mq_ring_subscriber,
     mq_ring_subscriber_is_readable, mq_ring_subscriber_has_no_publisher, mq_ring_subscriber_recover_from_lap,
+    MQ_RING_PUBLISHERS, mq_participant_snapshot, mq_ring_row_liveness, mq_ring_snapshot_publisher,
 )
 from msgq.impl.ring.core cimport SubSocket
 from msgq.impl.sources.core cimport (
@@ -58,6 +60,9 @@ cdef class EndpointSource:
 
     def get_origin_names(self, origin_id):
         return "", ""
+
+    def poll_takeover(self):
+        return None
 
     @property
     def schema(self):
@@ -165,6 +170,31 @@ cdef class TopicSource(EndpointSource):
         # liveness first: the last message is visible then
         return mq_ring_subscriber_has_no_publisher(subscriber) and not mq_ring_subscriber_is_readable(subscriber)
 
+    def poll_takeover(self):
+        cdef const mq_ring_subscriber *subscriber = &self._socket._subscriber
+        cdef mq_participant_snapshot publisher
+        cdef mq_liveness_probe probe
+        cdef uint64_t messages, size, former = self._publisher_uid
+        cdef bint former_lives = False
+        cdef bytes name
+        found = None
+        self.c.write_uid_seen = mq_ring_write_uid(subscriber.ring)
+        if not self.c.write_uid_seen:
+            self._publisher_uid = 0
+        if subscriber.side == NULL or self.c.write_uid_seen == former:
+            return None
+        probe = mq_liveness_probe_begin(subscriber.liveness_file)
+        for row in range(MQ_RING_PUBLISHERS):
+            mq_ring_snapshot_publisher(subscriber.side, row, &publisher, &messages, &size)
+            if publisher.uid and publisher.uid == self.c.write_uid_seen:
+                self._publisher_uid = publisher.uid
+                name = publisher.name
+                found = f"{name.decode(errors='replace')} (process {publisher.pid})"
+            elif former and publisher.uid == former:
+                former_lives = mq_ring_row_liveness(&probe, subscriber.side, row) == MQ_ALIVE
+        mq_liveness_probe_end(&probe)
+        return found and (found if former_lives else "")
+
     def close(self):
         self._socket.close()
 
@@ -190,6 +220,7 @@ cdef object _open_topic(str endpoint, str in_prefix, bint whole):
                            endpoint, socket._ring.path, ENOENT)
     source._socket, source.inode = socket, socket._ring.inode
     source.c.kind, source.c.ring_subscriber = MQ_SOURCE_RING, &socket._subscriber
+    source.poll_takeover()  # the first publisher takes over from none
     return _set_endpoint(source, endpoint, "topic", in_prefix)
 
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from msgq.common.units import NS_PER_S
-from msgq.kinds import list_state_kinds
+from msgq.kinds import list_kinds_without_senders, list_state_kinds
 from msgq.lake.metrics.group_by import RowGroups, get_column, get_integer_column
 from msgq.lake.metrics.histograms import estimate_typical_intervals, merge_histograms
 from msgq.lake.metrics.queues import make_queue_endpoint
@@ -35,14 +35,15 @@ class Anomaly:
 
     Attributes
     ----------
-    kind : "loss", "dropout", "latency", "restart", "requeue" or "clock".
+    kind : "loss", "dropout", "latency", "restart", "takeover", "requeue" or "clock".
     from_time, to_time : begin and end of the worst time, ns. For losses, the time of all losses.
     value, usual : worst value, and usual value of the endpoint.
         loss: number of messages. dropout, restart: time between two messages, ns. latency: median latency, ns.
+        takeover: number of publishers that replaced a living one.
         clock: longest time from the recording of a message to its publishing, ns.
         requeue: number of messages that a receiver returned to the queue, or did not acknowledge before its end.
-    share : affected messages (loss, latency) or time (dropout) of all messages or the whole time, 0 to 1. The list is
-        sorted by this value.
+    share : affected messages (loss, latency; takeover: messages of the replacing publishers) or time (dropout) of all
+        messages or the whole time, 0 to 1. The list is sorted by this value.
     times : number of dropouts, late periods, restarts, or gaps between messages.
     is_at_end : the endpoint was silent until the end.
     """
@@ -78,11 +79,12 @@ class Examination:
 
 def examine_recording(gold: GoldReader) -> Examination:
     """Compare each endpoint with its usual values, and return the anomalies."""
-    columns = [*_ENDPOINT_KEY, "messages", "lost", "start_time", "end_time", "rate", "epochs", "kind"]
+    columns = [*_ENDPOINT_KEY, "messages", "lost", "start_time", "end_time", "rate", "epochs", "publishers", "kind"]
     endpoints = gold.read_rows("endpoints", columns)
     latency = gold.read_rows("latency_summary", [*_ENDPOINT_KEY, "messages"])
     anomalies = [*_find_losses(gold, endpoints), *_find_dropouts(gold, endpoints), *_find_latencies(gold)]
-    anomalies += [*_find_restarts(gold, endpoints), *_find_requeued_jobs(gold), *_find_clock_errors(gold)]
+    anomalies += [*_find_restarts(gold, endpoints), *_find_takeovers(gold, endpoints)]
+    anomalies += [*_find_requeued_jobs(gold), *_find_clock_errors(gold)]
     if len(endpoints):  # windows of gold can begin before the recording, and end after it
         begin, end = pc.min(endpoints["start_time"]).as_py(), pc.max(endpoints["end_time"]).as_py()
         anomalies = [_clip_anomaly(anomaly, begin, end) for anomaly in anomalies]
@@ -201,6 +203,26 @@ def _find_restarts(gold: GoldReader, endpoints: pa.Table) -> Iterator[Anomaly]:
             pause, end, begin = max(pauses)
             whole = max(1, spans[key]["end_time"] - spans[key]["start_time"])
             yield Anomaly("restart", *key, end, max(end, begin), max(0, pause), 0, max(0, pause) / whole, len(pauses))
+
+
+def _find_takeovers(gold: GoldReader, endpoints: pa.Table) -> Iterator[Anomaly]:
+    """Yield one anomaly for each endpoint with a publisher that replaced a living one: only these have names."""
+    is_unnamed = pc.is_in(endpoints["kind"], value_set=pa.array(list_kinds_without_senders(), pa.string()))
+    taken_over = endpoints.filter(pc.and_(pc.greater(endpoints["publishers"], 0), is_unnamed))
+    if not len(taken_over):
+        return
+    totals = {(row["run"], row["endpoint"]): row["messages"] for row in taken_over.to_pylist()}
+    where = ds.field("endpoint").isin(pc.unique(taken_over["endpoint"])) & ds.field("publisher").is_valid()
+    keys, how = [*_ENDPOINT_KEY, "publisher"], {"start_time": "min", "messages": "sum"}
+    publishers = defaultdict(list)
+    windows = gold.read_rows("traffic_windows", [*keys, *how], where)
+    for row in windows.group_by(keys).aggregate([*how.items()]).to_pylist():
+        publishers[row["run"], row["endpoint"]].append((row["start_time_min"], row["messages_sum"]))
+    for key, found in publishers.items():
+        if key in totals:
+            (begin, _), (end, _) = min(found), max(found)
+            share = sum(messages for _, messages in found) / totals[key]
+            yield Anomaly("takeover", *key, begin, end, len(found), 0, share, len(found))
 
 
 def _find_requeued_jobs(gold: GoldReader) -> Iterator[Anomaly]:

@@ -19,6 +19,7 @@ _KIND_TITLES = {
     "dropout": "Dropout",
     "latency": "Latency",
     "restart": "Restart",
+    "takeover": "Takeover",
     "requeue": "Requeue",
     "clock": "Clock",
 }
@@ -75,6 +76,8 @@ def describe_anomaly(anomaly: Anomaly) -> str:
         return f"{format_count_noun(anomaly.value, 'message')} returned to the queue, usually 0"
     if anomaly.kind == "restart":
         return f"numbers began again after {format_duration(anomaly.value)}" + _format_times(anomaly.times)
+    if anomaly.kind == "takeover":
+        return f"{format_count_noun(anomaly.value, 'publisher')} replaced a living publisher, usually 0"
     if anomaly.kind == "clock":
         return f"published up to {format_duration(anomaly.value)} after the recording: the clocks differ"
     value, usual = format_duration(anomaly.value), format_duration(anomaly.usual)
@@ -114,7 +117,8 @@ def _format_examination(found: Examination) -> str:
     return (
         f'<p class="note">Examined: the latency of {found.latency:,}, the dropouts of {found.dropout:,} and the '
         f"losses of {found.loss:,} of {format_count_noun(found.endpoints, 'endpoint')}. An endpoint is listed if one "
-        f"message was lost or returned to a queue, if the numbers of its messages began again, if the publish "
+        f"message was lost or returned to a queue, if the numbers of its messages began again, if a publisher "
+        f"replaced a living one, if the publish "
         f"time of a message is 1 ms or more after its recording, if no message came for "
         f"{anomalies.DROPOUT_PERIODS_MIN} usual intervals and 1 s (0.2 s from {short_dropouts.FAST_RATE_MIN_HZ} "
         "messages/s), or if "

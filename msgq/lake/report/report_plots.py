@@ -26,6 +26,7 @@ MARK_COLORS = {
     "dropout": "#9a6700",
     "latency": "#8250df",
     "restart": "#0969da",
+    "takeover": "#0a7ea4",
     "requeue": "#1a7f37",
     "clock": "#bf3989",
 }

@@ -45,7 +45,7 @@ class Message(NamedTuple):
 
     @property
     def publisher(self) -> str:
-        """Name of the publisher's node, if an endpoint can have several; else ""."""
+        """Name of the publisher's node, if an endpoint can have several. Topics: only after a takeover. Else ""."""
         return self.source.publisher
 
     @property

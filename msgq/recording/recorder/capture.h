@@ -21,6 +21,9 @@ enum {
     MQ_CAPTURE_GROUP_BYTES = 4096, /* a group with this many bytes is complete */
     /* maximum bytes of a recorded message. The recorder allocates no memory for larger messages */
     MQ_CAPTURE_PAYLOAD_MAX = 1 << 30 | 4096,
+    /* maximum changes of a topic's publisher that end runs. Processes that replace each other all the time would
+     * otherwise slow the recorder down, and use up the channel ids */
+    MQ_CAPTURE_PUBLISHER_CHANGES_MAX = 200,
     /* With little traffic: pause between two polls, because no process wakes a passive subscriber. With much
      * traffic: interval of checks for interrupts */
     MQ_CAPTURE_SLEEP_NS = 500000,
@@ -54,6 +57,7 @@ typedef struct {
     uint32_t epoch;              /* epoch of the newest numbering */
     uint32_t last_part;          /* part of the last message */
     uint16_t last_channel;       /* channel of the last message; 0: none */
+    uint32_t publisher_changes;  /* changes of the publisher that ended a run */
     uint64_t skipped_count;      /* messages taken and not recorded: too large, or without a channel */
     uint64_t stored_losses;      /* losses before the newest recorded message, stored as a gap or in a channel */
     bool states_unknown_loss;    /* a channel states that the number of losses is unknown */
@@ -81,6 +85,7 @@ typedef enum {
     MQ_CAPTURE_CORRUPT_SOURCE, /* a source has invalid data; see `stopped_source` */
     MQ_CAPTURE_INTERRUPTED,    /* an interrupt or a new file ended the run */
     MQ_CAPTURE_NEW_SCHEMA,     /* the next message of a source has another schema; see `stopped_source` */
+    MQ_CAPTURE_NEW_PUBLISHER,  /* a topic has another publisher; see `stopped_source` */
     MQ_CAPTURE_GROUP_COMPLETE, /* a group of messages was taken, and the source may have more. Never ends a run */
 } mq_capture_stop_reason;
 
@@ -259,6 +264,11 @@ static inline __attribute__((always_inline)) mq_capture_stop_reason mq_capture_r
     return MQ_CAPTURE_DEADLINE;
 }
 
+static inline bool mq_capture_has_new_publisher(const mq_capture_source *captured) {
+    return mq_unlikely(!mq_source_publisher_is_seen(&captured->source)) &&
+           captured->publisher_changes < MQ_CAPTURE_PUBLISHER_CHANGES_MAX;
+}
+
 /* Take the pending messages of a source of any type. Each type has its own loop, which does not test the type. The
  * caller reads the schema before the first message, but only after a message exists. */
 static inline mq_capture_stop_reason mq_capture_read_source(mq_capture *capture, mq_capture_source *captured,
@@ -267,6 +277,8 @@ static inline mq_capture_stop_reason mq_capture_read_source(mq_capture *capture,
         return MQ_CAPTURE_DEADLINE;
     if (mq_unlikely(!mq_source_schema_is_seen(&captured->source)))
         return MQ_CAPTURE_NEW_SCHEMA;
+    if (mq_capture_has_new_publisher(captured))
+        return MQ_CAPTURE_NEW_PUBLISHER;
     switch (captured->source.kind) {
     case MQ_SOURCE_RING: return mq_capture_read_source_kind(capture, captured, chunk, MQ_SOURCE_RING);
     case MQ_SOURCE_CHANNEL: return mq_capture_read_source_kind(capture, captured, chunk, MQ_SOURCE_CHANNEL);

@@ -92,6 +92,15 @@ cdef class Capture:
         captured.publish_offset = publish_offset
         captured.source.schema_seq_seen = (<EndpointSource> self._sources[source]).c.schema_seq_seen
 
+    def list_sources_with_new_publisher(self):
+        return [i for i in range(self._capture.source_count) if not self._capture.sources[i].is_ended
+                and mq_capture_has_new_publisher(&self._capture.sources[i])]
+
+    def accept_publisher(self, uint32_t source):
+        cdef mq_capture_source *captured = self._get_source(source)
+        captured.publisher_changes += 1
+        captured.source.write_uid_seen = (<EndpointSource> self._sources[source]).c.write_uid_seen
+
     def begin_epoch(self, uint32_t source):
         self._get_source(source).has_numbering = False
 

@@ -59,6 +59,7 @@ cdef extern from "recorder/capture.h" nogil:
         bint is_ended
         bint has_numbering_per_part
         uint16_t last_channel
+        uint32_t publisher_changes
         uint64_t skipped_count
         uint64_t stored_losses
         bint states_unknown_loss
@@ -82,6 +83,7 @@ cdef extern from "recorder/capture.h" nogil:
         MQ_CAPTURE_CORRUPT_SOURCE
         MQ_CAPTURE_INTERRUPTED
         MQ_CAPTURE_NEW_SCHEMA
+    bint mq_capture_has_new_publisher(const mq_capture_source *captured)
     void mq_capture_source_forget_channels(mq_capture_source *captured)
     mq_capture_stop_reason mq_capture_run(mq_capture *capture, mq_log_chunk *chunk, int64_t until_ns)
 

@@ -123,6 +123,15 @@ class Capture:
         publish_offset : as for `add_source`.
         """
 
+    def list_sources_with_new_publisher(self) -> list[int]:
+        """Return the numbers of topics whose publisher changed since `accept_publisher`.
+
+        After 200 changes, the list no longer contains the topic.
+        """
+
+    def accept_publisher(self, source: int) -> None:
+        """Continue with a topic whose `poll_takeover` was just called."""
+
     def begin_epoch(self, source: int) -> None:
         """Begin a new numbering, and therefore a new channel, with the next message of a source."""
 

@@ -52,10 +52,12 @@ class RecordedEndpoint:
     ----------
     source : source of its messages.
     schema : current schema of its messages.
+    publisher : publisher that took the topic over from a living publisher; "": no takeover.
     """
 
     source: EndpointSource
     schema: Schema | None
+    publisher: str = ""
 
     @property
     def endpoint(self) -> str:
@@ -129,20 +131,23 @@ class RecordedEndpoints:
                 self.refusal_reasons[recorded.endpoint] = NO_CHANNEL_REASON
 
     def handle_changes(self) -> bool:
-        """Handle new files and changed schemas after a run. Return False if nothing changed.
+        """Handle new files, changed schemas and changed publishers after a run. Return False if nothing changed.
 
         Call this method when the channels of the run are known.
         """
         sources_with_new_schema = self._capture.list_sources_with_new_schema()
         for number in sources_with_new_schema:
             self._update_schema(number)
+        sources_with_new_publisher = self._capture.list_sources_with_new_publisher()
+        for number in sources_with_new_publisher:
+            self._update_publisher(number)
         for number, since_ns in list(self._unlinked_sources.items()):
             if self._capture.is_source_ended(number) or self.endpoints_by_source[number].source.is_finished(since_ns):
                 self._remove_source(number)
         arrivals, look = self._poll_watcher()
         if arrivals or look or self._unfinished_deadlines_s:
             self._check_files(arrivals, look)
-        return bool(sources_with_new_schema or arrivals or look)
+        return bool(sources_with_new_schema or sources_with_new_publisher or arrivals or look)
 
     def limit_wait_s(self, seconds: float) -> float:
         """Return the maximum duration of the next run in seconds, at most `seconds`."""
@@ -419,6 +424,15 @@ class RecordedEndpoints:
                 self._capture.begin_new_channels(number)
         self._capture.accept_schema(number, find_publish_offset(recorded.schema))
 
+    def _update_publisher(self, number: int) -> None:
+        """After a takeover, let the next messages begin new channels, which name the publisher."""
+        recorded = self.endpoints_by_source[number]
+        publisher = recorded.source.poll_takeover()
+        self._capture.accept_publisher(number)
+        if publisher is not None and publisher != recorded.publisher:
+            recorded.publisher = publisher
+            self._capture.begin_new_channels(number)
+
     # ---- what was recorded ----
 
     def iter_new_channels(self, start: int) -> Iterator[tuple[int, EncodedChannel]]:
@@ -430,6 +444,7 @@ class RecordedEndpoints:
             publisher, key = recorded.source.get_origin_names(part)
             counting = metadata_keys.PUBLISHER_SEQUENCE if counted else metadata_keys.RECORDER_SEQUENCE
             epoch = self._assign_epoch(recorded.endpoint, number, tap_epoch)
+            publisher = publisher or recorded.publisher
             described = MessageSource(recorded.source.kind, publisher, key, recorded.source.options_json)
             fields = recorded.endpoint, recorded.schema, epoch, counting, tracked, described
             yield channel, encode_channel(channel, *fields, boundary_losses=_make_boundary_losses(first, lost_before))
