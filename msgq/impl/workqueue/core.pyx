@@ -30,7 +30,6 @@ from msgq.errors import (
 )
 from msgq.impl.base.foreign_names import add_advice, unsendable_error
 from msgq.impl.base.process import process_name
-from msgq.impl.channel.core import open_channel_file, Publisher
 from msgq.impl.workqueue import options
 from msgq.impl.workqueue.job_loop import iterate_jobs
 from msgq.impl.workqueue.removal import remove_events

@@ -16,15 +16,6 @@ cdef enum:
     OPEN_RETRY_FACTOR = 10
 
 
-class _EventChannelPublisher(Publisher):
-    """A publisher that the handle closes, because the handle still publishes events at exit."""
-
-    __slots__ = ()
-
-    def _close_at_exit(self):
-        """Leave this to the handle."""
-
-
 cdef class EventBuffer:
     """See core.pxd."""
 
@@ -90,18 +81,19 @@ cdef class EventPublisher:
         return self._send_deferred_events()
 
     cdef int _open_channel(self, bint sends) except -1:
+        from msgq.impl.workqueue import event_channel  # imported late: few queues have events
         name = events_channel(self._file.name)
         slots, slot_bytes = options.size_events_pool(self._file.parts.max_message_size, sends and self._with_payload)
         if not self._file.is_linked():  # the channel with this name belongs to another queue, or to no queue
             raise StateError("queue was removed", self._file.name)
         with settings.overrides(trust=self._file.trust):
-            channel_file = open_channel_file(name, self._file.prefix, None, self._file.mode, self._file.trust, True,
-                                             process_name())
+            channel_file = event_channel.open_channel_file(name, self._file.prefix, None, self._file.mode,
+                                                           self._file.trust, True, process_name())
             try:
                 channel_file.apply_config(channel_file.config[0] or options.EVENTS_CAPACITY, publishes=True)
-                from msgq.common.queue_events import QUEUE_EVENT_SCHEMA  # imported late: few queues have events
-                channel_file.set_schema(QUEUE_EVENT_SCHEMA, False)
-                publisher = _EventChannelPublisher(channel_file, process_name(), slots, slot_bytes, _POOL_BYTES_MAX)
+                channel_file.set_schema(event_channel.QUEUE_EVENT_SCHEMA, False)
+                publisher = event_channel.EventChannelPublisher(channel_file, process_name(), slots, slot_bytes,
+                                                                _POOL_BYTES_MAX)
             finally:
                 channel_file.close()  # the publisher itself marks the channel as open
         if not self._file.is_linked():

@@ -8,7 +8,6 @@ import os
 from msgq.common import shm_paths
 from msgq.common.naming import events_channel
 from msgq.errors import MsgqError
-from msgq.impl.channel.core import open_channel_file
 
 
 def remove_events(queue: str, in_prefix: str) -> None:
@@ -16,4 +15,6 @@ def remove_events(queue: str, in_prefix: str) -> None:
     name = events_channel(queue)
     with contextlib.suppress(MsgqError):
         if os.path.lexists(shm_paths.channel_path(name, in_prefix)):
+            from msgq.impl.channel.core import open_channel_file  # imported late: few queues have events
+
             open_channel_file(name, in_prefix).unlink()
