@@ -143,15 +143,27 @@ MUTANTS = [
     ),
     crc(
         "the CRC of the previous bytes is ignored",
-        "_mm_cvtsi32_si128((int)~start)",
-        "_mm_cvtsi32_si128((int)(~start | start))",
+        "_mm_xor_si128(lanes[0], _mm_cvtsi32_si128((int)~start))",
+        "_mm_xor_si128(lanes[0], _mm_cvtsi32_si128((int)(~start | start)))",
         "tests/recording/test_scan.py::test_crc_equals_zlib_crc",
     ),
     crc(
         "bytes are folded over a wrong distance",
-        "_mm_set_epi64x(0x0ccaa009e, 0x1751997d0);",
-        "_mm_set_epi64x(0x0ccaa009e, 0x1751997d1);",
+        "const __m128i by_512 = _mm_set_epi64x(0x1c6e41596, 0x154442bd4);",
+        "const __m128i by_512 = _mm_set_epi64x(0x1c6e41596, 0x154442bd5);",
         "tests/recording/test_scan.py::test_crc_equals_zlib_crc",
+    ),
+    crc(
+        "the last blocks of a wide fold are left out",
+        "for (; at < size; at += 64)",
+        "for (; at < size - 64; at += 64)",
+        "tests/recording/test_scan.py::test_crc_equals_zlib_crc",
+    ),
+    crc(
+        "a combined CRC ignores the first part",
+        "return first ^ second;",
+        "return second;",
+        "tests/recording/test_scan.py::test_combined_crc_equals_crc_of_both_parts",
     ),
     unpack(
         "surrogates are characters",
