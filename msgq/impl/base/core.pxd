@@ -120,6 +120,7 @@ cdef extern from "base/futex.h" nogil:
     uint32_t *mq_futex_word(mq_u32 *shared)
     int64_t mq_read_clock_ns(int clock)
     int64_t mq_monotonic_ns()
+    void mq_cpu_relax()
     long mq_futex_wait(uint32_t *word, uint32_t expected, int64_t deadline_ns)
     long mq_futex_waitv(const mq_futex_waitv_entry *words, unsigned count, int64_t deadline_ns)
     void mq_futex_wake(uint32_t *word, int count)
@@ -352,6 +353,7 @@ cdef class ReceiveGate:
 cdef class Waitable(ForkAwareHandle):
     cdef bint _is_closing  # close() was called during a use
     cdef int _spin_us
+    cdef int _sleeps_without_pause  # number of next sleeps that begin without a pause (_gather_messages)
     cdef bint _signals_end_wait  # a signal handler ends a wait of this handle, as for a system call
     cdef int _fd  # descriptor for event loops; -1: no descriptor was requested
     cdef public object _asyncio_wait  # see event_loop.py

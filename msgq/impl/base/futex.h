@@ -43,6 +43,15 @@ static inline int64_t mq_read_clock_ns(clockid_t clock) {
 
 static inline int64_t mq_monotonic_ns(void) { return mq_read_clock_ns(CLOCK_MONOTONIC); }
 
+/* Pause for tens of nanoseconds, in a loop that waits for another core. */
+static inline void mq_cpu_relax(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("isb");
+#endif
+}
+
 /* Sleep while *word == expected, until a wake, a signal, or `deadline_ns` (CLOCK_MONOTONIC; negative: forever). Returns
  * 0, or -1 with errno EAGAIN (the word differs), EINTR or ETIMEDOUT. */
 static inline long mq_futex_wait(uint32_t *word, uint32_t expected, int64_t deadline_ns) {

@@ -38,6 +38,8 @@ cdef extern from "base/watcher.h" nogil:  # only this module has the watcher thr
 
 cdef enum:
     SPIN_GIL_NS = 50000  # nanoseconds for which a spin holds the GIL
+    GATHER_PAUSES = 16  # pauses before a sleep, 0.4 us together
+    SLEEPS_WITHOUT_PAUSE = 15  # sleeps without these pauses, after pauses in which no message came
 
 
 cdef class ReceiveGate:
@@ -210,13 +212,32 @@ cdef bint _has_readable_handle(list waitables) noexcept:
     return False
 
 
+cdef bint _gather_messages(list waitables) noexcept:
+    """Pause without access to shared memory. Return True if a handle is readable after the pause.
+
+    If a publisher is as fast as this subscriber, the publisher sends several messages during the pause. Without the
+    pause, the subscriber fetches cache lines for each message, and often announces a sleep. Each announced sleep costs
+    the publisher a system call. If no message comes, the next sleeps begin without a pause.
+    """
+    cdef Waitable first = waitables[0]
+    if first._sleeps_without_pause:
+        first._sleeps_without_pause -= 1
+        return False
+    for _ in range(GATHER_PAUSES):
+        mq_cpu_relax()
+    if _has_readable_handle(waitables):
+        return True
+    first._sleeps_without_pause = SLEEPS_WITHOUT_PAUSE
+    return False
+
+
 cdef int _spin_until_readable(list waitables, int64_t deadline) except -1:
-    """Poll for the longest spin time of all handles. Return 1 if one is readable."""
+    """Poll for the longest spin time of all handles; without a spin time, at most once. Return 1 if one is readable."""
     cdef int64_t now, until = 0, breath = mq_monotonic_ns() + SPIN_GIL_NS
     for each in waitables:
         until = max(until, (<Waitable> each)._spin_us)
     if not until:
-        return 0
+        return _gather_messages(waitables)
     until = mq_monotonic_ns() + until * 1000
     if deadline >= 0:
         until = min(until, deadline)
@@ -304,7 +325,8 @@ cdef bint _sleep_until_ready(list waitables, int64_t deadline) except -1:
                 ended = sleep_on_futexes(words, count, until)
         for each in waitables:
             (<Waitable> each)._end_wait()
-        if nap == 0:
+        if nap == 0:  # a message came during the announcement, so pauses gather messages again
+            (<Waitable> waitables[0])._sleeps_without_pause = 0
             return True
         if _has_readable_handle(waitables):
             return True

@@ -153,14 +153,6 @@ static inline uint64_t mq_fake_event_fifo_inode(const mq_fake_event *e) { return
 
 static inline uint32_t *mq_fake_event_futex_word(mq_fake_event *e) { return mq_futex_word(&e->count); }
 
-static inline void mq_cpu_relax(void) {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("isb");
-#endif
-}
-
 /* Spin until one of the events is set. Returns false if no event was set before `until_ns` (CLOCK_MONOTONIC). */
 static inline bool mq_fake_event_spin_until_set(const mq_futex_waitv_entry *words, unsigned count, int64_t until_ns) {
     do {
