@@ -259,11 +259,18 @@ cdef class DescriptorMapping:
 
 
 cdef class MappedView:
-    """A part of a mapping, or of other memory, as a buffer."""
+    """A part of a mapping, or of other memory, as a buffer.
+
+    Has the fields of `PinnedView`, so that the memory of deleted views serves both classes.
+    """
     cdef object _owner          # keeps the memory mapped
     cdef uint8_t *_start
     cdef Py_ssize_t _size
     cdef bint _readonly
+    cdef PinOwner _pin_owner  # None: not pinned, or released
+    cdef uint64_t _pinned_part
+    cdef int _fork_generation  # fork generation of the process that pinned the part
+    cdef Py_ssize_t _buffer_exports  # number of exported buffers
 
 
 cdef class PinOwner:
@@ -273,11 +280,6 @@ cdef class PinOwner:
 
 cdef class PinnedView(MappedView):
     """A view that pins a part of its owner."""
-    cdef PinOwner _pin_owner  # None: released
-    cdef uint64_t _pinned_part
-    cdef int _fork_generation  # fork generation of the process that pinned the part
-    cdef Py_ssize_t _buffer_exports  # number of exported buffers
-    cdef void _release_pin(self) noexcept
 
 
 # Inline, because a view is created for each frame, usually after a sleep. Inline code is in the caller's module, and

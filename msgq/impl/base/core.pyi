@@ -82,7 +82,6 @@ class PinOwner:
     `no_gc_clear`, because the collector may clear the object first.
     """
 
-@disjoint_base
 class PinnedView(MappedView):
     """A view of a part of shared memory that is not reused while the view exists. Only a `PinOwner` creates views.
 

@@ -40,6 +40,7 @@ cdef class DescriptorMapping:
         return 0
 
 
+@cython.freelist(16)
 @cython.no_gc_clear  # the part stays mapped until its last buffer is released
 cdef class MappedView:
     """See core.pyi."""
@@ -84,12 +85,13 @@ cdef class PinnedView(MappedView):
         if self._buffer_exports:
             raise BufferError(f"view has open buffers: {self._buffer_exports} (memoryview, array); "
                               "release or delete them first")
-        self._release_pin()
-
-    cdef void _release_pin(self) noexcept:
-        if self._pin_owner is not None and self._fork_generation == fork_generation:
-            self._pin_owner._unpin_part(self._pinned_part)
-        self._pin_owner = None
+        release_pin(self)
 
     def __dealloc__(self):  # no buffer is left, because each buffer keeps the view alive
-        self._release_pin()
+        release_pin(self)
+
+
+cdef inline void release_pin(PinnedView view) noexcept:
+    if view._pin_owner is not None and view._fork_generation == fork_generation:
+        view._pin_owner._unpin_part(view._pinned_part)
+    view._pin_owner = None
