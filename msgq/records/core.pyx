@@ -5,7 +5,7 @@ cimport numpy as cnp
 from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.object cimport PyObject
-from libc.stdint cimport int64_t, uint8_t
+from libc.stdint cimport int64_t, UINT64_MAX, uint64_t, uint8_t
 from libc.string cimport memcpy
 
 from msgq.impl.base.clock cimport host_time_ns
@@ -58,6 +58,12 @@ cdef extern from *:
         return (PyObject *)scalar;
     }
 
+    /* Return a new array of one dimension, which is not initialized. */
+    static inline PyObject *mq_make_array(PyArray_Descr *dtype, npy_intp *count) {
+        Py_INCREF(dtype); /* PyArray_Empty takes this reference */
+        return PyArray_Empty(1, count, dtype, 0);
+    }
+
     static inline int mq_is_one_record(PyArrayObject *array) {
         return PyArray_NDIM(array) <= 1 && PyArray_SIZE(array) == 1;
     }
@@ -66,6 +72,7 @@ cdef extern from *:
     PyObject *mq_structured_scalar_dtype(object scalar)
     const uint8_t *mq_structured_scalar_bytes(object scalar)
     object mq_make_structured_scalar(cnp.dtype dtype, Py_ssize_t size, cnp.ndarray array, object data)
+    cnp.ndarray mq_make_array(cnp.dtype dtype, cnp.npy_intp *count)
     bint mq_is_one_record(cnp.ndarray array)
     object PyArray_Scalar(const void *data, cnp.dtype dtype, object owner)
 
@@ -300,14 +307,40 @@ cdef class RecordQueue:
     def consume(self, limit=None, timeout=None):
         self._begin_consuming()
         try:
-            return self._transport.receive(self._check_limit(limit), timeout)
+            self._check_limit(limit)
+            if self._ring_subscriber is not None and self._has_checked_schema:
+                self._round_timeout(timeout)  # raises for an invalid value
+                records = self._consume_ready_records(limit)
+                if records is not None:
+                    return records
+            records = self._transport.receive(limit, timeout)
+            self._has_checked_schema |= len(records) > 0  # the transport has checked it
+            return records
         finally:
             self._is_consuming = False
+
+    cdef cnp.ndarray _consume_ready_records(self, limit):
+        """Return the records that are present in the ring. None: none is present, or a call must wait or raise."""
+        cdef uint64_t most = UINT64_MAX if limit is None else limit
+        cdef cnp.npy_intp count = min(most, self._ring_subscriber._count_ready_messages(self._record_bytes))
+        cdef int64_t received
+        cdef cnp.ndarray records
+        if count == 0:
+            return None
+        records = mq_make_array(self.dtype, &count)
+        received = self._ring_subscriber._copy_batches(<uint8_t *> cnp.PyArray_DATA(records), self._record_bytes, count)
+        self._ring_subscriber._rearm_fd()
+        if received == 0:
+            return None
+        if received < count:
+            records.resize(received, refcheck=False)
+        return records
 
     def consume_with_publishers(self, limit=None, timeout=None):
         self._begin_consuming()
         try:
-            return self._transport.receive_with_publishers(self._check_limit(limit), timeout)
+            self._check_limit(limit)
+            return self._transport.receive_with_publishers(limit, timeout)
         finally:
             self._is_consuming = False
 
@@ -318,10 +351,10 @@ cdef class RecordQueue:
         self._is_consuming = True
         return 0
 
-    cdef object _check_limit(self, limit):
+    cdef int _check_limit(self, limit) except -1:
         if limit is not None and limit < 0:
             raise InvalidValueError(f"limit is {limit}; give 0 or more, or None for all", self.name)
-        return limit
+        return 0
 
     def receive(self, timeout=None):
         return self._receive_record(timeout)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
+import select
 import signal
 import sys
 import threading
@@ -409,6 +410,80 @@ class TestErrors:
         task.wait_asleep()
         queue.produce(make_quote(2))
         assert task.result() == make_quote(2)
+
+
+class TestConsumedArrays:
+    """`consume` of records that are present."""
+
+    @pytest.mark.parametrize("dtype", DTYPES, ids=str)
+    def test_consumed_array_is_new_and_writable(self, endpoint: str, producers: Any, dtype: Any) -> None:
+        if np.dtype(dtype).kind == "U":
+            rows: Any = np.array(["abc", "d", ""], dtype)
+        else:
+            rows = np.frombuffer(bytes(n % 2 for n in range(3 * np.dtype(dtype).itemsize)), "u1").view(dtype)
+        with RecordQueue(endpoint, dtype, producers=producers) as queue:
+            for _ in range(3):
+                queue.produce(rows)
+                found = queue.consume()
+                assert type(found) is np.ndarray
+                assert found.dtype == queue.dtype
+                assert found.tobytes() == rows.tobytes()
+                assert found.shape == (3,)
+                assert not np.shares_memory(found, rows)
+                assert found.flags.writeable
+                assert found.flags.c_contiguous
+
+    def test_consume_takes_limit_of_present_records(self, queue: RecordQueue) -> None:
+        queue.produce(ROWS)
+        limits: list[tuple[Any, int]] = [(0, 0), (1, 1), (2, 2), (np.int64(2), 2), (1 << 63, 4), (3, 0)]
+        for limit, count in limits:
+            assert len(queue.consume(limit, 0)) == count
+        queue.produce(ROWS)
+        with pytest.raises(InvalidValueError, match="limit is -1"):
+            queue.consume(-1)
+        assert queue.consume(timeout=0)["number"].tolist() == list(range(9))
+
+    def test_consume_checks_timeout_also_if_records_wait(self, endpoint: str) -> None:
+        with RecordQueue(endpoint, QUOTE) as queue:
+            queue.produce(ROWS)
+            assert len(queue.consume(1)) == 1
+            for wrong in (-1, float("nan"), 1e12):
+                with pytest.raises(InvalidValueError, match="timeout"):
+                    queue.consume(timeout=wrong)
+            assert len(queue.consume(timeout=0)) == 8
+
+    def test_consumed_array_ends_before_message_of_another_size(self, endpoint: str) -> None:
+        with RecordQueue(endpoint, QUOTE) as queue, msgq.pub_sock(endpoint) as publisher:
+            publisher.send_many([ROWS[0].tobytes()] * 3)
+            assert len(queue.consume(1)) == 1
+            publisher.send_many([bytes(3), ROWS[1].tobytes()])
+            assert queue.consume(timeout=0)["number"].tolist() == [0, 0]
+            for _ in range(2):
+                with pytest.raises(MessageSizeError):
+                    queue.consume(timeout=0)
+
+    def test_descriptor_is_not_readable_after_records_are_consumed(self, queue: RecordQueue) -> None:
+        descriptor = queue.fileno()
+        for take in (queue.consume, queue.receive):
+            queue.produce(make_quote(1))
+            assert select.select([descriptor], [], [], DEADLINE)[0]
+            take()
+            assert not select.select([descriptor], [], [], 0)[0]
+
+    def test_consumed_records_are_consecutive_after_laps(self, endpoint: str) -> None:
+        with RecordQueue(endpoint, QUOTE, 64) as queue:
+            sent = received = 0
+            for count in (1, 3, 70, 1, 200, 5, 64, 1, 1000, 2):
+                rows = np.zeros(count, QUOTE)
+                rows["number"] = np.arange(sent, sent + count)
+                queue.produce(rows)
+                sent += count
+                while len(found := queue.consume(timeout=0)):
+                    assert queue.lost is not None
+                    first = received + queue.lost
+                    assert found["number"].tolist() == list(range(first, first + len(found)))
+                    received += len(found)
+            assert received + (queue.lost or 0) == sent
 
 
 class TestSubclasses:

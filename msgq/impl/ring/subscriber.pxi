@@ -382,6 +382,15 @@ cdef class SubSocket(SubConnection):
             self._check_next_size(size)
         return out
 
+    cdef uint64_t _count_ready_messages(self, uint64_t size) noexcept:
+        """Return the number of messages of `size` bytes that may be present. 0: none, or a call must wait or raise."""
+        if self._use_state != fork_generation or self._subscriber.side == NULL or self._gate is not None:
+            return 0
+        if self._conflate or mq_ring_subscriber_refresh_published(&self._subscriber) == MQ_RING_CORRUPT:
+            return 0
+        return (mq_ring_subscriber_pending_bytes(&self._subscriber)
+                // mq_ring_subscriber_frame_bytes(&self._subscriber, size))
+
     cdef int64_t _copy_batches(self, uint8_t *out, uint64_t size, int64_t most) except -1:
         """Take up to `most` messages of `size` bytes, validated block by block. Return their number."""
         cdef int64_t received_count = 0, block = 0
