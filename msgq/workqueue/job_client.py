@@ -238,18 +238,21 @@ class JobClient:
         """Remove the job of a future from the queue. Return False if a worker has the job, or the job has ended."""
         self._check_owner()
         ending = join_envelope(None, EnvelopeType.CALL, future._number, self._client_id)
-        if not self._queue._remove_waiting(ending):
-            return False
-        with self._condition:
-            future._is_cancelled = True
-            self._pending_numbers.discard(future._number)
-            self._condition.notify_all()
-            wakes_receiver = self._is_receiving and not self._has_wake_message
-            self._has_wake_message |= wakes_receiver
-        if wakes_receiver:  # it may wait for this job
+        with self._condition:  # another thread may cancel the same job
+            if self._queue._remove_waiting(ending) and future._reply is None:
+                self._end_cancelled_job(future)
+            return future._is_cancelled
+
+    def _end_cancelled_job(self, future: JobFuture) -> None:
+        """Wake the threads that wait for a job that was removed. Called under the lock."""
+        future._is_cancelled = True
+        self._pending_numbers.discard(future._number)
+        self._condition.notify_all()
+        if self._is_receiving and not self._has_wake_message:  # the receiving thread may wait for this job
+            # a full queue needs no wake message, because the receiving thread gets another message
             with contextlib.suppress(QueueFullError, EndpointClosedError):
                 self._replies.send(b"", timeout=0)
-        return True
+                self._has_wake_message = True
 
     def _check_owner(self) -> None:
         if self._belongs_to_parent:

@@ -27,7 +27,7 @@ from msgq.errors import (
     WaitTimeoutError,
 )
 from msgq.workqueue import JobClient, WorkCounts, Worker, parse_dead_letter
-from msgq.workqueue.envelope import join_envelope, split_envelope
+from msgq.workqueue.envelope import EnvelopeType, join_envelope, split_envelope
 from tests.contract.conftest import Queues
 from tests.support import DEADLINE, Child, Task, in_fork, wait_until
 
@@ -289,6 +289,58 @@ class TestCancel:
             for task in tasks:
                 with pytest.raises(JobCancelledError):
                     task.result()
+            assert queue.current_messages == 0
+
+    @pytest.mark.needs("threads")
+    def test_cancel_ends_the_wait_after_a_full_queue_of_results(self, queues: Queues) -> None:
+        """A second result of a repeated job fills the queue of the results, while another thread waits."""
+        with JobClient(queues.open(), max_pending=1) as client:
+            replies = queues.MessageQueue(reply_queues(queues)[0])
+            for is_full in (True, False):
+                future = client.submit(b"3")
+                task = Task(future.result, DEADLINE)
+                task.wait_asleep()
+                sys.setswitchinterval(60)  # the waiting thread cannot take the result before the end of `cancel`
+                try:
+                    if is_full:
+                        replies.send(join_envelope(b"9", EnvelopeType.RESULT, 1000), timeout=0)
+                    assert future.cancel()
+                finally:
+                    sys.setswitchinterval(0.005)
+                with pytest.raises(JobCancelledError):
+                    task.result()
+            replies.close()
+
+    @pytest.mark.needs("threads")
+    def test_two_threads_that_cancel_a_job_both_get_true(self, queues: Queues) -> None:
+        tasks: list[Task] = []
+
+        class Queue(queues.MessageQueue):  # type: ignore[misc, name-defined]
+            """Starts another thread between the removal of the message and the mark of the future."""
+
+            def _remove_waiting(self, ending: bytes) -> bool:
+                is_removed: bool = super()._remove_waiting(ending)
+                if not tasks:
+                    tasks.append(Task(future.cancel))
+                    wait_until(lambda: not tasks[0].is_alive() or tasks[0].sleeps())
+                return is_removed
+
+        queues.open()
+        with Queue(queues.name) as queue, JobClient(queue) as client:
+            future = client.submit(b"3")
+            assert future.cancel()
+            assert tasks[0].result()
+
+    def test_repeated_job_with_a_result_is_not_cancelled(self, queues: Queues) -> None:
+        queue = queues.open()
+        with JobClient(queue) as client:
+            future = client.submit(b"3")
+            job = queue.take(0)
+            client._replies.send(join_envelope(b"9", EnvelopeType.RESULT, 1))
+            job.nack()  # as after the end of a lease: the job has a result, and waits for a repetition
+            assert future.is_done()
+            assert future.cancel() is False
+            assert future.result(0) == b"9"
             assert queue.current_messages == 0
 
     @pytest.mark.needs("processes")

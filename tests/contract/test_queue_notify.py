@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from msgq.errors import (
 )
 from tests.contract import queue_children
 from tests.contract.conftest import Queues, readable
-from tests.support import DEADLINE, Child, Task, wait_until
+from tests.support import DEADLINE, Child, Task, in_fork, wait_until
 
 
 @pytest.fixture
@@ -213,6 +214,27 @@ class TestNotifications:
             self.wait_for_notifications(len(told) + 1, told)
         assert told == [(b"later", 0)] * 2
         assert queue.delayed_messages == 1
+
+    @pytest.mark.needs("threads")
+    def test_notify_of_an_empty_queue_searches_rarely_for_due_messages(self, queues: Queues) -> None:
+        """The child has no other watches. A search each 10 ms would make 50 sleeps."""
+        queue = queues.open()
+        queue.send(b"later", delay=0.5)
+
+        def count_sleeps() -> int:
+            python_threads = {str(os.getpid())} | {str(thread.native_id) for thread in threading.enumerate()}
+            others = [task for task in Path("/proc/self/task").iterdir() if task.name not in python_threads]
+            texts = [(task / "status").read_text() for task in others]
+            return sum(int(text.partition("\nvoluntary_ctxt_switches:")[2].split()[0]) for text in texts)
+
+        def child() -> None:
+            told: list[Any] = []
+            with queues.MessageQueue(queues.name) as inherited:
+                inherited.notify(told.append)
+                self.wait_for_notifications(1, told)
+                assert 0 < count_sleeps() < 20
+
+        assert in_fork(child) == 0
 
     def test_notify_skips_a_closed_handle(self, queues: Queues) -> None:
         queue, witness = queues.open(), queues.open()

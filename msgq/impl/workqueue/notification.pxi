@@ -41,7 +41,9 @@ cdef class QueueNotification(Waitable):
         return mq_load_acquire_u32(self._futex_word())
 
     cdef int64_t _max_sleep_ns(self, int64_t slept_ns) except -2:
-        return mq_queue_notification_max_sleep_ns(&self._notification)
+        # The watcher keeps this limit, and asks before each sleep for the shorter time until a message is due. The limit
+        # is below MQ_WATCH_READY_NS, so the watcher polls at once after each notification.
+        return MQ_QUEUE_RECOVER_NS - 1
 
     cdef mq_poll_ops _poll_ops(self) noexcept:
         return mq_poll_ops(mq_queue_notification_has_more, &self._notification, self._futex_word(),
