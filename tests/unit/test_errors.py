@@ -83,6 +83,7 @@ BUILTIN: dict[type[MsgqError], tuple[int | None, type[BaseException]]] = {
     errors.QueueMismatchError: (errno.EINVAL, Exception),
     errors.LeaseExpiredError: (errno.ETIME, Exception),
     errors.JobFailedError: (None, Exception),
+    errors.JobCancelledError: (None, Exception),
     errors.TooManyHandlesError: (errno.EMFILE, Exception),
     errors.RecordMismatchError: (errno.EINVAL, Exception),
     errors.RecordIndexError: (None, IndexError),

@@ -52,8 +52,8 @@ static inline void mq_queue_poll_remove_watcher(mq_queue_poll_state *state) {
 
 static inline int mq_queue_poll_has_more(const void *reader) {
     mq_queue_poll_state *state = (mq_queue_poll_state *)(uintptr_t)reader;
-    return mq_queue_has_ready_message(&state->h.parts) || (mq_queue_sweep_if_due(&state->h, &state->next_recovery_ns) &&
-                                                           mq_queue_has_ready_message(&state->h.parts));
+    return mq_queue_has_ready_message(&state->h.parts) ||
+           (mq_queue_sweep_if_due(&state->h, &state->next_recovery_ns) && mq_queue_has_ready_message(&state->h.parts));
 }
 
 static inline int64_t mq_queue_poll_max_sleep_ns(const void *reader) {

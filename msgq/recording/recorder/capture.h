@@ -53,17 +53,17 @@ typedef struct {
     bool has_numbering;      /* the source has a numbering */
     bool numbering_is_empty; /* the numbering has no message yet */
     bool is_ended;           /* the source has no more messages: its file was truncated, or the source was removed */
-    bool has_numbering_per_part; /* each part has its own numbering */
-    uint32_t epoch;              /* epoch of the newest numbering */
-    uint32_t last_part;          /* part of the last message */
-    uint16_t last_channel;       /* channel of the last message; 0: none */
-    uint32_t publisher_changes;  /* changes of the publisher that ended a run */
-    uint64_t skipped_count;      /* messages taken and not recorded: too large, or without a channel */
-    uint64_t stored_losses;      /* losses before the newest recorded message, stored as a gap or in a channel */
-    bool states_unknown_loss;    /* a channel states that the number of losses is unknown */
-    bool lacks_channel_id;       /* some messages were skipped because no channel id was left */
-    uint32_t part_capacity;      /* number of elements of part_channels */
-    uint16_t *part_channels;     /* channel of each part; 0: none */
+    bool has_numbering_per_part;     /* each part has its own numbering */
+    uint32_t epoch;                  /* epoch of the newest numbering */
+    uint32_t last_part;              /* part of the last message */
+    uint16_t last_channel;           /* channel of the last message; 0: none */
+    uint32_t publisher_changes_left; /* changes of the publisher that may still end a run */
+    uint64_t skipped_count;          /* messages taken and not recorded: too large, or without a channel */
+    uint64_t stored_losses;          /* losses before the newest recorded message, stored as a gap or in a channel */
+    bool states_unknown_loss;        /* a channel states that the number of losses is unknown */
+    bool lacks_channel_id;           /* some messages were skipped because no channel id was left */
+    uint32_t part_capacity;          /* number of elements of part_channels */
+    uint16_t *part_channels;         /* channel of each part; 0: none */
 } mq_capture_source;
 
 typedef struct {
@@ -265,8 +265,7 @@ static inline __attribute__((always_inline)) mq_capture_stop_reason mq_capture_r
 }
 
 static inline bool mq_capture_has_new_publisher(const mq_capture_source *captured) {
-    return mq_unlikely(!mq_source_publisher_is_seen(&captured->source)) &&
-           captured->publisher_changes < MQ_CAPTURE_PUBLISHER_CHANGES_MAX;
+    return captured->publisher_changes_left && mq_unlikely(!mq_source_publisher_is_seen(&captured->source));
 }
 
 /* Take the pending messages of a source of any type. Each type has its own loop, which does not test the type. The

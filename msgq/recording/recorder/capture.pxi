@@ -49,7 +49,7 @@ cdef class Capture:
         self._capture.watcher = NULL if watcher is None else &watcher._watcher
         self._file_watcher = watcher
 
-    def add_source(self, EndpointSource source not None, int64_t publish_offset=-1):
+    def add_source(self, EndpointSource source not None, int64_t publish_offset=-1, bint follows_publisher=False):
         cdef uint32_t number = self._free_numbers.pop() if self._free_numbers else self._append_source()
         cdef mq_capture_source *captured = &self._capture.sources[number]
         source.prepare_to_take()
@@ -58,6 +58,7 @@ cdef class Capture:
         captured.has_numbering_per_part = isinstance(source, RecordSource)
         captured.has_numbering = captured.is_ended = captured.lacks_channel_id = captured.states_unknown_loss = False
         captured.last_channel, captured.skipped_count, captured.stored_losses = 0, 0, 0
+        captured.publisher_changes_left = MQ_CAPTURE_PUBLISHER_CHANGES_MAX if follows_publisher else 0
         return number
 
     cdef uint32_t _append_source(self) except? 0:
@@ -98,7 +99,7 @@ cdef class Capture:
 
     def accept_publisher(self, uint32_t source):
         cdef mq_capture_source *captured = self._get_source(source)
-        captured.publisher_changes += 1
+        captured.publisher_changes_left -= 1
         captured.source.write_uid_seen = (<EndpointSource> self._sources[source]).c.write_uid_seen
 
     def begin_epoch(self, uint32_t source):

@@ -42,6 +42,7 @@ cdef extern from "sys/inotify.h" nogil:
 cdef extern from "recorder/capture.h" nogil:
     enum:
         MQ_CAPTURE_CHANNEL_IDS
+        MQ_CAPTURE_PUBLISHER_CHANGES_MAX
         MQ_CAPTURE_BATCH_MAX
     uint64_t MQ_CAPTURE_LOST_UNKNOWN
     ctypedef struct mq_capture_channel:
@@ -59,7 +60,7 @@ cdef extern from "recorder/capture.h" nogil:
         bint is_ended
         bint has_numbering_per_part
         uint16_t last_channel
-        uint32_t publisher_changes
+        uint32_t publisher_changes_left
         uint64_t skipped_count
         uint64_t stored_losses
         bint states_unknown_loss

@@ -88,7 +88,9 @@ class Capture:
     def needed_bytes(self) -> int:
         """Bytes of the largest message that did not fit into a chunk; 0: none."""
 
-    def add_source(self, source: EndpointSource, publish_offset: int = -1) -> int:
+    def add_source(
+        self, source: EndpointSource, publish_offset: int = -1, follows_publisher: bool = False
+    ) -> int:
         """Record a source. Returns its number.
 
         Parameters
@@ -96,6 +98,8 @@ class Capture:
         source : a source that no other code uses, whose schema was read.
         publish_offset : byte offset in a message of the publish time (u64, ns since the epoch), for sources without
             publish times; -1: no publish time in the message.
+        follows_publisher : True: a new publisher of a topic ends a run, and the source continues after
+            `accept_publisher`.
         """
 
     def remove_source(self, source: int) -> None:
@@ -124,7 +128,7 @@ class Capture:
         """
 
     def list_sources_with_new_publisher(self) -> list[int]:
-        """Return the numbers of topics whose publisher changed since `accept_publisher`.
+        """Return the numbers of topics with `follows_publisher` whose publisher changed since `accept_publisher`.
 
         After 200 changes, the list no longer contains the topic.
         """

@@ -342,7 +342,7 @@ class RecordedEndpoints:
         self._named_endpoints[endpoint] = self._add_source(source, schema)
 
     def _add_source(self, source: EndpointSource, schema: Schema | None) -> int:
-        number = self._capture.add_source(source, find_publish_offset(schema))
+        number = self._capture.add_source(source, find_publish_offset(schema), follows_publisher=True)
         with self._losses_lock:
             self.endpoints_by_source[number] = RecordedEndpoint(source, schema)
             self._lost_by_endpoint.setdefault(source.endpoint, 0)
