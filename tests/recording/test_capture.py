@@ -67,6 +67,24 @@ def test_capture_of_many_messages_is_interrupted(capture: Capture) -> None:
     assert running.result() is False
 
 
+@pytest.mark.parametrize("follows", [False, True])
+def test_only_source_that_follows_publisher_stops_at_new_publisher(capture: Capture, follows: bool) -> None:
+    first = msgq.pub_sock("e")
+    number = capture.add_source(source := open_source("e"), follows_publisher=follows)
+    chunk = ChunkBuffer(1 << 20, 1 << 10)
+    first.send(b"1")
+    capture.capture_messages(chunk, 0)
+    second = msgq.pub_sock("e")
+    second.send(b"2")
+    capture.capture_messages(chunk, 0)
+    assert (len(chunk), capture.list_sources_with_new_publisher()) == ((1, [number]) if follows else (2, []))
+    if follows:
+        assert source.poll_takeover()
+        capture.accept_publisher(number)
+        capture.capture_messages(chunk, 0)
+        assert len(chunk) == 2
+
+
 def read_times(chunk: ChunkBuffer) -> list[tuple[int, int]]:
     """Return log_time and publish_time of each record; the entries state the same log_times."""
     entries = np.frombuffer(chunk.message_entries, CHUNK_ENTRY_FIELDS)
