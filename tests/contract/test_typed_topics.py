@@ -123,6 +123,12 @@ def test_wrong_record_raises_and_sends_nothing(
 
 
 POINT = np.dtype([("x", "<i2"), ("label", "S4")])
+
+
+class Side(IntEnum):
+    LEFT = 1
+
+
 PATH = np.dtype([("id", "<u4"), ("weight", "<f4"), ("sizes", "u1", 2), ("points", POINT, 2), ("end", POINT)])
 GOOD_PATH = (1, 2.5, (3, 4), [(5, b"a"), (6, b"b")], (7, b"c"))
 
@@ -158,7 +164,7 @@ def test_value_of_another_kind_in_an_integer_field_raises(connect: Connect, plac
     [
         (True, 2, [3, 4], [(5, b""), (6, b"")], (7, "c")),
         (np.uint8(1), np.float64(2.5), np.array([3, 4]), np.zeros(2, POINT), np.zeros(1, POINT)[0]),
-        (IntEnum("Id", "FIRST")["FIRST"], 1, 9, (5, b"a"), (7, b"c")),
+        (Side.LEFT, 1, 9, (5, b"a"), (7, b"c")),
     ],
     ids=["bool", "numpy", "enum"],
 )
