@@ -150,17 +150,25 @@ class JobClient:
         result_size = queue.max_message_size if max_result_size is None else max_result_size
         if result_size < 0:
             raise InvalidValueError(f"max_result_size is {result_size}; give a number of bytes", queue.name)
-        self._replies = type(queue)(
-            name_reply_queue(queue.name, self._client_id),
-            mode=queue.mode,
-            max_messages=max_pending,
-            max_message_size=result_size + ENVELOPE_BYTES_MAX,
-            prefix=queue.prefix,
-            create=True,
-        )
-        self._replies.send(b"")
-        self._replies.receive(0)  # workers recognize the client's handle by this received message
-        self._remove_replies = weakref.finalize(self, _remove_reply_queue, self._replies)
+        replies_name = name_reply_queue(queue.name, self._client_id)
+        try:
+            self._replies = type(queue)(
+                replies_name,
+                mode=queue.mode,
+                max_messages=max_pending,
+                max_message_size=result_size + ENVELOPE_BYTES_MAX,
+                prefix=queue.prefix,
+                create=True,
+            )
+            self._replies.send(b"")
+            self._replies.receive(0)  # workers recognize the client's handle by this received message
+            self._remove_replies = weakref.finalize(self, _remove_reply_queue, self._replies)
+        except MsgqError:
+            raise
+        except BaseException:  # of a signal handler, after the queue was created
+            with contextlib.suppress(MsgqError):
+                queue.unlink_name(replies_name, queue.prefix)
+            raise
         self._belongs_to_parent = False
         _clients.add(self)
         self._condition = threading.Condition()

@@ -52,6 +52,20 @@ def reply_queues(queues: Queues) -> list[str]:
     return [name for _, name in queues._names() if ":replies:" in name]
 
 
+def test_exception_of_a_signal_handler_leaves_no_queue_of_results(queues: Queues) -> None:
+    class Queue(queues.MessageQueue):  # type: ignore[misc, name-defined]
+        """Raises between the creation of the queue of results and the end of the constructor of the client."""
+
+        def receive(self, timeout: float | None = None) -> Any:
+            raise KeyboardInterrupt
+
+    queues.open()
+    with Queue(queues.name) as queue:
+        with pytest.raises(KeyboardInterrupt):
+            JobClient(queue)
+        assert reply_queues(queues) == []
+
+
 def test_text_as_job_and_name_as_queue_are_refused(queues: Queues) -> None:
     queue = queues.open()
     with JobClient(queue) as client, pytest.raises(InvalidTypeError, match=r"str, and has no bytes; give bytes"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import signal
 import socket
@@ -18,6 +19,7 @@ from msgq.errors import (
     EndpointClosedError,
     InvalidValueError,
 )
+from msgq.impl.workqueue import notifier
 from tests.contract import queue_children
 from tests.contract.conftest import Queues, readable
 from tests.support import DEADLINE, Child, Task, in_fork, wait_until
@@ -214,6 +216,39 @@ class TestNotifications:
             self.wait_for_notifications(len(told) + 1, told)
         assert told == [(b"later", 0)] * 2
         assert queue.delayed_messages == 1
+
+    @pytest.mark.needs("threads")
+    @pytest.mark.parametrize("method", ["add", "remove"])
+    def test_exception_of_a_signal_handler_leaves_no_notification(
+        self, queues: Queues, monkeypatch: pytest.MonkeyPatch, method: str
+    ) -> None:
+        queue = queues.open()
+        queue.notify(print)  # starts the thread and the watcher
+        queue.notify(None)
+        gc.collect()
+        open_files = len(os.listdir("/proc/self/fd"))
+        real = {"add": notifier._NotifierThread.add, "remove": notifier._NotifierThread.remove}[method]
+
+        def change_and_raise(self: Any, registration: Any) -> None:
+            if method == "add":
+                real(self, registration)
+            raise KeyboardInterrupt
+
+        def register_and_cancel() -> None:
+            queue.notify(print)
+            queue.notify(None)
+
+        for _ in range(3):
+            with monkeypatch.context() as patch:
+                patch.setattr(notifier._NotifierThread, method, change_and_raise)
+                with pytest.raises(KeyboardInterrupt):
+                    register_and_cancel()
+        gc.collect()
+        assert len(os.listdir("/proc/self/fd")) == open_files
+        told: list[Any] = []
+        queue.notify(told.append)
+        queue.send(b"message")
+        self.wait_for_notifications(1, told)
 
     @pytest.mark.needs("threads")
     def test_notify_of_an_empty_queue_searches_rarely_for_due_messages(self, queues: Queues) -> None:

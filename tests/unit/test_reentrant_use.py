@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import fcntl
 import os
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 
 import msgq
+from msgq.common import settings
 from msgq.errors import EndpointClosedError, InvalidValueError, StateError
 from msgq.impl.ring.core import TopicLock, unlink_topic
 from tests.support import DEADLINE_MS, ROOT, Task, wait_until
@@ -227,3 +229,27 @@ def test_close_ends_in_child_that_signal_handler_forks(kind: str, prefix: str) -
     command = [sys.executable, "-m", "tests.unit.close_forks", kind]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr
+
+
+def test_exception_of_a_signal_handler_after_the_join_leaves_no_subscriber(
+    endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of `settings.overrides` runs Python code, and therefore signal handlers, after the join."""
+
+    @contextlib.contextmanager
+    def raise_at_end(**options: Any) -> Iterator[None]:
+        with overrides(**options):
+            yield
+        raise KeyboardInterrupt
+
+    overrides = settings.overrides
+    with msgq.pub_sock(endpoint) as pub, msgq.SubSocket() as sub:
+        with monkeypatch.context() as patch:
+            patch.setattr(settings, "overrides", raise_at_end)
+            with pytest.raises(KeyboardInterrupt):
+                sub.connect(msgq.Context(), endpoint)
+        assert msgq.stats.topic(endpoint).subscribers == ()
+        pub.send(b"before")
+        sub.connect(msgq.Context(), endpoint)
+        pub.send(b"after")
+        assert sub.receive() == b"after"

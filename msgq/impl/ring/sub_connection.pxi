@@ -66,6 +66,9 @@ cdef class SubConnection(Waitable):
             self._use_state = self._fork_generation
         finally:
             if self._use_state == BUSY:
+                # A signal handler may have raised after the socket joined the topic.
+                if self._subscriber.row != NULL and self._fork_generation == fork_generation:
+                    mq_ring_subscriber_leave(&self._subscriber)
                 self._use_state = CLOSED
         self._finish_requested_close()
         close_at_exit(self)

@@ -82,7 +82,8 @@ class _NotifierThread:
 
     def __init__(self) -> None:
         self.lock = threading.RLock()  # signal handlers and finalizers run anywhere, and close queues
-        self.registrations: dict[int, Registration] = {}
+        # weak: the handle keeps its registration. If a signal handler raises during `add` or `cancel`, no entry remains
+        self.registrations: weakref.WeakValueDictionary[int, Registration] = weakref.WeakValueDictionary()
         self.ready: select.epoll | None = None
 
     def add(self, registration: Registration) -> None:
