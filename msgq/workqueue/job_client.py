@@ -24,6 +24,7 @@ from msgq.errors import (
 )
 from msgq.impl.base.argument_checks import refuse_queue_name, timeout_ns
 from msgq.impl.base.foreign_names import add_advice
+from msgq.impl.workqueue.options import MESSAGES_MAX
 from msgq.workqueue.envelope import (
     ENVELOPE_BYTES_MAX,
     Envelope,
@@ -145,6 +146,8 @@ class JobClient:
 
     def __init__(self, queue: MessageQueue, *, max_pending: int = 128, max_result_size: int | None = None) -> None:
         refuse_queue_name(queue)
+        if not 1 <= max_pending <= MESSAGES_MAX:
+            raise InvalidValueError(f"max_pending is {max_pending}; give 1 to {MESSAGES_MAX}", queue.name)
         self._queue, self._max_pending = queue, max_pending
         self._client_id = f"{os.getpid()}-{secrets.token_hex(4)}"
         result_size = queue.max_message_size if max_result_size is None else max_result_size
@@ -155,7 +158,7 @@ class JobClient:
             self._replies = type(queue)(
                 replies_name,
                 mode=queue.mode,
-                max_messages=max_pending,
+                max_messages=min(max_pending + 1, MESSAGES_MAX),  # with room for a wake message
                 max_message_size=result_size + ENVELOPE_BYTES_MAX,
                 prefix=queue.prefix,
                 create=True,

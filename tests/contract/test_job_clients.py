@@ -202,7 +202,7 @@ class TestErrors:
             client.submit("7")  # type: ignore[arg-type]
         assert queue.current_messages == 0
 
-    @pytest.mark.parametrize("options", [{"max_pending": 0}, {"max_result_size": -1}])
+    @pytest.mark.parametrize("options", [{"max_pending": 0}, {"max_pending": 65537}, {"max_result_size": -1}])
     def test_invalid_number_raises(self, queues: Queues, options: dict[str, int]) -> None:
         with pytest.raises(InvalidValueError):
             JobClient(queues.open(), **options)
@@ -307,7 +307,7 @@ class TestCancel:
 
     @pytest.mark.needs("threads")
     def test_cancel_ends_the_wait_after_a_full_queue_of_results(self, queues: Queues) -> None:
-        """A second result of a repeated job fills the queue of the results, while another thread waits."""
+        """Second results of repeated jobs fill the queue of the results, while another thread waits."""
         with JobClient(queues.open(), max_pending=1) as client:
             replies = queues.MessageQueue(reply_queues(queues)[0])
             for is_full in (True, False):
@@ -316,7 +316,7 @@ class TestCancel:
                 task.wait_asleep()
                 sys.setswitchinterval(60)  # the waiting thread cannot take the result before the end of `cancel`
                 try:
-                    if is_full:
+                    for _ in range(2 * is_full):
                         replies.send(join_envelope(b"9", EnvelopeType.RESULT, 1000), timeout=0)
                     assert future.cancel()
                 finally:
@@ -434,6 +434,7 @@ class TestLimits:
             first = client.submit(b"3")
             call = split_envelope(queue.peek()[0].data)
             queue.send(join_envelope(b"5", call.type, call.number + 1, call.text))
+            client._replies.send(b"")  # the room for a wake message
             worker = Worker(queue, square, max_backoff=0.01)
             assert worker.run(0) == WorkCounts(succeeded=1, postponed=1)
             assert "job stays in the queue, and is repeated in 0.01 s: " in caplog.text
@@ -444,6 +445,18 @@ class TestLimits:
             wait_until(lambda: worker.run(0.01).succeeded == 3)
             assert second.result(0) == b"25"
             assert worker.counts == WorkCounts(succeeded=3, postponed=1)
+
+    def test_wake_message_leaves_room_for_all_results(self, queues: Queues) -> None:
+        """As if the wait of another thread ended just after the cancellation, before the thread got the message."""
+        queue = queues.open()
+        with JobClient(queue, max_pending=1) as client:
+            cancelled = client.submit(b"3")
+            client._is_receiving = True
+            assert cancelled.cancel()
+            client._is_receiving = False
+            future = client.submit(b"4")
+            assert work(queue) == WorkCounts(succeeded=1)
+            assert future.result(0) == b"16"
 
     def test_full_queue_raises_and_the_client_continues(self, queues: Queues) -> None:
         queue = queues.open(max_messages=1)
