@@ -80,7 +80,7 @@ class Kind:
     change_header : for a kind that keeps values: NumPy fields at the beginning of a message without a key. `index` is
         the changed element, `count` the number of its changes. (): each message has a key.
     names_senders : True: recordings store the publisher or key of each message. False: recordings store the publisher
-        only after it took the endpoint over from a living publisher.
+        only after a takeover from a living publisher.
     crosses_bridges : True: a bridge can forward endpoints of this kind, and the kind has the part `bridge`.
     announcer_name_regex, recorded_name_regex : expressions for whole names: of the endpoints of another kind that
         announce this kind, and of this kind's endpoints in recordings. None: no announcers, or all names with the

@@ -219,7 +219,7 @@ class RecordQueue:
         """Take one record. Return None if no record arrived within `timeout` seconds. `consume` takes many records."""
 
     def __iter__(self) -> Self:
-        """Return the queue. ``for record in queue`` takes one record after the other, without end."""
+        """Return the queue. ``for record in queue`` takes records one by one, and never ends."""
 
     def __next__(self) -> Any: ...
     @property

@@ -1,4 +1,4 @@
-"""Queues of records. To produce or to receive one record takes a few C calls. See core.pyi."""
+"""Queues of records: compiled calls for single records. See core.pyi."""
 
 cimport cython
 cimport numpy as cnp
@@ -93,17 +93,17 @@ cdef class RecordQueue:
     cdef readonly object name, prefix, producers
     cdef readonly cnp.dtype dtype
     cdef readonly object _transport
-    cdef readonly bint _is_producing, _is_consuming  # a call is in progress: no other thread or handler may enter
+    cdef readonly bint _is_producing, _is_consuming  # a call is in progress; other calls raise an error
     cdef bint _has_checked_schema
     cdef bint _is_receive_overridden
     # ---- produce ----
-    cdef PubSocket _ring_publisher  # None: no record was sent yet, or the transport is another one
-    cdef ChannelPublisher _channel_publisher  # the same
+    cdef PubSocket _ring_publisher  # None: no record was sent yet, or the transport is not a ring
+    cdef ChannelPublisher _channel_publisher  # None: no record was sent yet, or the transport is not a channel
     cdef int64_t _channel_capacity
     cdef object _clock
     cdef bint _is_tracked, _is_small
     cdef cnp.dtype _payload_dtype  # of a tracked queue: the dtype without stamps
-    cdef object _equal_dtype, _equal_payload_dtype  # equal, and the same objects as those of the last values
+    cdef object _equal_dtype, _equal_payload_dtype  # last objects equal to the dtypes above
     cdef bytearray _stamped_record  # memory in which a record gets its stamps
     # ---- receive ----
     cdef SubSocket _ring_subscriber
@@ -152,7 +152,7 @@ cdef class RecordQueue:
         state = "closed" if self.closed else f"{self.dtype}"
         return f"<msgq RecordQueue {self.name!r}, {self.producers}, {state}>"
 
-    # ---- what is known ----
+    # ---- properties and statistics ----
 
     @property
     def endpoint(self):
@@ -208,7 +208,7 @@ cdef class RecordQueue:
 
     @cython.final
     cdef inline bint _has_open_publisher(self) noexcept:
-        """Return True if a publisher of the ring or of a channel can send now. After a fork, it cannot."""
+        """Return True if a publisher of the ring or of a channel can send now, in this process."""
         if self._ring_publisher is not None:
             return self._ring_publisher._use_state == fork_generation
         return self._channel_publisher is not None and self._channel_publisher._use_state == fork_generation
@@ -289,10 +289,11 @@ cdef class RecordQueue:
         if names is not None and names[:2] == arrays.STAMP_FIELDS:
             rows = self._convert(records).copy()
         else:
-            bare = arrays.convert_records(records, self._payload_dtype, self.name)
-            rows = np.empty(len(bare), self.dtype)
-            if len(bare):
-                rows.view("u1").reshape(len(bare), -1)[:, STAMP_FIELDS_BYTES:] = bare.view("u1").reshape(len(bare), -1)
+            payloads = arrays.convert_records(records, self._payload_dtype, self.name)
+            count = len(payloads)
+            rows = np.empty(count, self.dtype)
+            if count:
+                rows.view("u1").reshape(count, -1)[:, STAMP_FIELDS_BYTES:] = payloads.view("u1").reshape(count, -1)
             if dtype is not None and dtype == self._payload_dtype and self._has_plain_payload():
                 self._equal_payload_dtype = dtype
         stamps.fill_stamps(rows, origin_time or current_origin(), self._clock)
@@ -321,8 +322,8 @@ cdef class RecordQueue:
 
     cdef cnp.ndarray _consume_ready_records(self, limit):
         """Return the records that are present in the ring. None: none is present, or a call must wait or raise."""
-        cdef uint64_t most = UINT64_MAX if limit is None else limit
-        cdef cnp.npy_intp count = min(most, self._ring_subscriber._count_ready_messages(self._record_bytes))
+        cdef uint64_t max_records = UINT64_MAX if limit is None else limit
+        cdef cnp.npy_intp count = min(max_records, self._ring_subscriber._count_ready_messages(self._record_bytes))
         cdef int64_t received
         cdef cnp.ndarray records
         if count == 0:
@@ -429,7 +430,7 @@ cdef class RecordQueue:
     def __anext__(self):
         return self.areceive()
 
-    # ---- the end ----
+    # ---- remove and close ----
 
     def unlink(self):
         self._transport.unlink()

@@ -44,11 +44,11 @@ def open_transport(
     """Open or create the topic or channel of a queue. The arguments and errors are those of `RecordQueue`."""
     _check_options(name, producers, history, on_lost)
     prefix = settings.resolve_prefix(prefix)
-    asked = None if dtype is None else record_dtype(dtype, name)
-    raises = on_lost == "raise"
+    requested = None if dtype is None else record_dtype(dtype, name)
+    raises_on_loss = on_lost == "raise"
     if producers == "multiple":
-        return ChannelTransport(name, prefix, asked, capacity, create, history, raises, trust, spin_us)
-    return TopicTransport(name, prefix, asked, capacity, create, raises, trust, spin_us)
+        return ChannelTransport(name, prefix, requested, capacity, create, history, raises_on_loss, trust, spin_us)
+    return TopicTransport(name, prefix, requested, capacity, create, raises_on_loss, trust, spin_us)
 
 
 def _check_options(name: str, producers: str, history: int, on_lost: str) -> None:

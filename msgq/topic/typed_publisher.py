@@ -48,7 +48,7 @@ class TypedPublisher(PubSocket):
 
     - a NumPy scalar, or an array of one element, of the schema's dtype;
     - a tuple with a value for each field, or a mapping from field names to values;
-    - a value, if the dtype has no fields. An integer field accepts no float and no text, because NumPy would cut them;
+    - a value, if the dtype has no fields. An integer field refuses floats and texts;
     - bytes, or another buffer, of exactly the size of the dtype.
 
     Messages of the encoding "json": bytes, which are sent unchanged, or any value that Python's `json` encodes.

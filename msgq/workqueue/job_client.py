@@ -100,8 +100,8 @@ class JobFuture:
     def cancel(self) -> bool:
         """Remove the job from the queue, if no worker has the job. The call does not wait.
 
-        Jobs with a delay, and failed jobs that wait for the next try, are removed, too. The call compares all messages
-        in the queue, which takes about 0.05 us for each message.
+        `cancel` also removes jobs with a delay, and failed jobs that wait for the next try. The call compares all
+        messages in the queue: about 0.05 us for each message.
 
         Returns
         -------
@@ -176,7 +176,7 @@ class JobClient:
         _clients.add(self)
         self._condition = threading.Condition()
         self._is_receiving = False  # one thread receives the replies of all waiting threads
-        self._has_wake_message = False  # in the queue of the results, for the receiving thread
+        self._has_wake_message = False  # the queue of the results has a message that wakes the receiving thread
         self._last_number = 0
         self._pending_numbers: set[int] = set()
         self._futures: weakref.WeakValueDictionary[int, JobFuture] = weakref.WeakValueDictionary()
@@ -250,7 +250,7 @@ class JobClient:
         self._check_owner()
         ending = join_envelope(None, EnvelopeType.CALL, future._number, self._client_id)
         with self._condition:  # another thread may cancel the same job
-            if self._queue._remove_waiting(ending) and future._reply is None:
+            if self._queue._remove_waiting_message(ending) and future._reply is None:
                 self._end_cancelled_job(future)
             return future._is_cancelled
 

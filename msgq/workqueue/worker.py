@@ -81,7 +81,7 @@ class Worker:
     retries : number of tries after the first try, 0 or more.
     backoff, max_backoff : delay after the first failure, and the longest delay, in seconds.
     jitter : True: each delay is a random part of the computed delay, so that jobs that failed together do not return
-        together. A `random.Random` does the same with its own numbers, for repeatable tests.
+        together. For repeatable tests, give a `random.Random` with a fixed seed.
     lease : seconds that the function may take; None: without limit. After the lease, another worker repeats the job.
     dead_letters : queue for messages that failed at each try; None: the queue ``"NAME.dead"``, which the first dead
         letter creates. `parse_dead_letter` returns the message and the reason.

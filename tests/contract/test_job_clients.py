@@ -332,8 +332,8 @@ class TestCancel:
         class Queue(queues.MessageQueue):  # type: ignore[misc, name-defined]
             """Starts another thread between the removal of the message and the mark of the future."""
 
-            def _remove_waiting(self, ending: bytes) -> bool:
-                is_removed: bool = super()._remove_waiting(ending)
+            def _remove_waiting_message(self, ending: bytes) -> bool:
+                is_removed: bool = super()._remove_waiting_message(ending)
                 if not tasks:
                     tasks.append(Task(future.cancel))
                     wait_until(lambda: not tasks[0].is_alive() or tasks[0].sleeps())
@@ -411,7 +411,7 @@ class TestLimits:
             assert len(client._futures) == 0
 
     def test_repeated_job_with_a_waiting_result_needs_no_room(self, queues: Queues) -> None:
-        """As if a worker was killed between the result and the acknowledgement: the client ignores second results."""
+        """If a worker is killed between the result and the acknowledgement, the client ignores the second result."""
         queue, called = queues.open(), list[bytes]()
 
         def remember(message: Any) -> bytes:

@@ -206,7 +206,7 @@ class TestNotifications:
 
     @pytest.mark.needs("threads")
     def test_notify_counts_due_messages_as_arrivals(self, queues: Queues) -> None:
-        """Nobody receives meanwhile. A delay itself is no arrival."""
+        """No process receives. A delay itself is not an arrival."""
         queue, sender = queues.open(), queues.open()
         told: list[Any] = []
         queue.notify(lambda queue: told.extend(queue.receive_many()))

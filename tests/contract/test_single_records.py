@@ -86,7 +86,7 @@ def queue(endpoint: str, producers: Any) -> Iterator[RecordQueue]:
         yield opened
 
 
-class Calling:
+class CallOnConversion:
     """A value that calls a function when NumPy converts it to a record."""
 
     dtype = QUOTE
@@ -257,7 +257,7 @@ class TestOverlappingCalls:
             with pytest.raises(ConcurrentUseError, match="another thread produces with this queue; use a queue object"):
                 queue.produce(make_quote(2))
 
-        assert queue.produce(Calling(produce_again)) == 1
+        assert queue.produce(CallOnConversion(produce_again)) == 1
         assert queue.produce(make_quote(3)) == 2
 
     def test_produce_of_signal_handler_during_produce_raises(self, queue: RecordQueue) -> None:
@@ -271,7 +271,7 @@ class TestOverlappingCalls:
 
         former = signal.signal(signal.SIGUSR1, produce_in_handler)
         try:
-            assert queue.produce(Calling(lambda: signal.raise_signal(signal.SIGUSR1))) == 1
+            assert queue.produce(CallOnConversion(lambda: signal.raise_signal(signal.SIGUSR1))) == 1
         finally:
             signal.signal(signal.SIGUSR1, former)
         assert len(errors) == 1
@@ -280,7 +280,7 @@ class TestOverlappingCalls:
 
     def test_produce_in_second_thread_raises(self, queue: RecordQueue) -> None:
         pause = Pause()
-        task = Task(queue.produce, Calling(pause.stop))
+        task = Task(queue.produce, CallOnConversion(pause.stop))
         pause.reached.wait(DEADLINE)
         with pytest.raises(ConcurrentUseError, match="produces"):
             queue.produce(make_quote(2))
@@ -293,7 +293,7 @@ class TestOverlappingCalls:
             raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            queue.produce(Calling(fail))
+            queue.produce(CallOnConversion(fail))
         assert queue.produce(make_quote(2)) == 1
 
     def test_receive_in_second_thread_raises(self, queue: RecordQueue) -> None:
@@ -326,7 +326,7 @@ class TestOverlappingCalls:
 
     def test_queue_closed_by_handler_during_produce_raises(self, queue: RecordQueue) -> None:
         with pytest.raises(EndpointClosedError):
-            queue.produce(Calling(queue.close))
+            queue.produce(CallOnConversion(queue.close))
         with pytest.raises(EndpointClosedError):
             queue.produce(make_quote(1))
         with pytest.raises(EndpointClosedError):
@@ -335,7 +335,7 @@ class TestOverlappingCalls:
     def test_forked_child_produces_and_consumes_while_parent_call_is_open(self, queue: RecordQueue) -> None:
         pause = Pause()
         tasks = [
-            Task(queue.produce, Calling(pause.stop)),
+            Task(queue.produce, CallOnConversion(pause.stop)),
             Task(queue.receive, DEADLINE),
         ]
         pause.reached.wait(DEADLINE)

@@ -147,7 +147,7 @@ GOOD_PATH = (1, 2.5, (3, 4), [(5, b"a"), (6, b"b")], (7, b"c"))
     ],
 )
 def test_value_of_another_kind_in_an_integer_field_raises(connect: Connect, place: int, value: Any, field: str) -> None:
-    """NumPy's assignment would cut the value."""
+    """NumPy's assignment would truncate the value."""
     pub, sub = connect(PATH)
     wrong = (*GOOD_PATH[:place], value, *GOOD_PATH[place + 1 :])
     for message in (wrong, dict(zip(PATH.names or (), wrong, strict=True))):

@@ -1,4 +1,4 @@
-"""The page of benchmarks shows what the stored result has, and each of its commands measures the row again."""
+"""The page of benchmarks agrees with the stored result, and each command on the page measures its row."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tools.bench.page import COMMAND, FOLDER, PAGES, RESULT, draw_pictures, fill
 from tools.bench.result import Result
 from tools.bench.tables import TABLES, list_words
 
-MOST_BYTES = 100_000
+PICTURE_BYTES_MAX = 100_000
 SVG = "{http://www.w3.org/2000/svg}"
 SEND = Case("send_0", "send", "ns", "")
 PING = Case("ping", "ping", "ns", "")
@@ -39,7 +39,7 @@ It takes <!-- bench:send_0 -->99 ns<!-- /bench -->.
 
 
 def make_sample(case: Case, system: str, *slices: float, p99: float = 0.0, count: int = 400) -> dict[str, object]:
-    """Return the sample of a repeat without disturbance; with `p99`, its calls were timed one by one."""
+    """Return the sample of an undisturbed repeat. With `p99`, its calls were timed one by one."""
     sample: dict[str, object] = {"case": case.key, "system": system, "repeat": 0, "slices": list(slices)}
     sample |= {"waited": [0.0] * len(slices), "cores": [1.0] * len(slices)}
     if p99:
@@ -68,7 +68,7 @@ def result() -> Result:
 
 
 def find_line(text: str, start: str) -> list[str]:
-    """Return the cells of the only line of a table that begins so."""
+    """Return the cells of the only table line that begins with `start`."""
     (line,) = [each for each in text.splitlines() if each.startswith(f"| {start} |")]
     return line.strip("| ").split(" | ")
 
@@ -99,7 +99,7 @@ def test_page_shows_no_ratio_as_zero(result: Result) -> None:
     assert find_line(page, "topics | stream")[2] == "0.001 (kickmsg), 0.25 (pipe)"
 
 
-def test_page_says_why_figures_are_missing(result: Result) -> None:
+def test_page_lists_reasons_of_missing_figures(result: Result) -> None:
     page = fill_page(BLOCKS, result)
     assert "- pipe, queue_open: nothing is left to be found" in page
     assert "- zmq-ipc is absent: No module named 'zmq'" in page
@@ -180,7 +180,7 @@ def test_documentation_agrees_with_stored_result() -> None:
 def test_pictures_agree_with_stored_result_and_are_small() -> None:
     pictures = draw_pictures(Result.read(ROOT / RESULT))
     assert {path.name: path.read_text() for path in (ROOT / FOLDER).glob("*.svg")} == pictures
-    assert all(len(picture.encode()) < MOST_BYTES for picture in pictures.values())
+    assert all(len(picture.encode()) < PICTURE_BYTES_MAX for picture in pictures.values())
 
 
 def test_tables_of_benchmarks_page_are_all_generated() -> None:
@@ -211,7 +211,7 @@ def test_printed_command_runs_as_program() -> None:
     assert listed.startswith(f"{words[4]}: ")
 
 
-def test_rows_have_names_and_titles_of_their_own() -> None:
+def test_names_and_titles_of_rows_are_unique() -> None:
     assert len(set(list_words())) == len(list_words())
     for table in TABLES.values():
         titles = [case.title for case in table.cases]

@@ -233,7 +233,7 @@ FIRST_MESSAGES = {
 
 @pytest.mark.parametrize("kind", FIRST_MESSAGES)
 def test_first_message_loads_only_modules_of_its_kind(kind: str, token: str) -> None:
-    """A program that opens one endpoint must not wait for dataclasses, schemas, pollers or gates."""
+    """Opening one endpoint must not import dataclasses, schemas, pollers or gates."""
     code, expected = FIRST_MESSAGES[kind]
     assert loaded_by(f"import msgq; {code.format(name=token)}") - loaded_by("import msgq") == expected
 

@@ -16,7 +16,7 @@ COUNT = 20
 
 
 def publish_on_request(name: str, first: int) -> None:
-    """Child: connect, then publish the numbers from `first`, then close the topic or stay. Say each step."""
+    """Child: connect, then publish the numbers from `first`, then close the topic or stay. Print each step."""
     publisher = msgq.pub_sock(name)
     say("connected")
     hear()
@@ -37,7 +37,7 @@ def recorder(prefix: str, tmp_path: Path) -> Iterator[Recorder]:
 
 
 def publish(child: Child, recorder: Recorder, recorded: int) -> None:
-    """Let a child publish, until so many messages are recorded."""
+    """Let a child publish, until `recorded` messages are recorded."""
     assert child.hear() == "connected"
     child.say("go")
     assert child.hear() == "sent"
@@ -66,7 +66,7 @@ def test_messages_after_a_takeover_name_the_publisher(recorder: Recorder, tmp_pa
 
 
 @pytest.mark.parametrize("end", ["close", "kill"])
-def test_publisher_after_the_end_of_the_former_is_no_takeover(recorder: Recorder, tmp_path: Path, end: str) -> None:
+def test_publisher_after_end_of_previous_publisher_is_no_takeover(recorder: Recorder, tmp_path: Path, end: str) -> None:
     with Child(publish_on_request, "speed", 0) as first:
         publish(first, recorder, COUNT)
         if end == "close":

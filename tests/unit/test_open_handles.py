@@ -14,7 +14,7 @@ def count_int_dicts(reference: object) -> int:
 
 
 def test_dropped_handle_is_forgotten(endpoint: str) -> None:
-    """A program that opens many short-lived handles must not grow."""
+    """A program that opens many short-lived handles must not use more and more memory."""
     sub = msgq.sub_sock(endpoint)
     (reference,) = weakref.getweakrefs(sub)
     assert count_int_dicts(reference) == 1

@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _resume(result: Result, path: Path) -> None:
-    """Take over what an interrupted run with the same options has measured."""
+    """Copy the samples of an interrupted run with the same options into the result."""
     earlier = Result.read(path)
     for name in ("repeats", "quick", "peers"):
         if getattr(earlier, name) != getattr(result, name):

@@ -29,20 +29,21 @@ class Case:
 
     Attributes
     ----------
-    key : the word on the command line. title : the row's name.
-    unit : ``ns`` (less is better), ``worst`` (ns, the longest of all counts), ``rate`` (messages a second; more is
-        better), ``percent`` (of what was sent; more is better), or ``wakeups`` (a second; less is better).
-    role, peer_role : what the two processes do, see `roles`; the publisher's side is started first.
-    size : bytes in a message. batch : messages between two looks at the control words.
-    subscribers : how many of them are there. apart : each has a process of its own.
-    crew : roles of more processes, which take part.
-    loaded : two more processes keep both cores busy.
-    depth : messages that must fit, and that may be on their way; 0: the system's own choice.
-    lossless : nothing may be dropped. in_place : with the fewest copies. fresh : the segment is created by the open.
-    frames : of visionipc: a size is a frame's, `depth` the number of buffers.
-    kind : which of the things that ours has for it. watchers : processes that read all the time, beside those measured.
-    program : the pure C program that stands for the floor.
-    slices : how often the systems take turns within a repeat. seconds : how long a turn takes, without its warm-up.
+    key : name of the row on the command line. title : name of the row in the tables.
+    unit : ``ns`` (less is better), ``worst`` (ns, the longest time of all calls), ``rate`` (messages/s; more is
+        better), ``percent`` (of the sent messages; more is better), or ``wakeups`` (wake-ups/s; less is better).
+    role, peer_role : names of the work of both processes, see `roles`. The process of the publisher starts first.
+    size : bytes of a message. batch : messages between two checks of the control words.
+    subscribers : number of subscribers. apart : True: each subscriber has its own process.
+    crew : roles of further processes.
+    loaded : True: two further processes keep both cores busy.
+    depth : capacity in messages, and maximum number of messages on their way; 0: the system's default.
+    lossless : True: a lost message is an error. in_place : True: as few copies as possible. fresh : True: the open
+        creates the segment.
+    frames : True: frames of visionipc. `size` is the bytes of a frame, and `depth` is the number of buffers.
+    kind : kind of endpoint of msgq. watchers : number of further processes that read all the time.
+    program : name of the C program of the floor.
+    slices : turns of each system in a repeat. seconds : duration of a turn in s, without the warm-up.
     repeats : maximum number of repeats; 0: no maximum.
     """
 
@@ -71,7 +72,7 @@ class Case:
     repeats: int = 0
 
     def quick(self) -> "Case":
-        """Return the same for a short look."""
+        """Return the row for a short and rough measurement."""
         return replace(self, slices=min(self.slices, 2), seconds=self.seconds / 4)
 
     @property

@@ -1,4 +1,4 @@
-"""What a measured process does with messages that it sends to itself: call by call, in lists, in loops; see `roles`."""
+"""Roles of a process that sends messages to itself: single calls, lists and loops. See `roles`."""
 
 from collections.abc import Callable
 from time import perf_counter_ns
@@ -23,7 +23,7 @@ def exchange(job: Job) -> Role:
 
 
 def send_list(job: Job) -> Role:
-    """Send a list of messages with each call; the figure is the cost of one message."""
+    """Send a list of messages with each call. The figure is the time in ns for each message."""
     calls = job.system_for("data").exchange(job.message)
     yield None
     loop = compile_loop("send", calls.batch(LIST_MESSAGES), send=calls.many)
@@ -32,12 +32,12 @@ def send_list(job: Job) -> Role:
 
 
 def drain(job: Job) -> Role:
-    """Take messages that wait, with a call for each, until none is left."""
+    """Take waiting messages one by one, until no message waits."""
     return _drain_messages(job, "drain")
 
 
 def drain_in_loop(job: Job) -> Role:
-    """Take messages that wait in a ``for`` loop."""
+    """Take waiting messages in a ``for`` loop."""
     return _drain_messages(job, "each")
 
 
@@ -51,7 +51,7 @@ def _drain_messages(job: Job, loop_name: str) -> Role:
 
 
 def _time_drains(fill: Callable[[int], None], take: Callable[[int], None], seconds: float) -> Result:
-    """Return the median cost of one message. Only `take` is timed."""
+    """Return the median time of one message in ns. Only `take` is timed."""
     warm_until, end_at = phases(seconds)
     costs: list[float] = []
     while (now := perf_counter_ns()) < end_at or not costs:

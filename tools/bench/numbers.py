@@ -24,7 +24,7 @@ def round_figure(value: float) -> float:
 
 
 def list_latencies(values: Sequence[float]) -> list[float]:
-    """Return the values at `SHARES`: the least, percentiles, and the largest."""
+    """Return the values at `SHARES`: the smallest value, percentiles, and the largest value."""
     ordered = sorted(values)
     return [round_figure(percentile(ordered, share)) for share in SHARES]
 
@@ -37,7 +37,7 @@ def time_ns(value: float) -> str:
 
 
 def ratio(value: float) -> str:
-    """Write a ratio with two digits after the point, and a small one with two significant digits, never as 0."""
+    """Format a ratio with two digits after the point; below 0.1, with two significant digits."""
     return f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"
 
 

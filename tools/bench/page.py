@@ -22,7 +22,7 @@ PAGES = ("docs/benchmarks.md", "README.md", "docs/choosing.md")
 FOLDER = "docs/benchmarks"
 RESULT = f"{FOLDER}/result.json"
 COMMAND = "python -m tools.bench --only"
-# What README.md shows, and the rows.
+# Row of each figure in README.md.
 HIGHLIGHTS = {
     "`send`, no subscriber": "send_0",
     "`send` and `receive` in one thread": "pair",
@@ -57,7 +57,7 @@ def write_pages(path: Path, root: Path) -> None:
 
 
 def select_pages(result: Result) -> tuple[str, ...]:
-    """Return the pages that show the result: only the page that says so, if the figures are rough."""
+    """Return the pages that show the result. Rough figures appear only on the page that calls them provisional."""
     return PAGES[:1] if result.quick else PAGES
 
 
@@ -110,7 +110,7 @@ def _split_rows(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
 
 
 def _describe_table(result: Result, table: str) -> str:
-    """Return the pictures, the figures, the percentiles, and why figures are missing."""
+    """Return the pictures, the figures, the percentiles, and the reasons of missing figures."""
     rows = summarize_table(result, table)
     timed, other = _split_rows(rows)
     parts = []
@@ -125,7 +125,7 @@ def _describe_table(result: Result, table: str) -> str:
 
 
 def _describe_rows(rows: Sequence[Row]) -> str:
-    """Say what a picture shows, for readers who do not see it."""
+    """Return the alternative text of a picture."""
     systems = [name for name in SYSTEMS if any(name in row.medians for row in rows)]
     titles = ", ".join(row.case.key for row in rows)
     return f"{', '.join(systems)} in the rows {titles}. The next table has the values."

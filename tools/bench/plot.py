@@ -42,13 +42,13 @@ UNITS = ((1.0, "ns"), (1e3, "us"), (1e6, "ms"), (1e9, "s"))
 
 
 def draw_latencies(rows: Sequence[Row], systems: Sequence[str], title: str) -> str:
-    """Return a panel for each row: the time that a share of the calls took at most, on logarithmic axes."""
+    """Return a picture with a panel for each row: the percentile curves of the calls, on logarithmic axes."""
     panels = [(_draw_curves(row, systems), TITLE_HEIGHT + CURVE_HEIGHT + AXIS_HEIGHT) for row in rows]
     return _draw_picture(panels, title, [system for system in systems if any(system in row.curves for row in rows)])
 
 
 def draw_rounds(rows: Sequence[Row], systems: Sequence[str], title: str) -> str:
-    """Return a panel for each row: a line from the least to the largest figure of its rounds, and the median."""
+    """Return a picture with a panel for each row: the smallest, median and largest figure of the rounds."""
     panels = []
     for row in rows:
         shown = [system for system in systems if system in row.medians]
@@ -99,7 +99,7 @@ def _draw_curves(row: Row, systems: Sequence[str]) -> list[str]:
     for name, share in PERCENTILES.items():
         lines.append(_grid(across(share), TITLE_HEIGHT, across(share), bottom))
         lines.append(_text(across(share), bottom + 13, name, "middle"))
-    for system, curve in reversed(curves.items()):  # ours is drawn last
+    for system, curve in reversed(curves.items()):  # msgq is drawn last, above the other curves
         points = " ".join(f"{across(share):.0f},{down(time):.1f}" for share, time in curve.items())
         lines.append(f'<polyline class="{_kind(system)}" stroke="{COLORS[system]}" points="{points}"/>')
     return lines
@@ -134,7 +134,7 @@ def _draw_title(row: Row) -> list[str]:
 
 
 def _decades(values: Iterable[float]) -> tuple[int, int]:
-    """Return the powers of ten around the values; two different ones, also without values."""
+    """Return two different powers of ten around the values, also without values."""
     known = [value for value in values if value > 0] or [1.0]
     low = math.floor(math.log10(min(known)))
     return low, max(math.ceil(math.log10(max(known))), low + 1)

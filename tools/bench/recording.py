@@ -1,7 +1,7 @@
 """Recordings, side by side with the libraries that write and read MCAP: ``python -m tools.bench.recording``.
 
 All take turns in one run, and medians count. Measurements are messages per second of CPU time of the whole process and
-all its threads: with another core that compresses, a wall clock would flatter. The removal of written files and of
+all its threads: if another core compresses, wall time is too favourable. The removal of written files and of
 rings is not measured. ``--json FILE`` keeps all measurements.
 """
 
@@ -37,7 +37,7 @@ from tools.bench.workspace import SHARED, remove_rings
 OURS = "msgq"
 _SMALL, _MEDIUM, _LARGE = 64, 1024, 65536
 _DISTINCT_PAYLOAD_BYTES = 8 << 20
-_SMALL_FILE_READS = 100  # of a file of which one reading is too short to be measured
+_SMALL_FILE_READS = 100  # readings of a small file, because one reading is too short for a measurement
 _SCHEMA = Schema(TYPE, "cdr", DEFINITION.encode())
 
 
@@ -47,9 +47,9 @@ class Case(NamedTuple):
     Attributes
     ----------
     name, aim : texts of the row.
-    unit : what is counted.
-    systems : each takes no argument, and returns how much it did.
-    read_cpu_seconds : CPU time in s, of this process or of its children.
+    unit : the counted things, for example "files".
+    systems : a function for each system. The function does the work, and returns the number of `unit`.
+    read_cpu_seconds : returns the CPU time in s, of this process or of its children.
     """
 
     name: str
@@ -113,7 +113,7 @@ def record(size: int, rate: float, count: int, compression: str, where: Path) ->
         stats = recorder.stop()
         del recorder
         remove_rings(endpoint)
-        process.stdin.write("over\n")  # the publisher is the last to have the ring, and pays for its removal
+        process.stdin.write("over\n")  # the publisher closes the ring last, so the removal is not measured
     if stats.lost or stats.messages != count:
         print(f"the recorder lost {count - stats.messages} of {count}; another rate would be fairer", file=sys.stderr)
     return stats.messages
@@ -144,14 +144,14 @@ def _write(write: Callable[..., None], where: Path, rows: Sequence[Any], compres
 
 
 def summary_cases(small: Path, large: Path) -> list[Case]:
-    """Return readings of summaries: of a file of 1000 messages, and of one of 1 GB."""
+    """Return the rows that read the summary of a file, for 1,000 messages and for 1 GB."""
     peers = [(name, library.summarize) for name, library in LIBRARIES.items() if library.summarize]
     return [
         Case(
             "what is in 1 GB",
             "files",
             {OURS: lambda: float(bool(LogReader(large).endpoints))}
-            | {name: partial(_time_summary, summarize, large) for name, summarize in peers},
+            | {name: partial(_read_summary, summarize, large) for name, summarize in peers},
             ">= 1x mcap",
         ),
         Case(
@@ -159,7 +159,7 @@ def summary_cases(small: Path, large: Path) -> list[Case]:
             "files",
             {OURS: lambda: float(sum(bool(LogReader(small).endpoints) for _ in range(_SMALL_FILE_READS)))}
             | {
-                name: lambda summarize=summarize: sum(_time_summary(summarize, small) for _ in range(_SMALL_FILE_READS))
+                name: lambda summarize=summarize: sum(_read_summary(summarize, small) for _ in range(_SMALL_FILE_READS))
                 for name, summarize in peers
             },
         ),
@@ -175,8 +175,8 @@ def summary_cases(small: Path, large: Path) -> list[Case]:
     ]
 
 
-def _time_summary(summarize: Callable[[Path], int], file: Path) -> float:
-    """One file whose number of messages was told."""
+def _read_summary(summarize: Callable[[Path], int], file: Path) -> float:
+    """Read the summary of a file. Return 1, the number of files, or 0 for a file without messages."""
     return 1.0 if summarize(file) else 0.0
 
 
@@ -254,7 +254,7 @@ def _remove(prefix: str) -> None:
 
 
 def measure(cases: list[Case], repeats: int, written: Path | None = None) -> dict[str, dict[str, list[float]]]:
-    """Return how much each system did a second of CPU time, in each case: all take turns.
+    """Return the work of each system in one second of CPU time, for each row. The systems take turns.
 
     written : file or directory that a system may write. It is removed after each measurement.
     """

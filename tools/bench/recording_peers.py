@@ -30,9 +30,9 @@ class Library(NamedTuple):
     package : that is imported.
     write : writes messages of 20 topics into a file; takes the path, payloads, and a compression.
     iterate, decode : read a file with a schema of ROS 2, as bytes and as values; return how many messages.
-    summarize : returns how many messages a file has, as it says.
-    compressions : those that `write` has.
-    convert : returns payloads as `write` takes them.
+    summarize : returns the number of messages in the summary of a file.
+    compressions : compressions that `write` supports.
+    convert : converts payloads to the arguments of `write`.
     """
 
     package: str

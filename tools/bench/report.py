@@ -14,7 +14,7 @@ NOTHING = "-"
 
 
 def format_tables(result: Result) -> str:
-    """Return all tables, the limits of the machine, and what a reader must know about the run."""
+    """Return all tables, the limits of the machine, and the facts about the run."""
     parts = []
     for name in result.tables:
         rows = summarize_table(result, name)
@@ -25,13 +25,13 @@ def format_tables(result: Result) -> str:
 
 
 def find_systems(result: Result, table: str, rows: Sequence[Row]) -> list[str]:
-    """Return the systems with a figure in a row of the table, and those that are absent; ours and the floor first."""
+    """Return the systems with a figure in the table, and the absent systems. msgq and the floor are first."""
     absent = set(result.absent) & set(TABLES[table].adapters)
     return [name for name in SYSTEMS if name in absent or any(name in row.medians for row in rows)]
 
 
 def format_figure_of(result: Result, row: Row, system: str) -> str:
-    """Return a system's figure; ``~`` marks one that only has disturbed slices."""
+    """Return a system's figure; ``~`` marks a figure of disturbed slices only."""
     if system in row.medians:
         return format_figure(row.case, row.medians[system]) + (" ~" if system in row.disturbed else "")
     return "failed" if (row.case.key, system) in result.failed else NOTHING
@@ -47,7 +47,7 @@ def format_figure(case: Case, value: float) -> str:
 
 
 def format_ratio(row: Row, name: str) -> str:
-    """Return ours divided by a system's figure, or by the best ``peer``'s, which is named."""
+    """Return the figure of msgq divided by the figure of a system, or of the best peer with its name (``peer``)."""
     quotient = row.beside(name)
     if quotient is None:
         return NOTHING
@@ -56,11 +56,11 @@ def format_ratio(row: Row, name: str) -> str:
 
 
 def format_tails(rows: Sequence[Row], command: Callable[[Row], str] | None = None) -> str:
-    """Return the percentiles of calls that were timed one by one; an empty text without any.
+    """Return the percentiles of calls that were timed one by one; "" if the rows have no such calls.
 
     Parameters
     ----------
-    command : gives the command that repeats a row, for one more column.
+    command : returns the command that repeats a row, for a further column; None: no such column.
     """
     timed = [row for row in rows if row.curves]
     if not timed:
@@ -98,7 +98,7 @@ def format_facts(result: Result) -> str:
 
 
 def list_gaps(result: Result, name: str) -> Iterator[str]:
-    """Yield why systems have no figure in rows of a table."""
+    """Yield the reasons of missing figures in a table."""
     keys = [case.key for case in result.tables[name]]
     reasons: dict[tuple[str, str], list[str]] = {}
     for word, missing in (("", result.unsupported), ("failed: ", result.failed)):
@@ -110,13 +110,13 @@ def list_gaps(result: Result, name: str) -> Iterator[str]:
 
 
 def list_absent(result: Result) -> Iterator[str]:
-    """Yield why systems were not measured at all."""
+    """Yield the reasons of systems without any measurement."""
     for name, why in result.absent.items():
         yield f"{name} is absent: {_last_line(why)}"
 
 
 def format_disturbed(result: Result) -> str:
-    """Return how many slices were disturbed."""
+    """Return a sentence with the number of disturbed slices."""
     waits = [waited for sample in result.samples for waited in sample["waited"]]
     return (
         f"{sum(waited > DISTURBED for waited in waits):,} of {len(waits):,} slices were disturbed: a process waited for"

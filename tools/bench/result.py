@@ -18,16 +18,16 @@ class Result:
     Attributes
     ----------
     tables : the rows of each table.
-    repeats, quick, peers : options of the run; no peers: all that are installed.
+    repeats, quick, peers : options of the run. Without peers, the run measures all installed peers.
     machine : facts about the machine, the build and the run.
-    versions : of the systems that are installed. absent : why the others are not.
+    versions : version of each installed system. absent : for each other system, the reason.
     samples : a dictionary for each row, system and repeat. ``slices``: the figure of each slice, in ns, messages/s or
         percent. ``waited``: the share (0 to 1) of each slice in which a process waited for its core. ``cores``: CPU
         seconds of all processes per second. ``latencies``: for calls that were timed one by one, the times in ns at
         `numbers.SHARES`. ``count``: the number of these calls.
     unsupported, failed : (row, system) and the reason.
     limits : limits of the machine, a dictionary for each repeat.
-    apart : for each row, the time in ns in which a cache line moved between the cores, before each round of turns.
+    apart : for each row, the time in ns of a cache line from one core to the other, before each round of turns.
     """
 
     tables: dict[str, list[Case]]
@@ -49,7 +49,7 @@ class Result:
         return [case for cases in self.tables.values() for case in cases]
 
     def write(self, path: Path) -> None:
-        """Replace the file at once: an interrupted run leaves the samples of all rows that it finished."""
+        """Replace the file atomically, so that an interrupted run keeps the samples of all finished rows."""
         facts = {
             "repeats": self.repeats,
             "quick": self.quick,

@@ -1,4 +1,4 @@
-"""A whole run: every row of every system, again and again, the systems taking turns."""
+"""A whole run: all rows of all systems, repeated. The systems take turns."""
 
 import math
 import time
@@ -29,12 +29,12 @@ QUICK_LIMIT_ROUNDS = 20
 
 
 def run(space: Workspace, result: Result, *, say: Callable[[str], None], keep: Callable[[], None]) -> None:
-    """Measure what the result does not have yet.
+    """Measure the rows that the result does not have yet.
 
     Parameters
     ----------
-    say : gets lines of progress.
-    keep : is called after each row of each repeat.
+    say : prints a line of progress.
+    keep : stores the result, after each row of each repeat.
     """
     cases = [case.quick() if result.quick else case for case in result.cases]
     _find_systems(result, space)

@@ -181,7 +181,7 @@ cdef int allocate_file(int fd, size_t size, str endpoint, str path, size_t start
 
 
 cdef int _create_holes(int fd, size_t size, str endpoint, str path) except -1:
-    """Grow the file to `size` bytes without memory. A file system that is clearly too small is an error here."""
+    """Grow the file to `size` bytes without memory. Raise an error if the free memory is less than `size`."""
     if mq_shm_free_bytes() < size:
         raise segment_error(f"cannot allocate {size} bytes", endpoint, path, ENOSPC)
     if ftruncate(fd, size) != 0:

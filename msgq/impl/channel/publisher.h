@@ -30,7 +30,7 @@ typedef enum {
 
 enum { MQ_CHANNEL_NO_SLOT = -1 };
 
-/* bytes of slots that a publisher allocates at once: twice as many each time, within these limits */
+/* limits of the bytes that a publisher allocates at once. The number of bytes doubles each time */
 enum { MQ_POOL_POPULATE_MIN_BYTES = 1 << 16, MQ_POOL_POPULATE_MAX_BYTES = 1 << 20 };
 
 typedef struct {

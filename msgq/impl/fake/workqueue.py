@@ -400,7 +400,7 @@ class MessageQueue(Waitable):
             raise StopIteration
         return received
 
-    def _remove_waiting(self, ending: bytes) -> bool:
+    def _remove_waiting_message(self, ending: bytes) -> bool:
         """Remove the waiting or delayed message that ends with these bytes. Return False if there is none."""
         row = self._check_usable()
         item = self._queue.remove_item_with_ending(ending)

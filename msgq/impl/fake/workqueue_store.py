@@ -239,7 +239,7 @@ class QueueState(EndpointState[Inbox]):
         self.waiting_items[item.send_number] = item
 
         def add_item() -> None:
-            if self.waiting_items.pop(item.send_number, None) is not None:  # else it was removed
+            if self.waiting_items.pop(item.send_number, None) is not None:  # None: a client removed the message
                 self._add_ready_item(item)
 
         self.bus.clock.alarms[object()] = (self.bus.clock.now_ns + delay_ns, add_item)

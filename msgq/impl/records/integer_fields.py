@@ -1,4 +1,4 @@
-"""Refuses values of other kinds for integer fields: NumPy's assignment cuts 1.5 to 1, and reads "7" as 7."""
+"""Checks of values for integer fields, because NumPy's assignment truncates 1.5 to 1, and converts "7" to 7."""
 
 from __future__ import annotations
 

@@ -69,8 +69,8 @@ class EndpointSource:
     def poll_takeover(self) -> str | None:
         """Return the publisher that took a topic over from a living publisher, as "NAME (process PID)".
 
-        "": the publisher changed, and the former had closed the topic or had died. None: the publisher is the same as
-        at the last call, or unknown. Endpoints that are no topics: None.
+        "": the publisher changed after the previous publisher had closed the topic or died. None: the publisher is
+        unknown, or the same as at the last call. Always None for endpoints that are not topics.
         """
 
     def close(self) -> None:

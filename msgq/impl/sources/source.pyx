@@ -220,7 +220,7 @@ cdef object _open_topic(str endpoint, str in_prefix, bint whole):
                            endpoint, socket._ring.path, ENOENT)
     source._socket, source.inode = socket, socket._ring.inode
     source.c.kind, source.c.ring_subscriber = MQ_SOURCE_RING, &socket._subscriber
-    source.poll_takeover()  # the first publisher takes over from none
+    source.poll_takeover()  # store the present publisher, so that the next call finds only later publishers
     return _set_endpoint(source, endpoint, "topic", in_prefix)
 
 

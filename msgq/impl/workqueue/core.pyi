@@ -456,7 +456,7 @@ class MessageQueue(QueueHandle):
         The GIL is also released during a copy of 256 KiB or more.
         """
 
-    def _remove_waiting(self, ending: bytes) -> bool:
+    def _remove_waiting_message(self, ending: bytes) -> bool:
         """Remove the waiting or delayed message that ends with these bytes. Return False if there is none.
 
         For `JobFuture.cancel`: no other message has the same ending. Takes about 0.05 us for each waiting message.

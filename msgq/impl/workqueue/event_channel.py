@@ -14,4 +14,4 @@ class EventChannelPublisher(Publisher):
     __slots__ = ()
 
     def _close_at_exit(self) -> None:
-        """Leave this to the handle."""
+        """Do nothing, because the handle closes this publisher."""

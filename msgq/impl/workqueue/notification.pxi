@@ -12,7 +12,7 @@ cdef class QueueNotification(Waitable):
         queue._check_usable()  # another thread may have closed the queue while this thread waited for the lock
         self._file, self._endpoint = queue._file, queue._endpoint
         self._notification.h = queue._h
-        self._notification.h.saw_owned_slots = False  # a notification takes no messages, so it scans only for due ones
+        self._notification.h.saw_owned_slots = False  # a notification takes no messages, and scans only for due ones
         if queue._event_publisher is not None:
             self._event_buffer = queue._event_publisher.watcher_buffer
             self._notification.h.event_buffer = &self._event_buffer.c
@@ -41,8 +41,8 @@ cdef class QueueNotification(Waitable):
         return mq_load_acquire_u32(self._futex_word())
 
     cdef int64_t _max_sleep_ns(self, int64_t slept_ns) except -2:
-        # The watcher keeps this limit, and asks before each sleep for the shorter time until a message is due. The limit
-        # is below MQ_WATCH_READY_NS, so the watcher polls at once after each notification.
+        # The watcher keeps this limit. Before each sleep, the watcher also asks for the time until a message is due.
+        # The limit is below MQ_WATCH_READY_NS, so the watcher polls at once after each notification.
         return MQ_QUEUE_RECOVER_NS - 1
 
     cdef mq_poll_ops _poll_ops(self) noexcept:

@@ -293,14 +293,14 @@ cdef class MessageQueue(QueueHandle):
             messages.append(message)
         return messages
 
-    def _remove_waiting(self, bytes ending not None):
+    def _remove_waiting_message(self, bytes ending not None):
         cdef mq_queue_taken_message delivery
         cdef uint64_t slot
         self._check_can_read()
         if self._h.event_buffer != NULL:
             self._open_event_channel(False)
         for slot in range(self._h.parts.max_messages):
-            # twice, because a delayed message may become due between the look and the take
+            # twice, because a delayed message may become due between the comparison and the take
             if not (self._take_slot_with_ending(slot, ending, &delivery)
                     or self._take_slot_with_ending(slot, ending, &delivery)):
                 continue

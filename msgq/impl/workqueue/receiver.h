@@ -171,7 +171,7 @@ static inline bool mq_queue_take_slot(mq_queue_handle *h, uint64_t slot, uint64_
     *delivery = (mq_queue_taken_message){.slot = slot, .key = key, .word = taken};
     if (mq_queue_read_slot_header(h, delivery))
         return true;
-    mq_queue_requeue_message(h, slot, taken); /* its receiver gets the error */
+    mq_queue_requeue_message(h, slot, taken); /* the next receiver of the message gets the error */
     return false;
 }
 

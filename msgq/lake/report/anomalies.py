@@ -39,10 +39,10 @@ class Anomaly:
     from_time, to_time : begin and end of the worst time, ns. For losses, the time of all losses.
     value, usual : worst value, and usual value of the endpoint.
         loss: number of messages. dropout, restart: time between two messages, ns. latency: median latency, ns.
-        takeover: number of publishers that replaced a living one.
+        takeover: number of publishers that replaced a living publisher.
         clock: longest time from the recording of a message to its publishing, ns.
         requeue: number of messages that a receiver returned to the queue, or did not acknowledge before its end.
-    share : affected messages (loss, latency; takeover: messages of the replacing publishers) or time (dropout) of all
+    share : affected messages (loss, latency; takeover: messages of the new publishers) or time (dropout) of all
         messages or the whole time, 0 to 1. The list is sorted by this value.
     times : number of dropouts, late periods, restarts, or gaps between messages.
     is_at_end : the endpoint was silent until the end.
@@ -206,17 +206,17 @@ def _find_restarts(gold: GoldReader, endpoints: pa.Table) -> Iterator[Anomaly]:
 
 
 def _find_takeovers(gold: GoldReader, endpoints: pa.Table) -> Iterator[Anomaly]:
-    """Yield one anomaly for each endpoint with a publisher that replaced a living one: only these have names."""
+    """Yield one anomaly for each endpoint with takeovers. After a takeover, messages name the new publisher."""
     is_unnamed = pc.is_in(endpoints["kind"], value_set=pa.array(list_kinds_without_senders(), pa.string()))
     taken_over = endpoints.filter(pc.and_(pc.greater(endpoints["publishers"], 0), is_unnamed))
     if not len(taken_over):
         return
     totals = {(row["run"], row["endpoint"]): row["messages"] for row in taken_over.to_pylist()}
     where = ds.field("endpoint").isin(pc.unique(taken_over["endpoint"])) & ds.field("publisher").is_valid()
-    keys, how = [*_ENDPOINT_KEY, "publisher"], {"start_time": "min", "messages": "sum"}
+    keys, aggregations = [*_ENDPOINT_KEY, "publisher"], {"start_time": "min", "messages": "sum"}
     publishers = defaultdict(list)
-    windows = gold.read_rows("traffic_windows", [*keys, *how], where)
-    for row in windows.group_by(keys).aggregate([*how.items()]).to_pylist():
+    windows = gold.read_rows("traffic_windows", [*keys, *aggregations], where)
+    for row in windows.group_by(keys).aggregate([*aggregations.items()]).to_pylist():
         publishers[row["run"], row["endpoint"]].append((row["start_time_min"], row["messages_sum"]))
     for key, found in publishers.items():
         if key in totals:

@@ -114,15 +114,19 @@ def make_replay_command(anomaly: Anomaly, replay_command: Sequence[str]) -> str:
 
 def _format_examination(found: Examination) -> str:
     """Return a note on the examined endpoints and the limits."""
+    cases = (
+        "a message was lost or returned to a queue",
+        "the numbers of the messages began again",
+        "a publisher replaced a living publisher",
+        "the publish time of a message is 1 ms or more after its recording",
+        f"no message came for {anomalies.DROPOUT_PERIODS_MIN} usual intervals and 1 s "
+        f"(0.2 s from {short_dropouts.FAST_RATE_MIN_HZ} messages/s)",
+        f"{late_periods.LATE_MESSAGES_MIN} messages in sequence, over 1 s or more, took "
+        f"{late_periods.LATENCY_RATIO_MIN} times the endpoint's median latency and 1 ms more",
+    )
     return (
         f'<p class="note">Examined: the latency of {found.latency:,}, the dropouts of {found.dropout:,} and the '
-        f"losses of {found.loss:,} of {format_count_noun(found.endpoints, 'endpoint')}. An endpoint is listed if one "
-        f"message was lost or returned to a queue, if the numbers of its messages began again, if a publisher "
-        f"replaced a living one, if the publish "
-        f"time of a message is 1 ms or more after its recording, if no message came for "
-        f"{anomalies.DROPOUT_PERIODS_MIN} usual intervals and 1 s (0.2 s from {short_dropouts.FAST_RATE_MIN_HZ} "
-        "messages/s), or if "
-        f"{late_periods.LATE_MESSAGES_MIN} messages in sequence, over 1 s or more, took "
-        f"{late_periods.LATENCY_RATIO_MIN} times the endpoint's median latency and 1 ms more. The list is sorted by "
-        "the affected share of the endpoint's messages, or of the time.</p>"
+        f"losses of {found.loss:,} of {format_count_noun(found.endpoints, 'endpoint')}. The list is sorted by the "
+        "affected share of the endpoint's messages, or of the time. An endpoint is listed in each of these cases:</p>"
+        f'<ul class="note">{"".join(f"<li>{case}</li>" for case in cases)}</ul>'
     )

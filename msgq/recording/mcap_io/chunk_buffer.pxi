@@ -44,8 +44,8 @@ cdef dict _count_messages(const mq_log_chunk *chunk):
     cdef uint32_t *counts = <uint32_t *> _allocate_per_channel(sizeof(uint32_t))
     cdef uint32_t channel
     try:
-        behind = mq_log_chunk_count_by_channel(chunk, counts)
-        return {channel: counts[channel] for channel in range(behind) if counts[channel]}
+        channel_limit = mq_log_chunk_count_by_channel(chunk, counts)
+        return {channel: counts[channel] for channel in range(channel_limit) if counts[channel]}
     finally:
         free(counts)
 

@@ -243,7 +243,7 @@ class ChunkBuffer:
     def prepend_records(self, start: bytes) -> memoryview[int]:
         """Return `start` and all records of the chunk as one contiguous buffer, read-only.
 
-        The bytes change after `clear_messages`, and after the next call with another `start`. If `start` has more than
+        `clear_messages`, and the next call with another `start`, overwrite these bytes. If `start` has more than
         64 KiB, the call copies all records.
         """
 

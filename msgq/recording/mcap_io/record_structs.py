@@ -67,7 +67,7 @@ def read_chunk_index(stream: ReadDataStream) -> records.ChunkIndex:
 
 
 def encode_chunk_index(index: records.ChunkIndex) -> bytes:
-    """Return a chunk index as bytes. A recording has one for each MiB; the `mcap` library takes 30 us for each."""
+    """Return a chunk index as bytes, because the `mcap` library needs 30 us for an index. Each chunk has an index."""
     offsets = b"".join(starmap(_MESSAGE_INDEX_OFFSET_STRUCT.pack, index.message_index_offsets.items()))
     name = index.compression.encode()
     head = _CHUNK_INDEX_HEAD_STRUCT.pack(

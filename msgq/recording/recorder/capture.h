@@ -21,8 +21,8 @@ enum {
     MQ_CAPTURE_GROUP_BYTES = 4096, /* a group with this many bytes is complete */
     /* maximum bytes of a recorded message. The recorder allocates no memory for larger messages */
     MQ_CAPTURE_PAYLOAD_MAX = 1 << 30 | 4096,
-    /* maximum changes of a topic's publisher that end runs. Processes that replace each other all the time would
-     * otherwise slow the recorder down, and use up the channel ids */
+    /* maximum changes of a topic's publisher that end runs. Without a maximum, processes that replace each other all
+     * the time slow the recorder down, and use up the channel ids */
     MQ_CAPTURE_PUBLISHER_CHANGES_MAX = 200,
     /* With little traffic: pause between two polls, because no process wakes a passive subscriber. With much
      * traffic: interval of checks for interrupts */
@@ -252,7 +252,7 @@ static inline __attribute__((always_inline)) mq_capture_stop_reason mq_capture_r
     const uint32_t batch_first = chunk->entry_count;
     mq_source source = captured->source;
     source.kind = kind;
-    /* a limit of groups, too: a source whose messages are all skipped adds no entries */
+    /* Also limit the number of groups: a source whose messages are all skipped adds no entries. */
     for (int i = 0; i < MQ_CAPTURE_BATCH_MAX && chunk->entry_count - batch_first < MQ_CAPTURE_BATCH_MAX; i++) {
         const uint32_t first = chunk->entry_count;
         mq_capture_stop_reason end = mq_capture_take_group(capture, captured, chunk, &source);

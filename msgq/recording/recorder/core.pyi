@@ -88,9 +88,7 @@ class Capture:
     def needed_bytes(self) -> int:
         """Bytes of the largest message that did not fit into a chunk; 0: none."""
 
-    def add_source(
-        self, source: EndpointSource, publish_offset: int = -1, follows_publisher: bool = False
-    ) -> int:
+    def add_source(self, source: EndpointSource, publish_offset: int = -1, follows_publisher: bool = False) -> int:
         """Record a source. Returns its number.
 
         Parameters

@@ -102,13 +102,13 @@ class Subscriber:
 
 @dataclass
 class Exchange:
-    """The calls of a program that sends messages and takes them itself, as programs write them: ``sub.receive(True)``.
+    """The calls of a program that sends messages to itself. A user would write the same calls.
 
     Attributes
     ----------
-    send : sends `message`. receive : takes a message that waits; None: none waits.
-    many : sends the messages that `batch` returns, which is `message`. batch : repeats a message so many times.
-    each : the object of a ``for`` loop over `count` messages that wait.
+    send : sends `message`. receive : takes a waiting message; None: no message waits.
+    batch : returns a list of `count` messages. many : sends this list.
+    each : the object of a ``for`` loop over `count` waiting messages.
     """
 
     send: Call
@@ -219,8 +219,8 @@ class System:
         raise Unsupported("no frames")
 
     def queue(self, *, sends: bool = True, receives: bool = True) -> WorkQueue:
-        """Open a queue with `depth` places, or create it, to send, to receive, or for both."""
-        raise Unsupported("no queue, whose messages each go to one receiver")
+        """Open or create a queue with `depth` slots, for sending, for receiving, or for both."""
+        raise Unsupported("no queue that gives each message to one receiver")
 
     def writing(self, number: int = 0) -> Call:
         """Return the call that makes `message` one of the values; whoever comes first makes them."""
@@ -239,7 +239,7 @@ class System:
         return message
 
     def exchange(self, message: bytes) -> Exchange:
-        """Open what sends and what receives."""
+        """Open a sender and a receiver in this process."""
         raise Unsupported("no loop over messages")
 
     def handling(self) -> Handling:

@@ -89,7 +89,7 @@ class PosixQueue(System):
                 posix_ipc.unlink_message_queue(f"/{name}")
 
     def _open(self, *, exact: bool = False, **direction: bool) -> Any:
-        """Open the queue. Where the kernel does not allow `depth` messages, and they need not be exact, take fewer."""
+        """Open the queue. If the kernel does not allow `depth` messages, allow fewer messages, except with `exact`."""
         create, size = self.posix_ipc.O_CREAT, self.topic.size
         depth = self.topic.depth
         while True:
@@ -104,12 +104,12 @@ class PosixQueue(System):
             depth //= 2
 
     def _explain(self, depth: int, error: Exception) -> str:
-        """Return the limit of the kernel that was exceeded; the error itself names none."""
-        most = {"msg_max": depth, "msgsize_max": self.topic.size}
-        for name, value in most.items():
+        """Return the exceeded limit of the kernel, because the error does not name the limit."""
+        requested = {"msg_max": depth, "msgsize_max": self.topic.size}
+        for name, value in requested.items():
             if value > _limit(name):
                 return f"the kernel allows {_limit(name):,} (fs.mqueue.{name})"
-        if str(error).endswith("files open"):  # EMFILE, which says something else here
+        if str(error).endswith("files open"):  # EMFILE: the message queues of the user are too large
             allowed = resource.getrlimit(resource.RLIMIT_MSGQUEUE)[0]
             return f"the queues of a user may have {allowed:,} bytes (RLIMIT_MSGQUEUE)"
         return str(error)

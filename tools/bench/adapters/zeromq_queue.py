@@ -9,7 +9,7 @@ from tools.bench.adapters.base import Call, Publisher, Subscriber, System, Topic
 
 
 class ZeromqQueue(System):
-    """The sender binds, and the receiver connects. Each of the two queues has room for `depth` messages.
+    """The sender binds, and the receiver connects. The queue of each side has `depth` slots.
 
     Several senders and several receivers would need a broker.
     """
