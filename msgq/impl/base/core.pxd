@@ -123,13 +123,11 @@ cdef extern from "base/futex.h" nogil:
     void mq_cpu_relax()
     long mq_futex_wait(uint32_t *word, uint32_t expected, int64_t deadline_ns)
     long mq_futex_waitv(const mq_futex_waitv_entry *words, unsigned count, int64_t deadline_ns)
-    void mq_futex_wake(uint32_t *word, int count)
     void mq_futex_wake_all(uint32_t *word)
     bint mq_membarrier_register()
 
 
 cdef extern from "base/eventcount.h" nogil:
-    uint32_t mq_eventcount_prepare_wait(mq_u32 *word)
     uint32_t mq_eventcount_prepare_wait_mp(mq_u32 *word)
     bint mq_eventcount_has_waiters_mp(const mq_u32 *word)
     bint mq_eventcount_notify_mp(mq_u32 *word)
@@ -144,7 +142,6 @@ cdef extern from "base/poll_ops.h" nogil:
         void (*end_wait)(const void *reader) noexcept nogil
         bint no_backoff
         int64_t (*max_sleep_ns)(const void *reader) noexcept nogil
-    uint32_t mq_poll_prepare_wait(const void *reader, mq_u32 *eventcount)
     uint32_t mq_poll_prepare_wait_mp(const void *reader, mq_u32 *eventcount)
 
 

@@ -51,7 +51,6 @@ cdef extern from "records/layout.h" nogil:
 
 
 cdef extern from "records/cell.h" nogil:
-    uint64_t mq_cell_write_count(uint64_t version)
     uint64_t mq_cell_version_owner(uint64_t version)
     unsigned mq_cell_owner_row(uint64_t who)
     mq_u64 *mq_cell_version_word(const mq_record_file_parts *parts, uint64_t index)
@@ -89,7 +88,6 @@ cdef extern from "records/vector.h" nogil:
     bint mq_vector_snapshot_step(const mq_record_file_parts *parts, uint8_t *to, uint64_t *times)
     ctypedef enum mq_vector_status:
         MQ_VECTOR_WRITTEN
-        MQ_VECTOR_LOCKED
         MQ_VECTOR_CORRUPT
     mq_vector_status mq_vector_write_elements(mq_record_writer *w, const mq_element_selection *selection,
                                               const uint8_t *source, int64_t time, const mq_stamps *stamps,

@@ -163,7 +163,6 @@ cdef extern from "ring/sleeper.h" nogil:
     void mq_ring_subscriber_route_signals(mq_ring_subscriber *s, uint32_t thread)
     uint32_t mq_ring_subscriber_prepare_wait(mq_ring_subscriber *s)
     bint mq_ring_subscriber_is_readable(const mq_ring_subscriber *s)
-    uint32_t *mq_ring_subscriber_futex_word(mq_ring_subscriber *s)
     mq_u32 *mq_ring_subscriber_eventcount(mq_ring_subscriber *s)
     ctypedef struct mq_ring_poll_state:
         pass

@@ -1,30 +1,11 @@
 """Cython declarations of sources."""
 
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 
 from msgq.impl.channel.core cimport mq_channel_message, mq_channel_subscriber
-from msgq.impl.base.core cimport mq_u32, mq_u64
+from msgq.impl.base.core cimport mq_u64
 from msgq.impl.records.core cimport mq_record_file_parts
 from msgq.impl.ring.core cimport mq_ring_subscriber
-
-
-cdef extern from "sources/message.h" nogil:
-    ctypedef struct mq_source_buffer:
-        uint8_t *data
-        uint64_t bytes
-        uint64_t skip
-        bint all_or_nothing
-    ctypedef struct mq_source_message:
-        uint64_t size, sequence, era
-        bint counted, stamped
-        uint32_t origin_id
-        int64_t publish_time, origin_time
-    ctypedef enum mq_source_status:
-        MQ_SOURCE_OK
-        MQ_SOURCE_EMPTY
-        MQ_SOURCE_FULL
-        MQ_SOURCE_UNMAPPED
-        MQ_SOURCE_CORRUPT
 
 
 cdef extern from "sources/channel.h" nogil:
@@ -40,7 +21,6 @@ cdef extern from "sources/channel.h" nogil:
 cdef extern from "sources/records.h" nogil:
     enum:
         MQ_RECORD_SCAN_ELEMENTS
-        MQ_RECORD_CHANGE_HEADER_BYTES
     ctypedef struct mq_record_source:
         mq_record_file_parts parts
         const mq_u64 *not_truncated
@@ -73,7 +53,3 @@ cdef extern from "sources/source.h" nogil:
         uint64_t schema_seq_seen, write_uid_seen
     bint mq_source_schema_is_seen(const mq_source *source)
     uint64_t mq_source_load_schema_seq(const mq_source *source)
-    mq_source_status mq_source_take_message(const mq_source *source, const mq_source_buffer *room,
-                                            mq_source_message *message)
-    bint mq_source_is_near_overrun(const mq_source *source)
-    const mq_u32 *mq_source_get_futex_word(const mq_source *source)

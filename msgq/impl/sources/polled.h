@@ -11,7 +11,6 @@ typedef struct {
     const int64_t *publish_times; /* nanoseconds by the host's clock; 0: unknown */
     uint64_t count, next;         /* number of messages in the batch; index of the next message */
     uint64_t taken;               /* number of messages taken from all batches */
-    uint32_t futex_word;          /* constant, because only a poll finds messages */
 } mq_polled_source;
 
 static inline bool mq_polled_source_has_pending(const mq_polled_source *p) { return p->next < p->count; }

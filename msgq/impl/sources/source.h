@@ -142,16 +142,4 @@ static inline bool mq_source_is_near_overrun(const mq_source *source) {
            mq_ring_offset(now) - mq_ring_offset(s->cursor) > s->data_bytes / 64;
 }
 
-/* Return the word that publishers change when they wake readers. If a reader naps in a futex wait on this word, a wake
- * ends the nap early. */
-static inline const mq_u32 *mq_source_get_futex_word(const mq_source *source) {
-    if (source->kind == MQ_SOURCE_RECORDS)
-        return &source->record_source->parts.header->eventcount;
-    if (source->kind == MQ_SOURCE_POLLED)
-        return (const mq_u32 *)&source->polled_source->futex_word;
-    if (source->kind == MQ_SOURCE_CHANNEL)
-        return &source->channel_source->subscriber.header->eventcount;
-    return mq_ring_subscriber_eventcount(source->ring_subscriber);
-}
-
 #endif

@@ -12,7 +12,6 @@ from msgq.impl.base.core cimport (
 
 cdef extern from "base/atomics.h" nogil:
     uint32_t mq_load_acquire_u32(const mq_u32 *word)
-    void mq_fence_acquire()
     void mq_store_relaxed_u64(mq_u64 *word, uint64_t value)
 
 
@@ -28,8 +27,6 @@ cdef extern from "workqueue/layout.h" nogil:
         MQ_QUEUE_WATCHER
         MQ_QUEUE_SENDER
     ctypedef enum mq_queue_events_mode:
-        MQ_QUEUE_EVENTS_NONE
-        MQ_QUEUE_EVENTS_HEADS
         MQ_QUEUE_EVENTS_PAYLOAD
     ctypedef struct mq_queue_handle_counts:
         mq_u64 sent, received, acknowledged, returned, refused

@@ -78,12 +78,10 @@ cdef extern from "recorder/capture.h" nogil:
         uint32_t stopped_source
         uint64_t needed_bytes
     ctypedef enum mq_capture_stop_reason:
-        MQ_CAPTURE_DEADLINE
         MQ_CAPTURE_CHUNK_FULL
         MQ_CAPTURE_UNMAPPED_POOL
         MQ_CAPTURE_CORRUPT_SOURCE
         MQ_CAPTURE_INTERRUPTED
-        MQ_CAPTURE_NEW_SCHEMA
     bint mq_capture_has_new_publisher(const mq_capture_source *captured)
     void mq_capture_source_forget_channels(mq_capture_source *captured)
     mq_capture_stop_reason mq_capture_run(mq_capture *capture, mq_log_chunk *chunk, int64_t until_ns)
