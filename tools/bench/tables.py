@@ -34,9 +34,7 @@ TABLES = {
     ),
     "frames": Table(FRAME_CASES, _adapters(OURS, "kickmsg", "iceoryx2")),
     "channels": Table(CHANNEL_CASES, _adapters("channel", "kickmsg", "iceoryx2")),
-    "queues": Table(
-        QUEUE_CASES, _adapters("queue", "posix_ipc", "mp-queue", "pipe", "zmq-ipc", **{"zmq-ipc": "zmq-queue"})
-    ),
+    "queues": Table(QUEUE_CASES, _adapters("queue", "posix_ipc", "mp-queue", "pipe", **{"zmq-ipc": "zmq-queue"})),
     "records": Table(
         RECORD_CASES,
         _adapters("records", kickmsg="kickmsg-board", iceoryx2="iceoryx2-board"),
