@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import pytest
 
@@ -247,7 +248,7 @@ def test_finalizer_that_closes_notified_queue_does_not_deadlock(endpoint: str) -
     assert run_child(register_among_garbage, endpoint) == 20
 
 
-class Collects(dict[int, Any]):
+class Collects(WeakValueDictionary[int, Any]):
     """Registrations among which the collector runs, as it may at any time."""
 
     def __setitem__(self, fd: int, registration: Any) -> None:
