@@ -22,7 +22,7 @@ from msgq.common import settings, shm_paths
 from msgq.impl.ring.core import unlink_orphan, unlink_topic
 from msgq.topic import cleanup
 from tests import command
-from tests.support import DEADLINE, SHM, Child, Task, hear, run_child, say
+from tests.support import DEADLINE, SHM, Child, Task, hear, run_child, say, wait_until
 
 CLONE_NEWNS, MS_REC, MS_PRIVATE = 0x20000, 0x4000, 0x40000
 
@@ -168,6 +168,7 @@ def test_clean_succeeds_if_other_user_creates_directory(prefix: str, monkeypatch
 
 def connect_again_and_again(endpoint: str) -> int:
     """Child: connect while others clean; how often it came to nothing."""
+    rings, sides = shm_paths.topic_directories(settings.get_prefix())
     say("ready")
     hear()
     failures = 0
@@ -176,7 +177,9 @@ def connect_again_and_again(endpoint: str) -> int:
             pub.send(b"%d" % number)
             failures += sub.receive() != b"%d" % number
         if number % 3 == 0:
-            shutil.rmtree(shm_paths.topic_directories(settings.get_prefix())[0], ignore_errors=True)
+            shutil.rmtree(rings, ignore_errors=True)
+        if number % 30 == 0:  # the next connection could be faster than all sweeps
+            wait_until(lambda: not os.path.exists(f"{sides}/{endpoint}"), "another process removed the orphan")
     return failures
 
 
