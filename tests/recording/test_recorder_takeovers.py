@@ -31,7 +31,7 @@ def publish_on_request(name: str, first: int) -> None:
 
 @pytest.fixture
 def recorder(prefix: str, tmp_path: Path) -> Iterator[Recorder]:
-    recorder = Recorder(tmp_path / "log", chunk_seconds=60.0)
+    recorder = Recorder(tmp_path / "log", chunk_seconds=0.1)
     yield recorder
     recorder.stop()
 
