@@ -112,12 +112,17 @@ def test_page_omits_percentiles_of_too_few_calls(result: Result) -> None:
     assert "| 50.0 us / - / - |" in page  # 20 calls
 
 
-def test_written_pages_have_pictures_with_all_systems_and_alt_text(result: Result, tmp_path: Path) -> None:
+def write_new_pages(result: Result, folder: Path) -> None:
+    """Write the blocks of a result into pages that have only the marks of blocks."""
     for name in PAGES:
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(BLOCKS)
-    result.write(tmp_path / "run.json")
-    write_pages(tmp_path / "run.json", tmp_path)
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(BLOCKS)
+    result.write(folder / "run.json")
+    write_pages(folder / "run.json", folder)
+
+
+def test_written_pages_have_pictures_with_all_systems_and_alt_text(result: Result, tmp_path: Path) -> None:
+    write_new_pages(result, tmp_path)
     page = (tmp_path / "docs/benchmarks.md").read_text()
     pictures = dict(re.findall(r"!\[([^\]]+)\]\((.+?)\)", page))
     assert sorted(pictures.values()) == [
@@ -134,11 +139,7 @@ def test_written_pages_have_pictures_with_all_systems_and_alt_text(result: Resul
 
 
 def test_rough_figures_are_only_on_the_page_that_says_so(result: Result, tmp_path: Path) -> None:
-    for name in PAGES:
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(BLOCKS)
-    result.write(tmp_path / "run.json")
-    write_pages(tmp_path / "run.json", tmp_path)
+    write_new_pages(result, tmp_path)
     assert (tmp_path / "README.md").read_text() == BLOCKS
     result.quick = False
     result.write(tmp_path / "run.json")

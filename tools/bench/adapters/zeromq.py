@@ -9,10 +9,9 @@ from typing import Any
 from tools.bench.adapters.base import Call, Publisher, Subscriber, System, Topic
 
 
-class Zeromq(System):
-    """XPUB and SUB with unlimited queues where nothing may be lost; the credits keep them short."""
+class ZeromqSystem(System):
+    """A context of pyzmq. No file stays for the next open."""
 
-    in_flight = 8192
     keeps_segment = False
 
     def __init__(self, topic: Topic) -> None:
@@ -24,6 +23,12 @@ class Zeromq(System):
 
     def version(self) -> str:
         return f"{self.zmq.pyzmq_version()} (libzmq {self.zmq.zmq_version()})"
+
+
+class Zeromq(ZeromqSystem):
+    """XPUB and SUB with unlimited queues where nothing may be lost; the credits keep them short."""
+
+    in_flight = 8192
 
     def publisher(self) -> Publisher:
         socket = self._publish()

@@ -5,10 +5,11 @@
 
 from typing import Any
 
-from tools.bench.adapters.base import Call, Publisher, Subscriber, System, Topic, WorkQueue
+from tools.bench.adapters.base import Call, Publisher, Subscriber, WorkQueue
+from tools.bench.adapters.zeromq import ZeromqSystem
 
 
-class ZeromqQueue(System):
+class ZeromqQueue(ZeromqSystem):
     """The sender binds, and the receiver connects. The queue of each side has `depth` slots.
 
     Several senders and several receivers would need a broker.
@@ -16,17 +17,6 @@ class ZeromqQueue(System):
 
     name = "zmq-ipc"
     lossless = True
-    keeps_segment = False
-
-    def __init__(self, topic: Topic) -> None:
-        super().__init__(topic)
-        import zmq
-
-        self.zmq = zmq
-        self.context = zmq.Context()
-
-    def version(self) -> str:
-        return f"{self.zmq.pyzmq_version()} (libzmq {self.zmq.zmq_version()})"
 
     def queue(self, *, sends: bool = True, receives: bool = True) -> WorkQueue:
         push, pull = (self._push() if sends else None), (self._pull() if receives else None)
