@@ -16,7 +16,6 @@ cat > "$work/probe.c" <<'EOF'
 #include "ring/snapshot.h"
 #define PROBE __attribute__((noinline, used, flatten)) /* flatten: with all that it calls */
 PROBE mq_ring_status publisher_begin(mq_ring_publisher *p, uint64_t n, uint8_t **to) { return mq_ring_publisher_begin_message(p, n, to); }
-PROBE mq_ring_status publisher_extend(mq_ring_publisher *p, uint64_t need) { return mq_ring_publisher_extend_grant(p, need); }
 PROBE void publisher_announce(mq_ring_publisher *p, uint64_t limit) { mq_ring_publisher_announce_limit(p, limit); }
 PROBE mq_ring_status publisher_commit(mq_ring_publisher *p) { return mq_ring_publisher_commit_staged(p); }
 PROBE void publisher_notify(mq_ring_publisher *p) { mq_ring_publisher_notify_subscribers(p); }
@@ -49,7 +48,8 @@ PROBE bool row_done(const mq_frame_lease_table *t, uint32_t r, const uint32_t *g
 PROBE int slot_join(mq_ring_header *ring, mq_ring_side *side) { return mq_reader_slot_claim(ring, side, NULL, 1, 1); }
 EOF
 
-"$compiler" -std=gnu11 -D_GNU_SOURCE -O2 -march=armv8-a -mno-outline-atomics -fno-ipa-icf -I"$here/msgq/impl" -I"$here/visionipc/impl" -S \
+# Blocks in the order of the source: the patterns below match instructions in the order of their execution.
+"$compiler" -std=gnu11 -D_GNU_SOURCE -O2 -march=armv8-a -mno-outline-atomics -fno-ipa-icf -fno-reorder-blocks -I"$here/msgq/impl" -I"$here/visionipc/impl" -S \
     -o "$work/probe.s" "$work/probe.c"
 
 body() { awk -v start="$1:" '$1 == start {on = 1} on && !/^[[:space:]]*\./ {print} on && /\.size/ {exit}' "$work/probe.s"; }
@@ -71,6 +71,7 @@ must() {
 for name in $(sed -n 's/^PROBE .*[ *]\([a-z_]*\)(mq_.*\|^PROBE .*[ *]\([a-z_]*\)(const.*/\1\2/p' "$work/probe.c"); do
     list "$name"
 done
+list mq_ring_publisher_extend_grant # never inlined
 
 must publisher_commit 'stlr' "EDGE commit and send-done, release"
 must publisher_commit 'stlr.*stlr' "write_pointer and sent are both released"
@@ -79,7 +80,7 @@ must subscriber_refresh 'ldar' "EDGE commit, acquire"
 must send_in_progress 'ldar.*;ldar' "EDGE send-done, acquire, before begun is loaded"
 must publisher_announce 'str;.*stlr;.*dmb;ish' "EDGE checkpoint: fields, grant_seq; EDGE grant: the fence behind them"
 must checkpoint_read 'ldar;.*ldr;.*dmb;ishld;.*ldr' "EDGE checkpoint: grant_seq, fields, fence, grant_seq"
-must publisher_extend 'stlr;.*dmb;ish;' "EDGE grant: the fence behind limit and flags"
+must mq_ring_publisher_extend_grant 'stlr;.*dmb;ish;' "EDGE grant: the fence behind limit and flags"
 must subscriber_intact 'dmb;ishld;.*ldr' "EDGE grant: the fence before limit is loaded"
 must publisher_claim 'stlxr;.*dmb;ish;.*bl;syscall' "EDGE takeover: write_uid, fence, membarrier"
 must subscriber_announce_sleep 'ldaxr;.*stlxr;.*dmb;ish' "EDGE sleep: the flag is set atomically, then a fence"
