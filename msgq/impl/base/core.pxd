@@ -149,6 +149,8 @@ cdef extern from "base/poll_ops.h" nogil:
 
 cdef class Segment:
     """A mapped file. Unmapped with the last reference of a socket or view."""
+    cdef object __weakref__
+    cdef tuple shared_key       # path, and whether it is writable; None: new handles do not get this mapping
     cdef readonly str path
     cdef readonly size_t size
     cdef readonly uint64_t inode
@@ -184,6 +186,7 @@ cdef int create_file(str endpoint, str path, size_t size, int mode, struct_stat 
 cdef bint name_file(int fd, str endpoint, str path) except -1
 cdef int check_file(int fd, struct_stat *found, str endpoint, str path) except -1
 cdef Segment map_file(int fd, const struct_stat *found, bint writable, str endpoint, str path)
+cdef Segment map_shared_file(int fd, const struct_stat *found, bint writable, str endpoint, str path)
 cdef Segment map_writable_head(int fd, const struct_stat *found, size_t writable_bytes, str endpoint, str path)
 cdef int lock_file(int fd, str endpoint, str path) except -1
 cdef void unlock_file(int fd) noexcept
@@ -211,6 +214,7 @@ cdef class EndpointFile:
     cdef Segment segment        # None until it is open
     cdef const mq_u64 *not_truncated    # see mq_mapping_was_truncated
     cdef int fd  # descriptor to open the file again if it has no name
+    cdef mq_liveness_file opened_file  # the file of the segment, and this descriptor
 
     # Methods of subclasses:
     cdef str _kind_name(self)  # name of the type in errors

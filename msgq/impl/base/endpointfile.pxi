@@ -45,7 +45,7 @@ cdef class EndpointFile:
         return 0
 
     cdef Segment _map_file(self, int fd, const struct_stat *found, bint writable):
-        return map_file(fd, found, writable, self.name, self.path)
+        return map_shared_file(fd, found, writable, self.name, self.path)
 
     cdef int _check_requested_options(self) except -1:
         return 0
@@ -116,7 +116,8 @@ cdef class EndpointFile:
         cdef int fd = create_file(self.name, self.path, self._new_file_bytes(), permissions, &found,
                                   self._allocated_bytes())
         try:
-            self.segment, self.mode = map_file(fd, &found, True, self.name, self.path), permissions
+            self.segment = map_shared_file(fd, &found, True, self.name, self.path)
+            self.mode = permissions
             self._init_header()
             self._adopt_descriptor(fd)
             fd = -1
@@ -129,18 +130,19 @@ cdef class EndpointFile:
         self._check_header()
         self._close_fd()  # close the descriptor of a file that was removed during the open
         self.not_truncated = not_truncated_word(self.segment.guard) if self.segment.guard != NULL else NULL
-        self.segment.liveness_file.fd = self.fd = fd  # from now on, this class closes the descriptor
+        self.opened_file = self.segment.liveness_file
+        self.opened_file.fd = self.fd = fd  # from now on, this class closes the descriptor
         return 0
 
     cdef void _close_fd(self) noexcept:
         if self.fd >= 0:
             close(self.fd)
-        self.segment.liveness_file.fd = self.fd = -1
+        self.opened_file.fd = self.fd = -1
 
     # ---- while it is open ----
 
     cdef const mq_liveness_file *liveness_file(self) noexcept:
-        return &self.segment.liveness_file
+        return &self.opened_file
 
     cdef int lock(self) except -2:
         """Lock out joining processes. Return the descriptor for unlock_file. Works for an unlinked file, too."""

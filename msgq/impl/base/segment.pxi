@@ -51,8 +51,14 @@ cdef enum:
     LOCK_WAIT_NS = 5000000000
 
 
+# (path, whether it is writable): weak reference to the mapping that the handles of this process share.
+cdef dict _shared_segments = {}
+
+
 cdef class Segment:
     def __dealloc__(self):
+        if self.shared_key is not None:
+            _shared_segments.pop(self.shared_key, None)
         if self.address != NULL:
             unguard_mapping(self.guard)
             munmap(self.address, self.size)
@@ -259,6 +265,40 @@ cdef Segment map_file(int fd, const struct_stat *found, bint writable, str endpo
     cdef Segment segment = _map_unguarded(fd, found, writable, endpoint, path)
     segment.guard = guard_mapping(segment.address, segment.size, PROT_READ | (PROT_WRITE if writable else 0))
     return segment
+
+
+cdef Segment map_shared_file(int fd, const struct_stat *found, bint writable, str endpoint, str path):
+    """Return the mapping of this file that other handles of this process use, or map the file.
+
+    The caller has opened and checked the file. The last handle unmaps the file.
+    """
+    cdef tuple key = (path, writable)
+    cdef Segment segment = _find_shared_segment(key)
+    if segment is None or not _shows_whole_file(segment, found):
+        segment = map_file(fd, found, writable, endpoint, path)
+        _share_segment(segment, key)
+    return segment
+
+
+cdef Segment _find_shared_segment(tuple key):
+    reference = _shared_segments.get(key)
+    return None if reference is None else reference()
+
+
+cdef int _share_segment(Segment segment, tuple key) except -1:
+    cdef Segment former = _find_shared_segment(key)
+    if former is not None:
+        former.shared_key = None  # its end must not remove the new entry
+    segment.shared_key = key
+    _shared_segments[key] = weakref.ref(segment)
+    return 0
+
+
+cdef bint _shows_whole_file(Segment segment, const struct_stat *found) except -1:
+    """True if the segment shows this whole file, with the guard and the memory of a new mapping."""
+    return (segment.inode == found.st_ino and segment.liveness_file.device == found.st_dev
+            and segment.size == <size_t> found.st_size and not was_truncated(segment.guard)
+            and settings.is_sigbus_handled() == (segment.guard != NULL) and not settings.is_preallocation_enabled())
 
 
 cdef Segment _map_unguarded(int fd, const struct_stat *found, bint writable, str endpoint, str path):
