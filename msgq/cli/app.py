@@ -3,77 +3,60 @@
 import os
 import signal
 import sys
-from importlib import import_module
 from io import TextIOWrapper
 from typing import Any, NoReturn
 
 import click
 
 from msgq import __version__
-from msgq.cli.common.groups import CommandGroup
+from msgq.cli.common.groups import LazyCommandGroup
 from msgq.cli.common.options import EXIT_CODES
 from msgq.cli.common.other_names import describe_unknown_option
-from msgq.common.optional import find_extra_of_package
+from msgq.common.optional import is_extra_installed
 from msgq.common.selection import InvalidPatternError
 from msgq.errors import MsgqError
 
-VERBS = (
-    "bag",
-    "bench",
-    "bridge",
-    "bw",
-    "check",
-    "clean",
-    "delay",
-    "demo",
-    "doctor",
-    "echo",
-    "frames",
-    "hz",
-    "info",
-    "lake",
-    "list",
-    "play",
-    "pub",
-    "record",
-    "schema",
-    "serve",
-    "stages",
-    "stat",
-    "top",
-    "version",
-)
+#: Verbs, with the first sentences of their help texts. The help page shows them without an import of each verb.
+VERBS = {
+    "bag": "Inspect, repair, compare and convert recordings.",
+    "bench": "Measure latency and throughput of the ring on this machine.",
+    "bridge": "Forward topics and channels between hosts through ZMQ.",
+    "bw": "Measure bandwidth in bytes/s, and message sizes.",
+    "check": "Compare endpoints with the expectations in a TOML file.",
+    "clean": "Remove unused files of topics and channels.",
+    "delay": "Measure the age of messages on arrival, in microseconds.",
+    "demo": "Demonstrate msgq with the telemetry of this machine.",
+    "doctor": "Check msgq on this machine, and find dead participants.",
+    "echo": "Print new messages, decoded by the schema of the endpoint.",
+    "frames": "List, view, save and measure shared frames (visionipc).",
+    "hz": "Measure message rates, and the time between messages.",
+    "info": "Show files, schema, publishers and subscribers of endpoints.",
+    "lake": "Create tables from recordings, and query the tables.",
+    "list": "List the endpoints of this machine.",
+    "play": "Play recordings with the original timing.",
+    "pub": "Publish MESSAGE, a file, or lines of the standard input.",
+    "record": "Record endpoints into MCAP files.",
+    "schema": "Compare the schemas of recordings and endpoints.",
+    "serve": "Show the bus live in a browser, Foxglove or Lichtblick.",
+    "stages": "Show waiting times, processing times and ages of stages.",
+    "stat": "Print totals of all endpoints, one line per second.",
+    "top": "Show a live table of endpoints with rates and losses.",
+    "version": "Show the versions of msgq, Python and the system.",
+}
+#: Extras without which a verb cannot run. To be named in lists, in addition to the extra `cli`.
+_NEEDED_EXTRAS = {"bag": "record", "play": "record", "record": "record"}
 _SIGINT_EXIT_CODE = 130  # as a shell says it of what SIGINT ended
 
 
-class _MissingExtraCommand(click.Command):
-    """Placeholder of a subcommand whose extra is not installed. Other subcommands stay usable."""
+class _VerbGroup(LazyCommandGroup):
+    """The verbs. Errors are printed in one line."""
 
-    def __init__(self, name: str, missing: ImportError, extra: str) -> None:
-        super().__init__(name, short_help=f"Not installed: needs msgq-bus[{extra}].")
-        self._missing = missing
-
-    def make_context(self, *_: Any, **__: Any) -> NoReturn:
-        raise self._missing
-
-
-class _VerbGroup(CommandGroup):
-    """Imports a subcommand at its first use, so that `msgq version` does not load tables and telemetry."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(VERBS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in VERBS:
-            return None
-        try:
-            command: click.Command = import_module(f"msgq.cli.{cmd_name}").command
-        except ImportError as missing:
-            extra = find_extra_of_package(missing)
-            if extra is None:
-                raise
-            return _MissingExtraCommand(cmd_name, missing, extra)
-        return command
+    def describe_command(self, name: str) -> str:
+        """Return the text of a verb in lists. The text of an unusable verb names the missing extra."""
+        extra = _NEEDED_EXTRAS.get(name)
+        if extra is None or is_extra_installed(extra):
+            return super().describe_command(name)
+        return f"Not installed: needs msgq-bus[{extra}]."
 
     def main(self, *arguments: Any, **options: Any) -> NoReturn:
         """Run a subcommand, and end the process. Errors are printed in one line."""
@@ -109,7 +92,13 @@ class _VerbGroup(CommandGroup):
             raise click.ClickException(str(error)) from error
 
 
-@click.group(cls=_VerbGroup, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=_VerbGroup,
+    package="msgq.cli",
+    short_helps=VERBS,
+    epilog=EXIT_CODES,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, prog_name="msgq")
 def app() -> None:
     """Inspect, record and test the message bus of this machine.

@@ -11,7 +11,8 @@ from rich.live import Live
 from msgq.bridge import Bridge, FlowStats
 from msgq.cli.common import options
 from msgq.cli.common.columns import LOST_RANK, NAME_RANK, RATE_RANK, TableColumn, format_table, print_table
-from msgq.cli.common.render import echo_json, get_console, join_display_lines
+from msgq.cli.common.console import get_console, join_display_lines
+from msgq.cli.common.render import echo_json
 from msgq.cli.common.selections import print_selection
 from msgq.cli.common.signals import call_on_interrupt
 from msgq.common import settings

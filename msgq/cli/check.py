@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from msgq.cli.common import options
-from msgq.cli.common.render import echo_json, get_console, style_text
+from msgq.cli.common.render import echo_json, echo_status
 from msgq.common import settings
 from msgq.errors import InvalidValueError
 from msgq.monitor.endpoint_check import check_expectations, wait_for_expected_endpoints
@@ -64,7 +64,6 @@ def command(file: Path, timeout: float, as_json: bool, prefix: str | None) -> No
             if as_json:
                 echo_json(finding)
             else:
-                output = get_console()
-                output.print(style_text("ok   ", "green") if finding.ok else style_text("wrong", "red"), end=" ")
-                output.print(f"{finding.endpoint}: {finding.text}", soft_wrap=True)
+                status, colour = ("ok   ", "green") if finding.ok else ("wrong", "red")
+                echo_status(status, colour, f"{finding.endpoint}: {finding.text}")
     sys.exit(bad)

@@ -5,7 +5,7 @@ import sys
 import click
 
 from msgq.cli.common import options
-from msgq.cli.common.render import echo_json, get_console, style_text
+from msgq.cli.common.render import echo_json, echo_status
 from msgq.monitor.doctor import run_checks
 
 _HELP_EPILOG = "Exit codes: 0 no errors (warnings do not count); 1 errors (lines marked `error`); 2 wrong usage."
@@ -27,12 +27,10 @@ def command(fix: bool, as_json: bool, prefix: str | None) -> None:
     from a queue return to the queue. No queue is removed. Each change is printed.
     """
     wrong = False
-    output = get_console()
     for check in run_checks(prefix, fix):
         wrong |= check.status == "error"
         if as_json:
             echo_json(check)
         else:
-            output.print(style_text(f"{check.status:5}", _STATUS_COLOURS[check.status]), f"{check.check:13}", end=" ")
-            output.print(check.text, soft_wrap=True)
+            echo_status(f"{check.status:5}", _STATUS_COLOURS[check.status], f"{check.check:13} {check.text}")
     sys.exit(wrong)

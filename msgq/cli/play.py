@@ -14,9 +14,10 @@ from rich.live import Live
 
 from msgq.cli.bag import arguments
 from msgq.cli.common import comparisons, options, playing
+from msgq.cli.common.console import get_console
 from msgq.cli.common.deterministic import play_deterministic
 from msgq.cli.common.keyboard import DOWN, RIGHT, UP, is_keyboard_available, read_key, unbuffered_keyboard
-from msgq.cli.common.render import echo_json, get_console
+from msgq.cli.common.render import echo_json
 from msgq.cli.common.signals import call_on_interrupt
 from msgq.common.formatting import format_bytes, format_count
 from msgq.common.texts import format_count_noun

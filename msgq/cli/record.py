@@ -15,8 +15,9 @@ import click
 from rich.live import Live
 
 from msgq.cli.common import options
+from msgq.cli.common.console import get_console
 from msgq.cli.common.limits import RunLimit
-from msgq.cli.common.render import echo, echo_json, get_console
+from msgq.cli.common.render import echo, echo_json
 from msgq.cli.common.selections import print_selection
 from msgq.cli.common.signals import call_on_interrupt
 from msgq.common import settings

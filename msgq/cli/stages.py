@@ -11,8 +11,9 @@ from rich.live import Live
 
 from msgq.cli.common import options
 from msgq.cli.common.columns import LOST_RANK, NAME_RANK, OTHER_RANK, RATE_RANK, TableColumn, format_table
+from msgq.cli.common.console import get_console, join_display_lines
 from msgq.cli.common.keyboard import read_key, unbuffered_keyboard
-from msgq.cli.common.render import echo, echo_json, get_console, join_display_lines
+from msgq.cli.common.render import echo, echo_json
 from msgq.cli.common.signals import end_on_interrupt
 from msgq.common import settings, timing
 from msgq.common.formatting import format_count, format_microseconds, format_rate

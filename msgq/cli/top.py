@@ -8,10 +8,11 @@ import click
 from rich.live import Live
 
 from msgq.cli.common import options
+from msgq.cli.common.console import get_console, join_display_lines
 from msgq.cli.common.endpoint_display import SORT_KEYS, EndpointDisplay
 from msgq.cli.common.keyboard import read_key, unbuffered_keyboard
 from msgq.cli.common.limits import RunLimit
-from msgq.cli.common.render import echo, echo_json, get_console, join_display_lines
+from msgq.cli.common.render import echo, echo_json
 from msgq.cli.common.selections import print_selection
 from msgq.cli.common.signals import end_on_interrupt
 from msgq.impl.base import clock

@@ -23,6 +23,11 @@ def find_extra_of_package(missing: ImportError) -> str | None:
     return _EXTRA_OF_PACKAGE.get((missing.name or "").partition(".")[0])
 
 
+def is_extra_installed(extra: str) -> bool:
+    """Return True if the packages of an extra are installed, without importing them."""
+    return all(find_spec(package) for package, needed in _EXTRA_OF_PACKAGE.items() if needed == extra)
+
+
 def require_extra(package: str, extra: str, *libraries: str) -> None:
     """Check that libraries are installed, without importing them.
 

@@ -9,6 +9,7 @@ import click
 import pytest
 
 from msgq.cli.app import app
+from msgq.cli.common.groups import LazyCommandGroup
 
 HELP_COLUMNS = 78  # of 80, as click leaves two free
 MARGIN_COLUMNS = 6  # before, between and after the name and the summary of a command
@@ -43,6 +44,15 @@ def test_help_text_begins_with_noun_or_verb(path: str) -> None:
 def test_verb_summary_fits_on_one_line(path: str) -> None:
     command, columns = COMMANDS[path]
     assert not command.get_short_help_str(limit=columns).endswith("...")
+
+
+@pytest.mark.parametrize("path", [path for path, (command, _) in COMMANDS.items() if isinstance(command, click.Group)])
+def test_texts_of_group_are_summaries_of_its_verbs(path: str) -> None:
+    """A group lists its verbs without their import, so its texts are copies."""
+    group, _ = COMMANDS[path]
+    assert isinstance(group, LazyCommandGroup)
+    summaries = {name: COMMANDS[f"{path} {name}"][0].get_short_help_str(HELP_COLUMNS) for name in group.short_helps}
+    assert group.short_helps == summaries
 
 
 @pytest.mark.parametrize("path", COMMANDS)

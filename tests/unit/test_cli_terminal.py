@@ -17,7 +17,8 @@ from click.testing import CliRunner, Result
 
 import msgq
 from msgq.cli.app import app
-from msgq.cli.common.render import echo, echo_json, get_console, join_display_lines, style_text
+from msgq.cli.common.console import get_console, join_display_lines, style_text
+from msgq.cli.common.render import echo, echo_json
 from msgq.common.terminal import escape_terminal
 from tests.command import start
 from tests.recording.logs import write_log

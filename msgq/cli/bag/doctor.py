@@ -9,7 +9,7 @@ import click
 from msgq.cli.bag import arguments
 from msgq.cli.bag.file_progress import FileProgress
 from msgq.cli.common import options
-from msgq.cli.common.render import echo_json, get_console, style_text
+from msgq.cli.common.render import echo, echo_json, echo_status
 from msgq.common.formatting import format_count
 from msgq.recording.mcap_io import recording_files
 from msgq.recording.repair.doctor import FileExamination
@@ -39,17 +39,15 @@ def command(logs: tuple[Path, ...], max_chunk_bytes: int, as_json: bool) -> None
 def _check_file(path: Path, max_chunk_bytes: int, as_json: bool, progress: FileProgress) -> bool:
     """Check a file, print the findings, and return True if no finding is an error."""
     examination = FileExamination(path, max_chunk_bytes, progress.begin_file(path))
-    output, counts = get_console(), Counter({"error": 0, "warning": 0})
+    counts = Counter({"error": 0, "warning": 0})
     for finding in examination:
         counts[finding.severity] += 1
         progress.hide()
         if as_json:
             echo_json(finding)
         else:
-            where = style_text(f"{finding.severity:7}", _SEVERITY_COLOURS[finding.severity])
-            output.print(
-                where, f"{finding.path} at byte {finding.offset}: {finding.text} [{finding.rule}]", soft_wrap=True
-            )
+            text = f"{finding.path} at byte {finding.offset}: {finding.text} [{finding.rule}]"
+            echo_status(f"{finding.severity:7}", _SEVERITY_COLOURS[finding.severity], text)
     facts = examination.data_stats
     said = {"messages": facts.message_counts.total(), "chunks": len(facts.index_bytes_by_chunk)}
     said |= {f"{severity}s": count for severity, count in counts.items()}
@@ -57,5 +55,5 @@ def _check_file(path: Path, max_chunk_bytes: int, as_json: bool, progress: FileP
     if as_json:
         echo_json({"path": str(path), **said})
     else:
-        output.print(f"{path}: {', '.join(f'{format_count(count)} {name}' for name, count in said.items())}")
+        echo(f"{path}: {', '.join(f'{format_count(count)} {name}' for name, count in said.items())}")
     return not counts["error"]

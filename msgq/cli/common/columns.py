@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from shutil import get_terminal_size
 from typing import Generic, TypeVar
 
 from rich.cells import cell_len, set_cell_size
 
-from msgq.cli.common.render import echo, get_console, style_text
+from msgq.cli.common.render import echo, echo_title, is_terminal_output
 from msgq.common.terminal import escape_terminal
 from msgq.common.texts import format_count_noun
 
@@ -134,8 +135,7 @@ def raise_sort_rank(columns: Sequence[TableColumn[RowType]], title: str) -> list
 
 def get_table_width() -> int | None:
     """Return the width of the terminal; None: the standard output is a pipe or a file."""
-    screen = get_console()
-    return screen.width if screen.is_terminal else None
+    return get_terminal_size().columns if is_terminal_output() else None
 
 
 def format_table(columns: Sequence[TableColumn[RowType]], rows: Sequence[RowType]) -> list[str]:
@@ -147,7 +147,7 @@ def format_table(columns: Sequence[TableColumn[RowType]], rows: Sequence[RowType
 def print_table(columns: Sequence[TableColumn[RowType]], rows: Sequence[RowType]) -> None:
     """Print a table, and the titles of the columns that do not fit."""
     title, *lines = format_table(columns, rows)
-    _print_title(title)
+    echo_title(title)
     for line in lines:
         echo(line)
 
@@ -174,13 +174,9 @@ class StreamingTable(Generic[RowType]):
     def _print_header(self, rows: Sequence[RowType], width: int | None) -> None:
         before = self._layout.hidden_titles if self._layout is not None else ()
         self._layout, self._width = choose_columns(self._columns, rows, width), width
-        _print_title(self._layout.title_line)
+        echo_title(self._layout.title_line)
         if self._layout.hidden_titles and self._layout.hidden_titles != before:
             echo(self._layout.hidden_line)
-
-
-def _print_title(line: str) -> None:
-    get_console().print(style_text(line, "bold"), soft_wrap=True)
 
 
 def _measure_column(column: TableColumn[RowType], rows: Sequence[RowType]) -> int:

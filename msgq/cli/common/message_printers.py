@@ -10,7 +10,7 @@ import click
 
 from msgq.cli.common.message_fields import MessageFields, list_field_paths
 from msgq.cli.common.payload import decode_payload, decode_text, format_decoded_value, format_hex_bytes, truncate_value
-from msgq.cli.common.render import echo, echo_bytes, echo_json, get_console
+from msgq.cli.common.render import echo, echo_bytes, echo_json, is_terminal_output
 from msgq.decoding.json_values import format_json_text
 from msgq.decoding.payload_decoder import Undecoded
 from msgq.decoding.schemas import Schemas
@@ -34,7 +34,7 @@ def choose_truncation(truncate: int | None) -> int | None:
 
     truncate : value of `truncate_option`.
     """
-    return truncate or (_TERMINAL_TRUNCATION if get_console().is_terminal else None)
+    return truncate or (_TERMINAL_TRUNCATION if is_terminal_output() else None)
 
 
 def print_raw_payload(_name: str, item: SourceItem) -> None:

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from msgq.cli.common.render import get_progress_console, style_text
+from msgq.cli.common.console import get_progress_console, style_text
 from msgq.common.formatting import format_bytes, format_rate
 
 _BAR_COLUMNS = 20

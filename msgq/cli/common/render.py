@@ -1,24 +1,20 @@
-"""All output of the command: units for users, JSON for programs.
+"""Lines of text for users, and JSON for programs. `console.py` has the output that changes on the screen.
 
 Names, schemas, payloads and texts come from other programs, and could contain control sequences of terminals. All
 functions here apply `escape_terminal` to their output. A test checks that no subcommand prints in another way.
+
+This module does not import rich. The import of rich takes as long as the start of Python and the import of msgq.
 """
 
 import dataclasses
+import os
 import sys
-from collections.abc import Iterable
 from typing import Any, TextIO
 
 import click
-from rich.console import Console, ConsoleOptions, RenderableType
-from rich.segment import Segment
-from rich.text import Text
 
 from msgq.common.terminal import escape_terminal
 from msgq.decoding.json_values import format_json_text
-
-# Wide enough for every table: what a pipe or a file receives is not folded at 80 columns.
-_PLAIN_WIDTH_COLUMNS = 160
 
 
 def echo(text: str, err: bool = False) -> None:
@@ -30,6 +26,37 @@ def echo(text: str, err: bool = False) -> None:
     err : True: print on the standard error.
     """
     click.echo(escape_terminal(text), err=err)
+
+
+def echo_status(status: str, style: str, text: str) -> None:
+    """Print a status in a style, then a text, in one line.
+
+    Parameters
+    ----------
+    style : name of a colour, such as "green".
+    """
+    click.echo(f"{click.style(escape_terminal(status), style)} {escape_terminal(text)}", color=_shows_styles())
+
+
+def echo_title(text: str) -> None:
+    """Print one line in bold."""
+    click.echo(click.style(escape_terminal(text), bold=True), color=_shows_styles())
+
+
+def is_terminal_output() -> bool:
+    """Return True if the standard output is a terminal, or the user's environment demands output for terminals.
+
+    The console of rich has the same rules.
+    """
+    if (compatible := os.environ.get("TTY_COMPATIBLE")) in ("0", "1"):
+        return compatible == "1"
+    force_color = os.environ.get("FORCE_COLOR")
+    return sys.stdout.isatty() if force_color is None else force_color != ""
+
+
+def _shows_styles() -> bool:
+    is_plain = os.environ.get("TERM") in ("dumb", "unknown") or bool(os.environ.get("NO_COLOR"))
+    return is_terminal_output() and not is_plain
 
 
 def echo_bytes(data: bytes) -> None:
@@ -67,58 +94,6 @@ def echo_error(error: click.ClickException) -> None:
         echo(f"Try '{context.command_path} {context.help_option_names[-1]}' for help.", err=True)
         echo("", err=True)
     echo(f"Error: {' '.join(error.format_message().split())}", err=True)
-
-
-class _EscapingConsole(Console):
-    """A console that escapes all control characters except its own, and does not interpret markup.
-
-    If the reader of the output closes the pipe, the command ends as it does with plain output.
-    """
-
-    def render_str(self, text: str, **options: Any) -> Text:
-        """Return the displayed form of a string. Tables also measure it."""
-        return super().render_str(escape_terminal(text), **options | {"markup": False, "emoji": False})
-
-    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Return the segments of a line, and the console's own control sequences. All other text is escaped."""
-        for segment in super().render(renderable, options):
-            if segment.control is None and not segment.text.isprintable():
-                text = "\n".join(map(escape_terminal, segment.text.split("\n")))
-                segment = Segment(text, segment.style)
-            yield segment
-
-    def on_broken_pipe(self) -> None:
-        """End the command as click does."""
-        raise BrokenPipeError
-
-
-class _CursorConsole(_EscapingConsole):
-    """A console that never hides the cursor, because a killed process cannot show the cursor again."""
-
-    def show_cursor(self, show: bool = True) -> bool:
-        """Do nothing, and return False."""
-        return False
-
-
-def get_console() -> Console:
-    """Return the console of the standard output: as wide as the terminal, or without line wrapping."""
-    terminal = _EscapingConsole(highlight=False)
-    return terminal if terminal.is_terminal else _EscapingConsole(width=_PLAIN_WIDTH_COLUMNS, highlight=False)
-
-
-def get_progress_console() -> Console:
-    """Return a console of the standard error for a line that changes."""
-    return _CursorConsole(highlight=False, stderr=True)
-
-
-def style_text(text: str, style: str) -> Text:
-    """Return a text of one line in a style, such as "green"."""
-    return Text(escape_terminal(text), style)
-
-
-def join_display_lines(lines: Iterable[str]) -> Text:
-    """Return the lines as one text for the console."""
-    return Text("\n".join(map(escape_terminal, lines)))
 
 
 def echo_json(value: Any) -> None:

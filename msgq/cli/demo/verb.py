@@ -14,7 +14,8 @@ from pathlib import Path
 import click
 import psutil  # noqa: F401  # not used here: its lack is noticed before processes start
 
-from msgq.cli.common.render import echo_json, get_console
+from msgq.cli.common.console import get_console
+from msgq.cli.common.render import echo_json
 from msgq.cli.common.signals import call_on_interrupt
 from msgq.cli.demo import plan
 from msgq.cli.demo.replaying import replay_recording

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from rich.console import Console
 
 from msgq.cli.common.columns import LOST_RANK, NAME_RANK, OTHER_RANK, RATE_RANK, TableColumn, print_table
-from msgq.cli.common.render import style_text
+from msgq.cli.common.console import style_text
 from msgq.cli.demo.endpoint_roles import WorkResults
 from msgq.cli.demo.plan import COUNTS_ARE_EXACT, IS_VIRTUAL, FlowRates
 from msgq.cli.demo.summary import RestartResults, RunSummary

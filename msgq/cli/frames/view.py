@@ -19,7 +19,8 @@ from rich.segment import Segment
 from rich.style import Style
 
 from msgq.cli.common import options
-from msgq.cli.common.render import echo_json, get_console
+from msgq.cli.common.console import get_console
+from msgq.cli.common.render import echo_json
 from msgq.cli.common.signals import call_on_interrupt
 from msgq.cli.frames import incoming
 from msgq.common import settings

@@ -8,7 +8,17 @@ import click
 from msgq.cli.common import options
 from msgq.cli.common.groups import LazyCommandGroup
 
-_LAKE_COMMANDS = ("export", "fleet", "ingest", "optimize", "replay", "report", "sql", "stream", "tables")
+_LAKE_COMMANDS = {
+    "export": "Write messages or the result of a query to a file.",
+    "fleet": "Combine the gold tables of many lakes into fleet tables.",
+    "ingest": "Add recordings to a lake.",
+    "optimize": "Merge small files of a lake, and remove unneeded files.",
+    "replay": "Play selected messages, or the messages that a query returns.",
+    "report": "Write an HTML report about a lake or a recording.",
+    "sql": "Query the tables of a lake in SQL.",
+    "stream": "Add messages to a lake while a recorder runs.",
+    "tables": "List the tables of a lake with their sizes.",
+}
 
 
 class _SparkGroup(LazyCommandGroup):
@@ -27,7 +37,7 @@ class _SparkGroup(LazyCommandGroup):
                 raise
 
 
-@click.group(cls=_SparkGroup, verb="lake", names=_LAKE_COMMANDS, epilog=options.EXIT_CODES)
+@click.group(cls=_SparkGroup, package=__name__, short_helps=_LAKE_COMMANDS, epilog=options.EXIT_CODES)
 def command() -> None:
     """Create tables from recordings, and query the tables.
 

@@ -6,8 +6,9 @@ import click
 from rich.table import Table
 
 from msgq.cli.common import options
+from msgq.cli.common.console import get_console
 from msgq.cli.common.progress import TASKS, ProgressLine
-from msgq.cli.common.render import echo, echo_json, get_console
+from msgq.cli.common.render import echo, echo_json
 from msgq.cli.lake import arguments
 from msgq.common.optional import require_extra
 from msgq.common.texts import format_count_noun

@@ -7,7 +7,8 @@ import click
 from rich.table import Table
 
 from msgq.cli.common import options
-from msgq.cli.common.render import echo_json, get_console
+from msgq.cli.common.console import get_console
+from msgq.cli.common.render import echo_json
 from msgq.cli.lake import arguments
 from msgq.common.formatting import format_bytes, format_count
 
