@@ -38,6 +38,32 @@ class Channel:
 
     Any thread may use the object. One thread at a time may use a publisher or a subscriber.
 
+    Parameters
+    ----------
+    name : name of the channel, at most 229 bytes, without "/" and ":". Events of a work queue have the name
+        ``"NAME:events"`` (docs/guides/queues.md).
+    capacity : number of messages that stay readable, a power of two, 2 to 8192; default: 64.
+    publishers : maximum number of publishers, 1 to 63; default: 63.
+    subscribers : maximum number of subscribers, 1 to 64, without passive ones; default: unlimited.
+    stamps : True: each message carries its publishing time (22 ns per message). Default: True.
+    schema : description of the messages, set if the channel has none.
+    strict_schema : True: raise an error if the channel has another schema. False: set `schema_matches` to False.
+    create : True: create a new channel only. False: open an existing channel only. None: either.
+    passive : True: observe an existing channel read-only, without a trace. No publishers and no views are possible.
+    node : name of the node for statistics, at most 47 bytes; None: the name of the process.
+    mode : permissions of new files, for example 0o660; None: MSGQ_MODE, else 0o600.
+    prefix : prefix of the channel, "" for none; None: OPENPILOT_PREFIX.
+    trust : users whose files are accepted besides own files and root's; None: MSGQ_TRUST.
+
+    Raises
+    ------
+    EndpointNameError, InvalidValueError : an argument is invalid.
+    ChannelMismatchError : the channel has another configuration.
+    SchemaMismatchError : the channel has another schema, and `strict_schema` is True.
+    SegmentError : the files cannot be opened or created.
+    CorruptSegmentError : the files are not a channel.
+    BackendNotAvailableError : the chosen backend has no channels.
+
     Attributes
     ----------
     name, prefix : name and prefix of the channel; "" is no prefix.
@@ -64,34 +90,7 @@ class Channel:
         prefix: str | None = None,
         trust: str | None = None,
     ) -> None:
-        """Open the channel, or create it.
-
-        Parameters
-        ----------
-        name : name of the channel, at most 229 bytes, without "/" and ":". Events of a work queue have the name
-            ``"NAME:events"`` (docs/guides/queues.md).
-        capacity : number of messages that stay readable, a power of two, 2 to 8192; default: 64.
-        publishers : maximum number of publishers, 1 to 63; default: 63.
-        subscribers : maximum number of subscribers, 1 to 64, without passive ones; default: unlimited.
-        stamps : True: each message carries its publishing time (22 ns per message). Default: True.
-        schema : description of the messages, set if the channel has none.
-        strict_schema : True: raise an error if the channel has another schema. False: set `schema_matches` to False.
-        create : True: create a new channel only. False: open an existing channel only. None: either.
-        passive : True: observe an existing channel read-only, without a trace. No publishers and no views are possible.
-        node : name of the node for statistics, at most 47 bytes; None: the name of the process.
-        mode : permissions of new files, for example 0o660; None: MSGQ_MODE, else 0o600.
-        prefix : prefix of the channel, "" for none; None: OPENPILOT_PREFIX.
-        trust : users whose files are accepted besides own files and root's; None: MSGQ_TRUST.
-
-        Raises
-        ------
-        EndpointNameError, InvalidValueError : an argument is invalid.
-        ChannelMismatchError : the channel has another configuration.
-        SchemaMismatchError : the channel has another schema, and `strict_schema` is True.
-        SegmentError : the files cannot be opened or created.
-        CorruptSegmentError : the files are not a channel.
-        BackendNotAvailableError : the chosen backend has no channels.
-        """
+        """Open the channel, or create it."""
         self.name = self._validate_name(name)
         self.prefix = settings.resolve_prefix(prefix)
         self.node = _validate_node(node, self.name)
@@ -193,9 +192,9 @@ class Channel:
         strict_schema: bool = False,
     ) -> None:
         """Set the configuration, or compare the existing one. The parameters are those of `__init__`."""
-        _check_config(capacity, publishers, subscribers, self.name)
         requested = (capacity, publishers, subscribers, stamps)
-        if any(value is not None for value in requested):
+        if requested != (None, None, None, None):
+            _check_config(capacity, publishers, subscribers, self.name)
             self._channel_file.apply_config(*requested)
         if schema is None:
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from importlib import import_module
 from types import MappingProxyType, ModuleType
 
@@ -31,6 +32,7 @@ CLASS_MODULES.update(dict.fromkeys(("Blackboard", "Board", "Seqlock", "SeqlockVe
 #: The context that `pub_sock` and `sub_sock` use; of one class in all backends.
 context = Context()
 
+_import_module_once = functools.cache(import_module)  # import_module takes 1 us for a loaded module
 _current_backend: ModuleType | None = None
 _lazy_namespaces: list[dict[str, Any]] = []  # the names of the modules that are lazy
 
@@ -116,11 +118,11 @@ def load_backend_module(modules: Mapping[str, str], feature: str, backend: Modul
     ------
     BackendNotAvailableError : the backend lacks the feature.
     """
-    module = modules.get((backend or current_backend()).__name__)
-    if module is None:
+    name = modules.get((backend or current_backend()).__name__)
+    if name is None:
         text = f"backend {settings.get_backend_name()!r} has no {feature}; use the backend msgq or fake (MSGQ_BACKEND)"
         raise BackendNotAvailableError(text)
-    return import_module(module)
+    return _import_module_once(name)
 
 
 def load_backend_class(name: str, backend: ModuleType | None = None) -> Any:

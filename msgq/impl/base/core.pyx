@@ -11,7 +11,6 @@ from libc.errno cimport (
     EACCES, EAGAIN, EEXIST, EINTR, EISDIR, ELOOP, EMFILE, ENFILE, ENOENT, ENOSPC, ENOSYS, EPERM, errno,
 )
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t, uintptr_t
-from libc.stdio cimport snprintf
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 from posix.fcntl cimport fcntl, O_CLOEXEC, O_NONBLOCK, O_RDONLY, O_RDWR, open as c_open

@@ -12,13 +12,15 @@ cdef extern from "fcntl.h" nogil:
         O_PATH
         O_TMPFILE
         AT_FDCWD
-        AT_SYMLINK_FOLLOW
     int openat(int directory, const char *path, int flags, ...)
     int posix_fallocate(int fd, int64_t offset, int64_t length)
 
 
+cdef extern from "base/file_naming.h" nogil:
+    int mq_name_open_file(int fd, int directory, const char *name)
+
+
 cdef extern from "unistd.h" nogil:
-    int linkat(int from_dir, const char *source, int to_dir, const char *target, int flags)
     int unlinkat(int directory, const char *path, int flags)
 
 
@@ -188,7 +190,7 @@ cdef int allocate_file(int fd, size_t size, str endpoint, str path, size_t start
 
 cdef int _create_holes(int fd, size_t size, str endpoint, str path) except -1:
     """Grow the file to `size` bytes without memory. Raise an error if the free memory is less than `size`."""
-    if mq_shm_free_bytes() < size:
+    if mq_file_system_free_bytes(fd) < size:
         raise segment_error(f"cannot allocate {size} bytes", endpoint, path, ENOSPC)
     if ftruncate(fd, size) != 0:
         raise segment_error(f"cannot grow the file to {size} bytes", endpoint, path, errno)
@@ -231,13 +233,9 @@ cdef int create_file(str endpoint, str path, size_t size, int mode, struct_stat 
 
 cdef bint name_file(int fd, str endpoint, str path) except -1:
     """Give the new file its name. Return False if another process was faster."""
-    cdef char self_path[40]
     cdef int directory = _open_existing_directory(endpoint, path)
     cdef bytes name = _name_in_directory(directory, path)
-    snprintf(self_path, sizeof(self_path), "/proc/self/fd/%d", fd)
-    cdef int error = 0
-    if linkat(AT_FDCWD, self_path, directory, name, AT_SYMLINK_FOLLOW) != 0:
-        error = errno
+    cdef int error = errno if mq_name_open_file(fd, directory, name) != 0 else 0
     _close_directory(directory)
     if error and error != EEXIST:
         raise segment_error("cannot name the new file", endpoint, path, error)

@@ -4,6 +4,7 @@
 #include <libgen.h>
 
 #include "c/file.h"
+#include "base/file_naming.h"
 #include "base/mapguard.h"
 
 enum { MQC_DIRECTORY_TRIES = 100 };
@@ -187,14 +188,12 @@ int mqc_create_file(const mqc_endpoint *endpoint, const char *path, uint64_t byt
 }
 
 int mqc_name_file(const mqc_endpoint *endpoint, int fd, const char *path) {
-    char unnamed[40];
     const char *name;
     int directory = mqc_open_dir(endpoint, path, &name);
     if (!mqc_dir_is_open(directory))
         return directory == -ENOENT ? mqc_endpoint_error(endpoint, ENOENT, "directory of the prefix was removed")
                                     : directory;
-    snprintf(unnamed, sizeof unnamed, "/proc/self/fd/%d", fd);
-    int error = linkat(AT_FDCWD, unnamed, directory, name, AT_SYMLINK_FOLLOW) != 0 ? errno : 0;
+    int error = mq_name_open_file(fd, directory, name) != 0 ? errno : 0;
     mqc_close_dir(directory);
     if (error && error != EEXIST)
         return mqc_set_system_error(endpoint, error, "cannot name", path);
