@@ -1,4 +1,4 @@
-"""The page of benchmarks agrees with the stored result, and each command on the page measures its row."""
+"""The page of benchmarks agrees with the stored result, and the names and commands on the page select their rows."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import pytest
 from tests.meta.sources import ROOT
 from tools.bench.__main__ import main
 from tools.bench.cases import Case
+from tools.bench.digest import REASONS, SUMMARY
 from tools.bench.numbers import SHARES
 from tools.bench.page import COMMAND, FOLDER, PAGES, RESULT, draw_pictures, fill_page, select_pages, write_pages
 from tools.bench.result import Result
@@ -73,13 +74,13 @@ def find_line(text: str, start: str) -> list[str]:
     return line.strip("| ").split(" | ")
 
 
-def test_page_shows_figures_ratios_and_command_of_each_row(result: Result) -> None:
+def test_page_shows_name_figures_and_ratios_of_each_row(result: Result) -> None:
     page = fill_page(BLOCKS, result)
     systems = ["msgq", "floor", "kickmsg", "zmq-ipc", "pipe", "posix_ipc"]  # zmq-ipc is absent
-    head = ["work", *systems, "msgq / floor", "msgq / best peer", "command"]
-    assert find_line(page, "work | msgq | floor") == head
-    cells = ["send", "30.0 ns", "15.0 ns", "60.0 ns", "-", "-", "-", "2.00", "0.50 (kickmsg)"]
-    assert find_line(page, "send") == [*cells, "`python -m tools.bench --only send_0`"]
+    head = ["row", "work", *systems, "msgq / floor", "msgq / best peer"]
+    assert find_line(page, "row | work | msgq | floor") == head
+    cells = ["`send_0`", "send", "30.0 ns", "15.0 ns", "60.0 ns", "-", "-", "-", "2.00", "0.50 (kickmsg)"]
+    assert find_line(page, "`send_0`") == cells
     assert "It takes <!-- bench:send_0 -->30.0 ns<!-- /bench -->." in page
     assert "By hand." in page
     assert "old" not in page
@@ -87,16 +88,38 @@ def test_page_shows_figures_ratios_and_command_of_each_row(result: Result) -> No
 
 def test_page_lists_each_row_in_which_a_peer_is_faster(result: Result) -> None:
     slower = fill_page("<!-- bench:slower --><!-- /bench -->", result)
-    assert find_line(slower, "topics | stream")[2:4] == ["0.25 (pipe)", "-"]
-    assert find_line(slower, "topics | ping")[2:4] == ["-", "1.50 (posix_ipc)"]
-    assert "| topics | send |" not in slower  # no peer is faster, and the floor is not a peer
+    assert find_line(slower, "`stream_64` | topics | stream")[3:] == ["4.0x slower than pipe", "-", "unknown"]
+    assert find_line(slower, "`ping` | topics | ping")[3:5] == ["-", "1.5x slower than posix_ipc"]
+    assert "`send_0`" not in slower  # no peer is faster, and the floor is not a peer
+
+
+def test_row_is_slower_if_the_difference_is_above_five_percent(result: Result) -> None:
+    result.samples += [make_sample(SEND, "posix_ipc", 20 / 1.04, 30 / 1.04, 40 / 1.04)]
+    assert "`send_0`" not in fill_page("<!-- bench:slower --><!-- /bench -->", result)
+    result.samples[-1] = make_sample(SEND, "posix_ipc", 20 / 1.06, 30 / 1.06, 40 / 1.06)
+    slower = fill_page("<!-- bench:slower --><!-- /bench -->", result)
+    assert find_line(slower, "`send_0` | topics")[3] == "1.06x slower than posix_ipc"
+
+
+def test_summary_compares_each_row_with_best_peer_and_floor(result: Result) -> None:
+    summary = fill_page("<!-- bench:summary --><!-- /bench -->", result)
+    cells = ["send", "30.0 ns", "60.0 ns (kickmsg)", "2.0x faster", "2.0x slower"]
+    assert find_line(summary, "topics | send") == ["topics", *cells]
+    assert find_line(summary, "topics | stream")[3:] == ["6M/s (pipe)", "4.0x slower", "-"]
+    assert "faster in 2 of 3 rows, the same (within 5 %) in 0 rows, and slower in 1 rows" in summary
+
+
+def test_summary_and_reasons_name_existing_rows() -> None:
+    for table, keys in SUMMARY.items():
+        assert set(keys) <= {case.key for case in TABLES[table].cases}
+    assert set(REASONS) <= set(list_words())
 
 
 def test_page_shows_no_ratio_as_zero(result: Result) -> None:
     result.samples.append(make_sample(STREAM, "kickmsg", 1e9, 2e9))
     page = fill_page(BLOCKS, result)
-    assert find_line(page, "stream")[-2] == "0.001 (kickmsg)"
-    assert find_line(page, "topics | stream")[2] == "0.001 (kickmsg), 0.25 (pipe)"
+    assert find_line(page, "`stream_64` | stream")[-1] == "0.001 (kickmsg)"
+    assert find_line(page, "`stream_64` | topics")[3] == "1,000x slower than kickmsg, 4.0x slower than pipe"
 
 
 def test_page_lists_reasons_of_missing_figures(result: Result) -> None:
@@ -197,7 +220,7 @@ def printed_commands() -> list[str]:
 
 def test_each_printed_command_selects_exactly_its_rows(capsys: pytest.CaptureFixture[str]) -> None:
     commands = printed_commands()
-    assert len(commands) > 50
+    assert commands
     for command in commands:
         *_, option, keys = words = shlex.split(command)
         assert option == "--only"
@@ -206,10 +229,22 @@ def test_each_printed_command_selects_exactly_its_rows(capsys: pytest.CaptureFix
         assert sorted(listed) == sorted(keys.split(","))
 
 
+def test_each_printed_row_name_selects_the_row_with_its_title(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (ROOT / "docs/benchmarks.md").read_text()
+    tables = re.findall(r"<!-- bench:(?:topics|frames|channels|queues|records) -->.*?<!-- /bench -->", page, re.DOTALL)
+    printed = re.findall(r"^\| `(\w+)` \| (.+?) \|", "".join(tables), re.MULTILINE)
+    assert len(printed) > 50
+    assert main(["--only", ",".join(key for key, _ in printed), "--list"]) == 0
+    listed = dict(line.split(": ", 1) for line in capsys.readouterr().out.splitlines())
+    assert listed == dict(printed)
+
+
 def test_printed_command_runs_as_program() -> None:
-    words = [sys.executable, *shlex.split(printed_commands()[0])[1:], "--list"]
+    command = f"{COMMAND} send_0"
+    assert command in printed_commands()
+    words = [sys.executable, *shlex.split(command)[1:], "--list"]
     listed = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert listed.startswith(f"{words[4]}: ")
+    assert listed.startswith("send_0: ")
 
 
 def test_names_and_titles_of_rows_are_unique() -> None:

@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from tools.bench import numbers, report
+from tools.bench import report
 from tools.bench.adapters import FLOOR, OURS, SYSTEMS
+from tools.bench.digest import format_summary, list_slower
 from tools.bench.plot import draw_latencies, draw_rounds
 from tools.bench.process import PROJECT
 from tools.bench.result import Result
@@ -72,7 +73,8 @@ def fill_page(text: str, result: Result) -> str:
     blocks: dict[str, Callable[[], str]] = {
         "machine": partial(_describe_run, result),
         "limits": partial(report.format_limits, result),
-        "slower": partial(_list_slower, result),
+        "slower": partial(list_slower, result),
+        "summary": partial(format_summary, result),
         "kinds": partial(_compare_kinds, rows),
         "highlights": partial(_list_highlights, rows),
         **{name: partial(_describe_table, result, name) for name in result.tables},
@@ -117,7 +119,7 @@ def _describe_table(result: Result, table: str) -> str:
     for kind, shown, text in (("latencies", timed, "Percentile curves"), ("rounds", other, "Ranges and medians")):
         if shown:
             parts.append(f"![{text} of {_describe_rows(shown)}](benchmarks/{table}-{kind}.svg)")
-    parts += [_format_rows(result, rows, report.find_systems(result, table, rows)), report.format_tails(rows, _command)]
+    parts += [_format_rows(result, rows, report.find_systems(result, table, rows)), report.format_tails(rows)]
     gaps = [f"- {gap}" for gap in report.list_gaps(result, table)]
     if gaps:
         parts.append("\n".join(["Systems without a value, rows and reasons:", "", *gaps]))
@@ -136,35 +138,13 @@ def _format_rows(result: Result, rows: Sequence[Row], systems: Sequence[str]) ->
     for row in rows:
         values = [report.format_figure_of(result, row, system) for system in systems]
         ratios = [report.format_ratio(row, name) for name in (FLOOR, "peer")]
-        lines.append([row.case.title, *values, *ratios, _command(row)])
-    head = ["work", *systems, f"{OURS} / {FLOOR}", f"{OURS} / best peer", "command"]
+        lines.append([f"`{row.case.key}`", row.case.title, *values, *ratios])
+    head = ["row", "work", *systems, f"{OURS} / {FLOOR}", f"{OURS} / best peer"]
     return report.format_table(head, lines)
 
 
 def _command(*rows: Row) -> str:
     return f"`{COMMAND} {','.join(row.case.key for row in rows)}`"
-
-
-def _list_slower(result: Result) -> str:
-    """Return all rows in which a peer is faster, at the median or at the 99th percentile."""
-    lines = []
-    peers = [system for system in SYSTEMS if system not in (OURS, FLOOR)]
-    rows = [(table, row) for table in result.tables for row in summarize_table(result, table)]
-    for table, row in rows:
-        medians = {peer: row.beside(peer) for peer in peers}
-        tails = {peer: row.tail_ratio(peer, 0.99) for peer in peers}
-        slower = [_join_slower(row, ratios) for ratios in (medians, tails)]
-        if slower != [report.NOTHING] * 2:
-            lines.append([table, row.case.title, *slower, _command(row)])
-    if not lines:
-        return "In this run, no peer was faster in any row."
-    return report.format_table(["table", "work", f"{OURS} / peer, median", f"{OURS} / peer, p99", "command"], lines)
-
-
-def _join_slower(row: Row, ratios: dict[str, float | None]) -> str:
-    slower = {peer: ratio for peer, ratio in ratios.items() if ratio is not None and row.is_slower(ratio)}
-    found = [f"{numbers.ratio(ratio)} ({peer})" for peer, ratio in slower.items()]
-    return ", ".join(found) or report.NOTHING
 
 
 def _compare_kinds(rows: dict[str, Row]) -> str:

@@ -1,6 +1,6 @@
 """The result as tables of Markdown, for the terminal and for the page."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from tools.bench import numbers
 from tools.bench.adapters import FLOOR, OURS, SYSTEMS
@@ -55,28 +55,17 @@ def format_ratio(row: Row, name: str) -> str:
     return f"{text} ({row.best_peer})" if name == "peer" else text
 
 
-def format_tails(rows: Sequence[Row], command: Callable[[Row], str] | None = None) -> str:
-    """Return the percentiles of calls that were timed one by one; "" if the rows have no such calls.
-
-    Parameters
-    ----------
-    command : returns the command that repeats a row, for a further column; None: no such column.
-    """
+def format_tails(rows: Sequence[Row]) -> str:
+    """Return the percentiles of calls that were timed one by one; "" if the rows have no such calls."""
     timed = [row for row in rows if row.curves]
     if not timed:
         return ""
     systems = [name for name in SYSTEMS if any(name in row.curves for row in timed)]
     lines = [
-        [
-            row.case.title,
-            *(_tail(row, system) for system in systems),
-            _tail_ratios(row),
-            *([command(row)] if command else []),
-        ]
+        [f"`{row.case.key}`", row.case.title, *(_tail(row, system) for system in systems), _tail_ratios(row)]
         for row in timed
     ]
-    head = [", ".join(("one by one: p50", *list(TAILS)[1:])), *systems, f"{OURS} / {FLOOR}"]
-    return format_table([*head, *(["command"] if command else [])], lines)
+    return format_table(["row", ", ".join(("one by one: p50", *list(TAILS)[1:])), *systems, f"{OURS} / {FLOOR}"], lines)
 
 
 def format_limits(result: Result) -> str:

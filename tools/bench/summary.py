@@ -56,10 +56,6 @@ class Row:
         times = [self.curves.get(system, {}).get(share) for system in (OURS, name)]
         return times[0] / times[1] if times[0] is not None and times[1] else None
 
-    def is_slower(self, ratio: float) -> bool:
-        """Return whether a ratio, rounded as it is shown, says that ours is slower."""
-        return round(ratio, 2) < 1 if self.case.more_is_better else round(ratio, 2) > 1
-
 
 def summarize_table(result: Result, name: str) -> list[Row]:
     """Return the rows of a table."""
