@@ -108,6 +108,48 @@ TEST(copy_that_was_overwritten_is_not_accepted) {
     CHECK(s.received == 0);
 }
 
+TEST(known_messages_are_received_up_to_the_last_load_of_write_pointer) {
+    mq_ring_message found;
+    begin();
+    CHECK(!mq_ring_subscriber_peek_known_message(&s, &found));
+    send_many(&one, 1, 3);
+    CHECK(!mq_ring_subscriber_peek_known_message(&s, &found)); /* write_pointer was not loaded again */
+    CHECK(receive(false) == 1);
+    send_many(&one, 4, 1);
+    for (uint64_t number = 2; number <= 3; number++) {
+        CHECK(mq_ring_subscriber_peek_known_message(&s, &found));
+        CHECK(found.size == SIZE && *(const uint64_t *)found.payload == number);
+        CHECK(mq_ring_subscriber_accept_known_copy(&s, &found));
+        CHECK(s.received == number && mq_load_relaxed_u64(&s.row->received) == number &&
+              mq_load_relaxed_u64(&s.row->cursor) == s.cursor);
+    }
+    CHECK(!mq_ring_subscriber_peek_known_message(&s, &found));
+    CHECK(receive(false) == 4 && s.lost == 0);
+}
+
+TEST(known_message_that_was_overwritten_is_not_accepted) {
+    mq_ring_message found;
+    begin();
+    send_many(&one, 1, 2);
+    CHECK(receive(false) == 1);
+    CHECK(mq_ring_subscriber_peek_known_message(&s, &found));
+    meet("mq_ring_subscriber_is_intact: fenced acquire", publish_a_lap);
+    uint64_t cursor = s.cursor;
+    CHECK(!mq_ring_subscriber_accept_known_copy(&s, &found));
+    CHECK(s.received == 1 && s.cursor == cursor);
+}
+
+TEST(known_message_of_a_stock_publisher_is_not_accepted) {
+    mq_ring_message found;
+    begin();
+    send_many(&one, 1, 2);
+    CHECK(receive(false) == 1);
+    CHECK(mq_ring_subscriber_peek_known_message(&s, &found));
+    s.announces_limit = false; /* as after the start of a stock publisher, whose readers store cursors in slots */
+    CHECK(!mq_ring_subscriber_accept_known_copy(&s, &found));
+    CHECK(s.received == 1);
+}
+
 TEST(copy_is_validated_after_a_fence_by_the_limit) {
     mq_ring_message found;
     begin();

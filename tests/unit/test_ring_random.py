@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from itertools import islice
 
 import pytest
 
@@ -110,13 +111,16 @@ class World:
             self.check(reader, received, lost - lost_before, drained=len(received) < most)
 
     def take(self, socket: msgq.SubSocket, most: int) -> list[bytes]:
-        how = self.random.randrange(3)
+        how = self.random.randrange(4)
         if how == 0:
             return socket.receive_many(most)
+        if how == 1:
+            socket.setTimeout(0)
+            return list(islice(socket, most))
         messages: list[bytes] = []
         buffer = bytearray(self.size)
         while len(messages) < most:
-            if how == 1:
+            if how == 2:
                 message = socket.receive(non_blocking=True)
             else:
                 size = socket.receive_into(buffer, non_blocking=True)

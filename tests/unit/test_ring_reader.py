@@ -42,6 +42,7 @@ DRAINS: dict[str, Callable[[msgq.SubSocket], list[bytes]]] = {
     "receive_many": lambda sub: sub.receive_many(),
     "receive_array": lambda sub: [item.tobytes() for item in sub.receive_array("V8")],
     "receive_into": lambda sub: list(_receive_into(sub)),
+    "iterator": lambda sub: list(_without_wait(sub)),
 }
 every_drain = pytest.mark.parametrize("drain", DRAINS.values(), ids=DRAINS)
 every_kind = pytest.mark.parametrize("kind", ["attached", "passive"])
@@ -51,6 +52,11 @@ def _receive_into(sub: msgq.SubSocket) -> Iterator[bytes]:
     buffer = bytearray(64)
     while (size := sub.receive_into(buffer, True)) is not None:
         yield bytes(buffer[:size])
+
+
+def _without_wait(sub: msgq.SubSocket) -> msgq.SubSocket:
+    sub.setTimeout(0)
+    return sub
 
 
 def subscriber(kind: str, endpoint: str) -> msgq.SubSocket:

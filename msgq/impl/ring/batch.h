@@ -1,5 +1,6 @@
-/* Batches: send many messages of one size from an array, and receive many messages of one size into an array. The step
- * numbers are the numbers in publisher.h and subscriber.h. */
+/* Batches: send many messages of one size from an array, receive many messages of one size into an array, and receive
+ * message after message with one load of write_pointer. The step numbers are the numbers in publisher.h and
+ * subscriber.h. */
 #ifndef MQ_RING_BATCH_H
 #define MQ_RING_BATCH_H
 
@@ -50,6 +51,13 @@ static inline mq_ring_status mq_ring_publisher_stage_batch(mq_ring_publisher *p,
 }
 
 /* ---- receiving ---- */
+
+/* Return the ring bytes between the cursor and the published position, including the unused end of a lap. */
+static inline uint64_t mq_ring_subscriber_pending_bytes(const mq_ring_subscriber *s) {
+    uint32_t from = mq_ring_offset(s->cursor), to = mq_ring_offset(s->published);
+    return mq_ring_cycle(s->cursor) == mq_ring_cycle(s->published) ? to - from
+                                                                   : mq_ring_lap_end(s->data_bytes) - from + to;
+}
 
 /* Copy up to `max` messages of exactly `size` bytes to `out`. Moves *position to the end of the copied messages, and
  * returns the number of messages. */
@@ -105,6 +113,21 @@ static inline int64_t mq_ring_subscriber_receive_batch(mq_ring_subscriber *s, ui
     if (!s->announces_limit && s->slot >= 0)
         mq_reader_slot_write_cursor(s->ring, s->slot, s->cursor);
     return count;
+}
+
+/* Do the same as mq_ring_subscriber_peek_message, without a load of write_pointer. Returns false if the last load
+ * covers no more messages, or if mq_ring_subscriber_peek_message must examine the bytes at the cursor. */
+static inline bool mq_ring_subscriber_peek_known_message(const mq_ring_subscriber *s, mq_ring_message *message) {
+    return mq_ring_subscriber_locate_message(s, mq_ring_message_size(s->data, s->cursor), message);
+}
+
+/* Do the same as mq_ring_subscriber_accept_copy in the usual case: the publisher announces its limit, and the copy is
+ * intact. Returns false in all other cases, without a change. Then peek and copy the message again. */
+static inline bool mq_ring_subscriber_accept_known_copy(mq_ring_subscriber *s, const mq_ring_message *message) {
+    if (mq_unlikely(!s->announces_limit || !mq_ring_subscriber_is_valid(s, s->cursor)))
+        return false;
+    mq_ring_subscriber_advance_past(s, message);
+    return true;
 }
 
 #endif

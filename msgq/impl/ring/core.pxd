@@ -148,7 +148,6 @@ cdef extern from "ring/subscriber.h" nogil:
     bint mq_ring_subscriber_accept_copy(mq_ring_subscriber *s, const mq_ring_message *message)
     mq_ring_status mq_ring_subscriber_revalidate_cursor(mq_ring_subscriber *s)
     uint64_t mq_ring_subscriber_frame_bytes(const mq_ring_subscriber *s, uint64_t size)
-    uint64_t mq_ring_subscriber_pending_bytes(const mq_ring_subscriber *s)
     mq_ring_status mq_ring_subscriber_refresh_published(mq_ring_subscriber *s)
     mq_ring_status mq_ring_subscriber_recover_from_lap(mq_ring_subscriber *s)
     void mq_ring_subscriber_reclassify_publisher(mq_ring_subscriber *s)
@@ -216,7 +215,10 @@ cdef extern from "ring/seek.h" nogil:
 cdef extern from "ring/batch.h" nogil:
     mq_ring_status mq_ring_publisher_stage_batch(mq_ring_publisher *p, const uint8_t *messages, size_t size,
                                                  uint64_t *count)
+    uint64_t mq_ring_subscriber_pending_bytes(const mq_ring_subscriber *s)
     int64_t mq_ring_subscriber_receive_batch(mq_ring_subscriber *s, uint8_t *out, uint64_t size, int64_t most)
+    bint mq_ring_subscriber_peek_known_message(const mq_ring_subscriber *s, mq_ring_message *message)
+    bint mq_ring_subscriber_accept_known_copy(mq_ring_subscriber *s, const mq_ring_message *message)
 
 
 cdef extern from "ring/registry.h" nogil:

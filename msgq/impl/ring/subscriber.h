@@ -386,6 +386,18 @@ static inline mq_ring_status mq_ring_subscriber_revalidate_cursor(mq_ring_subscr
     return status == MQ_RING_OK ? MQ_RING_EMPTY : status;
 }
 
+/* Locate the message of `size` stored bytes at the cursor. Returns false if no published message of this size fits
+ * there. relaxed: the size may belong to a newer lap. The conditions here bound the size (a smaller size wraps and is
+ * rejected), and mq_ring_subscriber_accept_copy validates it. */
+static inline bool mq_ring_subscriber_locate_message(const mq_ring_subscriber *s, uint64_t size,
+                                                     mq_ring_message *message) {
+    uint64_t offset = mq_ring_offset(s->cursor), need = mq_ring_frame_bytes(size);
+    message->payload = s->data + offset + 8 + s->stamps;
+    message->size = size - s->stamps;
+    return mq_likely(message->size <= s->data_bytes) && mq_likely(offset + need <= mq_ring_lap_end(s->data_bytes)) &&
+           mq_likely(mq_ring_distance(s->published, s->cursor + need) >= 0);
+}
+
 /* Return the message at the cursor, without moving the cursor. Copy the message, then call
  * mq_ring_subscriber_accept_copy. */
 static inline mq_ring_status mq_ring_subscriber_peek_message(mq_ring_subscriber *s, mq_ring_message *message) {
@@ -395,20 +407,13 @@ static inline mq_ring_status mq_ring_subscriber_peek_message(mq_ring_subscriber 
             if (status != MQ_RING_OK)
                 return status;
         }
-        uint64_t size = mq_ring_message_size(s->data, s->cursor), offset = mq_ring_offset(s->cursor);
-        /* relaxed: the size may belong to a newer lap. The conditions here bound it (a smaller size wraps and is
-         * rejected), and mq_ring_subscriber_accept_copy validates it. */
-        if (mq_likely(size - s->stamps <= s->data_bytes &&
-                      offset + mq_ring_frame_bytes(size) <= mq_ring_lap_end(s->data_bytes) &&
-                      mq_ring_distance(s->published, s->cursor + mq_ring_frame_bytes(size)) >= 0)) {
-            message->payload = s->data + offset + 8 + s->stamps;
-            message->size = size - s->stamps;
+        uint64_t size = mq_ring_message_size(s->data, s->cursor);
+        if (mq_likely(mq_ring_subscriber_locate_message(s, size, message)))
             return MQ_RING_OK;
-        }
         mq_ring_status status = mq_ring_subscriber_revalidate_cursor(s);
         if (status == MQ_RING_EMPTY)
             continue; /* the subscriber recovered from a lap; `published` shows whether more messages arrived */
-        if (status != MQ_RING_OK || size != (uint64_t)MQ_RING_WRAP_MARK || offset == 0 ||
+        if (status != MQ_RING_OK || size != (uint64_t)MQ_RING_WRAP_MARK || mq_ring_offset(s->cursor) == 0 ||
             mq_ring_distance(s->published, mq_ring_next_lap(s->cursor)) < 0)
             return MQ_RING_CORRUPT;
         s->cursor = mq_ring_next_lap(s->cursor);
@@ -421,15 +426,20 @@ static inline mq_ring_status mq_ring_subscriber_peek_message(mq_ring_subscriber 
     return MQ_RING_EMPTY;
 }
 
+/* Move the cursor past the message, and count the message. */
+static inline void mq_ring_subscriber_advance_past(mq_ring_subscriber *s, const mq_ring_message *message) {
+    s->cursor += mq_ring_subscriber_frame_bytes(s, message->size);
+    s->received += 1;
+    mq_ring_subscriber_store_stats(s);
+}
+
 /* Validate the copy of the message. An intact copy counts as a received message. Returns false if the copy is torn.
  * If the copy is torn, all bytes at the cursor may be overwritten. If the copy is torn, the caller calls
  * mq_ring_subscriber_recover_from_lap. A caller that conflates seeks the newest message again instead. */
 static inline bool mq_ring_subscriber_accept_copy(mq_ring_subscriber *s, const mq_ring_message *message) {
     if (mq_unlikely(!mq_ring_subscriber_validate_cursor(s)))
         return false;
-    s->cursor += mq_ring_subscriber_frame_bytes(s, message->size);
-    s->received += 1;
-    mq_ring_subscriber_store_stats(s);
+    mq_ring_subscriber_advance_past(s, message);
     if (mq_unlikely(!s->announces_limit && s->slot >= 0))
         mq_reader_slot_write_cursor(s->ring, s->slot, s->cursor);
     return true;
@@ -481,13 +491,6 @@ static inline mq_ring_status mq_ring_subscriber_next_message(mq_ring_subscriber 
                                                              mq_ring_message *message) {
     return mq_unlikely(conflate) ? mq_ring_subscriber_skip_to_newest(s, message)
                                  : mq_ring_subscriber_peek_message(s, message);
-}
-
-/* Return the ring bytes between the cursor and the published position, including the unused end of a lap. */
-static inline uint64_t mq_ring_subscriber_pending_bytes(const mq_ring_subscriber *s) {
-    uint32_t from = mq_ring_offset(s->cursor), to = mq_ring_offset(s->published);
-    return mq_ring_cycle(s->cursor) == mq_ring_cycle(s->published) ? to - from
-                                                                   : mq_ring_lap_end(s->data_bytes) - from + to;
 }
 
 /* Prefetch a cache line that the caller reads soon. The address need not be mapped. */

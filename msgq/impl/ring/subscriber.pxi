@@ -136,7 +136,17 @@ cdef class SubSocket(SubConnection):
         return self
 
     def __next__(self):
-        message = self.take_message(False)
+        cdef mq_ring_message known
+        cdef bytes message
+        begin_receive(self)
+        # The usual case, without calls of functions. _receive_message handles all other cases.
+        if (self._fd < 0 and not self._conflate and mq_ring_subscriber_peek_known_message(&self._subscriber, &known)
+                and known.size < LARGE_BYTES):
+            message = PyBytes_FromStringAndSize(NULL, known.size)
+            mq_copy_from_shared(PyBytes_AS_STRING(message), known.payload, known.size)
+            if mq_ring_subscriber_accept_known_copy(&self._subscriber, &known):
+                return message
+        message = self._receive_message(default_wait_ns(self, False))
         if message is None:
             raise StopIteration
         return message

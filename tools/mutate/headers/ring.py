@@ -187,6 +187,18 @@ MUTANTS = [
         "",
         "ring_readers-copy_that_was_overwritten_is_not_accepted",
     ),
+    rows(
+        "a copy of a known message is not validated",
+        "!mq_ring_subscriber_is_valid(s, s->cursor)))",
+        "0))",
+        "ring_readers-known_message_that_was_overwritten_is_not_accepted",
+    ),
+    rows(
+        "a copy of a known message is accepted without a limit",
+        "if (mq_unlikely(!s->announces_limit || ",
+        "if (mq_unlikely(",
+        "ring_readers-known_message_of_a_stock_publisher_is_not_accepted",
+    ),
     subscriber(
         "a copy is validated without a fence",
         "mq_fence_acquire(); if (mq_likely(s->announces_limit))",
@@ -223,8 +235,8 @@ MUTANTS = [
     ),
     subscriber(
         "a size beyond what is published is believed",
-        " && mq_ring_distance(s->published, s->cursor + mq_ring_frame_bytes(size)) >= 0))",
-        " && mq_ring_distance(s->published, s->cursor) >= 0))",
+        "mq_ring_distance(s->published, s->cursor + need) >= 0);",
+        "mq_ring_distance(s->published, s->cursor) >= 0);",
         "ring_readers-size_beyond_what_is_published_is_corrupt",
     ),
     subscriber(
