@@ -1,6 +1,5 @@
 """Selection of existing endpoints of all kinds by names and patterns, and objects for each of them while they exist."""
 
-import difflib
 import errno
 import re
 from collections.abc import Callable, Container, Iterable, Sequence
@@ -47,6 +46,8 @@ def find_similar_names(texts: Iterable[str], existing: Iterable[str]) -> list[st
 
     These are endpoints of another kind with the same name, and names with a similar spelling.
     """
+    import difflib  # only errors need it
+
     every, similar = sorted(existing), dict[str, None]()
     for text in texts:
         same = [name for name in every if name != text and kind_of(name).bare_name(name) == text]

@@ -11,9 +11,6 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from msgq.common.dtypes import struct_dtype
 from msgq.common.selection import EndpointPattern, SelectedEndpoints
 from msgq.errors import InvalidTypeError, InvalidValueError, MissingLibraryError, RecordingError
 from msgq.recording.mcap_io import recording_files
@@ -24,22 +21,22 @@ from msgq.recording.mcap_io.mcap_file import McapFile
 from msgq.recording.mcap_io.problem import Problem
 from msgq.recording.mcap_io.record_scanner import CHUNK_BYTES_MAX
 from msgq.recording.reader.attachments import Attachment, Header, Metadata, iter_attachments, iter_metadata
-from msgq.recording.reader.column_batches import MessageBatch, read_batches_by_log_time
-from msgq.recording.reader.log_display import describe_log, format_log_html
 from msgq.recording.reader.log_times import LogTime, parse_time_range
 from msgq.recording.reader.log_view import HOST_CLOCK, LogView, unknown_endpoint_error
 from msgq.recording.reader.message import EndpointInfo, Message
 from msgq.recording.reader.message_builder import build_messages
-from msgq.recording.reader.time_order import BlockMergeBuffer, BlockMessages
 from msgq.recording.reader.totals import EndpointTotals, find_stored_statistics, read_message_counts
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas
     import polars
     import pyarrow
 
     from msgq.decoding.schemas import Schemas
     from msgq.recording.export.decoded_tables import DecodedBatch
+    from msgq.recording.reader.column_batches import MessageBatch
+    from msgq.recording.reader.time_order import BlockMessages
 
 _BATCH_ROWS = 16384
 _MESSAGE_BATCH_ROWS = 1024  # messages that are made at once: their memory stays in the cache
@@ -187,9 +184,13 @@ class LogReader:
         return self.start_time is not None
 
     def __repr__(self) -> str:
+        from msgq.recording.reader.log_display import describe_log
+
         return describe_log([file.path for file in self.files], self._find_known_totals())
 
     def _repr_html_(self) -> str:
+        from msgq.recording.reader.log_display import format_log_html
+
         return format_log_html([file.path for file in self.files], self._find_known_totals())
 
     def _find_known_totals(self) -> dict[str, EndpointInfo] | None:
@@ -221,6 +222,8 @@ class LogReader:
 
     def _iter_message_lists(self) -> Iterator[Iterable[Message]]:
         """Yield the messages as lists."""
+        from msgq.recording.reader.time_order import BlockMergeBuffer  # imported late, like NumPy
+
         columns = ScanColumns(_BATCH_ROWS)
         blocks = sorted(self.log_view.iter_wanted_blocks(), key=lambda pair: pair[1].start_time)
         buffer = BlockMergeBuffer(_OVERLAPPING_BLOCKS_MAX * self.log_view.max_chunk_bytes)
@@ -243,6 +246,8 @@ class LogReader:
 
     def _read_block_messages(self, file: McapFile, block: DataBlock, columns: ScanColumns) -> BlockMessages | None:
         """Return the messages of a block in the order of log_time; None: there are none."""
+        from msgq.recording.reader.time_order import BlockMessages
+
         scans = self.log_view.scan_block(file, block, columns)
         parts = [BlockMessages.copy_columns(content, columns) for content in scans if columns.row_count]
         return BlockMessages.merge_scans(parts) if parts else None
@@ -285,6 +290,8 @@ class LogReader:
 
     def iter_batches(self) -> Iterator[MessageBatch]:
         """Iterate over batches of columns in the order of log_time. At equal times, the order of the files counts."""
+        from msgq.recording.reader.column_batches import read_batches_by_log_time
+
         return read_batches_by_log_time(self.log_view)
 
     def decoded_batches(self, endpoint: str, rows: int = 65536) -> Iterator[DecodedBatch]:
@@ -358,6 +365,8 @@ class LogReader:
 
     def times(self, endpoint: str) -> np.ndarray[Any, np.dtype[np.datetime64]]:
         """Return the log_time of an endpoint's messages as datetime64[ns] in UTC, in the order of `to_numpy`."""
+        import numpy as np  # imported late: the summary of a file needs no array
+
         columns = ScanColumns(_BATCH_ROWS)
         only = self.log_view.select_endpoint(endpoint)
         pieces = [columns.log_time[: columns.row_count].copy() for _ in only.scan_all_files(columns)]
@@ -372,6 +381,8 @@ class LogReader:
         ------
         RecordingError : the endpoint does not exist, has another schema or several, or a message does not fit.
         """
+        import numpy as np
+
         only = self.log_view.select_endpoint(endpoint)
         columns, ends = ScanColumns(_BATCH_ROWS), np.empty(_BATCH_ROWS, np.int32)
         pieces, sizes = [np.empty(0, np.uint8)], {0}
@@ -464,6 +475,8 @@ def _find_common_dtype(endpoint: str, channels: Sequence[RecordedChannel]) -> np
     if schema is None or schema.encoding != "struct":
         encoding = "no schema" if schema is None else f"the encoding {schema.encoding!r}"
         raise RecordingError(f"the endpoint has {encoding}; arrays need the encoding 'struct'. Use decoded()", endpoint)
+    from msgq.common.dtypes import struct_dtype
+
     try:
         return struct_dtype(schema)
     except ValueError as error:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from msgq.errors import InvalidValueError
-from msgq.recording.mcap_io.core import TALLY_DTYPE, ScanColumns, combine_crc32, crc32
+from msgq.recording.mcap_io.core import ScanColumns, combine_crc32, crc32, tally_dtype
 from tests.recording.logs import encode_parts, message
 
 CODES = np.zeros(4, np.int32)
@@ -65,9 +65,9 @@ def test_payload_copy_checks_bounds() -> None:
         lambda: columns.copy_payloads(data[:-1], 0, into, 0, ends),
         lambda: columns.scan_messages(data, -1, CODES, 0, 1),
         lambda: columns.scan_messages(data, len(data) + 1, CODES, 0, 1),
-        lambda: columns.update_tallies(np.zeros(0, TALLY_DTYPE), 0, np.zeros(9, np.int32)),
-        lambda: columns.update_tallies(np.zeros(9, TALLY_DTYPE), 0, np.zeros(0, np.int32)),
-        lambda: columns.update_tallies(np.zeros(9, TALLY_DTYPE), 0, np.full(9, 9, np.int32)),
+        lambda: columns.update_tallies(np.zeros(0, tally_dtype()), 0, np.zeros(9, np.int32)),
+        lambda: columns.update_tallies(np.zeros(9, tally_dtype()), 0, np.zeros(0, np.int32)),
+        lambda: columns.update_tallies(np.zeros(9, tally_dtype()), 0, np.full(9, 9, np.int32)),
         lambda: ScanColumns(0),
     ):
         with pytest.raises(InvalidValueError):

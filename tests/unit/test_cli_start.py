@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from msgq import Schema
+from msgq.recording import Writer
+from tests.command import run
 
 DEADLINE_S = 60
 RUN_AND_LIST_MODULES = """
@@ -63,6 +69,21 @@ def test_version_imports_only_its_verb() -> None:
     modules = find_loaded_modules("version")
     assert find_verbs(modules) == {"version"}
     assert modules & PACKAGES == {"click"}
+
+
+def test_bag_info_reads_summary_without_numpy_and_decompression(tmp_path: Path) -> None:
+    """Statistics of the file contain all totals and times, so the command reads no message."""
+    path = tmp_path / "log.mcap"
+    with Writer(path, compression="zstd") as writer:
+        channel = writer.channel("imu", Schema("Imu", "json"))
+        for time in (5_000_000_000, 3_000_000_000, 4_000_000_000):
+            writer.write(channel, b"{}", time)
+    modules = find_loaded_modules("bag", "info", str(path))
+    assert find_verbs(modules) == {"bag", "bag.arguments", "bag.info"}
+    assert modules & PACKAGES == {"click", "mcap", "rich"}
+    assert "rich.console" not in modules
+    about = json.loads(run("bag", "info", "--json", path).stdout.splitlines()[0])
+    assert (about["start"], about["end"], about["source"]) == (3_000_000_000, 5_000_000_000, "summary")
 
 
 def test_table_without_terminal_does_not_import_console_of_rich(prefix: str) -> None:

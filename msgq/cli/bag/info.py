@@ -92,6 +92,7 @@ def _list_endpoint_infos(log: LogReader, scanned: bool) -> list[dict[str, Any]]:
 
 
 def _summarize_log(log: LogReader, infos: list[dict[str, Any]], scanned: bool) -> dict[str, Any]:
+    start, end = _find_time_range(log, infos)
     runs = {file.metadata.get(metadata_keys.RECORDING_METADATA, {}).get("run") for file in log.files}
     return {
         "files": len(log.files),
@@ -99,14 +100,25 @@ def _summarize_log(log: LogReader, infos: list[dict[str, Any]], scanned: bool) -
         "complete": all(file.is_complete for file in log.files),
         "runs": sorted(run for run in runs if run),
         "messages": sum(info["messages"] for info in infos),
-        "start": log.start_time,
-        "end": log.end_time,
+        "start": start,
+        "end": end,
         "clock_offset": [
             offset for offset, _ in groupby(offset for file in log.files for offset in file.wall_clock_offsets_ns)
         ],
         "problems": len(log.problems),
         "source": FULL_SCAN if scanned else SUMMARY,
     }
+
+
+def _find_time_range(log: LogReader, infos: list[dict[str, Any]]) -> tuple[int | None, int | None]:
+    """Return the times of the first and the last message; None: no message. Totals with times need no read."""
+    filled = [info for info in infos if info["messages"]]
+    if any(info["first_time"] is None for info in filled):
+        return log.start_time, log.end_time
+    return (
+        min((info["first_time"] for info in filled), default=None),
+        max((info["last_time"] for info in filled), default=None),
+    )
 
 
 def _format_value(name: str, value: Any) -> str:

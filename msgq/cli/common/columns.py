@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from shutil import get_terminal_size
 from typing import Generic, TypeVar
 
 from rich.cells import cell_len, set_cell_size
@@ -135,7 +134,11 @@ def raise_sort_rank(columns: Sequence[TableColumn[RowType]], title: str) -> list
 
 def get_table_width() -> int | None:
     """Return the width of the terminal; None: the standard output is a pipe or a file."""
-    return get_terminal_size().columns if is_terminal_output() else None
+    if not is_terminal_output():
+        return None
+    from shutil import get_terminal_size  # pipes and files need no width
+
+    return get_terminal_size().columns
 
 
 def format_table(columns: Sequence[TableColumn[RowType]], rows: Sequence[RowType]) -> list[str]:

@@ -1,6 +1,5 @@
 """Commands and options of other tools, with the commands and options of `msgq` that do the same."""
 
-import difflib
 from collections.abc import Sequence
 
 import click
@@ -84,6 +83,8 @@ def describe_unknown_command(group: Sequence[str], words: Sequence[str], existin
     for text in (" ".join((*group, *words[:2])), name):
         if answer := COMMAND_ANSWERS.get(text):
             return f"no command {text!r}; use: {answer}"
+    import difflib  # only errors need it
+
     if near := difflib.get_close_matches(words[0], existing):
         return f"no command {name!r}; did you mean {' or '.join(near)}?"
     return f"no command {name!r}; run `{' '.join(('msgq', *group, '--help'))}`"

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import os
 import struct
+from array import array
 from collections.abc import Callable
 from dataclasses import replace
 
-import numpy as np
 from mcap import records
 from mcap.opcode import Opcode
 
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.channel_registry import METADATA_BYTES_MAX, ChannelRegistry
-from msgq.recording.mcap_io.core import TIME_MAX, ScanColumns
+from msgq.recording.mcap_io.core import CHANNEL_ID_COUNT, TIME_MAX, ScanColumns
 from msgq.recording.mcap_io.crc import DataCrc
 from msgq.recording.mcap_io.data_block import DataBlock, ExtraRecord, clip_block
 from msgq.recording.mcap_io.origins import is_origins_record
@@ -197,7 +197,7 @@ class BlockMapper:
             )
             return position + RECORD_HEAD_STRUCT.size + int(length)
         columns = ScanColumns(len(buffer) // (RECORD_HEAD_STRUCT.size + 22) + 1)
-        size = columns.scan_messages(buffer, 0, np.zeros(65536, np.int32), 0, TIME_MAX, strict=True)[1]
+        size = columns.scan_messages(buffer, 0, array("i", [0]) * CHANNEL_ID_COUNT, 0, TIME_MAX, strict=True)[1]
         if size == 0:
             self._report_problem(position, "a message is too short or too long, or has an invalid time")
             return position + RECORD_HEAD_STRUCT.size + int(length)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import struct
+from array import array
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
-import numpy as np
 from mcap import records
 from mcap.data_stream import ReadDataStream
 from mcap.exceptions import McapError
@@ -120,7 +120,7 @@ class ChannelRegistry:
         self.clock_records: list[dict[str, str]] = []
         self._run_ids: set[str] = set()
         self.channels: dict[int, RecordedChannel] = {}
-        self.channel_codes = np.empty(0, np.int32)
+        self.channel_codes = array("i")  # 32 bits
         self.channel_changes = 0
         self.assign_code, self._report_problem = assign_code, problem
         self._metadata_budget = MetadataBudget()
@@ -137,7 +137,7 @@ class ChannelRegistry:
         """Return an independent copy for another reader of the same file."""
         other = copy(self)
         other.assign_code, other._report_problem = assign_code, problem
-        other.channels, other.channel_codes, other._learnt_records = dict(self.channels), self.channel_codes.copy(), {}
+        other.channels, other.channel_codes, other._learnt_records = dict(self.channels), self.channel_codes[:], {}
         other.schemas, other.schema_ids = dict(self.schemas), dict(self.schema_ids)
         other.unknown_fields = dict(self.unknown_fields)
         other._channels_without_schema = dict(self._channels_without_schema)
@@ -177,7 +177,7 @@ class ChannelRegistry:
 
     def is_channel_maybe_wanted(self, number: int) -> bool:
         """Return True if messages of a channel are wanted, or if the channel is unknown."""
-        return number >= len(self.channel_codes) or bool(self.channel_codes[number] >= CHANNEL_CODE_UNKNOWN)
+        return number >= len(self.channel_codes) or self.channel_codes[number] >= CHANNEL_CODE_UNKNOWN
 
     def refresh_channel_codes(self) -> None:
         """Call `assign_code` again for all channels."""
@@ -186,10 +186,8 @@ class ChannelRegistry:
 
     def set_channel_code(self, number: int, code: int) -> None:
         """Set the code of a channel's messages."""
-        if number >= len(self.channel_codes):
-            self.channel_codes = np.concatenate(
-                (self.channel_codes, np.full(number + 1 - len(self.channel_codes), CHANNEL_CODE_UNKNOWN, np.int32))
-            )
+        missing = number + 1 - len(self.channel_codes)
+        self.channel_codes.extend([CHANNEL_CODE_UNKNOWN] * missing)
         self.channel_codes[number] = code
 
     def learn_record(self, opcode: int, content: bytes, offset: int) -> None:

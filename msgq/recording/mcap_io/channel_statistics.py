@@ -10,9 +10,8 @@ import numpy as np
 from mcap import records
 
 from msgq.recording.mcap_io import metadata_keys
-from msgq.recording.mcap_io.core import CHANNEL_ID_COUNT, TALLY_DTYPE, ChunkBuffer
-
-STATISTICS_OFFSET_KEY = "at"  # where in its file the record is: elsewhere it is a copy, of another file's statistics
+from msgq.recording.mcap_io.channel_tally import ChannelTally
+from msgq.recording.mcap_io.core import CHANNEL_ID_COUNT, ChunkBuffer, tally_dtype
 
 
 class SequenceNumberingState(NamedTuple):
@@ -35,7 +34,7 @@ class ChannelStatistics:
     """Counts written messages. One thread at a time."""
 
     def __init__(self) -> None:
-        self._tallies = np.zeros(CHANNEL_ID_COUNT, TALLY_DTYPE)  # memory that is not written is not used
+        self._tallies = np.zeros(CHANNEL_ID_COUNT, tally_dtype())  # memory that is not written is not used
         self._numberings = np.arange(CHANNEL_ID_COUNT, dtype=np.uint16)
         self._first_channel_ids: dict[tuple[str, str], int] = {}
         self._channels_with_sequence: set[int] = set()
@@ -62,20 +61,20 @@ class ChannelStatistics:
         tally["messages"] += messages
         self._unscanned_channels.add(channel)
 
-    def adopt_tallies(self, tallies: Mapping[int, Any]) -> None:
+    def adopt_tallies(self, tallies: Mapping[int, ChannelTally]) -> None:
         """Use the complete statistics of copied messages, if their number equals the counted number.
 
-        tallies : statistics by channel id, with dtype TALLY_DTYPE.
+        tallies : statistics by channel id.
         """
-        adopted = np.zeros(CHANNEL_ID_COUNT, TALLY_DTYPE)
+        adopted = np.zeros(CHANNEL_ID_COUNT, tally_dtype())
         for number, tally in tallies.items():
             numbering = adopted[self._numberings[number]]
-            if tally["next_sequence"] and numbering["next_sequence"]:
+            if tally.next_sequence and numbering["next_sequence"]:
                 return  # two numberings have become one
             for name in ("messages", "bytes", "largest", "first_time", "last_time"):
-                adopted[number][name] = tally[name]
-            for name in ("lost", "next_sequence", "first_sequence") if tally["next_sequence"] else ():
-                numbering[name] = tally[name]
+                adopted[number][name] = getattr(tally, name)
+            for name in ("lost", "next_sequence", "first_sequence") if tally.next_sequence else ():
+                numbering[name] = getattr(tally, name)
         if (adopted["messages"] == self._tallies["messages"]).all():
             self._tallies = adopted
             self._unscanned_channels.clear()
@@ -88,7 +87,7 @@ class ChannelStatistics:
         numbers = np.flatnonzero(self._tallies["messages"]).tolist()
         unknown = {int(self._numberings[number]) for number in self._unscanned_channels}
         said: set[int] = set()
-        statistics = {STATISTICS_OFFSET_KEY: str(at)}
+        statistics = {metadata_keys.STATISTICS_OFFSET_KEY: str(at)}
         for number in numbers:
             tally, numbering = self._tallies[number], int(self._numberings[number])
             names = ["messages", "first_time", "last_time"]

@@ -5,9 +5,17 @@ MESSAGE_RECORD_HEADER_BYTES = MQ_LOG_MESSAGE_HEADER_BYTES
 CHUNK_ENTRY_FIELDS = [("log_time", "<u8"), ("offset", "<u8"), ("channel", "<u4"), ("sequence", "<u4"),
                       ("origin_time", "<i8")]
 
-MESSAGE_ROW_DTYPE = np.dtype([("log_time", "<i8"), ("publish_time", "<i8"), ("origin_time", "<i8"), ("offset", "<i8"),
-                              ("length", "<i8"), ("sequence", "<u4"), ("channel", "<u2"), ("content_index", "<u2")])
 CHANNEL_ID_COUNT = MQ_LOG_CHANNEL_ID_COUNT
+
+
+
+@cache
+def message_row_dtype():
+    import numpy as np
+
+    return np.dtype([("log_time", "<i8"), ("publish_time", "<i8"), ("origin_time", "<i8"), ("offset", "<i8"),
+                     ("length", "<i8"), ("sequence", "<u4"), ("channel", "<u2"), ("content_index", "<u2")])
+
 
 cdef enum:
     PREFIX_CAPACITY_BYTES = 1 << 16  # room for channels before the first record: unused pages take no memory
@@ -127,12 +135,12 @@ cdef class ChunkBuffer:
         cdef mq_log_payload_buffer *places
         cdef int64_t size = len(rows)
         cdef Py_ssize_t i
-        if rows.dtype != MESSAGE_ROW_DTYPE or not 0 <= start <= size:
+        if rows.dtype != message_row_dtype() or not 0 <= start <= size:
             raise InvalidValueError(
-                f"start {start} is outside of {size} rows, or their dtype {rows.dtype} is not MESSAGE_ROW_DTYPE")
+                f"start {start} is outside of {size} rows, or their dtype {rows.dtype} is not message_row_dtype()")
         if start == size:
             return start
-        data = rows.view(np.uint8)
+        data = rows.view("u1")
         places = <mq_log_payload_buffer *> malloc(max(count, 1) * sizeof(mq_log_payload_buffer))
         if places == NULL:
             raise MemoryError(f"no memory for {count} slots")
@@ -151,12 +159,12 @@ cdef class ChunkBuffer:
         return start
 
     def update_tallies(self, tallies not None, const uint16_t[::1] numberings not None):
-        if tallies.dtype != TALLY_DTYPE or not len(tallies) == numberings.shape[0] == CHANNEL_ID_COUNT:
+        if tallies.dtype != tally_dtype() or not len(tallies) == numberings.shape[0] == CHANNEL_ID_COUNT:
             raise InvalidValueError(
                 f"tallies has {len(tallies)} elements; "
                 f"pass one for each of the {CHANNEL_ID_COUNT} channel IDs"
             )
-        cdef int64_t[::1] numbers = tallies.view(np.int64)
+        cdef int64_t[::1] numbers = tallies.view("i8")
         with nogil:
             mq_log_chunk_update_tallies(&self._chunk, <mq_channel_tally *> &numbers[0], &numberings[0])
 

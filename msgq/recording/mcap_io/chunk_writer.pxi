@@ -18,6 +18,8 @@ cdef class ChunkWriter:
     cdef int64_t[::1] _next_sequence
 
     def __cinit__(self, segment, dict channels not None, uint64_t chunk_bytes):
+        import numpy as np
+
         self.channels = channels
         self._segment, self._chunk_bytes = segment, chunk_bytes
         self._chunk = ChunkBuffer(chunk_bytes, 0)
@@ -76,6 +78,8 @@ cdef class ChunkWriter:
         cdef Py_ssize_t count = channels.shape[0]
         cdef Py_ssize_t i
         cdef int64_t number
+        import numpy as np
+
         sequences_out = np.empty(count, np.uint32)
         cdef uint32_t[::1] numbers = sequences_out
         if sequences is not None and sequences.shape[0] != count:

@@ -1,12 +1,9 @@
-"""Decompression of chunks, payloads and files."""
+"""Decompression of chunks, payloads and files. The libraries are imported at the first use."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import BinaryIO
-
-import lz4.frame
-import zstandard
 
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _BLOCK_BYTES = 4 << 20
@@ -46,6 +43,8 @@ def decompress_zstd_frame(data: bytes, most: int) -> bytes:
     ------
     ValueError : the frame is damaged, or has more than `most` bytes.
     """
+    import zstandard
+
     try:
         said = zstandard.frame_content_size(data)
         size = said if said >= 0 else most
@@ -69,6 +68,8 @@ def iter_decompressed_blocks(file: BinaryIO) -> Iterator[bytes]:
     ------
     ValueError : the following data is damaged, or the file is truncated.
     """
+    import zstandard
+
     try:
         said, size = zstandard.frame_content_size(file.read(_ZSTD_FRAME_HEAD_BYTES_MAX)), 0
         file.seek(0)
@@ -84,6 +85,9 @@ def iter_decompressed_blocks(file: BinaryIO) -> Iterator[bytes]:
 
 def find_compatibility_error(name: str, data: memoryview[int], size: int) -> str:
     """Return why other readers may refuse data that `decompress_data` accepts; "": no reason."""
+    import lz4.frame
+    import zstandard
+
     try:
         if name == "lz4":
             whole = lz4.frame.LZ4FrameDecompressor()
@@ -103,6 +107,9 @@ def read_decompressed_size(name: str, data: memoryview[int]) -> int | None:
     ------
     ValueError : the data is not in this format.
     """
+    import lz4.frame
+    import zstandard
+
     try:
         if name == "zstd":
             known = zstandard.frame_content_size(data)
@@ -115,6 +122,8 @@ def read_decompressed_size(name: str, data: memoryview[int]) -> int | None:
 
 
 def _decompress_zstd(data: memoryview[int], size: int) -> bytes:
+    import zstandard
+
     if not len(data):  # some writers compress nothing to nothing, which is no frame
         return b""
     try:
@@ -130,6 +139,8 @@ def _decompress_zstd(data: memoryview[int], size: int) -> bytes:
 
 
 def _decompress_lz4(data: memoryview[int], size: int) -> bytes:
+    import lz4.frame
+
     try:
         content: bytes = lz4.frame.LZ4FrameDecompressor().decompress(data, max_length=size + 1)
         return content

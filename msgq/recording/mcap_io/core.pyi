@@ -1,5 +1,6 @@
 """Compiled code for chunks of MCAP files: scans into columns, buffers and writers."""
 
+from array import array
 from collections.abc import Sequence
 from typing import Any, Self, final
 
@@ -20,10 +21,14 @@ CHANNEL_CODE_UNKNOWN: int
 CHANNEL_CODE_UNWANTED: int
 #: Latest time of a message, in ns since the epoch.
 TIME_MAX: int
-#: Statistics of a channel code: messages, bytes, first_time, last_time (ns since the epoch), lost, next_sequence
-#: (newest sequence plus 1; 0: no message), first_sequence, largest (bytes). Codes with the same numbering share the
-#: three fields lost, next_sequence and first_sequence, stored with the numbering's first code; see tally.h.
-TALLY_DTYPE: np.dtype[Any]
+
+def tally_dtype() -> np.dtype[Any]:
+    """Return the dtype of the statistics of a channel code. The first call imports NumPy.
+
+    Fields of 8 bytes: messages, bytes, first_time, last_time (ns since the epoch), lost, next_sequence (newest sequence
+    plus 1; 0: no message), first_sequence, largest (bytes). Codes with the same numbering share the three fields lost,
+    next_sequence and first_sequence, stored with the numbering's first code; see tally.h.
+    """
 
 def crc32(data: bytes | memoryview[int], start: int = 0) -> int:
     """Return the CRC-32 of bytes, as `zlib.crc32` does.
@@ -99,7 +104,7 @@ class ScanColumns:
         self,
         data: bytes,
         position: int,
-        codes: np.ndarray[Any, np.dtype[np.int32]],
+        codes: np.ndarray[Any, np.dtype[np.int32]] | array[int],
         start: int,
         end: int,
         strict: bool = False,
@@ -173,7 +178,7 @@ class ScanColumns:
         """
 
     def update_tallies(
-        self, tallies: np.ndarray[Any, Any], first: int, numberings: np.ndarray[Any, np.dtype[np.int32]]
+        self, tallies: np.ndarray[Any, Any], first: int, numberings: np.ndarray[Any, np.dtype[np.int32]] | array[int]
     ) -> None:
         """Add row `first` and all later rows to the statistics.
 
@@ -181,7 +186,7 @@ class ScanColumns:
 
         Parameters
         ----------
-        tallies : statistics of each code, with dtype TALLY_DTYPE; updated by the call.
+        tallies : statistics of each code, with dtype `tally_dtype()`; updated by the call.
         first : first row.
         numberings : for each code, the code whose statistics count its losses. Codes that share a numbering have the
             same value.
@@ -195,8 +200,11 @@ class ScanColumns:
 MESSAGE_RECORD_HEADER_BYTES: int
 #: NumPy dtype of `ChunkBuffer.message_entries`, as its descr.
 CHUNK_ENTRY_FIELDS: list[tuple[str, str]]
+
 #: Rows for `append_rows`. A payload is stored at byte `offset` of the content with index `content_index`.
-MESSAGE_ROW_DTYPE: np.dtype[Any]
+def message_row_dtype() -> np.dtype[Any]:
+    """Return the dtype of a message to append. The first call imports NumPy."""
+
 #: Number of possible channel ids.
 CHANNEL_ID_COUNT: int
 
@@ -280,7 +288,7 @@ class ChunkBuffer:
 
         Parameters
         ----------
-        rows : contiguous array of dtype MESSAGE_ROW_DTYPE.
+        rows : contiguous array of dtype `message_row_dtype()`.
         start : first row to append.
         contents : contiguous buffers with the payloads.
 
@@ -305,8 +313,8 @@ class ChunkBuffer:
 
         Parameters
         ----------
-        tallies : statistics of each channel id, with dtype TALLY_DTYPE and shape (CHANNEL_ID_COUNT,); updated by the
-            call.
+        tallies : statistics of each channel id, with dtype `tally_dtype()` and shape (CHANNEL_ID_COUNT,); updated by
+            the call.
         numberings : for each channel id, the id whose statistics count its losses. Ids that share a numbering have the
             same value.
 
@@ -410,7 +418,7 @@ class ChunkWriter:
 
         Parameters
         ----------
-        rows : contiguous array of dtype MESSAGE_ROW_DTYPE. The channels must be in `channels`.
+        rows : contiguous array of dtype `message_row_dtype()`. The channels must be in `channels`.
         contents : contiguous buffers with the payloads.
 
         Raises

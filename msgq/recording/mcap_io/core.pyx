@@ -8,8 +8,7 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
 import zlib
-
-import numpy as np
+from functools import cache
 
 from msgq.errors import InvalidValueError
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import gc
 import os
-import tempfile
 import threading
 import weakref
 from collections.abc import Iterator
@@ -71,6 +70,8 @@ class _DecompressedCopy:
 
     def __init__(self, path: Path, compressed: int) -> None:
         self.damage_reason = ""
+        import tempfile  # few recordings are compressed as a whole
+
         gc.collect()  # logs are cycles: the copies of those that nobody has any more are gone now
         directory = tempfile.gettempdir()
         try:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import struct
+from array import array
 from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 
-import numpy as np
 from mcap import records
 from mcap.opcode import Opcode
 
@@ -21,6 +21,7 @@ from msgq.recording.mcap_io.block_mapper import BlockMapper
 from msgq.recording.mcap_io.channel_registry import ChannelRegistry, RecordedChannel
 from msgq.recording.mcap_io.core import (
     CHANNEL_CODE_UNWANTED,
+    CHANNEL_ID_COUNT,
     SCAN_OTHER_RECORD,
     SCAN_TRUNCATED_RECORD,
     SCAN_ZERO_OPCODE,
@@ -349,7 +350,7 @@ class McapFile:
 
     def _learn_chunk_channels(self, block: DataBlock, content: bytes) -> None:
         """Add the schemas and channels of a chunk to the registry, and skip its messages."""
-        nobody, nothing, position = np.full(65536, CHANNEL_CODE_UNWANTED, np.int32), ScanColumns(1), 0
+        nobody, nothing, position = array("i", [CHANNEL_CODE_UNWANTED]) * CHANNEL_ID_COUNT, ScanColumns(1), 0
         for _ in range(NON_MESSAGES_MAX):
             why, position = nothing.scan_messages(content, position, nobody, 0, 0)
             if why != SCAN_OTHER_RECORD:

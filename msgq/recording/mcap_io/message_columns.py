@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from msgq.errors import InvalidValueError
-from msgq.recording.mcap_io.core import CHANNEL_ID_COUNT, MESSAGE_ROW_DTYPE, TIME_MAX
+from msgq.recording.mcap_io.core import CHANNEL_ID_COUNT, TIME_MAX, message_row_dtype
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -131,7 +131,7 @@ class MessageColumns:
     def iter_row_batches(
         self, payloads: Sequence[PayloadColumn], numbers: _NumpyArray
     ) -> Iterator[tuple[_NumpyArray, _NumpyArray]]:
-        """Yield batches of rows with dtype MESSAGE_ROW_DTYPE, each with the buffers of its payloads.
+        """Yield batches of rows with dtype `message_row_dtype()`, each with the buffers of its payloads.
 
         Parameters
         ----------
@@ -143,7 +143,7 @@ class MessageColumns:
             for begin in range(0, len(column), _BATCH_ROWS):
                 begins = column.payload_offsets[begin : begin + _BATCH_ROWS + 1]
                 selection = slice(first, first + len(begins) - 1)
-                rows = np.zeros(len(begins) - 1, MESSAGE_ROW_DTYPE)
+                rows = np.zeros(len(begins) - 1, message_row_dtype())
                 rows["offset"], rows["length"] = begins[:-1], np.diff(begins)
                 rows["channel"], rows["sequence"] = self.channel_ids[selection], numbers[selection]
                 rows["log_time"], rows["publish_time"] = self.log_times[selection], self.publish_times[selection]

@@ -18,6 +18,7 @@ MERGED_METADATA = (
     "msgq.merged"  # Metadata, of a file with messages of several recordings: what RECORDING and CLOCK were of each
 )
 STATISTICS_METADATA = "msgq.figures"  # Metadata, at the end of each segment: channel id -> what there is of it, as JSON
+STATISTICS_OFFSET_KEY = "at"  # in STATISTICS_METADATA: offset of the record in its file. Copies are at other offsets
 EPOCH_KEY = "epoch"  # metadata of a channel
 SEQUENCE_KEY = "sequence"  # metadata of a channel: PUBLISHED or RECEIVED
 TRACKED_KEY = "tracked"  # metadata of a channel: "1", the messages had their times as stamps

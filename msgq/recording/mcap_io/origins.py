@@ -9,17 +9,14 @@ from __future__ import annotations
 import os
 from typing import Any
 
-import numpy as np
-
 from msgq.recording.mcap_io.core import CHUNK_ENTRY_FIELDS, ChunkBuffer, ScanColumns
 from msgq.recording.mcap_io.record_scanner import ChunkTooLargeError
 from msgq.recording.mcap_io.record_structs import RECORD_HEAD_STRUCT
 
 ORIGINS_OPCODE = 0x8A
 _ORIGINS_MAGIC = b"msgqorat"  # other applications have the same opcodes
-_ORIGIN_DTYPE = np.dtype(
-    [("offset", "<u8"), ("origin_time", "<i8")]
-)  # offset: of the message's record in the chunk's content
+_ORIGIN_FIELDS = [("offset", "<u8"), ("origin_time", "<i8")]  # offset: of the message's record in the chunk's content
+_ORIGIN_BYTES = 16
 _OFFSET_MAX = 1 << 62
 _MESSAGE_HEAD_BYTES = (
     RECORD_HEAD_STRUCT.size + 22
@@ -33,9 +30,11 @@ def build_origins_record(chunk: ChunkBuffer, shift: int) -> bytes:
     """
     if not chunk.has_origins:
         return b""
+    import numpy as np  # imported late: the summary of a file needs no array
+
     entries = np.frombuffer(chunk.message_entries, CHUNK_ENTRY_FIELDS)
     having = entries[entries["origin_time"] != 0]
-    rows = np.empty(len(having), _ORIGIN_DTYPE)
+    rows = np.empty(len(having), _ORIGIN_FIELDS)
     rows["offset"], rows["origin_time"] = having["offset"] + np.uint64(shift), having["origin_time"]
     return RECORD_HEAD_STRUCT.pack(ORIGINS_OPCODE, len(_ORIGINS_MAGIC) + rows.nbytes) + _ORIGINS_MAGIC + rows.tobytes()
 
@@ -55,11 +54,13 @@ class MessageOrigins:
         ------
         ValueError : the record is not one of these.
         """
+        import numpy as np
+
         content = memoryview(record)[RECORD_HEAD_STRUCT.size :]
         magic, rows = bytes(content[: len(_ORIGINS_MAGIC)]), content[len(_ORIGINS_MAGIC) :]
-        if magic != _ORIGINS_MAGIC or len(rows) % _ORIGIN_DTYPE.itemsize:
+        if magic != _ORIGINS_MAGIC or len(rows) % _ORIGIN_BYTES:
             raise ValueError("the record has no origins")
-        entries = np.frombuffer(rows, _ORIGIN_DTYPE)
+        entries = np.frombuffer(rows, _ORIGIN_FIELDS)
         entries = entries[entries["offset"] < _OFFSET_MAX]
         keys = entries["offset"].astype(np.int64) + _MESSAGE_HEAD_BYTES
         order = np.argsort(keys, kind="stable")
@@ -80,6 +81,8 @@ class MessageOrigins:
 
     def find_origin_times(self, columns: ScanColumns, rows: slice) -> Any:
         """Return the origin of each message in these rows, in ns since the epoch; 0: no origin."""
+        import numpy as np
+
         if not len(self._message_keys):
             return np.zeros(rows.stop - rows.start, np.int64)
         keys = columns.offset[rows]

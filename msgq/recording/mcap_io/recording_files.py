@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import hashlib
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator
@@ -123,5 +122,7 @@ def make_safe_file_name(endpoint: str) -> str:
     if name[:1] in (".", "_"):  # hidden, for Spark
         name = f"~{ord(name[0]):02x}{name[1:]}"
     if len(name) > _FILE_NAME_BYTES_MAX:
+        import hashlib  # few names are that long
+
         name = f"{name[: _FILE_NAME_BYTES_MAX - 17]}-{hashlib.sha256(endpoint.encode()).hexdigest()[:16]}"
     return name or "~"

@@ -45,8 +45,14 @@ SCAN_ZERO_OPCODE = MQ_SCAN_ZERO_OPCODE
 CHANNEL_CODE_UNKNOWN = MQ_CHANNEL_CODE_UNKNOWN
 CHANNEL_CODE_UNWANTED = MQ_CHANNEL_CODE_UNWANTED
 TIME_MAX = 2**63 - 1
-TALLY_DTYPE = np.dtype([(name, "i8") for name in ("messages", "bytes", "first_time", "last_time", "lost",
-                                                  "next_sequence", "first_sequence", "largest")])
+
+
+@cache
+def tally_dtype():
+    import numpy as np  # imported late: the summary of a file needs no array
+
+    names = ("messages", "bytes", "first_time", "last_time", "lost", "next_sequence", "first_sequence", "largest")
+    return np.dtype([(name, "i8") for name in names])
 
 
 cdef class ScanColumns:
@@ -66,6 +72,8 @@ cdef class ScanColumns:
     def __cinit__(self, Py_ssize_t capacity):
         if capacity < 1:
             raise InvalidValueError(f"capacity of {capacity} rows is too small; use 1 or more")
+        import numpy as np
+
         self.capacity = capacity
         self.channel_code = np.empty(capacity, np.int32)
         cdef int32_t[::1] code = self.channel_code
@@ -127,6 +135,8 @@ cdef class ScanColumns:
         return used
 
     def keep_rows(self, Py_ssize_t first, mask not None):
+        import numpy as np
+
         self._check(first)
         rows = first + np.count_nonzero(mask)
         if rows < self.row_count:
@@ -140,12 +150,12 @@ cdef class ScanColumns:
         if first == self.row_count:
             return
         codes = min(len(tallies), numberings.shape[0])
-        if tallies.dtype != TALLY_DTYPE or self.channel_code[first:self.row_count].max() >= codes:
+        if tallies.dtype != tally_dtype() or self.channel_code[first:self.row_count].max() >= codes:
             raise InvalidValueError(f"tallies has {codes} elements, too few for the channel codes")
         for each in numberings:
             if not 0 <= each < len(tallies):
                 raise InvalidValueError(f"numbering {each} is out of range for {len(tallies)} tallies")
-        cdef int64_t[::1] numbers = tallies.view(np.int64)
+        cdef int64_t[::1] numbers = tallies.view("i8")
         with nogil:
             mq_scan_update_tallies(&self._columns, first, self.row_count, <mq_channel_tally *> &numbers[0],
                                    &numberings[0])

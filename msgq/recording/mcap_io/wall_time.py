@@ -6,15 +6,15 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from operator import add
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from msgq.recording.mcap_io.core import TIME_MAX, ScanColumns
 
+if TYPE_CHECKING:
+    import numpy as np
+
 _NANOSECONDS_PATTERN = re.compile(r"-?[0-9]{1,19}")
 _NANOSECONDS_MAX = 1 << 62
-_TimeArray = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class WallTimeConverter:
@@ -71,6 +71,8 @@ class WallTimeConverter:
 
     def convert_columns(self, columns: ScanColumns, first: int, start: int, end: int) -> None:
         """Convert the times of row `first` and all later rows, and keep rows with start <= log_time < end."""
+        import numpy as np  # imported late: the summary of a file needs no array
+
         rows = slice(first, columns.row_count)
         times = columns.log_time[rows]
         offsets = np.array(self._offsets_ns)[np.searchsorted(self._offset_start_times, times, side="right") - 1]
@@ -81,10 +83,11 @@ class WallTimeConverter:
             columns.keep_rows(first, (times >= start) & (times < end))
 
 
-def _shift_times(times: _TimeArray, offsets: _TimeArray) -> _TimeArray:
+def _shift_times(times: np.ndarray[Any, np.dtype[np.int64]], offsets: Any) -> Any:
     """Return times plus offsets, limited to 0 to TIME_MAX. For negative times the result is undefined."""
-    moved: _TimeArray = np.maximum(np.minimum(times, TIME_MAX - 1 - np.maximum(offsets, 0)) + offsets, 0)
-    return moved
+    import numpy as np
+
+    return np.maximum(np.minimum(times, TIME_MAX - 1 - np.maximum(offsets, 0)) + offsets, 0)
 
 
 def _clamp_time(time: int) -> int:

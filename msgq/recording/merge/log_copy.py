@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from mcap.opcode import Opcode
 
@@ -15,6 +14,7 @@ from msgq.recording.log_reader import LogReader
 from msgq.recording.mcap_io import metadata_keys, recording_files
 from msgq.recording.mcap_io.attachments import read_attachment_index, read_metadata_record
 from msgq.recording.mcap_io.channel_registry import METADATA_BYTES_MAX, MetadataBudget
+from msgq.recording.mcap_io.channel_tally import ChannelTally
 from msgq.recording.mcap_io.core import TIME_MAX, ChunkWriter
 from msgq.recording.mcap_io.data_block import ExtraRecord
 from msgq.recording.mcap_io.log_writer import create_atomically
@@ -168,9 +168,9 @@ def _copy_messages(
     segment.adopt_tallies(_collect_tallies(logs, channels))
 
 
-def _collect_tallies(logs: Sequence[LogView], channels: ChannelMapping) -> dict[int, Any]:
+def _collect_tallies(logs: Sequence[LogView], channels: ChannelMapping) -> dict[int, ChannelTally]:
     """Return the statistics of each new channel from the statistics of the copied files; empty if a file has none."""
-    tallies: dict[int, Any] = {}
+    tallies: dict[int, ChannelTally] = {}
     for number, log in enumerate(logs):
         totals, new = EndpointTotals(log), channels.map_codes_to_channel_ids(number)
         if not all(map(totals.add_stored_statistics, log.files)):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from msgq.errors import RecordingError
-from msgq.recording.mcap_io.core import CHANNEL_CODE_UNKNOWN, MESSAGE_ROW_DTYPE, TIME_MAX, ScanColumns
+from msgq.recording.mcap_io.core import CHANNEL_CODE_UNKNOWN, TIME_MAX, ScanColumns, message_row_dtype
 from msgq.recording.mcap_io.data_block import DataBlock
 from msgq.recording.mcap_io.mcap_file import McapFile
 from msgq.recording.mcap_io.raw_chunk import RawChunk, find_raw_chunk
@@ -31,7 +31,7 @@ class CopyableChunk(NamedTuple):
 
 
 class DecodedRows(NamedTuple):
-    """Wanted messages as rows of dtype MESSAGE_ROW_DTYPE, and the buffers of their payloads."""
+    """Wanted messages as rows of dtype `message_row_dtype()`, and the buffers of their payloads."""
 
     message_rows: _RowArray
     payload_contents: list[bytes]
@@ -144,13 +144,13 @@ class LogMerger:
         content = b""
         for content in self._logs[number].scan_block(file, block, self._scan_columns):
             columns = self._scan_columns
-            rows = np.empty(columns.row_count, MESSAGE_ROW_DTYPE)
+            rows = np.empty(columns.row_count, message_row_dtype())
             if columns.row_count:
                 rows["channel"] = self._channel_mapping.map_rows(number, file, content, columns)
             for name in ("log_time", "publish_time", "origin_time", "offset", "length", "sequence"):
                 rows[name] = getattr(columns, name)[: columns.row_count]
             pieces.append(rows)
-        rows = np.concatenate(pieces) if pieces else np.empty(0, MESSAGE_ROW_DTYPE)
+        rows = np.concatenate(pieces) if pieces else np.empty(0, message_row_dtype())
         if not len(rows):
             return None
         times = np.ascontiguousarray(rows["log_time"])

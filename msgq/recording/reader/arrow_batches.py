@@ -63,7 +63,7 @@ class _LossColumnBuilder:
             if (end := channel.boundary_losses.losses_at_ends[self._loss_side])
         ]
         self._known_channel_count = len(channels)
-        self._numberings = self._log_view.map_codes_to_numberings().astype(np.int64) if ends else self._numberings
+        self._numberings = np.array(self._log_view.map_codes_to_numberings(), np.int64) if ends else self._numberings
         stated: dict[int, set[int]] = {}
         for code, end in ends:
             stated.setdefault(int(self._numberings[code]) << 32 | end.sequence, set()).add(end.lost_messages or 0)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import operator
 from datetime import UTC, datetime, timedelta
-
-import numpy as np
+from typing import TYPE_CHECKING, TypeAlias
 
 from msgq.errors import InvalidTypeError, InvalidValueError
 
+if TYPE_CHECKING:
+    import numpy as np
+
 #: Accepted types for a time of a log.
-LogTime = int | str | datetime | np.datetime64
+LogTime: TypeAlias = "int | str | datetime | np.datetime64"
 _UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -29,6 +31,8 @@ def parse_log_time(time: LogTime | None) -> int | None:
     """
     if time is None:
         return None
+    import numpy as np  # imported late: most logs are opened without a time
+
     if isinstance(time, np.datetime64):
         if np.isnat(time):
             raise InvalidValueError("time is NaT (not a time); give another time, or None for no limit")

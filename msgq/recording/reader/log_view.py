@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Container, Iterable, Iterator
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from msgq.common.selection import SelectedEndpoints
 from msgq.common.texts import join_first_texts, suggest_name
@@ -21,6 +20,8 @@ from msgq.recording.mcap_io.mcap_file import McapFile
 from msgq.recording.mcap_io.problem import Problem
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from msgq.decoding.schemas import Schemas
 
 HOST_CLOCK, WALL_CLOCK = CLOCK_CHOICES = ("host", "wall")
@@ -96,10 +97,12 @@ class LogView:
         """Return the endpoints, and for each code the index of its endpoint."""
         indexes: dict[str, int] = {}
         of_code = [indexes.setdefault(channel.endpoint, len(indexes)) for channel in self.channels]
+        import numpy as np
+
         return list(indexes), np.array(of_code, np.int32)
 
-    def map_codes_to_numberings(self) -> np.ndarray[Any, np.dtype[np.int32]]:
-        """Return for each code the first code with the same numbering.
+    def map_codes_to_numberings(self) -> array[int]:
+        """Return for each code the first code with the same numbering, in 32 bits.
 
         Several publishers may share a numbering, and a new schema continues the numbering.
         """
@@ -108,12 +111,12 @@ class LogView:
             first.setdefault((channel.endpoint, channel.run_id, channel.epoch, channel.has_publisher_sequence), code)
             for code, channel in enumerate(self.channels)
         ]
-        return np.array(of_code, np.int32)
+        return array("i", of_code)
 
     def collect_boundary_losses(self) -> dict[int, list[BoundaryLosses]]:
         """Return the losses that channels store, by numbering, as `iter_numberings` yields them."""
         stated: dict[int, list[BoundaryLosses]] = {}
-        for channel, numbering in zip(self.channels, self.map_codes_to_numberings().tolist(), strict=True):
+        for channel, numbering in zip(self.channels, self.map_codes_to_numberings(), strict=True):
             if any(channel.boundary_losses):
                 stated.setdefault(numbering, []).append(channel.boundary_losses)
         return stated
@@ -122,6 +125,8 @@ class LogView:
         """Return all values of a field of `MessageSource`, and for each code the index of its value."""
         indexes: dict[str, int] = {}
         of_code = [indexes.setdefault(getattr(channel.message_source, name), len(indexes)) for channel in self.channels]
+        import numpy as np
+
         return list(indexes), np.array(of_code, np.int32)
 
     def iter_wanted_blocks(self) -> Iterator[tuple[McapFile, DataBlock]]:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import astuple, replace
 from typing import Any
 
-import numpy as np
 from mcap.opcode import Opcode
 
 from msgq.kinds import keeps_values
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.boundary_losses import BoundaryLosses, count_boundary_losses
 from msgq.recording.mcap_io.channel_registry import RecordedChannel
-from msgq.recording.mcap_io.channel_statistics import STATISTICS_OFFSET_KEY
-from msgq.recording.mcap_io.core import TALLY_DTYPE, TIME_MAX, ScanColumns
+from msgq.recording.mcap_io.channel_tally import ChannelTally
+from msgq.recording.mcap_io.core import TIME_MAX, ScanColumns, tally_dtype
 from msgq.recording.mcap_io.mcap_file import McapFile
 from msgq.recording.reader.log_view import LogView
 from msgq.recording.reader.message import EndpointInfo
@@ -46,12 +45,12 @@ def read_stored_statistics(file: McapFile) -> dict[int, dict[str, Any]] | None:
     places = [extra.offset for extra in file.extra_records if extra.opcode == Opcode.METADATA]
     if not file.is_complete or record is None or statistics is None:
         return None
-    if not places or record.get(STATISTICS_OFFSET_KEY) != str(places[-1]):
+    if not places or record.get(metadata_keys.STATISTICS_OFFSET_KEY) != str(places[-1]):
         return None
     totals = {
         int(number): _parse_statistics(text)
         for number, text in record.items()
-        if number != STATISTICS_OFFSET_KEY and number.isdigit()
+        if number != metadata_keys.STATISTICS_OFFSET_KEY and number.isdigit()
     }
     counts = {number: figure.get("messages") for number, figure in totals.items()}
     if counts != {number: count for number, count in statistics.channel_message_counts.items() if count}:
@@ -106,7 +105,7 @@ class EndpointTotals:
 
     def __init__(self, view: LogView) -> None:
         self._log_view = view
-        self._tallies = np.zeros(0, TALLY_DTYPE)
+        self._tallies: list[ChannelTally] = []
 
     def add_file(self, file: McapFile, read: bool) -> None:
         """Add a file, from its statistics.
@@ -126,43 +125,46 @@ class EndpointTotals:
                 self._add_statistics(code, figure, file)
         return totals is not None
 
-    def iter_tallies(self) -> Iterator[tuple[int, Any]]:
+    def iter_tallies(self) -> Iterator[tuple[int, ChannelTally]]:
         """Yield the code and the statistics of each channel that has messages."""
-        for code in np.flatnonzero(self._tallies["messages"]).tolist():
-            yield code, self._tallies[code]
+        return ((code, tally) for code, tally in enumerate(self._tallies) if tally.messages)
 
     def _grow_tallies(self) -> None:
-        missing = len(self._log_view.channels) - len(self._tallies)
-        if missing > 0:
-            self._tallies = np.concatenate((self._tallies, np.zeros(missing, TALLY_DTYPE)))
+        while len(self._tallies) < len(self._log_view.channels):
+            self._tallies.append(ChannelTally())
 
     def _scan_file(self, file: McapFile) -> None:
+        import numpy as np  # imported late: stored statistics need no array
+
         columns = ScanColumns(_BATCH_ROWS)
+        tallies = np.array([astuple(tally) for tally in self._tallies], tally_dtype())
         for _ in self._log_view.scan_file(file, columns):
-            self._grow_tallies()
-            columns.update_tallies(self._tallies, 0, self._log_view.map_codes_to_numberings())
+            missing = len(self._log_view.channels) - len(tallies)
+            tallies = np.concatenate((tallies, np.zeros(missing, tally_dtype()))) if missing else tallies
+            columns.update_tallies(tallies, 0, self._log_view.map_codes_to_numberings())
+        self._tallies = [ChannelTally(*row) for row in tallies.tolist()]
 
     def _add_statistics(self, code: int, figure: dict[str, Any], file: McapFile) -> None:
         """Add the totals of a channel; see tally.h."""
         tally, numbering = self._tallies[code], self._tallies[self._log_view.map_codes_to_numberings()[code]]
         if "sequences" in figure:
             first, last = figure["sequences"]
-            step = (first + 1 - int(numbering["next_sequence"]) + 2**31) % 2**32 - 2**31  # between numbers of 32 bits
-            if not numbering["next_sequence"]:
-                numbering["first_sequence"] = first
+            step = (first + 1 - numbering.next_sequence + 2**31) % 2**32 - 2**31  # between numbers of 32 bits
+            if not numbering.next_sequence:
+                numbering.first_sequence = first
             elif step > 0:
-                numbering["lost"] += step - 1
-            numbering["next_sequence"] = last + 1
-        numbering["lost"] += figure.get("lost", 0)
+                numbering.lost += step - 1
+            numbering.next_sequence = last + 1
+        numbering.lost += figure.get("lost", 0)
         times = figure["first_time"], figure["last_time"]
         if file.wall_time_converter is not None:
             times = file.wall_time_converter.find_wall_time_range(*times)
-        if tally["messages"]:
-            times = min(times[0], int(tally["first_time"])), max(times[1], int(tally["last_time"]))
-        tally["first_time"], tally["last_time"] = times
-        tally["messages"] += figure["messages"]
-        tally["bytes"] += figure["bytes"]
-        tally["largest"] = max(int(tally["largest"]), figure["largest"])
+        if tally.messages:
+            times = min(times[0], tally.first_time), max(times[1], tally.last_time)
+        tally.first_time, tally.last_time = times
+        tally.messages += figure["messages"]
+        tally.bytes += figure["bytes"]
+        tally.largest = max(tally.largest, figure["largest"])
 
     def build_endpoint_infos(self) -> dict[str, EndpointInfo]:
         """Return the totals by endpoint name."""
@@ -182,7 +184,7 @@ class EndpointTotals:
         """
         if self._log_view.start_time > 0:
             return
-        numberings = self._log_view.map_codes_to_numberings().tolist()
+        numberings = self._log_view.map_codes_to_numberings()
         begun = {numberings[code] for code, _ in self.iter_tallies()}
         for channel, numbering in zip(self._log_view.channels, numberings, strict=True):
             if channel.boundary_losses.unrecorded_messages and numbering not in begun:
@@ -192,11 +194,10 @@ class EndpointTotals:
     def _iter_recorded_channels(self) -> Iterator[EndpointInfo]:
         begun: set[int] = set()  # numberings, whose losses count once
         hidden = self._log_view.collect_boundary_losses()
-        channels = zip(
-            self._log_view.channels, self._tallies, self._log_view.map_codes_to_numberings().tolist(), strict=False
-        )
+        numberings = self._log_view.map_codes_to_numberings()
+        channels = zip(self._log_view.channels, self._tallies, numberings, strict=False)
         for channel, tally, numbering in channels:
-            if tally["messages"]:
+            if tally.messages:
                 lost = self._count_lost_messages(numbering, hidden.get(numbering, ())) if numbering not in begun else 0
                 yield _make_endpoint_info(channel, tally, lost, int(numbering not in begun))
                 begun.add(numbering)
@@ -204,22 +205,22 @@ class EndpointTotals:
     def _count_lost_messages(self, numbering: int, stated: Iterable[BoundaryLosses]) -> int | None:
         """Return the losses of a numbering: gaps, and losses before the first and after the last message."""
         tally = self._tallies[numbering]
-        at_ends = count_boundary_losses(stated, int(tally["first_sequence"]), int(tally["next_sequence"]) - 1)
-        return None if at_ends is None else int(tally["lost"]) + at_ends
+        at_ends = count_boundary_losses(stated, tally.first_sequence, tally.next_sequence - 1)
+        return None if at_ends is None else tally.lost + at_ends
 
 
-def _make_endpoint_info(channel: RecordedChannel, tally: Any, lost: int | None, epochs: int) -> EndpointInfo:
+def _make_endpoint_info(channel: RecordedChannel, tally: ChannelTally, lost: int | None, epochs: int) -> EndpointInfo:
     source = channel.message_source
     return EndpointInfo(
         endpoint=channel.endpoint,
         schema=channel.schema,
-        messages=int(tally["messages"]),
-        bytes=int(tally["bytes"]),
-        first_time=int(tally["first_time"]),
-        last_time=int(tally["last_time"]),
+        messages=tally.messages,
+        bytes=tally.bytes,
+        first_time=tally.first_time,
+        last_time=tally.last_time,
         lost=lost if channel.has_publisher_sequence else 0 if keeps_values(source.kind) else None,
         epochs=epochs,
-        largest=int(tally["largest"]),
+        largest=tally.largest,
         tracked=channel.is_tracked,
         kind=source.kind,
         options=source.parse_options(),
