@@ -151,7 +151,7 @@ def test_bench_refuses_unknown_case_and_lists_known_cases(short_folder: Any) -> 
 def test_interrupted_bench_leaves_no_files(short_folder: Any, number: Any) -> None:
     """Interrupted while processes measure: their files are there before, and all is gone after."""
     run = subprocess.Popen(
-        command("--only", "ping_asleep", "--repeats", "50", "--json", str(short_folder / "out.json")),
+        command("--only", "ping_asleep", "--repeats", "50", "--peers", "iceoryx2", "--json", short_folder / "out.json"),
         cwd=PROJECT,
         env=environment(short_folder),
         stdout=subprocess.DEVNULL,
@@ -167,6 +167,34 @@ def test_interrupted_bench_leaves_no_files(short_folder: Any, number: Any) -> No
     assert run.returncode == 128 + number, said
     assert [each.name for each in short_folder.iterdir() if each.name != "out.json"] == []
     assert list(Path("/dev/shm").glob(f"*{tag}*")) == []
+
+
+INTERRUPTED = """
+import os, sys
+from tools.bench.cases import CASES
+from tools.bench.entry import Entry
+from tools.bench.process import import_systems
+from tools.bench.workspace import workspace
+
+import_systems()
+with workspace() as space:
+    for _ in range(3):
+        Entry(space, CASES[0], sys.argv[1])  # the process starts, and creates its files later
+    os.kill(os.getpid(), int(sys.argv[2]))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("system", ["msgq", "iceoryx2"])
+def test_bench_interrupted_while_processes_start_leaves_no_files(short_folder: Any, system: str, number: int) -> None:
+    pytest.importorskip(system)
+    command = [sys.executable, "-c", INTERRUPTED, system, str(int(number))]
+    environ = {**environment(short_folder), "OPENPILOT_PREFIX": (token := new_token())}
+    # The output is a pipe, which ends with the last process.
+    run = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert run.returncode in (128 + number, -number), run.stderr
+    assert list(short_folder.iterdir()) == []
+    assert list(Path("/dev/shm").glob(f"*{token}*")) == []
 
 
 def await_tag(folder: Any) -> Any:

@@ -1,7 +1,6 @@
-"""What a measured process is asked to do, as it travels on its command line."""
+"""What a measured process is asked to do."""
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from tools.bench.adapters import adapter
@@ -42,15 +41,6 @@ class Job:
     cpu: int
     folder: str
     tag: str
-
-    def to_json(self) -> str:
-        """Return the text that `from_json` reads."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> "Job":
-        """Return the job of that text."""
-        return cls(**json.loads(text))
 
     @property
     def message(self) -> bytes:

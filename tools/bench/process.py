@@ -1,19 +1,26 @@
-"""A measured process, seen from the runner."""
+"""A measured process, seen from the runner: a fork of the runner, which has imported the measured systems.
+
+A new interpreter would need 0.1 to 0.5 s for the same imports, and a run has thousands of processes.
+"""
 
 import contextlib
-import json
+import gc
+import importlib
 import os
-import subprocess
-import sys
+import select
+import signal
+from multiprocessing import Pipe
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tools.bench import worker
 from tools.bench.adapters.base import Unsupported
 from tools.bench.job import Job
 
 PROJECT = Path(__file__).resolve().parents[2]
-# What would change the names or the behaviour of a measured system is not inherited.
+EXIT_S = 5.0
+# Variables that change the names or the behaviour of a measured system. Measured processes do not inherit them.
 _DROPPED = (
     "OPENPILOT_PREFIX",
     "MSGQ_BACKEND",
@@ -28,6 +35,12 @@ _DROPPED = (
     "MSGQ_ZMQ_HWM",
     "MSGQ_ZMQ_CURVE",
 )
+_IMPORTED = (
+    *("numpy", "msgq.impl.ring.core", "msgq.channel", "msgq.workqueue", "msgq.records", "visionipc"),
+    *("iceoryx2", "zmq", "posix_ipc"),  # not kickmsg, which prints a list of leaks at the end of the runner
+)
+_running: "set[Process]" = set()
+_INTERRUPTS = {signal.SIGINT, signal.SIGTERM}
 
 
 class Absent(Exception):
@@ -38,6 +51,25 @@ class Failed(Exception):
     """A measured process ended without a result; the text is the end of what it printed."""
 
 
+def import_systems() -> None:
+    """Import what measured processes use. Call this before the first process, from the only thread."""
+    for name in _DROPPED:
+        os.environ.pop(name, None)
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # NumPy would start a thread, which a fork does not copy
+    for name in _IMPORTED:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # a collection in a measured process does not copy the pages of these objects
+
+
+def end_processes() -> None:
+    """Kill the processes that an interrupt left, also one whose context was not entered yet."""
+    for process in list(_running):
+        os.kill(process.pid, signal.SIGKILL)
+        process.close()
+
+
 class Process:
     """One fresh process with one job, killed at the latest when the context is left."""
 
@@ -45,21 +77,19 @@ class Process:
         """Start the process, one of those that have the job."""
         self._job = job
         self._errors = Path(job.folder) / f"{job.name}-{job.role}-{number}.err"
-        with self._errors.open("wb") as errors:
-            self._popen = subprocess.Popen(
-                [sys.executable, "-m", "tools.bench.worker", job.to_json()],
-                cwd=PROJECT,
-                env={key: value for key, value in os.environ.items() if key not in _DROPPED},
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-            )
-
-    @property
-    def pid(self) -> int:
-        """The process's id."""
-        return self._popen.pid
+        self._connection, other_end = Pipe()
+        self._exit_code: int | None = None
+        signal.pthread_sigmask(
+            signal.SIG_BLOCK, _INTERRUPTS
+        )  # an interrupt finds the process in _running, or no process
+        self.pid = os.fork()
+        if self.pid == 0:
+            for process in (self, *_running):  # so that each process sees the end of its connection
+                process._connection.close()
+            worker.work(job, other_end, self._errors)
+        _running.add(self)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPTS)
+        other_end.close()
 
     def await_ready(self) -> None:
         """Wait until it has prepared its part.
@@ -72,10 +102,8 @@ class Process:
 
     def start(self) -> None:
         """Let it measure a slice."""
-        assert self._popen.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # it has ended; result() says how
-            self._popen.stdin.write("go\n")
-            self._popen.stdin.flush()
+        with contextlib.suppress(ConnectionError):  # it has ended; result() says how
+            self._connection.send(None)
 
     def result(self) -> dict[str, Any]:
         """Wait for the slice's result. The process ends itself at its limit, so this returns."""
@@ -83,18 +111,28 @@ class Process:
         return result
 
     def _read(self, wanted: str) -> Any:
-        assert self._popen.stdout is not None
-        line = self._popen.stdout.readline()
-        if not line:
-            code = self._popen.wait()
+        try:
+            words = self._connection.recv()
+        except (EOFError, ConnectionError):
+            code = self._await_end()
             said = self._errors.read_text(errors="replace").strip()[-2000:]
-            raise Failed(f"{self._job.role} of {self._job.system} ended with {code}: {said or 'no output'}")
-        words = json.loads(line)
+            raise Failed(f"{self._job.role} of {self._job.system} ended with {code}: {said or 'no output'}") from None
         if "absent" in words:
             raise Absent(words["absent"])
         if "unsupported" in words:
             raise Unsupported(words["unsupported"])
         return words[wanted]
+
+    def _await_end(self) -> int:
+        """Return the exit code. Kill the process if it does not end soon."""
+        if self._exit_code is None:
+            process = os.pidfd_open(self.pid)
+            ended, _, _ = select.select([process], [], [], EXIT_S)
+            os.close(process)
+            if not ended:
+                os.kill(self.pid, signal.SIGKILL)
+            self._exit_code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return self._exit_code
 
     def __enter__(self) -> Self:
         """Return this object."""
@@ -103,15 +141,13 @@ class Process:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End the process: by the end of its input, or at once if there was an error."""
-        if self._popen.stdin is not None:
-            self._popen.stdin.close()
-        if kind is not None:
-            self._popen.kill()
-        try:
-            self._popen.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            self._popen.kill()
-            self._popen.wait()
-        if self._popen.stdout is not None:
-            self._popen.stdout.close()
+        """End the process: by the end of its connection, or at once if there was an error."""
+        if kind is not None and self._exit_code is None:
+            os.kill(self.pid, signal.SIGKILL)
+        self.close()
+
+    def close(self) -> None:
+        """End the process by the end of its connection."""
+        self._connection.close()
+        self._await_end()
+        _running.discard(self)

@@ -13,7 +13,7 @@ from tools.bench.cases import Case
 from tools.bench.entry import Entry, ProgramEntry, run_program
 from tools.bench.floor import build
 from tools.bench.machine import IdleGate, cores
-from tools.bench.process import PROJECT, Absent, Failed
+from tools.bench.process import PROJECT, Absent, Failed, import_systems
 from tools.bench.result import Result
 from tools.bench.tables import TABLES, find_table
 from tools.bench.workspace import Workspace
@@ -37,6 +37,7 @@ def run(space: Workspace, result: Result, *, say: Callable[[str], None], keep: C
     keep : stores the result, after each row of each repeat.
     """
     cases = [case.quick() if result.quick else case for case in result.cases]
+    import_systems()
     _find_systems(result, space)
     for name, reason in result.absent.items():
         say(f"{name} is absent: {reason}")

@@ -1,16 +1,18 @@
-"""The main function of a measured process: one job, on one core, spoken to through its standard input and output.
+"""The work of a measured process: one job, on one core. The runner sends and receives over a connection.
 
-It prints ``{"ready": true}``; for each line it reads it measures one slice and prints the result; it leaves when its
-input ends. What the measured systems print goes to the standard error.
+The process sends ``{"ready": True}``. For each object that the runner sends, the process measures one slice and sends
+the result. The process ends when the runner closes the connection. What the measured systems print goes to a file.
 """
 
 import gc
-import json
 import os
 import signal
 import sys
+import traceback
+from multiprocessing.connection import Connection
+from pathlib import Path
 from time import perf_counter_ns, process_time_ns
-from typing import TextIO
+from typing import NoReturn
 
 from tools.bench import crowd, exchange, labour, roles, state
 from tools.bench.adapters.base import Unsupported
@@ -20,45 +22,58 @@ from tools.bench.machine import read_wait_ns
 ROLES = {**roles.ROLES, **crowd.ROLES, **exchange.ROLES, **labour.ROLES, **state.ROLES}
 
 
-def main() -> None:
-    """Do the job on the command line."""
-    job = Job.from_json(sys.argv[1])
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the runner gets it too, and ends this process
-    signal.alarm(job.limit_s)
-    os.sched_setaffinity(0, {job.cpu})
-    with os.fdopen(os.dup(1), "w", buffering=1) as out:
-        os.dup2(2, 1)
-        try:
-            _measure(job, out)
-        except Unsupported as reason:
-            _say(out, unsupported=str(reason))
-        except ImportError as reason:
-            _say(out, absent=str(reason))
-    # Exits without destroying objects: the runner removes what is left, and a slow tear-down is not measured.
-    sys.stderr.flush()
-    os._exit(0)
+def work(job: Job, connection: Connection, errors: Path) -> NoReturn:
+    """Do the job, and end this process, which is a fork of the runner. `errors` gets the standard output and error."""
+    code = 1
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the runner gets it too, and ends this process
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
+        signal.alarm(job.limit_s)
+        _redirect_output(errors)
+        os.sched_setaffinity(0, {job.cpu})
+        _measure(job, connection)
+        code = 0
+    except Unsupported as reason:
+        connection.send({"unsupported": str(reason)})
+    except ImportError as reason:
+        connection.send({"absent": str(reason)})
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        # Exits without destroying objects: the runner removes what is left, and a slow tear-down is not measured.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
-def _measure(job: Job, out: TextIO) -> None:
+def _redirect_output(errors: Path) -> None:
+    output, nothing = os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((nothing, 0), (output, 1), (output, 2)):
+        os.dup2(source, target)
+
+
+def _measure(job: Job, connection: Connection) -> None:
     role = ROLES[job.role](job)
     next(role)
     gc.collect()
     gc.disable()
     signal.alarm(0)
-    _say(out, ready=True)
-    while sys.stdin.readline():
+    connection.send({"ready": True})
+    while _is_slice_wanted(connection):
         signal.alarm(job.limit_s)
         start, used_before, waited_before = perf_counter_ns(), process_time_ns(), read_wait_ns()
         result = next(role)
         took = perf_counter_ns() - start
         waited, used = read_wait_ns() - waited_before, process_time_ns() - used_before
         signal.alarm(0)
-        _say(out, result={**(result or {}), "waited": waited / took, "cores": used / took})
+        connection.send({"result": {**(result or {}), "waited": waited / took, "cores": used / took}})
 
 
-def _say(out: TextIO, **words: object) -> None:
-    out.write(json.dumps(words) + "\n")
-
-
-if __name__ == "__main__":
-    main()
+def _is_slice_wanted(connection: Connection) -> bool:
+    """Wait for the runner. Return False if the runner closed the connection."""
+    try:
+        connection.recv()
+    except EOFError:
+        return False
+    return True

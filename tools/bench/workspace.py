@@ -12,6 +12,7 @@ from types import FrameType
 from msgq.common import settings, shm_paths
 from tools.bench.adapters import adapter
 from tools.bench.adapters.base import unlink
+from tools.bench.process import end_processes
 
 SHARED = Path("/dev/shm")
 
@@ -61,15 +62,22 @@ def remove_rings(*endpoints: str) -> None:
 
 @contextmanager
 def workspace() -> Iterator[Workspace]:
-    """Give a workspace that is removed in the end, also after Ctrl-C, SIGTERM and errors."""
+    """Give a workspace that is removed in the end, also after Ctrl-C, SIGTERM and errors.
+
+    The measured processes end before the removal, because a process that starts could create files after the removal.
+    """
 
     def leave(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
 
-    before = signal.signal(signal.SIGTERM, leave)
+    before = signal.getsignal(signal.SIGINT), signal.signal(signal.SIGTERM, leave)
     space = Workspace()
     try:
         yield space
     finally:
+        for number in (signal.SIGINT, signal.SIGTERM):  # a second interrupt does not stop the removal
+            signal.signal(number, signal.SIG_IGN)
+        end_processes()
         space.remove()
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in zip((signal.SIGINT, signal.SIGTERM), before, strict=True):
+            signal.signal(number, handler)

@@ -20,6 +20,8 @@ class Stock(System):
         folder = os.environ.get("MSGQ_BENCH_STOCK")
         if not folder:
             raise ImportError("MSGQ_BENCH_STOCK is not set")
+        for name in [name for name in sys.modules if name == "msgq" or name.startswith("msgq.")]:
+            del sys.modules[name]  # this project's modules, which the runner imported
         sys.path.insert(0, folder)
         import msgq
 
