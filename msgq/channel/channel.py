@@ -6,6 +6,7 @@ from msgq.common import naming, settings
 from msgq.common.naming import EVENTS_SUFFIX
 from msgq.errors import EndpointNameError, InvalidValueError, SchemaMismatchError, StateError
 from msgq.impl import backend as backends
+from msgq.impl.base.foreign_names import add_advice
 from msgq.impl.base.process import process_name
 
 TYPE_CHECKING = False  # as in msgq/__init__.py
@@ -29,6 +30,7 @@ POOL_BYTES_MAX = 1 << 30  # by default
 NODE_NAME_BYTES_MAX = 47
 
 
+@add_advice
 class Channel:
     """A stream of messages from many publishers to many subscribers, in one order (docs/guides/channels.md).
 

@@ -173,11 +173,11 @@ def find_pools_without_channel(prefix: str) -> list[EndpointIssue]:
     if not paths:
         return []
     text = (
-        f"{paths[0]} is a pool of a removed channel"
+        f"{paths[0]} is a pool of a removed channel; to remove the pool"
         if len(paths) == 1
-        else f"{join_first_texts(paths)} are pools of removed channels"
+        else f"{join_first_texts(paths)} are pools of removed channels; to remove the pools"
     )
-    return [EndpointIssue(f"{text}; to remove them, run `msgq clean`", severity=WARNING)]
+    return [EndpointIssue(f"{text}, run `msgq clean`", severity=WARNING)]
 
 
 def diagnose(channel: ChannelStats) -> list[EndpointIssue]:

@@ -67,8 +67,10 @@ class Node:
         self._open_handles: list[Publisher | Subscriber] = []
 
     def __repr__(self) -> str:
-        channels = join_first_texts(map(repr, self.channels)) or "no channels"
-        return f"<msgq Node {self.name!r} with {channels}: {format_count_noun(len(self._open_handles), 'handle')}>"
+        if not self.channels:
+            return f"<msgq Node {self.name!r}, no channels>"
+        handles = format_count_noun(len(self._open_handles), "handle")
+        return f"<msgq Node {self.name!r}, {handles} of {join_first_texts(map(repr, self.channels))}>"
 
     def advertise(self, channel: str | bytes, config: None = None, **settings: Any) -> Publisher:
         """Return a publisher of a channel. A channel may have several publishers."""

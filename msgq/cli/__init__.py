@@ -24,6 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from msgq.cli.app import app
 
         app(arguments, prog_name="msgq")
+    except KeyboardInterrupt:  # during the imports
+        sys.exit(130)  # as shells report a program that SIGINT ended
     except ModuleNotFoundError as missing:
         extra = find_extra_of_package(missing)
         if extra is None:

@@ -45,7 +45,7 @@ VERBS = {
 }
 #: Extras without which a verb cannot run. To be named in lists, in addition to the extra `cli`.
 _NEEDED_EXTRAS = {"bag": "record", "play": "record", "record": "record"}
-_SIGINT_EXIT_CODE = 130  # as a shell says it of what SIGINT ended
+_SIGINT_EXIT_CODE = 130  # as shells report a program that SIGINT ended
 
 
 class _VerbGroup(LazyCommandGroup):

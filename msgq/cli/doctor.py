@@ -32,5 +32,5 @@ def command(fix: bool, as_json: bool, prefix: str | None) -> None:
         if as_json:
             echo_json(check)
         else:
-            echo_status(f"{check.status:5}", _STATUS_COLOURS[check.status], f"{check.check:13} {check.text}")
+            echo_status(f"{check.status:7}", _STATUS_COLOURS[check.status], f"{check.check:13} {check.text}")
     sys.exit(wrong)

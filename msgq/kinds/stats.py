@@ -240,11 +240,10 @@ def read_file_access(path: str) -> FileAccess:
 
 def describe_schema(schema: Schema | None) -> str:
     """Return a text with name, encoding and size of a schema."""
-    return (
-        "none"
-        if schema is None
-        else f"{schema.name}, {schema.encoding}, definition of {format_count_noun(len(schema.data), 'byte')}"
-    )
+    if schema is None:
+        return "none"
+    size = f"definition of {format_count_noun(len(schema.data), 'byte')}" if schema.data else "no definition"
+    return f"{schema.name}, {schema.encoding}, {size}"
 
 
 def format_age(created_ns: int | None) -> str:

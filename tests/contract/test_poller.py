@@ -6,7 +6,7 @@ import contextlib
 
 import pytest
 
-from msgq.errors import EndpointClosedError
+from msgq.errors import EndpointClosedError, InvalidTypeError
 from tests.contract.conftest import Backend
 from tests.support import DEADLINE, DEADLINE_MS, Task, wait_until
 
@@ -152,3 +152,8 @@ def test_poller_keeps_its_sockets_alive(backend: Backend, endpoint: str) -> None
     (ready,) = poller.poll(DEADLINE_MS)
     with ready:
         assert ready.receive() == b"x"
+
+
+def test_poller_refuses_a_publisher_with_advice(backend: Backend, endpoint: str) -> None:
+    with pytest.raises(InvalidTypeError, match="poller cannot wait for PubSocket; give a subscriber"):
+        backend.Poller().registerSocket(backend.pub(endpoint))

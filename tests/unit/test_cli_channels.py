@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import time
 from contextlib import suppress
@@ -16,6 +17,7 @@ from click.shell_completion import ShellComplete
 from msgq.channel import Channel, Node, cleanup
 from msgq.cli.app import app
 from msgq.common import shm_paths
+from msgq.impl.base.process import process_name
 from msgq.kinds.cleanup import EndpointUsers, explain_removal
 from tests import command
 from tests.support import SHM, Child, Task, hear, say, wait_until
@@ -242,7 +244,7 @@ def test_channel_opened_during_clean_is_created_again(prefix: str, monkeypatch: 
 def test_clean_removes_pools_without_a_channel(prefix: str) -> None:
     with Channel("scans") as channel, channel.publisher() as publisher, channel.subscriber() as subscriber:
         shutil.rmtree(SHM / f"msgqchan_{prefix}")
-        assert "is a pool of a removed channel" in run_doctor()[1]
+        assert "is a pool of a removed channel; to remove the pool, run `msgq clean`" in run_doctor()[1]
         assert run_clean("--dry-run") == {"channel/scans": "would remove"}
         assert run_clean() == {"channel/scans": "removed"}
         assert not [path for path in shm_paths.channel_directories(prefix) if os.path.exists(path)]
@@ -323,3 +325,10 @@ def test_doctor_reports_views_held_for_long_time(prefix: str, monkeypatch: pytes
         view.release()
         assert run_doctor()[0] == "ok"
         subscriber.close()
+
+
+def test_participants_without_node_name_show_the_process_once(prefix: str) -> None:
+    with Channel("scans") as channel, channel.publisher(), channel.subscriber():
+        shown = command.run("list", "channel/scans").output
+    process = f"{process_name()} {os.getpid()}"
+    assert re.split(" {2,}", shown.splitlines()[1])[2:4] == [process, process]

@@ -72,7 +72,7 @@ def test_doctor_reports_symbolic_link_in_place_of_topic(prefix: str, tmp_path: P
 def test_doctor_prints_one_line_per_check(prefix: str) -> None:
     result = CliRunner().invoke(app, ["doctor"], catch_exceptions=False)
     assert len(result.output.splitlines()) == len(machine.MACHINE_CHECKS) + 9
-    assert "ok    kernel" in result.output
+    assert "ok      kernel" in result.output
 
 
 @pytest.mark.parametrize(
@@ -114,6 +114,18 @@ def test_doctor_reports_failed_round_trip_as_error(monkeypatch: pytest.MonkeyPat
     found = doctor.check_round_trip()
     assert found.status == "error"
     assert "nonsense" in found.text
+
+
+def test_doctor_reports_failed_removal_of_its_topic_as_error(monkeypatch: pytest.MonkeyPatch, prefix: str) -> None:
+    removed = doctor.unlink_topic
+
+    def refuse(endpoint: str) -> None:
+        removed(endpoint)
+        raise msgq.errors.SegmentError("cannot remove: Read-only file system", endpoint)
+
+    monkeypatch.setattr(doctor, "unlink_topic", refuse)
+    found = doctor.check_round_trip()
+    assert (found.status, "Read-only file system" in found.text) == ("error", True)
 
 
 def test_doctor_exits_with_1_if_one_check_fails(monkeypatch: pytest.MonkeyPatch, prefix: str) -> None:

@@ -184,3 +184,10 @@ def test_lake_import_without_extra_names_missing_extra(tmp_path: Path) -> None:
     assert (
         called.stderr == "Error: msgq.spark needs pyspark, which is not installed; run: pip install 'msgq-bus[spark]'\n"
     )
+
+
+def test_command_ends_without_traceback_on_ctrl_c_during_imports() -> None:
+    interrupt = "import sys; sys.meta_path.insert(0, type('Finder', (), {'find_spec': staticmethod(stop)}))"
+    stop = "def stop(name, *_):\n    if name == 'msgq.cli.app':\n        raise KeyboardInterrupt\n"
+    called = run_python("-c", f"{stop}{interrupt}; from msgq.cli import main; main(['list'])")
+    assert (called.returncode, called.stdout, called.stderr) == (130, "", "")

@@ -117,7 +117,7 @@ def test_list_without_endpoints_names_searched_prefix_and_others(prefix: str, st
     with pub_sock("dead"):
         pass
     said = msgq("list").output.splitlines()
-    assert said[0].startswith(f"msgq: no endpoints under the prefix {prefix!r}")
+    assert said[0].startswith(f"msgq: no live endpoints under the prefix {prefix!r}")
     assert said[1] == "hidden: 1 dead endpoint; to list all, give --all"
 
 

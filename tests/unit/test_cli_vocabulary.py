@@ -139,3 +139,8 @@ def test_pub_with_duration_option_repeats_message_until_end(prefix: str) -> None
     with start("pub", "car", "x", "-r", "0.001", "--duration", "0.05") as process:  # the second message is never due
         assert process.wait(DEADLINE) == 0
     assert run("pub", "car", "x", "-r", "0.001", "-n", "5", "--duration", "0.05").stderr.startswith("published 1,")
+
+
+def test_option_before_the_command_is_answered_with_its_place() -> None:
+    said = run("--prefix", "x", "list", code=2).output.splitlines()[-1]
+    assert said == "Error: no option '--prefix' before the command; give options after the command"

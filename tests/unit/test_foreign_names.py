@@ -32,7 +32,7 @@ def find_classes() -> dict[str, type[Any]]:
     for name, path in (("msgq", "msgq.impl.channel"), ("fake", "msgq.impl.fake.channel")):
         module = import_module(path)
         found |= {f"{name}.{kind}": getattr(module, kind) for kind in ("Publisher", "Subscriber")}
-    kinds_of_all_backends = (JobFuture, msgq.JobClient, msgq.Node, msgq.RecordQueue, msgq.Worker)
+    kinds_of_all_backends = (JobFuture, msgq.Channel, msgq.JobClient, msgq.Node, msgq.RecordQueue, msgq.Worker)
     return found | {kind.__name__: kind for kind in kinds_of_all_backends}
 
 
@@ -77,6 +77,15 @@ def test_error_names_the_method_to_use(queue: Any) -> None:
         queue.put(b"job")
     assert not hasattr(queue, "put")
     assert getattr(queue, "put", "default") == "default"
+
+
+def test_error_of_a_channel_names_its_publisher_and_subscriber(endpoint: str) -> None:
+    with msgq.Channel(endpoint) as channel:
+        with pytest.raises(MissingAttributeError, match=r"Channel has no send; use publisher\(\)"):
+            channel.send(b"")  # type: ignore[attr-defined]
+        with pytest.raises(MissingAttributeError, match=r"Channel has no receive; use subscriber\(\)"):
+            channel.receive()  # type: ignore[attr-defined]
+        channel.unlink()
 
 
 def test_error_of_a_future_names_the_method_to_use(queue: Any) -> None:

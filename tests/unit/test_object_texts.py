@@ -42,9 +42,9 @@ def test_misspelt_topic_of_a_master_raises_with_the_nearest_name(endpoint: str, 
 
 def test_node_shows_its_channels(endpoint: str) -> None:
     with msgq.Node("navigation") as node:
-        assert repr(node) == "<msgq Node 'navigation' with no channels: 0 handles>"
+        assert repr(node) == "<msgq Node 'navigation', no channels>"
         node.advertise(endpoint)
-        assert repr(node) == f"<msgq Node 'navigation' with {endpoint!r}: 1 handle>"
+        assert repr(node) == f"<msgq Node 'navigation', 1 handle of {endpoint!r}>"
         node.channels[endpoint].unlink()
 
 

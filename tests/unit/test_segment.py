@@ -466,6 +466,7 @@ class TestNoSpace:
         name, number, text, closed, left = answer
         assert (name, number, closed) == ("SegmentError", errno.ENOSPC, True)
         assert "bytes free" in text
+        assert "msgq clean" in text
         assert "--shm-size" in text
         assert [entry for entry in left if entry.startswith("msgqside")] == []
 

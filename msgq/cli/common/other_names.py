@@ -96,4 +96,6 @@ def describe_unknown_option(error: click.NoSuchOption) -> str:
     for answer in _OPTION_ANSWERS.get(error.option_name, ()):
         if answer.split()[0] in existing:
             return f"no option {error.option_name!r}; use: {answer}"
+    if isinstance(error.ctx and error.ctx.command, click.Group):
+        return f"no option {error.option_name!r} before the command; give options after the command"
     return error.format_message()

@@ -88,6 +88,8 @@ ADVICE: dict[str, dict[str, str]] = {
         "exception": "use result(timeout=seconds), which raises JobFailedError",
         "revoke": "use cancel()",
     },
+    "Channel": dict.fromkeys(("publish", "put", "send"), "use publisher(), which has send(data)")
+    | dict.fromkeys(("get", "receive", "recv", "subscribe"), "use subscriber(), which has receive(timeout=seconds)"),
     "Publisher": _PUBLISHER_ADVICE | {"reserve": "use loan(size)"},
     "Subscriber": _SUBSCRIBER_ADVICE | {"recv": "use receive(timeout=seconds)"},
     "Node": {

@@ -80,7 +80,7 @@ class InProcessBus:
         """
         topic = self._topics.get((settings.resolve_prefix(prefix), endpoint))
         if topic is None:
-            raise SegmentError("topic not found; passive subscribers do not create it", endpoint)
+            raise SegmentError("topic not found; start its publisher first, or correct the name", endpoint)
         return topic
 
     def remove_topic(self, topic: TopicState) -> bool:

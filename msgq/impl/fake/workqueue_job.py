@@ -27,7 +27,7 @@ class Job:
             claim.revoke_claim()
 
     def __repr__(self) -> str:
-        state = "over" if self._claim.is_over else "open"
+        state = "ended" if self._claim.is_over else "open"
         return f"<msgq fake Job of {self._queue.name!r}, {len(self.data)} bytes, {state}>"
 
     def ack(self) -> None:

@@ -261,7 +261,8 @@ cdef TopicFiles map_topic(str endpoint, str in_prefix):
     path = shm_paths.ring_path(endpoint, in_prefix)
     cdef int fd = open_file(endpoint, path, O_RDONLY)
     if fd < 0:
-        raise segment_error("topic not found; passive subscribers do not create it", endpoint, path, ENOENT)
+        advice = "; start its publisher first, or correct the name (`msgq list`)"
+        raise segment_error("topic not found", endpoint, path, ENOENT, advice)
     topic.lock_fd = fd
     topic.endpoint = endpoint
     check_file(fd, &found, endpoint, path)

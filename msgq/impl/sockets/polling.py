@@ -10,7 +10,7 @@ import time
 from types import GenericAlias
 
 from msgq.common.units import WAIT_FOREVER
-from msgq.errors import InvalidValueError
+from msgq.errors import InvalidTypeError, InvalidValueError
 from msgq.impl.base.argument_checks import POLLERR, POLLIN, POLLOUT, POLLPRI, not_connected_error, timeout_ms
 
 TYPE_CHECKING = False  # as in msgq/__init__.py
@@ -107,7 +107,11 @@ class PyzmqPoller(_GenericPoller[ReadySocket]):
 
     def registerSocket(self, socket: Any) -> None:
         """Register a subscriber (compatibility: stock's name); see core.pyi."""
-        super().registerSocket(getattr(socket, "_reader", socket))  # type: ignore[misc]  # of the backend's poller
+        try:
+            super().registerSocket(getattr(socket, "_reader", socket))  # type: ignore[misc]  # of the backend's poller
+        except TypeError as error:
+            text = f"poller cannot wait for {type(socket).__name__}; give a subscriber, or a queue of its backend"
+            raise InvalidTypeError(text) from error
         if hasattr(socket, "_reader") and not any(socket is registered for registered in self._wrapping_sockets):
             self._wrapping_sockets.append(socket)
 

@@ -47,10 +47,13 @@ def missing_readers_error(
     attached: int, updated: int | None, timeout: float | None, n: int | None, endpoint: str
 ) -> WaitTimeoutError:
     """Return the error for subscribers that are missing at the timeout."""
-    update_text = "ZMQ does not report what was read; give n=" if updated is None else f"{updated} up to date"
-    condition = "at least one, and all up to date" if n is None else f"{n} attached"
-    text = f"after {timeout} s {attached} subscribers are attached ({update_text}); wanted: {condition}"
-    return WaitTimeoutError(text, endpoint)
+    if n is not None:
+        text = f"{attached} of {n} subscribers are attached"
+    elif updated is None:
+        text = f"{attached} subscribers are attached, but ZMQ does not report what was read; give n="
+    else:
+        text = f"{updated} of {attached} subscribers are up to date" if attached else "no subscriber is attached"
+    return WaitTimeoutError(f"after {timeout} s, {text}", endpoint)
 
 
 def split_messages(messages: Any) -> Iterable[Any]:
