@@ -8,6 +8,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Protocol
 
+from msgq.common.texts import format_count_noun
 from msgq.errors import StateError, WaitTimeoutError
 from msgq.impl.base.argument_checks import check_wait_for_readers
 
@@ -47,13 +48,14 @@ def missing_readers_error(
     attached: int, updated: int | None, timeout: float | None, n: int | None, endpoint: str
 ) -> WaitTimeoutError:
     """Return the error for subscribers that are missing at the timeout."""
+    text = f"after {timeout} s, {format_count_noun(attached, 'subscriber')} attached"
     if n is not None:
-        text = f"{attached} of {n} subscribers are attached"
+        text += f", {n} requested"
     elif updated is None:
-        text = f"{attached} subscribers are attached, but ZMQ does not report what was read; give n="
+        text += "; ZMQ does not report what was read, so give n="
     else:
-        text = f"{updated} of {attached} subscribers are up to date" if attached else "no subscriber is attached"
-    return WaitTimeoutError(f"after {timeout} s, {text}", endpoint)
+        text += f", {updated} of them up to date"
+    return WaitTimeoutError(text, endpoint)
 
 
 def split_messages(messages: Any) -> Iterable[Any]:
