@@ -1,7 +1,7 @@
-/* The floor as a Python extension: the least work that CPython allows around the ring of ring.h.
+/* The ring of ring.h as a minimal extension module of CPython.
  *
- * One argument at most for each method, exact `bytes` in and out, the GIL kept throughout. Not a library: a wrong
- * argument crashes it.
+ * Each method takes at most one argument. Messages are `bytes`. The methods keep the GIL, and check no arguments: a
+ * wrong argument crashes the process.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -35,7 +35,7 @@ static PyObject *ring_close(Ring *self, PyObject *Py_UNUSED(nothing)) {
     Py_RETURN_NONE;
 }
 
-/* Overwrites what a slow reader has not read yet. */
+/* Send without waiting. This overwrites messages that a slow reader has not read. */
 static PyObject *ring_send(Ring *self, PyObject *message) {
     floor_write(&self->ring, PyBytes_AS_STRING(message), (uint64_t)PyBytes_GET_SIZE(message));
     floor_publish(&self->ring);
@@ -73,7 +73,7 @@ static PyObject *ring_receive_blocking(Ring *self, PyObject *nothing) {
     return message;
 }
 
-/* Copies into a buffer of the caller that is large enough; returns the size, or None. */
+/* Copy the next message into a buffer of the caller. Return the size, or None. The buffer must be large enough. */
 static PyObject *ring_receive_into(Ring *self, PyObject *target) {
     uint64_t size;
     const unsigned char *payload = floor_peek(&self->ring, &size);

@@ -1,8 +1,8 @@
-/* What this machine can do at all: the prices that no message system can go below.
+/* The limits of the machine: times of system calls, wake-ups, cache lines and copies.
  *
  * usage: limits ROUNDS CPU OTHER_CPU [line]
- * prints one JSON object, times in nanoseconds, bandwidth in GB/s; each figure is the median of its rounds. With `line`
- * there is only the cache line between the cores, in some milliseconds.
+ * prints: one JSON object with times in nanoseconds and bandwidths in GB/s. Each figure is the median of the rounds.
+ * With `line`, the program measures only the time of a cache line between the cores, and takes a few milliseconds.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -16,7 +16,7 @@
 
 typedef struct {
     _Alignas(64) _Atomic uint32_t word;
-    _Alignas(64) _Atomic uint64_t stamp; /* when the woken thread ran */
+    _Alignas(64) _Atomic uint64_t stamp; /* time in ns at which the woken thread ran */
     _Alignas(64) _Atomic uint32_t asleep;
     int cpu, rounds;
 } meeting;
@@ -38,7 +38,7 @@ static double median(double *values, int count) {
     return values[count / 2];
 }
 
-/* ---------------------------------------------------------------------------------------------------- one thread alone */
+/* ---- one thread alone ---- */
 
 static double call_cost(int rounds, long (*call)(void)) {
     static double took[MAX_ROUNDS];
@@ -57,7 +57,8 @@ static long system_call(void) { return syscall(SYS_getppid); }
 static long clock_call(void) { return (long)floor_now_ns(); }
 static long wake_nobody(void) { return syscall(SYS_futex, &nobody_waits_here, FUTEX_WAKE, 1, NULL, NULL, 0); }
 
-/* The source stays where it is; the target moves through `span` bytes, so a span beyond the caches shows the memory. */
+/* Copy `size` bytes again and again. The target moves through `span` bytes. If `span` is larger than the caches, the
+ * result is the bandwidth of the memory. */
 static double copy_bandwidth(int rounds, size_t size, size_t span) {
     static double speed[MAX_ROUNDS];
     char *source = malloc(size), *target = malloc(span);
@@ -78,7 +79,7 @@ static double copy_bandwidth(int rounds, size_t size, size_t span) {
     return median(speed, rounds);
 }
 
-/* ---------------------------------------------------------------------------------------------------------- two threads */
+/* ---- two threads ---- */
 
 static void *bounce(void *argument) {
     meeting *m = argument;
@@ -91,7 +92,7 @@ static void *bounce(void *argument) {
     return NULL;
 }
 
-/* One way: a word written by one core until the other has seen it. */
+/* Return the time in ns from the store of a word on one core to its load on the other core. */
 static double cache_line(int rounds, int other) {
     static double took[MAX_ROUNDS];
     meeting m = {.cpu = other, .rounds = rounds};
@@ -123,7 +124,8 @@ static void *sleep_and_stamp(void *argument) {
     return NULL;
 }
 
-/* Wakes a thread of the other core that has slept for 2 ms: the price of the call, and the time until it runs. */
+/* Wake a thread of the other core that has slept for 2 ms. Store the time in ns of the call, and the time in ns until
+ * the thread runs. */
 static void wake_up(int rounds, int other, double *call, double *to_run) {
     static double calls[MAX_ROUNDS], runs[MAX_ROUNDS];
     meeting m = {.cpu = other, .rounds = rounds};

@@ -1,4 +1,4 @@
-/* What the programs of two pinned processes share: memory, places to run, and how what passed is counted. */
+/* Functions for programs with a reader process and a writer process: shared memory, cores, and the report. */
 #ifndef BENCH_FLOOR_PAIR_H
 #define BENCH_FLOOR_PAIR_H
 #define _GNU_SOURCE
@@ -12,12 +12,12 @@
 #include "ring.h"
 
 typedef struct {
-    _Alignas(64) _Atomic uint64_t received; /* by the reader, after each batch */
+    _Alignas(64) _Atomic uint64_t received; /* number of messages; the reader stores it after each batch */
 } progress;
 
 enum { LIMIT_S = 30 };
 
-/* Runs there, and ends with its parent, or by itself where that cannot run: nobody spins for ever. */
+/* Run this process on one core. The process ends with its parent, and after LIMIT_S seconds at the latest. */
 static void settle(int cpu) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     alarm(LIMIT_S);
@@ -41,7 +41,7 @@ static void pause_for(double seconds) {
     nanosleep(&time, NULL);
 }
 
-/* How long a process was ready to run while something else had its core. */
+/* Return the time in ns in which a process was ready to run, but another process had its core. */
 static uint64_t waited_ns(pid_t process) {
     char path[64];
     unsigned long long ran, waited = 0;
@@ -55,7 +55,7 @@ static uint64_t waited_ns(pid_t process) {
     return waited;
 }
 
-/* Lets them run for a while, ends them, and prints what passed in a second. */
+/* Let both processes run for `seconds`, and kill them. Print the number of messages per second. */
 static void report(progress *state, pid_t reader, pid_t writer, double seconds) {
     pause_for(seconds / 4); /* warm-up */
     uint64_t waited = waited_ns(reader) + waited_ns(writer);

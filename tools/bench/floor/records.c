@@ -1,13 +1,13 @@
-/* Two pinned processes, no Python: how many records a second a ring of seqlocks carries from one producer to a consumer
- * that the producer does not know, when both sides work in batches.
+/* A ring of seqlocks between two pinned processes, without Python. The program measures records per second. Both
+ * processes work in batches, and the producer does not know its consumers.
  *
- * Each place has a version, odd while it is written, and then the record's number. The consumer copies records into one
- * array and looks at each version before and after: what was overwritten meanwhile is not handed out. So that nothing is
- * lost, it leaves word of what it has taken once a batch, as all systems do here; the producer looks at it only when what
- * it last saw leaves no room.
+ * Each place has a version and a record. The version is odd during a write. The consumer copies records into one array,
+ * and compares the version before and after each copy. The consumer does not accept a record that was overwritten
+ * during the copy. No record is lost: after each batch, the consumer stores the number of its records, as in all
+ * systems. The producer loads this number only if the remembered number leaves no free place.
  *
  * usage: records SECONDS PRODUCER_CPU CONSUMER_CPU RECORD_BYTES BATCH DATA_BYTES
- * prints: {"value": records a second, "waited": share of the time that the processes waited for a core}
+ * prints: {"value": records per second, "waited": share of the time in which a process waited for its core}
  */
 #include "pair.h"
 
@@ -20,11 +20,11 @@ static inline _Atomic uint64_t *version_of(const records *r, uint64_t number) {
     return (_Atomic uint64_t *)(r->places + (number & r->mask) * r->stride);
 }
 
-/* `size` is a constant where this is inlined, so that the copy is a few moves. */
+/* The callers pass a constant `size` if possible. The compiler then replaces the copy by a few moves. */
 static inline void produce(const records *r, uint64_t number, const unsigned char *from, uint64_t size) {
     _Atomic uint64_t *version = version_of(r, number);
     atomic_store_explicit(version, 2 * number + 1, memory_order_relaxed);
-    atomic_thread_fence(memory_order_release); /* the odd version before the record */
+    atomic_thread_fence(memory_order_release); /* store the odd version before the record */
     memcpy((unsigned char *)version + 8, from, size);
     atomic_store_explicit(version, 2 * number + 2, memory_order_release);
 }
@@ -34,11 +34,11 @@ static inline int consume(const records *r, uint64_t number, unsigned char *to, 
     if (atomic_load_explicit(version, memory_order_acquire) != 2 * number + 2)
         return 0;
     memcpy(to, (unsigned char *)version + 8, size);
-    atomic_thread_fence(memory_order_acquire); /* the record before the second look */
+    atomic_thread_fence(memory_order_acquire); /* load the record before the second load of the version */
     return atomic_load_explicit(version, memory_order_relaxed) == 2 * number + 2;
 }
 
-/* Until it is killed, like its partner. */
+/* Produce batches until the parent kills this process. */
 static void produce_batches(const records *r, progress *state) {
     unsigned char *array = calloc(r->batch, r->size);
     uint64_t number = 0, taken = 0;
@@ -57,7 +57,7 @@ static void produce_batches(const records *r, progress *state) {
     }
 }
 
-/* Takes all that is there into an array of a batch, again and again. */
+/* Copy all new records into an array, at most one batch at a time, until the parent kills this process. */
 static void consume_batches(const records *r, progress *state) {
     unsigned char *array = malloc(r->batch * r->size);
     uint64_t number = 0;

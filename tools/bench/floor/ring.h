@@ -1,9 +1,9 @@
-/* The floor: the least that a shared-memory ring can do, for one writer and one reader.
+/* The floor: a minimal ring in shared memory, for one writer and one reader.
  *
- * Messages look like those of the library (8 bytes of size, the payload padded to 8, -1 for "continue at the start"), so
- * that the same bytes cross between the cores. Everything a library owes its users is left out: no checks, no statistics,
- * no liveness, no second reader. The reader and the writer remember the other side's last cursor and look at the shared
- * word only when they run out: that is the cheapest known way to do it.
+ * Messages have the format of msgq: 8 bytes with the size, the payload padded to 8 bytes, and the size -1 for "continue
+ * at the start". The same bytes therefore move between the cores. The ring has no checks, no statistics, no detection
+ * of dead processes, and no second reader. Each side remembers the last position of the other side. A side loads the
+ * shared position only if the remembered position leaves no message or no space.
  */
 #ifndef BENCH_FLOOR_RING_H
 #define BENCH_FLOOR_RING_H
@@ -22,15 +22,16 @@
 
 #define FLOOR_WRAP UINT64_MAX
 
-/* Shared bytes: one cache line for each writer of them. Positions count bytes since the start and never wrap. */
+/* The shared memory. Each word has its own cache line. Positions count bytes since the start, and never wrap. */
 typedef struct {
-    _Alignas(64) _Atomic uint64_t write;   /* written by the writer; its low half is the futex word */
-    _Alignas(64) _Atomic uint64_t read;    /* written by the reader */
-    _Alignas(64) _Atomic uint32_t sleeper; /* set by the reader around its sleep */
+    _Alignas(64) _Atomic uint64_t write;   /* stored by the writer; the low half is the futex word */
+    _Alignas(64) _Atomic uint64_t read;    /* stored by the reader */
+    _Alignas(64) _Atomic uint32_t sleeper; /* 1 while the reader sleeps */
     _Alignas(64) unsigned char data[];
 } floor_shared;
 
-/* One side's private state: its own position, the matching offset, and what it last saw of the other side. */
+/* The private state of one side: its position, the offset of this position, and the last known position of the other
+ * side. */
 typedef struct {
     floor_shared *shared;
     uint64_t size;
@@ -55,7 +56,7 @@ static inline uint64_t floor_now_ns(void) {
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ set-up */
+/* ---- set-up ---- */
 
 static inline int floor_map(floor_ring *ring, const char *path, uint64_t size) {
     size_t length = sizeof(floor_shared) + size;
@@ -78,9 +79,10 @@ static inline void floor_unmap(floor_ring *ring) {
     ring->shared = NULL;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ writing */
+/* ---- writing ---- */
 
-/* Where the next message of `need` bytes starts; marks the end of the lap when it does not fit before it. */
+/* Return the start of the next message of `need` bytes. If the message does not fit into the lap, mark the end of the
+ * lap, and start at the beginning. */
 static inline unsigned char *floor_claim(floor_ring *ring, uint64_t need) {
     uint64_t left = ring->size - ring->offset;
     if (left < need) {
@@ -92,7 +94,7 @@ static inline unsigned char *floor_claim(floor_ring *ring, uint64_t need) {
     return ring->shared->data + ring->offset;
 }
 
-/* Waits until the reader has left `need` bytes from the current lap mark on. */
+/* Wait until the reader has released the bytes of a message of `need` bytes. */
 static inline void floor_wait_for_room(floor_ring *ring, uint64_t need) {
     uint64_t left = ring->size - ring->offset;
     uint64_t end = ring->position + need + (left < need ? left : 0);
@@ -117,15 +119,16 @@ static inline void floor_publish(floor_ring *ring) {
 }
 
 static inline void floor_wake(floor_ring *ring) {
-    /* The cursor must be visible before the flag is looked at: the reader does the same two in the other order. */
+    /* Store the position before loading the flag. The reader stores the flag before it loads the position. */
     atomic_thread_fence(memory_order_seq_cst);
     if (atomic_load_explicit(&ring->shared->sleeper, memory_order_relaxed))
         syscall(SYS_futex, &ring->shared->write, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ reading */
+/* ---- reading ---- */
 
-/* The next message, or NULL when there is none; `size` gets its length. It stays in place until floor_release(). */
+/* Return the next message, and store its size. Return NULL if there is no message. The message is valid until
+ * floor_release(). */
 static inline const unsigned char *floor_peek(floor_ring *ring, uint64_t *size) {
     if (ring->position == ring->other) {
         ring->other = atomic_load_explicit(&ring->shared->write, memory_order_acquire);
@@ -149,7 +152,7 @@ static inline void floor_release(floor_ring *ring) {
     atomic_store_explicit(&ring->shared->read, ring->position, memory_order_release);
 }
 
-/* Sleeps until there is something to read; a signal ends the sleep early, which the caller's loop does not mind. */
+/* Sleep until a message arrives. A signal ends the sleep early, so call this in a loop. */
 static inline void floor_sleep(floor_ring *ring) {
     atomic_store_explicit(&ring->shared->sleeper, 1, memory_order_relaxed);
     atomic_thread_fence(memory_order_seq_cst);

@@ -1,20 +1,22 @@
-/* Two pinned processes, no Python: how many messages a second the floor's ring carries when both sides work in batches.
+/* The ring of ring.h between two pinned processes, without Python. The program measures messages per second. Both
+ * processes work in batches.
  *
- * The writer publishes once a batch, as send_many() does; the reader copies the payloads of all that is pending into one
- * array and releases once, as receive_array() does.
+ * The writer publishes once per batch, like send_many(). The reader copies the payloads of all waiting messages into
+ * one array and releases them once, like receive_array().
  *
  * usage: stream SECONDS WRITER_CPU READER_CPU MESSAGE_BYTES BATCH DATA_BYTES
- * prints: {"value": messages a second, "waited": share of the time that the processes waited for a core}
+ * prints: {"value": messages per second, "waited": share of the time in which a process waited for its core}
  */
 #include "pair.h"
 
-/* Until it is killed, like its partner. */
+/* Write batches until the parent kills this process. */
 static void write_batches(floor_ring ring, uint64_t size, uint64_t batch) {
     unsigned char *messages = calloc(batch, size);
     for (;;) {
         for (uint64_t i = 0; i < batch; i++) {
             uint64_t left = ring.size - ring.offset, need = floor_need(size);
-            /* A batch larger than the room left must publish what it has, or both sides would wait for each other. */
+            /* If the batch is larger than the free space, publish its first part. Otherwise both sides would wait for
+             * each other. */
             if (ring.position + need + (left < need ? left : 0) - ring.other > ring.size)
                 floor_publish(&ring);
             floor_wait_for_room(&ring, need);
