@@ -122,7 +122,7 @@ class TestCounting:
         def alone() -> bool:
             with pytest.raises(WaitTimeoutError) as caught:
                 pub.wait_for_readers(0, n=3)
-            return "1 subscribers" in str(caught.value)
+            return "1 subscriber attached" in str(caught.value)
 
         wait_until(alone)
 
