@@ -4,11 +4,14 @@ The extra `cli` installs click, rich and psutil, which are imported only when th
 installs the packages for recordings.
 """
 
+import gc
 import os
 import sys
 from collections.abc import Sequence
 
 from msgq.common.optional import find_extra_of_package
+
+_GC_THRESHOLD = 10_000  # new objects before a search for garbage. Imports create many objects, and no garbage
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -20,6 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     # By default, the import of NumPy starts a thread per core for linear algebra, which no command needs.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    gc.set_threshold(_GC_THRESHOLD)
     try:
         from msgq.cli.app import app
 
@@ -31,3 +35,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if extra is None:
             raise
         sys.exit(f"msgq: library {missing.name} not installed; run: pip install 'msgq-bus[{extra}]'")
+    finally:
+        gc.freeze()  # a search for garbage at the end of the process would visit all objects of all modules

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
-from _ctypes import CFuncPtr
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -75,6 +73,9 @@ def _has_ctypes_pointer(asked: object) -> bool:
     """Return True for a type of ctypes that is a pointer, or contains one. NumPy accepts some of them as integers."""
     if not isinstance(asked, type):
         return False
+    import ctypes  # late: NumPy needs it, but few programs without NumPy
+    from _ctypes import CFuncPtr
+
     if issubclass(asked, ctypes.Array):
         return _has_ctypes_pointer(asked._type_)
     if issubclass(asked, (ctypes.Structure, ctypes.Union)):

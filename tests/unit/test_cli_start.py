@@ -26,8 +26,8 @@ finally:
     print(*sys.modules, file=sys.stderr)
 """
 SHELL_COMPLETION = {"_MSGQ_COMPLETE": "bash_complete", "COMP_WORDS": "msgq ", "COMP_CWORD": "1"}
-#: Packages of other projects. Each import takes several milliseconds. The import of rich or NumPy takes tens.
-PACKAGES = {"click", "lz4", "mcap", "numpy", "psutil", "pyarrow", "rich", "zstandard"}
+#: Packages whose imports take several milliseconds. The import of rich or NumPy takes tens.
+PACKAGES = {"click", "ctypes", "lz4", "mcap", "numpy", "psutil", "pyarrow", "rich", "zstandard"}
 SHARED_MODULES = {"app", "common"}
 
 

@@ -25,6 +25,8 @@ CHUNK_HEAD_STRUCT = struct.Struct(
 )  # behind the head: start, end, uncompressed size, its crc, bytes of the codec's name
 MESSAGE_INDEX_HEAD_STRUCT = struct.Struct("<BQHI")  # opcode, length, channel, bytes of the entries
 _CHUNK_INDEX_HEAD_STRUCT = struct.Struct("<QQQQI")  # start, end, offset and bytes of the chunk, bytes of the offsets
+_CHUNK_INDEX_TAIL_STRUCT = struct.Struct("<QI")  # bytes of the message indexes, bytes of the codec's name
+_CHUNK_SIZES_STRUCT = struct.Struct("<QQ")  # compressed and uncompressed size
 _MESSAGE_INDEX_OFFSET_STRUCT = struct.Struct("<HQ")  # channel, offset of its message index
 FOOTER_BYTES = RECORD_HEAD_STRUCT.size + 20 + len(MCAP_MAGIC)  # of the footer, to the file's end
 
@@ -53,16 +55,20 @@ def read_chunk_index(stream: ReadDataStream) -> records.ChunkIndex:
     """Return a chunk index. A file with many channels in each of many chunks has millions of offsets."""
     head = stream.read(_CHUNK_INDEX_HEAD_STRUCT.size)
     start_time, end_time, chunk_offset, chunk_bytes, offsets_bytes = _CHUNK_INDEX_HEAD_STRUCT.unpack(head)
+    offsets = dict(_MESSAGE_INDEX_OFFSET_STRUCT.iter_unpack(stream.read(offsets_bytes)))
+    index_bytes, name_bytes = _CHUNK_INDEX_TAIL_STRUCT.unpack(stream.read(_CHUNK_INDEX_TAIL_STRUCT.size))
+    compression = stream.read(name_bytes).decode()
+    compressed_size, uncompressed_size = _CHUNK_SIZES_STRUCT.unpack(stream.read(_CHUNK_SIZES_STRUCT.size))
     return records.ChunkIndex(
         message_start_time=start_time,
         message_end_time=end_time,
         chunk_start_offset=chunk_offset,
         chunk_length=chunk_bytes,
-        message_index_offsets=dict(_MESSAGE_INDEX_OFFSET_STRUCT.iter_unpack(stream.read(offsets_bytes))),
-        message_index_length=stream.read8(),
-        compression=stream.read_prefixed_string(),
-        compressed_size=stream.read8(),
-        uncompressed_size=stream.read8(),
+        message_index_offsets=offsets,
+        message_index_length=index_bytes,
+        compression=compression,
+        compressed_size=compressed_size,
+        uncompressed_size=uncompressed_size,
     )
 
 
