@@ -87,7 +87,7 @@ _SEND = Case(
 _DRAIN = Case("receive_ready", "receive(True), until no message is left, 64 B", "ns", "drain", depth=2048)
 _STREAM = Case(
     "stream_64",
-    "two processes, 64 B, nothing lost, one by one",
+    "64 B, nothing lost, one by one, the receiver polls",
     "rate",
     "stream_send",
     (Target("floor", 0.85, "≥ 0.85x the floor"), Target("peer", 1.0, "≥ the best peer")),
@@ -124,7 +124,7 @@ _PUBLISH = Case(
 _FRAME_STREAM = replace(
     _PUBLISH,
     key="frame_stream",
-    title="1080p frames, nothing lost, one byte in 1024 read",
+    title="1080p frames, nothing lost, every 1,024th byte read",
     unit="rate",
     role="stream_send",
     targets=(Target("peer", 1.2, "≥ 1.2x the best peer"),),
@@ -144,7 +144,7 @@ _FRAME_PING = replace(
 _FRAME_ASLEEP = replace(
     _PUBLISH,
     key="frame_asleep",
-    title="1080p frame delivered, asleep for 10 ms (floor: a message of 64 B)",
+    title="1080p frame delivered to a client asleep for 10 ms (floor: a message of 64 B)",
     role="ping_asleep",
     targets=(Target("floor", 1.1, "≤ 1.1x the floor"),),
     peer_role="pong_asleep",
@@ -163,7 +163,7 @@ FRAME_CASES = (
     ),
     _FRAME_STREAM,
     replace(
-        _FRAME_STREAM, key="frame_stream_4k", title="2160p frames, nothing lost, one byte in 1024 read", size=NV12_4K
+        _FRAME_STREAM, key="frame_stream_4k", title="2160p frames, nothing lost, every 1,024th byte read", size=NV12_4K
     ),
     _FRAME_PING,
     replace(
@@ -180,7 +180,7 @@ FRAME_CASES = (
     replace(
         _FRAME_ASLEEP,
         key="frame_asleep_4k",
-        title="2160p frame delivered, asleep for 10 ms (floor: a message of 64 B)",
+        title="2160p frame delivered to a client asleep for 10 ms (floor: a message of 64 B)",
         size=NV12_4K,
     ),
 )
@@ -195,7 +195,7 @@ CASES = (
         peer_role="hold",
         subscribers=14,
     ),
-    Case("pair", "send + receive pair, one thread, 64 B", "ns", "pair", (Target("floor", 2.2, "≤ 2.2x the floor"),)),
+    Case("pair", "send and receive in one thread, 64 B", "ns", "pair", (Target("floor", 2.2, "≤ 2.2x the floor"),)),
     Case(
         "receive_empty", "receive(), no message waiting", "ns", "receive", (Target("floor", 1.6, "≤ 1.6x the floor"),)
     ),
@@ -229,13 +229,13 @@ CASES = (
     ),
     replace(_LARGE, key="stream_64k", title="64 KiB, nothing lost, copied"),
     replace(
-        _LARGE, key="in_place_64k", title="64 KiB, nothing lost, fewest copies (views: see channels)", in_place=True
+        _LARGE, key="in_place_64k", title="64 KiB, nothing lost, fewest copies of each system", in_place=True
     ),
     replace(_HUGE, key="stream_1m", title="1 MiB, nothing lost, copied"),
-    replace(_HUGE, key="in_place_1m", title="1 MiB, nothing lost, fewest copies (views: see channels)", in_place=True),
+    replace(_HUGE, key="in_place_1m", title="1 MiB, nothing lost, fewest copies of each system", in_place=True),
     Case(
         "ping",
-        "ping-pong one-way, busy",
+        "delivery to a busy process, 64 B, one way",
         "ns",
         "ping",
         (Target("floor", 1.3, "≤ 1.3x the floor"),),
@@ -244,7 +244,7 @@ CASES = (
     ),
     Case(
         "ping_asleep",
-        "ping-pong one-way, asleep for 2 ms",
+        "delivery to a process asleep for 2 ms, 64 B, one way",
         "ns",
         "ping_asleep",
         (Target("floor", 1.1, "≤ 1.1x the floor"),),

@@ -5,7 +5,7 @@ from dataclasses import replace
 from tools.bench.cases import KIB, MIB, Case, Target
 
 _BURST_TITLE = "share received by 10 subscribers on 2 loaded cores, one message every 10 us"
-_FLOOD_TITLE = "share received by each of 10 subscribers on 2 cores, of 20,000 messages at full rate"
+_FLOOD_TITLE = "share received by each of 10 subscribers on 2 cores: 20,000 messages at full rate"
 _RATE_TITLE = "messages received by each of 10 subscribers in a second of publishing at full rate"
 _SEND = Case("channel_send_0", "send(), 64 B, 0 subscribers", "ns", "send", subscribers=0)
 _HELD = replace(_SEND, peer_role="hold")
@@ -63,14 +63,14 @@ CHANNEL_CASES = (
     ),
     Case(
         "channel_pair",
-        "send + receive pair, one thread, 64 B",
+        "send and receive in one thread, 64 B",
         "ns",
         "pair",
         (Target("kickmsg", 0.7, "≤ 0.7x kickmsg"),),
     ),
     Case(
         "channel_ping",
-        "ping-pong one-way, busy",
+        "delivery to a busy process, 64 B, one way",
         "ns",
         "ping",
         (
@@ -83,7 +83,7 @@ CHANNEL_CASES = (
     ),
     Case(
         "channel_ping_asleep",
-        "ping-pong one-way, asleep for 2 ms",
+        "delivery to a process asleep for 2 ms, 64 B, one way",
         "ns",
         "ping_asleep",
         (Target("floor", 1.1, "≤ 1.1x the floor"),),

@@ -11,19 +11,19 @@ MOST_PLACES = 65536
 def _pair(waiting: int, bound: float | None = None) -> Case:
     """Send and receive while so many messages wait."""
     targets = () if bound is None else (Target("posix_ipc", bound, f"≤ {bound}x posix_ipc"),)
-    title = f"send + receive pair, one thread, 64 B, {waiting:,} waiting"
+    title = f"send and receive in one thread, 64 B, {waiting:,} waiting"
     return Case(f"queue_pair_{waiting}", title, "ns", "queue_pair", targets, depth=waiting + SPARE)
 
 
 def _ranked(waiting: int) -> Case:
     """Do the same with 8 priorities in turn."""
-    title = f"send + receive pair, 8 priorities in turn, one thread, 64 B, {waiting:,} waiting"
+    title = f"send and receive in one thread, 8 priorities in turn, 64 B, {waiting:,} waiting"
     return replace(_pair(waiting), key=f"queue_ranks_{waiting}", title=title, role="rank_pair")
 
 
 _STREAM = Case(
     "queue_stream_10",
-    "two processes, 64 B, nothing lost, 10 slots",
+    "64 B to another process, nothing lost, 10 slots",
     "rate",
     "queue_send",
     (Target("posix_ipc", 2.0, "≥ 2x posix_ipc"),),
@@ -41,9 +41,9 @@ QUEUE_CASES = (
     _pair(MOST_PLACES - SPARE),
     _ranked(128),
     _ranked(1024),
-    replace(_pair(10), key="queue_take_10", title="send + take + ack, one thread, 64 B, 10 waiting", role="ack_pair"),
+    replace(_pair(10), key="queue_take_10", title="send, take and ack in one thread, 64 B, 10 waiting", role="ack_pair"),
     _STREAM,
-    replace(_STREAM, key="queue_stream_128", title="two processes, 64 B, nothing lost, 128 slots", depth=128),
+    replace(_STREAM, key="queue_stream_128", title="64 B to another process, nothing lost, 128 slots", depth=128),
     replace(
         _STREAM,
         key="queue_crowd_128",
@@ -56,10 +56,10 @@ QUEUE_CASES = (
         depth=128,
         seconds=0.15,
     ),
-    Case("queue_ping", "ping-pong one-way, busy", "ns", "ping", peer_role="pong", batch=16, depth=10),
+    Case("queue_ping", "delivery to a busy process, 64 B, one way", "ns", "ping", peer_role="pong", batch=16, depth=10),
     Case(
         "queue_ping_asleep",
-        "ping-pong one-way, asleep for 2 ms",
+        "delivery to a process asleep for 2 ms, 64 B, one way",
         "ns",
         "ping_asleep",
         (Target("floor", 1.1, "≤ 1.1x the floor"), Target("p99", 1.1, "p99 ≤ 1.1x the floor's")),

@@ -23,7 +23,7 @@ def _alone(kind: str, title: str, aimed: bool, watchers: int = 0) -> tuple[Case,
 
 _SEEN = Case(
     "seen_seqlock",
-    "a write seen by a spinning reader of another process, seqlock, one way",
+    "delivery of a write to a busy reader, seqlock, one way",
     "ns",
     "ping",
     peer_role="pong",
@@ -32,7 +32,7 @@ _SEEN = Case(
 )
 _ASLEEP = Case(
     "asleep_seqlock",
-    "a write wakes a reader, asleep for 2 ms, seqlock, one way",
+    "delivery of a write to a reader asleep for 2 ms, seqlock, one way",
     "ns",
     "ping_asleep",
     (Target("floor", 1.1, "≤ 1.1x the floor"), Target("p99", 1.1, "p99 ≤ 1.1x the floor's")),
@@ -101,7 +101,7 @@ _DRAIN = replace(
 )
 
 RECORD_CASES = (
-    Case("record_pair", "write + read pair, one thread, 64 B, seqlock", "ns", "pair", kind="seqlock"),
+    Case("record_pair", "write and read in one thread, 64 B, seqlock", "ns", "pair", kind="seqlock"),
     *_alone("board", "board", True),
     *_alone("board", "board", True, 5),
     *_alone("seqlock", "seqlock", True),
@@ -125,7 +125,7 @@ RECORD_CASES = (
         kind="exclusive",
     ),
     replace(
-        _MANY, key="instant", title="read 1,000 elements of 32 B as of one instant", role="read_instant", targets=()
+        _MANY, key="instant", title="read 1,000 elements of 32 B at one instant", role="read_instant", targets=()
     ),
     _CHANGES,
     replace(
@@ -139,17 +139,17 @@ RECORD_CASES = (
     replace(
         _SEEN,
         key="seen_seqlock_5",
-        title="a write seen by a spinning reader, seqlock, one way, 5 others look",
+        title="delivery of a write to a busy reader, seqlock, one way, 5 others read",
         watchers=5,
     ),
     replace(
         _SEEN,
         key="seen_board",
-        title="a write seen by a spinning reader of another process, board, one way",
+        title="delivery of a write to a busy reader, board, one way",
         kind="board",
     ),
     _ASLEEP,
-    replace(_ASLEEP, key="asleep_board", title="a write wakes a reader, asleep for 2 ms, board, one way", kind="board"),
+    replace(_ASLEEP, key="asleep_board", title="delivery of a write to a reader asleep for 2 ms, board, one way", kind="board"),
     _QUEUE,
     replace(
         _QUEUE,
@@ -179,14 +179,14 @@ RECORD_CASES = (
     ),
     Case(
         "tracked",
-        "what tracking adds to a message of a topic",
+        "additional time of a tracked message of a topic",
         "ns",
         "track",
         (Target("absolute", 120, "≤ 120 ns"),),
         kind="topic",
     ),
-    Case("record_open", "open a vector to write and to read, and do so", "ns", "open_both", kind="shared", depth=1024),
-    Case("board_open", "open a board to write and to read, and do so", "ns", "open_both", kind="board"),
+    Case("record_open", "open a vector twice, write and read", "ns", "open_both", kind="shared", depth=1024),
+    Case("board_open", "open a board twice, write and read", "ns", "open_both", kind="board"),
     _TWO,
     replace(_TWO, key="two_apart", title="2 processes write an element each, 64 B, both together", depth=2),
 )
