@@ -228,9 +228,7 @@ CASES = (
         program="stream",
     ),
     replace(_LARGE, key="stream_64k", title="64 KiB, nothing lost, copied"),
-    replace(
-        _LARGE, key="in_place_64k", title="64 KiB, nothing lost, fewest copies of each system", in_place=True
-    ),
+    replace(_LARGE, key="in_place_64k", title="64 KiB, nothing lost, fewest copies of each system", in_place=True),
     replace(_HUGE, key="stream_1m", title="1 MiB, nothing lost, copied"),
     replace(_HUGE, key="in_place_1m", title="1 MiB, nothing lost, fewest copies of each system", in_place=True),
     Case(

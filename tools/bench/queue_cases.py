@@ -41,7 +41,9 @@ QUEUE_CASES = (
     _pair(MOST_PLACES - SPARE),
     _ranked(128),
     _ranked(1024),
-    replace(_pair(10), key="queue_take_10", title="send, take and ack in one thread, 64 B, 10 waiting", role="ack_pair"),
+    replace(
+        _pair(10), key="queue_take_10", title="send, take and ack in one thread, 64 B, 10 waiting", role="ack_pair"
+    ),
     _STREAM,
     replace(_STREAM, key="queue_stream_128", title="64 B to another process, nothing lost, 128 slots", depth=128),
     replace(

@@ -124,9 +124,7 @@ RECORD_CASES = (
         targets=(),
         kind="exclusive",
     ),
-    replace(
-        _MANY, key="instant", title="read 1,000 elements of 32 B at one instant", role="read_instant", targets=()
-    ),
+    replace(_MANY, key="instant", title="read 1,000 elements of 32 B at one instant", role="read_instant", targets=()),
     _CHANGES,
     replace(
         _CHANGES,
@@ -149,7 +147,12 @@ RECORD_CASES = (
         kind="board",
     ),
     _ASLEEP,
-    replace(_ASLEEP, key="asleep_board", title="delivery of a write to a reader asleep for 2 ms, board, one way", kind="board"),
+    replace(
+        _ASLEEP,
+        key="asleep_board",
+        title="delivery of a write to a reader asleep for 2 ms, board, one way",
+        kind="board",
+    ),
     _QUEUE,
     replace(
         _QUEUE,
