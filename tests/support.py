@@ -143,6 +143,31 @@ def _is_static(pid: int, address: int) -> bool:
 
 
 @contextlib.contextmanager
+def signal_when_asleep(handler: Any) -> Iterator[None]:
+    """Let a signal handler run when this thread, the main thread, waits in the block.
+
+    The signal comes at most once, and only while the handler is installed: the default action would end the process.
+    """
+    over = threading.Event()
+
+    def send_signal() -> None:
+        wait_asleep(os.getpid())
+        if not over.is_set():
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
+
+    before = signal.signal(signal.SIGALRM, handler)
+    sending = Task(send_signal)
+    try:
+        yield
+    finally:
+        try:
+            over.set()
+            sending.result()
+        finally:
+            signal.signal(signal.SIGALRM, before)
+
+
+@contextlib.contextmanager
 def repeating(act: Callable[[], Any], pause: float) -> Iterator[None]:
     """Call `act` in another thread until the block ends, with a pause (in seconds) before each call."""
     over = threading.Event()

@@ -21,7 +21,9 @@ both. The differences:
   time-out of 0 can take the message. A receiver that lost two messages in this way has priority: until the receiver is
   served, calls with a time-out of 0 may raise BusyError although a message waits. The same holds for senders and free
   slots.
-- Signals: a handler that interrupts a wait ends the wait with SignalError, also with SA_RESTART.
+- Signals: a handler that runs during a wait ends the wait with SignalError, also with SA_RESTART. A long wait consists
+  of sleeps of at most 1 s. If the program has called `signal.set_wakeup_fd`, a signal between two sleeps runs its
+  handler, but does not end the wait. Otherwise, the wait uses the wakeup descriptor to detect such signals.
 - Lifetime: `close()` ends the waits of other threads with ExistentialError; in posix_ipc they continue. Objects without
   references close; in posix_ipc they stay open until the process ends. After a fork, each process has its own `block`.
 - Time-outs use the monotonic clock. Changes of the system's clock have no effect.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import select
 import signal
-from collections.abc import Iterator
+import sys
 from functools import partial
 from typing import Any
 
@@ -20,8 +21,9 @@ from tests.contract.posix_children import (
     send_many,
     send_one,
 )
-from tests.support import DEADLINE, Child, Task, in_fork, wait_asleep, wait_until
+from tests.support import DEADLINE, Child, Task, in_fork, signal_when_asleep, wait_asleep, wait_until
 
+hold_gil_us = ctypes.PyDLL(None).usleep  # a function of a PyDLL runs with the GIL
 pytestmark = pytest.mark.skipif(not kernel_has_queues(), reason="the kernel has no message queues")
 
 
@@ -168,23 +170,6 @@ def test_close_ends_the_waits_of_other_threads(own: Queues) -> None:
 # ---- signals ----
 
 
-@contextlib.contextmanager
-def alarm(handler: Any) -> Iterator[None]:
-    """Have the handler run when this thread sleeps."""
-
-    def ring() -> None:
-        wait_asleep(os.getpid())
-        os.kill(os.getpid(), signal.SIGALRM)
-
-    before = signal.signal(signal.SIGALRM, handler)
-    ringing = Task(ring)
-    try:
-        yield
-        ringing.result()
-    finally:
-        signal.signal(signal.SIGALRM, before)
-
-
 class Rung(Exception):
     """What a handler raises."""
 
@@ -201,15 +186,64 @@ def test_signal_during_wait_raises_signal_error_after_handler_returns(
     queue, rung = both.open(max_messages=1), []
     if sends:
         queue.send("full")
-    with alarm(lambda *_: rung.append(1)), pytest.raises(both.posix.SignalError):
+    with signal_when_asleep(lambda *_: rung.append(1)), pytest.raises(both.posix.SignalError):
         queue.send("x", timeout) if sends else queue.receive(timeout)
     assert rung == [1]
     assert queue.current_messages == sends
 
 
+@pytest.mark.parametrize("sends", [False, True])
+def test_signal_between_two_sleeps_of_a_wait_raises_signal_error(own: Queues, sends: bool) -> None:
+    """What: the signal comes when the first sleep is over, and the waiting thread waits for the GIL.
+
+    Failure would mean: the handler runs, but the wait goes on, perhaps for ever.
+    """
+    queue, rung = own.open(max_messages=1), []
+    if sends:
+        queue.send("full")
+
+    def ring() -> None:
+        wait_asleep(os.getpid())
+        hold_gil_us(1_500_000)  # a sleep lasts for at most 1 s
+        os.kill(os.getpid(), signal.SIGALRM)
+
+    interval, before = sys.getswitchinterval(), signal.signal(signal.SIGALRM, lambda *_: rung.append(1))
+    sys.setswitchinterval(DEADLINE)  # from the end of the pause until the signal, no other thread gets the GIL
+    try:
+        ringing = Task(ring)
+        with pytest.raises(ours.SignalError):
+            queue.send("x", DEADLINE) if sends else queue.receive(DEADLINE)
+        ringing.result()
+    finally:
+        sys.setswitchinterval(interval)
+        signal.signal(signal.SIGALRM, before)
+    assert rung == [1]
+    assert queue.current_messages == sends
+
+
+def test_wait_keeps_wakeup_descriptor_of_program(own: Queues) -> None:
+    """A program that has one loses no signal, and one that has none gets none."""
+    queue, (reads, writes) = own.open(), os.pipe2(os.O_NONBLOCK)
+    with os.fdopen(reads, "rb", 0) as pipe, os.fdopen(writes, "wb", 0):
+        for expected in (writes, -1):
+            signal.set_wakeup_fd(expected)
+            with signal_when_asleep(lambda *_: None), pytest.raises(ours.SignalError):
+                queue.receive(DEADLINE)
+            assert signal.set_wakeup_fd(-1) == expected
+        assert pipe.read(10) == bytes([signal.SIGALRM])
+
+
+def test_wakeup_descriptor_set_by_signal_handler_remains_after_wait(own: Queues) -> None:
+    queue, (reads, writes) = own.open(), os.pipe2(os.O_NONBLOCK)
+    with os.fdopen(reads, "rb", 0), os.fdopen(writes, "wb", 0):
+        with signal_when_asleep(lambda *_: signal.set_wakeup_fd(writes)), pytest.raises(ours.SignalError):
+            queue.receive(DEADLINE)
+        assert signal.set_wakeup_fd(-1) == writes
+
+
 def test_signal_handler_exception_becomes_cause_of_signal_error(both: Queues) -> None:
     queue = both.open()
-    with alarm(raise_it), pytest.raises(both.posix.SignalError) as caught:
+    with signal_when_asleep(raise_it), pytest.raises(both.posix.SignalError) as caught:
         queue.receive()
     if both.posix is ours:
         assert isinstance(caught.value.__cause__.__cause__, Rung)
@@ -217,18 +251,18 @@ def test_signal_handler_exception_becomes_cause_of_signal_error(both: Queues) ->
 
 def test_keyboard_interrupt_during_wait_is_raised(both: Queues) -> None:
     queue = both.open()
-    with alarm(signal.default_int_handler), pytest.raises(KeyboardInterrupt):
+    with signal_when_asleep(signal.default_int_handler), pytest.raises(KeyboardInterrupt):
         queue.receive(20)
 
 
 def test_ignored_signal_does_not_end_the_wait(both: Queues) -> None:
     queue = both.open()
-    with alarm(signal.SIG_IGN), pytest.raises(both.posix.BusyError):
+    with signal_when_asleep(signal.SIG_IGN), pytest.raises(both.posix.BusyError):
         queue.receive(0.3)
 
 
 def test_signal_handler_may_use_the_waiting_queue(both: Queues) -> None:
     queue = both.open()
-    with alarm(lambda *_: queue.send("from the handler")), pytest.raises(both.posix.SignalError):
+    with signal_when_asleep(lambda *_: queue.send("from the handler")), pytest.raises(both.posix.SignalError):
         queue.receive(20)
     assert queue.receive(0) == (b"from the handler", 0)

@@ -29,7 +29,7 @@ from msgq.errors import (
 from msgq.impl.base import clock, origin
 from msgq.records import RecordQueue, tracked
 from tests.contract.children import in_fork_quietly
-from tests.support import DEADLINE, Task, wait_until
+from tests.support import DEADLINE, Task, signal_when_asleep, wait_until
 
 QUOTE = np.dtype([("number", "<i8"), ("price", "<f8")])
 NESTED = np.dtype([("inner", [("a", "<i2"), ("b", "<f4", (3,))]), ("text", "S5"), ("time", "<M8[ns]")], align=True)
@@ -316,12 +316,8 @@ class TestOverlappingCalls:
                 errors.append(error)
             queue.produce(make_quote(4))
 
-        former = signal.signal(signal.SIGALRM, receive_in_handler)
-        try:
-            signal.setitimer(signal.ITIMER_REAL, 0.01)
+        with signal_when_asleep(receive_in_handler):
             assert receive_record(queue) == make_quote(4)
-        finally:
-            signal.signal(signal.SIGALRM, former)
         assert len(errors) == 1
 
     def test_queue_closed_by_handler_during_produce_raises(self, queue: RecordQueue) -> None:

@@ -12,7 +12,7 @@ import pytest
 from msgq.channel import Channel
 from msgq.common import shm_paths
 from msgq.errors import ConcurrentUseError, EndpointClosedError
-from tests.support import DEADLINE, Child, in_fork, say, wait_asleep
+from tests.support import DEADLINE, Child, in_fork, say, signal_when_asleep, wait_asleep
 
 
 class Interruption:
@@ -125,13 +125,9 @@ def test_signal_handler_can_close_publisher_that_waits_for_slot(endpoint: str) -
     channel = Channel(endpoint)
     publisher = channel.publisher(slots=1)
     loan = publisher.loan(1)
-    before = signal.signal(signal.SIGALRM, lambda *_: publisher.close())
-    signal.setitimer(signal.ITIMER_REAL, 0.01)
-    try:
-        with pytest.raises(EndpointClosedError, match="wait for a slot"):
-            publisher.send(b"", timeout=None)
-    finally:
-        signal.signal(signal.SIGALRM, before)
+    closing = signal_when_asleep(lambda *_: publisher.close())
+    with closing, pytest.raises(EndpointClosedError, match="wait for a slot"):
+        publisher.send(b"", timeout=None)
     assert publisher.closed
     loan.discard()
     assert channel.diagnose().publishers == ()

@@ -137,11 +137,12 @@ def test_interrupted_close_of_vector_is_completed(endpoint: str) -> None:
         thread.start()
         begun.wait()
         signal.signal(signal.SIGALRM, signal.default_int_handler)
-        signal.setitimer(signal.ITIMER_REAL, 0.002)
         with contextlib.suppress(KeyboardInterrupt):
-            vector.close()
-        with contextlib.suppress(KeyboardInterrupt):
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.002)
+                vector.close()
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
         vector.close()
         thread.join()
         with msgq.SeqlockVector(endpoint) as other:

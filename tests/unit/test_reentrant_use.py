@@ -20,26 +20,8 @@ import msgq
 from msgq.common import settings
 from msgq.errors import EndpointClosedError, InvalidValueError, StateError
 from msgq.impl.ring.core import TopicLock, unlink_topic
-from tests.support import DEADLINE_MS, ROOT, Task, wait_until
+from tests.support import DEADLINE_MS, ROOT, Task, signal_when_asleep, wait_until
 from tests.unit.ringfile import ring_path
-
-
-class Handler:
-    """A function that runs as a signal handler in the middle of what this thread does next."""
-
-    def __init__(self, function: Any) -> None:
-        self.function = function
-        self.before = signal.signal(signal.SIGALRM, self)
-
-    def __call__(self, *_: object) -> None:
-        self.function()
-
-    def __enter__(self) -> None:
-        signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
-
-    def __exit__(self, *_: object) -> None:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, self.before)
 
 
 @pytest.mark.parametrize("backend", ["msgq", pytest.param("zmq", marks=pytest.mark.ci)])
@@ -72,11 +54,11 @@ def lock(endpoint: str) -> Iterator[int]:
 def test_signal_handler_can_close_socket_during_connect(endpoint: str, lock: int) -> None:
     sub = msgq.SubSocket()
 
-    def close() -> None:
+    def close(*_: object) -> None:
         sub.close()
         fcntl.flock(lock, fcntl.LOCK_UN)
 
-    with Handler(close), pytest.raises(EndpointClosedError, match=endpoint):
+    with signal_when_asleep(close), pytest.raises(EndpointClosedError, match=endpoint):
         sub.connect(msgq.context, endpoint)
     assert sub.closed
     assert msgq.stats.topic(endpoint).subscribers == ()
@@ -111,11 +93,11 @@ def test_signal_handler_can_close_all_polled_sockets(endpoint: str) -> None:
     for sub in subs:
         poller.registerSocket(sub)
 
-    def close_all() -> None:
+    def close_all(*_: object) -> None:
         for sub in subs:
             sub.close()
 
-    with Handler(close_all), pytest.raises(EndpointClosedError):
+    with signal_when_asleep(close_all), pytest.raises(EndpointClosedError):
         poller.poll(DEADLINE_MS)
     assert [sub.closed for sub in subs] == [True] * 3
     assert msgq.stats.topic(endpoint).subscribers == ()
@@ -124,22 +106,19 @@ def test_signal_handler_can_close_all_polled_sockets(endpoint: str) -> None:
 def test_signal_handler_can_close_socket_and_raise(endpoint: str) -> None:
     sub = msgq.sub_sock(endpoint)
 
-    def close() -> None:
+    def close(*_: object) -> None:
         sub.close()
         raise KeyboardInterrupt
 
-    with Handler(close), pytest.raises(KeyboardInterrupt):
+    with signal_when_asleep(close), pytest.raises(KeyboardInterrupt):
         sub.receive()
     assert sub.closed
 
 
 def test_signal_handler_that_raises_ends_wait_for_readers(endpoint: str) -> None:
     """However short the sleeps are, between which it comes."""
-
-    def interrupt() -> None:
-        raise KeyboardInterrupt
-
-    with msgq.pub_sock(endpoint) as pub, pytest.raises(KeyboardInterrupt), Handler(interrupt):
+    interrupting = signal_when_asleep(signal.default_int_handler)
+    with msgq.pub_sock(endpoint) as pub, interrupting, pytest.raises(KeyboardInterrupt):
         pub.wait_for_readers(None, interval=1e-9)
 
 

@@ -33,7 +33,7 @@ from msgq.visionipc import (
     VisionStreamType,
     get_endpoint_name,
 )
-from tests.support import DEADLINE_MS, Child, Task, in_fork, say, wait_until
+from tests.support import DEADLINE_MS, Child, Task, in_fork, say, signal_when_asleep, wait_until
 from tests.unit import liveness_children
 from tests.visionipc.conftest import ALL_BUFFERS, BUFFERS, HEIGHT, SOCKETS, WIDTH
 from visionipc import ClientStats, memfd
@@ -945,14 +945,9 @@ def test_signal_ends_blocking_connect(name: Any) -> None:
     def ring(*_: Any) -> None:
         raise InterruptedError("the bell")
 
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, 0.05)
-    try:
-        with pytest.raises(InterruptedError):
-            client.connect(True)
-    finally:
-        signal.signal(signal.SIGALRM, before)
-        client.close()
+    with signal_when_asleep(ring), pytest.raises(InterruptedError):
+        client.connect(True)
+    client.close()
 
 
 def test_close_ends_wait_of_other_thread(server: Any, connect: Any) -> None:

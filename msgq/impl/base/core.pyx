@@ -13,13 +13,14 @@ from libc.errno cimport (
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
-from posix.fcntl cimport fcntl, O_CLOEXEC, O_NONBLOCK, O_RDONLY, O_RDWR, open as c_open
+from posix.fcntl cimport F_SETFL, fcntl, O_CLOEXEC, O_NONBLOCK, O_RDONLY, O_RDWR, open as c_open
 from posix.mman cimport MAP_FAILED, MAP_SHARED, mmap, mprotect, munmap, PROT_READ, PROT_WRITE
 from posix.stat cimport fstat, lstat, S_ISREG, struct_stat
-from posix.unistd cimport close, ftruncate, geteuid, usleep
+from posix.unistd cimport close, ftruncate, geteuid, lseek, SEEK_CUR, SEEK_SET, usleep
 
 from msgq.impl.base.process cimport fork_generation, is_alive, text
 
+import _signal  # a part of Python's signal, whose import takes longer
 import atexit
 import os
 import struct
@@ -57,6 +58,7 @@ include "views.pxi"
 include "wake.pxi"
 include "context.pxi"
 include "handle.pxi"
+include "signal_log.pxi"
 include "waiting.pxi"
 include "shared_handle.pxi"
 include "poller.pxi"

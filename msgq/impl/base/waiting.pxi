@@ -280,6 +280,7 @@ cdef bint wait_until_ready(list waitables, int64_t deadline) except -1:
     """Sleep until a handle may be readable. Return False at the deadline (CLOCK_MONOTONIC ns, -1: none)."""
     cdef Waitable each
     cdef str closed = None
+    cdef bint logs_signals = False
     if _spin_until_readable(waitables, deadline):
         return True
     warn_in_event_loop()
@@ -289,8 +290,11 @@ cdef bint wait_until_ready(list waitables, int64_t deadline) except -1:
     for each in waitables:
         each._begin_use()
     try:
-        ready = _sleep_until_ready(waitables, deadline)
+        logs_signals = _has_handle_ended_by_signals(waitables) and _begin_signal_log()
+        ready = _sleep_until_ready(waitables, deadline, logs_signals)
     finally:
+        if logs_signals:
+            _end_signal_log()
         for each in waitables:
             each._end_use()
             if each._is_closing and each._fork_generation == fork_generation:
@@ -301,17 +305,18 @@ cdef bint wait_until_ready(list waitables, int64_t deadline) except -1:
     return ready
 
 
-cdef bint _sleep_until_ready(list waitables, int64_t deadline) except -1:
+cdef bint _sleep_until_ready(list waitables, int64_t deadline, bint logs_signals) except -1:
     """Sleep as wait_until_ready says. Return also if a handle is about to be closed."""
     cdef mq_futex_waitv_entry words[MQ_FUTEX_WAITV_MAX]
     cdef int64_t nap, until, started = mq_monotonic_ns()
     cdef unsigned count = len(waitables)
     cdef int generation = fork_generation
     cdef int ended = 0
+    cdef bint has_slept = False
     memset(words, 0, min(count, <unsigned> MQ_FUTEX_WAITV_MAX) * sizeof(mq_futex_waitv_entry))
     while True:
         # Run signal handlers before the sleep. After the sleep, handlers would delay the message that ended the sleep.
-        _run_signal_handlers(waitables, ended == EINTR)
+        _run_signal_handlers(waitables, ended == EINTR or has_slept and logs_signals and _has_logged_signal())
         if _has_closing_handle(waitables):
             return False
         if generation != fork_generation:
@@ -323,6 +328,7 @@ cdef bint _sleep_until_ready(list waitables, int64_t deadline) except -1:
                 until = deadline
             with nogil:
                 ended = sleep_on_futexes(words, count, until)
+            has_slept = True
         for each in waitables:
             (<Waitable> each)._end_wait()
         if nap == 0:  # a message came during the announcement, so pauses gather messages again
@@ -335,7 +341,7 @@ cdef bint _sleep_until_ready(list waitables, int64_t deadline) except -1:
 
 
 cdef int _run_signal_handlers(list waitables, bint interrupted) except -1:
-    """Run pending signal handlers. `interrupted`: a signal ended our sleep, and ends the wait if requested.
+    """Run pending signal handlers. `interrupted`: a signal came during the wait, and ends the wait if requested.
 
     In that case only KeyboardInterrupt is raised as it is. Another exception becomes the cause of the wait's error.
     """

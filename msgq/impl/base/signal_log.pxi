@@ -1,0 +1,68 @@
+"""Signals that come during a wait which signals end.
+
+A signal that comes between two sleeps of a wait interrupts no sleep, and PyErr_CheckSignals does not report whether a
+handler ran. During such a wait, Python therefore writes a byte for each signal to a file in memory.
+"""
+
+
+cdef extern from "sys/mman.h" nogil:
+    int memfd_create(const char *name, unsigned flags)
+    unsigned MFD_CLOEXEC
+
+
+cdef int _log_fd = -1  # the file is shared by all waits, because its creation takes microseconds
+cdef uint64_t _log_inode = 0
+cdef int _log_generation = 0  # fork generation of the process that created the file
+cdef bint _is_logging = False
+
+
+cdef bint _begin_signal_log() except -1:
+    """Log signals until `_end_signal_log`. Return False if nothing is logged, so only interrupted sleeps show signals.
+
+    Nothing is logged in a thread that runs no handlers, in a wait of a handler, if the program has its own wakeup
+    descriptor, or if no descriptor is left.
+    """
+    global _is_logging
+    if _is_logging or threading.main_thread().ident != PyThread_get_thread_ident() or not _open_log_file():
+        return False
+    previous = _signal.set_wakeup_fd(_log_fd, warn_on_full_buffer=False)
+    if previous >= 0:
+        try:
+            _signal.set_wakeup_fd(previous, warn_on_full_buffer=False)
+        except (OSError, ValueError):  # the program has closed it
+            _signal.set_wakeup_fd(-1)
+        return False
+    _is_logging = True
+    return True
+
+
+cdef bint _open_log_file() noexcept:
+    """Return True if the file is open and at its start."""
+    global _log_fd, _log_inode, _log_generation
+    cdef struct_stat status
+    if _log_fd >= 0 and (fstat(_log_fd, &status) < 0 or status.st_ino != _log_inode):
+        _log_fd = -1  # the program has closed all its descriptors
+    if _log_fd >= 0 and _log_generation != fork_generation:
+        close(_log_fd)  # a forked child would share the position in the file with its parent
+        _log_fd = -1
+    if _log_fd >= 0:
+        return lseek(_log_fd, 0, SEEK_SET) == 0
+    _log_fd = memfd_create("msgq_signal_log", MFD_CLOEXEC)
+    if _log_fd < 0 or fcntl(_log_fd, F_SETFL, O_NONBLOCK) < 0 or fstat(_log_fd, &status) < 0:
+        return False
+    _log_inode, _log_generation = status.st_ino, fork_generation
+    return True
+
+
+cdef bint _has_logged_signal() noexcept:
+    """Return True if a signal came since `_begin_signal_log`."""
+    return lseek(_log_fd, 0, SEEK_CUR) > 0
+
+
+cdef int _end_signal_log() except -1:
+    global _is_logging
+    _is_logging = False
+    current = _signal.set_wakeup_fd(-1)
+    if current >= 0 and current != _log_fd:
+        _signal.set_wakeup_fd(current)  # a signal handler has replaced the descriptor
+    return 0
