@@ -7,7 +7,7 @@ import gc
 import os
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import IO
 
 import pytest
@@ -45,10 +45,15 @@ def pytest_configure(config: pytest.Config) -> None:
     _stderr.append(os.fdopen(os.dup(2), "w"))  # the real one: during a test it is captured
 
 
-def pytest_collection_finish() -> None:
-    """Take the thousands of tests out of each `gc.collect()` of a test, which takes half a second else."""
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Take the thousands of tests out of each garbage collection, which takes half a second else."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_unconfigure() -> None:

@@ -28,6 +28,7 @@ _NAME = re.compile(r"\S+::\w+\[.*\bseed=(\d+).*\]")
 
 try:
     import hypothesis
+    from hypothesis.internal.conjecture import providers
 except ImportError:  # an installed wheel can be tested without it
     pass
 else:
@@ -38,6 +39,9 @@ else:
         "msgq", derandomize=True, database=None, deadline=None, print_blob=True, suppress_health_check=checks
     )
     hypothesis.settings.load_profile("msgq")
+    # Hypothesis also tries the constants of the imported modules. The examples of a seed would therefore depend on the
+    # other tests of the run, and parsing the modules takes three seconds in each process.
+    setattr(providers, "_get_local_constants", lambda: providers._local_constants)  # noqa: B010  # mypy refuses `=`
 
 
 class Counts(NamedTuple):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from typing import Any
-
-import pytest
+from pathlib import Path
 
 from tests.meta.sources import INTERNALS, Function, functions, head_comment, headers, without_comments
+from tests.support import check_each
 
 # What a side says about its order, or about the order that the other side makes for it.
 RELEASING = re.compile(r"release|sequentially consistent|is stored, then")
@@ -47,8 +46,11 @@ def test_memory_order_edges_are_found_in_header_comments() -> None:
     assert set(EDGES) >= rings | {"order-init", "order", "slot", "pin", "unpin", "pool"} | queues | records
 
 
-@pytest.mark.parametrize("edge", EDGES)
-def test_memory_order_edge_has_release_and_acquire(edge: Any) -> None:
+def test_memory_order_edges_have_release_and_acquire() -> None:
+    check_each(check_sides, {edge: (edge,) for edge in EDGES})
+
+
+def check_sides(edge: str) -> None:
     releasing = {function.name for function, text in EDGES[edge] if RELEASING.search(text)}
     acquiring = {function.name for function, text in EDGES[edge] if ACQUIRING.search(text)}
     assert releasing, f"no side of EDGE {edge} releases"
@@ -56,8 +58,11 @@ def test_memory_order_edge_has_release_and_acquire(edge: Any) -> None:
     assert len(releasing | acquiring) > 1, f"EDGE {edge} is within {releasing}"
 
 
-@pytest.mark.parametrize("edge", EDGES)
-def test_memory_order_edge_comment_names_partner_function(edge: Any) -> None:
+def test_memory_order_edge_comments_name_partner_functions() -> None:
+    check_each(check_partners, {edge: (edge,) for edge in EDGES})
+
+
+def check_partners(edge: str) -> None:
     wrong = []
     for function, text in EDGES[edge]:
         partners = re.findall(r"\bmq_\w+", text.partition("Partner")[2])
@@ -68,16 +73,22 @@ def test_memory_order_edge_comment_names_partner_function(edge: Any) -> None:
     assert not wrong
 
 
-@pytest.mark.parametrize("edge", EDGES)
-def test_memory_order_edge_is_documented_on_protocol_page(edge: Any) -> None:
+def test_memory_order_edges_are_documented_on_protocol_pages() -> None:
+    check_each(check_pages, {edge: (edge,) for edge in EDGES})
+
+
+def check_pages(edge: str) -> None:
     pages = list(INTERNALS.glob("*protocol.md"))
     assert any(f"EDGE {edge}" in page.read_text() for page in pages)
     assert re.search(rf"\b{edge}\b", (INTERNALS / "aarch64.md").read_text())
 
 
-@pytest.mark.parametrize("header", [path for path in headers() if path.name != "atomics.h"], ids=lambda path: path.name)
-def test_relaxed_memory_access_has_comment_with_reason(header: Any) -> None:
+def test_relaxed_memory_accesses_have_comments_with_reasons() -> None:
     """In the same function, in the comment above it, or for a whole file in its first comment."""
+    check_each(check_relaxed_accesses, {str(path): (path,) for path in headers() if path.name != "atomics.h"})
+
+
+def check_relaxed_accesses(header: Path) -> None:
     if "relaxed" in head_comment(header):
         return
     relaxed = re.compile(r"mq_(?:load|store)_relaxed_u\d\d\(")
@@ -99,16 +110,15 @@ def test_header_parser_finds_each_function() -> None:
     assert all(function.code.count("{") == function.code.count("}") for function in functions())
 
 
-@pytest.mark.parametrize("edge", EDGES)
-def test_memory_access_has_order_stated_in_its_comment(edge: str) -> None:
+def test_memory_accesses_have_orders_stated_in_their_comments() -> None:
     wrong = []
     for function in functions():
         for start, end, comment in function.placed_comments():
             line = function.text[:start].rpartition("\n")[2]
             accesses = " ".join(ACCESS.findall(line + without_comments(function.text[end:])))
             wrong += [
-                f"{function.header}: {function.name}: {order}, and then {accesses.partition(' ')[0]}"
+                f"{function.header}: {function.name}: EDGE {name} {order}, and then {accesses.partition(' ')[0]}"
                 for name, order in ORDER.findall(comment)
-                if name == edge and not HAS_ORDER[order].match(accesses)
+                if not HAS_ORDER[order].match(accesses)
             ]
     assert not wrong

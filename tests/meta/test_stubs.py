@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.meta.sources import PACKAGES, ROOT
+from tests.support import check_each
 
 
 def find_module_files(ending: str) -> dict[str, Path]:
@@ -46,16 +47,16 @@ def find_constructors(kind: ast.ClassDef) -> list[ast.FunctionDef]:
 
 
 STUBS = {module: ast.parse(path.read_text()) for module, path in find_module_files("pyi").items()}
-METHODS = [
-    pytest.param(module, kind, method, id=f"{kind.name}.{method.name}")
+METHODS = {
+    f"{module}.{kind.name}.{method.name}": (method,)
     for module, tree in STUBS.items()
     for kind in tree.body
     if isinstance(kind, ast.ClassDef)
     for method in documented_members(kind)
-]
+}
 Documented = ast.ClassDef | ast.FunctionDef
-DOCUMENTED = [
-    pytest.param(module, names, node, id=".".join(names))
+DOCUMENTED = {
+    ".".join((module, *names)): (module, names, node)
     for module, tree in STUBS.items()
     for kind in tree.body
     if isinstance(kind, Documented)
@@ -64,7 +65,7 @@ DOCUMENTED = [
         *(((kind.name, member.name), member) for member in documented_members(kind)),
     ]
     if ast.get_docstring(node)
-]
+}
 
 
 def test_each_compiled_module_has_stub() -> None:
@@ -88,8 +89,11 @@ def test_stubs_agree_with_compiled_modules() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize(("module", "kind", "method"), METHODS)
-def test_public_method_has_complete_docstring(module: Any, kind: Any, method: Any) -> None:
+def test_public_methods_have_complete_docstrings() -> None:
+    check_each(check_docstring, METHODS)
+
+
+def check_docstring(method: ast.FunctionDef) -> None:
     text = ast.get_docstring(method)
     assert text
     assert text[0].isupper()
@@ -107,8 +111,11 @@ def load_object(module: str, *names: str) -> Any:
     return found
 
 
-@pytest.mark.parametrize(("module", "names", "stub"), DOCUMENTED)
-def test_help_shows_docstring_of_stub(module: str, names: tuple[str, ...], stub: Documented) -> None:
+def test_help_shows_docstrings_of_stubs() -> None:
+    check_each(check_help, DOCUMENTED)
+
+
+def check_help(module: str, names: tuple[str, ...], stub: Documented) -> None:
     contract = ast.get_docstring(stub)
     found = inspect.getdoc(load_object(module, *names)) or ""
     if not isinstance(stub, ast.ClassDef):
@@ -118,8 +125,11 @@ def test_help_shows_docstring_of_stub(module: str, names: tuple[str, ...], stub:
     assert found == "\n\n".join(filter(None, [contract, *made]))
 
 
-@pytest.mark.parametrize(("module", "names", "stub"), DOCUMENTED)
-def test_signature_has_parameters_of_stub(module: str, names: tuple[str, ...], stub: Documented) -> None:
+def test_signatures_have_parameters_of_stubs() -> None:
+    check_each(check_signature, DOCUMENTED)
+
+
+def check_signature(module: str, names: tuple[str, ...], stub: Documented) -> None:
     found = load_object(module, *names)
     if isinstance(stub, ast.ClassDef):
         for maker in find_constructors(stub):
