@@ -1,4 +1,4 @@
-"""What the messages of a channel are is said late, by whoever knows; a program of another opinion finds out.
+"""A subscriber sets the schema of a channel. A program with another schema gets an error.
 
 python -m examples.agreement
 """
@@ -15,19 +15,19 @@ POSE_3D = np.dtype([("x", "<f8"), ("y", "<f8"), ("z", "<f8")])
 
 
 def schema(dtype: np.dtype) -> msgq.Schema:
-    """Return a description of what is sent as NumPy has it: its fields, and where they lie."""
+    """Return a schema with the fields of a dtype and their offsets."""
     return msgq.Schema("pose", "numpy", str(dtype.descr).encode())
 
 
 def localiser() -> None:
-    """Publish poses, and say nothing of what they are."""
+    """Publish poses without a schema."""
     with msgq.Node("localiser") as node:
         node.advertise("pose").send(np.zeros(1, POSE))
     say("localiser: published")
 
 
 def planner() -> None:
-    """Know what they are, and say so; nobody has before."""
+    """Set the schema of the channel, which has none, and receive the poses."""
     with msgq.Channel("pose", node="planner") as channel:
         claimed = channel.claim_schema(schema(POSE))
         poses = channel.subscriber(history=1).receive_array(POSE)
@@ -35,7 +35,7 @@ def planner() -> None:
 
 
 def newer_planner() -> None:
-    """Be built for other poses, and find out before the first message."""
+    """Open the channel with another schema, and detect the difference before the first message."""
     channel = msgq.Channel("pose", schema=schema(POSE_3D), node="newer_planner")
     say(f"newer_planner: the schema matches: {channel.schema_matches}")
     try:
@@ -45,7 +45,7 @@ def newer_planner() -> None:
 
 
 def main() -> None:
-    """Run one after the other."""
+    """Run the programs one after the other."""
     with msgq.Channel("pose", create=True) as channel:
         try:
             for program in (localiser, planner, newer_planner):

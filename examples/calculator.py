@@ -1,4 +1,4 @@
-"""Questions and answers by mailboxes: questions are in the calculator's before it comes.
+"""Questions and answers through mailboxes. Questions wait in the mailbox before the calculator starts.
 
 python -m examples.calculator
 """
@@ -14,7 +14,7 @@ CUSTOMERS = {"Ann": [1, 2, 3], "Ben": [10, 20]}
 
 
 def customer(name: str, numbers: list[int]) -> None:
-    """Ask for a sum. One's own mailbox is there before the question, so that the answer finds it."""
+    """Ask for a sum. Create the mailbox for the answer before the question is sent."""
     with msgq.Node(name) as node:
         answers = node.create_mailbox("answers")
         question = {"from": name, "numbers": numbers}
@@ -25,22 +25,22 @@ def customer(name: str, numbers: list[int]) -> None:
 
 
 def calculator() -> None:
-    """Answer as many questions as there are customers; `history` has those that came first."""
+    """Answer one question per customer. `history` delivers the questions that were sent before the start."""
     with msgq.Node("calculator") as node:
         questions = node.create_mailbox("questions", history=64)
         for _ in CUSTOMERS:
             message = questions.receive(timeout=20)
-            assert message is not None, "nobody asks"
+            assert message is not None, "no question within 20 s"
             question = json.loads(message)
             answers = node.open_mailbox(question["from"], "answers")
             answers.send(str(sum(question["numbers"])).encode())
 
 
 def main() -> None:
-    """Start the customers, and the calculator when a question waits in its mailbox."""
+    """Start the customers. When a question waits in the mailbox, start the calculator."""
     with msgq.Node("calculator") as node:
         questions = node.create_mailbox("questions", create=True)
-        for name in CUSTOMERS:  # none is there so far, or it is not ours to remove
+        for name in CUSTOMERS:  # an error if a mailbox exists: the example would remove it
             msgq.Node(name).create_mailbox("answers", create=True).close()
         try:
             customers = [start(customer, name, numbers) for name, numbers in CUSTOMERS.items()]

@@ -1,4 +1,4 @@
-"""A broadcast: all talk in one channel, and everybody hears the others, but not itself.
+"""A broadcast: all participants send on one channel, and receive the messages of the others.
 
 python -m examples.chat
 """
@@ -12,7 +12,7 @@ PEOPLE = ("Ann", "Ben", "Cleo")
 
 
 def talk(name: str) -> None:
-    """Say two things, and listen until the others have said theirs. Who comes late hears what was said before."""
+    """Send two messages, and receive the messages of the others. `history` delivers earlier messages."""
     with msgq.Node(name) as node:
         chat = node.join_broadcast("chat", history=64)
         for text in ("hello", "bye"):
@@ -20,13 +20,13 @@ def talk(name: str) -> None:
         heard: set[str] = set()
         while len(heard) < 2 * (len(PEOPLE) - 1):
             message = chat.subscriber.receive(timeout=20)
-            assert message is not None, f"{name} waited in vain; heard {heard}"
+            assert message is not None, f"{name} received no message within 20 s; heard {heard}"
             heard.add(message.decode())
         say(f"{name} heard {', '.join(sorted(heard))}")
 
 
 def main() -> None:
-    """Let them talk."""
+    """Run all participants."""
     with msgq.Node("host") as node:
         node.join_broadcast("chat", create=True)
         try:

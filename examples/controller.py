@@ -1,4 +1,4 @@
-"""A speed controller, twice: it takes the planned speed and the measured one of each cycle, and sends a throttle.
+"""Two versions of a speed controller, which sends a throttle for the planned and the measured speed of each cycle.
 
 Planner and speedometer are other programs, so their two messages of a cycle arrive in any order.
 """
@@ -11,19 +11,19 @@ import msgq
 
 READING = struct.Struct("<Id")  # cycle, metres per second
 THROTTLE = struct.Struct("<Id")  # cycle, -1 (brake) to 1
-GAIN = 0.1  # throttle for each metre per second that is missing
+GAIN = 0.1  # throttle per metre per second of difference
 
 
 def throttle(planned: float, measured: float) -> float:
-    """Return what to do about the difference."""
+    """Return the throttle for a planned and a measured speed."""
     return max(-1.0, min(1.0, GAIN * (planned - measured)))
 
 
 def careless_controller() -> None:
     """React to each measurement with the newest plan.
 
-    That is the plan of this cycle if it came first, and on the developer's desk it always did. The other way round the
-    car follows the plan of the cycle before.
+    If the plan of a cycle arrives after the measurement, the car follows the plan of the previous cycle. On the
+    developer's desk, the plan always arrived first.
     """
     poller = msgq.Poller()
     plans = msgq.sub_sock("plan", poller)
@@ -40,7 +40,7 @@ def careless_controller() -> None:
 
 
 def careful_controller() -> None:
-    """React when both messages of a cycle are there."""
+    """React when both messages of a cycle have arrived."""
     poller = msgq.Poller()
     plans = msgq.sub_sock("plan", poller)
     speeds = msgq.sub_sock("speed", poller)

@@ -1,4 +1,4 @@
-"""A lidar, and two programs that look at its scans where they are: one lets each scan go, one keeps too many.
+"""A lidar, and two programs that read its scans without a copy. One program keeps too many scans.
 
 python -m examples.lidar
 """
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from msgq.impl.channel import Sample, Subscriber
 
 POINT = np.dtype([("x", "<f4"), ("y", "<f4"), ("z", "<f4"), ("intensity", "<f4")])
-POINTS = 2_000  # of a scan
+POINTS = 2_000  # points of a scan
 SCANS = 200
 PERIOD = 0.002  # seconds
-CAPACITY = 64  # scans that stay for those who are slower: 128 ms
-VIEWS = 8  # that each consumer may hold
-# One slot for each scan in the channel, for each view that may be held, for the loan, and one that has just left.
+CAPACITY = 64  # scans that stay for slower subscribers: 128 ms
+VIEWS = 8  # views that each subscriber may hold
+# One slot for each scan in the channel, each held view, the loan, and a scan that has just left the channel.
 SLOTS = CAPACITY + 2 * VIEWS + 2
 
 
 def lidar_driver() -> None:
-    """Measure scans, right into the memory that the consumers will look at; an empty message is the last."""
+    """Write scans directly into shared memory. The last message is empty."""
     with msgq.Node("lidar_driver") as node:
         ready = node.create_mailbox("ready", history=2)
         scans = node.advertise("lidar", capacity=CAPACITY, slots=SLOTS, slot_bytes=POINTS * POINT.itemsize)
@@ -42,20 +42,20 @@ def lidar_driver() -> None:
 
 
 def measure(points: np.ndarray[Any, Any], number: int) -> None:
-    """Write a scan: a wall at a distance of `number` centimetres. Nothing looks into the loan when this returns."""
+    """Write a scan: a wall at a distance of `number` centimetres. No array refers to the loan after the return."""
     angles = np.linspace(0, 2 * np.pi, len(points), dtype="f4")
     points["x"], points["y"] = np.cos(angles) * number / 100, np.sin(angles) * number / 100
     points["z"], points["intensity"] = 0, number
 
 
 def distance(scan: Sample) -> float:
-    """Return how far the nearest point is, without a copy of the scan."""
+    """Return the distance of the nearest point, without a copy of the scan."""
     points = np.frombuffer(memoryview(scan), POINT)
     return float(np.hypot(points["x"], points["y"]).min())
 
 
 def mapper() -> None:
-    """Look at each scan, and let it go."""
+    """Read each scan, and release its view."""
     with msgq.Node("mapper") as node:
         scans = join(node)
         nearest = 1e9
@@ -68,7 +68,7 @@ def mapper() -> None:
 
 
 def hoarder() -> None:
-    """Keep a view of each scan, until that is refused; go on with copies, and find the kept ones as they were."""
+    """Keep a view of each scan until msgq refuses. Then receive copies, and check that the kept scans are unchanged."""
     with msgq.Node("hoarder") as node:
         scans = join(node)
         kept: list[Sample] = []
@@ -78,7 +78,7 @@ def hoarder() -> None:
         except msgq.errors.TooManyViewsError as error:
             say(f"hoarder: {error}")
         shown = [distance(scan) for scan in kept]
-        while scans.receive(timeout=20):  # until the empty one
+        while scans.receive(timeout=20):  # until the empty message
             pass
         unchanged = shown == [distance(scan) for scan in kept]
         for scan in kept:
@@ -87,16 +87,16 @@ def hoarder() -> None:
 
 
 def join(node: msgq.Node) -> Subscriber:
-    """Subscribe, and tell the driver."""
+    """Subscribe, and notify the driver."""
     scans = node.subscribe("lidar", max_views=VIEWS)
     node.open_mailbox("lidar_driver", "ready").send(b"")
     return scans
 
 
 def main() -> None:
-    """Run the three, and remove their channels."""
+    """Run the three programs, and remove their channels."""
     with msgq.Node("lidar_driver") as node:
-        node.subscribe("lidar", create=True)  # refused when there is one: it would not be ours to remove
+        node.subscribe("lidar", create=True)  # an error if the channel exists
         node.create_mailbox("ready").close()
         try:
             finish(*(start(program) for program in (lidar_driver, mapper, hoarder)))

@@ -1,4 +1,4 @@
-"""An order book whose writers are killed in the middle of their writes, again and again; no reader sees a torn level.
+"""An order book: writers are killed in the middle of a write, and no reader sees a torn level.
 
 python -m examples.order_book
 """
@@ -20,25 +20,25 @@ from examples.processes import finish, say, start
 from msgq.errors import MultipleWritersError, SegmentError
 
 LEVELS = 16
-UNFINISHED = 3  # so many writers at least are killed in the middle of a write
-MOST = 100  # writers, for that
-LIVES = 0.002, 0.02  # seconds that a writer goes on after its first write
-STALLED = 0.5  # seconds that a reader's longest look may take; a look that waits for the dead would take for ever
-PATIENCE = 20.0  # seconds, for what comes at once when all is well
-DEPTH = 30000  # orders of a level, which is large, so that many a kill hits the middle of a write
+UNFINISHED = 3  # minimum number of writers that are killed in the middle of a write
+MOST = 100  # maximum number of killed writers
+LIVES = 0.002, 0.02  # range of the time in seconds between the first write and the kill
+STALLED = 0.5  # maximum seconds of a read; a read that waits for a dead writer would never end
+PATIENCE = 20.0  # seconds; if all works, no call waits as long
+DEPTH = 30000  # orders of a level. Levels are large, so that kills hit the middle of a write
 LEVEL = np.dtype([("number", "<i8"), ("price", "<f8"), ("orders", "<i8", (DEPTH,)), ("check", "<i8")])
 
 Levels = npt.NDArray[Any]
 
 
 def fill(level: Levels, number: int) -> None:
-    """Make what a writer writes for the n-th time: all of it follows from the number."""
+    """Compute the content of a level from the number of the write."""
     level["number"], level["price"], level["check"] = number, number / 100, -number
     level["orders"] = number
 
 
 def torn(levels: Levels) -> int:
-    """Return how many levels are not those of one number."""
+    """Return the number of levels with content of several writes."""
     numbers = levels["number"]
     whole = (levels["orders"] == numbers[:, None]).all(axis=1)
     whole &= (levels["price"] == numbers / 100) & (levels["check"] == -numbers)
@@ -46,12 +46,12 @@ def torn(levels: Levels) -> int:
 
 
 def newest(book: msgq.SeqlockVector) -> int:
-    """Return how many writes were finished."""
+    """Return the number of finished writes."""
     return int(book.snapshot()["number"].max())
 
 
 def writer() -> None:
-    """Go on where the writers before came to, until this one is killed, or the market closes."""
+    """Continue after the last finished write, until the process is killed or the market closes."""
     book, begun, end = msgq.SeqlockVector("book"), msgq.Seqlock("begun"), msgq.Seqlock("closing_bell")
     book.claim()
     level = np.empty(1, LEVEL)
@@ -64,10 +64,10 @@ def writer() -> None:
 
 
 def reader(name: str) -> None:
-    """Look at the book until the market closes; say what was wrong with it, and fail."""
+    """Read the book until the market closes. If a level was torn or old, raise an error."""
     book, end = msgq.SeqlockVector("book", passive=True), msgq.Seqlock("closing_bell", passive=True)
     msgq.MessageQueue("news").send(name.encode())
-    looks = broken = back = 0
+    reads = broken = back = 0
     longest = 0.0
     seen = np.zeros(LEVELS, "i8")
     levels = np.empty(LEVELS, LEVEL)
@@ -75,30 +75,30 @@ def reader(name: str) -> None:
         began = time.monotonic()
         book.read(out=levels)
         longest = max(longest, time.monotonic() - began)
-        looks += 1
+        reads += 1
         broken += torn(levels)
         back += int((levels["number"] < seen).sum())
         seen = levels["number"].copy()
     if broken or back or longest > STALLED:
-        raise RuntimeError(f"{name}: {broken} torn, {back} older than before, the longest look took {longest:.3f} s")
-    say(f"{name}: {looks} looks, 0 torn, 0 older than before")
+        raise RuntimeError(f"{name}: {broken} torn, {back} older than before, the longest read took {longest:.3f} s")
+    say(f"{name}: {reads} reads, 0 torn, 0 older than before")
 
 
 def next_writer(book: msgq.SeqlockVector) -> BaseProcess:
-    """Start a writer, and return when it has gone on where its predecessor was killed."""
+    """Start a writer, and return after its first write."""
     before = int(book.counts().sum())
     process = start(writer)
     deadline = time.monotonic() + PATIENCE
     while int(book.counts().sum()) == before:
         if not process.is_alive() or time.monotonic() > deadline:
-            raise RuntimeError("a writer does not go on where its predecessor was killed")
+            raise RuntimeError("a new writer does not continue after the killed writer")
         book.wait(1.0)
         book.changes()
     return process
 
 
 def trade(book: msgq.SeqlockVector, chance: random.Random) -> tuple[int, int]:
-    """Kill one writer after the other at a random moment; return how many, and how many of them in mid-write."""
+    """Kill one writer after the other at a random time. Return their number, and the number of unfinished writes."""
     begun = msgq.Seqlock("begun")
     killed = unfinished = 0
     while unfinished < UNFINISHED:
@@ -116,7 +116,7 @@ def trade(book: msgq.SeqlockVector, chance: random.Random) -> tuple[int, int]:
 
 
 def market(seed: int) -> None:
-    """Have a book that outlives its writers."""
+    """Create the book, kill its writers, and check the last state."""
     book = msgq.SeqlockVector("book", LEVEL, LEVELS, exclusive=True, create=True)
     end, news = msgq.Seqlock("closing_bell", "?"), msgq.MessageQueue("news")
     msgq.Seqlock("begun", "i8").value = 0
@@ -127,7 +127,7 @@ def market(seed: int) -> None:
     last = next_writer(book)
     try:
         book.claim()
-        raise RuntimeError("the last writer lives, and another one may write as well")
+        raise RuntimeError("a second writer may write while the last writer lives")
     except MultipleWritersError:
         pass
     end.value = True
@@ -144,7 +144,7 @@ def main() -> None:
         market(seed=random.randrange(1 << 32))
     finally:
         for name in ("book", "begun", "closing_bell"):
-            with suppress(SegmentError):  # it may not have come to that
+            with suppress(SegmentError):  # the example failed before
                 msgq.SeqlockVector.unlink_name(name)
         with msgq.MessageQueue("news") as each:
             each.unlink()

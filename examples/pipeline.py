@@ -1,4 +1,4 @@
-"""A pipeline of four stages, of which one is slow: `msgq stages` says which, and on which way messages go.
+"""A pipeline of four stages: `msgq stages` finds the slow stage, and the path of the messages.
 
 python -m examples.pipeline
 """
@@ -19,8 +19,8 @@ from msgq.common import timing
 
 STEP = msgq.tracked([("number", "<i8"), ("value", "<f8")])
 PERIOD = 0.02  # seconds between two images
-LAST = -1  # number of what ends the pipeline
-# What each stage handles, what it makes of it, and seconds that this takes.
+LAST = -1  # number of the record that ends the pipeline
+# For each stage: the queue that it reads, the queue that it writes, and the working time in seconds.
 STAGES = {
     "detect": ("images", "objects", 0.002),
     "track": ("objects", "tracks", 0.012),
@@ -32,7 +32,7 @@ ENOUGH = 20  # messages, to judge a stage by
 
 
 def camera(stop: Event) -> None:
-    """Take pictures until told to stop: each is an origin."""
+    """Produce images until `stop` is set. Each image is an origin."""
     with msgq.RecordQueue("images", STEP) as images:
         number = 0
         while not stop.wait(PERIOD):
@@ -43,7 +43,7 @@ def camera(stop: Event) -> None:
 
 
 def stage(name: str) -> None:
-    """Handle each record, and pass on what comes of it: that has its origin, without a word here."""
+    """Handle each record, and produce a result. The tracer gives the origin of the record to the result."""
     source, target, seconds = STAGES[name]
     with (
         msgq.RecordQueue(source, STEP) as incoming,
@@ -57,31 +57,31 @@ def stage(name: str) -> None:
                 break
 
 
-def looked(*options: str) -> list[dict[str, Any]]:
-    """Return what `msgq stages` says."""
+def run_stages(*options: str) -> list[dict[str, Any]]:
+    """Return the lines of `msgq stages`."""
     command = [sys.executable, "-m", "msgq", "stages", "--json", "--window", "1.5", *options]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=SECONDS)
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def find() -> None:
-    """Say which stage works longest, and which way the messages go."""
+def find_slow_stage() -> None:
+    """Print the stage with the longest working time, and the path of the messages."""
     rows: list[dict[str, Any]] = []
     deadline = time.monotonic() + SECONDS
-    while len(rows) < len(STAGES) or min(row["messages"] for row in rows) < ENOUGH:  # until all of them are at work
+    while len(rows) < len(STAGES) or min(row["messages"] for row in rows) < ENOUGH:  # until all stages work
         if time.monotonic() > deadline:
             raise RuntimeError(f"the stages do not all work: {rows}")
-        rows = looked(*STAGES)
+        rows = run_stages(*STAGES)
     slow = max(rows, key=lambda row: float(row["processing_time"]["p50"]))
     milliseconds = slow["processing_time"]["p50"] // 1_000_000
-    say(f"slow: {slow['stage']}, which works {milliseconds} ms on each of {slow['endpoint']}")
+    say(f"slowest: {slow['stage']} works {milliseconds} ms on each message of {slow['endpoint']}")
     oldest = max(rows, key=lambda row: float(row["e2e_latency"]["p50"]))
     say(f"last: {oldest['stage']}")
-    parent = {edge["endpoint"]: edge["parent"] for edge in looked("--tree", *TOPICS) if edge["parent"]}
-    way = ["commands"]
-    while way[0] in parent:
-        way.insert(0, parent[way[0]])
-    say(f"way: {' -> '.join(way)}")
+    parent = {edge["endpoint"]: edge["parent"] for edge in run_stages("--tree", *TOPICS) if edge["parent"]}
+    path = ["commands"]
+    while path[0] in parent:
+        path.insert(0, parent[path[0]])
+    say(f"path: {' -> '.join(path)}")
 
 
 def main() -> None:
@@ -90,7 +90,7 @@ def main() -> None:
     stages = [start(stage, name) for name in STAGES]
     source = start(camera, stop)
     try:
-        find()
+        find_slow_stage()
         stop.set()
         finish(source, *stages)
     finally:

@@ -1,4 +1,4 @@
-"""Functions of a program, each in a process of its own."""
+"""Helpers of the examples: each function of a program runs in its own process."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-SECONDS = 30.0  # that any of them may take
+SECONDS = 30.0  # time limit of a process
 
 
 def start(function: Callable[..., None], *args: Any) -> BaseProcess:
-    """Run a function in a new process, which knows nothing of this one but the arguments."""
+    """Run a function in a new process, which receives only the arguments."""
     process = get_context("spawn").Process(target=function, args=args, daemon=True)
     process.start()
     return process
 
 
 def finish(*processes: BaseProcess) -> None:
-    """Return when all have ended; RuntimeError when one failed, or takes too long."""
+    """Wait until all processes have ended. If a process fails or takes too long, raise RuntimeError."""
     for process in processes:
         process.join(SECONDS)
         if process.exitcode != 0:
@@ -27,6 +27,6 @@ def finish(*processes: BaseProcess) -> None:
 
 
 def say(text: str) -> None:
-    """Print a line, whole, also when other processes print."""
+    """Print a line in one call, so that lines of several processes do not mix."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()

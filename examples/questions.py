@@ -2,7 +2,7 @@
 
     python examples/questions.py LAKE
 
-A lake is made by `msgq lake ingest LAKE RECORDING`.
+Create the lake with `msgq lake ingest LAKE RECORDING`.
 """
 
 # %%
@@ -20,7 +20,7 @@ QUESTIONS = {
         SELECT endpoint, round(duration_ns / 1e9, 3) AS seconds, timestamp_micros(from_time div 1000) AS since
         FROM dropouts ORDER BY duration_ns DESC LIMIT 10
     """,
-    "How late is each endpoint, over all of its runs?": """
+    "How large is the latency of each endpoint over all runs?": """
         WITH counts AS (
             SELECT endpoint, bucket, sum(count) AS count
             FROM (SELECT endpoint, inline(histogram) FROM latency_summary) GROUP BY endpoint, bucket
@@ -34,12 +34,12 @@ QUESTIONS = {
                round(min(us) FILTER (WHERE until >= 0.99 * messages), 1) AS p99_us
         FROM ranks GROUP BY endpoint ORDER BY p99_us DESC
     """,
-    "In which minutes was the bus busiest? A longer window counts where it begins.": """
+    "In which minutes was the bus busiest? (A longer window counts in its first minute.)": """
         SELECT timestamp_seconds(window_start div 60000000000 * 60) AS minute, sum(messages) AS messages,
                round(sum(size_bytes) / 1e6, 3) AS megabytes, count(DISTINCT endpoint) AS endpoints
         FROM throughput GROUP BY minute ORDER BY messages DESC LIMIT 5
     """,
-    "What does a losing endpoint's neighbourhood look like: who else lost in the same second?": """
+    "Which endpoints lost messages in the same second?": """
         SELECT a.endpoint, b.endpoint AS other, count(*) AS times, sum(b.lost) AS lost
         FROM sequence_gaps a JOIN sequence_gaps b ON a.run = b.run AND a.to_time div 1000000000 = b.to_time div
         1000000000

@@ -1,4 +1,4 @@
-"""A publisher is killed, and another takes its place; the subscriber goes on, and accounts for each message.
+"""A killed publisher is replaced. The subscriber continues, and accounts for each message.
 
 python -m examples.takeover
 """
@@ -15,7 +15,7 @@ ENOUGH = 10_000  # messages
 
 
 def publisher(name: str) -> None:
-    """Publish numbers, written in place, until it is killed."""
+    """Publish numbers, written in place, until the process is killed."""
     with msgq.Node(name) as node:
         numbers = node.advertise("numbers")
         number = 0
@@ -33,17 +33,17 @@ def subscriber() -> None:
         heard = dict.fromkeys(("first", "second"), 0)
         while heard["second"] < ENOUGH:
             message = numbers.receive(timeout=20)
-            assert message is not None, f"nothing comes any more after {heard}"
+            assert message is not None, f"no message within 20 s after {heard}"
             assert numbers.last is not None
             heard[numbers.last.publisher.name] += 1
             if heard == {"first": ENOUGH, "second": 0}:
                 node.open_mailbox("supervisor", "enough").send(b"")
         unaccounted = numbers.position - begin - numbers.received - numbers.lost
-        say(f"subscriber: went on from the first to the second; {unaccounted} messages unaccounted for")
+        say(f"subscriber: received from both publishers; {unaccounted} messages unaccounted for")
 
 
 def main() -> None:
-    """Kill the first publisher when the subscriber has heard enough of it, and start another."""
+    """Kill the first publisher after 10,000 messages, and start the second publisher."""
     with msgq.Node("supervisor") as node:
         node.subscribe("numbers", capacity=1024, create=True).close()
         enough = node.create_mailbox("enough", create=True)

@@ -1,4 +1,4 @@
-"""The programs that show channels do what they say, and leave nothing behind."""
+"""The examples of channels print the expected results, and leave no files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support import DEADLINE, ROOT, SHM
 
 
 def run(program: str, prefix: str) -> dict[str, str]:
-    """Run a program of several processes, and return what they say, by the first word."""
+    """Run a program of several processes, and return their lines by the first word."""
     command = [sys.executable, "-W", "error", "-m", f"examples.{program}"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE, check=False)
     assert done.returncode == 0, done.stderr
@@ -67,7 +67,7 @@ def test_different_schema_of_channel_raises_error(prefix: str) -> None:
 
 
 def test_killed_publisher_can_be_replaced(prefix: str) -> None:
-    assert run("takeover", prefix) == {"subscriber": "went on from the first to the second; 0 messages unaccounted for"}
+    assert run("takeover", prefix) == {"subscriber": "received from both publishers; 0 messages unaccounted for"}
 
 
 def test_example_refuses_existing_channel(prefix: str) -> None:

@@ -1,4 +1,4 @@
-"""The program with stages does what it says, and leaves nothing behind."""
+"""The example of stages finds the slow stage, and leaves no files."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from examples.test_channels import numbers, run
 @pytest.mark.ci
 def test_pipeline_example_finds_slow_stage_and_topic_path(prefix: str) -> None:
     said = run("pipeline", prefix)
-    assert said["slow"].startswith("track, which works ")
-    (milliseconds,) = numbers(said["slow"], r"works (\d+) ms on each of objects")
+    assert said["slowest"].startswith("track works ")
+    (milliseconds,) = numbers(said["slowest"], r"works (\d+) ms on each message of objects")
     assert milliseconds >= STAGES["track"][2] * 1000
     assert said["last"] == "drive"
-    assert said["way"] == " -> ".join(TOPICS)
+    assert said["path"] == " -> ".join(TOPICS)
     assert numbers(said["camera"], r"(\d+) images")[0] >= 20

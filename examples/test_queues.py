@@ -1,4 +1,4 @@
-"""The program that shows work queues does what it says, and leaves nothing behind."""
+"""The example of work queues prints the expected results, and leaves no files."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ def said(prefix: str) -> dict[str, str]:
 
 def test_queue_example_with_killed_and_hanging_workers_loses_no_result(said: dict[str, str]) -> None:
     first, second, *rest = said["pool"].splitlines()
-    assert {first, second} == {"Ann has a piece", "Ben has a piece"}
-    assert rest == ["200 results, all right: True; put aside: poison", "0 wait, 0 taken"]
-    assert said["Ben"] == "came too late, and was told"
+    assert {first, second} == {"Ann has a job", "Ben has a job"}
+    assert rest == ["200 results, all right: True; dead letter: poison", "0 jobs wait, 0 are taken"]
+    assert said["Ben"] == "lease expired"
     assert sum(numbers(said[name], r"(\d+) done")[0] for name in ("Cleo", "Dan")) >= 200
-    # A reader that is killed is the end of the other queue.
+    # A killed reader blocks the other queue forever.
     assert said["MessageQueue"] == "hello"
-    assert said["multiprocessing.Queue"] == "nothing in half a second, of 1 that is there"
+    assert said["multiprocessing.Queue"] == "received nothing in 0.5 s, although 1 message waits"

@@ -1,4 +1,4 @@
-"""The program that shows records does what it says, and leaves nothing behind."""
+"""The example of records prints the expected results, and leaves no files."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def test_writers_killed_during_write_do_not_disturb_readers(prefix: str) -> None
     assert killed >= unfinished == order_book.UNFINISHED
     assert writes > killed
     for reader in ("Ann", "Ben"):
-        (looks,) = numbers(said[reader], r"^(\d+) looks, 0 torn, 0 older than before$")
-        assert looks > killed
+        (reads,) = numbers(said[reader], r"^(\d+) reads, 0 torn, 0 older than before$")
+        assert reads > killed
 
 
 def test_torn_order_book_level_is_detected(prefix: str) -> None:

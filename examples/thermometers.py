@@ -1,4 +1,4 @@
-"""Three thermometers publish in one channel; two displays see the same messages in the same order, whenever they come.
+"""Three thermometers publish in one channel. Two displays receive the same messages in the same order.
 
 python -m examples.thermometers
 """
@@ -13,7 +13,7 @@ from examples.processes import finish, say, start
 
 ROOMS = ("kitchen", "cellar", "attic")
 READING = struct.Struct("<Id")  # number, degrees
-READINGS = 300  # of each; so all of them stay
+READINGS = 300  # of each thermometer; the channel keeps all of them
 CAPACITY = 1024
 
 
@@ -27,7 +27,7 @@ def thermometer(room: str) -> None:
 
 
 def display(name: str) -> None:
-    """Receive everything since the channel was made, and say what the order was."""
+    """Receive all messages since the creation of the channel, and print a hash of their order."""
     with msgq.Node(name) as node:
         readings = node.subscribe("temperature", history=CAPACITY)
         order = hashlib.sha256()
@@ -41,7 +41,7 @@ def display(name: str) -> None:
                 gone += 1
                 continue
             number, _ = READING.unpack(message)
-            assert number == numbers[room], "those of one publisher come as they were sent"
+            assert number == numbers[room], "messages of one publisher keep their order"
             numbers[room] += 1
         say(f"{name}: {numbers}, {readings.lost} lost, order {order.hexdigest()[:8]}")
 

@@ -1,4 +1,4 @@
-"""A pool of workers over a queue. One is killed, one hangs, one piece of work is poisoned; no result is missing.
+"""A pool of workers on one queue: a worker is killed, a worker hangs, and a job always fails. No result is missing.
 
 python -m examples.workers
 """
@@ -16,21 +16,22 @@ from msgq.errors import LeaseExpiredError
 from msgq.workqueue import Message, parse_dead_letter
 
 PIECES = 200
-TRIES = 3  # of a piece, before it is put aside
-LEASE = 0.5  # seconds that a piece may take
-PATIENCE = 20.0  # seconds, for what comes at once when all is well
+TRIES = 3  # of a job, before the job moves to the dead letters
+LEASE = 0.5  # seconds that a job may take
+PATIENCE = 20.0  # seconds; if all works, no call waits as long
 STOP = b"stop"
 
 
 def square(data: bytes) -> bytes:
-    """Do a piece of work: a number and its square. ValueError: it was no number."""
+    """Return a number and its square. If the data is not a number, raise ValueError."""
     return b"%d %d" % (int(data), int(data) ** 2)
 
 
 def worker(name: str) -> None:
-    """Work until there is a piece that says stop.
+    """Work until a job says stop.
 
-    The result is sent first, and the piece acknowledged then: a kill in between makes two of a result, and never none.
+    The function sends the result, and then the worker acknowledges the job. After a kill between these two steps, the
+    result exists twice, but is never missing.
     """
     pieces, results, dead = (msgq.MessageQueue(each) for each in ("pieces", "results", "dead"))
 
@@ -46,7 +47,7 @@ def worker(name: str) -> None:
 
 
 def unlucky(name: str) -> None:
-    """Take a piece, and never come to its end."""
+    """Take a job, and never finish."""
     job = msgq.MessageQueue("pieces").take()
     assert job is not None
     msgq.MessageQueue("news").send(f"{name} took {job.data.decode()}".encode())
@@ -54,7 +55,7 @@ def unlucky(name: str) -> None:
 
 
 def hanging(name: str) -> None:
-    """Take a piece, and wait for something else until its lease is long over."""
+    """Take a job, and wait until its lease has ended."""
     job = msgq.MessageQueue("pieces").take(lease=LEASE)
     assert job is not None
     msgq.MessageQueue("news").send(f"{name} took {job.data.decode()}".encode())
@@ -62,11 +63,11 @@ def hanging(name: str) -> None:
     try:
         job.ack()
     except LeaseExpiredError:
-        say(f"{name}: came too late, and was told")
+        say(f"{name}: lease expired")
 
 
 def pool() -> None:
-    """Lose two workers with a piece each, and get all results nevertheless."""
+    """Lose two workers that each have a job, and receive all results."""
     pieces, results, dead, news, awake = (
         msgq.MessageQueue(each, max_messages=2 * PIECES) for each in ("pieces", "results", "dead", "news", "awake")
     )
@@ -76,7 +77,7 @@ def pool() -> None:
     for _ in range(2):
         message = news.receive(timeout=PATIENCE)
         assert message is not None
-        say(f"pool: {message.data.decode().partition(' ')[0]} has a piece")
+        say(f"pool: {message.data.decode().partition(' ')[0]} has a job")
     victim.kill()
     workers = [start(worker, name) for name in ("Cleo", "Dan")]
     squares: dict[int, int] = {}
@@ -91,8 +92,9 @@ def pool() -> None:
     pieces.send_many([STOP] * len(workers))
     finish(sleeper, *workers)
     right = squares == {number: number**2 for number in range(PIECES)}
-    say(f"pool: {len(squares)} results, all right: {right}; put aside: {parse_dead_letter(buried.data).data.decode()}")
-    say(f"pool: {pieces.current_messages} wait, {pieces.in_flight} taken")
+    letter = parse_dead_letter(buried.data)
+    say(f"pool: {len(squares)} results, all right: {right}; dead letter: {letter.data.decode()}")
+    say(f"pool: {pieces.current_messages} jobs wait, {pieces.in_flight} are taken")
 
 
 def reader() -> None:
@@ -107,7 +109,7 @@ def reader_of(mail: multiprocessing.Queue[bytes]) -> None:
 
 
 def killed_reader() -> None:
-    """Kill who waits in receive(), and receive."""
+    """Kill a process that waits in receive(), and receive the next message here."""
     mail, news = msgq.MessageQueue("mail"), msgq.MessageQueue("news")
     process = start(reader)
     news.receive(timeout=PATIENCE)
@@ -119,7 +121,7 @@ def killed_reader() -> None:
 
 
 def killed_reader_of_multiprocessing() -> None:
-    """Kill who waits in get(), and get: the lock that it had is nobody's, and never free again."""
+    """Kill a process that waits in get(), and call get() here: the lock of the killed process is never released."""
     mail: Any = multiprocessing.get_context("spawn").Queue()
     process = start(reader_of, mail)
     while process.is_alive() and mail._rlock.acquire(block=False):  # until the reader has it
@@ -131,18 +133,18 @@ def killed_reader_of_multiprocessing() -> None:
     try:
         got = mail.get(timeout=0.5).decode()
     except queue.Empty:
-        got = f"nothing in half a second, of {mail.qsize()} that is there"
+        got = f"received nothing in 0.5 s, although {mail.qsize()} message waits"
     say(f"multiprocessing.Queue: {got}")
 
 
 def main() -> None:
-    """Run the pool, and kill a reader of each kind of queue."""
+    """Run the pool, and kill a waiting reader of msgq's queue and of multiprocessing's queue."""
     try:
         pool()
         killed_reader()
     finally:
         for name in ("pieces", "results", "dead", "news", "awake", "never", "mail"):
-            with msgq.MessageQueue(name) as each:  # made if need be: it may not have come to that
+            with msgq.MessageQueue(name) as each:  # creates the queue if the pool failed before
                 each.unlink()
     killed_reader_of_multiprocessing()
 

@@ -33,7 +33,9 @@ def new_token() -> str:
 
 
 def _word() -> str:
-    return os.environ["TMPDIR"].rpartition(FOLDER)[2]
+    """Return the word of the run. It is empty for a run of `examples` alone, which has no folder of its own."""
+    _, found, word = os.environ.get("TMPDIR", "").rpartition(FOLDER)
+    return word if found else ""
 
 
 class Leftovers:
