@@ -270,6 +270,12 @@ class TestEvents:
             set_origin(0)
         assert [one.origin for one in event_listener.heard()] == [500, 7, 0, 500, 7, 0]
 
+    def test_message_that_becomes_due_publishes_no_event(self, queues: Queues, event_listener: Ear) -> None:
+        queue = queues.open(events=True)
+        queue.send(b"message", delay=0.02)
+        assert queue.receive(DEADLINE)
+        assert event_listener.kinds() == [SENT, RECEIVED]
+
     @pytest.mark.parametrize("end", ["forgotten", "raised", "closed", "lease"])
     def test_message_returned_to_queue_publishes_returned_event(
         self, queues: Queues, event_listener: Ear, end: str

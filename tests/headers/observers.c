@@ -131,6 +131,16 @@ TEST(census_of_a_queue_counts_places_by_their_words) {
     CHECK(counts.lost == 1 && counts.rows[0].filling == 0);
 }
 
+TEST(census_of_a_queue_counts_delayed_messages) {
+    begin_queue();
+    send_one(1);
+    CHECK(mq_queue_take_message(&b, MQ_NO_TICKET, &t) == MQ_QUEUE_OK);
+    CHECK(mq_queue_delay_taken_message(&b, &t, 10));
+    look(1);
+    CHECK(counts.delayed == 1 && counts.ready == 0 && counts.taken == 0 && counts.lost == 0);
+    CHECK(counts.redelivered == 1 && counts.most_deliveries == 1 && counts.leases == 0 && counts.oldest == 0);
+}
+
 TEST(census_of_a_queue_counts_expired_leases) {
     begin_queue();
     send_one(1);

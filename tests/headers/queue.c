@@ -264,6 +264,16 @@ TEST(delayed_message_wakes_a_receiver_that_then_learns_its_due_time) {
     CHECK(sweep_at(b, 1) == 4 * MQ_JOB_LEASE_TICK_NS && !mq_queue_delays_changed(b));
 }
 
+TEST(delayed_message_wakes_those_that_requested_a_notification) {
+    begin(SLOTS);
+    send_delayed(a, 5);
+    CHECK(wakes(&queue->notify_seq) == 0);
+    mq_queue_set_row_bit(&queue->notify_requested, 1);
+    uint32_t before = arrived();
+    send_delayed(a, 5);
+    CHECK(wakes(&queue->notify_seq) == 1 && arrived() == before); /* they search for the due time */
+}
+
 TEST(message_that_becomes_due_wakes_a_receiver_and_is_notified) {
     begin(SLOTS);
     send_delayed(a, 5);
@@ -287,6 +297,34 @@ TEST(job_returned_with_a_delay_is_taken_again_after_the_delay) {
     CHECK(!mq_queue_free_taken_slot(b, &t)); /* the job is over */
     sweep_at(c, 10);
     CHECK(take(c) && t.deliveries == 2);
+}
+
+TEST(job_returned_with_a_delay_wakes_a_receiver) {
+    begin(SLOTS);
+    send_one(a, 1);
+    CHECK(take(b));
+    sweep_at(c, 1);
+    const mq_u32 *receiver = doze(c, MQ_QUEUE_RECEIVER);
+    CHECK(mq_queue_delay_taken_message(b, &t, 5));
+    CHECK(wakes(receiver) == 1 && mq_queue_delays_changed(c));
+}
+
+static void end_the_old_lease_and_take(unsigned time) {
+    if (time == 1) {
+        sweep_at(c, 5);
+        CHECK(!take(c));
+    }
+}
+
+TEST(lease_that_ends_during_the_return_with_a_delay_does_not_count) {
+    begin(SLOTS);
+    send_one(a, 1);
+    CHECK(take(b));
+    mq_queue_taken_message job = t;
+    mq_queue_set_job_lease(b, &job, 5);
+    meet("mq_queue_delay_taken_message: exchanged word", end_the_old_lease_and_take);
+    CHECK(mq_queue_delay_taken_message(b, &job, 10));
+    CHECK(mq_slot_state_decode(word_of(0)) == MQ_SLOT_DELAYED);
 }
 
 TEST(delay_of_a_job_whose_lease_ended_leaves_the_next_taker_alone) {
@@ -339,6 +377,17 @@ TEST(sweep_frees_the_place_of_a_dead_sender_and_wakes_a_sender) {
     die(a);
     mq_queue_reclaim_slots(c, 1);
     CHECK(is_free(0) && wakes(word) == 1);
+}
+
+TEST(each_row_of_another_participant_may_need_a_recovery) {
+    begin(SLOTS);
+    mq_queue_set_row_bit(&queue->notify_requested, b->row_number);
+    CHECK(!mq_queue_any_row_may_need_recovery(b));
+    for (unsigned row = 0; row < MQ_QUEUE_ROWS; row += MQ_QUEUE_ROWS - 1) {
+        mq_queue_set_row_bit(&queue->notify_requested, row);
+        CHECK(mq_queue_any_row_may_need_recovery(b));
+        mq_queue_clear_row_bit(&queue->notify_requested, row);
+    }
 }
 
 TEST(sweep_returns_the_message_of_a_dead_consumer_and_wakes_a_receiver) {

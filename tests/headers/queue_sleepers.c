@@ -307,3 +307,23 @@ TEST(notification_finds_due_messages_between_recoveries) {
     notification.next_recovery_ns = 0;
     CHECK(mq_queue_notification_has_more(&notification) && mq_queue_notification_consume(&notification));
 }
+
+TEST(poll_finds_due_messages_between_recoveries) {
+    begin(SLOTS);
+    int64_t begin_ns = mq_monotonic_ns();
+    uint32_t tick = mq_job_lease_convert_to_ticks((uint64_t)begin_ns);
+    mq_queue_poll_state state = {.h = *c};
+    CHECK(!mq_queue_poll_has_more(&state) && state.h.last_recovery_ns >= begin_ns);
+    CHECK(state.next_recovery_ns > begin_ns && mq_queue_poll_max_sleep_ns(&state) <= MQ_QUEUE_RECOVER_NS);
+    int64_t slot = mq_queue_claim_free_slot(a, MQ_NO_TICKET);
+    mq_queue_commit_delayed_message(a, (uint64_t)slot, 1, 3, 1, 0, tick + 1000000);
+    state.h.last_recovery_ns = mq_monotonic_ns();
+    state.next_recovery_ns = 0;
+    CHECK(mq_queue_delays_changed(&state.h));
+    CHECK(!mq_queue_poll_has_more(&state) && !mq_queue_delays_changed(&state.h) && state.next_recovery_ns > begin_ns);
+    /* as if the time had passed */
+    mq_store_relaxed_u64(&a->parts.slot_headers[slot].lease, mq_job_lease_encode(word_of((uint64_t)slot), tick));
+    state.next_recovery_ns = 0;
+    CHECK(mq_queue_poll_max_sleep_ns(&state) == MQ_QUEUE_RECOVER_BUSY_NS);
+    CHECK(mq_queue_poll_has_more(&state));
+}

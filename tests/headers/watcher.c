@@ -104,6 +104,18 @@ TEST(quiet_of_a_polled_reader_wakes_the_thread) {
     CHECK(wakes(&mq_watcher.changed) == 2);
 }
 
+static int64_t max_sleep_of_reader_ns(const void *at) {
+    (void)at;
+    return 7;
+}
+
+TEST(reader_limits_the_sleep) {
+    begin();
+    mq_watcher_find_fd(fds[0])->ops.max_sleep_ns = max_sleep_of_reader_ns;
+    scan();
+    CHECK(max_sleep_ns == 7);
+}
+
 TEST(ready_reader_with_a_constant_interval_limits_the_sleep) {
     begin();
     mq_watch *watch = mq_watcher_find_fd(fds[0]);

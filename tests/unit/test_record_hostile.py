@@ -25,7 +25,8 @@ from msgq.errors import (
     TooManyWritersError,
     WaitTimeoutError,
 )
-from msgq.records import Board, SeqlockVector
+from msgq.impl.records.core import KeyObserver
+from msgq.records import Board, SeqlockVector, Value
 from tests.support import SHM, Task, run_child
 from tests.unit.recordfile import (
     ATTENTION,
@@ -231,6 +232,24 @@ def test_board_works_with_arbitrary_value_sizes_and_versions(board: Board, endpo
             all_calls(board)
             assert board["k1"] == b"1234", "somebody has written it since"
             assert board["k0"] == b"1234"
+
+
+def read_value(key: KeyObserver) -> Value:
+    value = key.read()
+    assert value is not None
+    return value
+
+
+def test_board_value_of_corrupt_time_has_age_from_this_time(board: Board, endpoint: str) -> None:
+    file = RecordFile(endpoint)
+    key = board.observe("k1")
+    now_ns = read_value(key).time
+    for time_ns in (-(2**63), -1, now_ns, 2**63 - 1):
+        for copy in range(2):
+            file.write(file.copy(1, copy), time_ns)
+        age_ns = read_value(key).age_ns
+        assert max(0, now_ns - time_ns) <= age_ns
+        assert time_ns <= now_ns or age_ns == 0
 
 
 def test_board_works_with_arbitrary_key_bytes(board: Board, endpoint: str) -> None:

@@ -70,12 +70,15 @@ cdef class _OwnerLookup:
 
 
 cdef object _read_board_value(RecordFile file, uint64_t index, int64_t now_ns, mq_board_value_copy *value):
+    cdef uint64_t age_ns
     data = _read_value_bytes(file, index, value)
     if data is None:
         return None
     cdef _OwnerLookup owner = _OwnerLookup.__new__(_OwnerLookup)
     owner._file, owner._index = file, index
-    return Value(data, value.time_ns, value.count, max(0, now_ns - value.time_ns), owner)
+    # unsigned: if the file is corrupt, the time may be any number
+    age_ns = <uint64_t> now_ns - <uint64_t> value.time_ns if value.time_ns < now_ns else 0
+    return Value(data, value.time_ns, value.count, age_ns, owner)
 
 
 @cython.no_gc_clear  # as its base

@@ -144,11 +144,11 @@ cdef class EventPublisher:
             message = PyBytes_FromStringAndSize(NULL, sizeof(mq_queue_event) + size)
             room = PyBytes_AS_STRING(message)
             memcpy(room, &record.event, sizeof(mq_queue_event))
-            if size < LARGE_BYTES:
-                mq_copy_to_shared(room + sizeof(mq_queue_event), payload.buf if size else NULL, size)
-            else:
+            if size >= LARGE_BYTES:
                 with nogil:
                     mq_copy_to_shared(room + sizeof(mq_queue_event), payload.buf, size)
+            elif size:  # C allows no null pointer, even for a copy of 0 bytes
+                mq_copy_to_shared(room + sizeof(mq_queue_event), payload.buf, size)
             self._send_or_defer_event(message, record.origin_time)
         except (MsgqError, MemoryError):
             mq_queue_count_lost_events(&self.buffer.c, 1)

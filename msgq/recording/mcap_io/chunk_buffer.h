@@ -52,7 +52,11 @@ typedef struct {
     int64_t size;
 } mq_log_payload_buffer;
 
-static inline void mq_log_write_bytes(uint8_t *to, const void *value, size_t n) { memcpy(to, value, n); }
+/* If `n` is 0, `value` may be NULL. */
+static inline void mq_log_write_bytes(uint8_t *to, const void *value, size_t n) {
+    if (n)
+        memcpy(to, value, n);
+}
 
 /* True if a message of `size` bytes fits into the chunk. Copy the payload of the message to
  * mq_log_chunk_next_payload. */

@@ -46,6 +46,24 @@ MUTANTS = [
         "message_is_dated_by_a_time_that_it_holds",
     ),
     jobs(
+        "a delayed message counts as taken",
+        "bool taken = mq_slot_state_decode(word) == MQ_SLOT_TAKEN,",
+        "bool taken = !mq_slot_state_is_ready(word),",
+        "census_of_a_queue_counts_delayed_messages",
+    ),
+    jobs(
+        "a delayed message counts as waiting",
+        "if (ready && sent &&",
+        "if (!taken && sent &&",
+        "census_of_a_queue_counts_delayed_messages",
+    ),
+    jobs(
+        "the deliveries of a delayed message are ignored",
+        "|| state == MQ_SLOT_DELAYED) mq_queue_count_message_stats",
+        ") mq_queue_count_message_stats",
+        "census_of_a_queue_counts_delayed_messages",
+    ),
+    jobs(
         "each message that is taken is a redelivery",
         "counts->redelivered += deliveries > taken;",
         "counts->redelivered += deliveries > 0;",

@@ -6,6 +6,12 @@ watcher = mutants_of("msgq/impl/base/watcher.h", "watcher")
 
 MUTANTS = [
     watcher(
+        "a reader does not limit the sleep",
+        "watch->ops.max_sleep_ns ? watch->ops.max_sleep_ns(watch->ops.reader) : watch->poll_ns;",
+        "watch->poll_ns;",
+        "reader_limits_the_sleep",
+    ),
+    watcher(
         "a quiet reader is not announced",
         "expected = watch->ops.prepare_wait(watch->ops.reader, watch->ops.eventcount);",
         "",
