@@ -17,10 +17,11 @@ from tools.bench.__main__ import main
 from tools.bench.cases import Case
 from tools.bench.digest import REASONS, SUMMARY
 from tools.bench.numbers import SHARES
-from tools.bench.page import COMMAND, FOLDER, PAGES, RESULT, draw_pictures, fill_page, select_pages, write_pages
+from tools.bench.page import FOLDER, PAGES, RESULT, draw_pictures, fill_page, select_pages, write_pages
 from tools.bench.result import Result
 from tools.bench.tables import TABLES, list_words
 
+COMMAND = "python -m tools.bench --only"
 PICTURE_BYTES_MAX = 100_000
 SVG = "{http://www.w3.org/2000/svg}"
 SEND = Case("send_0", "send", "ns", "")
@@ -84,6 +85,18 @@ def test_page_shows_name_figures_and_ratios_of_each_row(result: Result) -> None:
     assert "It takes <!-- bench:send_0 -->30.0 ns<!-- /bench -->." in page
     assert "By hand." in page
     assert "old" not in page
+
+
+def test_table_of_kinds_compares_kinds_without_ratios(result: Result) -> None:
+    (case,) = (case for case in TABLES["kinds"].cases if case.key == "kind_ping")
+    result.tables["kinds"] = [case]
+    result.versions |= {"topic": "1", "channel": "1", "board": "1"}
+    result.samples += [make_sample(case, system, 100, p99=200) for system in ("floor", "channel", "topic", "board")]
+    page = fill_page("<!-- bench:kinds --><!-- /bench -->", result)
+    assert find_line(page, "row | work | topic") == ["row", "work", "topic", "channel", "board", "floor"]
+    assert find_line(page, f"`kind_ping` | {case.title} | 100 ns")[2:] == ["100 ns"] * 4
+    assert "Percentile curves of topic, channel, board, floor in the rows kind_ping." in page
+    assert "kind_ping" not in fill_page("<!-- bench:slower --><!-- /bench -->", result)  # no kind is a peer
 
 
 def test_page_lists_each_row_in_which_a_peer_is_faster(result: Result) -> None:

@@ -137,6 +137,18 @@ def test_bench_resumes_with_rows_that_are_missing(tmp_path: Path) -> None:
     assert "was measured with repeats=1" in refused.stderr
 
 
+def test_bench_measures_all_kinds_in_the_same_rounds(short_folder: Any) -> None:
+    path = short_folder / "out.json"
+    words = command("--only", "kind_ping", "--json", path)
+    run = subprocess.run(words, cwd=PROJECT, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert run.returncode == 0, run.stderr
+    result = Result.read(path)
+    kinds = {"topic", "channel", "queue", "seqlock", "board"}
+    assert {sample["system"] for sample in result.samples} == kinds | (set(result.versions) & {"floor"})
+    assert {len(sample["slices"]) for sample in result.samples} == {2}
+    assert all(min(sample["slices"]) > 0 for sample in result.samples)
+
+
 def test_bench_refuses_unknown_case_and_lists_known_cases(short_folder: Any) -> None:
     run = subprocess.run(
         command("--only", "nonsense"), cwd=PROJECT, capture_output=True, text=True, timeout=LIMIT_S, check=False

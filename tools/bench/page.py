@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from tools.bench import report
-from tools.bench.adapters import FLOOR, OURS, SYSTEMS
+from tools.bench.adapters import FLOOR, KINDS, OURS, SYSTEMS
 from tools.bench.digest import format_summary, list_slower
 from tools.bench.plot import draw_latencies, draw_rounds
 from tools.bench.process import PROJECT
@@ -22,7 +22,6 @@ from tools.bench.summary import Row, summarize, summarize_table
 PAGES = ("docs/benchmarks.md", "README.md", "docs/choosing.md")
 FOLDER = "docs/benchmarks"
 RESULT = f"{FOLDER}/result.json"
-COMMAND = "python -m tools.bench --only"
 # Row of each figure in README.md.
 HIGHLIGHTS = {
     "`send`, no subscriber": "send_0",
@@ -30,14 +29,6 @@ HIGHLIGHTS = {
     "latency to a busy process": "ping",
     "latency to a sleeping process": "ping_asleep",
     "messages per second, sent one by one, no message lost": "stream_64",
-}
-# The same work with a topic, a channel, a work queue and a record.
-KINDS = {
-    "write and read 64 B, one thread": ("pair", "channel_pair", "queue_pair_0", "record_pair"),
-    "one-way latency to a busy reader": ("ping", "channel_ping", "queue_ping", "seen_seqlock"),
-    "one-way latency to a sleeping reader": (
-        *("ping_asleep", "channel_ping_asleep", "queue_ping_asleep", "asleep_seqlock"),
-    ),
 }
 _MARKED = re.compile(r"(<!-- bench:(\S+) -->).*?(<!-- /bench -->)", re.DOTALL)
 
@@ -75,7 +66,6 @@ def fill_page(text: str, result: Result) -> str:
         "limits": partial(report.format_limits, result),
         "slower": partial(list_slower, result),
         "summary": partial(format_summary, result),
-        "kinds": partial(_compare_kinds, rows),
         "highlights": partial(_list_highlights, rows),
         **{name: partial(_describe_table, result, name) for name in result.tables},
     }
@@ -128,7 +118,7 @@ def _describe_table(result: Result, table: str) -> str:
 
 def _describe_rows(rows: Sequence[Row]) -> str:
     """Return the alternative text of a picture."""
-    systems = [name for name in SYSTEMS if any(name in row.medians for row in rows)]
+    systems = [name for name in (*KINDS, *SYSTEMS) if any(name in row.medians for row in rows)]
     titles = ", ".join(row.case.key for row in rows)
     return f"{', '.join(systems)} in the rows {titles}. The next table has the values."
 
@@ -137,26 +127,11 @@ def _format_rows(result: Result, rows: Sequence[Row], systems: Sequence[str]) ->
     lines = []
     for row in rows:
         values = [report.format_figure_of(result, row, system) for system in systems]
-        ratios = [report.format_ratio(row, name) for name in (FLOOR, "peer")]
+        ratios = [report.format_ratio(row, name) for name in (FLOOR, "peer")] if OURS in systems else []
         lines.append([f"`{row.case.key}`", row.case.title, *values, *ratios])
-    head = ["row", "work", *systems, f"{OURS} / {FLOOR}", f"{OURS} / best peer"]
+    ratio_names = [f"{OURS} / {FLOOR}", f"{OURS} / best peer"] if OURS in systems else []
+    head = ["row", "work", *systems, *ratio_names]
     return report.format_table(head, lines)
-
-
-def _command(*rows: Row) -> str:
-    return f"`{COMMAND} {','.join(row.case.key for row in rows)}`"
-
-
-def _compare_kinds(rows: dict[str, Row]) -> str:
-    """Return the same work with each kind of endpoint, and with the floor."""
-    lines = []
-    for work, keys in KINDS.items():
-        chosen = [rows[key] for key in keys]
-        values = [_format_figure(row, OURS) for row in chosen]
-        lines.append([work, *values, _format_figure(chosen[0], FLOOR), _command(*chosen)])
-    return report.format_table(
-        ["work", "topic", "channel", "work queue", "record", "minimal ring in C", "command"], lines
-    )
 
 
 def _list_highlights(rows: dict[str, Row]) -> str:

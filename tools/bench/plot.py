@@ -25,6 +25,11 @@ COLORS = {
     "posix_ipc": "#0c8599",
     "mp-queue": "#a9714b",
     "msgq-zmq": "#e64980",
+    "topic": "#e8590c",
+    "channel": "#1c7ed6",
+    "queue": "#2f9e44",
+    "seqlock": "#ae3ec9",
+    "board": "#b08800",
 }
 STYLE = """<style>
 .back { fill: #ffffff } text { fill: #212529 } .grid { stroke: #dee2e6 }

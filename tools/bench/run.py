@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 from tools.bench import machine, numbers
-from tools.bench.adapters import FLOOR, ON_REQUEST, OURS, adapter
+from tools.bench.adapters import FLOOR, KINDS, ON_REQUEST, OURS, adapter
 from tools.bench.adapters.base import Unsupported
 from tools.bench.cases import Case
 from tools.bench.entry import Entry, ProgramEntry, run_program
@@ -105,7 +105,7 @@ def _adapters(result: Result) -> dict[str, str]:
     found: dict[str, str] = {}
     for table in result.tables:
         for system, name in TABLES[table].adapters.items():
-            if system in (OURS, FLOOR, *result.peers) or not (result.peers or system in ON_REQUEST):
+            if system in (OURS, FLOOR, *KINDS, *result.peers) or not (result.peers or system in ON_REQUEST):
                 found.setdefault(system, name)
     return found
 

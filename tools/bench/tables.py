@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from tools.bench.adapters import FLOOR, ON_REQUEST, OURS
 from tools.bench.cases import CASES, FRAME_CASES, Case
 from tools.bench.channel_cases import CHANNEL_CASES
+from tools.bench.kind_cases import KIND_CASES
 from tools.bench.queue_cases import QUEUE_CASES
 from tools.bench.record_cases import RECORD_CASES
 
@@ -38,6 +39,10 @@ TABLES = {
     "records": Table(
         RECORD_CASES,
         _adapters("records", kickmsg="kickmsg-board", iceoryx2="iceoryx2-board"),
+    ),
+    "kinds": Table(
+        KIND_CASES,
+        {"topic": OURS, "channel": "channel", "queue": "queue", "seqlock": "records", "board": "board", FLOOR: FLOOR},
     ),
 }
 

@@ -11,12 +11,14 @@ SYSTEMS = (
     *(OURS, FLOOR, "kickmsg", "iceoryx2", "zmq-ipc", "zmq-tcp", "pipe", "posix_ipc", "mp-queue"),
     *ON_REQUEST,
 )
+KINDS = ("topic", "channel", "queue", "seqlock", "board")  # the systems of the table of kinds: all are msgq
 
 _CLASSES = {
     "msgq": "ours:Ours",
     "channel": "channel:Channel",
     "queue": "queue:Queue",
     "records": "records:Records",
+    "board": "records:OneBoard",
     "floor": "c_floor:Floor",
     "stock": "stock:Stock",
     "kickmsg": "kickmsg:Kickmsg",

@@ -3,6 +3,7 @@
 # The methods are described in base.py.
 # ruff: noqa: D102
 
+from dataclasses import replace
 from typing import Any
 
 from tools.bench.adapters.base import BOARD_KEYS, Call, Exchange, Handling, Publisher, Subscriber, System, Topic, Values
@@ -153,3 +154,12 @@ class Records(System):
         producers = "single" if self.topic.kind == "spmc" else "multiple"
         self.kept.append(self.msgq.RecordQueue(self.topic.name, self.dtype, self.topic.depth, producers=producers))
         return self.kept[-1]
+
+
+class OneBoard(Records):
+    """A board in a row in which the other records are of another kind."""
+
+    name = "board"
+
+    def __init__(self, topic: Topic) -> None:
+        super().__init__(replace(topic, kind="board"))
