@@ -51,6 +51,18 @@ TEST(fault_replaces_the_partner_as_well) {
     CHECK(mq_load_acquire_u32(&two.guard->inside) == 0);
 }
 
+TEST(fault_replaces_the_partner_of_the_partner) {
+    static mapping three;
+    begin();
+    map(&three, 1);
+    CHECK(mq_sigbus_guard_set_partner(two.guard, three.guard));
+    CHECK(mq_sigbus_guard_set_partner(one.guard, two.guard));
+    CHECK(ftruncate(one.fd, 0) == 0 && byte_at(one.at) == 0);
+    CHECK(byte_at(two.at) == 0 && byte_at(three.at) == 0 && !mq_sigbus_guard_is_intact(three.guard));
+    CHECK(mq_load_acquire_u32(&one.guard->inside) == 0 && mq_load_acquire_u32(&two.guard->inside) == 0);
+    CHECK(mq_load_acquire_u32(&three.guard->inside) == 0);
+}
+
 TEST(partner_of_a_mapping_that_was_replaced_is_reported) {
     begin();
     CHECK(ftruncate(one.fd, 0) == 0 && byte_at(one.at) == 0);

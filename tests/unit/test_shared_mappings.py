@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 from collections.abc import Callable
@@ -11,7 +12,8 @@ import pytest
 
 import msgq
 from msgq.errors import SegmentSizeError
-from tests.support import SHM, in_fork
+from tests.support import SHM, Task, in_fork
+from tests.unit.ringfile import HEADER, ring_path, side_path
 
 #: How to open a handle of each kind, and its file.
 HANDLES: dict[str, tuple[Callable[[str], Any], str]] = {
@@ -123,3 +125,137 @@ def test_closed_handle_of_a_child_leaves_the_mapping_of_the_parent(endpoint: str
 
     assert in_fork(use_in_child) == 0
     assert [parent.receive(timeout=1).data for _ in range(2)] == [b"from the child", b"by the inherited handle"]
+
+
+# ---- topics: a ring and its side segment ----
+
+SMALL_RING = 8192
+
+
+def topic_mappings(endpoint: str) -> tuple[list[str], list[str]]:
+    return list_mappings(ring_path(endpoint)), list_mappings(side_path(endpoint))
+
+
+def test_sockets_of_one_topic_share_both_mappings_until_the_last_is_dropped(endpoint: str) -> None:
+    sockets: list[Any] = [msgq.pub_sock(endpoint), *(msgq.sub_sock(endpoint) for _ in range(2))]
+    while sockets:
+        assert topic_mappings(endpoint) == (["rw-s"], ["rw-s"])
+        sockets.pop().close()
+        gc.collect()
+    assert topic_mappings(endpoint) == ([], [])
+
+
+def test_passive_subscriber_maps_the_topic_read_only(endpoint: str) -> None:
+    with msgq.pub_sock(endpoint), msgq.sub_sock(endpoint, passive=True):
+        assert topic_mappings(endpoint) == (["rw-s", "r--s"], ["rw-s", "r--s"]) or topic_mappings(endpoint) == (
+            ["r--s", "rw-s"],
+            ["r--s", "rw-s"],
+        )
+
+
+def test_closed_subscriber_leaves_the_messages_of_another(endpoint: str) -> None:
+    pub, sub, other = msgq.pub_sock(endpoint), msgq.sub_sock(endpoint), msgq.sub_sock(endpoint)
+    waiting = Task(sub.receive)
+    other.close()
+    del other
+    gc.collect()
+    pub.send(b"to the one that waits")
+    assert waiting.result() == b"to the one that waits"
+
+
+def count_inotify_watches(path: os.PathLike[str]) -> int:
+    """Return how often this process watches the file."""
+    inode, found = os.stat(path).st_ino, 0
+    for fd in os.listdir("/proc/self/fdinfo"):
+        with contextlib.suppress(OSError), open(f"/proc/self/fdinfo/{fd}") as lines:
+            found += sum(line.startswith("inotify") and f" ino:{inode:x} " in line for line in lines)
+    return found
+
+
+def test_closed_subscriber_leaves_the_watch_for_stock_publishers_of_another(endpoint: str) -> None:
+    sub, other = msgq.sub_sock(endpoint, timeout=1), msgq.sub_sock(endpoint, timeout=1)
+    assert sub.receive() is None and other.receive() is None
+    assert count_inotify_watches(ring_path(endpoint)) == 1
+    other.close()
+    assert count_inotify_watches(ring_path(endpoint)) == 1
+    sub.close()
+    assert count_inotify_watches(ring_path(endpoint)) == 0
+
+
+def test_socket_of_a_recreated_topic_does_not_get_the_former_ring(endpoint: str) -> None:
+    former, reader = msgq.pub_sock(endpoint), msgq.sub_sock(endpoint)
+    former.unlink()
+    pub, sub = msgq.pub_sock(endpoint), msgq.sub_sock(endpoint)
+    assert topic_mappings(endpoint) == (["rw-s"], ["rw-s"])
+    former.send(b"former")
+    pub.send(b"current")
+    assert (reader.receive(), sub.receive()) == (b"former", b"current")
+
+
+@pytest.mark.parametrize("locate", [ring_path, side_path])
+def test_each_socket_reports_a_truncated_file_and_a_new_socket_works(endpoint: str, locate: Any) -> None:
+    pub, sub, path = msgq.pub_sock(endpoint), msgq.sub_sock(endpoint), locate(endpoint)
+    size = path.stat().st_size
+    os.truncate(path, 0)
+    os.truncate(path, size)
+    if locate is side_path:
+        path.unlink()
+    current, reader = msgq.pub_sock(endpoint), msgq.sub_sock(endpoint)
+    current.send(b"current")
+    assert reader.receive() == b"current"
+    with pytest.raises(msgq.IpcError):
+        pub.send(b"former")
+    if locate is ring_path:
+        with pytest.raises(SegmentSizeError):
+            sub.receive(non_blocking=True)
+
+
+def test_truncated_side_segment_is_reported_by_the_sockets_of_the_former_and_the_grown_ring(endpoint: str) -> None:
+    pub, sub = msgq.pub_sock(endpoint, SMALL_RING), msgq.sub_sock(endpoint)
+    os.truncate(ring_path(endpoint), HEADER + 8 * SMALL_RING)
+    late = msgq.sub_sock(endpoint)
+    assert len(topic_mappings(endpoint)[0]) == 1  # the former ring is smaller than the file
+    os.truncate(side_path(endpoint), 0)
+    with contextlib.suppress(SegmentSizeError):
+        pub.all_readers_updated()
+    for call in (lambda: pub.send(b"x"), sub.receive, late.receive):
+        with pytest.raises(SegmentSizeError, match="truncated"):
+            call()
+
+
+def test_forked_child_uses_the_mappings_of_its_parent(endpoint: str) -> None:
+    pub, sub = msgq.pub_sock(endpoint), msgq.sub_sock(endpoint)
+
+    def use_in_child() -> None:
+        own = msgq.sub_sock(endpoint)
+        assert topic_mappings(endpoint) == (["rw-s"], ["rw-s"])
+        pub.send(b"from the child")
+        assert own.receive() == sub.receive() == b"from the child"
+        for socket in (pub, sub, own):
+            socket.close()
+
+    assert in_fork(use_in_child) == 0
+    assert sub.receive() == b"from the child"
+    with pytest.raises(msgq.errors.MultiplePublishersError):
+        pub.send(b"from the parent")
+
+
+def test_threads_that_open_and_close_one_topic_leave_no_mapping(endpoint: str) -> None:
+    def open_and_close() -> None:
+        for i in range(25):
+            with msgq.sub_sock(endpoint, timeout=0) as sub:
+                assert sub.receive() is None
+            if i % 8 == 7:
+                with contextlib.suppress(FileNotFoundError):
+                    ring_path(endpoint).unlink()
+
+    tasks = [Task(open_and_close) for _ in range(4)]
+    for task in tasks:
+        task.result()
+    with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
+        pub.send(b"after the race")
+        assert sub.receive() == b"after the race"
+        assert topic_mappings(endpoint) == (["rw-s"], ["rw-s"])
+    del pub, sub
+    gc.collect()
+    assert topic_mappings(endpoint) == ([], [])

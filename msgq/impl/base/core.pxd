@@ -151,6 +151,7 @@ cdef extern from "base/poll_ops.h" nogil:
 cdef class Segment:
     """A mapped file. Unmapped with the last reference of a socket or view."""
     cdef object __weakref__
+    cdef int64_t block_count    # see _share_ring in ring/topic.pxi
     cdef tuple shared_key       # path, and whether it is writable; None: new handles do not get this mapping
     cdef readonly str path
     cdef readonly size_t size
@@ -169,7 +170,8 @@ cdef bint was_truncated(const void *guard) noexcept
 cdef const mq_u64 *not_truncated_word(const void *guard) noexcept
 
 # If the first segment is truncated, both segments read as zeros. Returns False if the first segment is already
-# truncated. The partner stays mapped as long as the first segment.
+# truncated. The partner stays mapped as long as the first segment. If the first segment already has a partner, the
+# previous partner becomes the partner of the new one.
 cdef bint pair_guards(Segment segment, Segment partner) noexcept
 
 # Return the exception for a file that another program truncated.
@@ -187,6 +189,10 @@ cdef int create_file(str endpoint, str path, size_t size, int mode, struct_stat 
 cdef bint name_file(int fd, str endpoint, str path) except -1
 cdef int check_file(int fd, struct_stat *found, str endpoint, str path) except -1
 cdef Segment map_file(int fd, const struct_stat *found, bint writable, str endpoint, str path)
+
+# The writable or read-only mapping of a file that the handles of this process share. None: no mapping shows this file.
+cdef Segment find_shared_segment(const struct_stat *found, bint writable, str path)
+cdef int share_segment(Segment segment, bint writable) except -1
 cdef Segment map_shared_file(int fd, const struct_stat *found, bint writable, str endpoint, str path)
 cdef Segment map_writable_head(int fd, const struct_stat *found, size_t writable_bytes, str endpoint, str path)
 cdef int lock_file(int fd, str endpoint, str path) except -1

@@ -10,8 +10,9 @@
  * protection, clears `not_truncated`, and returns. The CPU repeats the load or store and sees zeros. A mapping never
  * has a mix of old bytes and zeros. A ring of zeros is invalid, because zeros differ from all values that programs
  * write to write_uid, slots and canary. If two threads fault at once, both threads run the handler with the same
- * result. If the guard has a partner, the handler replaces the partner's mapping, too. The handler forwards any other
- * SIGBUS to the previous handler, or to the default action.
+ * result. If the guard has a partner, the handler replaces the partner's mapping, too, and then the mapping of the
+ * partner's partner. A chain of partners has no cycle. The handler forwards any other SIGBUS to the previous handler,
+ * or to the default action.
  *
  * The handler only makes system calls (mmap, and for other signals sigaction and pthread_sigmask), and preserves errno.
  * All signals are blocked while the handler runs, so the handler ends soon. mq_sigbus_guard_remove waits until no
@@ -99,15 +100,14 @@ static inline mq_sigbus_guard *mq_sigbus_guard_pin_partner(mq_sigbus_guard *guar
 /* Replace the mapping with this address by zeros. Returns false if the mapping is not guarded, or mmap failed. */
 static inline bool mq_sigbus_guard_replace_mapping(uint64_t address) {
     mq_sigbus_guard *guard = mq_sigbus_guard_pin_address(address);
-    if (!guard)
-        return false;
-    bool replaced = mq_sigbus_guard_map_zeros(guard);
-    mq_sigbus_guard *partner = replaced ? mq_sigbus_guard_pin_partner(guard) : NULL;
-    if (partner) {
-        mq_sigbus_guard_map_zeros(partner);
-        mq_fetch_add_u32(&partner->inside, (uint32_t)-1);
+    bool replaced = guard && mq_sigbus_guard_map_zeros(guard);
+    while (guard) {
+        mq_sigbus_guard *partner = replaced ? mq_sigbus_guard_pin_partner(guard) : NULL;
+        if (partner)
+            mq_sigbus_guard_map_zeros(partner);
+        mq_fetch_add_u32(&guard->inside, (uint32_t)-1);
+        guard = partner;
     }
-    mq_fetch_add_u32(&guard->inside, (uint32_t)-1);
     return replaced;
 }
 

@@ -271,21 +271,26 @@ cdef Segment map_shared_file(int fd, const struct_stat *found, bint writable, st
 
     The caller has opened and checked the file. The last handle unmaps the file.
     """
-    cdef tuple key = (path, writable)
-    cdef Segment segment = _find_shared_segment(key)
-    if segment is None or not _shows_whole_file(segment, found):
+    cdef Segment segment = find_shared_segment(found, writable, path)
+    if segment is None:
         segment = map_file(fd, found, writable, endpoint, path)
-        _share_segment(segment, key)
+        share_segment(segment, writable)
     return segment
 
 
-cdef Segment _find_shared_segment(tuple key):
+cdef Segment find_shared_segment(const struct_stat *found, bint writable, str path):
+    cdef Segment segment = _look_up_segment((path, writable))
+    return segment if segment is not None and _shows_whole_file(segment, found) else None
+
+
+cdef Segment _look_up_segment(tuple key):
     reference = _shared_segments.get(key)
     return None if reference is None else reference()
 
 
-cdef int _share_segment(Segment segment, tuple key) except -1:
-    cdef Segment former = _find_shared_segment(key)
+cdef int share_segment(Segment segment, bint writable) except -1:
+    cdef tuple key = (segment.path, writable)
+    cdef Segment former = _look_up_segment(key)
     if former is not None:
         former.shared_key = None  # its end must not remove the new entry
     segment.shared_key = key
@@ -362,12 +367,21 @@ cdef const mq_u64 *not_truncated_word(const void *guard) noexcept:
 
 
 cdef bint pair_guards(Segment segment, Segment partner) noexcept:
-    cdef bint whole = True
-    former, segment.partner = segment.partner, partner
-    if segment.guard != NULL:
-        whole = mq_sigbus_guard_set_partner(<mq_sigbus_guard *> segment.guard, <mq_sigbus_guard *> partner.guard)
-    del former  # the previous partner may be unmapped from now on
-    return whole
+    cdef mq_sigbus_guard *guard = <mq_sigbus_guard *> segment.guard
+    if _has_partner(segment, partner):
+        return not was_truncated(segment.guard)
+    if segment.partner is not None:  # other handles may use the previous partner
+        pair_guards(partner, segment.partner)
+    segment.partner = partner
+    return guard == NULL or mq_sigbus_guard_set_partner(guard, <mq_sigbus_guard *> partner.guard)
+
+
+cdef bint _has_partner(Segment segment, Segment partner) noexcept:
+    """True if the chain of partners that begins at `segment.partner` contains `partner`."""
+    cdef Segment current = segment.partner
+    while current is not None and current is not partner:
+        current = current.partner
+    return current is partner
 
 
 cdef object truncated_error(str endpoint, Segment segment):

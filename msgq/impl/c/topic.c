@@ -341,7 +341,7 @@ static int64_t mqc_subscriber_max_sleep_ns(void *reader, int64_t slept_ns) {
     mq_ring_subscriber *s = &subscriber->s;
     if (!subscriber->watched && !subscriber->watch_failed) {
         subscriber->watched =
-            mq_signal_thread_watch_ring(s->ring, s->side, s->canary, subscriber->topic->ring.path, s->publisher_uid);
+            mq_signal_thread_watch_ring(s, s->ring, s->side, s->canary, subscriber->topic->ring.path, s->publisher_uid);
         subscriber->watch_failed = !subscriber->watched;
     }
     mq_ring_subscriber_recheck_publisher(s);
@@ -450,7 +450,7 @@ void msgq_subscriber_close(msgq_subscriber *subscriber) {
     if (!subscriber)
         return;
     if (!mqc_is_forked(subscriber->generation)) {
-        mq_signal_thread_unwatch_ring(subscriber->s.ring);
+        mq_signal_thread_unwatch_ring(&subscriber->s);
         mq_ring_subscriber_leave(&subscriber->s);
     }
     mqc_topic_files_close(subscriber->topic);

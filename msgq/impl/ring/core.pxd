@@ -252,9 +252,9 @@ cdef extern from "ring/registry.h" nogil:
 
 cdef extern from "ring/signal_thread.h" nogil:
     uint32_t mq_signal_thread_id()
-    bint mq_signal_thread_watch_ring(mq_ring_header *ring, mq_ring_side *side, mq_canary canary, const char *path,
-                                     uint64_t seen_uid)
-    void mq_signal_thread_unwatch_ring(mq_ring_header *ring)
+    bint mq_signal_thread_watch_ring(const void *subscriber, mq_ring_header *ring, mq_ring_side *side,
+                                     mq_canary canary, const char *path, uint64_t seen_uid)
+    void mq_signal_thread_unwatch_ring(const void *subscriber)
 
 
 cdef class TopicFiles:

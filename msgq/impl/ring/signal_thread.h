@@ -29,6 +29,7 @@ enum {
 enum { MQ_SIGNAL_HOLD_OFF_MS = 10 };
 
 typedef struct {
+    const void *subscriber; /* identifies the watch, because subscribers of a process may share a mapping */
     mq_ring_header *ring;
     mq_ring_side *side;
     mq_canary canary;
@@ -169,9 +170,10 @@ static inline uint32_t mq_signal_thread_id(void) {
     }
 }
 
-/* Watch a ring for stock publishers that start after `seen_uid`. Returns false if the watch is impossible. */
-static inline bool mq_signal_thread_watch_ring(mq_ring_header *ring, mq_ring_side *side, mq_canary canary,
-                                               const char *path, uint64_t seen_uid) {
+/* Watch a subscriber's ring for stock publishers that start after `seen_uid`. Returns false if the watch is
+ * impossible. */
+static inline bool mq_signal_thread_watch_ring(const void *subscriber, mq_ring_header *ring, mq_ring_side *side,
+                                               mq_canary canary, const char *path, uint64_t seen_uid) {
     bool watched = false;
     pthread_mutex_lock(&mq_signal_thread.mutex);
     if (mq_signal_thread.count == mq_signal_thread.room) {
@@ -187,7 +189,12 @@ static inline bool mq_signal_thread_watch_ring(mq_ring_header *ring, mq_ring_sid
     int watch = inotify_add_watch(mq_signal_thread.inotify, path, IN_OPEN);
     if (watch < 0)
         goto done;
-    mq_watched_ring added = {.ring = ring, .side = side, .canary = canary, .watch = watch, .seen_uid = seen_uid};
+    mq_watched_ring added = {.subscriber = subscriber,
+                             .ring = ring,
+                             .side = side,
+                             .canary = canary,
+                             .watch = watch,
+                             .seen_uid = seen_uid};
     mq_signal_thread.watched[mq_signal_thread.count++] = added;
     watched = true;
 done:
@@ -195,13 +202,13 @@ done:
     return watched;
 }
 
-/* End the watch. Call this before the ring is unmapped. */
-static inline void mq_signal_thread_unwatch_ring(mq_ring_header *ring) {
+/* End the watch of a subscriber. Call this before the ring is unmapped. */
+static inline void mq_signal_thread_unwatch_ring(const void *subscriber) {
     int watch = -1;
     bool shared = false;
     pthread_mutex_lock(&mq_signal_thread.mutex);
     for (size_t i = 0; i < mq_signal_thread.count; i++)
-        if (mq_signal_thread.watched[i].ring == ring) {
+        if (mq_signal_thread.watched[i].subscriber == subscriber) {
             watch = mq_signal_thread.watched[i].watch;
             mq_signal_thread.watched[i--] = mq_signal_thread.watched[--mq_signal_thread.count];
         }

@@ -140,7 +140,7 @@ cdef class SubConnection(Waitable):
                 raise size_changed_error(self._endpoint, former, self._side)
             mq_ring_subscriber_classify_publisher(&self._subscriber)  # the file may have grown and shrunk
             return False
-        mq_signal_thread_unwatch_ring(self._subscriber.ring)
+        mq_signal_thread_unwatch_ring(&self._subscriber)
         self._watches_for_stock = False
         self._attach_topic(topic)
         self._subscriber.mapping_too_small = False
@@ -156,7 +156,7 @@ cdef class SubConnection(Waitable):
         return True
 
     cdef int _release_rows(self) except -1:
-        mq_signal_thread_unwatch_ring(self._subscriber.ring)
+        mq_signal_thread_unwatch_ring(&self._subscriber)
         mq_ring_subscriber_leave(&self._subscriber)
         return 0
 
@@ -256,8 +256,8 @@ cdef class SubConnection(Waitable):
         return max(RECHECK_NS, 2 * slept_ns) if self._watches_for_stock else STOCK_POLL_NS
 
     cdef int _watch_for_stock(self) except -1:
-        self._watches_for_stock = mq_signal_thread_watch_ring(self._subscriber.ring, self._subscriber.side,
-                                                              self._subscriber.canary, self._ring.file,
-                                                              self._subscriber.publisher_uid)
+        self._watches_for_stock = mq_signal_thread_watch_ring(&self._subscriber, self._subscriber.ring,
+                                                              self._subscriber.side, self._subscriber.canary,
+                                                              self._ring.file, self._subscriber.publisher_uid)
         self._stock_watch_failed = not self._watches_for_stock
         return 0

@@ -56,6 +56,23 @@ cdef int _map_ring(TopicFiles topic, int fd, const struct_stat *found, bint writ
     return 0
 
 
+cdef int _share_ring(TopicFiles topic, int fd, const struct_stat *found, str path) except -1:
+    """Use the mapping of the ring that other sockets of this process use, or map the ring.
+
+    If the file has fewer blocks than at the last call, the ends of the ring may have lost their memory. Map the ring
+    again, and so populate the ends.
+    """
+    cdef Segment ring = find_shared_segment(found, True, path)
+    if ring is not None and found.st_blocks >= ring.block_count:
+        topic.ring = ring
+        topic.data_bytes = ring.size - MQ_RING_HEADER
+    else:
+        _map_ring(topic, fd, found, True, path)
+        share_segment(topic.ring, True)
+    topic.ring.block_count = found.st_blocks
+    return 0
+
+
 cdef void _write_canary(TopicFiles topic) noexcept:
     cdef mq_ring_header *ring = <mq_ring_header *> topic.ring.address
     if mq_ring_canary_is_unset(ring, topic.data_bytes):
@@ -109,7 +126,7 @@ cdef Segment _create_side(str endpoint, str path, Segment ring, int mode, bint t
     cdef Segment side
     cdef int fd = create_file(endpoint, path, MQ_SIDE_BYTES, mode, &found)
     try:
-        side = map_file(fd, &found, True, endpoint, path)
+        side = map_shared_file(fd, &found, True, endpoint, path)
         mq_ring_side_init(<mq_ring_side *> side.address, <mq_ring_header *> ring.address, ring.inode,
                           ring.size - MQ_RING_HEADER, host_time_ns(), tracked)
         return side if name_file(fd, endpoint, path) else None
@@ -132,7 +149,10 @@ cdef Segment _open_side(str endpoint, str path, Segment ring, bint writable, bin
         check_file(fd, &found, endpoint, path)
         if found.st_size != MQ_SIDE_BYTES:
             raise CorruptSegmentError(f"has {found.st_size} bytes, not {MQ_SIDE_BYTES}; remove it", endpoint, path)
-        side = map_file(fd, &found, writable, endpoint, path)
+        if writable:
+            side = map_shared_file(fd, &found, True, endpoint, path)
+        else:
+            side = map_file(fd, &found, False, endpoint, path)
     finally:
         close(fd)
     check = mq_ring_side_check(<mq_ring_side *> side.address, ring.inode, data_bytes)
@@ -171,7 +191,7 @@ cdef bint _lock_existing_ring(TopicFiles topic, str path, object segment_size, s
             _grow_ring_file(topic, fd, MQ_RING_HEADER + wanted, path)
             check_file(fd, &found, topic.endpoint, path)
         _check_ring_size(&found, segment_size, topic.endpoint, path)
-        _map_ring(topic, fd, &found, True, path)
+        _share_ring(topic, fd, &found, path)
         return True
     return False
 
@@ -184,7 +204,7 @@ cdef bint _create_ring(TopicFiles topic, str path, size_t data_bytes, int mode) 
     _grow_ring_file(topic, topic.lock_fd, MQ_RING_HEADER + data_bytes, path)
     if fstat(topic.lock_fd, &found) != 0:
         raise segment_error("cannot examine", topic.endpoint, path, errno)
-    _map_ring(topic, topic.lock_fd, &found, True, path)
+    _share_ring(topic, topic.lock_fd, &found, path)
     if name_file(topic.lock_fd, topic.endpoint, path):
         return True
     topic.ring = None
@@ -289,7 +309,10 @@ cdef TopicFiles remap_grown_topic(str endpoint, Segment former, Segment side, bi
             return None
         _check_ring_size(&found, 0, endpoint, former.path)
         topic.endpoint, topic.side = endpoint, side
-        _map_ring(topic, fd, &found, writable, former.path)
+        if writable:
+            _share_ring(topic, fd, &found, former.path)
+        else:
+            _map_ring(topic, fd, &found, False, former.path)
     finally:
         close(fd)
     if writable:

@@ -27,9 +27,17 @@ MUTANTS = [
     ),
     guard(
         "a partner stays held",
-        "mq_sigbus_guard_map_zeros(partner); mq_fetch_add_u32(&partner->inside, (uint32_t)-1);",
-        "mq_sigbus_guard_map_zeros(partner);",
+        "mq_fetch_add_u32(&guard->inside, (uint32_t)-1); guard = partner;",
+        "if (partner) mq_fetch_add_u32(&guard->inside, (uint32_t)-1); guard = partner;",
         "fault_replaces_the_partner_as_well",
+        "fault_replaces_the_partner_of_the_partner",
+    ),
+    guard(
+        "the partner of a partner stays",
+        "mq_fetch_add_u32(&guard->inside, (uint32_t)-1); guard = partner;",
+        "mq_fetch_add_u32(&guard->inside, (uint32_t)-1); if (partner) mq_fetch_add_u32(&partner->inside, (uint32_t)-1); "
+        "guard = NULL;",
+        "fault_replaces_the_partner_of_the_partner",
     ),
     guard(
         "pairing does not report a mapping that was replaced",
