@@ -33,12 +33,21 @@ from msgq.common import naming
 from msgq.common.environment import environment
 from msgq.errors import InvalidValueError
 
-_thread_overrides = threading.local()  # what `overrides` set
+
+class _ThreadOverrides(threading.local):
+    """What `overrides` set for the calling thread; None: nothing. Defaults in the class are faster than `getattr`."""
+
+    prefix: str | None = None
+    bind_host: str | None = None
+    trust: str | None = None
+
+
+_thread_overrides = _ThreadOverrides()
 
 
 def get_prefix() -> str:
     """Return the current prefix; "": none."""
-    value = getattr(_thread_overrides, "prefix", None)
+    value = _thread_overrides.prefix
     if value is None:
         value = environment("OPENPILOT_PREFIX")
     return naming.validate_endpoint_name(value, "prefix (OPENPILOT_PREFIX)") if value else ""
@@ -59,9 +68,11 @@ def get_backend_name() -> str:
 
 def resolve_file_mode(asked: int | None, endpoint: str) -> int:
     """Return the permissions of new files: `asked`, else MSGQ_MODE, else 0600."""
-    value = environment("MSGQ_MODE") or "" if asked is None else asked
+    value = environment("MSGQ_MODE") if asked is None else asked
+    if value is None or value == "":
+        return 0o600
     try:
-        result = int(value or "600", 8) if isinstance(value, str) else int(value)
+        result = int(value, 8) if isinstance(value, str) else int(value)
     except ValueError:
         raise InvalidValueError(f"MSGQ_MODE is {value!r}; give an octal number, such as 660", endpoint) from None
     if result & ~0o666 or result & 0o600 != 0o600:
@@ -82,7 +93,7 @@ def get_trust() -> str:
 
     Own files and root's are always accepted.
     """
-    value = getattr(_thread_overrides, "trust", None)
+    value = _thread_overrides.trust
     return get_process_trust() if value is None else value
 
 
@@ -141,7 +152,7 @@ def uses_stock_zmq_addresses() -> bool:
 
 def get_zmq_bind_host() -> str:
     """Return the host to which publishers bind on tcp (MSGQ_ZMQ_BIND)."""
-    asked = getattr(_thread_overrides, "bind_host", None) or environment("MSGQ_ZMQ_BIND")
+    asked = _thread_overrides.bind_host or environment("MSGQ_ZMQ_BIND")
     return asked or ("*" if uses_stock_zmq_addresses() else "127.0.0.1")
 
 

@@ -174,7 +174,7 @@ def count_inotify_watches(path: os.PathLike[str]) -> int:
 
 def test_closed_subscriber_leaves_the_watch_for_stock_publishers_of_another(endpoint: str) -> None:
     sub, other = msgq.sub_sock(endpoint, timeout=1), msgq.sub_sock(endpoint, timeout=1)
-    assert sub.receive() is None and other.receive() is None
+    assert [sub.receive(), other.receive()] == [None, None]
     assert count_inotify_watches(ring_path(endpoint)) == 1
     other.close()
     assert count_inotify_watches(ring_path(endpoint)) == 1

@@ -124,17 +124,21 @@ cdef bytes _name_in_directory(int directory, str path):
     return (path if directory == AT_FDCWD else path[path.rfind("/") + 1:]).encode()
 
 
-_open_file_overrides = threading.local()
+class _OpenFileOverrides(threading.local):
+    files = None
+
+
+_open_file_overrides = _OpenFileOverrides()
 
 
 cdef object override_open_files(object files):
-    former = getattr(_open_file_overrides, "files", None)
+    former = _open_file_overrides.files
     _open_file_overrides.files = files
     return former
 
 
 cdef int _open_overridden_file(str endpoint, str path) except -2:
-    files = getattr(_open_file_overrides, "files", None)
+    files = _open_file_overrides.files
     if not files or path not in files:
         return -1
     cdef int fd = fcntl(files[path], F_DUPFD_CLOEXEC, 0)

@@ -35,8 +35,8 @@ MUTANTS = [
     guard(
         "the partner of a partner stays",
         "mq_fetch_add_u32(&guard->inside, (uint32_t)-1); guard = partner;",
-        "mq_fetch_add_u32(&guard->inside, (uint32_t)-1); if (partner) mq_fetch_add_u32(&partner->inside, (uint32_t)-1); "
-        "guard = NULL;",
+        "mq_fetch_add_u32(&guard->inside, (uint32_t)-1); "
+        "if (partner) mq_fetch_add_u32(&partner->inside, (uint32_t)-1); guard = NULL;",
         "fault_replaces_the_partner_of_the_partner",
     ),
     guard(
