@@ -168,6 +168,25 @@ def full_file_system(endpoint: str, size: int) -> list[Any]:
     return ["connected"]
 
 
+def schema_on_full_file_system(endpoint: str, size: int) -> list[Any]:
+    """Announce a schema where /dev/shm is full, and again where it has room."""
+    if not small_shared_memory("4m"):
+        return ["not permitted"]
+    schema = msgq.Schema("Large", "text", bytes(size))
+    with msgq.sub_sock(endpoint), open("/dev/shm/filler", "wb", buffering=0) as filler, msgq.PubSocket() as pub:
+        fill(filler)
+        try:
+            pub.connect(msgq.context, endpoint, schema=schema)
+        except IpcError as error:
+            refusal = [type(error).__name__, error.errno, str(error)]
+        schema_before = msgq.stats.topic(endpoint).schema
+        filler.truncate(0)
+        pub.connect(msgq.context, endpoint, schema=schema)
+        schema_after = msgq.stats.topic(endpoint).schema
+        assert schema_after is not None
+        return [refusal, schema_before, len(schema_after.data)]
+
+
 def full_file_system_later(endpoint: str) -> list[Any]:
     """Send where /dev/shm is full for a time: how often was that refused with room, when it was full, and once the ring
     had all of its memory?

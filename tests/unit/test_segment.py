@@ -274,6 +274,7 @@ class TestStrangeFiles:
             file.truncate(HEADER + 2**20)
         with msgq.sub_sock(endpoint):
             assert ring_path(endpoint).stat().st_blocks * 512 == 2 * os.sysconf("SC_PAGESIZE")
+            assert side_path(endpoint).stat().st_blocks * 512 < SIDE_BYTES
         assert works(endpoint)
 
 
@@ -469,6 +470,17 @@ class TestNoSpace:
         assert "msgq clean" in text
         assert "--shm-size" in text
         assert [entry for entry in left if entry.startswith("msgqside")] == []
+
+    @pytest.mark.parametrize("size", [100, 20000, 40000])
+    def test_schema_on_full_file_system_raises(self, endpoint: str, size: int) -> None:
+        """Without a handler of SIGBUS, a write into a hole of the side segment ends the process."""
+        answer = run_child(children.schema_on_full_file_system, endpoint, size, env={"MSGQ_SIGBUS": "0"})
+        if answer == ["not permitted"]:
+            pytest.skip("needs the right to mount")
+        (name, number, text), schema_before, size_after = answer
+        assert (name, number) == ("SegmentError", errno.ENOSPC)
+        assert "cannot allocate memory for the schema" in text
+        assert (schema_before, size_after) == (None, size)
 
     def test_send_on_full_file_system_raises(self, endpoint: str) -> None:
         """The ring's memory comes chunk by chunk. Without a handler of SIGBUS, a write into a hole ends the process."""

@@ -233,6 +233,8 @@ cdef extern from "ring/registry.h" nogil:
     void mq_ring_move_to_next_lap(mq_ring_header *ring, const mq_ring_side *side, uint64_t inode, uint32_t data_bytes)
     uint64_t mq_ring_side_version(const mq_ring_side *side)
     mq_schema_parts mq_ring_side_schema(const mq_ring_side *side)
+    uint64_t mq_ring_side_allocated_bytes()
+    bint mq_ring_side_populate_schema(mq_ring_side *side)
     int mq_ring_publisher_row_take(const mq_liveness_file *liveness_file, const mq_ring_header *ring,
                                    mq_ring_side *side, void **liveness_token)
     uint64_t mq_ring_publisher_claim_ring(mq_ring_publisher *p, const mq_process_identity *self, uint32_t random,
@@ -276,6 +278,7 @@ cdef class PubConnection(ForkAwareHandle):
     cdef mq_ring_publisher _publisher
     cdef int64_t _clock_offset_ns  # host's clock minus CLOCK_MONOTONIC, in nanoseconds
     cdef public bint _for_bridge  # see bridge.py
+    cdef int _write_schema(self, schema) except -1
     cdef int _become_publisher(self) except -1
     cdef int _start_publishing(self, TopicFiles topic, tracked) except -1
     cdef int _wait_for_previous_send(self, uint64_t uid) except -1

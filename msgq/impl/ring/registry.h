@@ -5,6 +5,7 @@
 #ifndef MQ_RING_REGISTRY_H
 #define MQ_RING_REGISTRY_H
 
+#include "base/populate.h"
 #include "base/schema.h"
 #include "ring/sleeper.h"
 
@@ -127,6 +128,21 @@ static inline mq_schema_parts mq_ring_side_schema(const mq_ring_side *side) {
                              .encoding = s->schema_encoding,
                              .data = s->schema_data,
                              .room = MQ_SCHEMA_DATA_MAX};
+}
+
+/* Return the bytes at the beginning of a new side segment that get memory at its creation: the header, the rows and the
+ * names of the schema, in whole pages. */
+static inline uint64_t mq_ring_side_allocated_bytes(void) {
+    uint64_t page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);
+    uint64_t used = (offsetof(mq_ring_side, schema_data) + page_bytes - 1) & ~(page_bytes - 1);
+    return used < MQ_SIDE_BYTES ? used : MQ_SIDE_BYTES;
+}
+
+/* Allocate the memory of schema_data before the first schema of a side segment. The first writer of a schema has
+ * allocated the memory for all later writers. Returns false if /dev/shm has too little memory. The topic is locked. */
+static inline bool mq_ring_side_populate_schema(mq_ring_side *side) {
+    bool is_first = mq_load_relaxed_u64(&side->schema_seq) == 0; /* relaxed: only lock holders write it */
+    return !is_first || !mq_can_populate() || mq_populate(side->schema_data, MQ_SCHEMA_DATA_MAX, 0);
 }
 
 /* ---- publishers ---- */

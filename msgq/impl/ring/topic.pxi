@@ -31,7 +31,7 @@ cdef int _grow_ring_file(TopicFiles topic, int fd, size_t size, str path) except
     """Grow the ring's file to its size, and allocate its last page. Never truncates the file."""
     cdef size_t start = 0
     if not _populates_at_open():
-        if mq_shm_free_bytes() < size + MQ_SIDE_BYTES:
+        if mq_file_system_free_bytes(fd) < size + MQ_SIDE_BYTES:
             raise segment_error(f"cannot allocate {size} bytes", topic.endpoint, path, ENOSPC)
         start = size - 8
     return allocate_file(fd, size, topic.endpoint, path, start)
@@ -124,7 +124,8 @@ cdef Segment _create_side(str endpoint, str path, Segment ring, int mode, bint t
     """Create the side segment, complete before it has a name. Return None if a process without the lock was faster."""
     cdef struct_stat found
     cdef Segment side
-    cdef int fd = create_file(endpoint, path, MQ_SIDE_BYTES, mode, &found)
+    cdef size_t allocated = 0 if _populates_at_open() else mq_ring_side_allocated_bytes()
+    cdef int fd = create_file(endpoint, path, MQ_SIDE_BYTES, mode, &found, allocated)
     try:
         side = map_shared_file(fd, &found, True, endpoint, path)
         mq_ring_side_init(<mq_ring_side *> side.address, <mq_ring_header *> ring.address, ring.inode,
@@ -199,11 +200,10 @@ cdef bint _lock_existing_ring(TopicFiles topic, str path, object segment_size, s
 cdef bint _create_ring(TopicFiles topic, str path, size_t data_bytes, int mode) except -1:
     """Create the ring, locked and mapped before it has a name. Return False if another process was faster."""
     cdef struct_stat found
-    topic.lock_fd = create_file(topic.endpoint, path, 0, mode)
+    topic.lock_fd = create_file(topic.endpoint, path, 0, mode, &found)
     lock_file(topic.lock_fd, topic.endpoint, path)
     _grow_ring_file(topic, topic.lock_fd, MQ_RING_HEADER + data_bytes, path)
-    if fstat(topic.lock_fd, &found) != 0:
-        raise segment_error("cannot examine", topic.endpoint, path, errno)
+    found.st_size = MQ_RING_HEADER + data_bytes
     _share_ring(topic, topic.lock_fd, &found, path)
     if name_file(topic.lock_fd, topic.endpoint, path):
         return True
