@@ -418,7 +418,7 @@ static int mqc_subscriber_too_large(msgq_subscriber *subscriber, const mq_ring_m
 int64_t msgq_subscriber_receive(msgq_subscriber *subscriber, void *buffer, size_t room, double timeout,
                                 msgq_message *about) {
     mq_ring_subscriber *s = &subscriber->s;
-    mq_ring_message message;
+    mq_ring_message message = {0}; /* gcc -O1 does not see that mqc_subscriber_find fills it */
     int status = mq_unlikely(mqc_is_forked(subscriber->generation)) ? mqc_subscriber_rejoin(subscriber) : 0;
     while (!status && !(status = mqc_subscriber_find(subscriber, &message, timeout))) {
         mq_stamps stamps = {0, 0};
