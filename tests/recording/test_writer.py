@@ -20,7 +20,8 @@ from mcap.stream_reader import CRCValidationError, StreamReader
 import msgq
 from msgq.errors import ForkedSocketError, InvalidValueError, RecordingError, StateError
 from msgq.recording import LogReader, Recorder, Writer
-from msgq.recording.mcap_io import log_writer, metadata_keys
+from msgq.recording.mcap_io import log_writer, metadata_keys, segment_writer
+from msgq.recording.mcap_io.core import ChunkBuffer
 from msgq.recording.merge.log_copy import write_merged_log
 from tests.support import wait_until
 
@@ -494,3 +495,85 @@ def test_forked_child_does_not_change_file_of_writer(tmp_path: Path) -> None:
         assert os.waitpid(child, 0)[1] == 0
         writer.write(channel, b"after", 2)
     assert [m.data for m in LogReader(tmp_path / "a.mcap")] == [b"before", b"after"]
+
+
+class MegabyteSegment:
+    """A file to which each call appends a chunk with a message of 1 MiB. Files of this size get space in advance."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.writer = segment_writer.SegmentWriter(path, segment_writer.ChunkCompressor("none", None))
+        self._channels = {1: segment_writer.encode_channel(1, "a", None, 1, metadata_keys.PUBLISHER_SEQUENCE)}
+
+    def write_messages(self, *numbers: int) -> None:
+        """Write messages whose bytes are their numbers."""
+        for number in numbers:
+            chunk = ChunkBuffer(1 << 20, 1 << 20)
+            assert chunk.append_message(1, number, BEGIN + number, BEGIN, bytes([number]) * (1 << 20))
+            self.writer.write_chunk(chunk, self._channels)
+
+    def read_numbers(self) -> list[int]:
+        """Close the file, and return the numbers that the library of MCAP reads."""
+        self.writer.close()
+        return [data[0] for *_, data in by_library(self.path)]
+
+
+def test_child_of_fork_does_not_remove_what_parent_wrote_since(tmp_path: Path) -> None:
+    segment = MegabyteSegment(tmp_path / "a.mcap")
+    segment.write_messages(0, 1, 2)
+    may_close, parent_end = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            os.read(may_close, 1)
+            with pytest.raises(ForkedSocketError):
+                segment.writer.close()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    segment.write_messages(3, 4)
+    os.write(parent_end, b"1")
+    assert os.waitpid(child, 0)[1] == 0
+    os.close(may_close)
+    os.close(parent_end)
+    assert segment.read_numbers() == [0, 1, 2, 3, 4]
+
+
+def test_space_in_advance_does_not_change_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def refuse(_fd: int, _offset: int, size: int) -> bool:
+        asked.append(size)
+        return False
+
+    def write_file(name: str) -> Path:
+        segment = MegabyteSegment(tmp_path / name)
+        segment.write_messages(0, 1, 2, 3)
+        assert segment.read_numbers() == [0, 1, 2, 3]
+        return segment.path
+
+    with_space = write_file("a.mcap")
+    monkeypatch.setattr(segment_writer, "preallocate_space", refuse)
+    without_space = write_file("b.mcap")
+    assert len(asked) == 1  # a file system that refused once is not asked again
+    assert with_space.read_bytes() == without_space.read_bytes()
+    on_disk = with_space.stat().st_blocks * 512
+    assert on_disk <= without_space.stat().st_blocks * 512 + asked[0] // 8  # the unused space is returned
+
+
+def test_failed_write_after_space_in_advance_keeps_earlier_chunks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    segment, write_parts = MegabyteSegment(tmp_path / "a.mcap"), os.writev
+    segment.write_messages(0, 1, 2)
+    with monkeypatch.context() as full:
+        full.setattr(os, "writev", lambda fd, parts: write_parts(fd, [b"".join(parts)[:5000]]))
+        full.setattr(os, "write", raise_disk_full)
+        with pytest.raises(RecordingError, match="No space left"):
+            segment.write_messages(3)
+    segment.write_messages(4)
+    assert segment.read_numbers() == [0, 1, 2, 4]
+
+
+def raise_disk_full(_fd: int, _data: object) -> int:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

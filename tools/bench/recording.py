@@ -1,8 +1,9 @@
 """Recordings, side by side with the libraries that write and read MCAP: ``python -m tools.bench.recording``.
 
 All take turns in one run, and medians count. Measurements are messages per second of CPU time of the whole process and
-all its threads: if another core compresses, wall time is too favourable. The removal of written files and of
-rings is not measured. ``--json FILE`` keeps all measurements.
+all its threads: if another core compresses, wall time is too favourable. At the end of a measurement, written files are
+on the disk: the recorder syncs its file, and the run syncs the files of the libraries. The removal of written files and
+of rings is not measured. ``--json FILE`` keeps all measurements.
 """
 
 from __future__ import annotations
@@ -137,6 +138,9 @@ def recording_cases(where: Path, scale: float) -> list[Case]:
 
 def _write(write: Callable[..., None], where: Path, rows: Sequence[Any], compression: str) -> float:
     write(where, rows, compression)
+    for path in where.iterdir() if where.is_dir() else [where]:
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
     return len(rows)
 
 

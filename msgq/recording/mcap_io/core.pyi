@@ -440,3 +440,12 @@ class ChunkWriter:
         ------
         RecordingError : the disk is full or failed.
         """
+
+def preallocate_space(fd: int, offset: int, size: int) -> bool:
+    """Allocate disk space of a file, also after its end. The size of the file stays.
+
+    Returns
+    -------
+    False if the space was not allocated: the file system is in memory (tmpfs) or cannot allocate, or the disk is nearly
+    full. The file is unchanged.
+    """

@@ -15,3 +15,4 @@ from msgq.errors import InvalidValueError
 include "scan.pxi"
 include "chunk_buffer.pxi"
 include "chunk_writer.pxi"
+include "file_space.pxi"
