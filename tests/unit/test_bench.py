@@ -188,8 +188,9 @@ from tools.bench.entry import Entry
 from tools.bench.process import import_systems
 from tools.bench.workspace import workspace
 
-import_systems()
 with workspace() as space:
+    import_systems()
+    print(space.tag, flush=True)
     for _ in range(3):
         Entry(space, CASES[0], sys.argv[1])  # the process starts, and creates its files later
     os.kill(os.getpid(), int(sys.argv[2]))
@@ -205,8 +206,10 @@ def test_bench_interrupted_while_processes_start_leaves_no_files(short_folder: A
     # The output is a pipe, which ends with the last process.
     run = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert run.returncode in (128 + number, -number), run.stderr
+    tag = run.stdout.strip()
+    assert tag.startswith(token)
     assert list(short_folder.iterdir()) == []
-    assert list(Path("/dev/shm").glob(f"*{token}*")) == []
+    assert list(Path("/dev/shm").glob(f"*{tag}*")) == []
 
 
 def await_tag(folder: Any) -> Any:
