@@ -62,112 +62,123 @@ def test_fuzzed_program_survives_hostile_bytes_in_long_run(level: Any, seed: int
 
 LENGTH = "value->length = length;"
 PLACED = "mq_queue_locate_parts(parts, queue, messages, size)"
-CHUNK_ROOM = " && size <= chunk->room &&\n           chunk->used + MQ_LOG_MESSAGE_HEADER_BYTES + size <= chunk->room;"
+CHUNK_ROOM = """ && size <= chunk->capacity_bytes &&
+           chunk->used_bytes + MQ_LOG_MESSAGE_HEADER_BYTES + size <= chunk->capacity_bytes;"""
+
+
+# The level that must notice the change of a header, the folder and name of the header, and the change.
+MISSING_BOUNDS = [
+    (
+        "core",
+        "HEADERS",
+        "ring/subscriber.h",
+        "offset + mq_ring_frame_bytes(size) <= mq_ring_lap_end(s->data_bytes) &&",
+        "",
+    ),
+    (
+        "core",
+        "HEADERS",
+        "ring/position.h",
+        "return mq_ring_offset(position) <= mq_ring_lap_end(data_bytes) &&",
+        "return (data_bytes || 1) &&",
+    ),
+    ("core", "HEADERS", "meter/counting.h", " && (uint64_t)m->stamp_offset <= size - 8", ""),
+    ("core", "LOG_HEADERS", "mcap_io/chunk_buffer.h", CHUNK_ROOM, " && size != UINT64_MAX;"),
+    (
+        "gates",
+        "HEADERS",
+        "gate/gate.h",
+        "if (before < MQ_FAKE_EVENT_ONE)\n            return MQ_FAKE_EVENT_WAS_CLEAR;",
+        "",
+    ),
+    ("leases", "FRAME_HEADERS", "leases.h", "generation && row < rows", "generation && row <= rows"),
+    (
+        "core",
+        "HEADERS",
+        "ring/snapshot.h",
+        ".canary = canary",
+        ".canary = {.value = canary.value}",
+    ),
+    ("core", "HEADERS", "base/schema.h", " && *bytes <= room - offset", ""),
+    ("logs", "LOG_HEADERS", "mcap_io/scan.h", "if (size - at < MQ_SCAN_RECORD_HEAD_BYTES)", "if (0)"),
+    ("logs", "LOG_HEADERS", "mcap_io/scan.h", "|| length < MQ_SCAN_MESSAGE_HEAD_BYTES", ""),
+    (
+        "messages",
+        "MESSAGE_HEADERS",
+        "decoding/cdr_columns.h",
+        "(p->size_bytes - p->position) / size;",
+        "p->size_bytes * size;",
+    ),
+    ("messages", "MESSAGE_HEADERS", "decoding/cdr_columns.h", " || more >= size", " || size < 0"),
+    ("messages", "MESSAGE_HEADERS", "decoding/cdr_columns.h", "if (size - at >= 8)", "if (size - at >= 1)"),
+    ("channels", "HEADERS", "channel/layout.h", "capacity <= MQ_CHANNEL_CAPACITY_MAX", "capacity <= 65536"),
+    ("channels", "HEADERS", "channel/subscriber.h", "if (m->number >= pool->slots)", "if (0)"),
+    ("channels", "HEADERS", "channel/subscriber.h", "m->length <= pool->slot_bytes ?", "true ?"),
+    ("channels", "HEADERS", "channel/index_ring.h", "? position : known", "? position : position"),
+    (
+        "channels",
+        "HEADERS",
+        "channel/subscriber.h",
+        "i < s->order.capacity && mq_index_ring_load_entry",
+        "mq_index_ring_load_entry",
+    ),
+    (
+        "queues",
+        "HEADERS",
+        "workqueue/receiver.h",
+        "return delivery->length <= h->parts.max_message_size;",
+        "return true;",
+    ),
+    ("queues", "HEADERS", "workqueue/layout.h", PLACED + " > bytes", "!" + PLACED),
+    ("queues", "HEADERS", "workqueue/layout.h", "!mq_queue_sizes_are_valid(messages, size) ||", ""),
+    ("queues", "HEADERS", "workqueue/slot_state.h", "mq_slot_state_get_owner_row(word) < MQ_QUEUE_ROWS &&", ""),
+    (
+        "queues",
+        "HEADERS",
+        "workqueue/receiver.h",
+        "end < h->parts.max_messages ? end : h->parts.max_messages",
+        "end",
+    ),
+    ("queues", "HEADERS", "workqueue/receiver.h", "--*scans_left;", ""),
+    ("queues", "HEADERS", "workqueue/sender.h", "slot = slot < max ? slot : 0;", ""),
+    ("records", "HEADERS", "records/layout.h", "!needed || needed > bytes ||", "!needed ||"),
+    (
+        "records",
+        "HEADERS",
+        "records/layout.h",
+        "(config->copies == 2 || config->copies == 4) &&",
+        "config->copies &&",
+    ),
+    ("records", "HEADERS", "records/layout.h", "|| config->item_bytes > sizeof(mq_u64)", "|| true"),
+    ("records", "HEADERS", "records/board.h", "value->length = value->is_corrupt ? 0 : length;", LENGTH),
+    ("records", "HEADERS", "records/board.h", "while (i < parts->config.length && ", "while ("),
+    ("records", "HEADERS", "records/cell.h", "(count & (parts->config.copies - 1))", "(count & 7)"),
+    (
+        "records",
+        "HEADERS",
+        "records/cell.h",
+        "& MQ_CELL_WRITE_COUNT_MAX) <=",
+        "& MQ_CELL_WRITE_COUNT_MAX) !=",
+    ),
+    ("records", "HEADERS", "records/writer.h", "    if (row >= MQ_RECORD_ROWS)\n        return MQ_DEAD;\n", ""),
+    ("records", "HEADERS", "records/writer.h", "mq_monotonic_ns() >= deadline_ns", "deadline_ns < 0"),
+    ("records", "HEADERS", "records/vector.h", "tries < MQ_VECTOR_TRIES", "tries >= 0"),
+    ("records", "HEADERS", "records/vector.h", " && count < room;", " && count <= room;"),
+    ("records", "HEADERS", "records/vector.h", "i + MQ_VECTOR_STEP <= selected.count", "i < selected.count"),
+]
+
+
+@pytest.mark.parametrize("bound", MISSING_BOUNDS, ids=lambda bound: bound[2])
+def test_bound_to_remove_is_in_its_header(bound: tuple[str, str, str, str, str]) -> None:
+    _, folder, header, safe, _ = bound
+    assert safe in (getattr(build, folder) / header).read_text()
 
 
 @pytest.mark.nightly
 @needs_sanitizer
 @pytest.mark.parametrize(
     ("level", "folder", "header", "safe", "unsafe"),
-    [
-        (
-            "core",
-            "HEADERS",
-            "ring/subscriber.h",
-            "offset + mq_ring_frame_bytes(size) <= mq_ring_lap_end(s->data_bytes) &&",
-            "",
-        ),
-        (
-            "core",
-            "HEADERS",
-            "ring/position.h",
-            "return mq_ring_offset(position) <= mq_ring_lap_end(data_bytes) &&",
-            "return (data_bytes || 1) &&",
-        ),
-        ("core", "HEADERS", "meter/counting.h", " && (uint64_t)m->stamp_offset <= size - 8", ""),
-        ("core", "LOG_HEADERS", "mcap_io/chunk_buffer.h", CHUNK_ROOM, " && size != UINT64_MAX;"),
-        (
-            "gates",
-            "HEADERS",
-            "gate/gate.h",
-            "if (before < MQ_FAKE_EVENT_ONE)\n            return MQ_FAKE_EVENT_WAS_CLEAR;",
-            "",
-        ),
-        ("leases", "FRAME_HEADERS", "leases.h", "generation && row < rows", "generation && row <= rows"),
-        (
-            "core",
-            "HEADERS",
-            "ring/snapshot.h",
-            ".not_truncated = not_truncated",
-            ".not_truncated = {.value = not_truncated.value}",
-        ),
-        ("core", "HEADERS", "base/schema.h", " && *bytes <= room - offset", ""),
-        ("logs", "LOG_HEADERS", "mcap_io/scan.h", "if (size - at < MQ_SCAN_RECORD_HEAD_BYTES)", "if (0)"),
-        ("logs", "LOG_HEADERS", "mcap_io/scan.h", "|| length < MQ_SCAN_MESSAGE_HEAD_BYTES", ""),
-        (
-            "messages",
-            "MESSAGE_HEADERS",
-            "decoding/cdr_columns.h",
-            "(p->size_bytes - p->position) / size;",
-            "p->size_bytes * size;",
-        ),
-        ("messages", "MESSAGE_HEADERS", "decoding/cdr_columns.h", " || more >= size", " || size < 0"),
-        ("messages", "MESSAGE_HEADERS", "decoding/cdr_columns.h", "if (size - at >= 8)", "if (size - at >= 1)"),
-        ("channels", "HEADERS", "channel/layout.h", "capacity <= MQ_CHANNEL_CAPACITY_MAX", "capacity <= 65536"),
-        ("channels", "HEADERS", "channel/subscriber.h", "if (m->number >= pool->slots)", "if (0)"),
-        ("channels", "HEADERS", "channel/subscriber.h", "m->length <= pool->slot_bytes ?", "true ?"),
-        ("channels", "HEADERS", "channel/index_ring.h", "? position : known", "? position : position"),
-        (
-            "channels",
-            "HEADERS",
-            "channel/subscriber.h",
-            "i < s->order.capacity && mq_index_ring_load_entry",
-            "mq_index_ring_load_entry",
-        ),
-        (
-            "queues",
-            "HEADERS",
-            "workqueue/receiver.h",
-            "return taken->length <= h->parts.max_message_size;",
-            "return true;",
-        ),
-        ("queues", "HEADERS", "workqueue/layout.h", PLACED + " > bytes", "!" + PLACED),
-        ("queues", "HEADERS", "workqueue/layout.h", "!mq_queue_sizes_are_valid(messages, size) ||", ""),
-        ("queues", "HEADERS", "workqueue/slot_state.h", "mq_slot_state_get_owner_row(word) < MQ_QUEUE_ROWS &&", ""),
-        (
-            "queues",
-            "HEADERS",
-            "workqueue/receiver.h",
-            "end < h->parts.max_messages ? end : h->parts.max_messages",
-            "end",
-        ),
-        ("queues", "HEADERS", "workqueue/receiver.h", "--*scans_left;", ""),
-        ("queues", "HEADERS", "workqueue/sender.h", "slot = slot < max ? slot : 0;", ""),
-        ("records", "HEADERS", "records/layout.h", "!needed || needed > bytes ||", "!needed ||"),
-        (
-            "records",
-            "HEADERS",
-            "records/layout.h",
-            "(config->copies == 2 || config->copies == 4) &&",
-            "config->copies &&",
-        ),
-        ("records", "HEADERS", "records/layout.h", "|| config->item_bytes > sizeof(mq_u64)", "|| true"),
-        ("records", "HEADERS", "records/board.h", "value->length = value->is_corrupt ? 0 : length;", LENGTH),
-        ("records", "HEADERS", "records/board.h", "while (i < parts->config.length && ", "while ("),
-        ("records", "HEADERS", "records/cell.h", "(count & (parts->config.copies - 1))", "(count & 7)"),
-        (
-            "records",
-            "HEADERS",
-            "records/cell.h",
-            "& MQ_CELL_WRITE_COUNT_MAX) <=",
-            "& MQ_CELL_WRITE_COUNT_MAX) !=",
-        ),
-        ("records", "HEADERS", "records/writer.h", "    if (row >= MQ_RECORD_ROWS)\n        return MQ_DEAD;\n", ""),
-        ("records", "HEADERS", "records/writer.h", "mq_monotonic_ns() >= deadline_ns", "deadline_ns < 0"),
-        ("records", "HEADERS", "records/vector.h", "tries < MQ_VECTOR_TRIES", "tries >= 0"),
-        ("records", "HEADERS", "records/vector.h", " && count < room;", " && count <= room;"),
-        ("records", "HEADERS", "records/vector.h", "i + MQ_VECTOR_STEP <= selected.count", "i < selected.count"),
-    ],
+    MISSING_BOUNDS,
     ids=[
         "size",
         "position",

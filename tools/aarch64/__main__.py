@@ -16,6 +16,8 @@ from tools.fuzz.parent import DRIVERS
 
 FOLDER = ROOT / "build" / "aarch64"
 FUZZ_SECONDS = 5
+# With optimization, GCC rejects strnlen of a literal that is shorter than the limit.
+FLAGS = ("-O1", "-static", "-Wno-stringop-overread")
 
 
 def fuzz(work: Path) -> int:
@@ -23,7 +25,7 @@ def fuzz(work: Path) -> int:
     failures, corpus = 0, [str(path) for path in make_corpus(work)]
     for level, name in DRIVERS.items():
         source = ROOT / "tools" / "fuzz" / f"{name}.c"
-        program = compile_program(source, work / level, "-O1", "-static", compiler_name=cross.COMPILER)
+        program = compile_program(source, work / level, *FLAGS, compiler_name=cross.COMPILER)
         arguments = ["1", "0", "1000000000", str(FUZZ_SECONDS), *(corpus if level == "logs" else [])]
         print(f"fuzz {level}: ", end="", flush=True)
         failures += subprocess.run([emulator.QEMU, str(program), *arguments], check=False).returncode != 0

@@ -172,7 +172,7 @@ static bool look(reader *r, mq_channel_message *m) {
 /* As the recorder does. */
 static void record(reader *r) {
     mq_channel_source source = {.subscriber = r->c};
-    mq_source_message taken;
+    mq_source_message taken = {.size = 0};
     uint64_t bytes = fuzz_below(2 * SLOT_BYTES);
     uint8_t *to = malloc(bytes + 1);
     mq_source_status status = mq_channel_source_take_message(
