@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.contract.conftest import Backend
-from tests.support import Task
+from tests.support import DEADLINE, Task
 
 
 def test_conflating_subscriber_receives_only_newest_message(backend: Backend, endpoint: str) -> None:
@@ -54,7 +54,7 @@ def test_lapped_conflating_subscriber_receives_newest_message(backend: Backend, 
 def test_conflating_subscriber_does_not_affect_ordinary_subscribers(backend: Backend, endpoint: str) -> None:
     pub, newest = backend.pair(endpoint, conflate=True)
     everything = backend.sub(endpoint)
-    pub.wait_for_readers(n=2)
+    pub.wait_for_readers(DEADLINE, n=2)
     pub.send_many([b"1", b"2", b"3"])
     backend.settle()
     assert newest.receive() == b"3"

@@ -12,7 +12,7 @@ import msgq
 from tests.independent import shared_file
 from tests.independent.ring import Publisher, Subscriber, TakenOverError
 from tests.independent.ring_files import NUM_READERS, WRITE_LIMIT, Topic
-from tests.support import Child, Task, hear, run_child, say, wait_asleep, wait_until
+from tests.support import DEADLINE, Child, Task, hear, run_child, say, wait_asleep, wait_until
 
 RING = 4096
 COUNT = 500
@@ -233,7 +233,7 @@ def test_msgq_publisher_takes_over_from_killed_independent_publisher(endpoint: s
 def test_row_of_killed_independent_subscriber_counts_as_dead(endpoint: str) -> None:
     with msgq.pub_sock(endpoint, RING) as publisher, Child(receive_theirs, endpoint) as child:
         child.hear()
-        publisher.wait_for_readers(n=1)
+        publisher.wait_for_readers(DEADLINE, n=1)
         child.kill()
         assert not any(subscriber.participant.alive for subscriber in msgq.stats.topic(endpoint).subscribers)
 

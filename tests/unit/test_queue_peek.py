@@ -18,7 +18,7 @@ from msgq.errors import InvalidValueError, SegmentError, SegmentSizeError
 from msgq.impl.base import clock
 from msgq.impl.workqueue.core import QueueBrowser
 from msgq.workqueue import MessageQueue
-from tests.support import Child, say
+from tests.support import DEADLINE, Child, say
 from tests.unit.queuefile import EDGES, MESSAGES, SIZE, QueueFile, call_with_time_limit, words_of_all_kinds
 
 
@@ -186,7 +186,7 @@ def take_all(name: str, seed: int) -> list[int]:
     done = 0
     with MessageQueue(name) as queue:
         say("up")
-        while (job := queue.take(1.0)) is not None:
+        while (job := queue.take(DEADLINE)) is not None:
             if rng.random() < 0.1:
                 job.nack()
                 continue
