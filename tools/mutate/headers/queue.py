@@ -358,12 +358,6 @@ MUTANTS = [
         "",
         "delayed_message_wakes_those_that_requested_a_notification",
     ),
-    sender(
-        "a due message has an event",
-        "has_event = is_taken && h->event_buffer != NULL;",
-        "has_event = h->event_buffer != NULL;",
-        "tests/contract/test_queue_events.py::TestEvents::test_message_that_becomes_due_publishes_no_event[msgq]",
-    ),
     recovery(
         "a delayed message is due one tick later",
         "? !leased || left <= 0",
