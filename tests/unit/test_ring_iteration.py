@@ -81,3 +81,13 @@ def test_loop_receives_messages_of_each_size(endpoint: str, tracked: bool) -> No
         pub.send_many([b"first", *messages])
         assert list(sub) == [b"first", *messages]
         assert sub.stats().received == len(messages) + 1
+
+
+def test_loop_over_conflating_subscriber_receives_newest_message_after_poll(endpoint: str) -> None:
+    poller = msgq.Poller()
+    with msgq.pub_sock(endpoint, SIZE) as pub, msgq.sub_sock(endpoint, poller, conflate=True) as sub:
+        pub.send_many(numbered_messages(0, 2))
+        assert poller.poll(0) == [sub]  # the subscriber now knows a message
+        pub.send_many(numbered_messages(2, 3))
+        assert next(sub) == numbered_messages(4, 1)[0]
+        assert sub.lost == 4
