@@ -61,7 +61,7 @@ def test_messages_after_a_takeover_name_the_publisher(recorder: Recorder, tmp_pa
             publish(second, recorder, 2 * COUNT)
             names = [message.publisher for message in read_messages(recorder, tmp_path / "log")]
             assert names[:COUNT] == [""] * COUNT
-            assert names[-1].endswith(f" (process {second.pid})")
+            assert names[-1].endswith(f" {second.pid}")
             assert len(set(names)) == 2
 
 

@@ -21,6 +21,7 @@ from msgq.cli.demo.plan import (
 )
 from msgq.cli.demo.summary import RunSummary, summarize_run
 from msgq.common.histogram import Histogram
+from tests.command import run
 
 FLOW = FlowRates(100.0, 6400.0, 10.0, 20.0)
 
@@ -170,3 +171,11 @@ def test_demo_fails_if_second_run_has_different_messages(monkeypatch: pytest.Mon
     summary = virtual.run_twice(1.0, 7, threading.Event())
     assert (summary.ok, summary.digest) == (False, None)
     assert "two runs of the same input differ: digests one and other" in summary.failures[0]
+
+
+def test_demo_without_recording_prints_failures_of_its_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    summary = replace(summary_of(perfect_reports()), failures=("slow ended unexpectedly",), ok=False)
+    monkeypatch.setattr("msgq.cli.demo.verb.DemoRun.run", lambda _: summary)
+    result = run("demo", code=1)
+    assert "FAILED slow ended unexpectedly" in result.output
+    assert "cannot be read" not in result.output

@@ -87,7 +87,7 @@ def command(full: bool, duration: float | None, output: Path | None, as_json: bo
             recording = _choose_recording_path(output, run, stack) if plan.COUNTS_ARE_EXACT else None
             show_event = (lambda _: None) if as_json else screen.print
             summary = DemoRun(run, demo_plan, duration_s, stop, recording, show_event).run()
-            if recording is not None and not summary.interrupted:
+            if recording is not None and summary.recording_path and not summary.interrupted:
                 summary = _add_replay(summary, run, demo_plan, recording)
             stack.pop_all()
     if as_json:

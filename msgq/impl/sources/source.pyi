@@ -67,7 +67,7 @@ class EndpointSource:
         """Return publisher and key of messages with this `part` (mq_source_message); "": no publisher or key."""
 
     def poll_takeover(self) -> str | None:
-        """Return the publisher that took a topic over from a living publisher, as "NAME (process PID)".
+        """Return the publisher that took a topic over from a living publisher, as "NAME PID".
 
         "": the publisher changed after the previous publisher had closed the topic or died. None: the publisher is
         unknown, or the same as at the last call. Always None for endpoints that are not topics.

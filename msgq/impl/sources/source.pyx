@@ -189,7 +189,7 @@ cdef class TopicSource(EndpointSource):
             if publisher.uid and publisher.uid == self.c.write_uid_seen:
                 self._publisher_uid = publisher.uid
                 name = publisher.name
-                found = f"{name.decode(errors='replace')} (process {publisher.pid})"
+                found = f"{name.decode(errors='replace')} {publisher.pid}"
             elif former and publisher.uid == former:
                 former_lives = mq_ring_row_liveness(&probe, subscriber.side, row) == MQ_ALIVE
         mq_liveness_probe_end(&probe)
