@@ -41,6 +41,57 @@ def all_records(path: Path) -> list[Any]:
         return list(StreamReader(file, validate_crcs=True).records)
 
 
+@pytest.mark.parametrize("columns", [False, True])
+def test_writer_on_full_disk_writes_no_message_of_failed_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: bool
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with Writer(tmp_path / "a.mcap", compression="none", chunk_bytes=1024) as writer:
+        channel, written = writer.channel("e"), 0
+
+        def write_next() -> None:
+            if columns:
+                writer.write_columns([channel], [bytes(100)], [written])
+            else:
+                writer.write(channel, bytes(100), written, sequence=written)
+
+        def write_all() -> None:
+            nonlocal written
+            while True:
+                write_next()
+                written += 1
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "writev", fail)
+            with pytest.raises(RecordingError, match="No space left"):
+                write_all()
+            with pytest.raises(RecordingError, match="No space left"):
+                write_next()
+        assert writer.messages == written > 0
+        write_next()
+    assert [time for _, _, time, _, _ in by_library(tmp_path / "a.mcap")] == list(range(written + 1))
+
+
+def test_failed_write_columns_counts_its_first_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, calls = os.writev, iter(range(1000))
+
+    def fail_third(*arguments: Any) -> int:
+        if next(calls) == 2:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(*arguments)
+
+    with Writer(tmp_path / "a.mcap", compression="none", chunk_bytes=1024) as writer:
+        channel = writer.channel("e")
+        monkeypatch.setattr(os, "writev", fail_third)
+        with pytest.raises(RecordingError, match="No space left"):
+            writer.write_columns(channel, [bytes(100)] * 100, np.arange(100))
+        counted = writer.messages
+    assert [time for _, _, time, _, _ in by_library(tmp_path / "a.mcap")] == list(range(counted))
+    assert 0 < counted < 100
+
+
 @pytest.mark.parametrize("compression", ["zstd", "lz4", "none"])
 def test_messages_of_writer_are_read_back_unchanged(tmp_path: Path, compression: str) -> None:
     path = tmp_path / "a.mcap"

@@ -54,13 +54,13 @@ cdef class ChunkWriter:
 
     cdef int _append_message(self, int64_t channel, int64_t sequence, int64_t log_time, int64_t publish_time,
                              int64_t origin_time, const void *data, uint64_t size) except -1:
+        if self._chunk._chunk.used_bytes >= self._chunk_bytes:
+            self.flush_chunk()  # before the message: if the disk is full, the message is not written
         while not mq_log_chunk_append_message(&self._chunk._chunk, <uint16_t> channel, <uint32_t> sequence, log_time,
                                               publish_time, origin_time, data, size):
             self._flush_for_payload(size)
         self.message_count += 1
         self.latest_time = max(self.latest_time, log_time)
-        if self._chunk._chunk.used_bytes >= self._chunk_bytes:
-            self.flush_chunk()
         return 0
 
     cdef int _check_channel(self, int64_t channel) except -1:
@@ -96,17 +96,16 @@ cdef class ChunkWriter:
         return sequences_out
 
     def append_rows(self, rows not None, contents not None):
-        cdef int64_t done = 0
-        while True:
-            done = self._chunk.append_rows(rows, done, contents)
-            if done == len(rows):
-                break
-            self._flush_for_payload(rows["length"][done])
-        self.message_count += done
-        if done:
-            self.latest_time = max(self.latest_time, <int64_t> rows["log_time"].max())
-        if self._chunk._chunk.used_bytes >= self._chunk_bytes:
-            self.flush_chunk()
+        cdef int64_t done = 0, start
+        while done < len(rows):
+            if self._chunk._chunk.used_bytes >= self._chunk_bytes:
+                self.flush_chunk()
+            start, done = done, self._chunk.append_rows(rows, done, contents)
+            if done > start:
+                self.message_count += done - start
+                self.latest_time = max(self.latest_time, <int64_t> rows["log_time"][start:done].max())
+            else:
+                self._flush_for_payload(rows["length"][done])
 
     def close_channels(self):
         self._next_sequence[:] = NO_SUCH_CHANNEL

@@ -163,7 +163,7 @@ class Writer:
         Raises
         ------
         InvalidValueError : the channel does not exist, or a time is before 1970 or after 2262.
-        RecordingError : the disk is full or failed.
+        RecordingError : the disk is full or failed. The message was not written, and you may call `write` again.
         StateError : the writer is closed.
         """
         try:
@@ -194,7 +194,7 @@ class Writer:
         Raises
         ------
         InvalidValueError : the columns differ in length, or a value is out of range. Nothing was written.
-        RecordingError : the disk is full or failed.
+        RecordingError : the disk is full or failed. `messages` counts the messages that were written before.
         StateError : the writer is closed.
         """
         self._check_open()
