@@ -242,8 +242,13 @@ class JobClient:
         return future
 
     def close(self) -> None:
-        """Remove the queue of the results. Workers drop later results. In a forked child, do nothing."""
-        self._remove_replies()
+        """Remove the queue of the results. Workers drop later results. In a forked child, do nothing.
+
+        If a signal handler raises during the call, call `close` again.
+        """
+        if self._remove_replies.alive:
+            _remove_reply_queue(self._replies)
+            self._remove_replies.detach()  # last, so that an interrupted removal can be repeated
 
     def _cancel_job(self, future: JobFuture) -> bool:
         """Remove the job of a future from the queue. Return False if a worker has the job, or the job has ended."""

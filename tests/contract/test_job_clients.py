@@ -66,6 +66,29 @@ def test_exception_of_a_signal_handler_leaves_no_queue_of_results(queues: Queues
         assert reply_queues(queues) == []
 
 
+def test_interrupted_close_can_be_repeated(queues: Queues) -> None:
+    class Queue(queues.MessageQueue):  # type: ignore[misc, name-defined]
+        """Raises once, as a signal handler may, before it removes the queue of results."""
+
+        interrupted = False
+
+        def unlink(self) -> None:
+            if not self.interrupted:
+                self.interrupted = True
+                raise KeyboardInterrupt
+            super().unlink()
+
+    queues.open()
+    with Queue(queues.name) as queue:
+        client = JobClient(queue)
+        with pytest.raises(KeyboardInterrupt):
+            client.close()
+        assert len(reply_queues(queues)) == 1
+        client.close()
+        assert reply_queues(queues) == []
+        client.close()
+
+
 def test_text_as_job_and_name_as_queue_are_refused(queues: Queues) -> None:
     queue = queues.open()
     with JobClient(queue) as client, pytest.raises(InvalidTypeError, match=r"str, and has no bytes; give bytes"):

@@ -11,7 +11,11 @@ import pytest
 
 from msgq.channel import Channel
 from msgq.common import shm_paths
+from msgq.common.naming import events_channel
 from msgq.errors import ConcurrentUseError, EndpointClosedError
+from msgq.impl.channel.core import Publisher
+from msgq.impl.workqueue.event_channel import EventChannelPublisher
+from msgq.workqueue import MessageQueue
 from tests.support import DEADLINE, Child, in_fork, say, signal_when_asleep, wait_asleep
 
 
@@ -103,6 +107,23 @@ def test_interrupted_close_still_closes_publisher(endpoint: str, interruption: I
     assert publisher.closed
     with pytest.raises(EndpointClosedError):
         publisher.send(b"")
+
+
+def test_interruption_of_closing_event_publisher_is_raised_after_close(
+    endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def close_and_interrupt(publisher: Publisher) -> None:
+        Publisher.close(publisher)
+        raise KeyboardInterrupt
+
+    queue = MessageQueue(endpoint, events=True)
+    queue.send(b"1")
+    monkeypatch.setattr(EventChannelPublisher, "close", close_and_interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        queue.close()
+    assert queue.closed
+    assert [publisher.left for publisher in Channel(events_channel(endpoint)).diagnose().publishers] == [True]
+    MessageQueue.unlink_name(endpoint)
 
 
 def test_publisher_closed_during_send_raises_instead_of_waiting(endpoint: str) -> None:

@@ -268,7 +268,7 @@ cdef class EventPublisher:
     cdef bint has_buffered_events(self) noexcept
     cdef void publish_buffered_events(self) noexcept
     cdef void publish_event(self, const mq_queue_event_record *record, const Py_buffer *payload) noexcept
-    cdef void close(self) noexcept
+    cdef int close(self) except -1
     cdef int _open_channel(self, bint sends) except -1
     cdef int _send_or_defer_event(self, bytes message, uint64_t origin_time) except -1
     cdef int _send_event(self, bytes message, uint64_t origin_time) except -1

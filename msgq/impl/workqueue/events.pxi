@@ -105,12 +105,13 @@ cdef class EventPublisher:
             previous.close()
         return 0
 
-    cdef void close(self) noexcept:
-        """Close the publisher."""
+    cdef int close(self) except -1:
+        """Close the publisher. An exception of a signal handler is raised after the publisher is closed."""
         publisher, self._publisher = self._publisher, None
         if publisher is not None:
             with contextlib.suppress(MsgqError):
                 publisher.close()
+        return 0
 
     # ---- publish ----
 
