@@ -167,10 +167,7 @@ class RecordEncoder:
     """Converts messages to records of one dtype. Suitable objects are returned without a copy."""
 
     def __init__(self, schema: Schema, endpoint: str) -> None:
-        from msgq.impl.records.integer_fields import make_integer_check  # late: publishers of JSON need no NumPy
-
         self._dtype, self._endpoint = schema.dtype, endpoint
-        self._integer_check = make_integer_check(self._dtype, endpoint)
         self._size, self._field_names = self._dtype.itemsize, self._dtype.names
 
     def encode_message(self, message: Any) -> Any:
@@ -185,10 +182,7 @@ class RecordEncoder:
             message = self._order_fields(message)
         elif dtype is None and self._field_names is not None and not isinstance(message, tuple):
             return self._check_buffer(message)
-        record = convert_element_values(message, self._dtype, 1, self._endpoint)
-        if dtype is None and self._integer_check is not None:
-            self._integer_check.check_values(message)
-        return record
+        return convert_element_values(message, self._dtype, 1, self._endpoint)
 
     def encode_messages(self, messages: Any) -> Any:
         """Return an array of records, or an iterable of encoded messages."""

@@ -151,6 +151,9 @@ class TestArrays:
             (np.zeros(2, [("number", "i8"), ("other", "f8")]), RecordTypeError),
             (np.zeros((2, 2), QUOTE), InvalidValueError),
             ([("one", 2)], InvalidValueError),
+            ((1.5, 2), RecordTypeError),
+            ([(1, 2), (1.5, 2)], RecordTypeError),
+            ([("7", 2)], RecordTypeError),
         ]:
             with pytest.raises(error, match=queues.token):
                 producer.produce(given)

@@ -23,6 +23,7 @@ from msgq.impl.base.origin import set_origin
 from tests.contract.conftest import Records
 
 QUOTE = np.dtype([("bid", "f8"), ("ask", "f8")])
+MIXED = np.dtype([("count", "i4"), ("price", "f8")])
 PADDED = np.dtype([("flag", "i1"), ("value", "f8")], align=True)
 DTYPES: dict[str, Any] = {
     "f8": np.dtype("f8"),
@@ -177,6 +178,10 @@ class TestElements:
         ("dtype", "value", "error"),
         [
             ("i8", np.float64(1.5), RecordTypeError),
+            ("i8", 1.5, RecordTypeError),
+            ("i8", "7", RecordTypeError),
+            (MIXED, (1.0, 2.5), RecordTypeError),
+            (MIXED, 2.5, RecordTypeError),
             ("u8", np.int64(1), RecordTypeError),
             ("i8", None, RecordTypeError),
             ("f8", "abc", InvalidValueError),

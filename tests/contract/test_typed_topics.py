@@ -177,7 +177,7 @@ def test_integers_of_each_type_are_accepted_in_integer_fields(connect: Connect, 
 def test_float_for_a_dtype_of_an_integer_raises(connect: Connect) -> None:
     pub, sub = connect("<i4")
     for message in (1.5, [1.5], "3"):
-        with pytest.raises(RecordTypeError, match=r"message is .* but the schema has int32; convert it"):
+        with pytest.raises(RecordTypeError, match=r"value is .* but the schema has int32; convert it"):
             pub.send(message)
     pub.send(-3)
     assert np.frombuffer(sub.receive(), "<i4")[0] == -3

@@ -30,6 +30,7 @@ from msgq.impl.records.values import Changes, Value
 from msgq.recording.reader.message import Message
 
 QUOTE = np.dtype([("bid", "f8"), ("ask", "f8")])
+COUNTED = np.dtype([("count", "i4"), ("price", "f8")])
 INNER = np.dtype([("x", "i1"), ("y", "f8")], align=True)
 DTYPES: dict[str, Any] = {
     "f8": "f8",
@@ -382,6 +383,12 @@ class TestValues:
             ("abc", "S5", 1, [b"abc"]),
             ((1, 2), QUOTE, 1, [(1.0, 2.0)]),
             ([(1, 2), (3, 4)], QUOTE, 2, [(1.0, 2.0), (3.0, 4.0)]),
+            ([(1, 2.5), (True, 4)], COUNTED, 2, [(1, 2.5), (1, 4.0)]),
+            ([np.zeros(1, COUNTED)[0], (np.int64(2), 4)], COUNTED, 2, [(0, 0.0), (2, 4.0)]),
+            (3, COUNTED, 1, [(3, 3.0)]),
+            (memoryview(b"\1\2"), "i4", 2, [1, 2]),
+            (bytearray(b"\1\2"), "i4", 2, [1, 2]),
+            ([], "i8", 0, []),
             (np.zeros((), QUOTE), QUOTE, 2, [(0.0, 0.0)] * 2),
             (np.zeros(1, QUOTE)[0], QUOTE, 1, [(0.0, 0.0)]),
             (np.ones(2, [("bid", "f4"), ("ask", "f8")]), QUOTE, 2, [(1.0, 1.0)] * 2),
@@ -411,6 +418,12 @@ class TestValues:
         ("given", "dtype", "told"),
         [
             (np.zeros(3), "i8", "float64.*int64"),
+            (1.0, "i8", "value is 1.0, of type float, but the schema has int64"),
+            ([1, 2.5], "i8", r"value is \[1, 2.5\]"),
+            ("7", "i8", "value is '7', of type str"),
+            ((1.5, 2), COUNTED, "field 'count' is 1.5"),
+            ([(1, 2), (2.5, 3)], COUNTED, "field 'count' is 2.5"),
+            (2.5, COUNTED, "value is 2.5"),
             (np.zeros(3, "i8"), "u8", "int64.*uint64"),
             (np.float64(1), "i8", "float64.*int64"),
             (np.zeros(3, "c16"), "f8", "complex128.*float64"),

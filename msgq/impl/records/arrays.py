@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgq.common.texts import format_count_noun
 from msgq.errors import InvalidValueError, RecordIndexError, RecordTypeError
+from msgq.impl.records.integer_fields import make_integer_check
 
 if TYPE_CHECKING:
     import numpy as np
@@ -97,7 +98,7 @@ def convert_element_values(source: Any, dtype: np.dtype[Any], count: int, name: 
     ----------
     source : an array, or values that NumPy converts to an array; repeated by NumPy's broadcasting. An array must be
         castable within its kind (``same_kind``) and have the same fields. Other values are converted as in NumPy's
-        assignments.
+        assignments, but integer fields refuse floats and texts.
 
     Raises
     ------
@@ -145,12 +146,15 @@ def _convert_to_array(source: Any, dtype: np.dtype[Any], name: str) -> npt.NDArr
 
     if source is None:  # NumPy makes NaN of it, so a function that forgot its return would write that
         raise RecordTypeError(f"NoneType cannot be converted to {dtype}; give a value", name)
+    has_dtype = hasattr(source, "dtype")
     try:
-        array = np.asarray(source) if hasattr(source, "dtype") else np.array(source, dtype)
+        array = np.asarray(source) if has_dtype else np.array(source, dtype)
     except TypeError as error:
         raise RecordTypeError(f"{type(source).__name__} cannot become {dtype}: {error}", name) from None
     except (ValueError, OverflowError) as error:
         raise InvalidValueError(f"{type(source).__name__} cannot become {dtype}: {error}", name) from None
+    if not has_dtype and (check := make_integer_check(dtype)) is not None:
+        check.check_records(source, array.ndim, name)
     given_dtype = array.dtype
     if given_dtype != dtype and not (
         _has_same_fields(given_dtype, dtype) and np.can_cast(given_dtype, dtype, "same_kind")

@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import operator
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from msgq.errors import RecordTypeError
 
 if TYPE_CHECKING:
+    import numpy as np
     import numpy.typing as npt
 
-_INTEGER_TYPES = frozenset({int, bool, np.bool_, *(np.dtype(code).type for code in "bBhHiIlLqQ")})
+
+@cache
+def _list_integer_types() -> frozenset[type]:
+    import numpy as np
+
+    return frozenset({int, bool, np.bool_, *(np.dtype(code).type for code in "bBhHiIlLqQ")})
 
 
 class IntegerFieldCheck:
-    """Checks the values of one record. The values have the structure of the dtype: NumPy has converted them."""
+    """Checks the values of records. The values have the structure of the dtype: NumPy has converted them.
 
-    def __init__(self, dtype: np.dtype[Any], endpoint: str) -> None:
-        self._dtype, self._endpoint = dtype, endpoint
+    Attributes
+    ----------
+    integer_places : positions of the fields that are integers, if the dtype has no other fields with integers.
+    """
+
+    def __init__(self, dtype: np.dtype[Any]) -> None:
+        self._dtype, self._integer_types = dtype, _list_integer_types()
         names = dtype.names or ()
         places = [place for place, name in enumerate(names) if dtype[name].kind in "iu"]
         self._get_integers = operator.itemgetter(*places, places[-1]) if places else None
@@ -28,42 +38,55 @@ class IntegerFieldCheck:
             for place, name in enumerate(names)
             if dtype[name].kind == "V" and _has_integers(dtype[name])
         ]
+        self.integer_places = () if self._composite_fields else tuple(places)
 
-    def check_values(self, values: Any) -> None:
-        """Raise `RecordTypeError` if an integer field has a value of another kind."""
-        if self._dtype.names is None or not isinstance(values, tuple):
-            self._check_field(values, self._dtype, "")
+    def check_records(self, records: Any, dimensions: int, endpoint: str) -> None:
+        """Check one record (0 dimensions), or nested sequences of records, as `check_values`."""
+        if not dimensions or self._dtype.names is None:
+            self.check_values(records, endpoint)
             return
-        if self._get_integers is not None and not _INTEGER_TYPES.issuperset(map(type, self._get_integers(values))):
-            self._check_field(values, self._dtype, "")  # names the field, and accepts other integers
+        for record in records:
+            self.check_records(record, dimensions - 1, endpoint)
+
+    def check_values(self, values: Any, endpoint: str) -> None:
+        """Raise `RecordTypeError` if an integer field of a record has a value of another kind."""
+        if self._dtype.names is None or not isinstance(values, tuple):
+            _check_field(values, self._dtype, "", endpoint)
+            return
+        if self._get_integers is not None and not self._integer_types.issuperset(map(type, self._get_integers(values))):
+            _check_field(values, self._dtype, "", endpoint)  # names the field, and accepts other integers
             return
         for place, name, dtype in self._composite_fields:
-            self._check_field(values[place], dtype, name)
-
-    def _check_field(self, value: Any, dtype: np.dtype[Any], field: str) -> None:
-        """Check a value of a field; ``field=""``: the whole record."""
-        if hasattr(value, "dtype") and value.dtype.names is not None:
-            is_integer = np.can_cast(value.dtype, dtype.base, "same_kind")
-        elif dtype.names is not None:
-            for name, member in zip(dtype.names, value, strict=False):
-                self._check_field(member, dtype[name], f"{field}.{name}" if field else name)
-            return
-        elif dtype.base.names is not None:
-            element = np.dtype((dtype.base, dtype.shape[1:]))
-            for member in [value] if isinstance(value, tuple) else value:
-                self._check_field(member, element, field)
-            return
-        else:
-            is_integer = dtype.base.kind not in "iu" or _is_integer(value)
-        if not is_integer:
-            owner = f"field {field!r}" if field else "message"
-            text = f"{owner} is {value!r:.80}, of type {type(value).__name__}, but the schema has {dtype.base}"
-            raise RecordTypeError(f"{text}; convert it, for example with round(...) or int(...)", self._endpoint)
+            _check_field(values[place], dtype, name, endpoint)
 
 
-def make_integer_check(dtype: np.dtype[Any], endpoint: str) -> IntegerFieldCheck | None:
+def _check_field(value: Any, dtype: np.dtype[Any], field: str, endpoint: str) -> None:
+    """Check a value of a field; ``field=""``: the whole record."""
+    import numpy as np
+
+    if hasattr(value, "dtype") and value.dtype.names is not None:
+        is_integer = np.can_cast(value.dtype, dtype.base, "same_kind")
+    elif dtype.names is not None and isinstance(value, (tuple, list)):
+        for name, member in zip(dtype.names, value, strict=False):
+            _check_field(member, dtype[name], f"{field}.{name}" if field else name, endpoint)
+        return
+    elif dtype.shape and dtype.base.names is not None:
+        element = np.dtype((dtype.base, dtype.shape[1:]))
+        for member in [value] if isinstance(value, tuple) else value:
+            _check_field(member, element, field, endpoint)
+        return
+    else:
+        is_integer = not _has_integers(dtype) or _is_integer(value, dtype)
+    if not is_integer:
+        owner = f"field {field!r}" if field else "value"
+        text = f"{owner} is {value!r:.80}, of type {type(value).__name__}, but the schema has {dtype.base}"
+        raise RecordTypeError(f"{text}; convert it, for example with round(...) or int(...)", endpoint)
+
+
+@lru_cache(maxsize=256)
+def make_integer_check(dtype: np.dtype[Any]) -> IntegerFieldCheck | None:
     """Return the check of a dtype; None: the dtype has no integers."""
-    return IntegerFieldCheck(dtype, endpoint) if _has_integers(dtype) else None
+    return IntegerFieldCheck(dtype) if _has_integers(dtype) else None
 
 
 def _has_integers(dtype: np.dtype[Any]) -> bool:
@@ -71,6 +94,13 @@ def _has_integers(dtype: np.dtype[Any]) -> bool:
     return base.kind in "iu" if base.names is None else any(_has_integers(base[name]) for name in base.names)
 
 
-def _is_integer(value: npt.ArrayLike) -> bool:
-    """Return True for an integer, and for an array or nested lists of integers."""
-    return type(value) in _INTEGER_TYPES or np.asarray(value).dtype.kind in "biu"
+def _is_integer(value: npt.ArrayLike, dtype: np.dtype[Any]) -> bool:
+    """Return True for an integer, for an array or nested lists of integers, and for an object with such bytes."""
+    import numpy as np
+
+    if type(value) in _list_integer_types():
+        return True
+    array = np.asarray(value)
+    if array.dtype.names is not None:
+        return np.can_cast(array.dtype, dtype.base, "same_kind")
+    return array.dtype.kind in "biu" or not array.size

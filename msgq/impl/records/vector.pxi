@@ -15,6 +15,8 @@ cdef class VectorBase(RecordHandle):
     cdef object _ndarray          # numpy.ndarray
     cdef object _empty_array           # numpy.empty
     cdef object _index_dtype  # dtype of indexes
+    cdef object _integer_check  # of values for the scratch row; None: the dtype has no integers
+    cdef tuple _integer_places
     cdef _ArrayMemory _scratch_row  # a row for the conversion of single values; None: the values are large
     cdef _ArrayMemory _value_rows  # rows for single values that are read
     cdef Py_ssize_t _value_rows_used  # number of used rows in _value_rows
@@ -26,6 +28,8 @@ cdef class VectorBase(RecordHandle):
     def _apply_open_options(self, wanted):
         """Compare the file with the requested options, and prepare conversions."""
         import numpy as np
+
+        from msgq.impl.records.integer_fields import make_integer_check
 
         config = self._file.parts.config
         self._dtype = options.read_schema_dtype(self._file.schema, config.item_bytes, self._endpoint)
@@ -42,6 +46,8 @@ cdef class VectorBase(RecordHandle):
             prepare_origins()
         if config.item_bytes < LARGE_BYTES:
             self._scratch_row = _ArrayMemory(np.zeros(1, self._dtype), True)
+            self._integer_check = make_integer_check(self._dtype)
+            self._integer_places = () if self._integer_check is None else self._integer_check.integer_places
 
     def __repr__(self):
         kind = type(self).__name__
@@ -294,6 +300,8 @@ cdef class VectorBase(RecordHandle):
         self._is_converting = True
         try:
             self._scratch_row.array[0] = value
+            if self._integer_check is not None and not self._has_exact_integers(value):
+                self._integer_check.check_values(value, self._endpoint)
             return True
         except (TypeError, ValueError, OverflowError):
             self._is_converting = False
@@ -301,6 +309,18 @@ cdef class VectorBase(RecordHandle):
         except BaseException:
             self._is_converting = False
             raise
+
+    cdef bint _has_exact_integers(self, value) except -1:
+        """True for an integer, and for a tuple with an integer for each integer field. NumPy has converted the value.
+
+        False: only `_integer_check` can tell.
+        """
+        if not self._integer_places or type(value) is not tuple:
+            return type(value) is int
+        for place in self._integer_places:
+            if type((<tuple> value)[place]) is not int:
+                return False
+        return True
 
     cdef bint _try_write_elements(self, const mq_element_selection *elements, const uint8_t *source) except -1:
         """Write without waiting. Return False if another writer has the element, or the write takes longer."""
