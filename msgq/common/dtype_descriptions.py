@@ -14,6 +14,18 @@ if TYPE_CHECKING:
 
 NESTING_MAX = 50  # levels of nested fields: readers of values are recursive
 DESCRIPTION_BYTES_MAX = 46608  # as the data of a schema
+#: Errors of NumPy and `json` for invalid values. Other errors are those of signal handlers.
+_CONVERSION_ERRORS = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    RuntimeError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+    Warning,
+)
 _CTYPES_POINTER_CODES = frozenset("PzZXO")  # void pointers, texts, functions and Python objects
 
 
@@ -33,7 +45,7 @@ def numpy_dtype(asked: npt.DTypeLike, endpoint: str = "") -> np.dtype[Any]:
         raise RecordTypeError(text, endpoint)
     try:
         return np.dtype(asked)
-    except Exception as error:  # TypeError, ValueError, SyntaxError, ...
+    except _CONVERSION_ERRORS as error:
         raise RecordTypeError(
             f"dtype {asked!r} is not a NumPy dtype: {error or type(error).__name__}", endpoint
         ) from error
@@ -122,7 +134,7 @@ def _parse_dtype_description(data: bytes, name: str) -> np.dtype[Any]:
         descr = json.loads(data)
         fields: Any = descr if isinstance(descr, str) else _convert_fields(descr, NESTING_MAX)
         dtype = np.lib.format.descr_to_dtype(fields)
-    except Exception as error:  # the data can be invalid: SyntaxError, RecursionError, ...
+    except _CONVERSION_ERRORS as error:
         why = str(error) or type(error).__name__
         raise ValueError(f"schema {name!r} does not describe a NumPy dtype: {why}") from None
     if dtype.hasobject or not dtype.itemsize:

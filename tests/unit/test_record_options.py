@@ -6,6 +6,7 @@ import errno
 import json
 import pickle
 import re
+import signal
 from typing import Any
 
 import numpy as np
@@ -363,6 +364,27 @@ class TestIndices:
             arrays.check_element_index(index, 10, "quotes")
         with pytest.raises(IndexError):
             arrays.check_element_index(index, 10, "quotes")
+
+
+class SignalError(Exception):
+    """Raised by a signal handler."""
+
+
+def test_exception_of_a_signal_handler_in_record_dtype_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    def loads(text: Any) -> Any:
+        signal.raise_signal(signal.SIGUSR1)
+        return real_loads(text)
+
+    def handle(*_: object) -> None:
+        raise SignalError
+
+    real_loads, before = json.loads, signal.signal(signal.SIGUSR1, handle)
+    monkeypatch.setattr(json, "loads", loads)
+    try:
+        with pytest.raises(SignalError):
+            record_dtype([("of this test", "i4")])
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 class TestValues:
