@@ -517,6 +517,8 @@ class MessageQueue(QueueHandle):
         """Take the next message as a job. The message stays in the queue until its acknowledgement.
 
         ``with queue.take() as job:`` acknowledges at the end of the block, or returns the message if the block raises.
+        With a timeout or a deadline, compare the result with None before the ``with`` statement. The iterator `jobs`
+        needs no comparison.
 
         Parameters
         ----------
