@@ -33,7 +33,7 @@ from tools.model.task import Steps
 
 QUICK_SCHEDULES = 200
 CLEAN_SCHEDULES = [QUICK_SCHEDULES, pytest.param(1000, marks=pytest.mark.nightly)]
-MUTATION_SCHEDULES = 5000  # most are found within a hundred
+MUTATION_SCHEDULES = 20000  # most are found within a hundred, the rarest one after 5865
 LITMUS_SCHEDULES = 600
 
 Result = dict[str, Any]
