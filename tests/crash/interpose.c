@@ -5,6 +5,7 @@
  * steps between those calls are reached as well.
  */
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <linux/futex.h>
 #include <linux/membarrier.h>
 #include <signal.h>
@@ -13,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
 #include <unistd.h>
@@ -55,6 +57,30 @@ int unlinkat(int folder, const char *name, int flags) { return AROUND("unlink", 
 int flock(int fd, int operation) {
     const char *name = operation & LOCK_UN ? "unlock" : "lock";
     return AROUND(name, REAL(flock)(fd, operation));
+}
+
+int madvise(void *address, size_t bytes, int advice) {
+    return AROUND("advise", REAL(madvise)(address, bytes, advice));
+}
+
+static int point_at_row_lock(int (*call)(int, int, ...), int fd, int command, void *argument) {
+    return command == F_OFD_SETLK ? AROUND("row", call(fd, command, argument)) : call(fd, command, argument);
+}
+
+int fcntl(int fd, int command, ...) {
+    va_list list;
+    va_start(list, command);
+    void *argument = va_arg(list, void *);
+    va_end(list);
+    return point_at_row_lock(REAL(fcntl), fd, command, argument);
+}
+
+int fcntl64(int fd, int command, ...) {
+    va_list list;
+    va_start(list, command);
+    void *argument = va_arg(list, void *);
+    va_end(list);
+    return point_at_row_lock(REAL(fcntl64), fd, command, argument);
 }
 
 long syscall(long number, ...) {

@@ -15,7 +15,7 @@ from tests.crash import test_creation_killed
 from tests.stress.roles import fork
 from tests.support import SHM, run_child
 
-CALLS = (*test_creation_killed.CALLS, "unlink")
+CALLS = (*test_creation_killed.CALLS, "unlink", "advise", "row")
 SLOTS = 4
 
 
@@ -77,7 +77,8 @@ def test_queue_creation_killed_around_each_system_call_leaves_usable_queue(
                 stack.enter_context(MessageQueue(name, max_messages=SLOTS))
         codes = run_child(die_in_turn, plans, role, env=environment)
     assert set(codes.values()) == {0, -signal.SIGKILL}, codes
-    expected = {"make": 5, "open": 2, "unlink": 6}[role]  # allocate, fchmod, link; lock, unlock; unlink
+    # allocate, fchmod, link; lock, advise, row, unlock; unlink
+    expected = {"make": 7, "open": 4, "unlink": 8}[role]
     assert len({name.split("-")[2] for name, code in codes.items() if code}) == expected, codes
     folder = SHM / f"msgqjobs_{prefix}"
     for name in plans:

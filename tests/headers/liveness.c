@@ -5,6 +5,10 @@
 #undef mq_liveness_unlock
 #undef mq_owner_liveness
 
+#include <sys/wait.h>
+
+#include "base/file_lock.h"
+
 static mq_liveness_file liveness_file;
 static mq_process_identity self;
 
@@ -85,4 +89,89 @@ TEST(signal_is_taken_by_a_thread_that_blocks_it) {
     CHECK(sigprocmask(SIG_BLOCK, &mask, NULL) == 0);
     CHECK(mq_thread_survives_signal((uint32_t)self.thread_id, SIGUSR2) == self.pid);
     CHECK(mq_thread_survives_signal((uint32_t)self.thread_id, SIGUSR1) == 0);
+}
+
+/* ---- locks of a file, which can also lock a row ---- */
+
+static bool file_is_locked(void) {
+    mq_file_lock other;
+    CHECK(mq_file_lock_open(&other, &liveness_file));
+    bool locked = mq_file_lock_try(&other) != 0;
+    CHECK(!locked || errno == EAGAIN);
+    mq_file_lock_close(&other);
+    return locked;
+}
+
+TEST(row_keeps_the_open_file_but_not_the_lock_of_the_file) {
+    mq_file_lock lock;
+    begin();
+    CHECK(mq_file_lock_open(&lock, &liveness_file) && mq_file_lock_try(&lock) == 0 && file_is_locked());
+    void *liveness_token = mq_liveness_lock(&lock.file, 5, false);
+    CHECK(liveness_token && lock.has_row_lock && life_of(5) == MQ_ALIVE && file_is_locked());
+    mq_file_lock_close(&lock);
+    CHECK(lock.fd == -1 && life_of(5) == MQ_ALIVE && !file_is_locked());
+    mq_liveness_unlock(liveness_token);
+    CHECK(life_of(5) == MQ_DEAD);
+}
+
+TEST(each_row_under_one_lock_of_the_file_is_unlocked_alone) {
+    mq_file_lock lock;
+    begin();
+    CHECK(mq_file_lock_open(&lock, &liveness_file) && mq_file_lock_try(&lock) == 0);
+    void *one = mq_liveness_lock(&lock.file, 5, false), *two = mq_liveness_lock(&lock.file, 6, false);
+    CHECK(one && two && !mq_liveness_lock(&lock.file, 5, false) && errno == EAGAIN);
+    mq_file_lock_close(&lock);
+    mq_liveness_unlock(one);
+    CHECK(life_of(5) == MQ_DEAD && life_of(6) == MQ_ALIVE);
+    mq_liveness_unlock(two);
+    CHECK(life_of(6) == MQ_DEAD);
+}
+
+TEST(row_in_use_leaves_the_lock_of_the_file_for_the_next_row) {
+    mq_file_lock lock;
+    begin();
+    void *former = mq_liveness_lock(&liveness_file, 5, false);
+    CHECK(former && mq_file_lock_open(&lock, &liveness_file) && mq_file_lock_try(&lock) == 0);
+    CHECK(!mq_liveness_lock(&lock.file, 5, false) && errno == EAGAIN && !lock.has_row_lock);
+    void *liveness_token = mq_liveness_lock(&lock.file, 6, false);
+    CHECK(liveness_token && lock.has_row_lock);
+    mq_file_lock_close(&lock);
+    mq_liveness_unlock(liveness_token);
+    mq_liveness_unlock(former);
+    CHECK(life_of(5) == MQ_DEAD && life_of(6) == MQ_DEAD);
+}
+
+TEST(removed_file_has_no_lock) {
+    mq_file_lock lock;
+    begin();
+    liveness_file.path = "/dev/shm/msgq_none/none";
+    liveness_file.fd = -1;
+    errno = 0;
+    CHECK(!mq_file_lock_open(&lock, &liveness_file) && errno == ENOENT && lock.fd == -1);
+    mq_file_lock_close(&lock);
+}
+
+TEST(forked_child_keeps_neither_the_lock_of_the_file_nor_the_row) {
+    mq_file_lock lock;
+    int ready[2], end[2];
+    char byte;
+    begin();
+    CHECK(pipe(ready) == 0 && pipe(end) == 0);
+    CHECK(mq_file_lock_open(&lock, &liveness_file) && mq_file_lock_try(&lock) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        close(end[1]);
+        bool detached = lock.fd == -1 && mq_file_lock_try(&lock) != 0 && errno == EBADF;
+        mq_file_lock_close(&lock); /* must not unlock the parent's file */
+        _exit(write(ready[1], detached ? "y" : "n", 1) == 1 && read(end[0], &byte, 1) == 0 ? 0 : 1);
+    }
+    CHECK(child > 0 && read(ready[0], &byte, 1) == 1 && byte == 'y' && file_is_locked());
+    void *liveness_token = mq_liveness_lock(&lock.file, 5, false);
+    mq_file_lock_close(&lock);
+    CHECK(liveness_token && life_of(5) == MQ_ALIVE && !file_is_locked());
+    mq_liveness_unlock(liveness_token);
+    CHECK(life_of(5) == MQ_DEAD); /* although the child lives */
+    close(end[1]);
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }

@@ -412,7 +412,7 @@ def test_queue_opened_during_removal_is_created_again(endpoint: str) -> None:
 
     def unused(found: Any) -> bool:
         opened.append(Task(MessageQueue, endpoint))
-        wait_until(lambda: count_descriptors(found.path) == 3)  # ours, ours to lock by, and that of the opening handle
+        wait_until(lambda: count_descriptors(found.path) == 4)  # two of each handle: its own, and one to lock by
         return not found.handles
 
     assert remove_queue(endpoint, "", unused)

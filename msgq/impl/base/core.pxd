@@ -76,6 +76,9 @@ cdef extern from "base/liveness_lock.h" nogil:
         int fd
         uint64_t device
         uint64_t inode
+    ctypedef struct mq_file_lock:
+        mq_liveness_file file
+        int fd
     ctypedef struct mq_liveness_probe:
         const mq_liveness_file *liveness_file
     void *mq_liveness_lock(const mq_liveness_file *liveness_file, uint64_t row, bint shared)
@@ -196,6 +199,7 @@ cdef int share_segment(Segment segment, bint writable) except -1
 cdef Segment map_shared_file(int fd, const struct_stat *found, bint writable, str endpoint, str path)
 cdef Segment map_writable_head(int fd, const struct_stat *found, size_t writable_bytes, str endpoint, str path)
 cdef int lock_file(int fd, str endpoint, str path) except -1
+cdef int wait_for_file_lock(int64_t deadline, str endpoint, str path) except -1
 cdef void unlock_file(int fd) noexcept
 
 
@@ -243,9 +247,12 @@ cdef class EndpointFile:
     cdef int _adopt_descriptor(self, int fd) except -1
     cdef void _close_fd(self) noexcept
     cdef const mq_liveness_file *liveness_file(self) noexcept
-    cdef int lock(self) except -2
-    cdef int lock_during_open(self) except -2
-    cdef void unlock(self, int fd) noexcept
+    cdef bint lock(self, mq_file_lock *lock, bint patient=*) except -1
+    cdef bint _try_lock(self, mq_file_lock *lock) except -1
+    cdef int _check_locked_file(self, const mq_file_lock *lock) except -1  # raise if the locked file cannot be joined
+    cdef object _reopen_error(self, int error)
+    cdef void unlock(self, mq_file_lock *lock) noexcept
+    cdef bint is_removed(self, int fd) noexcept
     cdef int check_truncation(self) except -1
     cdef bint is_linked(self) noexcept
     cdef bint remove_if(self, object condition) except -1

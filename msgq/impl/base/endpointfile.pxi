@@ -1,8 +1,10 @@
 """The file of an endpoint: open or create, check, map, lock. The base of the files of all types."""
 
 
-cdef extern from "base/liveness_lock.h" nogil:
-    int mq_liveness_file_reopen(const mq_liveness_file *liveness_file, int access)
+cdef extern from "base/file_lock.h" nogil:
+    bint mq_file_lock_open(mq_file_lock *lock, const mq_liveness_file *file)
+    int mq_file_lock_try(const mq_file_lock *lock)
+    void mq_file_lock_close(mq_file_lock *lock)
 
 
 cdef enum:
@@ -144,31 +146,49 @@ cdef class EndpointFile:
     cdef const mq_liveness_file *liveness_file(self) noexcept:
         return &self.opened_file
 
-    cdef int lock(self) except -2:
-        """Lock out joining processes. Return the descriptor for unlock_file. Works for an unlinked file, too."""
-        cdef int fd = mq_liveness_file_reopen(self.liveness_file(), O_RDWR)
-        if fd < 0:
-            raise segment_error(f"cannot reopen the file of the {self._kind_name()}", self.name, self.path, errno)
-        try:
-            lock_file(fd, self.name, self.path)
-        except BaseException:
-            unlock_file(fd)
-            raise
-        return fd
+    cdef bint lock(self, mq_file_lock *lock, bint patient=True) except -1:
+        """Lock out joining processes and threads. Then call `unlock`. Works for an unlinked file, too.
 
-    cdef int lock_during_open(self) except -2:
-        """As `lock`, without a second open. No other thread or process may use this object's descriptor yet.
-
-        Return the descriptor for `unlock`.
+        Return False if not `patient`, and another process or thread has the lock.
         """
-        lock_file(self.fd, self.name, self.path)
-        return self.fd
+        cdef int64_t deadline = mq_monotonic_ns() + LOCK_WAIT_NS
+        cdef bint locked = False
+        lock.fd = -1
+        try:
+            while not self._try_lock(lock):
+                if not patient:
+                    return False
+                wait_for_file_lock(deadline, self.name, self.path)
+            self._check_locked_file(lock)
+            locked = True
+        finally:
+            if not locked:
+                self.unlock(lock)
+        return True
 
-    cdef void unlock(self, int fd) noexcept:
-        if fd == self.fd:
-            flock(fd, LOCK_UN)
-        else:
-            unlock_file(fd)
+    cdef bint _try_lock(self, mq_file_lock *lock) except -1:
+        """Open the file, also in a child that a signal handler forked during the wait, and try to lock it."""
+        if lock.fd < 0 and not mq_file_lock_open(lock, self.liveness_file()):
+            raise self._reopen_error(errno)
+        if mq_file_lock_try(lock) == 0:
+            return True
+        if errno != EAGAIN and errno != EINTR:
+            raise segment_error("cannot lock", self.name, self.path, errno)
+        return False
+
+    cdef int _check_locked_file(self, const mq_file_lock *lock) except -1:
+        return 0
+
+    cdef object _reopen_error(self, int error):
+        return segment_error(f"cannot reopen the file of the {self._kind_name()}", self.name, self.path, error)
+
+    cdef void unlock(self, mq_file_lock *lock) noexcept:
+        mq_file_lock_close(lock)
+
+    cdef bint is_removed(self, int fd) noexcept:
+        """True if the open file has no name."""
+        cdef struct_stat status
+        return fstat(fd, &status) != 0 or status.st_nlink == 0
 
     cdef int check_truncation(self) except -1:
         if mq_mapping_was_truncated(self.not_truncated):
@@ -184,7 +204,8 @@ cdef class EndpointFile:
 
     cdef bint remove_if(self, object condition) except -1:
         """Remove the file's name if `condition()` is true under the lock. Return True if it was removed."""
-        cdef int fd = self.lock()
+        cdef mq_file_lock lock
+        self.lock(&lock)
         try:
             if not self.is_linked():
                 raise self.missing_error()
@@ -194,7 +215,7 @@ cdef class EndpointFile:
                 raise self.missing_error()
             return True
         finally:
-            unlock_file(fd)
+            self.unlock(&lock)
 
     cdef object missing_error(self):
         """Return the exception for a missing file. Subclasses may add details."""

@@ -6,10 +6,13 @@
  * process dies, calls exec, or unmaps the page. The lock stays when the process closes descriptors, stops, or forks.
  * Processes in other PID and time namespaces see the same lock.
  *
- * To join, under the topic's lock, a participant opens the file, maps a page, excludes the page from forks, locks its
- * byte and closes the file. After the lock, the participant writes its identity. To leave, a participant clears its
+ * To join, under the component's lock, a participant opens the file, maps a page, excludes the page from forks, locks
+ * its byte and closes the file. After the lock, the participant writes its identity. To leave, a participant clears its
  * identity, and then unmaps the page. To probe a participant, a process opens the file again and asks the kernel for a
  * conflicting lock.
+ *
+ * The open file that locks the component by flock(2) can also lock the byte (file_lock.h). The page then keeps that
+ * open file, so the process must release the component's lock explicitly.
  *
  * If a process is killed between two of these steps, at most an identity without a lock remains. A participant without
  * a lock is dead. Results of probes are never cached, because the next probe may give another result. A death becomes
@@ -34,7 +37,17 @@ typedef struct {
     const char *path; /* NULL: the file has no name */
     int fd; /* a descriptor that may refer to the file. This descriptor is used if the path does not lead to the file */
     uint64_t device, inode; /* identity of the file. The path may lead to another file now */
+    struct mq_file_lock *component_lock; /* NULL: open the file again for each lock of a row */
 } mq_liveness_file;
+
+/* The lock of a component, by flock(2). The open file can have one lock of a row, because the page of the row's lock
+ * keeps the open file until the row is unlocked. */
+typedef struct mq_file_lock {
+    mq_liveness_file file; /* the file, for joins under this lock */
+    int fd;                /* -1: not locked, or the process is a forked child, which has not inherited the lock */
+    bool has_row_lock;
+    struct mq_file_lock *previous, *next; /* all locks of the process */
+} mq_file_lock;
 
 enum { MQ_LIVENESS_PAGE_BYTES = 4096 };
 
@@ -54,7 +67,7 @@ static inline int mq_liveness_file_reopen(const mq_liveness_file *liveness_file,
         close(fd);
         fd = -1, errno = ESTALE;
     }
-    if (fd < 0 && liveness_file &&
+    if (fd < 0 && liveness_file && liveness_file->fd >= 0 &&
         mq_liveness_file_matches(liveness_file,
                                  /* the identity check detects that `fd` refers to another file now */
                                  liveness_file->fd)) {
@@ -106,12 +119,8 @@ static inline void *mq_liveness_map_page(int fd) {
     return NULL;
 }
 
-/* Lock a row. If `shared`, several processes may lock the byte at once, and read permission for the file is enough.
- * Returns NULL with errno on failure. EAGAIN: a living process holds the lock. */
-static inline void *mq_liveness_lock(const mq_liveness_file *liveness_file, uint64_t row, bool shared) {
+static inline void *mq_liveness_lock_open_file(int fd, uint64_t row, bool shared) {
     struct flock lock = {.l_type = shared ? F_RDLCK : F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)row, .l_len = 1};
-    mq_fork_guard_enter();
-    int fd = mq_liveness_file_reopen(liveness_file, shared ? O_RDONLY : O_RDWR);
     void *liveness_token = fd >= 0 ? mq_liveness_map_page(fd) : NULL;
     if (liveness_token && fcntl(fd, F_OFD_SETLK, &lock) != 0) {
         int error = errno;
@@ -119,7 +128,21 @@ static inline void *mq_liveness_lock(const mq_liveness_file *liveness_file, uint
         liveness_token = NULL;
         errno = error;
     }
-    return mq_fork_guard_leave(fd, liveness_token);
+    return liveness_token;
+}
+
+/* Lock a row. If `shared`, several processes may lock the byte at once, and read permission for the file is enough.
+ * Returns NULL with errno on failure. EAGAIN: a living process holds the lock. */
+static inline void *mq_liveness_lock(const mq_liveness_file *liveness_file, uint64_t row, bool shared) {
+    mq_file_lock *component_lock = liveness_file ? liveness_file->component_lock : NULL;
+    mq_fork_guard_enter();
+    if (component_lock && component_lock->fd >= 0 && !component_lock->has_row_lock) {
+        void *liveness_token = mq_liveness_lock_open_file(component_lock->fd, row, shared);
+        component_lock->has_row_lock = liveness_token != NULL;
+        return mq_fork_guard_leave(-1, liveness_token);
+    }
+    int fd = mq_liveness_file_reopen(liveness_file, shared ? O_RDONLY : O_RDWR);
+    return mq_fork_guard_leave(fd, mq_liveness_lock_open_file(fd, row, shared));
 }
 
 /* Lock a whole file by flock(2), and create the file if needed. The open file owns this lock, too, so a mapping of the

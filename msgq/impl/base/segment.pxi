@@ -399,14 +399,19 @@ cdef int lock_file(int fd, str endpoint, str path) except -1:
     while flock(fd, LOCK_EX | LOCK_NB) != 0:
         if errno != EAGAIN and errno != EINTR:
             raise segment_error("cannot lock", endpoint, path, errno)
-        if mq_monotonic_ns() > deadline:
-            raise SegmentError("locked by another process for over 5 s; look for a process that was stopped during "
-                               "connect",
-                               endpoint, path, EAGAIN)
-        with nogil:
-            usleep(200)
-        PyErr_CheckSignals()
+        wait_for_file_lock(deadline, endpoint, path)
     return 0
+
+
+cdef int wait_for_file_lock(int64_t deadline, str endpoint, str path) except -1:
+    """Sleep before the next attempt to lock a file. Raise an error after the deadline."""
+    if mq_monotonic_ns() > deadline:
+        raise SegmentError("locked by another process for over 5 s; look for a process that was stopped during "
+                           "connect",
+                           endpoint, path, EAGAIN)
+    with nogil:
+        usleep(200)
+    return PyErr_CheckSignals()
 
 
 cdef void unlock_file(int fd) noexcept:

@@ -66,14 +66,16 @@ static int64_t mqc_board_claim(mqc_record_file *r, const char *key) {
 
 int64_t msgq_board_declare(msgq_board *board, const char *key) {
     mqc_record_file *r = &board->r;
+    mq_file_lock lock;
     int status = mqc_board_check_key(r, key);
     if (!status)
         status = mqc_record_file_ensure_row(r);
-    int fd = status ? status : mqc_lock_mapped_file(&r->endpoint, &r->segment);
-    if (fd < 0)
-        return fd;
+    if (!status)
+        status = mqc_lock_mapped_file(&r->endpoint, &r->segment, true, &lock);
+    if (status)
+        return status;
     int64_t index = mqc_board_claim(r, key);
-    mqc_unlock_file(fd);
+    mqc_unlock_mapped_file(&lock);
     status = mqc_record_file_check_truncation(r);
     return status ? status : index;
 }

@@ -33,28 +33,20 @@ static void mqc_channel_file_init_header(void *handle) {
                            (uint64_t)getpid(), creator);
 }
 
-int mqc_channel_file_lock(const mqc_channel_file *file, bool patient) {
+int mqc_channel_file_lock(const mqc_channel_file *file, bool patient, mq_file_lock *lock) {
     const mqc_endpoint *endpoint = &file->endpoint;
-    struct stat found;
-    int fd = mqc_open_file(endpoint, file->segment.path, O_RDWR);
-    if (fd < 0 && fd != -ENOENT)
-        return fd;
-    int status = 0;
-    if (fd >= 0 && patient)
-        status = mqc_lock_file(endpoint, fd, file->segment.path);
-    else if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0)
-        status = -EWOULDBLOCK;
-    if (status) {
-        close(fd);
+    struct stat found = {.st_nlink = 0};
+    int status = mqc_lock_mapped_file(endpoint, &file->segment, patient, lock);
+    bool removed = status == -ENOENT || status == -ESTALE;
+    if (status && !removed)
         return status;
-    }
-    if (fd >= 0)
-        status = mqc_check_file(endpoint, fd, file->segment.path, &found);
-    if (fd < 0 || (!status && (found.st_ino != file->segment.inode || !found.st_nlink)))
+    if (!removed)
+        status = mqc_check_file(endpoint, lock->fd, file->segment.path, &found);
+    if (removed || (!status && !found.st_nlink))
         status = mqc_endpoint_error(endpoint, ENOENT, "channel was removed, and perhaps created again; open it again");
-    if (status && fd >= 0)
-        mqc_unlock_file(fd);
-    return status ? status : fd;
+    if (status && !removed)
+        mqc_unlock_mapped_file(lock);
+    return status;
 }
 
 /* ---- configuration ---- */
@@ -137,13 +129,14 @@ int mqc_channel_file_init_beside(mqc_channel_file *file, const char *name, const
 /* Mark the channel as open, and configure the channel. Without the mark, another process could regard the channel as
  * unused while this handle has no row. */
 static int mqc_channel_file_mark_open(mqc_channel_file *file, const msgq_channel_options *options, bool publishes) {
-    int fd = mqc_channel_file_lock(file, true);
-    if (fd < 0)
-        return fd;
-    file->liveness_token = mq_liveness_lock(&file->segment.liveness_file, MQ_CHANNEL_OPEN_BYTE,
-                                            true); /* NULL: the file system has no such locks */
-    int status = mqc_channel_file_configure(file, options, publishes);
-    mqc_unlock_file(fd);
+    mq_file_lock lock;
+    int status = mqc_channel_file_lock(file, true, &lock);
+    if (status)
+        return status;
+    /* NULL: the file system has no such locks */
+    file->liveness_token = mq_liveness_lock(&lock.file, MQ_CHANNEL_OPEN_BYTE, true);
+    status = mqc_channel_file_configure(file, options, publishes);
+    mqc_unlock_mapped_file(&lock);
     return status;
 }
 

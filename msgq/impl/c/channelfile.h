@@ -26,9 +26,8 @@ MQC_HIDDEN int mqc_channel_file_init_beside(mqc_channel_file *file, const char *
  * missing fields get their defaults. */
 MQC_HIDDEN int mqc_channel_file_open(mqc_channel_file *file, const msgq_channel_options *options, bool publishes);
 MQC_HIDDEN void mqc_channel_file_close(mqc_channel_file *file);
-/* Take the join lock, so that no other process joins or leaves. Returns the descriptor for mqc_unlock_file. If another
- * process holds the lock, the call waits if `patient`, and otherwise returns -EWOULDBLOCK. */
-MQC_HIDDEN int mqc_channel_file_lock(const mqc_channel_file *file, bool patient);
+/* Take the join lock (mqc_lock_mapped_file), and check that the channel still exists. */
+MQC_HIDDEN int mqc_channel_file_lock(const mqc_channel_file *file, bool patient, mq_file_lock *lock);
 /* Format the path of a publisher's pool. */
 MQC_HIDDEN void mqc_pool_path(const mqc_channel_file *file, uint64_t uid, char *path);
 /* Remove pools of dead publishers, under the lock. The call removes all pools without a message in the index ring. If

@@ -122,12 +122,12 @@ static int mqc_check_publisher_limit(const mqc_channel_file *file) {
 }
 
 /* Return a free row. Remove pools of dead publishers if needed. */
-static int mqc_publisher_find_row(mqc_channel_file *file, void **liveness_token) {
+static int mqc_publisher_find_row(mqc_channel_file *file, const mq_file_lock *lock, void **liveness_token) {
     int left = mqc_remove_dead_pools(file, MQC_KEPT_DEAD_POOLS),
-        row = left < 0 ? left : mq_channel_find_free_row(file->header, &file->segment.liveness_file, liveness_token);
+        row = left < 0 ? left : mq_channel_find_free_row(file->header, &lock->file, liveness_token);
     while (left > 0 && row == MQ_NO_ROW) {
         left = mqc_remove_dead_pools(file, left - 1);
-        row = left < 0 ? left : mq_channel_find_free_row(file->header, &file->segment.liveness_file, liveness_token);
+        row = left < 0 ? left : mq_channel_find_free_row(file->header, &lock->file, liveness_token);
     }
     return left < 0           ? left
            : row != MQ_NO_ROW ? row
@@ -141,10 +141,10 @@ static void mqc_publisher_pool_close(mqc_channel_file *file, mqc_publisher_pool 
     if (own->open)
         mq_participant_leave(&own->c.row->participant, own->c.slots.uid, &own->liveness_token);
     /* if another process holds the lock, the next publisher that joins removes the unreachable pools */
-    int fd = own->open && sweeps ? mqc_channel_file_lock(file, false) : -1;
-    if (fd >= 0) {
+    mq_file_lock lock;
+    if (own->open && sweeps && mqc_channel_file_lock(file, false, &lock) == 0) {
         mqc_remove_dead_pools(file, MQC_KEPT_DEAD_POOLS);
-        mqc_unlock_file(fd);
+        mqc_unlock_mapped_file(&lock);
     }
     mq_channel_publisher_free(&own->c);
     mqc_unmap_file(&own->pool);
@@ -164,18 +164,20 @@ static int mqc_publisher_register(msgq_channel_publisher *p, uint64_t slot_bytes
                                         (unsigned long long)slot_bytes, (unsigned long long)p->max_bytes)
                    : mqc_endpoint_error(&file->endpoint, ENOMEM, "no memory for a publisher");
     }
-    int fd = mqc_channel_file_lock(file, true), status = fd < 0 ? fd : 0;
+    mq_file_lock lock;
+    int status = mqc_channel_file_lock(file, true, &lock);
+    bool locked = status == 0;
     if (!status && newcomer)
         status = mqc_check_publisher_limit(file);
-    int row = status ? status : mqc_publisher_find_row(file, &own->liveness_token);
+    int row = status ? status : mqc_publisher_find_row(file, &lock, &own->liveness_token);
     status = row < 0 ? row : mqc_publisher_fill_row(file, own, row, slots, slot_bytes);
     if (status) {
         mq_liveness_unlock(own->liveness_token);
         mqc_publisher_pool_close(file, own, false);
     } else
         *entered = own;
-    if (fd >= 0)
-        mqc_unlock_file(fd);
+    if (locked)
+        mqc_unlock_mapped_file(&lock);
     return status;
 }
 

@@ -40,17 +40,20 @@ static int mqc_subscriber_register(msgq_channel_subscriber *s) {
     mqc_channel_file *file = &s->file;
     mq_process_identity self;
     mq_row_table row_table = mq_channel_subscriber_row_table(file->header, MQ_CHANNEL_SUBSCRIBERS);
-    int status = mqc_read_own_identity(&self), fd = status ? status : mqc_channel_file_lock(file, true);
-    if (fd < 0)
-        return fd;
+    mq_file_lock lock;
+    int status = mqc_read_own_identity(&self);
+    if (!status)
+        status = mqc_channel_file_lock(file, true, &lock);
+    if (status)
+        return status;
     status = mqc_check_subscriber_limit(file);
-    int row = status ? MQ_NO_ROW : mq_row_table_reserve(&row_table, &file->segment.liveness_file, &s->row_token);
+    int row = status ? MQ_NO_ROW : mq_row_table_reserve(&row_table, &lock.file, &s->row_token);
     if (row != MQ_NO_ROW) {
         s->c.row = &file->header->subscribers[row];
         s->uid = mqc_new_uid();
         mq_channel_subscriber_register(s->c.row, &self, s->uid, s->row_token != NULL, file->node);
     }
-    mqc_unlock_file(fd);
+    mqc_unlock_mapped_file(&lock);
     return status;
 }
 

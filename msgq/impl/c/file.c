@@ -4,6 +4,7 @@
 #include <libgen.h>
 
 #include "c/file.h"
+#include "base/file_lock.h"
 #include "base/file_naming.h"
 #include "base/mapguard.h"
 
@@ -373,17 +374,21 @@ int mqc_open_or_create(const mqc_endpoint *endpoint, const mqc_file_ops *kind, m
     }
 }
 
-int mqc_lock_mapped_file(const mqc_endpoint *endpoint, const mqc_mapped_file *segment) {
-    int fd = mq_liveness_file_reopen(&segment->liveness_file, O_RDWR);
-    if (fd < 0)
+int mqc_lock_mapped_file(const mqc_endpoint *endpoint, const mqc_mapped_file *segment, bool patient,
+                         mq_file_lock *lock) {
+    int status = 0;
+    if (!mq_file_lock_open(lock, &segment->liveness_file))
         return mqc_set_system_error(endpoint, errno, "cannot reopen", segment->path);
-    int status = mqc_lock_file(endpoint, fd, segment->path);
-    if (status) {
-        close(fd);
-        return status;
-    }
-    return fd;
+    if (patient)
+        status = mqc_lock_file(endpoint, lock->fd, segment->path);
+    else if (mq_file_lock_try(lock) != 0)
+        status = -EWOULDBLOCK;
+    if (status)
+        mq_file_lock_close(lock);
+    return status;
 }
+
+void mqc_unlock_mapped_file(mq_file_lock *lock) { mq_file_lock_close(lock); }
 
 bool mqc_is_linked(const mqc_mapped_file *segment) {
     struct stat named;

@@ -112,8 +112,11 @@ typedef struct {
 
 /* Open or create the file according to endpoint->create. The file stays open. */
 MQC_HIDDEN int mqc_open_or_create(const mqc_endpoint *endpoint, const mqc_file_ops *kind, mqc_mapped_file *segment);
-/* Take the join lock, so that no other process joins or leaves. Returns the descriptor for mqc_unlock_file. */
-MQC_HIDDEN int mqc_lock_mapped_file(const mqc_endpoint *endpoint, const mqc_mapped_file *segment);
+/* Take the join lock, so that no other process or handle joins. If another one holds the lock, the call waits if
+ * `patient`, and otherwise returns -EWOULDBLOCK. To lock a row with the same open file, use lock->file. */
+MQC_HIDDEN int mqc_lock_mapped_file(const mqc_endpoint *endpoint, const mqc_mapped_file *segment, bool patient,
+                                    mq_file_lock *lock);
+MQC_HIDDEN void mqc_unlock_mapped_file(mq_file_lock *lock);
 MQC_HIDDEN bool mqc_is_linked(const mqc_mapped_file *segment);
 
 /* Write the schema. The caller holds the lock, or the file has no name yet. If `marked`, write version, identity and

@@ -88,22 +88,24 @@ static void mqc_queue_recover(msgq_queue *q, int64_t now) {
 
 static int mqc_queue_join(msgq_queue *q, const msgq_schema *schema) {
     mq_process_identity self;
+    mq_file_lock lock;
     mq_row_table row_table = mq_queue_make_row_table(q->h.parts.queue);
     mq_queue *queue = q->h.parts.queue;
     mq_schema_parts at = mq_schema_parts_from_block(&queue->schema, queue->schema_data, MQ_QUEUE_SCHEMA_DATA_BYTES);
     int status = mqc_read_own_identity(&self), row = MQ_NO_ROW;
-    int fd = status ? status : mqc_lock_mapped_file(&q->endpoint, &q->segment);
-    if (fd < 0)
-        return fd;
+    if (!status)
+        status = mqc_lock_mapped_file(&q->endpoint, &q->segment, true, &lock);
+    if (status)
+        return status;
     if (schema && !mqc_has_schema(&at))
         status = mqc_write_schema(&q->endpoint, &at, schema, true);
     if (!status)
-        row = mq_row_table_reserve(&row_table, q->h.liveness_file, &q->liveness_token);
+        row = mq_row_table_reserve(&row_table, &lock.file, &q->liveness_token);
     if (row != MQ_NO_ROW)
         mq_queue_join(&q->h, row, &self, q->uid = mqc_new_uid(), q->liveness_token != NULL);
     else if (!status)
         status = mqc_endpoint_error(&q->endpoint, ENFILE, "has %d open handles, its limit; close some", MQ_QUEUE_ROWS);
-    mqc_unlock_file(fd);
+    mqc_unlock_mapped_file(&lock);
     if (!status) {
         q->h.next_search_slot = (uint64_t)row * (q->h.parts.max_messages / MQ_QUEUE_ROWS);
         mqc_event_publisher_attach_handle(&q->event_publisher, &q->h, self.pid);

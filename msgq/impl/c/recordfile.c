@@ -100,10 +100,13 @@ int mqc_record_file_locked_error(mqc_record_file *r, uint64_t who, const char *w
 static int mqc_record_file_register_writer(mqc_record_file *r) {
     mq_process_identity self;
     mq_row_table row_table = mq_record_row_table(r->w.parts.header);
-    int status = mqc_read_own_identity(&self), fd = status ? status : mqc_lock_mapped_file(&r->endpoint, &r->segment);
-    if (fd < 0)
-        return fd;
-    int row = mq_row_table_reserve(&row_table, r->w.liveness_file, &r->liveness_token);
+    mq_file_lock lock;
+    int status = mqc_read_own_identity(&self);
+    if (!status)
+        status = mqc_lock_mapped_file(&r->endpoint, &r->segment, true, &lock);
+    if (status)
+        return status;
+    int row = mq_row_table_reserve(&row_table, &lock.file, &r->liveness_token);
     if (row == MQ_NO_ROW)
         status =
             mqc_endpoint_error(&r->endpoint, ENFILE, "has %d writing handles, its limit; close some", MQ_RECORD_ROWS);
@@ -114,7 +117,7 @@ static int mqc_record_file_register_writer(mqc_record_file *r) {
         status = mqc_record_file_locked_error(r, mq_load_acquire_u64(owner), "it is exclusive, and");
         mq_record_unregister_writer(&r->w, r->uid, &r->liveness_token);
     }
-    mqc_unlock_file(fd);
+    mqc_unlock_mapped_file(&lock);
     return status;
 }
 

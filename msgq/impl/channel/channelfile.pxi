@@ -10,12 +10,41 @@ cdef enum:
     KEPT_DEAD_BYTES = 268435456  # maximum total bytes of the kept pools
 
 
+# (device, inode): the marks of the channels that are open in this process.
+_open_marks = weakref.WeakValueDictionary()
+
+
+cdef class OpenMark:
+    """The lock that shows that this process has a channel open (MQ_CHANNEL_OPEN_BYTE). Channel objects share it."""
+
+    def __dealloc__(self):
+        if self.generation == fork_generation:
+            mq_liveness_unlock(self.liveness_token)
+
+
+cdef OpenMark _obtain_open_mark(ChannelFile file):
+    """Mark the channel as open, so that no process takes it for unused while this one has no row."""
+    cdef mq_file_lock lock
+    cdef OpenMark mark = _open_marks.get(file.identity())
+    if mark is not None and mark.generation == fork_generation:
+        if file.is_removed(file.fd):
+            raise file._removed_error()
+        return mark
+    mark = OpenMark.__new__(OpenMark)
+    file.lock(&lock)
+    try:
+        # NULL: the file system has no locks of open file descriptions
+        mark.liveness_token = mq_liveness_lock(&lock.file, MQ_CHANNEL_OPEN_BYTE, True)
+        mark.generation = fork_generation
+    finally:
+        file.unlock(&lock)
+    _open_marks[file.identity()] = mark
+    return mark
+
+
 @no_gc_clear  # rows and slots in the mapping are needed until the end
 cdef class ChannelFile(EndpointFile):
     """See core.pyi."""
-
-    def __dealloc__(self):
-        self._unlock_open_byte()
 
     cdef str _kind_name(self):
         return "channel"
@@ -48,58 +77,33 @@ cdef class ChannelFile(EndpointFile):
 
     cdef int _mark_open(self) except -1:
         """Mark the channel as open, so that no process takes it for unused while this one has no row."""
-        cdef struct_stat info
-        cdef int fd
         if self.writable:
-            fd = self.lock_during_open()
-            try:
-                check_file(fd, &info, self.name, self.path)
-                if not info.st_nlink:
-                    raise self._removed_error()
-                # NULL: the file system has no locks of open file descriptions
-                self.liveness_token = mq_liveness_lock(self.liveness_file(), MQ_CHANNEL_OPEN_BYTE, True)
-                self.generation = fork_generation
-            finally:
-                self.unlock(fd)
+            self.open_mark = _obtain_open_mark(self)
         self._close_fd()  # the handle does not open a removed channel again
         return 0
 
-    cdef void _unlock_open_byte(self) noexcept:
-        if self.generation == fork_generation:
-            mq_liveness_unlock(self.liveness_token)
-        self.liveness_token = NULL
-
     def close(self):
         """Close the file for new publishers and subscribers. Existing ones mark the channel as open themselves."""
-        self._unlock_open_byte()
+        self.open_mark = None
+
+    cdef tuple identity(self):
+        return self.segment.liveness_file.device, self.segment.inode
 
     @property
     def inode(self):
         return self.segment.inode
 
-    cdef int lock(self, bint patient=True) except -2:
-        """Lock out joining processes.
-
-        Return the descriptor for unlock_file. -1: not `patient`, and another process holds the lock.
-        """
-        cdef struct_stat info
-        cdef int fd = open_file(self.name, self.segment.path, O_RDWR)
-        if fd < 0:
+    cdef int _check_locked_file(self, const mq_file_lock *lock) except -1:
+        """Raise an error if the channel was removed, or another user owns it now."""
+        cdef struct_stat status
+        with settings.overrides(trust=self.trust):
+            check_file(lock.fd, &status, self.name, self.segment.path)
+        if not status.st_nlink:
             raise self._removed_error()
-        try:
-            if patient:
-                lock_file(fd, self.name, self.segment.path)
-            elif flock(fd, LOCK_EX | LOCK_NB) != 0:
-                close(fd)
-                return -1
-            with settings.overrides(trust=self.trust):
-                check_file(fd, &info, self.name, self.segment.path)
-            if info.st_ino != self.segment.inode or not info.st_nlink:
-                raise self._removed_error()
-        except BaseException:
-            unlock_file(fd)
-            raise
-        return fd
+        return 0
+
+    cdef object _reopen_error(self, int error):
+        return self._removed_error() if error in (ENOENT, ESTALE) else EndpointFile._reopen_error(self, error)
 
     # ---- configuration ----
 
@@ -112,7 +116,7 @@ cdef class ChannelFile(EndpointFile):
 
     def apply_config(self, capacity=None, publishers=None, subscribers=None, stamps=None, bint publishes=False):
         """Complete the configuration under the lock. A publisher sets all missing fields to their defaults."""
-        cdef int fd
+        cdef mq_file_lock lock
         cdef uint64_t before = mq_load_acquire_u64(&self.header.config)
         cdef mq_channel_config wanted = self._merge_config(mq_channel_config_unpack(before), capacity, publishers,
                                                            subscribers, stamps, publishes)
@@ -121,11 +125,11 @@ cdef class ChannelFile(EndpointFile):
         if not self.writable:
             raise StateError("has no complete configuration yet, and a passive handle cannot set it; open it without "
                              "passive=True", self.name)
-        fd = self.lock()
+        self.lock(&lock)
         try:
             self._apply_config_locked(capacity, publishers, subscribers, stamps, publishes)
         finally:
-            unlock_file(fd)
+            self.unlock(&lock)
 
     cdef int _apply_config_locked(self, capacity, publishers, subscribers, stamps, bint publishes) except -1:
         cdef mq_channel_config before = mq_channel_config_unpack(mq_load_acquire_u64(&self.header.config))
@@ -189,10 +193,10 @@ cdef class ChannelFile(EndpointFile):
         """Set the schema, unless there is one and `replace` is false. Return the schema that is set afterwards."""
         cdef mq_schema_parts at = mq_schema_parts_from_block(&self.header.schema, self.header.schema_data,
                                                              MQ_CHANNEL_SCHEMA_BYTES)
-        cdef int fd
+        cdef mq_file_lock lock
         if not self.writable:
             raise StateError("was opened passive, and cannot set a schema; open it without passive=True", self.name)
-        fd = self.lock()
+        self.lock(&lock)
         try:
             current = read_full_schema(&at)
             if current is None or replace:
@@ -200,7 +204,7 @@ cdef class ChannelFile(EndpointFile):
                 current = schema
             return current
         finally:
-            unlock_file(fd)
+            self.unlock(&lock)
 
     def stats(self):
         """See `msgq.stats.channel`. Maps pools read-only, without a trace."""
@@ -233,7 +237,8 @@ cdef class ChannelFile(EndpointFile):
 
     def unlink(self, wanted=None):
         """Remove the channel's files if `wanted(stats)` is true. Return True if they were removed."""
-        cdef int fd = self.lock()
+        cdef mq_file_lock lock
+        self.lock(&lock)
         try:
             if wanted is not None and not wanted(self.stats()):
                 return False
@@ -244,11 +249,12 @@ cdef class ChannelFile(EndpointFile):
             remove_file(self.name, self.segment.path)
             return True
         finally:
-            unlock_file(fd)
+            self.unlock(&lock)
 
     def remove_unreachable_pools(self):
         """Remove orphaned pools (`find_orphaned_pools`). Return the channel's stats before that."""
-        cdef int fd = self.lock()
+        cdef mq_file_lock lock
+        self.lock(&lock)
         try:
             stats = self.stats()
             remove_dead_pools(self)
@@ -256,7 +262,7 @@ cdef class ChannelFile(EndpointFile):
                 remove_file(self.name, path)
             return stats
         finally:
-            unlock_file(fd)
+            self.unlock(&lock)
 
     def _removed_error(self):
         text = ("channel was removed, and perhaps created again; open handles continue, but cannot join "

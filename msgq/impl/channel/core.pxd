@@ -3,9 +3,9 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 
 from msgq.impl.base.core cimport (
-    EndpointFile, ForkAwareHandle, mq_file_check_result, MQ_FILE_OTHER_VERSION, MQ_FILE_VALID, mq_liveness,
-    mq_liveness_file, mq_liveness_probe, mq_process_identity, mq_schema_parts, mq_u32, mq_u64, PinnedView, PinOwner,
-    Segment, Waitable,
+    EndpointFile, ForkAwareHandle, mq_file_check_result, mq_file_lock, MQ_FILE_OTHER_VERSION, MQ_FILE_VALID,
+    mq_liveness, mq_liveness_file, mq_liveness_probe, mq_process_identity, mq_schema_parts, mq_u32, mq_u64, PinnedView,
+    PinOwner, Segment, Waitable,
 )
 
 
@@ -219,11 +219,10 @@ cdef extern from "channel/snapshot.h" nogil:
     void mq_channel_snapshot_count_unread(const mq_index_ring *order, mq_channel_subscriber_snapshot *copy)
 
 
-cdef extern from "sys/file.h" nogil:
-    enum:
-        LOCK_EX
-        LOCK_NB
-    int flock(int fd, int operation)
+cdef class OpenMark:
+    cdef object __weakref__
+    cdef void *liveness_token  # NULL: the file system has no such locks
+    cdef int generation  # fork generation of the process that holds the token
 
 
 cdef class ChannelFile(EndpointFile):
@@ -231,12 +230,9 @@ cdef class ChannelFile(EndpointFile):
     cdef readonly bint writable
     cdef str creator_name  # creator of a new file
     cdef mq_channel_header *header
-    # lock that shows that the channel is open here (MQ_CHANNEL_OPEN_BYTE). NULL: an observer, or closed
-    cdef void *liveness_token
-    cdef int generation  # fork generation of the process that holds the token
+    cdef OpenMark open_mark  # None: an observer, or closed
     cdef uint64_t own_pools[63]  # for each row: uid of the pool created through this object
-    cdef int lock(self, bint patient=*) except -2
-    cdef void _unlock_open_byte(self) noexcept
+    cdef tuple identity(self)
     cdef int _apply_config_locked(self, capacity, publishers, subscribers, stamps, bint publishes) except -1
     cdef mq_channel_config _merge_config(self, mq_channel_config before, capacity, publishers, subscribers, stamps,
                                          bint publishes) except *

@@ -10,28 +10,29 @@ from cpython.exc cimport PyErr_CheckSignals
 from cpython.pythread cimport PyThread_get_thread_ident
 from cpython.slice cimport PySlice_Check, PySlice_GetIndicesEx
 from cython cimport no_gc_clear
-from libc.errno cimport EAGAIN, EEXIST, EMFILE, ENFILE, ENOENT, ENOMEM, ENOSPC, errno
+from libc.errno cimport EAGAIN, EEXIST, EMFILE, ENFILE, ENOENT, ENOMEM, ENOSPC, ESTALE, errno
 from libc.string cimport memset
-from posix.fcntl cimport O_RDONLY, O_RDWR
+from posix.fcntl cimport O_RDONLY
 from posix.stat cimport struct_stat
 from posix.unistd cimport close, usleep
 
 from msgq.impl.base.clock cimport host_offset_ns, host_time_ns
 from msgq.impl.base.core cimport (
     BUSY, check_file, close_at_exit, CLOSED, write_full_schema, read_full_schema, EndpointFile, expose_buffer,
-    WAIT_FOREVER, LARGE_BYTES, lock_file, map_file, map_writable_head, mq_can_populate,
+    WAIT_FOREVER, LARGE_BYTES, map_file, map_writable_head, mq_can_populate,
     mq_copy_to_shared, mq_copy_from_shared, MQ_DEAD,
     mq_eventcount_has_waiters_mp, mq_eventcount_notify_mp, mq_eventcount_prepare_wait_mp, mq_futex_wait,
     mq_futex_wake_all, mq_futex_word, mq_liveness_is_locked, mq_liveness_lock, mq_liveness_probe_begin,
     mq_liveness_probe_end, mq_liveness_unlock, mq_monotonic_ns, mq_poll_ops, mq_poll_prepare_wait_mp,
     mq_mapping_was_truncated, name_file, open_file, read_participant, pin_view, remove_file,
-    require_time, segment_error, truncated_error, unlock_file, usage_error, wait_until_ready,
+    require_time, segment_error, truncated_error, usage_error, wait_until_ready,
 )
 from msgq.impl.base.process cimport fork_generation, read_own_identity, is_alive, new_uid, text as _text, this_process
 from msgq.impl.base.origin cimport current_origin
 
 import contextlib
 import os
+import weakref
 
 from msgq.common import settings, shm_paths
 from msgq.errors import (

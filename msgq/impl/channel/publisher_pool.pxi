@@ -29,19 +29,18 @@ cdef class PublisherPool:
 
         `removes_pool`: remove the pool now if it has no messages. Otherwise the next joining process removes it.
         """
-        cdef int fd
+        cdef mq_file_lock lock
         if not self.open or self.open_loans:
             return 0
         self._release_row()
         if not removes_pool:
             return 0
         with contextlib.suppress(MsgqError):  # after an error, the next joining process removes the pool
-            fd = self.channel_file.lock(False)
-            if fd >= 0:
+            if self.channel_file.lock(&lock, False):
                 try:
                     remove_dead_pools(self.channel_file)
                 finally:
-                    unlock_file(fd)
+                    self.channel_file.unlock(&lock)
         return 0
 
     cdef int cancel_loan(self, uint64_t slot, bint removes_pool) except -1:
@@ -60,19 +59,20 @@ cdef class PublisherPool:
 cdef PublisherPool register_publisher(ChannelFile file, str node, slots, slot_bytes, uint64_t max_bytes, bint newcomer):
     """Take a row and create its pool with `slots` slots (None: the default) of `slot_bytes` payload bytes."""
     cdef PublisherPool pool = PublisherPool.__new__(PublisherPool)
-    cdef int row, remaining, fd
+    cdef int row, remaining
+    cdef mq_file_lock lock
     cdef uint64_t each = slot_bytes or DEFAULT_SLOT_BYTES
     pool.channel_file, pool.generation = file, fork_generation
-    fd = file.lock()
+    file.lock(&lock)
     try:
         file._apply_config_locked(None, None, None, None, True)
         remaining = remove_dead_pools(file)
         if newcomer:
             _check_publisher_limit(file)
-        row = mq_channel_find_free_row(file.header, file.liveness_file(), &pool.liveness_token)
+        row = mq_channel_find_free_row(file.header, &lock.file, &pool.liveness_token)
         while row == MQ_NO_ROW and remaining:
             remaining = remove_dead_pools(file, remaining - 1)
-            row = mq_channel_find_free_row(file.header, file.liveness_file(), &pool.liveness_token)
+            row = mq_channel_find_free_row(file.header, &lock.file, &pool.liveness_token)
         if row == MQ_NO_ROW:
             text = f"all {MQ_CHANNEL_PUBLISHERS} rows of publishers are in use: {_describe_row_owners(file)}"
             raise TooManyPublishersError(text, file.name)
@@ -83,7 +83,7 @@ cdef PublisherPool register_publisher(ChannelFile file, str node, slots, slot_by
             pool.liveness_token = NULL
             raise
     finally:
-        unlock_file(fd)
+        file.unlock(&lock)
     return pool
 
 

@@ -17,10 +17,11 @@ cdef class SubscriberRows:
         cdef mq_process_identity identity
         cdef mq_channel_config g
         cdef mq_row_table row_table
-        cdef int row, fd
+        cdef int row
+        cdef mq_file_lock lock
         cdef bytes name = node.encode()
         read_own_identity(&identity, NULL)
-        fd = self.file.lock()
+        self.file.lock(&lock)
         try:
             g = mq_channel_config_unpack(mq_load_acquire_u64(&self.file.header.config))
             if 0 < g.subscribers <= MQ_CHANNEL_SUBSCRIBERS:
@@ -30,30 +31,31 @@ cdef class SubscriberRows:
                     text = f"number of subscribers is at its limit ({g.subscribers}): {', '.join(subscribers)}"
                     raise TooManySubscribersError(text, self.file.name)
             row_table = mq_channel_subscriber_row_table(self.file.header, MQ_CHANNEL_SUBSCRIBERS)
-            row = mq_row_table_reserve(&row_table, self.file.liveness_file(), &self.row_token)
+            row = mq_row_table_reserve(&row_table, &lock.file, &self.row_token)
             if row != MQ_NO_ROW:
                 self.row = &self.file.header.subscribers[row]
                 self.row_uid = new_uid()
                 mq_channel_subscriber_register(self.row, &identity, self.row_uid, self.row_token != NULL, name)
             else:
                 # The shared lock keeps the channel from removal.
-                self.row_token = mq_liveness_lock(self.file.liveness_file(), MQ_CHANNEL_OPEN_BYTE, True)
+                self.row_token = mq_liveness_lock(&lock.file, MQ_CHANNEL_OPEN_BYTE, True)
         finally:
-            unlock_file(fd)
+            self.file.unlock(&lock)
         return 0
 
     cdef int register_viewer(self) except -1:
         """Take a viewer row, a bit in pins. First clear a dead owner's pins in all pools of living publishers."""
         cdef mq_process_identity identity
-        cdef int row, fd
+        cdef int row
+        cdef mq_file_lock lock
         read_own_identity(&identity, NULL)
-        fd = self.file.lock()
+        self.file.lock(&lock)
         try:
             row = mq_channel_find_free_viewer(self.file.header, self.file.liveness_file(), 0)
             while row != MQ_NO_ROW:
                 if mq_channel_viewer_row_is_stale(self.file.header, row):
                     _clear_dead_viewer_pins(self.file, row)
-                self.viewer_token = mq_liveness_lock(self.file.liveness_file(), MQ_CHANNEL_VIEWER_BYTE + row, False)
+                self.viewer_token = mq_liveness_lock(&lock.file, MQ_CHANNEL_VIEWER_BYTE + row, False)
                 # EAGAIN: the row's owner is leaving, or a child of the owner holds the lock
                 if self.viewer_token != NULL or errno != EAGAIN:
                     break
@@ -68,7 +70,7 @@ cdef class SubscriberRows:
             if self.row != NULL:
                 mq_store_release_u64(&self.row.viewer, row + 1)
         finally:
-            unlock_file(fd)
+            self.file.unlock(&lock)
         return 0
 
     cdef void add_views_held(self, int by) noexcept:

@@ -121,9 +121,9 @@ cdef class Board(RecordHandle):
         """Claim a key, under the lock."""
         cdef bytes name = options.validate_key(key, self._endpoint)
         cdef uint64_t index
-        cdef int fd
+        cdef mq_file_lock lock
         self._ensure_writer_row()
-        fd = self._file.lock()
+        self._file.lock(&lock)
         try:
             self._ensure_writer_row()  # a signal handler may have closed the handle, or forked
             index = mq_board_find_key(&self._writer.parts, name, len(name), 0)
@@ -135,7 +135,7 @@ cdef class Board(RecordHandle):
                 holder = self._describe_owner(mq_load_acquire_u64(&self._writer.parts.key_table[index].owner))
                 raise options.key_taken_error(key, holder, self._endpoint)
         finally:
-            unlock_file(fd)
+            self._file.unlock(&lock)
         self._file.check_truncation()
         return _make_entry(self, key, index)
 

@@ -6,7 +6,6 @@ readers have none.
 
 
 cdef enum:
-    NO_FD = -1
     READ_TIMEOUT_NS = 1000000000  # how long a reader repeats while writers replace the value
     RECHECK_SLEEP_NS = MQ_NS_PER_S  # first poll interval without a wake; the next intervals are 3 s, 9 s, ...
     PASSIVE_SLEEP_MIN_NS = MQ_NS_PER_MS  # poll interval of a passive handle, which announces no sleep
@@ -125,30 +124,33 @@ cdef class RecordHandle(ThreadSharedHandle):
         if self._passive:
             raise options.passive_writer_error(self._endpoint)
         close_at_exit(self)  # runs Python code, which may close the handle: do this before taking the row
-        cdef int fd = self._file.lock() if self._file.fd >= 0 else NO_FD
+        cdef mq_file_lock lock
+        if self._file.fd < 0:  # private memory has no liveness file, and one handle
+            return self._take_writer_row(NULL)
+        self._file.lock(&lock)
         try:
             self._check_usable()  # during the wait, other code may have closed the handle, written, or forked
             if self._writer.row == NULL:
-                self._take_writer_row()
+                self._take_writer_row(&lock.file)
         finally:
-            if fd >= 0:
-                unlock_file(fd)
+            self._file.unlock(&lock)
         return 0
 
-    def _take_writer_row(self):
-        """Take a row under the lock. Private memory has no liveness file, and one handle."""
+    cdef int _take_writer_row(self, const mq_liveness_file *liveness_file) except -1:
+        """Take a row under the lock."""
         cdef mq_process_identity identity
         cdef mq_row_table row_table = mq_record_row_table(self._writer.parts.header)
         cdef int row = 0
         read_own_identity(&identity, NULL)
-        if self._file.fd >= 0:
-            row = mq_row_table_reserve(&row_table, self._writer.liveness_file, &self._row_token)
+        if liveness_file != NULL:
+            row = mq_row_table_reserve(&row_table, liveness_file, &self._row_token)
         if row == MQ_NO_ROW:
             raise options.too_many_writers_error(self._endpoint)
         self._uid = new_uid()
         mq_record_register_writer(&self._writer, row, &identity, self._uid, self._row_token != NULL)
         if self._writer.parts.config.flags & MQ_RECORD_EXCLUSIVE:
             self._claim_exclusive_owner()
+        return 0
 
     cdef int _claim_exclusive_owner(self) except -1:
         """Claim the vector as its only writer."""

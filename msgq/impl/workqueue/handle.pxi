@@ -11,6 +11,7 @@ cdef class QueueHandle(ThreadSharedHandle):
     def __cinit__(self, name, flags=None, mode=None, max_messages=None, max_message_size=None, *, read=True,
                   write=True, schema=None, prefix=None, trust=None, spin_us=None, events=None, create=None):
         cdef QueueFile file
+        cdef mq_file_lock lock
         wanted = options.parse_open_request(name, flags, mode, max_messages, max_message_size, read, write, events,
                                             create)
         self._endpoint, self._can_read, self._can_write, self.block = wanted.name, read, write, wanted.block
@@ -24,10 +25,11 @@ cdef class QueueHandle(ThreadSharedHandle):
                 file = queue_file(wanted.name, in_prefix, trust, wanted)
                 file.open_or_create(wanted.create, wanted.mode)
                 self._attach_file(file, schema)
-            self._occupy_row(self._file.lock_during_open())
-            if self._file.is_linked():
+            self._file.lock(&lock)
+            if not self._file.is_removed(lock.fd):
                 break
-            self._release_rows()  # another process removed the file before it could see that the file is open
+            self._file.unlock(&lock)  # another process removed the file before it could see that the file is open
+        self._occupy_row(&lock)
         close_at_exit(self)
 
     cdef int _attach_file(self, QueueFile file, schema) except -1:
@@ -56,8 +58,8 @@ cdef class QueueHandle(ThreadSharedHandle):
 
     # ---- join and leave ----
 
-    cdef int _occupy_row(self, int fd) except -1:
-        """Take a row under the lock `fd`, also in a forked child. Then recover slots of its dead owners."""
+    cdef int _occupy_row(self, mq_file_lock *lock) except -1:
+        """Take a row under the lock, also in a forked child. Then unlock, and recover slots of dead owners."""
         cdef mq_process_identity us
         cdef mq_row_table row_table = mq_queue_make_row_table(self._h.parts.queue)
         cdef int row
@@ -67,13 +69,13 @@ cdef class QueueHandle(ThreadSharedHandle):
             self._forget_inherited_wait()
             memset(self._sleeping_threads, 0, sizeof(self._sleeping_threads))
             memset(&self._poll_state, 0, sizeof(self._poll_state))
-            row = mq_row_table_reserve(&row_table, self._h.liveness_file, &self._liveness_token)
+            row = mq_row_table_reserve(&row_table, &lock.file, &self._liveness_token)
             if row == MQ_NO_ROW:
                 raise options.handles_error(self._endpoint)
             self._uid = new_uid()
             mq_queue_join(&self._h, row, &us, self._uid, self._liveness_token != NULL)
         finally:
-            self._file.unlock(fd)
+            self._file.unlock(lock)
         self._h.next_search_slot = row * (self._h.parts.max_messages // MQ_QUEUE_ROWS)
         self._poll_state.h = self._h
         if self._event_publisher is not None:
@@ -85,12 +87,14 @@ cdef class QueueHandle(ThreadSharedHandle):
         return 0
 
     cdef int _reopen_in_child(self) except -1:
-        cdef int use_state = self._use_state, fd = self._file.lock()
+        cdef int use_state = self._use_state
+        cdef mq_file_lock lock
+        self._file.lock(&lock)
         # during the wait, another thread or a signal handler joined or closed the handle
         if self._use_state != use_state:
-            self._file.unlock(fd)
+            self._file.unlock(&lock)
             return self._check_usable()
-        return self._occupy_row(fd)
+        return self._occupy_row(&lock)
 
     cdef void _interrupt_wait(self) noexcept:
         cdef QueueWait wait

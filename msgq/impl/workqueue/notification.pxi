@@ -55,7 +55,8 @@ def new_exclusive_notification(QueueHandle queue not None):
     cdef mq_liveness_probe probe
     cdef mq_queue *shared = queue._h.parts.queue
     cdef int row
-    cdef int fd = queue._file.lock()
+    cdef mq_file_lock lock
+    queue._file.lock(&lock)
     try:
         probe = mq_liveness_probe_begin(queue._h.liveness_file)
         is_exclusive = True
@@ -68,4 +69,4 @@ def new_exclusive_notification(QueueHandle queue not None):
         mq_liveness_probe_end(&probe)
         return QueueNotification(queue) if is_exclusive else None
     finally:
-        unlock_file(fd)
+        queue._file.unlock(&lock)

@@ -63,12 +63,13 @@ cdef class QueueFile(EndpointFile):
         cdef mq_queue *queue = self.parts.queue
         cdef mq_schema_parts at = mq_schema_parts_from_block(&queue.schema, queue.schema_data,
                                                              MQ_QUEUE_SCHEMA_DATA_BYTES)
-        cdef int fd = self.lock()
+        cdef mq_file_lock lock
+        self.lock(&lock)
         try:
             if read_full_schema(&at) is None:
                 write_full_schema(&at, schema)
         finally:
-            unlock_file(fd)
+            self.unlock(&lock)
 
 
 cdef QueueFile queue_file(str name, str in_prefix, object trust, object wanted):

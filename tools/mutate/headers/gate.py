@@ -4,6 +4,7 @@ from tools.mutate.headers.mutant import mutants_of
 
 gate = mutants_of("msgq/impl/gate/gate.h", "gate")
 life = mutants_of("msgq/impl/base/liveness_lock.h", "liveness")
+file_lock = mutants_of("msgq/impl/base/file_lock.h", "liveness")
 liveness = mutants_of("msgq/impl/base/process_info.h", "liveness")
 
 MUTANTS = [
@@ -97,6 +98,36 @@ MUTANTS = [
         ".l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)row, .l_len = 1}; if",
         ".l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)row + 1, .l_len = 1}; if",
         "row_is_held_until_it_is_let_go",
+    ),
+    life(
+        "all rows under a lock of the file have one open file",
+        "component_lock->has_row_lock = liveness_token != NULL;",
+        "component_lock->has_row_lock = false;",
+        "each_row_under_one_lock_of_the_file_is_unlocked_alone",
+    ),
+    life(
+        "a row in use takes the lock of the file",
+        "component_lock->has_row_lock = liveness_token != NULL;",
+        "component_lock->has_row_lock = true;",
+        "row_in_use_leaves_the_lock_of_the_file_for_the_next_row",
+    ),
+    file_lock(
+        "the lock of the file lasts as long as the row",
+        "flock(lock->fd, LOCK_UN);",
+        "",
+        "row_keeps_the_open_file_but_not_the_lock_of_the_file",
+    ),
+    file_lock(
+        "a child keeps the open file of its parent",
+        "close(lock->fd); lock->fd = -1;",
+        "lock->fd = -1;",
+        "forked_child_keeps_neither_the_lock_of_the_file_nor_the_row",
+    ),
+    file_lock(
+        "a child unlocks the file of its parent",
+        "close(lock->fd); lock->fd = -1;",
+        "",
+        "forked_child_keeps_neither_the_lock_of_the_file_nor_the_row",
     ),
     life(
         "a lock is of the whole file",
