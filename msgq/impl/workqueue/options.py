@@ -101,11 +101,13 @@ class OpenRequest:
         """
         if not self.strict:
             return
-        existing: dict[str, object] = {"max_messages": max_messages, "max_message_size": max_message_size}
-        existing["events"] = EVENTS_CHOICES[events]
-        for option, value in existing.items():
-            asked = getattr(self, option)
-            if asked not in (None, value):
+        options: tuple[tuple[str, object, object], ...] = (
+            ("max_messages", self.max_messages, max_messages),
+            ("max_message_size", self.max_message_size, max_message_size),
+            ("events", self.events, EVENTS_CHOICES[events]),
+        )
+        for option, asked, value in options:
+            if asked is not None and asked != value:
                 text = f"has {option}={value!r}, but {option}={asked!r} was requested"
                 text = f"{text}; omit the option to use the existing value, or unlink the queue"
                 raise QueueMismatchError(text, self.name)
@@ -159,6 +161,8 @@ def _check_mode(asked: int | None, name: str) -> int:
     Receiving writes to the file, so one of the two rights alone is not allowed.
     """
     result = settings.resolve_file_mode(asked, name)
+    if not result & 0o066:
+        return result
     half = [what for what, bits in (("group", 0o060), ("others", 0o006)) if result & bits not in (0, bits)]
     if half and asked is not None:
         text = f"mode {result:#o} gives {' and '.join(half)} only one of read and write, but queues need both;"
