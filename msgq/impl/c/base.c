@@ -111,8 +111,8 @@ static bool mqc_is_utf8(const char *name) {
 static int mqc_check_name(const char *what, const char *name, size_t most, char *to) {
     size_t size = name ? strlen(name) : 0;
     if (size == 0 || size > most)
-        return mqc_set_error(EINVAL, "%s '%.40s' has %zu bytes; give 1 to %zu bytes", what, name ? name : "(null)", size,
-                             most);
+        return mqc_set_error(EINVAL, "%s '%.40s' has %zu bytes; give 1 to %zu bytes", what, name ? name : "(null)",
+                             size, most);
     if (strchr(name, '/') || !strcmp(name, ".") || !strcmp(name, "..") || !mqc_is_utf8(name))
         return mqc_set_error(EINVAL, "%s '%s' is not a valid file name; give UTF-8 without '/', and not '.' or '..'",
                              what, name);

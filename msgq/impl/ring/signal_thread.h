@@ -189,12 +189,8 @@ static inline bool mq_signal_thread_watch_ring(const void *subscriber, mq_ring_h
     int watch = inotify_add_watch(mq_signal_thread.inotify, path, IN_OPEN);
     if (watch < 0)
         goto done;
-    mq_watched_ring added = {.subscriber = subscriber,
-                             .ring = ring,
-                             .side = side,
-                             .canary = canary,
-                             .watch = watch,
-                             .seen_uid = seen_uid};
+    mq_watched_ring added = {
+        .subscriber = subscriber, .ring = ring, .side = side, .canary = canary, .watch = watch, .seen_uid = seen_uid};
     mq_signal_thread.watched[mq_signal_thread.count++] = added;
     watched = true;
 done:
