@@ -59,9 +59,7 @@ int flock(int fd, int operation) {
     return AROUND(name, REAL(flock)(fd, operation));
 }
 
-int madvise(void *address, size_t bytes, int advice) {
-    return AROUND("advise", REAL(madvise)(address, bytes, advice));
-}
+int madvise(void *address, size_t bytes, int advice) { return AROUND("advise", REAL(madvise)(address, bytes, advice)); }
 
 static int point_at_row_lock(int (*call)(int, int, ...), int fd, int command, void *argument) {
     return command == F_OFD_SETLK ? AROUND("row", call(fd, command, argument)) : call(fd, command, argument);

@@ -36,7 +36,7 @@
 typedef struct {
     const char *path; /* NULL: the file has no name */
     int fd; /* a descriptor that may refer to the file. This descriptor is used if the path does not lead to the file */
-    uint64_t device, inode; /* identity of the file. The path may lead to another file now */
+    uint64_t device, inode;              /* identity of the file. The path may lead to another file now */
     struct mq_file_lock *component_lock; /* NULL: open the file again for each lock of a row */
 } mq_liveness_file;
 

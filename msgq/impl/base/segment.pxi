@@ -77,8 +77,8 @@ cdef object segment_error(str what, str endpoint, str path, int error, str advic
     if error == ENOSPC:
         space = os.statvfs(shm_paths.SHARED_MEMORY)
         free = space.f_bavail * space.f_frsize
-        advice = (f"; {shm_paths.SHARED_MEMORY} has {free} bytes free; remove unused endpoints (`msgq clean`), or enlarge"
-                  f" {shm_paths.SHARED_MEMORY} (in a container: --shm-size)")
+        advice = (f"; {shm_paths.SHARED_MEMORY} has {free} bytes free; remove unused endpoints (`msgq clean`), or "
+                  f"enlarge {shm_paths.SHARED_MEMORY} (in a container: --shm-size)")
     return SegmentError(f"{what}: {os.strerror(error)}{advice}", endpoint, path, error)
 
 

@@ -9,7 +9,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromSt
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_CheckExact
 from cpython.object cimport PyObject_GenericSetAttr
-from libc.errno cimport EEXIST, ENOENT, ENOSPC, errno
+from libc.errno cimport EEXIST, ENOENT, ENOSPC
 from libc.limits cimport INT_MAX
 from libc.stdint cimport UINT64_MAX
 from libc.string cimport memcmp, memset

@@ -26,7 +26,8 @@ cdef class Job:
     def __repr__(self):
         if self._queue is None:
             return "<msgq Job of no queue>"
-        return f"<msgq Job of {self._queue.endpoint!r}, {len(self.data)} bytes, {'ended' if self._is_ended else 'open'}>"
+        state = "ended" if self._is_ended else "open"
+        return f"<msgq Job of {self._queue.endpoint!r}, {len(self.data)} bytes, {state}>"
 
     @property
     def priority(self):

@@ -8,7 +8,6 @@ CHUNK_ENTRY_FIELDS = [("log_time", "<u8"), ("offset", "<u8"), ("channel", "<u4")
 CHANNEL_ID_COUNT = MQ_LOG_CHANNEL_ID_COUNT
 
 
-
 @cache
 def message_row_dtype():
     import numpy as np
