@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 import msgq
 from msgq.cli.app import app
+from msgq.impl.ring.core import unlink_topic
 from msgq.monitor import doctor, machine
 from msgq.monitor.machine import DoctorCheck
 from tests.support import SHM, Child, hear, say
@@ -117,7 +118,7 @@ def test_doctor_reports_failed_round_trip_as_error(monkeypatch: pytest.MonkeyPat
 
 
 def test_doctor_reports_failed_removal_of_its_topic_as_error(monkeypatch: pytest.MonkeyPatch, prefix: str) -> None:
-    removed = doctor.unlink_topic
+    removed = unlink_topic
 
     def refuse(endpoint: str) -> None:
         removed(endpoint)

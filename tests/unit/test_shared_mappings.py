@@ -56,7 +56,8 @@ def test_removed_and_recreated_file_has_its_own_mapping(endpoint: str) -> None:
     current = [msgq.MessageQueue(endpoint) for _ in range(2)]
     assert list_mappings(path) == ["rw-s"]
     assert current[0].receive(timeout=0) is None
-    assert former.receive(timeout=0).data == b"former"
+    message = former.receive(timeout=0)
+    assert message is not None and message.data == b"former"
 
 
 def test_end_of_former_mapping_does_not_end_the_sharing_of_its_successor(endpoint: str) -> None:
@@ -124,7 +125,8 @@ def test_closed_handle_of_a_child_leaves_the_mapping_of_the_parent(endpoint: str
         parent.send(b"by the inherited handle")
 
     assert in_fork(use_in_child) == 0
-    assert [parent.receive(timeout=1).data for _ in range(2)] == [b"from the child", b"by the inherited handle"]
+    received = [parent.receive(timeout=1) for _ in range(2)]
+    assert [message and message.data for message in received] == [b"from the child", b"by the inherited handle"]
 
 
 # ---- topics: a ring and its side segment ----
