@@ -57,7 +57,8 @@ def test_removed_and_recreated_file_has_its_own_mapping(endpoint: str) -> None:
     assert list_mappings(path) == ["rw-s"]
     assert current[0].receive(timeout=0) is None
     message = former.receive(timeout=0)
-    assert message is not None and message.data == b"former"
+    assert message is not None
+    assert message.data == b"former"
 
 
 def test_end_of_former_mapping_does_not_end_the_sharing_of_its_successor(endpoint: str) -> None:
