@@ -408,7 +408,7 @@ class TestValues:
             ([(1, 2.5), (True, 4)], COUNTED, 2, [(1, 2.5), (1, 4.0)]),
             ([np.zeros(1, COUNTED)[0], (np.int64(2), 4)], COUNTED, 2, [(0, 0.0), (2, 4.0)]),
             (3, COUNTED, 1, [(3, 3.0)]),
-            (memoryview(b"\1\2"), "i4", 2, [1, 2]),
+            pytest.param(memoryview(b"\1\2"), "i4", 2, [1, 2], id="memoryview"),
             (bytearray(b"\1\2"), "i4", 2, [1, 2]),
             ([], "i8", 0, []),
             (np.zeros((), QUOTE), QUOTE, 2, [(0.0, 0.0)] * 2),
