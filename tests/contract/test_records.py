@@ -24,6 +24,7 @@ from tests.contract.conftest import Records
 
 QUOTE = np.dtype([("bid", "f8"), ("ask", "f8")])
 MIXED = np.dtype([("count", "i4"), ("price", "f8")])
+PAIR = np.dtype([("hashes", "u8", (2,))])
 PADDED = np.dtype([("flag", "i1"), ("value", "f8")], align=True)
 DTYPES: dict[str, Any] = {
     "f8": np.dtype("f8"),
@@ -45,6 +46,21 @@ DTYPES: dict[str, Any] = {
     "a page": np.dtype([("data", "u1", (4096,))]),
     "a mebibyte": np.dtype([("data", "u1", (1 << 20,))]),
 }
+
+
+class IntegerLike:
+    """A number without a NumPy dtype, like a tensor of another library."""
+
+    dtype = "int32"
+
+    def __init__(self, value: int = 7) -> None:
+        self.value = value
+
+    def __index__(self) -> int:
+        return self.value
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        return np.array(self.value, dtype)
 
 
 def sample(dtype: np.dtype[Any], number: int, count: int = 1) -> np.ndarray[Any, np.dtype[Any]]:
@@ -161,6 +177,8 @@ class TestElements:
             ("f8", np.array(2.5), 2.5),
             (QUOTE, np.ones(1, QUOTE), (1.0, 1.0)),
             (QUOTE, [(5, 6)], (5.0, 6.0)),
+            ("i8", IntegerLike(), 7),
+            (MIXED, (IntegerLike(), 2.5), (7, 2.5)),
         ],
         ids=str,
     )
@@ -283,6 +301,24 @@ class TestMany:
             numbers.read(selection)
         with pytest.raises(RecordIndexError):
             numbers.write(selection, 1)
+
+    @pytest.mark.parametrize(
+        "values", [[2**63 + 1, 5], [np.uint64(2**63 + 1), np.int64(5)], [2**63 + 1, IntegerLike(5)]], ids=str
+    )
+    def test_lists_of_small_and_large_integers_are_exact(self, records: Records, values: Any) -> None:
+        numbers = records.vector("u8", 2)
+        numbers[:] = values
+        assert numbers.read().tolist() == [2**63 + 1, 5]
+
+    def test_field_of_small_and_large_integers_is_exact(self, records: Records) -> None:
+        rows = records.vector(PAIR, 1)
+        rows[0] = ([2**63 + 1, 5],)
+        assert rows.read()["hashes"].tolist() == [[2**63 + 1, 5]]
+
+    def test_vector_takes_records_of_a_memoryview(self, records: Records) -> None:
+        rows = records.vector(MIXED, 2)
+        rows[:] = memoryview(np.array([(1, 2.5), (3, 4.5)], MIXED))
+        assert rows.read().tolist() == [(1, 2.5), (3, 4.5)]
 
     def test_vector_values_are_broadcast_as_in_numpy(self, records: Records) -> None:
         numbers = records.vector("f8", 4)

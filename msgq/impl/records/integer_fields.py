@@ -42,7 +42,7 @@ class IntegerFieldCheck:
 
     def check_records(self, records: Any, dimensions: int, endpoint: str) -> None:
         """Check one record (0 dimensions), or nested sequences of records, as `check_values`."""
-        if not dimensions or self._dtype.names is None:
+        if not dimensions or self._dtype.names is None or isinstance(records, memoryview):
             self.check_values(records, endpoint)
             return
         for record in records:
@@ -64,8 +64,9 @@ def _check_field(value: Any, dtype: np.dtype[Any], field: str, endpoint: str) ->
     """Check a value of a field; ``field=""``: the whole record."""
     import numpy as np
 
-    if hasattr(value, "dtype") and value.dtype.names is not None:
-        is_integer = np.can_cast(value.dtype, dtype.base, "same_kind")
+    given_dtype: Any = getattr(value, "dtype", None)  # tensors of other libraries have dtypes without names
+    if getattr(given_dtype, "names", None) is not None:
+        is_integer = np.can_cast(given_dtype, dtype.base, "same_kind")
     elif dtype.names is not None and isinstance(value, (tuple, list)):
         for name, member in zip(dtype.names, value, strict=False):
             _check_field(member, dtype[name], f"{field}.{name}" if field else name, endpoint)
@@ -103,4 +104,13 @@ def _is_integer(value: npt.ArrayLike, dtype: np.dtype[Any]) -> bool:
     array = np.asarray(value)
     if array.dtype.names is not None:
         return np.can_cast(array.dtype, dtype.base, "same_kind")
-    return array.dtype.kind in "biu" or not array.size
+    return array.dtype.kind in "biu" or not array.size or all(map(_is_index, np.array(value, object).flat))
+
+
+def _is_index(value: object) -> bool:
+    """Return True for an integer. NumPy makes floats of lists that need both int64 and uint64, such as [2**63, 1]."""
+    try:
+        operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return False
+    return True
