@@ -57,6 +57,7 @@ cdef enum:
 cdef dict _shared_segments = {}
 
 
+@no_gc  # no segment is in a cycle, and __dealloc__ needs all fields
 cdef class Segment:
     def __dealloc__(self):
         if self.shared_key is not None:
