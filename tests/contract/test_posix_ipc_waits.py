@@ -233,6 +233,34 @@ def test_wait_keeps_wakeup_descriptor_of_program(own: Queues) -> None:
         assert pipe.read(10) == bytes([signal.SIGALRM])
 
 
+def test_signal_at_start_of_wait_reaches_wakeup_descriptor_of_program(
+    own: Queues, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Failure would mean: the event loop of the program never runs the handler of a signal that came at that time."""
+    queue, (reads, writes) = own.open(), os.pipe2(os.O_NONBLOCK)
+    real_set = signal.set_wakeup_fd
+    former_fds: list[int] = []
+
+    def set_and_raise_signal(fd: int, **options: bool) -> int:
+        former_fds.append(real_set(fd, **options))
+        if len(former_fds) == 1:
+            signal.raise_signal(signal.SIGALRM)
+        return former_fds[-1]
+
+    before = signal.signal(signal.SIGALRM, lambda *_: None)
+    try:
+        with os.fdopen(reads, "rb", 0) as pipe, os.fdopen(writes, "wb", 0):
+            signal.set_wakeup_fd(writes)
+            monkeypatch.setattr("_signal.set_wakeup_fd", set_and_raise_signal)
+            with pytest.raises(ours.BusyError):
+                queue.receive(0.01)
+            assert real_set(-1) == writes
+            assert former_fds[0] == writes
+            assert pipe.read(10) == bytes([signal.SIGALRM])
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
 def test_wakeup_descriptor_set_by_signal_handler_remains_after_wait(own: Queues) -> None:
     queue, (reads, writes) = own.open(), os.pipe2(os.O_NONBLOCK)
     with os.fdopen(reads, "rb", 0), os.fdopen(writes, "wb", 0):

@@ -11,7 +11,7 @@ cdef extern from "sys/mman.h" nogil:
 
 
 cdef int _log_fd = -1  # the file is shared by all waits, because its creation takes microseconds
-cdef uint64_t _log_inode = 0
+cdef uint64_t _log_device = 0, _log_inode = 0
 cdef int _log_generation = 0  # fork generation of the process that created the file
 cdef bint _is_logging = False
 
@@ -29,6 +29,7 @@ cdef bint _begin_signal_log() except -1:
     if previous >= 0:
         try:
             _signal.set_wakeup_fd(previous, warn_on_full_buffer=False)
+            _forward_logged_signals(previous)
         except (OSError, ValueError):  # the program has closed it
             _signal.set_wakeup_fd(-1)
         return False
@@ -36,11 +37,19 @@ cdef bint _begin_signal_log() except -1:
     return True
 
 
+cdef int _forward_logged_signals(int fd) except -1:
+    """Write the signals that came before the program's wakeup descriptor was restored to this descriptor."""
+    cdef int64_t count = lseek(_log_fd, 0, SEEK_CUR)
+    if count > 0:
+        os.write(fd, os.pread(_log_fd, count, 0))
+    return 0
+
+
 cdef bint _open_log_file() noexcept:
     """Return True if the file is open and at its start."""
-    global _log_fd, _log_inode, _log_generation
+    global _log_fd, _log_device, _log_inode, _log_generation
     cdef struct_stat status
-    if _log_fd >= 0 and (fstat(_log_fd, &status) < 0 or status.st_ino != _log_inode):
+    if _log_fd >= 0 and (fstat(_log_fd, &status) < 0 or status.st_dev != _log_device or status.st_ino != _log_inode):
         _log_fd = -1  # the program has closed all its descriptors
     if _log_fd >= 0 and _log_generation != fork_generation:
         close(_log_fd)  # a forked child would share the position in the file with its parent
@@ -50,7 +59,7 @@ cdef bint _open_log_file() noexcept:
     _log_fd = memfd_create("msgq_signal_log", MFD_CLOEXEC)
     if _log_fd < 0 or fcntl(_log_fd, F_SETFL, O_NONBLOCK) < 0 or fstat(_log_fd, &status) < 0:
         return False
-    _log_inode, _log_generation = status.st_ino, fork_generation
+    _log_device, _log_inode, _log_generation = status.st_dev, status.st_ino, fork_generation
     return True
 
 
