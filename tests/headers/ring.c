@@ -192,6 +192,43 @@ TEST(next_publisher_continues_the_count_of_messages) {
     CHECK(s.lost == 0);
 }
 
+TEST(publisher_after_a_closed_one_continues_the_count_of_messages) {
+    begin();
+    send_many(&one, 1, 5);
+    mq_ring_publisher_close(&one);
+    start(&two);
+    CHECK(two.sequence == 5 && two.era == 0);
+    CHECK(mq_load_relaxed_u64(&side->write_limit) < mq_ring_max_written_position(5 * NEED, DATA));
+}
+
+enum { STOCK_UID = 12345 };
+
+TEST(publisher_after_a_stock_one_begins_another_count) {
+    begin();
+    send_many(&one, 1, 5);
+    mq_store_release_u64(&ring->write_uid, STOCK_UID);
+    start(&two);
+    CHECK(two.era == 1 && mq_load_relaxed_u64(&side->write_limit) >= mq_ring_max_written_position(5 * NEED, DATA));
+    CHECK(mq_load_acquire_u64(&ring->write_uid) == two.uid && !two.after_stock);
+    CHECK(mq_ring_find_publisher(side, two.uid) == two.row);
+    send_many(&two, 6, 1);
+}
+
+/* Until the start, subscribers validate positions as those of a stock publisher. */
+TEST(claim_after_a_stock_publisher_names_no_row) {
+    begin();
+    mq_ring_publisher_close(&one);
+    mq_store_release_u64(&ring->write_uid, STOCK_UID);
+    forget_steps();
+    claim(&two);
+    CHECK(in_order("mq_ring_publisher_claim_ring: ordered membarrier")); /* stock publishers have no row */
+    uint64_t claimed = mq_load_acquire_u64(&ring->write_uid);
+    CHECK(claimed != STOCK_UID && claimed != two.uid && !mq_ring_find_publisher(side, claimed));
+    CHECK(mq_load_acquire_u64(&two.row->participant.uid) == 0);
+    mq_ring_publisher_release_ring(&two, STOCK_UID);
+    CHECK(mq_load_acquire_u64(&ring->write_uid) == STOCK_UID);
+}
+
 TEST(start_wakes_all_sleepers) {
     begin();
     start(&two);

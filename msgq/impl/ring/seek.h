@@ -52,9 +52,8 @@ static inline mq_ring_status mq_ring_subscriber_seek_oldest(mq_ring_subscriber *
  * is between both positions, or if the bytes were overwritten during the walk. */
 static inline bool mq_ring_subscriber_find_last_after(const mq_ring_subscriber *s, uint64_t from, uint64_t now,
                                                       uint64_t *last) {
-    if (!mq_ring_position_is_valid(from, s->data_bytes) || mq_ring_distance(now, from) <= 0)
-        return false;
-    if (mq_ring_count_messages(s->data, s->data_bytes, from, now, last) <= 0)
+    if (!mq_ring_position_is_valid(from, s->data_bytes) ||
+        mq_ring_count_messages(s->data, s->data_bytes, from, now, last) <= 0)
         return false;
     /* EDGE grant, in both calls: the sizes on the way, and the size of the last message, are of this lap. Partner:
      * mq_ring_publisher_announce_limit */

@@ -10,6 +10,31 @@ subscriber = mutants_of("msgq/impl/channel/subscriber.h", "channel")
 layout = mutants_of("msgq/impl/channel/layout.h", "channel")
 
 MUTANTS = [
+    publisher(
+        "a slot gets no memory if further slots get none",
+        "return (end > slot && mq_channel_populate_slots(p, end)) || mq_channel_populate_slots(p, (uint64_t)slot + 1);",
+        "return end > slot && mq_channel_populate_slots(p, end);",
+        "channel_memory-slot_gets_memory_alone_if_further_slots_get_none",
+        "channel_memory-slot_beyond_the_further_slots_gets_memory",
+    ),
+    publisher(
+        "a slot gets memory without further slots",
+        "return (end > slot && mq_channel_populate_slots(p, end)) || mq_channel_populate_slots(p, (uint64_t)slot + 1);",
+        "return end && mq_channel_populate_slots(p, (uint64_t)slot + 1);",
+        "channel_memory-slot_gets_memory_with_further_slots_if_memory_is_left",
+    ),
+    publisher(
+        "only further slots get memory",
+        "return (end > slot && mq_channel_populate_slots(p, end))",
+        "return mq_channel_populate_slots(p, end)",
+        "channel_memory-slot_beyond_the_further_slots_gets_memory",
+    ),
+    publisher(
+        "a slot without memory is taken",
+        "if (mq_unlikely(slot >= p->populated_slots) && !mq_channel_populate_slot(p, slot)) return MQ_CHANNEL_NO_SLOT;",
+        "if (mq_unlikely(slot >= p->populated_slots)) mq_channel_populate_slot(p, slot);",
+        "channel_memory-slot_without_memory_stays_free",
+    ),
     pool(
         "unpin does not wake",
         "if (mq_eventcount_has_waiters_mp(&slots->pool_header->slot_released)) "

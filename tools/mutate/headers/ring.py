@@ -8,9 +8,7 @@ subscriber = mutants_of("msgq/impl/ring/subscriber.h", "ring")
 rows = mutants_of("msgq/impl/ring/batch.h", "ring")
 walk = mutants_of("msgq/impl/ring/walk.h", "ring")
 slots = mutants_of("msgq/impl/ring/reader_slots.h", "ring")
-registry = mutants_of("msgq/impl/ring/registry.h", "ring")
 canary = mutants_of("msgq/impl/ring/canary.h", "ring")
-ring_seek = mutants_of("msgq/impl/ring/seek.h", "ring")
 snapshot = mutants_of("msgq/impl/ring/snapshot.h", "ring")
 stamps = mutants_of("msgq/impl/ring/stamps.h", "ring")
 
@@ -245,7 +243,7 @@ MUTANTS = [
         "s->sequence_base",
         "ring_readers-lapped_subscriber_counts_lost_messages",
         "ring_readers-conflating_subscriber_takes_the_newest_and_counts_the_rest",
-        "ring_readers-subscriber_from_the_oldest_message_on_counts_earlier_ones",
+        "ring_seek-subscriber_from_the_oldest_message_on_counts_earlier_ones",
     ),
     subscriber(
         "conflation counts one lost message too few",
@@ -351,128 +349,11 @@ MUTANTS = [
         "",
         "ring_readers-slot_of_a_living_owner_is_never_taken",
     ),
-    registry(
-        "a newcomer asks without membarrier",
-        "p->unordered = (p->after_stock || mq_ring_has_other_publishers(p)) && !mq_membarrier();",
-        "p->unordered = true;",
-        "claim_names_the_owner_before_the_others_are_ordered",
-    ),
-    registry(
-        "a newcomer waits for the dead",
-        "if (life == MQ_ALIVE || (life == MQ_UNKNOWN && !known))",
-        "if (life != MQ_UNKNOWN || !known)",
-        "newcomer_waits_for_a_send_in_progress_unless_its_owner_is_dead",
-    ),
-    registry(
-        "a newcomer waits for nobody",
-        "!mq_load_acquire_u64(&other->participant.uid) || !mq_ring_publisher_is_sending(other))",
-        "!mq_load_acquire_u64(&other->participant.uid) || mq_ring_publisher_is_sending(other))",
-        "newcomer_waits_for_a_send_in_progress_unless_its_owner_is_dead",
-    ),
-    registry(
-        "the count of messages is that of `sent`",
-        "p->sequence = m.sequence + (uint64_t)walked; p->era = m.era;",
-        "p->era = m.era;",
-        "next_publisher_continues_the_count_of_messages",
-    ),
-    registry(
-        "rows of dead publishers stay",
-        "mq_ring_row_liveness(probe, p->side, row) == MQ_DEAD) mq_participant_clear(participant);",
-        "mq_ring_row_liveness(probe, p->side, row) == MQ_DEAD) (void)who;",
-        "next_publisher_continues_the_count_of_messages",
-    ),
-    registry(
-        "a starting publisher wakes only sleepers with a flag",
-        "mq_fetch_or_u32(&side->eventcount, MQ_EVENTCOUNT_WAITERS);",
-        "",
-        "start_wakes_all_sleepers",
-    ),
-    registry(
-        "a publisher that closes clears the owner",
-        "mq_compare_exchange_u64(&p->ring->write_uid, p->uid, 0);",
-        "mq_store_release_u64(&p->ring->write_uid, 0);",
-        "close_leaves_the_next_publisher",
-    ),
-    registry(
-        "a publisher that closes wakes nobody",
-        "mq_ring_publisher_notify_subscribers(p); mq_ring_publisher_forget_stock_readers(p);",
-        "mq_ring_publisher_forget_stock_readers(p);",
-        "close_clears_the_owner_and_wakes_sleepers",
-    ),
-    registry(
-        "dead subscribers are counted",
-        "if (mq_ring_row_liveness(&probe, p->side, MQ_RING_PUBLISHERS + i) == MQ_DEAD) continue;",
-        "if (!mq_load_acquire_u64(&p->side->subscribers[i].participant.uid)) continue;",
-        "ring_readers-readers_count_is_that_of_living_subscribers",
-    ),
-    registry(
-        "the side of another ring is good",
-        "same = mq_load_relaxed_u64(&side->ring_inode) == inode && mq_load_relaxed_u64(&side->ring_data_bytes) "
-        "<= data_bytes;",
-        "same = inode && mq_load_relaxed_u64(&side->ring_data_bytes) <= data_bytes;",
-        "ring_readers-side_of_another_ring_is_stale",
-    ),
-    registry(
-        "the side of a larger ring is good",
-        " && mq_load_relaxed_u64(&side->ring_data_bytes) <= data_bytes; return same ?",
-        " && data_bytes; return same ?",
-        "ring_readers-side_of_another_ring_is_stale",
-    ),
-    registry(
-        "flags stay when a ring was made smaller",
-        "mq_compare_exchange_u64(&ring->write_pointer, now, mq_ring_next_lap(now)); for (int i = 0; i < "
-        "MQ_READER_SLOTS; i++)",
-        "mq_compare_exchange_u64(&ring->write_pointer, now, mq_ring_next_lap(now)); for (int i = 0; i < "
-        "MQ_READER_SLOTS - 1; i++)",
-        "ring_readers-truncated_ring_begins_the_next_lap",
-    ),
-    registry(
-        "a leaving subscriber keeps its slot",
-        "mq_reader_slot_release(s->ring, s->side, s->slot, s->slot_uid); s->slot = -1; mq_participant_leave",
-        "s->slot = -1; mq_participant_leave",
-        "ring_readers-leave_frees_row_and_slot",
-    ),
     canary(
         "a ring's tail is written again",
         "mq_compare_exchange_u64(tail, 0, random);",
         "mq_store_release_u64(tail, random);",
         "ring_readers-ring_without_its_canary_is_truncated",
-    ),
-    ring_seek(
-        "the last message is searched without the previous checkpoint",
-        "s->announces_limit && s->side && i < 2; i++",
-        "s->announces_limit && s->side && i < 1; i++",
-        "ring_readers-subscriber_from_the_last_message_on_receives_it_before_the_first_of_a_lap",
-    ),
-    ring_seek(
-        "the last message is searched without checkpoints and in the lap only",
-        "s->announces_limit && s->side && i < 2; i++",
-        "s->announces_limit && s->side && i < 0; i++",
-        "ring_readers-subscriber_from_the_last_message_on_receives_it_before_the_first_of_a_lap",
-    ),
-    ring_seek(
-        "invalid positions are searched for the last message",
-        "if (!mq_ring_position_is_valid(from, s->data_bytes) || mq_ring_distance(now, from) <= 0)",
-        "if (mq_ring_distance(now, from) <= 0)",
-        "ring_readers-subscriber_from_the_last_message_on_ignores_invalid_positions",
-    ),
-    ring_seek(
-        "messages before the last one are lost",
-        "mq_ring_subscriber_skip_to(s, last, 0);",
-        "mq_ring_subscriber_skip_to(s, last, 1);",
-        "ring_readers-subscriber_from_the_last_message_on_receives_it",
-    ),
-    ring_seek(
-        "the last message is overwritten during its search",
-        "return mq_ring_subscriber_is_valid(s, from) && mq_ring_subscriber_is_intact(s, *last);",
-        "return true;",
-        "ring_readers-subscriber_from_the_last_message_on_searches_again_if_a_stock_publisher_laps_the_search",
-    ),
-    ring_seek(
-        "messages before the oldest one are not lost",
-        "former = (int64_t)mq_ring_subscriber_sequence(s); s->sequence_base -= (uint64_t)former;",
-        "former = 0;",
-        "ring_readers-subscriber_from_the_oldest_message_on_counts_earlier_ones",
     ),
     stamps(
         "a topic is tracked from a later message on",
