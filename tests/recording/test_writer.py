@@ -612,6 +612,22 @@ def test_space_in_advance_does_not_change_the_file(tmp_path: Path, monkeypatch: 
     assert on_disk <= without_space.stat().st_blocks * 512 + asked[0] // 8  # the unused space is returned
 
 
+def test_refused_space_in_advance_takes_no_disk_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Failure would mean: a file on a nearly full disk takes all of its rest, also after the end of the recording."""
+    allocate = segment_writer.preallocate_space
+
+    def allocate_part(fd: int, offset: int, size: int) -> bool:
+        allocate(fd, offset, size // 2)  # as ext4 does if the disk has no more space
+        return False
+
+    monkeypatch.setattr(segment_writer, "preallocate_space", allocate_part)
+    segment = MegabyteSegment(tmp_path / "a.mcap")
+    segment.write_messages(0, 1, 2)
+    status = segment.path.stat()
+    assert status.st_blocks * 512 < status.st_size + (1 << 20)
+    assert segment.read_numbers() == [0, 1, 2]
+
+
 def test_failed_write_after_space_in_advance_keeps_earlier_chunks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

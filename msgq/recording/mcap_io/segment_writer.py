@@ -279,7 +279,10 @@ class SegmentWriter:
             start = max(self._allocated_bytes, self.size_bytes)
             size = max(_PREALLOCATED_BYTES, end - start)
             self._can_preallocate = preallocate_space(self._fd, start, size)
-            self._allocated_bytes = start + size if self._can_preallocate else self._allocated_bytes
+            self._allocated_bytes = start + size
+            if not self._can_preallocate:  # a full disk may have given a part of the space, such as all of its rest
+                with suppress(OSError):
+                    self._truncate_file()
 
     def _truncate_file(self) -> None:
         """Remove bytes and space after the written bytes."""
