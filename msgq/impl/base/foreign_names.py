@@ -129,8 +129,10 @@ class ForeignName:
     A subclass may have the name from another base class, which comes after the hidden one. Then there is no error.
     """
 
-    def __init__(self, text: str) -> None:
-        self._text = text
+    __slots__ = ("_hidden_base", "_name", "_owner")
+
+    def __init__(self, owner: str) -> None:
+        self._owner = owner
 
     def __set_name__(self, hidden_base: type[Any], name: str) -> None:
         self._hidden_base, self._name = hidden_base, name
@@ -139,7 +141,7 @@ class ForeignName:
         try:
             return getattr(super(self._hidden_base, owner if instance is None else instance), self._name)
         except AttributeError:
-            raise MissingAttributeError(self._text) from None
+            raise MissingAttributeError(describe_missing_name(self._owner, self._name)) from None
 
 
 def describe_missing_name(owner: str, name: str) -> str:
@@ -151,7 +153,7 @@ def describe_missing_name(owner: str, name: str) -> str:
 def add_advice(kind: ClassType) -> ClassType:
     """Add the advice for a class, which is listed by its name. Usable as a decorator."""
     owner = kind.__name__
-    namespace: dict[str, Any] = {name: ForeignName(describe_missing_name(owner, name)) for name in ADVICE[owner]}
+    namespace: dict[str, Any] = {name: ForeignName(owner) for name in ADVICE[owner]}
     base = type(f"ForeignNamesOf{owner}", (), {"__slots__": (), **namespace})
     del base.__slots__  # type: ignore[attr-defined]  # of no use after the creation, and inherited by the class
     add_hidden_base(kind, base)
