@@ -6,7 +6,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Protocol
 
-from msgq.impl.base import clock, origin
+from msgq.impl.base import clock
 
 
 class StampClock(Protocol):
@@ -28,7 +28,7 @@ class HostStampClock:
 
     def new_origin_time(self, count: int = 1) -> int:
         """See `StampClock`."""
-        return origin.new_origin_time(count)
+        return clock.new_origin_time(count)
 
 
 def find_stamp_clock(backend: ModuleType) -> StampClock:

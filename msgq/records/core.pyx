@@ -8,9 +8,8 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, UINT64_MAX, uint64_t, uint8_t
 from libc.string cimport memcpy
 
-from msgq.impl.base.clock cimport host_time_ns
+from msgq.impl.base.clock cimport current_origin, host_time_ns, new_origin
 from msgq.impl.base.core cimport LARGE_BYTES, MQ_NS_PER_MS, WAIT_FOREVER
-from msgq.impl.base.origin cimport current_origin, new_origin
 from msgq.impl.base.process cimport fork_generation
 from msgq.impl.channel.core cimport Publisher as ChannelPublisher, Subscriber as ChannelSubscriber
 from msgq.impl.ring.core cimport PubSocket, SubSocket

@@ -15,7 +15,7 @@ from msgq.common.record_changes import CHANGE_HEAD_BYTES, CHANGE_INDEX_BYTES
 from msgq.common.texts import format_count_noun
 from msgq.errors import InvalidValueError, RecordMismatchError, SegmentError
 from msgq.impl import backend as backends
-from msgq.impl.base.origin import origin_time, set_origin
+from msgq.impl.base.clock import origin_time, set_origin
 from msgq.impl.records import arrays
 from msgq.kinds.playback import (
     ComparedMessage,

@@ -27,7 +27,7 @@ from msgq.errors import (
     QueueMismatchError,
     SegmentError,
 )
-from msgq.impl.base.origin import set_origin
+from msgq.impl.base.clock import set_origin
 from msgq.impl.workqueue.options import O_CREAT
 from tests.contract import queue_children
 from tests.contract.conftest import Queues

@@ -28,7 +28,7 @@ from msgq.errors import (
     StateError,
 )
 from msgq.impl import backend as backends
-from msgq.impl.base import clock, origin
+from msgq.impl.base import clock
 from msgq.impl.fake.bus import current_bus
 from msgq.impl.ring.core import unlink_topic
 from msgq.records import RecordQueue, tracked
@@ -554,7 +554,7 @@ class TestStamps:
     @pytest.fixture(autouse=True)
     def no_origin(self) -> Iterator[None]:
         yield
-        origin.set_origin(0)
+        clock.set_origin(0)
 
     def test_tracked_dtype_adds_publish_time_and_origin_time(self) -> None:
         dtype = tracked(QUOTE)
@@ -589,7 +589,7 @@ class TestStamps:
 
     def test_produced_records_have_origin_of_the_thread(self, queues: Queues) -> None:
         producer, consumer = queues.pair(tracked(QUOTE))
-        origin.set_origin(7)
+        clock.set_origin(7)
         producer.produce(quotes(0, 2))
         producer.produce(quotes(2, 1), origin_time=9)
         records: Any = np.concatenate([consumer.consume(1, DEADLINE) for _ in range(3)])

@@ -19,7 +19,7 @@ from msgq.errors import (
     RecordTypeError,
     StateError,
 )
-from msgq.impl.base.origin import set_origin
+from msgq.impl.base.clock import set_origin
 from tests.contract.conftest import Records
 
 QUOTE = np.dtype([("bid", "f8"), ("ask", "f8")])

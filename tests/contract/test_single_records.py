@@ -26,7 +26,7 @@ from msgq.errors import (
     RecordMismatchError,
     RecordTypeError,
 )
-from msgq.impl.base import clock, origin
+from msgq.impl.base import clock
 from msgq.records import RecordQueue, tracked
 from tests.contract.children import in_fork_quietly
 from tests.support import DEADLINE, Task, signal_when_asleep, wait_until
@@ -509,7 +509,7 @@ class TestTrackedRecords:
     @pytest.fixture(autouse=True)
     def no_origin(self) -> Iterator[None]:
         yield
-        origin.set_origin(0)
+        clock.set_origin(0)
 
     @pytest.mark.parametrize("bare", [True, False])
     def test_tracked_single_records_get_times_and_origins(self, endpoint: str, producers: Any, bare: bool) -> None:
@@ -520,7 +520,7 @@ class TestTrackedRecords:
             before = clock.time_ns()
             for given in [*rows, *rows, rows[:1], rows[1:], rows.reshape(2, 1)[1]]:
                 queue.produce(given)
-            origin.set_origin(11)
+            clock.set_origin(11)
             queue.produce(rows[0])
             queue.produce(rows[0], origin_time=12)
             after = clock.time_ns() + 1000

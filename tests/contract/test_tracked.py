@@ -15,7 +15,7 @@ from msgq.errors import (
     MultiplePublishersError,
     StateError,
 )
-from msgq.impl.base import origin
+from msgq.impl.base import clock
 from tests.contract.conftest import Backend
 
 pytestmark = pytest.mark.needs("tracked")
@@ -23,9 +23,9 @@ pytestmark = pytest.mark.needs("tracked")
 
 @pytest.fixture(autouse=True)
 def _no_origin() -> Iterator[None]:
-    origin.set_origin(0)
+    clock.set_origin(0)
     yield
-    origin.set_origin(0)
+    clock.set_origin(0)
 
 
 def tracked_pair(backend: Backend, endpoint: str, segment_size: int = 0, **options: Any) -> tuple[Any, Any]:
@@ -143,10 +143,10 @@ def send(pub: Any, how: str, **options: Any) -> None:
 def test_given_origin_of_tracked_message_overrides_origin_of_thread(backend: Backend, endpoint: str, how: str) -> None:
     pub, sub = tracked_pair(backend, endpoint, 8 << 20)
     send(pub, how, origin_time=123)
-    origin.set_origin(77)
+    clock.set_origin(77)
     send(pub, how)
     send(pub, how, origin_time=123)
-    origin.set_origin(0)
+    clock.set_origin(0)
     send(pub, how)
     given, inherited, overridden, own = (sub.receive_tracked() for _ in range(4))
     assert (given.origin_time, inherited.origin_time, overridden.origin_time) == (123, 77, 123)
@@ -160,7 +160,7 @@ def test_untracked_topic_refuses_an_origin(backend: Backend, endpoint: str, how:
     with pytest.raises(StateError, match=r"not tracked.*tracked=True"):
         send(pub, how, origin_time=1)
     assert sub.receive() is None
-    origin.set_origin(77)  # that of the thread is for those who can carry it
+    clock.set_origin(77)  # that of the thread is for those who can carry it
     pub.send(b"abc")
     assert sub.receive() == b"abc"
 

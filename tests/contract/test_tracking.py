@@ -16,7 +16,7 @@ from msgq.channel import Channel
 from msgq.common.timing import make_timing_topic, parse_timing_topic
 from msgq.errors import ConcurrentUseError, EndpointClosedError, EndpointNameError, InvalidValueError
 from msgq.impl import backend as backends
-from msgq.impl.base import clock, origin
+from msgq.impl.base import clock
 from msgq.impl.fake.bus import current_bus
 from msgq.records import RecordQueue, StageTracer, tracked
 from tests.support import DEADLINE, SHM, Task, in_fork, wait_until
@@ -81,7 +81,7 @@ def stage(request: pytest.FixtureRequest, token: str, monkeypatch: pytest.Monkey
     former = backends.set_backend(backends.load_backend(request.param))
     made = Stage(request.param, token)
     yield made
-    assert origin.origin_time() == 0, "it is as before"
+    assert clock.origin_time() == 0, "it is as before"
     made.close()
     backends.set_backend(former)
     for path in SHM.glob(f"msgq*{token}*"):
@@ -99,7 +99,7 @@ class TestEach:
             producer.produce([1, 2])
             handled = []
             for record in stage.tracer.trace_messages(consumer):
-                assert origin.origin_time() == record["origin_time"] != 0
+                assert clock.origin_time() == record["origin_time"] != 0
                 handled.append((int(record["value"]), int(record["publish_time"])))
                 if len(handled) == 2:
                     break
@@ -139,7 +139,7 @@ class TestEach:
             queue.send(b"job", origin_time=5)
             for message in stage.tracer.trace_messages(queue, 0):
                 assert message.data == b"job"
-                assert origin.origin_time() == 5
+                assert clock.origin_time() == 5
                 sent = message.sent_time
             told = stage.told(f"queue/{stage.token}")
             assert (told.sent, told.origin_time) == (sent, 5)
@@ -150,7 +150,7 @@ class TestEach:
         stage.listen(f"channel/{stage.token}")
         with RecordQueue(stage.token, "i8", producers="multiple") as queue:
             queue.produce(3, origin_time=5)
-            assert [(int(record), origin.origin_time()) for record in stage.tracer.trace_messages(queue, 0)] == [(3, 5)]
+            assert [(int(record), clock.origin_time()) for record in stage.tracer.trace_messages(queue, 0)] == [(3, 5)]
             assert stage.told(f"channel/{stage.token}").origin_time == 5
 
     def test_trace_messages_of_untracked_topic_sets_no_origin(self, stage: Stage) -> None:
@@ -161,7 +161,7 @@ class TestEach:
             pub.send(b"two")
             found = []
             for message in stage.tracer.trace_messages(sub):
-                assert origin.origin_time() == 0
+                assert clock.origin_time() == 0
                 found.append(message)
                 if len(found) == 2:
                     break
@@ -192,7 +192,7 @@ class TestEach:
                 queue.produce([number, number])
             found = []
             for source, record in stage.tracer.trace_messages(sources, 0.01):
-                assert origin.origin_time() == record["origin_time"]
+                assert clock.origin_time() == record["origin_time"]
                 found.append((source, int(record["value"])))
             assert sorted(value for _, value in found) == [0, 0, 1, 1]
             assert all(source is queues[value] for source, value in found)
@@ -211,14 +211,14 @@ class TestEach:
             with pytest.raises(ZeroDivisionError):  # noqa: PT012
                 for _ in stage.tracer.trace_messages(queue):
                     raise ZeroDivisionError
-            assert origin.origin_time() == 0
+            assert clock.origin_time() == 0
             assert stage.told(stage.token).sent
             assert stage.untold(stage.token)
             iterator = stage.tracer.trace_messages(queue)
             assert next(iterator)["value"] == 2
-            assert origin.origin_time() != 0
+            assert clock.origin_time() != 0
             del iterator
-            assert origin.origin_time() == 0
+            assert clock.origin_time() == 0
             assert stage.told(stage.token).sent
 
     def test_trace_messages_with_invalid_source_is_refused(self, stage: Stage) -> None:
@@ -237,11 +237,11 @@ class TestHandle:
         inner = np.zeros(1, tracked("i8"))[0]
         inner["publish_time"] = inner["origin_time"] = 6
         with stage.tracer.span(message, endpoint="a"):
-            assert origin.origin_time() == 5
+            assert clock.origin_time() == 5
             with pytest.raises(ZeroDivisionError), stage.tracer.span(inner, endpoint="a"):  # noqa: PT012
-                assert origin.origin_time() == 6
+                assert clock.origin_time() == 6
                 raise ZeroDivisionError
-            assert origin.origin_time() == 5
+            assert clock.origin_time() == 5
         told = stage.told("a")
         assert (told.origin_time, told.sent) == (6, 6)
         assert stage.told("a").sent == 4
@@ -250,22 +250,22 @@ class TestHandle:
         stage.listen("a")
         for message in (None, b"bytes"):
             with stage.tracer.span(message, endpoint="a"):
-                assert origin.origin_time() == 0
+                assert clock.origin_time() == 0
             told = stage.told("a")
             assert (told.sent, told.origin_time) == (0, 0)
 
     def test_tracer_timer_keeps_origin_of_the_thread(self, stage: Stage) -> None:
         stage.listen("@solve")
         with stage.tracer.timer("solve"):
-            assert origin.origin_time() == 0
+            assert clock.origin_time() == 0
         told = stage.told("@solve")
         assert told.origin_time == 0
         assert told.sent == told.received
-        origin.set_origin(5)
+        clock.set_origin(5)
         with stage.tracer.timer("solve"):
-            assert origin.origin_time() == 5
-        assert origin.origin_time() == 5
-        origin.set_origin(0)
+            assert clock.origin_time() == 5
+        assert clock.origin_time() == 5
+        clock.set_origin(0)
         assert stage.told("@solve").origin_time == 5
 
     def test_overlapping_spans_of_two_tasks_leave_no_origin(self, stage: Stage) -> None:
@@ -280,21 +280,21 @@ class TestHandle:
             async def one() -> None:
                 with stage.tracer.span(messages[0], endpoint="a"):
                     await begun.wait()
-                    seen.append(origin.origin_time())
-                seen.append(origin.origin_time())
+                    seen.append(clock.origin_time())
+                seen.append(clock.origin_time())
                 done.set()
 
             async def other() -> None:
                 with stage.tracer.span(messages[1], endpoint="b"):
                     begun.set()
                     await done.wait()
-                    seen.append(origin.origin_time())
+                    seen.append(clock.origin_time())
 
             await asyncio.gather(one(), other())
             return seen
 
         assert asyncio.run(both()) == [6, 6, 6]
-        assert origin.origin_time() == 0
+        assert clock.origin_time() == 0
 
 
 class TestMisuse:
@@ -311,7 +311,7 @@ class TestMisuse:
         assert begun.wait(DEADLINE)
         with pytest.raises(ConcurrentUseError, match=stage.token), stage.tracer.span(endpoint="b"):
             pass
-        assert origin.origin_time() == 0
+        assert clock.origin_time() == 0
         end.set()
         task.result()
         with stage.tracer.span(endpoint="b"):
@@ -322,8 +322,8 @@ class TestMisuse:
         message["origin_time"] = 5
         with stage.tracer.span(message, endpoint="a") as span:
             stage.tracer.close()
-            assert origin.origin_time() == 5
-        assert origin.origin_time() == 0
+            assert clock.origin_time() == 5
+        assert clock.origin_time() == 0
         assert span.superseded
         assert "closed" in repr(stage.tracer)
         for call in (
@@ -403,7 +403,7 @@ class TestMisuse:
                 kept.append(iterator)
 
             Task(begin).result()
-            origin.set_origin(9)
+            clock.set_origin(9)
             kept.clear()
-            wait_until(lambda: origin.origin_time() == 9)
-            origin.set_origin(0)
+            wait_until(lambda: clock.origin_time() == 9)
+            clock.set_origin(0)

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import msgq
-from msgq.impl.base import clock, origin
+from msgq.impl.base import clock
 from msgq.impl.ring import PubSocket
 from tests.meta.sources import INTERNALS
 from tools.fuzz.build import ROOT, compile_program
@@ -385,7 +385,7 @@ def test_clock_file_has_golden_bytes() -> None:
 
 
 def test_origin_file_has_golden_bytes() -> None:
-    made = origin.new_origin_time()
+    made = clock.new_origin_time()
     path = Path(f"/dev/shm/msgqorigin_{os.geteuid()}")
     found = path.read_bytes()
     assert path.stat().st_mode & 0o777 == 0o600

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from msgq.common import shm_paths
-from msgq.impl.base import clock, origin
+from msgq.impl.base import clock
 from tests.support import hear, say
 
 
@@ -23,10 +23,10 @@ def make_origin_times(count: int, folder: str | None = None) -> dict[str, Any]:
     say("ready")
     hear()
     before = clock.time_ns()
-    made = [origin.new_origin_time() for _ in range(count)]
+    made = [clock.new_origin_time() for _ in range(count)]
     return {
         "made": made,
-        "trouble": origin.origin_problem(),
+        "trouble": clock.origin_problem(),
         "warned": warned,
         "before": before,
         "after": clock.time_ns(),
@@ -35,12 +35,12 @@ def make_origin_times(count: int, folder: str | None = None) -> dict[str, Any]:
 
 def make_in_forks(count: int) -> list[list[int]]:
     """Make so many here, and as many in a child."""
-    origin.new_origin_time()
+    clock.new_origin_time()
     reader, writer = os.pipe()
     if os.fork() == 0:
-        os.write(writer, " ".join(str(origin.new_origin_time()) for _ in range(count)).encode())
+        os.write(writer, " ".join(str(clock.new_origin_time()) for _ in range(count)).encode())
         os._exit(0)
-    here = [origin.new_origin_time() for _ in range(count)]
+    here = [clock.new_origin_time() for _ in range(count)]
     os.close(writer)
     with os.fdopen(reader) as pipe:
         there = list(map(int, pipe.read().split()))
@@ -51,6 +51,6 @@ def make_in_forks(count: int) -> list[list[int]]:
 def cut_and_make(path: str) -> list[int]:
     """Make one origin, and two after the file lost its bytes."""
     shm_paths.SHARED_MEMORY = str(Path(path).parent)
-    before = origin.new_origin_time()
+    before = clock.new_origin_time()
     os.truncate(path, 0)
-    return [before, origin.new_origin_time(), origin.new_origin_time()]
+    return [before, clock.new_origin_time(), clock.new_origin_time()]

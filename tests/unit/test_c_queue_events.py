@@ -17,7 +17,7 @@ from msgq.channel import Channel
 from msgq.common import queue_events
 from msgq.common.queue_events import EVENT_HEAD_BYTES, EVENT_HEAD_FORMAT, Event
 from msgq.errors import LeaseExpiredError, MessageTooLargeError, QueueFullError, SegmentError
-from msgq.impl.base.origin import set_origin
+from msgq.impl.base.clock import set_origin
 from msgq.recording import LogReader
 from msgq.recording.recorder.recorder import Recorder
 from tests.support import DEADLINE, SHM, wait_until

@@ -13,7 +13,7 @@ import pytest
 
 from msgq.common import shm_paths
 from msgq.errors import InvalidValueError
-from msgq.impl.base import clock, origin
+from msgq.impl.base import clock
 from msgq.impl.fake.clock import VirtualClock
 from tests.support import SHM, Child, Task, in_fork, run_child
 from tests.unit import origin_children
@@ -37,35 +37,35 @@ def make_origin_times(shm: Path, count: int = 10) -> dict[str, Any]:
 
 
 def check_seven() -> None:
-    assert origin.origin_time() == 7
+    assert clock.origin_time() == 7
 
 
 class TestThreads:
     def test_origin_time_of_new_thread_is_zero(self) -> None:
-        assert Task(origin.origin_time).result() == 0
+        assert Task(clock.origin_time).result() == 0
 
     def test_origin_time_is_separate_for_each_thread(self) -> None:
-        origin.set_origin(7)
+        clock.set_origin(7)
         try:
-            assert Task(origin.origin_time).result() == 0
-            assert origin.origin_time() == 7
+            assert Task(clock.origin_time).result() == 0
+            assert clock.origin_time() == 7
             assert in_fork(check_seven) == 0, "a child goes on with that of the thread that forked"
         finally:
-            origin.set_origin(0)
-        assert origin.origin_time() == 0
+            clock.set_origin(0)
+        assert clock.origin_time() == 0
 
     def test_origin_time_out_of_range_is_refused(self) -> None:
         with pytest.raises(InvalidValueError, match="-1"):
-            origin.set_origin(-1)
+            clock.set_origin(-1)
         with pytest.raises(OverflowError):
-            origin.set_origin(1 << 63)
-        assert origin.origin_time() == 0
+            clock.set_origin(1 << 63)
+        assert clock.origin_time() == 0
 
 
 class TestUnique:
     def test_new_origin_times_increase(self) -> None:
         before = clock.time_ns()
-        made = [origin.new_origin_time() for _ in range(1000)]
+        made = [clock.new_origin_time() for _ in range(1000)]
         assert made == sorted(set(made))
         assert before <= made[0]
         assert made[-1] <= clock.time_ns() + 1000
@@ -96,7 +96,7 @@ class TestUnique:
 
         def some() -> list[int]:
             start.wait()
-            return [origin.new_origin_time() for _ in range(10_000)]
+            return [clock.new_origin_time() for _ in range(10_000)]
 
         made = [one for task in [Task(some) for _ in range(3)] for one in task.result()]
         assert len(set(made)) == 30_000
@@ -125,10 +125,10 @@ class TestUnique:
     def test_new_origin_time_in_virtual_time_is_virtual(self) -> None:
         virtual = VirtualClock(lambda ns: None)
         with virtual.patch_time():
-            assert [origin.new_origin_time() for _ in range(3)] == [0, 1, 2]
+            assert [clock.new_origin_time() for _ in range(3)] == [0, 1, 2]
             virtual.now_ns = 100
-            assert [origin.new_origin_time() for _ in range(2)] == [100, 101]
-        assert origin.new_origin_time() > HOUR
+            assert [clock.new_origin_time() for _ in range(2)] == [100, 101]
+        assert clock.new_origin_time() > HOUR
 
 
 BAD = {
@@ -183,6 +183,6 @@ class TestFile:
         assert found[0] < found[1] < found[2]
 
     def test_origin_file_is_not_listed_as_prefix(self) -> None:
-        origin.new_origin_time()
+        clock.new_origin_time()
         assert (SHM / FILE).exists()
         assert not [name for name in shm_paths.list_prefixes() if "origin" in name]

@@ -17,7 +17,7 @@ import pytest
 import msgq
 from msgq.common import shm_paths
 from msgq.errors import ConcurrentUseError, EndpointClosedError, ForkedSocketError
-from msgq.impl.base import origin
+from msgq.impl.base import clock
 from tests.support import DEADLINE, SHM, Task, in_fork, run_child
 
 
@@ -211,8 +211,8 @@ class TestRounds:
             with this, pytest.raises(ConcurrentUseError), this:
                 pass
             with tracer.span(None, endpoint="e").set_stamps(5, 7):
-                assert origin.origin_time() == 7
-            assert origin.origin_time() == 0
+                assert clock.origin_time() == 7
+            assert clock.origin_time() == 0
             Task(lambda: tracer.timer("x").__enter__().__exit__(None, None, None)).result()
 
     def test_timer_can_be_entered_repeatedly(self, stage: str) -> None:
@@ -220,7 +220,7 @@ class TestRounds:
             timer = tracer.timer("x")
             for _ in range(2):
                 with timer:
-                    assert origin.origin_time() == 0
+                    assert clock.origin_time() == 0
 
     def test_trace_messages_takes_no_message_during_open_span(self, stage: str) -> None:
         with msgq.StageTracer(stage) as tracer, msgq.RecordQueue(stage, msgq.tracked("i8")) as queue:
@@ -239,7 +239,7 @@ class TestRounds:
             Task(kept.clear).result()
             with tracer.timer("x"):
                 pass
-            assert origin.origin_time() == 0
+            assert clock.origin_time() == 0
 
 
 def test_board_key_is_not_truncated_at_nul_character(endpoint: str) -> None:

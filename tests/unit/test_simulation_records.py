@@ -10,7 +10,7 @@ import pytest
 
 from msgq.common.record_changes import RecordChange, pack_change
 from msgq.errors import DeadlockError, InvalidValueError, MultipleWritersError, SegmentError
-from msgq.impl.base.origin import set_origin
+from msgq.impl.base.clock import set_origin
 from msgq.records import Board, SeqlockVector
 from msgq.simulation import Fault, Faults, Simulation, explore
 

@@ -2,6 +2,10 @@
 
 The clock is CLOCK_MONOTONIC plus one offset. The first process after a boot computes the offset from the wall clock and
 writes it into a file (docs/internals/clock.md). Any thread may read the clock. A forked child uses its parent's offset.
+
+Origins are times of the events that cause messages (docs/guides/tracking.md). Each thread has an origin or none.
+Messages that the thread publishes inherit its origin. A forked child starts with the origin of the thread that called
+fork.
 """
 
 def time_ns() -> int:
@@ -19,3 +23,28 @@ def wall_offset_ns() -> int:
 
 def clock_problem() -> str:
     """Return the reason why this process uses a private offset; "": this process uses the host's offset."""
+
+def origin_time() -> int:
+    """Return the origin of this thread in ns of the host's clock; 0: none."""
+
+def set_origin(origin_time: int) -> None:
+    """Set the origin of this thread in ns of the host's clock; 0: none.
+
+    Raises
+    ------
+    InvalidValueError : the time is negative.
+    """
+
+def new_origin_time(count: int = 1) -> int:
+    """Return a new origin: the current time in ns of the host's clock.
+
+    The origin is unique among all processes of this user.
+
+    The call reserves `count` consecutive origins and returns the first.
+
+    Processes reserve origins in the file `/dev/shm/msgqorigin_<uid>`. If the file is not accessible, origins are unique
+    within this process, and a message is logged once.
+    """
+
+def origin_problem() -> str:
+    """Return the reason why origins are unique only in this process; "": unique among all processes of this user."""

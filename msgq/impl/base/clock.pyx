@@ -1,14 +1,19 @@
-"""The host's clock: CLOCK_MONOTONIC plus one offset. See clock.pyi, and docs/internals/clock.md for the file."""
+"""The host's clock: CLOCK_MONOTONIC plus one offset. See clock.pyi, and docs/internals/clock.md for the file.
 
-from libc.stdint cimport int64_t
-from posix.fcntl cimport O_RDONLY
+The origins (origin.pxi) are in the same module, because a further module would delay the first socket by 0.1 ms.
+"""
+
+from cpython.ref cimport Py_INCREF
+from libc.stdint cimport int64_t, uint64_t
+from posix.fcntl cimport O_RDONLY, O_RDWR
 from posix.stat cimport S_IWGRP, S_IWOTH, struct_stat
 from posix.time cimport CLOCK_REALTIME
 from posix.unistd cimport close
 
 from msgq.impl.base.core cimport (
-    check_file, create_file, mq_clock, MQ_CLOCK_MAGIC, mq_read_clock_ns, MQ_CLOCK_VERSION, mq_monotonic_ns, MQ_NS_PER_S,
-    name_file, open_file,
+    check_file, create_file, map_file, mq_clock, MQ_CLOCK_MAGIC, mq_read_clock_ns, MQ_CLOCK_VERSION, mq_monotonic_ns,
+    MQ_NS_PER_S, mq_origin, mq_origin_allocate, mq_origin_last_word, MQ_ORIGIN_MAGIC, MQ_ORIGIN_VERSION, mq_u64,
+    name_file, open_file, Segment,
 )
 
 import contextlib
@@ -16,7 +21,7 @@ import os
 import struct
 
 from msgq.common import settings, shm_paths
-from msgq.errors import MsgqError, SegmentError
+from msgq.errors import InvalidValueError, MsgqError, SegmentError
 
 _CLOCK_WORDS = struct.Struct("<QQq40x")
 
@@ -164,7 +169,7 @@ def _namespace_offset_ns():
         if ours == _FIRST_TIME_NAMESPACE:
             return 0
         with open("/proc/self/timens_offsets") as file:  # of the namespace of future children
-            offsets = dict(line.split(maxsplit=1) for line in file)
+            offsets = dict([line.split(maxsplit=1) for line in file])  # a generator makes the import slower
         seconds, nanoseconds = map(int, offsets["monotonic"].split())
     except FileNotFoundError:
         return 0  # a kernel without time namespaces
@@ -173,3 +178,6 @@ def _namespace_offset_ns():
     if ours != childrens:
         raise SegmentError("clock offset of this namespace is unknown", path="/proc/self/ns/time")
     return seconds * MQ_NS_PER_S + nanoseconds
+
+
+include "origin.pxi"

@@ -1,4 +1,4 @@
-/* The host's clock, and unique origins. base/clock.pyx and origin.pyx use the same files. Compile as C11. If the host's
+/* The host's clock, and unique origins. base/clock.pyx and origin.pxi use the same files. Compile as C11. If the host's
  * file is invalid, the clock uses the file of this user. If the file of this user is invalid, too, the clock uses an
  * offset of this process. */
 #define _GNU_SOURCE

@@ -16,7 +16,7 @@ from posix.fcntl cimport O_RDONLY
 from posix.stat cimport struct_stat
 from posix.unistd cimport close, usleep
 
-from msgq.impl.base.clock cimport host_offset_ns, host_time_ns
+from msgq.impl.base.clock cimport current_origin, host_offset_ns, host_time_ns
 from msgq.impl.base.core cimport (
     BUSY, check_file, close_at_exit, CLOSED, write_full_schema, read_full_schema, EndpointFile, expose_buffer,
     WAIT_FOREVER, LARGE_BYTES, map_file, map_writable_head, mq_can_populate,
@@ -28,7 +28,6 @@ from msgq.impl.base.core cimport (
     require_time, segment_error, truncated_error, usage_error, wait_until_ready,
 )
 from msgq.impl.base.process cimport fork_generation, read_own_identity, is_alive, new_uid, text as _text, this_process
-from msgq.impl.base.origin cimport current_origin
 
 import contextlib
 import os

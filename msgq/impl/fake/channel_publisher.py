@@ -18,8 +18,8 @@ from msgq.errors import (
     StateError,
 )
 from msgq.impl.base.argument_checks import assign_bytes, not_connected_error, timeout_ns
+from msgq.impl.base.clock import origin_time as thread_origin
 from msgq.impl.base.foreign_names import add_advice
-from msgq.impl.base.origin import origin_time as thread_origin
 from msgq.impl.fake.channel_counters import read_publisher_stats
 from msgq.impl.fake.channel_state import ChannelFile, PublisherPool, slot_stride_bytes
 from msgq.impl.fake.endpoint_state import EndpointState

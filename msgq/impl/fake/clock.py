@@ -9,7 +9,6 @@ from contextlib import contextmanager
 
 from msgq.common.units import NS_PER_S
 from msgq.impl.base import clock as host
-from msgq.impl.base import origin
 
 #: Waits so many nanoseconds of virtual time: the bus knows who else may go on meanwhile.
 SleepFunction = Callable[[int], None]
@@ -96,7 +95,7 @@ class VirtualClock:
             (time, "perf_counter_ns"): self.time_ns,
             (time, "sleep"): sleep,
             (host, "time_ns"): self.time_ns,
-            (origin, "new_origin_time"): self.new_origin_time,
+            (host, "new_origin_time"): self.new_origin_time,
         }
         real_functions = {location: getattr(*location) for location in virtual_functions}
         try:

@@ -21,9 +21,9 @@ from msgq.impl.base.argument_checks import (
     tracking_mismatch_error,
     untracked_topic_error,
 )
+from msgq.impl.base.clock import origin_time as thread_origin
 from msgq.impl.base.core import Context
 from msgq.impl.base.foreign_names import add_advice, unsendable_error
-from msgq.impl.base.origin import origin_time as thread_origin
 from msgq.impl.fake.bus import current_bus
 from msgq.impl.fake.endpoint_state import BusMessage, EndpointState, fork_error
 from msgq.impl.fake.socket import FakeSocket, check_can_connect

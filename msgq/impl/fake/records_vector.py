@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 from msgq.impl.base.argument_checks import timeout_ns
+from msgq.impl.base.clock import origin_time
 from msgq.impl.base.foreign_names import add_advice
-from msgq.impl.base.origin import origin_time
 from msgq.impl.fake.records_handle import RecordHandle
 from msgq.impl.fake.records_store import VectorHandleRow, VectorStore, open_store
 from msgq.impl.records import arrays, options

@@ -19,8 +19,8 @@ from msgq.common import file_permissions, naming, settings
 from msgq.common.queue_events import Event
 from msgq.errors import EndpointClosedError, QueueFullError, SegmentError
 from msgq.impl.base.argument_checks import not_connected_error, warn_in_event_loop
+from msgq.impl.base.clock import origin_time as thread_origin
 from msgq.impl.base.foreign_names import add_advice
-from msgq.impl.base.origin import origin_time as thread_origin
 from msgq.impl.fake.bus import InProcessBus, current_bus
 from msgq.impl.fake.endpoint_state import fork_error
 from msgq.impl.fake.owned_buffer import copy_buffer

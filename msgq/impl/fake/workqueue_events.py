@@ -9,8 +9,8 @@ import struct
 from msgq.common.naming import events_channel
 from msgq.common.queue_events import EVENT_HEAD_FORMAT, QUEUE_EVENT_SCHEMA, Event
 from msgq.errors import MsgqError
-from msgq.impl.base.origin import origin_time as thread_origin
-from msgq.impl.base.origin import set_origin
+from msgq.impl.base.clock import origin_time as thread_origin
+from msgq.impl.base.clock import set_origin
 from msgq.impl.base.process import process_name
 from msgq.impl.fake.channel import Publisher, open_channel_file
 from msgq.impl.fake.workqueue_store import QueueItem, QueueState, find_queue

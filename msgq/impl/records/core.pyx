@@ -14,7 +14,9 @@ from libc.errno cimport errno
 from libc.string cimport memcpy, memset
 from posix.mman cimport MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, mmap, PROT_READ, PROT_WRITE
 
-from msgq.impl.base.clock cimport host_offset_ns, host_time_ns
+from msgq.impl.base.clock cimport (
+    change_origin, current_origin, host_offset_ns, host_time_ns, new_origin, prepare_origins,
+)
 from msgq.impl.base.core cimport (
     close_at_exit, CLOSED, write_full_schema, read_full_schema, WAIT_FOREVER, LARGE_BYTES, mq_copy_from_shared,
     mq_eventcount_has_waiters_mp, mq_eventcount_prepare_wait_mp, mq_liveness_probe_begin, mq_liveness_probe_end,
@@ -24,7 +26,6 @@ from msgq.impl.base.core cimport (
     wait_until_ready, watcher_lock, watcher_unlock,
 )
 from msgq.impl.base.process cimport fork_generation, read_own_identity, new_uid, text, this_process
-from msgq.impl.base.origin cimport change_origin, current_origin, new_origin, prepare_origins
 
 import weakref
 

@@ -17,7 +17,7 @@ from posix.fcntl cimport O_RDONLY, O_RDWR
 from posix.stat cimport fstat, struct_stat
 from posix.unistd cimport close, usleep
 
-from msgq.impl.base.clock cimport host_offset_ns, host_time_ns
+from msgq.impl.base.clock cimport current_origin, host_offset_ns, host_time_ns, new_origin, prepare_origins
 from msgq.impl.base.core cimport (
     allocate_file, BUSY, can_order_stores, check_file, check_context_open, close_at_exit, CLOSED, Context, create_file,
     find_shared_segment, WAIT_FOREVER, LARGE_BYTES, lock_file, map_file, map_shared_file, MQ_ALIVE, mq_can_populate,
@@ -27,7 +27,6 @@ from msgq.impl.base.core cimport (
     share_segment, unlock_file, usage_error, wait_until_ready, was_truncated, write_schema,
 )
 from msgq.impl.base.process cimport read_own_identity, is_alive, random_u32
-from msgq.impl.base.origin cimport current_origin, new_origin, prepare_origins
 
 import contextlib
 import os

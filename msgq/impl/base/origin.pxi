@@ -1,25 +1,7 @@
 """Origins: one word for each thread, and one that a user's processes share.
 
-See origin.pyi and docs/guides/tracking.md.
+See clock.pyi and docs/guides/tracking.md.
 """
-
-from cpython.ref cimport Py_INCREF
-from libc.stdint cimport int64_t, uint64_t
-from posix.fcntl cimport O_RDWR
-from posix.stat cimport struct_stat
-from posix.unistd cimport close
-
-from msgq.impl.base.clock cimport host_time_ns, log_problem
-from msgq.impl.base.core cimport (
-    check_file, create_file, map_file, mq_origin, mq_origin_last_word, MQ_ORIGIN_MAGIC, mq_origin_allocate,
-    MQ_ORIGIN_VERSION, mq_u64, name_file, open_file, Segment,
-)
-
-import os
-import struct
-
-from msgq.common import settings, shm_paths
-from msgq.errors import InvalidValueError, MsgqError, SegmentError
 
 
 cdef extern from * nogil:

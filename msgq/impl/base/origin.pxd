@@ -1,7 +1,0 @@
-from libc.stdint cimport int64_t
-
-# Origin of the messages that this thread publishes. See origin.pyi.
-cdef int64_t current_origin() noexcept nogil                 # 0: no origin is set
-cdef void change_origin(int64_t origin) noexcept nogil
-cdef int64_t new_origin(int64_t now_ns) except? -1  # the origin is unique on this host for this user
-cdef int prepare_origins() except -1  # afterwards, new_origin runs no Python code
