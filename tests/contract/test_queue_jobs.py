@@ -37,7 +37,7 @@ class TestTaking:
         assert queues.name in repr(job)
         assert "7 bytes, open" in repr(job)
         job.ack()
-        assert "over" in repr(job)
+        assert "ended" in repr(job)
 
     def test_taken_message_is_hidden_from_all_handles(self, queues: Queues) -> None:
         queue, other = queues.open(), queues.open()

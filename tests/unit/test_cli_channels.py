@@ -227,8 +227,8 @@ def test_channel_opened_during_clean_is_created_again(prefix: str, monkeypatch: 
         before = count_descriptors_and_mappings(path)
         opened.append(Task(Channel, "scans"))
         wait_until(
-            lambda: count_descriptors_and_mappings(path) == before + 2,
-            "the thread has mapped the file, and opened it for its lock",
+            lambda: count_descriptors_and_mappings(path) > before,
+            "the thread has opened the file, and waits for its lock",
         )
         return EndpointUsers((), ())
 

@@ -193,12 +193,12 @@ def test_verb_fits_on_terminals_and_shows_all_columns_in_pipe(monkeypatch: pytes
 @pytest.mark.usefixtures("traffic")
 def test_list_at_80_columns_keeps_both_ends_of_names(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = show(monkeypatch, "list --duration 0.01", 80)
-    assert shown[0].split() == ["endpoint", "kind", "publisher", "messages", "messages/s", "lost"]
+    assert shown[0].split() == ["endpoint", "kind", "publisher", "subscribers", "messages/s", "lost"]
     names = [line.split()[0] for line in shown[1:-2]]
     assert names[0::3] == ["imu", "records/speed"]
     for name, begin in zip((names[1], names[2], names[4]), ("vehicle.", "channel/", "queue/"), strict=True):
         assert re.fullmatch(rf"{begin}.*….*\.compressed", name)  # the name has the width that the pids leave
-    assert shown[-2] == "5 columns do not fit: subscribers, bytes/s, memory, age, note"
+    assert shown[-2] == "5 columns do not fit: messages, bytes/s, memory, age, note"
     assert str(os.getpid()) in shown[1]
 
 
