@@ -173,12 +173,15 @@ def schema_on_full_file_system(endpoint: str, size: int) -> list[Any]:
     if not small_shared_memory("4m"):
         return ["not permitted"]
     schema = msgq.Schema("Large", "text", bytes(size))
+    former = msgq.pub_sock(endpoint)
+    former.send(b"")
     with msgq.sub_sock(endpoint), open("/dev/shm/filler", "wb", buffering=0) as filler, msgq.PubSocket() as pub:
         fill(filler)
         try:
             pub.connect(msgq.context, endpoint, schema=schema)
         except IpcError as error:
             refusal = [type(error).__name__, error.errno, str(error)]
+        former.send(b"the refused publisher did not take over")
         schema_before = msgq.stats.topic(endpoint).schema
         filler.truncate(0)
         pub.connect(msgq.context, endpoint, schema=schema)

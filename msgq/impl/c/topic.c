@@ -102,19 +102,22 @@ static int mqc_publisher_start(msgq_publisher *publisher) {
     return status;
 }
 
-static int mqc_publisher_write_schema(mqc_topic_files *t, const msgq_schema *schema) {
-    mq_schema_parts at = mq_ring_side_schema(mqc_topic_side_header(t));
+static int mqc_publisher_populate_schema(mqc_topic_files *t) {
     if (!mq_ring_side_populate_schema(mqc_topic_side_header(t)))
         return mqc_endpoint_error(&t->endpoint, ENOSPC, "/dev/shm has no memory for the schema in %s", t->side.path);
-    return mqc_write_schema(&t->endpoint, &at, schema, false);
+    return 0;
 }
 
 /* Become the publisher of the topic, and write `schema` unless it is NULL. The caller has locked the topic. This call
  * unlocks the topic. */
 static int mqc_publisher_enter(msgq_publisher *publisher, const msgq_schema *schema) {
     mqc_topic_files *t = publisher->topic;
-    int status = mqc_publisher_start(publisher);
-    if (!status && schema && (status = mqc_publisher_write_schema(t, schema)))
+    /* before the start: if the memory is full, the previous publisher goes on */
+    int status = schema ? mqc_publisher_populate_schema(t) : 0;
+    if (!status)
+        status = mqc_publisher_start(publisher);
+    mq_schema_parts at = mq_ring_side_schema(mqc_topic_side_header(t));
+    if (!status && schema && (status = mqc_write_schema(&t->endpoint, &at, schema, false)))
         mq_ring_publisher_close(&publisher->p);
     mqc_topic_files_unlock(t);
     return status;

@@ -278,7 +278,7 @@ cdef class PubConnection(ForkAwareHandle):
     cdef mq_ring_publisher _publisher
     cdef int64_t _clock_offset_ns  # host's clock minus CLOCK_MONOTONIC, in nanoseconds
     cdef public bint _for_bridge  # see bridge.py
-    cdef int _write_schema(self, schema) except -1
+    cdef int _populate_schema(self, TopicFiles topic) except -1
     cdef int _become_publisher(self) except -1
     cdef int _start_publishing(self, TopicFiles topic, tracked) except -1
     cdef int _wait_for_previous_send(self, uint64_t uid) except -1

@@ -41,14 +41,18 @@ cdef class PubConnection:
     cdef int _become_publisher(self) except -1:
         """Become the endpoint's publisher with the options of `connect`."""
         cdef TopicFiles topic
+        cdef mq_schema_parts at
         segment_size, mode, schema, trust, tracked = self._options
         with settings.overrides(trust=trust):
             topic = open_topic(self._endpoint, self._prefix, segment_size, mode)
         try:
+            if schema is not None:
+                self._populate_schema(topic)  # first: if the memory is full, the previous publisher goes on
             self._start_publishing(topic, tracked)
             try:
                 if schema is not None:
-                    self._write_schema(schema)
+                    at = mq_ring_side_schema(self._publisher.side)
+                    write_schema(&at, schema)
                 if self._publisher.stamps:
                     # Call this before the first send, because Python code must not run between two steps of a send.
                     prepare_origins()
@@ -59,11 +63,10 @@ cdef class PubConnection:
             topic.unlock()
         return 0
 
-    cdef int _write_schema(self, schema) except -1:
-        cdef mq_schema_parts at = mq_ring_side_schema(self._publisher.side)
-        if not mq_ring_side_populate_schema(self._publisher.side):
-            raise segment_error("cannot allocate memory for the schema", self._endpoint, self._side.path, ENOSPC)
-        return write_schema(&at, schema)
+    cdef int _populate_schema(self, TopicFiles topic) except -1:
+        if not mq_ring_side_populate_schema(<mq_ring_side *> topic.side.address):
+            raise segment_error("cannot allocate memory for the schema", self._endpoint, topic.side.path, ENOSPC)
+        return 0
 
     cdef int _reopen_in_child(self) except -1:
         """In a forked child, take over from the parent (docs/internals/topic-protocol.md, "Fork")."""
