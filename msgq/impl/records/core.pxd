@@ -4,9 +4,8 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 
 from msgq.impl.base.core cimport (
     EndpointFile, mq_file_check_result, mq_file_lock, MQ_FILE_OTHER_VERSION, MQ_FILE_VALID, mq_liveness,
-    mq_liveness_file,
-    mq_liveness_probe, mq_participant, mq_poll_ops, mq_process_identity, mq_row_table, mq_schema, mq_u32, mq_u64,
-    mq_versioned_row, ThreadSharedHandle, Waitable,
+    mq_liveness_file, mq_liveness_probe, mq_participant, mq_poll_ops, mq_process_identity, mq_row_table, mq_schema,
+    mq_u32, mq_u64, mq_versioned_row, ThreadSharedHandle, Waitable,
 )
 
 

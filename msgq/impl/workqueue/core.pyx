@@ -12,8 +12,7 @@ from msgq.impl.base.core cimport (
     close_at_exit, CLOSED, write_full_schema, read_full_schema, WAIT_FOREVER, LARGE_BYTES, mq_read_clock_ns,
     mq_copy_to_shared, mq_copy_from_shared, MQ_DEAD, mq_futex_wake_all, mq_futex_word, mq_liveness_probe_begin,
     mq_liveness_probe_end, mq_monotonic_ns, mq_poll_ops, mq_schema_parts_from_block, mq_mapping_was_truncated,
-    read_participant, refuse_in_simulation, remove_file, wait_until_ready, watcher_lock,
-    watcher_unlock,
+    read_participant, refuse_in_simulation, remove_file, wait_until_ready, watcher_lock, watcher_unlock,
 )
 from msgq.impl.base.process cimport fork_generation, read_own_identity, new_uid, text, this_process
 from msgq.impl.workqueue.message cimport new_message

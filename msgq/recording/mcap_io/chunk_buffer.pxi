@@ -4,7 +4,6 @@
 MESSAGE_RECORD_HEADER_BYTES = MQ_LOG_MESSAGE_HEADER_BYTES
 CHUNK_ENTRY_FIELDS = [("log_time", "<u8"), ("offset", "<u8"), ("channel", "<u4"), ("sequence", "<u4"),
                       ("origin_time", "<i8")]
-
 CHANNEL_ID_COUNT = MQ_LOG_CHANNEL_ID_COUNT
 
 

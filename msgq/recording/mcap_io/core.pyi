@@ -201,9 +201,11 @@ MESSAGE_RECORD_HEADER_BYTES: int
 #: NumPy dtype of `ChunkBuffer.message_entries`, as its descr.
 CHUNK_ENTRY_FIELDS: list[tuple[str, str]]
 
-#: Rows for `append_rows`. A payload is stored at byte `offset` of the content with index `content_index`.
 def message_row_dtype() -> np.dtype[Any]:
-    """Return the dtype of a message to append. The first call imports NumPy."""
+    """Return the dtype of rows for `ChunkBuffer.append_rows`. The first call imports NumPy.
+
+    A payload is stored at byte `offset` of the content with index `content_index`.
+    """
 
 #: Number of possible channel ids.
 CHANNEL_ID_COUNT: int
