@@ -9,7 +9,7 @@ from tools.bench.summary import Row, summarize, summarize_table
 
 SAME = 0.05  # A smaller difference is shown as "same": medians differ by as much from run to run.
 # Rows of the summary: for each kind the price of a message, the delivery to a busy and to a sleeping process, the
-# throughput or large messages, and the opening.
+# throughput of small or large messages, and the opening.
 SUMMARY = {
     "topics": ("send_0", "pair", "ping", "ping_asleep", "stream_64", "stream_1m", "open"),
     "channels": ("channel_send_1", "channel_ping", "channel_ping_asleep", "channel_views_1m", "channel_open"),
@@ -19,23 +19,18 @@ SUMMARY = {
 }
 _COPIES = "topics copy each message, and the peers give views. Channels give views, too"
 _OPENS = "opening checks the owner, mode and layout of each file, and takes a kernel lock that detects dead processes"
-_WAKES = "the woken thread waits for Python's interpreter lock"
 _ALIGNED = (
     "pictures start at a page, as clients of stock msgq require, so the bytes that are read share few sets of the cache"
 )
 _SHARES = "msgq publishes the burst faster than subscribers receive, and the capacity is smaller than the burst"
 _WRITERS = "several processes may write a value, so a write takes atomic exchanges. A peer's value has one writer"
-_LINES = "version and value are in separate cache lines, so reading a new value takes two cache misses"
+#: Reasons that a measurement has shown. Other rows have the reason "unknown".
 REASONS = {
     **dict.fromkeys(("in_place_64k", "in_place_1m"), _COPIES),
     **dict.fromkeys(("open", "open_fresh", "channel_open", "queue_open", "record_open", "board_open"), _OPENS),
-    **dict.fromkeys(("ping_asleep", "channel_ping_asleep", "queue_ping_asleep"), _WAKES),
-    **dict.fromkeys(("asleep_seqlock", "asleep_board", "frame_asleep", "frame_asleep_4k"), _WAKES),
     **dict.fromkeys(("frame_stream", "frame_stream_4k"), _ALIGNED),
     **dict.fromkeys(("channel_flood_64", "channel_flood_256"), _SHARES),
     **dict.fromkeys(("write_seqlock", "write_seqlock_5", "write_shared", "write_number_f8"), _WRITERS),
-    **dict.fromkeys(("seen_seqlock", "seen_seqlock_5"), _LINES),
-    "queue_pair_65528": "the messages need more memory than the caches have. ZeroMQ has no priorities and no `take`",
 }
 
 

@@ -6,7 +6,7 @@ from tools.bench.cases import Case
 
 _PING = Case(
     "kind_ping",
-    "one-way latency to a busy reader of another process, 64 B",
+    "delivery to a busy process, 64 B, one way",
     "ns",
     "ping",
     peer_role="pong",
@@ -15,12 +15,12 @@ _PING = Case(
 )
 
 KIND_CASES = (
-    Case("kind_pair", "write and read, one thread, 64 B", "ns", "pair", kind="seqlock"),
+    Case("kind_pair", "write and read in one thread, 64 B", "ns", "pair", kind="seqlock"),
     _PING,
     replace(
         _PING,
         key="kind_ping_asleep",
-        title="one-way latency to a reader of another process that sleeps, 64 B",
+        title="delivery to a process asleep for 2 ms, 64 B, one way",
         role="ping_asleep",
         peer_role="pong_asleep",
         batch=10,

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from tools.bench import report
-from tools.bench.adapters import FLOOR, KINDS, OURS, SYSTEMS
+from tools.bench.adapters import COLUMNS, FLOOR, OURS
 from tools.bench.digest import format_summary, list_slower
 from tools.bench.plot import draw_latencies, draw_rounds
 from tools.bench.process import PROJECT
@@ -118,7 +118,7 @@ def _describe_table(result: Result, table: str) -> str:
 
 def _describe_rows(rows: Sequence[Row]) -> str:
     """Return the alternative text of a picture."""
-    systems = [name for name in (*KINDS, *SYSTEMS) if any(name in row.medians for row in rows)]
+    systems = [name for name in COLUMNS if any(name in row.medians for row in rows)]
     titles = ", ".join(row.case.key for row in rows)
     return f"{', '.join(systems)} in the rows {titles}. The next table has the values."
 

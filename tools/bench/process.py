@@ -79,9 +79,8 @@ class Process:
         self._errors = Path(job.folder) / f"{job.name}-{job.role}-{number}.err"
         self._connection, other_end = Pipe()
         self._exit_code: int | None = None
-        signal.pthread_sigmask(
-            signal.SIG_BLOCK, _INTERRUPTS
-        )  # an interrupt finds the process in _running, or no process
+        # An interrupt finds the process in _running, or no process.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
         self.pid = os.fork()
         if self.pid == 0:
             for process in (self, *_running):  # so that each process sees the end of its connection

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from tools.bench import numbers
-from tools.bench.adapters import FLOOR, KINDS, OURS, SYSTEMS
+from tools.bench.adapters import COLUMNS, FLOOR, KINDS, OURS
 from tools.bench.cases import LIMITS, Case, Target
 from tools.bench.result import Result
 from tools.bench.run import DISTURBED
@@ -27,7 +27,7 @@ def format_tables(result: Result) -> str:
 def find_systems(result: Result, table: str, rows: Sequence[Row]) -> list[str]:
     """Return the systems with a figure in the table, and the absent systems. msgq and the floor are first."""
     absent = set(result.absent) & set(TABLES[table].adapters)
-    return [name for name in (*KINDS, *SYSTEMS) if name in absent or any(name in row.medians for row in rows)]
+    return [name for name in COLUMNS if name in absent or any(name in row.medians for row in rows)]
 
 
 def format_figure_of(result: Result, row: Row, system: str) -> str:
@@ -60,7 +60,7 @@ def format_tails(rows: Sequence[Row]) -> str:
     timed = [row for row in rows if row.curves]
     if not timed:
         return ""
-    systems = [name for name in (*KINDS, *SYSTEMS) if any(name in row.curves for row in timed)]
+    systems = [name for name in COLUMNS if any(name in row.curves for row in timed)]
     lines = [
         [f"`{row.case.key}`", row.case.title, *(_tail(row, system) for system in systems), _tail_ratios(row)]
         for row in timed

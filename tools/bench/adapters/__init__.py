@@ -12,6 +12,7 @@ SYSTEMS = (
     *ON_REQUEST,
 )
 KINDS = ("topic", "channel", "queue", "seqlock", "board")  # the systems of the table of kinds: all are msgq
+COLUMNS = (*KINDS, *SYSTEMS)
 
 _CLASSES = {
     "msgq": "ours:Ours",
