@@ -213,6 +213,15 @@ def id_of_ended_thread() -> int:
     return thread_id
 
 
+def count_descriptors(path: str | os.PathLike[str]) -> int:
+    """Return the number of this process's descriptors of a file."""
+    status, found = os.stat(path), 0
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # another thread has closed the descriptor
+            found += os.path.samestat(os.fstat(int(name)), status)
+    return found
+
+
 def in_fork(function: Callable[[], Any]) -> int:
     """Return the exit code of a forked child that runs the function; one that hangs is killed."""
     pid = os.fork()

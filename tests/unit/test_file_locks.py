@@ -15,7 +15,7 @@ import pytest
 import msgq
 from msgq import stats
 from msgq.errors import SegmentError
-from tests.support import SHM, Child, Task, hear, in_fork, say, wait_until
+from tests.support import SHM, Child, Task, count_descriptors, hear, in_fork, say, wait_until
 from tests.unit.liveness_children import libc
 
 
@@ -41,16 +41,6 @@ JOINS: dict[str, tuple[Callable[[str], Any], Callable[[str], list[bool | None]]]
     ),
     "vector": (write_first, lambda name: [one.participant.alive for one in stats.record(name).writers]),
 }
-
-
-def count_descriptors(path: os.PathLike[str]) -> int:
-    """Return the number of this process's descriptors of the file."""
-    status = os.stat(path)
-    found = 0
-    for name in os.listdir("/proc/self/fd"):
-        with_descriptor = os.stat(f"/proc/self/fd/{name}") if os.path.exists(f"/proc/self/fd/{name}") else None
-        found += with_descriptor is not None and os.path.samestat(with_descriptor, status)
-    return found
 
 
 @pytest.mark.parametrize("kind", JOINS)

@@ -23,7 +23,7 @@ from msgq.errors import CorruptSegmentError, LayoutVersionError, MsgqError, Queu
 from msgq.impl.base import clock
 from msgq.impl.workqueue.core import remove_queue
 from msgq.workqueue import Job, MessageQueue
-from tests.support import SHM, Child, Task, hear, say, wait_until
+from tests.support import SHM, Child, Task, count_descriptors, hear, say, wait_until
 
 HEADER = 57344
 
@@ -44,15 +44,6 @@ def handle_of_this_process(name: str) -> QueueHandleInfo:
 def offset_of_slot_states(path: str, messages: int = 10) -> int:
     """Return at which byte of the file the words of the places begin."""
     return HEADER + ((messages + 63) // 64 * 8 + 63) // 64 * 64
-
-
-def count_descriptors(path: str) -> int:
-    """Return how many of this process are a file."""
-    found = 0
-    for descriptor in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):
-            found += os.readlink(descriptor) == path
-    return found
 
 
 def take(queue: MessageQueue, lease: float | None = None) -> Job:
@@ -428,7 +419,7 @@ def test_removal_keeps_queue_that_was_recreated(endpoint: str) -> None:
     with open(path) as locked:
         fcntl.flock(locked, fcntl.LOCK_EX)
         removing = Task(remove_queue, endpoint, "", lambda found: True)
-        wait_until(lambda: count_descriptors(str(path)) == 3)  # ours, its own, and that to lock by
+        wait_until(lambda: count_descriptors(path) == 3)  # ours, its own, and that to lock by
         path.unlink()
         with MessageQueue(endpoint) as another:
             fcntl.flock(locked, fcntl.LOCK_UN)
