@@ -47,7 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Take the thousands of tests out of each garbage collection, which takes half a second else."""
+    """Take the thousands of tests out of each garbage collection, which otherwise takes half a second."""
     gc.disable()
     try:
         return (yield)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from msgq.common.optional import find_extra_of_package
 
+SIGINT_EXIT_CODE = 130  # as shells report a program that SIGINT ended
 _GC_THRESHOLD = 10_000  # new objects before a search for garbage. Imports create many objects, and no garbage
 
 
@@ -29,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
         app(arguments, prog_name="msgq")
     except KeyboardInterrupt:  # during the imports
-        sys.exit(130)  # as shells report a program that SIGINT ended
+        sys.exit(SIGINT_EXIT_CODE)
     except ModuleNotFoundError as missing:
         extra = find_extra_of_package(missing)
         if extra is None:

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import click
 
 from msgq import __version__
+from msgq.cli import SIGINT_EXIT_CODE
 from msgq.cli.common.groups import LazyCommandGroup
 from msgq.cli.common.options import EXIT_CODES
 from msgq.cli.common.other_names import describe_unknown_option
@@ -45,7 +46,6 @@ VERBS = {
 }
 #: Extras without which a verb cannot run. To be named in lists, in addition to the extra `cli`.
 _NEEDED_EXTRAS = {"bag": "record", "play": "record", "record": "record"}
-_SIGINT_EXIT_CODE = 130  # as shells report a program that SIGINT ended
 
 
 class _VerbGroup(LazyCommandGroup):
@@ -73,7 +73,7 @@ class _VerbGroup(LazyCommandGroup):
             echo_error(error)
             sys.exit(error.exit_code)
         except click.Abort:  # Ctrl-C before there was a verb to notice it
-            sys.exit(_SIGINT_EXIT_CODE)
+            sys.exit(SIGINT_EXIT_CODE)
 
     def invoke(self, ctx: click.Context) -> object:
         try:
@@ -83,8 +83,8 @@ class _VerbGroup(LazyCommandGroup):
         except MsgqError as error:
             raise click.ClickException(str(error)) from error
         except KeyboardInterrupt:
-            signal.signal(signal.SIGINT, lambda *_: os._exit(_SIGINT_EXIT_CODE))  # again, while all ends
-            ctx.exit(_SIGINT_EXIT_CODE)
+            signal.signal(signal.SIGINT, lambda *_: os._exit(SIGINT_EXIT_CODE))  # again, while all ends
+            ctx.exit(SIGINT_EXIT_CODE)
         except BrokenPipeError:  # who read our output has seen enough, as `head` does
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(0)

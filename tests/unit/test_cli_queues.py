@@ -123,7 +123,7 @@ def test_list_shows_message_rates_of_queues(prefix: str) -> None:
         queue.unlink()
         task.result()
     assert found["rate"] > 0
-    # each of the two looks finds at most two messages that were sent and not received
+    # each of the two samples counts at most two messages that were sent and not received
     assert found["received_rate"] == pytest.approx(found["rate"], abs=4 / 0.2)
     assert (found["owner"], found["mode"]) == (os.geteuid(), "600")
 

@@ -141,6 +141,6 @@ def test_pub_with_duration_option_repeats_message_until_end(prefix: str) -> None
     assert run("pub", "car", "x", "-r", "0.001", "-n", "5", "--duration", "0.05").stderr.startswith("published 1,")
 
 
-def test_option_before_the_command_is_answered_with_its_place() -> None:
+def test_option_before_the_command_raises_with_its_place() -> None:
     said = run("--prefix", "x", "list", code=2).output.splitlines()[-1]
     assert said == "Error: no option '--prefix' before the command; give options after the command"
