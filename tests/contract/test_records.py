@@ -317,7 +317,7 @@ class TestMany:
 
     def test_vector_takes_records_of_a_memoryview(self, records: Records) -> None:
         rows = records.vector(MIXED, 2)
-        rows[:] = memoryview(np.array([(1, 2.5), (3, 4.5)], MIXED))
+        rows[:] = np.array([(1, 2.5), (3, 4.5)], MIXED).data
         assert rows.read().tolist() == [(1, 2.5), (3, 4.5)]
 
     def test_vector_values_are_broadcast_as_in_numpy(self, records: Records) -> None:

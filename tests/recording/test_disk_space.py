@@ -13,7 +13,7 @@ import pytest
 from msgq.errors import ForkedSocketError, RecordingError
 from msgq.recording import Writer
 from msgq.recording.mcap_io import metadata_keys, segment_writer
-from msgq.recording.mcap_io.core import ChunkBuffer
+from msgq.recording.mcap_io.core import ChunkBuffer, preallocate_space
 from tests.recording.test_writer import BEGIN, by_library
 
 
@@ -135,10 +135,8 @@ def test_space_in_advance_does_not_change_the_file(tmp_path: Path, monkeypatch: 
 
 def test_refused_space_in_advance_takes_no_disk_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Failure would mean: a file on a nearly full disk takes all of its rest, also after the end of the recording."""
-    allocate = segment_writer.preallocate_space
-
     def allocate_part(fd: int, offset: int, size: int) -> bool:
-        allocate(fd, offset, size // 2)  # as ext4 does if the disk has no more space
+        preallocate_space(fd, offset, size // 2)  # as ext4 does if the disk has no more space
         return False
 
     monkeypatch.setattr(segment_writer, "preallocate_space", allocate_part)
