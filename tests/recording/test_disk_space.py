@@ -135,6 +135,7 @@ def test_space_in_advance_does_not_change_the_file(tmp_path: Path, monkeypatch: 
 
 def test_refused_space_in_advance_takes_no_disk_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Failure would mean: a file on a nearly full disk takes all of its rest, also after the end of the recording."""
+
     def allocate_part(fd: int, offset: int, size: int) -> bool:
         preallocate_space(fd, offset, size // 2)  # as ext4 does if the disk has no more space
         return False
