@@ -43,12 +43,12 @@ class ChannelStatsRow(EndpointRow[ChannelStats, EndpointCounts]):
     @property
     def publishers(self) -> list[str]:
         """Publishers with the names of their nodes."""
-        return [_join_names(row.node, str(row.participant)) for row in self.stats.publishers if not row.left]
+        return [_describe_process(row.node, str(row.participant)) for row in self.stats.publishers if not row.left]
 
     @property
     def subscribers(self) -> list[str]:
         """Subscribers with the names of their nodes."""
-        return [_join_names(row.node, str(row.participant)) for row in self.stats.subscribers]
+        return [_describe_process(row.node, str(row.participant)) for row in self.stats.subscribers]
 
     @property
     def live_publisher_count(self) -> int:
@@ -106,7 +106,7 @@ def _describe_limit(limit: int | None) -> str:
     return "any number" if limit is None else f"at most {limit}"
 
 
-def _join_names(node: str, process: str) -> str:
+def _describe_process(node: str, process: str) -> str:
     """Return the node and its process, or only the process if the node has the name of its process."""
     return process if process.startswith(f"{node} ") else f"{node} {process}"
 
@@ -116,7 +116,7 @@ def _describe_publisher(publisher: ChannelPublisher) -> str:
         " (left)" if publisher.left else " (replaced by a larger pool, with loans left)" if publisher.superseded else ""
     )
     process = publisher.participant
-    name = _join_names(publisher.node, f"{process.name} {process.pid}{state}" if publisher.left else str(process))
+    name = _describe_process(publisher.node, f"{process.name} {process.pid}{state}" if publisher.left else str(process))
     pool = (
         f"{format_count_noun(publisher.slots, 'slot')} of {format_bytes(publisher.slot_bytes)}, "
         f"{format_bytes(publisher.pool_bytes)}"
@@ -135,7 +135,7 @@ def _describe_subscriber(subscriber: ChannelSubscriber) -> str:
         f"{format_count(subscriber.lost)} lost in {format_count_noun(subscriber.resets, 'lap')}"
     )
     return (
-        f"{_join_names(subscriber.node, str(subscriber.participant))}: {done}{lag}, "
+        f"{_describe_process(subscriber.node, str(subscriber.participant))}: {done}{lag}, "
         f"{format_count_noun(subscriber.views_held, 'view')} held"
     )
 
@@ -143,7 +143,7 @@ def _describe_subscriber(subscriber: ChannelSubscriber) -> str:
 def _describe_viewer(holder: ViewHolder) -> str:
     kept = "" if holder.oldest_ns is None else f", the oldest of {format_age(holder.oldest_ns)} ago"
     return (
-        f"{_join_names(holder.node or '-', str(holder.participant))}: {format_count_noun(holder.views, 'slot')}, "
+        f"{_describe_process(holder.node or '-', str(holder.participant))}: {format_count_noun(holder.views, 'slot')}, "
         f"{holder.outdated} of old messages{kept}"
     )
 

@@ -44,7 +44,7 @@ VERBS = {
     "top": "Show a live table of endpoints with rates and losses.",
     "version": "Show the versions of msgq, Python and the system.",
 }
-#: Extras without which a verb cannot run. To be named in lists, in addition to the extra `cli`.
+#: Extras without which a verb cannot run. All verbs also need the extra `cli`. Lists of verbs name a missing extra.
 _NEEDED_EXTRAS = {"bag": "record", "play": "record", "record": "record"}
 
 

@@ -73,8 +73,8 @@ def command(endpoints: tuple[str, ...], duration: float, everything: bool, as_js
     if as_json or endpoints:
         return
     if not rows:
-        found_text = "live endpoints" if found else "endpoints"
-        echo(f"msgq: no {found_text} {_describe_prefix(prefix)}", err=True)
+        missing = "live endpoints" if found else "endpoints"
+        echo(f"msgq: no {missing} {_describe_prefix(prefix)}", err=True)
     if not everything and (hidden := _describe_hidden_endpoints(prefix, len(found) - len(rows))):
         echo(f"hidden: {hidden}; to list all, give --all")
 

@@ -61,7 +61,7 @@ def test_removed_and_recreated_file_has_its_own_mapping(endpoint: str) -> None:
     assert message.data == b"former"
 
 
-def test_end_of_former_mapping_does_not_end_the_sharing_of_its_successor(endpoint: str) -> None:
+def test_end_of_previous_mapping_does_not_end_the_sharing_of_its_successor(endpoint: str) -> None:
     former, path = msgq.MessageQueue(endpoint), SHM / f"msgqjobs_{endpoint}"
     path.unlink()
     current = [msgq.MessageQueue(endpoint)]
@@ -202,7 +202,7 @@ def test_closed_subscriber_leaves_the_watch_for_stock_publishers_of_another(endp
     assert count_inotify_watches(ring_path(endpoint)) == 0
 
 
-def test_socket_of_a_recreated_topic_does_not_get_the_former_ring(endpoint: str) -> None:
+def test_socket_of_a_recreated_topic_does_not_get_the_previous_ring(endpoint: str) -> None:
     former, reader = msgq.pub_sock(endpoint), msgq.sub_sock(endpoint)
     former.unlink()
     pub, sub = msgq.pub_sock(endpoint), msgq.sub_sock(endpoint)
@@ -230,11 +230,11 @@ def test_each_socket_reports_a_truncated_file_and_a_new_socket_works(endpoint: s
             sub.receive(non_blocking=True)
 
 
-def test_truncated_side_segment_is_reported_by_the_sockets_of_the_former_and_the_grown_ring(endpoint: str) -> None:
+def test_truncated_side_segment_is_reported_by_the_sockets_of_the_previous_and_the_grown_ring(endpoint: str) -> None:
     pub, sub = msgq.pub_sock(endpoint, SMALL_RING), msgq.sub_sock(endpoint)
     os.truncate(ring_path(endpoint), HEADER + 8 * SMALL_RING)
     late = msgq.sub_sock(endpoint)
-    assert len(topic_mappings(endpoint)[0]) == 1  # the former ring is smaller than the file
+    assert len(topic_mappings(endpoint)[0]) == 1  # the previous ring is smaller than the file
     os.truncate(side_path(endpoint), 0)
     with contextlib.suppress(SegmentSizeError):
         pub.all_readers_updated()

@@ -32,7 +32,7 @@ class LazyCommandGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the subcommands."""
-        return [*self.short_helps]
+        return list(self.short_helps)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a subcommand; None: no subcommand has this name."""
