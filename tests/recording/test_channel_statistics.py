@@ -118,6 +118,14 @@ def test_invalid_channel_statistics_are_ignored(tmp_path: Path, text: str) -> No
     assert log.endpoints["a"].messages == 3000
 
 
+@pytest.mark.parametrize("key", ["\N{SUPERSCRIPT TWO}", "9" * 5000], ids=["superscript", "5,000 digits"])
+def test_key_that_is_no_channel_id_is_ignored(tmp_path: Path, key: str) -> None:
+    log = LogReader(write_numbered_file(tmp_path / "a.mcap"))
+    log.files[0].metadata[STATISTICS_METADATA][key] = json.dumps(WHOLE)
+    assert log.has_statistics
+    assert log.endpoints["a"].messages == 3000
+
+
 def test_info_of_foreign_file_shows_only_its_statistics(tmp_path: Path) -> None:
     with (tmp_path / "b.mcap").open("wb") as file:
         writer = ForeignWriter(file)

@@ -20,6 +20,7 @@ from msgq.recording.reader.log_view import LogView
 from msgq.recording.reader.message import EndpointInfo
 
 _BATCH_ROWS = 16384
+_CHANNEL_ID_DIGITS = 5  # of 65535, the largest ID
 _TALLY_COUNT_FIELDS = ("messages", "bytes", "largest", "lost")
 _STATISTICS_FIELDS = ("messages", "bytes", "largest", "first_time", "last_time")
 
@@ -50,7 +51,7 @@ def read_stored_statistics(file: McapFile) -> dict[int, dict[str, Any]] | None:
     totals = {
         int(number): _parse_statistics(text)
         for number, text in record.items()
-        if number != metadata_keys.STATISTICS_OFFSET_KEY and number.isdigit()
+        if number.isdecimal() and len(number) <= _CHANNEL_ID_DIGITS
     }
     counts = {number: figure.get("messages") for number, figure in totals.items()}
     if counts != {number: count for number, count in statistics.channel_message_counts.items() if count}:
