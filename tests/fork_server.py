@@ -48,6 +48,15 @@ def needs_own_start(environment: Mapping[str, str]) -> bool:
     return any(name.startswith(_READ_AT_START) for name in changed)
 
 
+def can_adopt_orphans() -> bool:
+    """Return whether this process can be the parent of forked processes. The emulator QEMU 7.2 refuses."""
+    try:
+        with _subreaper():
+            return True
+    except OSError:
+        return False
+
+
 class ForkedProcess(subprocess.Popen[str]):
     """A forked process that calls a function with arguments that JSON can hold.
 
@@ -125,12 +134,17 @@ class _Server:
 @contextlib.contextmanager
 def _subreaper() -> Iterator[None]:
     """Let this process become the parent of processes whose parent has ended."""
-    libc = ctypes.CDLL(None)
-    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    _set_subreaper(True)
     try:
         yield
     finally:
-        libc.prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+        _set_subreaper(False)
+
+
+def _set_subreaper(value: bool) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_CHILD_SUBREAPER, int(value), 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "cannot set PR_SET_CHILD_SUBREAPER")
 
 
 _servers: list[_Server] = []

@@ -18,7 +18,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Self
 
-from tests.fork_server import ForkedProcess, needs_own_start
+from tests.fork_server import ForkedProcess, can_adopt_orphans, needs_own_start
 
 ROOT = Path(__file__).resolve().parent.parent
 SHM = Path("/dev/shm")
@@ -26,7 +26,10 @@ DEADLINE = 60.0  # seconds that any condition may take; a bug is slower, nothing
 DEADLINE_MS = int(DEADLINE * 1000)
 # Numbers of system calls: futex, then futex_waitv, nanosleep, clock_nanosleep and ppoll.
 _CALLS = {"x86_64": (202, 449, 35, 230, 271), "aarch64": (98, 449, 101, 115, 73)}
-_FUTEX, *_PATIENT = _CALLS.get(os.uname().machine, (-1,))
+_ARCHITECTURE = Path("/proc/sys/kernel/arch")  # since Linux 6.1. The kernel's own, also in an emulated process
+_FUTEX, *_PATIENT = _CALLS.get(
+    _ARCHITECTURE.read_text().strip() if _ARCHITECTURE.exists() else os.uname().machine, (-1,)
+)
 _FUTEX_PRIVATE = 128  # a flag: the futex of one process
 LONGER = float(os.environ.get("MSGQ_STRESS") or 1)  # how much longer than usual tests of chance run
 
@@ -251,7 +254,7 @@ class Child:
         call = function.__module__, function.__qualname__
         options: Any = {"env": environment, "cwd": ROOT, "stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         self.process: subprocess.Popen[str]
-        if needs_own_start(environment):
+        if needs_own_start(environment) or not can_adopt_orphans():
             code = "from tests.fork_server import main; main()"
             words = [sys.executable, "-W", "error", "-c", code, *call, json.dumps(args)]
             self.process = subprocess.Popen(words, text=True, **options)

@@ -14,7 +14,9 @@ from typing import Any
 
 import pytest
 
+from tests import fork_server
 from tests.fork_server import ForkedProcess, _Server
+from tests.support import Child, say
 
 PIPES: dict[str, Any] = {"stdin": PIPE, "stdout": PIPE, "stderr": PIPE}
 
@@ -114,3 +116,19 @@ def test_fork_server_stops_while_child_holds_server_socket() -> None:
     finally:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
+
+
+def wait_for_kill() -> None:
+    say("started")
+    signal.pause()
+
+
+def test_child_is_killed_if_orphans_cannot_be_adopted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server's child would have another parent, so `kill` would take it for a process that has ended."""
+    monkeypatch.setattr(fork_server, "_PR_SET_CHILD_SUBREAPER", 9999)  # an option that no kernel knows
+    with pytest.raises(OSError, match="cannot set PR_SET_CHILD_SUBREAPER"):
+        start_forked_process("wait_for_kill")
+    with Child(wait_for_kill) as child:
+        assert child.hear() == "started"
+        child.kill()
+        assert child.process.returncode == -signal.SIGKILL
