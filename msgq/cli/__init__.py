@@ -9,9 +9,9 @@ import os
 import sys
 from collections.abc import Sequence
 
+from msgq.cli.common.exit_codes import SIGINT_EXIT_CODE
 from msgq.common.optional import find_extra_of_package
 
-SIGINT_EXIT_CODE = 130  # as shells report a program that SIGINT ended
 _GC_THRESHOLD = 10_000  # new objects before a search for garbage. Imports create many objects, and no garbage
 
 

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import click
 
 from msgq import __version__
-from msgq.cli import SIGINT_EXIT_CODE
+from msgq.cli.common.exit_codes import SIGINT_EXIT_CODE
 from msgq.cli.common.groups import LazyCommandGroup
 from msgq.cli.common.options import EXIT_CODES
 from msgq.cli.common.other_names import describe_unknown_option
