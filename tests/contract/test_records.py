@@ -56,6 +56,9 @@ class IntegerLike:
     def __init__(self, value: int = 7) -> None:
         self.value = value
 
+    def __repr__(self) -> str:
+        return f"IntegerLike({self.value})"
+
     def __index__(self) -> int:
         return self.value
 
