@@ -72,7 +72,7 @@ MISSING_BOUNDS = [
         "core",
         "HEADERS",
         "ring/subscriber.h",
-        "offset + mq_ring_frame_bytes(size) <= mq_ring_lap_end(s->data_bytes) &&",
+        "mq_likely(offset + need <= mq_ring_lap_end(s->data_bytes)) &&",
         "",
     ),
     (
