@@ -206,9 +206,10 @@ def ping_asleep(job: Job) -> Role:
     pause_s = SLEEP_BEFORE_FRAME_S if job.frames else SLEEP_BEFORE_PING_S
     words = control.words(job.words_path)
     while True:
+        timed(job.batch, pause_s)  # the warm-up: the first wait of a process takes longer
+        done = job.batch
         end_at = perf_counter_ns() + int(job.seconds * 1e9)
         trips: list[int] = []
-        done = 0
         while not words[control.TOTAL]:
             done += job.batch
             if perf_counter_ns() >= end_at:
