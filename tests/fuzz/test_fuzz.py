@@ -10,7 +10,7 @@ read where it must not. The output names the command that replays the case.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -66,166 +66,135 @@ CHUNK_ROOM = """ && size <= chunk->capacity_bytes &&
            chunk->used_bytes + MQ_LOG_MESSAGE_HEADER_BYTES + size <= chunk->capacity_bytes;"""
 
 
-# The level that must notice the change of a header, the folder and name of the header, and the change.
-MISSING_BOUNDS = [
-    (
-        "core",
-        "HEADERS",
-        "ring/subscriber.h",
-        "mq_likely(offset + need <= mq_ring_lap_end(s->data_bytes)) &&",
-        "",
+class MissingBound(NamedTuple):
+    """A change of a header that removes a bound, and the level that must notice the change."""
+
+    level: str
+    folder: str  # name of the folder of the header in `build`
+    header: str
+    safe: str
+    unsafe: str
+
+
+MISSING_BOUNDS = {
+    "size": MissingBound(
+        "core", "HEADERS", "ring/subscriber.h", "mq_likely(offset + need <= mq_ring_lap_end(s->data_bytes)) &&", ""
     ),
-    (
+    "position": MissingBound(
         "core",
         "HEADERS",
         "ring/position.h",
         "return mq_ring_offset(position) <= mq_ring_lap_end(data_bytes) &&",
         "return (data_bytes || 1) &&",
     ),
-    ("core", "HEADERS", "meter/counting.h", " && (uint64_t)m->stamp_offset <= size - 8", ""),
-    ("core", "LOG_HEADERS", "mcap_io/chunk_buffer.h", CHUNK_ROOM, " && size != UINT64_MAX;"),
-    (
+    "stamp": MissingBound("core", "HEADERS", "meter/counting.h", " && (uint64_t)m->stamp_offset <= size - 8", ""),
+    "chunk": MissingBound("core", "LOG_HEADERS", "mcap_io/chunk_buffer.h", CHUNK_ROOM, " && size != UINT64_MAX;"),
+    "event": MissingBound(
         "gates",
         "HEADERS",
         "gate/gate.h",
         "if (before < MQ_FAKE_EVENT_ONE)\n            return MQ_FAKE_EVENT_WAS_CLEAR;",
         "",
     ),
-    ("leases", "FRAME_HEADERS", "leases.h", "generation && row < rows", "generation && row <= rows"),
-    (
-        "core",
-        "HEADERS",
-        "ring/snapshot.h",
-        ".canary = canary",
-        ".canary = {.value = canary.value}",
+    "row": MissingBound("leases", "FRAME_HEADERS", "leases.h", "generation && row < rows", "generation && row <= rows"),
+    "judge": MissingBound(
+        "core", "HEADERS", "ring/snapshot.h", ".canary = canary", ".canary = {.value = canary.value}"
     ),
-    ("core", "HEADERS", "base/schema.h", " && *bytes <= room - offset", ""),
-    ("logs", "LOG_HEADERS", "mcap_io/scan.h", "if (size - at < MQ_SCAN_RECORD_HEAD_BYTES)", "if (0)"),
-    ("logs", "LOG_HEADERS", "mcap_io/scan.h", "|| length < MQ_SCAN_MESSAGE_HEAD_BYTES", ""),
-    (
+    "spare": MissingBound("core", "HEADERS", "base/schema.h", " && *bytes <= room - offset", ""),
+    "head": MissingBound(
+        "logs", "LOG_HEADERS", "mcap_io/scan.h", "if (size - at < MQ_SCAN_RECORD_HEAD_BYTES)", "if (0)"
+    ),
+    "short": MissingBound("logs", "LOG_HEADERS", "mcap_io/scan.h", "|| length < MQ_SCAN_MESSAGE_HEAD_BYTES", ""),
+    "elements": MissingBound(
         "messages",
         "MESSAGE_HEADERS",
         "decoding/cdr_columns.h",
         "(p->size_bytes - p->position) / size;",
         "p->size_bytes * size;",
     ),
-    ("messages", "MESSAGE_HEADERS", "decoding/cdr_columns.h", " || more >= size", " || size < 0"),
-    ("messages", "MESSAGE_HEADERS", "decoding/cdr_columns.h", "if (size - at >= 8)", "if (size - at >= 1)"),
-    ("channels", "HEADERS", "channel/layout.h", "capacity <= MQ_CHANNEL_CAPACITY_MAX", "capacity <= 65536"),
-    ("channels", "HEADERS", "channel/subscriber.h", "if (m->number >= pool->slots)", "if (0)"),
-    ("channels", "HEADERS", "channel/subscriber.h", "m->length <= pool->slot_bytes ?", "true ?"),
-    ("channels", "HEADERS", "channel/index_ring.h", "? position : known", "? position : position"),
-    (
+    "character": MissingBound(
+        "messages", "MESSAGE_HEADERS", "decoding/cdr_columns.h", " || more >= size", " || size < 0"
+    ),
+    "eight": MissingBound(
+        "messages", "MESSAGE_HEADERS", "decoding/cdr_columns.h", "if (size - at >= 8)", "if (size - at >= 1)"
+    ),
+    "capacity": MissingBound(
+        "channels", "HEADERS", "channel/layout.h", "capacity <= MQ_CHANNEL_CAPACITY_MAX", "capacity <= 65536"
+    ),
+    "slot": MissingBound("channels", "HEADERS", "channel/subscriber.h", "if (m->number >= pool->slots)", "if (0)"),
+    "length": MissingBound("channels", "HEADERS", "channel/subscriber.h", "m->length <= pool->slot_bytes ?", "true ?"),
+    "backwards": MissingBound(
+        "channels", "HEADERS", "channel/index_ring.h", "? position : known", "? position : position"
+    ),
+    "circle": MissingBound(
         "channels",
         "HEADERS",
         "channel/subscriber.h",
         "i < s->order.capacity && mq_index_ring_load_entry",
         "mq_index_ring_load_entry",
     ),
-    (
+    "message": MissingBound(
         "queues",
         "HEADERS",
         "workqueue/receiver.h",
         "return delivery->length <= h->parts.max_message_size;",
         "return true;",
     ),
-    ("queues", "HEADERS", "workqueue/layout.h", PLACED + " > bytes", "!" + PLACED),
-    ("queues", "HEADERS", "workqueue/layout.h", "!mq_queue_sizes_are_valid(messages, size) ||", ""),
-    ("queues", "HEADERS", "workqueue/slot_state.h", "mq_slot_state_get_owner_row(word) < MQ_QUEUE_ROWS &&", ""),
-    (
-        "queues",
-        "HEADERS",
-        "workqueue/receiver.h",
-        "end < h->parts.max_messages ? end : h->parts.max_messages",
-        "end",
+    "file": MissingBound("queues", "HEADERS", "workqueue/layout.h", PLACED + " > bytes", "!" + PLACED),
+    "sizes": MissingBound(
+        "queues", "HEADERS", "workqueue/layout.h", "!mq_queue_sizes_are_valid(messages, size) ||", ""
     ),
-    ("queues", "HEADERS", "workqueue/receiver.h", "--*scans_left;", ""),
-    ("queues", "HEADERS", "workqueue/sender.h", "slot = slot < max ? slot : 0;", ""),
-    ("records", "HEADERS", "records/layout.h", "!needed || needed > bytes ||", "!needed ||"),
-    (
-        "records",
-        "HEADERS",
-        "records/layout.h",
-        "(config->copies == 2 || config->copies == 4) &&",
-        "config->copies &&",
+    "owner": MissingBound(
+        "queues", "HEADERS", "workqueue/slot_state.h", "mq_slot_state_get_owner_row(word) < MQ_QUEUE_ROWS &&", ""
     ),
-    ("records", "HEADERS", "records/layout.h", "|| config->item_bytes > sizeof(mq_u64)", "|| true"),
-    ("records", "HEADERS", "records/board.h", "value->length = value->is_corrupt ? 0 : length;", LENGTH),
-    ("records", "HEADERS", "records/board.h", "while (i < parts->config.length && ", "while ("),
-    ("records", "HEADERS", "records/cell.h", "(count & (parts->config.copies - 1))", "(count & 7)"),
-    (
-        "records",
-        "HEADERS",
-        "records/cell.h",
-        "& MQ_CELL_WRITE_COUNT_MAX) <=",
-        "& MQ_CELL_WRITE_COUNT_MAX) !=",
+    "block": MissingBound(
+        "queues", "HEADERS", "workqueue/receiver.h", "end < h->parts.max_messages ? end : h->parts.max_messages", "end"
     ),
-    ("records", "HEADERS", "records/writer.h", "    if (row >= MQ_RECORD_ROWS)\n        return MQ_DEAD;\n", ""),
-    ("records", "HEADERS", "records/writer.h", "mq_monotonic_ns() >= deadline_ns", "deadline_ns < 0"),
-    ("records", "HEADERS", "records/vector.h", "tries < MQ_VECTOR_TRIES", "tries >= 0"),
-    ("records", "HEADERS", "records/vector.h", " && count < room;", " && count <= room;"),
-    ("records", "HEADERS", "records/vector.h", "i + MQ_VECTOR_STEP <= selected.count", "i < selected.count"),
-]
+    "patience": MissingBound("queues", "HEADERS", "workqueue/receiver.h", "--*scans_left;", ""),
+    "round": MissingBound("queues", "HEADERS", "workqueue/sender.h", "slot = slot < max ? slot : 0;", ""),
+    "short file": MissingBound("records", "HEADERS", "records/layout.h", "!needed || needed > bytes ||", "!needed ||"),
+    "copies": MissingBound(
+        "records", "HEADERS", "records/layout.h", "(config->copies == 2 || config->copies == 4) &&", "config->copies &&"
+    ),
+    "value": MissingBound(
+        "records", "HEADERS", "records/layout.h", "|| config->item_bytes > sizeof(mq_u64)", "|| true"
+    ),
+    "length of a value": MissingBound(
+        "records", "HEADERS", "records/board.h", "value->length = value->is_corrupt ? 0 : length;", LENGTH
+    ),
+    "keys": MissingBound("records", "HEADERS", "records/board.h", "while (i < parts->config.length && ", "while ("),
+    "copy": MissingBound("records", "HEADERS", "records/cell.h", "(count & (parts->config.copies - 1))", "(count & 7)"),
+    "same": MissingBound(
+        "records", "HEADERS", "records/cell.h", "& MQ_CELL_WRITE_COUNT_MAX) <=", "& MQ_CELL_WRITE_COUNT_MAX) !="
+    ),
+    "row of an owner": MissingBound(
+        "records", "HEADERS", "records/writer.h", "    if (row >= MQ_RECORD_ROWS)\n        return MQ_DEAD;\n", ""
+    ),
+    "deadline": MissingBound(
+        "records", "HEADERS", "records/writer.h", "mq_monotonic_ns() >= deadline_ns", "deadline_ns < 0"
+    ),
+    "tries": MissingBound("records", "HEADERS", "records/vector.h", "tries < MQ_VECTOR_TRIES", "tries >= 0"),
+    "changes": MissingBound("records", "HEADERS", "records/vector.h", " && count < room;", " && count <= room;"),
+    "step": MissingBound(
+        "records", "HEADERS", "records/vector.h", "i + MQ_VECTOR_STEP <= selected.count", "i < selected.count"
+    ),
+}
+each_missing_bound = pytest.mark.parametrize("bound", MISSING_BOUNDS.values(), ids=MISSING_BOUNDS)
 
 
-@pytest.mark.parametrize("bound", MISSING_BOUNDS, ids=lambda bound: bound[2])
-def test_bound_to_remove_is_in_its_header(bound: tuple[str, str, str, str, str]) -> None:
-    _, folder, header, safe, _ = bound
-    assert safe in (getattr(build, folder) / header).read_text()
+@each_missing_bound
+def test_bound_to_remove_is_in_its_header(bound: MissingBound) -> None:
+    assert bound.safe in (getattr(build, bound.folder) / bound.header).read_text()
 
 
 @pytest.mark.nightly
 @needs_sanitizer
-@pytest.mark.parametrize(
-    ("level", "folder", "header", "safe", "unsafe"),
-    MISSING_BOUNDS,
-    ids=[
-        "size",
-        "position",
-        "stamp",
-        "chunk",
-        "event",
-        "row",
-        "judge",
-        "spare",
-        "head",
-        "short",
-        "elements",
-        "character",
-        "eight",
-        "capacity",
-        "slot",
-        "length",
-        "backwards",
-        "circle",
-        "message",
-        "file",
-        "sizes",
-        "owner",
-        "block",
-        "patience",
-        "round",
-        "short file",
-        "copies",
-        "value",
-        "length of a value",
-        "keys",
-        "copy",
-        "same",
-        "row of an owner",
-        "deadline",
-        "tries",
-        "changes",
-        "step",
-    ],
-)
-def test_fuzzer_finds_missing_bound(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: Any, folder: Any, header: Any, safe: Any, unsafe: Any
-) -> None:
+@each_missing_bound
+def test_fuzzer_finds_missing_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: MissingBound) -> None:
     """A fuzzer that finds nothing may be blind: take a bound away and let it look."""
-    mutate_header(tmp_path, monkeypatch, folder, header, safe, unsafe)
-    driver = build.compile_program(source(level), tmp_path / level, *build.SANITIZED)
-    outcome = fuzz_in_c(level, 1, ENOUGH_SECONDS, count=FOUND * CASES[level], driver=driver)
+    mutate_header(tmp_path, monkeypatch, bound.folder, bound.header, bound.safe, bound.unsafe)
+    driver = build.compile_program(source(bound.level), tmp_path / bound.level, *build.SANITIZED)
+    outcome = fuzz_in_c(bound.level, 1, ENOUGH_SECONDS, count=FOUND * CASES[bound.level], driver=driver)
     assert not outcome.ok
     assert "AddressSanitizer" in outcome.text or "fuzz:" in outcome.text
     assert "--first" in outcome.replay

@@ -1,4 +1,4 @@
-/* What the tests of channels share. */
+/* The fixture of the tests of channels. */
 #ifndef CHANNEL_FIXTURE_H
 #define CHANNEL_FIXTURE_H
 
