@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class ChannelTally:
-    """Statistics of a channel. The fields and their order are those of `tally_dtype()`; see tally.h."""
+    """Statistics of a channel. The fields and their order are those of mq_channel_tally; see tally.h."""
 
     messages: int = 0
     bytes: int = 0

@@ -11,6 +11,7 @@ import zlib
 from functools import cache
 
 from msgq.errors import InvalidValueError
+from msgq.recording.mcap_io.channel_tally import ChannelTally
 
 include "scan.pxi"
 include "chunk_buffer.pxi"

@@ -51,8 +51,7 @@ TIME_MAX = 2**63 - 1
 def tally_dtype():
     import numpy as np  # imported late: the summary of a file needs no array
 
-    names = ("messages", "bytes", "first_time", "last_time", "lost", "next_sequence", "first_sequence", "largest")
-    return np.dtype([(name, "i8") for name in names])
+    return np.dtype([(name, "i8") for name in ChannelTally.__slots__])
 
 
 cdef class ScanColumns:

@@ -267,7 +267,6 @@ class SegmentWriter:
                     pending = pending[os.write(self._fd, pending) :]
         except OSError as error:
             self._truncate_file()  # half a record would hide what a later one says
-            os.lseek(self._fd, self.size_bytes, os.SEEK_SET)
             text = f"{wanted} bytes cannot be written to '{self.path}': {error.strerror}"
             raise RecordingError(text, errno=error.errno) from error
         self.size_bytes += wanted
@@ -285,8 +284,9 @@ class SegmentWriter:
                     self._truncate_file()
 
     def _truncate_file(self) -> None:
-        """Remove bytes and space after the written bytes."""
+        """Remove bytes and space after the written bytes, and continue there."""
         os.ftruncate(self._fd, self.size_bytes)
+        os.lseek(self._fd, self.size_bytes, os.SEEK_SET)
         self._allocated_bytes = 0
 
     def write_metadata(self, name: str, metadata: Mapping[str, str], tail: bytes = b"") -> None:
@@ -415,7 +415,6 @@ class SegmentWriter:
         except BaseException:
             self.size_bytes, self._data_crc = before
             self._truncate_file()
-            os.lseek(self._fd, self.size_bytes, os.SEEK_SET)
             raise
 
     def write_channels(self, channels: Iterable[EncodedChannel], schemas: Iterable[records.Schema] = ()) -> None:

@@ -119,11 +119,12 @@ class EndpointTotals:
     def add_stored_statistics(self, file: McapFile) -> bool:
         """Add a file from its statistics. Return False if they are missing or incomplete."""
         totals = find_stored_statistics(self._log_view, file)
+        self._grow_tallies()
+        numberings = self._log_view.map_codes_to_numberings()
         for number, figure in (totals or {}).items():
             code = int(file.registry.channel_codes[number]) if number < len(file.registry.channel_codes) else -1
             if code >= 0:
-                self._grow_tallies()
-                self._add_statistics(code, figure, file)
+                self._add_statistics(code, numberings[code], figure, file)
         return totals is not None
 
     def iter_tallies(self) -> Iterator[tuple[int, ChannelTally]]:
@@ -145,9 +146,9 @@ class EndpointTotals:
             columns.update_tallies(tallies, 0, self._log_view.map_codes_to_numberings())
         self._tallies = [ChannelTally(*row) for row in tallies.tolist()]
 
-    def _add_statistics(self, code: int, figure: dict[str, Any], file: McapFile) -> None:
-        """Add the totals of a channel; see tally.h."""
-        tally, numbering = self._tallies[code], self._tallies[self._log_view.map_codes_to_numberings()[code]]
+    def _add_statistics(self, code: int, numbering_code: int, figure: dict[str, Any], file: McapFile) -> None:
+        """Add the totals of a channel. `numbering_code`: code whose tally counts the losses; see tally.h."""
+        tally, numbering = self._tallies[code], self._tallies[numbering_code]
         if "sequences" in figure:
             first, last = figure["sequences"]
             step = (first + 1 - numbering.next_sequence + 2**31) % 2**32 - 2**31  # between numbers of 32 bits
