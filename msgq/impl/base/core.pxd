@@ -44,7 +44,6 @@ cdef extern from "base/truncation.h" nogil:
 
 cdef extern from "base/populate.h" nogil:
     bint mq_can_populate()
-    uint64_t mq_shm_free_bytes()
     uint64_t mq_file_system_free_bytes(int fd)
     bint mq_populate(void *start, uint64_t bytes, uint64_t spare)
 

@@ -57,24 +57,21 @@ static inline uint64_t mq_count_unpopulated_bytes(const char *start, uint64_t by
     return missing;
 }
 
-static inline uint64_t mq_count_free_bytes(int failed, const struct statvfs *found) {
-    if (failed || found->f_blocks == 0) /* a file system without a limit has 0 blocks */
-        return UINT64_MAX;
-    return (uint64_t)found->f_bavail * found->f_frsize;
+/* Return the free bytes of a file system. A file system without a limit has 0 blocks. */
+static inline uint64_t mq_count_free_bytes(const struct statvfs *found) {
+    return found->f_blocks == 0 ? UINT64_MAX : (uint64_t)found->f_bavail * found->f_frsize;
 }
 
 /* Return the free bytes of /dev/shm. */
 static inline uint64_t mq_shm_free_bytes(void) {
     struct statvfs found;
-    int failed = statvfs("/dev/shm", &found);
-    return mq_count_free_bytes(failed, &found);
+    return statvfs("/dev/shm", &found) == 0 ? mq_count_free_bytes(&found) : UINT64_MAX;
 }
 
 /* Return the free bytes of the file system of an open file. The search for /dev/shm takes longer than this call. */
 static inline uint64_t mq_file_system_free_bytes(int fd) {
     struct statvfs found;
-    int failed = fstatvfs(fd, &found);
-    return mq_count_free_bytes(failed, &found);
+    return fstatvfs(fd, &found) == 0 ? mq_count_free_bytes(&found) : UINT64_MAX;
 }
 
 /* True if /dev/shm has enough memory for the unpopulated bytes plus `spare` bytes. If the kernel runs out of memory

@@ -65,7 +65,7 @@ static int mqc_ring_grow(mqc_topic_files *t, int fd, uint32_t asked, const char 
     uint64_t bytes = MQ_RING_HEADER + (uint64_t)(asked ? asked : MQ_DEFAULT_DATA_BYTES);
     if (mqc_backed_at_once())
         return mqc_allocate_file(&t->endpoint, fd, 0, bytes, path);
-    if (mq_shm_free_bytes() < bytes + MQ_SIDE_BYTES)
+    if (mq_file_system_free_bytes(fd) < bytes + MQ_SIDE_BYTES)
         return mqc_endpoint_error(&t->endpoint, ENOSPC, "cannot allocate %llu bytes for %s: /dev/shm is full",
                                   (unsigned long long)bytes, path);
     return mqc_allocate_file(&t->endpoint, fd, bytes - 8, bytes, path);
