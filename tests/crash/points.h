@@ -51,7 +51,7 @@ static inline void *map(const char *path, int *fd, size_t *bytes, mq_liveness_fi
     if ((*fd = open(path, O_RDWR | O_CLOEXEC)) < 0 || fstat(*fd, &found) != 0)
         fail(path);
     *bytes = (size_t)found.st_size;
-    *liveness_file = (mq_liveness_file){.path = path, .device = found.st_dev, .inode = found.st_ino};
+    *liveness_file = mq_liveness_file_make(path, -1, &found);
     void *address = mmap(NULL, *bytes, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
     if (address == MAP_FAILED)
         fail("mmap");

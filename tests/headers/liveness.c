@@ -16,7 +16,7 @@ static void begin(void) {
     struct stat found;
     int fd = memfd_create("life", MFD_CLOEXEC);
     CHECK(fd >= 0 && ftruncate(fd, MQ_LIVENESS_PAGE_BYTES) == 0 && fstat(fd, &found) == 0);
-    liveness_file = (mq_liveness_file){.fd = fd, .device = found.st_dev, .inode = found.st_ino};
+    liveness_file = mq_liveness_file_make(NULL, fd, &found);
     CHECK(mq_read_process_identity(&self) == 0 && self.pid == (uint64_t)getpid());
 }
 

@@ -97,13 +97,18 @@ def _version(compiler_name: str) -> str:
 
 @functools.cache
 def has_sanitizer(name: str) -> bool:
-    """Tell whether programs with this sanitizer ("address", "thread") can be built and run here.
+    """Tell whether programs with this sanitizer ("address", "thread") can be built and run here."""
+    return accepts_flag(f"-fsanitize={name}")
 
-    RuntimeError if the compiler fails also without the sanitizer, for example because the disk is full.
+
+def accepts_flag(flag: str) -> bool:
+    """Tell whether programs with this flag can be built and run here.
+
+    RuntimeError if the compiler fails also without the flag, for example because the disk is full.
     """
     source = Path(__file__).with_name("empty.c")
     try:
-        program = cached_program(source, f"-fsanitize={name}")
+        program = cached_program(source, flag)
     except RuntimeError:
         CACHE.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=CACHE) as folder:

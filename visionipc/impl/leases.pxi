@@ -12,13 +12,11 @@ LEASE_TABLE_BYTES = sizeof(mq_frame_lease_table)
 VERSION = MQ_FRAME_LEASE_VERSION
 
 
-cdef int _init_liveness_file(mq_liveness_file *liveness_file, int fd, str endpoint) except -1:
+cdef mq_liveness_file _make_liveness_file(int fd, str endpoint) except *:
     cdef struct_stat found
     if fstat(fd, &found) != 0:
         raise SegmentError(f"cannot examine the table of leases: {os.strerror(errno)}", endpoint, errno=errno)
-    liveness_file.path, liveness_file.fd = NULL, fd
-    liveness_file.device, liveness_file.inode = found.st_dev, found.st_ino
-    return 0
+    return mq_liveness_file_make(NULL, fd, &found)
 
 
 @final
@@ -28,7 +26,7 @@ cdef class ServerLeases:
     def __init__(self, DescriptorMapping region not None, int fd, uint32_t buffers, str endpoint):
         if region.size < sizeof(mq_frame_lease_table) or not 0 < buffers <= MQ_FRAME_BUFFERS_MAX:
             raise SegmentError(f"no table of leases for {buffers} buffers in {region.size} bytes", endpoint)
-        _init_liveness_file(&self._liveness_file, fd, endpoint)
+        self._liveness_file = _make_liveness_file(fd, endpoint)
         self._region = region
         self._table = <mq_frame_lease_table *> region.address
         mq_frame_buffer_mru_init(&self._mru, buffers)
@@ -174,7 +172,7 @@ cdef class ClientLeases(PinOwner):
     """See core.pyi."""
 
     def __init__(self, DescriptorMapping region not None, int fd, uint32_t row, uint32_t since, str endpoint):
-        cdef mq_liveness_file liveness_file = mq_liveness_file(NULL, -1, 0, 0)
+        cdef mq_liveness_file liveness_file
         if region.size < sizeof(mq_frame_lease_table) or row >= MQ_FRAME_CLIENT_ROWS:
             raise SegmentError(f"the server's table has {region.size} bytes, our row is {row}: not a table of leases",
                                endpoint)
@@ -185,7 +183,7 @@ cdef class ClientLeases(PinOwner):
         self._fork_generation = fork_generation
         self._table = <mq_frame_lease_table *> region.address
         self._dropped_before = mq_frame_load_dropped_count(self._table)
-        _init_liveness_file(&liveness_file, fd, endpoint)
+        liveness_file = _make_liveness_file(fd, endpoint)
         self._liveness_token = mq_liveness_lock(&liveness_file, row, True)
         if self._liveness_token != NULL:
             mq_frame_row_set_locked(self._table, row)

@@ -51,6 +51,12 @@ typedef struct mq_file_lock {
 
 enum { MQ_LIVENESS_PAGE_BYTES = 4096 };
 
+/* Cython code must call this function, because a Cython struct constructor leaves undeclared members undefined. */
+static inline mq_liveness_file mq_liveness_file_make(const char *path, int fd, const struct stat *found) {
+    mq_liveness_file liveness_file = {.path = path, .fd = fd, .device = found->st_dev, .inode = found->st_ino};
+    return liveness_file;
+}
+
 static inline bool mq_liveness_file_matches(const mq_liveness_file *liveness_file, int fd) {
     struct stat found;
     return fstat(fd, &found) == 0 && found.st_ino == liveness_file->inode && found.st_dev == liveness_file->device;
@@ -157,7 +163,7 @@ static inline void *mq_file_lock_acquire(const char *path, mq_liveness_file *whi
         bool same = stat(path, &named) == 0 && named.st_ino == opened.st_ino && named.st_dev == opened.st_dev;
         errno = ESTALE;
         liveness_token = same ? mq_liveness_map_page(fd) : NULL;
-        *which = (mq_liveness_file){.path = path, .device = opened.st_dev, .inode = opened.st_ino};
+        *which = mq_liveness_file_make(path, -1, &opened);
     }
     return mq_fork_guard_leave(fd, liveness_token);
 }

@@ -321,8 +321,7 @@ cdef Segment _map_unguarded(int fd, const struct_stat *found, bint writable, str
     segment.size = found.st_size
     segment.inode = found.st_ino
     segment.address = <uint8_t *> address
-    segment.liveness_file.path = segment.file
-    segment.liveness_file.device, segment.liveness_file.inode = found.st_dev, found.st_ino
+    segment.liveness_file = mq_liveness_file_make(<const char *> segment.file, -1, found)
     return segment
 
 

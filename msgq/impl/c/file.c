@@ -253,8 +253,7 @@ int mqc_map_file(const mqc_endpoint *endpoint, int fd, const struct stat *found,
                                  .mode = found->st_mode & 0777,
                                  .fd = -1};
     snprintf(segment->path, sizeof segment->path, "%s", path);
-    segment->liveness_file =
-        (mq_liveness_file){.path = segment->path, .device = found->st_dev, .inode = found->st_ino, .fd = -1};
+    segment->liveness_file = mq_liveness_file_make(segment->path, -1, found);
     int status = mqc_guard_mapping(endpoint, segment, protection);
     if (status)
         mqc_unmap_file(segment);
