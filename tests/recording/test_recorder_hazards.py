@@ -145,7 +145,7 @@ def test_recorder_after_error_takes_no_messages(prefix: str, tmp_path: Path) -> 
 
     pub = msgq.pub_sock("e")
     recorder = Recorder(tmp_path / "log", chunk_bytes=1024, chunk_seconds=60)
-    with recorder._state_changed:  # it cannot hand on what it takes
+    with recorder._chunk_queue._state_changed:  # the recorder cannot submit the chunk that it fills
         for _ in range(800):
             pub.send(bytes(1000))
         recorder._run_thread(fail)
