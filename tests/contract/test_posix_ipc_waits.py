@@ -269,6 +269,64 @@ def test_wakeup_descriptor_set_by_signal_handler_remains_after_wait(own: Queues)
         assert signal.set_wakeup_fd(-1) == writes
 
 
+def test_full_wakeup_descriptor_of_program_remains(own: Queues, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue, (reads, writes) = own.open(), os.pipe2(os.O_NONBLOCK)
+    real_set = signal.set_wakeup_fd
+    calls: list[int] = []
+
+    def set_and_raise_signal(fd: int, **options: bool) -> int:
+        former = real_set(fd, **options)
+        if not calls:
+            signal.raise_signal(signal.SIGALRM)
+        calls.append(fd)
+        return former
+
+    before = signal.signal(signal.SIGALRM, lambda *_: None)
+    try:
+        with os.fdopen(reads, "rb", 0), os.fdopen(writes, "wb", 0) as pipe:
+            while pipe.write(bytes(4096)):
+                pass
+            signal.set_wakeup_fd(writes)
+            monkeypatch.setattr("_signal.set_wakeup_fd", set_and_raise_signal)
+            with pytest.raises(ours.BusyError):
+                queue.receive(0.01)
+            assert real_set(-1) == writes
+            assert len(calls) == 2
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_wakeup_descriptor_that_signal_handler_closed_is_removed_after_wait(own: Queues) -> None:
+    queue = own.open()
+
+    def set_closed_descriptor(*_: Any) -> None:
+        reads, writes = os.pipe2(os.O_NONBLOCK)
+        signal.set_wakeup_fd(writes)
+        os.close(reads)
+        os.close(writes)
+
+    with signal_when_asleep(set_closed_descriptor), pytest.raises(ours.SignalError):
+        queue.receive(DEADLINE)
+    assert signal.set_wakeup_fd(-1) == -1
+
+
+def test_child_forked_during_wait_of_main_thread_has_no_wakeup_descriptor(own: Queues) -> None:
+    """Failure would mean: a signal of the child ends the wait of its parent, because both write to one file."""
+    queue = own.open()
+
+    def check_descriptor() -> None:
+        assert signal.set_wakeup_fd(-1) == -1
+        queue.send("x")
+
+    def fork() -> int:
+        wait_asleep(os.getpid())
+        return in_fork(check_descriptor)
+
+    forking = Task(fork)
+    assert queue.receive(DEADLINE) == (b"x", 0)
+    assert forking.result() == 0
+
+
 def test_signal_handler_exception_becomes_cause_of_signal_error(both: Queues) -> None:
     queue = both.open()
     with signal_when_asleep(raise_it), pytest.raises(both.posix.SignalError) as caught:

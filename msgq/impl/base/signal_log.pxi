@@ -14,6 +14,7 @@ cdef int _log_fd = -1  # the file is shared by all waits, because its creation t
 cdef uint64_t _log_device = 0, _log_inode = 0
 cdef int _log_generation = 0  # fork generation of the process that created the file
 cdef bint _is_logging = False
+cdef bint _is_child_hook_registered = False
 
 
 cdef bint _begin_signal_log() except -1:
@@ -22,26 +23,44 @@ cdef bint _begin_signal_log() except -1:
     Nothing is logged in a thread that runs no handlers, in a wait of a handler, if the program has its own wakeup
     descriptor, or if no descriptor is left.
     """
-    global _is_logging
+    global _is_child_hook_registered, _is_logging
     if _is_logging or threading.main_thread().ident != PyThread_get_thread_ident() or not _open_log_file():
         return False
+    if not _is_child_hook_registered:
+        os.register_at_fork(after_in_child=_stop_signal_log_of_parent)
+        _is_child_hook_registered = True
     previous = _signal.set_wakeup_fd(_log_fd, warn_on_full_buffer=False)
     if previous >= 0:
-        try:
-            _signal.set_wakeup_fd(previous, warn_on_full_buffer=False)
-            _forward_logged_signals(previous)
-        except (OSError, ValueError):  # the program has closed it
-            _signal.set_wakeup_fd(-1)
+        _restore_wakeup_fd(previous)
+        _forward_logged_signals(previous)
         return False
     _is_logging = True
     return True
+
+
+def _stop_signal_log_of_parent():
+    """In a forked child: the parent's main thread may be in a wait, and a signal of the child must not end the wait."""
+    if _is_logging:
+        _end_signal_log()
+
+
+cdef int _restore_wakeup_fd(object fd) except -1:
+    """Restore the program's wakeup descriptor. If the program has closed the descriptor, remove it."""
+    try:
+        _signal.set_wakeup_fd(fd, warn_on_full_buffer=False)
+    except (OSError, ValueError):
+        _signal.set_wakeup_fd(-1)
+    return 0
 
 
 cdef int _forward_logged_signals(int fd) except -1:
     """Write the signals that came before the program's wakeup descriptor was restored to this descriptor."""
     cdef int64_t count = lseek(_log_fd, 0, SEEK_CUR)
     if count > 0:
-        os.write(fd, os.pread(_log_fd, count, 0))
+        try:
+            os.write(fd, os.pread(_log_fd, count, 0))
+        except OSError:  # the pipe is full and already wakes the program, or the program has closed the pipe
+            pass
     return 0
 
 
@@ -73,5 +92,5 @@ cdef int _end_signal_log() except -1:
     _is_logging = False
     current = _signal.set_wakeup_fd(-1)
     if current >= 0 and current != _log_fd:
-        _signal.set_wakeup_fd(current)  # a signal handler has replaced the descriptor
+        _restore_wakeup_fd(current)  # a signal handler has replaced the descriptor
     return 0
