@@ -44,6 +44,52 @@ def test_timeout_conversion_can_close_record_handle(endpoint: str) -> None:
     assert in_fork(child) == 0  # and not killed: its row is gone
 
 
+class Row(np.ndarray[Any, Any]):
+    """A value whose attribute `dtype` runs Python code, so another thread may run meanwhile."""
+
+    find_dtype: Callable[[], Any]
+
+    @property
+    def dtype(self) -> Any:
+        return self.find_dtype()
+
+
+class SlowInteger:
+    """An integer that calls a function when it is checked, after its conversion."""
+
+    def __init__(self, value: int, during_check: Callable[[], Any]) -> None:
+        self._value, self._during_check, self._is_converted = value, during_check, False
+
+    def __index__(self) -> int:
+        if self._is_converted:
+            self._during_check()
+        self._is_converted = True
+        return self._value
+
+
+def test_threads_that_convert_values_at_once_write_their_own_values(endpoint: str) -> None:
+    """Failure would mean: an element gets the value that the other thread writes."""
+    vector = msgq.SeqlockVector(endpoint, np.dtype([("x", "i4"), ("y", "i4")]), 2)
+    asked, may_go_on = threading.Event(), threading.Event()
+
+    def find_dtype() -> Any:
+        asked.set()
+        assert may_go_on.wait(DEADLINE)
+        return vector.dtype
+
+    row = np.array((7, 7), vector.dtype).view(Row)
+    row.find_dtype = find_dtype
+    writing = Task(vector.__setitem__, 0, row)
+    assert asked.wait(DEADLINE)
+
+    def finish_other_write() -> None:
+        may_go_on.set()
+        writing.result()
+
+    vector[1] = (1, SlowInteger(2, finish_other_write))
+    assert vector[:].tolist() == [(7, 7), (1, 2)]
+
+
 def write_and_close(what: str, endpoint: str) -> bool:
     """Have the path of the word for origins asked for by who closes the handle; whether it is open afterwards."""
     real, handles = shm_paths.origin_counter_path, list[Any]()

@@ -297,6 +297,8 @@ cdef class VectorBase(RecordHandle):
             dtype = getattr(value, "dtype", None)
             if dtype is None or not self._is_element_dtype(dtype):  # NumPy treats None as float64
                 return False
+            if self._is_converting:  # the attribute may run Python code, so another thread may use the row by now
+                return False
         self._is_converting = True
         try:
             self._scratch_row.array[0] = value
