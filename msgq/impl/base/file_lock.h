@@ -2,9 +2,9 @@
  * participant's row (liveness_lock.h).
  *
  * A child that inherited the open file would keep the participant's lock after the participant's death. Therefore a
- * forked child closes the descriptors of its parent's locks before fork returns. Only endpointfile.pxi and the file.c of
- * the C library include this file, and each of the two has a list of its locks. Threads change a list while no thread
- * forks. */
+ * forked child closes the descriptors of its parent's locks before fork returns. Until the child first runs, a
+ * participant that has left seems alive. Only endpointfile.pxi and the file.c of the C library include this file, and
+ * each of the two has a list of its locks. Threads change a list while no thread forks. */
 #ifndef MQ_FILE_LOCK_H
 #define MQ_FILE_LOCK_H
 
