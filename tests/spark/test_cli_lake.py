@@ -22,7 +22,9 @@ pytest.importorskip("pyspark")
 from examples import questions
 from msgq.cli.lake import arguments
 from msgq.common.queue_events import Event
+from msgq.lake.fleet import fleet_tables
 from msgq.recording import LogReader
+from msgq.recording.mcap_io import recording_files
 from msgq.spark.lake import Lake
 from msgq.spark.runtime import session as sessions
 from msgq.stats import topics
@@ -133,8 +135,13 @@ def test_lake_commands_handle_queues_and_publishers(spark: Any, tmp_path: Path) 
     }
     for query, answer in queries.items():
         assert json.loads(run("lake", "sql", lake, query, "--json").stdout) == answer
+    done = run("lake", "sql", lake, "SELECT event FROM silver_queue/jobs", code=1)
+    assert done.output == "Error: table 'silver_queue/jobs' needs backticks; write `silver_queue/jobs`\n"
     run("lake", "export", lake, "SELECT * FROM messages", "-o", out)
     assert list(LogReader(out)) == list(LogReader(recording))
+    pytest.importorskip("duckdb")
+    done = run("lake", "sql", lake, "SELECT event FROM silver_queue/jobs", "--engine", "duckdb", code=1)
+    assert done.output.endswith("table 'silver_queue/jobs' needs quotes; write \"silver_queue/jobs\"\n")
 
 
 def test_lake_queries_in_documentation_return_rows(spark: Any, ingested: Ingested) -> None:
@@ -208,6 +215,16 @@ def test_task_progress_on_terminal_shows_part_rate_and_remaining_time(
     waiting.result()
     assert "tasks of a test" in terminal.getvalue()
     assert re.search(r"66%  2 of 3 tasks  [\d.]+ tasks/s  0:\d\d:\d\d left", terminal.getvalue())
+    assert terminal.getvalue().endswith("\r\x1b[1A\x1b[2K")
+
+
+def test_progress_line_is_shown_before_checks_of_paths(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[bool] = []
+    monkeypatch.setattr(recording_files, "list_recordings", lambda *_: shown.append(terminal.shows("Spark starts")))
+    monkeypatch.setattr(fleet_tables, "refuse_fleet_directory", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        arguments.open_lake("lake", None, ("drive",))
+    assert shown == [True]
     assert terminal.getvalue().endswith("\r\x1b[1A\x1b[2K")
 
 

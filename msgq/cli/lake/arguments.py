@@ -77,24 +77,26 @@ def open_lake(path: str, master: str | None, recordings: Sequence[str] = (), ver
     recordings : recordings for the lake. If given, the lake may be new. Missing paths are reported before Spark starts,
         which takes seconds: InvalidValueError for the lake, RecordingError for a recording.
     """
-    from msgq.lake.fleet.fleet_tables import refuse_fleet_directory
-    from msgq.lake.lake_directory import LakeDirectory
-    from msgq.recording.mcap_io.recording_files import list_recordings
-    from msgq.spark.lake import Lake
+    with ProgressLine("Spark starts", TASKS):  # also during the imports, which take seconds
+        from msgq.lake.fleet.fleet_tables import refuse_fleet_directory
+        from msgq.lake.lake_directory import LakeDirectory
+        from msgq.recording.mcap_io.recording_files import list_recordings
+        from msgq.spark import session
+        from msgq.spark.lake import Lake
 
-    list_recordings(recordings, [])
-    if recordings:
-        refuse_fleet_directory(LakeDirectory(path))
-    elif "://" not in path:
-        open_lake_directory(path)
-    return Lake(start_spark(master), path, version)
+        list_recordings(recordings, [])
+        if recordings:
+            refuse_fleet_directory(LakeDirectory(path))
+        elif "://" not in path:
+            open_lake_directory(path)
+        return Lake(_start_session(lambda: session(master)), path, version)
 
 
 def start_spark(master: str | None) -> Any:
     """Return a new Spark session."""
-    from msgq.spark import session
-
     with ProgressLine("Spark starts", TASKS):
+        from msgq.spark import session
+
         return _start_session(lambda: session(master))
 
 
