@@ -84,7 +84,7 @@ def test_parquet_export_of_interleaved_endpoints_reports_same_problems_as_each_e
     log.to_parquet(tmp_path / "tables")
     for endpoint in each.endpoints:
         each.to_arrow(endpoint)
-    expected = {problem.reason.replace("are left out", "are in a file of their own") for problem in each.problems}
+    expected = {problem.reason.replace("omitted", "written to a separate file") for problem in each.problems}
     assert {problem.reason for problem in log.problems} == expected
     assert len(log.problems) == len(expected) > 0
 

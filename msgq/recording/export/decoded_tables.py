@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from msgq.common.schema import Schema
+from msgq.common.texts import format_count_noun
 from msgq.decoding.arrow_types import (
     cast_table_columns,
     find_common_columns,
@@ -184,10 +185,11 @@ class UndecodedReporter:
             count, reason = self._undecoded_counts.get(endpoint, (0, undecoded.column("reason")[0].as_py()))
             self._undecoded_counts[endpoint] = (count + undecoded.num_rows, reason)
 
-    def report_undecoded(self, where: str) -> None:
-        """Report the counted messages. `where`: the place where they are stored."""
+    def report_undecoded(self, action: str) -> None:
+        """Report the counted messages. `action`: past participle, such as "omitted"."""
         for endpoint, (count, reason) in self._undecoded_counts.items():
-            text = f"{count} messages of {endpoint!r} could not be decoded and {where}; first reason: {reason}"
+            messages = f"{format_count_noun(count, 'message')} of {endpoint!r}"
+            text = f"{messages} {action} as undecodable; first reason: {reason}"
             self._log_view.report_problem(Problem(str(self._log_view.files[0].path), 0, text))
 
 
@@ -199,5 +201,5 @@ def read_endpoint_table(view: LogView, endpoint: str) -> pa.Table:
         aside.count_undecoded(endpoint, batch.undecoded)
     if not pieces:
         raise unknown_endpoint_error(view, endpoint)
-    aside.report_undecoded("are left out")
+    aside.report_undecoded("omitted")
     return merge_arrow_tables(pieces)

@@ -89,7 +89,7 @@ def _write_decoded_messages(tables: _ParquetDirectory, view: LogView, is_one: bo
         count += batch.messages
     if is_one and not known:
         raise RecordingError("the recording has no messages, so the columns of the Parquet file are unknown")
-    counter.report_undecoded("are in a file of their own")
+    counter.report_undecoded("written to a separate file")
     return count
 
 
