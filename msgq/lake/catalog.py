@@ -87,6 +87,17 @@ def list_sql_names(missing: str, existing: Iterable[str], quote: Callable[[str],
     return f"tables: {join_first_texts(names, _LISTED_NAMES_MAX)}{suggest_name(missing, names)}"
 
 
+def find_unquoted_name(query: str, existing: Iterable[str], quote: Callable[[str], str] = quote_sql_name) -> str | None:
+    """Return the table whose name needs quotes in SQL, and that a rejected query names without quotes.
+
+    Of several tables, return the longest name, because the other names can be parts of it. None: no such table.
+    """
+    text = query.lower()
+    needing_quotes = [name for name in existing if not re.fullmatch(r"\w+", name)]
+    unquoted = [name for name in needing_quotes if name.lower() in text and quote(name).lower() not in text]
+    return max(unquoted, key=len, default=None)
+
+
 def list_tables(directory: LakeDirectory) -> list[TableInfo]:
     """Return the tables of a lake: messages, silver, gold, and internal tables."""
     endpoints = _group_endpoints_by_table(directory)

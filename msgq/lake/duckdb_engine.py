@@ -16,7 +16,7 @@ from msgq.decoding.arrow_types import find_common_columns
 from msgq.errors import InvalidValueError
 from msgq.lake.bronze.bronze_reader import BronzeReader
 from msgq.lake.bronze.ingest_log import IngestLog
-from msgq.lake.catalog import list_sql_names
+from msgq.lake.catalog import find_unquoted_name, list_sql_names
 from msgq.lake.gold.gold_builder import GOLD_TABLE_NAMES
 from msgq.lake.gold.gold_files import GOLD_TABLE_SCHEMAS, open_gold_table
 from msgq.lake.lake_directory import LakeDirectory
@@ -59,7 +59,9 @@ def run_query(lake: LakeDirectory, query: str, limit: int, version: int | None =
             answer = connection.execute(query)
             return [column[0] for column in answer.description or ()], answer.fetchmany(limit)
         except duckdb.Error as error:
-            raise InvalidValueError(f"DuckDB rejects the query: {_describe_error(str(error), tables.names)}") from None
+            raise InvalidValueError(
+                f"DuckDB rejects the query: {_describe_error(str(error), query, tables.names)}"
+            ) from None
 
 
 class _LakeViews:
@@ -137,15 +139,17 @@ def _make_timestamps(columns: Iterable[str], times: Sequence[str] = ()) -> list[
     return [f"make_timestamp({_quote_name(time)} // 1000) AS {stamp}" for stamp, time in stamps.items()]
 
 
-def _describe_error(text: str, names: Iterable[str]) -> str:
+def _describe_error(text: str, query: str, names: Sequence[str]) -> str:
     """Return DuckDB's reason in one line. For a missing table, name the existing tables instead of DuckDB's advice."""
     reason = " ".join(text.partition("\n\n")[0].split())
     missing = re.search(r'Table with name "?(.+?)"? does not exist', reason)
+    if missing is None and not reason.startswith("Parser Error"):
+        return reason
+    if unquoted := find_unquoted_name(query, names, _quote_name):
+        return f"table {unquoted!r} needs quotes; write {_quote_name(unquoted)}"
     if missing is None:
         return reason
     name = missing[1]
-    if name in names:
-        return f"table {name!r} needs quotes; write {_quote_name(name)}"
     return f"Table with name {name} does not exist; {list_sql_names(name, names, _quote_name)}"
 
 

@@ -12,7 +12,7 @@ pytest.importorskip("deltalake")
 pytest.importorskip("click")
 import pyarrow as pa
 
-from msgq.lake.catalog import is_lake_directory, list_sql_names, list_tables
+from msgq.lake.catalog import find_unquoted_name, is_lake_directory, list_sql_names, list_tables
 from msgq.lake.delta_table import LakeTable
 from msgq.lake.lake_directory import LakeDirectory
 from tests.command import run
@@ -73,3 +73,16 @@ def test_names_in_errors_are_quoted_for_sql_and_limited() -> None:
     assert text.startswith("tables: `silver_camera.front`, silver_gps, silver_00, ")
     assert text.endswith(" and 12 more; did you mean 'silver_gps'?")
     assert list_sql_names("x", ["imu"]) == "tables: imu"
+
+
+@pytest.mark.parametrize(
+    ("query", "name"),
+    [
+        ("SELECT * FROM silver_/imu", "silver_/imu"),
+        ("SELECT * FROM Silver_/IMU/data", "silver_/imu/data"),
+        ("SELECT * FROM `silver_/imu`", None),
+        ("SELECT * FROM silver_gps WHERE", None),
+    ],
+)
+def test_unquoted_name_of_rejected_query_is_found(query: str, name: str | None) -> None:
+    assert find_unquoted_name(query, ["silver_/imu", "silver_/imu/data", "silver_gps", "messages"]) == name

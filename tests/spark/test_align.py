@@ -94,6 +94,15 @@ def test_align_error_names_impossible_argument(spark: Any) -> None:
         align.resample(one, 0)
 
 
+def test_align_takes_one_name_instead_of_list(spark: Any) -> None:
+    left, right = series(spark, ["a"], [10], [1]), series(spark, ["a"], [5], [3]).withColumnRenamed("value", "y")
+    for strategy in STRATEGIES:
+        joined = align.asof_join(left, right, by="key", strategy=strategy)
+        assert joined.columns == ["key", "publish_time", "value", "publish_time_right", "y"]
+    assert align.forward_fill(left, "value", by="key").columns == left.columns
+    assert align.resample(left, 10, by="key").columns == [*left.columns, "age"]
+
+
 def test_forward_fill_repeats_last_value(spark: Any) -> None:
     rows = series(spark, list("aaabb"), [1, 2, 3, 1, 2], [None, 5, None, 7, None])
     found = align.forward_fill(rows, ["value"], by=["key"])

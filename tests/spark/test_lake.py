@@ -49,8 +49,9 @@ def test_second_ingest_does_not_change_lake(spark: Any, tmp_path: Path) -> None:
     first = lake.ingest([tmp_path / "000000.mcap"])
     assert (first.messages, first.files, first.skipped) == (20, 1, 0)
     files = sorted((tmp_path / "lake" / "messages").rglob("*"))
-    again = lake.ingest([tmp_path / "000000.mcap"])
-    assert (again.messages, again.files, again.skipped) == (0, 0, 1)
+    for paths in ([tmp_path / "000000.mcap"], tmp_path / "000000.mcap", str(tmp_path / "000000.mcap")):
+        again = lake.ingest(paths)
+        assert (again.messages, again.files, again.skipped) == (0, 0, 1)
     assert sorted((tmp_path / "lake" / "messages").rglob("*")) == files
     assert message_numbers(lake) == sorted(numbers(0, 10))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -223,7 +224,12 @@ def test_arguments_of_messages_select_files_and_rows(lake: Lake) -> None:
     rows = lake.messages(start=10, end=31, endpoints=["m", "a1"])
     file_count, found = collect_rows(rows)
     assert (file_count, len(found)) == (2, 3)
+    assert lake.messages(endpoints="a1").count() == lake.messages(endpoints=["a1"]).count() == 1
     assert lake.messages(endpoints=[]).count() == 0
+    assert lake.messages(end="1970-01-01T00:00").count() == 0
+    assert lake.messages(datetime(1970, 1, 1, 1)).count() == 0
+    with pytest.raises(InvalidValueError, match="'yesterday' is not a time"):
+        lake.messages(start="yesterday")
     assert lake.messages(end=0).count() == 0
     with pytest.raises(InvalidValueError, match="64 bits"):
         lake.messages(start=1 << 63)

@@ -6,6 +6,7 @@ import os
 import random
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -110,6 +111,9 @@ def test_spark_source_options_select_endpoints_times_and_columns(spark: SparkSes
     end = "1970-01-01T00:00:00.000002"
     table = read(spark, str(path), endpoints=["topic[12]"], exclude=["topic2"], start=1500, end=end)
     assert found(table) == expected(path, endpoints=["topic1"], start=1500, end=2000)
+    until = datetime.fromisoformat(end)
+    listed = read(spark, [path, str(path)], endpoints="topic1", start="1500", end=until, columns=["log_time"])
+    assert listed.count() == len(expected(path, endpoints=["topic1"], start=1500, end=2000))
     assert read(spark, str(path), columns=["log_time"]).columns == ["log_time"]
     assert read(spark, str(path), columns=["log_time"]).agg({"log_time": "max"}).collect()[0][0] == 3990
 

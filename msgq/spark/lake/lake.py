@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ import pyarrow as pa
 from msgq.decoding.schemas import Schemas
 from msgq.errors import InvalidValueError, SparkError
 from msgq.lake.bronze.bronze_store import BronzeStore, OptimizeResult
-from msgq.lake.catalog import list_sql_names, quote_sql_name
+from msgq.lake.catalog import find_unquoted_name, list_sql_names, quote_sql_name
 from msgq.lake.delta_table import LakeTable, list_table_paths
 from msgq.lake.fleet.fleet_tables import refuse_fleet_directory
 from msgq.lake.gold.gold_builder import GoldBuilder
@@ -24,6 +24,7 @@ from msgq.lake.message_filter import MessageFilter
 from msgq.lake.silver.silver_builder import build_silver
 from msgq.lake.silver.silver_manifest import SilverManifest
 from msgq.recording.mcap_io.problem import Problem
+from msgq.recording.reader.log_times import LogTime, parse_log_time
 from msgq.spark import tables
 from msgq.spark.lake import ingest
 from msgq.spark.lake.file_index import FileSelector, read_message_files
@@ -84,18 +85,21 @@ class Lake:
     # ---- bronze ----
 
     @translate_spark_errors()
-    def ingest(self, paths: Iterable[str | os.PathLike[str]], schemas: Schemas | None = None) -> IngestResult:
+    def ingest(
+        self, paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], schemas: Schemas | None = None
+    ) -> IngestResult:
         """Add recordings: files, directories and patterns. Skips unchanged files that were ingested before.
 
         Parameters
         ----------
-        paths : files, directories and patterns.
+        paths : files, directories and patterns, or one of them.
         schemas : schemas for endpoints without a schema in the recordings. The lake stores them with the messages.
 
         Raises
         ------
         RecordingError : a path does not exist, or the lake cannot be written.
         """
+        paths = [paths] if isinstance(paths, (str, os.PathLike)) else paths
         read_errors: list[Problem] = []
         files = SourceOptions(tuple(str(Path(path).absolute()) for path in paths)).list_files(read_errors)
         return ingest.ingest_recordings(self._store, self._executor, self._bronze, files, read_errors, schemas)
@@ -120,7 +124,10 @@ class Lake:
         return ingest.append_messages(self._store, self._bronze, messages, recordings)
 
     def messages(
-        self, start: int | None = None, end: int | None = None, endpoints: Iterable[str] | None = None
+        self,
+        start: LogTime | None = None,
+        end: LogTime | None = None,
+        endpoints: str | Iterable[str] | None = None,
     ) -> DataFrame:
         """Return all messages, or those of a time range or of some endpoints.
 
@@ -133,19 +140,23 @@ class Lake:
 
         Parameters
         ----------
-        start, end : messages with start <= log_time < end, ns since the epoch; None: no bound.
-        endpoints : names of endpoints; None: all.
+        start, end : messages with start <= log_time < end; None: no bound. A time is ns since the epoch, a text such as
+            "2026-05-01T12:00", or a datetime. A time without a UTC offset is in UTC.
+        endpoints : name or names of endpoints; None: all.
 
         Raises
         ------
-        InvalidValueError : a time does not fit into 64 bits.
+        InvalidValueError : a text is not a time, or a time does not fit into 64 bits.
+        InvalidTypeError : a time has another type.
         RecordingError : the version of this `Lake` can no longer be read.
         """
+        start, end = parse_log_time(start), parse_log_time(end)
         for time in (start, end):
             if time is not None and not -(1 << 63) <= time < 1 << 63:
                 raise InvalidValueError(
                     f"time {time} is out of range; use nanoseconds since 1970 that fit into 64 bits"
                 )
+        endpoints = [endpoints] if isinstance(endpoints, str) else endpoints
         wanted = MessageFilter(None if endpoints is None else frozenset(endpoints), start, end)
         rows = tables.with_timestamps(self._read_messages(wanted))
         if start is not None:
@@ -319,13 +330,13 @@ class Lake:
         for name in names:
             if name.lower() in text:
                 self._create_view(name, self._read_table(name))
-        with translate_spark_errors(), self._explain_rejected_query(names):
+        with translate_spark_errors(), self._explain_rejected_query(query, names):
             answer = self.spark.sql(query)
             _ = answer.schema  # Spark Connect looks at the names no sooner
         return answer
 
     @contextmanager
-    def _explain_rejected_query(self, registered: Iterable[str]) -> Iterator[None]:
+    def _explain_rejected_query(self, query: str, registered: Sequence[str]) -> Iterator[None]:
         """Say what to do if a query names a missing table or a version, or changes a table. Raises SparkError."""
         from pyspark.errors import AnalysisException
 
@@ -336,13 +347,16 @@ class Lake:
             for start, advice in _QUERY_ADVICE.items():
                 if condition.startswith(start):
                     raise SparkError(advice) from None
-            if condition != "TABLE_OR_VIEW_NOT_FOUND":
+            if condition not in ("PARSE_SYNTAX_ERROR", "TABLE_OR_VIEW_NOT_FOUND"):
+                raise
+            if unquoted := find_unquoted_name(query, registered):
+                text = f"table {unquoted!r} needs backticks; write {quote_sql_name(unquoted)}"
+                raise SparkError(text) from None
+            if condition == "PARSE_SYNTAX_ERROR":
                 raise
             name = (error.getMessageParameters() or {}).get("relationName", "that name").strip("`").replace("`.`", ".")
             names = list(dict.fromkeys(registered))
             text = f"lake '{self.uri}' has no table {name!r}"
-            if name in names:
-                raise SparkError(f"{text} without backticks; write {quote_sql_name(name)}") from None
             raise SparkError(f"{text}; {list_sql_names(name, names)}") from None
 
 

@@ -7,8 +7,10 @@ batches. Therefore this module uses such a function, with the same reader.
 from __future__ import annotations
 
 import json
+import os
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,14 +25,19 @@ if TYPE_CHECKING:
 _PICKLED_PIECES_BYTES_MAX = 8 << 20  # of all, as each task is given all of them; beyond it Spark hands them out
 
 
-def read(spark: SparkSession, *paths: str, columns: Iterable[str] | None = None, **options: Any) -> DataFrame:
+def read(
+    spark: SparkSession,
+    *paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    columns: Iterable[str] | None = None,
+    **options: Any,
+) -> DataFrame:
     """Return the messages of recordings.
 
     Each call reads the current files. The selection of a call does not affect other tables.
 
     Parameters
     ----------
-    paths : files, directories with all subdirectories, and patterns.
+    paths : files, directories with all subdirectories, and patterns, or lists of them.
     columns : columns to read; None: those of `spark.read.format("msgq")`. "file" and "byte_offset" are additional
         columns.
     options : options of the source, such as ``endpoints=["a", "b*"]``, ``start="2026-01-31T12:00"``.
@@ -45,7 +52,8 @@ def read(spark: SparkSession, *paths: str, columns: Iterable[str] | None = None,
     from msgq.spark.source.parallelism import count_cores
 
     source_options = {name: _format_option(value) for name, value in options.items() if value is not None}
-    where = {"paths": json.dumps(list(map(str, paths)))}
+    names = [str(path) for item in paths for path in (item if isinstance(item, (list, tuple)) else (item,))]
+    where = {"paths": json.dumps(names)}
     RecordingSource(source_options | where).parsed_options.list_files([])  # said here, an error is no page of Java
     wanted = None if columns is None else convert_to_spark_schema(select_message_columns(columns))
     source_options.setdefault("cores", str(count_cores(spark)))
@@ -56,7 +64,7 @@ def read(spark: SparkSession, *paths: str, columns: Iterable[str] | None = None,
     if sum(map(len, pieces)) <= _PICKLED_PIECES_BYTES_MAX:
         tasks = max(1, len(pieces))
         return spark.range(0, len(pieces), 1, tasks).mapInArrow(partial(_read_partition_pieces, reader, pieces), schema)
-    return spark.read.format("msgq").options(**source_options).schema(schema).load(list(map(str, paths)))
+    return spark.read.format("msgq").options(**source_options).schema(schema).load(names)
 
 
 def _read_partition_pieces(
@@ -68,10 +76,11 @@ def _read_partition_pieces(
 
 
 def _format_option(value: Any) -> str:
+    if isinstance(value, datetime):
+        return value.isoformat()
     if isinstance(value, (list, tuple, set)):
         return json.dumps(list(value))
     if not isinstance(value, (str, int)):
-        raise InvalidValueError(
-            f"option value {value!r} has type {type(value).__name__}; use text, a number, or a list of names"
-        )
+        hint = "use text, a number, a datetime, or a list of names"
+        raise InvalidValueError(f"option value {value!r} has type {type(value).__name__}; {hint}")
     return str(value).lower() if isinstance(value, bool) else str(value)

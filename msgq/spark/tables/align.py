@@ -42,7 +42,7 @@ def asof_join(
     left: DataFrame,
     right: DataFrame,
     on: str = "publish_time",
-    by: Sequence[str] = (),
+    by: str | Sequence[str] = (),
     tolerance: int | None = None,
     suffix: str = "_right",
     strategy: str = "auto",
@@ -52,7 +52,7 @@ def asof_join(
     Parameters
     ----------
     left, right : tables with `on`, a time in ns (long, not NULL), and the columns of `by`.
-    by : columns that must be equal; NULL equals nothing.
+    by : column or columns that must be equal; NULL equals nothing.
     tolerance : maximum age of a right row in ns; None: any age.
     suffix : suffix of right columns whose names are also left columns, always of `on`.
     strategy : "arrow", "window", or "auto", which runs a job to count the bytes of each key, and then chooses.
@@ -65,6 +65,7 @@ def asof_join(
     if tolerance is not None and tolerance < 0:
         raise InvalidValueError(f"tolerance of {tolerance} ns is negative; use 0 or more, or None")
     tolerance = None if tolerance is None or tolerance > _TOLERANCE_NS_MAX else tolerance
+    by = _list_columns(by)
     values = [name for name in right.columns if name not in by]
     names = {name: name + suffix if name in left.columns else name for name in values}
     renamed = right.select(*by, *(F.col(name).alias(names[name]) for name in values))
@@ -73,6 +74,10 @@ def asof_join(
     if strategy == "arrow":
         return _join_by_arrow(left, renamed, on, names[on], by, tolerance)
     return _join_by_window(left, renamed, on, names[on], by, tolerance)
+
+
+def _list_columns(names: str | Sequence[str]) -> Sequence[str]:
+    return [names] if isinstance(names, str) else names
 
 
 def _is_key_fit_for_worker(left: DataFrame, right: DataFrame, by: Sequence[str]) -> bool:
@@ -202,19 +207,24 @@ def _join_sorted_tables(
 
 
 def forward_fill(
-    series: DataFrame, columns: Sequence[str], on: str = "publish_time", by: Sequence[str] = ()
+    series: DataFrame, columns: str | Sequence[str], on: str = "publish_time", by: str | Sequence[str] = ()
 ) -> DataFrame:
     """Return the rows with NULL in `columns` replaced by the previous value.
 
     Input: `on`, ns; `by`: each combination is a separate series; `columns`. Output: the same columns. NULL at the
     beginning of a series stays NULL.
     """
+    by, columns = _list_columns(by), _list_columns(columns)
     past = Window.partitionBy(*by).orderBy(on).rowsBetween(Window.unboundedPreceding, 0)
     return series.withColumns({name: F.last(name, ignorenulls=True).over(past) for name in columns})
 
 
 def resample(
-    series: DataFrame, period: int, on: str = "publish_time", by: Sequence[str] = (), tolerance: int | None = None
+    series: DataFrame,
+    period: int,
+    on: str = "publish_time",
+    by: str | Sequence[str] = (),
+    tolerance: int | None = None,
 ) -> DataFrame:
     """Return each series at a fixed rate: for each tick, the last row at or before the tick.
 
@@ -232,6 +242,7 @@ def resample(
     """
     if period < 1:
         raise InvalidValueError(f"period of {period} ns is too short; use 1 ns or more")
+    by = _list_columns(by)
     tick = F.expr(f"(`{on}` - pmod(`{on}`, {period})) div {period} + if(pmod(`{on}`, {period}) = 0, 0, 1)")
     other_columns = [name for name in series.columns if name not in (*by, on)]
     newest = series.groupBy(*by, tick.alias("_tick")).agg(F.max_by(F.struct(on, *other_columns), on).alias("_row"))
