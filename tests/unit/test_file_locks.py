@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import operator
 import os
 import signal
 import threading
@@ -179,6 +181,18 @@ class TestOpenMark:
                 os.close(descriptor)
             os.waitpid(child, 0)
 
+    def test_mark_of_a_closed_channel_leaves_no_entry(self, endpoint: str) -> None:
+        """Failure would mean: the table of marks grows by each channel."""
+        channel = msgq.Channel(endpoint)
+        status = os.stat(SHM / f"msgqchan_{endpoint}")
+
+        def count_entries() -> int:
+            return sum((status.st_dev, status.st_ino) in each for each in gc.get_objects() if type(each) is dict)
+
+        assert count_entries() == 1
+        channel.close()
+        assert count_entries() == 0
+
     def test_removed_and_recreated_channel_has_its_own_mark(self, endpoint: str) -> None:
         former = msgq.Channel(endpoint)
         former.unlink()
@@ -189,6 +203,27 @@ class TestOpenMark:
         assert stats.channel(endpoint).opened is True
         current.close()
         assert stats.channel(endpoint).opened is False
+
+
+class Rung(Exception):
+    """What a signal handler raises."""
+
+
+def test_exception_of_signal_handler_during_close_of_channel_is_raised(endpoint: str) -> None:
+    """Failure would mean: Ctrl-C during a close is lost, because it is raised in a function that has no caller."""
+
+    def ring(*_: object) -> None:
+        raise Rung
+
+    file = msgq.Channel(endpoint)._channel_file
+    before = signal.signal(signal.SIGUSR1, ring)
+    send_signal = partial(ctypes.PyDLL(None)["raise"], signal.SIGUSR1)  # runs no handler
+    calls: list[Callable[[], Any]] = [send_signal, file.close]
+    try:
+        with pytest.raises(Rung):
+            list(map(operator.call, calls))  # the interpreter runs no handler between both calls
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 @pytest.mark.parametrize("kind", ["publisher", "subscriber"])

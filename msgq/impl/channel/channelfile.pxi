@@ -10,14 +10,18 @@ cdef enum:
     KEPT_DEAD_BYTES = 268435456  # maximum total bytes of the kept pools
 
 
-# (device, inode): the marks of the channels that are open in this process.
-_open_marks = weakref.WeakValueDictionary()
+# (device, inode): weak references to the marks of the channels that are open in this process. A WeakValueDictionary
+# would run Python code when a mark ends, and exceptions of signal handlers in that code are lost.
+cdef dict _open_marks = {}
 
 
+@no_gc  # no mark is in a cycle, and __dealloc__ needs the key
 cdef class OpenMark:
     """The lock that shows that this process has a channel open (MQ_CHANNEL_OPEN_BYTE). Channel objects share it."""
 
     def __dealloc__(self):
+        if self.key is not None:
+            _open_marks.pop(self.key, None)
         if self.generation == fork_generation:
             mq_liveness_unlock(self.liveness_token)
 
@@ -25,7 +29,7 @@ cdef class OpenMark:
 cdef OpenMark _obtain_open_mark(ChannelFile file):
     """Mark the channel as open, so that no process takes it for unused while this one has no row."""
     cdef mq_file_lock lock
-    cdef OpenMark mark = _open_marks.get(file.identity())
+    cdef OpenMark mark = _find_open_mark(file.identity())
     if mark is not None and mark.generation == fork_generation:
         if file.is_removed(file.fd):
             raise file._removed_error()
@@ -38,8 +42,22 @@ cdef OpenMark _obtain_open_mark(ChannelFile file):
         mark.generation = fork_generation
     finally:
         file.unlock(&lock)
-    _open_marks[file.identity()] = mark
+    _share_open_mark(mark, file.identity())
     return mark
+
+
+cdef OpenMark _find_open_mark(tuple key):
+    reference = _open_marks.get(key)
+    return None if reference is None else reference()
+
+
+cdef int _share_open_mark(OpenMark mark, tuple key) except -1:
+    cdef OpenMark former = _find_open_mark(key)
+    if former is not None:
+        former.key = None  # its end must not remove the new entry
+    mark.key = key
+    _open_marks[key] = weakref.ref(mark)
+    return 0
 
 
 @no_gc_clear  # rows and slots in the mapping are needed until the end

@@ -221,6 +221,7 @@ cdef extern from "channel/snapshot.h" nogil:
 
 cdef class OpenMark:
     cdef object __weakref__
+    cdef tuple key  # in _open_marks; None: new channel objects do not get this mark
     cdef void *liveness_token  # NULL: the file system has no such locks
     cdef int generation  # fork generation of the process that holds the token
 

@@ -9,7 +9,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromSt
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.pythread cimport PyThread_get_thread_ident
 from cpython.slice cimport PySlice_Check, PySlice_GetIndicesEx
-from cython cimport no_gc_clear
+from cython cimport no_gc, no_gc_clear
 from libc.errno cimport EAGAIN, EEXIST, EMFILE, ENFILE, ENOENT, ENOMEM, ENOSPC, ESTALE, errno
 from libc.string cimport memset
 from posix.fcntl cimport O_RDONLY
