@@ -20,22 +20,22 @@ _INTERNAL_TABLES = ("ingested_files", "schemas", "silver_manifest")
 _ROW_DESCRIPTIONS = {
     "messages": "a message",
     "ingested_files": "a file that was ingested",
-    "read_errors": "a place of a file that could not be read",
+    "read_errors": "an unreadable part of a file",
     "schemas": "the text of a schema",
-    "decode_errors": "a message that could not be decoded",
+    "decode_errors": "an undecodable message",
     "silver_manifest": "a decoded file of messages, and a table of silver",
     "gold/endpoints": "an endpoint of a run",
-    "gold/publishers": "a publisher of an endpoint that may have several, of a run",
+    "gold/publishers": "a publisher of a run, for endpoints that can have several",
     "gold/traffic_windows": "a window of an endpoint's epoch",
-    "gold/sequence_gaps": "a place where messages are missing",
-    "gold/overwrites": "a place where values of state were overwritten before they were recorded",
+    "gold/sequence_gaps": "a gap in the numbers of an endpoint's messages",
+    "gold/overwrites": "a gap in the write counts of a vector or board",
     "gold/throughput": "a window of an endpoint",
     "gold/dropouts": "a time without a message",
     "gold/latency": "the latency of an endpoint in a window",
     "gold/latency_summary": "the latency of an endpoint of a run",
     "gold/hops": "an edge between endpoints",
-    "gold/stages": "a window of an endpoint that a stage handles",
-    "gold/stage_summary": "an endpoint that a stage handles, of a run",
+    "gold/stages": "a window of an endpoint in a stage",
+    "gold/stage_summary": "an endpoint in a stage, per run",
     "gold/queue_deliveries": "a delivery of a message of a queue",
     "gold/queue_windows": "a window of a queue",
     "gold/queue_summary": "a queue of a run",
@@ -133,7 +133,7 @@ def _describe_table(directory: LakeDirectory, place: str, endpoints: dict[str, l
         names = endpoints.get(directory_name, [])
         name, description = f"silver_{names[0]}" if names else "", f"a value of a message of {_join_first_names(names)}"
     elif folder == "aggregates":
-        name, description = "", "partial aggregates of a file of messages, of which gold is made"
+        name, description = "", "partial aggregates of a bronze file, the input of gold"
     else:
         name = "" if directory_name.startswith("_") or place in _INTERNAL_TABLES else directory_name
         description = _ROW_DESCRIPTIONS.get(place, "")
