@@ -49,6 +49,9 @@ def asof_join(
 ) -> DataFrame:
     """Return each left row with the last right row at or before its time.
 
+    The result has the left columns, then the right columns without `by`. Right columns are NULL without a right row. Of
+    several right rows with the same time, any one is used.
+
     Parameters
     ----------
     left, right : tables with `on`, a time in ns (long, not NULL), and the columns of `by`.
@@ -56,9 +59,6 @@ def asof_join(
     tolerance : maximum age of a right row in ns; None: any age.
     suffix : suffix of right columns whose names are also left columns, always of `on`.
     strategy : "arrow", "window", or "auto", which runs a job to count the bytes of each key, and then chooses.
-
-    Output: the left columns, then the right columns without `by`. Right columns are NULL without a right row. Of
-    several right rows with the same time, any one is used.
     """
     if strategy not in JOIN_STRATEGIES:
         raise InvalidValueError(f"strategy {strategy!r} is unknown; use one of {', '.join(JOIN_STRATEGIES)}")
@@ -228,6 +228,10 @@ def resample(
 ) -> DataFrame:
     """Return each series at a fixed rate: for each tick, the last row at or before the tick.
 
+    The result has the same columns, in which `on` is the tick, then `age`: ns from the row's own time to the tick. If a
+    row would fill more than 10,000,000 ticks, for example before a jump of the clock, reading the table raises an
+    error. A tolerance prevents the error.
+
     Parameters
     ----------
     series : table with `on` in ns, the columns of `by`, and any other columns.
@@ -235,10 +239,6 @@ def resample(
         The ticks of a series range from the first tick at or after the first row of a series to the first tick at or
         after its last row.
     tolerance : maximum age of a row in ns. A tick without such a row is omitted. None: any age.
-
-    Output: the same columns, in which `on` is the tick, then `age`: ns from the row's own time to the tick. If a row
-    would fill more than 10,000,000 ticks, for example before a jump of the clock, reading the table raises an error. A
-    tolerance prevents it.
     """
     if period < 1:
         raise InvalidValueError(f"period of {period} ns is too short; use 1 ns or more")
