@@ -53,6 +53,7 @@ class EndpointSpec(NamedTuple):
     publishers : names of the publishers of a channel.
     keys : keys of a board.
     sample_message : for frames: the first picture, which determines the layout of the stream.
+    changes_schema : True if the recorded messages have several schemas.
     """
 
     endpoint: str
@@ -64,6 +65,7 @@ class EndpointSpec(NamedTuple):
     publishers: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
     sample_message: bytes = b""
+    changes_schema: bool = False
 
     def get_positive_option(self, option: str) -> int | None:
         """Return an option that is a positive number; None: missing."""

@@ -1,4 +1,4 @@
-"""Playback of topics: one publisher, with the recorded schema, and a sufficiently large ring."""
+"""Playback of topics: one publisher for each recorded schema, one after the other, and a sufficiently large ring."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from msgq.kinds.snapshots import read
 from msgq.topic.names import KIND
 
 if TYPE_CHECKING:
+    from msgq.common.schema import Schema
     from msgq.impl.ring import PubSocket
 
 DEFAULT_RING_BYTES = 1 << 20  # what a new ring has unless it needs more
@@ -40,7 +41,7 @@ class TopicWriter(EndpointWriter):
 
     def __init__(self, spec: EndpointSpec, target: PlaybackTarget) -> None:
         super().__init__(spec)
-        self._target = target
+        self._target, self._schema = target, spec.schema
         with settings.overrides(target.prefix):
             self._check_no_publisher()
             self.socket: PubSocket = self._connect_publisher()
@@ -63,7 +64,7 @@ class TopicWriter(EndpointWriter):
         name, target, needed_bytes = self.spec.endpoint, self._target, compute_ring_bytes(self.spec.max_message_bytes)
         socket: PubSocket = target.backend_module.PubSocket()
         context = target.backend_module.Context()
-        options: dict[str, Any] = {"schema": make_usable_schema(self.spec.schema)}
+        options: dict[str, Any] = {"schema": make_usable_schema(self._schema)}
         if self.spec.tracked and target.backend != "zmq":
             options["tracked"] = True
         try:
@@ -86,6 +87,8 @@ class TopicWriter(EndpointWriter):
 
     def send(self, message: PlaybackMessage) -> None:
         """See `EndpointWriter`."""
+        if message.schema not in (None, self._schema) and self._target.backend != "zmq":  # ZMQ sends no schemas
+            self._change_schema(message.schema)
         try:
             if message.age_ns is None or not self.socket.tracked:
                 self.socket.send(message.data)
@@ -94,10 +97,19 @@ class TopicWriter(EndpointWriter):
         except MessageTooLargeError as error:
             raise UnplayableError(str(error)) from None
 
+    def _change_schema(self, schema: Schema | None) -> None:
+        """Replace the publisher, as in the recording: a publisher has one schema."""
+        if make_usable_schema(schema) is None:
+            raise UnplayableError("the schema of some messages is too large or has no name, and other messages differ")
+        self.socket.close()
+        self._schema = schema
+        with settings.overrides(self._target.prefix):
+            self.socket = self._connect_publisher()
+
     @property
-    def ring_socket(self) -> PubSocket:
+    def ring_socket(self) -> PubSocket | None:
         """See `EndpointWriter`."""
-        return self.socket
+        return None if self.spec.changes_schema and self._target.backend != "zmq" else self.socket
 
     def wait_for_readers(self, timeout: float) -> bool:
         """See `EndpointWriter`."""

@@ -2,41 +2,36 @@
 
 from __future__ import annotations
 
+import itertools
+
 from msgq.common import settings
-from msgq.common.schema import Schema
 from msgq.impl.base.core import Context
 from msgq.impl.meter import TopicMeter
-from msgq.impl.ring import SubSocket
 from msgq.impl.ring.core import TopicObserver
 from msgq.impl.sources import open_topic_source
 from msgq.kinds.source import EndpointFeed, KindSource, PayloadTime, SourceItem, TimeStamps, describe_lost
+
+_BATCH_MESSAGES = 1000  # messages of one topic before it is another endpoint's turn
 
 
 class TopicFeed(EndpointFeed):
     """Feed of a topic."""
 
     def __init__(self, name: str, prefix: str) -> None:
-        self._name, self._prefix = name, prefix
-        self.waitable = self._socket = SubSocket()
-        with settings.overrides(prefix):
-            self._socket.connect(Context(), name, passive=True)
-        self._socket.setTimeout(0)
-        self._schema = self._read_schema()
+        self._source = open_topic_source(name, prefix, whole=False)
+        self._source.read_message_schema()
+        self.waitable = self._source.socket
         self._lost: int | None = 0
-
-    def _read_schema(self) -> Schema | None:
-        return TopicObserver(self._name, self._prefix).stats().schema
 
     def take_items(self, most: int | None) -> list[SourceItem]:
         """Return the new messages."""
-        messages = self._socket.receive_many(most)
-        if messages and self._schema is None:
-            self._schema = self._read_schema()
-        return [SourceItem(message, schema=self._schema) for message in messages]
+        limit = _BATCH_MESSAGES if most is None else min(most, _BATCH_MESSAGES)
+        received = iter(self._source.receive_with_schema, None)
+        return [SourceItem(data, schema=schema) for data, schema in itertools.islice(received, limit)]
 
     def describe_losses(self) -> str:
         """Return a text with the number of lost messages."""
-        before, self._lost = self._lost, self._socket.lost
+        before, self._lost = self._lost, self._source.lost
         if self._lost is None:
             return "" if before is None else describe_lost(None)  # said once: nobody knows how many
         return describe_lost(self._lost - (before or 0))

@@ -19,9 +19,10 @@ enum { DATA = 1024, SIZE = 16, NEED = 24 };
 static mq_ring_header *ring;
 static mq_ring_side *side;
 static mq_liveness_file liveness_file;
-static mq_ring_publisher one, two;
+static mq_ring_publisher one;
+__attribute__((unused)) static mq_ring_publisher two;
 static mq_ring_subscriber s;
-static uint8_t message[DATA];
+__attribute__((unused)) static uint8_t message[DATA];
 
 static inline void claim(mq_ring_publisher *p) {
     *p = (mq_ring_publisher){.ring = ring,

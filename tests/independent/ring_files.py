@@ -31,6 +31,7 @@ SIDE_MAGIC, SIDE_VERSION, SIDE_BYTES = 0x3145444953515347, 1, 65536
 SIDE_HEADER = struct.Struct("<8Q")
 RING_DATA_BYTES, EVENTCOUNT, WRITE_LIMIT, CHECKPOINT_EVEN, GRANT_SEQ, CHECKPOINT_ODD = 48, 64, 128, 136, 160, 168
 SCHEMA_SEQ, SCHEMA_BYTES, SCHEMA_SHADOW, RING_CANARY, TRACKED, UNCOUNTED = 192, 200, 208, 216, 224, 232
+SCHEMA_BEGINS = 240
 PUBLISHERS, SUBSCRIBERS, ROW_BYTES = 256, 2304, 128
 PUBLISHER_ROWS, SUBSCRIBER_ROWS, ANONYMOUS_BYTE = 16, 128, 144
 SCHEMA_NAME, SCHEMA_DATA, SCHEMA_DATA_MAX = 18688, 18928, 46608
@@ -310,6 +311,9 @@ class Topic:
         head = padded(name, 192) + padded(encoding, 48)
         sequence = self.side.load(SCHEMA_SEQ)
         writing = sequence + 1 + sequence % 2
+        begin = SCHEMA_BEGINS + (writing + 1) // 2 % 2 * 8  # topic-protocol.md, "Which schema a message has"
+        self.side.store(begin, self.ring.load(WRITE_POINTER))
+        atomics().fence_release()
         spare = align(max(self.side.load(SCHEMA_BYTES), len(data)))
         if spare + 248 + len(data) <= SCHEMA_DATA_MAX:
             self.side.write(SCHEMA_DATA + spare, struct.pack("<Q", len(data)) + head + data)

@@ -9,6 +9,7 @@ from functools import partial
 import pytest
 
 import msgq
+from msgq.kinds.opening import open_feed
 from tests.independent import shared_file
 from tests.independent.ring import Publisher, Subscriber, TakenOverError
 from tests.independent.ring_files import NUM_READERS, WRITE_LIMIT, Topic
@@ -293,6 +294,18 @@ def test_msgq_and_independent_program_exchange_topic_schemas(endpoint: str) -> N
         assert msgq.stats.topic(endpoint).schema == msgq.Schema("Twist", "text", b"of theirs")
         theirs.close()
         subscriber.close()
+
+
+def test_unread_messages_keep_schema_when_independent_publisher_has_another(endpoint: str) -> None:
+    with msgq.PubSocket() as ours:
+        ours.connect(msgq.context, endpoint, RING, schema=msgq.Schema("Pose", "text"))
+        feed = open_feed(endpoint)
+        ours.send(b"1")
+        theirs = Publisher(endpoint, schema=("Twist", "text", b"of theirs"))
+        theirs.send(b"2")
+        found = [(item.data, item.schema and item.schema.name) for item in feed.take_items(None)]
+        assert found == [(b"1", "Pose"), (b"2", "Twist")]
+        theirs.close()
 
 
 def test_msgq_unlink_removes_topic_of_independent_program(endpoint: str) -> None:

@@ -55,7 +55,7 @@ GOLDEN: dict[str, dict[str, tuple[int, int | None]]] = {
         "ring_canary": (216, 8),
         "tracked": (224, 8),
         "uncounted": (232, 8),
-        "schema_pad": (240, 16),
+        "schema_begins": (240, 16),
         "publishers": (256, 2048),
         "subscribers": (2304, 16384),
         "schema_name": (18688, 192),
@@ -264,6 +264,9 @@ def test_topic_file_has_golden_bytes(prefix: str) -> None:
         ring = Path(f"/dev/shm/msgq_{prefix}/golden").read_bytes()
         side = Path(f"/dev/shm/msgqside_{prefix}/golden").read_bytes()
         inode = os.stat(f"/dev/shm/msgq_{prefix}/golden").st_ino
+        with msgq.PubSocket() as other:
+            other.connect(msgq.context, "golden", schema=msgq.Schema("Line", "json"))
+            changed_side = Path(f"/dev/shm/msgqside_{prefix}/golden").read_bytes()
 
     assert (len(ring), len(side)) == (384 + 1024, 65536)
     (num_readers, write_pointer, write_uid) = words(ring, 0, 3)
@@ -302,7 +305,10 @@ def test_topic_file_has_golden_bytes(prefix: str) -> None:
     assert checkpoint <= write_pointer
     assert (sequence, era) == ({0: 0, 16: 1, 32: 2, 40: 3}[checkpoint], 0)
     assert words(side, 192, 2)[0] % 2 == 0
-    assert words(side, 224, 4) == (0, 0, 0, 0), "tracked, uncounted, schema_pad"
+    assert words(side, 224, 4) == (0, 0, 0, 0), "tracked, uncounted, schema_begins"
+    assert words(side, 192) == (2,), "schema_seq: one change"
+    assert words(changed_side, 192) == (4,), "schema_seq: two changes"
+    assert words(changed_side, 240, 2) == (position(0, 40), 0), "schema_begins of the second and the first change"
     assert words(side, 200) == (len(schema.data),)
     assert side[18688:18694] == b"Point\0"
     assert side[18880:18885] == b"json\0"
@@ -338,7 +344,7 @@ def test_tracked_topic_file_has_golden_bytes(prefix: str) -> None:
         stats = pub.stats()
         side = Path(f"/dev/shm/msgqside_{prefix}/golden").read_bytes()
     ring = Path(f"/dev/shm/msgq_{prefix}/golden").read_bytes()
-    assert words(side, 224, 4) == (1, 0, 0, 0), "tracked, uncounted, schema_pad"
+    assert words(side, 224, 4) == (1, 0, 0, 0), "tracked, uncounted, schema_begins"
     assert words(side, 256 + 64, 3) == (2, 2, 3), "begun, sent, bytes: payload only"
     assert (stats.messages, stats.bytes) == (2, 3)
     size, publish_time, origin_time = struct.unpack_from("<Qqq", ring, 384)

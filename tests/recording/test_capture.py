@@ -67,6 +67,26 @@ def test_capture_of_many_messages_is_interrupted(capture: Capture) -> None:
     assert running.result() is False
 
 
+def test_capture_stops_at_first_message_with_new_schema(capture: Capture) -> None:
+    schemas = [msgq.Schema(name, "json") for name in ("first", "second")]
+    with msgq.PubSocket() as former, msgq.PubSocket() as latter:
+        former.connect(msgq.context, "e", schema=schemas[0])
+        source = open_source("e")
+        assert source.read_message_schema() == schemas[0]
+        number = capture.add_source(source)
+        former.send_many([b"1", b"2"])
+        latter.connect(msgq.context, "e", schema=schemas[1])
+        latter.send(b"3")
+        chunk = ChunkBuffer(1 << 20, 1 << 10)
+        assert capture.list_sources_with_new_schema() == []
+        capture.capture_messages(chunk, 0)
+        assert (len(chunk), capture.list_sources_with_new_schema()) == (2, [number])
+        assert source.schema == source.read_message_schema() == schemas[1]
+        capture.accept_schema(number)
+        capture.capture_messages(chunk, 0)
+        assert (len(chunk), capture.list_sources_with_new_schema()) == (3, [])
+
+
 @pytest.mark.parametrize("follows", [False, True])
 def test_only_source_that_follows_publisher_stops_at_new_publisher(capture: Capture, follows: bool) -> None:
     first = msgq.pub_sock("e")
@@ -98,7 +118,7 @@ def test_log_times_of_captured_messages_are_after_publication(capture: Capture, 
     dtype = np.dtype([("publish_time", "<i8"), ("rest", "u1", size - 8)])
     pub = msgq.pub_sock("timed", schema=dtype)
     source = open_source("timed")
-    assert source.schema is not None
+    assert source.read_message_schema() is not None
     capture.add_source(source, publish_offset=0)
     chunk = ChunkBuffer(1 << 20, 1 << 13)
     begin = capture.read_host_clock_ns()

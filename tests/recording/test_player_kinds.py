@@ -16,6 +16,9 @@ import msgq
 from msgq import errors
 from msgq.common.message_source import MessageSource
 from msgq.common.record_changes import RecordChange, make_record_change_schema, pack_change
+from msgq.common.schema import schema_of
+from msgq.kinds.opening import open_feed, open_writer
+from msgq.kinds.playback import EndpointSpec, PlaybackMessage, PlaybackTarget, UnplayableError
 from msgq.recording import LogReader, Player, Writer
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.player.remapping import EndpointRemapping
@@ -160,6 +163,43 @@ def test_played_tracked_records_keep_their_age(log: Any) -> None:
     with msgq.SeqlockVector("quotes") as rows:
         published, origin, x = rows[1]
         assert (x, 30 * MS <= published - origin < 30 * MS + NS) == (4.5, True)
+
+
+# ---- schemas ----
+
+FIRST, SECOND = (msgq.Schema(name, "json", b"{}") for name in ("First", "Second"))
+
+
+def test_topic_writer_publishes_each_message_with_its_schema(prefix: str) -> None:
+    target = PlaybackTarget("msgq", prefix)
+    writer = open_writer(EndpointSpec("topic", schema=SECOND, changes_schema=True), target, {})
+    feed = open_feed("topic")
+    for number, schema in enumerate((FIRST, SECOND, SECOND, None, FIRST)):
+        writer.send(PlaybackMessage(BEGIN, "topic", b"%d" % number, schema=schema))
+        (item,) = feed.take_items(None)
+        assert (item.data, item.schema) == (b"%d" % number, schema or SECOND)
+    writer.close()
+
+
+def test_topic_writer_refuses_message_whose_schema_cannot_be_stored(prefix: str) -> None:
+    writer = open_writer(EndpointSpec("topic", schema=FIRST), PlaybackTarget("msgq", prefix), {})
+    nameless = schema_of("", "json", b"")
+    with pytest.raises(UnplayableError, match="schema of some messages"):
+        writer.send(PlaybackMessage(BEGIN, "topic", b"1", schema=nameless))
+    writer.close()
+
+
+@pytest.mark.parametrize("backend", ["msgq", "zmq", "fake"])
+def test_player_plays_topic_whose_schema_changes(log: Any, backend: str) -> None:
+    def write_changes(log: Log) -> None:
+        for number, schema in enumerate((FIRST, SECOND, FIRST)):
+            log.add(number, "topic", b"%d" % number, MessageSource(), schema)
+
+    with Player(log(write_changes), rate=float("inf"), backend=backend) as player:
+        done = player.run()
+        assert (done.messages, done.unplayed) == (3, {})
+        if backend == "msgq":
+            assert msgq.stats.topic("topic").schema == FIRST
 
 
 # ---- state ----

@@ -102,6 +102,7 @@ static void become_publisher(mq_ring_publisher *p, const mq_process_identity *se
     if (p->era != 0)
         fail("a starting publisher could not continue the count");
     mq_schema_parts at = mq_ring_side_schema(side);
+    mq_ring_publisher_begin_schema(p);
     mq_schema_write(&at, "name", "encoding", "schema", below(chance, 6));
     pthread_mutex_unlock(&lock);
     atomic_fetch_add(&starts, 1);

@@ -131,10 +131,28 @@ def test_other_schema_replaces_channel(prefix: str) -> None:
                 await client.wait_for(lambda: client.channels.get("pose", first)["schemaName"] == "Second")
                 assert client.channels["pose"]["id"] != first["id"]
                 await client.subscribe("pose", 2)
-                message = await client.take_after(lambda: pub.send(b"2"))
-                if message.payload == b"1":  # the server received the message before it found the new schema
-                    message = await client.take_after(lambda: pub.send(b"2"))
-                assert message.subscription == 2
+                assert (await client.take_after(lambda: pub.send(b"2"))).subscription == 2
+
+        run_client(server, use)
+
+
+def test_messages_before_other_schema_are_delivered(prefix: str) -> None:
+    first, second = (msgq.Schema(name, "json") for name in ("First", "Second"))
+    with publish("pose", first) as former, Server() as server:
+
+        async def use(client: FoxgloveClient) -> None:
+            await client.subscribe("pose")
+            await client.take_after(lambda: former.send(b"0"))
+            os.kill(server.process.pid, signal.SIGSTOP)
+            former.send(b"1")
+            with publish("pose", second) as latter:
+                latter.send(b"2")
+                os.kill(server.process.pid, signal.SIGCONT)
+                received: set[bytes] = set()
+                while b"1" not in received:
+                    received |= {message.payload for message in await client.take()}
+                assert received <= {b"0", b"1"}
+                await client.wait_for(lambda: client.channels.get("pose", {}).get("schemaName") == "Second")
 
         run_client(server, use)
 

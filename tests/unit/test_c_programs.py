@@ -15,6 +15,7 @@ import pytest
 
 import msgq
 from msgq.impl.base import clock
+from msgq.kinds.opening import open_feed
 from tests.support import DEADLINE, DEADLINE_MS, ROOT, SHM, wait_until
 from tests.unit.c_programs import INCLUDE, UNITS, Program
 
@@ -283,6 +284,15 @@ def test_cpp_program_reads_and_writes_board(programs: Path, prefix: str) -> None
 def test_c_calls_behave_as_documented(programs: Path, prefix: str) -> None:
     done = subprocess.run([programs / "c-contracts", "name"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_messages_of_c_publishers_have_their_schemas(programs: Path, prefix: str) -> None:
+    with msgq.PubSocket() as publisher:
+        publisher.connect(msgq.context, "t", schema=msgq.Schema("First", "json"))
+    feed = open_feed("t")
+    subprocess.run([programs / "c-contracts", "t", "First", "Second"], check=True)
+    found = [(item.data, item.schema and item.schema.name) for item in feed.take_items(None)]
+    assert found == [(b"First", "First"), (b"Second", "Second")]
 
 
 # ---- files ----

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from msgq.cli.serve.foxglove_protocol import FoxgloveChannel
 from msgq.cli.serve.message_formats import MessageFormat
+from msgq.cli.serve.message_reader import ReadMessage
 from msgq.cli.serve.picture_reader import find_picture_stream
 from msgq.common.schema import Schema
 from msgq.impl.sources import EndpointSource
 from msgq.kinds.opening import open_source
 from msgq.monitor.endpoint_selection import EndpointFollower, EndpointSelection
 from msgq.recording.recorder.frame_receiver import FrameStream
+
+_NO_SCHEMAS: Mapping[tuple[str, int], Schema | None] = MappingProxyType({})
 
 
 class CatalogChanges(NamedTuple):
@@ -36,6 +41,11 @@ class CatalogEntry(NamedTuple):
     inode: int
     schema: Schema | None
     picture_stream: FrameStream | None
+
+    @property
+    def message_schema(self) -> Schema | None:
+        """Schema of the messages of the channel."""
+        return self.schema if self.picture_stream is None else self.picture_stream.schema
 
 
 class ChannelCatalog:
@@ -64,11 +74,20 @@ class ChannelCatalog:
             self._selection, lambda endpoint: open_source(endpoint, self._selection.prefix), skips_named=True
         )
 
-    def refresh(self) -> CatalogChanges:
-        """Add new endpoints, remove missing ones, and read all schemas."""
+    def refresh(self, reader_schemas: Mapping[tuple[str, int], Schema | None] = _NO_SCHEMAS) -> CatalogChanges:
+        """Add new endpoints, remove missing ones, and read all schemas.
+
+        Parameters
+        ----------
+        reader_schemas : schemas of the next messages of a `MessageReader`, by endpoint and inode of the file. These
+            endpoints keep the channel of their unread messages.
+        """
         self._sources.refresh()
-        before = self.endpoints
-        self.entries = {endpoint: self._update_entry(source) for endpoint, source in self._sources.by_name.items()}
+        before, former_entries = self.endpoints, self.entries
+        self.entries = {}
+        for endpoint, source in self._sources.by_name.items():
+            schema = reader_schemas.get((endpoint, source.inode), source.schema)
+            self.entries[endpoint] = self._update_entry(source, former_entries.get(endpoint), schema)
         self.endpoints = {entry.number: endpoint for endpoint, entry in self.entries.items()}
         removed = [number for number in before if number not in self.endpoints]
         for number in removed:
@@ -80,14 +99,18 @@ class ChannelCatalog:
                 added[entry.number] = self.formats[entry.number].channel
         return CatalogChanges(added, removed)
 
-    def _update_entry(self, source: EndpointSource) -> CatalogEntry:
+    def find_entry(self, message: ReadMessage) -> CatalogEntry | None:
+        """Return the entry whose channel has the endpoint and the schema of a message; None: no such channel."""
+        entry = self.entries.get(message.endpoint)
+        return entry if entry is not None and entry.message_schema == message.schema else None
+
+    def _update_entry(self, source: EndpointSource, former: CatalogEntry | None, schema: Schema | None) -> CatalogEntry:
         """Return the entry of an endpoint: with the same number, unless the endpoint is new or has another schema."""
-        entry, schema = self.entries.get(source.endpoint), source.schema
-        if entry is not None and entry.schema == schema:
-            return entry._replace(inode=source.inode)
+        if former is not None and former.schema == schema:
+            return former._replace(inode=source.inode)
         return CatalogEntry(next(self._numbers), source.inode, schema, find_picture_stream(source.endpoint))
 
 
 def _make_format(endpoint: str, entry: CatalogEntry) -> MessageFormat:
     stream = entry.picture_stream
-    return MessageFormat(endpoint, entry.schema) if stream is None else MessageFormat(stream.endpoint, stream.schema)
+    return MessageFormat(endpoint if stream is None else stream.endpoint, entry.message_schema)

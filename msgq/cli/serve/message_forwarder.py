@@ -132,12 +132,12 @@ class MessageForwarder:
             subscribed = {channel for client in self.clients for channel in client.subscriptions.values()}
             is_due = time.monotonic() - refresh_time_s >= _REFRESH_PERIOD_S
             changes, messages = await self._run_in_bus_thread(partial(self._read_batch, subscribed, is_due))
+            self._deliver_messages(messages)  # first: a changed schema removes the channel of these messages
             self._announce_changes(changes)
             if is_due:
                 refresh_time_s = time.monotonic()
                 self._report_losses()
                 await self._update_graphs()
-            self._deliver_messages(messages)
             if not subscribed:
                 await self._wait_for_change()
             if not self.clients:
@@ -176,18 +176,21 @@ class MessageForwarder:
         streams = {name: entry.picture_stream for name, entry in entries.items() if entry.picture_stream is not None}
         self._picture_reader.select_streams(streams)
         reader.select_endpoints({name: entry.inode for name, entry in entries.items() if name not in streams})
-        described = reader.list_endpoints_with_new_schema()
-        changes = catalog.refresh() if described or is_due else CatalogChanges({}, [])
-        for endpoint in described:
+        read = reader.take_messages(_READ_PERIOD_S if subscribed else 0) + self._picture_reader.take_pictures()
+        messages = list(self._convert_messages(read))
+        changed = reader.list_endpoints_with_new_schema()
+        for endpoint in changed:
             reader.accept_schema(endpoint)
-        messages = reader.take_messages(_READ_PERIOD_S if subscribed else 0) + self._picture_reader.take_pictures()
-        return changes, list(self._convert_messages(messages))
+        changes = catalog.refresh(reader.list_schemas()) if changed or is_due else CatalogChanges({}, [])
+        return changes, messages
 
     def _convert_messages(self, messages: Iterable[ReadMessage]) -> Iterator[ClientMessage]:
-        for endpoint, time_ns, payload in messages:
-            entry = self._catalog.entries.get(endpoint)
+        """Convert messages for their channels. Messages without a channel have no subscriber."""
+        for message in messages:
+            entry = self._catalog.find_entry(message)
             if entry is not None:
-                yield ClientMessage(entry.number, time_ns, self._catalog.formats[entry.number].convert_payload(payload))
+                payload = self._catalog.formats[entry.number].convert_payload(message.payload)
+                yield ClientMessage(entry.number, message.time_ns, payload)
 
     def _announce_changes(self, changes: CatalogChanges) -> None:
         for number in changes.removed:

@@ -55,9 +55,10 @@ class PictureReader:
         pictures = []
         for endpoint, receiver in self._receivers.items():
             self._report_error(endpoint, receiver.error)
+            schema = receiver.frame_stream.schema
             for frame in receiver.fetch_frames():
                 time_ns = frame.received_ns - frame.latency_ns + clock_offset_ns
-                pictures.append(ReadMessage(endpoint, time_ns, frame.message_bytes))
+                pictures.append(ReadMessage(endpoint, time_ns, frame.message_bytes, schema))
         return pictures
 
     def _report_error(self, endpoint: str, error: Exception | None) -> None:

@@ -16,6 +16,9 @@
 
 #include "base/layout.h"
 
+/* Return the number of changes that began at or before this seq. */
+static inline uint64_t mq_schema_count_changes(uint64_t seq) { return (seq + 1) / 2; }
+
 /* Addresses of a segment's descriptor. */
 typedef struct {
     mq_u64 *seq, *bytes, *shadow;

@@ -116,9 +116,12 @@ static int mqc_publisher_enter(msgq_publisher *publisher, const msgq_schema *sch
     int status = schema ? mqc_publisher_populate_schema(t) : 0;
     if (!status)
         status = mqc_publisher_start(publisher);
-    mq_schema_parts at = mq_ring_side_schema(mqc_topic_side_header(t));
-    if (!status && schema && (status = mqc_write_schema(&t->endpoint, &at, schema, false)))
-        mq_ring_publisher_close(&publisher->p);
+    if (!status && schema) {
+        mq_schema_parts at = mq_ring_side_schema(mqc_topic_side_header(t));
+        mq_ring_publisher_begin_schema(&publisher->p);
+        if ((status = mqc_write_schema(&t->endpoint, &at, schema, false)))
+            mq_ring_publisher_close(&publisher->p);
+    }
     mqc_topic_files_unlock(t);
     return status;
 }

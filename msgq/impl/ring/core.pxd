@@ -243,6 +243,7 @@ cdef extern from "ring/registry.h" nogil:
     const mq_ring_publisher_row *mq_ring_find_sending_publisher(const mq_ring_publisher *p, bint known)
     uint64_t mq_ring_publisher_pid(const mq_ring_publisher_row *former)
     mq_ring_status mq_ring_publisher_start(mq_ring_publisher *p, const mq_process_identity *self)
+    void mq_ring_publisher_begin_schema(mq_ring_publisher *p)
     void mq_ring_publisher_close(mq_ring_publisher *p)
     uint64_t mq_ring_current_publisher_pid(const mq_ring_header *ring, const mq_ring_side *side)
     mq_ring_status mq_ring_subscriber_join(mq_ring_subscriber *s, const mq_process_identity *self, uint32_t random)

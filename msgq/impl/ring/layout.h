@@ -119,7 +119,10 @@ typedef struct {
     mq_u64 ring_canary;
     mq_u64 tracked;   /* MQ_SIDE_TRACKED, or 0. A publisher sets this word under the lock before the first message */
     mq_u64 uncounted; /* 1: messages without a count were published before this file was created. Constant */
-    mq_u64 schema_pad[2];
+    /* Positions at which schemas begin. Change number n, (schema_seq + 1) / 2, has the element n % 2. The messages from
+     * the position on have the schema of the change. A publisher writes the position under the lock, before the
+     * change. */
+    mq_u64 schema_begins[2];
 
     mq_ring_publisher_row publishers[MQ_RING_PUBLISHERS];
     mq_ring_subscriber_row subscribers[MQ_RING_SUBSCRIBERS];

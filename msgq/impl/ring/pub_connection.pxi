@@ -51,6 +51,7 @@ cdef class PubConnection:
             self._start_publishing(topic, tracked)
             try:
                 if schema is not None:
+                    mq_ring_publisher_begin_schema(&self._publisher)
                     at = mq_ring_side_schema(self._publisher.side)
                     write_schema(&at, schema)
                 if self._publisher.stamps:

@@ -329,6 +329,19 @@ static inline mq_ring_status mq_ring_publisher_start(mq_ring_publisher *p, const
     return MQ_RING_OK;
 }
 
+/* Store the position at which the next schema begins: the publisher's first message. Call this under the lock, after
+ * mq_ring_publisher_start and before mq_schema_write. If the schema then stays the same, no process reads the
+ * position. */
+static inline void mq_ring_publisher_begin_schema(mq_ring_publisher *p) {
+    uint64_t seq = mq_load_relaxed_u64(&p->side->schema_seq); /* relaxed: only lock holders write it */
+    /* EDGE schema: release. A reader that takes this position for the position of the change before the previous one
+     * finds another schema_seq afterwards. Partner: mq_ring_source_is_before_change. */
+    mq_store_release_u64(&p->side->schema_begins[(mq_schema_count_changes(seq) + 1) % 2], p->position);
+    /* EDGE schema: release. A reader that sees the change also sees its position, even if the publisher is killed
+     * during the change. Partner: mq_source_load_schema_seq. */
+    mq_fence_release();
+}
+
 static inline void mq_ring_publisher_close(mq_ring_publisher *p) {
     p->populate_step = 0;
     /* 0 means that no publisher is present and the grant is valid. Woken subscribers then classify the publisher

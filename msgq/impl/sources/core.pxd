@@ -53,3 +53,5 @@ cdef extern from "sources/source.h" nogil:
         uint64_t schema_seq_seen, write_uid_seen
     bint mq_source_schema_is_seen(const mq_source *source)
     uint64_t mq_source_load_schema_seq(const mq_source *source)
+    bint mq_ring_source_has_seen_schema(const mq_source *source, uint64_t position)
+    bint mq_ring_source_note_schema(mq_source *source, uint64_t seq, uint64_t position)

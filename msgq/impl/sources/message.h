@@ -36,7 +36,8 @@ typedef enum {
     MQ_SOURCE_FULL, /* the next message has `size` bytes and does not fit */
     /* the message is in a pool that is not mapped. The caller must map the pool, or skip the message */
     MQ_SOURCE_UNMAPPED,
-    MQ_SOURCE_CORRUPT, /* the data is invalid, or another program truncated the file */
+    MQ_SOURCE_NEW_SCHEMA, /* the next message has another schema than the schema that was read last */
+    MQ_SOURCE_CORRUPT,    /* the data is invalid, or another program truncated the file */
 } mq_source_status;
 
 /* Copy the requested part of a payload of `size` bytes. The caller checked that a whole payload fits. */

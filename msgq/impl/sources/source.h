@@ -26,15 +26,69 @@ typedef struct {
     uint64_t write_uid_seen;  /* topics: value of write_uid when the publisher was last examined */
 } mq_source;
 
-static inline __attribute__((always_inline)) mq_source_status mq_ring_source_take_message(mq_ring_subscriber *s,
+/* Return the schema's sequence. The sequence increases when the schema changes. A publisher writes its schema before
+ * its messages. Therefore, after a message was found, the result is at least the sequence of the message's schema. */
+static inline uint64_t mq_source_load_schema_seq(const mq_source *source) {
+    if (source->kind == MQ_SOURCE_POLLED)
+        return 0;
+    const mq_u64 *turn = source->kind == MQ_SOURCE_RECORDS   ? &source->record_source->parts.header->schema.seq
+                         : source->kind == MQ_SOURCE_CHANNEL ? &source->channel_source->subscriber.header->schema.seq
+                         : source->ring_subscriber->side     ? &source->ring_subscriber->side->schema_seq
+                                                             : NULL;
+    return turn ? mq_load_acquire_u64(turn) : 0; /* EDGE schema: acquire. Partner: mq_schema_write */
+}
+
+/* True if the message at `position` was sent before the newest change of the topic's schema. `seq` is a loaded
+ * schema_seq. If the schema changed again since then, the result is false. */
+static inline bool mq_ring_source_is_before_change(const mq_ring_subscriber *s, uint64_t seq, uint64_t position) {
+    uint64_t changes = mq_schema_count_changes(seq);
+    if (!changes)
+        return false;
+    /* relaxed, both: ordered by the fence */
+    uint64_t begin = mq_load_relaxed_u64(&s->side->schema_begins[changes % 2]);
+    /* EDGE schema: acquire. A position of a later change comes with a later schema_seq. Partner:
+     * mq_ring_publisher_begin_schema */
+    mq_fence_acquire();
+    return mq_ring_distance(begin, position) > 0 &&
+           mq_schema_count_changes(mq_load_relaxed_u64(&s->side->schema_seq)) == changes;
+}
+
+/* True if the message at `position` has the schema that was read last. The message must be found already. */
+static inline bool mq_ring_source_has_seen_schema(const mq_source *source, uint64_t position) {
+    uint64_t seq = mq_source_load_schema_seq(source);
+    if (mq_likely(seq == source->schema_seq_seen))
+        return true;
+    return mq_schema_count_changes(seq) == mq_schema_count_changes(source->schema_seq_seen) + 1 &&
+           mq_ring_source_is_before_change(source->ring_subscriber, seq, position);
+}
+
+/* Note that the schema with this schema_seq was read for the message at `position`. Returns false if the message has
+ * an older schema, which cannot be read any more. The schema then counts as seen until the change. */
+static inline bool mq_ring_source_note_schema(mq_source *source, uint64_t seq, uint64_t position) {
+    bool is_older = mq_ring_source_is_before_change(source->ring_subscriber, seq, position);
+    source->schema_seq_seen = is_older ? 2 * (mq_schema_count_changes(seq) - 1) : seq;
+    return !is_older;
+}
+
+/* True if the next message has the schema that was read last. */
+static inline bool mq_source_schema_is_seen(const mq_source *source) {
+    if (source->kind == MQ_SOURCE_RING)
+        return mq_ring_source_has_seen_schema(source, source->ring_subscriber->cursor);
+    return mq_source_load_schema_seq(source) == source->schema_seq_seen;
+}
+
+static inline __attribute__((always_inline)) mq_source_status mq_ring_source_take_message(const mq_source *source,
                                                                                           const mq_source_buffer *room,
                                                                                           mq_source_message *message) {
+    mq_ring_subscriber *s = source->ring_subscriber;
     mq_ring_message m;
     mq_stamps stamps = {0, 0};
     for (int tries = 0; tries < MQ_SOURCE_COPY_TRIES; tries++) {
         mq_ring_status status = mq_ring_subscriber_peek_message(s, &m);
         if (status != MQ_RING_OK)
             return status == MQ_RING_EMPTY ? MQ_SOURCE_EMPTY : MQ_SOURCE_CORRUPT;
+        if (mq_unlikely(!mq_ring_source_has_seen_schema(source, s->cursor)))
+            return MQ_SOURCE_NEW_SCHEMA;
         if (mq_unlikely(m.size > s->data_bytes / 3)) { /* no publisher can send a message of this size */
             if (mq_ring_subscriber_revalidate_cursor(s) != MQ_RING_EMPTY)
                 return MQ_SOURCE_CORRUPT;
@@ -85,29 +139,12 @@ static inline __attribute__((always_inline)) mq_source_status mq_source_take_mes
                                                                                      const mq_source_buffer *room,
                                                                                      mq_source_message *message) {
     if (mq_likely(source->kind == MQ_SOURCE_RING))
-        return mq_ring_source_take_message(source->ring_subscriber, room, message);
+        return mq_ring_source_take_message(source, room, message);
     if (source->kind == MQ_SOURCE_CHANNEL)
         return mq_channel_source_take_message(source->channel_source, room, message);
     if (source->kind == MQ_SOURCE_POLLED)
         return mq_polled_source_take_message(source->polled_source, room, message);
     return mq_record_source_take_change(source->record_source, room, message);
-}
-
-/* Return the schema's sequence. The sequence increases when the schema changes. A publisher writes its schema before
- * its messages. Therefore, after a message was found, the result is at least the sequence of the message's schema. */
-static inline uint64_t mq_source_load_schema_seq(const mq_source *source) {
-    if (source->kind == MQ_SOURCE_POLLED)
-        return 0;
-    const mq_u64 *turn = source->kind == MQ_SOURCE_RECORDS   ? &source->record_source->parts.header->schema.seq
-                         : source->kind == MQ_SOURCE_CHANNEL ? &source->channel_source->subscriber.header->schema.seq
-                         : source->ring_subscriber->side     ? &source->ring_subscriber->side->schema_seq
-                                                             : NULL;
-    return turn ? mq_load_acquire_u64(turn) : 0; /* EDGE schema: acquire. Partner: mq_schema_write */
-}
-
-/* True if the schema has not changed since it was last read. */
-static inline bool mq_source_schema_is_seen(const mq_source *source) {
-    return mq_source_load_schema_seq(source) == source->schema_seq_seen;
 }
 
 /* True if the publisher of a topic has not changed since it was last examined. */

@@ -38,7 +38,18 @@ class EndpointSource:
 
     @property
     def schema(self) -> Schema | None:
-        """Current schema of the messages. For a vector: index, count, time and value of a change."""
+        """Current schema of the endpoint. For a vector: index, count, time and value of a change.
+
+        Waiting messages of a topic may have an older schema: see `read_message_schema`.
+        """
+
+    def read_message_schema(self) -> Schema | None:
+        """Return the schema of the next message; None: the endpoint has no schema, or the schema is unknown.
+
+        A `Capture` takes the messages with this schema, and stops at the first message with another schema. Then call
+        this method again, and `Capture.accept_schema`. If the schema of a topic changes twice before the messages of
+        the first change are taken, the schema of these messages is unknown.
+        """
 
     @property
     def max_message_bytes(self) -> int:
@@ -84,6 +95,16 @@ class TopicSource(EndpointSource):
     def socket(self) -> SubSocket:
         """The passive subscriber."""
 
+    def receive_with_schema(self) -> tuple[bytes, Schema | None] | None:
+        """Return the next message and its schema as in `read_message_schema`, without waiting; None: no message.
+
+        Use either this method or a `Capture`.
+
+        Raises
+        ------
+        IpcError : as `SubSocket.receive`.
+        """
+
 @disjoint_base
 class ChannelSource(EndpointSource):
     """Source of a channel, or of the events of a work queue."""
@@ -112,7 +133,7 @@ class PolledSource(EndpointSource):
         A recorder or reader calls this method before each run, in the thread of the caller.
         """
 
-def open_topic_source(name: str, prefix: str, whole: bool, files: Mapping[str, int] | None = None) -> EndpointSource:
+def open_topic_source(name: str, prefix: str, whole: bool, files: Mapping[str, int] | None = None) -> TopicSource:
     """Return a source of a topic. See `msgq.kinds.source.KindSource.open`."""
 
 def open_channel_source(name: str, prefix: str, whole: bool, files: Mapping[str, int] | None = None) -> EndpointSource:

@@ -25,7 +25,7 @@ from msgq.impl.ring.core cimport SubSocket
 from msgq.impl.sources.core cimport (
     MQ_RECORD_SCAN_ELEMENTS, MQ_SOURCE_CHANNEL, MQ_SOURCE_POLLED, MQ_SOURCE_RECORDS, mq_polled_source_has_pending,
     MQ_SOURCE_RING, mq_channel_source_skip_pending, mq_channel_source_has_pending, mq_record_source_has_scanned_since,
-    mq_source_load_schema_seq,
+    mq_source_load_schema_seq, mq_ring_source_has_seen_schema, mq_ring_source_note_schema,
 )
 
 from array import array
@@ -66,12 +66,12 @@ cdef class EndpointSource:
 
     @property
     def schema(self):
+        return None
+
+    def read_message_schema(self):
         # before the read, so that a later change is detected
         self.c.schema_seq_seen = mq_source_load_schema_seq(&self.c)
-        return self._read_schema()
-
-    def _read_schema(self):
-        return None
+        return self.schema
 
     @property
     def max_message_bytes(self):
@@ -144,12 +144,39 @@ cdef class TopicSource(EndpointSource):
     def socket(self):
         return self._socket
 
-    def _read_schema(self):
+    @property
+    def schema(self):
         cdef mq_schema_parts at
         if self._socket._subscriber.side == NULL:
             return None
         at = mq_ring_side_schema(self._socket._subscriber.side)
         return read_schema(&at)
+
+    def read_message_schema(self):
+        return self._read_schema_at(self._socket._subscriber.cursor)
+
+    cdef object _read_schema_at(self, uint64_t position):
+        """Return the schema of the message at this position; None: the schema was replaced."""
+        cdef uint64_t seq
+        self._message_schema = None
+        for _ in range(100):  # if the schema changes in each round, the next call continues
+            seq = mq_source_load_schema_seq(&self.c)
+            schema = self.schema
+            if mq_source_load_schema_seq(&self.c) == seq:
+                if mq_ring_source_note_schema(&self.c, seq, position):
+                    self._message_schema = schema
+                break
+        return self._message_schema
+
+    def receive_with_schema(self):
+        cdef uint64_t inside
+        data = self._socket.receive(True)
+        if data is None:
+            return None
+        inside = self._socket._subscriber.cursor - 8  # a message has at least 8 bytes
+        if not mq_ring_source_has_seen_schema(&self.c, inside):
+            self._read_schema_at(inside)
+        return data, self._message_schema
 
     @property
     def max_message_bytes(self):
@@ -242,7 +269,8 @@ cdef bint _has_lost_side_segment(SubSocket socket) except -1:
 cdef class ChannelSource(EndpointSource):
     """A channel, read by its own subscriber without a row."""
 
-    def _read_schema(self):
+    @property
+    def schema(self):
         return self._channel_file.schema
 
     @property
@@ -332,7 +360,8 @@ cdef class RecordSource(EndpointSource):
     def __dealloc__(self):
         PyMem_Free(self._record_source.seen_write_counts)
 
-    def _read_schema(self):
+    @property
+    def schema(self):
         schema = self._file.schema
         if self._file.is_board():
             return schema

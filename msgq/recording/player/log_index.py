@@ -36,6 +36,7 @@ class IndexedEndpoint(NamedTuple):
     ----------
     endpoint, kind, schema, options, is_tracked : as in `EndpointInfo`.
     largest_payload_bytes : upper limit of payload bytes, from the indexes.
+    changes_schema : True if the messages have several schemas.
     """
 
     endpoint: str
@@ -44,6 +45,7 @@ class IndexedEndpoint(NamedTuple):
     options: dict[str, Any]
     is_tracked: bool
     largest_payload_bytes: int
+    changes_schema: bool = False
 
 
 class _LargeChunk(NamedTuple):
@@ -165,7 +167,9 @@ def _add_channel_to_endpoint(before: IndexedEndpoint | None, channel: RecordedCh
     if before is None:
         return IndexedEndpoint(channel.endpoint, kind, channel.schema, options, channel.is_tracked, largest)
     described = channel.schema or before.schema, options or before.options, before.is_tracked or channel.is_tracked
-    return IndexedEndpoint(channel.endpoint, kind, *described, max(before.largest_payload_bytes, largest))
+    changes_schema = before.changes_schema or channel.schema != before.schema
+    largest = max(before.largest_payload_bytes, largest)
+    return IndexedEndpoint(channel.endpoint, kind, *described, largest, changes_schema)
 
 
 def _read_largest_payloads(file: McapFile) -> dict[int, int]:

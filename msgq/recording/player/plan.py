@@ -94,6 +94,7 @@ def make_playback_plan(log: LogReader, before: LogReader, names: EndpointRemappi
             info.is_tracked,
             _collect_source_values("publisher", old, log),
             tuple(key for key in _collect_source_values("key", old, before, log) if key),
+            changes_schema=info.changes_schema,
         )
     _skip_announcements(playback_plan)
     _skip_unplayable_endpoints(log, playback_plan)

@@ -193,6 +193,7 @@ static inline mq_capture_stop_reason mq_capture_convert_status(mq_capture *captu
     switch (status) {
     case MQ_SOURCE_EMPTY: return MQ_CAPTURE_DEADLINE;
     case MQ_SOURCE_UNMAPPED: return MQ_CAPTURE_UNMAPPED_POOL;
+    case MQ_SOURCE_NEW_SCHEMA: return MQ_CAPTURE_NEW_SCHEMA;
     case MQ_SOURCE_FULL:
         capture->needed_bytes = size > capture->needed_bytes ? size : capture->needed_bytes;
         return MQ_CAPTURE_CHUNK_FULL;

@@ -51,7 +51,7 @@ class RecordedEndpoint:
     Attributes
     ----------
     source : source of its messages.
-    schema : current schema of its messages.
+    schema : schema of its next message; None: no schema, or unknown.
     publisher : publisher that took the topic over from a living publisher; "": no takeover.
     """
 
@@ -331,7 +331,7 @@ class RecordedEndpoints:
         """Join an endpoint at its newest position. A new endpoint is read from its first message."""
         try:
             source = open_source(endpoint, self._prefix, whole=endpoint in self._new_endpoints)
-            schema = source.schema
+            schema = source.read_message_schema()
         except (MsgqError, OSError, MemoryError) as error:  # its own bytes say how much memory it needs
             self._refuse_endpoint(endpoint, error)
             return
@@ -364,7 +364,7 @@ class RecordedEndpoints:
                 files.setdefault(side, other.fd)
         try:
             source = open_source(endpoint, self._prefix, whole=True, files=files)
-            number = self._add_source(source, source.schema)
+            number = self._add_source(source, source.read_message_schema())
         except (MsgqError, OSError, MemoryError):
             if os.fstat(file.fd).st_size:  # else nobody has come to use it
                 self._report_missed_file(endpoint)
@@ -415,8 +415,8 @@ class RecordedEndpoints:
         The numbering continues, unless a schema of this kind begins an epoch.
         """
         recorded = self.endpoints_by_source[number]
-        schema = recorded.source.schema
-        if schema is not None and schema != recorded.schema:
+        schema = recorded.source.read_message_schema()
+        if schema != recorded.schema:
             recorded.schema = schema
             if get_kind(recorded.source.kind).source.schema_begins_epoch:
                 self._capture.begin_epoch(number)
