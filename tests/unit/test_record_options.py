@@ -7,6 +7,7 @@ import json
 import pickle
 import re
 import signal
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -370,21 +371,37 @@ class SignalError(Exception):
     """Raised by a signal handler."""
 
 
-def test_exception_of_a_signal_handler_in_record_dtype_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    def loads(text: Any) -> Any:
-        signal.raise_signal(signal.SIGUSR1)
-        return real_loads(text)
+@pytest.fixture
+def raise_in_handler() -> Iterator[Callable[[], None]]:
+    """A function that calls a signal handler, which raises."""
 
     def handle(*_: object) -> None:
         raise SignalError
 
-    real_loads, before = json.loads, signal.signal(signal.SIGUSR1, handle)
-    monkeypatch.setattr(json, "loads", loads)
-    try:
-        with pytest.raises(SignalError):
-            record_dtype([("of this test", "i4")])
-    finally:
-        signal.signal(signal.SIGUSR1, before)
+    before = signal.signal(signal.SIGUSR1, handle)
+    yield lambda: signal.raise_signal(signal.SIGUSR1)
+    signal.signal(signal.SIGUSR1, before)
+
+
+def test_exception_of_a_signal_handler_in_record_dtype_is_raised(
+    monkeypatch: pytest.MonkeyPatch, raise_in_handler: Callable[[], None]
+) -> None:
+    monkeypatch.setattr(json, "loads", lambda _: raise_in_handler())
+    with pytest.raises(SignalError):
+        record_dtype([("of this test", "i4")])
+
+
+def test_exception_of_a_signal_handler_during_conversion_by_numpy_is_raised(
+    raise_in_handler: Callable[[], None],
+) -> None:
+    class Fields(dict[str, Any]):
+        def __getitem__(self, name: str) -> Any:  # NumPy calls this method
+            raise_in_handler()
+            return super().__getitem__(name)
+
+    fields: Any = Fields(count=("i4", 0))
+    with pytest.raises(SignalError):
+        record_dtype(fields)
 
 
 class TestValues:
