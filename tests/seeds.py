@@ -40,8 +40,9 @@ else:
     )
     hypothesis.settings.load_profile("msgq")
     # Hypothesis also tries the constants of the imported modules. The examples of a seed would therefore depend on the
-    # other tests of the run, and parsing the modules takes three seconds in each process.
-    setattr(providers, "_get_local_constants", lambda: providers._local_constants)  # noqa: B010  # mypy refuses `=`
+    # other tests of the run, and parsing the modules takes three seconds in each process. Hypothesis has no setting for
+    # this. If a version lacks the function, this call raises AttributeError.
+    pytest.MonkeyPatch().setattr(providers, "_get_local_constants", lambda: providers._local_constants)
 
 
 class Counts(NamedTuple):

@@ -50,16 +50,26 @@ def test_without_seed_fails():
     assert False
 """
 
+RECORDING_TEST = """
+from hypothesis import given, settings, strategies as st
+
+@settings(max_examples=1000)
+@given(st.integers())
+def test_hypothesis_draws(number):
+    with open("drawn by test", "a") as file:
+        print(number, file=file)
+"""
+
 
 # The mark expressions of `make test` and `make ci`.
 FAST = "not ci and not nightly"
 CI = "(ci and not nightly) or listed"
 
 
-def run(folder: Path, seed: str, *options: str, crash: str = "0") -> dict[str, str]:
+def run(folder: Path, seed: str, *options: str, crash: str = "0", tests: str = TESTS) -> dict[str, str]:
     """Run the tests in a project of their own; return the outcome of each."""
     (folder / "tests").mkdir(exist_ok=True)
-    (folder / "test_it.py").write_text(TESTS)
+    (folder / "test_it.py").write_text(tests)
     (folder / "pytest.ini").write_text(
         "[pytest]\naddopts = --strict-markers -p tests.seeds\nmarkers =\n    ci\n    nightly"
     )
@@ -168,3 +178,13 @@ def test_each_test_in_failing_seeds_file_exists() -> None:
         if not line.startswith("#"):
             path, _, name = line.partition("[")[0].partition("::")
             assert f"def {name.rpartition('::')[2]}(" in (ROOT / path).read_text(), line
+
+
+@pytest.mark.ci
+def test_examples_of_a_seed_do_not_depend_on_imported_modules(tmp_path: Path) -> None:
+    (tmp_path / "constants.py").write_text(f"NUMBERS = {[*range(10_001, 10_050)]}")
+    names = {"test_hypothesis_draws[seed=1]": "PASSED"}
+    assert run(tmp_path, "", "-n", "0", tests=RECORDING_TEST) == names
+    numbers = read_drawn_numbers(tmp_path)
+    assert run(tmp_path, "", "-n", "0", "-p", "constants", tests=RECORDING_TEST) == names
+    assert read_drawn_numbers(tmp_path) == numbers
