@@ -69,6 +69,19 @@ def test_progress_line_shows_part_rate_and_remaining_time_of_bytes(screen: Termi
         assert get_last_line(line, screen).endswith(" 100%  50.0 MB of 50.0 MB  2.5 MB/s  0:00:00 left")
 
 
+def test_progress_line_measures_rate_again_after_smaller_part(screen: Terminal, clock: Clock) -> None:
+    with ProgressLine("tables", TASKS, None, clock) as line:
+        line.set_finished(0, 2)
+        clock.now += 2
+        line.set_finished(2, 2)
+        assert get_last_line(line, screen).endswith(" 100%  2 of 2 tasks  1 tasks/s  0:00:00 left")
+        line.set_finished(0, 2)
+        assert get_last_line(line, screen).endswith(" 0%  0 of 2 tasks  0:00:02")
+        clock.now += 4
+        line.set_finished(1, 2)
+        assert get_last_line(line, screen).endswith(" 50%  1 of 2 tasks  0.25 tasks/s  0:00:04 left")
+
+
 def test_progress_line_measures_rate_again_after_new_total(screen: Terminal, clock: Clock) -> None:
     with ProgressLine("decode", TASKS, None, clock) as line:
         line.set_finished(1, 8)

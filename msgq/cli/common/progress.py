@@ -96,8 +96,14 @@ class ProgressLine:
         self._progress.advance(self._task, amount)
 
     def set_finished(self, amount: float, total: float | None = None) -> None:
-        """Set the finished part. `total`: new total, with which the measurement of the rate begins again."""
+        """Set the finished part. After a new total or a smaller part, the measurement of the rate begins again."""
         self._progress.start()
+        task = self._progress.tasks[0]
+        if amount < task.completed:
+            start_time = task.start_time
+            self._progress.reset(self._task)
+            task.start_time = start_time  # of the whole operation
+            self._progress.advance(self._task, 0)
         self._progress.update(self._task, completed=amount, total=total)
         if total not in (None, self._total):
             self._total = total
