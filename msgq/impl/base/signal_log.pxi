@@ -1,7 +1,8 @@
-"""Signals that come during a wait which signals end.
+"""Detection of signals between two sleeps of a wait.
 
-A signal that comes between two sleeps of a wait interrupts no sleep, and PyErr_CheckSignals does not report whether a
-handler ran. During such a wait, Python therefore writes a byte for each signal to a file in memory.
+If `_signals_end_wait` is set, a signal with a handler ends the wait. A signal during a sleep interrupts the sleep. A
+signal between two sleeps interrupts no sleep, and PyErr_CheckSignals does not report whether a handler ran. During such
+a wait, Python therefore writes a byte for each signal to a file in memory (`signal.set_wakeup_fd`).
 """
 
 
@@ -10,18 +11,22 @@ cdef extern from "sys/mman.h" nogil:
     unsigned MFD_CLOEXEC
 
 
-cdef int _log_fd = -1  # the file is shared by all waits, because its creation takes microseconds
-cdef uint64_t _log_device = 0, _log_inode = 0
+cdef int _log_fd = -1  # all waits use the same file, because its creation takes microseconds
+cdef uint64_t _log_device = 0, _log_inode = 0  # identity of the file
 cdef int _log_generation = 0  # fork generation of the process that created the file
 cdef bint _is_logging = False
 cdef bint _is_child_hook_registered = False
 
 
 cdef bint _begin_signal_log() except -1:
-    """Log signals until `_end_signal_log`. Return False if nothing is logged, so only interrupted sleeps show signals.
+    """Log signals until `_end_signal_log`.
 
-    Nothing is logged in a thread that runs no handlers, in a wait of a handler, if the program has its own wakeup
-    descriptor, or if no descriptor is left.
+    Return False if the log is not possible. Signals between two sleeps are then not detected. The reasons are:
+
+    - This is not the main thread, so it runs no handlers.
+    - This wait is in a signal handler, and the interrupted wait uses the log.
+    - The program has its own wakeup descriptor.
+    - No descriptor is left.
     """
     global _is_child_hook_registered, _is_logging
     if _is_logging or threading.main_thread().ident != PyThread_get_thread_ident() or not _open_log_file():
@@ -54,7 +59,7 @@ cdef int _restore_wakeup_fd(object fd) except -1:
 
 
 cdef int _forward_logged_signals(int fd) except -1:
-    """Write the signals that came before the program's wakeup descriptor was restored to this descriptor."""
+    """Write logged signals to the program's wakeup descriptor. They came while the log had replaced this descriptor."""
     cdef int64_t count = lseek(_log_fd, 0, SEEK_CUR)
     if count > 0:
         try:
@@ -65,16 +70,14 @@ cdef int _forward_logged_signals(int fd) except -1:
 
 
 cdef bint _open_log_file() noexcept:
-    """Return True if the file is open and at its start."""
+    """Open the file if necessary, and move to its start. Return False on failure."""
     global _log_fd, _log_device, _log_inode, _log_generation
     cdef struct_stat status
-    if _log_fd >= 0 and (fstat(_log_fd, &status) < 0 or status.st_dev != _log_device or status.st_ino != _log_inode):
-        _log_fd = -1  # the program has closed all its descriptors
-    if _log_fd >= 0 and _log_generation != fork_generation:
+    # The program may have closed all its descriptors, and may use the number for another file.
+    if fstat(_log_fd, &status) == 0 and status.st_dev == _log_device and status.st_ino == _log_inode:
+        if _log_generation == fork_generation:
+            return lseek(_log_fd, 0, SEEK_SET) == 0
         close(_log_fd)  # a forked child would share the position in the file with its parent
-        _log_fd = -1
-    if _log_fd >= 0:
-        return lseek(_log_fd, 0, SEEK_SET) == 0
     _log_fd = memfd_create("msgq_signal_log", MFD_CLOEXEC)
     if _log_fd < 0 or fcntl(_log_fd, F_SETFL, O_NONBLOCK) < 0 or fstat(_log_fd, &status) < 0:
         return False
@@ -88,9 +91,10 @@ cdef bint _has_logged_signal() noexcept:
 
 
 cdef int _end_signal_log() except -1:
+    """End the log. The program gets back its wakeup descriptor: none, or one that a signal handler has set."""
     global _is_logging
     _is_logging = False
     current = _signal.set_wakeup_fd(-1)
     if current >= 0 and current != _log_fd:
-        _restore_wakeup_fd(current)  # a signal handler has replaced the descriptor
+        _restore_wakeup_fd(current)
     return 0
