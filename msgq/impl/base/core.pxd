@@ -82,7 +82,7 @@ cdef extern from "base/liveness_lock.h" nogil:
         const mq_liveness_file *liveness_file
     mq_liveness_file mq_liveness_file_make(const char *path, int fd, const struct_stat *found)
     void *mq_liveness_lock(const mq_liveness_file *liveness_file, uint64_t row, bint shared)
-    void *mq_file_lock_acquire(const char *path, mq_liveness_file *which)
+    void *mq_liveness_lock_file(const char *path, mq_liveness_file *which)
     void mq_liveness_unlock(void *liveness_token)
     mq_liveness_probe mq_liveness_probe_begin(const mq_liveness_file *liveness_file)
     void mq_liveness_probe_end(mq_liveness_probe *probe)

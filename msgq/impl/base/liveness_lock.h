@@ -154,7 +154,7 @@ static inline void *mq_liveness_lock(const mq_liveness_file *liveness_file, uint
 /* Lock a whole file by flock(2), and create the file if needed. The open file owns this lock, too, so a mapping of the
  * file keeps the lock. Returns NULL with errno on failure. EWOULDBLOCK: a living process holds the lock. ESTALE: the
  * lock's holder just removed the file, so try again. */
-static inline void *mq_file_lock_acquire(const char *path, mq_liveness_file *which) {
+static inline void *mq_liveness_lock_file(const char *path, mq_liveness_file *which) {
     struct stat opened, named;
     void *liveness_token = NULL;
     mq_fork_guard_enter();

@@ -18,7 +18,7 @@ cdef extern from "base/liveness_lock.h" nogil:
     ctypedef struct mq_liveness_file:
         uint64_t device
         uint64_t inode
-    void *mq_file_lock_acquire(const char *path, mq_liveness_file *which)
+    void *mq_liveness_lock_file(const char *path, mq_liveness_file *which)
     void mq_liveness_unlock(void *token)
 
 
@@ -114,7 +114,7 @@ cdef class LockFile:
         self._path = path.encode()
         self._fork_generation = fork_generation
         while self._liveness_token == NULL:
-            self._liveness_token = mq_file_lock_acquire(self._path, &self._locked_file)
+            self._liveness_token = mq_liveness_lock_file(self._path, &self._locked_file)
             if self._liveness_token == NULL and errno != ESTALE:
                 raise OSError(errno, os.strerror(errno), path)
 
