@@ -1,0 +1,24 @@
+/* The handle of a work queue. */
+#ifndef MQC_QUEUEFILE_H
+#define MQC_QUEUEFILE_H
+
+#include "c/queueevents.h"
+#include "workqueue/recovery.h"
+
+struct msgq_queue {
+    mqc_endpoint endpoint;
+    mqc_mapped_file segment;
+    mq_queue_handle h;
+    mqc_event_publisher event_publisher; /* used only if the queue has events */
+    uint64_t uid, max_messages, max_message_size;
+    int events; /* events mode of a new queue */
+    void *liveness_token;
+    int64_t lease_ends_ns;
+    mq_queue_waiting_call wait; /* state of the call that waits now */
+    int generation;
+};
+
+/* Return messages of dead owners and messages with ended leases to the queue. Publish the events of these messages. */
+MQC_HIDDEN void mqc_queue_recover(msgq_queue *q, int64_t now);
+
+#endif
