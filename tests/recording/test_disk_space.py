@@ -12,7 +12,7 @@ import pytest
 
 from msgq.errors import ForkedSocketError, RecordingError
 from msgq.recording import Writer
-from msgq.recording.mcap_io import metadata_keys, segment_writer
+from msgq.recording.mcap_io import metadata_keys, segment_file, segment_writer
 from msgq.recording.mcap_io.core import ChunkBuffer, preallocate_space
 from tests.recording.test_writer import BEGIN, by_library
 
@@ -125,7 +125,7 @@ def test_space_in_advance_does_not_change_the_file(tmp_path: Path, monkeypatch: 
         return segment.path
 
     with_space = write_file("a.mcap")
-    monkeypatch.setattr(segment_writer, "preallocate_space", refuse)
+    monkeypatch.setattr(segment_file, "preallocate_space", refuse)
     without_space = write_file("b.mcap")
     assert len(asked) == 1  # a file system that refused once is not asked again
     assert with_space.read_bytes() == without_space.read_bytes()
@@ -140,7 +140,7 @@ def test_refused_space_in_advance_takes_no_disk_space(tmp_path: Path, monkeypatc
         preallocate_space(fd, offset, size // 2)  # as ext4 does if the disk has no more space
         return False
 
-    monkeypatch.setattr(segment_writer, "preallocate_space", allocate_part)
+    monkeypatch.setattr(segment_file, "preallocate_space", allocate_part)
     segment = MegabyteSegment(tmp_path / "a.mcap")
     segment.write_messages(0, 1, 2)
     status = segment.path.stat()

@@ -5,10 +5,8 @@ The `mcap` library encodes all records except messages and message indexes, whic
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
@@ -20,12 +18,12 @@ from mcap.opcode import Opcode
 from msgq import __version__
 from msgq.common.message_source import TOPIC_SOURCE, MessageSource
 from msgq.common.schema import Schema
-from msgq.errors import ForkedSocketError, InvalidValueError, RecordingError
+from msgq.errors import InvalidValueError
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.boundary_losses import BoundaryLosses
 from msgq.recording.mcap_io.channel_registry import METADATA_BYTES_MAX
 from msgq.recording.mcap_io.channel_statistics import ChannelStatistics
-from msgq.recording.mcap_io.core import ChunkBuffer, combine_crc32, crc32, preallocate_space
+from msgq.recording.mcap_io.core import ChunkBuffer, combine_crc32, crc32
 from msgq.recording.mcap_io.origins import build_origins_record
 from msgq.recording.mcap_io.raw_chunk import RawChunk
 from msgq.recording.mcap_io.record_structs import (
@@ -39,13 +37,9 @@ from msgq.recording.mcap_io.record_structs import (
     encode_chunk_index,
     encode_records,
 )
+from msgq.recording.mcap_io.segment_file import SegmentFile
 
 COMPRESSION_NAMES = ("zstd", "lz4", "none")
-_BLOCK_BYTES = 1 << 20
-#: Space to allocate before a write that needs more. The kernel writes new data into allocated space in two thirds of
-#: the time, because it need not reserve space for each page.
-_PREALLOCATED_BYTES = 8 << 20
-_SMALL_FILE_BYTES = 1 << 20  # smaller files need no space in advance
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +185,6 @@ class SegmentWriter:
     Attributes
     ----------
     path : path of the file.
-    size_bytes : number of written bytes.
     message_count : number of messages in the file.
     """
 
@@ -218,76 +211,27 @@ class SegmentWriter:
         RecordingError : the file exists, or cannot be created.
         """
         self.path = path
-        self.size_bytes = self.message_count = 0
+        self.message_count = 0
         self._compressor = compressor
         self._written_channels: dict[int, EncodedChannel] = {}  # that are described in the data, here or in a chunk
         self._written_schemas: dict[int, records.Schema] = {}
         self._summary_builder = SummaryBuilder()
         self._channel_statistics = ChannelStatistics()
-        self._data_crc, self._pid = 0, os.getpid()
-        self._allocated_bytes = 0  # 0: no space was allocated in advance
-        self._can_preallocate = True
-        try:
-            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-            fcntl.flock(self._fd, fcntl.LOCK_EX)  # held until it is closed: `recover` keeps off a file that still grows
-        except OSError as error:
-            hint = "; use another name, or remove the file" if isinstance(error, FileExistsError) else ""
-            raise RecordingError(
-                f"recording '{path}' cannot be created: {error.strerror}{hint}", errno=error.errno
-            ) from error
+        self._file = SegmentFile(path)
         header = ExtensibleHeader(profile, f"msgq-bus {__version__}", header_tail)
         try:
-            self._append_bytes(MCAP_MAGIC, encode_records(header))
+            self._file.append_bytes(MCAP_MAGIC, encode_records(header))
             if metadata is not None:
                 self.write_metadata(metadata_keys.RECORDING_METADATA, metadata)
-        except BaseException:  # there is nothing in it
+        except BaseException:  # the file has no messages
             path.unlink(missing_ok=True)
             self.close_without_summary()
             raise
 
-    def _append_bytes(self, *parts: bytes | memoryview[int]) -> None:
-        """Append all parts, or none."""
-        self._write_parts(parts)
-        for part in parts:
-            self._data_crc = crc32(part, self._data_crc)
-
-    def _write_parts(self, parts: Sequence[bytes | memoryview[int]]) -> None:
-        """Write all parts, or none. The caller adds the parts to `_data_crc`."""
-        if os.getpid() != self._pid:
-            raise ForkedSocketError(
-                f"recording '{self.path}' belongs to the parent process; write another file in this process"
-            )
-        wanted = sum(map(len, parts))
-        self._preallocate_space(wanted)
-        try:
-            done = os.writev(self._fd, parts)
-            if done < wanted:  # a signal, or the disk is nearly full: the rest says which
-                pending = memoryview(b"".join(parts))[done:]
-                while pending:
-                    pending = pending[os.write(self._fd, pending) :]
-        except OSError as error:
-            self._truncate_file()  # half a record would hide what a later one says
-            text = f"{wanted} bytes cannot be written to '{self.path}': {error.strerror}"
-            raise RecordingError(text, errno=error.errno) from error
-        self.size_bytes += wanted
-
-    def _preallocate_space(self, wanted: int) -> None:
-        """Allocate space for the next write and later writes. Without it, the writes allocate the space."""
-        end = self.size_bytes + wanted
-        if end > max(self._allocated_bytes, _SMALL_FILE_BYTES) and self._can_preallocate:
-            start = max(self._allocated_bytes, self.size_bytes)
-            size = max(_PREALLOCATED_BYTES, end - start)
-            self._can_preallocate = preallocate_space(self._fd, start, size)
-            self._allocated_bytes = start + size
-            if not self._can_preallocate:  # a full disk may have given a part of the space, such as all of its rest
-                with suppress(OSError):
-                    self._truncate_file()
-
-    def _truncate_file(self) -> None:
-        """Remove bytes and space after the written bytes, and continue there."""
-        os.ftruncate(self._fd, self.size_bytes)
-        os.lseek(self._fd, self.size_bytes, os.SEEK_SET)
-        self._allocated_bytes = 0
+    @property
+    def size_bytes(self) -> int:
+        """Number of written bytes."""
+        return self._file.size_bytes
 
     def write_metadata(self, name: str, metadata: Mapping[str, str], tail: bytes = b"") -> None:
         """Write a Metadata record. `tail`: fields that MCAP does not define yet.
@@ -298,7 +242,7 @@ class SegmentWriter:
         """
         data = encode_records(ExtensibleMetadata(name, dict(metadata), tail))
         index = records.MetadataIndex(offset=self.size_bytes, length=len(data), name=name)
-        self._append_bytes(data)
+        self._file.append_bytes(data)
         self._summary_builder.metadata_indexes.append(index)
 
     def write_attachment(self, attachment: records.Attachment) -> None:
@@ -318,13 +262,13 @@ class SegmentWriter:
             name=attachment.name,
             media_type=attachment.media_type,
         )
-        self._append_bytes(data)
+        self._file.append_bytes(data)
         self._summary_builder.attachment_indexes.append(index)
 
     def copy_metadata_record(self, source: int, offset: int, length: int, name: str) -> None:
         """Copy a Metadata record of another file unchanged; see `copy_chunk`."""
         index = records.MetadataIndex(offset=self.size_bytes, length=length, name=name)
-        self._copy_bytes(source, offset, length)
+        self._file.copy_bytes(source, offset, length)
         self._summary_builder.metadata_indexes.append(index)
 
     def write_unknown_record(self, record: bytes) -> None:
@@ -334,7 +278,7 @@ class SegmentWriter:
         ------
         RecordingError : the disk is full or failed. The file is unchanged.
         """
-        self._append_bytes(record)
+        self._file.append_bytes(record)
 
     def copy_unknown_record(self, source: int, offset: int, length: int, in_summary: bool) -> None:
         """Copy a record of another file that MCAP does not define; see `copy_chunk`.
@@ -342,7 +286,7 @@ class SegmentWriter:
         in_summary : True: write the record into the summary. Until `close`, the record stays in memory.
         """
         if not in_summary:
-            self._copy_bytes(source, offset, length)
+            self._file.copy_bytes(source, offset, length)
         elif length > METADATA_BYTES_MAX:
             raise ValueError(f"a record of the summary has {length} bytes; the maximum is {METADATA_BYTES_MAX}")
         else:
@@ -354,7 +298,7 @@ class SegmentWriter:
         `source_index`: its index in the other file.
         """
         index = replace(source_index, offset=self.size_bytes)
-        self._copy_bytes(source, source_index.offset, source_index.length)
+        self._file.copy_bytes(source, source_index.offset, source_index.length)
         self._summary_builder.attachment_indexes.append(index)
 
     def copy_chunk(self, source: int, chunk: RawChunk, channels: Mapping[int, EncodedChannel]) -> None:
@@ -373,7 +317,7 @@ class SegmentWriter:
         """
         self.write_channels(channels[number] for number in chunk.channel_indexes)
         moved = self.size_bytes - chunk.start_offset
-        self._copy_bytes(source, chunk.start_offset, chunk.end_offset - chunk.start_offset)
+        self._file.copy_bytes(source, chunk.start_offset, chunk.end_offset - chunk.start_offset)
         self._summary_builder.chunk_indexes.append(
             records.ChunkIndex(
                 chunk_length=chunk.index_offset - chunk.chunk_offset,
@@ -401,22 +345,6 @@ class SegmentWriter:
         """Use the statistics of copied messages; see `ChannelStatistics.adopt_tallies`."""
         self._channel_statistics.adopt_tallies(tallies)
 
-    def _copy_bytes(self, source: int, offset: int, length: int) -> None:
-        before, end = (self.size_bytes, self._data_crc), offset + length
-        try:
-            while offset < end:
-                data = os.pread(source, min(_BLOCK_BYTES, end - offset), offset)
-                if not data:
-                    raise EOFError(
-                        f"the source file ends at byte {offset}, {end - offset} bytes before the end of the record"
-                    )
-                self._append_bytes(data)
-                offset += len(data)
-        except BaseException:
-            self.size_bytes, self._data_crc = before
-            self._truncate_file()
-            raise
-
     def write_channels(self, channels: Iterable[EncodedChannel], schemas: Iterable[records.Schema] = ()) -> None:
         """Write channels and schemas that the file does not contain yet, outside of chunks.
 
@@ -428,7 +356,7 @@ class SegmentWriter:
         new = [channel for channel in channels if channel.channel_record.id not in self._written_channels]
         if not unused and not new:
             return
-        self._append_bytes(
+        self._file.append_bytes(
             encode_records(*unused), b"".join(channel.encoded_records for channel in new)
         )  # writev takes 1024 parts
         self._written_schemas.update((schema.id, schema) for schema in unused)
@@ -467,10 +395,10 @@ class SegmentWriter:
         head += len(compressed).to_bytes(8, "little")
         origins, index = build_origins_record(chunk, len(start)), chunk.build_message_indexes(len(start))
         at = self.size_bytes + len(origins)
-        self._write_parts((origins, head, compressed, index))
-        crc_before = crc32(head, crc32(origins, self._data_crc))
+        self._file.append_parts((origins, head, compressed, index))
+        crc_before = crc32(head, crc32(origins, self._file.crc))
         compressed_crc = crc if compressed is content else crc32(compressed)  # read each byte once
-        self._data_crc = crc32(index, combine_crc32(crc_before, compressed_crc, len(compressed)))
+        self._file.crc = crc32(index, combine_crc32(crc_before, compressed_crc, len(compressed)))
         self._summary_builder.chunk_indexes.append(
             records.ChunkIndex(
                 chunk_length=RECORD_HEAD_STRUCT.size + length,
@@ -493,7 +421,7 @@ class SegmentWriter:
 
     def sync_to_disk(self) -> None:
         """Sync the written bytes to the disk."""
-        os.fdatasync(self._fd)
+        self._file.sync_data()
 
     def close(self, losses: Mapping[str, str] | None = None, synced: bool = True) -> None:
         """Write the statistics and the summary, and close the file, also after an error.
@@ -514,25 +442,21 @@ class SegmentWriter:
             self.write_metadata(
                 metadata_keys.STATISTICS_METADATA, self._channel_statistics.build_metadata(self.size_bytes)
             )
-            self._append_bytes(self._build_data_end_and_summary())
+            self._file.append_bytes(self._build_data_end_and_summary())
             if synced:
-                os.fsync(self._fd)
+                self._file.sync()
         finally:
             self.close_without_summary()
 
     def close_without_summary(self) -> None:
         """Close the file without statistics and summary."""
-        if self._allocated_bytes and os.getpid() == self._pid:  # a child would remove what its parent has written since
-            with suppress(OSError):  # only the size on the disk differs
-                self._truncate_file()
-        fcntl.flock(self._fd, fcntl.LOCK_UN)  # or a child that was forked meanwhile would hold it by its copy
-        os.close(self._fd)
+        self._file.close()
 
     def _build_data_end_and_summary(self) -> bytes:
         """Return all bytes after the data section, up to the end of the file."""
         schemas = [encode_records(schema) for schema in self._written_schemas.values()]
         channels = [encode_records(channel.channel_record) for channel in self._written_channels.values()]
-        return self._summary_builder.build_data_end_and_summary(self.size_bytes, schemas, channels, self._data_crc)
+        return self._summary_builder.build_data_end_and_summary(self.size_bytes, schemas, channels, self._file.crc)
 
 
 def _compute_message_index_offsets(counts: Mapping[int, int], at: int) -> dict[int, int]:
