@@ -8,8 +8,8 @@ from collections import deque
 from msgq.recording.mcap_io.core import ChunkBuffer
 from msgq.recording.recorder.snapshot_buffer import SnapshotBuffer
 
-_MIN_WAITING_CHUNKS = 2  # may wait, however large: else who fills would stand still whenever one is written
-_SPARE_CHUNKS_MAX = 8  # written ones that are kept, to be filled again
+_MIN_WAITING_CHUNKS = 2  # chunks of any size that may wait. Otherwise each write would stop the filling thread
+_SPARE_CHUNKS_MAX = 8  # written chunks that are kept and filled again
 
 
 class ChunkQueue:
@@ -33,13 +33,13 @@ class ChunkQueue:
         """
         self._max_bytes, self._chunk_bytes, self._snapshot_buffer = max_bytes, chunk_bytes, snapshot_buffer
         self._waiting_chunks: deque[ChunkBuffer] = deque()
-        self._unwritten_chunks = self._unwritten_bytes = 0  # those that wait, and the one that is being written
+        self._unwritten_chunks = self._unwritten_bytes = 0  # waiting chunks, and the chunk that is being written
         self._open_chunk: ChunkBuffer | None = None
         self._spare_chunks: list[ChunkBuffer] = []
         self._is_input_ended = self._is_abandoned = False
         self._state_changed = threading.Condition()
 
-    # ---- figures ----
+    # ---- counters ----
 
     @property
     def waiting_bytes(self) -> int:
@@ -59,7 +59,7 @@ class ChunkQueue:
         """True if all chunks for the writing thread are written."""
         return not self._unwritten_chunks
 
-    # ---- the thread that fills ----
+    # ---- the filling thread ----
 
     @property
     def open_chunk(self) -> ChunkBuffer | None:
@@ -114,7 +114,7 @@ class ChunkQueue:
                 self._snapshot_buffer.drain_chunks()
             self._state_changed.notify_all()
 
-    # ---- the thread that writes ----
+    # ---- the writing thread ----
 
     def get_next_chunk(self) -> tuple[ChunkBuffer, bool] | None:
         """Wait for the next chunk to write, oldest first; None: no more chunks.

@@ -1,7 +1,9 @@
-"""Compares the losses that the files of a recording store with all losses."""
+"""Counts the losses of a recording: captured messages that no file contains, and losses that no file stores."""
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -26,6 +28,28 @@ class _StoredLosses:
     lost_messages: int | None
     channel_id: int
     last_sequence: int
+
+
+class UnwrittenMessages:
+    """Captured messages that no file contains, because the recording failed. Any thread may call the methods.
+
+    Attributes
+    ----------
+    message_counts : messages by endpoint.
+    used_bytes : bytes of these messages in chunks.
+    """
+
+    def __init__(self) -> None:
+        self.message_counts: Counter[str] = Counter()
+        self.used_bytes = 0
+        self._lock = threading.Lock()
+
+    def add_chunk(self, chunk: ChunkBuffer, channels: Mapping[int, EncodedChannel]) -> None:
+        """Add the messages of a chunk. `channels`: by number, at least the channels of the chunk."""
+        with self._lock:
+            for number, count in chunk.count_messages_by_channel().items():
+                self.message_counts[channels[number].channel_record.topic] += count
+            self.used_bytes += chunk.used_bytes
 
 
 class LossAccounting:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable
 from os import PathLike
 from pathlib import Path
@@ -30,18 +29,16 @@ from msgq.recording.recorder.chunk_queue import ChunkQueue
 from msgq.recording.recorder.core import CAPTURE_BATCH_MAX, Capture
 from msgq.recording.recorder.endpoints import RecordedEndpoints
 from msgq.recording.recorder.frame_receiver import FrameReceiver, FrameStream
-from msgq.recording.recorder.loss_accounting import LossAccounting
+from msgq.recording.recorder.loss_accounting import LossAccounting, UnwrittenMessages
 from msgq.recording.recorder.rolling_writer import RecordingLimits, RollingWriter
 from msgq.recording.recorder.snapshot_buffer import SnapshotBuffer
 from msgq.recording.recorder.stats import RecorderStats
 from msgq.recording.recorder.wall_clock import WallClock
 
-_RESCAN_INTERVAL_S = (
-    0.5  # between two looks for what inotify does not tell: files that are gone, or that nobody could open
-)
-_SYNC_INTERVAL_S = 0.25  # what a power cut may cost, beside what a kill does
-_FINAL_RUN_S = 0.001  # for what was there before: vectors and boards are looked at so often
-_FINAL_RUNS_MAX = 1 << 16  # a publisher that goes on cannot hold us up
+_RESCAN_INTERVAL_S = 0.5  # inotify reports neither removed files, nor files that become readable
+_SYNC_INTERVAL_S = 0.25  # a power failure costs the messages of this time, and the messages that a kill costs
+_FINAL_RUN_S = 0.001  # time for the last messages, because vectors and boards are polled at this interval
+_FINAL_RUNS_MAX = 1 << 16  # ends the last run although a publisher continues
 
 
 class Recorder:
@@ -118,18 +115,13 @@ class Recorder:
         self._encoded_channels: dict[int, EncodedChannel] = {}
         self._message_count = self._payload_bytes = self._corrupt_count = 0
         self._loss_accounting = LossAccounting()
-        self._unwritten_messages: Counter[str] = (
-            Counter()
-        )  # by endpoint: number of messages that were taken and not written
-        self._unwritten_bytes = 0
-        self._loss_lock = threading.Lock()  # of the next two fields
-        self._has_failed = False  # to write a chunk
-        self._is_paused = self._is_capture_paused = (
-            start_paused  # the latter as far as the thread that takes has noticed
-        )
+        self._unwritten_messages = UnwrittenMessages()
+        self._has_failed = False  # True after a failed write of a chunk
+        self._is_paused = start_paused
+        self._is_capture_paused = start_paused  # state of the capturing thread, which follows `_is_paused`
         self._is_stopping = self._is_stopped = self._is_snapshot_wanted = False
         self._error: Exception | None = None
-        self._output_closed = threading.Event()  # the files are
+        self._output_closed = threading.Event()
         self._state_changed = threading.Condition()
         self._recorded_endpoints.rescan_endpoints()
         self._open_chunk = self._chunk_queue.open_next_chunk(self._recorded_endpoints.largest_message_bytes)
@@ -160,7 +152,7 @@ class Recorder:
         counted = format_count_noun(self._message_count, "message")
         return f"<Recorder {str(self._rolling_writer.path)!r}, {state}: {counted}>"
 
-    # ---- what other threads may ask ----
+    # ---- calls of other threads ----
 
     def _check_process(self) -> None:
         if self._pid != os.getpid():
@@ -226,8 +218,8 @@ class Recorder:
         )
         writer = self._rolling_writer
         return RecorderStats(
-            self._message_count - self._unwritten_messages.total(),
-            self._payload_bytes - self._unwritten_bytes,
+            self._message_count - self._unwritten_messages.message_counts.total(),
+            self._payload_bytes - self._unwritten_messages.used_bytes,
             writer.written_bytes,
             self._chunk_queue.waiting_bytes,
             self._chunk_queue.at_risk_bytes,
@@ -289,12 +281,12 @@ class Recorder:
     def _run_thread(self, work: Callable[[], None]) -> None:
         try:
             work()
-        except Exception as error:  # whatever it is, whoever waits for the recorder must hear of it
+        except Exception as error:  # `stop` raises it
             self._record_failure(error)
 
     def _record_failure(self, error: Exception) -> None:
         """End the recording."""
-        if isinstance(error, OSError):  # of the disk, without a more specific error
+        if isinstance(error, OSError):  # an error of the disk
             text = f"recording '{self._rolling_writer.path}' cannot be written: {error.strerror}"
             error = RecordingError(text, errno=error.errno)
         self._error = self._error or error
@@ -302,7 +294,7 @@ class Recorder:
         self._wake_capture()
         self._chunk_queue.abandon_waits()
 
-    # ---- the thread that takes ----
+    # ---- the capturing thread ----
 
     def _run_capture(self) -> None:
         try:
@@ -321,7 +313,7 @@ class Recorder:
         chunk = self._chunk_queue.open_chunk
         if chunk is not None:
             self._count_captured_messages(chunk)
-            self._lose_chunk(chunk)
+            self._unwritten_messages.add_chunk(chunk, self._encoded_channels)
 
     def _lose_pending_messages(self) -> None:
         """Count messages as lost that were published until now and not recorded."""
@@ -329,7 +321,7 @@ class Recorder:
             self._recorded_endpoints.skip_pending_messages()
 
     def _capture_until_stop(self) -> None:
-        looked = time.monotonic()
+        scanned_at = time.monotonic()
         while not self._is_stopping:
             self._wall_clock.sample_offset()
             if self._is_snapshot_due():
@@ -347,10 +339,10 @@ class Recorder:
             self._fill_open_chunk(self._recorded_endpoints.limit_wait_s(self._chunk_seconds))
             self._recorded_endpoints.handle_changes()
             self._submit_open_chunk()
-            if time.monotonic() - looked >= _RESCAN_INTERVAL_S:
-                looked = time.monotonic()
+            if time.monotonic() - scanned_at >= _RESCAN_INTERVAL_S:
+                scanned_at = time.monotonic()
                 self._recorded_endpoints.rescan_endpoints()
-        if not self._is_capture_paused:  # else, also if somebody has just resumed: what is there now came before
+        if not self._is_capture_paused:  # after a pause, all present messages are older than a possible `resume`
             self._recorded_endpoints.rescan_endpoints()
             self._capture_remaining_messages()
         if self._is_snapshot_wanted:
@@ -370,17 +362,15 @@ class Recorder:
         """Record all messages that were published until now, and submit the chunk."""
         until = time.monotonic() + _FINAL_RUN_S
         for _ in range(_FINAL_RUNS_MAX):
-            if self._is_paused or self._error is not None:  # after an error nobody writes it
+            if self._is_paused or self._error is not None:  # after an error, no thread writes the messages
                 break
-            before, last = (
-                len(self._open_chunk),
-                time.monotonic() >= until,
-            )  # before the look, or that may be an early one
+            before = len(self._open_chunk)
+            is_last = time.monotonic() >= until  # read before the run, so that the last run begins after `until`
             full = self._fill_open_chunk(0)
-            turned = len(self._open_chunk) - before >= CAPTURE_BATCH_MAX  # some source may have more
+            may_have_more = len(self._open_chunk) - before >= CAPTURE_BATCH_MAX
             if full:
                 self._submit_open_chunk()
-            elif not self._recorded_endpoints.handle_changes() and not turned and last:
+            elif not self._recorded_endpoints.handle_changes() and not may_have_more and is_last:
                 break
         self._submit_open_chunk()
 
@@ -389,7 +379,7 @@ class Recorder:
         full = False
         try:
             full = self._capture.capture_messages(self._open_chunk, seconds)
-        except SegmentError:  # the next look joins it again, if it must
+        except SegmentError:  # the next scan opens the endpoint again if possible
             self._corrupt_count += 1
         self._encoded_channels.update(self._recorded_endpoints.iter_new_channels(len(self._encoded_channels) + 1))
         if not self._is_paused:
@@ -427,7 +417,7 @@ class Recorder:
         self._message_count += len(chunk)
         self._payload_bytes += chunk.used_bytes
 
-    # ---- the thread that writes ----
+    # ---- the writing thread ----
 
     def _write_chunks(self) -> None:
         try:
@@ -455,14 +445,7 @@ class Recorder:
             else:
                 self._loss_accounting.count_chunk(chunk, self._encoded_channels)
                 return
-        self._lose_chunk(chunk)
-
-    def _lose_chunk(self, chunk: ChunkBuffer) -> None:
-        """Count the messages of an unwritten chunk as lost."""
-        with self._loss_lock:
-            for number, count in chunk.count_messages_by_channel().items():
-                self._unwritten_messages[self._encoded_channels[number].channel_record.topic] += count
-            self._unwritten_bytes += chunk.used_bytes
+        self._unwritten_messages.add_chunk(chunk, self._encoded_channels)
 
     def _close_output(self) -> None:
         stating = (
@@ -474,7 +457,7 @@ class Recorder:
         )
         self._rolling_writer.close(self._build_losses_metadata(), stating)
 
-    # ---- the thread that waits for the disk ----
+    # ---- the syncing thread ----
 
     def _sync_until_closed(self) -> None:
         synced = 0
@@ -490,7 +473,8 @@ class Recorder:
         """Return the number of lost messages by endpoint; None: unknown."""
         losses = self._recorded_endpoints.count_losses()
         losses |= {receiver.frame_stream.endpoint: receiver.lost_frames for receiver, _ in self._frame_receivers}
-        return {name: None if lost is None else lost + self._unwritten_messages[name] for name, lost in losses.items()}
+        unwritten = self._unwritten_messages.message_counts
+        return {name: None if lost is None else lost + unwritten[name] for name, lost in losses.items()}
 
     def _build_losses_metadata(self) -> dict[str, str]:
         """Return the losses as files store them."""
