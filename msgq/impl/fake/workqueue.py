@@ -7,7 +7,6 @@ simulation, unless a fault delays it. A call that waits advances virtual time.
 from __future__ import annotations
 
 import contextlib
-import errno
 import heapq
 import os
 import weakref
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from msgq.common import file_permissions, naming, settings
 from msgq.common.queue_events import Event
-from msgq.errors import EndpointClosedError, QueueFullError, SegmentError
+from msgq.errors import EndpointClosedError, QueueFullError
 from msgq.impl.base.argument_checks import not_connected_error, warn_in_event_loop
 from msgq.impl.base.clock import origin_time as thread_origin
 from msgq.impl.base.foreign_names import add_advice
@@ -28,7 +27,14 @@ from msgq.impl.fake.subscriber import copy_into_buffer
 from msgq.impl.fake.waiting import Waitable
 from msgq.impl.fake.workqueue_events import EventPublisher, remove_events
 from msgq.impl.fake.workqueue_job import Job
-from msgq.impl.fake.workqueue_store import JobClaim, QueueHandleRow, QueueItem, QueueState, find_queue, register_handle
+from msgq.impl.fake.workqueue_store import (
+    JobClaim,
+    QueueHandleRow,
+    QueueItem,
+    missing_queue_error,
+    open_queue,
+    register_handle,
+)
 from msgq.impl.workqueue import options
 from msgq.impl.workqueue.job_loop import iterate_jobs
 from msgq.impl.workqueue.message import Message, message
@@ -79,12 +85,9 @@ class MessageQueue(Waitable):
         self._endpoint = request.name
         self._queue = open_queue(self._bus, self._prefix, request)
         self._handle_row = register_handle(self._queue)
-        self._event_publisher = (
-            EventPublisher(self._queue, self._prefix, self._handle_row.handle_number)
-            if self._queue.events_choice
-            else None
-        )
-        if self._event_publisher is not None:
+        self._event_publisher: EventPublisher | None = None
+        if self._queue.events_choice:
+            self._event_publisher = EventPublisher(self._queue, self._prefix, self._handle_row.handle_number)
             self._handle_row.event_callback = self._event_publisher.publish_event
         if self._queue.schema is None:
             self._queue.schema = schema
@@ -104,7 +107,7 @@ class MessageQueue(Waitable):
             self._blocks_by_default,
         )
 
-    # ---- what it is ----
+    # ---- properties ----
 
     @property
     def closed(self) -> bool:
@@ -190,7 +193,7 @@ class MessageQueue(Waitable):
         self._get_usable_row()
         return read_queue_stats(self._queue, self._prefix)
 
-    # ---- coming and going ----
+    # ---- close and remove ----
 
     def close(self) -> None:
         """Close the handle. Messages taken by the handle return to the queue."""
@@ -221,7 +224,7 @@ class MessageQueue(Waitable):
             raise options.access_error(permission, self._endpoint)
         return row
 
-    # ---- what it is to those who wait ----
+    # ---- waits ----
 
     def _check_usable(self) -> QueueHandleRow:
         return self._get_usable_row("read")
@@ -374,7 +377,7 @@ class MessageQueue(Waitable):
             except BaseException:
                 row.waiting_receives -= 1
                 if row.can_receive():
-                    self._queue.notify_if_idle()  # who was told before was we
+                    self._queue.notify_if_idle()  # no notification was sent, because this call waited
                 raise
             row.waiting_receives -= 1
         return row.can_receive()
@@ -396,7 +399,7 @@ class MessageQueue(Waitable):
 
     def __next__(self) -> Message:
         received = self.receive()
-        if received is None:  # it does not block
+        if received is None:  # a handle that does not block, and an empty queue
             raise StopIteration
         return received
 
@@ -428,7 +431,7 @@ class MessageQueue(Waitable):
         deadline: float | None = None,
     ) -> tuple[int, int] | None:
         """Take the next message into the caller's memory. Return its length and priority."""
-        copy_into_buffer(buffer, b"")  # refuses what is not writable or not contiguous
+        copy_into_buffer(buffer, b"")  # raises if the buffer is not writable or not contiguous
         buffer_bytes = buffer.nbytes if hasattr(buffer, "nbytes") else memoryview(buffer).nbytes
         if not self._wait_for_message(timeout, deadline):
             return None
@@ -468,31 +471,12 @@ def make_message(item: QueueItem) -> Message:
     return message(item.data, item.priority, item.deliveries, item.sent_time, item.origin_time)
 
 
-def open_queue(bus: InProcessBus, prefix: str, request: options.OpenRequest) -> QueueState:
-    """Open or create a queue."""
-    queue = find_queue(bus, prefix, request.name)
-    if queue is None and request.create is False:
-        raise missing_queue_error(request.name)
-    if queue is not None and request.create:
-        raise SegmentError("queue exists; to open it, omit create=True and O_EXCL", request.name, errno=errno.EEXIST)
-    if queue is None:
-        bus.queues[prefix, request.name] = queue = QueueState(bus, request)
-    else:
-        request.check(queue.max_messages, queue.max_message_size, queue.events_choice)
-    return queue
-
-
 def remove_queue(bus: InProcessBus, prefix: str, name: str) -> None:
     """Remove a queue's name, and its events channel."""
     if (prefix, name) in bus.queues:
         remove_events(name, prefix)
     if bus.queues.pop((prefix, name), None) is None:
         raise missing_queue_error(name)
-
-
-def missing_queue_error(name: str) -> SegmentError:
-    """Return the error for a queue that does not exist."""
-    return SegmentError("queue not found", name, errno=errno.ENOENT)
 
 
 def reopen_pickled_queue(
@@ -518,5 +502,5 @@ def _notify_handle_owner(
     elif action.signal is not None:
         os.kill(os.getpid(), action.signal)
     elif action.descriptor is not None:
-        with contextlib.suppress(OSError):  # it is full, or was closed
+        with contextlib.suppress(OSError):  # the descriptor is full or closed
             os.write(action.descriptor, (1).to_bytes(8, "little"))

@@ -7,6 +7,7 @@ became ready before it. A returned message keeps its order.
 from __future__ import annotations
 
 import contextlib
+import errno
 import heapq
 import itertools
 import os
@@ -18,6 +19,7 @@ from typing import Any
 from msgq.common.naming import QUEUE_NAME_PREFIX
 from msgq.common.queue_events import Event
 from msgq.common.schema import Schema
+from msgq.errors import SegmentError
 from msgq.impl.base.process import process_name
 from msgq.impl.fake.bus import InProcessBus
 from msgq.impl.fake.endpoint_state import BusMessage, EndpointState, Inbox
@@ -130,7 +132,7 @@ class QueueHandleRow(Inbox):
     """
 
     def __init__(self, queue: QueueState) -> None:
-        super().__init__(lambda _message: None)  # messages come to the queue, not to its handles
+        super().__init__(lambda _message: None)  # messages arrive at the queue, not at its handles
         self.queue = queue
         numbers = {row.handle_number for row in queue.handle_rows}
         self.handle_number: int = next(number for number in itertools.count() if number not in numbers)
@@ -210,7 +212,7 @@ class QueueState(EndpointState[Inbox]):
         self.waiting_senders: list[object] = []
         self.waiting_items: dict[int, QueueItem] = {}
         self._ready_count = 0
-        self._delayed_items: dict[int, QueueItem] = {}  # by number: sent, and not there so far
+        self._delayed_items: dict[int, QueueItem] = {}  # by number: items that are sent, but have not arrived yet
         self.add_inbox(DelayedInbox(self._accept_delayed_item))
 
     def count_free_slots(self) -> int:
@@ -331,3 +333,22 @@ def find_queue(bus: InProcessBus, prefix: str, name: str) -> QueueState | None:
     """Return the queue with this name; None: no such queue."""
     queue: Any = bus.queues.get((prefix, name))
     return queue if isinstance(queue, QueueState) else None
+
+
+def open_queue(bus: InProcessBus, prefix: str, request: options.OpenRequest) -> QueueState:
+    """Open or create a queue."""
+    queue = find_queue(bus, prefix, request.name)
+    if queue is None and request.create is False:
+        raise missing_queue_error(request.name)
+    if queue is not None and request.create:
+        raise SegmentError("queue exists; to open it, omit create=True and O_EXCL", request.name, errno=errno.EEXIST)
+    if queue is None:
+        bus.queues[prefix, request.name] = queue = QueueState(bus, request)
+    else:
+        request.check(queue.max_messages, queue.max_message_size, queue.events_choice)
+    return queue
+
+
+def missing_queue_error(name: str) -> SegmentError:
+    """Return the error for a queue that does not exist."""
+    return SegmentError("queue not found", name, errno=errno.ENOENT)
