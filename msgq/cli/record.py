@@ -196,12 +196,7 @@ def command(
     """
     _check_selection(everything, bool(endpoints or regex), bool(frames))
     keeps = recorder_options["snapshot_seconds"] is not None or recorder_options["snapshot_bytes"] is not None
-    if trigger is not None and not (recorder_options["start_paused"] or keeps):
-        text = (
-            "--trigger needs --start-paused, --snapshot-seconds or --snapshot-bytes; "
-            "without them recording starts at once"
-        )
-        raise click.UsageError(text)
+    _check_trigger(trigger, recorder_options["start_paused"] or keeps)
     pictures = [_parse_frame_stream(text, frame_format) for text in frames]
     if not (everything or endpoints or regex):
         exclude = [re.compile("")]  # frames alone
@@ -235,6 +230,15 @@ def _check_selection(everything: bool, has_names: bool, has_frames: bool) -> Non
         raise click.UsageError("--all selects every endpoint; give names or --all, not both")
     if not (everything or has_names or has_frames):
         raise click.UsageError("nothing to record; give endpoints, --regex, --frames or --all")
+
+
+def _check_trigger(trigger: str | None, has_effect: bool) -> None:
+    if trigger is not None and not has_effect:
+        text = (
+            "--trigger needs --start-paused, --snapshot-seconds or --snapshot-bytes; "
+            "without them recording starts at once"
+        )
+        raise click.UsageError(text)
 
 
 def _print_recording_summary(recorder: Recorder, path: Path, as_json: bool, keeps: bool) -> None:
