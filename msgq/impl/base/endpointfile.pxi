@@ -147,9 +147,10 @@ cdef class EndpointFile:
         return &self.opened_file
 
     cdef bint lock(self, mq_file_lock *lock, bint patient=True) except -1:
-        """Lock out joining processes and threads. Then call `unlock`. Works for an unlinked file, too.
+        """Take the lock, so that no other process or thread joins. Works for an unlinked file, too.
 
-        Return False if not `patient`, and another process or thread has the lock.
+        If another process or thread has the lock, wait if `patient`, and otherwise return False. After success, the
+        caller calls `unlock`.
         """
         cdef int64_t deadline = mq_monotonic_ns() + LOCK_WAIT_NS
         cdef bint locked = False
@@ -167,7 +168,9 @@ cdef class EndpointFile:
         return True
 
     cdef bint _try_lock(self, mq_file_lock *lock) except -1:
-        """Open the file, also in a child that a signal handler forked during the wait, and try to lock it."""
+        """Open the file if it is not open, and try to lock it. In a child that a signal handler forked during the wait,
+        the file is not open.
+        """
         if lock.fd < 0 and not mq_file_lock_open(lock, self.liveness_file()):
             raise self._reopen_error(errno)
         if mq_file_lock_try(lock) == 0:

@@ -137,7 +137,7 @@ async def wait_readable_async(sockets: Iterable[AsyncReadable]) -> None:
                 raise ConcurrentUseError(
                     "another task waits for this socket; use each socket in one task at a time", socket.endpoint
                 )
-            # A number of our own: the socket's is free as soon as it is closed, the loop's reader only later.
+            # A duplicate, because the loop removes its reader later than the socket closes its descriptor.
             fd = os.dup(socket.fileno())
             watched.append((socket, fd))
             socket._asyncio_wait = wait

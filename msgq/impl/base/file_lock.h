@@ -4,7 +4,8 @@
  * A child that inherited the open file would keep the participant's lock after the participant's death. Therefore a
  * forked child closes the descriptors of its parent's locks before fork returns. Until the child first runs, a
  * participant that has left seems alive. Only endpointfile.pxi and the file.c of the C library include this file, and
- * each of the two has a list of its locks. Threads change a list while no thread forks. */
+ * each of the two has a list of its locks. A thread changes the list inside the fork guard, so a child never sees a
+ * half-changed list. */
 #ifndef MQ_FILE_LOCK_H
 #define MQ_FILE_LOCK_H
 
@@ -22,7 +23,8 @@ static void mq_file_lock_close_in_child(void) {
 
 static void mq_file_lock_register(void) { pthread_atfork(NULL, NULL, mq_file_lock_close_in_child); }
 
-/* Open the file. Returns false with errno on failure. Then call mq_file_lock_try, and at the end mq_file_lock_close. */
+/* Open the file. Returns false with errno on failure. After success, call mq_file_lock_try until it returns 0, and at
+ * the end mq_file_lock_close. */
 static inline bool mq_file_lock_open(mq_file_lock *lock, const mq_liveness_file *file) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, mq_file_lock_register);

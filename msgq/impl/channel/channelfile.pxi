@@ -17,7 +17,7 @@ cdef dict _open_marks = {}
 
 @no_gc  # no mark is in a cycle, and __dealloc__ needs the key
 cdef class OpenMark:
-    """The lock that shows that this process has a channel open (MQ_CHANNEL_OPEN_BYTE). Channel objects share it."""
+    """Lock that shows that this process has a channel open (MQ_CHANNEL_OPEN_BYTE). ChannelFile objects share the lock."""
 
     def __dealloc__(self):
         if self.key is not None:
@@ -27,7 +27,7 @@ cdef class OpenMark:
 
 
 cdef OpenMark _obtain_open_mark(ChannelFile file):
-    """Mark the channel as open, so that no process takes it for unused while this one has no row."""
+    """Return the mark of the channel, or take the lock. Raise an error if the channel was removed."""
     cdef mq_file_lock lock
     cdef OpenMark mark = _find_open_mark(file.identity())
     if mark is not None and mark.generation == fork_generation:
@@ -94,7 +94,7 @@ cdef class ChannelFile(EndpointFile):
         return 0
 
     cdef int _mark_open(self) except -1:
-        """Mark the channel as open, so that no process takes it for unused while this one has no row."""
+        """Mark the channel as open, so that other processes do not remove the channel while this process has no row."""
         if self.writable:
             self.open_mark = _obtain_open_mark(self)
         self._close_fd()  # the handle does not open a removed channel again

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 STAMP_FIELDS = ("publish_time", "origin_time")
 
 
-# ---- what is selected ----
+# ---- selection of elements ----
 
 
 def check_element_index(index: Any, length: int, name: str) -> int:

@@ -25,23 +25,23 @@ class IntegerFieldCheck:
 
     Attributes
     ----------
-    integer_places : positions of the fields that are integers, if the dtype has no other fields with integers.
+    integer_positions : positions of the fields that are integers; empty if other fields contain integers.
     """
 
     def __init__(self, dtype: np.dtype[Any]) -> None:
         self._dtype, self._integer_types = dtype, _list_integer_types()
         names = dtype.names or ()
-        places = [place for place, name in enumerate(names) if dtype[name].kind in "iu"]
-        self._get_integers = operator.itemgetter(*places, places[-1]) if places else None
+        positions = [position for position, name in enumerate(names) if dtype[name].kind in "iu"]
+        self._get_integers = operator.itemgetter(*positions, positions[-1]) if positions else None
         self._composite_fields = [
-            (place, name, dtype[name])
-            for place, name in enumerate(names)
+            (position, name, dtype[name])
+            for position, name in enumerate(names)
             if dtype[name].kind == "V" and _has_integers(dtype[name])
         ]
-        self.integer_places = () if self._composite_fields else tuple(places)
+        self.integer_positions = () if self._composite_fields else tuple(positions)
 
     def check_records(self, records: Any, dimensions: int, endpoint: str) -> None:
-        """Check one record (0 dimensions), or nested sequences of records, as `check_values`."""
+        """Call `check_values` for one record (0 dimensions), or for each record of nested sequences."""
         if not dimensions or self._dtype.names is None or isinstance(records, memoryview):
             self.check_values(records, endpoint)
             return
@@ -56,8 +56,8 @@ class IntegerFieldCheck:
         if self._get_integers is not None and not self._integer_types.issuperset(map(type, self._get_integers(values))):
             _check_field(values, self._dtype, "", endpoint)  # names the field, and accepts other integers
             return
-        for place, name, dtype in self._composite_fields:
-            _check_field(values[place], dtype, name, endpoint)
+        for position, name, dtype in self._composite_fields:
+            _check_field(values[position], dtype, name, endpoint)
 
 
 def _check_field(value: Any, dtype: np.dtype[Any], field: str, endpoint: str) -> None:
@@ -96,7 +96,7 @@ def _has_integers(dtype: np.dtype[Any]) -> bool:
 
 
 def _is_integer(value: npt.ArrayLike, dtype: np.dtype[Any]) -> bool:
-    """Return True for an integer, for an array or nested lists of integers, and for an object with such bytes."""
+    """Return True for an integer, for nested lists of integers, and for an array or buffer that `dtype` accepts."""
     import numpy as np
 
     if type(value) in _list_integer_types():

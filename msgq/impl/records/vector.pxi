@@ -16,7 +16,7 @@ cdef class VectorBase(RecordHandle):
     cdef object _empty_array           # numpy.empty
     cdef object _index_dtype  # dtype of indexes
     cdef object _integer_check  # of values for the scratch row; None: the dtype has no integers
-    cdef tuple _integer_places
+    cdef tuple _integer_positions
     cdef _ArrayMemory _scratch_row  # a row for the conversion of single values; None: the values are large
     cdef _ArrayMemory _value_rows  # rows for single values that are read
     cdef Py_ssize_t _value_rows_used  # number of used rows in _value_rows
@@ -47,7 +47,7 @@ cdef class VectorBase(RecordHandle):
         if config.item_bytes < LARGE_BYTES:
             self._scratch_row = _ArrayMemory(np.zeros(1, self._dtype), True)
             self._integer_check = make_integer_check(self._dtype)
-            self._integer_places = () if self._integer_check is None else self._integer_check.integer_places
+            self._integer_positions = () if self._integer_check is None else self._integer_check.integer_positions
 
     def __repr__(self):
         kind = type(self).__name__
@@ -313,14 +313,14 @@ cdef class VectorBase(RecordHandle):
             raise
 
     cdef bint _has_exact_integers(self, value) except -1:
-        """True for an integer, and for a tuple with an integer for each integer field. NumPy has converted the value.
+        """Return True for an integer, and for a tuple with an integer for each integer field.
 
-        False: only `_integer_check` can tell.
+        This is a fast test of values that NumPy has converted. If it returns False, `_integer_check` decides.
         """
-        if not self._integer_places or type(value) is not tuple:
+        if not self._integer_positions or type(value) is not tuple:
             return type(value) is int
-        for place in self._integer_places:
-            if type((<tuple> value)[place]) is not int:
+        for position in self._integer_positions:
+            if type((<tuple> value)[position]) is not int:
                 return False
         return True
 

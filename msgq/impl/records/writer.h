@@ -57,7 +57,7 @@ static inline bool mq_record_steal_element(mq_record_writer *w, mq_u64 *version)
     if (!holder)
         return mq_cell_try_acquire(version, w->owner) == 0;
     if (holder == w->owner)
-        return false; /* another thread of this handle is the writer; the handle's own lock would look free */
+        return false; /* another thread of this handle is the writer; the handle's own lock would appear to be free */
     mq_liveness_probe probe = mq_liveness_probe_begin(w->liveness_file);
     bool is_dead = mq_record_owner_liveness(w->parts.header, &probe, holder) == MQ_DEAD;
     mq_liveness_probe_end(&probe);

@@ -59,8 +59,8 @@ cdef int _map_ring(TopicFiles topic, int fd, const struct_stat *found, bint writ
 cdef int _share_ring(TopicFiles topic, int fd, const struct_stat *found, str path) except -1:
     """Use the mapping of the ring that other sockets of this process use, or map the ring.
 
-    If the file has fewer blocks than at the last call, the ends of the ring may have lost their memory. Map the ring
-    again, and so populate the ends.
+    If the file has fewer blocks than at the last call, the ends of the ring may have lost their memory. A new mapping
+    populates the ends again.
     """
     cdef Segment ring = find_shared_segment(found, True, path)
     if ring is not None and found.st_blocks >= ring.block_count:
