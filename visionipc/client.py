@@ -22,9 +22,9 @@ from visionipc.stock_keywords import accept_stock_names
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-_RETRY_INTERVAL_S = 0.02  # nothing tells when a server starts to listen
-_REOPEN_TIMEOUT_S = 0.1  # that a new server has for its answer while somebody waits for a frame
-_SKIP_TIMEOUT_S = 0.02  # after the end of a wait, for packets that are no frames: there may be many, or no end of them
+_RETRY_INTERVAL_S = 0.02  # no event reports that a server listens
+_REOPEN_TIMEOUT_S = 0.1  # time for the answer of a new server during a wait for a frame
+_SKIP_TIMEOUT_S = 0.02  # time after a wait to skip packets that are not frames, because their number has no limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +119,8 @@ class VisionIpcClient(StreamReceiver):
         self._conflate = conflate
         self._stale_frames = 0
         self._dropped = 0  # in previous incarnations of the stream
-        self._unreachable_id = -1  # server_id that was tried to reach in vain, or is of the past
-        self._next_attempt = 0.0  # after that: who asked for each of many would be busy with nothing else
+        self._unreachable_id = -1  # server_id of an unreachable or previous server
+        self._next_attempt = 0.0  # earliest time of the next attempt, so that many ids do not cause many attempts
         self._forks = memfd.fork_count
         self._closed = threading.Event()
         self.connections = 0

@@ -14,8 +14,8 @@ from visionipc import memfd, wire
 from visionipc.impl.core import LEASE_CLIENTS_MAX, LEASE_TABLE_BYTES, VERSION, ClientLeases, IncomingStream
 from visionipc.listener import check_peer_owner, get_peer_pid
 
-ANSWER_TIMEOUT_S = 1.0  # a server answers in microseconds; one that is stopped should not hold us for long
-_RETRY_INTERVAL_S = 0.002  # nothing tells when a server whose queue is full takes the next
+ANSWER_TIMEOUT_S = 1.0  # a server answers in microseconds. A stopped server must not block the client for long
+_RETRY_INTERVAL_S = 0.002  # no event reports that a server with a full queue accepts the next client
 _DESCRIPTORS_MAX = wire.BUFFERS_MAX + 1
 
 
@@ -38,7 +38,7 @@ def _send_request(name: str, request: bytes, within: float, prefix: str | None) 
         return None
     except TimeoutError as error:
         raise WaitTimeoutError(f"server at {path} does not answer; look for a stopped process", name) from error
-    except IpcError:  # some of ours are OSErrors as well
+    except IpcError:  # some of these errors are also OSErrors
         raise
     except OSError as error:
         hint = file_permissions.access_hint(path) if isinstance(error, PermissionError) else ""

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-SIDE_PIXELS_MAX = 1 << 16  # pixels; what is beyond is no picture, and its products would overflow
+SIDE_PIXELS_MAX = 1 << 16  # pixels; products of larger numbers could overflow
 BUFFER_BYTES_MAX = 1 << 32  # bytes of a buffer
 
 

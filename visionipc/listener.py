@@ -19,8 +19,8 @@ from msgq.errors import IpcError, MultiplePublishersError, SegmentError
 from msgq.impl.base.process import LockFile
 from visionipc import wire
 
-_REQUEST_TIMEOUT_S = 1.0  # a client that connects and says nothing is sent away after so long
-_PENDING_CLIENTS_MAX = 64  # of those that have not said anything yet; the eldest goes
+_REQUEST_TIMEOUT_S = 1.0  # after this time, the server disconnects a client that sends nothing
+_PENDING_CLIENTS_MAX = 64  # clients that have sent nothing yet. The oldest is disconnected
 _CREDENTIALS_STRUCT = struct.Struct("=iII")  # struct ucred of unix(7)
 
 
@@ -203,7 +203,7 @@ class Listener:
                     self._accept_client()
                 elif isinstance(key.fileobj, socket.socket) and key.fileobj in self._pending:
                     self._answer_client(key.fileobj)
-            for connection in [c for c, until in self._pending.items() if until <= now]:  # and had still said nothing
+            for connection in [c for c, until in self._pending.items() if until <= now]:  # the client has sent nothing
                 self._drop_client(connection)
 
     def _accept_client(self) -> None:

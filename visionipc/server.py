@@ -133,7 +133,7 @@ class _ServerStream(OutgoingStream):
                 answer.fds.append(memfd.reopen_read_only(fd) if leases else os.dup(fd))
             if leases:
                 answer.fds.append(os.dup(table))
-                newest = self.leases.newest  # first: what is published from now on counts on the row
+                newest = self.leases.newest  # before `admit`: later frames consider the row
                 row = self.leases.admit(pid)
                 answer.revoke_grant = functools.partial(self.leases.drop_client, row, pid)
                 grant = wire.Grant(self.geometry.format, self.geometry.channels, row, newest)
@@ -304,7 +304,7 @@ class VisionIpcServer(StreamSender):
         with self._lock:
             former = self._streams.get(kind)
             self._streams[kind] = self._new_stream(endpoint, kind, layout, count, huge_pages)
-            if former is not None:  # from now on, so that what cannot be made costs nobody a stream
+            if former is not None:  # after the new stream, so that an error keeps the previous stream
                 former.close()
 
     def _new_stream(self, endpoint: str, kind: int, layout: Geometry, count: int, huge_pages: bool) -> _ServerStream:
@@ -320,7 +320,7 @@ class VisionIpcServer(StreamSender):
         """
         self._check_open()
         if self._listener is None:
-            me = weakref.ref(self)  # a server that nobody refers to any more should end
+            me = weakref.ref(self)  # weak, so that an unreferenced server ends
 
             def answer(request: Request) -> Answer | None:
                 server = me()

@@ -119,7 +119,7 @@ class FrameSync:
             for other, held in enumerate(self._held):
                 if held is not None:
                     self._drop_frame(other)
-            self._latest = [0] * len(self._clients)  # the others will go back as well, and need not be told again
+            self._latest = [0] * len(self._clients)  # the other streams may go back, too
         self._held[stream] = frame
         self._latest[stream] = frame.timestamp_sof
 

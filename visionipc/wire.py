@@ -116,7 +116,7 @@ def unpack_records(data: bytes, grant: Grant | None, stream: int, endpoint: str)
             raise CorruptSegmentError(text, endpoint)
         pixels, channels = (grant.format, grant.channels) if grant else (FrameFormat.NV12, 1)
         layout = Geometry(pixels, width, height, stride, uv_offset, size, channels)
-        if grant:  # stock's may be anything; whoever looks at such a picture as one gets the error
+        if grant:  # layouts of stock are checked when the picture is used
             _check_received_layout(layout, endpoint)
         records.append(Record(layout, server_id, index, stream))
     if any((record.geometry, record.server_id) != (records[0].geometry, records[0].server_id) for record in records):
@@ -127,7 +127,7 @@ def unpack_records(data: bytes, grant: Grant | None, stream: int, endpoint: str)
 def _check_received_layout(layout: Geometry, endpoint: str) -> None:
     try:
         layout.check(endpoint)
-    except InvalidValueError as error:  # which is for those who choose a layout
+    except InvalidValueError as error:  # an error for programs that choose a layout
         raise CorruptSegmentError(f"server sent an invalid layout: {layout}", endpoint) from error
 
 

@@ -19,7 +19,7 @@ from msgq.errors import InvalidValueError
 from msgq.kinds import Kind, kind_of, list_stored_kinds, validate_endpoint
 from msgq.kinds.bridge import BridgeLink, BridgeLoop, FlowStats
 
-POLL_PERIOD_S = 1.0  # between two looks at what there is, and who publishes it
+POLL_PERIOD_S = 1.0  # between two updates of the list of endpoints and publishers
 
 
 class Bridge:

@@ -51,10 +51,10 @@ class OutgoingChannelLink(OutgoingLink):
         """Start forwarding, and start again if the channel was created again."""
         inode = state
         if inode is None:
-            return  # it was removed; whoever makes it anew is found
+            return  # the channel was removed; a new channel is found later
         if self._channel_file is not None and self._pub is not None and self._channel_file.inode != inode:
-            self.forward()  # what is left of the one before
-            self.close()  # its counts stay
+            self.forward()  # the remaining messages of the removed channel
+            self.close()  # keeps the counts
         if self._pub is None:
             self._open_sockets()
 
@@ -64,7 +64,7 @@ class OutgoingChannelLink(OutgoingLink):
         self._update_lost_count()
         self._send_messages(messages)
         if self._receive_error is not None:
-            self.close()  # the next look opens it again
+            self.close()  # the next update opens the channel again
             self._set_state(str(self._receive_error))
 
     def _receive_batch(self) -> list[bytes]:
@@ -81,7 +81,7 @@ class OutgoingChannelLink(OutgoingLink):
                 if isinstance(error, SegmentSizeError) or error.errno in _OUT_OF_RESOURCE_ERRNOS:
                     self._receive_error = error
                     break
-                _logger.warning("%s", error)  # the next call goes on behind it
+                _logger.warning("%s", error)  # the next call continues after the message
                 continue
             if message is None:
                 break
@@ -121,7 +121,7 @@ class IncomingChannelLink(IncomingLink):
             self._pub.send(message)
         except (PoolExhaustedError, MessageTooLargeError) as error:
             _logger.warning("dropped: %s", error)
-        except IpcError as error:  # it was removed, or is full of publishers; the next look joins again
+        except IpcError as error:  # the channel was removed, or has too many publishers; the next update joins again
             self._leave_channel()
             self._set_state(f"not published here: {error}")
         else:

@@ -69,7 +69,7 @@ def remove_unused(
         try:
             yield _remove_if_unused(name, prefix, remove, force)
         except SegmentError as error:
-            if error.errno != errno.ENOENT:  # else somebody else removed it meanwhile
+            if error.errno != errno.ENOENT:  # ENOENT: another process has removed it
                 path = shm_paths.channel_path(name, prefix)
                 yield FileRemoval(CHANNEL_NAME_PREFIX + name, prefix, path, 0, str(error), removed=False)
 
@@ -82,7 +82,7 @@ def _remove_if_unused(name: str, prefix: str, remove: bool, force: bool) -> File
         living, unknown = list_users(channel)
         return not living and (force or not unknown)
 
-    channel_file = open_channel_file(name, prefix)  # passive: so it is not taken for one who uses it
+    channel_file = open_channel_file(name, prefix)  # passive, so this process does not count as a user
     goes = channel_file.unlink(is_unused) if remove else is_unused(channel_file.stats())
     living, unknown = list_users(seen[-1])
     size = seen[-1].hub_bytes + seen[-1].pool_bytes
@@ -146,7 +146,7 @@ def remove_unreachable_pools(prefix: str, remove: bool = True) -> Iterator[FileR
                 not remove or remove_pool_without_channel(name, prefix, uid)
             ):
                 yield FileRemoval(CHANNEL_NAME_PREFIX + name, prefix, path, status.st_size, "pool of a removed channel")
-        except FileNotFoundError:  # somebody else removed it meanwhile
+        except FileNotFoundError:  # another process has removed it
             continue
         except SegmentError as error:
             yield FileRemoval(CHANNEL_NAME_PREFIX + name, prefix, path, 0, str(error), removed=False)

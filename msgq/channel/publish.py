@@ -12,7 +12,7 @@ from msgq.kinds.opening import read_existing_schema
 from msgq.kinds.publish import PUB_NODE_NAME, KindPublish, PublishOptions, PublishTarget
 
 _POOL_BYTES_MAX = 1 << 30
-_POLL_INTERVAL_S = 0.02  # between two looks for subscribers
+_POLL_INTERVAL_S = 0.02  # between two checks for subscribers
 
 
 class ChannelPublishTarget(PublishTarget):

@@ -42,7 +42,7 @@ def _make_message_source(channel: ChannelState, bus_message: BusMessage, node: s
         "slot_bytes": 0 if pool is None else pool.slot_bytes,
         "stamps": channel.config["stamps"],
     }
-    # Who gave no name has the process's, which is another one in each process.
+    # A publisher without a name has the name of its process, which differs from process to process.
     return MessageSource(KIND.name, node if name in ("", process_name()) else name, options=json.dumps(options))
 
 

@@ -83,9 +83,9 @@ class _VerbGroup(LazyCommandGroup):
         except MsgqError as error:
             raise click.ClickException(str(error)) from error
         except KeyboardInterrupt:
-            signal.signal(signal.SIGINT, lambda *_: os._exit(SIGINT_EXIT_CODE))  # again, while all ends
+            signal.signal(signal.SIGINT, lambda *_: os._exit(SIGINT_EXIT_CODE))  # a second Ctrl-C during the end
             ctx.exit(SIGINT_EXIT_CODE)
-        except BrokenPipeError:  # who read our output has seen enough, as `head` does
+        except BrokenPipeError:  # the reader of the output has ended, as `head` does
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(0)
         except OSError as error:  # a file that the user named, a full disk

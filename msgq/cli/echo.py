@@ -19,8 +19,8 @@ from msgq.kinds.opening import open_feed
 from msgq.kinds.source import EndpointFeed
 from msgq.monitor.endpoint_selection import EndpointFollower, EndpointSelection
 
-_REFRESH_PERIOD_S = 0.25  # how late an endpoint may be noticed that has just come
-_POLL_PERIOD_S = 0.02  # the same while there is none, and between two looks at a queue without events
+_REFRESH_PERIOD_S = 0.25  # maximum delay until a new endpoint is found
+_POLL_PERIOD_S = 0.02  # the same without endpoints; also between two polls of a queue without events
 
 
 @click.command(epilog=options.EXIT_CODES_RUNNING)

@@ -26,7 +26,7 @@ from msgq.monitor.passive_topics import TopicFollower
 from msgq.monitor.sliding_window import DurationSpread
 from msgq.monitor.stage_timings import StageCollector, StageRow
 
-_POLL_PERIOD_S = 0.02  # between two looks: nobody wakes who only watches
+_POLL_PERIOD_S = 0.02  # between two polls. Passive subscribers are not woken
 _SHOW_PERIOD_S = 1.0
 
 

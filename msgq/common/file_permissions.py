@@ -175,11 +175,11 @@ def _make_directory(path: str, mode: int, endpoint: str) -> None:
     if mode == 0o700:
         os.mkdir(path, mode)
         return
-    parent, name = os.path.split(path)  # as files: it has its name when it is complete, so nobody finds it closed
+    parent, name = os.path.split(path)  # like a file, the directory gets its name after its permissions
     draft = _make_draft_directory(parent, name)
     try:
         share_file(draft, mode, endpoint, path)
-        os.rename(draft, path)  # over another one only if that is empty, and ours
+        os.rename(draft, path)  # replaces only an empty directory of this user
     except BaseException:
         os.rmdir(draft)
         raise

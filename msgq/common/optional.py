@@ -50,5 +50,5 @@ def missing_library(feature: str, extra: str, *libraries: str) -> MissingLibrary
     is_not = "which is not" if len(libraries) == 1 else "which are not"
     text = f"{feature} needs {' and '.join(libraries)}, {is_not} installed; run: pip install 'msgq-bus[{extra}]'"
     error = MissingLibraryError(text)
-    error.name = libraries[0]  # as the import system tells it
+    error.name = libraries[0]  # as in errors of the import system
     return error

@@ -95,7 +95,7 @@ def parse_pattern(text: str) -> EndpointPattern:
     start = flags.end() if flags else 0
     pattern = _translate_pattern(text[start:])
     try:
-        re.compile(text[:start] + pattern)  # alone: what is wrong with it is said of nothing else
+        re.compile(text[:start] + pattern)  # first alone, so that errors refer to this pattern
         return re.compile(rf"{text[:start]}\A(?:{pattern})\Z|\A{re.escape(text)}\Z", re.DOTALL)
     except (re.error, OverflowError, RecursionError) as error:
         hint = f"for the endpoint with this name, give {re.escape(text)}"

@@ -142,7 +142,7 @@ def list_prefixes() -> list[str]:
         ):
             name = entry.name.removeprefix(start)
             if name not in ("", entry.name) and entry.is_dir(follow_symlinks=False):
-                with contextlib.suppress(EndpointNameError):  # not ours: no prefix can be called so
+                with contextlib.suppress(EndpointNameError):  # not a valid prefix
                     names.add(validate_endpoint_name(name, "prefix"))
     return sorted(names)
 

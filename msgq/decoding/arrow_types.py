@@ -16,8 +16,8 @@ import pyarrow.types as kinds
 
 from msgq.decoding.json_values import format_json_text
 
-_VALUE_DEPTH_MAX = 16  # of objects and lists in each other; what is deeper is text
-_STRUCT_FIELDS_MAX = 1000  # of an object; what has more has names that are values
+_VALUE_DEPTH_MAX = 16  # levels of nested objects and lists. Deeper values become text
+_STRUCT_FIELDS_MAX = 1000  # an object with more fields probably has values as names
 _PYTHON_LIST_TYPES = {list, tuple, np.ndarray}
 ARROW_CONVERSION_ERRORS = (pa.ArrowException, OverflowError, TypeError, ValueError)
 _SCALAR_TYPE_CHECKS = (

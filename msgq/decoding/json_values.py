@@ -24,7 +24,7 @@ from collections.abc import Mapping, MutableSequence, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-_INTEGER_BITS_MAX = 2048  # Python writes no more than 640 digits where it is told so
+_INTEGER_BITS_MAX = 2048  # Python's lowest limit for the conversion to text is 640 digits
 _UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

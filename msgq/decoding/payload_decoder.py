@@ -22,7 +22,7 @@ from msgq.decoding.json_values import convert_to_json
 from msgq.decoding.struct_definitions import parse_schema_struct
 
 DecodeFunction = Callable[[bytes], Any]
-VALUE_NESTING_MAX = 100  # levels of lists and mappings: who goes down into a value does so by calling itself
+VALUE_NESTING_MAX = 100  # levels of lists and mappings. Functions that read values are recursive
 _CBOR_SHARED_VALUE_TAG = b"\x1d"  # in CBOR, however long it is written
 _REASON_CHARACTERS_MAX = 500  # characters
 _LEAF_TYPES = (str, int, float, bytes, type(None))
@@ -77,7 +77,7 @@ def convert_decoded_to_json(value: Any, data: bytes) -> Any:
         return Undecoded(data, "")
     try:
         return convert_to_json(value)
-    except Exception as error:  # what somebody sent may be any object of any library
+    except Exception as error:  # messages may be objects of any library
         return Undecoded(data, f"value cannot be converted to JSON: {error or type(error).__name__}")
 
 

@@ -77,9 +77,8 @@ def current_backend() -> ModuleType:
     module = _current_backend
     if module is None:
         loaded = load_backend()
-        _current_backend = module = (
-            _current_backend or loaded
-        )  # another thread may have chosen meanwhile, a simulation's for instance
+        # Another thread may have chosen a backend during the import, for example the thread of a simulation.
+        _current_backend = module = _current_backend or loaded
     return module
 
 
@@ -169,9 +168,8 @@ def make_lazy_attributes(
             context if name == "context" else load_backend_class(name) if name in class_names else getattr(module, name)
         )
         namespace[name] = value
-        if (
-            module is not _current_backend
-        ):  # another thread chose meanwhile, and may have emptied `namespace` before this came in
+        # Another thread may have changed the backend, and may have cleared `namespace` before this assignment.
+        if module is not _current_backend:
             namespace.pop(name, None)
         return value
 

@@ -157,7 +157,7 @@ def read_issues(names: Iterable[str], prefix: str, read: Callable[[str, str], ob
         try:
             read(name, prefix)
         except (SegmentError, EndpointNameError) as error:  # a name that is no text, too
-            if error.errno != errno.ENOENT:  # else it was removed meanwhile
+            if error.errno != errno.ENOENT:  # ENOENT: another process has removed it
                 damaged = isinstance(error, (CorruptSegmentError, LayoutVersionError))
                 issues.append(EndpointIssue(str(error), severity=ERROR if damaged else WARNING))
     return issues

@@ -98,7 +98,7 @@ class PersistentKind(Generic[_StatsType]):
             try:
                 yield self._remove_unused(name, prefix, remove, force)
             except SegmentError as error:
-                if error.errno != errno.ENOENT:  # else somebody else removed it meanwhile
+                if error.errno != errno.ENOENT:  # ENOENT: another process has removed it
                     yield FileRemoval(
                         self.name_prefix + name, prefix, self.file(name, prefix), 0, str(error), removed=False
                     )

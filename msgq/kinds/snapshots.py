@@ -103,6 +103,6 @@ def list_inodes(kind: Kind, prefix: str | None = None) -> dict[str, int]:
     directory, start = kind.locate_files(settings.resolve_prefix(prefix))
     try:
         files = [(entry.name, entry.inode()) for entry in os.scandir(directory) if entry.is_file(follow_symlinks=False)]
-    except (FileNotFoundError, NotADirectoryError, PermissionError):  # the last: of a user who does not share it
+    except (FileNotFoundError, NotADirectoryError, PermissionError):  # PermissionError: another user's directory
         return {}
     return {name[len(start) :]: inode for name, inode in sorted(files) if name.startswith(start) and name != start}

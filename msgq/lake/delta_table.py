@@ -194,7 +194,7 @@ class LakeTable:
 
         The commit of such an entry never succeeded.
         """
-        with suppress(OSError):  # it is not ours
+        with suppress(OSError):  # the table belongs to another user
             entries = self._list_log_entries() if self._is_local else []
             if entries and not os.path.getsize(newest := self.resolve_file_path(entries[-1])):
                 os.remove(newest)
@@ -333,7 +333,7 @@ class LakeTable:
         add = list(add)
         self.sync_files(file.path for file in add)
         self._write_commit(base, columns, add, None if remove is None else list(remove))
-        # Others may have committed before, on which this rests, and may not have come to this yet.
+        # This commit depends on commits of other processes, which they may not have synced yet.
         version = 0 if base is None else max(0, base.version - _UNSYNCED_LOG_ENTRIES_MAX)
         since = _make_entry_path(version)
         self.sync_files(entry for entry in self._list_log_entries() if entry >= since)

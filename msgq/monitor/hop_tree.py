@@ -82,7 +82,7 @@ class _StampedTopic:
             return [], 0, 0
         batch = self._topic.take_messages(self.dtype)
         count = sum(map(len, batch.rows)) + len(batch.other_messages)
-        if known and before != self.dtype:  # some were sent under the schema before, nobody knows how many
+        if known and before != self.dtype:  # an unknown number of messages had the previous schema
             return [], batch.lost, count
         rows = [*batch.rows, *_read_first_stamps(batch.other_messages, self.dtype)]
         return rows, batch.lost, count - sum(map(len, rows))
@@ -155,7 +155,7 @@ class HopTreeCollector:
         self._window.drop_old_samples(now_s)
         rows = self._window.concatenate_rows(_STAMPS_DTYPE)
         late_ns = rows["publish_time"] - self._polled_ns
-        rows = rows[(late_ns <= 0) | (late_ns > NS_PER_S)]  # what is later by much is from another clock
+        rows = rows[(late_ns <= 0) | (late_ns > NS_PER_S)]  # much later times are from another clock
         first = int(rows["publish_time"].min(initial=np.iinfo(np.int64).max))
         is_cut = (rows["origin_time"] < first) & (rows["origin_time"] > first - int(self._seconds * NS_PER_S))
         cut, whole = rows[is_cut], rows[~is_cut]
@@ -205,7 +205,7 @@ def compute_hops(
     endpoint, publish_time, origin_time = endpoint[order], publish_time[order], origin_time[order]
     is_first = np.ones(len(order), bool)
     is_first[1:] = origin_time[1:] != origin_time[:-1]
-    # An endpoint that speaks several times in a row has one parent for all of it: what was before the first one.
+    # Consecutive messages of one endpoint have one parent: the message before the first of them.
     turn = is_first | (endpoint != np.roll(endpoint, 1))
     first = np.maximum.accumulate(np.where(turn, np.arange(len(order)), 0))
     parent = np.where(is_first[first], -1, endpoint[first - 1])

@@ -10,8 +10,8 @@ from msgq.kinds import find_announced_kind, kind_of, list_stored_kinds
 from msgq.kinds.stats import AnyEndpointRow
 from msgq.monitor.endpoint_selection import EndpointFollower, EndpointSelection
 
-_STATS_PERIOD_S = 2.0  # who takes part, and whether they live, is asked of the kernel: that is the dear part
-_STATS_COST_FACTOR = 50  # and so many times what it takes: all elements of a vector are looked at
+_STATS_PERIOD_S = 2.0  # the list of living participants needs expensive system calls
+_STATS_COST_FACTOR = 50  # the period is at least this multiple of the time for statistics, which scan whole vectors
 
 
 class LiveEndpoint:
@@ -79,7 +79,7 @@ class LiveEndpoints:
         rows = []
         kinds = list_stored_kinds()
         for name in sorted(self._endpoints.by_name, key=lambda name: (kinds.index(kind_of(name)), name)):
-            with contextlib.suppress(SegmentError):  # somebody cuts its file: that is no endpoint any more
+            with contextlib.suppress(SegmentError):  # another program truncates the file, so the endpoint is unusable
                 rows.append(self._endpoints.by_name[name].poll(fresh))
         return rows
 

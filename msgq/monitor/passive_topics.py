@@ -106,7 +106,7 @@ class PassiveTopic:
             for some in received:
                 rows.append(some)
             drained = sum(map(len, rows)) + len(other_messages) < _BATCH_MESSAGES_MAX
-        except CorruptSegmentError:  # the next look goes on at the present
+        except CorruptSegmentError:  # the next poll continues at the newest position
             self._corrupt = True
         return ReceivedBatch(rows, other_messages, self._count_new_losses(published if drained else None))
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 RowArray = np.ndarray[Any, np.dtype[Any]]
-WINDOW_ROWS_MAX = 1 << 20  # rows that a window keeps; where more come it is shorter, and says so
+WINDOW_ROWS_MAX = 1 << 20  # maximum rows. With more rows, the window is shorter, and reports that
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 from msgq.posix_ipc.errors import ExistentialError, PermissionsError
 
 NAME_BYTES_MAX = 255  # behind the "/", in the kernel
-LONGEST_WAIT_S = 2_000_000.0  # seconds; whoever waits longer waits for ever
+LONGEST_WAIT_S = 2_000_000.0  # seconds; longer waits have no limit
 TIMEOUT_S_MAX = 2.0**63 - 2.0**32  # what a time-out may be, so that the kernel can add the time of day to it
 
 

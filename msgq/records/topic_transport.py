@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from msgq.common.stats.channel import PublisherInfo
 
 CAPACITY_MIN = 4  # a message may take a third of a ring
-PUBLISHER_LEAD_BYTES_MAX = 65536  # bytes: so far the publisher is ahead of its messages, at most
-PUBLISHER_LEADS_PER_RING = 15  # and a sixteenth of the ring
+PUBLISHER_LEAD_BYTES_MAX = 65536  # maximum distance between the publisher's limit and its messages
+PUBLISHER_LEADS_PER_RING = 15  # the lead is at most a sixteenth of the ring
 RING_BYTES_MIN, RING_BYTES_MAX = 128, 2**32 - 1
 UNLIMITED_CAPACITY = 2**62
 RING_BACKEND, FAKE_BACKEND = "msgq.impl.ring", "msgq.impl.fake"
@@ -37,7 +37,7 @@ RING_BACKEND, FAKE_BACKEND = "msgq.impl.ring", "msgq.impl.fake"
 class TopicTransport:
     """A topic of records. See `RecordTransport`."""
 
-    stores_origins = False  # tracked records contain theirs
+    stores_origins = False  # tracked records contain their origins
 
     def __init__(
         self,

@@ -56,7 +56,7 @@ class SimulationEngine(InProcessBus):
         self._restarting_programs: list[SimulatedProgram] = []
         self._is_ended = False
 
-    # ---- who is there ----
+    # ---- members ----
 
     def on_member_opened(self, socket: BusMember) -> None:
         """Store the node that opened the socket."""
@@ -148,7 +148,7 @@ class SimulationEngine(InProcessBus):
 
     def _publish_entry(self, source: EndpointState[Any], message: BusMessage) -> None:
         now_ns = self.clock.now_ns
-        if not source.reports_queue_events:  # what it tells of was said, and it has ids of this process
+        if not source.reports_queue_events:  # events repeat sent messages, and contain ids of this process
             self.sent_messages.extend(
                 self._find_kind_simulation(source.endpoint).list_sent_messages(
                     now_ns, self._current_node.name, source, message

@@ -183,7 +183,7 @@ class BlockingNode(SimulatedProgram):
         """See `SimulatedProgram`."""
         self._is_ending = False
         self._error: BaseException | None = None
-        self._node_baton, self._engine_baton = threading.Lock(), threading.Lock()  # locked: somebody else has the baton
+        self._node_baton, self._engine_baton = threading.Lock(), threading.Lock()  # locked: another thread runs
         self._node_baton.acquire()
         self._engine_baton.acquire()
         self._thread = threading.Thread(target=self._run_function, name=f"msgq node {self.name}", daemon=True)

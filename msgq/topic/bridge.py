@@ -55,7 +55,7 @@ class RingToZmqLink(OutgoingLink):
 
     def _check_publisher(self, topic: TopicStats | None) -> None:
         if topic is None:
-            return  # it was removed; whoever makes it anew is found
+            return  # the topic was removed; a new topic is found later
         if _is_bridged(self._topic):
             self.close()
             self._set_state(
@@ -70,10 +70,10 @@ class RingToZmqLink(OutgoingLink):
         """Forward waiting messages, up to the batch limit."""
         try:
             messages = self._sub.receive_many(BATCH_MESSAGES)
-        except CorruptSegmentError as error:  # the next call goes on behind it
+        except CorruptSegmentError as error:  # the next call continues after the message
             _logger.warning("%s", error)
             return
-        except SegmentSizeError as error:  # the next look connects again
+        except SegmentSizeError as error:  # the next update connects again
             self.close()
             self._set_state(str(error))
             return

@@ -101,7 +101,7 @@ def remove_unused_topics(
 
 def _remove_if_unused(endpoint: str, prefix: str, remove: bool, force: bool) -> FileRemoval | None:
     """Remove one topic if it is unused; None: another process has removed it."""
-    with TopicLock(endpoint, prefix) as ring_exists:  # who connects now waits, and then makes the topic anew
+    with TopicLock(endpoint, prefix) as ring_exists:  # a process that connects now waits, then creates the topic
         if not ring_exists:
             return None
         topic = read(KIND, endpoint, prefix)
@@ -205,7 +205,7 @@ def remove_orphaned_sides(prefix: str, remove: bool = True) -> Iterator[FileRemo
         bool(prefix) and not os.path.lexists(rings),
     )
     if remove and endpoints and prefix:
-        # What is locked is the ring's name.
+        # The removal of a side segment locks the name of the ring, which needs these directories.
         file_permissions.make_directories("", shm_paths.topic_directories(prefix), settings.resolve_file_mode(None, ""))
     for endpoint in endpoints:
         if (removal := _remove_orphaned_side(endpoint, prefix, remove)) is not None:

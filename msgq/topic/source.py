@@ -33,7 +33,7 @@ class TopicFeed(EndpointFeed):
         """Return a text with the number of lost messages."""
         before, self._lost = self._lost, self._source.lost
         if self._lost is None:
-            return "" if before is None else describe_lost(None)  # said once: nobody knows how many
+            return "" if before is None else describe_lost(None)  # an unknown loss is reported once
         return describe_lost(self._lost - (before or 0))
 
 

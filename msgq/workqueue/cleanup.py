@@ -83,10 +83,10 @@ def repair(prefix: str) -> RepairReport:
         if not left:
             continue
         try:
-            MessageQueue(one.name, 0, prefix=prefix).close()  # whoever comes puts it right
+            MessageQueue(one.name, 0, prefix=prefix).close()  # each new handle recovers the slots of dead owners
             done.append(f"repaired {QUEUE_NAME_PREFIX}{one.name}: {join_first_texts(left)}")
         except MsgqError as error:
-            if error.errno != errno.ENOENT:  # somebody removed it meanwhile
+            if error.errno != errno.ENOENT:  # ENOENT: another process has removed it
                 failed.append(str(error))
     return RepairReport(done, failed)
 

@@ -77,7 +77,7 @@ class QueueWriter(EndpointWriter):
         self._target = target
         kind: type[MessageQueue] = backends.load_backend_class("MessageQueue", target.backend_module)
         sizes = spec.get_positive_option("max_messages"), spec.get_positive_option("max_message_size")
-        # Of a new one a recorder shall see what one saw of the recorded one. Who made one that is there has decided.
+        # A new queue publishes events with payloads, as the recorded queue did. An existing queue keeps its choice.
         try:
             if spec.options:
                 kind(
@@ -115,7 +115,7 @@ class EventSample:
             self.refusal_reason = NO_PAYLOAD_TEXT
             return True
         self.refusal_reason = ""
-        return len(data) > EVENT_HEAD_BYTES  # else the message was empty, which any queue's event says
+        return len(data) > EVENT_HEAD_BYTES  # events of empty messages are equal without payloads
 
 
 def _encode_sent(data: bytes, priority: int, number: int, time_ns: int) -> tuple[bytes, Schema]:

@@ -30,7 +30,7 @@ class QueueFeed(EndpointFeed):
 
     def __init__(self, browser: QueueBrowser) -> None:
         self._browser = browser
-        self._before: int | None = None  # sent when we looked first
+        self._before: int | None = None  # number of sent messages at the first poll
         self._sent = self._shown = self._missed = 0
         self._said_s = time.monotonic()
 
@@ -45,7 +45,7 @@ class QueueFeed(EndpointFeed):
             self._before = self._sent = self._browser.sent
         else:
             self._shown += len(items)
-            # By what was sent when we looked last: a message is counted a moment before it can be seen.
+            # Compare with the count of the last poll, because a message is counted shortly before it is visible.
             self._missed = max(self._missed, counted - self._before - self._shown)
         schema = self._browser.schema
         return [_describe_waiting_message(message, schema) for message in items]
@@ -68,7 +68,7 @@ class EventsFeed(EndpointFeed):
 
     def __init__(self, name: str, prefix: str, browser: QueueBrowser) -> None:
         self._channel, self._prefix, self._browser = events_channel(name), prefix, browser
-        self._shown_waiting: set[tuple[int, int]] | None = None  # number and time of what was shown as waiting
+        self._shown_waiting: set[tuple[int, int]] | None = None  # number and time of waiting messages that were shown
         self._events: ChannelFeed | None = None
         self._subscribe_events(0)
 

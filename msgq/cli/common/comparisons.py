@@ -86,5 +86,5 @@ def _to_json_value(value: Any) -> Any:
         return {"data": value.data, "reason": value.reason}
     try:
         return convert_to_json(value)
-    except Exception as error:  # what somebody sent may be any object of any library
+    except Exception as error:  # messages may be objects of any library
         return f"value cannot be shown: {error or type(error).__name__}"

@@ -24,7 +24,7 @@ def is_keyboard_available() -> bool:
         return False
     try:
         return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
-    except OSError:  # it controls nobody, so there is no foreground either
+    except OSError:  # not a controlling terminal, so it has no foreground process group
         return True
 
 

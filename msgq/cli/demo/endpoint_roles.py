@@ -55,7 +55,7 @@ def open_job_queue(run: str) -> msgq.MessageQueue:
     return msgq.MessageQueue(name, max_messages=_JOBS_MAX, max_message_size=_JOB_BYTES, events="payload")
 
 
-# ---- who writes ----
+# ---- writers ----
 
 
 def publish_to_endpoint(
@@ -109,7 +109,7 @@ def _make_alert(value: float, sequence: int, pid: int) -> np.ndarray[tuple[int],
     return np.array([(time.monotonic_ns(), sequence, pid, value)], ALERT_DTYPE)
 
 
-# ---- who reads ----
+# ---- readers ----
 
 
 class AlertReader:
@@ -212,7 +212,7 @@ READER_CLASSES: dict[str, Callable[[str, plan.DemoSubscriber], AlertReader | Gau
 }
 
 
-# ---- who looks on ----
+# ---- observers ----
 
 
 @dataclass(frozen=True)
@@ -267,7 +267,7 @@ def read_published_counts(run: str, topic: plan.DemoTopic, pid: int | None) -> p
             written = stats.record(name).written
             return plan.PublishedCounts(pid, written, written * ALERT_DTYPE.itemsize)
         return plan.PublishedCounts(pid, stats.queue(name).sent, None)
-    return plan.PublishedCounts(pid, 0, 0)  # nobody has made it so far
+    return plan.PublishedCounts(pid, 0, 0)  # the endpoint was not created yet
 
 
 def has_publisher(run: str, topic: plan.DemoTopic) -> bool:

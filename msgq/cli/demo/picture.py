@@ -93,7 +93,7 @@ class PictureViewer:
 
     def __init__(self, run: str, topic: plan.DemoTopic) -> None:
         self._client = VisionIpcClient(plan.make_server_name(run, topic.name), plan.STREAM_TYPE, False)
-        self._client.connect(False)  # nobody serves so far; what is announced from now on is counted all the same
+        self._client.connect(False)  # without a server yet, so that all announced frames count
 
     @property
     def lost(self) -> int | None:

@@ -58,7 +58,7 @@ TELEMETRY_TOPICS = (
     DemoTopic("processes", 2),
     DemoTopic("sensor", 50, has_origin=True),
 )
-# What a robot does all the time: what was measured is estimated, and then answered, each by a process of its own.
+# The control loop of a robot: measure, estimate, respond. Each step has its own process.
 LOOP_TOPICS = (
     DemoTopic("estimate", 50, has_origin=True, cause_topic="sensor"),
     DemoTopic("command", 50, has_origin=True, cause_topic="estimate"),
@@ -79,7 +79,7 @@ FRAME_TOPICS = () if IS_VIRTUAL else (DemoTopic("load", 30, kind="frames"),)
 STREAM_TYPE = 0
 PICTURE_SIZE = (1920, 1080)  # NV12
 PICTURE_BYTES = 1920 * 1080 * 3 // 2
-# What watches the machine says so on one channel: each of the two is a publisher of it.
+# Monitors of the machine. Both are publishers of one channel.
 ALERT_TOPICS = (
     DemoTopic("heat", 100, kind="channel", shared_channel="alerts"),
     DemoTopic("fill", 20, kind="channel", shared_channel="alerts"),

@@ -70,7 +70,7 @@ def remove_leftovers(run: str) -> None:
     endpoint_roles.remove_leftovers(run)
     for endpoint in plan.list_run_endpoints(run):
         if plan.DEMO_BACKEND == "zmq":
-            with contextlib.suppress(MsgqError):  # somebody else is sweeping it, or will when it ends
+            with contextlib.suppress(MsgqError):  # another process removes the files now or at its end
                 msgq.pub_sock(endpoint).close()  # removes its own files, which are those that the dead one left
         else:
             unlink_topic(endpoint)
@@ -122,7 +122,7 @@ def _publish_steps(
             causes = stack.enter_context(
                 msgq.RecordQueue(plan.make_run_endpoint(run, topic.cause_topic), control_loop.STEP_DTYPE)
             )
-        with msgq.PubSocket() as socket:  # only it knows who listens
+        with msgq.PubSocket() as socket:  # only this socket knows the subscribers
             socket.connect(msgq.context, endpoint, schema=control_loop.STEP_SCHEMA)
             _wait_for_subscribers(socket, plan.FULL_PLAN, topic, stop)
         steps = stack.enter_context(msgq.RecordQueue(endpoint, control_loop.STEP_DTYPE))

@@ -141,7 +141,7 @@ def _check_reports(demo_plan: DemoPlan, reports: Mapping[str, SubscriberReport],
     for name, subscriber in demo_plan.subscribers.items():
         if subscriber.is_killed:
             continue
-        # An interrupted run may have ended before everybody was started; who was heard must have had a last word.
+        # An interrupted run may end before all processes start. Each process with reports must send a final report.
         if not reports[name].final if name in reports else not interrupted:
             yield f"subscriber {name} sent no final report"
 
@@ -161,7 +161,7 @@ def _check_readings(
         if reading.lost is None:
             yield f"{where} has an unknown loss"
             continue
-        # What is lost after the last message that was received leaves no gap, hence not "is equal".
+        # Losses after the last received message leave no gap, so the numbers need not be equal.
         if not 0 <= reading.missing_messages <= reading.lost:
             yield f"{where} counted {reading.lost} lost, but {reading.missing_messages} sequence numbers are missing"
         if report.final and messages != reading.received + reading.lost:

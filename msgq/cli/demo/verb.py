@@ -74,7 +74,7 @@ def command(full: bool, duration: float | None, output: Path | None, as_json: bo
     virtual time. Both runs must send the same bytes.
     """
     if plan.DEMO_BACKEND == "zmq":
-        os.environ.setdefault("MSGQ_ZMQ_TRANSPORT", "ipc")  # somebody may have one of the ports
+        os.environ.setdefault("MSGQ_ZMQ_TRANSPORT", "ipc")  # another program may use one of the ports
     screen = get_console()
     demo_plan = plan.FULL_PLAN if full or plan.IS_VIRTUAL else plan.SHORT_PLAN
     if demo_plan.has_recorded_frames:

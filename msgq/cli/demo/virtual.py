@@ -21,7 +21,7 @@ from msgq.impl.fake.clock import VirtualClock
 from msgq.simulation import Fault, Simulation
 
 _RECORDED_DURATION_S = 1.0
-_INTERRUPT_PERIOD_S = 0.25  # how often Ctrl-C is looked for, in virtual time
+_INTERRUPT_PERIOD_S = 0.25  # between two checks for Ctrl-C, in virtual time
 _RUN_NAME = "virtual"  # in the names of endpoints; both runs have the same
 
 TelemetryRecording = dict[str, list[Any]]

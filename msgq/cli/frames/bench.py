@@ -28,7 +28,7 @@ from visionipc import VisionIpcClient
 
 _PROCESS_TIMEOUT_S = 20.0  # for a process to start, or to end
 _POLL_PERIOD_MS = 50
-_TOUCHED_BYTES = slice(None, None, 1024)  # of a frame's bytes: a client that looks at all of it measures the memory
+_TOUCHED_BYTES = slice(None, None, 1024)  # bytes of a frame to read. A client that reads all bytes measures the memory
 
 
 @dataclass(frozen=True)

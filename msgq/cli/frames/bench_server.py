@@ -15,7 +15,7 @@ from visionipc import VisionIpcServer, get_endpoint_name, wire
 
 STREAM_TYPE = 0
 _BUFFER_COUNT = 8
-_FRAMES_AHEAD_MAX = _BUFFER_COUNT - 2  # one is looked at, one is written: more would overtake the client
+_FRAMES_AHEAD_MAX = _BUFFER_COUNT - 2  # the client reads one buffer, and the server writes one
 _POLL_PERIOD_MS = 50
 
 
@@ -57,7 +57,7 @@ def _serve_frames(parent_watch: ParentWatch, name: str, width: int, height: int,
 
 def _publish_frame(server: VisionIpcServer) -> None:
     with server.frame(STREAM_TYPE):
-        pass  # rendered before: what is measured is the way, not the picture
+        pass  # the picture is rendered before, because only the transport is measured
 
 
 def _publish_steadily(server: VisionIpcServer, rate: float, parent_watch: ParentWatch) -> None:

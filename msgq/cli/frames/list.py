@@ -84,7 +84,7 @@ def scan_streams(duration_s: float) -> list[StreamLine]:
         watches = {}
         for stream in streams:
             if stream.stream is not None:
-                with suppress(MsgqError):  # its topic cannot be read, or is not there so far
+                with suppress(MsgqError):  # the topic does not exist yet, or cannot be read
                     watches[stream] = stack.enter_context(_open_passive_subscriber(stream.server, stream.stream))
         begin = time.monotonic()
         if watches:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _EXPORT_FORMATS = ("mcap", "parquet", "csv", "json")
 _FORMAT_OPTIONS = {
     "csv": {"header": "true"},
-    # Of Java's writer: with 128 MiB, looked at each 100 rows, two tasks with pictures take more than 1 GiB.
+    # Options of Java's writer. With 128 MiB and a check each 100 rows, two tasks with pictures need more than 1 GiB.
     "parquet": {"parquet.block.size": str(32 << 20), "parquet.page.size.row.check.min": "4"},
 }
 

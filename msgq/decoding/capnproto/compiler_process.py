@@ -24,7 +24,7 @@ def main(path: str) -> None:
     library = Path(capnp.__file__).parent
     own = capnp.load(str(library / "schema.capnp"), imports=[str(library.parent)])
     request, node = own.CodeGeneratorRequest, own.Node
-    # The file may have another copy of what schema.capnp imports, such as c++.capnp. One parser takes one of them only.
+    # The file may import another copy of c++.capnp, which schema.capnp also imports. One parser accepts only one copy.
     parser = capnp.SchemaParser()
     module = parser.load(path, imports=[str(Path(path).parent)])
     encoded_nodes = {schema.node.id: schema.node.as_builder().to_bytes() for schema in _iterate_needed_schemas(module)}

@@ -17,7 +17,7 @@ cdef dict _open_marks = {}
 
 @no_gc  # no mark is in a cycle, and __dealloc__ needs the key
 cdef class OpenMark:
-    """Lock that shows that this process has a channel open (MQ_CHANNEL_OPEN_BYTE). ChannelFile objects share the lock."""
+    """Lock that shows that this process has a channel open (MQ_CHANNEL_OPEN_BYTE). Channel objects share the lock."""
 
     def __dealloc__(self):
         if self.key is not None:

@@ -45,12 +45,12 @@ class ChannelCursor(Inbox):
         self.position = self.arrived_position = self.lost = self.received = self.resets = self.reported_lost = 0
         self._resume_margin = 0  # entries after the oldest one, at which a lapped cursor continues
         self._received_at_lap = 0
-        self._joined_position = 0  # what is gone before this position is not lost: we joined later
-        self._overwritten_position = 0  # by a fault, before this position
+        self._joined_position = 0  # earlier messages do not count as lost
+        self._overwritten_position = 0  # a fault has overwritten the messages before this position
         self._dropped_positions: set[int] = set()  # by faults; as if they were retracted
         self._repeated_positions: deque[int] = deque()  # positions that arrived once more, by faults
         self._mapped_pools: dict[int, PublisherPool] = {}  # by row; they are found even in a removed channel
-        self.closed = True  # so far
+        self.closed = True  # until join_channel
 
     def join_channel(self) -> None:
         """Join at the newest position minus the history; or when the channel gets its capacity."""
@@ -171,7 +171,7 @@ class ChannelCursor(Inbox):
             elif self._mapped_pools.get(entry.pool.row) is entry.pool:
                 return entry
             elif self.raises_on_loss and self.lost != self.reported_lost:
-                return None  # that is lost_reported before the pool is looked for
+                return None  # report the losses before the search for the pool
             elif entry.pool.is_removed:
                 self._skip_as_lost(self.position + 1)
             else:

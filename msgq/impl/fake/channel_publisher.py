@@ -59,7 +59,7 @@ class Publisher:
         state = "closed" if self.closed else f"{self.sent} messages published"
         return f"<msgq fake channel Publisher {self.endpoint!r}, {state}>"
 
-    # ---- what it counts ----
+    # ---- counters ----
 
     @property
     def sent(self) -> int:

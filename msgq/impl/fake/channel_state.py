@@ -28,7 +28,7 @@ VIEWER_ROWS = SUBSCRIBER_ROWS = 64
 PUBLISHER_ROWS = 63
 UNLIMITED_SUBSCRIBERS = 255
 DEFAULT_CONFIG = {"capacity": 64, "publishers": PUBLISHER_ROWS, "subscribers": UNLIMITED_SUBSCRIBERS, "stamps": True}
-KEPT_DEAD_POOLS = 8  # that stay for those who have not read their messages yet
+KEPT_DEAD_POOLS = 8  # kept for subscribers that have not read the messages yet
 KEPT_DEAD_BYTES = 1 << 28
 CACHE_LINE_BYTES = 64
 PAGE_BYTES = 4096

@@ -40,7 +40,7 @@ class SubscriberRows:
         file.lock()
         self._channel_file, self.node, self.cursor = file, node, cursor
         self._subscriber_row = file.channel.register_subscriber(self)
-        self.viewer_row = -1  # it takes no views so far
+        self.viewer_row = -1  # -1: no view was received yet
         self.views_held = 0
         self._closed = False
 
@@ -107,7 +107,7 @@ class Subscriber(Waitable):
         state = "closed" if self.closed else f"{self.received} messages received"
         return f"<msgq fake channel Subscriber {self._endpoint!r}, {state}>"
 
-    # ---- what it counts ----
+    # ---- counters ----
 
     @property
     def closed(self) -> bool:
@@ -205,7 +205,7 @@ class Subscriber(Waitable):
 
     def receive_into(self, buffer: WriteableBuffer | npt.NDArray[Any], timeout: float | None = None) -> int | None:
         """Take the next message into the caller's memory."""
-        copy_into_buffer(buffer, b"")  # refuses what is not writable or not contiguous
+        copy_into_buffer(buffer, b"")  # raises if the buffer is not writable or not contiguous
         buffer_bytes = buffer.nbytes if hasattr(buffer, "nbytes") else memoryview(buffer).nbytes
         try:
             entry = self._find_message(timeout)

@@ -243,7 +243,7 @@ class KeyObserver(RecordWatcher):
 
     def read_into(self, buffer: WriteableBuffer) -> int | None:
         """Copy the value into the caller's memory, and return its length."""
-        copy_into_buffer(buffer, b"")  # refuses what is not writable or not contiguous
+        copy_into_buffer(buffer, b"")  # raises if the buffer is not writable or not contiguous
         buffer_bytes = buffer.nbytes if hasattr(buffer, "nbytes") else memoryview(buffer).nbytes
         slot = self._find_written_slot()
         if slot is None:

@@ -47,7 +47,7 @@ class RecordWatcher(Waitable):
             raise fork_error(self._endpoint)
         return row
 
-    # ---- what it is to those who wait ----
+    # ---- waits ----
 
     def _check_usable(self) -> RecordHandleRow:
         return self._get_usable_row()
@@ -124,7 +124,7 @@ class RecordHandle(RecordWatcher):
         """See `BusMember`."""
         return source is self._store and self._store.last_writer is self._handle_row
 
-    # ---- what it is ----
+    # ---- properties ----
 
     @property
     def name(self) -> str | None:

@@ -40,7 +40,7 @@ class RecordHandleRow(Inbox):
     """
 
     def __init__(self, store: RecordStore) -> None:
-        super().__init__(lambda _message: None)  # writes come to the store, not to its handles
+        super().__init__(lambda _message: None)  # writes arrive at the store, not at its handles
         self.store = store
         self.may_write = False
         self.written_count = 0
@@ -107,7 +107,7 @@ class RecordStore(EndpointState[Inbox]):
         self.creator = process_name(), os.getpid()
         self.handle_rows: list[RecordHandleRow] = []
         self.last_writer: RecordHandleRow | None = None
-        self._pending_changes: dict[int, Any] = {}  # by number: written, and not there so far
+        self._pending_changes: dict[int, Any] = {}  # by number: changes that are written, but have not arrived yet
         self.add_inbox(_PendingWriteInbox(self))
 
     def write_change(self, row: RecordHandleRow, change: Any, count: int = 1) -> None:

@@ -58,7 +58,7 @@ class SubSocket(StrictOptionSocket, PyzmqReceiver, NoLingerOption, Waitable):
         self._inbox: TopicInbox | None = None
         self._direct_queue = _EMPTY_QUEUE
         self._timeout_ms = WAIT_FOREVER
-        self._conflate = self._conflate_default = False  # as it is, and as it was set before connect
+        self._conflate = self._conflate_default = False  # the current state, and the state that was set before connect
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{self.stats().received} messages received"
@@ -250,7 +250,7 @@ class SubSocket(StrictOptionSocket, PyzmqReceiver, NoLingerOption, Waitable):
         self._direct_queue = _EMPTY_QUEUE
 
     def _release(self, inbox: Inbox) -> None:
-        if self._inbox is inbox:  # not closed and connected anew meanwhile
+        if self._inbox is inbox:  # the socket was not closed and connected again during the wait
             super()._release(inbox)
             self._update_direct_queue()
 
@@ -281,7 +281,7 @@ class SubSocket(StrictOptionSocket, PyzmqReceiver, NoLingerOption, Waitable):
 
     def receive_into(self, buffer: WriteableBuffer | npt.NDArray[Any], non_blocking: bool = False) -> int | None:
         """Take the next message into the caller's memory."""
-        copy_into_buffer(buffer, b"")  # refuses what is not writable or not contiguous
+        copy_into_buffer(buffer, b"")  # raises if the buffer is not writable or not contiguous
         buffer_bytes = buffer.nbytes if hasattr(buffer, "nbytes") else memoryview(buffer).nbytes
         inbox = self._wait_for_inbox(non_blocking)
         if inbox is None:
@@ -317,7 +317,7 @@ class SubSocket(StrictOptionSocket, PyzmqReceiver, NoLingerOption, Waitable):
                 and not inbox.conflate
                 and inbox.find_cursor() != inbox.topic.find_message_start(next_cursor, pending_bytes)
             ):
-                break  # what was between the two was dropped
+                break  # messages between the two positions were dropped
             next_cursor = inbox.find_cursor() + frame_bytes(pending_bytes + inbox.topic.stamp_bytes)
             if pending_bytes != element_bytes and not messages:
                 text = f"next message has {pending_bytes} bytes, but the dtype has {element_bytes}"

@@ -140,7 +140,7 @@ class TopicInbox(Inbox):
         self.unread_messages: deque[BusMessage] = deque()
         super().__init__(self.unread_messages.append)
         self.received = self.lost = self.resets = 0
-        self._skipped_count = 0  # not read and not in the queue either; added to `lost` at the next look
+        self._skipped_count = 0  # messages that were neither read nor queued; the next update adds them to `lost`
         self._is_lapped = False
         self.resumes_at_oldest = False  # after a lap, continue at the oldest message that is left, as for records
         self._arrival_handler: MessageHandler = self.message_handler

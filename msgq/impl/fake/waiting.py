@@ -33,7 +33,7 @@ class Waitable(AsyncReceiver, FakeSocket):
         self._bus = current_bus()
         self._is_in_use = False
 
-    # ---- what a kind says ----
+    # ---- methods of subclasses ----
 
     @property
     def closed(self) -> bool:

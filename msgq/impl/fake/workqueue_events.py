@@ -17,7 +17,7 @@ from msgq.impl.fake.workqueue_store import QueueItem, QueueState, find_queue
 from msgq.impl.workqueue import options
 
 _PAYLOAD_CHOICE = options.EVENTS_CHOICES.index("payload")
-_POOL_BYTES_MAX = 1 << 42  # no limit: what is asked for is what a pool has
+_POOL_BYTES_MAX = 1 << 42  # in effect no limit
 
 
 class EventPublisher:
@@ -48,7 +48,7 @@ class EventPublisher:
             os.getpid(),
         )
         previous_origin = thread_origin()
-        set_origin(0)  # a message whose origin nobody told has none
+        set_origin(0)  # the event has the origin of its message, or none
         try:
             with contextlib.suppress(MsgqError):
                 self._send_event(head + payload, item.origin_time)

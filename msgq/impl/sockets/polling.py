@@ -91,8 +91,8 @@ class PyzmqPoller(_GenericPoller[ReadySocket]):
     def __init__(self) -> None:
         super().__init__()
         self._paired_sockets: list[Any] = []  # subscribers that were registered by `register`
-        self._wrapping_sockets: list[Any] = []  # what was registered, and reads by a subscriber of its own
-        self._descriptors: dict[int, tuple[Any, int]] = {}  # descriptor: what was registered, and its flags
+        self._wrapping_sockets: list[Any] = []  # registered objects that read with their own subscriber
+        self._descriptors: dict[int, tuple[Any, int]] = {}  # by descriptor: the registered object, and its flags
 
     def __repr__(self) -> str:
         names = [repr(socket.endpoint) for socket in self._registered_sockets()]

@@ -34,7 +34,7 @@ static inline bool mq_queue_owner_died(mq_queue_handle *h, mq_liveness_probe *pr
     if ((uint16_t)mq_load_acquire_u64(&owner->at.generation) != generation)
         return true;
     if (row == h->row_number && generation == h->generation)
-        return false; /* this handle is the owner, and its own lock would look free */
+        return false; /* this handle is the owner, and its own lock would appear to be free */
     if (!cached->asked || cached->generation != generation) {
         mq_liveness liveness = mq_row_liveness(probe, &owner->at, generation, MQ_QUEUE_ROW_BYTE + (int)row);
         *cached = (mq_queue_owner_liveness){.asked = true, .died = liveness == MQ_DEAD, .generation = generation};

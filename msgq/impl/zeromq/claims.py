@@ -21,7 +21,7 @@ from msgq.impl.base.process import LockFile
 from msgq.impl.zeromq.addresses import ALL_INTERFACES, ZmqAddress, hash_fnv1a, prefixed_name
 
 LISTEN_BACKLOG = 128
-# ZMQ closes sockets a little later than it is told to, so the port of a publisher that was closed is not free at once.
+# ZMQ closes a socket a short time after the call, so the port of a closed publisher is not free at once.
 PORT_FREE_SECONDS = 1.0
 RETRY_SECONDS = 0.001
 
@@ -64,7 +64,7 @@ class AddressClaim:
             else:
                 listener = _listen_at_port(endpoint, self._address)
             self._write_claim(listener, json.dumps(claim_record).encode())
-        except IpcError:  # some of ours are OSErrors as well
+        except IpcError:  # some of these errors are also OSErrors
             raise
         except OSError as error:
             if error.errno == errno.EADDRINUSE:

@@ -37,7 +37,7 @@ class _ZmqPoller(PythonPoller):
         The GIL is released during the wait.
         """
         milliseconds = timeout_ms(timeout)
-        sockets = self._sockets.copy()  # another thread may register more meanwhile
+        sockets = self._sockets.copy()  # another thread may register more sockets during the poll
         if not sockets:
             return []
         ready = call_all_exclusively(sockets, _wait_for_sockets, sockets, milliseconds)

@@ -65,7 +65,7 @@ def get_zmq_context() -> zmq.Context[zmq.Socket[bytes]]:
         context.socket(zmq.PAIR).close()  # the first one starts its threads
         new_epolls = _list_open_epolls() - epolls_before
         if _zmq_context is None:  # or another thread, or a signal handler, was faster
-            # If others made some just now, rather close nothing in forked children than something of theirs.
+            # If another thread created epolls at the same time, ZMQ's epolls are unknown, and children close none.
             _zmq_context, _context_epolls = context, new_epolls if len(new_epolls) == CONTEXT_EPOLL_COUNT else set()
     return _zmq_context
 

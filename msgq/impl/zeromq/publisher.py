@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 # What subscribers send are the starts of messages that they want.
 SUBSCRIPTION_MAX_BYTES = 65536
-LINGER_MS = 1000  # how long what was sent last may take to leave, unless `linger` says otherwise
+LINGER_MS = 1000  # time for the last messages after close, if `linger` is not set
 
 
 @add_advice

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 RECONNECT_INTERVAL_MS = 10  # after the first failure; then twice as long each time, up to:
 RECONNECT_INTERVAL_MAX_MS = 100
 RECONNECT_DELAY_MS = 50  # after a connection has ended; ZMQ tries again before that, if it does
-MAX_SLEEP_MS = 1000  # how long a sleep may last: a signal that came just before it is heard then
+MAX_SLEEP_MS = 1000  # maximum sleep. A signal that came just before a sleep is handled after the sleep
 ZMQ_NOBLOCK = int(zmq.NOBLOCK)  # a plain number: pyzmq's own is an enum, which costs
 _wake_numbers = itertools.count()
 
@@ -65,7 +65,7 @@ class SubConnection(AsyncReceiver, LingerOption, GuardedReceiver):
     _address: ZmqAddress
 
     def __init__(self) -> None:
-        self._conflate = self._conflate_default = False  # as it is, and as it was set before connect
+        self._conflate = self._conflate_default = False  # the current state, and the state that was set before connect
         self._rcvhwm: int | None = None  # None: from the environment
         self._linger_ms = 0
         self._held_message: bytes | None = None  # a message that did not suit the call that took it
@@ -165,7 +165,7 @@ class SubConnection(AsyncReceiver, LingerOption, GuardedReceiver):
         self._reconnect_at_ns = 0
         self._held_message, self._skipped_count = None, 0
         self._update_direct_receive()
-        # ZMQ's descriptor tells that there is something new, and no more once that was looked at.
+        # ZMQ's descriptor reports new events only once.
         self._mark_open(self._zmq_recv, zmq.Again, int(socket.get(zmq.FD)))
         process.register_socket(self)
 

@@ -183,7 +183,7 @@ class _PartitionWriters:
             compression_level=1,
             use_dictionary=[*_DICTIONARY_ENCODED_COLUMNS, "epoch", "schema_id", "size_bytes", "picture"],
             column_encoding=dict.fromkeys(_DELTA_ENCODED_COLUMNS, "DELTA_BINARY_PACKED"),
-            store_schema=False,  # a reader wants texts, not the dictionaries of whoever wrote them
+            store_schema=False,  # readers get text columns, and not the dictionaries of the writer
             metadata_collector=self._file_metadata,
             write_statistics=[name for name in columns.names if name != "data"],
         )
@@ -239,7 +239,7 @@ class _OpenBronzeFile(NamedTuple):
 def _split_row_groups(table: pa.Table) -> Iterator[pa.Table]:
     """Yield the rows of a bronze file in groups: one group, or several for large payloads."""
     sizes = np.asarray(table.column("size_bytes"), np.int64)
-    if len(sizes) and sizes[0] < _LARGE_PAYLOAD_BYTES:  # as all of them
+    if len(sizes) and sizes[0] < _LARGE_PAYLOAD_BYTES:  # all payloads of a file are small, or all are large
         yield table
         return
     group = (np.cumsum(sizes) - sizes) // _LARGE_ROW_GROUP_BYTES

@@ -88,7 +88,7 @@ class GoldBuilder:
         while True:
             try:
                 return self._build_gold(window_ns, thresholds or CheckThresholds(), full_refresh)
-            except CommitConflictError:  # somebody else has made the same, or is about to
+            except CommitConflictError:  # another process builds the same tables
                 continue
 
     def _build_gold(self, window_ns: int, thresholds: CheckThresholds, full_refresh: bool) -> int:

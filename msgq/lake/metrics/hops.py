@@ -45,7 +45,7 @@ def compute_edges(messages: pa.Table) -> pa.Table:
     order = np.lexsort((endpoint, published, origin, run))
     run, endpoint, published, origin = run[order], endpoint[order], published[order], origin[order]
     follows = (np.diff(run, prepend=-1) == 0) & (np.diff(origin, prepend=-1) == 0)
-    # An endpoint that speaks several times in a row has one parent for all of it: what was before the first one.
+    # Consecutive messages of one endpoint have one parent: the message before the first of them.
     turn = ~follows | (np.diff(endpoint, prepend=-1) != 0)
     first = np.maximum.accumulate(np.where(turn, np.arange(len(order)), 0)) if len(order) else order
     has_parent = follows[first]

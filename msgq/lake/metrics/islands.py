@@ -114,7 +114,7 @@ class _SortedIslands(NamedTuple):
     low_sequence: IntegerArray
     high_sequence: IntegerArray
     farthest_end_row: IntegerArray  # the row, in `order`, that reaches farthest of those up to each one
-    is_block_start: BooleanArray  # it does not touch what is before it
+    is_block_start: BooleanArray  # True if the row does not touch the previous rows
 
 
 def _sort_islands(rows: pa.Table, keys: Sequence[str]) -> _SortedIslands:

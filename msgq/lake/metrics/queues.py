@@ -264,7 +264,7 @@ def count_queue_events(work: pa.Table, width: int = NS_PER_S) -> pa.Table:
         np.where(requeued, ended, _UNKNOWN_TIME_NS), requeued=1, change=1, processing_time=processing_time
     )
     points.add_points(np.where(rejected, ended, _UNKNOWN_TIME_NS), rejected=1)
-    # It was taken again, so that it had come back, though nobody told.
+    # The message was taken again, so it had returned to the queue, without an event.
     points.add_points(np.where(requeued, _UNKNOWN_TIME_NS, following), change=1)
     return points.sum_by_window(work, width)
 

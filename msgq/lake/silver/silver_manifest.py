@@ -233,7 +233,7 @@ class SilverManifest:
             columns = pa.schema([*before, *(field for field in columns if field.name not in before.names)])
         try:
             table.commit_files(base, columns.append(_DATE_FIELD), add, None if is_anew else remove)
-        except CommitConflictError:  # somebody else does the same; who finds the manifest changed begins again
+        except CommitConflictError:  # another process committed; after a change of the manifest, begin again
             now = table.read_snapshot()
             if now is None or (base is not None and now.version == base.version):
                 raise

@@ -23,7 +23,7 @@ from msgq.lake.silver.table_assignment import DECODE_ERRORS_TABLE, TableAssignme
 _BUFFERED_ROWS_MAX = 1 << 18  # of a table
 _BUFFERED_BYTES_MAX = 64 << 20
 _TOTAL_BUFFERED_BYTES_MAX = 256 << 20  # of all tables
-_ROW_GROUP_ROWS = 1 << 16  # so that a row group of many endpoints has few of them
+_ROW_GROUP_ROWS = 1 << 16  # few, so that each row group has few endpoints
 _ROW_GROUP_BYTES = 16 << 20
 _OPEN_FILES_MAX = 200  # files at a time
 _DICTIONARY_ENCODED_COLUMNS = ["run", "endpoint", "encoding", "kind", "publisher", "key"]

@@ -24,7 +24,7 @@ from msgq.simulation import SentMessage, Simulation
 __all__ = ["Comparison", "Difference", "EndpointComparison", "Tolerance", "compare"]
 
 _EXACT_TOLERANCE = Tolerance()
-_UNMATCHED_BYTES_MAX = 1 << 30  # of messages without a partner so far
+_UNMATCHED_BYTES_MAX = 1 << 30  # of messages that have no partner yet
 _MESSAGE_OVERHEAD_BYTES = 200  # of Python, for each
 
 #: What can be compared. Of a simulation it is what its nodes sent, without what was played.
@@ -200,7 +200,7 @@ def _convert_log_message(message: Message) -> _ComparedMessage | None:
     compared = kind.playback.extract_comparable(message.data, message.key)
     if compared is None:
         return None
-    schema = message.schema if kind.playback.encode_sent is None else None  # else it is that of what is recorded
+    schema = message.schema if kind.playback.encode_sent is None else None  # otherwise, the recorded schema applies
     return _ComparedMessage(message.endpoint, message.publish_time, compared.data, schema, compared.extra)
 
 
@@ -240,9 +240,8 @@ class _RunComparator:
         other = channel.unmatched_messages[1 - side]
         channel.message_counts[side] += 1
         if not other:
-            if not (
-                alone and channel.unmatched_messages[side]
-            ):  # the first one is to be shown, nobody will ask for the rest
+            # Of messages that only one side has, the report shows only the first.
+            if not (alone and channel.unmatched_messages[side]):
                 channel.unmatched_messages[side].append(item)
                 self._count_unmatched_bytes(item, 1)
             return
@@ -282,7 +281,7 @@ class _RunComparator:
                 return find_value_difference(
                     value_a, value_b, lambda path: self._find_field_tolerance(a.endpoint, path)
                 )
-            except Exception as error:  # what somebody sent may be any object of any library; their bytes differ
+            except Exception as error:  # messages may be objects of any library. Their bytes differ
                 why = f"the message cannot be compared: {error or type(error).__name__}"
                 value_a, value_b = Undecoded(a.data, why), Undecoded(b.data, why)
         if math.isinf(self._find_field_tolerance(a.endpoint, "").absolute):

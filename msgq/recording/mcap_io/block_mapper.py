@@ -59,7 +59,7 @@ class BlockMapper:
         self._data_crc: DataCrc | None = (
             DataCrc()
         )  # of the data, once there is a message outside of chunks; None: damaged
-        self._origins_range = (0, 0)  # the last record of them, from where to where
+        self._origins_range = (0, 0)  # start and end of the last record with origins
 
     def map_file(self, span: tuple[int, int] | None, needs_clock_records: bool) -> None:
         """Find all blocks, or the blocks within a span of byte offsets; see `McapFile`.
@@ -201,10 +201,10 @@ class BlockMapper:
         if size == 0:
             self._report_problem(position, "a message is too short or too long, or has an invalid time")
             return position + RECORD_HEAD_STRUCT.size + int(length)
-        if self._data_crc is not None:  # no other one covers such messages, and all of them are read here
+        if self._data_crc is not None:  # only this CRC covers messages outside of chunks
             self._data_crc.add_bytes(self._fd, memoryview(buffer)[:size], position)
         times = columns.log_time[: columns.row_count]
-        channels = None  # their order is the file's, so that all of them may be in any block
+        channels = None  # unknown: each block may have messages of all channels
         self.blocks.append(DataBlock(position, size, size, int(times.min()), int(times.max()), channels, False))
         return position + size
 

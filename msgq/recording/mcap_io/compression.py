@@ -74,7 +74,7 @@ def iter_decompressed_blocks(file: BinaryIO) -> Iterator[bytes]:
         said, size = zstandard.frame_content_size(file.read(_ZSTD_FRAME_HEAD_BYTES_MAX)), 0
         file.seek(0)
         with zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True, closefd=False) as stream:
-            while block := stream.read1(_BLOCK_BYTES):  # `read` would lose what it has when it comes to the damage
+            while block := stream.read1(_BLOCK_BYTES):  # at damaged data, `read` would lose the preceding data
                 size += len(block)
                 yield block
         if size < said:  # the first frame; the library takes an early end for the end

@@ -72,7 +72,7 @@ class _DecompressedCopy:
         self.damage_reason = ""
         import tempfile  # few recordings are compressed as a whole
 
-        gc.collect()  # logs are cycles: the copies of those that nobody has any more are gone now
+        gc.collect()  # logs are reference cycles; removes the copies of unreachable logs
         directory = tempfile.gettempdir()
         try:
             with tempfile.TemporaryFile(dir=directory, buffering=0) as file:

@@ -280,7 +280,7 @@ class Writer:
         self._is_closed = True
         self._chunk_writer.close_channels()
         self._segment_writer.close_without_summary()
-        self._file_stack = ExitStack()  # what was to become the file goes with the old one
+        self._file_stack = ExitStack()  # the unfinished file is not published
 
     def __del__(self) -> None:
         self.discard()

@@ -100,9 +100,8 @@ class McapFile:
         self.on_unknown_record: Callable[[bytes], object] | None = None
         self._problem_handler, self._max_chunk_bytes = note, most
         self.registry = ChannelRegistry(assign_code, self._report_problem)
-        self._whole_file: McapFile | None = (
-            None  # the same, of which chunks are left where no description was looked for
-        )
+        # The same file, to search its chunks for channels. `blocks` has the chunks that were not searched yet.
+        self._whole_file: McapFile | None = None
         self._known_chunk_start = (0, b"")  # what a chunk began with, all of which is known, after so many changes
         with self.file_source.open_descriptor() as fd:
             self.size_bytes = os.fstat(fd).st_size
@@ -135,7 +134,7 @@ class McapFile:
         except ValueError:
             return ()
 
-    # What is where
+    # ---- map of the file ----
 
     def _map_file(self, fd: int, span: tuple[int, int] | None, use_wall_clock: bool) -> None:
         if (begin := os.pread(fd, 16, 0))[: len(MCAP_MAGIC)] != MCAP_MAGIC:
@@ -171,13 +170,12 @@ class McapFile:
         """Report a problem. `code` is the errno if the system could not read the file."""
         self._problem_handler(Problem(str(self.path), offset, reason, code))
 
-    # What is in it
+    # ---- content ----
 
     def may_have_messages(self, block: DataBlock, start: int, end: int) -> bool:
         """Return True if the block may have messages of a wanted channel within the time range."""
-        if (
-            block.end_time < start or end <= block.start_time < TIME_MAX
-        ):  # impossible times are said when the block is read
+        # The read of the block reports impossible times.
+        if block.end_time < start or end <= block.start_time < TIME_MAX:
             return False
         if block.channel_ids is None:
             return True
@@ -323,7 +321,7 @@ class McapFile:
                 if self._find_channel_in_file(number) or self.registry.drop_missing_schema(number, block.offset):
                     return position
                 self._report_problem(block.offset, f"messages were skipped: channel {number} is not described")
-                self.registry.set_channel_code(number, CHANNEL_CODE_UNWANTED)  # said once
+                self.registry.set_channel_code(number, CHANNEL_CODE_UNWANTED)  # reported once
             else:
                 self._report_problem(block.offset, f"a message is too short, or has an invalid time (at {position})")
         elif opcode > Opcode.DATA_END and self.on_unknown_record is not None:

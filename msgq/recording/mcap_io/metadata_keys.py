@@ -10,14 +10,14 @@ from msgq.common.schema import Schema
 
 MSGQ_PROFILE = "msgq"
 RECORDING_METADATA = "msgq.recording"  # Metadata, at the start of each segment
-CLOCK_METADATA = "msgq.clock"  # Metadata, where the wall clock was set: what it adds to CLOCK_MONOTONIC, and since when
-#: What RECORDING and CLOCK say of the clocks.
+CLOCK_METADATA = "msgq.clock"  # Metadata, after the wall clock was set: the new offset, and since when
+#: Keys of RECORDING and CLOCK about the clocks.
 CLOCK_METADATA_KEYS = ("run", "since_ns", "clock_offset_ns", "wall_offset_ns")
-LOSSES_METADATA = "msgq.losses"  # Metadata, at the end of each segment: endpoint -> messages lost so far
+LOSSES_METADATA = "msgq.losses"  # Metadata, at the end of each segment: endpoint -> messages lost until then
 MERGED_METADATA = (
     "msgq.merged"  # Metadata, of a file with messages of several recordings: what RECORDING and CLOCK were of each
 )
-STATISTICS_METADATA = "msgq.figures"  # Metadata, at the end of each segment: channel id -> what there is of it, as JSON
+STATISTICS_METADATA = "msgq.figures"  # Metadata, at the end of each segment: channel id -> its statistics as JSON
 STATISTICS_OFFSET_KEY = "at"  # in STATISTICS_METADATA: offset of the record in its file. Copies are at other offsets
 EPOCH_KEY = "epoch"  # metadata of a channel
 SEQUENCE_KEY = "sequence"  # metadata of a channel: PUBLISHED or RECEIVED

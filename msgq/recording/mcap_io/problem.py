@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-_REASON_CHARACTERS_MAX = 4096  # characters of what is said of a problem: names in a file may be of any length
+_REASON_CHARACTERS_MAX = 4096  # names in a file, and so in the reason, may have any length
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Problem:
     errno: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("path", "reason"):  # names of files are bytes; what is no text could not go into any table
+        for name in ("path", "reason"):  # names of files are bytes, and tables need valid text
             object.__setattr__(self, name, make_printable_path(getattr(self, name)[:_REASON_CHARACTERS_MAX]))
 
     def __str__(self) -> str:

@@ -24,13 +24,13 @@ from msgq.recording.mcap_io.core import crc32
 from msgq.recording.mcap_io.record_structs import CHUNK_HEAD_STRUCT, MCAP_MAGIC, RECORD_HEAD_STRUCT
 
 CHUNK_BYTES_MAX = 256 << 20  # of a chunk, before compression, unless the user wants larger ones
-RECORD_BYTES_MAX = 2**31 - 1  # a longer one is damage: nobody writes such, and Arrow could not hold it
+RECORD_BYTES_MAX = 2**31 - 1  # Arrow cannot store longer records, so they count as damage
 FIRST_PRIVATE_OPCODE = 0x80  # opcodes from here on are free for applications; others ignore them
 DAMAGE_OPCODE = 0  # no opcode of MCAP's
 _COMPRESSION_NAME_BYTES = 16  # of a compression, at most
 _CHUNK_HEAD_BYTES = RECORD_HEAD_STRUCT.size + CHUNK_HEAD_STRUCT.size + _COMPRESSION_NAME_BYTES + 8
 _BLOCK_BYTES = 1 << 20
-# A chunk of less than 4 GiB. Looked for at every byte: one may begin within what only looks like one.
+# A chunk of less than 4 GiB. The search tries each byte, because a chunk may begin within a wrong match.
 _CHUNK_PATTERN = re.compile(rb"\x06(?=.{4}\0{4}.{28}(?:\x04\0\0\0zstd|\x03\0\0\0lz4|\0\0\0\0))", re.DOTALL)
 
 
@@ -68,7 +68,7 @@ def open_readonly(path: Path) -> Iterator[int]:
     RecordingError : the file does not exist, is not readable, or is a pipe, a device or a directory.
     """
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would wait for who writes to it
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # O_NONBLOCK: do not wait for a pipe's writer
         try:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 raise RecordingError(f"'{path}' is not a regular file; name an MCAP file")

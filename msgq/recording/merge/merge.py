@@ -18,7 +18,7 @@ from msgq.recording.reader.log_view import LogView
 
 _BATCH_ROWS = 1 << 16
 _OVERLAPPING_BLOCKS_MAX = 4  # largest chunks whose messages may wait at the same time
-_PENDING_BLOCKS_MAX = 4096  # blocks; each of them is looked at for each that begins
+_PENDING_BLOCKS_MAX = 4096  # each new block is compared with all of these blocks
 _RowArray = np.ndarray[Any, Any]
 
 
@@ -130,7 +130,7 @@ class LogMerger:
         try:
             with file.file_source.open_descriptor() as fd:
                 chunk = find_raw_chunk(fd, block)
-        except RecordingError:  # it is said where the chunk is read
+        except RecordingError:  # the read of the chunk reports the problem
             return None
         if chunk is None or self._compression not in (None, chunk.compression):
             return None

@@ -32,7 +32,7 @@ from msgq.recording.player.schedule import (
 from msgq.recording.player.writers import PlaybackWriters
 
 _CLOCK_WAIT_MAX_S = 60.0  # a wait of its own in longer ones
-_READERS_WAIT_S = 0.1  # between two looks for readers
+_READERS_WAIT_S = 0.1  # between two checks for readers
 _CONTROL_YIELD_S = 0.001  # in which a thread that asks for something comes to its turn
 _BATCH_ROWS = 512  # messages that are sent at once, if they are due
 
@@ -354,7 +354,7 @@ class Player:
         )
         ticks = ClockTicks(*self._clock_tick_options, begin_ns)
         for batch in schedule:
-            # What was published before, and recorded after we begin, comes now.
+            # Messages that were published before the start, and recorded after it, are due now.
             self._batch_sender.begin_batch(schedule, batch.clamp_times_to(begin_ns))
             self._writers.playback_plan.add_skipped_endpoints(schedule.skipped_endpoints)
             if not self._play_batch(ticks):

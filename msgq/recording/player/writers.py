@@ -75,7 +75,7 @@ class PlaybackWriters:
         try:
             try:
                 writer = open_writer(wanted, self._target, self._shared_writer_state)
-            except SegmentSizeError:  # what is there is smaller than the largest message could be: how large is it?
+            except SegmentSizeError:  # the topic exists, and is smaller than possible messages
                 largest = self.playback_plan.log_index.measure_largest_payload(
                     self.playback_plan.recorded_names[wanted.endpoint]
                 )

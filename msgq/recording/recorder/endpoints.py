@@ -28,9 +28,9 @@ from msgq.recording.recorder.core import NO_CHANNEL_REASON, Capture, FileArrival
 
 # Room for larger messages is made when they come, for headers may say any size.
 _EXPECTED_MESSAGE_BYTES_MAX = 64 << 20
-# A new file that cannot be opened is tried again for so long ...
+# A new file that cannot be opened is tried again for this time ...
 _UNFINISHED_FILE_RETRY_S = 0.1
-_RETRY_INTERVAL_S = 0.001  # ... so often; afterwards at each look
+_RETRY_INTERVAL_S = 0.001  # ... at this interval; later at each scan
 _MISSED_FILE_REASON = (
     "the endpoint was created and removed before the recorder could open it; possible messages are lost"
 )
@@ -110,12 +110,11 @@ class RecordedEndpoints:
             int, int
         ] = {}  # CLOCK_MONOTONIC by number: when others were found to have no name any more
         self._last_inodes: dict[str, int] = {}  # of the files that were met last, whether they could be opened or not
-        self._new_endpoints: set[str] = (
-            set()
-        )  # endpoints whose files came after the first look, and were not joined so far
-        self._unfinished_deadlines_s: dict[str, float] = {}  # of those, until when they are tried again and again
-        self._scanned_inodes: dict[str, int] = {}  # inodes of files that a look has met before their arrival was told
-        self._lost_by_endpoint: dict[str, int | None] = {}  # by endpoint, on sources that were let go
+        # Endpoints whose files were created after the first scan, and that are not open yet.
+        self._new_endpoints: set[str] = set()
+        self._unfinished_deadlines_s: dict[str, float] = {}  # end of the repeated attempts to open them
+        self._scanned_inodes: dict[str, int] = {}  # inodes of files that a scan found before inotify reported them
+        self._lost_by_endpoint: dict[str, int | None] = {}  # by endpoint, for closed sources
         self._losses_lock = threading.Lock()  # of `endpoints_by_source` and `_lost_by_endpoint`
         self._assigned_epochs: dict[tuple[int, int], int] = {}  # of the endpoint, by number and epoch of the source
         self._last_epochs: Counter[str] = Counter()
@@ -186,14 +185,14 @@ class RecordedEndpoints:
             self._fall_back_to_scans(error)
             return [], True
 
-    # ---- what is there ----
+    # ---- files ----
 
     def _check_files(self, arrivals: list[FileArrival], look: bool) -> None:
         """Check new files. `look`: True to scan all directories, too."""
         began = self._has_scanned
         if look:
             arrivals = arrivals + self._rescan_until_quiet()
-        for at, arrival in enumerate(arrivals):  # which may grow meanwhile
+        for at, arrival in enumerate(arrivals):  # the list may grow during the loop
             for endpoint in self._iter_file_endpoints(arrival.directory, arrival.name):
                 if arrival.is_gone:
                     self._check_vanished_file(endpoint, arrivals, began)
@@ -366,7 +365,7 @@ class RecordedEndpoints:
             source = open_source(endpoint, self._prefix, whole=True, files=files)
             number = self._add_source(source, source.read_message_schema())
         except (MsgqError, OSError, MemoryError):
-            if os.fstat(file.fd).st_size:  # else nobody has come to use it
+            if os.fstat(file.fd).st_size:  # an empty file was never used
                 self._report_missed_file(endpoint)
         else:
             self._unlinked_sources[number] = time.monotonic_ns()
@@ -433,7 +432,7 @@ class RecordedEndpoints:
             recorded.publisher = publisher
             self._capture.begin_new_channels(number)
 
-    # ---- what was recorded ----
+    # ---- recorded channels ----
 
     def iter_new_channels(self, start: int) -> Iterator[tuple[int, EncodedChannel]]:
         """Yield number and records of each channel of the capture with a number of `start` or greater."""

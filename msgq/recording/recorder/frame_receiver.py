@@ -143,7 +143,7 @@ class FrameReceiver:
         self.error: Exception | None = None
         self._dropped_frames = 0
         self._missed_frames: int | None = 0
-        self._skipped_frames = 0  # by the client, so far, wanted or not
+        self._skipped_frames = 0  # by the client until now, also in pauses
         self._prefix = prefix
         self._waiting_frames: deque[RecordedFrame] = deque()
         self.is_wanted = True
@@ -181,7 +181,7 @@ class FrameReceiver:
                     continue
                 with frame:
                     received_ns = time.monotonic_ns()
-                    if not limiter.accept_frame(received_ns / 1e9):  # a frame that waited for its time would look late
+                    if not limiter.accept_frame(received_ns / 1e9):  # rejects, because a delay would add to the latency
                         continue
                     latency_ns = _compute_latency_ns(frame.timestamp_eof or frame.timestamp_sof)
                     self._keep_frame(RecordedFrame(encode_frame(frame, self.frame_stream), received_ns, latency_ns))

@@ -82,7 +82,7 @@ class FileExamination:
         self._path, self._max_chunk_bytes, self._report_progress = Path(path), max_chunk_bytes, report_progress
         self.data_stats = DataSectionStats()
         self._declarations = self.data_stats.declarations
-        self._newest_log_time = 0  # log_time so far
+        self._newest_log_time = 0  # greatest log_time until now
         self._out_of_order_messages, self._first_out_of_order_offset, self._unreadable_messages = 0, 0, 0
         self._first_unindexed_chunk = 0
         self._reported_findings: set[tuple[DeclarationKey, int | None]] = set()  # what nothing describes

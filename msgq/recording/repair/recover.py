@@ -140,7 +140,7 @@ class FileRepair:
             raise RecordingError(
                 f"output file '{self._output_path}' exists; use another name (--output), or remove the file"
             )
-        before = self._count_messages(self._path)  # says what is wrong with what is no MCAP file
+        before = self._count_messages(self._path)  # raises a precise error for a file that is not an MCAP file
         try:
             with self._path.open("rb") as file:
                 if self._in_place:

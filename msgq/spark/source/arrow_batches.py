@@ -26,7 +26,7 @@ _ORIGIN_COLUMN = "origin_time"
 _BATCH_ROWS = 65536
 _BATCH_BYTES = 32 << 20  # of payloads in a batch; the worker and Java hold a few of them
 
-#: What says where a message came from, beside its endpoint's name.
+#: Columns about the source of a message, in addition to its endpoint.
 MESSAGE_SOURCE_COLUMNS = ("kind", "publisher", "key")
 
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from msgq.impl.ring import SubSocket
     from msgq.spark.source.source_options import SourceOptions
 
-_DISCOVERY_INTERVAL_S = 0.5  # between two looks for new endpoints
-_BATCH_MESSAGES_MAX = 1000  # messages from one ZMQ socket; then the others have their turn
+_DISCOVERY_INTERVAL_S = 0.5  # between two scans for new endpoints
+_BATCH_MESSAGES_MAX = 1000  # maximum messages from one ZMQ socket, before other sockets are read
 
 _logger = logging.getLogger(__name__)
 

@@ -211,7 +211,7 @@ class _SegmentScanner:
 def _find_recording_segments(options: SourceOptions) -> dict[str, dict[int, Path]]:
     """Return the segments of all recordings by the recording's path. A single file is a recording of one segment."""
     recordings: dict[str, dict[int, Path]] = {}
-    for path in filter(Path.is_file, map(Path.absolute, options.list_files([]))):  # what is none has no messages, ever
+    for path in filter(Path.is_file, map(Path.absolute, options.list_files([]))):  # other paths are no recordings
         if not path.name.endswith(MCAP_SUFFIX) and path.name.endswith(MCAP_SUFFIXES):
             text = (
                 f"recording '{path}' is compressed as a whole and cannot be streamed; "

@@ -21,7 +21,7 @@ from msgq.spark.source.bus_feed import BusFeed
 
 _CHUNK_BYTES = 4 << 20
 _LIVE_DIRECTORY_PREFIX = "msgq-live-"
-_TAKE_INTERVAL_S = 0.02  # so long the thread takes messages before it looks whether somebody waits for them
+_TAKE_INTERVAL_S = 0.02  # the thread receives messages for this time before it checks for waiting readers
 
 
 class BufferedFile(NamedTuple):
@@ -115,7 +115,7 @@ class LiveBuffer:
     def _run_take_thread(self) -> None:
         try:
             self._take_messages()
-        except Exception as error:  # whatever it is, who plans batches must hear of it
+        except Exception as error:  # the next plan of a batch raises it
             with self._condition:
                 self._error = error
                 self._condition.notify_all()
@@ -159,7 +159,7 @@ def _make_locked_directory(root: Path) -> tuple[Path, int]:
     Spark kills the process of a stopped query, so the process cannot remove its own directory.
     """
     root.mkdir(parents=True, exist_ok=True)
-    whole = _lock_directory(root)  # nobody removes what is not locked yet
+    whole = _lock_directory(root)  # no process removes a directory without a lock
     try:
         for former in root.glob(f"{_LIVE_DIRECTORY_PREFIX}*"):
             with suppress(BlockingIOError):

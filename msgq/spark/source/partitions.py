@@ -30,7 +30,7 @@ class RecordingPartition(InputPartition):
         super().__init__(None)
         self.logs = logs
         self.paths = paths
-        self.problems = problems  # that are known so far
+        self.problems = problems  # problems that are known already
 
     def open_logs(self, options: SourceOptions, problems: list[Problem]) -> Iterator[LogReader]:
         """Yield readers of all pieces. Unreadable files become problems."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from msgq.spark.source.data_source import RecordingReader
 
-_PICKLED_PIECES_BYTES_MAX = 8 << 20  # of all, as each task is given all of them; beyond it Spark hands them out
+_PICKLED_PIECES_BYTES_MAX = 8 << 20  # of all pieces, because each task gets all pieces. Spark distributes more pieces
 
 
 def read(
@@ -54,7 +54,7 @@ def read(
     source_options = {name: _format_option(value) for name, value in options.items() if value is not None}
     names = [str(path) for item in paths for path in (item if isinstance(item, (list, tuple)) else (item,))]
     where = {"paths": json.dumps(names)}
-    RecordingSource(source_options | where).parsed_options.list_files([])  # said here, an error is no page of Java
+    RecordingSource(source_options | where).parsed_options.list_files([])  # raises without a stack trace of Java
     wanted = None if columns is None else convert_to_spark_schema(select_message_columns(columns))
     source_options.setdefault("cores", str(count_cores(spark)))
     source = RecordingSource(source_options | where)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 JOIN_STRATEGIES = ("auto", "arrow", "window")
 _ARROW_BYTES_MAX = 256 << 20  # of a key, both sides and what comes of them, for "auto"
 _VARIABLE_SIZE_TYPES = (StringType, BinaryType, StructType, ArrayType, MapType)
-_VALUE_WORD_BYTES = 8  # bytes that a value takes, or says its length with
+_VALUE_WORD_BYTES = 8  # bytes of a value, or of its length
 _SPAN_NS_MIN = 60_000_000_000  # of a key's time for one task, at least
 _TOLERANCE_NS_MAX = 1 << 62  # older than all there is; times and this add up to less than 63 bits
 _SPAN_TOLERANCE_NS_MAX = 1 << 58

@@ -19,7 +19,7 @@ from msgq.spark.tables.message_columns import make_kind_column, make_optional_co
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_BATCH_ROWS = 1 << 16  # that a worker looks at together
+_BATCH_ROWS = 1 << 16  # rows that a worker handles at once
 _BATCH_BYTES = 16 << 20
 
 TableFunction = Callable[[pa.Table], pa.Table]

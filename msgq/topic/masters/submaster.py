@@ -145,7 +145,7 @@ class SubMaster:
         self._topics_needing_alive = set(rates) - set(rates.select_topics(ignore_alive))
         self._topics_needing_freq = self._topics_needing_alive - set(rates.select_topics(ignore_avg_freq))
         self._topics_needing_valid = set(rates) - set(rates.select_topics(ignore_valid))
-        self._clock = clock or (lambda: time.monotonic())  # looked up at each call: simulations patch it
+        self._clock = clock or (lambda: time.monotonic())  # a lambda, because simulations replace time.monotonic
         self._last_update_s = float("-inf")
         self._updated_topics: list[str] = []
 
@@ -234,7 +234,7 @@ class SubMaster:
                 _receive_topic(socket, self._polled_topics[socket], messages)
             for socket, topic in self._drained_sockets:
                 _receive_topic(socket, topic, messages)
-        finally:  # what was taken from a socket is nowhere else any more
+        finally:  # otherwise, messages that were received before an error would be lost
             self.update_msgs(self._clock(), messages)
 
     def update_msgs(self, now: float, messages: Iterable[tuple[str, Any]]) -> None:

@@ -9,7 +9,7 @@ from typing import TypeVar
 from msgq.common.texts import suggest_name
 from msgq.errors import InvalidValueError, UnknownTopicError
 
-RATE_MAX_HZ = 1e6  # Hz; above it somebody mistook the unit
+RATE_MAX_HZ = 1e6  # Hz; a higher rate probably has a wrong unit
 _ValueT = TypeVar("_ValueT")
 
 
