@@ -80,7 +80,7 @@ def command(endpoints: tuple[str, ...], duration: float, everything: bool, as_js
 
 
 def _describe_prefix(prefix: str | None) -> str:
-    """Return where the command has looked, and the other prefixes that exist."""
+    """Return a text about the searched prefix, and about other prefixes with endpoints."""
     searched = settings.resolve_prefix(prefix)
     others = [name for name in list_prefixes() if name != searched and endpoint_inodes(name)]
     hint = f"; prefixes with endpoints: {join_first_texts(others)}" if others else ""

@@ -144,7 +144,7 @@ def make_lazy_attributes(
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return `__getattr__` and `__dir__` of a module that exports `BACKEND_EXPORTS` of the current backend.
 
-    Each name is looked up once and then stored in the module.
+    `__getattr__` finds each name once, and stores the object in the module.
 
     Parameters
     ----------

@@ -33,7 +33,7 @@ def fuzz(work: Path) -> int:
 
 
 def main() -> int:
-    """Make what is needed, run what can be run, and say what cannot."""
+    """Build the programs, run the possible tests, and list the other tests."""
     if {"-h", "--help"} & set(sys.argv[1:]):
         print(f"{__doc__}\n\n{tools.aarch64.__doc__}")
         return 0

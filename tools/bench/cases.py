@@ -1,4 +1,4 @@
-"""The rows of the table: what is measured, and what the library must reach."""
+"""The rows of the tables: the measured work, and the targets of msgq."""
 
 from dataclasses import dataclass, replace
 

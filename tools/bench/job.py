@@ -1,4 +1,4 @@
-"""What a measured process is asked to do."""
+"""The job of a measured process."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The machine: what it is, which cores to use, and whether somebody else is using it."""
+"""The machine: its description, the cores to use, and whether other programs use it."""
 
 import os
 import platform

@@ -48,7 +48,7 @@ class Absent(Exception):
 
 
 class Failed(Exception):
-    """A measured process ended without a result; the text is the end of what it printed."""
+    """A measured process ended without a result. The text is the end of its output."""
 
 
 def import_systems() -> None:
@@ -101,7 +101,7 @@ class Process:
 
     def start(self) -> None:
         """Let it measure a slice."""
-        with contextlib.suppress(ConnectionError):  # it has ended; result() says how
+        with contextlib.suppress(ConnectionError):  # the process has ended, and result() raises the reason
             self._connection.send(None)
 
     def result(self) -> dict[str, Any]:

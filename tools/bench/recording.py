@@ -121,7 +121,7 @@ def record(size: int, rate: float, count: int, compression: str, where: Path) ->
 
 
 def recording_cases(where: Path, scale: float) -> list[Case]:
-    """Return what is written: by the recorder from a ring, by libraries from payloads that are there."""
+    """Return the cases of writing. The recorder reads a ring, and the libraries get payloads from memory."""
     cases = []
     for size, rate, count in ((_SMALL, 1.5e6, 1_000_000), (_MEDIUM, 3e5, 200_000), (_LARGE, 6e3, 4000)):
         total, distinct = int(count * scale), min(count, _DISTINCT_PAYLOAD_BYTES // size)
@@ -195,7 +195,7 @@ def _read_children_cpu_seconds() -> float:
 
 
 def reading_cases(file: Path, topic: Path, large: Path, where: Path) -> list[Case]:
-    """Return what is read: of a file of small messages, of one with a single topic, and of one of 1 GB."""
+    """Return the cases of reading: a file of small messages, a file with one topic, and a file of 1 GB."""
     peers = LIBRARIES.items()
     return [
         Case(
@@ -275,7 +275,7 @@ def measure(cases: list[Case], repeats: int, written: Path | None = None) -> dic
 
 
 def table(cases: list[Case], times: dict[str, dict[str, list[float]]]) -> Table:
-    """Return the medians, and ours divided by the best of the others."""
+    """Return a table of the medians, and the ratios of msgq to the best library."""
     names = [OURS, *LIBRARIES]
     shown = Table("what", "a CPU second", *names, "ours / best", "aim", title=f"load {os.getloadavg()[0]:.1f}")
     for case in cases:

@@ -164,7 +164,7 @@ def _tail_ratios(row: Row) -> str:
 
 
 def _target(target: Target, reached: float | None) -> str:
-    """Write a target, and what was reached, where no other column has it."""
+    """Return the text of a target, and the reached value if no other column shows it."""
     if reached is None or target.reference in (FLOOR, "peer", "absolute"):
         return target.text
     return f"{target.text}: {numbers.ratio(reached)}"

@@ -35,7 +35,7 @@ def probe(job: Job) -> Role:
 
 
 def send(job: Job) -> Role:
-    """Send again and again; whoever subscribes does not take anything."""
+    """Send again and again. The subscribers receive nothing."""
     pub = _publisher(job, job.system_for("data"))
     call = pub.in_place if job.in_place else pub.send
     if call is None:

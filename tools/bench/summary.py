@@ -23,16 +23,16 @@ class Row:
     Attributes
     ----------
     rounds : the figures of each system's slices.
-    medians : the figure of each system that has one; in ``worst`` the longest, else the median of all slices.
-    ratios : ours divided by theirs, for each other system that has a figure, where ours has one.
-    best_peer : the name of the best of them beside the floor, or an empty text.
-    cores : CPU time that each system's processes took in a second, median.
-    disturbed : systems whose slices were disturbed, all of them, so that their figure is of such slices.
-    reached : for each target what is to be compared with its bound, None where something is missing.
-    curves : for each system with latencies its times in ns at shares of its calls: medians of the repeats. Shares that
+    medians : the figure of each system: for the unit ``worst`` the longest time, otherwise the median of all slices.
+    ratios : figure of msgq divided by the figure of each other system; empty without a figure of msgq.
+    best_peer : name of the best system except the floor; "": no peer has a figure.
+    cores : median CPU time of each system's processes per second.
+    disturbed : systems without an undisturbed slice. Their figures are from disturbed slices.
+    reached : for each target, the value to compare with its bound; None: a figure is missing.
+    curves : for each system with latencies, times in ns by share of the calls, as medians of the repeats. Shares that
         are too high for the number of calls are missing.
-    apart : how long a cache line took from one core to the other, ns: median, least, most; None: not measured.
-    met : whether every target was reached in this run; None without a target, or without quiet slices of ours.
+    apart : time of a cache line between the cores in ns: median, minimum and maximum; None: not measured.
+    met : True if every target was reached in this run; None: no target, or no undisturbed slice of msgq.
     """
 
     case: Case
@@ -48,11 +48,11 @@ class Row:
     met: bool | None
 
     def beside(self, name: str) -> float | None:
-        """Return ours divided by that system's, or by the best ``peer``'s."""
+        """Return the figure of msgq divided by that of a system; "peer": of the best peer."""
         return self.ratios.get(self.best_peer if name == "peer" else name)
 
     def tail_ratio(self, name: str, share: float) -> float | None:
-        """Return our time at a share of the calls, divided by that system's."""
+        """Return the time of msgq at a share of the calls, divided by the time of a system."""
         times = [self.curves.get(system, {}).get(share) for system in (OURS, name)]
         return times[0] / times[1] if times[0] is not None and times[1] else None
 

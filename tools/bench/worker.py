@@ -1,7 +1,7 @@
 """The work of a measured process: one job, on one core. The runner sends and receives over a connection.
 
 The process sends ``{"ready": True}``. For each object that the runner sends, the process measures one slice and sends
-the result. The process ends when the runner closes the connection. What the measured systems print goes to a file.
+the result. The process ends when the runner closes the connection. The output of the measured systems goes to a file.
 """
 
 import gc
@@ -41,7 +41,7 @@ def work(job: Job, connection: Connection, errors: Path) -> NoReturn:
     except BaseException:
         traceback.print_exc()
     finally:
-        # Exits without destroying objects: the runner removes what is left, and a slow tear-down is not measured.
+        # Exit without destroying objects: the runner removes the files, and a slow tear-down is not measured.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)

@@ -97,12 +97,12 @@ def _version(compiler_name: str) -> str:
 
 @functools.cache
 def has_sanitizer(name: str) -> bool:
-    """Tell whether programs with this sanitizer ("address", "thread") can be built and run here."""
+    """Return True if programs with this sanitizer ("address", "thread") can be built and run here."""
     return accepts_flag(f"-fsanitize={name}")
 
 
 def accepts_flag(flag: str) -> bool:
-    """Tell whether programs with this flag can be built and run here.
+    """Return True if programs with this flag can be built and run here.
 
     RuntimeError if the compiler fails also without the flag, for example because the disk is full.
     """

@@ -1,13 +1,16 @@
-/* Fuzzes a channel: publishers, subscribers that copy, look and conflate, and those who join, on words of the channel file and of
- * pools that a stranger rewrites before and during each call. Usage as of driver.c. What is checked: no access outside
- * the channel file and the pools, that every call ends, that a cursor never goes back, that what is received and lost is what was
- * passed, and that no slot of a publisher is lost or twice there.
+/* Fuzzes a channel: publishers, subscribers (copies, views, conflation), and joins. A hostile program rewrites words of
+ * the channel's file and of the pools before and during each call. For the usage, see driver.c. The program checks that:
+ *
+ * - no call accesses bytes outside of the channel's file and the pools;
+ * - every call ends;
+ * - a cursor never goes back, and received plus lost messages equal the distance of the cursor;
+ * - a publisher neither loses a slot nor has a slot twice.
  */
 #define FUZZ_STEPS_MAX                                                                                                 \
-    300000 /* as many looks as the recorder takes at one message, each of the bound of mq_channel_next_message */
+    300000 /* the recorder's maximum number of attempts for a message, times the bound of mq_channel_next_message */
 #include "hostile.h"
 
-/* Those of the ring never use them. */
+/* The code of topics never uses these loads. */
 #define mq_load_seq_cst_u64(word) (fuzz_before_load(), mq_load_seq_cst_u64(word))
 #define mq_load_seq_cst_u32(word) (fuzz_before_load(), mq_load_seq_cst_u32(word))
 #define mq_fetch_or_u64(word, bits) (fuzz_before_load(), mq_fetch_or_u64(word, bits))
@@ -54,7 +57,7 @@ static uint64_t hostile_entry(void) {
     return fuzz_one_in(8) ? fuzz_random() : mq_index_entry_pack(hostile_position(), row, slot);
 }
 
-/* A word of what is mapped; the rest is nobody's. */
+/* Store a word if it is in the used bytes. */
 static void store_in(fuzz_memory *memory, uint64_t offset, uint64_t value) {
     if (offset + 8 <= memory->bytes)
         __atomic_store_n((uint64_t *)(void *)(memory->writable + offset), value, __ATOMIC_RELAXED);
@@ -71,7 +74,7 @@ static void scribble(void) {
     case 1: store(&header()->config, fuzz_one_in(2) ? 1ull << fuzz_below(17) : fuzz_random()); break;
     case 2:
     case 3: store(&header()->entries[fuzz_below(capacity)], hostile_entry()); break;
-    case 4: /* a whole order of nonsense, or one in which each entry leads to the next */
+    case 4: /* an index ring of random entries, or of entries that each lead to the next */
         circle = fuzz_one_in(4);
         for (uint64_t i = 0; i < capacity; i++)
             store(&header()->entries[i],
@@ -80,7 +83,7 @@ static void scribble(void) {
     case 5: store(&header()->publishers[fuzz_below(PUBLISHERS)].pool_uid, fuzz_below(4)); break;
     case 6: store(header_memory.writable + 8 * fuzz_below(sizeof(mq_channel_header) / 8), fuzz_edge(64)); break;
     case 7: store_in(pool, 8 * fuzz_below(24 + 8 * SLOTS_MAX), fuzz_edge(64)); break;
-    default: /* a slot's length, mostly */
+    default: /* usually the length of a slot */
         store_in(pool, PAGE + mq_pool_slot_stride_bytes(SLOT_BYTES) * fuzz_below(SLOTS_MAX) + 8 * fuzz_one_in(4),
                  fuzz_edge(2 * SLOT_BYTES));
     }
@@ -95,7 +98,7 @@ static void let_go(reader *r) {
     }
 }
 
-/* As make_pool and register_publisher, where the memory of its former pool serves again, which nobody has any more. */
+/* As register_publisher. The pool reuses the memory of the previous pool, after all readers have forgotten it. */
 static void join(unsigned number) {
     mq_channel_publisher *p = &publishers[number];
     uint64_t slots = 2 + fuzz_below(SLOTS_MAX - 1), uid = 1 + number;
@@ -110,7 +113,7 @@ static void join(unsigned number) {
     mq_pool_header *pool = (mq_pool_header *)(void *)pool_memory[number].writable;
     mq_pool_header_init(pool, bytes, slots, SLOT_BYTES, PAGE, 1, uid, 7, node);
     if (mq_pool_header_check(pool, bytes, 1, uid, &p->slots))
-        return; /* somebody wrote there before it had a name: there is no such publisher */
+        return; /* the hostile program wrote into the pool. A real pool has no name yet at this time */
     p->header = header();
     p->liveness_file = &liveness_file;
     p->row = &header()->publishers[number];
@@ -154,9 +157,9 @@ static bool map_pool(reader *r, const mq_channel_message *m) {
     return from->bytes && mq_pool_header_check(pool, from->bytes, 1, m->pool_uid, &r->c.pools[m->row]) == NULL;
 }
 
-/* As _look: the message at the cursor, or nothing. */
+/* Find the message at the cursor. Returns false if there is none. */
 static bool look(reader *r, mq_channel_message *m) {
-    for (int rounds = 0; rounds < 100; rounds++) { /* the stranger may send us from pool to pool */
+    for (int rounds = 0; rounds < 100; rounds++) { /* hostile entries may lead from pool to pool */
         mq_channel_status status = mq_channel_next_message(&r->c, m);
         if (status == MQ_CHANNEL_OK || status == MQ_CHANNEL_EMPTY)
             return status == MQ_CHANNEL_OK;
@@ -169,7 +172,7 @@ static bool look(reader *r, mq_channel_message *m) {
     return false;
 }
 
-/* As the recorder does. */
+/* Receive as the recorder. */
 static void record(reader *r) {
     mq_channel_source source = {.subscriber = r->c};
     mq_source_message taken = {.size = 0};
@@ -221,7 +224,7 @@ static void receive(reader *r) {
         let_go(r);
 }
 
-/* As remove_dead_pools, become_viewer and settle: those who hold the lock. */
+/* The functions that need the channel's lock, as in remove_dead_pools, register_viewer and apply_config. */
 static void under_lock(void) {
     mq_index_ring order;
     uint64_t newest;
@@ -280,7 +283,7 @@ static void run_case(void) {
     memset(publishers, 0, sizeof publishers);
     capacity = 2ull << fuzz_below(6);
     mq_channel_header_init(header(), MQ_CHANNEL_PUBSUB, 0, 7, node);
-    if (fuzz_one_in(4)) /* the stranger settles it */
+    if (fuzz_one_in(4)) /* the hostile program sets the configuration */
         scribble();
     mq_channel_store_config(
         header(), (mq_channel_config){.capacity = capacity, .publishers = 63, .subscribers = 255, .stamps = 1});

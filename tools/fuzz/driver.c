@@ -1,10 +1,15 @@
-/* Fuzzes the C core: publishers and subscribers on shared bytes that a stranger rewrites before, between and during
- * their calls, and a meter, a recorder and an event loop that look on. Usage: driver SEED FIRST COUNT [SECONDS]. Cases
- * FIRST to FIRST + COUNT - 1 are run, as many as the time allows; each follows from SEED and its number alone. Ends with
- * 0, or with what went wrong and how to replay it.
+/* Fuzzes topics: publishers, subscribers and observers (a meter, a recorder and an event loop). A hostile program
+ * rewrites the shared bytes before, between and during their calls.
  *
- * Built with the address and undefined behaviour sanitizers. What is checked: no access outside the two segments or a
- * caller's buffer, no write by a passive subscriber, no undefined arithmetic, and that every call ends.
+ * Usage: driver SEED FIRST COUNT [SECONDS]. The program runs cases FIRST to FIRST + COUNT - 1 until the time is over. Each
+ * case depends only on SEED and its number. After a failure, the program prints the error and the command that repeats
+ * the case.
+ *
+ * The program is built with the sanitizers of addresses and undefined behaviour. It checks that:
+ *
+ * - no call accesses bytes outside of the two segments or of a caller's buffer;
+ * - a passive subscriber writes nothing;
+ * - every call ends.
  */
 #include "topic.h"
 
@@ -17,14 +22,14 @@ static mq_ring_publisher publishers[PUBLISHERS];
 static bool started[PUBLISHERS];
 static mq_ring_subscriber subscribers[SUBSCRIBERS];
 static bool joined[SUBSCRIBERS];
-static uint8_t payloads[FUZZ_ROOM]; /* what is sent: zeros, so that a reader gone astray finds sizes of 0 */
+static uint8_t payloads[FUZZ_ROOM]; /* zeros, so that a subscriber at a wrong position finds sizes of 0 */
 static const mq_liveness_file liveness_file = {.path = "/side", .inode = 1};
 static const mq_process_identity self = {.pid = 7, .thread_id = 7, .start_time = 1, .pid_namespace = 1, .name = "fuzz"};
 
 static mq_ring_header *ring(void) { return (mq_ring_header *)(void *)fuzz_ring.writable; }
 static mq_ring_side *side(void) { return (mq_ring_side *)(void *)fuzz_side.writable; }
 
-/* ---- publishing, as publisher.pxi does it ---- */
+/* ---- publishers, as in publisher.pxi ---- */
 
 static void start_publisher(int i) {
     mq_ring_publisher *p = &publishers[i];
@@ -60,7 +65,7 @@ static uint64_t message_size(void) {
     }
 }
 
-/* A message written in place; what is behind it stays staged as often as not. */
+/* Write a message in place. In half of the calls, the message stays staged. */
 static void write_message(mq_ring_publisher *p) {
     uint8_t *payload;
     uint64_t size = message_size();
@@ -124,7 +129,7 @@ static void publish(void) {
 
 #include "observers.h"
 
-/* ---- subscribing, as subscriber.pxi does it ---- */
+/* ---- subscribers, as in subscriber.pxi ---- */
 
 static void join(int i) {
     mq_ring_subscriber *s = &subscribers[i];
@@ -142,8 +147,8 @@ static void join(int i) {
         mq_ring_subscriber_leave(s);
 }
 
-/* Takes one message into a buffer of just its size, so that the sanitizer sees one byte too many. MQ_RING_OK: received;
- * MQ_RING_EMPTY: nothing there, so that a blocking caller would sleep; MQ_RING_CORRUPT: the caller gets an error. */
+/* Receive a message into a buffer of its exact size, so that the sanitizer detects a longer copy. Returns MQ_RING_OK for a
+ * message, MQ_RING_EMPTY if a blocking caller would sleep, and MQ_RING_CORRUPT if the caller would get an error. */
 static mq_ring_status receive(mq_ring_subscriber *s, bool conflate) {
     mq_ring_message message;
     for (int tries = 0; tries < 1000; tries++) {
@@ -180,7 +185,7 @@ static void receive_array(mq_ring_subscriber *s) {
     uint64_t size = fuzz_below(40) + 1;
     mq_ring_subscriber_refresh_published(s);
     uint64_t most = mq_ring_subscriber_pending_bytes(s) / mq_ring_frame_bytes(size);
-    most = most < 4096 ? most : 4096; /* as receive_array takes it, in blocks */
+    most = most < 4096 ? most : 4096; /* receive_array also receives blocks */
     uint8_t *out = malloc(most * size + 1);
     int64_t taken = most ? mq_ring_subscriber_receive_batch(s, out, size, (int64_t)most) : 0;
     check(taken <= (int64_t)most, "more messages than there is room for");
@@ -189,11 +194,11 @@ static void receive_array(mq_ring_subscriber *s) {
         mq_ring_subscriber_recover_from_lap(s);
 }
 
-/* A sleep, all but the sleep itself. The caller comes back as long as there is more, so there must be an end to it. */
+/* All steps of a sleep except the system call. A caller repeats its receive while the ring is readable, so that must end. */
 static void sleep_on_it(mq_ring_subscriber *s, bool conflate) {
     uint64_t rate = fuzz_rate;
-    fuzz_rate = 0;                         /* once the stranger holds still */
-    mq_ring_subscriber_may_attach_side(s); /* each call of the library asks first; here nobody finds one */
+    fuzz_rate = 0;                         /* no hostile stores */
+    mq_ring_subscriber_may_attach_side(s); /* each call of the library begins with this. The fuzzer attaches nothing */
     for (int tries = 0; mq_ring_subscriber_is_readable(s) && receive(s, conflate) == MQ_RING_EMPTY; tries++)
         check(tries < 1000, "a subscriber neither receives nor sleeps");
     fuzz_rate = rate;
@@ -241,7 +246,7 @@ static void subscribe(void) {
         break;
     case 7:
         fuzz_op = "rejoin";
-        unwatch(i); /* as a forked child does */
+        unwatch(i); /* as in a forked child */
         mq_ring_subscriber_leave(s);
         if (!s->passive && s->side)
             mq_ring_subscriber_rejoin(s, &self, (uint32_t)fuzz_random());
@@ -258,9 +263,9 @@ static void subscribe(void) {
     }
 }
 
-/* ---- looking on ---- */
+/* ---- observers ---- */
 
-/* Losses of others, as stats tells them: by one participant may not write. */
+/* Read the losses of subscribers, as `stats` does. The observer may not write. */
 static void observer(void) {
     mq_ring_header *seen_ring = (mq_ring_header *)(void *)fuzz_ring.readable;
     mq_ring_side *seen = (mq_ring_side *)(void *)fuzz_side.readable;
@@ -313,7 +318,7 @@ static void observe(void) {
     }
 }
 
-/* Rings of any size, 4 GiB included: what position.h derives from it must stay inside. */
+/* Rings of all sizes up to 4 GiB: positions of position.h must be inside of the ring. */
 static void check_counts(void) {
     uint32_t size = (uint32_t)(fuzz_one_in(2) ? UINT32_MAX - fuzz_below(64) : 128 + fuzz_below(UINT32_MAX - 128));
     uint64_t position = fuzz_one_in(2) ? fuzz_random() : fuzz_position();
@@ -330,7 +335,7 @@ static void check_counts(void) {
 }
 
 static void fill(void) {
-    if (fuzz_one_in(8)) /* a file of noise; the side segment was checked, so it is at least one of ours */
+    if (fuzz_one_in(8)) /* random bytes in the ring. The side segment stays valid, because the library checks it */
         for (size_t i = 0; i + 8 <= fuzz_ring.bytes; i += 8)
             *fuzz_ring_word(i) = fuzz_value();
     for (uint64_t honest = fuzz_below(4) * fuzz_data_bytes / 64; honest > 0 && started[0]; honest--)

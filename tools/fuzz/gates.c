@@ -1,7 +1,8 @@
-/* Fuzzes the gate: events that are set, cleared, waited for and watched on words that a stranger rewrites before and
- * during each call. Usage as of driver.c. What is checked: no access outside the gate, and that every call ends.
+/* Fuzzes the gate: set, clear, wait for and watch events. A hostile program rewrites words before and during each call.
+ * For the usage, see driver.c. The program checks that no call accesses bytes outside of the gate, and that every call
+ * ends.
  */
-#define FUZZ_STEPS_MAX 20000 /* MQ_FAKE_EVENT_TRIES changes of the event, of a few steps each */
+#define FUZZ_STEPS_MAX 20000 /* MQ_FAKE_EVENT_TRIES changes of the event with a few steps each */
 #include "hostile.h"
 
 #include <sched.h>
@@ -25,7 +26,7 @@ static void scribble(void) {
     __atomic_store_n(&words[at], hostile_word(), __ATOMIC_RELAXED);
 }
 
-/* As _await_one of gate.pxi, all but the sleep. */
+/* As _wait_for_event of gate.pxi, without the sleep. */
 static void await(mq_event_gate *g, mq_fake_event *e) {
     mq_futex_waitv_entry words[2] = {
         {.address = (uint64_t)(uintptr_t)mq_fake_event_futex_word(e), .flags = MQ_FUTEX_32},
@@ -83,7 +84,7 @@ static void run_case(void) {
     fuzz_use(&memory, MQ_GATE_BYTES);
     mq_event_gate_init((mq_event_gate *)(void *)memory.writable, &self, fuzz_one_in(2));
     fuzz_calls(OPS, call, rates);
-    /* Once the stranger holds still, an event is what was done to it last. */
+    /* Without hostile stores, an event has the state of its last change. */
     fuzz_use(&memory, MQ_GATE_BYTES);
     mq_fake_event *e = &((mq_event_gate *)(void *)memory.writable)->recv_ready;
     mq_fake_event_set(e);

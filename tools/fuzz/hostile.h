@@ -1,8 +1,8 @@
-/* A hostile machine for the C core: memory whose every neighbour faults, words that change between two looks, and a
- * kernel that answers at random (kernel.h). Everything follows from one seed. A protocol has its own words (topic.h).
+/* A hostile machine for the C core: memory with faulting pages around it, words that change between two loads, and a
+ * kernel that answers at random (kernel.h). A seed determines the whole run. Each protocol has its own words (topic.h).
  *
- * To be included before the core's headers (except atomics.h, which this file includes itself): the macros at its end
- * put a hook before every shared load, and those of kernel.h replace the system calls.
+ * Include this file before the headers of the core, except atomics.h. The macros at the end put a hook before every
+ * shared load, and the macros of kernel.h replace the system calls.
  */
 #ifndef FUZZ_HOSTILE_H
 #define FUZZ_HOSTILE_H
@@ -28,18 +28,18 @@
 
 #include "base/atomics.h"
 
-#ifndef __SANITIZE_ADDRESS__ /* where there is none, as under an emulator, the pages that fault remain */
+#ifndef __SANITIZE_ADDRESS__ /* without the sanitizer, as in an emulator, only the faulting pages detect errors */
 #define ASAN_POISON_MEMORY_REGION(start, bytes) ((void)(start), (void)(bytes))
 #define ASAN_UNPOISON_MEMORY_REGION(start, bytes) ((void)(start), (void)(bytes))
 #endif
 
-/* Steps of one call, which are shared loads and exchanges: a call that takes more hangs. A program defines its own number,
- * which follows from the bounds of its loops (docs/internals/topic-protocol.md, "Bounds of loops"). */
+/* Maximum steps of one call: shared loads and exchanges. A call with more steps counts as hanging. Each program defines its
+ * number from the bounds of its loops (docs/internals/topic-protocol.md, "Bounds of loops"). */
 #ifndef FUZZ_STEPS_MAX
 #error "define FUZZ_STEPS_MAX before this file is included"
 #endif
 
-/* ---- chance ---- */
+/* ---- random numbers ---- */
 
 static uint64_t fuzz_state;
 
@@ -52,7 +52,7 @@ static uint64_t fuzz_random(void) { /* splitmix64 */
 static uint64_t fuzz_below(uint64_t n) { return fuzz_random() % n; }
 static bool fuzz_one_in(uint64_t n) { return fuzz_below(n) == 0; }
 
-/* ---- what is going on, said when the process dies ---- */
+/* ---- report at the death of the process ---- */
 
 static uint64_t fuzz_seed, fuzz_case, fuzz_steps, fuzz_most;
 static const char *fuzz_op = "start";
@@ -62,11 +62,11 @@ static void fuzz_say(void) {
             (unsigned long long)fuzz_steps, (unsigned long long)fuzz_seed, (unsigned long long)fuzz_case);
 }
 
-/* The runtime of the undefined behaviour sanitizer knows no callback: it dies by a signal that we catch. */
+/* The sanitizer of undefined behaviour has no death callback. It aborts, and fuzz_segfault handles the signal. */
 const char *__ubsan_default_options(void);
 const char *__ubsan_default_options(void) { return "abort_on_error=1:print_stacktrace=1"; }
 
-static void fuzz_segfault(int number) { /* only printf of what is static; better than nothing, and we die anyway */
+static void fuzz_segfault(int number) { /* fprintf may fail in a handler, but the process dies in any case */
     fuzz_say();
     signal(number, SIG_DFL);
     raise(number);
@@ -98,9 +98,9 @@ static inline void check(bool fact, const char *what) {
 
 /* ---- memory ---- */
 
-/* One file, mapped twice: for those who may write, and for those who may not. A page that faults follows each. */
+/* A file with two mappings: one for participants that may write, one for all others. A faulting page follows each. */
 typedef struct {
-    uint8_t *writable, *readable; /* where what is in use starts; it ends at the faulting page */
+    uint8_t *writable, *readable; /* start of the used bytes, which end at the faulting page */
     uint8_t *bases[2];
     size_t room, bytes;
 } fuzz_memory;
@@ -121,7 +121,7 @@ static inline void fuzz_map(fuzz_memory *m, size_t room) {
     m->room = room;
 }
 
-/* Use the last `bytes` bytes; what is left of their last word and all before them is poisoned. */
+/* Use the last `bytes` bytes. Poison the rest of the last word, and all bytes before the used bytes. */
 static inline void fuzz_use(fuzz_memory *m, size_t bytes) {
     size_t start = m->room - ((bytes + 7) & ~(size_t)7);
     for (int i = 0; i < 2; i++) {
@@ -138,10 +138,10 @@ static inline void fuzz_use(fuzz_memory *m, size_t bytes) {
 
 /* ---- the stranger ---- */
 
-static uint64_t fuzz_rate;          /* a hostile store before one in so many loads; 0: none */
+static uint64_t fuzz_rate;          /* average number of loads between two hostile stores; 0: no hostile stores */
 static void (*fuzz_scribble)(void); /* stores one hostile word somewhere */
 
-/* A word at the edges of what 32 and 64 bits can be; `small`: how far from them. */
+/* Return a number near the limits of 32 and 64 bits. `small`: maximum distance from a limit. */
 static inline uint64_t fuzz_edge(uint64_t small) {
     switch (fuzz_below(4)) {
     case 0: return fuzz_random();
@@ -151,7 +151,7 @@ static inline uint64_t fuzz_edge(uint64_t small) {
     }
 }
 
-/* Before every shared load of the core. */
+/* The hook before every shared load of the core. */
 static inline void fuzz_before_load(void) {
     if (++fuzz_steps > FUZZ_STEPS_MAX)
         fuzz_fail("this call does not end");
@@ -174,7 +174,7 @@ static inline void fuzz_before_load(void) {
 
 /* ---- the program ---- */
 
-/* Calls at a rate of hostile stores that is drawn from `rates`, and between two of them now and then another store. */
+/* Make `count` calls with a random rate of `rates`. Some hostile stores also come between two calls. */
 static inline void fuzz_calls(int count, void (*call)(void), const uint64_t rates[4]) {
     fuzz_rate = rates[fuzz_below(4)];
     for (int i = 0; i < count; i++) {
@@ -186,7 +186,7 @@ static inline void fuzz_calls(int count, void (*call)(void), const uint64_t rate
     fuzz_rate = 0;
 }
 
-/* Run cases FIRST to FIRST + COUNT - 1, as many as the time allows. `calls`: of one case, for the report. */
+/* Run cases FIRST to FIRST + COUNT - 1 until the time is over. `calls`: number of calls of a case, for the report. */
 static int fuzz_main(int argc, char **argv, void (*run_case)(void), uint64_t calls) {
     struct timespec t;
     if (argc < 4)

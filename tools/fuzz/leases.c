@@ -1,6 +1,10 @@
-/* Fuzzes the table of leases: a server that admits, takes and publishes, and a client that holds, on words that a
- * stranger rewrites before and during each call. Usage as of driver.c. What is checked: no access outside the table, no
- * row or buffer that is none, that every call ends, and that a stranger keeps no buffer from the server for ever.
+/* Fuzzes the table of leases: a server that admits clients, takes buffers and publishes frames, and a client that holds
+ * frames. A hostile program rewrites words before and during each call. For the usage, see driver.c. The program checks
+ * that:
+ *
+ * - no call accesses bytes outside of the table, or returns an invalid row or buffer;
+ * - every call ends;
+ * - after the hostile stores, the server can take a buffer again.
  */
 #define FUZZ_STEPS_MAX 100000 /* the rows, for each buffer */
 #include "hostile.h"
@@ -10,10 +14,10 @@
 enum { OPS = 200, SIZE = sizeof(mq_frame_lease_table) };
 
 static fuzz_memory memory;
-static mq_frame_buffer_mru mru; /* the server's own */
+static mq_frame_buffer_mru mru; /* of the server */
 static uint32_t rows;
 static bool taken[MQ_FRAME_CLIENT_ROWS];
-static uint32_t row; /* the client's */
+static uint32_t row; /* of the client */
 
 static mq_frame_lease_table *table(void) { return (mq_frame_lease_table *)(void *)memory.writable; }
 
@@ -21,7 +25,7 @@ static uint32_t hostile_word(void) {
     switch (fuzz_below(4)) {
     case 0: return (uint32_t)fuzz_random();
     case 1: return (uint32_t)fuzz_below(4);
-    case 2: return mru.newest - (uint32_t)fuzz_below(3); /* a lease that is one */
+    case 2: return mru.newest - (uint32_t)fuzz_below(3); /* a possible lease */
     default: return mru.generation[fuzz_below(MQ_FRAME_BUFFERS_MAX)];
     }
 }
@@ -33,7 +37,7 @@ static void scribble(void) {
     __atomic_store_n((uint32_t *)(void *)memory.writable + at, hostile_word(), __ATOMIC_RELAXED);
 }
 
-/* As ServerLeases.admit, where half of all clients are dead. */
+/* As ServerLeases.admit. Half of the clients are dead. */
 static void admit(void) {
     uint32_t free = 0;
     while (free < MQ_FRAME_CLIENT_ROWS && taken[free] && !mq_frame_row_is_released(table(), free, mru.generation) &&
@@ -51,7 +55,7 @@ static void publish(uint32_t buffer) {
     check(mq_frame_buffer_mru_publish(&mru, table(), buffer) != 0, "a frame has generation 0, which is none");
 }
 
-/* As ServerLeases.take and publish. */
+/* Take a buffer and publish a frame, as ServerLeases. */
 static void render(void) {
     int slowest;
     uint32_t awaited = mq_frame_count_awaited_frames(table(), rows, mru.newest, &slowest);
@@ -66,7 +70,7 @@ static void render(void) {
         uint32_t buffer = mru.order[place];
         int holder = mq_frame_buffer_claim(table(), rows, buffer, mru.generation[buffer]);
         check(holder >= -1 && holder < (int)rows, "a buffer is held by a client that is none");
-        if (holder >= 0 && fuzz_one_in(2)) { /* dead: what it held is free */
+        if (holder >= 0 && fuzz_one_in(2)) { /* the client is dead, so its buffers are free */
             mq_frame_row_reset(table(), (uint32_t)holder, MQ_FRAME_ROW_FREE);
             taken[holder] = false;
         }
@@ -119,7 +123,7 @@ static void run_case(void) {
     row = (uint32_t)fuzz_below(MQ_FRAME_CLIENT_ROWS);
     mru.newest = fuzz_one_in(4) ? UINT32_MAX - (uint32_t)fuzz_below(4) : 0;
     fuzz_calls(OPS, call, rates);
-    /* all clients are dead, say: then the next buffer is to be had */
+    /* if all clients are dead, the server must get the next buffer */
     for (uint32_t i = 0; i < rows; i++)
         mq_frame_row_reset(table(), i, MQ_FRAME_ROW_FREE);
     check(mq_frame_buffer_claim(table(), rows, 0, mru.generation[0]) == -1,

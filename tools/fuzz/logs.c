@@ -1,8 +1,9 @@
-/* Fuzzes the scan of recordings: files of MCAP, mutated. Usage as of driver.c, and the files of the corpus behind SECONDS.
+/* Fuzzes the scan of recordings with changed MCAP files. For the usage, see driver.c. The files of the corpus follow
+ * SECONDS.
  *
- * Each case takes a file, or the inside of one of its chunks, changes it, and walks over it as scan.pxi does, from bytes
- * that are followed by nothing. What is checked: no access outside the bytes and the columns, that the scan gets on, and
- * that what it found lies in the bytes and adds up.
+ * Each case changes a file or the content of a chunk, and scans the bytes as scan.pxi does. The bytes have a memory
+ * block of exactly their size. The program checks that no call accesses memory outside of the bytes and the columns, that
+ * the scan makes progress, and that the found messages are in the bytes and have the counted size.
  */
 #define FUZZ_STEPS_MAX 5000000
 #include "hostile.h"
@@ -27,7 +28,7 @@ static void add(const uint8_t *bytes, uint64_t size) {
     memcpy(corpus[files++].bytes, bytes, size);
 }
 
-/* Learn a file, and the inside of each chunk that is not compressed. */
+/* Add a file, and the content of each uncompressed chunk, to the corpus. */
 static void learn(const char *path) {
     static uint8_t bytes[FILE_BYTES];
     FILE *file = fopen(path, "rb");
@@ -40,7 +41,7 @@ static void learn(const char *path) {
         uint64_t length = mq_read_u64(bytes + at + 1), start = at + MQ_SCAN_RECORD_HEAD_BYTES;
         if (length > size - start)
             break;
-        /* a chunk: two times, its size, its CRC, the name of its compression, the size of what follows */
+        /* a chunk: two times, size, CRC, name of the compression, size of the content */
         if (bytes[at] == CHUNK && length >= 40 && mq_read_u32(bytes + start + 28) == 0)
             add(bytes + start + 40, length - 40);
         at = start + length;
@@ -77,7 +78,7 @@ static void free_columns(mq_scan_columns *c) {
     free(c->length);
 }
 
-/* As Columns.gather and Columns.count. */
+/* As ScanColumns.copy_payloads and ScanColumns.update_tallies. */
 static void use_rows(const slice *s, const mq_scan_columns *c, int64_t first, int64_t rows) {
     mq_channel_tally tallies[CODES] = {0};
     int32_t numberings[CODES];
@@ -99,7 +100,7 @@ static void use_rows(const slice *s, const mq_scan_columns *c, int64_t first, in
     }
 }
 
-/* Walk over all of it; a record that is no message is stepped over as its length says. */
+/* Scan all bytes. Skip other records than messages by their length. */
 static void walk(const slice *s) {
     int32_t codes[CODES];
     int64_t position = fuzz_one_in(2) ? 0 : (int64_t)fuzz_below(s->size + 1), row = 0;
@@ -135,7 +136,7 @@ static void run_case(void) {
     fuzz_op = "scan";
     for (uint64_t times = fuzz_below(6); times > 0; times--)
         mutate(&s);
-    slice exact = {malloc(s.size), s.size}; /* so that the sanitizer sees one byte too many */
+    slice exact = {malloc(s.size), s.size}; /* so that the sanitizer detects an access after the end */
     memcpy(exact.bytes, s.bytes, s.size);
     free(s.bytes);
     walk(&exact);

@@ -1,8 +1,8 @@
-/* Fuzzes the taking apart of messages of CDR and ROS 1. Usage as of driver.c.
+/* Fuzzes the decoding of CDR and ROS 1 messages into columns. For the usage, see driver.c.
  *
- * Each case makes a plan as Python would, and messages that fit it more or less, which are followed by nothing. What is
- * checked: no access outside the messages and the columns, which have exactly the room that was counted, that the second
- * walk takes what the first one counted, and that there are not more elements than the messages have bytes.
+ * Each case makes a plan as Python does, and messages that match the plan more or less. The columns have exactly the
+ * counted size. The program checks that no call accesses memory outside of the messages and columns, that the second pass
+ * writes as many elements as the first pass counted, and that messages have at least one byte per element.
  */
 #define FUZZ_STEPS_MAX 5000000
 #include "hostile.h"
@@ -22,7 +22,7 @@ static mq_cdr_step *add_step(int64_t kind, int64_t size, int64_t count) {
     return step;
 }
 
-/* Add some steps; return the fewest bytes that they take. */
+/* Add some steps to the plan. Return the minimum size of a message in bytes. */
 static int64_t add_steps(int depth) {
     int64_t least = 0;
     for (uint64_t more = 1 + fuzz_below(3); more > 0; more--) {
@@ -59,9 +59,9 @@ static int64_t add_steps(int depth) {
     return least;
 }
 
-/* Bytes as of small lengths and texts, mostly. */
+/* Fill the message, usually with small lengths and texts. */
 static void fill(uint8_t *bytes, int64_t size) {
-    static const uint8_t firsts[] = {0xC3, 0xE2, 0xF0, 0x80}; /* of characters, and what follows */
+    static const uint8_t firsts[] = {0xC3, 0xE2, 0xF0, 0x80}; /* bytes of incomplete characters in UTF-8 */
     for (int64_t i = 0; i < size; i++)
         bytes[i] = fuzz_one_in(3) ? (uint8_t)fuzz_below(fuzz_one_in(10) ? 256 : 4) : 0;
     if (size > 0 && fuzz_one_in(2))

@@ -1,4 +1,4 @@
-/* What reads a ring besides receives: a meter, a recorder, and the watcher of event loops. Part of driver.c. */
+/* Observers of a ring: a meter, a recorder, and the watcher thread of event loops. Part of driver.c. */
 #ifndef FUZZ_OBSERVERS_H
 #define FUZZ_OBSERVERS_H
 
@@ -21,7 +21,7 @@ static mq_capture_channel channels[MQ_CAPTURE_CHANNEL_IDS];
 static int watched[SUBSCRIBERS]; /* its descriptor; 0: none */
 static mq_ring_poll_state poll_states[SUBSCRIBERS];
 
-/* Nobody looks on so far. The thread of the watcher is this one: the fuzzer scans when it likes. */
+/* Remove all observers. The fuzzer runs the scans of the watcher thread in its own thread. */
 static void reset_observers(void) {
     memset(&meter, 0, sizeof meter);
     meter.stamp_offset = (int64_t)fuzz_below(3) * 8 - 8;
@@ -51,7 +51,7 @@ static void measure(void) {
 
 /* ---- the recorder ---- */
 
-/* Every entry must lead to a record that is as long as it says, the next one right behind it. */
+/* Each entry must lead to a record with the length in its header, and the records must follow each other directly. */
 static void check_chunk(const mq_log_chunk *chunk) {
     uint64_t at = 0, length;
     check(chunk->used_bytes <= chunk->capacity_bytes && chunk->entry_count <= chunk->entry_capacity,
@@ -88,7 +88,7 @@ static void record(void) {
         mq_ring_subscriber_recover_from_lap(taps[capture.stopped_source].source.ring_subscriber);
     uint64_t size = fuzz_below(64);
     mq_log_chunk_append_message(&chunk, 1, 0, 0, 0, 0, payloads, fuzz_one_in(8) ? UINT64_MAX - size : size);
-    capture.channel_count += capture.channel_count == 0; /* what was appended says channel 1 */
+    capture.channel_count += capture.channel_count == 0; /* the appended messages have channel 1 */
     check_chunk(&chunk);
     free(chunk.buffer);
     free(chunk.entries);

@@ -1,13 +1,16 @@
-/* Fuzzes a work queue: senders, consumers, those who look on, join and repair, on a file whose words a stranger rewrites
- * before and during each call. Usage as of driver.c. What is checked: no access outside the file, no slot or length that
- * is none, that every call ends, and that a sound message goes through when the stranger holds still.
+/* Fuzzes a work queue: senders, consumers, observers, joins and recovery. A hostile program rewrites words of the file
+ * before and during each call. For the usage, see driver.c. The program checks that:
+ *
+ * - no call accesses bytes outside of the file, or returns an invalid slot or length;
+ * - every call ends;
+ * - without hostile stores, a sent message is received.
  */
 #include <sys/file.h>
 
 #define FUZZ_STEPS_MAX 1000000
 #include "hostile.h"
 
-/* Those of the ring never use them. */
+/* The code of topics never uses these loads. */
 #define mq_load_seq_cst_u64(word) (fuzz_before_load(), mq_load_seq_cst_u64(word))
 #define mq_fetch_or_u64(word, bits) (fuzz_before_load(), mq_fetch_or_u64(word, bits))
 #define mq_fetch_and_u64(word, bits) (fuzz_before_load(), mq_fetch_and_u64(word, bits))
@@ -16,7 +19,7 @@
 static int fuzz_flock(int fd, int operation) { return fd < 0 || !operation ? -1 : fuzz_answer(); }
 #define flock(fd, operation) fuzz_flock(fd, operation)
 
-/* The clock follows from the seed, too. */
+/* The seed also determines the clock. */
 static uint64_t fuzz_now_ns;
 static int fuzz_clock(clockid_t clock, struct timespec *t) {
     fuzz_now_ns += fuzz_one_in(4) ? fuzz_below(3000000000ull) : fuzz_below(1000);
@@ -30,10 +33,10 @@ static int fuzz_clock(clockid_t clock, struct timespec *t) {
 enum { OPS = 200, HANDLES = 3, JOBS = 4, MOST = 200, SIZE_MOST = 200, PAGE = 4096 };
 
 static fuzz_memory memory;
-static mq_queue_file_parts parts; /* as the file was made */
+static mq_queue_file_parts parts; /* parts of the new file */
 static mq_liveness_file liveness_file = {.path = "/dev/shm/msgqjobs_fuzz", .inode = 1};
 static mq_process_identity self = {.pid = 7, .name = "fuzz"};
-static bool contended; /* the stranger writes what keeps a receiver busy, and nothing else */
+static bool contended; /* the hostile stores only change words for which a receiver repeats its scan */
 
 typedef struct {
     mq_queue_handle h;
@@ -97,7 +100,7 @@ static void scribble(void) {
     }
 }
 
-/* ---- coming and going ---- */
+/* ---- join and leave ---- */
 
 static void leave(member *m) {
     if (m->joined)
@@ -106,7 +109,7 @@ static void leave(member *m) {
     m->held = 0;
 }
 
-/* As Handle._join. */
+/* As QueueHandle._occupy_row. */
 static void join(member *m) {
     static uint64_t uids;
     mq_row_table row_table = mq_queue_make_row_table(queue());
@@ -127,7 +130,7 @@ static void join(member *m) {
     mq_queue_recover_from_dead_owners(&m->h, mq_monotonic_ns());
 }
 
-/* Another one opens a file of which nothing is certain. */
+/* Check a file with hostile sizes, as in an open. */
 static void open_file(void) {
     mq_queue_file_parts found;
     uint64_t bytes = fuzz_one_in(2) ? memory.bytes : fuzz_below(memory.bytes);
@@ -166,7 +169,7 @@ static bool send(member *m, uint64_t token) {
     return true;
 }
 
-/* As Handle._try_take. False: there is none, or one that makes no sense. */
+/* As QueueHandle._try_take_message. Returns false without a message, and for an invalid message. */
 static bool take(member *m, mq_queue_taken_message *delivery, bool *any) {
     mq_queue_status status = mq_queue_take_message(&m->h, MQ_NO_TICKET, delivery);
     *any = status != MQ_QUEUE_EMPTY;
@@ -183,7 +186,7 @@ static uint64_t receive(member *m, bool *any) {
     mq_queue_taken_message delivery;
     if (!take(m, &delivery, any))
         return 0;
-    uint8_t *copy = malloc(delivery.length + 1); /* of just its size */
+    uint8_t *copy = malloc(delivery.length + 1); /* of the exact size, so that the sanitizer detects a longer copy */
     mq_copy_from_shared(copy, mq_queue_get_slot_payload(&m->h, delivery.slot), delivery.length);
     free(copy);
     return mq_queue_free_taken_slot(&m->h, &delivery) ? delivery.origin_time : 0;
@@ -204,7 +207,7 @@ static void work(member *m) {
     }
 }
 
-/* All but the sleep of a call that waits, which was woken without result before. */
+/* All steps of a waiting call except the sleep. Earlier wakes of the call had no result. */
 static void lie_down(member *m, mq_queue_role role) {
     mq_queue_waiting_call call = mq_queue_wait_begin(&m->h, role, fuzz_one_in(2));
     call.overtaken = (uint32_t)fuzz_below(4);
@@ -216,7 +219,7 @@ static void lie_down(member *m, mq_queue_role role) {
         mq_queue_wait_end(&m->h, &call);
 }
 
-/* All but the sleep of one who waits, watches, or wants to be told. */
+/* All steps except the sleep: of a waiting call, of a poll, or of a notification. */
 static void rest(member *m) {
     mq_queue_role role = fuzz_one_in(2) ? MQ_QUEUE_RECEIVER : MQ_QUEUE_SENDER;
     switch (fuzz_below(4)) {
@@ -235,7 +238,7 @@ static void rest(member *m) {
     }
 }
 
-/* One call among words that change before each look. */
+/* One call while words change before each load. */
 static void check_termination(member *m) {
     uint64_t rate = fuzz_rate;
     bool any;
@@ -296,19 +299,19 @@ static void call(void) {
     }
 }
 
-/* As after MQ_QUEUE_HANDOFF_NS: this handle ends the turns at its next call that finds something. */
+/* As after MQ_QUEUE_HANDOFF_NS: the next successful call of this handle ends the handoff. */
 static void outwait_turns(member *m) {
     for (unsigned role = 0; role < MQ_QUEUE_ROLES; role++)
         m->h.yields[role] = (mq_queue_handoff_yield){.ticket = mq_load_relaxed_u64(&queue()->handoff_ticket[role])};
 }
 
-/* The stranger holds still: what is sent is received, unless there is no room. */
+/* Without hostile stores, a sent message must be received, unless the queue is full. */
 static void check_delivers(member *m) {
     const uint64_t token = 0x5ca1ab1e;
     bool any = true, found = false;
     fuzz_op = "the sound message";
     fuzz_steps = 0;
-    mq_queue_invalidate_all_caches(&m->h); /* as each look for the dead does */
+    mq_queue_invalidate_all_caches(&m->h); /* as in each recovery */
     outwait_turns(m);
     if (!send(m, token))
         return;

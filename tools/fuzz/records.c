@@ -1,7 +1,10 @@
-/* Fuzzes vectors and boards: writers, readers, those who look on, declare, join and leave, on a file whose words a
- * stranger rewrites before and during each call. Usage as of driver.c. What is checked: no access outside the file or a
- * caller's buffer, no write by who may not, no index or length that is none, that every call ends, and that an element
- * can be written and read when the stranger holds still.
+/* Fuzzes vectors and boards: writers, readers, observers, declarations, joins and leaves. A hostile program rewrites words
+ * of the file before and during each call. For the usage, see driver.c. The program checks that:
+ *
+ * - no call accesses bytes outside of the file or of a caller's buffer, or returns an invalid index or length;
+ * - handles without permission write nothing;
+ * - every call ends;
+ * - without hostile stores, an element can be written and read.
  */
 #include <sched.h>
 #include <sys/file.h>
@@ -9,10 +12,10 @@
 #define FUZZ_STEPS_MAX 5000000
 #include "hostile.h"
 
-/* Those of the ring never use it. */
+/* The code of topics never uses this load. */
 #define mq_load_seq_cst_u32(word) (fuzz_before_load(), mq_load_seq_cst_u32(word))
 
-/* The clock follows from the seed, too, and so does sleep. */
+/* The seed also determines the clock and sleeps. */
 static uint64_t fuzz_now_ns;
 static int fuzz_clock(clockid_t clock, struct timespec *t) {
     fuzz_now_ns += fuzz_one_in(4) ? fuzz_below(1000000000ull) : fuzz_below(1000);
@@ -30,10 +33,10 @@ enum { OPS = 200, HANDLES = 3, LENGTH_MOST = 20, ITEM_MOST = 200, TRIES = 50, PA
 enum { BYTES_MOST = sizeof(mq_record_header) + LENGTH_MOST * (sizeof(mq_record_key) + 5 * (ITEM_MOST + 16) + 64) };
 
 static fuzz_memory memory;
-static mq_record_file_parts parts, seen_parts; /* as the file was made; and the same for who may not write */
+static mq_record_file_parts parts, seen_parts; /* parts of the new file: writable, and read-only */
 static mq_liveness_file liveness_file = {.path = "/dev/shm/msgqrec_fuzz", .inode = 1};
 static mq_process_identity self = {.pid = 7, .name = "fuzz"};
-static bool contended; /* the stranger writes each element all the time, and nothing else */
+static bool contended; /* the hostile stores only change elements */
 static const char *const keys[] = {"a", "second", "a key that is rather long, and that nobody abbreviates"};
 
 typedef struct {
@@ -52,7 +55,7 @@ static uint64_t any_element(void) { return fuzz_below(parts.config.length); }
 
 static void store(void *at, uint64_t value) { __atomic_store_n((uint64_t *)at, value, __ATOMIC_RELAXED); }
 
-/* A name of an owner: of somebody, of nobody there is, or ours. */
+/* Return an owner word: of a participant, of a missing participant, or of this process. */
 static uint64_t hostile_name(void) {
     if (fuzz_one_in(3))
         return members[fuzz_below(HANDLES)].w.owner;
@@ -115,7 +118,7 @@ static void scribble(void) {
     }
 }
 
-/* ---- coming and going ---- */
+/* ---- join and leave ---- */
 
 static void leave(member *m) {
     if (m->joined)
@@ -123,7 +126,7 @@ static void leave(member *m) {
     m->joined = false;
 }
 
-/* As Handle._join. */
+/* As RecordHandle._take_writer_row. */
 static void join(member *m) {
     static uint64_t uids;
     mq_row_table row_table = mq_record_row_table(record());
@@ -142,7 +145,7 @@ static void join(member *m) {
         leave(m);
 }
 
-/* What a file that passes for sound has. */
+/* Check the parts of a file that was accepted as valid. */
 static void check_parts(const mq_record_file_parts *found, uint64_t bytes) {
     uint64_t length = found->config.length, copies = found->config.copies, item = found->config.item_bytes;
     uint64_t first = (uint64_t)(found->elements_base - memory.writable);
@@ -161,7 +164,7 @@ static void check_parts(const mq_record_file_parts *found, uint64_t bytes) {
     mq_cell_read_begin(mq_cell_version_word(found, length - 1));
 }
 
-/* Another one opens a file of which nothing is certain, but that its numbers fit each other. */
+/* Check a file with hostile but consistent sizes, as in an open. */
 static void open_file(void) {
     mq_record_file_parts found;
     uint64_t bytes = fuzz_one_in(2) ? memory.bytes : fuzz_below(memory.bytes);
@@ -210,7 +213,7 @@ static mq_element_selection any_selection(int64_t *list) {
     return which;
 }
 
-/* Into memory of just the size, so that the sanitizer sees one byte too many. */
+/* Return memory of the exact size, so that the sanitizer detects a longer copy. */
 static void *room(uint64_t count, uint64_t bytes) { return malloc(count && bytes ? count * bytes : 1); }
 
 static const mq_record_file_parts *any_parts(void) { return fuzz_one_in(2) ? &parts : &seen_parts; }
@@ -259,7 +262,7 @@ static void find_changes(member *m) {
     free(found);
 }
 
-/* As the recorder does. */
+/* Read changes as the recorder. */
 static void record_changes(member *m) {
     mq_record_source source = {
         .parts = *any_parts(), .seen_write_counts = m->seen, .elements_left = 1 + fuzz_below(MQ_RECORD_SCAN_ELEMENTS)};
@@ -279,7 +282,7 @@ static void record_changes(member *m) {
     }
 }
 
-/* As Vector._write. */
+/* As VectorBase._write_until_deadline. */
 static bool write_some(member *m, const mq_element_selection *which, const uint8_t *from) {
     static const mq_stamps stamps = {1, 2};
     uint64_t done = 0;
@@ -349,7 +352,7 @@ static void observe(void) {
     check(mq_board_key_count(from) <= parts.config.length, "more keys than elements");
 }
 
-/* All but the sleep of one who waits or watches. */
+/* All steps of a wait or poll except the sleep. */
 static void rest(member *m) {
     static const mq_u64 whole = {1};
     mq_vector_poll_state vector = {
@@ -364,7 +367,7 @@ static void rest(member *m) {
     }
 }
 
-/* A read among elements that change before each look. */
+/* A read while elements change before each load. */
 static void check_termination(void) {
     uint64_t rate = fuzz_rate;
     contended = true;
@@ -428,7 +431,7 @@ static void call(void) {
     }
 }
 
-/* The stranger holds still: what nobody has can be written, and is read. */
+/* Without hostile stores, an element without an owner can be written and read. */
 static void check_delivers(member *m) {
     static uint8_t from[ITEM_MOST], to[ITEM_MOST];
     uint64_t i = any_element(), before, after = 0;
@@ -461,7 +464,7 @@ static void run_case(void) {
     mq_record_header_init(record(), &shape, 1, 7, "fuzz");
     check(mq_record_header_check(record(), memory.bytes, &parts) == MQ_FILE_VALID, "its own file");
     mq_record_compute_file_parts(&seen_parts, (mq_record_header *)(void *)memory.readable, &shape);
-    if (fuzz_one_in(8)) /* nonsense from the start, behind a sound header */
+    if (fuzz_one_in(8)) /* random bytes after a valid header */
         for (size_t at = sizeof(mq_record_header); at + 8 <= memory.bytes; at += 8)
             store(memory.writable + at, fuzz_one_in(8) ? hostile_version() : fuzz_random() | 1);
     for (int i = 0; i < HANDLES; i++)

@@ -1,4 +1,4 @@
-/* Hostile words for a topic's two files: those that steer are written most, with values at the edges. */
+/* Hostile words for the two files of a topic. Most stores change words that control the protocol, to limits of their range. */
 #ifndef FUZZ_TOPIC_H
 #define FUZZ_TOPIC_H
 
@@ -71,7 +71,7 @@ static uint64_t *fuzz_target(void) {
     }
 }
 
-/* A row whose owner says that it holds a lock. Publishers' rows and subscribers' are as large. */
+/* Mark a row as locked by its owner. The rows of publishers and subscribers have the same size. */
 static void fuzz_scribble_held(void) {
     uint64_t row = 256 + 128 * fuzz_below(144);
     uint64_t uid = __atomic_load_n(fuzz_side_word(row), __ATOMIC_RELAXED);
@@ -79,7 +79,7 @@ static void fuzz_scribble_held(void) {
     __atomic_store_n(fuzz_side_word(row + 56), uid ? uid : *fuzz_side_word(row), __ATOMIC_RELAXED);
 }
 
-/* As if a writer of the schema had died, and left a spare. Mostly near the end, where it begins to be too large. */
+/* Write a shadow copy, as left by a dead writer of the schema. Most sizes are near the maximum. */
 static void fuzz_scribble_spare(void) {
     uint64_t room = FUZZ_SIDE - 18928, turn = *fuzz_side_word(192) | 1;
     uint64_t offset = (fuzz_one_in(4) ? fuzz_below(room) : room - fuzz_below(600)) & ~7ull;

@@ -52,7 +52,7 @@ class VirtualClock:
         return first
 
     def sleep(self, seconds: float) -> None:
-        """Advance the time by `seconds`. In a simulation, other nodes run meanwhile.
+        """Advance the time by `seconds`. In a simulation, other nodes run during this time.
 
         Raises
         ------

@@ -1,7 +1,8 @@
-"""What every measured system looks like to the benchmark.
+"""Interface of the measured systems.
 
-An adapter gives *calls*: a function of the system itself and the arguments a user would write. The loops are compiled
-around them, so no wrapper of ours is timed, except where a system needs several steps for one message.
+An adapter returns *calls*. A call is a function of the system itself with the arguments that a user would write. The
+benchmark compiles its loops around the calls, so no wrapper is timed, unless a system needs several steps for one
+message.
 """
 
 import contextlib
@@ -16,11 +17,11 @@ BOARD_KEYS = 16  # in the boards of all systems
 
 
 class Unsupported(Exception):
-    """The system has nothing like what this case measures."""
+    """The system lacks the feature that a case measures."""
 
 
 class Call(NamedTuple):
-    """A function and the text of its arguments, in which senders may say ``message``; `form` is how it is called."""
+    """A function and the text of its arguments. The text may contain ``message``. `form`: expression of the call."""
 
     function: Any
     arguments: str = ""
@@ -33,14 +34,14 @@ class Topic:
 
     Attributes
     ----------
-    name : unique in the machine, and it contains the run's tag, so that left-overs can be found.
-    size : bytes in a message.
-    depth : how many messages must fit.
-    subscribers : how many will come.
-    lossless : nothing may be dropped; otherwise the newest messages win.
-    kind : which of the things that a system has for it, where there are several.
-    folder : the run's temporary folder, the same in all processes of the run.
-    tag : begins every name that the run leaves outside of `folder`.
+    name : unique on the machine. The name contains the tag of the run, so leftovers can be found.
+    size : bytes of a message.
+    depth : minimum capacity in messages.
+    subscribers : number of subscribers.
+    lossless : True: no message may be lost. False: new messages may replace old messages.
+    kind : kind of endpoint, if a system has several.
+    folder : temporary folder of the run, the same in all its processes.
+    tag : beginning of all names outside of `folder`.
     """
 
     name: str
@@ -55,16 +56,17 @@ class Topic:
 
 @dataclass
 class Publisher:
-    """The calls of a publisher; what is not given falls back to `send`.
+    """The calls of a publisher. `send` replaces missing calls.
 
     Attributes
     ----------
-    send : publishes a message; nobody sleeps.
-    stream : publishes without loss, when the system itself can wait for a slow subscriber.
-    wake : publishes and wakes a sleeping subscriber.
-    in_place : publishes with the fewest copies the system offers.
-    many : publishes `message`, then what `rows` makes of a two-dimensional array of bytes, one message a row.
-    await_subscribers : blocks until that many subscribers are connected; only for systems that connect late.
+    send : publishes a message. No subscriber sleeps.
+    stream : publishes without loss, if the system can wait for a slow subscriber.
+    wake : publishes a message, and wakes a sleeping subscriber.
+    in_place : publishes with the fewest copies that the system offers.
+    many : publishes several messages. Its ``message`` is the result of `rows` for a two-dimensional array of bytes with
+        one message per row.
+    await_subscribers : waits until this number of subscribers is connected. Only systems that connect late need it.
     """
 
     send: Call
@@ -78,17 +80,17 @@ class Publisher:
 
 @dataclass
 class Subscriber:
-    """The calls of a subscriber. Each returns None for "nothing there", and something else with a message.
+    """The calls of a subscriber. A call without a message returns None.
 
     Attributes
     ----------
     poll : returns at once.
-    block : sleeps until there is a message (or until a long time is up).
-    wait : sleeps until there is a message, `WAIT_S` at most.
-    stream : the better of the two for taking message after message; `poll` when not given.
-    in_place : takes a message with the fewest copies, and looks at its first and last byte where it is a view.
-    array : takes all pending messages as one NumPy array; its argument is the dtype.
-    lost : how many messages were lost, where the system counts them.
+    block : sleeps until a message arrives, or until a long timeout.
+    wait : sleeps until a message arrives, at most `WAIT_S`.
+    stream : the faster call to receive many messages; None: `poll`.
+    in_place : receives a message with the fewest copies, and reads the first and the last byte of a view.
+    array : receives all waiting messages as one NumPy array. The argument is the dtype.
+    lost : returns the number of lost messages; None: the system does not count losses.
     """
 
     poll: Call
@@ -124,15 +126,15 @@ def _no_ranks(rank: int) -> Call:
 
 @dataclass
 class WorkQueue:
-    """The calls of one who has a queue open. All of them wait: for room, or for a message.
+    """The calls of an open queue. All calls wait, for a free slot or for a message.
 
     Attributes
     ----------
     send, receive : one message.
-    end : what `receive` returns for an empty message.
-    ranked : gives the call that sends with a priority.
-    take : receives a message whose ``ack()`` must be called.
-    shared : there may be several senders and receivers.
+    end : result of `receive` for an empty message.
+    send_ranked : returns the call that sends with a priority.
+    take : receives a job. The caller calls the job's ``ack()``.
+    shared : True: a queue may have several senders and receivers.
     """
 
     send: Call
@@ -149,9 +151,9 @@ class Values:
 
     Attributes
     ----------
-    rows : what `write` writes, its ``message``. room : what `read` and `instant` fill, their ``message``.
-    write, read : all of them, each whole. instant : reads all as of one instant.
-    touch : overwrites a few of them. changes : tells which were overwritten since it was called last.
+    rows : array to write, the ``message`` of `write`. room : array to fill, the ``message`` of `read` and `instant`.
+    write, read : write or read all values. Each value is intact. instant : reads all values at one instant.
+    touch : overwrites a few values. changes : returns the values that were overwritten since its last call.
     """
 
     rows: Any
@@ -165,7 +167,7 @@ class Values:
 
 @dataclass
 class Handling:
-    """The calls of one who publishes messages and handles them: `plain`, and as a stage that tells what it did."""
+    """The calls of a stage: publish a message, and handle it without (`plain`) or with tracking (`tracked`)."""
 
     send: Call
     plain: Call
@@ -177,13 +179,13 @@ class System:
 
     Attributes
     ----------
-    name : column of the table, and the word on the command line.
-    lossless : the publisher's `stream` waits for a slow subscriber; otherwise the benchmark's credits do.
-    in_flight : most messages of 64 bytes on their way; chosen for each system where it is fastest.
-    writers : how many publishers a topic can have.
-    readers : how many subscribers a topic can have; where 0 is not in it, sending needs somebody to take the messages.
-    shares_values : two processes may write one value.
-    keeps_segment : something of the topic stays when all have closed it, which the next open finds.
+    name : column of the table, and name on the command line.
+    lossless : True: the publisher's `stream` waits for a slow subscriber. False: the benchmark limits the messages.
+    in_flight : maximum number of messages of 64 bytes on their way, chosen for the best speed of each system.
+    writers : possible numbers of publishers of a topic.
+    readers : possible numbers of subscribers of a topic. Without 0, sending needs a subscriber.
+    shares_values : True: two processes may write one value.
+    keeps_segment : True: after all processes have closed a topic, its files stay for the next open.
     """
 
     name: ClassVar[str]
@@ -195,7 +197,7 @@ class System:
     keeps_segment: ClassVar[bool] = True
 
     def __init__(self, topic: Topic) -> None:
-        """Import the system; ImportError says that it is absent."""
+        """Import the system. Raises ImportError if the system is not installed."""
         self.topic = topic
 
     def version(self) -> str:
@@ -211,11 +213,11 @@ class System:
         raise Unsupported("no subscriber")
 
     def frame_publisher(self) -> Publisher:
-        """Make `depth` buffers for frames of `size` bytes; `in_place` publishes one that is rendered already."""
+        """Create `depth` buffers for frames of `size` bytes. `in_place` publishes a frame that is already rendered."""
         raise Unsupported("no frames")
 
     def frame_subscriber(self) -> Subscriber:
-        """Attach to them; `in_place` looks at one byte in 1024."""
+        """Attach to the buffers. `in_place` reads every 1,024th byte of a frame."""
         raise Unsupported("no frames")
 
     def queue(self, *, sends: bool = True, receives: bool = True) -> WorkQueue:
@@ -223,19 +225,19 @@ class System:
         raise Unsupported("no queue that gives each message to one receiver")
 
     def writing(self, number: int = 0) -> Call:
-        """Return the call that makes `message` one of the values; whoever comes first makes them."""
+        """Return the call that writes `message` as value `number`. The first process creates the values."""
         raise Unsupported("no values")
 
     def reading(self, number: int = 0) -> Call:
-        """Return the call that gives one of the values as its user wants it; somebody writes it."""
+        """Return the call that reads value `number` in the usual form. Another process writes the value."""
         raise Unsupported("no values")
 
     def values(self) -> Values:
-        """Make `depth` values."""
+        """Create `depth` values."""
         raise Unsupported("no call for many values")
 
     def write_values(self, message: bytes) -> Any:
-        """Return what a user of the system would hand over to have these bytes sent, or written."""
+        """Return the object that a user of the system would pass to send or write these bytes."""
         return message
 
     def exchange(self, message: bytes) -> Exchange:
@@ -247,16 +249,16 @@ class System:
         raise Unsupported("no tracking")
 
     def open_both(self) -> Any:
-        """Open a publisher and a subscriber, as bare objects: this is timed."""
+        """Open a publisher and a subscriber. This call is timed."""
         raise Unsupported("no open")
 
     def close_both(self, both: Any) -> None:
-        """Close what `open_both` returned: not timed."""
+        """Close the result of `open_both`. This call is not timed."""
         for end in both:
             end.close()
 
     def create(self) -> None:
-        """Make the topic exist, with nobody attached."""
+        """Create the topic without participants."""
         self.close_both(self.open_both())
 
     def remove(self) -> None:
@@ -264,11 +266,11 @@ class System:
 
     @classmethod
     def raise_limits(cls) -> None:
-        """Let this process, and those that it starts, have larger queues than the kernel allows at first."""
+        """Raise the kernel's limits of queues for this process and its children."""
 
     @classmethod
     def sweep(cls, names: list[str]) -> None:
-        """Remove what these topics may have left where the run's own clean-up cannot see it."""
+        """Remove files of these topics that the clean-up of the run cannot find."""
 
 
 def unlink(path: str | Path) -> None:

@@ -1,4 +1,4 @@
-"""Mutants of gates, of locks on rows, and of what is known of processes."""
+"""Mutants of gates, of locks on rows, and of process information."""
 
 from tools.mutate.headers.mutant import mutants_of
 

@@ -1,4 +1,4 @@
-"""Mutants of those who look on: meters, censuses, events and sources."""
+"""Mutants of observers: meters, snapshots, events and sources."""
 
 from tools.mutate.headers.mutant import mutants_of
 
