@@ -26,12 +26,12 @@ MESSAGE_COLUMNS = pa.schema(
         ("lost_after", pa.int64()),
     ]
 )
-#: What there is for those who ask: the file, where in it the message's chunk is, which text its schema has, and what
-#: its endpoint needs to be made anew.
+#: Columns that exist only if they are selected: the file, the offset of the message's chunk in the file, the id of the
+#: schema's text, and the options to create the endpoint again.
 OPTIONAL_COLUMNS = pa.schema(
     [("file", pa.string()), ("byte_offset", pa.int64()), ("schema_id", pa.int64()), ("options", pa.string())]
 )
-#: Of messages that are added to a lake.
+#: Columns of messages that are added to a lake.
 INGEST_COLUMNS = pa.schema([*MESSAGE_COLUMNS, OPTIONAL_COLUMNS.field("schema_id"), OPTIONAL_COLUMNS.field("options")])
 #: Of messages in a lake; the last two are in paths.
 BRONZE_COLUMNS = pa.schema(

@@ -171,7 +171,7 @@ def test_bag_progress_line_disappears_before_error(recording: Path, tmp_path: Pa
 def test_repair_reports_each_chunk_of_each_pass(recording: Path, tmp_path: Path) -> None:
     parts: list[float] = []
     done = FileRepair(
-        recording, tmp_path / "new.mcap", False, 1 << 20, anew=True, report_progress=parts.append
+        recording, tmp_path / "new.mcap", False, 1 << 20, rewrites_indexes=True, report_progress=parts.append
     ).repair()
     assert parts == sorted(parts)
     assert parts[-1] <= 1
@@ -182,7 +182,9 @@ def test_repair_reports_each_chunk_of_each_pass(recording: Path, tmp_path: Path)
 
 def test_repair_with_copy_of_intact_file_reports_copied_bytes(recording: Path, tmp_path: Path) -> None:
     parts: list[float] = []
-    FileRepair(recording, tmp_path / "new.mcap", False, 1 << 20, anew=False, report_progress=parts.append).repair()
+    FileRepair(
+        recording, tmp_path / "new.mcap", False, 1 << 20, rewrites_indexes=False, report_progress=parts.append
+    ).repair()
     assert parts == sorted(parts)
     assert 3 / 6 in parts
 

@@ -21,4 +21,4 @@ def command(logs: tuple[Path, ...], output: Path | None, in_place: bool, max_chu
     indexes and the summary. The command marks damaged data, so that readers skip the data. Each change is printed.
     The copy contains all messages that msgq finds in the old file. Intact files stay unchanged.
     """
-    repair_options.repair_logs(logs, output, in_place, max_chunk_bytes, as_json, anew=False)
+    repair_options.repair_logs(logs, output, in_place, max_chunk_bytes, as_json, rewrites_indexes=False)

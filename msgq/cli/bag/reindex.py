@@ -19,4 +19,4 @@ def command(logs: tuple[Path, ...], output: Path | None, in_place: bool, max_chu
     The command works like `msgq bag recover`, but also rewrites intact files, for example files without an index.
     Each new file is NAME.reindexed.mcap, next to the old file.
     """
-    repair_options.repair_logs(logs, output, in_place, max_chunk_bytes, as_json, anew=True)
+    repair_options.repair_logs(logs, output, in_place, max_chunk_bytes, as_json, rewrites_indexes=True)

@@ -31,19 +31,27 @@ add_repair_options = options.combine_options(
 
 
 def repair_logs(
-    logs: tuple[Path, ...], output: Path | None, in_place: bool, max_chunk_bytes: int, as_json: bool, *, anew: bool
+    logs: tuple[Path, ...],
+    output: Path | None,
+    in_place: bool,
+    max_chunk_bytes: int,
+    as_json: bool,
+    *,
+    rewrites_indexes: bool,
 ) -> None:
-    """Repair all files, and print the repairs. `anew`: True: also write the indexes of undamaged files again."""
+    """Repair all files, and print the repairs. `rewrites_indexes`: True: also the indexes of undamaged files."""
     if output is not None and in_place:
         raise click.UsageError("--output and --in-place exclude each other; give one")
     if output is not None and len(logs) != 1:
         raise click.UsageError(f"--output needs a single LOG, but {len(logs)} were given; repair one LOG at a time")
-    label = recording_files.REINDEXED_LABEL if anew else recording_files.RECOVERED_LABEL
+    label = recording_files.REINDEXED_LABEL if rewrites_indexes else recording_files.RECOVERED_LABEL
     with signals.call_on_interrupt(_exit_with_failure), FileProgress("repair", logs) as progress:
         for log in logs:
             for path, target in _list_output_paths(log, output, label, in_place):
                 report = progress.begin_file(path)
-                done = FileRepair(path, target, in_place, max_chunk_bytes, anew=anew, report_progress=report).repair()
+                done = FileRepair(
+                    path, target, in_place, max_chunk_bytes, rewrites_indexes=rewrites_indexes, report_progress=report
+                ).repair()
                 progress.hide()
                 echo_json(done) if as_json else _print_recovery(done)
 

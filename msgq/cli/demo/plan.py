@@ -84,8 +84,8 @@ ALERT_TOPICS = (
     DemoTopic("heat", 100, kind="channel", shared_channel="alerts"),
     DemoTopic("fill", 20, kind="channel", shared_channel="alerts"),
 )
-# The newest results of the machine, each an element that is written anew. A reader that looks late misses nothing but
-# what is no longer so.
+# The newest results of the machine. Each result is an element that is overwritten, so a late reader misses only old
+# results.
 GAUGES_TOPIC = DemoTopic("gauges", 20, kind="records")
 # Files of Python's library, each to be read and summed up by one of three workers; bursts, so that all have work.
 JOBS_TOPIC = DemoTopic("jobs", 20, burst_messages=6, kind="queue")

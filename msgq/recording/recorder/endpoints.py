@@ -124,7 +124,7 @@ class RecordedEndpoints:
 
     def rescan_endpoints(self) -> None:
         """Join new and recreated endpoints, and leave removed endpoints."""
-        self._check_files([], look=True)
+        self._check_files([], rescan=True)
         for number, recorded in self.endpoints_by_source.items():
             if self._capture.lacks_channel_id(number):
                 self.refusal_reasons[recorded.endpoint] = NO_CHANNEL_REASON
@@ -143,10 +143,10 @@ class RecordedEndpoints:
         for number, since_ns in list(self._unlinked_sources.items()):
             if self._capture.is_source_ended(number) or self.endpoints_by_source[number].source.is_finished(since_ns):
                 self._remove_source(number)
-        arrivals, look = self._poll_watcher()
-        if arrivals or look or self._unfinished_deadlines_s:
-            self._check_files(arrivals, look)
-        return bool(sources_with_new_schema or sources_with_new_publisher or arrivals or look)
+        arrivals, rescan = self._poll_watcher()
+        if arrivals or rescan or self._unfinished_deadlines_s:
+            self._check_files(arrivals, rescan)
+        return bool(sources_with_new_schema or sources_with_new_publisher or arrivals or rescan)
 
     def limit_wait_s(self, seconds: float) -> float:
         """Return the maximum duration of the next run in seconds, at most `seconds`."""
@@ -187,10 +187,10 @@ class RecordedEndpoints:
 
     # ---- files ----
 
-    def _check_files(self, arrivals: list[FileArrival], look: bool) -> None:
-        """Check new files. `look`: True to scan all directories, too."""
+    def _check_files(self, arrivals: list[FileArrival], rescan: bool) -> None:
+        """Check new files. `rescan`: True: scan all directories, too."""
         began = self._has_scanned
-        if look:
+        if rescan:
             arrivals = arrivals + self._rescan_until_quiet()
         for at, arrival in enumerate(arrivals):  # the list may grow during the loop
             for endpoint in self._iter_file_endpoints(arrival.directory, arrival.name):
@@ -205,10 +205,10 @@ class RecordedEndpoints:
     def _rescan_until_quiet(self) -> list[FileArrival]:
         """Scan until no file appears during the scan. Return the files that appeared."""
         arrivals: list[FileArrival] = []
-        look = True
-        while look:
+        rescan = True
+        while rescan:
             self._scan_endpoints()
-            new_arrivals, look = self._poll_watcher()
+            new_arrivals, rescan = self._poll_watcher()
             arrivals += new_arrivals
         return arrivals
 
@@ -244,8 +244,8 @@ class RecordedEndpoints:
             and self._find_source_number(endpoint, inode) is None
             and self._read_inode(endpoint) != inode
         ):
-            new_arrivals, look = self._poll_watcher()  # its side segment was made after it
-            arrivals += new_arrivals + (self._rescan_until_quiet() if look else [])
+            new_arrivals, rescan = self._poll_watcher()  # the side segment was created later
+            arrivals += new_arrivals + (self._rescan_until_quiet() if rescan else [])
             self._join_unlinked_file(endpoint, arrivals[at:])
 
     def _scan_directories(self) -> Iterator[tuple[str, int]]:

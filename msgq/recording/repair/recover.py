@@ -80,7 +80,7 @@ def recover(
     InvalidValueError : `output` and `in_place` are both given.
     """
     return FileRepair(
-        Path(path), None if output is None else Path(output), in_place, max_chunk_bytes, anew=False
+        Path(path), None if output is None else Path(output), in_place, max_chunk_bytes, rewrites_indexes=False
     ).repair()
 
 
@@ -100,7 +100,7 @@ def reindex(
     path, output, in_place, max_chunk_bytes : as in `recover`.
     """
     return FileRepair(
-        Path(path), None if output is None else Path(output), in_place, max_chunk_bytes, anew=True
+        Path(path), None if output is None else Path(output), in_place, max_chunk_bytes, rewrites_indexes=True
     ).repair()
 
 
@@ -114,7 +114,7 @@ class FileRepair:
         in_place: bool,
         most: int,
         *,
-        anew: bool,
+        rewrites_indexes: bool,
         report_progress: Callable[[float], object] | None = None,
     ) -> None:
         """Prepare the repair.
@@ -123,15 +123,16 @@ class FileRepair:
         ----------
         path, output, in_place : as in `recover`.
         most : maximum bytes of a chunk before compression.
-        anew : True: write all indexes again, even of an undamaged file.
+        rewrites_indexes : True: write all indexes again, even of an undamaged file.
         report_progress : callable for the finished part of the repair, from 0 to 1, after each chunk; None: no call.
         """
         if output is not None and in_place:
             raise InvalidValueError("output and in_place exclude each other; use one of them")
-        self._path, self._max_chunk_bytes, self._in_place, self._rewrites_indexes = path, most, in_place, anew
+        self._path, self._max_chunk_bytes, self._in_place = path, most, in_place
+        self._rewrites_indexes = rewrites_indexes
         self._report_progress, self._pass_count = report_progress, 0
         self._copies_whole = output is not None
-        label = recording_files.REINDEXED_LABEL if anew else recording_files.RECOVERED_LABEL
+        label = recording_files.REINDEXED_LABEL if rewrites_indexes else recording_files.RECOVERED_LABEL
         self._output_path = path.resolve() if in_place else output or recording_files.make_sibling_path(path, label)
 
     def repair(self) -> Recovery:

@@ -179,7 +179,13 @@ class RepairPlan:
     """
 
     def __init__(
-        self, fd: int, path: str, size: int, most: int, anew: bool, report_progress: Callable[[float], object]
+        self,
+        fd: int,
+        path: str,
+        size: int,
+        most: int,
+        rewrites_indexes: bool,
+        report_progress: Callable[[float], object],
     ) -> None:
         """Read the file, and plan its repair.
 
@@ -187,10 +193,10 @@ class RepairPlan:
         ----------
         fd, path, size : descriptor of the file, its path, and its number of bytes.
         most : maximum bytes of a chunk.
-        anew : True to write all indexes again.
+        rewrites_indexes : True to write all indexes again.
         report_progress : callable for the read part of the file, from 0 to 1, after each chunk.
         """
-        self._fd, self._path, self._rewrites_indexes = fd, path, anew
+        self._fd, self._path, self._rewrites_indexes = fd, path, rewrites_indexes
         self.steps: list[RepairStep] = []
         self.has_header = False
         self.leading_declarations: dict[DeclarationKey, bytes] = {}
