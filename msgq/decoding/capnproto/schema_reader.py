@@ -42,6 +42,48 @@ def _make_group(name: str, *fields: CapnpField) -> CapnpStruct:
 def _build_request_struct() -> CapnpStruct:
     """Return the necessary part of the type CodeGeneratorRequest."""
     u2, u8, text = ScalarType("u2"), ScalarType("u8"), TextType()
+    struct = _make_group(
+        "struct", CapnpField("isGroup", ScalarType("b1"), 224), CapnpField("discriminantCount", u2, 15)
+    )
+    struct.fields.extend(
+        [
+            CapnpField("discriminantOffset", ScalarType("u4"), 8),
+            CapnpField("fields", CapnpList(_build_field_struct()), 3),
+        ]
+    )
+    enum = _make_group(
+        "enum", CapnpField("enumerants", CapnpList(CapnpStruct("Enumerant", fields=[CapnpField("name", text, 0)])), 3)
+    )
+    node = CapnpStruct(
+        "Node", discriminant_position=6, fields=[CapnpField("id", u8, 0), CapnpField("displayName", text, 0)]
+    )
+    node.fields.extend([CapnpField("struct", struct, 0, 1), CapnpField("enum", enum, 0, 2)])
+    return CapnpStruct("CodeGeneratorRequest", fields=[CapnpField("nodes", CapnpList(node), 0)])
+
+
+def _build_field_struct() -> CapnpStruct:
+    """Return the necessary part of the type Field."""
+    u2, u8 = ScalarType("u2"), ScalarType("u8")
+    slot = _make_group(
+        "slot",
+        CapnpField("offset", ScalarType("u4"), 1),
+        CapnpField("type", _build_type_struct(), 2),
+        CapnpField("defaultValue", _build_value_struct(), 3),
+    )
+    group = _make_group("group", CapnpField("typeId", u8, 2))
+    fields = [
+        CapnpField("name", TextType(), 0),
+        CapnpField("codeOrder", u2, 0),
+        CapnpField("discriminantValue", u2, 1, default_bits=_NO_DISCRIMINANT),
+        CapnpField("slot", slot, 0, 0),
+        CapnpField("group", group, 0, 1),
+    ]
+    return CapnpStruct("Field", discriminant_position=4, fields=fields)
+
+
+def _build_type_struct() -> CapnpStruct:
+    """Return the necessary part of the type Type, with the bindings of generic parameters."""
+    u2, u8 = ScalarType("u2"), ScalarType("u8")
     kind, brand = CapnpStruct("Type", discriminant_position=0), CapnpStruct("Brand")
     binding = CapnpStruct(
         "Binding",
@@ -66,38 +108,17 @@ def _build_request_struct() -> CapnpStruct:
         [CapnpField(word, _make_group(word, *named), 0, number) for number, word in enumerate(("enum", "struct"), 15)]
     )
     kind.fields.extend([CapnpField("interface", CapnpVoid(), 0, 17), CapnpField("anyPointer", anything, 0, 18)])
-    # Of numbers their bits.
+    return kind
+
+
+def _build_value_struct() -> CapnpStruct:
+    """Return the necessary part of the type Value. The values of numbers are their bits."""
     value = CapnpStruct("Value", discriminant_position=0, fields=[CapnpField("bool", ScalarType("b1"), 16, 1)])
     for number, code in enumerate(_NUMBER_CODES[1:], 2):
         size = int(code[1:])
         value.fields.append(CapnpField("bits", ScalarType(f"u{size}"), max(2 // size, 1), number))
-    value.fields.append(CapnpField("bits", u2, 1, 15))
-    slot = _make_group(
-        "slot",
-        CapnpField("offset", ScalarType("u4"), 1),
-        CapnpField("type", kind, 2),
-        CapnpField("defaultValue", value, 3),
-    )
-    group = _make_group("group", CapnpField("typeId", u8, 2))
-    field_struct = CapnpStruct(
-        "Field", discriminant_position=4, fields=[CapnpField("name", text, 0), CapnpField("codeOrder", u2, 0)]
-    )
-    field_struct.fields.append(CapnpField("discriminantValue", u2, 1, default_bits=_NO_DISCRIMINANT))
-    field_struct.fields.extend([CapnpField("slot", slot, 0, 0), CapnpField("group", group, 0, 1)])
-    struct = _make_group(
-        "struct", CapnpField("isGroup", ScalarType("b1"), 224), CapnpField("discriminantCount", u2, 15)
-    )
-    struct.fields.extend(
-        [CapnpField("discriminantOffset", ScalarType("u4"), 8), CapnpField("fields", CapnpList(field_struct), 3)]
-    )
-    enum = _make_group(
-        "enum", CapnpField("enumerants", CapnpList(CapnpStruct("Enumerant", fields=[CapnpField("name", text, 0)])), 3)
-    )
-    node = CapnpStruct(
-        "Node", discriminant_position=6, fields=[CapnpField("id", u8, 0), CapnpField("displayName", text, 0)]
-    )
-    node.fields.extend([CapnpField("struct", struct, 0, 1), CapnpField("enum", enum, 0, 2)])
-    return CapnpStruct("CodeGeneratorRequest", fields=[CapnpField("nodes", CapnpList(node), 0)])
+    value.fields.append(CapnpField("bits", ScalarType("u2"), 1, 15))
+    return value
 
 
 def read_capnp_struct(name: str, schema: bytes) -> CapnpStruct:
