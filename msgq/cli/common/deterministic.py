@@ -64,13 +64,18 @@ def play_deterministic(
             time_tolerance=time_tolerance or 0,
         )
     compared = {message.endpoint for message in sent} | {channel.endpoint for log in logs for channel in log.channels}
+    _require_matches(compare_endpoints, compared)
+    comparisons.show_comparison(comparison, as_json, messages=len(sent))
+
+
+def _require_matches(compare_endpoints: Sequence[re.Pattern[str]], compared: Collection[str]) -> None:
+    """Raise an error if an expression matches no compared endpoint."""
     if missing := [expression.pattern for expression in compare_endpoints if not any(map(expression.search, compared))]:
         text = (
             f"no endpoint of the programs matches {', '.join(missing)}; give "
             "--compare-endpoints a match for a sent endpoint"
         )
         raise click.ClickException(text)
-    comparisons.show_comparison(comparison, as_json, messages=len(sent))
 
 
 def _select_compared(
