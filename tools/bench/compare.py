@@ -24,7 +24,7 @@ from typing import Any
 Measurements = dict[str, float]
 MESSAGE = bytes(64)
 CALLS = 20000  # in a measurement, after as many to warm up
-CHUNK = 100  # calls between two looks at the clock, which costs as much as a call
+CHUNK = 100  # calls between two reads of the clock, which takes as long as a call
 QUICK = 1000
 PAUSES = 13  # so many times fewer calls in a measurement with sleeps
 IDLE_S = 2.0
@@ -99,7 +99,7 @@ def pong(name: str, asleep: bool) -> None:
 
 
 def wake(name: str, calls: int) -> Measurements:
-    """Receive what comes so fast that each sleep is short, and say how old it is."""
+    """Receive messages at a rate with short sleeps, and measure their ages."""
     import msgq
 
     with msgq.sub_sock(name, timeout=10000) as sub, Peer("fire", name):
@@ -114,7 +114,7 @@ def wake(name: str, calls: int) -> Measurements:
 
 
 def fire(name: str) -> None:
-    """Send a message each 20 us, until the parent ends us."""
+    """Send a message each 20 us, until the parent kills this process."""
     import msgq
 
     with msgq.pub_sock(name) as pub:
@@ -126,7 +126,7 @@ def fire(name: str) -> None:
 
 
 def idle(name: str, _calls: int) -> Measurements:
-    """Sleep in a receive; the measurements are wake-ups, of all threads, a second."""
+    """Sleep in a receive, and measure the wake-ups of all threads per second."""
     import msgq
 
     with msgq.sub_sock(name, timeout=1) as sub:
@@ -145,7 +145,7 @@ def switches() -> int:
 
 
 class Peer:
-    """Another process of the same tree, ended when the block is left."""
+    """Another process of the same tree. The end of the ``with`` block kills it."""
 
     def __init__(self, role: str, *arguments: Any) -> None:
         self.process = subprocess.Popen([sys.executable, "-P", __file__, "--role", role, json.dumps(arguments)])
@@ -173,7 +173,7 @@ CASES: dict[str, tuple[str, list[Any]]] = {
 
 
 def measure(tree: Path, role: str, calls: int, arguments: list[Any]) -> Measurements:
-    """Return the measurements of one measurement, in a process of that tree."""
+    """Measure in a process of this tree, and return the figures."""
     own = tree / ".venv" / "bin" / "python"
     name = f"compare{token_hex(6)}"
     command = [str(own) if own.exists() else sys.executable, "-P", __file__]
@@ -199,16 +199,15 @@ def compare(other: Path, rounds: int, calls: int) -> None:
             pairs.append(pair[::-1] if number % 2 else pair)
         ratios = [median((new[key] or 1) / (old[key] or 1) for old, new in pairs) for key in ("p50", "p99", "cpu")]
         middle = [median(pair[side]["p50"] for pair in pairs) for side in (0, 1)]
-        print(
-            f"{title:<28}{middle[0]:>12.1f}{middle[1]:>12.1f}" + "".join(f"{each:>8.3f}" for each in ratios), flush=True
-        )
+        # The spaces separate the columns also if a number is wider than its column.
+        print(f"{title:<28}", *(f"{p50:>11.1f}" for p50 in middle), *(f"{ratio:>7.3f}" for ratio in ratios), flush=True)
 
 
 def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="python -m tools.bench.compare", description="this checkout beside another")
     parser.add_argument(
-        "other", type=Path, nargs="?", default=HERE, help="a built checkout (this one: what noise does)"
+        "other", type=Path, nargs="?", default=HERE, help="a built checkout; default: this one, to see the noise"
     )
     parser.add_argument("--rounds", type=int, default=9, help="of each case (%(default)s)")
     parser.add_argument("--quick", action="store_true", help="fewer calls: to see that all works")
