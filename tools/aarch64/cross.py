@@ -18,8 +18,8 @@ from tools.fuzz.build import ROOT
 
 COMPILER = "aarch64-linux-gnu-gcc"
 SUFFIX = f".cpython-{PYTHON.replace('.', '')}-aarch64-linux-gnu.so"
-# QEMU answers /proc/PID/stat of its own process by itself, with another start time than the kernel tells everybody
-# else: each process would look dead to the others. It does not know the path that is written like this.
+# QEMU simulates /proc/PID/stat of its own process, with another start time than the kernel. Each process would appear
+# dead to the others. QEMU does not simulate the second path, which leads to the same file.
 KNOWN, UNKNOWN = '"/proc/%llu/stat"', '"/proc/%llu/task/../stat"'
 
 

@@ -31,7 +31,7 @@ def run(command: Sequence[str], root: Path, environment: dict[str, str], folder:
     Parameters
     ----------
     root : where the emulated programs find their libraries, before the machine's own paths.
-    environment : in addition to ours.
+    environment : variables in addition to the variables of this process.
     folder : in which it runs.
     """
     unshare = ["unshare", "--fork", "--kill-child", "--user", "--mount", "--net", "sh", "-c", _SETUP, "sh", *command]

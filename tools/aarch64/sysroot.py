@@ -34,7 +34,7 @@ PLATFORMS = ("manylinux_2_17_aarch64", "manylinux2014_aarch64", "manylinux_2_27_
 
 
 class DownloadError(Exception):
-    """A program that brings packages failed; the text says which, and why by its own last line."""
+    """A download program failed. The text has the name of the program and the last line of its output."""
 
 
 def _bring(command: list[str | Path]) -> None:

@@ -124,7 +124,7 @@ def _mcap_ros2(path: Path) -> int:
 
 
 def cases(made: dict[str, Path]) -> list[Case]:
-    """Return what is decoded, and by whom."""
+    """Return the cases: payloads, and their decoders."""
     cases = []
     for name, path in made.items():
         systems: dict[str, Callable[[], float]] = {

@@ -21,7 +21,7 @@ FLOOD = 20_000  # messages
 OVER = (1 << 64) - 1
 LOOK_S = 0.0002
 KILL_WITHIN_S = 0.003
-# A longest send counts when its process did not wait for its core meanwhile: that would be the time of another program.
+# A longest send counts only if its process did not wait for its core. Otherwise the time includes another program.
 UNDISTURBED_NS = 20_000
 
 
@@ -29,7 +29,7 @@ UNDISTURBED_NS = 20_000
 
 
 def burst_send(job: Job) -> Role:
-    """Publish at a steady rate. What is late does not hurry the next: a fast publisher must not lose more."""
+    """Publish at a steady rate. After a delay, the intervals stay the same, so that delays cause no burst."""
     pub = job.system_for("data").publisher()
     yield None
     pub.await_subscribers(job.subscribers)

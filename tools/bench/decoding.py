@@ -163,7 +163,7 @@ def _rate(decode: Callable[[], Any]) -> float:
 
 
 def measure_case(case: Case) -> dict[str, float]:
-    """Return the rate of each, ours first."""
+    """Return the rate of each decoder, msgq first."""
     payload_decoder = PayloadDecoder()
     all_of: dict[str, Callable[[], Any]] = {
         "msgq": lambda: payload_decoder.decode_payload(case.schema, case.message),

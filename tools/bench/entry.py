@@ -51,7 +51,7 @@ class Entry:
         self._peers: list[Process] = []
 
     def prepare(self) -> None:
-        """Wait for the publisher's side, and start the subscriber's; see `Process.await_ready` for what it raises."""
+        """Wait for the publisher's side, and start the subscriber's side. For the errors, see `Process.await_ready`."""
         self._main.await_ready()
         case, (first, second) = self._case, self._cores
         roles = [case.peer_role] * (case.subscribers if case.apart else 1) if case.peer_role else []
@@ -64,7 +64,7 @@ class Entry:
             self._peers.append(self._stack.enter_context(Process(self._job(role, cpu, number), number)))
 
     def await_ready(self) -> None:
-        """Wait for the subscriber's side; see `Process.await_ready` for what it raises."""
+        """Wait for the subscriber's side. For the errors, see `Process.await_ready`."""
         for peer in self._peers:
             peer.await_ready()
 
@@ -102,7 +102,7 @@ class Entry:
         if self._case.crew:
             result["value"] += sum(other.get("rate", 0.0) for other in peer_results)
         if self._case.loaded or len(self._case.crew) > 1:
-            result["waited"] = 0.0  # waiting for a core is what is measured
+            result["waited"] = 0.0  # the measurement includes the wait for a core
         return result
 
     def __enter__(self) -> Self:
@@ -178,7 +178,7 @@ class ProgramEntry:
 
 
 def run_program(space: Workspace, program: str, *arguments: float | str) -> dict[str, Any]:
-    """Run one of the floor's programs and return what it prints.
+    """Run a program of the floor, and return the object that it prints.
 
     Raises
     ------

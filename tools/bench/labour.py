@@ -80,11 +80,11 @@ def queue_take(job: Job) -> Role:
 
 
 # ------------------------------------------------------------------------------------------------ senders and workers
-# Each process has a word of its own. 0: it is busy; else what it sent or received, + 1.
+# Each process has its own word. 0: the process is busy. Otherwise: the number of its messages plus 1.
 
 
 def crowd_lead(job: Job) -> Role:
-    """Send; when the others have sent all, tell the workers to end; receive what they left, so that nothing is lost."""
+    """Send. After the last message of all senders, end the workers, and receive the remaining messages."""
     queue, words = _shared(job), control.words(job.words_path)
     loop = compile_loop("until", job.message, send=queue.send)
     send_loop, receive_loop = (
@@ -113,7 +113,7 @@ def crowd_send(job: Job) -> Role:
 
 
 def crowd_take(job: Job) -> Role:
-    """Receive until it is told to end."""
+    """Receive until the leader sends the end."""
     queue, words = _shared(job), control.words(job.words_path)
     loop = compile_loop("work", queue.end, take=queue.receive)
     yield None

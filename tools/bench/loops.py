@@ -158,7 +158,7 @@ def loop(count, BOUND):
         TAKE.ack()
 """
 
-# The rate, a second, of what was sent after the warm-up; and how many were sent in all.
+# Returns the messages per second after the warm-up, and the number of all messages.
 _UNTIL = """
 def loop(batch, warm_until, end_at, BOUND):
     sent = began = before = 0
@@ -216,7 +216,7 @@ def compile_loop(name: str, message: Any, *, send: Call | None = None, take: Cal
             text = call.form.replace("CALL", word.lower()).replace("ARGUMENTS", call.arguments)
             source = source.replace(word, text)
             bound[word.lower()] = call.function
-    # Defaults make them local names, which are the cheapest to look up.
+    # Default values make these names local variables, which have the fastest access.
     source = source.replace("BOUND", ", ".join(f"{each}={each}" for each in bound))
     exec(compile(source, f"<loop {name}>", "exec"), bound)
     loop: Callable[..., Any] = bound["loop"]

@@ -14,7 +14,7 @@ LOOKS = 20
 
 
 class IdleGate:
-    """Time that a run may spend on waiting for an idle machine, and on measuring again what was disturbed.
+    """Time that a run may spend on waits for an idle machine, and on repeats of disturbed measurements.
 
     Attributes
     ----------
@@ -26,7 +26,7 @@ class IdleGate:
         self.left_s = budget_s
 
     def wait(self) -> None:
-        """Wait until nobody else uses the machine, for a second at most."""
+        """Wait until no other program uses the machine, at most 1 s."""
         for _ in range(LOOKS):
             before = _busy_ticks()
             time.sleep(LOOK_S)
@@ -36,7 +36,7 @@ class IdleGate:
 
     @contextmanager
     def charging(self) -> Iterator[None]:
-        """Take the time of what is done inside."""
+        """Count the time of the ``with`` block."""
         start = time.monotonic()
         yield
         self.left_s -= time.monotonic() - start

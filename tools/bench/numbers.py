@@ -14,7 +14,7 @@ def median(values: Sequence[float]) -> float:
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
-    """Return the value below which that share (0 to 1) of the sorted values lies; the nearest rank."""
+    """Return a percentile of sorted values by the nearest rank. `share`: 0 to 1."""
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 

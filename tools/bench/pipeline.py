@@ -37,7 +37,7 @@ _PIECES = 12  # of a recording of which the last one is new
 
 @dataclass(frozen=True)
 class Took:
-    """What a job took, s; and what it said."""
+    """The time of a job in s, and its output."""
 
     wall: float
     cpu: float
@@ -56,7 +56,7 @@ class Checkout:
         with self._errors.open("wb") as errors:
             self.process = subprocess.Popen(
                 [*pinned, str(project / ".venv/bin/python"), "-P", str(_JOBS), str(where)],
-                cwd=project,  # which is where workers look first
+                cwd=project,  # workers search this folder first
                 env={**os.environ, "PYTHONPATH": str(project)},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -98,7 +98,7 @@ class Measurements:
         self._line("what", "a second", *titles)
 
     def row(self, name: str, job: str, rows: int = 0, /, **arguments: Any) -> Any:
-        """Do a job, and show it; return what ours said. rows : of which the speed is shown."""
+        """Run and show a job, and return the output of this checkout. `rows`: number of rows for the speed."""
         times = self._in_turns([(job, arguments)])[0]
         self._show(name, times, rows)
         return times[0].result
@@ -191,7 +191,7 @@ def start_times(repeats: int) -> None:
 
 
 class Watch(threading.Thread):
-    """Looks at the memory of the Python workers below a process, and of Java."""
+    """Measures the memory of the Python workers below a process, and of Java."""
 
     def __init__(self, pid: int) -> None:
         super().__init__(daemon=True)
@@ -200,7 +200,7 @@ class Watch(threading.Thread):
         self._over = threading.Event()
 
     def run(self) -> None:
-        """Look until it is over."""
+        """Measure until the end."""
         while not self._over.wait(0.05):
             for child in psutil.Process(self._pid).children(recursive=True):
                 try:

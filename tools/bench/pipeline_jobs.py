@@ -1,4 +1,4 @@
-"""Jobs of the pipeline in one checkout: a process that does what it is told, and says what that took.
+"""Jobs of the pipeline in one checkout. The process runs the requested jobs, and reports their times.
 
 A script, not a module: `tools.bench.pipeline` starts it with a checkout's folder first on the path, so that the same
 jobs measure any checkout. It calls what each has: `read`, `session`, `Lake`. A line of its input is a job; it answers
@@ -55,7 +55,7 @@ _TABLES_BY_HAND = {
 
 
 class Jobs:
-    """Each method prepares a job, and returns what is timed. `where`: for what is written."""
+    """Each method prepares a job, and returns the function to time. `where`: folder for written files."""
 
     def __init__(self, where: Path) -> None:
         self._where = where
@@ -133,7 +133,7 @@ class Jobs:
         return work
 
     def silver(self, recording: str) -> Callable[[], Any]:
-        """Decode what is in bronze already; say how many files there are."""
+        """Decode the files in bronze. The result is their number."""
         lake = self._fresh()
         lake.ingest([recording])
 
@@ -152,7 +152,7 @@ class Jobs:
         return lambda: lake.ingest([new]).messages
 
     def refresh(self) -> Callable[[], Any]:
-        """Make gold of what is new in the lake of the job before."""
+        """Build gold from the new messages in the lake of the previous job."""
         (path,) = self._where.glob("lake*")
         lake = Lake(self._spark, path)
         return lambda: lake.build_gold()
@@ -232,10 +232,10 @@ def size_of(folder: Path) -> int:
 
 
 class Cpu(threading.Thread):
-    """What this process, and all below it, take: seconds of CPU.
+    """CPU time in s of this process and its descendants.
 
-    Nobody waits for Python workers, so that no parent knows what those took that ended: they are looked at now and
-    then, and count as they were seen last.
+    No parent waits for Python workers, so their total time is unknown after their end. The thread reads their times
+    regularly, and uses the last time of each worker.
     """
 
     def __init__(self) -> None:
@@ -244,7 +244,7 @@ class Cpu(threading.Thread):
         self._seen: dict[psutil.Process, float] = {}
 
     def run(self) -> None:
-        """Look at all processes, until this one ends."""
+        """Read the times of all processes until this process ends."""
         while True:
             time.sleep(_LOOK_S)
             self.seconds()

@@ -37,7 +37,7 @@ _TICK_S = 0.001
 
 
 def publish(endpoint: str, rate: float, seconds: float) -> None:
-    """In another process: send at a rate, once told to; print how many that were."""
+    """In another process: after a request, send at a rate. Print the number of messages."""
     schema = msgq.Schema("bench", "struct", json.dumps(_DTYPE.descr).encode())
     with msgq.PubSocket() as pub:
         pub.connect(msgq.context, endpoint, segment_size=64 << 20, schema=schema)
@@ -70,7 +70,7 @@ class Sink:
         self.latencies.append((time.time_ns() - published) / 1e9)
 
     def percentiles(self) -> list[float]:
-        """Return p50, p90 and the maximum, in seconds, of what was published after the warm-up."""
+        """Return p50, p90 and the maximum in s for the messages after the warm-up."""
         published, latencies = np.concatenate(self.published), np.concatenate(self.latencies)
         counted = latencies[published >= published.min() + _WARM_UP_S * 1e9]
         return [float(value) for value in np.percentile(counted, [50, 90, 100])]
@@ -123,7 +123,7 @@ def run(spark: SparkSession, rate: float, seconds: float, live: bool) -> tuple[S
 
 
 def _wait_for_end(recorder: subprocess.Popen[bytes]) -> None:
-    """Let it write what it has."""
+    """End the recorder, which writes its remaining messages."""
     if recorder.poll() is None:
         recorder.send_signal(signal.SIGINT)
         recorder.wait()

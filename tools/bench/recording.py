@@ -230,7 +230,7 @@ def _time_filter(file: Path, where: Path, endpoints: list[str] | None) -> int:
     log = LogReader(file, endpoints=endpoints)
     write_merged_log([log], where / "filtered.mcap")
     (where / "filtered.mcap").unlink()
-    return LogReader(file).messages  # so many were looked at
+    return LogReader(file).messages  # all messages were read
 
 
 def _time_playback(file: Path) -> int:

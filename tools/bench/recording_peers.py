@@ -1,4 +1,4 @@
-"""Libraries that write and read MCAP, each as its users would use it: what `recording.py` sets ours beside."""
+"""Libraries that write and read MCAP, in the usual way of their users, for `recording.py`."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def write_first(job: Job) -> Role:
 
 
 def write_second(job: Job) -> Role:
-    """Write the second one meanwhile, or the same where there is only one."""
+    """Write the second value at the same time; with one value, write this value."""
     return _writing(job, 1 % job.depth)
 
 
@@ -108,7 +108,7 @@ def read_instant(job: Job) -> Role:
 
 
 def find_changes(job: Job) -> Role:
-    """Ask what was overwritten, each time after a few were; the latter is not timed."""
+    """Time the question for overwritten values. The writes before each question are not timed."""
     values = _time_writes(job)
     touch = compile_loop("send", values.rows, send=_offer(values.touch))
     find = compile_loop("receive", None, take=_offer(values.changes))

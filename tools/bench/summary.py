@@ -163,7 +163,7 @@ def _reaches_target(result: Result, row: Row, target: Target) -> float | None:
         return _ratio(*(_percentiles(result, row.case.key, system) for system in (OURS, FLOOR)))
     if target.reference == "peer" or target.reference in SYSTEMS:
         return row.beside(target.reference)
-    # another row of ours, a few seconds away
+    # another row of msgq, measured a few seconds later or earlier
     return _ratio(*(_measurements(result, key, OURS) for key in (row.case.key, target.reference)))
 
 

@@ -29,14 +29,14 @@ def use_stubs() -> None:
 
 
 def warn(difference: object) -> None:
-    """Tell that docstrings are missing, and why."""
+    """Warn that docstrings may be missing, with the reason."""
     warnings.warn(f"compiled members may lack docstrings: this Cython works differently, {difference}", stacklevel=2)
 
 
 def docstrings(stub: Path) -> Texts:
     """Return a stub's docstrings, each by the name of its class, None for a function, and its own name.
 
-    The one of a class says how it is made as well, which `help` has no other place for.
+    The docstring of a class also contains its signature, because `help` shows it nowhere else.
     """
     texts: Texts = {}
     for node in ast.parse(stub.read_text()).body:

@@ -12,7 +12,7 @@ from tools.chaos.run import ALL_KINDS, FINAL_CHECKER, PUBLISHER, Incarnation, Ru
 
 
 def check(run: Run) -> list[str]:
-    """Return what is wrong in the history of a run that came to its end."""
+    """Return the errors in the history of a finished run."""
     errors = []
     for topic in run.topics:
         total = run.totals[topic.endpoint]

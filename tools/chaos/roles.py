@@ -30,7 +30,7 @@ KINDS = {
 }
 SUPERSEDED, REFUSED = 3, 4  # exit codes: another publisher took over; a publisher in the middle of a send did not yield
 LAG = 0.1  # seconds that a lagging subscriber sleeps at most, when it has read all: it reads the oldest that there is
-WAIT = 0.02  # seconds that a subscriber waits at most before it looks whether the run ends
+WAIT = 0.02  # maximum seconds that a subscriber waits before it checks for the end of the run
 
 
 def publish(topic: Topic, history: History, incarnation: int, rng: random.Random) -> int:
@@ -83,7 +83,7 @@ def subscribe(
 
 
 def _taker(kind: str, socket: msgq.SubSocket, stream: Messages, rng: random.Random) -> Callable[[], list[bytes]]:
-    """Return a function that takes what is there, waiting a little when that is nothing."""
+    """Return a function that receives the waiting messages. Without a message, it waits a short time."""
 
     def when_readable() -> list[bytes]:
         select.select([socket], [], [], WAIT)

@@ -27,7 +27,7 @@ TEMPORARY_WORKERS = 3  # incarnations of all kinds that come and go, besides as 
 PERMANENT_WORKERS = 2
 PAUSE = 0.04  # seconds between two interventions, on average
 STOP = 0.15  # seconds that a stopped process stays so, on average
-PATIENCE = 60.0  # seconds that the end may take, before what is left counts as hanging
+PATIENCE = 60.0  # maximum seconds of the end. Incarnations that still run then count as hanging
 NORMAL_ENDS = {0: "closed", roles.SUPERSEDED: "superseded", roles.REFUSED: "refused"}
 
 
@@ -41,7 +41,7 @@ class Incarnation:
     kind : PUBLISHER, LAST_PUBLISHER (which only counts), one of KINDS, ALL_KINDS, or AUDITOR (who comes last).
     first : of a subscriber that stays: the number of the first message after it joined.
     continues : when it is to go on, if it is stopped (time.monotonic).
-    end : how it ended: "killed", one of ORDERLY, or what was wrong; "" while it runs.
+    end : "killed", a normal end (NORMAL_ENDS), or an error; "" while it runs.
     """
 
     number: int
@@ -55,7 +55,7 @@ class Incarnation:
 
 @dataclass
 class Run:
-    """A whole run: what was done, and what became of it. `failures` is empty if all is well."""
+    """A run with its interventions and results. `failures` is empty if the run had no error."""
 
     seed: int
     folder: Path
@@ -135,7 +135,7 @@ class Run:
             self.done["stops"] += 1
 
     def _nemesis_supersede(self, incarnation: Incarnation | None) -> None:
-        """Stop a publisher, perhaps in the middle of a send, and let another one take over meanwhile."""
+        """Stop a publisher, perhaps in the middle of a send, and start another publisher during the stop."""
         if incarnation:
             self._nemesis_stop(incarnation)
             self._start(incarnation.topic, incarnation.kind)
@@ -215,7 +215,7 @@ class Run:
             self._end_all()
 
     def _finish(self) -> None:
-        """Bring those who make something to an end, then those who take, and count what is there."""
+        """End the senders, then the receivers, and count the remaining messages."""
         self._nemesis_continue(float("inf"))
         self.history.ending = 1
         if not self._wait_until_ended(self._may_produce):
@@ -237,7 +237,7 @@ class Run:
         )
 
     def _wait_until_ended(self, is_awaited: Callable[[Incarnation], bool]) -> bool:
-        """Wait until none of those is there; who does not end in time says where it is, and is killed."""
+        """Wait until these incarnations have ended. After the time limit, they print their stacks and die."""
 
         def unfinished() -> list[Incarnation]:
             self._reap()

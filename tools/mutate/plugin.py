@@ -17,7 +17,7 @@ import pytest
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Measure or run, as the order says."""
+    """Measure the tests, or run the mutants, according to the order."""
     order = json.loads(Path(os.environ["MUTATE_ORDER"]).read_text())
     output = Path(order["output"])
     config.pluginmanager.register(

@@ -45,7 +45,7 @@ class MpQueue(System):
         return Subscriber(poll=Call(poll), block=Call(queue.get))
 
     def _open(self) -> Any:
-        """Return the queue as its pickle would: with the semaphores and the pipe of whoever came first."""
+        """Return the queue like an unpickled one, with the semaphores and the pipe of the first process."""
         path = self.topic.folder / f"{self.topic.name}.locks"
         if not path.exists():
             self._make(path)

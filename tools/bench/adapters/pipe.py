@@ -15,7 +15,7 @@ HEADER_BYTES = 4
 
 
 class Pipe(System):
-    """The two ends of a named pipe in `Connection` objects, which is what Pipe(duplex=False) makes of an unnamed one.
+    """A named pipe whose ends are `Connection` objects, as the ends of `Pipe(duplex=False)`.
 
     The name is needed because the measured processes are not related.
     """

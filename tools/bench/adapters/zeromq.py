@@ -70,7 +70,7 @@ class Zeromq(ZeromqSystem):
 
     def _publish(self) -> Any:
         socket = self.context.socket(self.zmq.XPUB)
-        socket.xpub_verbose = True  # tells of every subscriber, so that they can be counted
+        socket.xpub_verbose = True  # reports each subscriber, so that they can be counted
         socket.set_hwm(0 if self.topic.lossless else 1000)
         socket.linger = 0
         self.bind(socket)
@@ -98,7 +98,7 @@ class ZeromqIpc(Zeromq):
 
 
 class ZeromqTcp(Zeromq):
-    """TCP on the loopback; the port is chosen by the kernel and told through a file."""
+    """TCP on the loopback. The kernel chooses the port, and a file passes the port to the other process."""
 
     name = "zmq-tcp"
 

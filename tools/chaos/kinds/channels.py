@@ -37,7 +37,7 @@ class ChannelRecord(Record):
 
 
 class SubscriberRecord(Record):
-    """What a subscriber has written of what it got."""
+    """The record of a subscriber about its messages."""
 
     __slots__ = ()
 
@@ -49,7 +49,7 @@ SUBSCRIBERS = {"copying": 2, "viewing": 4}  # the words of an incarnation that e
 
 
 class Reader:
-    """A subscriber, and the check of what it gets: whole, in order, and every position received or lost."""
+    """A subscriber, and checks of its messages: intact, in order, and each position received or lost."""
 
     def __init__(self, kind: str, subscriber: Subscriber, words: memoryview, history: History) -> None:
         self.kind, self.subscriber, self._history = kind, subscriber, history

@@ -36,7 +36,7 @@ def open_server() -> VisionIpcServer:
     MultiplePublishersError : another incarnation serves.
     """
     server = VisionIpcServer(NAME)
-    server.start_listener()  # first: who makes the stream takes its topic over
+    server.start_listener()  # first, because the creation of a stream takes its topic over
     server.create_buffers(0, BUFFERS, FRAME_BYTES, 1, FrameFormat.RAW)
     return server
 
@@ -134,7 +134,7 @@ class Frames(Workload):
             self._server = None
 
     def close(self) -> None:
-        self.take(self._notifications)  # as of a topic: what was lost may be known only now
+        self.take(self._notifications)  # as in topics, some losses are known only now
         while self._frames:
             self._release()
         self._client.close()

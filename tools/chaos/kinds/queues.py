@@ -23,8 +23,8 @@ from tools.chaos.kinds.workload import Counts, RunResult, WorkerContext, Workloa
 
 NAME = "jobs"
 PLACES, SIZE = 64, 1024
-JOBS = 3  # that an incarnation has taken at most
-RECEIVED, BEGINS, ACKNOWLEDGED, EXPIRED = range(1, 5)  # what a line of an incarnation's file says
+JOBS = 3  # maximum number of jobs that an incarnation holds
+RECEIVED, BEGINS, ACKNOWLEDGED, EXPIRED = range(1, 5)  # operations in the file of an incarnation
 _INCARNATION_SHIFT, _INDEX_MASK = 40, (1 << 40) - 1
 _Words = npt.NDArray[np.uint64]
 
@@ -59,7 +59,7 @@ class OperationLog:
         )
 
     def add(self, operation: int, *messages: tuple[int, int]) -> None:
-        """Write what was done with messages, each the incarnation that sent it and which of its messages it is."""
+        """Write an operation on messages. A message is named by the incarnation that sent it, and its index there."""
         words = b"".join(
             (operation << 60 | incarnation << _INCARNATION_SHIFT | index).to_bytes(8, "little")
             for incarnation, index in messages
@@ -150,7 +150,7 @@ class Queues(Workload):
             self._record.returned += 1
             if self.rng.random() < 0.5:
                 job.nack()
-            return  # who deletes a job gives it back
+            return  # the end of a job without ack returns the message
         self._log.add(BEGINS, identity)
         try:
             job.ack()
@@ -213,7 +213,7 @@ class Queues(Workload):
 
 
 def _receive_remaining(workload: Queues) -> bool:
-    """Receive what is there, as the auditor; whether something may still come."""
+    """Receive all waiting messages as the auditor. Return True if more messages may follow."""
     while True:
         before = os.fstat(workload._log._file).st_size
         workload._receive(1)
@@ -226,8 +226,9 @@ def _receive_remaining(workload: Queues) -> bool:
 
 
 def read_operations(run_result: RunResult) -> tuple[_Words, _Words]:
-    """Return which messages were received or acknowledged for sure, each as often as it was, and those of which
-    nobody knows, because their consumer was killed while it acknowledged them.
+    """Return the received or acknowledged messages, once per operation, and the messages with an unknown result.
+
+    A result is unknown if the consumer was killed during the acknowledgement.
     """
     done, unknown = [np.zeros(0, np.uint64)], list[int]()
     for result in run_result.results:
@@ -241,7 +242,7 @@ def read_operations(run_result: RunResult) -> tuple[_Words, _Words]:
 
 
 def _check_messages(run_result: RunResult, records: dict[int, QueueRecord], allowed: int) -> list[str]:
-    """Compare what was sent with what became of each message; so many may have gone with those that were killed."""
+    """Compare the sent messages with their results. `allowed`: maximum messages that killed processes took along."""
     done, unknown = read_operations(run_result)
     messages, times = np.unique(done, return_counts=True)
     errors = [f"{_name(word)} was ended twice" for word in messages[times > 1].tolist()]

@@ -14,7 +14,7 @@ from tools.chaos.kinds.workload import Counts, RunResult, WorkerContext, Workloa
 VECTOR, BOARD = "state", "settings"
 LENGTH, ITEM_BYTES = 8, 64
 KEYS = 4
-# Words of an incarnation: writes of each element that it began, those that returned; then what it counts for the table.
+# Words of an incarnation: started writes of each element, completed writes; then its counts for the table.
 BEGUN, DONE, SEEN, WROTE, LOOKED = slice(0, LENGTH), slice(LENGTH, 2 * LENGTH), 16, 17, 18
 # Words of incarnation 0: writes of each key that its owners began, and those that returned; of each element at the end.
 KEY_BEGUN, KEY_DONE, TOTAL = 0, KEYS, 16
@@ -72,7 +72,7 @@ class Records(Workload):
             self._entries.pop(k).close()
 
     def _declare(self, k: int) -> bool:
-        """Make a key ours; go on from the value that its last owner left, who may have died in a write."""
+        """Declare a key, and continue after the value of its last owner, which may have died during a write."""
         try:
             self._entries[k] = self._board.declare(f"key {k}")
         except KeyTakenError:

@@ -33,7 +33,7 @@ SHARED = Topic("ring-all", 1 << 16, 0x5EED)  # of the incarnations of all kinds;
 
 
 class TopicPublisher:
-    """A publisher that writes down what it begins to send, and what it has sent.
+    """A publisher that records its started and its completed sends.
 
     Raises
     ------
@@ -76,7 +76,7 @@ class TopicPublisher:
 
 
 def _send_slowly(socket: msgq.PubSocket, message: bytes, pause: float) -> None:
-    """Send a message that lies half written for a while: so that many a kill, stop and takeover falls into a send."""
+    """Send a message with a pause in the middle, so that many kills, stops and takeovers interrupt a send."""
     half = len(message) // 2
     with socket.reserve(len(message)) as view:
         view[:half] = message[:half]
@@ -128,7 +128,7 @@ class Topics(Workload):
                 self._pub = None
 
     def close(self) -> None:
-        self.take(self._sub)  # who was lapped in the middle of a batch knows only now how much of it was lost
+        self.take(self._sub)  # a subscriber that was lapped in the middle of a batch knows its losses only now
         self._sub.close()
 
     @staticmethod
@@ -167,7 +167,7 @@ class Topics(Workload):
 
 
 def check_successions(endpoint: str, records: Iterable[TopicRecord], total: int) -> list[str]:
-    """Each publisher must begin with the count with which the one before it ended, as that one wrote it down itself."""
+    """Check that each publisher began with the count that the previous publisher recorded at its end."""
     chain = sorted((record.base, record.sent, record.made) for record in records if record.base is not None)
     chain.append((total, 0, 0))
     errors = [f"{endpoint}: the first publisher found {chain[0][0]} messages"] if chain[0][0] else []

@@ -13,7 +13,7 @@ from tools.chaos.kinds.topics import Topics
 from tools.chaos.kinds.workload import Counts, RunResult, WorkerContext, Workload
 
 KINDS: tuple[type[Workload], ...] = (Topics, Channels, Frames, Records, Queues)
-WAIT_MS = 20  # that an incarnation waits at most before it looks whether the run ends
+WAIT_MS = 20  # maximum wait of an incarnation before it checks for the end of the run
 
 
 class Worker:
@@ -33,9 +33,9 @@ class Worker:
         self._rng.choice(self.workloads).produce()
 
     def listen(self, timeout_ms: float) -> bool:
-        """Wait for something of any kind, and take what the poller says; whether there was something.
+        """Wait for messages of all kinds, and receive from the readers that the poller reports. Return True for any.
 
-        Nothing is looked at by itself: what the poller does not tell of is missing in the history.
+        No reader is polled otherwise, so a message that the poller does not report is missing in the history.
         """
         ready: list[Any] = self._poller.poll(timeout_ms)
         for reader in ready:
@@ -88,7 +88,7 @@ def create_files() -> None:
 
 
 def check(run_result: RunResult) -> list[str]:
-    """Return what is wrong in the history of all kinds."""
+    """Return the errors in the history of all kinds."""
     return [error_file for kind in KINDS for error_file in kind.check(run_result)]
 
 

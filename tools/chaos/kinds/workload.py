@@ -18,9 +18,9 @@ class WorkerContext:
 
     Attributes
     ----------
-    folder : of the run; what is too much for the history is appended to files there.
+    folder : folder of the run. Data that is too large for the history is appended to files there.
     incarnation : its number.
-    stays : it is there from before the first message to after the last one, so its counts must be the whole.
+    stays : True: the incarnation exists before the first and after the last message, so its counts must be complete.
     """
 
     history: History
@@ -55,7 +55,7 @@ class RunResult:
 
 
 class Counts(NamedTuple):
-    """A line of the table: what was made, taken and lost, by all incarnations together, and what else is known."""
+    """A line of the table: sent, received and lost messages of all incarnations, and further counts."""
 
     name: str
     made: int
@@ -65,7 +65,7 @@ class Counts(NamedTuple):
 
 
 class Workload(ABC):
-    """One kind in one incarnation: what it makes and what it takes, each checked at once and written into the history.
+    """One kind in one incarnation: sends and receives messages, checks each message, and records it in the history.
 
     An error that shows at once is an AssertionError, which ends the incarnation. `check` finds those that only the
     whole history shows.
@@ -90,7 +90,7 @@ class Workload(ABC):
 
     @abstractmethod
     def take(self, reader: Any) -> None:
-        """Take some of what is there, which the poller has said of this reader, and check it."""
+        """Receive and check some of the messages that the poller has reported for this reader."""
 
     @abstractmethod
     def stop_producing(self) -> None:
@@ -105,20 +105,20 @@ class Workload(ABC):
     @staticmethod
     @abstractmethod
     def create_files() -> None:
-        """Make the files before anybody is there, and leave."""
+        """Create the files before the first incarnation, and leave."""
 
     @staticmethod
     @abstractmethod
     def check_at_end(context: WorkerContext) -> None:
-        """Join when everybody has gone, use the kind once more, and write down what the whole has come to.
+        """Join after all incarnations have ended, use the kind once more, and record the totals.
 
-        It looks at `msgq.stats` as `msgq doctor` does, and raises AssertionError for what is nonsense there.
+        The method reads `msgq.stats` as `msgq doctor` does, and raises AssertionError for invalid statistics.
         """
 
     @staticmethod
     @abstractmethod
     def check(run_result: RunResult) -> list[str]:
-        """Return what is wrong in the history."""
+        """Return the errors in the history."""
 
     @staticmethod
     @abstractmethod

@@ -20,7 +20,7 @@ class Mutant:
     Attributes
     ----------
     path : the header, relative to the tree.
-    meaning : what is missing, in one line.
+    meaning : the missing property, in one line.
     old, new : the code that is replaced, which occurs once, and its replacement. Comments and line breaks in the header
         do not matter.
     tests : ids of the tests of which each must fail.
