@@ -6,7 +6,7 @@ schedule of a protocol violates a property, and every mutation is found.
     python -m tools.model --list
     python -m tools.model --scenario overlap --schedules 100000 --seed 7
     python -m tools.model --mutation grant-release                       # prints the trace
-    python -m tools.model --scenario overlap --seed 7 --schedules 1      # prints the trace, if that one fails
+    python -m tools.model --scenario overlap --seed 7 --schedules 1      # prints the trace if the schedule fails
 """
 
 import argparse

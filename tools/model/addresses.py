@@ -5,7 +5,7 @@ WRITE_UID = "write_uid"
 LIMIT = "limit"
 CHECKPOINT_SEQ_BEGIN = "checkpoint_seq_begin"
 CHECKPOINT_SEQ = "checkpoint_seq"
-EVENTCOUNT = "eventcount"  # (wakes so far, somebody may sleep)
+EVENTCOUNT = "eventcount"  # (number of wakes, whether a thread may sleep)
 
 
 def read_pointer(slot: int) -> str:
@@ -19,7 +19,7 @@ def read_valid(slot: int) -> str:
 
 
 def read_uid(slot: int) -> str:
-    """Whose slot it is; 0: nobody's."""
+    """The owner of a slot; 0: none."""
     return f"read_uids[{slot}]"
 
 
@@ -57,12 +57,12 @@ def lease(row: int, buffer: int) -> str:
 
 
 def last_read(row: int, buffer: int) -> str:
-    """The last generation that a client looked at there, for the check."""
+    """The last generation that a client loaded there. Only the checks use this word."""
     return f"last_read[{row}][{buffer}]"
 
 
 def seen_generation(row: int) -> str:
-    """The newest generation that a client has come to; 0: none so far."""
+    """The newest generation that a client has seen; 0: none yet."""
     return f"seen_generation[{row}]"
 
 

@@ -1,8 +1,8 @@
-"""Eventcount among several publishers (msgq/impl/base/eventcount.h, the functions that end in `_many`).
+"""Eventcount among several publishers (msgq/impl/base/eventcount.h, the functions that end in `_mp`).
 
-Each publisher has a word of its own, which it counts up; sleepers follow all of these words. A publisher may be killed,
-which is also how one looks to the others that is stopped for ever. Its message may be slept through: the others cannot
-know that it is there. A message whose publisher returned from its call may not.
+Each publisher increments its own word, and sleepers follow all of these words. A publisher may be killed. To others, a
+killed publisher equals a publisher that is stopped forever. Sleepers may miss the message of such a publisher, because
+no wake follows. Sleepers must not miss a message whose publisher returned from its call.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,8 @@ from .protocol import Scenario, mutations_of
 from .scheduler import Schedule
 from .task import Op, Steps, Task
 
-Word = tuple[int, bool, bool]  # wakes so far, somebody may sleep, a wake is under way and nobody announced itself since
+#: Number of wakes; whether a thread may sleep; whether a wake runs, without a later announcement.
+Word = tuple[int, bool, bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class Rules:
     sleeper_fence: Order = SEQ_CST  # EDGE sleep: the flag is set, then the publishers' words are loaded
     rechecks: bool = True
     wake_counts: bool = True  # before it wakes
-    flag_stands: bool = True  # until somebody has woken; else: it is cleared before the wake
+    flag_stands: bool = True  # until the wake is complete; else: the flag is cleared before the wake
     clears_what_it_left: bool = True  # else: whatever the word has become
 
 
@@ -44,17 +45,19 @@ def word_of(publisher: int) -> str:
 
 
 def prepare_wait(word: Word, rules: Rules = PROTOCOL) -> Word:
-    """Somebody may sleep, whom a wake that is under way need not have found."""
+    """Set the sleeper flag. A notify that already runs may not wake the new sleeper."""
     return (word[0], True, word[2] and not rules.announcement_shows)
 
 
 def notify(location: str, rules: Rules = PROTOCOL, call: Op = ("futex_wake",)) -> Steps[bool]:
-    """The flag stands until the wake is over, so that nobody has to trust us to get that far. False: somebody else has
-    begun to wake them since the last announcement. `call`: the system call."""
+    """Wake all sleepers. The flag stays set until the wake is complete, because the caller may die before.
+
+    Return False if another thread began to wake them after the last announcement. `call`: the system call.
+    """
     while True:
         old: Word = yield load(location)
         if not old[1]:
-            return False  # somebody else has woken them
+            return False  # another thread has woken them
         waking: Word = (old[0] + rules.wake_counts, True, True)
         if (yield cas(location, old, waking)) == old:
             break
@@ -117,7 +120,7 @@ class EventcountModel:
     # ---- sleepers ----
 
     def follow(self, cursor: list[int]) -> Steps[None]:
-        """Read what is there, and sleep."""
+        """Read all messages, and sleep."""
         prepare = partial(prepare_wait, rules=self.rules)
         while True:
             while (yield from self.take(cursor)):
@@ -128,7 +131,7 @@ class EventcountModel:
                 yield futex_wait(EVENTCOUNT, partial(eq, expected))
 
     def take(self, cursor: list[int]) -> Steps[bool]:
-        """Look at all publishers' words; False: nothing is new."""
+        """Load the words of all publishers. Return False if no word is new."""
         before = cursor.copy()
         for publisher, word in enumerate(self.words):
             cursor[publisher] = yield load(word, ACQUIRE)

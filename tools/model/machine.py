@@ -52,7 +52,7 @@ class Machine(Memory):
             task.asleep = False
 
     def tkill(self, actor: Task) -> None:
-        """Several signals that nobody took yet are one."""
+        """Send a signal. Several pending signals are one."""
         self.fence(actor, SEQ_CST)
         self.signalled = True
 
@@ -68,17 +68,17 @@ class Machine(Memory):
         return not ended
 
     def preempt(self, actor: Task, task: Task) -> None:
-        """Whatever `task` had under way is done, and when it runs again, it reads anew."""
+        """Complete all pending writes of `task`. Its later loads are not older than this moment."""
         self.fence(task, SEQ_CST)
         self.fence(actor, SEQ_CST)
         self.fence(task, SEQ_CST)
 
     def pause(self, actor: Task) -> None:
-        """For some steps, unless nobody else can take one."""
+        """Pause a task for some steps, unless no other task can run."""
         actor.paused_until = self.clock + 1 + int(self.rng.random() * 12)
 
     def kill(self, task: Task) -> None:
-        """SIGKILL: nothing more is executed; what was executed becomes visible; the kernel drops the lock."""
+        """Kill a task. Its executed writes become visible, and the kernel releases its lock."""
         task.steps.close()
         task.next_op, task.dead = None, True
         self.fence(task, SEQ_CST)

@@ -1,8 +1,8 @@
 """A weak memory: C11 relaxed, acquire, release, read-modify-write and fences, as an operational model with views.
 
 Each location keeps every write, in modification order. The view of a thread names, for each location, the oldest
-write that the thread may still read. A release attaches the view to what is written, an acquire joins it. So a missing
-edge shows as a thread that reads something new and, beside it, something old.
+write that the thread may still read. A release attaches the view to its write, and an acquire joins it. With a missing
+edge, a thread may therefore read a new value of one location, and an old value of another.
 
 Not in the model: loads that take effect after later stores of the same thread, and torn words (all shared words are
 atomic).
@@ -29,7 +29,7 @@ class Write:
     def __init__(self, stamp: float, value: Any, view: View | None = None, attached: bool = False) -> None:
         self.stamp = stamp
         self.value = value
-        self.view = view  # what whoever acquires this write gets to know
+        self.view = view  # the view that a thread joins when it acquires this write
         self.attached = attached  # a read-modify-write: nothing fits between it and the write before
 
 
@@ -109,7 +109,7 @@ class Memory:
         return write.value
 
     def cas(self, actor: Observer, location: str, expected: Any, desired: Any) -> Any:
-        """Compare and exchange; returns what was found."""
+        """Compare and exchange. Return the found value."""
         write = self.histories[location][-1]
         if write.value == expected:
             return self.rmw(actor, location, lambda _: desired)

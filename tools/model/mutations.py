@@ -1,4 +1,4 @@
-"""Protocols with one thing missing. Each must be found: a model that cannot tell them apart proves nothing."""
+"""Protocols with one missing step. The model must find each of them. A model without findings proves nothing."""
 
 from .memory import RELAXED
 from .protocol import mutations_of

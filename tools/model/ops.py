@@ -56,7 +56,7 @@ def membarrier() -> Op:
 
 
 def futex_wait(location: str, unchanged: Callable[[Any], bool]) -> Op:
-    """Sleep if the word is still what it was."""
+    """Sleep if the word is unchanged."""
     return ("futex_wait", location, unchanged)
 
 

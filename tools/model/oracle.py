@@ -44,7 +44,7 @@ PROPERTIES = {
 
 
 class Word(NamedTuple):
-    """A word of the data area: which part of which message it is, and what it says if it is taken for a size word."""
+    """A word of the data area: message, part of the message, and the value as a size word."""
 
     message: int
     part: int  # 0: the size word, 1..: the payload
@@ -92,7 +92,7 @@ class Oracle:
             self.committed.append(message)
 
     def start_era(self, era: int) -> None:
-        """The count starts anew."""
+        """Start the count of messages at 0."""
         self.base[era] = len(self.committed)
 
     def deliver(self, reader: Reader, words: Sequence[Word]) -> None:
@@ -110,7 +110,7 @@ class Oracle:
         reader.last_index = index
 
     def check_end(self, reader: Reader) -> None:
-        """All is quiet and the subscriber says that there is nothing more."""
+        """Check a subscriber that has read all messages after the last send."""
         if reader.cursor != self.position:
             raise Violation("account", f"{reader.name} stops at {reader.cursor}; the ring is at {self.position}")
         expected = len(self.committed) - self.base[reader.era]
@@ -118,6 +118,6 @@ class Oracle:
             raise Violation("account", f"{reader.name} counts {reader.sequence} messages; there are {expected}")
 
     def check_asleep(self, reader: Reader) -> None:
-        """Nobody will wake the subscriber any more."""
+        """Check a sleeping subscriber after the last possible wake."""
         if reader.cursor < self.last_end:
             raise Violation("wake", f"{reader.name} sleeps at {reader.cursor}; the ring is at {self.position}")

@@ -26,7 +26,7 @@ Scenario = Callable[[Random, Any, bool], Model]  # of a seed's numbers, the rule
 
 @dataclass(frozen=True)
 class Mutation:
-    """A protocol with one thing missing, the scenario that finds what it misses, and what that is."""
+    """A protocol with one missing step, the scenario that finds the error, and a description."""
 
     name: str
     scenario: str

@@ -12,7 +12,7 @@ from .topic import WRAP_MARK, Topic, intact
 
 
 class Publisher:
-    """One publisher of ours. `fences`: it could not register for membarrier."""
+    """A publisher of msgq. `fences`: the publisher could not register for membarrier."""
 
     def __init__(self, topic: Topic, uid: str, rng: Random, fences: bool = False) -> None:
         self.topic = topic
@@ -20,16 +20,16 @@ class Publisher:
         self.rng = rng
         self.fences = fences
         self.position: Position = (0, 0)  # write_pointer as we last published it
-        self.head: Position = (0, 0)  # end of what is staged
+        self.head: Position = (0, 0)  # end of the staged messages
         self.staged: list[int] = []
         self.granted: Position = (0, 0)  # up to here no extend is needed
         self.limit: Position = (0, 0)  # as announced; never goes back
         self.sequence = 0
         self.era = 0
         self.checkpoint_seq = 0
-        self.seen: dict[int, Position] = {}  # where stock subscribers were when we looked last
+        self.seen: dict[int, Position] = {}  # last known positions of stock subscribers
         self.signalled: Position = (0, 0)  # position when they were signalled
-        self.broke_count = False  # could not continue the count of one of ours
+        self.broke_count = False  # True: the count of a previous msgq publisher was lost
 
     def send(self, sizes: Sequence[int]) -> Steps[bool]:
         """Publish messages of these sizes. False: another publisher took over."""
@@ -62,14 +62,14 @@ class Publisher:
         return True
 
     def discard(self) -> Steps[bool]:
-        """Another publisher took over, or nobody wants it: what is staged stays unpublished. Returns False."""
+        """Discard the staged messages, after a takeover or on request. Return False."""
         self.drop()
         # EDGE send-done: release. Our bytes come before those of the newcomer, which may start now.
         yield store(at.begun_sequence(self.uid), self.sequence, self.topic.rules.done_store)
         return False
 
     def drop(self) -> bool:
-        """What is staged stays unpublished. Returns False."""
+        """Drop the staged messages without a store. Return False."""
         self.head = self.position
         self.staged.clear()
         return False
@@ -80,7 +80,7 @@ class Publisher:
         if rules.uid_before_commit and (yield load(at.WRITE_UID)) != self.uid:
             return (yield from self.discard())
         yield from self.publish(self.head)
-        # EDGE send-done: release. Whoever finds the send done sees all of it.
+        # EDGE send-done: release. A thread that finds the send done sees all its writes.
         yield store(at.sent_sequence(self.uid), self.sequence, rules.done_store)
         yield fence(rules.sleep_fence)  # EDGE sleep: write_pointer is stored, then eventcount is loaded.
         if (yield load(at.EVENTCOUNT))[1]:
@@ -147,7 +147,7 @@ class Publisher:
         self.checkpoint_seq += 1
         if not rules.two_checkpoints:
             yield store(at.CHECKPOINT_SEQ_BEGIN, self.checkpoint_seq)
-        # Two cells: whoever reads the other one is not disturbed, and neither is anybody if we die now.
+        # Two cells: readers of the other cell are not disturbed, also if this publisher dies now.
         cell = self.checkpoint_seq % 2 if rules.two_checkpoints else 0
         yield store(at.checkpoint(cell, "position"), self.head)
         yield store(at.checkpoint(cell, "sequence"), self.sequence + len(self.staged))
@@ -168,7 +168,7 @@ class Publisher:
                 yield store(at.read_valid(slot), 0)
 
     def spares(self, cursor: Position) -> bool:
-        """Does what is granted leave the message at `cursor` alone?"""
+        """Return True if the granted bytes do not overlap the message at `cursor`."""
         if self.topic.rules.flags_by_limit:
             # One lap behind exactly is not spared: stock takes equal offsets for an empty ring.
             return intact(self.granted, cursor) and (self.granted[1] != cursor[1] or self.granted[0] == cursor[0])
@@ -193,12 +193,12 @@ class Publisher:
 
 
 def any_size(topic: Topic, rng: Random) -> int:
-    """A payload word may look like the size of a message."""
+    """Return a payload word that may equal a size word."""
     return int(rng.random() * (topic.geometry.need_max + 1)) - 1
 
 
 def notify_sleepers(topic: Topic, counted: bool = True) -> Steps[None]:
-    """Wake whoever sleeps. Cleared before the wake: a bit set later belongs to a sleeper that looks after us."""
+    """Wake all sleepers. The bit is cleared before the wake: a later bit is of a sleeper that finds this message."""
     if counted and topic.rules.clear_before_wake:
         yield rmw(at.EVENTCOUNT, count_wake)
     yield futex_wake()

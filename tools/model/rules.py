@@ -30,8 +30,8 @@ class Rules:
     sleep_fence: Order = SEQ_CST
     sleep_fence_sleeper: Order = SEQ_CST
 
-    # Validation by a subscriber of ours.
-    announced_limit: bool = True  # else: the margin of stock publishers, for ours too
+    # Validation by a msgq subscriber.
+    announced_limit: bool = True  # else: the margin of stock publishers applies to msgq publishers, too
     check_after_copy: bool = True
     empty_by_all_bits: bool = True
     sentinel: bool = True
@@ -46,7 +46,7 @@ class Rules:
     # Sending.
     limit_before_payload: bool = True
     commit_before_extend: bool = True
-    uid_before_begin: bool = True  # looked at before `begun` is touched: the entry may be another one's by then
+    uid_before_begin: bool = True  # loaded before the store of `begun`, because the row may have another owner
     uid_before_commit: bool = True
     dropped_is_done: bool = True  # a batch that is dropped there puts `begun` back
     flags_by_limit: bool = True  # else: the two comparisons of stock publishers
@@ -60,7 +60,7 @@ class Rules:
     claim_by_cas: bool = True  # else: write_uid is stored, whatever it has become since it was read
     claim_names_nobody: bool = True  # after a stock publisher, until the side segment is true again
     starter_wakes: bool = True
-    starter_wakes_all: bool = True  # else: only when eventcount says that somebody may sleep
+    starter_wakes_all: bool = True  # else: only if the eventcount has the sleeper flag
 
     # A stock publisher's loads stay behind its releases, as on AArch64; else: they overtake them, as on x86.
     stock_loads_strong: bool = True
@@ -74,11 +74,11 @@ class Rules:
     signal_if_caught_up: bool = True
     signal_if_it_stands: bool = True  # ... and those that have not moved since the message before
 
-    # EDGE claim: the server takes a buffer's generation away and looks at its leases, a client does the opposite.
+    # EDGE claim: the server clears a buffer's generation, then loads its leases. A client does the opposite.
     claim_fence: Order = SEQ_CST
     claim_fence_client: Order = SEQ_CST
     leases_rechecked: bool = True  # else: only before the generation is taken away
-    lease_before_check: bool = True  # else: the client looks at the generation before it stores its lease
+    lease_before_check: bool = True  # else: the client loads the generation before it stores its lease
     generation_checked: bool = True
     # EDGE frame: a frame before its generation. EDGE lease: looking at it before letting go.
     frame_store: Order = RELEASE
@@ -88,11 +88,11 @@ class Rules:
     # EDGE client-left: the leases that a client keeps before that it left.
     leave_load: Order = ACQUIRE
     left_may_hold: bool = True  # else: the row of a client that left is free, whatever it still holds
-    liveness_checked: bool = True  # else: leases are taken back from whoever holds them
-    # Which buffer is taken: the warmest that nobody awaits, or in the round.
-    unseen_frames_kept: bool = True  # else: the warmest that nobody holds
-    seen_before_take: bool = False  # a client says that it has come to a frame before it has tried to take it
-    seen_reset: bool = True  # else: who gets a row has come to what its last client had come to
+    liveness_checked: bool = True  # else: the server also revokes leases of living clients
+    # The next buffer: the most recently used one without an unseen frame, or the next one in turn.
+    unseen_frames_kept: bool = True  # else: the most recently used one without a lease
+    seen_before_take: bool = False  # a client stores the seen generation before it tries to take the frame
+    seen_reset: bool = True  # else: the new client of a row keeps the seen generation of the previous client
     round_for_newcomers: bool = True
     round_after_growth: bool = True  # a spare buffer makes the round that newcomers count on one frame longer
     stock_goes_round: bool = True  # once a stock client has asked for the buffers

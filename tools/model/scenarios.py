@@ -34,7 +34,7 @@ def own_publisher(rng: Random, rules: Rules, traced: bool) -> TopicModel:
 
 
 def usage(rng: Random, rules: Rules, traced: bool) -> TopicModel:
-    """The publisher waits until the limit of its next message spares all cursors: then nobody may be lapped."""
+    """The publisher waits until the limit of its next message passes no cursor, so no subscriber may be lapped."""
     model = TopicModel(rng, rules, traced, small_ring(rng), slots=("slot",))
     model.topic.lossless = True
     readers = [Subscriber(model.topic, "slot", slot=0), Subscriber(model.topic, "no slot")]
@@ -105,7 +105,7 @@ def stock_subscriber(rng: Random, rules: Rules, traced: bool) -> TopicModel:
 
 
 def stock_subscriber_large(rng: Random, rules: Rules, traced: bool) -> TopicModel:
-    """The same with messages as large as can be: what it knows of write_pointer is soon a lap old."""
+    """The same with the largest messages, so that the loaded write_pointer is soon one lap old."""
     model = TopicModel(rng, rules, traced, Geometry(12, chunk=1), slots=("stock",))
     model.topic.stock_slots = (0,)
     model.palette = [2, 3, 3]
@@ -185,7 +185,7 @@ def anywhere(op: Op) -> bool:
 
 
 def stock_takeover(rng: Random, rules: Rules, traced: bool) -> TopicModel:
-    """Ours is closed or dies, a stock publisher follows; subscribers have a backlog, one joins in between."""
+    """A msgq publisher closes or dies, and a stock publisher follows. Subscribers have a backlog, one joins later."""
     model = TopicModel(rng, rules, traced, small_ring(rng), slots=("slot",))
     run = model.first(model.new_publisher("A"), 2 + model.below(3))
     model.publish("A", run, killed_within=60 if model.chance(0.5) else 0)
@@ -198,7 +198,7 @@ def stock_takeover(rng: Random, rules: Rules, traced: bool) -> TopicModel:
 
 
 def back_from_stock(rng: Random, rules: Rules, traced: bool) -> TopicModel:
-    """Ours, then a stock publisher, which may die anywhere, ours again, which may die anywhere, and a last one."""
+    """Publishers: msgq, stock, msgq, msgq. The second and the third one may die at each step."""
     model = TopicModel(rng, rules, traced, small_ring(rng), own_uids=("A", "B", "C"), slots=("slot",))
     model.publish("A", model.first(model.new_publisher("A"), 1 + model.below(3)))
     stock = StockPublisher(model.topic, "S", rng)
@@ -213,8 +213,9 @@ def back_from_stock(rng: Random, rules: Rules, traced: bool) -> TopicModel:
 
 
 def same_sentinel(rng: Random, rules: Rules, traced: bool) -> TopicModel:
-    """Ours leaves a backlog; a stock publisher sends while it is copied; ours comes and goes before it is validated:
-    write_uid is 0 again, as it was when the subscriber looked at it before."""
+    """A msgq publisher leaves a backlog. During the copy by a subscriber, a stock publisher sends, and a msgq publisher
+    starts and closes. At the validation, write_uid is 0 again, as before the copy.
+    """
     model = TopicModel(rng, rules, traced, small_ring(rng), own_uids=("A", "B"))
 
     def reads(location: object) -> Callable[[], bool]:
@@ -231,9 +232,9 @@ def same_sentinel(rng: Random, rules: Rules, traced: bool) -> TopicModel:
 
 
 def stock_replaces(rng: Random, rules: Rules, traced: bool) -> TopicModel:
-    """A stock publisher starts and sends, all at once, just before ours (starting or not) looks at write_uid.
+    """A stock publisher starts and sends in one step, just before a msgq publisher loads write_uid.
 
-    The moments between such a look and what follows from it are left out: nothing of ours can help there, because a
+    The scenario omits starts between this load and the next step. The protocol cannot handle such a start, because a
     stock publisher neither announces itself nor waits.
     """
     model = TopicModel(rng, rules, traced, small_ring(rng), slots=("slot",), publisher=0)
@@ -320,7 +321,7 @@ def signal_stock(rng: Random, rules: Rules, traced: bool) -> TopicModel:
 
 
 def frames(rng: Random, rules: Rules, traced: bool) -> FrameModel:
-    """A server of frames and two clients that hold some; anybody may die."""
+    """A server of frames, and two clients that hold frames. Each of them may die."""
     return FrameModel(rng, rules, traced, rows=2, clients=2)
 
 

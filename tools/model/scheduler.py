@@ -37,7 +37,7 @@ class Schedule:
         return task
 
     def run(self) -> None:
-        """Until nobody can go on. Raises Violation, also when that takes too long."""
+        """Run until no task can continue. Raises Violation, also after too many steps."""
         machine, rng = self.machine, self.rng
         if rng.random() < 0.6:
             self.slow = self.tasks[int(rng.random() * len(self.tasks))]

@@ -17,7 +17,7 @@ from .topic import WRAP_MARK, Topic
 
 
 class StockPublisher:
-    """`signals`: somebody takes its SIGUSR2."""
+    """A publisher of stock. `signals`: a thread handles its SIGUSR2."""
 
     def __init__(self, topic: Topic, uid: str, rng: Random, signals: bool = False) -> None:
         self.topic = topic
@@ -36,7 +36,7 @@ class StockPublisher:
         self.num_readers = 0
 
     def send(self, size: int) -> Steps[bool]:
-        """False: another publisher took over, which is looked at here and never again."""
+        """Send a message. Return False if another publisher took over. Only this first step checks for a takeover."""
         topic = self.topic
         if (yield self.strong_load(at.WRITE_UID)) != self.uid:
             return False
@@ -134,7 +134,7 @@ class StockSubscriber:
         return words if header.size >= 0 else []
 
     def show(self) -> Steps[None]:
-        """Tell publishers where we are."""
+        """Store the cursor for publishers."""
         cursor = self.cursor
         yield rmw(self.pointer, lambda _: cursor)
         yield fence(SEQ_CST)  # as the exchange is; its store and the next load of write_pointer stay in order

@@ -10,14 +10,14 @@ from .walk import walk
 
 
 class Subscriber:
-    """One subscriber of ours. `slot`: the one that it holds, or None."""
+    """A subscriber of msgq. `slot`: the held slot; None: no slot."""
 
     def __init__(self, topic: Topic, name: str, slot: int | None = None) -> None:
         self.topic = topic
         self.name = name
         self.slot = slot
         self.publisher_uid = topic.publisher
-        self.announced = topic.trusts(topic.publisher)  # the publisher announces its limit: it is ours
+        self.announced = topic.trusts(topic.publisher)  # True: a msgq publisher, which announces its limit
         self.cursor: Position = (0, 0)
         self.era = 0
         self.joined = 0 if self.announced else None  # messages of this era before us; None: the count is unknown
@@ -30,7 +30,7 @@ class Subscriber:
         """Messages of this era before the cursor."""
         return None if self.joined is None else self.joined + self.received + self.lost
 
-    # ---- who publishes ----
+    # ---- the publisher ----
 
     def classify_publisher(self) -> Steps[None]:
         """How positions are validated from now on, and whether the count goes on."""
@@ -103,7 +103,7 @@ class Subscriber:
         return (yield load(at.WRITE_POINTER, ACQUIRE)), None
 
     def skip_to_latest(self) -> Steps[None]:
-        """Go to the present, and count what lies between."""
+        """Move to the newest position, and count the skipped messages as lost."""
         if self.topic.lossless:
             raise Violation("usage", f"{self.name} is lapped at {self.cursor}, though the limit spares it")
         position, sequence = yield from self.latest()
@@ -182,7 +182,7 @@ class Subscriber:
     def sleep(self) -> Steps[None]:
         """Until something may have been published; nothing new was there a moment ago."""
         rules = self.topic.rules
-        # EDGE sleep: the bit is set, then write_pointer is looked at.
+        # EDGE sleep: the bit is set, then write_pointer is loaded.
         expected = set_waiters((yield rmw(at.EVENTCOUNT, set_waiters)))
         yield fence(rules.sleep_fence_sleeper)
         if rules.rechecks and (yield load(at.WRITE_POINTER, ACQUIRE)) != self.cursor:

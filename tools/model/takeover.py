@@ -16,14 +16,14 @@ LONGEST_SEND = 60  # steps: who has taken so many since it was replaced has noti
 
 
 class Starter:
-    """Brings `publisher` into office, and out. `tasks` tells for each uid whom to ask whether it lives."""
+    """Starts and closes `publisher`. `tasks`: the task of each uid, for questions about its liveness."""
 
     def __init__(self, publisher: Publisher, machine: Machine, tasks: Mapping[str, Task], patience: int) -> None:
         self.publisher = publisher
         self.topic = publisher.topic
         self.machine = machine
         self.tasks = tasks
-        self.patience = patience  # looks at a send in progress before giving up
+        self.patience = patience  # maximum loads of a send in progress
 
     def start(self) -> Steps[bool]:
         """Under the lock. False: the former publisher lives and its send does not end."""
@@ -43,7 +43,7 @@ class Starter:
         return done
 
     def claim(self) -> Steps[Any]:
-        """(2): write_uid says who comes. Returns whom it named before."""
+        """Step 2: store the uid in write_uid. Return the previous uid."""
         rules, uid, rows = self.topic.rules, self.publisher.uid, self.topic.publisher_rows
         is_alone = not rows  # publishers take rows under the lock
         rows.add(uid)
@@ -59,11 +59,11 @@ class Starter:
                 break
             former = current
         if rules.starter_membarrier and not (is_alone and self.topic.trusts(former)):
-            yield membarrier()  # EDGE takeover: between our write_uid and our look at begun
+            yield membarrier()  # EDGE takeover: between the store of write_uid and the load of begun
         return former
 
     def wait_for_sends(self, former: Any) -> Steps[bool]:
-        """(3): while another publisher of ours lives and is between begun and sent."""
+        """Step 3: wait while another living msgq publisher is between begun and sent."""
         rules = self.topic.rules
         other_uids = [uid for uid in self.topic.own_uids if uid in self.tasks and uid != self.publisher.uid]
         if not rules.wait_for_all:
@@ -90,7 +90,7 @@ class Starter:
         return not alive
 
     def check_progress(self, uid: str, begins: int) -> None:
-        """We still wait for that publisher: it has not had its turn yet, or what it did is still to be seen."""
+        """Check that the wait is right: the publisher still sends, or its writes are not visible yet."""
         task, newest = self.tasks[uid], self.machine.newest
         over = task.finished or task.taken - begins > LONGEST_SEND
         if (
@@ -114,14 +114,14 @@ class Starter:
             p.broke_count = topic.trusts(former)
             topic.oracle.start_era(p.era)
         yield from p.announce()
-        p.granted = p.position  # nothing of that is ours to write without an extend
+        p.granted = p.position  # no bytes are granted yet
         yield store(at.begun_sequence(p.uid), p.sequence)
         yield store(at.sent_sequence(p.uid), p.sequence, RELEASE)
         if not topic.trusts(former):
             yield cas(at.WRITE_UID, f"claim {p.uid}", p.uid)
 
     def last_checkpoint(self) -> Steps[tuple[Position, int]]:
-        """Nobody writes it now. Sets turn and era, too."""
+        """Load the last checkpoint, and set its sequence and era. No publisher writes it now."""
         p, two = self.publisher, self.topic.rules.two_checkpoints
         p.checkpoint_seq = yield load(
             at.CHECKPOINT_SEQ if two else at.CHECKPOINT_SEQ_BEGIN, ACQUIRE
@@ -152,7 +152,7 @@ class Starter:
             yield from notify_sleepers(self.topic)
 
     def close(self) -> Steps[None]:
-        """write_uid goes from ours to 0, sleepers are woken, the entry is freed."""
+        """Change write_uid to 0, wake sleepers, and free the row."""
         yield cas(at.WRITE_UID, self.publisher.uid, 0)
         yield from notify_sleepers(self.topic)
         yield fence(SEQ_CST)

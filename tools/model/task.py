@@ -1,4 +1,4 @@
-"""A thread of the model, and what it is made of."""
+"""A thread of the model, and its operations."""
 
 from collections.abc import Generator
 from typing import Any, TypeVar

@@ -16,7 +16,7 @@ class Geometry:
     """Sizes of a ring, and what follows from them."""
 
     size: int  # of the data area
-    chunk: int  # how far ahead a publisher announces what it will write
+    chunk: int  # words that a publisher announces ahead
 
     @property
     def lap_end(self) -> int:
@@ -86,15 +86,15 @@ class Topic:
             int, Callable[[], bool]
         ] = {}  # slot of a stock subscriber -> is it wrong not to wake it?
         self.publisher = publisher  # in office at the beginning
-        self.lossless = False  # the scenario sees to it that nobody is lapped
+        self.lossless = False  # True: the scenario ensures that no subscriber is lapped
         self.data = [f"data[{i}]" for i in range(geometry.size)]
 
     def trusts(self, uid: object) -> bool:
-        """Does the side segment tell the truth while write_uid is this? 0: nobody, after one of ours closed."""
+        """Return True if the side segment is valid for this write_uid. 0: a msgq publisher has closed."""
         return uid == 0 or uid in self.own_uids
 
     def initial(self) -> dict[str, Any]:
-        """The words of a topic that nobody has published to. Behind the slots that are held is a free one."""
+        """Return the words of a topic without messages. One free slot follows the held slots."""
         start: Position = (0, 0)
         words: dict[str, Any] = dict.fromkeys(self.data, Word(-1, 0, 0))
         words |= {at.WRITE_POINTER: start, at.WRITE_UID: self.publisher, at.EVENTCOUNT: (0, False)}

@@ -60,7 +60,7 @@ class TopicModel:
     # ---- publishers ----
 
     def new_publisher(self, uid: str, patience: int = 1000) -> Starter:
-        """A publisher of ours that may start."""
+        """Return a msgq publisher that is not started."""
         return Starter(Publisher(self.topic, uid, self.rng), self.machine, self.publishers, patience)
 
     def publish(self, uid: str, steps: Steps[Any], killed_within: int = 0) -> Task:
@@ -113,7 +113,7 @@ class TopicModel:
         return self.schedule.spawn(reader.name, self.follow(reader))
 
     def follow(self, reader: Subscriber | StockSubscriber) -> Steps[None]:
-        """Read until there is nothing more and nobody who could publish more."""
+        """Read until all publishers have finished and no message is left."""
         while True:
             over = self.schedule.writers_finished()
             if (yield from reader.receive()) is not None:
