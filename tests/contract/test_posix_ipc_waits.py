@@ -9,6 +9,7 @@ import select
 import signal
 import sys
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -325,6 +326,48 @@ def test_child_forked_during_wait_of_main_thread_has_no_wakeup_descriptor(own: Q
     forking = Task(fork)
     assert queue.receive(DEADLINE) == (b"x", 0)
     assert forking.result() == 0
+
+
+def find_signal_log() -> int:
+    """Return the descriptor of the file that logs signals between two sleeps. Call this after a wait."""
+    for name in sorted(os.listdir("/proc/self/fd"), key=int):
+        with contextlib.suppress(FileNotFoundError):  # the descriptor of the directory
+            if "msgq_signal_log" in os.readlink(f"/proc/self/fd/{name}"):
+                return int(name)
+    raise AssertionError("no wait has logged signals")
+
+
+def wait_until_timeout(queue: Any) -> None:
+    with pytest.raises(ours.BusyError):
+        queue.receive(0.01)
+
+
+def test_wait_does_not_write_to_file_that_has_descriptor_of_closed_log(own: Queues, tmp_path: Path) -> None:
+    """Failure would mean: a program that closes all descriptors, as daemons do, finds bytes in its next files."""
+    queue = own.open()
+    wait_until_timeout(queue)
+    file, log = os.open(tmp_path / "file", os.O_CREAT | os.O_WRONLY | os.O_NONBLOCK), find_signal_log()
+    try:
+        os.dup2(file, log)
+        with signal_when_asleep(lambda *_: None), pytest.raises(ours.SignalError):
+            queue.receive(DEADLINE)
+        assert os.fstat(log).st_size == 0
+    finally:
+        os.close(file)
+        os.close(log)
+
+
+def test_wait_of_forked_child_closes_log_of_parent(own: Queues) -> None:
+    """Failure would mean: signals of the parent end waits of the child, because they share the position in the file."""
+    queue = own.open()
+    wait_until_timeout(queue)
+    inherited = os.fstat(find_signal_log()).st_ino
+
+    def child() -> None:
+        wait_until_timeout(queue)
+        assert os.fstat(find_signal_log()).st_ino != inherited
+
+    assert in_fork(child) == 0
 
 
 def test_signal_handler_exception_becomes_cause_of_signal_error(both: Queues) -> None:
