@@ -2,8 +2,27 @@
 
 from libc.stdlib cimport getenv
 
+from msgq.errors import InvalidValueError
+
+
+cdef str read_variable(const char *name):
+    # C's getenv, which os.environ keeps up to date, is 20 times faster than os.environ; each connect asks for several.
+    cdef const char *value = getenv(name)
+    return None if value == NULL else (<bytes> value).decode(errors="surrogateescape")
+
 
 def environment(str name):
-    # C's getenv, which os.environ keeps up to date, is 20 times faster than os.environ; each connect asks for several.
-    cdef const char *value = getenv(name.encode())
-    return None if value == NULL else (<bytes> value).decode(errors="surrogateescape")
+    return read_variable(name.encode())
+
+
+cdef bint is_preallocation_enabled() noexcept:
+    """Return True if whole files are allocated and mapped at once (MSGQ_PREALLOC)."""
+    return getenv("MSGQ_PREALLOC") != NULL
+
+
+cdef bint is_sigbus_handled() except -1:
+    """Return True if a truncated ring causes an error instead of the signal SIGBUS (MSGQ_SIGBUS)."""
+    value = read_variable("MSGQ_SIGBUS") or "1"
+    if value not in ("0", "1"):
+        raise InvalidValueError(f"MSGQ_SIGBUS is {value!r}; give 1, or 0 for no signal handler")
+    return value == "1"

@@ -1,4 +1,4 @@
-"""Settings from environment variables. Other modules do not read the environment.
+"""Settings from environment variables. Besides, only `environment.pyx` reads the environment.
 
 ======================  ==================================================================
 ``OPENPILOT_PREFIX``    name of a directory for all endpoints, separate from other prefixes
@@ -100,24 +100,6 @@ def get_trust() -> str:
 def get_process_trust() -> str:
     """Return the users whose files this process accepts by default (MSGQ_TRUST). A thread may override them."""
     return environment("MSGQ_TRUST") or ""
-
-
-def is_preallocation_enabled() -> bool:
-    """Return True if whole files are allocated and mapped at once (MSGQ_PREALLOC)."""
-    return environment("MSGQ_PREALLOC") is not None
-
-
-def is_sigbus_handled() -> bool:
-    """Return True if a truncated ring causes an error instead of the signal SIGBUS (MSGQ_SIGBUS).
-
-    Raises
-    ------
-    InvalidValueError : the variable is neither 0 nor 1.
-    """
-    value = environment("MSGQ_SIGBUS") or "1"
-    if value not in ("0", "1"):
-        raise InvalidValueError(f"MSGQ_SIGBUS is {value!r}; give 1, or 0 for no signal handler")
-    return value == "1"
 
 
 def resolve_spin_us(asked: int | None, endpoint: str, default: int = 0) -> int:

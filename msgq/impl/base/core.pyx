@@ -18,6 +18,7 @@ from posix.mman cimport MAP_FAILED, MAP_SHARED, mmap, mprotect, munmap, PROT_REA
 from posix.stat cimport fstat, lstat, S_ISREG, struct_stat
 from posix.unistd cimport close, ftruncate, geteuid, lseek, SEEK_CUR, SEEK_SET, usleep
 
+from msgq.common.environment cimport is_preallocation_enabled, is_sigbus_handled
 from msgq.impl.base.process cimport fork_generation, is_alive, text
 
 import _signal  # a part of Python's signal, whose import takes longer

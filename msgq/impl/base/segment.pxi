@@ -330,12 +330,12 @@ cdef bint _shows_whole_file(Segment segment, const struct_stat *found) except -1
     """True if the segment shows this whole file, with the guard and the memory of a new mapping."""
     return (segment.inode == found.st_ino and segment.liveness_file.device == found.st_dev
             and segment.size == <size_t> found.st_size and not was_truncated(segment.guard)
-            and settings.is_sigbus_handled() == (segment.guard != NULL) and not settings.is_preallocation_enabled())
+            and is_sigbus_handled() == (segment.guard != NULL) and not is_preallocation_enabled())
 
 
 cdef Segment _map_unguarded(int fd, const struct_stat *found, bint writable, str endpoint, str path):
     cdef Segment segment = Segment.__new__(Segment)
-    cdef int flags = MAP_SHARED | (MAP_POPULATE if settings.is_preallocation_enabled() else 0)
+    cdef int flags = MAP_SHARED | (MAP_POPULATE if is_preallocation_enabled() else 0)
     cdef int protection = PROT_READ | (PROT_WRITE if writable else 0)
     cdef void *address = mmap(NULL, found.st_size, protection, flags, fd, 0)
     if address == MAP_FAILED:
@@ -370,7 +370,7 @@ cdef void *guard_mapping(void *address, size_t size, int protection) except? NUL
     Return NULL if MSGQ_SIGBUS disables this.
     """
     cdef mq_sigbus_guard *guard
-    if not settings.is_sigbus_handled():
+    if not is_sigbus_handled():
         return NULL
     guard = mq_sigbus_guard_add_mapping(address, size, protection) if mq_sigbus_guard_install_handler() else NULL
     if guard == NULL:

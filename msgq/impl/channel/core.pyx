@@ -16,6 +16,7 @@ from posix.fcntl cimport O_RDONLY
 from posix.stat cimport struct_stat
 from posix.unistd cimport close, usleep
 
+from msgq.common.environment cimport is_preallocation_enabled
 from msgq.impl.base.clock cimport current_origin, host_offset_ns, host_time_ns
 from msgq.impl.base.core cimport (
     BUSY, check_file, close_at_exit, CLOSED, write_full_schema, read_full_schema, EndpointFile, expose_buffer,

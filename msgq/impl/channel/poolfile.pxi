@@ -70,7 +70,7 @@ cdef PoolFile make_pool(ChannelFile file, uint64_t slots, uint64_t slot_bytes, u
     """Create a complete pool without a name, under the lock. Then call name_pool."""
     cdef PoolFile pool = _pool_file(file, new_uid())
     pool.slot_count, pool.slot_bytes, pool.pid, pool.node = slots, slot_bytes, pid, node
-    pool.has_holes = mq_can_populate() and not settings.is_preallocation_enabled()
+    pool.has_holes = mq_can_populate() and not is_preallocation_enabled()
     pool.create_unnamed(file.mode & 0o666 | 0o600)  # chmod may have changed the mode of the channel's file
     return pool
 

@@ -17,6 +17,7 @@ from posix.fcntl cimport O_RDONLY, O_RDWR
 from posix.stat cimport fstat, struct_stat
 from posix.unistd cimport close, usleep
 
+from msgq.common.environment cimport is_preallocation_enabled
 from msgq.impl.base.clock cimport current_origin, host_offset_ns, host_time_ns, new_origin, prepare_origins
 from msgq.impl.base.core cimport (
     allocate_file, BUSY, can_order_stores, check_file, check_context_open, close_at_exit, close_row_lock, CLOSED,

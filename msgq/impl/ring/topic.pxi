@@ -30,7 +30,7 @@ cdef class TopicFiles:
 
 cdef bint _populates_at_open() except -1:
     """True if files get all of their memory at creation, instead of before the writes."""
-    return not mq_can_populate() or settings.is_preallocation_enabled()
+    return not mq_can_populate() or is_preallocation_enabled()
 
 
 cdef int _grow_ring_file(TopicFiles topic, int fd, size_t size, str path) except -1:
