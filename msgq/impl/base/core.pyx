@@ -23,6 +23,7 @@ from msgq.impl.base.process cimport fork_generation, is_alive, text
 
 import _signal  # a part of Python's signal, whose import takes longer
 import atexit
+import functools
 import os
 import struct
 import threading

@@ -20,6 +20,7 @@ cdef object read_schema(const mq_schema_parts *at):
         return None  # a schema that another program wrote is too long
 
 
+@functools.lru_cache(maxsize=64)  # most programs open several endpoints with few schemas
 def _make_schema(name, encodings, data, *marks):
     from msgq.common.schema import Schema, split_encoding  # imported late: few sockets need it
     encoding, definition = split_encoding(encodings)
