@@ -114,8 +114,11 @@ cdef class ChannelFile(EndpointFile):
     cdef int _check_locked_file(self, const mq_file_lock *lock) except -1:
         """Raise an error if the channel was removed, or another user owns it now."""
         cdef struct_stat status
-        with settings.overrides(trust=self.trust):
+        if self.trust is None:
             check_file(lock.fd, &status, self.name, self.segment.path)
+        else:
+            with settings.overrides(trust=self.trust):
+                check_file(lock.fd, &status, self.name, self.segment.path)
         if not status.st_nlink:
             raise self._removed_error()
         return 0
@@ -331,6 +334,8 @@ cdef int remove_dead_pools(ChannelFile file, int max_kept=KEPT_DEAD_POOLS) excep
             count = mq_channel_count_row_entries(&order, i, &newest) if has_order else 0
             dead.append((newest if count else 0, i, mq_load_relaxed_u64(&row.pool_bytes)))
     mq_liveness_probe_end(&probe)
+    if not dead:
+        return 0
     dead.sort()
     remaining, size = len(dead), sum(each[2] for each in dead)
     for newest, i, pool_bytes in dead:

@@ -14,7 +14,7 @@ from libc.errno cimport EAGAIN, EEXIST, EMFILE, ENFILE, ENOENT, ENOMEM, ENOSPC, 
 from libc.string cimport memset
 from posix.fcntl cimport O_RDONLY
 from posix.stat cimport struct_stat
-from posix.unistd cimport close, usleep
+from posix.unistd cimport _SC_PAGESIZE, close, sysconf, usleep
 
 from msgq.common.environment cimport is_preallocation_enabled
 from msgq.impl.base.clock cimport current_origin, host_offset_ns, host_time_ns

@@ -15,17 +15,17 @@ cdef class PoolFile(EndpointFile):
         return shm_paths.channel_directories(self.prefix)
 
     cdef size_t _new_file_bytes(self) except 0:
-        cdef uint64_t header_bytes = mq_pool_header_bytes(self.slot_count, os.sysconf("SC_PAGESIZE"))
+        cdef uint64_t header_bytes = mq_pool_header_bytes(self.slot_count, sysconf(_SC_PAGESIZE))
         return header_bytes + self.slot_count * mq_pool_slot_stride_bytes(self.slot_bytes)
 
     cdef size_t _allocated_bytes(self) noexcept:
         """Other processes write only the header."""
-        return mq_pool_header_bytes(self.slot_count, os.sysconf("SC_PAGESIZE")) if self.has_holes else 0
+        return mq_pool_header_bytes(self.slot_count, sysconf(_SC_PAGESIZE)) if self.has_holes else 0
 
     cdef int _init_header(self) except -1:
         cdef bytes node = self.node.encode()
         mq_pool_header_init(<mq_pool_header *> self.segment.address, self.segment.size, self.slot_count,
-                            self.slot_bytes, os.sysconf("SC_PAGESIZE"), self.channel_inode, self.uid, self.pid, node)
+                            self.slot_bytes, sysconf(_SC_PAGESIZE), self.channel_inode, self.uid, self.pid, node)
         return 0
 
     cdef Segment _map_file(self, int fd, const struct_stat *info, bint writable):
