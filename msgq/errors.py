@@ -361,7 +361,8 @@ class MissingLibraryError(MsgqError, ImportError):
 class ForkedSocketError(IpcError):
     """The object (socket, reservation, loan, job, recorder, frame server) belongs to the parent process.
 
-    Create the object again in the child. On the fake backend, all sockets and handles from before the fork belong to
+    Create the object again in the child. If a signal handler forked the child while its parent joined or removed a
+    channel, repeat the call in the child. On the fake backend, all sockets and handles from before the fork belong to
     the parent.
     """
 

@@ -16,7 +16,8 @@ import pytest
 
 import msgq
 from msgq import stats
-from msgq.errors import SegmentError
+from msgq.common import settings, shm_paths
+from msgq.errors import ForkedSocketError, SegmentError
 from tests.support import SHM, Child, Task, count_descriptors, hear, in_fork, say, wait_until
 from tests.unit.liveness_children import libc
 
@@ -203,6 +204,86 @@ class TestOpenMark:
         assert stats.channel(endpoint).opened is True
         current.close()
         assert stats.channel(endpoint).opened is False
+
+
+class ForkOnce:
+    """Calls a function. The first call also forks this process, as a signal handler may do."""
+
+    def __init__(self, function: Callable[..., Any], parent_waits: bool = False) -> None:
+        self._function, self._parent_waits = function, parent_waits
+        self.child: int | None = None  # 0 in the child
+        self._reads, self._writes = os.pipe()
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        if self.child is None:
+            self.child = os.fork()
+            if self.child:
+                os.close(self._writes)
+            if self.child and self._parent_waits:
+                os.read(self._reads, 1)  # until the child has ended its call
+        return self._function(*arguments, **options)
+
+    def run(self, action: Callable[[], Any], check_in_child: Callable[[Any], bool]) -> Any:
+        """Return the result, or the exception, of an action that calls this object, in the parent."""
+        result: Any
+        try:
+            result = action()
+        except Exception as error:
+            result = error
+        if self.child == 0:
+            try:
+                os.write(self._writes, b"x")
+                os._exit(0 if check_in_child(result) else 2)
+            finally:
+                os._exit(1)
+        assert self.child
+        os.close(self._reads)
+        assert os.waitstatus_to_exitcode(os.waitpid(self.child, 0)[1]) == 0
+        return result
+
+
+def test_child_forked_under_the_lock_leaves_the_join_to_its_parent(
+    endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Failure would mean: parent and child take the same row, and create the same pool."""
+    channel = msgq.Channel(endpoint)
+    forking = ForkOnce(settings.resolve_file_mode, parent_waits=True)
+    monkeypatch.setattr(settings, "resolve_file_mode", forking)
+
+    def join() -> Any:
+        return channel.publisher(slots=2, slot_bytes=64)
+
+    def repeat_after_error(result: Any) -> bool:
+        join().send(b"from the child")
+        return isinstance(result, ForkedSocketError)
+
+    publisher = forking.run(join, repeat_after_error)
+    publisher.send(b"from the parent")
+    assert [one.participant.alive for one in stats.channel(endpoint).publishers].count(True) == 1
+
+
+def test_child_forked_under_the_lock_does_not_remove_the_channel(endpoint: str) -> None:
+    file = msgq.Channel(endpoint)._channel_file
+    forking = ForkOnce(lambda _: forking.child == 0)
+    assert forking.run(lambda: file.unlink(forking), lambda result: isinstance(result, ForkedSocketError)) is False
+    assert (SHM / f"msgqchan_{endpoint}").exists()
+
+
+def test_child_forked_under_the_lock_removes_no_pools(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = msgq.Channel(endpoint)._channel_file
+    forking = ForkOnce(shm_paths.list_pools)
+    monkeypatch.setattr(shm_paths, "list_pools", forking)
+    removed = forking.run(file.remove_unreachable_pools, lambda result: isinstance(result, ForkedSocketError))
+    assert removed.orphans == ()
+
+
+def test_child_forked_during_check_of_locked_file_locks_the_file_itself(
+    endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = msgq.Channel(endpoint, trust="root")._channel_file
+    forking = ForkOnce(settings.overrides)
+    monkeypatch.setattr(settings, "overrides", forking)
+    assert forking.run(lambda: file.unlink(lambda _: False), lambda result: result is False) is False
 
 
 class Rung(Exception):

@@ -258,6 +258,7 @@ cdef class EndpointFile:
     cdef bint _try_lock(self, mq_file_lock *lock) except -1
     cdef int _check_locked_file(self, const mq_file_lock *lock) except -1  # raise if the locked file cannot be joined
     cdef object _reopen_error(self, int error)
+    cdef int require_lock(self, const mq_file_lock *lock) except -1  # raise in a child that was forked under the lock
     cdef void unlock(self, mq_file_lock *lock) noexcept
     cdef bint is_removed(self, int fd) noexcept
     cdef int check_truncation(self) except -1

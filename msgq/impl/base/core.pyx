@@ -31,8 +31,8 @@ import weakref
 
 from msgq.common import file_permissions, settings, shm_paths
 from msgq.errors import (
-    ConcurrentUseError, CorruptSegmentError, EndpointClosedError, InterruptedWaitError, IpcError, SegmentError,
-    SegmentSizeError, StateError,
+    ConcurrentUseError, CorruptSegmentError, EndpointClosedError, ForkedSocketError, InterruptedWaitError, IpcError,
+    SegmentError, SegmentSizeError, StateError,
 )
 from msgq.impl.base.argument_checks import not_connected_error, timeout_ms, timeout_ns, warn_in_event_loop
 

@@ -156,12 +156,13 @@ cdef class EndpointFile:
         cdef bint locked = False
         lock.fd = -1
         try:
-            while not self._try_lock(lock):
-                if not patient:
-                    return False
-                wait_for_file_lock(deadline, self.name, self.path)
-            self._check_locked_file(lock)
-            locked = True
+            while not locked:
+                while not self._try_lock(lock):
+                    if not patient:
+                        return False
+                    wait_for_file_lock(deadline, self.name, self.path)
+                self._check_locked_file(lock)
+                locked = lock.fd >= 0  # false in a child that a signal handler forked during the check
         finally:
             if not locked:
                 self.unlock(lock)
@@ -180,6 +181,13 @@ cdef class EndpointFile:
         return False
 
     cdef int _check_locked_file(self, const mq_file_lock *lock) except -1:
+        return 0
+
+    cdef int require_lock(self, const mq_file_lock *lock) except -1:
+        """Call this under the lock, after Python code and before a change."""
+        if lock.fd < 0:
+            raise ForkedSocketError("a signal handler forked this process during the call, and only the parent "
+                                    "completes the call; repeat the call in this process", self.name)
         return 0
 
     cdef object _reopen_error(self, int error):

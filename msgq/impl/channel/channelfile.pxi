@@ -118,6 +118,8 @@ cdef class ChannelFile(EndpointFile):
             check_file(lock.fd, &status, self.name, self.segment.path)
         else:
             with settings.overrides(trust=self.trust):
+                if lock.fd < 0:  # a signal handler has just forked this child, which locks the file again
+                    return 0
                 check_file(lock.fd, &status, self.name, self.segment.path)
         if not status.st_nlink:
             raise self._removed_error()
@@ -263,6 +265,7 @@ cdef class ChannelFile(EndpointFile):
         try:
             if wanted is not None and not wanted(self.stats()):
                 return False
+            self.require_lock(&lock)
             for i in range(MQ_CHANNEL_PUBLISHERS):
                 uid = mq_load_acquire_u64(&self.header.publishers[i].pool_uid)
                 if uid:
@@ -278,6 +281,7 @@ cdef class ChannelFile(EndpointFile):
         self.lock(&lock)
         try:
             stats = self.stats()
+            self.require_lock(&lock)
             remove_dead_pools(self)
             for path in stats.orphans:
                 remove_file(self.name, path)

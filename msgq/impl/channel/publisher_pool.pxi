@@ -62,24 +62,28 @@ cdef PublisherPool register_publisher(ChannelFile file, str node, slots, slot_by
     cdef int row, remaining
     cdef mq_file_lock lock
     cdef uint64_t each = slot_bytes or DEFAULT_SLOT_BYTES
-    pool.channel_file, pool.generation = file, fork_generation
+    pool.channel_file = file
     file.lock(&lock)
     try:
+        pool.generation = fork_generation
         file._apply_config_locked(None, None, None, None, True)
         remaining = remove_dead_pools(file)
         if newcomer:
             _check_publisher_limit(file)
+        file.require_lock(&lock)
         row = mq_channel_find_free_row(file.header, &lock.file, &pool.liveness_token)
         while row == MQ_NO_ROW and remaining:
             remaining = remove_dead_pools(file, remaining - 1)
+            file.require_lock(&lock)
             row = mq_channel_find_free_row(file.header, &lock.file, &pool.liveness_token)
         if row == MQ_NO_ROW:
             text = f"all {MQ_CHANNEL_PUBLISHERS} rows of publishers are in use: {_describe_row_owners(file)}"
             raise TooManyPublishersError(text, file.name)
         try:
-            _fill_publisher_row(pool, row, node, _choose_slot_count(file, slots, each, max_bytes), each)
+            _fill_publisher_row(pool, &lock, row, node, _choose_slot_count(file, slots, each, max_bytes), each)
         except BaseException:
-            mq_liveness_unlock(pool.liveness_token)
+            if lock.fd >= 0:  # a forked child has not inherited the page
+                mq_liveness_unlock(pool.liveness_token)
             pool.liveness_token = NULL
             raise
     finally:
@@ -87,7 +91,8 @@ cdef PublisherPool register_publisher(ChannelFile file, str node, slots, slot_by
     return pool
 
 
-cdef int _fill_publisher_row(PublisherPool pool, int number, str node, uint64_t slots, uint64_t slot_bytes) except -1:
+cdef int _fill_publisher_row(PublisherPool pool, const mq_file_lock *lock, int number, str node, uint64_t slots,
+                             uint64_t slot_bytes) except -1:
     """Create the pool, register it in the row, and then give it its name. So no named pool is without a row."""
     cdef ChannelFile file = pool.channel_file
     cdef mq_process_identity identity
@@ -107,12 +112,14 @@ cdef int _fill_publisher_row(PublisherPool pool, int number, str node, uint64_t 
         raise MemoryError()
     if pool.pool_file.has_holes:
         pool.c.populated_slots = 0
+    file.require_lock(lock)
     mq_channel_publisher_register(row, &identity, pool.liveness_token != NULL, &pool.c.slots,
                                   pool.pool_file.segment.size, pool.pool_file.segment.inode, name)
     try:
         name_pool(pool.pool_file)
     except BaseException:
-        mq_channel_release_row(row)
+        if lock.fd >= 0:
+            mq_channel_release_row(row)
         raise
     pool.open = True
     file.own_pools[number] = pool.c.slots.uid

@@ -20,7 +20,6 @@ cdef class SubscriberRows:
         cdef int row
         cdef mq_file_lock lock
         cdef bytes name = node.encode()
-        read_own_identity(&identity, NULL)
         self.file.lock(&lock)
         try:
             g = mq_channel_config_unpack(mq_load_acquire_u64(&self.file.header.config))
@@ -30,6 +29,7 @@ cdef class SubscriberRows:
                 if len(subscribers) >= <int> g.subscribers:
                     text = f"number of subscribers is at its limit ({g.subscribers}): {', '.join(subscribers)}"
                     raise TooManySubscribersError(text, self.file.name)
+            read_own_identity(&identity, NULL)  # a signal handler may have forked this process before the lock
             row_table = mq_channel_subscriber_row_table(self.file.header, MQ_CHANNEL_SUBSCRIBERS)
             row = mq_row_table_reserve(&row_table, &lock.file, &self.row_token)
             if row != MQ_NO_ROW:
@@ -48,9 +48,9 @@ cdef class SubscriberRows:
         cdef mq_process_identity identity
         cdef int row
         cdef mq_file_lock lock
-        read_own_identity(&identity, NULL)
         self.file.lock(&lock)
         try:
+            read_own_identity(&identity, NULL)
             row = mq_channel_find_free_viewer(self.file.header, self.file.liveness_file(), 0)
             while row != MQ_NO_ROW:
                 if mq_channel_viewer_row_is_stale(self.file.header, row):
