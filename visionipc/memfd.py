@@ -49,9 +49,11 @@ def create_memfd(name: str, size: int, endpoint: str, huge_pages: bool = False, 
             os.posix_fallocate(fd, 0, size)  # fail here, not by SIGBUS while a frame is written
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _MEMFD_SEALS)
         os.fchmod(fd, _READ_ONLY_MODE)
-    except OSError as error:
+    except BaseException as error:
         if fd >= 0:
             os.close(fd)
+        if not isinstance(error, OSError):  # of a signal handler
+            raise
         hint = "; reserve huge pages in /proc/sys/vm/nr_hugepages (2 MiB each)" if huge_pages else ""
         text = f"cannot allocate {size} bytes for a buffer: {error.strerror}{hint}"
         raise SegmentError(text, endpoint, errno=error.errno) from error

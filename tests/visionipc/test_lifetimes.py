@@ -9,9 +9,11 @@ import threading
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from msgq.impl.base.core import DescriptorMapping, MappedView
 from tests.support import DEADLINE, in_fork, wait_until
-from visionipc import VisionIpcClient, VisionIpcServer, wire
+from visionipc import VisionIpcClient, VisionIpcServer, memfd, wire
 from visionipc.impl.core import LEASE_BUFFERS_MAX, LEASE_TABLE_BYTES, ClientLeases, IncomingStream
 from visionipc.listener import Answer, Request
 
@@ -85,3 +87,15 @@ def test_garbage_cycle_of_frame_and_client_returns_lease() -> None:
     finally:
         os.close(table)
         os.close(buffer)
+
+
+def test_signal_during_allocation_leaves_no_descriptor(monkeypatch: pytest.MonkeyPatch, token: str) -> None:
+    def interrupt(fd: int, size: int) -> None:
+        assert token in os.readlink(f"/proc/self/fd/{fd}")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "ftruncate", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        memfd.create_memfd(token, 4096, "frames")
+    files = [os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
+    assert not [path for path in files if token in path]
