@@ -207,6 +207,7 @@ def test_result_is_the_same_after_writing_and_reading(result: Result, tmp_path: 
     assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
 
 
+@pytest.mark.ci
 def test_documentation_agrees_with_stored_result() -> None:
     stored = Result.read(ROOT / RESULT)
     filled = {name: fill_page((ROOT / name).read_text(), stored) for name in PAGES}
