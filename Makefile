@@ -38,7 +38,7 @@ PROCESSES := $(shell echo $$(( ($$(nproc) * 3 + 1) / 2 )))
 SHELL := /bin/bash
 timed = @TIMEFORMAT='$(1): %0R s, %0U + %0S s of processor time'; time $(2)
 
-.PHONY: help demo test ci docs nightly random-tests mutants mutants-of-headers mutants-of-modules pythons bench lint format dist clean
+.PHONY: help demo test ci docs nightly random-tests sanitized mutants mutants-of-headers mutants-of-modules pythons bench lint format dist clean
 
 help:
 	@echo "make demo    set up, then show this machine's telemetry flowing between processes"
@@ -119,7 +119,7 @@ ci: $(READY)
 
 # Runs all steps, also if one of them fails.
 nightly: $(READY)
-	@$(MAKE) --no-print-directory --keep-going lint random-tests mutants pythons dist
+	@$(MAKE) --no-print-directory --keep-going lint random-tests sanitized mutants pythons dist
 
 # The report follows also after failures. It fails for a module that no test runs.
 random-tests: $(READY)
@@ -129,6 +129,9 @@ random-tests: $(READY)
 	  head -n 22 build/coverage/report.txt; \
 	  ! grep ' 0%$$' build/coverage/report.txt || { echo "no test runs these modules"; exit 1; }; \
 	  exit $$status
+
+sanitized: $(READY)
+	$(call timed,tests with sanitizers,tools/sanitized.sh)
 
 mutants: mutants-of-headers mutants-of-modules
 

@@ -44,7 +44,7 @@ typedef enum {
 static inline void mq_source_buffer_copy_payload(const mq_source_buffer *room, const uint8_t *payload, uint64_t size) {
     if (mq_likely(room->all_or_nothing))
         mq_copy_from_shared(room->data, payload, size);
-    else if (room->skip < size)
+    else if (room->bytes && room->skip < size) /* without room, `data` is NULL, which memcpy does not allow */
         mq_copy_from_shared(room->data, payload + room->skip,
                             size - room->skip < room->bytes ? size - room->skip : room->bytes);
 }
