@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs the tests of `make test` that use the extensions, on a copy of the tree whose extensions are built with the address
-# and undefined behaviour sanitizers. Each uninitialized local variable has the same unusual value in each run.
+# and undefined behaviour sanitizers. Each uninitialized local variable has the same unusual value in each run, so GCC 12
+# or newer is needed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=$PWD/.venv/bin/python

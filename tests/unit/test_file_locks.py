@@ -287,7 +287,7 @@ def test_child_forked_during_check_of_locked_file_locks_the_file_itself(
 
 
 class Rung(Exception):
-    """What a signal handler raises."""
+    """The exception of a signal handler."""
 
 
 def test_exception_of_signal_handler_during_close_of_channel_is_raised(endpoint: str) -> None:
