@@ -11,15 +11,9 @@ cdef enum:
 
 cdef class TopicFiles:
     def __cinit__(self):
-        self.lock_fd = self.row_lock.fd = -1
-
-    cdef const mq_liveness_file *joined_file(self) noexcept:
-        if self.row_lock.fd >= 0:
-            return &self.row_lock.file
-        return NULL if self.side is None else &self.side.liveness_file
+        self.lock_fd = -1
 
     cdef void unlock(self):
-        close_row_lock(&self.row_lock)
         if self.lock_fd >= 0:
             unlock_file(self.lock_fd)
             self.lock_fd = -1
@@ -126,32 +120,30 @@ cdef int _check_ring_size(const struct_stat *found, object segment_size, str end
     return 0
 
 
-cdef Segment _create_side(str endpoint, str path, Segment ring, int mode, bint tracked, mq_file_lock *row_lock):
+cdef Segment _create_side(str endpoint, str path, Segment ring, int mode, bint tracked):
     """Create the side segment, complete before it has a name. Return None if a process without the lock was faster."""
     cdef struct_stat found
     cdef Segment side
     cdef size_t allocated = 0 if _populates_at_open() else mq_ring_side_allocated_bytes()
-    cdef int fd = create_file(endpoint, path, MQ_SIDE_BYTES, mode, &found, allocated, row_lock)
-    side = map_shared_file(fd, &found, True, endpoint, path)
-    mq_ring_side_init(<mq_ring_side *> side.address, <mq_ring_header *> ring.address, ring.inode,
-                      ring.size - MQ_RING_HEADER, host_time_ns(), tracked)
-    if name_file(fd, endpoint, path):
-        return side
-    close_row_lock(row_lock)
-    return None
+    cdef int fd = create_file(endpoint, path, MQ_SIDE_BYTES, mode, &found, allocated)
+    try:
+        side = map_shared_file(fd, &found, True, endpoint, path)
+        mq_ring_side_init(<mq_ring_side *> side.address, <mq_ring_header *> ring.address, ring.inode,
+                          ring.size - MQ_RING_HEADER, host_time_ns(), tracked)
+        return side if name_file(fd, endpoint, path) else None
+    finally:
+        close(fd)
 
 
-cdef Segment _open_side(str endpoint, str path, Segment ring, mq_file_lock *row_lock, bint *was_tracked):
+cdef Segment _open_side(str endpoint, str path, Segment ring, bint writable, bint *was_tracked):
     """Return the ring's side segment, or None. Remove a stale one.
 
-    `row_lock`: lock of a participant's row; NULL: map the file read-only, for an observer.
     *was_tracked: set if a stale one says that the ring's messages are tracked.
     """
     cdef struct_stat found
     cdef uint32_t data_bytes = ring.size - MQ_RING_HEADER
     cdef Segment side
-    cdef bint writable = row_lock != NULL
-    cdef int fd = open_file(endpoint, path, O_RDWR if writable else O_RDONLY, row_lock)
+    cdef int fd = open_file(endpoint, path, O_RDWR if writable else O_RDONLY)
     if fd < 0:
         return None
     try:
@@ -163,8 +155,7 @@ cdef Segment _open_side(str endpoint, str path, Segment ring, mq_file_lock *row_
         else:
             side = map_file(fd, &found, False, endpoint, path)
     finally:
-        if not writable:
-            close(fd)
+        close(fd)
     check = mq_ring_side_check(<mq_ring_side *> side.address, ring.inode, data_bytes)
     if check == MQ_FILE_VALID:
         if not mq_ring_canary_is_missing(<mq_ring_header *> ring.address, <mq_ring_side *> side.address, data_bytes):
@@ -175,7 +166,6 @@ cdef Segment _open_side(str endpoint, str path, Segment ring, mq_file_lock *row_
             was_tracked[0] |= mq_ring_side_was_tracked(<mq_ring_side *> side.address, ring.inode)
             mq_ring_move_to_next_lap(<mq_ring_header *> ring.address, <mq_ring_side *> side.address, ring.inode,
                                      data_bytes)
-            close_row_lock(row_lock)
             remove_file(endpoint, path)
         return None
     if check == MQ_FILE_OTHER_VERSION:
@@ -250,15 +240,11 @@ cdef TopicFiles _open_topic(str endpoint, str in_prefix, object segment_size, si
         if create is True and not made:
             raise segment_error("topic exists; to open it, omit create=True", endpoint, path, EEXIST)
     try:
-        # The first call of each opens a file. Without a free descriptor, fail before the side segment is created.
-        this_process()
-        host_offset_ns()
         while topic.side is None:
-            topic.side = _open_side(endpoint, side_path, topic.ring, &topic.row_lock, &tracked)
+            topic.side = _open_side(endpoint, side_path, topic.ring, True, &tracked)
             _write_canary(topic)  # after the open: a missing canary shows that the ring was truncated
             if topic.side is None:
-                topic.side = _create_side(endpoint, side_path, topic.ring, permissions, tracked, &topic.row_lock)
-        set_row_lock_file(&topic.row_lock, topic.side)
+                topic.side = _create_side(endpoint, side_path, topic.ring, permissions, tracked)
         mq_ring_side_record_ring(<mq_ring_side *> topic.side.address, <mq_ring_header *> topic.ring.address,
                                  topic.data_bytes)
         _load_canary(topic)
@@ -365,7 +351,7 @@ cdef int wait_for_side(TopicFiles topic, str in_prefix) except -1:
 
 cdef Segment find_side(str endpoint, str in_prefix, Segment ring):
     """Return the ring's side segment, mapped read-only, or None."""
-    cdef Segment side = _open_side(endpoint, shm_paths.side_segment_path(endpoint, in_prefix), ring, NULL, NULL)
+    cdef Segment side = _open_side(endpoint, shm_paths.side_segment_path(endpoint, in_prefix), ring, False, NULL)
     if side is not None and not pair_guards(side, ring):
         raise size_changed_error(endpoint, ring, side)
     return side
