@@ -44,8 +44,12 @@ int mqc_endpoint_error(const mqc_endpoint *endpoint, int error, const char *form
 /* ---- this process ---- */
 
 static int mqc_forks;
+static mq_identity_cache mqc_identity_cache;
 
-static void mqc_count_fork(void) { mqc_forks++; }
+static void mqc_count_fork(void) {
+    mqc_forks++;
+    mq_forget_own_identity(&mqc_identity_cache);
+}
 static void mqc_register_fork_counter(void) { pthread_atfork(NULL, NULL, mqc_count_fork); }
 
 int mqc_fork_generation(void) {
@@ -64,7 +68,8 @@ int mqc_check_process(const mqc_endpoint *endpoint, int generation) {
 }
 
 int mqc_read_own_identity(mq_process_identity *self) {
-    if (mq_read_process_identity(self) != 0)
+    mqc_fork_generation(); /* the cache needs the fork handler */
+    if (mq_read_own_identity(&mqc_identity_cache, self) != 0)
         return mqc_set_error(errno, "cannot read /proc/self: %s; msgq needs /proc to know who is alive",
                              strerror(errno));
     return 0;
