@@ -31,9 +31,10 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 
-#: Spare buffers of a stream, which are added one at a time while clients hold all others. Clients that hold a frame
-#: while they wait for the next one then do not stop the stream, so programs written for stock work with few buffers.
-#: The memory of a spare buffer is allocated at its first use.
+#: Spare buffers of a stream, which are added one at a time while clients hold all others, or have not received their
+#: frames. Clients that hold a frame while they wait for the next one then do not stop the stream, and clients that lag
+#: lose no frame, so programs written for stock work with few buffers. The memory of a spare buffer is allocated at its
+#: first use.
 SPARE_BUFFERS = 4
 
 
@@ -80,6 +81,7 @@ class _ServerStream(OutgoingStream):
     ) -> None:
         self.type = kind
         self.geometry = layout
+        self._requested_buffers = count
         self.incarnation = secrets.randbits(64) or 1
         self._scratch: MappedView | None = None
         self._fds: list[int] = []
@@ -136,7 +138,7 @@ class _ServerStream(OutgoingStream):
                 newest = self.leases.newest  # before `admit`: later frames consider the row
                 row = self.leases.admit(pid)
                 answer.revoke_grant = functools.partial(self.leases.drop_client, row, pid)
-                grant = wire.Grant(self.geometry.format, self.geometry.channels, row, newest)
+                grant = wire.Grant(self.geometry.format, self.geometry.channels, row, newest, self._requested_buffers)
                 answer.data_parts.append(grant.pack(VERSION))
             else:
                 self.leases.admit_stock_client()
@@ -250,8 +252,8 @@ class VisionIpcServer(StreamSender):
         Parameters
         ----------
         type : number of the stream, 0 to 2**32 - 2.
-        num : number of buffers, 1 to 128; 4 is a good number. If clients hold all buffers, the stream adds up to four
-            spare buffers (128 buffers in total at most) and allocates their memory.
+        num : number of buffers, 1 to 128; 4 is a good number. If clients hold all buffers, or have not received their
+            frames, the stream adds up to four spare buffers (128 buffers in total at most) and allocates their memory.
         width, height : size of the picture in pixels. For RAW, `width` is the number of bytes, and `height` is 1.
         format : pixel format.
         channels : number of channels (FLOAT32 only).
