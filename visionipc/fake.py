@@ -160,9 +160,12 @@ class FakeServer(VisionIpcServer):
         if self._bus.frame_servers.setdefault(self._key, self) is not self:
             raise MultiplePublishersError("another server uses this name; close it first", self._name)
 
+    def _stream(self, kind: int) -> Any:
+        self._check_open()  # a forked child has only a copy of the bus
+        return super()._stream(kind)
+
     def frame(self, type: int) -> OutgoingFrame:
         """Return a picture to render into."""
-        self._check_open()
         stream: Any = self._stream(type)
         made: Any = FakeOutgoingFrame(stream)
         return made  # type: ignore[no-any-return]

@@ -194,8 +194,9 @@ class VisionIpcServer(StreamSender):
     Timestamps are nanoseconds of any clock. The defaults use CLOCK_BOOTTIME, like stock's cameras
     (`time.clock_gettime_ns(time.CLOCK_BOOTTIME)`). CLOCK_BOOTTIME is the same in all processes.
 
-    One thread at a time may use a stream. Different threads may use different streams. After a fork, the server belongs
-    to the parent.
+    One thread at a time may use a stream. Different threads may use different streams. After a fork, the parent still
+    answers clients, and the child may send: it takes over each stream with its first `send` or `frame`. The parent's
+    next `send` of such a stream raises MultiplePublishersError.
     """
 
     _streams: dict[int, _ServerStream]
@@ -366,6 +367,7 @@ class VisionIpcServer(StreamSender):
         ------
         StreamNotFoundError : the stream does not exist.
         MessageSizeError : `data` has another size.
+        MultiplePublishersError : another process, which was forked from the same server, sends the stream now.
         """
         return self._stream(type).send(data, frame_id, timestamp_sof, timestamp_eof)
 
@@ -375,7 +377,7 @@ class VisionIpcServer(StreamSender):
 
     def _stream(self, kind: int) -> _ServerStream:
         stream = self._streams.get(kind)
-        if stream is None or self._forks != memfd.fork_count:
+        if stream is None:
             self._check_open()
             text = f"stream {kind} not found (existing: {sorted(self._streams)}); call create_buffers first"
             raise StreamNotFoundError(text, self._name)
@@ -383,18 +385,20 @@ class VisionIpcServer(StreamSender):
 
     def _check_open(self) -> None:
         if self._forks != memfd.fork_count:
-            raise ForkedSocketError(
-                "server belongs to the parent process; create one with another name here", self._name
-            )
+            text = "server belongs to the parent process, which answers clients; create streams before the fork"
+            raise ForkedSocketError(text, self._name)
         if self._closed:
             raise EndpointClosedError("server is closed", self._name)
 
     def close(self) -> None:
-        """Stop the server. Clients keep their held frames. A second close has no effect."""
-        if self._closed or self._forks != memfd.fork_count:
+        """Stop the server. Clients keep their held frames. A second close has no effect.
+
+        In a forked child, the call ends only what the child sends.
+        """
+        if self._closed:
             return
         self._closed = True
-        if self._listener is not None:
+        if self._listener is not None and self._forks == memfd.fork_count:
             self._listener.close()
         for stream in self._streams.values():
             stream.close()
