@@ -487,7 +487,7 @@ def test_recorder_writes_compressed_frames_at_rate(camera: Any, start: Any, tmp_
 
     def shown() -> bool:
         with camera.frame(0) as frame:
-            frame.data[:] = 128
+            frame.array[:] = 128
         return bool(recorder.stats().messages >= 5)
 
     wait_until(shown)
