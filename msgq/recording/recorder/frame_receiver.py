@@ -63,7 +63,9 @@ class FrameStream:
     @property
     def endpoint(self) -> str:
         """Topic that the recording gives the frames of one stream."""
-        return get_endpoint_name(self.server, self.stream_type) + (SUFFIX if self.format == RAW_FORMAT else "/compressed")
+        return get_endpoint_name(self.server, self.stream_type) + (
+            SUFFIX if self.format == RAW_FORMAT else "/compressed"
+        )
 
     @property
     def schema(self) -> Schema:
