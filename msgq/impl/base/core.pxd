@@ -387,6 +387,7 @@ cdef class Waitable(ForkAwareHandle):
     cdef int _release_rows(self) except -1
     # Methods that subclasses may extend:
     cdef bint _can_receive_now(self) except -1
+    cdef bint _poll_now(self) except -1
     cdef bint _begin_poll(self) except -1
     cdef void _interrupt_wait(self) noexcept
     cdef void _end_wait(self) noexcept

@@ -144,7 +144,6 @@ cdef extern from "ring/subscriber.h" nogil:
     ctypedef struct mq_ring_message:
         const uint8_t *payload
         uint64_t size
-    mq_ring_status mq_ring_subscriber_next_message(mq_ring_subscriber *s, bint conflate, mq_ring_message *message)
     mq_ring_status mq_ring_subscriber_peek_message(mq_ring_subscriber *s, mq_ring_message *message)
     bint mq_ring_subscriber_accept_copy(mq_ring_subscriber *s, const mq_ring_message *message)
     mq_ring_status mq_ring_subscriber_revalidate_cursor(mq_ring_subscriber *s)
@@ -156,6 +155,12 @@ cdef extern from "ring/subscriber.h" nogil:
     bint mq_ring_subscriber_may_attach_side(mq_ring_subscriber *s)
     void mq_ring_subscriber_attach_side(mq_ring_subscriber *s, mq_ring_side *side)
     void mq_prefetch(const void *line)
+
+
+cdef extern from "ring/next_message.h" nogil:
+    mq_ring_status mq_ring_subscriber_next_message(mq_ring_subscriber *s, bint conflate, mq_ring_message *message)
+    mq_ring_status mq_ring_subscriber_next_intact_message(mq_ring_subscriber *s, bint conflate,
+                                                          mq_ring_message *message)
 
 
 cdef extern from "ring/sleeper.h" nogil:
@@ -219,6 +224,7 @@ cdef extern from "ring/batch.h" nogil:
     uint64_t mq_ring_subscriber_pending_bytes(const mq_ring_subscriber *s)
     int64_t mq_ring_subscriber_receive_batch(mq_ring_subscriber *s, uint8_t *out, uint64_t size, int64_t most)
     bint mq_ring_subscriber_peek_known_message(const mq_ring_subscriber *s, mq_ring_message *message)
+    bint mq_ring_subscriber_peek_following_message(mq_ring_subscriber *s, mq_ring_message *message)
     bint mq_ring_subscriber_accept_known_copy(mq_ring_subscriber *s, const mq_ring_message *message)
 
 
@@ -339,6 +345,7 @@ cdef class SubConnection(Waitable):
     cdef int _join_topic(self, TopicFiles topic) except -1
     cdef int _attach_topic(self, TopicFiles topic) except -1
     cdef bint _remap_if_grown(self) except -1
+    cdef bint _remap_for_poll(self) except -1
     cdef int _find_late_side(self) except -1
     cdef bint _pass_gate(self) except -1
     cdef int _watch_for_stock(self) except -1
@@ -363,6 +370,7 @@ cdef class SubSocket(SubConnection):
     cdef bytes take_message(self, bint non_blocking)
     cdef bytes take_message_within(self, int64_t wait_ns)
     cdef bytes _receive_message(self, int64_t wait_ns)
+    cdef bytes _receive_following(self)
     cdef int _wait_for_message(self, mq_ring_message *message, int64_t wait_ns) except -1
     cdef bytes _copy_large_message(self, const mq_ring_message *message)
     cdef uint64_t _batch_limit(self, limit) except? 0

@@ -217,8 +217,20 @@ cdef class SubConnection(Waitable):
 
     cdef bint _can_receive_now(self) except -1:
         cdef mq_ring_message message
+        cdef mq_ring_status status = MQ_RING_CORRUPT
         check_usable(self)
-        return mq_ring_subscriber_next_message(&self._subscriber, self._conflate, &message) != MQ_RING_EMPTY
+        while status == MQ_RING_CORRUPT:
+            status = mq_ring_subscriber_next_intact_message(&self._subscriber, self._conflate, &message)
+            if status == MQ_RING_CORRUPT and not self._remap_for_poll():
+                return True
+        return status == MQ_RING_OK
+
+    cdef bint _remap_for_poll(self) except -1:
+        """Map the ring again if it has grown. Return False if it has not: the next receive raises an error."""
+        try:
+            return self._remap_if_grown()
+        except SegmentError:
+            return False
 
     cdef bint _begin_poll(self) except -1:
         if self._gate is None:

@@ -153,9 +153,27 @@ MUTANTS = [
     ),
     subscriber(
         "a batch continues across a loss",
-        "mq_channel_next_message(s, &m) == MQ_CHANNEL_OK && s->lost == lost &&",
-        "mq_channel_next_message(s, &m) == MQ_CHANNEL_OK && s->lost >= lost &&",
+        "mq_channel_following_message(s, &m) == MQ_CHANNEL_OK &&",
+        "mq_channel_next_message(s, &m) == MQ_CHANNEL_OK &&",
         "take_batch_ends_before_a_loss",
+    ),
+    subscriber(
+        "a message follows after a lap",
+        "if (ahead > 0 && !passes_losses) return MQ_CHANNEL_EMPTY;",
+        "",
+        "take_batch_ends_before_a_loss",
+    ),
+    subscriber(
+        "a message follows after a retracted one",
+        "if (m->row == MQ_INDEX_RING_RETRACTED && !passes_losses) return MQ_CHANNEL_EMPTY;",
+        "",
+        "following_message_is_not_after_a_retracted_one",
+    ),
+    subscriber(
+        "a message follows the newest one",
+        "return s->conflate ? MQ_CHANNEL_EMPTY : mq_channel_find_message(s, m, false);",
+        "return mq_channel_find_message(s, m, false);",
+        "newest_message_has_no_following_one",
     ),
     subscriber(
         "a batch continues with another publisher",
