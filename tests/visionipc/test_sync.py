@@ -174,7 +174,7 @@ def test_frame_sync_holds_at_most_one_buffer_per_stream(
     pair = sync.recv(1000)
     assert pair is not None
     assert [frame.timestamp_sof for frame in pair] == [20, 21]
-    assert [int(frame.data[0]) for frame in pair] == [20, 21]
+    assert [int(frame.array[0]) for frame in pair] == [20, 21]
     assert sync.dropped == (1, 0)
     assert (cameras.stats(0).held, cameras.stats(1).held) == (1, 1)
     del pair
