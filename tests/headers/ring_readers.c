@@ -333,6 +333,42 @@ TEST(slot_of_a_living_owner_is_never_taken) {
     CHECK(mq_load_acquire_u64(&ring->read_uids[0]) == 99 && mq_load_acquire_u64(&ring->read_valids[0]) == 1);
 }
 
+static unsigned stock_starts;
+
+/* A stock publisher clears all slots when it starts. */
+static void stock_clears_slots(unsigned time) {
+    if (time > stock_starts)
+        return;
+    for (int i = 0; i < MQ_READER_SLOTS; i++)
+        mq_store_release_u64(&ring->read_uids[i], 0);
+    mq_store_release_u64(&ring->num_readers, 0);
+}
+
+TEST(slot_that_a_stock_publisher_clears_is_claimed_three_times) {
+    for (stock_starts = 0; stock_starts < 4; stock_starts++) {
+        begin();
+        mq_store_release_u64(&ring->write_uid, 12345);
+        stock_clears_slots(0);
+        meet("mq_reader_slot_try_claim: exchanged &ring->read_uids*", stock_clears_slots);
+        mq_ring_subscriber_claim_slot(&s);
+        CHECK(met == (stock_starts < 3 ? stock_starts + 1 : 3));
+        CHECK(mq_reader_slot_is_mine(ring, s.slot, s.slot_uid) == (stock_starts < 3));
+    }
+}
+
+TEST(evicted_subscriber_claims_no_slot_until_the_publisher_changes) {
+    begin();
+    CHECK(s.slot == 0);
+    mq_store_release_u64(&ring->read_uids[0], 99); /* a 16th stock subscriber */
+    for (int i = 0; i < 2; i++) {
+        mq_ring_subscriber_classify_publisher(&s);
+        CHECK(s.slot == -1 && mq_load_acquire_u64(&ring->num_readers) == 1);
+    }
+    start(&two);
+    mq_ring_subscriber_classify_publisher(&s);
+    CHECK(s.slot == 1 && mq_reader_slot_is_mine(ring, 1, s.slot_uid));
+}
+
 TEST(leave_of_the_last_slot_lowers_the_count_of_slots) {
     begin();
     CHECK(s.slot == 0 && mq_load_acquire_u64(&ring->num_readers) == 1);

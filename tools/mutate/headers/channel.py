@@ -341,4 +341,34 @@ MUTANTS = [
         "",
         "pool_that_does_not_fit_into_its_file_is_rejected",
     ),
+    pool(
+        "a slot begins within a page",
+        "offset % 4096 ||",
+        "",
+        "pool_that_does_not_fit_into_its_file_is_rejected",
+    ),
+    pool(
+        "pins may not end at the first slot",
+        "offset < sizeof(mq_pool_header) + count * sizeof(mq_pool_pin)",
+        "offset <= sizeof(mq_pool_header) + count * sizeof(mq_pool_pin)",
+        "pool_that_does_not_fit_into_its_file_is_rejected",
+    ),
+    pool(
+        "a long name in a pool has no NUL",
+        "mq_copy_to_shared(pool->node, node, strnlen(node, MQ_NODE_NAME_BYTES - 1));",
+        "mq_copy_to_shared(pool->node, node, strnlen(node, MQ_NODE_NAME_BYTES));",
+        "name_of_a_node_ends_with_a_nul",
+    ),
+    header(
+        "a long name in a row has no NUL",
+        "strnlen(node, MQ_NODE_NAME_BYTES - 1)); mq_store_relaxed_u64(&row->slots, slots->slots);",
+        "strnlen(node, MQ_NODE_NAME_BYTES)); mq_store_relaxed_u64(&row->slots, slots->slots);",
+        "name_of_a_node_ends_with_a_nul",
+    ),
+    subscriber(
+        "a skip before the join makes `lost` underflow",
+        "from = cursor < s->joined_at ? cursor : s->joined_at;",
+        "from = s->joined_at;",
+        "retracted_messages_before_the_join_are_not_lost",
+    ),
 ]

@@ -430,4 +430,46 @@ MUTANTS = [
         "*lost = mq_ring_subscriber_sequence(observer) - reader->base_sequence;",
         "ring_readers-observer_counts_losses_before_the_subscriber_detects_them",
     ),
+    publisher(
+        "a discard writes into the row of another publisher",
+        "if (mq_load_acquire_u64(&p->row->participant.uid) == p->uid)",
+        "",
+        "discard_leaves_the_row_of_another_publisher",
+    ),
+    publisher(
+        "a discarded send stays in progress",
+        "if (mq_load_acquire_u64(&p->row->participant.uid) == p->uid)",
+        "if (mq_load_acquire_u64(&p->row->participant.uid) != p->uid)",
+        "discard_leaves_the_row_of_another_publisher",
+    ),
+    subscriber(
+        "an evicted subscriber claims a slot again",
+        "s->avoids_slots = same_publisher && (s->avoids_slots || evicted);",
+        "s->avoids_slots = false && (same_publisher || evicted);",
+        "ring_readers-evicted_subscriber_claims_no_slot_until_the_publisher_changes",
+    ),
+    subscriber(
+        "an evicted subscriber claims a slot at the second attempt",
+        "s->avoids_slots = same_publisher && (s->avoids_slots || evicted);",
+        "s->avoids_slots = same_publisher && evicted;",
+        "ring_readers-evicted_subscriber_claims_no_slot_until_the_publisher_changes",
+    ),
+    subscriber(
+        "an evicted subscriber never claims a slot again",
+        "s->avoids_slots = same_publisher && (s->avoids_slots || evicted);",
+        "s->avoids_slots |= same_publisher && evicted;",
+        "ring_readers-evicted_subscriber_claims_no_slot_until_the_publisher_changes",
+    ),
+    subscriber(
+        "a slot is claimed twice at most",
+        "!s->avoids_slots && tries < 3 &&",
+        "!s->avoids_slots && tries < 2 &&",
+        "ring_readers-slot_that_a_stock_publisher_clears_is_claimed_three_times",
+    ),
+    subscriber(
+        "a slot is claimed four times",
+        "!s->avoids_slots && tries < 3 &&",
+        "!s->avoids_slots && tries < 4 &&",
+        "ring_readers-slot_that_a_stock_publisher_clears_is_claimed_three_times",
+    ),
 ]
