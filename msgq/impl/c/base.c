@@ -41,6 +41,13 @@ int mqc_endpoint_error(const mqc_endpoint *endpoint, int error, const char *form
     return -error;
 }
 
+char mqc_no_bytes[1];
+
+int mqc_null_error(const void *handle) {
+    return mqc_set_error(EINVAL, handle ? "a pointer of the call is NULL; only sizes of 0 allow this"
+                                        : "the handle of the call is NULL; open an endpoint first");
+}
+
 /* ---- this process ---- */
 
 static int mqc_forks;

@@ -220,8 +220,11 @@ int msgq_channel_publisher_open(msgq_channel_publisher **publisher, const char *
     static const msgq_channel_options defaults;
     const msgq_channel_options *asked = options ? options : &defaults;
     mqc_channel_file file;
+    int status = mqc_check_pointers(publisher, NULL, 0);
+    if (status)
+        return status;
     *publisher = NULL;
-    int status = mqc_channel_file_init(&file, channel, asked);
+    status = mqc_channel_file_init(&file, channel, asked);
     return status ? status : mqc_publisher_open(publisher, &file, asked);
 }
 
@@ -330,13 +333,16 @@ static int64_t mqc_publish_slot(msgq_channel_publisher *p, uint32_t slot, size_t
 }
 
 int64_t msgq_channel_send(msgq_channel_publisher *publisher, const void *data, size_t size, double timeout) {
-    int status = mqc_check_process(&publisher->file.endpoint, publisher->file.generation);
+    int status = mqc_check_pointers(publisher, data, size);
+    if (!status)
+        status = mqc_check_process(&publisher->file.endpoint, publisher->file.generation);
     if (!status && mq_unlikely(size > publisher->own->c.slots.slot_bytes))
         status = mqc_publisher_grow_pool(publisher, size);
     int slot = status ? MQ_CHANNEL_NO_SLOT : mqc_take_free_slot(publisher, timeout, &status);
     if (slot == MQ_CHANNEL_NO_SLOT)
         return status;
-    mq_copy_to_shared(mq_channel_begin_slot_write(&publisher->own->c, (uint32_t)slot), data, size);
+    mq_copy_to_shared(mq_channel_begin_slot_write(&publisher->own->c, (uint32_t)slot), data ? data : mqc_no_bytes,
+                      size);
     return mqc_publish_slot(publisher, (uint32_t)slot, size, msgq_origin());
 }
 

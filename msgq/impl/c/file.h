@@ -55,6 +55,14 @@ MQC_HIDDEN int mqc_endpoint_error(const mqc_endpoint *endpoint, int error, const
 /* If `keep` is true, later errors do not change the text of the last error. Functions that publish events set `keep`,
  * so that the caller sees the error of its own call. */
 MQC_HIDDEN void mqc_suppress_error_text(bool keep);
+/* Stands for a NULL pointer to 0 bytes, because memcpy accepts no NULL pointer. */
+MQC_HIDDEN extern char mqc_no_bytes[1];
+MQC_HIDDEN int mqc_null_error(const void *handle);
+/* Returns 0, or -EINVAL if the handle is NULL, or if `data` is NULL and has `size` bytes. A call without data gives the
+ * size 0. */
+static inline int mqc_check_pointers(const void *handle, const void *data, size_t size) {
+    return mq_likely(handle && (data || !size)) ? 0 : mqc_null_error(handle);
+}
 /* Returns 0, or -ECHILD if a parent process opened the handle. */
 MQC_HIDDEN int mqc_check_process(const mqc_endpoint *endpoint, int generation);
 MQC_HIDDEN int mqc_fork_generation(void);
