@@ -261,17 +261,23 @@ static int mqc_publisher_grow_pool(msgq_channel_publisher *p, uint64_t size) {
 static int mqc_await_slot(msgq_channel_publisher *p, double timeout, int *slot) {
     mq_channel_publisher *c = &p->own->c;
     int64_t deadline = mqc_deadline_ns(timeout);
+    mqc_held_signals signals = {.held = false};
     for (;;) {
         uint32_t expected = mq_eventcount_prepare_wait_mp(&c->slots.pool_header->slot_released);
         *slot = mq_channel_take_free_slot(c);
         if (*slot == MQ_CHANNEL_NO_SLOT && mq_channel_clear_dead_pins(c))
             *slot = mq_channel_take_free_slot(c);
-        int64_t now = mq_monotonic_ns(), until = now + MQC_LOOK_FOR_SLOT_NS;
+        int64_t now = mq_monotonic_ns(), until = now + mqc_vary_sleep_ns(MQC_LOOK_FOR_SLOT_NS, now);
+        bool interrupted = mqc_release_signals(&signals);
         if (*slot != MQ_CHANNEL_NO_SLOT || (deadline >= 0 && deadline <= now))
             return 0;
         until = deadline >= 0 && deadline < until ? deadline : until;
-        if (mq_futex_wait(mq_futex_word(&c->slots.pool_header->slot_released), expected, until) != 0 && errno == EINTR)
+        if (!interrupted)
+            interrupted = mq_futex_wait(mq_futex_word(&c->slots.pool_header->slot_released), expected, until) != 0 &&
+                          errno == EINTR;
+        if (interrupted)
             return mqc_set_error(EINTR, "signal handler ran during the wait");
+        mqc_hold_signals(&signals);
     }
 }
 

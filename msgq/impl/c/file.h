@@ -7,6 +7,8 @@
 #ifndef MQC_FILE_H
 #define MQC_FILE_H
 
+#include <signal.h>
+
 #include "base/futex.h"
 #include "base/row_table.h"
 #include "base/schema.h"
@@ -150,6 +152,20 @@ typedef struct {
     void *reader;
     int64_t spin_ns;
 } mqc_waiter;
+
+/* Signals of this thread that wait for the next sleep of a call. */
+typedef struct {
+    sigset_t mask; /* signal mask of the program */
+    bool held;
+} mqc_held_signals;
+
+/* Hold signals between two sleeps of a call, because no sleep could report them. */
+MQC_HIDDEN void mqc_hold_signals(mqc_held_signals *signals);
+/* Deliver the held signals. Returns true if a handler ran. Without held signals, returns false at once. */
+MQC_HIDDEN bool mqc_release_signals(mqc_held_signals *signals);
+/* Shorten a sleep by up to a quarter, by a number that varies from sleep to sleep. A signal that arrives exactly at the
+ * end of a sleep is lost, because the kernel then reports the end. Timers of programs have round numbers of seconds. */
+MQC_HIDDEN int64_t mqc_vary_sleep_ns(int64_t sleep_ns, int64_t now_ns);
 
 /* Convert a timeout in seconds to a deadline (CLOCK_MONOTONIC, nanoseconds). A negative result means no deadline. */
 MQC_HIDDEN int64_t mqc_deadline_ns(double timeout);

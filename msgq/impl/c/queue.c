@@ -43,7 +43,10 @@ static int64_t mqc_queue_max_sleep_ns(void *reader, int64_t slept_ns) {
     msgq_queue *q = reader;
     int64_t now = mq_monotonic_ns();
     (void)slept_ns;
-    if (!mqc_queue_recover_if_due(q, now) && q->h.saw_owned_slots)
+    /* a long sleep ends up to a quarter early (mqc_vary_sleep_ns). Recover then, and not after a sleep for the rest */
+    if (!q->h.saw_owned_slots && mq_queue_recovery_is_due(&q->h, now + MQ_QUEUE_RECOVER_NS / 4))
+        mqc_queue_recover(q, now);
+    else if (!mqc_queue_recover_if_due(q, now) && q->h.saw_owned_slots)
         return MQ_QUEUE_RECOVER_BUSY_NS; /* after this sleep a recovery is due, which reclaims expired leases */
     int64_t left = q->lease_ends_ns - now;
     left = left > MQ_QUEUE_RECOVER_BUSY_NS ? left : MQ_QUEUE_RECOVER_BUSY_NS;
