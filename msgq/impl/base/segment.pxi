@@ -19,12 +19,6 @@ cdef extern from "base/file_naming.h" nogil:
     int mq_name_open_file(int fd, int directory, const char *name)
 
 
-cdef extern from "base/file_lock.h" nogil:
-    int mq_file_lock_open_at(mq_file_lock *lock, int directory, const char *name, int flags, unsigned int mode)
-    void mq_file_lock_set_file(mq_file_lock *lock, const mq_liveness_file *file)
-    void mq_file_lock_close_descriptor(mq_file_lock *lock)
-
-
 cdef extern from "unistd.h" nogil:
     int unlinkat(int directory, const char *path, int flags)
 
@@ -153,22 +147,16 @@ cdef int _open_overridden_file(str endpoint, str path) except -2:
     return fd
 
 
-cdef int _open_at(int directory, const char *name, int flags, int mode, mq_file_lock *row_lock) noexcept:
-    if row_lock == NULL:
-        return openat(directory, name, flags | O_CLOEXEC, mode)
-    return mq_file_lock_open_at(row_lock, directory, name, flags | O_CLOEXEC, mode)
-
-
-cdef int open_file(str endpoint, str path, int flags, mq_file_lock *row_lock=NULL) except -2:
+cdef int open_file(str endpoint, str path, int flags) except -2:
     """Open an existing file. Return -1 if it does not exist."""
-    cdef int given_fd = _open_overridden_file(endpoint, path) if row_lock == NULL else -1
+    cdef int given_fd = _open_overridden_file(endpoint, path)
     if given_fd >= 0:
         return given_fd
     cdef int directory = _open_directory(endpoint, path)
     if directory == -1:
         return -1
     cdef bytes name = _name_in_directory(directory, path)
-    cdef int fd = _open_at(directory, name, flags | O_NOFOLLOW | O_NONBLOCK, 0, row_lock)
+    cdef int fd = openat(directory, name, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
     cdef int error = errno
     _close_directory(directory)
     if fd < 0 and error != ENOENT:
@@ -212,8 +200,8 @@ cdef int _grow_new_file(int fd, size_t size, size_t allocated, str endpoint, str
     return 0
 
 
-cdef int create_file(str endpoint, str path, size_t size, int mode, struct_stat *made=NULL, size_t allocated=0,
-                     mq_file_lock *row_lock=NULL) except -1:
+cdef int create_file(str endpoint, str path, size_t size, int mode, struct_stat *made=NULL,
+                     size_t allocated=0) except -1:
     """Return a new file of zeros without a name, with the group of MSGQ_GROUP. Its status is stored in *made.
 
     `allocated`: bytes at the beginning that get memory; 0: all. A process populates the other bytes before it uses
@@ -222,7 +210,7 @@ cdef int create_file(str endpoint, str path, size_t size, int mode, struct_stat 
     cdef struct_stat status
     cdef int directory = _open_existing_directory(endpoint, path)
     cdef bytes place = path[:path.rfind("/")].encode() if directory == AT_FDCWD else b"."
-    cdef int fd = _open_at(directory, place, O_TMPFILE | O_RDWR, mode, row_lock)
+    cdef int fd = openat(directory, place, O_TMPFILE | O_RDWR | O_CLOEXEC, mode)
     cdef int error = errno
     _close_directory(directory)
     if fd < 0:
@@ -239,20 +227,9 @@ cdef int create_file(str endpoint, str path, size_t size, int mode, struct_stat 
             status.st_size = size
             made[0] = status
     except BaseException:
-        if row_lock == NULL:
-            close(fd)
-        else:
-            close_row_lock(row_lock)
+        close(fd)
         raise
     return fd
-
-
-cdef void set_row_lock_file(mq_file_lock *row_lock, Segment segment) noexcept:
-    mq_file_lock_set_file(row_lock, &segment.liveness_file)
-
-
-cdef void close_row_lock(mq_file_lock *row_lock) noexcept:
-    mq_file_lock_close_descriptor(row_lock)
 
 
 cdef bint name_file(int fd, str endpoint, str path) except -1:

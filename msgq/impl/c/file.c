@@ -81,13 +81,12 @@ static void mqc_close_dir(int directory) {
 static int mqc_share_with_group(const mqc_endpoint *endpoint, int fd, mode_t mode, const char *path) {
     const char *said = getenv("MSGQ_GROUP");
     if (said && *said) {
-        char *end;
-        unsigned long number = strtoul(said, &end, 10);
-        struct group *found = *end ? getgrnam(said) : NULL;
-        if (*end && !found)
+        uint32_t id;
+        struct group *found = mqc_parse_id(said, &id) ? NULL : getgrnam(said);
+        if (!found && !mqc_parse_id(said, &id))
             return mqc_endpoint_error(endpoint, EINVAL, "MSGQ_GROUP names %s, which is not a group of this machine",
                                       said);
-        if (fchown(fd, (uid_t)-1, found ? found->gr_gid : (gid_t)number) != 0)
+        if (fchown(fd, (uid_t)-1, found ? found->gr_gid : (gid_t)id) != 0)
             return mqc_set_system_error(endpoint, errno, "cannot set the group (MSGQ_GROUP) of", path);
     }
     return fchmod(fd, mode) == 0 ? 0 : mqc_set_system_error(endpoint, errno, "cannot set the mode of", path);

@@ -84,6 +84,8 @@ MQC_HIDDEN mq_u64 *mqc_last_origin_word(void);
 
 MQC_HIDDEN int mqc_endpoint_init(mqc_endpoint *endpoint, const char *kind_name, const char *name, size_t most,
                                  const msgq_options *options, int64_t spin_us);
+/* Parse the id of a user or group. Returns false if the text is not one. */
+MQC_HIDDEN bool mqc_parse_id(const char *text, uint32_t *id);
 MQC_HIDDEN void mqc_format_path(const mqc_endpoint *endpoint, const char *start, const char *file, char *path);
 MQC_HIDDEN int mqc_make_directory(const mqc_endpoint *endpoint, const char *start, mode_t mode);
 

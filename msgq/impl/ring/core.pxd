@@ -7,8 +7,8 @@ fields.
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 
 from msgq.impl.base.core cimport (
-    ForkAwareHandle, mq_file_check_result, mq_file_lock, MQ_FILE_OTHER_VERSION, MQ_FILE_STALE, MQ_FILE_VALID,
-    mq_liveness, mq_liveness_file, mq_liveness_probe, mq_poll_ops, mq_process_identity, mq_schema_parts, mq_u32, mq_u64,
+    ForkAwareHandle, mq_file_check_result, MQ_FILE_OTHER_VERSION, MQ_FILE_STALE, MQ_FILE_VALID, mq_liveness,
+    mq_liveness_file, mq_liveness_probe, mq_poll_ops, mq_process_identity, mq_schema_parts, mq_u32, mq_u64,
     ReceiveGate, Segment, Waitable,
 )
 from msgq.impl.base.process cimport fork_generation
@@ -26,7 +26,8 @@ cdef extern from "ring/layout.h" nogil:
     ctypedef struct mq_ring_header:
         pass
     ctypedef struct mq_ring_side:
-        pass
+        mq_u64 size_pid
+        char *size_by
     ctypedef struct mq_stamps:
         int64_t publish_time
         int64_t origin_time
@@ -253,6 +254,16 @@ cdef extern from "ring/registry.h" nogil:
     void mq_ring_count_subscribers(const mq_ring_publisher *p, int *attached, int *updated)
 
 
+cdef extern from "ring/resize.h" nogil:
+    void mq_ring_side_record_size(mq_ring_side *side, const mq_process_identity *self, bint asked)
+    bint mq_ring_size_is_unasked(const mq_ring_side *side)
+    bint mq_ring_may_be_resized(const mq_ring_header *ring, const mq_ring_side *side,
+                                const mq_liveness_file *liveness_file)
+    bint mq_ring_has_subscribers(const mq_ring_side *side, const mq_liveness_file *liveness_file)
+    bint mq_ring_grew_while_empty(const mq_ring_header *ring, const mq_ring_side *side, uint32_t former_bytes,
+                                  uint32_t data_bytes)
+
+
 cdef extern from "ring/signal_thread.h" nogil:
     uint32_t mq_signal_thread_id()
     bint mq_signal_thread_watch_ring(const void *subscriber, mq_ring_header *ring, mq_ring_side *side,
@@ -263,13 +274,12 @@ cdef extern from "ring/signal_thread.h" nogil:
 cdef class TopicFiles:
     """A topic's two files. Locked from open_topic until unlock, so that processes join and leave one at a time."""
     cdef readonly str endpoint
+    cdef str side_path
     cdef readonly Segment ring
     cdef readonly Segment side  # None: the topic was opened passive, and has no side segment
     cdef uint32_t data_bytes
     cdef mq_canary canary  # detects truncation of the ring
     cdef int lock_fd
-    cdef mq_file_lock row_lock  # the side segment's open file, which locks the row of the joining participant
-    cdef const mq_liveness_file *joined_file(self) noexcept  # the file of the rows until `unlock`, for a lock of a row
     cdef void unlock(self)
 
 
@@ -328,7 +338,6 @@ cdef class SubConnection(Waitable):
     cdef public bint _for_bridge  # see bridge.py
     cdef int _join_topic(self, TopicFiles topic) except -1
     cdef int _attach_topic(self, TopicFiles topic) except -1
-    cdef void _finish_join(self, TopicFiles topic)
     cdef bint _remap_if_grown(self) except -1
     cdef int _find_late_side(self) except -1
     cdef bint _pass_gate(self) except -1
