@@ -1,6 +1,7 @@
 /* Errors, identity of this process, names and users, and futex waits. See file.h. Compile as C11. */
 #define _GNU_SOURCE
 #include <grp.h>
+#include <poll.h>
 #include <pwd.h>
 #include <sched.h>
 #include <stdarg.h>
@@ -39,6 +40,13 @@ int mqc_endpoint_error(const mqc_endpoint *endpoint, int error, const char *form
         vsnprintf(mqc_text + length, sizeof mqc_text - (size_t)length, format, arguments);
     va_end(arguments);
     return -error;
+}
+
+char mqc_no_bytes[1];
+
+int mqc_null_error(const void *handle) {
+    return mqc_set_error(EINVAL, handle ? "a pointer of the call is NULL; only sizes of 0 allow this"
+                                        : "the handle of the call is NULL; open an endpoint first");
 }
 
 /* ---- this process ---- */
@@ -224,10 +232,41 @@ void mqc_format_path(const mqc_endpoint *endpoint, const char *start, const char
 
 /* ---- wait ---- */
 
+/* longest sleep with an exact length: the first naps of a lapped subscriber, and the shortest sleep of a queue */
+static const int64_t MQC_SHORT_SLEEP_NS = 10 * MQ_NS_PER_MS;
+
 int64_t mqc_deadline_ns(double timeout) {
     if (!(timeout >= 0) || timeout > 9e9)
         return -1;
     return mq_monotonic_ns() + (int64_t)(timeout * MQ_NS_PER_S);
+}
+
+void mqc_hold_signals(mqc_held_signals *signals) {
+    /* signals of faults: a blocked one would end the process, and the guards of mappings handle SIGBUS */
+    static const int faults[] = {SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT};
+    sigset_t held;
+    sigfillset(&held);
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
+        sigdelset(&held, faults[i]);
+    signals->held = pthread_sigmask(SIG_BLOCK, &held, &signals->mask) == 0;
+}
+
+bool mqc_release_signals(mqc_held_signals *signals) {
+    const struct timespec at_once = {0, 0};
+    if (!signals->held)
+        return false;
+    signals->held = false;
+    /* the kernel runs the handlers during the call exactly if the call fails */
+    bool ran = ppoll(NULL, 0, &at_once, &signals->mask) < 0 && errno == EINTR;
+    pthread_sigmask(SIG_SETMASK, &signals->mask, NULL);
+    return ran;
+}
+
+int64_t mqc_vary_sleep_ns(int64_t sleep_ns, int64_t now_ns) {
+    if (sleep_ns <= MQC_SHORT_SLEEP_NS)
+        return sleep_ns;
+    uint32_t part = (uint32_t)now_ns * 2654435761u; /* the clock's nanoseconds, mixed */
+    return sleep_ns - (sleep_ns / 4 * (part >> 16) >> 16);
 }
 
 /* Poll until the reader is readable, at most for the endpoint's spin time. */
@@ -243,15 +282,20 @@ static bool mqc_spin_until_readable(const mqc_waiter *waiter, int64_t deadline_n
 }
 
 int mqc_wait_until_readable(const mqc_waiter *waiter, int64_t deadline_ns) {
+    mqc_held_signals signals = {.held = false};
     int64_t started = mq_monotonic_ns();
     if (mqc_spin_until_readable(waiter, deadline_ns))
         return 1;
     for (;;) {
-        int64_t now = mq_monotonic_ns(), until = now + waiter->max_sleep_ns(waiter->reader, now - started);
+        int64_t now = mq_monotonic_ns(), longest = waiter->max_sleep_ns(waiter->reader, now - started);
+        int64_t until = now + mqc_vary_sleep_ns(longest, now);
         until = deadline_ns >= 0 && deadline_ns < until ? deadline_ns : until;
         uint32_t expected = waiter->prepare_wait(waiter->reader);
         bool there = waiter->is_readable(waiter->reader);
-        bool interrupted = !there && mq_futex_wait(mq_futex_word(waiter->word), expected, until) != 0 && errno == EINTR;
+        bool interrupted = mqc_release_signals(&signals);
+        /* each sleep has a deadline. Without one, a handler with SA_RESTART would not end the sleep */
+        if (!there && !interrupted)
+            interrupted = mq_futex_wait(mq_futex_word(waiter->word), expected, until) != 0 && errno == EINTR;
         if (waiter->end_wait)
             waiter->end_wait(waiter->reader);
         if (there || waiter->is_readable(waiter->reader))
@@ -260,5 +304,6 @@ int mqc_wait_until_readable(const mqc_waiter *waiter, int64_t deadline_ns) {
             return mqc_set_error(EINTR, "signal handler ran during the wait");
         if (deadline_ns >= 0 && mq_monotonic_ns() >= deadline_ns)
             return 0;
+        mqc_hold_signals(&signals);
     }
 }

@@ -220,8 +220,11 @@ int msgq_channel_publisher_open(msgq_channel_publisher **publisher, const char *
     static const msgq_channel_options defaults;
     const msgq_channel_options *asked = options ? options : &defaults;
     mqc_channel_file file;
+    int status = mqc_check_pointers(publisher, NULL, 0);
+    if (status)
+        return status;
     *publisher = NULL;
-    int status = mqc_channel_file_init(&file, channel, asked);
+    status = mqc_channel_file_init(&file, channel, asked);
     return status ? status : mqc_publisher_open(publisher, &file, asked);
 }
 
@@ -258,17 +261,23 @@ static int mqc_publisher_grow_pool(msgq_channel_publisher *p, uint64_t size) {
 static int mqc_await_slot(msgq_channel_publisher *p, double timeout, int *slot) {
     mq_channel_publisher *c = &p->own->c;
     int64_t deadline = mqc_deadline_ns(timeout);
+    mqc_held_signals signals = {.held = false};
     for (;;) {
         uint32_t expected = mq_eventcount_prepare_wait_mp(&c->slots.pool_header->slot_released);
         *slot = mq_channel_take_free_slot(c);
         if (*slot == MQ_CHANNEL_NO_SLOT && mq_channel_clear_dead_pins(c))
             *slot = mq_channel_take_free_slot(c);
-        int64_t now = mq_monotonic_ns(), until = now + MQC_LOOK_FOR_SLOT_NS;
+        int64_t now = mq_monotonic_ns(), until = now + mqc_vary_sleep_ns(MQC_LOOK_FOR_SLOT_NS, now);
+        bool interrupted = mqc_release_signals(&signals);
         if (*slot != MQ_CHANNEL_NO_SLOT || (deadline >= 0 && deadline <= now))
             return 0;
         until = deadline >= 0 && deadline < until ? deadline : until;
-        if (mq_futex_wait(mq_futex_word(&c->slots.pool_header->slot_released), expected, until) != 0 && errno == EINTR)
+        if (!interrupted)
+            interrupted = mq_futex_wait(mq_futex_word(&c->slots.pool_header->slot_released), expected, until) != 0 &&
+                          errno == EINTR;
+        if (interrupted)
             return mqc_set_error(EINTR, "signal handler ran during the wait");
+        mqc_hold_signals(&signals);
     }
 }
 
@@ -330,13 +339,16 @@ static int64_t mqc_publish_slot(msgq_channel_publisher *p, uint32_t slot, size_t
 }
 
 int64_t msgq_channel_send(msgq_channel_publisher *publisher, const void *data, size_t size, double timeout) {
-    int status = mqc_check_process(&publisher->file.endpoint, publisher->file.generation);
+    int status = mqc_check_pointers(publisher, data, size);
+    if (!status)
+        status = mqc_check_process(&publisher->file.endpoint, publisher->file.generation);
     if (!status && mq_unlikely(size > publisher->own->c.slots.slot_bytes))
         status = mqc_publisher_grow_pool(publisher, size);
     int slot = status ? MQ_CHANNEL_NO_SLOT : mqc_take_free_slot(publisher, timeout, &status);
     if (slot == MQ_CHANNEL_NO_SLOT)
         return status;
-    mq_copy_to_shared(mq_channel_begin_slot_write(&publisher->own->c, (uint32_t)slot), data, size);
+    mq_copy_to_shared(mq_channel_begin_slot_write(&publisher->own->c, (uint32_t)slot), data ? data : mqc_no_bytes,
+                      size);
     return mqc_publish_slot(publisher, (uint32_t)slot, size, msgq_origin());
 }
 

@@ -400,7 +400,8 @@ int mqc_write_schema(const mqc_endpoint *endpoint, const mq_schema_parts *at, co
     size_t before = marked ? MQC_DATA_MARKS : 0, bytes = before + schema->bytes;
     const char *encoding = schema->encoding ? schema->encoding : "";
     if (!schema->name || !*schema->name || strlen(schema->name) >= MQ_SCHEMA_NAME ||
-        strlen(encoding) >= MQ_SCHEMA_ENCODING || schema->bytes > at->room || bytes > at->room)
+        strlen(encoding) >= MQ_SCHEMA_ENCODING || schema->bytes > at->room || bytes > at->room ||
+        (schema->bytes && !schema->data))
         return mqc_endpoint_error(endpoint, EINVAL,
                                   "a schema has a name of 1 to %d bytes, an encoding of at most %d, and here %llu "
                                   "bytes of data at most",

@@ -131,12 +131,15 @@ static int mqc_publisher_enter(msgq_publisher *publisher, const msgq_schema *sch
 int msgq_publisher_open(msgq_publisher **publisher, const char *topic, const msgq_topic_options *options) {
     static const msgq_topic_options defaults;
     const msgq_topic_options *asked = options ? options : &defaults;
+    int status = mqc_check_pointers(publisher, NULL, 0);
+    if (status)
+        return status;
     msgq_publisher *made = *publisher = NULL;
     if (!(made = calloc(1, sizeof *made)))
         return mqc_set_error(ENOMEM, "no memory for a publisher");
     made->tracked = asked->tracked;
     made->generation = mqc_fork_generation();
-    int status = mqc_topic_files_open(&made->topic, topic, asked);
+    status = mqc_topic_files_open(&made->topic, topic, asked);
     if (!status)
         status = mqc_publisher_enter(made, asked->schema);
     if (status) {
@@ -212,8 +215,13 @@ static int mqc_send_error(msgq_publisher *publisher, mq_ring_status status, size
 }
 
 int msgq_publisher_send(msgq_publisher *publisher, const void *data, size_t size) {
+    int error = mqc_check_pointers(publisher, data, size);
+    if (mq_unlikely(error))
+        return error;
     mq_ring_publisher *p = &publisher->p;
-    int error = mq_unlikely(mqc_is_forked(publisher->generation)) ? mqc_publisher_succeed(publisher) : 0;
+    data = data ? data : mqc_no_bytes;
+    if (mq_unlikely(mqc_is_forked(publisher->generation)))
+        error = mqc_publisher_succeed(publisher);
     if (!error && mq_unlikely(!size) && !p->stamps)
         error = mqc_check_empty(publisher);
     if (mq_unlikely(error))
@@ -233,7 +241,9 @@ int msgq_publisher_send(msgq_publisher *publisher, const void *data, size_t size
 }
 
 int msgq_publisher_readers(msgq_publisher *publisher, int *attached, int *updated) {
-    int present = 0, current = 0;
+    int present = 0, current = 0, status = mqc_check_pointers(publisher, NULL, 0);
+    if (status)
+        return status;
     if (!mq_canary_is_intact(&publisher->topic->canary))
         return mqc_topic_truncation_error(publisher->topic);
     mq_ring_count_subscribers(&publisher->p, &present, &current);
@@ -296,12 +306,15 @@ static int mqc_subscriber_join(msgq_subscriber *subscriber) {
 int msgq_subscriber_open(msgq_subscriber **subscriber, const char *topic, const msgq_topic_options *options) {
     static const msgq_topic_options defaults;
     const msgq_topic_options *asked = options ? options : &defaults;
+    int status = mqc_check_pointers(subscriber, NULL, 0);
+    if (status)
+        return status;
     msgq_subscriber *made = *subscriber = NULL;
     if (!(made = calloc(1, sizeof *made)))
         return mqc_set_error(ENOMEM, "no memory for a subscriber");
     made->generation = mqc_fork_generation();
     made->conflate = asked->conflate;
-    int status = mqc_topic_files_open(&made->topic, topic, asked);
+    status = mqc_topic_files_open(&made->topic, topic, asked);
     if (!status) {
         status = mqc_subscriber_join(made);
         mqc_topic_files_unlock(made->topic);
@@ -453,9 +466,14 @@ static int mqc_subscriber_too_large(msgq_subscriber *subscriber, const mq_ring_m
 
 int64_t msgq_subscriber_receive(msgq_subscriber *subscriber, void *buffer, size_t room, double timeout,
                                 msgq_message *about) {
+    int status = mqc_check_pointers(subscriber, buffer, room);
+    if (mq_unlikely(status))
+        return status;
     mq_ring_subscriber *s = &subscriber->s;
     mq_ring_message message = {0}; /* gcc -O1 does not see that mqc_subscriber_find fills it */
-    int status = mq_unlikely(mqc_is_forked(subscriber->generation)) ? mqc_subscriber_rejoin(subscriber) : 0;
+    buffer = buffer ? buffer : mqc_no_bytes;
+    if (mq_unlikely(mqc_is_forked(subscriber->generation)))
+        status = mqc_subscriber_rejoin(subscriber);
     while (!status && !(status = mqc_subscriber_find(subscriber, &message, timeout))) {
         mq_stamps stamps = {0, 0};
         if (mq_unlikely(message.size > room)) {
@@ -481,6 +499,9 @@ int64_t msgq_subscriber_receive(msgq_subscriber *subscriber, void *buffer, size_
 }
 
 int msgq_subscriber_counts(const msgq_subscriber *subscriber, uint64_t *received, uint64_t *lost) {
+    int status = mqc_check_pointers(subscriber, NULL, 0);
+    if (status)
+        return status;
     if (received)
         *received = subscriber->s.received;
     if (lost)

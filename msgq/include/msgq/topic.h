@@ -45,7 +45,7 @@ int msgq_publisher_open(msgq_publisher **publisher, const char *topic, const msg
 int msgq_publisher_send(msgq_publisher *publisher, const void *data, size_t size);
 
 /* Store the number of living subscribers in `attached`. Store the number of living subscribers that have read all
- * messages in `updated`. Each pointer may be NULL. */
+ * messages in `updated`. `attached` and `updated` may be NULL. */
 int msgq_publisher_readers(msgq_publisher *publisher, int *attached, int *updated);
 
 /* Close the publisher. Subscribers can still read messages of a closed publisher. `publisher` may be NULL. */
@@ -65,7 +65,7 @@ int msgq_subscriber_open(msgq_subscriber **subscriber, const char *topic, const 
 int64_t msgq_subscriber_receive(msgq_subscriber *subscriber, void *buffer, size_t room, double timeout,
                                 msgq_message *about);
 
-/* Store the number of messages received and lost. Returns 1 if `lost` is only a lower bound, else 0. Stock
+/* Store the number of messages received and lost. `received` and `lost` may be NULL. Returns 1 if `lost` is only a lower bound, else 0. Stock
  * publishers do not count messages, so `lost` is a lower bound if a stock publisher published some of the lost
  * messages. */
 int msgq_subscriber_counts(const msgq_subscriber *subscriber, uint64_t *received, uint64_t *lost);
