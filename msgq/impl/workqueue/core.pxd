@@ -118,6 +118,7 @@ cdef extern from "workqueue/handle.h" nogil:
     void mq_queue_add_to_counter(mq_u64 *counter, uint64_t n)
     void mq_queue_set_row_bit(mq_queue_row_bits *bits, unsigned row)
     void mq_queue_clear_row_bit(mq_queue_row_bits *bits, unsigned row)
+    bint mq_queue_any_row_bit_is_set(const mq_queue_row_bits *bits)
     bint mq_queue_row_bit_is_set(const mq_queue_row_bits *bits, unsigned row)
     void mq_queue_add_notify_debt(mq_queue_row *row, uint64_t n)
     void mq_queue_clear_notify_debt(mq_queue_row *row, uint64_t n)
@@ -342,6 +343,7 @@ cdef object new_job(QueueHandle queue, const mq_queue_taken_message *delivery)
 
 
 cdef class MessageQueue(QueueHandle):
+    cdef int _deliver_signals(self) except -1
     cdef object _count_slots(self, mq_slot_state state)
     cdef bint _send_without_wake(self, const Py_buffer *view, uint64_t rank, uint64_t origin, int64_t delay_ns,
                                  int64_t give_up_ns) except -1

@@ -136,6 +136,14 @@ cdef class MessageQueue(QueueHandle):
                 mq_queue_wake_receivers(self._h.parts.queue, 1)
         finally:
             PyBuffer_Release(&view)
+        self._deliver_signals()
+
+    cdef int _deliver_signals(self) except -1:
+        """Send this process the signals for the sent messages. As with queues of the kernel, no send returns before."""
+        if mq_queue_any_row_bit_is_set(&self._h.parts.queue.notify_requested):
+            from msgq.impl.workqueue import notifier  # imported late: few programs need notifications
+            notifier.deliver_signals(self.identity)
+        return 0
 
     cdef bint _send_without_wake(self, const Py_buffer *view, uint64_t rank, uint64_t origin, int64_t delay_ns,
                                  int64_t give_up_ns) except -1:
@@ -205,6 +213,7 @@ cdef class MessageQueue(QueueHandle):
                     PyBuffer_Release(&view)
         finally:
             self._wake_receivers()
+        self._deliver_signals()
         return count
 
     def wait_space(self, timeout=None, *, deadline=None):
