@@ -39,14 +39,11 @@ int mqc_topic_truncation_error(const mqc_topic_files *t) {
 
 /* ---- the ring ---- */
 
-/* True if a file gets all of its memory at its creation. False if each page gets its memory shortly before a write. */
-static bool mqc_backed_at_once(void) { return getenv("MSGQ_PREALLOC") || !mq_can_populate(); }
-
 static int mqc_ring_map(mqc_topic_files *t, int fd, const struct stat *found, const char *path) {
     bool backed = (int64_t)found->st_blocks * 512 >= found->st_size;
     struct stat now;
     int status = 0;
-    if (!backed && mqc_backed_at_once()) {
+    if (!backed && !mqc_makes_holes()) {
         status = mqc_allocate_file(&t->endpoint, fd, 0, (uint64_t)found->st_size, path);
         backed = true;
     }
@@ -64,7 +61,7 @@ static int mqc_ring_map(mqc_topic_files *t, int fd, const struct stat *found, co
 /* Grow the ring's file to its size, and allocate its last page. */
 static int mqc_ring_grow(mqc_topic_files *t, int fd, uint32_t asked, const char *path) {
     uint64_t bytes = MQ_RING_HEADER + (uint64_t)(asked ? asked : MQ_DEFAULT_DATA_BYTES);
-    if (mqc_backed_at_once())
+    if (!mqc_makes_holes())
         return mqc_allocate_file(&t->endpoint, fd, 0, bytes, path);
     if (mq_file_system_free_bytes(fd) < bytes + MQ_SIDE_BYTES)
         return mqc_endpoint_error(&t->endpoint, ENOSPC, "cannot allocate %llu bytes for %s: /dev/shm is full",
@@ -161,7 +158,7 @@ static int mqc_ring_take(mqc_topic_files *t, const char *path, uint32_t asked) {
  * created the ring first. */
 static int mqc_ring_make(mqc_topic_files *t, const char *path, uint32_t asked) {
     struct stat found;
-    int fd = mqc_create_file(&t->endpoint, path, 0, t->endpoint.mode);
+    int fd = mqc_create_file(&t->endpoint, path, 0, 0, t->endpoint.mode);
     if (fd < 0)
         return fd;
     t->lock = fd;
@@ -186,7 +183,8 @@ static int mqc_ring_make(mqc_topic_files *t, const char *path, uint32_t asked) {
  * first. `sizer`: process that chose the ring's size; NULL: unknown. */
 static int mqc_side_make(mqc_topic_files *t, const char *path, bool tracked, const mq_process_identity *sizer) {
     struct stat found;
-    int fd = mqc_create_file(&t->endpoint, path, MQ_SIDE_BYTES, t->endpoint.mode);
+    uint64_t allocated = mqc_makes_holes() ? mq_ring_side_allocated_bytes() : 0;
+    int fd = mqc_create_file(&t->endpoint, path, MQ_SIDE_BYTES, allocated, t->endpoint.mode);
     if (fd < 0)
         return fd;
     int status = mqc_check_file(&t->endpoint, fd, path, &found);

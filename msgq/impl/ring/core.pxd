@@ -7,8 +7,8 @@ fields.
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 
 from msgq.impl.base.core cimport (
-    ForkAwareHandle, mq_file_check_result, mq_file_lock, MQ_FILE_OTHER_VERSION, MQ_FILE_STALE, MQ_FILE_VALID,
-    mq_liveness, mq_liveness_file, mq_liveness_probe, mq_poll_ops, mq_process_identity, mq_schema_parts, mq_u32, mq_u64,
+    ForkAwareHandle, mq_file_check_result, MQ_FILE_OTHER_VERSION, MQ_FILE_STALE, MQ_FILE_VALID, mq_liveness,
+    mq_liveness_file, mq_liveness_probe, mq_poll_ops, mq_process_identity, mq_schema_parts, mq_u32, mq_u64,
     ReceiveGate, Segment, Waitable,
 )
 from msgq.impl.base.process cimport fork_generation
@@ -280,8 +280,6 @@ cdef class TopicFiles:
     cdef uint32_t data_bytes
     cdef mq_canary canary  # detects truncation of the ring
     cdef int lock_fd
-    cdef mq_file_lock row_lock  # the side segment's open file, which locks the row of the joining participant
-    cdef const mq_liveness_file *joined_file(self) noexcept  # the file of the rows until `unlock`, for a lock of a row
     cdef void unlock(self)
 
 
@@ -340,7 +338,6 @@ cdef class SubConnection(Waitable):
     cdef public bint _for_bridge  # see bridge.py
     cdef int _join_topic(self, TopicFiles topic) except -1
     cdef int _attach_topic(self, TopicFiles topic) except -1
-    cdef void _finish_join(self, TopicFiles topic)
     cdef bint _remap_if_grown(self) except -1
     cdef int _find_late_side(self) except -1
     cdef bint _pass_gate(self) except -1

@@ -109,24 +109,20 @@ cdef class SubConnection(Waitable):
                         "in use (msgq clean)")
                 raise CorruptSegmentError(text, self._endpoint, topic.ring.path)
         finally:
-            self._finish_join(topic)
+            topic.unlock()
         return 0
 
     cdef int _attach_topic(self, TopicFiles topic) except -1:
         self._ring, self._side = topic.ring, topic.side
         self._subscriber.ring = <mq_ring_header *> topic.ring.address
         self._subscriber.side = NULL if topic.side is None else <mq_ring_side *> topic.side.address
-        self._subscriber.liveness_file = topic.joined_file()
+        self._subscriber.liveness_file = NULL if topic.side is None else &topic.side.liveness_file
         self._subscriber.data = topic.ring.address + MQ_RING_HEADER
         self._subscriber.data_bytes = topic.data_bytes
         self._subscriber.canary = topic.canary
         self._subscriber.path, self._subscriber.inode = topic.ring.file, topic.ring.inode
         self._subscriber.passive = self._passive
         return 0
-
-    cdef void _finish_join(self, TopicFiles topic):
-        self._subscriber.liveness_file = NULL if self._side is None else &self._side.liveness_file
-        topic.unlock()
 
     cdef bint _remap_if_grown(self) except -1:
         """Map the ring again if it has grown. Return False if it has not. Raise SegmentSizeError if it shrank."""
@@ -199,7 +195,7 @@ cdef class SubConnection(Waitable):
             read_own_identity(&us, MQ_BRIDGE_NAME if self._for_bridge else NULL)
             mq_ring_subscriber_rejoin(&self._subscriber, &us, random_u32())
         finally:
-            self._finish_join(topic)
+            topic.unlock()
         return self._finish_requested_close()
 
     # ---- wait ----

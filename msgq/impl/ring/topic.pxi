@@ -11,15 +11,9 @@ cdef enum:
 
 cdef class TopicFiles:
     def __cinit__(self):
-        self.lock_fd = self.row_lock.fd = -1
-
-    cdef const mq_liveness_file *joined_file(self) noexcept:
-        if self.row_lock.fd >= 0:
-            return &self.row_lock.file
-        return NULL if self.side is None else &self.side.liveness_file
+        self.lock_fd = -1
 
     cdef void unlock(self):
-        close_row_lock(&self.row_lock)
         if self.lock_fd >= 0:
             unlock_file(self.lock_fd)
             self.lock_fd = -1
@@ -129,7 +123,7 @@ cdef bint _resize_ring(TopicFiles topic, int fd, const struct_stat *found, size_
     truncated file would kill processes without the SIGBUS handler. Return False if the ring was removed.
     """
     cdef Segment ring = map_file(fd, found, False, topic.endpoint, path)
-    cdef Segment side = _open_side(topic.endpoint, topic.side_path, ring, NULL, NULL)
+    cdef Segment side = _open_side(topic.endpoint, topic.side_path, ring, False, NULL)
     cdef mq_ring_side *rows = NULL if side is None else <mq_ring_side *> side.address
     cdef bint grows = <size_t> found.st_size < MQ_RING_HEADER + wanted
     if (rows == NULL
@@ -159,7 +153,7 @@ cdef object _size_mismatch_error(str endpoint, Segment ring, const mq_ring_side 
     return SegmentSizeError(what, endpoint, ring.path)
 
 
-cdef Segment _create_side(str endpoint, str path, Segment ring, int mode, bint tracked, mq_file_lock *row_lock,
+cdef Segment _create_side(str endpoint, str path, Segment ring, int mode, bint tracked,
                           const mq_process_identity *sizer, bint asked):
     """Create the side segment, complete before it has a name. Return None if a process without the lock was faster.
 
@@ -168,29 +162,27 @@ cdef Segment _create_side(str endpoint, str path, Segment ring, int mode, bint t
     cdef struct_stat found
     cdef Segment side
     cdef size_t allocated = 0 if _populates_at_open() else mq_ring_side_allocated_bytes()
-    cdef int fd = create_file(endpoint, path, MQ_SIDE_BYTES, mode, &found, allocated, row_lock)
-    side = map_shared_file(fd, &found, True, endpoint, path)
-    mq_ring_side_init(<mq_ring_side *> side.address, <mq_ring_header *> ring.address, ring.inode,
-                      ring.size - MQ_RING_HEADER, host_time_ns(), tracked)
-    if sizer != NULL:
-        mq_ring_side_record_size(<mq_ring_side *> side.address, sizer, asked)
-    if name_file(fd, endpoint, path):
-        return side
-    close_row_lock(row_lock)
-    return None
+    cdef int fd = create_file(endpoint, path, MQ_SIDE_BYTES, mode, &found, allocated)
+    try:
+        side = map_shared_file(fd, &found, True, endpoint, path)
+        mq_ring_side_init(<mq_ring_side *> side.address, <mq_ring_header *> ring.address, ring.inode,
+                          ring.size - MQ_RING_HEADER, host_time_ns(), tracked)
+        if sizer != NULL:
+            mq_ring_side_record_size(<mq_ring_side *> side.address, sizer, asked)
+        return side if name_file(fd, endpoint, path) else None
+    finally:
+        close(fd)
 
 
-cdef Segment _open_side(str endpoint, str path, Segment ring, mq_file_lock *row_lock, bint *was_tracked):
+cdef Segment _open_side(str endpoint, str path, Segment ring, bint writable, bint *was_tracked):
     """Return the ring's side segment, or None. Remove a stale one.
 
-    `row_lock`: lock of a participant's row; NULL: map the file read-only, for an observer.
     *was_tracked: set if a stale one says that the ring's messages are tracked.
     """
     cdef struct_stat found
     cdef uint32_t data_bytes = ring.size - MQ_RING_HEADER
     cdef Segment side
-    cdef bint writable = row_lock != NULL
-    cdef int fd = open_file(endpoint, path, O_RDWR if writable else O_RDONLY, row_lock)
+    cdef int fd = open_file(endpoint, path, O_RDWR if writable else O_RDONLY)
     if fd < 0:
         return None
     try:
@@ -202,8 +194,7 @@ cdef Segment _open_side(str endpoint, str path, Segment ring, mq_file_lock *row_
         else:
             side = map_file(fd, &found, False, endpoint, path)
     finally:
-        if not writable:
-            close(fd)
+        close(fd)
     check = mq_ring_side_check(<mq_ring_side *> side.address, ring.inode, data_bytes)
     if check == MQ_FILE_VALID:
         if not mq_ring_canary_is_missing(<mq_ring_header *> ring.address, <mq_ring_side *> side.address, data_bytes):
@@ -214,7 +205,6 @@ cdef Segment _open_side(str endpoint, str path, Segment ring, mq_file_lock *row_
             was_tracked[0] |= mq_ring_side_was_tracked(<mq_ring_side *> side.address, ring.inode)
             mq_ring_move_to_next_lap(<mq_ring_header *> ring.address, <mq_ring_side *> side.address, ring.inode,
                                      data_bytes)
-            close_row_lock(row_lock)
             remove_file(endpoint, path)
         return None
     if check == MQ_FILE_OTHER_VERSION:
@@ -298,12 +288,11 @@ cdef TopicFiles _open_topic(str endpoint, str in_prefix, bint asked, size_t want
         read_own_identity(&us, NULL)
         host_offset_ns()
         while topic.side is None:
-            topic.side = _open_side(endpoint, side_path, topic.ring, &topic.row_lock, &tracked)
+            topic.side = _open_side(endpoint, side_path, topic.ring, True, &tracked)
             _write_canary(topic)  # after the open: a missing canary shows that the ring was truncated
             if topic.side is None:
-                topic.side = _create_side(endpoint, side_path, topic.ring, permissions, tracked, &topic.row_lock,
+                topic.side = _create_side(endpoint, side_path, topic.ring, permissions, tracked,
                                           &us if made else NULL, asked)
-        set_row_lock_file(&topic.row_lock, topic.side)
         mq_ring_side_record_ring(<mq_ring_side *> topic.side.address, <mq_ring_header *> topic.ring.address,
                                  topic.data_bytes)
         if asked and mq_ring_size_is_unasked(<mq_ring_side *> topic.side.address):
@@ -412,7 +401,7 @@ cdef int wait_for_side(TopicFiles topic, str in_prefix) except -1:
 
 cdef Segment find_side(str endpoint, str in_prefix, Segment ring):
     """Return the ring's side segment, mapped read-only, or None."""
-    cdef Segment side = _open_side(endpoint, shm_paths.side_segment_path(endpoint, in_prefix), ring, NULL, NULL)
+    cdef Segment side = _open_side(endpoint, shm_paths.side_segment_path(endpoint, in_prefix), ring, False, NULL)
     if side is not None and not pair_guards(side, ring):
         raise size_changed_error(endpoint, ring, side)
     return side
