@@ -19,6 +19,10 @@ from tests.support import DEADLINE, Child, hear, say, wait_asleep, wait_until
 MANY, BIG = 1000, 100_000
 
 
+def receive_data(queue: Any) -> Any:
+    return queue.receive(timeout=DEADLINE).data
+
+
 def fill(queue: Any, count: int) -> None:
     assert queue.send_many([b"%d" % number for number in range(count + 1)], timeout=0) == count
 
@@ -115,7 +119,7 @@ def consume(name: str, how: str, count: int) -> list[int]:
     with MessageQueue(name) as queue:
         say("open")
         numbers: list[int] = []
-        poller = msgq.Poller()
+        poller: Any = msgq.Poller()
         poller.registerSocket(queue)
         while len(numbers) < count:
             if how == "poll":
@@ -144,9 +148,7 @@ def test_sleeping_consumer_receives_messages_of_later_sizes(name: str, how: str)
 def test_threads_of_a_handle_sleep_through_the_choice_of_sizes(name: str) -> None:
     with MessageQueue(name) as queue:
         received: list[bytes] = []
-        threads = [
-            threading.Thread(target=lambda: received.append(queue.receive(timeout=DEADLINE).data)) for _ in range(3)
-        ]
+        threads = [threading.Thread(target=lambda: received.append(receive_data(queue))) for _ in range(3)]
         for thread in threads:
             thread.start()
         wait_until(lambda: queue.stats().handles[0].waits == ("receiving",))
@@ -204,7 +206,7 @@ def test_exactly_one_of_two_requests_wins(name: str) -> None:
 def test_forked_child_uses_sizes_chosen_after_the_open(name: str) -> None:
     with MessageQueue(name) as queue:
         if (pid := os.fork()) == 0:
-            os._exit(0 if queue.receive(timeout=DEADLINE).data == bytes(BIG) else 1)
+            os._exit(0 if receive_data(queue) == bytes(BIG) else 1)
         with MessageQueue(name, max_message_size=BIG) as producer:
             producer.send(bytes(BIG))
             assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
