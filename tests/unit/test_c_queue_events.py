@@ -288,7 +288,15 @@ def pools() -> list[tuple[int, int, bool | None]]:
     return [(one.slots, one.slot_bytes, one.participant.alive) for one in known]
 
 
-@pytest.mark.parametrize(("events", "size"), [(True, 64), ("payload", 64), ("payload", 1 << 20), ("payload", 1 << 22)])
+@pytest.mark.parametrize(
+    ("events", "size"),
+    [
+        (True, 64),
+        ("payload", 64),
+        ("payload", 1 << 20),
+        pytest.param("payload", 1 << 22, marks=pytest.mark.needs_shm(48 << 20)),
+    ],
+)
 def test_c_and_python_create_equal_events_channels(program: InC, prefix: str, events: Any, size: int) -> None:
     shapes = []
     for opened in (InPython, program.opened):
@@ -310,7 +318,7 @@ def test_c_and_python_create_equal_events_channels(program: InC, prefix: str, ev
 
 
 def test_c_events_carry_payloads_up_to_one_mebibyte(program: InC, ear: Ear) -> None:
-    with msgq.MessageQueue("jobs", max_message_size=1 << 20, events="payload"):
+    with msgq.MessageQueue("jobs", max_messages=4, max_message_size=1 << 20, events="payload"):
         program.opened()
         for size in (0, 1, 4096, 1 << 20):
             assert program.does(f"fill {size}") == 0
@@ -394,7 +402,7 @@ def test_c_open_with_invalid_events_is_refused(program: InC, prefix: str, line: 
 
 def test_recorder_records_queue_events_of_c_sender(programs: Path, prefix: str, tmp_path: Path) -> None:
     with msgq.MessageQueue("jobs", max_messages=64, max_message_size=64, events="payload") as queue:
-        recorder = Recorder(tmp_path / "log", (), chunk_seconds=0.02)
+        recorder = Recorder(tmp_path / "log", chunk_seconds=0.02)
         with Program(programs / "queue", "send", "jobs", "20") as sender:
             sender.end()
         with Program(programs / "queue", "work", "jobs", "20") as worker:
