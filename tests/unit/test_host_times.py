@@ -66,7 +66,7 @@ def _loan(publisher: Any, origin: int) -> None:
         loan.origin_time = origin
 
 
-CALLS = {
+CALLS: dict[str, tuple[str, Any]] = {
     "topic": ("topic", lambda sender, origin: sender.send(b"x", origin_time=origin)),
     "topic-many": ("topic", _send_many),
     "topic-reservation": ("topic", _reserve),
@@ -76,7 +76,7 @@ CALLS = {
     "queue": ("queue", lambda sender, origin: sender.send(b"x", origin_time=origin)),
     "records": ("records", lambda sender, origin: sender.produce(1.5, origin_time=origin)),
 }
-SENDERS = {
+SENDERS: dict[str, Any] = {
     "topic": lambda name: msgq.pub_sock(name, tracked=True),
     "channel": lambda name: msgq.Channel(name).publisher(),
     "queue": msgq.MessageQueue,
@@ -127,11 +127,13 @@ def test_tracer_of_frames_passes_their_origin_on(frames: Any, token: str, in_lis
         for item in tracer.trace_messages([client] if in_list else client, timeout=0.01):
             frame = item[1] if in_list else item
             boxes.send(b"a box")
-        _, origin, received, sent = np.frombuffer(timings.receive(), "<i8")
+        _, origin, received, sent = np.frombuffer(timings.receive() or b"", "<i8")
         assert origin == frame.origin_time > 0
         assert sent == frame.publish_time
         assert sent - ROUNDING_NS <= received <= msgq.time_ns()
-        assert sub.receive_tracked().origin_time == origin
+        box = sub.receive_tracked()
+        assert box is not None
+        assert box.origin_time == origin
 
 
 def test_simulated_times_are_virtual() -> None:
