@@ -279,6 +279,7 @@ class VisionBuf:
     fd : descriptor of the buffer's memory, open while the client is connected. Do not close it.
     frame_id, timestamp_sof, timestamp_eof, valid_frame : values of the sender. Timestamps are nanoseconds, by
         convention of CLOCK_BOOTTIME; see `VisionIpcServer`.
+    origin_time, publish_time : timestamps in nanoseconds of the host's clock; 0: unknown.
     """
 
     @property
@@ -355,6 +356,17 @@ class VisionBuf:
     @property
     def timestamp_eof(self) -> int:
         """End of the exposure, as sent, in nanoseconds."""
+
+    @property
+    def origin_time(self) -> int:
+        """`timestamp_sof` in nanoseconds of the host's clock: the origin of messages that follow from the frame.
+
+        0: unknown, because the timestamp is 0 or later than CLOCK_BOOTTIME, so it is of another clock.
+        """
+
+    @property
+    def publish_time(self) -> int:
+        """`timestamp_eof` in nanoseconds of the host's clock; 0: unknown, as in `origin_time`."""
 
     @property
     def valid_frame(self) -> bool:

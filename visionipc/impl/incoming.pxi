@@ -61,6 +61,22 @@ cdef class VisionBuf:
     def planes(self):
         return self._valid_layout().planes(self.data)
 
+    @property
+    def origin_time(self):
+        return self._host_time(self.timestamp_sof)
+
+    @property
+    def publish_time(self):
+        return self._host_time(self.timestamp_eof)
+
+    cdef int64_t _host_time(self, uint64_t timestamp) except? -1:
+        """Return a timestamp of CLOCK_BOOTTIME on the host's clock; 0: it is not a time of CLOCK_BOOTTIME."""
+        if self._region is None:  # a frame of the fake backend, which has one clock
+            return timestamp
+        if not 0 < timestamp <= <uint64_t> mq_read_clock_ns(CLOCK_BOOTTIME):
+            return 0
+        return host_time_of(timestamp, CLOCK_BOOTTIME)
+
     def _valid_layout(self):
         if not self.leased:  # a stock server may send any layout. Layouts of this library were checked by the client
             self._geometry.check("")

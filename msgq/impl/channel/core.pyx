@@ -17,7 +17,7 @@ from posix.stat cimport struct_stat
 from posix.unistd cimport _SC_PAGESIZE, close, sysconf, usleep
 
 from msgq.common.environment cimport is_preallocation_enabled
-from msgq.impl.base.clock cimport current_origin, host_offset_ns, host_time_ns
+from msgq.impl.base.clock cimport current_origin, host_offset_ns, host_time_ns, refuse_foreign_origin
 from msgq.impl.base.core cimport (
     BUSY, check_file, close_at_exit, CLOSED, write_full_schema, read_full_schema, EndpointFile, expose_buffer,
     WAIT_FOREVER, LARGE_BYTES, map_file, map_writable_head, mq_can_populate,

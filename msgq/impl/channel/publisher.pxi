@@ -145,11 +145,13 @@ cdef class Publisher(ForkAwareHandle):
         if self._use_state != fork_generation:
             self._reopen_or_raise()
         require_time(timeout, self._endpoint)
+        refuse_foreign_origin(origin_time, self._endpoint)
         return self._send_message(data, timeout, origin_time)
 
     def send_many(self, messages, /, *, uint64_t origin_time=0):
         cdef Py_ssize_t count = 0
         cdef Py_buffer view
+        refuse_foreign_origin(origin_time, self._endpoint)
         if get_batch_buffer(messages, &view):
             try:
                 return self._send_batch(&view, origin_time)
@@ -459,6 +461,7 @@ cdef class Loan:
         if self._export_count:
             text = f"loan has open buffers: {self._export_count} (memoryview, array), which could change "
             raise BufferError(text + "the message; release or delete them first")
+        refuse_foreign_origin(self.origin_time, self._publisher._endpoint)
         self._is_finished, self._slot = True, MQ_CHANNEL_NO_SLOT
         try:
             self.position = self._publisher._publish_slot(self._pool, slot, wanted, self.origin_time)

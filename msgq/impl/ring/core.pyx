@@ -18,7 +18,9 @@ from posix.stat cimport fstat, struct_stat
 from posix.unistd cimport close, usleep
 
 from msgq.common.environment cimport is_preallocation_enabled
-from msgq.impl.base.clock cimport current_origin, host_offset_ns, host_time_ns, new_origin, prepare_origins
+from msgq.impl.base.clock cimport (
+    current_origin, host_offset_ns, host_time_ns, new_origin, prepare_origins, refuse_foreign_origin,
+)
 from msgq.impl.base.core cimport (
     allocate_file, BUSY, can_order_stores, check_file, check_context_open, close_at_exit, CLOSED, Context, create_file,
     find_shared_segment, WAIT_FOREVER, LARGE_BYTES, lock_file, map_file, map_shared_file, MQ_ALIVE, mq_can_populate,

@@ -114,6 +114,7 @@ cdef class PubSocket(PubConnection):
             if not self._publisher.stamps:
                 raise untracked_topic_error(self._endpoint)
             check_origin(origin_time, self._endpoint)
+            refuse_foreign_origin(origin_time, self._endpoint)
         return 0
 
     def send(self, data, /, int flags=0, copy=True, *, int64_t origin_time=0):

@@ -8,7 +8,7 @@ from cython cimport no_gc_clear
 from libc.string cimport memcpy, memset
 from posix.stat cimport struct_stat
 
-from msgq.impl.base.clock cimport change_origin, current_origin, host_offset_ns, host_time_ns
+from msgq.impl.base.clock cimport change_origin, current_origin, host_offset_ns, host_time_ns, refuse_foreign_origin
 from msgq.impl.base.core cimport (
     allocate_file, check_file, close_at_exit, CLOSED, write_full_schema, read_full_schema, WAIT_FOREVER, LARGE_BYTES, mq_read_clock_ns,
     mq_copy_to_shared, mq_copy_from_shared, MQ_DEAD, mq_futex_wake_all, mq_futex_word, mq_liveness_probe_begin,

@@ -25,7 +25,11 @@ cdef uint64_t parse_priority(priority, str name) except? 0:
 
 cdef uint64_t parse_origin_time(origin_time, str name) except? 0:
     """Return a valid origin time, or raise."""
-    return 0 if type(origin_time) is int and not origin_time else options.check_origin_time(origin_time, name)
+    cdef uint64_t origin = 0
+    if type(origin_time) is not int or origin_time:
+        origin = options.check_origin_time(origin_time, name)
+        refuse_foreign_origin(origin, name)
+    return origin
 
 
 @cython.no_gc_clear  # as its base
