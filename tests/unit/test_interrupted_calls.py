@@ -12,7 +12,8 @@ import pytest
 
 import msgq
 from msgq.workqueue import Worker
-from tests.support import DEADLINE, Task
+from tests.support import DEADLINE, Task, wait_until
+from visionipc import FrameFormat, VisionIpcClient, VisionIpcServer
 
 
 class InterruptionError(Exception):
@@ -71,6 +72,31 @@ def test_interrupted_result_leaves_no_other_thread_waiting(endpoint: str, interr
             do_waiting_jobs(queue)
             assert waiting.result() == b"second"
             assert first.result(DEADLINE) == b"first"
+
+
+def count_descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)  # sockets
+def test_interrupted_frame_client_leaves_no_descriptor_and_no_row(
+    endpoint: str, prefix: str, interrupt_call: Callable[..., bool]
+) -> None:
+    with VisionIpcServer(endpoint) as server:
+        server.create_buffers(0, 8, 8, 8, FrameFormat.GRAY8)
+        server.start_listener()
+        interruptions = 0
+        with VisionIpcClient(endpoint, 0, False) as client:
+            assert client.connect(True)
+            before = count_descriptors()
+            for number in range(400):
+                interruptions += interrupt_call(lambda: client.connect(True), 20 * (number % 60) + 1)
+            assert client.connect(True)
+            wait_until(lambda: count_descriptors() == before)  # the server's thread has some for a moment
+        assert interruptions
+        wait_until(lambda: server.stats(0).clients == [])
 
 
 FIRST_USE = """
