@@ -175,7 +175,14 @@ def request_server_info(
 
 
 class Stream(IncomingStream):
-    """One incarnation of a stream."""
+    """One incarnation of a stream.
+
+    Attributes
+    ----------
+    requested_buffers : number of buffers that the server was asked for.
+    """
+
+    requested_buffers: int
 
     def was_published_before_admission(self, generation: int) -> bool:
         """Return True if the frame was published before the server registered this client."""
@@ -201,7 +208,10 @@ def _parse_stream_answer(data: bytes, fds: list[int], kind: int, endpoint: str) 
     if grant is not None:
         leases = _map_lease_row(fds[-1], grant, endpoint)
         _close_descriptors(fds, kept=len(records))
-    return Stream(records, regions, fds, leases)
+    stream = Stream(records, regions, fds, leases)
+    # A stock server has no spare buffers, and an earlier version of this library does not report them.
+    stream.requested_buffers = min((grant and grant.buffers) or len(records), len(records))
+    return stream
 
 
 def _answer_has_grant(data: bytes) -> bool:
@@ -219,10 +229,8 @@ def _return_row(name: str, request: bytes, data: bytes, prefix: str | None) -> N
     """Tell the server that this client cannot use its row. The server does not answer."""
     if not _answer_has_grant(data) or len(data) <= wire.BUFFER_STRUCT.size:
         return
-    server_id, (*_, row, _) = (
-        wire.BUFFER_STRUCT.unpack_from(data)[7],
-        wire.GRANT_STRUCT.unpack(data[-wire.GRANT_STRUCT.size :]),
-    )
+    server_id = wire.BUFFER_STRUCT.unpack_from(data)[7]
+    *_, row, _, _ = wire.GRANT_STRUCT.unpack(data[-wire.GRANT_STRUCT.size :])
     with contextlib.suppress(OSError), _unix_socket() as connection:
         connection.bind(wire.make_client_address())
         _connect_socket(connection, wire.socket_path(name, prefix), time.monotonic() + ANSWER_TIMEOUT_S)

@@ -151,40 +151,6 @@ TEST(removed_file_has_no_lock) {
     mq_file_lock_close(&lock);
 }
 
-TEST(forked_child_does_not_keep_a_row_of_a_file_that_was_opened_by_its_name) {
-    mq_file_lock lock;
-    int ready[2], end[2], status;
-    char byte, name[40];
-    begin();
-    snprintf(name, sizeof name, "/proc/self/fd/%d", liveness_file.fd);
-    CHECK(pipe(ready) == 0 && pipe(end) == 0);
-    CHECK(mq_file_lock_open_at(&lock, AT_FDCWD, name, O_RDWR | O_CLOEXEC, 0) >= 0);
-    pid_t child = fork();
-    if (child == 0) {
-        close(end[1]);
-        mq_file_lock_close_descriptor(&lock);
-        _exit(write(ready[1], lock.fd == -1 ? "y" : "n", 1) == 1 && read(end[0], &byte, 1) == 0 ? 0 : 1);
-    }
-    CHECK(child > 0 && read(ready[0], &byte, 1) == 1 && byte == 'y');
-    mq_file_lock_set_file(&lock, &liveness_file);
-    void *liveness_token = mq_liveness_lock(&lock.file, 5, false);
-    CHECK(liveness_token && lock.has_row_lock && !file_is_locked());
-    mq_file_lock_close_descriptor(&lock);
-    CHECK(lock.fd == -1 && life_of(5) == MQ_ALIVE);
-    mq_liveness_unlock(liveness_token);
-    CHECK(life_of(5) == MQ_DEAD); /* although the child lives */
-    close(end[1]);
-    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
-}
-
-TEST(file_without_a_name_locks_no_row) {
-    mq_file_lock lock;
-    errno = 0;
-    CHECK(mq_file_lock_open_at(&lock, AT_FDCWD, "/dev/shm/msgq_none/none", O_RDWR | O_CLOEXEC, 0) == -1);
-    CHECK(errno == ENOENT && lock.fd == -1);
-    mq_file_lock_close_descriptor(&lock);
-}
-
 TEST(forked_child_keeps_neither_the_lock_of_the_file_nor_the_row) {
     mq_file_lock lock;
     int ready[2], end[2];

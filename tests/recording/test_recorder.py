@@ -260,6 +260,7 @@ def test_recorder_writes_all_compressions(start: Any, tmp_path: Path, compressio
     assert [data for _, data, _, _ in read_recorded_messages(tmp_path / "log")] == [b"x" * 1000] * 50
 
 
+@pytest.mark.needs_shm(40 << 20)
 def test_recorder_records_large_messages(start: Any, tmp_path: Path) -> None:
     pub = msgq.pub_sock("large", segment_size=32 << 20)
     recorder = start(chunk_bytes=1 << 16)
@@ -491,7 +492,7 @@ def test_recorder_writes_compressed_frames_at_rate(camera: Any, start: Any, tmp_
 
     def shown() -> bool:
         with camera.frame(0) as frame:
-            frame.data[:] = 128
+            frame.array[:] = 128
         return bool(recorder.stats().messages >= 5)
 
     wait_until(shown)

@@ -170,6 +170,55 @@ static int check_channel(const char *name) {
     return 0;
 }
 
+/* NULL without bytes is an empty message. */
+static int check_empty(const char *name) {
+    msgq_channel_publisher *sender;
+    msgq_channel_subscriber *receiver;
+    msgq_message about = {.size = 1};
+    uint32_t messages = 0, size = 0;
+    CHECK(msgq_queue_sizes(queue, &messages, &size) == 0 && messages == 2 && size == 16);
+    CHECK(msgq_queue_send(queue, NULL, 0, 0, 0) == 0 && msgq_queue_receive(queue, NULL, 0, 0, &about) == 0);
+    CHECK(about.size == 0 && about.deliveries == 1);
+    CHECK(msgq_publisher_send(publisher, NULL, 0) == 0 && msgq_subscriber_receive(subscriber, NULL, 0, 0, NULL) == 0);
+    CHECK(msgq_channel_subscriber_open(&receiver, name, NULL) == 0);
+    CHECK(msgq_channel_publisher_open(&sender, name, NULL) == 0 && msgq_channel_send(sender, NULL, 0, 0) >= 0);
+    CHECK(msgq_channel_receive(receiver, NULL, 0, 0, &about) == 0 && about.publisher_pid == getpid());
+    CHECK(msgq_channel_receive(receiver, NULL, 1, 0, NULL) == -EINVAL && strstr(msgq_error_text(), "NULL"));
+    CHECK(msgq_channel_counts(receiver, NULL, NULL) == 0 && msgq_channel_counts(NULL, NULL, NULL) == -EINVAL);
+    msgq_channel_publisher_close(sender);
+    msgq_channel_subscriber_close(receiver);
+    return 0;
+}
+
+/* The ring takes the size that the first participant requests, also under a subscriber that has another mapping. */
+static int check_sizes(const char *topic) {
+    enum { LARGE = 4 << 20, SMALL = 1 << 16, DEFAULT = 1 << 20 };
+    static char sent[DEFAULT], room[DEFAULT]; /* zeros, also where the first mapping ends */
+    msgq_topic_options options = {.segment_size = SMALL};
+    msgq_subscriber *early, *sized;
+    msgq_publisher *sender;
+    CHECK(msgq_subscriber_open(&early, topic, NULL) == 0);
+    CHECK(msgq_publisher_open(&sender, topic, &options) == -EEXIST && strstr(msgq_error_text(), "default of process"));
+    options.segment_size = LARGE;
+    CHECK(msgq_publisher_open(&sender, topic, &options) == 0 && msgq_subscriber_open(&sized, topic, &options) == 0);
+    for (int i = 0; i < 3; i++)
+        CHECK(msgq_publisher_send(sender, sent, sizeof sent) == 0);
+    for (int i = 0; i < 3; i++) {
+        CHECK(msgq_subscriber_receive(early, room, sizeof room, 0, NULL) == sizeof room);
+        CHECK(msgq_subscriber_receive(sized, room, sizeof room, 0, NULL) == sizeof room);
+    }
+    uint64_t lost = 1;
+    CHECK(msgq_subscriber_counts(early, NULL, &lost) == 0 && lost == 0);
+    CHECK(msgq_subscriber_receive(early, room, sizeof room, 0, NULL) == -EAGAIN);
+    msgq_subscriber_close(early);
+    options.segment_size = 2 * LARGE;
+    CHECK(msgq_subscriber_open(&early, topic, &options) == -EEXIST &&
+          strstr(msgq_error_text(), "requested by process"));
+    msgq_subscriber_close(sized);
+    msgq_publisher_close(sender);
+    return 0;
+}
+
 /* Publish the name of each schema as a message, by a publisher with this schema. */
 static int publish_schemas(const char *topic, char **names) {
     for (; *names; names++) {
@@ -200,7 +249,7 @@ int main(int argc, char **argv) {
     CHECK(msgq_publisher_open(&publisher, argv[1], NULL) == 0);
     CHECK(msgq_subscriber_open(&subscriber, argv[1], NULL) == 0);
     if (check_queue() || check_delays() || check_signals() || check_fork(argv[1]) || check_topic() ||
-        check_cut(argv[1]) || check_channel(argv[1]))
+        check_empty(argv[1]) || check_cut(argv[1]) || check_channel(argv[1]) || check_sizes("sizes"))
         return 1;
     msgq_queue_close(queue);
     msgq_publisher_close(publisher);

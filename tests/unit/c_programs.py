@@ -11,6 +11,7 @@ from typing import Self
 
 import msgq
 from tests.support import ROOT
+from tests.unit import c_null_calls
 from tools.fuzz.build import SANITIZED, cached_path, compiler, digest, run_compiler
 
 EXAMPLES = ROOT / "examples" / "c"
@@ -30,8 +31,9 @@ def cpp_compiler() -> str:
 
 def targets(folder: Path) -> Iterator[tuple[tuple[str | Path, ...], Path]]:
     """Return how each program is compiled, and to what."""
-    for name in ("contracts", "queue"):
+    for name in ("channel", "contracts", "queue", "rows", "waiting"):
         yield (compiler(), "-std=gnu11", ROOT / "tests" / "unit" / f"c_{name}.c"), folder / f"c-{name}"
+    yield (compiler(), "-std=gnu11", folder / "c_null.c"), folder / "c-null"
     for kind in KINDS:
         yield (compiler(), "-std=gnu11", EXAMPLES / f"{kind}.c"), folder / kind
         yield (cpp_compiler(), "-std=c++17", EXAMPLES / f"{kind}.cpp"), folder / f"{kind}-cpp"
@@ -46,12 +48,14 @@ def programs_folder(sanitized: bool) -> Path:
         for path in (ROOT / folder).rglob("*.*")
         if path.suffix in (".c", ".cpp", ".h", ".hpp")
     ]
-    texts = (Path(__file__).read_text(), run_compiler([cpp_compiler(), "--version"]), *FLAGS, *flags)
+    scripts = (Path(__file__), Path(c_null_calls.__file__))
+    texts = (*(path.read_text() for path in scripts), run_compiler([cpp_compiler(), "--version"]), *FLAGS, *flags)
     return cached_path("c-programs", digest(texts, sources), lambda folder: _build(folder, flags))
 
 
 def _build(folder: Path, flags: tuple[str, ...]) -> None:
     folder.mkdir()
+    c_null_calls.write_null_calls(INCLUDE / "msgq", folder / "c_null.c")
     objects = {unit: folder / f"{unit.stem}.o" for unit in sorted(UNITS.glob("*.c"))}
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         units: list[tuple[str | Path, ...]] = [

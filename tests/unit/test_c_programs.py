@@ -286,6 +286,16 @@ def test_c_calls_behave_as_documented(programs: Path, prefix: str) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+def test_signal_between_two_sleeps_of_c_wait_ends_the_wait(programs: Path) -> None:
+    done = subprocess.run([programs / "c-waiting"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_each_c_function_refuses_null_pointers(programs: Path, prefix: str) -> None:
+    done = subprocess.run([programs / "c-null"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout.splitlines()[-2:]
+
+
 def test_messages_of_c_publishers_have_their_schemas(programs: Path, prefix: str) -> None:
     with msgq.PubSocket() as publisher:
         publisher.connect(msgq.context, "t", schema=msgq.Schema("First", "json"))

@@ -99,7 +99,7 @@ def records(count: int = COUNT, layout: Geometry = LAYOUT) -> bytearray:
 
 
 def grant(row: int = 0) -> bytearray:
-    return bytearray(wire.Grant(FrameFormat.NV12, 1, row, 0).pack(VERSION))
+    return bytearray(wire.Grant(FrameFormat.NV12, 1, row, 0, 1).pack(VERSION))
 
 
 @contextlib.contextmanager
@@ -568,7 +568,7 @@ def test_random_frame_packets_do_not_crash_client(topic: Any) -> None:
         start = good(ours)[: chance.choice([0, 8, 16, 24])]
         pub.send(start + chance.randbytes(48 - len(start)))
         if frame := client.recv(0):
-            assert frame.data.sum() == 0
+            assert frame.array.sum() == 0
             frame.release()
     pub.send(good(ours))
     assert client.frame(DEADLINE_MS).frame_id == 5
@@ -626,11 +626,11 @@ def test_recv_with_silent_new_server_does_not_wait(topic: Any) -> None:
     path = wire.socket_path(client._name)
     os.rename(path, f"{path}.former")
     try:
-        with Impostor(client._name, lambda connection, _: connection.recv(1)):
+        asked: list[bytes] = []
+        with Impostor(client._name, lambda connection, _: asked.append(connection.recv(1))):
             for index in range(100):
                 pub.send(wire.FRAME_PACKET_STRUCT.pack(index, 0, 0, 0, 0, 0, 1))
-            begin = time.monotonic()
             assert client.recv(10) is None
-            assert time.monotonic() - begin < 2  # not 100 time-outs
+        assert len(asked) <= 2  # not one time-out for each packet
     finally:
         os.rename(f"{path}.former", path)

@@ -115,4 +115,4 @@ def _digest_pictures(server: str) -> None:
         client.connect(True)
         while True:
             with client.frame() as frame:
-                seen.send(zlib.crc32(frame.view).to_bytes(4, "little"))
+                seen.send(zlib.crc32(frame.data).to_bytes(4, "little"))

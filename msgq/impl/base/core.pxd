@@ -9,8 +9,8 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 from posix.stat cimport struct_stat
 
 from msgq.impl.base.process cimport (
-    fork_generation, MQ_ALIVE, MQ_DEAD, mq_liveness, mq_process_identity, mq_process_liveness, mq_read_process_identity,
-    mq_thread_id, mq_thread_liveness, MQ_UNKNOWN,
+    fork_generation, MQ_ALIVE, MQ_DEAD, mq_liveness, mq_process_identity, mq_process_liveness, mq_thread_id,
+    mq_thread_liveness, MQ_UNKNOWN,
 )
 
 
@@ -45,6 +45,8 @@ cdef extern from "base/truncation.h" nogil:
 cdef extern from "base/populate.h" nogil:
     bint mq_can_populate()
     uint64_t mq_file_system_free_bytes(int fd)
+    int mq_allocate_file(int fd, uint64_t start, uint64_t size)
+    int mq_grow_new_file(int fd, uint64_t size, uint64_t allocated)
     bint mq_populate(void *start, uint64_t bytes, uint64_t spare)
 
 
@@ -185,17 +187,10 @@ cdef object truncated_error(str endpoint, Segment segment)
 cdef object override_open_files(object files)
 
 cdef object segment_error(str what, str endpoint, str path, int error, str advice=*)
-
-# `row_lock`: keeps the descriptor from forked children, so that the open file can lock a row. Before the lock of the
-# row, call set_row_lock_file. Do not close the descriptor, but call close_row_lock, also after an error.
-cdef int open_file(str endpoint, str path, int flags, mq_file_lock *row_lock=*) except -2
-cdef void set_row_lock_file(mq_file_lock *row_lock, Segment segment) noexcept
-cdef void close_row_lock(mq_file_lock *row_lock) noexcept
-
+cdef int open_file(str endpoint, str path, int flags) except -2
 cdef bint remove_file(str endpoint, str path) except -1
 cdef int allocate_file(int fd, size_t size, str endpoint, str path, size_t start=*) except -1
-cdef int create_file(str endpoint, str path, size_t size, int mode, struct_stat *made=*, size_t allocated=*,
-                     mq_file_lock *row_lock=*) except -1
+cdef int create_file(str endpoint, str path, size_t size, int mode, struct_stat *made=*, size_t allocated=*) except -1
 cdef bint name_file(int fd, str endpoint, str path) except -1
 cdef int check_file(int fd, struct_stat *found, str endpoint, str path) except -1
 cdef Segment map_file(int fd, const struct_stat *found, bint writable, str endpoint, str path)
@@ -392,6 +387,7 @@ cdef class Waitable(ForkAwareHandle):
     cdef int _release_rows(self) except -1
     # Methods that subclasses may extend:
     cdef bint _can_receive_now(self) except -1
+    cdef bint _poll_now(self) except -1
     cdef bint _begin_poll(self) except -1
     cdef void _interrupt_wait(self) noexcept
     cdef void _end_wait(self) noexcept

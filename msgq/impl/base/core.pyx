@@ -16,7 +16,7 @@ from libc.string cimport memcpy, memset
 from posix.fcntl cimport F_SETFL, fcntl, O_CLOEXEC, O_NONBLOCK, O_RDONLY, O_RDWR, open as c_open
 from posix.mman cimport MAP_FAILED, MAP_SHARED, mmap, mprotect, munmap, PROT_READ, PROT_WRITE
 from posix.stat cimport fstat, lstat, S_ISREG, struct_stat
-from posix.unistd cimport close, ftruncate, geteuid, lseek, SEEK_CUR, SEEK_SET, usleep
+from posix.unistd cimport close, geteuid, lseek, SEEK_CUR, SEEK_SET, usleep
 
 from msgq.common.environment cimport is_preallocation_enabled, is_sigbus_handled
 from msgq.impl.base.process cimport fork_generation, is_alive, text

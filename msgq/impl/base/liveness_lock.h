@@ -4,7 +4,8 @@
  * An open-file-description lock (fcntl(2), F_OFD_SETLK) lasts as long as the open file that took it. Only one mapped
  * page refers to that open file, and forks do not inherit the page. The kernel therefore releases the lock when the
  * process dies, calls exec, or unmaps the page. The lock stays when the process closes descriptors, stops, or forks.
- * Processes in other PID and time namespaces see the same lock.
+ * Processes in other PID and time namespaces see the same lock. A component's own mapping must come from another open
+ * file, because handles share that mapping and forks inherit it, so it would keep the lock.
  *
  * To join, under the component's lock, a participant opens the file, maps a page, excludes the page from forks, locks
  * its byte and closes the file. After the lock, the participant writes its identity. To leave, a participant clears its
@@ -12,8 +13,7 @@
  * conflicting lock.
  *
  * The open file that locks the component by flock(2) can also lock the byte (file_lock.h). The page then keeps that
- * open file, so the process must release the component's lock explicitly. A component with its lock in another file can
- * lock the byte with the open file that the process mapped.
+ * open file, so the process must release the component's lock explicitly.
  *
  * If a process is killed between two of these steps, at most an identity without a lock remains. A participant without
  * a lock is dead. Results of probes are never cached, because the next probe may give another result. A death becomes
@@ -41,11 +41,11 @@ typedef struct {
     struct mq_file_lock *component_lock; /* NULL: open the file again for each lock of a row */
 } mq_liveness_file;
 
-/* An open file for the lock of a component, by flock(2), and for the lock of a row. The open file can have one lock of a
- * row, because the page of the row's lock keeps the open file until the row is unlocked. */
+/* The lock of a component, by flock(2). The open file can have one lock of a row, because the page of the row's lock
+ * keeps the open file until the row is unlocked. */
 typedef struct mq_file_lock {
     mq_liveness_file file; /* the file, for joins under this lock */
-    int fd;                /* -1: not open, or the process is a forked child, which has not inherited the lock */
+    int fd;                /* -1: not locked, or the process is a forked child, which has not inherited the lock */
     bool has_row_lock;
     struct mq_file_lock *previous, *next; /* all locks of the process */
 } mq_file_lock;

@@ -13,17 +13,10 @@ cdef extern from "fcntl.h" nogil:
         O_TMPFILE
         AT_FDCWD
     int openat(int directory, const char *path, int flags, ...)
-    int posix_fallocate(int fd, int64_t offset, int64_t length)
 
 
 cdef extern from "base/file_naming.h" nogil:
     int mq_name_open_file(int fd, int directory, const char *name)
-
-
-cdef extern from "base/file_lock.h" nogil:
-    int mq_file_lock_open_at(mq_file_lock *lock, int directory, const char *name, int flags, unsigned int mode)
-    void mq_file_lock_set_file(mq_file_lock *lock, const mq_liveness_file *file)
-    void mq_file_lock_close_descriptor(mq_file_lock *lock)
 
 
 cdef extern from "unistd.h" nogil:
@@ -154,22 +147,16 @@ cdef int _open_overridden_file(str endpoint, str path) except -2:
     return fd
 
 
-cdef int _open_at(int directory, const char *name, int flags, int mode, mq_file_lock *row_lock) noexcept:
-    if row_lock == NULL:
-        return openat(directory, name, flags | O_CLOEXEC, mode)
-    return mq_file_lock_open_at(row_lock, directory, name, flags | O_CLOEXEC, mode)
-
-
-cdef int open_file(str endpoint, str path, int flags, mq_file_lock *row_lock=NULL) except -2:
+cdef int open_file(str endpoint, str path, int flags) except -2:
     """Open an existing file. Return -1 if it does not exist."""
-    cdef int given_fd = _open_overridden_file(endpoint, path) if row_lock == NULL else -1
+    cdef int given_fd = _open_overridden_file(endpoint, path)
     if given_fd >= 0:
         return given_fd
     cdef int directory = _open_directory(endpoint, path)
     if directory == -1:
         return -1
     cdef bytes name = _name_in_directory(directory, path)
-    cdef int fd = _open_at(directory, name, flags | O_NOFOLLOW | O_NONBLOCK, 0, row_lock)
+    cdef int fd = openat(directory, name, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
     cdef int error = errno
     _close_directory(directory)
     if fd < 0 and error != ENOENT:
@@ -198,25 +185,23 @@ cdef int allocate_file(int fd, size_t size, str endpoint, str path, size_t start
     """
     cdef int error
     with nogil:
-        error = posix_fallocate(fd, start, size - start)
-        while error == EINTR:
-            error = posix_fallocate(fd, start, size - start)
+        error = mq_allocate_file(fd, start, size)
     if error:
         raise segment_error(f"cannot allocate {size} bytes", endpoint, path, error)
     return 0
 
 
-cdef int _create_holes(int fd, size_t size, str endpoint, str path) except -1:
-    """Grow the file to `size` bytes without memory. Raise an error if the free memory is less than `size`."""
-    if mq_file_system_free_bytes(fd) < size:
-        raise segment_error(f"cannot allocate {size} bytes", endpoint, path, ENOSPC)
-    if ftruncate(fd, size) != 0:
-        raise segment_error(f"cannot grow the file to {size} bytes", endpoint, path, errno)
+cdef int _grow_new_file(int fd, size_t size, size_t allocated, str endpoint, str path) except -1:
+    cdef int error
+    with nogil:
+        error = mq_grow_new_file(fd, size, allocated)
+    if error:
+        raise segment_error(f"cannot allocate {size} bytes", endpoint, path, error)
     return 0
 
 
-cdef int create_file(str endpoint, str path, size_t size, int mode, struct_stat *made=NULL, size_t allocated=0,
-                     mq_file_lock *row_lock=NULL) except -1:
+cdef int create_file(str endpoint, str path, size_t size, int mode, struct_stat *made=NULL,
+                     size_t allocated=0) except -1:
     """Return a new file of zeros without a name, with the group of MSGQ_GROUP. Its status is stored in *made.
 
     `allocated`: bytes at the beginning that get memory; 0: all. A process populates the other bytes before it uses
@@ -225,7 +210,7 @@ cdef int create_file(str endpoint, str path, size_t size, int mode, struct_stat 
     cdef struct_stat status
     cdef int directory = _open_existing_directory(endpoint, path)
     cdef bytes place = path[:path.rfind("/")].encode() if directory == AT_FDCWD else b"."
-    cdef int fd = _open_at(directory, place, O_TMPFILE | O_RDWR, mode, row_lock)
+    cdef int fd = openat(directory, place, O_TMPFILE | O_RDWR | O_CLOEXEC, mode)
     cdef int error = errno
     _close_directory(directory)
     if fd < 0:
@@ -236,28 +221,15 @@ cdef int create_file(str endpoint, str path, size_t size, int mode, struct_stat 
             raise segment_error("cannot examine", endpoint, path, errno)
         if settings.get_file_group() or status.st_mode & 0o7777 != <unsigned int> mode:  # the umask changed the mode
             file_permissions.share_file(fd, mode, endpoint, path)
-        if allocated:
-            _create_holes(fd, size, endpoint, path)
         if size:
-            allocate_file(fd, allocated or size, endpoint, path)
+            _grow_new_file(fd, size, allocated or size, endpoint, path)
         if made != NULL:
             status.st_size = size
             made[0] = status
     except BaseException:
-        if row_lock == NULL:
-            close(fd)
-        else:
-            close_row_lock(row_lock)
+        close(fd)
         raise
     return fd
-
-
-cdef void set_row_lock_file(mq_file_lock *row_lock, Segment segment) noexcept:
-    mq_file_lock_set_file(row_lock, &segment.liveness_file)
-
-
-cdef void close_row_lock(mq_file_lock *row_lock) noexcept:
-    mq_file_lock_close_descriptor(row_lock)
 
 
 cdef bint name_file(int fd, str endpoint, str path) except -1:

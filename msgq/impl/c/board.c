@@ -11,6 +11,9 @@ struct msgq_board {
 int msgq_board_open(msgq_board **board, const char *name, const msgq_board_options *options) {
     static const msgq_board_options defaults;
     const msgq_board_options *asked = options ? options : &defaults;
+    int status = mqc_check_pointers(board, NULL, 0);
+    if (status)
+        return status;
     msgq_board *b = *board = NULL;
     if (!(b = calloc(1, sizeof *b)))
         return mqc_set_error(ENOMEM, "no memory for a board");
@@ -24,7 +27,7 @@ int msgq_board_open(msgq_board **board, const char *name, const msgq_board_optio
     if (b->r.schema.name && !b->r.schema.encoding)
         b->r.schema.encoding = "";
     bool makes = asked->open.create != MSGQ_OPEN && b->r.wanted.length <= MQC_KEYS_MAX;
-    int status = mqc_record_file_open(&b->r, name, &asked->open, makes);
+    status = mqc_record_file_open(&b->r, name, &asked->open, makes);
     if (!status && ((asked->keys && asked->keys != b->r.length) ||
                     (asked->value_bytes && asked->value_bytes != mq_board_value_bytes(&b->r.w.parts))))
         status =
@@ -41,7 +44,11 @@ int msgq_board_open(msgq_board **board, const char *name, const msgq_board_optio
     return 0;
 }
 
-static int mqc_board_check_key(const mqc_record_file *r, const char *key) {
+static int mqc_board_check_key(const msgq_board *board, const char *key) {
+    int status = mqc_check_pointers(board, NULL, 0);
+    if (status)
+        return status;
+    const mqc_record_file *r = &board->r;
     size_t bytes = key ? strlen(key) : 0;
     if (bytes > 0 && bytes < MQ_RECORD_KEY_BYTES)
         return 0;
@@ -65,11 +72,12 @@ static int64_t mqc_board_claim(mqc_record_file *r, const char *key) {
 }
 
 int64_t msgq_board_declare(msgq_board *board, const char *key) {
-    mqc_record_file *r = &board->r;
     mq_file_lock lock;
-    int status = mqc_board_check_key(r, key);
-    if (!status)
-        status = mqc_record_file_ensure_row(r);
+    int status = mqc_board_check_key(board, key);
+    if (status)
+        return status;
+    mqc_record_file *r = &board->r;
+    status = mqc_record_file_ensure_row(r);
     if (!status)
         status = mqc_lock_mapped_file(&r->endpoint, &r->segment, true, &lock);
     if (status)
@@ -80,33 +88,40 @@ int64_t msgq_board_declare(msgq_board *board, const char *key) {
     return status ? status : index;
 }
 
-static int mqc_board_check_index(const mqc_record_file *r, int64_t index) {
-    int status = mqc_check_process(&r->endpoint, r->generation);
+static int mqc_board_check_index(const msgq_board *board, int64_t index) {
+    int status = mqc_check_pointers(board, NULL, 0);
+    if (mq_unlikely(status))
+        return status;
+    const mqc_record_file *r = &board->r;
+    status = mqc_check_process(&r->endpoint, r->generation);
     if (!status && (uint64_t)index >= r->length)
         status = mqc_endpoint_error(&r->endpoint, EINVAL, "has no key of index %lld", (long long)index);
     return status;
 }
 
 int msgq_board_write(msgq_board *board, int64_t index, const void *data, size_t size) {
-    mqc_record_file *r = &board->r;
-    int status = mqc_board_check_index(r, index);
+    int status = mqc_check_pointers(board, data, size);
+    if (!status)
+        status = mqc_board_check_index(board, index);
     if (status)
         return status;
+    mqc_record_file *r = &board->r;
     if (!r->w.row || mq_load_acquire_u64(&r->w.parts.key_table[index].owner) != r->w.owner)
         return mqc_endpoint_error(&r->endpoint, EPERM, "this handle has not declared the key of index %lld",
                                   (long long)index);
     if (size > mq_board_value_bytes(&r->w.parts))
         return mqc_endpoint_error(&r->endpoint, EMSGSIZE, "a value of %zu bytes does not fit: at most %llu", size,
                                   (unsigned long long)mq_board_value_bytes(&r->w.parts));
-    mq_board_write_value(&r->w, (uint64_t)index, data, size, mq_monotonic_ns() + r->clock_offset);
+    mq_board_write_value(&r->w, (uint64_t)index, data ? data : mqc_no_bytes, size, mq_monotonic_ns() + r->clock_offset);
     return mqc_record_file_check_truncation(r);
 }
 
 int64_t msgq_board_find(msgq_board *board, const char *key) {
+    int status = mqc_board_check_key(board, key);
+    if (status)
+        return status;
     mqc_record_file *r = &board->r;
-    int status = mqc_check_process(&r->endpoint, r->generation);
-    if (!status)
-        status = mqc_board_check_key(r, key);
+    status = mqc_check_process(&r->endpoint, r->generation);
     if (status)
         return status;
     uint64_t index = mq_board_find_key(&r->w.parts, key, strlen(key), 0);
@@ -134,12 +149,15 @@ static int64_t mqc_board_value(const mqc_record_file *r, const mq_board_value_co
 }
 
 int64_t msgq_board_read(msgq_board *board, int64_t index, void *buffer, size_t room, msgq_value *about) {
-    mqc_record_file *r = &board->r;
     mq_board_value_copy value;
     int64_t deadline = 0;
-    int status = mqc_board_check_index(r, index);
+    int status = mqc_check_pointers(board, buffer, room);
+    if (!status)
+        status = mqc_board_check_index(board, index);
     if (status)
         return status;
+    mqc_record_file *r = &board->r;
+    buffer = buffer ? buffer : mqc_no_bytes;
     for (;;) {
         const uint8_t *at = mq_board_value_read_begin(&r->w.parts, (uint64_t)index, &value);
         if (value.length <= room)
@@ -160,7 +178,7 @@ static bool mqc_board_is_readable(void *reader) {
 }
 
 int msgq_board_wait(msgq_board *board, int64_t index, uint64_t count, double timeout) {
-    int status = mqc_board_check_index(&board->r, index);
+    int status = mqc_board_check_index(board, index);
     if (status)
         return status;
     board->r.index = (uint64_t)index, board->r.count = count;

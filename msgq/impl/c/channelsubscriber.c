@@ -61,10 +61,13 @@ int msgq_channel_subscriber_open(msgq_channel_subscriber **subscriber, const cha
                                  const msgq_channel_options *options) {
     static const msgq_channel_options defaults;
     const msgq_channel_options *asked = options ? options : &defaults;
+    int status = mqc_check_pointers(subscriber, NULL, 0);
+    if (status)
+        return status;
     msgq_channel_subscriber *s = *subscriber = NULL;
     if (!(s = calloc(1, sizeof *s)))
         return mqc_set_error(ENOMEM, "no memory for a subscriber");
-    int status = mqc_channel_file_init(&s->file, channel, asked);
+    status = mqc_channel_file_init(&s->file, channel, asked);
     if (!status)
         status = mqc_channel_file_open(&s->file, asked, false);
     if (!status)
@@ -229,9 +232,13 @@ static void mqc_channel_describe_message(const msgq_channel_subscriber *s, const
 
 int64_t msgq_channel_receive(msgq_channel_subscriber *subscriber, void *buffer, size_t room, double timeout,
                              msgq_message *about) {
+    int status = mqc_check_pointers(subscriber, buffer, room);
+    if (mq_unlikely(status))
+        return status;
     mqc_channel_file *file = &subscriber->file;
     mq_channel_message message;
-    int status = mqc_check_process(&file->endpoint, file->generation);
+    buffer = buffer ? buffer : mqc_no_bytes;
+    status = mqc_check_process(&file->endpoint, file->generation);
     /* Bound: MQC_TORN_MAX overwritten copies. A call with a negative timeout has no bound. */
     for (int torn = 0; !status && (status = mqc_channel_find(subscriber, &message, timeout)) > 0; torn++) {
         if (torn == MQC_TORN_MAX && timeout >= 0)
@@ -254,9 +261,13 @@ int64_t msgq_channel_receive(msgq_channel_subscriber *subscriber, void *buffer, 
     return status;
 }
 
-void msgq_channel_counts(const msgq_channel_subscriber *subscriber, uint64_t *received, uint64_t *lost) {
+int msgq_channel_counts(const msgq_channel_subscriber *subscriber, uint64_t *received, uint64_t *lost) {
+    int status = mqc_check_pointers(subscriber, NULL, 0);
+    if (status)
+        return status;
     if (received)
         *received = subscriber->c.received;
     if (lost)
         *lost = subscriber->c.lost;
+    return 0;
 }

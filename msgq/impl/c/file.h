@@ -7,6 +7,8 @@
 #ifndef MQC_FILE_H
 #define MQC_FILE_H
 
+#include <signal.h>
+
 #include "base/futex.h"
 #include "base/row_table.h"
 #include "base/schema.h"
@@ -55,6 +57,14 @@ MQC_HIDDEN int mqc_endpoint_error(const mqc_endpoint *endpoint, int error, const
 /* If `keep` is true, later errors do not change the text of the last error. Functions that publish events set `keep`,
  * so that the caller sees the error of its own call. */
 MQC_HIDDEN void mqc_suppress_error_text(bool keep);
+/* Stands for a NULL pointer to 0 bytes, because memcpy accepts no NULL pointer. */
+MQC_HIDDEN extern char mqc_no_bytes[1];
+MQC_HIDDEN int mqc_null_error(const void *handle);
+/* Returns 0, or -EINVAL if the handle is NULL, or if `data` is NULL and has `size` bytes. A call without data gives the
+ * size 0. */
+static inline int mqc_check_pointers(const void *handle, const void *data, size_t size) {
+    return mq_likely(handle && (data || !size)) ? 0 : mqc_null_error(handle);
+}
 /* Returns 0, or -ECHILD if a parent process opened the handle. */
 MQC_HIDDEN int mqc_check_process(const mqc_endpoint *endpoint, int generation);
 MQC_HIDDEN int mqc_fork_generation(void);
@@ -74,6 +84,8 @@ MQC_HIDDEN mq_u64 *mqc_last_origin_word(void);
 
 MQC_HIDDEN int mqc_endpoint_init(mqc_endpoint *endpoint, const char *kind_name, const char *name, size_t most,
                                  const msgq_options *options, int64_t spin_us);
+/* Parse the id of a user or group. Returns false if the text is not one. */
+MQC_HIDDEN bool mqc_parse_id(const char *text, uint32_t *id);
 MQC_HIDDEN void mqc_format_path(const mqc_endpoint *endpoint, const char *start, const char *file, char *path);
 MQC_HIDDEN int mqc_make_directory(const mqc_endpoint *endpoint, const char *start, mode_t mode);
 
@@ -81,7 +93,11 @@ MQC_HIDDEN int mqc_make_directory(const mqc_endpoint *endpoint, const char *star
 
 /* Open a file. If the file does not exist, the function returns -ENOENT and sets no error text. */
 MQC_HIDDEN int mqc_open_file(const mqc_endpoint *endpoint, const char *path, int flags);
-MQC_HIDDEN int mqc_create_file(const mqc_endpoint *endpoint, const char *path, uint64_t bytes, mode_t mode);
+/* Create a file without a name. If `allocated` is not 0, only the first `allocated` bytes get memory. */
+MQC_HIDDEN int mqc_create_file(const mqc_endpoint *endpoint, const char *path, uint64_t bytes, uint64_t allocated,
+                               mode_t mode);
+/* True if new files have holes. False if files get all of their memory at their creation. */
+MQC_HIDDEN bool mqc_makes_holes(void);
 /* Give the file its name. Returns 1 if the file now has the name, and 0 if another file has the name. */
 MQC_HIDDEN int mqc_name_file(const mqc_endpoint *endpoint, int fd, const char *path);
 /* Remove a file. Returns 1 if the file was removed, and 0 if the file did not exist. */
@@ -138,6 +154,20 @@ typedef struct {
     void *reader;
     int64_t spin_ns;
 } mqc_waiter;
+
+/* Signals of this thread that wait for the next sleep of a call. */
+typedef struct {
+    sigset_t mask; /* signal mask of the program */
+    bool held;
+} mqc_held_signals;
+
+/* Hold signals between two sleeps of a call, because no sleep could report them. */
+MQC_HIDDEN void mqc_hold_signals(mqc_held_signals *signals);
+/* Deliver the held signals. Returns true if a handler ran. Without held signals, returns false at once. */
+MQC_HIDDEN bool mqc_release_signals(mqc_held_signals *signals);
+/* Shorten a sleep by up to a quarter, by a number that varies from sleep to sleep. A signal that arrives exactly at the
+ * end of a sleep is lost, because the kernel then reports the end. Timers of programs have round numbers of seconds. */
+MQC_HIDDEN int64_t mqc_vary_sleep_ns(int64_t sleep_ns, int64_t now_ns);
 
 /* Convert a timeout in seconds to a deadline (CLOCK_MONOTONIC, nanoseconds). A negative result means no deadline. */
 MQC_HIDDEN int64_t mqc_deadline_ns(double timeout);

@@ -43,7 +43,10 @@ static int64_t mqc_queue_max_sleep_ns(void *reader, int64_t slept_ns) {
     msgq_queue *q = reader;
     int64_t now = mq_monotonic_ns();
     (void)slept_ns;
-    if (!mqc_queue_recover_if_due(q, now) && q->h.saw_owned_slots)
+    /* a long sleep ends up to a quarter early (mqc_vary_sleep_ns). Recover then, and not after a sleep for the rest */
+    if (!q->h.saw_owned_slots && mq_queue_recovery_is_due(&q->h, now + MQ_QUEUE_RECOVER_NS / 4))
+        mqc_queue_recover(q, now);
+    else if (!mqc_queue_recover_if_due(q, now) && q->h.saw_owned_slots)
         return MQ_QUEUE_RECOVER_BUSY_NS; /* after this sleep a recovery is due, which reclaims expired leases */
     int64_t left = q->lease_ends_ns - now;
     left = left > MQ_QUEUE_RECOVER_BUSY_NS ? left : MQ_QUEUE_RECOVER_BUSY_NS;
@@ -150,8 +153,12 @@ int msgq_queue_send(msgq_queue *queue, const void *data, size_t size, int priori
 
 int msgq_queue_send_delayed(msgq_queue *queue, const void *data, size_t size, int priority, double timeout,
                             double delay) {
+    int status = mqc_check_pointers(queue, data, size);
+    if (mq_unlikely(status))
+        return status;
     mq_queue_handle *h = &queue->h;
-    int status = mqc_check_process(&queue->endpoint, queue->generation);
+    data = data ? data : mqc_no_bytes;
+    status = mqc_check_process(&queue->endpoint, queue->generation);
     status = status ? status : mqc_queue_check_delay(queue, delay);
     if (mq_unlikely(status))
         return status;
@@ -239,6 +246,7 @@ static void mqc_queue_put_back(msgq_queue *q, const mq_queue_taken_message *deli
 static int mqc_queue_receive_message(msgq_queue *q, void *buffer, size_t room, double timeout,
                                      mq_queue_taken_message *delivery, msgq_message *about) {
     int found = mqc_check_process(&q->endpoint, q->generation);
+    buffer = buffer ? buffer : mqc_no_bytes;
     found = found ? found : mqc_queue_try_take(q, MQ_NO_TICKET, delivery);
     if (found == 0 && timeout != 0)
         found = mqc_queue_await(q, delivery, timeout);
@@ -264,7 +272,9 @@ static int mqc_queue_receive_message(msgq_queue *q, void *buffer, size_t room, d
 
 int64_t msgq_queue_receive(msgq_queue *queue, void *buffer, size_t room, double timeout, msgq_message *about) {
     mq_queue_taken_message delivery;
-    int status;
+    int status = mqc_check_pointers(queue, buffer, room);
+    if (mq_unlikely(status))
+        return status;
     do
         status = mqc_queue_receive_message(queue, buffer, room, timeout, &delivery, about);
     /* Repeat if another process reclaimed the message, because the message then has another consumer. */
@@ -279,11 +289,16 @@ int64_t msgq_queue_receive(msgq_queue *queue, void *buffer, size_t room, double 
 int64_t msgq_queue_take(msgq_queue *queue, void *buffer, size_t room, double timeout, double lease, msgq_job *job,
                         msgq_message *about) {
     mq_queue_taken_message delivery;
+    int status = mqc_check_pointers(queue, buffer, room);
+    if (!status)
+        status = mqc_check_pointers(queue, job, sizeof *job);
+    if (mq_unlikely(status))
+        return status;
     *job = (msgq_job){0};
     if (!(lease >= 0 && lease <= MQC_LEASE_MAX_S))
         return mqc_endpoint_error(&queue->endpoint, EINVAL, "lease is %g s; give 0 for none, or at most %.0f s", lease,
                                   MQC_LEASE_MAX_S);
-    int status = mqc_queue_receive_message(queue, buffer, room, timeout, &delivery, about);
+    status = mqc_queue_receive_message(queue, buffer, room, timeout, &delivery, about);
     if (status)
         return status;
     if (mqc_queue_has_events(&queue->h))
@@ -302,7 +317,10 @@ int64_t msgq_queue_take(msgq_queue *queue, void *buffer, size_t room, double tim
 /* Convert a job to its taken message. Return an error if the job is finished. A later exchange checks whether the slot
  * still has the job's word. */
 static int mqc_queue_job(msgq_queue *q, msgq_job *job, mq_queue_taken_message *delivery) {
-    int status = mqc_check_process(&q->endpoint, q->generation);
+    int status = mqc_check_pointers(q, job, sizeof *job);
+    if (status)
+        return status;
+    status = mqc_check_process(&q->endpoint, q->generation);
     if (!status && (!job->word || job->slot >= q->h.parts.max_messages))
         status = mqc_endpoint_error(&q->endpoint, EINVAL, "job was already acknowledged or returned, or never taken");
     *delivery = (mq_queue_taken_message){job->slot,       job->key,       job->word,        job->length,
@@ -336,7 +354,8 @@ int msgq_queue_return(msgq_queue *queue, msgq_job *job) { return msgq_queue_retu
 
 int msgq_queue_return_delayed(msgq_queue *queue, msgq_job *job, double delay) {
     mq_queue_taken_message delivery;
-    int status = mqc_queue_check_delay(queue, delay);
+    int status = mqc_check_pointers(queue, job, sizeof *job);
+    status = status ? status : mqc_queue_check_delay(queue, delay);
     status = status ? status : mqc_queue_job(queue, job, &delivery);
     if (status)
         return status;
@@ -352,7 +371,8 @@ int msgq_queue_return_delayed(msgq_queue *queue, msgq_job *job, double delay) {
 
 int64_t msgq_queue_waiting(msgq_queue *queue) {
     int64_t count = 0;
-    int status = mqc_check_process(&queue->endpoint, queue->generation);
+    int status = mqc_check_pointers(queue, NULL, 0);
+    status = status ? status : mqc_check_process(&queue->endpoint, queue->generation);
     for (uint64_t i = 0; !status && i < queue->h.parts.max_messages; i++) /* relaxed: only counted */
         count += mq_slot_state_is_ready(mq_load_relaxed_u64(&queue->h.parts.slot_states[i]));
     return status ? status : count;

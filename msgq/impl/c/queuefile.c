@@ -163,10 +163,13 @@ static int mqc_queue_init_handle(msgq_queue *q, const char *name, const msgq_que
 int msgq_queue_open(msgq_queue **queue, const char *name, const msgq_queue_options *options) {
     static const msgq_queue_options defaults;
     const msgq_queue_options *asked = options ? options : &defaults;
+    int status = mqc_check_pointers(queue, NULL, 0);
+    if (status)
+        return status;
     msgq_queue *q = *queue = NULL;
     if (!(q = calloc(1, sizeof *q)))
         return mqc_set_error(ENOMEM, "no memory for a queue");
-    int status = mqc_queue_init_handle(q, name, asked);
+    status = mqc_queue_init_handle(q, name, asked);
     while (!status && !(status = mqc_queue_attach_file(q, asked)) && !mqc_is_linked(&q->segment)) {
         mqc_queue_leave(q); /* another process removed the file before this handle had its row */
         mqc_queue_unmap(q);
@@ -176,6 +179,17 @@ int msgq_queue_open(msgq_queue **queue, const char *name, const msgq_queue_optio
         return status;
     }
     *queue = q;
+    return 0;
+}
+
+int msgq_queue_sizes(const msgq_queue *queue, uint32_t *max_messages, uint32_t *max_message_size) {
+    int status = mqc_check_pointers(queue, NULL, 0);
+    if (status)
+        return status;
+    if (max_messages)
+        *max_messages = (uint32_t)queue->h.parts.max_messages;
+    if (max_message_size)
+        *max_message_size = (uint32_t)queue->h.parts.max_message_size;
     return 0;
 }
 

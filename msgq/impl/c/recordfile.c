@@ -39,10 +39,10 @@ static void mqc_record_file_init_header(void *handle) {
  * cannot return errors. */
 static int mqc_record_file_check_schema(const mqc_record_file *r) {
     if (!r->schema.name ||
-        (strlen(r->schema.name) < MQ_SCHEMA_NAME && strlen(r->schema.encoding) < MQ_SCHEMA_ENCODING &&
-         r->schema.bytes <= MQ_RECORD_SCHEMA_BYTES - MQC_DATA_MARKS))
+        ((r->schema.data || !r->schema.bytes) && strlen(r->schema.name) < MQ_SCHEMA_NAME &&
+         strlen(r->schema.encoding) < MQ_SCHEMA_ENCODING && r->schema.bytes <= MQ_RECORD_SCHEMA_BYTES - MQC_DATA_MARKS))
         return 0;
-    return mqc_endpoint_error(&r->endpoint, EINVAL, "dtype or schema has %zu bytes; at most %zu are allowed",
+    return mqc_endpoint_error(&r->endpoint, EINVAL, "dtype or schema has %zu bytes; give at most %zu, and not NULL",
                               r->schema.bytes, (size_t)MQ_RECORD_SCHEMA_BYTES - MQC_DATA_MARKS);
 }
 

@@ -3,6 +3,8 @@
 #define _GNU_SOURCE
 #include "c/topicfile.h"
 #include "base/origin.h"
+#include "ring/next_message.h"
+#include "ring/resize.h"
 #include "ring/signal_thread.h"
 
 enum {
@@ -129,12 +131,15 @@ static int mqc_publisher_enter(msgq_publisher *publisher, const msgq_schema *sch
 int msgq_publisher_open(msgq_publisher **publisher, const char *topic, const msgq_topic_options *options) {
     static const msgq_topic_options defaults;
     const msgq_topic_options *asked = options ? options : &defaults;
+    int status = mqc_check_pointers(publisher, NULL, 0);
+    if (status)
+        return status;
     msgq_publisher *made = *publisher = NULL;
     if (!(made = calloc(1, sizeof *made)))
         return mqc_set_error(ENOMEM, "no memory for a publisher");
     made->tracked = asked->tracked;
     made->generation = mqc_fork_generation();
-    int status = mqc_topic_files_open(&made->topic, topic, asked);
+    status = mqc_topic_files_open(&made->topic, topic, asked);
     if (!status)
         status = mqc_publisher_enter(made, asked->schema);
     if (status) {
@@ -210,8 +215,13 @@ static int mqc_send_error(msgq_publisher *publisher, mq_ring_status status, size
 }
 
 int msgq_publisher_send(msgq_publisher *publisher, const void *data, size_t size) {
+    int error = mqc_check_pointers(publisher, data, size);
+    if (mq_unlikely(error))
+        return error;
     mq_ring_publisher *p = &publisher->p;
-    int error = mq_unlikely(mqc_is_forked(publisher->generation)) ? mqc_publisher_succeed(publisher) : 0;
+    data = data ? data : mqc_no_bytes;
+    if (mq_unlikely(mqc_is_forked(publisher->generation)))
+        error = mqc_publisher_succeed(publisher);
     if (!error && mq_unlikely(!size) && !p->stamps)
         error = mqc_check_empty(publisher);
     if (mq_unlikely(error))
@@ -231,7 +241,9 @@ int msgq_publisher_send(msgq_publisher *publisher, const void *data, size_t size
 }
 
 int msgq_publisher_readers(msgq_publisher *publisher, int *attached, int *updated) {
-    int present = 0, current = 0;
+    int present = 0, current = 0, status = mqc_check_pointers(publisher, NULL, 0);
+    if (status)
+        return status;
     if (!mq_canary_is_intact(&publisher->topic->canary))
         return mqc_topic_truncation_error(publisher->topic);
     mq_ring_count_subscribers(&publisher->p, &present, &current);
@@ -294,12 +306,15 @@ static int mqc_subscriber_join(msgq_subscriber *subscriber) {
 int msgq_subscriber_open(msgq_subscriber **subscriber, const char *topic, const msgq_topic_options *options) {
     static const msgq_topic_options defaults;
     const msgq_topic_options *asked = options ? options : &defaults;
+    int status = mqc_check_pointers(subscriber, NULL, 0);
+    if (status)
+        return status;
     msgq_subscriber *made = *subscriber = NULL;
     if (!(made = calloc(1, sizeof *made)))
         return mqc_set_error(ENOMEM, "no memory for a subscriber");
     made->generation = mqc_fork_generation();
     made->conflate = asked->conflate;
-    int status = mqc_topic_files_open(&made->topic, topic, asked);
+    status = mqc_topic_files_open(&made->topic, topic, asked);
     if (!status) {
         status = mqc_subscriber_join(made);
         mqc_topic_files_unlock(made->topic);
@@ -376,9 +391,33 @@ static int mqc_subscriber_wait(msgq_subscriber *subscriber, int64_t deadline) {
     return mqc_wait_until_readable(&waiter, deadline);
 }
 
+/* Map the ring again if it has grown, and continue at the cursor. Returns 1 after a new mapping, and 0 without one. */
+static int mqc_subscriber_remap(msgq_subscriber *subscriber) {
+    mq_ring_subscriber *s = &subscriber->s;
+    bool present = mq_canary_is_nonzero(&s->canary);
+    uint32_t former_bytes = s->data_bytes;
+    mq_signal_thread_unwatch_ring(s); /* the helper thread uses the former mapping */
+    subscriber->watched = false;
+    int remapped = mqc_topic_files_remap(subscriber->topic);
+    if (remapped != 1)
+        return remapped;
+    mqc_subscriber_map(s, subscriber->topic);
+    mq_ring_subscriber_classify_publisher(s); /* now, because no pointer may refer to the former mapping */
+    if (present || mq_ring_grew_while_empty(s->ring, s->side, former_bytes, s->data_bytes))
+        mq_ring_subscriber_reclassify_publisher(s);
+    else
+        mq_ring_subscriber_recover_from_lap(s);
+    mq_ring_subscriber_refresh_published(s);
+    return 1;
+}
+
+/* Handle invalid bytes at the cursor. Returns 0 if the ring has grown: try again. Otherwise returns an error. */
 static int mqc_subscriber_corrupt(msgq_subscriber *subscriber) {
     mq_ring_subscriber *s = &subscriber->s;
     uint64_t cursor = s->cursor;
+    int remapped = mqc_subscriber_remap(subscriber);
+    if (remapped)
+        return remapped == 1 ? 0 : remapped;
     if (!mq_ring_subscriber_mapping_valid(s))
         return mqc_topic_truncation_error(subscriber->topic);
     mq_ring_subscriber_recover_from_lap(s); /* recover, so that the next call can read later valid messages */
@@ -396,8 +435,11 @@ static int mqc_subscriber_find(msgq_subscriber *subscriber, mq_ring_message *mes
         mq_ring_status status = mq_ring_subscriber_next_message(&subscriber->s, subscriber->conflate, message);
         if (status == MQ_RING_OK)
             return 0;
+        int error = status == MQ_RING_EMPTY ? 0 : mqc_subscriber_corrupt(subscriber);
+        if (error)
+            return error;
         if (status != MQ_RING_EMPTY)
-            return mqc_subscriber_corrupt(subscriber);
+            continue;
         if (timeout == 0)
             return mqc_endpoint_error(&subscriber->topic->endpoint, EAGAIN, "no message available");
         deadline = deadline ? deadline : mqc_deadline_ns(timeout);
@@ -409,7 +451,8 @@ static int mqc_subscriber_find(msgq_subscriber *subscriber, mq_ring_message *mes
     }
 }
 
-/* Validate a message that does not fit into the buffer. Returns 0 if the message was overwritten. Then try again. */
+/* Validate a message that does not fit into the buffer. Returns 0 if the message was overwritten or the ring has grown.
+ * Then try again. */
 static int mqc_subscriber_too_large(msgq_subscriber *subscriber, const mq_ring_message *message, size_t room) {
     mq_ring_status status = mq_ring_subscriber_revalidate_cursor(&subscriber->s);
     if (status == MQ_RING_EMPTY)
@@ -423,9 +466,14 @@ static int mqc_subscriber_too_large(msgq_subscriber *subscriber, const mq_ring_m
 
 int64_t msgq_subscriber_receive(msgq_subscriber *subscriber, void *buffer, size_t room, double timeout,
                                 msgq_message *about) {
+    int status = mqc_check_pointers(subscriber, buffer, room);
+    if (mq_unlikely(status))
+        return status;
     mq_ring_subscriber *s = &subscriber->s;
     mq_ring_message message = {0}; /* gcc -O1 does not see that mqc_subscriber_find fills it */
-    int status = mq_unlikely(mqc_is_forked(subscriber->generation)) ? mqc_subscriber_rejoin(subscriber) : 0;
+    buffer = buffer ? buffer : mqc_no_bytes;
+    if (mq_unlikely(mqc_is_forked(subscriber->generation)))
+        status = mqc_subscriber_rejoin(subscriber);
     while (!status && !(status = mqc_subscriber_find(subscriber, &message, timeout))) {
         mq_stamps stamps = {0, 0};
         if (mq_unlikely(message.size > room)) {
@@ -451,6 +499,9 @@ int64_t msgq_subscriber_receive(msgq_subscriber *subscriber, void *buffer, size_
 }
 
 int msgq_subscriber_counts(const msgq_subscriber *subscriber, uint64_t *received, uint64_t *lost) {
+    int status = mqc_check_pointers(subscriber, NULL, 0);
+    if (status)
+        return status;
     if (received)
         *received = subscriber->s.received;
     if (lost)

@@ -51,6 +51,9 @@ int msgq_vector_open(msgq_vector **vector, const char *name, const msgq_vector_o
     const msgq_vector_options *asked = options ? options : &defaults;
     const char *dtype = asked->dtype ? asked->dtype : "";
     bool plain = *dtype && *dtype != '[' && *dtype != '"';
+    int status = mqc_check_pointers(vector, NULL, 0);
+    if (status)
+        return status;
     msgq_vector *v = *vector = NULL;
     char *json = malloc(strlen(dtype) + 3);
     if (!json || !(v = calloc(1, sizeof *v))) {
@@ -64,7 +67,7 @@ int msgq_vector_open(msgq_vector **vector, const char *name, const msgq_vector_o
                                      .copies = asked->copies ? (uint64_t)asked->copies : MQC_RECORD_COPIES,
                                      .flags = asked->exclusive ? MQ_RECORD_EXCLUSIVE : 0};
     bool makes = *dtype && asked->item_bytes && asked->length && asked->open.create != MSGQ_OPEN;
-    int status = mqc_record_file_open(&v->r, name, &asked->open, makes);
+    status = mqc_record_file_open(&v->r, name, &asked->open, makes);
     if (!status)
         status = mqc_vector_check_requested_options(&v->r, asked, json);
     free(json);
@@ -76,8 +79,12 @@ int msgq_vector_open(msgq_vector **vector, const char *name, const msgq_vector_o
     return 0;
 }
 
-uint64_t msgq_vector_length(const msgq_vector *vector) { return vector->r.length; }
-uint64_t msgq_vector_item_bytes(const msgq_vector *vector) { return vector->r.w.parts.config.item_bytes; }
+uint64_t msgq_vector_length(const msgq_vector *vector) {
+    return mqc_check_pointers(vector, NULL, 0) ? 0 : vector->r.length;
+}
+uint64_t msgq_vector_item_bytes(const msgq_vector *vector) {
+    return mqc_check_pointers(vector, NULL, 0) ? 0 : vector->r.w.parts.config.item_bytes;
+}
 
 static int mqc_vector_range(const mqc_record_file *r, uint64_t first, uint64_t count) {
     if (first <= r->length && count <= r->length - first)
@@ -110,8 +117,11 @@ static int mqc_vector_read(mqc_record_file *r, mq_element_selection which, uint8
 
 int msgq_vector_read(msgq_vector *vector, uint64_t first, uint64_t count, void *items, uint64_t *counts,
                      int64_t *times) {
+    int status = mqc_check_pointers(vector, NULL, 0);
+    if (status)
+        return status;
     mqc_record_file *r = &vector->r;
-    int status = mqc_check_process(&r->endpoint, r->generation);
+    status = mqc_check_process(&r->endpoint, r->generation);
     if (!status)
         status = mqc_vector_range(r, first, count);
     if (status)
@@ -141,10 +151,13 @@ static int mqc_vector_write_patiently(mqc_record_file *r, const mq_element_selec
 }
 
 int msgq_vector_write(msgq_vector *vector, uint64_t first, uint64_t count, const void *items, double timeout) {
+    int status = mqc_check_pointers(vector, items, count);
+    if (mq_unlikely(status))
+        return status;
     mqc_record_file *r = &vector->r;
     mq_element_selection which = {.first = first, .count = count};
     uint64_t done = 0;
-    int status = mqc_record_file_ensure_row(r);
+    status = mqc_record_file_ensure_row(r);
     if (!status)
         status = mqc_vector_range(r, first, count);
     if (status)
@@ -169,14 +182,18 @@ static bool mqc_vector_is_readable(void *reader) {
 }
 
 int msgq_vector_wait(msgq_vector *vector, double timeout) {
-    return mqc_record_file_wait_until_readable(&vector->r, mqc_vector_is_readable, timeout);
+    int status = mqc_check_pointers(vector, NULL, 0);
+    return status ? status : mqc_record_file_wait_until_readable(&vector->r, mqc_vector_is_readable, timeout);
 }
 
 int64_t msgq_vector_changes(msgq_vector *vector, uint64_t *indices, void *items, size_t room) {
+    int status = mqc_check_pointers(vector, indices, room);
+    if (status)
+        return status;
     mqc_record_file *r = &vector->r;
     mq_record_file_parts view = mqc_vector_view(r);
     uint64_t found = 0, index = 0;
-    int status = mqc_check_process(&r->endpoint, r->generation);
+    status = mqc_check_process(&r->endpoint, r->generation);
     while (!status && found < room && (index = mq_vector_next_changed(&view, r->seen, index)) < r->length) {
         uint64_t times = 0;
         uint8_t *to = items ? (uint8_t *)items + found * view.config.item_bytes : NULL;

@@ -112,7 +112,7 @@ cdef extern from "channel/publisher.h" nogil:
         bint lacks_memory
         uint32_t *limbo_slots
         uint64_t sent, bytes, refused, evicted
-    bint mq_channel_publisher_init(mq_channel_publisher *p)
+    bint mq_channel_publisher_init(mq_channel_publisher *p, bint has_holes)
     void mq_channel_publisher_free(mq_channel_publisher *p)
     int mq_channel_take_free_slot(mq_channel_publisher *p)
     void mq_channel_return_slot(mq_channel_publisher *p, uint32_t slot)
@@ -154,6 +154,7 @@ cdef extern from "channel/subscriber.h" nogil:
     void mq_channel_store_join_position(const mq_channel_subscriber *s)
     bint mq_channel_subscriber_join(mq_channel_subscriber *s, bint at_tail)
     mq_channel_status mq_channel_next_message(mq_channel_subscriber *s, mq_channel_message *m)
+    mq_channel_status mq_channel_following_message(mq_channel_subscriber *s, mq_channel_message *m)
     void mq_channel_skip_message(mq_channel_subscriber *s, const mq_channel_message *m)
     bint mq_channel_accept_entry(mq_channel_subscriber *s, const mq_channel_message *m)
     uint64_t mq_channel_receive_batch(mq_channel_subscriber *s, uint8_t *out, uint64_t size, uint64_t count,
@@ -337,7 +338,11 @@ cdef class Subscriber(Waitable):
     cdef bint _next_message(self, mq_channel_message *message) except -1
     cdef bint _wait_for_message(self, mq_channel_message *message, object timeout) except -1
     cdef bint _accept_message(self, const mq_channel_message *message) except -1
-    cdef int _map_pool(self, const mq_channel_message *message) except -1
+    cdef bint _accept_following(self, const mq_channel_message *message) except -1
+    cdef bint _following_message(self, mq_channel_message *message) except -1
+    cdef bint _map_pool(self, const mq_channel_message *message) except -1
+    cdef int _map_or_skip_pool(self, const mq_channel_message *message) except -1
+    cdef bytes _receive_following(self)
     cdef bint _can_take_views(self) noexcept
     cdef object _receive_copy(self, object timeout)
     cdef bint _should_stop_retrying(self, int *torn, object timeout) noexcept

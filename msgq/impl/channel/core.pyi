@@ -505,8 +505,9 @@ class Subscriber(Waitable):
 
         Returns
         -------
-        Bytes of the message, or None at the timeout. The bytes of `buffer` after the message keep their content, unless
-        the publisher overwrote the message during the copy.
+        Bytes of the message, or None at the timeout. The bytes of `buffer` after the message keep their content, and
+        all bytes if no message was received. The content of `buffer` beyond the result is undefined only if a publisher
+        overwrote a message during its copy.
 
         Raises
         ------
@@ -523,7 +524,8 @@ class Subscriber(Waitable):
 
         Returns
         -------
-        Copies of the messages. With ``on_lost="raise"``, the list ends before lost messages, and the next call raises
+        Copies of the messages. With ``on_lost="count"``, the list continues after lost messages, and `lost` counts
+        them. With ``on_lost="raise"``, the list ends before lost messages, and the next call counts them and raises
         `LostMessagesError`.
 
         Raises
@@ -551,7 +553,7 @@ class Subscriber(Waitable):
         Returns
         -------
         A new array of shape (messages,), empty if no message waits. The elements are consecutive messages: the array
-        ends before lost messages and before a message of another size.
+        ends before lost messages, whose loss the next call counts, and before a message of another size.
 
         Raises
         ------

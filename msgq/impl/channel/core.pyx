@@ -49,6 +49,7 @@ include "poolfile.pxi"
 include "publisher_pool.pxi"
 include "publisher.pxi"
 include "subscriber_rows.pxi"
+include "sample.pxi"
 include "subscriber.pxi"
 
 add_advice(Publisher)

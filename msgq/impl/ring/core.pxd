@@ -7,8 +7,8 @@ fields.
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 
 from msgq.impl.base.core cimport (
-    ForkAwareHandle, mq_file_check_result, mq_file_lock, MQ_FILE_OTHER_VERSION, MQ_FILE_STALE, MQ_FILE_VALID,
-    mq_liveness, mq_liveness_file, mq_liveness_probe, mq_poll_ops, mq_process_identity, mq_schema_parts, mq_u32, mq_u64,
+    ForkAwareHandle, mq_file_check_result, MQ_FILE_OTHER_VERSION, MQ_FILE_STALE, MQ_FILE_VALID, mq_liveness,
+    mq_liveness_file, mq_liveness_probe, mq_poll_ops, mq_process_identity, mq_schema_parts, mq_u32, mq_u64,
     ReceiveGate, Segment, Waitable,
 )
 from msgq.impl.base.process cimport fork_generation
@@ -26,7 +26,8 @@ cdef extern from "ring/layout.h" nogil:
     ctypedef struct mq_ring_header:
         pass
     ctypedef struct mq_ring_side:
-        pass
+        mq_u64 size_pid
+        char *size_by
     ctypedef struct mq_stamps:
         int64_t publish_time
         int64_t origin_time
@@ -143,7 +144,6 @@ cdef extern from "ring/subscriber.h" nogil:
     ctypedef struct mq_ring_message:
         const uint8_t *payload
         uint64_t size
-    mq_ring_status mq_ring_subscriber_next_message(mq_ring_subscriber *s, bint conflate, mq_ring_message *message)
     mq_ring_status mq_ring_subscriber_peek_message(mq_ring_subscriber *s, mq_ring_message *message)
     bint mq_ring_subscriber_accept_copy(mq_ring_subscriber *s, const mq_ring_message *message)
     mq_ring_status mq_ring_subscriber_revalidate_cursor(mq_ring_subscriber *s)
@@ -155,6 +155,12 @@ cdef extern from "ring/subscriber.h" nogil:
     bint mq_ring_subscriber_may_attach_side(mq_ring_subscriber *s)
     void mq_ring_subscriber_attach_side(mq_ring_subscriber *s, mq_ring_side *side)
     void mq_prefetch(const void *line)
+
+
+cdef extern from "ring/next_message.h" nogil:
+    mq_ring_status mq_ring_subscriber_next_message(mq_ring_subscriber *s, bint conflate, mq_ring_message *message)
+    mq_ring_status mq_ring_subscriber_next_intact_message(mq_ring_subscriber *s, bint conflate,
+                                                          mq_ring_message *message)
 
 
 cdef extern from "ring/sleeper.h" nogil:
@@ -218,6 +224,7 @@ cdef extern from "ring/batch.h" nogil:
     uint64_t mq_ring_subscriber_pending_bytes(const mq_ring_subscriber *s)
     int64_t mq_ring_subscriber_receive_batch(mq_ring_subscriber *s, uint8_t *out, uint64_t size, int64_t most)
     bint mq_ring_subscriber_peek_known_message(const mq_ring_subscriber *s, mq_ring_message *message)
+    bint mq_ring_subscriber_peek_following_message(mq_ring_subscriber *s, mq_ring_message *message)
     bint mq_ring_subscriber_accept_known_copy(mq_ring_subscriber *s, const mq_ring_message *message)
 
 
@@ -253,6 +260,16 @@ cdef extern from "ring/registry.h" nogil:
     void mq_ring_count_subscribers(const mq_ring_publisher *p, int *attached, int *updated)
 
 
+cdef extern from "ring/resize.h" nogil:
+    void mq_ring_side_record_size(mq_ring_side *side, const mq_process_identity *self, bint asked)
+    bint mq_ring_size_is_unasked(const mq_ring_side *side)
+    bint mq_ring_may_be_resized(const mq_ring_header *ring, const mq_ring_side *side,
+                                const mq_liveness_file *liveness_file)
+    bint mq_ring_has_subscribers(const mq_ring_side *side, const mq_liveness_file *liveness_file)
+    bint mq_ring_grew_while_empty(const mq_ring_header *ring, const mq_ring_side *side, uint32_t former_bytes,
+                                  uint32_t data_bytes)
+
+
 cdef extern from "ring/signal_thread.h" nogil:
     uint32_t mq_signal_thread_id()
     bint mq_signal_thread_watch_ring(const void *subscriber, mq_ring_header *ring, mq_ring_side *side,
@@ -263,13 +280,12 @@ cdef extern from "ring/signal_thread.h" nogil:
 cdef class TopicFiles:
     """A topic's two files. Locked from open_topic until unlock, so that processes join and leave one at a time."""
     cdef readonly str endpoint
+    cdef str side_path
     cdef readonly Segment ring
     cdef readonly Segment side  # None: the topic was opened passive, and has no side segment
     cdef uint32_t data_bytes
     cdef mq_canary canary  # detects truncation of the ring
     cdef int lock_fd
-    cdef mq_file_lock row_lock  # the side segment's open file, which locks the row of the joining participant
-    cdef const mq_liveness_file *joined_file(self) noexcept  # the file of the rows until `unlock`, for a lock of a row
     cdef void unlock(self)
 
 
@@ -328,8 +344,8 @@ cdef class SubConnection(Waitable):
     cdef public bint _for_bridge  # see bridge.py
     cdef int _join_topic(self, TopicFiles topic) except -1
     cdef int _attach_topic(self, TopicFiles topic) except -1
-    cdef void _finish_join(self, TopicFiles topic)
     cdef bint _remap_if_grown(self) except -1
+    cdef bint _remap_for_poll(self) except -1
     cdef int _find_late_side(self) except -1
     cdef bint _pass_gate(self) except -1
     cdef int _watch_for_stock(self) except -1
@@ -354,6 +370,7 @@ cdef class SubSocket(SubConnection):
     cdef bytes take_message(self, bint non_blocking)
     cdef bytes take_message_within(self, int64_t wait_ns)
     cdef bytes _receive_message(self, int64_t wait_ns)
+    cdef bytes _receive_following(self)
     cdef int _wait_for_message(self, mq_ring_message *message, int64_t wait_ns) except -1
     cdef bytes _copy_large_message(self, const mq_ring_message *message)
     cdef uint64_t _batch_limit(self, limit) except? 0

@@ -101,7 +101,7 @@ cdef class PubConnection:
         self._clock_offset_ns = host_offset_ns()
         if not mq_ring_side_can_track(self._publisher.ring, self._publisher.side, self._publisher.track):
             raise tracking_mismatch_error(self._endpoint, tracked)
-        row = mq_ring_publisher_row_take(topic.joined_file(), self._publisher.ring, self._publisher.side,
+        row = mq_ring_publisher_row_take(self._publisher.liveness_file, self._publisher.ring, self._publisher.side,
                                          &self._publisher.liveness_token)
         if row == MQ_NO_ROW:
             text = "has 16 open publishers in living processes; close those that were replaced"

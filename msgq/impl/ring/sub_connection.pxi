@@ -109,24 +109,20 @@ cdef class SubConnection(Waitable):
                         "in use (msgq clean)")
                 raise CorruptSegmentError(text, self._endpoint, topic.ring.path)
         finally:
-            self._finish_join(topic)
+            topic.unlock()
         return 0
 
     cdef int _attach_topic(self, TopicFiles topic) except -1:
         self._ring, self._side = topic.ring, topic.side
         self._subscriber.ring = <mq_ring_header *> topic.ring.address
         self._subscriber.side = NULL if topic.side is None else <mq_ring_side *> topic.side.address
-        self._subscriber.liveness_file = topic.joined_file()
+        self._subscriber.liveness_file = NULL if topic.side is None else &topic.side.liveness_file
         self._subscriber.data = topic.ring.address + MQ_RING_HEADER
         self._subscriber.data_bytes = topic.data_bytes
         self._subscriber.canary = topic.canary
         self._subscriber.path, self._subscriber.inode = topic.ring.file, topic.ring.inode
         self._subscriber.passive = self._passive
         return 0
-
-    cdef void _finish_join(self, TopicFiles topic):
-        self._subscriber.liveness_file = NULL if self._side is None else &self._side.liveness_file
-        topic.unlock()
 
     cdef bint _remap_if_grown(self) except -1:
         """Map the ring again if it has grown. Return False if it has not. Raise SegmentSizeError if it shrank."""
@@ -146,6 +142,9 @@ cdef class SubConnection(Waitable):
             return False
         mq_signal_thread_unwatch_ring(&self._subscriber)
         self._watches_for_stock = False
+        # Messages may have overwritten the previous canary, also by zeros.
+        present = present or mq_ring_grew_while_empty(<mq_ring_header *> topic.ring.address, self._subscriber.side,
+                                                      self._subscriber.data_bytes, topic.data_bytes)
         self._attach_topic(topic)
         self._subscriber.mapping_too_small = False
         # Classify at once: no pointer may refer to the previous mapping.
@@ -196,7 +195,7 @@ cdef class SubConnection(Waitable):
             read_own_identity(&us, MQ_BRIDGE_NAME if self._for_bridge else NULL)
             mq_ring_subscriber_rejoin(&self._subscriber, &us, random_u32())
         finally:
-            self._finish_join(topic)
+            topic.unlock()
         return self._finish_requested_close()
 
     # ---- wait ----
@@ -218,8 +217,20 @@ cdef class SubConnection(Waitable):
 
     cdef bint _can_receive_now(self) except -1:
         cdef mq_ring_message message
+        cdef mq_ring_status status = MQ_RING_CORRUPT
         check_usable(self)
-        return mq_ring_subscriber_next_message(&self._subscriber, self._conflate, &message) != MQ_RING_EMPTY
+        while status == MQ_RING_CORRUPT:
+            status = mq_ring_subscriber_next_intact_message(&self._subscriber, self._conflate, &message)
+            if status == MQ_RING_CORRUPT and not self._remap_for_poll():
+                return True
+        return status == MQ_RING_OK
+
+    cdef bint _remap_for_poll(self) except -1:
+        """Map the ring again if it has grown. Return False if it has not: the next receive raises an error."""
+        try:
+            return self._remap_if_grown()
+        except SegmentError:
+            return False
 
     cdef bint _begin_poll(self) except -1:
         if self._gate is None:

@@ -38,7 +38,8 @@ int msgq_channel_publisher_open(msgq_channel_publisher **publisher, const char *
  * call waits only if views of other processes hold all slots. After each of these errors, no message was sent:
  * - -ENOBUFS: views hold all slots, and the timeout is 0.
  * - -ETIMEDOUT: views held all slots until the timeout.
- * - -EMSGSIZE: the message does not fit into max_bytes. */
+ * - -EMSGSIZE: the message does not fit into max_bytes.
+ * - -ENOSPC: /dev/shm is full, and the slot does not have its memory yet. */
 int64_t msgq_channel_send(msgq_channel_publisher *publisher, const void *data, size_t size, double timeout);
 
 /* Close the publisher. Messages of a closed publisher stay readable. `publisher` may be NULL. */
@@ -49,7 +50,8 @@ void msgq_channel_publisher_close(msgq_channel_publisher *publisher);
 int msgq_channel_subscriber_open(msgq_channel_subscriber **subscriber, const char *channel,
                                  const msgq_channel_options *options);
 
-/* Copy the next message to `buffer`. Returns the size of the message in bytes. Errors:
+/* Copy the next message to `buffer`. Returns the size of the message in bytes. `about` may be NULL. After an error, the
+ * content of `buffer` is undefined, because a publisher may have overwritten a message during its copy. Errors:
  * - -EAGAIN: the channel has no new message, and the timeout is 0.
  * - -ETIMEDOUT: no message arrived before the timeout.
  * - -EMSGSIZE: the message is larger than `room`. The message stays unread, and about->size is its size.
@@ -57,8 +59,8 @@ int msgq_channel_subscriber_open(msgq_channel_subscriber **subscriber, const cha
 int64_t msgq_channel_receive(msgq_channel_subscriber *subscriber, void *buffer, size_t room, double timeout,
                              msgq_message *about);
 
-/* Store the number of messages received and lost. Each pointer may be NULL. */
-void msgq_channel_counts(const msgq_channel_subscriber *subscriber, uint64_t *received, uint64_t *lost);
+/* Store the number of messages received and lost. `received` and `lost` may be NULL. */
+int msgq_channel_counts(const msgq_channel_subscriber *subscriber, uint64_t *received, uint64_t *lost);
 
 void msgq_channel_subscriber_close(msgq_channel_subscriber *subscriber);
 

@@ -6,9 +6,13 @@
  * child, handles of topics continue to work (see topic.h). For handles of other endpoints, calls in the child return
  * -ECHILD. The child may close all handles of its parent.
  *
- * Timeouts are in seconds. With timeout 0 a call never waits. With a negative timeout a call waits without a limit. If
- * a signal handler runs during a wait, the call returns -EINTR. Times are nanoseconds since the epoch by the host's
- * clock. */
+ * A NULL handle is -EINVAL, except for the functions that close a handle. So is each other NULL pointer, unless the
+ * function's comment allows NULL. Data of 0 bytes and a buffer of 0 bytes may be NULL: to send an empty message, give
+ * NULL and the size 0. Options may be NULL.
+ *
+ * Timeouts are in seconds. With timeout 0 a call never waits. With a negative timeout a call waits without a limit. A
+ * signal handler that runs during a sleep ends the call with -EINTR (docs/guides/c.md, "Signals", describes the gap
+ * between two sleeps). Times are nanoseconds since the epoch by the host's clock. */
 #ifndef MSGQ_COMMON_H
 #define MSGQ_COMMON_H
 

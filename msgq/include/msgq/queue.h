@@ -79,6 +79,10 @@ int msgq_queue_return(msgq_queue *queue, msgq_job *job);
 /* Return the message of a job to its previous position in the queue after a delay in seconds, 0 to 2147483. */
 int msgq_queue_return_delayed(msgq_queue *queue, msgq_job *job, double delay);
 
+/* Store the maximum number of messages, and the maximum bytes of a message. `max_messages` and `max_message_size` may be
+ * NULL. Other programs may have created the queue with sizes that you do not know. */
+int msgq_queue_sizes(const msgq_queue *queue, uint32_t *max_messages, uint32_t *max_message_size);
+
 /* Return the number of messages that wait in the queue. */
 int64_t msgq_queue_waiting(msgq_queue *queue);
 

@@ -30,12 +30,13 @@ typedef struct {
 /* Open a vector. Returns -EEXIST if the vector has another dtype, item size or length. */
 int msgq_vector_open(msgq_vector **vector, const char *name, const msgq_vector_options *options);
 
+/* Return the number of items that the handle uses, and the bytes of an item. 0: `vector` is NULL. */
 uint64_t msgq_vector_length(const msgq_vector *vector);
 uint64_t msgq_vector_item_bytes(const msgq_vector *vector);
 
 /* Copy `count` items, from item `first` on, to `items`. Each item is consistent, but writers may replace some items
  * between the copies of two items. Stores the number of writes of each item in `counts`, and the time of its last write
- * in `times`. `counts` and `times` may be NULL. Returns -ETIMEDOUT if writers replaced an item during every attempt for
+ * in `times`. `items`, `counts` and `times` may be NULL. Returns -ETIMEDOUT if writers replaced an item during every attempt for
  * 1 s. */
 int msgq_vector_read(msgq_vector *vector, uint64_t first, uint64_t count, void *items, uint64_t *counts,
                      int64_t *times);

@@ -45,7 +45,7 @@ int msgq_publisher_open(msgq_publisher **publisher, const char *topic, const msg
 int msgq_publisher_send(msgq_publisher *publisher, const void *data, size_t size);
 
 /* Store the number of living subscribers in `attached`. Store the number of living subscribers that have read all
- * messages in `updated`. Each pointer may be NULL. */
+ * messages in `updated`. `attached` and `updated` may be NULL. */
 int msgq_publisher_readers(msgq_publisher *publisher, int *attached, int *updated);
 
 /* Close the publisher. Subscribers can still read messages of a closed publisher. `publisher` may be NULL. */
@@ -55,7 +55,8 @@ void msgq_publisher_close(msgq_publisher *publisher);
  * needed. */
 int msgq_subscriber_open(msgq_subscriber **subscriber, const char *topic, const msgq_topic_options *options);
 
-/* Copy the next message to `buffer`. Returns the size of the message in bytes. `about` may be NULL. Errors:
+/* Copy the next message to `buffer`. Returns the size of the message in bytes. `about` may be NULL. After an error, the
+ * content of `buffer` is undefined, because a publisher may have lapped the subscriber before or during a copy. Errors:
  * - -EAGAIN: the topic has no new message, and the timeout is 0.
  * - -ETIMEDOUT: no message arrived before the timeout.
  * - -EMSGSIZE: the message is larger than `room`. The message stays unread, and about->size is its size.
@@ -64,7 +65,7 @@ int msgq_subscriber_open(msgq_subscriber **subscriber, const char *topic, const 
 int64_t msgq_subscriber_receive(msgq_subscriber *subscriber, void *buffer, size_t room, double timeout,
                                 msgq_message *about);
 
-/* Store the number of messages received and lost. Returns 1 if `lost` is only a lower bound, else 0. Stock
+/* Store the number of messages received and lost. `received` and `lost` may be NULL. Returns 1 if `lost` is only a lower bound, else 0. Stock
  * publishers do not count messages, so `lost` is a lower bound if a stock publisher published some of the lost
  * messages. */
 int msgq_subscriber_counts(const msgq_subscriber *subscriber, uint64_t *received, uint64_t *lost);

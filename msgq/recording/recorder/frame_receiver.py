@@ -93,9 +93,9 @@ def encode_frame(frame: VisionBuf, stream: FrameStream) -> bytes:
     """
     if stream.format == RAW_FORMAT:
         channels = frame.image.shape[2] if frame.format is FrameFormat.FLOAT32 else 1
-        sizes = frame.width, frame.height, frame.stride, frame.uv_offset, len(frame.view)
+        sizes = frame.width, frame.height, frame.stride, frame.uv_offset, len(frame.data)
         layout = Geometry(frame.format, *sizes, channels)
-        return image(Picture(layout, frame.frame_id, frame.timestamp_sof, frame.view))
+        return image(Picture(layout, frame.frame_id, frame.timestamp_sof, frame.data))
     cv2 = _import_opencv()
     done, data = cv2.imencode(".jpg", frame.to_rgb()[:, :, ::-1], [cv2.IMWRITE_JPEG_QUALITY, stream.quality])
     if not done:

@@ -129,12 +129,6 @@ MUTANTS = [
         "",
         "forked_child_keeps_neither_the_lock_of_the_file_nor_the_row",
     ),
-    file_lock(
-        "a child keeps the open file of a row of its parent",
-        "mq_file_lock_end_open(lock, openat(directory, name, flags, mode), &unknown); return lock->fd;",
-        "lock->fd = openat(directory, name, flags, mode); mq_fork_guard_leave(-1, NULL); return lock->fd;",
-        "forked_child_does_not_keep_a_row_of_a_file_that_was_opened_by_its_name",
-    ),
     life(
         "a lock is of the whole file",
         "{.l_type = shared ? F_RDLCK : F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)row, .l_len = 1};",
