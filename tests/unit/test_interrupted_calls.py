@@ -78,9 +78,7 @@ def count_descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-@pytest.mark.filterwarnings(
-    "ignore::pytest.PytestUnraisableExceptionWarning"
-)  # sockets
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # sockets
 def test_interrupted_frame_client_leaves_no_descriptor_and_no_row(
     endpoint: str, prefix: str, interrupt_call: Callable[..., bool]
 ) -> None:
