@@ -668,4 +668,4 @@ def test_player_with_wrong_options_is_refused(tmp_path: Path, token: str, option
 def test_player_without_messages_is_refused(tmp_path: Path, token: str) -> None:
     path = write_numbered_log(tmp_path / "a.mcap", 3, NS, token)
     with pytest.raises(errors.RecordingError, match="nothing to play"):
-        make_virtual_player(LogReader(path, endpoints=["nobody"]))
+        make_virtual_player(LogReader(path, exclude=re.compile("")))

@@ -438,6 +438,8 @@ class IncomingStream:
     ) -> None:
         """Create a stream from lists with one entry for each buffer.
 
+        The stream empties `fds`, and closes the descriptors when it is deleted. It then also leaves its row.
+
         Raises
         ------
         InvalidValueError : the lists are empty, have different lengths, or have more than LEASE_BUFFERS_MAX entries.

@@ -12,6 +12,7 @@ from libc.errno cimport errno
 from libc.stdint cimport UINT32_MAX
 from libc.string cimport memcpy, memset
 from posix.stat cimport fstat, struct_stat
+from posix.unistd cimport close
 
 from msgq.impl.base.core cimport (
     CLOSED, mq_copy_to_shared, MQ_DEAD, mq_liveness, mq_liveness_file_make, mq_liveness_is_locked, mq_liveness_lock,

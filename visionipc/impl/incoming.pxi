@@ -109,6 +109,7 @@ def make_frame(geometry, view, uint32_t frame_id, uint64_t sof, uint64_t eof, bi
     return frame
 
 
+@no_gc_clear  # __dealloc__ needs the leases
 cdef class IncomingStream:
     """See core.pyi."""
 
@@ -121,6 +122,7 @@ cdef class IncomingStream:
     cdef size_t _size
     cdef int _fork_generation
     cdef int _fd_numbers[MQ_FRAME_BUFFERS_MAX]  # the same as `fds`
+    cdef int _fd_count
 
     def __init__(self, list records not None, list regions not None, list fds not None, ClientLeases leases):
         cdef DescriptorMapping region
@@ -132,10 +134,18 @@ cdef class IncomingStream:
             if region is None or region.size < self._size:
                 raise SegmentError(f"frames of {self._size} bytes in a buffer of {region and region.size}")
         self._fork_generation = fork_generation
-        self.records, self.regions, self.fds, self.leases = records, regions, fds, leases
+        self.records, self.regions, self.fds, self.leases = records, regions, list(fds), leases
         self.server_id = records[0].server_id
         for buffer, fd in enumerate(fds):
             self._fd_numbers[buffer] = fd
+        self._fd_count = len(fds)
+        fds.clear()  # from now on, this object closes them
+
+    def __dealloc__(self):  # C code, because a signal handler may raise in `__del__`, whose rest Python then skips
+        if self.leases is not None:
+            self.leases.end()  # held frames keep the row
+        for buffer in range(self._fd_count):
+            close(self._fd_numbers[buffer])
 
     def take(self, bytes packet not None):
         return self._take(packet)

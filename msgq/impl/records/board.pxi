@@ -134,10 +134,11 @@ cdef class Board(RecordHandle):
             if not mq_record_acquire_owner_word(&self._writer, &self._writer.parts.key_table[index].owner):
                 holder = self._describe_owner(mq_load_acquire_u64(&self._writer.parts.key_table[index].owner))
                 raise options.key_taken_error(key, holder, self._endpoint)
+            entry = _make_entry(self, key, index)  # releases the key if the rest raises
         finally:
             self._file.unlock(&lock)
         self._file.check_truncation()
-        return _make_entry(self, key, index)
+        return entry
 
     # ---- read ----
 
@@ -269,6 +270,10 @@ cdef class Entry:
 
     def __init__(self):
         raise TypeError("entries cannot be created directly; call Board.declare()")
+
+    def __del__(self):  # the program may have no reference, for example because a signal handler raised
+        if self._board is not None:
+            self.close()
 
     def __reduce__(self):
         raise TypeError("Entry cannot be pickled or copied, because a key has one handle; close it, and declare the "
