@@ -47,7 +47,7 @@ help:
 	@echo "make nightly set up, then run all tests with random seeds, mutants, and each installed Python: hours"
 	@echo "make bench   set up, then measure against ZeroMQ, kickmsg, iceoryx2, POSIX queues, pipes"
 	@echo "make docs    set up, then write the documentation site to build/site"
-	@echo "make lint    set up, then run the linters and type checkers"
+	@echo "make lint    set up, then run the linters, the type checkers and the rules for names and texts"
 	@echo "make format  set up, then write the layout of Python and C files"
 	@echo "make dist    set up, then make the archive and the wheel, and test them in an environment of their own"
 	@echo "make clean   remove what the targets made"
@@ -87,8 +87,10 @@ $(INSTALLED): pyproject.toml | $(TOOLS)
 	@touch $@
 
 $(STARTED): $(INSTALLED) | $(LINKED)
-	@echo "set-up: the first start of Spark, which makes later ones faster"
+	@echo "set-up: the first start of Spark and the compilation of the tests, which make later runs faster"
 	@$(BIN)/python -c 'from msgq.spark import session; session("local[1]").range(1).count()'
+	@# Otherwise, each process of the first run compiles all tests: 12 s of processor time each.
+	@$(BIN)/python -m pytest --collect-only -qq > /dev/null
 	@touch $@
 
 # Packages are downloaded while the modules are compiled.
@@ -109,7 +111,7 @@ demo:
 	  wait $$spark && $(BIN)/msgq lake report build/demo/recording --output build/demo/report.html
 
 test: $(READY)
-	$(call timed,make test,$(RUN) 20m $(BIN)/python $(PYTEST) -n $(PROCESSES) -m "not ci and not nightly")
+	$(call timed,make test,$(RUN) 20m $(BIN)/python $(PYTEST) -n $(PROCESSES) -m "not ci and not nightly and not style")
 
 ci: $(READY)
 	$(call timed,make lint,$(MAKE) --no-print-directory lint)
@@ -160,6 +162,7 @@ lint: $(READY)
 	  --enable=warning,performance,portability -Imsgq/impl -Imsgq/include -Imsgq/recording -Ivisionipc/impl $(filter %.h,$(SOURCES))
 	PATH="$(CURDIR)/$(BIN):$$PATH" cython-lint msgq visionipc
 	$(BIN)/mypy
+	$(RUN) 10m $(BIN)/python $(PYTEST) -q -n auto -m style tests/meta
 
 format: $(READY)
 	$(BIN)/ruff format .
@@ -168,7 +171,7 @@ format: $(READY)
 # Makes the source archive, and from it the wheel. auditwheel tags the wheel with the oldest glibc that it supports. Outside
 # of this folder, the fast tests then run on the wheel (without tests/meta, which reads the sources) and on the archive, which replaces it.
 AWAY := $(CURDIR)/build/away
-ELSEWHERE := $(AWAY)/.venv/bin/python -m pytest -q -p no:cacheprovider -n auto --dist loadgroup --max-worker-restart 0 -m "not ci and not nightly"
+ELSEWHERE := $(AWAY)/.venv/bin/python -m pytest -q -p no:cacheprovider -n auto --dist loadgroup --max-worker-restart 0 -m "not ci and not nightly and not style"
 dist: $(TOOLS)
 	$(call install,dist)
 	rm -rf dist $(AWAY)

@@ -1,7 +1,7 @@
 """A pytest plugin that marks tests for the make targets.
 
-`make test` runs the unmarked tests, `make ci` adds those marked `ci`, and `make nightly` runs all tests. The
-files below have the mark `ci` as a whole.
+`make test` runs the unmarked tests, `make lint` runs those marked `style`, `make ci` adds those marked `ci`, and
+`make nightly` runs all tests. All tests of a file below have the mark of its list.
 """
 
 from __future__ import annotations
@@ -12,7 +12,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-MARKS = ("ci", "nightly")
+MARKS = ("ci", "nightly", "style")
+STYLE = (  # rules for names, texts and imports, and the examples of the documents
+    "tests/meta/test_imports.py",
+    "tests/meta/test_readme.py",
+    "tests/meta/test_vocabulary.py",
+)
 CI = (
     "examples/test_channels.py",
     "examples/test_queues.py",
@@ -48,15 +53,18 @@ def is_fast_run(config: pytest.Config) -> bool:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Do not import files whose tests the mark expression deselects, because that takes seconds."""
-    return True if is_fast_run(config) and _is_ci(collection_path) else None
+    return True if is_fast_run(config) and _mark_of_file(collection_path) else None
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark the tests of the files above."""
-    if _is_ci(item.path) and not item.get_closest_marker("nightly"):
-        item.add_marker("ci")
+    mark = _mark_of_file(item.path)
+    if mark and not item.get_closest_marker("nightly"):
+        item.add_marker(mark)
 
 
 @cache
-def _is_ci(path: Path) -> bool:
-    return path.is_relative_to(ROOT) and f"{path.relative_to(ROOT)}{'/' * path.is_dir()}".startswith(CI)
+def _mark_of_file(path: Path) -> str | None:
+    """Return the mark of all tests in a file or folder, or None."""
+    name = f"{path.relative_to(ROOT)}{'/' * path.is_dir()}" if path.is_relative_to(ROOT) else ""
+    return next((mark for mark, files in (("ci", CI), ("style", STYLE)) if name.startswith(files)), None)

@@ -36,7 +36,7 @@ class ClientStats:
     lost : number of published frames that the client did not receive; None: unknown, because the server is stock.
     dropped : number of frames that the server did not publish, because clients held all buffers.
     connections : number of connections of the client.
-    buffers : number of buffers of the stream; 0: not connected.
+    buffers : number of buffers that the server created the stream with; 0: not connected.
     """
 
     lost: int | None
@@ -374,8 +374,8 @@ class VisionIpcClient(StreamReceiver):
 
     @property
     def num_buffers(self) -> int:
-        """Number of buffers of the stream, including spare buffers; 0 without a stream."""
-        return 0 if self._stream is None else len(self._stream.records)
+        """Number of buffers that the server created the stream with, without spare buffers; 0 without a stream."""
+        return 0 if self._stream is None else self._stream.requested_buffers
 
     @property
     def lost(self) -> int | None:

@@ -124,7 +124,14 @@ def request_server_info(
 
 
 class Stream(IncomingStream):
-    """One incarnation of a stream. `close` closes its descriptors and returns its row."""
+    """One incarnation of a stream. `close` closes its descriptors and returns its row.
+
+    Attributes
+    ----------
+    requested_buffers : number of buffers that the server was asked for.
+    """
+
+    requested_buffers: int
 
     def was_published_before_admission(self, generation: int) -> bool:
         """Return True if the frame was published before the server registered this client."""
@@ -152,7 +159,10 @@ def _parse_stream_answer(data: bytes, fds: list[int], kind: int, endpoint: str) 
         memfd.check_memfd(fd, size, grant is not None, endpoint)
     regions = [DescriptorMapping(fd, size, False, endpoint, populate=memfd.is_allocated(fd, size)) for fd in buffers]
     leases = None if grant is None else _map_lease_row(fds.pop(), grant, endpoint)
-    return Stream(records, regions, fds, leases)
+    stream = Stream(records, regions, fds, leases)
+    # A stock server has no spare buffers, and an earlier version of this library does not report them.
+    stream.requested_buffers = min((grant and grant.buffers) or len(records), len(records))
+    return stream
 
 
 def _answer_has_grant(data: bytes) -> bool:
@@ -174,10 +184,8 @@ def _return_row(name: str, request: bytes, data: bytes, prefix: str | None) -> N
     """Tell the server that this client cannot use its row. The server does not answer."""
     if not _answer_has_grant(data) or len(data) <= wire.BUFFER_STRUCT.size:
         return
-    server_id, (*_, row, _) = (
-        wire.BUFFER_STRUCT.unpack_from(data)[7],
-        wire.GRANT_STRUCT.unpack(data[-wire.GRANT_STRUCT.size :]),
-    )
+    server_id = wire.BUFFER_STRUCT.unpack_from(data)[7]
+    *_, row, _, _ = wire.GRANT_STRUCT.unpack(data[-wire.GRANT_STRUCT.size :])
     with contextlib.suppress(OSError), _unix_socket() as connection:
         connection.bind(wire.make_client_address())
         _connect_socket(connection, wire.socket_path(name, prefix), time.monotonic() + ANSWER_TIMEOUT_S)

@@ -55,7 +55,7 @@ def to_rgb(data: Buffer, geometry: Geometry) -> npt.NDArray[np.uint8]:
             grey = image if pixels is FrameFormat.GRAY8 else (image >> 8).astype(np.uint8)
             return np.repeat(grey[:, :, np.newaxis], 3, axis=2)
     raise InvalidValueError(
-        f"format {pixels.name} has no colours, and cannot be converted; read its values from frame.data"
+        f"format {pixels.name} has no colours, and cannot be converted; read its values from frame.array"
     )
 
 

@@ -30,7 +30,7 @@ from visionipc.client import VisionIpcClient
 from visionipc.formats import Geometry
 from visionipc.image_messages import IMAGE
 from visionipc.impl.core import OutgoingFrame, VisionBuf, make_frame
-from visionipc.server import StreamStats, VisionIpcServer, with_spare
+from visionipc.server import StreamStats, VisionIpcServer
 
 if TYPE_CHECKING:
     import numpy as np
@@ -94,28 +94,28 @@ class FakeOutgoingFrame:
         self.valid = True
 
     @property
-    def view(self) -> Any:
+    def data(self) -> memoryview[int]:
         """Writable bytes of the picture."""
         if self._bytes is None:
             raise EndpointClosedError("frame can be rendered only in its with block", self._stream.endpoint)
         return memoryview(self._bytes)
 
     @property
-    def data(self) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
-        """All bytes."""
+    def array(self) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+        """All bytes as an array."""
         import numpy as np
 
-        return np.asarray(self.view)
+        return np.asarray(self.data)
 
     @property
     def image(self) -> np.ndarray[Any, Any]:
         """Picture as one array."""
-        return self._stream.geometry.image(self.view)
+        return self._stream.geometry.image(self.data)
 
     @property
     def planes(self) -> tuple[np.ndarray[Any, Any], ...]:
         """Planes of the picture."""
-        return self._stream.geometry.planes(self.view)
+        return self._stream.geometry.planes(self.data)
 
     def __enter__(self) -> Self:
         stream = self._stream
@@ -160,9 +160,12 @@ class FakeServer(VisionIpcServer):
         if self._bus.frame_servers.setdefault(self._key, self) is not self:
             raise MultiplePublishersError("another server uses this name; close it first", self._name)
 
+    def _stream(self, kind: int) -> Any:
+        self._check_open()  # a forked child has only a copy of the bus
+        return super()._stream(kind)
+
     def frame(self, type: int) -> OutgoingFrame:
         """Return a picture to render into."""
-        self._check_open()
         stream: Any = self._stream(type)
         made: Any = FakeOutgoingFrame(stream)
         return made  # type: ignore[no-any-return]
@@ -249,7 +252,7 @@ class FakeClient(VisionIpcClient):
         server: FakeServer | None = current_bus().frame_servers.get((self._prefix, self._name))
         if server is None or self._connected_layout is None:
             return 0
-        return with_spare(server.stats(self._type).buffers)
+        return server.stats(self._type).buffers
 
 
 def fake_streams(name: str, block: bool, prefix: str | None = None) -> set[int]:

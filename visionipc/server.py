@@ -31,9 +31,10 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 
-#: Spare buffers of a stream, which are added one at a time while clients hold all others. Clients that hold a frame
-#: while they wait for the next one then do not stop the stream, so programs written for stock work with few buffers.
-#: The memory of a spare buffer is allocated at its first use.
+#: Spare buffers of a stream, which are added one at a time while clients hold all others, or have not received their
+#: frames. Clients that hold a frame while they wait for the next one then do not stop the stream, and clients that lag
+#: lose no frame, so programs written for stock work with few buffers. The memory of a spare buffer is allocated at its
+#: first use.
 SPARE_BUFFERS = 4
 
 
@@ -80,6 +81,7 @@ class _ServerStream(OutgoingStream):
     ) -> None:
         self.type = kind
         self.geometry = layout
+        self._requested_buffers = count
         self.incarnation = secrets.randbits(64) or 1
         self._scratch: MappedView | None = None
         self._fds: list[int] = []
@@ -136,7 +138,7 @@ class _ServerStream(OutgoingStream):
                 newest = self.leases.newest  # before `admit`: later frames consider the row
                 row = self.leases.admit(pid)
                 answer.revoke_grant = functools.partial(self.leases.drop_client, row, pid)
-                grant = wire.Grant(self.geometry.format, self.geometry.channels, row, newest)
+                grant = wire.Grant(self.geometry.format, self.geometry.channels, row, newest, self._requested_buffers)
                 answer.data_parts.append(grant.pack(VERSION))
             else:
                 self.leases.admit_stock_client()
@@ -194,8 +196,9 @@ class VisionIpcServer(StreamSender):
     Timestamps are nanoseconds of any clock. The defaults use CLOCK_BOOTTIME, like stock's cameras
     (`time.clock_gettime_ns(time.CLOCK_BOOTTIME)`). CLOCK_BOOTTIME is the same in all processes.
 
-    One thread at a time may use a stream. Different threads may use different streams. After a fork, the server belongs
-    to the parent.
+    One thread at a time may use a stream. Different threads may use different streams. After a fork, the parent still
+    answers clients, and the child may send: it takes over each stream with its first `send` or `frame`. The parent's
+    next `send` of such a stream raises MultiplePublishersError.
     """
 
     _streams: dict[int, _ServerStream]
@@ -252,8 +255,8 @@ class VisionIpcServer(StreamSender):
         Parameters
         ----------
         type : number of the stream, 0 to 2**32 - 2.
-        num : number of buffers, 1 to 128; 4 is a good number. If clients hold all buffers, the stream adds up to four
-            spare buffers (128 buffers in total at most) and allocates their memory.
+        num : number of buffers, 1 to 128; 4 is a good number. If clients hold all buffers, or have not received their
+            frames, the stream adds up to four spare buffers (128 buffers in total at most) and allocates their memory.
         width, height : size of the picture in pixels. For RAW, `width` is the number of bytes, and `height` is 1.
         format : pixel format.
         channels : number of channels (FLOAT32 only).
@@ -366,6 +369,7 @@ class VisionIpcServer(StreamSender):
         ------
         StreamNotFoundError : the stream does not exist.
         MessageSizeError : `data` has another size.
+        MultiplePublishersError : another process, which was forked from the same server, sends the stream now.
         """
         return self._stream(type).send(data, frame_id, timestamp_sof, timestamp_eof)
 
@@ -375,7 +379,7 @@ class VisionIpcServer(StreamSender):
 
     def _stream(self, kind: int) -> _ServerStream:
         stream = self._streams.get(kind)
-        if stream is None or self._forks != memfd.fork_count:
+        if stream is None:
             self._check_open()
             text = f"stream {kind} not found (existing: {sorted(self._streams)}); call create_buffers first"
             raise StreamNotFoundError(text, self._name)
@@ -383,18 +387,20 @@ class VisionIpcServer(StreamSender):
 
     def _check_open(self) -> None:
         if self._forks != memfd.fork_count:
-            raise ForkedSocketError(
-                "server belongs to the parent process; create one with another name here", self._name
-            )
+            text = "server belongs to the parent process, which answers clients; create streams before the fork"
+            raise ForkedSocketError(text, self._name)
         if self._closed:
             raise EndpointClosedError("server is closed", self._name)
 
     def close(self) -> None:
-        """Stop the server. Clients keep their held frames. A second close has no effect."""
-        if self._closed or self._forks != memfd.fork_count:
+        """Stop the server. Clients keep their held frames. A second close has no effect.
+
+        In a forked child, the call ends only what the child sends.
+        """
+        if self._closed:
             return
         self._closed = True
-        if self._listener is not None:
+        if self._listener is not None and self._forks == memfd.fork_count:
             self._listener.close()
         for stream in self._streams.values():
             stream.close()

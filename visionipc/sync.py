@@ -87,8 +87,10 @@ class FrameSync:
                 return None
             self._hold_frame(stream, frame)
             if timeout_ms > 0:
-                left_ms = max(0.0, (until - time.monotonic()) * 1000)
-        return self._match_frames()
+                left_ms = (until - time.monotonic()) * 1000
+                if left_ms <= 0:  # a stream of frames without partners may be endless
+                    break
+        return None if self._next_stream() is not None else self._match_frames()
 
     async def arecv(self) -> tuple[VisionBuf, ...]:
         """Return the next matching frames in an asyncio task. A cancelled call loses no frame."""

@@ -27,7 +27,7 @@ FRAME_ID_BYTES = 8  # behind the picture
 
 REQUEST_STRUCT = struct.Struct("=I")
 BUFFER_STRUCT = struct.Struct("=QQ16xi4xQQQQ16xQQIi")  # VisionBuf: 112 bytes
-GRANT_STRUCT = struct.Struct("=8sIIIII36x")
+GRANT_STRUCT = struct.Struct("=8sIIIIII32x")
 RETURN_ROW_STRUCT = struct.Struct("=QI")  # server_id, row
 #: server_id, buffer, frame_id, generation (0 from stock: padding), timestamp_sof, timestamp_eof, valid.
 FRAME_PACKET_STRUCT = struct.Struct("=QQIIQQB7x")
@@ -73,16 +73,18 @@ class Grant:
     format, channels : pixel format and number of channels. Stock uses NV12.
     row : row of the client in the lease table.
     since : generation of the newest frame at that time; 0: no frame.
+    buffers : number of buffers that `create_buffers` was asked for, without spare buffers.
     """
 
     format: FrameFormat
     channels: int
     row: int
     since: int
+    buffers: int
 
     def pack(self, version: int) -> bytes:
         """Return the 64 bytes. `version`: version of the table's layout."""
-        return GRANT_STRUCT.pack(CLIENT_TAG, version, self.format, self.channels, self.row, self.since)
+        return GRANT_STRUCT.pack(CLIENT_TAG, version, self.format, self.channels, self.row, self.since, self.buffers)
 
 
 def unpack_grant(data: bytes, version: int, endpoint: str) -> Grant:
@@ -92,11 +94,11 @@ def unpack_grant(data: bytes, version: int, endpoint: str) -> Grant:
     ------
     CorruptSegmentError : the data is invalid, or has another version.
     """
-    magic, spoken, pixels, channels, row, since = GRANT_STRUCT.unpack(data)
+    magic, spoken, pixels, channels, row, since, buffers = GRANT_STRUCT.unpack(data)
     if magic != CLIENT_TAG or spoken != version or pixels not in list(FrameFormat):
         text = f"server has protocol version ({magic!r}, {spoken}), but this library has ({CLIENT_TAG!r}, {version})"
         raise CorruptSegmentError(text, endpoint)
-    return Grant(FrameFormat(pixels), channels, row, since)
+    return Grant(FrameFormat(pixels), channels, row, since, buffers)
 
 
 def unpack_records(data: bytes, grant: Grant | None, stream: int, endpoint: str) -> list[Record]:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
 from msgq.bridge.checks import check_bind_host, check_source
-from msgq.common.selection import EndpointPattern, SelectedEndpoints, parse_pattern
+from msgq.common.selection import EndpointPattern, SelectedEndpoints, list_patterns, parse_pattern
 from msgq.errors import InvalidValueError
 from msgq.kinds import Kind, kind_of, list_stored_kinds, validate_endpoint
 from msgq.kinds.bridge import BridgeLink, BridgeLoop, FlowStats
@@ -34,14 +34,18 @@ class Bridge:
     """
 
     def __init__(
-        self, out: Iterable[EndpointPattern] = (), into: Mapping[str, str] | None = None, segment_size: int = 0
+        self,
+        out: EndpointPattern | Iterable[EndpointPattern] = (),
+        into: Mapping[str, str] | None = None,
+        segment_size: int = 0,
     ) -> None:
         """Subscribe to incoming topics. `run` starts forwarding.
 
         Parameters
         ----------
-        out : names, and patterns for whole names (see `msgq.common.selection.parse_pattern`). Topics and channels that
-            appear later are forwarded, too. Endpoints in `into` are not forwarded out.
+        out : name or pattern for whole names (see `msgq.common.selection.parse_pattern`), or a list of them; empty:
+            nothing goes out. Topics and channels that appear later are forwarded, too. Endpoints in `into` are not
+            forwarded out.
         into : host of the ZMQ publisher, by topic. For channel/NAME, messages of the ZMQ topic NAME go into the
             channel.
         segment_size : bytes of new rings, as in `PubSocket.connect`. A message may take a third of the ring.
@@ -54,7 +58,7 @@ class Bridge:
         EndpointNameError : a name in `into` is invalid.
         BackendNotAvailableError : pyzmq is missing.
         """
-        wanted, sources = list(out), dict(into or {})
+        wanted, sources = list_patterns(out, "out", may_be_empty=True), dict(into or {})
         if both := sorted(sources.keys() & set(wanted)):
             raise InvalidValueError(
                 f"{', '.join(both)}: a topic cannot be in --out and --in of the same bridge; give each topic once"

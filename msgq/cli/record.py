@@ -27,11 +27,10 @@ from msgq.common.texts import format_count_noun, join_first_texts
 from msgq.errors import RecordingError
 from msgq.monitor.endpoint_selection import EndpointSelection
 from msgq.recording.mcap_io.segment_writer import COMPRESSION_NAMES
-from msgq.recording.recorder.frame_receiver import FrameStream
+from msgq.recording.recorder.frame_receiver import FrameStream, list_streams
 from msgq.recording.recorder.recorder import Recorder
 from msgq.recording.recorder.rolling_writer import RecordingLimits
 from msgq.recording.recorder.stats import RecorderStats
-from visionipc import wire
 
 _STATUS_PERIOD_S = 0.1
 
@@ -67,7 +66,7 @@ _STATUS_PERIOD_S = 0.1
     "--frames",
     multiple=True,
     metavar="SERVER[:TYPE][@RATE]",
-    help="Record frames of a visionipc server, at most RATE frames/s. Repeatable.",
+    help="Record frames of all streams, or of stream TYPE, of a visionipc server, at most RATE frames/s. Repeatable.",
 )
 @click.option(
     "--frame-format",
@@ -198,13 +197,11 @@ def command(
     keeps = recorder_options["snapshot_seconds"] is not None or recorder_options["snapshot_bytes"] is not None
     _check_trigger(trigger, recorder_options["start_paused"] or keeps)
     pictures = [_parse_frame_stream(text, frame_format) for text in frames]
-    if not (everything or endpoints or regex):
-        exclude = [re.compile("")]  # frames alone
+    wanted = None if everything else (*parse_patterns(endpoints), *regex)
     where = output or make_timestamped_directory(Path())
     recorder = Recorder(
         where,
-        (*parse_patterns(endpoints), *regex),
-        exclude=exclude,
+        SelectedEndpoints(wanted, exclude),
         prefix=prefix,
         limits=RecordingLimits(split_bytes, split_seconds, split_messages, max_total_bytes, min_free_bytes),
         frames=pictures,
@@ -212,7 +209,7 @@ def command(
     )
     if output is None:
         echo(f"recording into {where}", err=True)
-    missing_sources = _MissingSources(EndpointSelection(endpoints, prefix, expressions=regex), pictures)
+    missing_sources = _MissingSources(EndpointSelection(endpoints, prefix, expressions=regex), recorder)
     missing_sources.print_sources(SelectedEndpoints(exclude))
     over: list[bool] = []  # no Event: a signal handler that sets one hangs when it interrupts the wait for it
     with call_on_interrupt(lambda: over.append(True)), handle_recording_triggers(recorder, trigger, prefix):
@@ -250,25 +247,22 @@ def _print_recording_summary(recorder: Recorder, path: Path, as_json: bool, keep
 
 
 class _MissingSources:
-    """Names, patterns and frame servers to record that have not delivered a message yet."""
+    """Names, patterns and frame streams to record that have not been found yet."""
 
-    def __init__(self, names: EndpointSelection, pictures: Sequence[FrameStream]) -> None:
-        self._names, self._servers = names, {picture.server for picture in pictures}
+    def __init__(self, names: EndpointSelection, recorder: Recorder) -> None:
+        self._names, self._recorder = names, recorder
         self.refresh()
 
     def refresh(self) -> None:
         """Register the endpoints that exist now."""
         if self._names.unmatched:
             self._names.find_existing()
-        if self._servers:
-            with settings.overrides(self._names.prefix):
-                self._servers -= {*wire.list_server_names()}
 
     def print_sources(self, excluded: SelectedEndpoints) -> None:
-        """Print the endpoints that patterns select, and the names of endpoints and servers that do not exist."""
+        """Print the endpoints that patterns select, and the names of endpoints and frame streams that do not exist."""
         print_selection(self._names, lambda name: name not in excluded)
-        if self._servers:
-            echo(f"msgq: {self._describe_missing_servers()} not found yet; waiting", err=True)
+        for text in self._describe_missing_frames():
+            echo(f"msgq: {text} not found yet; waiting", err=True)
 
     def require_all(self) -> None:
         """Raise an error for sources that never appeared.
@@ -279,11 +273,24 @@ class _MissingSources:
         """
         self.refresh()
         self._names.require_matched()
-        if self._servers:
-            raise click.ClickException(f"{self._describe_missing_servers()} not found; run `msgq frames list`")
+        if missing := self._describe_missing_frames():
+            raise click.ClickException(f"{missing[0]} not found; run `msgq frames list`")
 
-    def _describe_missing_servers(self) -> str:
-        return f"frame server {', '.join(map(repr, sorted(self._servers)))}"
+    def _describe_missing_frames(self) -> list[str]:
+        """Return texts for missing servers, and for missing streams with the streams that their servers have.
+
+        The recorder connects later than the first call, so the servers are asked.
+        """
+        texts = []
+        with settings.overrides(self._names.prefix):
+            for picture in self._recorder.missing_frames:
+                available = list_streams(picture.server)
+                if not available:
+                    texts.append(f"frame server {picture.server!r}")
+                elif picture.stream is not None and picture.stream not in available:
+                    served = ", ".join(map(str, sorted(available)))
+                    texts.append(f"stream {picture.stream} of frame server {picture.server!r}, which has {served},")
+        return texts
 
 
 def make_timestamped_directory(where: Path) -> Path:
@@ -311,7 +318,7 @@ def _parse_frame_stream(text: str, form: str) -> FrameStream:
     match = re.fullmatch(r"([^:@]+)(?::(\d+))?(?:@(\d+(?:\.\d+)?))?", text)
     if match is None:
         raise click.UsageError(f"--frames {text!r} is invalid; give SERVER, SERVER:TYPE or SERVER:TYPE@RATE (frames/s)")
-    return FrameStream(match[1], int(match[2] or 0), float(match[3]) if match[3] else None, form)
+    return FrameStream(match[1], int(match[2]) if match[2] else None, float(match[3]) if match[3] else None, form)
 
 
 def _show_recorder(

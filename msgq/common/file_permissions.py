@@ -36,7 +36,7 @@ def trusted_users(endpoint: str = "") -> frozenset[int]:
         raise TypeError(f"trust is {type(names).__name__}; give a str of user names or ids, separated by commas")
     if not names:
         return frozenset()
-    return frozenset(_find_id(name.strip(), False, endpoint) for name in names.split(","))
+    return frozenset(_find_id(name.strip(" "), False, endpoint) for name in names.split(","))
 
 
 def _find_id(name: str, is_group: bool, endpoint: str) -> int:

@@ -1,4 +1,8 @@
-r"""Selection of endpoints by names and patterns, with the same rules everywhere.
+r"""Selection of endpoints and other names by arguments, with the same rules everywhere.
+
+An argument that selects takes one text, which is one name, or an iterable of texts. None, the usual default, selects
+everything. An empty iterable never selects everything: it is an error where it would leave nothing to do, and otherwise
+selects nothing. Bytes and numbers are errors.
 
 In a program, a `str` is a name, and selects exactly the endpoint with this name. A compiled expression selects each
 name in which it is found (`re.Pattern.search`).
@@ -12,10 +16,15 @@ whose name is literally the pattern.
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
-from msgq.errors import InvalidValueError
+from msgq.errors import InvalidTypeError, InvalidValueError
+
+TYPE_CHECKING = False  # as in msgq/__init__.py
+if TYPE_CHECKING:
+    from typing import Any
 
 EndpointPattern = str | re.Pattern[str]
 
@@ -59,6 +68,92 @@ class SelectedEndpoints:
         if endpoint in self._not_names or any(pattern.search(endpoint) for pattern in self._not_expressions):
             return False
         return self._all or endpoint in self.names or any(pattern.search(endpoint) for pattern in self.expressions)
+
+    def find_unmatched(self, endpoints: Collection[str]) -> list[str]:
+        """Return the names, sorted, and then the expressions that select none of these endpoints."""
+        unmatched = [pattern.pattern for pattern in self.expressions if not any(map(pattern.search, endpoints))]
+        return [*sorted(self.names.difference(endpoints)), *unmatched]
+
+
+#: Argument of a function that selects endpoints. The function's caller checks a ready selection for missing endpoints.
+EndpointChoice = EndpointPattern | Iterable[EndpointPattern] | SelectedEndpoints
+
+
+def select_endpoints(
+    endpoints: EndpointChoice | None,
+    exclude: EndpointPattern | Iterable[EndpointPattern] | None = None,
+    *,
+    may_be_empty: bool = False,
+) -> SelectedEndpoints:
+    """Return the selection that the arguments `endpoints` and `exclude` of a public function describe; see the module.
+
+    Parameters
+    ----------
+    endpoints : wanted endpoints; None: all. A ready selection has its own exclusions, so `exclude` must be None.
+    exclude : unwanted endpoints; None or empty: none.
+    may_be_empty : True: no wanted endpoint is allowed.
+
+    Raises
+    ------
+    InvalidTypeError : an argument has another type.
+    InvalidValueError : `endpoints` is empty.
+    """
+    unwanted = () if exclude is None else list_patterns(exclude, "exclude", may_be_empty=True)
+    if isinstance(endpoints, SelectedEndpoints):
+        if unwanted:
+            raise InvalidValueError("exclude is given beside a ready selection; add the exclusions to the selection")
+        return endpoints
+    if endpoints is None:
+        return SelectedEndpoints(None, unwanted)
+    return SelectedEndpoints(list_patterns(endpoints, "endpoints", may_be_empty=may_be_empty), unwanted)
+
+
+def list_names(names: str | Iterable[str], argument: str, *, may_be_empty: bool = False) -> list[str]:
+    """Return the names that an argument of a public function selects; see the module.
+
+    Parameters
+    ----------
+    names : one name, or an iterable of names.
+    argument : name of the argument, for errors.
+    may_be_empty : True: no name is allowed.
+
+    Raises
+    ------
+    InvalidTypeError : the argument or a name has another type.
+    InvalidValueError : there is no name.
+    """
+    return _list_choices(names, argument, (str,), "a name or a list of names", may_be_empty)
+
+
+def list_patterns(
+    patterns: EndpointPattern | Iterable[EndpointPattern], argument: str, *, may_be_empty: bool = False
+) -> list[EndpointPattern]:
+    """Return the names and compiled expressions that an argument of a public function selects, as `list_names` does."""
+    expected = "a name, a compiled regular expression, or a list of them"
+    return _list_choices(patterns, argument, (str, re.Pattern), expected, may_be_empty)
+
+
+def list_paths(
+    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], argument: str, *, may_be_empty: bool = False
+) -> list[str]:
+    """Return the paths that an argument of a public function names, as `list_names` does."""
+    every = _list_choices(paths, argument, (str, os.PathLike), "a path or a list of paths", may_be_empty)
+    return [os.fspath(path) for path in every]
+
+
+def _list_choices(choices: Any, argument: str, types: tuple[type, ...], expected: str, may_be_empty: bool) -> list[Any]:
+    if isinstance(choices, types):
+        return [choices]
+    if isinstance(choices, (bytes, bytearray, memoryview)) or not isinstance(choices, Iterable):
+        raise InvalidTypeError(f"{argument} is {choices!r} of type {type(choices).__name__}; give {expected}")
+    every = list(choices)
+    for choice in every:
+        if not isinstance(choice, types):
+            text = f"{argument} contains {choice!r} of type {type(choice).__name__}; give {expected}"
+            raise InvalidTypeError(text)
+    if not every and not may_be_empty:
+        raise InvalidValueError(f"{argument} is empty and selects nothing; give {expected}, or omit it to select all")
+    return every
 
 
 def _split_patterns(

@@ -33,6 +33,9 @@ from msgq.common import naming
 from msgq.common.environment import environment
 from msgq.errors import InvalidValueError
 
+OCTAL_DIGITS_MAX = 5  # in MSGQ_MODE. C programs have the same limit (c/base.c).
+SPIN_DIGITS_MAX = 7  # in MSGQ_SPIN_US. C programs have the same limit.
+
 
 class _ThreadOverrides(threading.local):
     """What `overrides` set for the calling thread; None: nothing. Defaults in the class are faster than `getattr`."""
@@ -68,19 +71,22 @@ def get_backend_name() -> str:
 
 def resolve_file_mode(asked: int | None, endpoint: str) -> int:
     """Return the permissions of new files: `asked`, else MSGQ_MODE, else 0600."""
-    value = environment("MSGQ_MODE") if asked is None else asked
-    if value is None or value == "":
-        return 0o600
-    try:
-        result = int(value, 8) if isinstance(value, str) else int(value)
-    except ValueError:
-        raise InvalidValueError(f"MSGQ_MODE is {value!r}; give an octal number, such as 660", endpoint) from None
+    result = _read_mode(endpoint) if asked is None else int(asked)
     if result & ~0o666 or result & 0o600 != 0o600:
         text = (
-            f"mode {result:#o} is not possible; give read and write permissions, including the owner's, such as 0o660"
+            f"mode {result:#o} (MSGQ_MODE) is not possible; give read and write permissions, "
+            "including the owner's, such as 0o660"
         )
         raise InvalidValueError(text, endpoint)
     return result
+
+
+def _read_mode(endpoint: str) -> int:
+    value = environment("MSGQ_MODE") or "600"
+    digits = value.removeprefix("0o")
+    if not 0 < len(digits) <= OCTAL_DIGITS_MAX or set(digits) - set("01234567"):
+        raise InvalidValueError(f"MSGQ_MODE is {value!r}; give an octal number, such as 660", endpoint)
+    return int(digits, 8)
 
 
 def get_file_group() -> str:
@@ -109,13 +115,10 @@ def resolve_spin_us(asked: int | None, endpoint: str, default: int = 0) -> int:
     ------
     InvalidValueError : the value is negative, not a number, or more than a second.
     """
-    value = environment("MSGQ_SPIN_US") if asked is None else asked
-    try:
-        result = int(default if value in (None, "") else value)
-    except ValueError:
-        result = -1
+    text = (environment("MSGQ_SPIN_US") or str(default)) if asked is None else str(asked)
+    result = int(text) if text.isascii() and text.isdigit() and len(text) <= SPIN_DIGITS_MAX else -1
     if not 0 <= result <= 1_000_000:
-        raise InvalidValueError(f"spin_us (MSGQ_SPIN_US) is {value!r}; give 0 to 1000000 microseconds", endpoint)
+        raise InvalidValueError(f"spin_us (MSGQ_SPIN_US) is {text!r}; give 0 to 1000000 microseconds", endpoint)
     return result
 
 

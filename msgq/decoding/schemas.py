@@ -8,7 +8,7 @@ from os import PathLike
 from pathlib import Path
 
 from msgq.common.schema import Schema, schema_of
-from msgq.common.selection import EndpointPattern, SelectedEndpoints, parse_pattern
+from msgq.common.selection import EndpointPattern, SelectedEndpoints, list_names, list_paths, parse_pattern
 from msgq.decoding.capnproto.compiler import compile_capnp_file
 from msgq.decoding.payload_decoder import DECODABLE_ENCODINGS, SELF_DESCRIBING_ENCODINGS, find_schema_error
 from msgq.decoding.schema_imports import append_imported_messages, append_included_files
@@ -34,20 +34,22 @@ class Schemas:
         self._chosen = [(SelectedEndpoints([choice]), schema) for choice, schema in chosen.items()]
 
     @classmethod
-    def of_texts(cls, texts: Iterable[str], import_paths: Iterable[str | PathLike[str]] = ()) -> Schemas:
+    def of_texts(
+        cls, texts: str | Iterable[str], import_paths: str | PathLike[str] | Iterable[str | PathLike[str]] = ()
+    ) -> Schemas:
         """Return the schemas for texts that a user wrote.
 
         Parameters
         ----------
-        texts : each "[ENDPOINT=]ENCODING:FILE:NAME". "capnproto:log.capnp:Event" applies to all endpoints,
-            "scan*=cdr:LaserScan.msg:sensor_msgs/msg/LaserScan" to endpoints that match "scan*". FILE defines the
-            message NAME and its needed types. Formats of FILE: for "capnproto" a text file (.capnp, needs pycapnp) or
-            the binary form; for "cdr" IDL (.idl) or ROS 2 definitions; for "ros1" ROS 1 definitions; for "flatbuffer"
-            and "protobuf" the binary form; for "struct" a dtype. "json", "msgpack" and "cbor" need no definition:
-            "state=json".
-        import_paths : folders for imports: absolute imports of Cap'n Proto, includes of IDL, and ROS messages, for
-            example "std_msgs/msg/Header.msg" for a field "std_msgs/Header". The folder of FILE is searched last. The
-            schema contains all imported definitions.
+        texts : one text or several, each "[ENDPOINT=]ENCODING:FILE:NAME". "capnproto:log.capnp:Event" applies to all
+            endpoints, "scan*=cdr:LaserScan.msg:sensor_msgs/msg/LaserScan" to endpoints that match "scan*". FILE defines
+            the message NAME and its needed types. Formats of FILE: for "capnproto" a text file (.capnp, needs pycapnp)
+            or the binary form; for "cdr" IDL (.idl) or ROS 2 definitions; for "ros1" ROS 1 definitions; for
+            "flatbuffer" and "protobuf" the binary form; for "struct" a dtype. "json", "msgpack" and "cbor" need no
+            definition: "state=json".
+        import_paths : folder or folders for imports: absolute imports of Cap'n Proto, includes of IDL, and ROS
+            messages, for example "std_msgs/msg/Header.msg" for a field "std_msgs/Header". The folder of FILE is
+            searched last. The schema contains all imported definitions.
 
         Raises
         ------
@@ -56,13 +58,13 @@ class Schemas:
         MissingLibraryError : a Cap'n Proto schema needs pycapnp.
         """
         schemas: dict[EndpointPattern, Schema] = {}
-        folders = [Path(path) for path in import_paths]
+        folders = [Path(path) for path in list_paths(import_paths, "import_paths", may_be_empty=True)]
         for folder in folders:
             if not folder.is_dir():
                 raise InvalidValueError(
                     f"import path {str(folder)!r} is not a folder; name the folder of the imported files"
                 )
-        for text in texts:
+        for text in list_names(texts, "texts", may_be_empty=True):
             endpoint, equals, named = text.rpartition("=")
             schemas.setdefault(
                 parse_pattern(endpoint) if equals else _EVERY_ENDPOINT_PATTERN, _parse_schema_argument(named, folders)

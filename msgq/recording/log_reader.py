@@ -11,7 +11,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msgq.common.selection import EndpointPattern, SelectedEndpoints
+from msgq.common.selection import EndpointChoice, EndpointPattern, SelectedEndpoints, select_endpoints
 from msgq.errors import InvalidTypeError, InvalidValueError, MissingLibraryError, RecordingError
 from msgq.recording.mcap_io import recording_files
 from msgq.recording.mcap_io.channel_registry import RecordedChannel
@@ -58,8 +58,8 @@ class LogReader:
     def __init__(
         self,
         *paths: str | PathLike[str],
-        endpoints: Iterable[EndpointPattern] | None = None,
-        exclude: Iterable[EndpointPattern] | None = None,
+        endpoints: EndpointChoice | None = None,
+        exclude: EndpointPattern | Iterable[EndpointPattern] | None = None,
         start: LogTime | None = None,
         end: LogTime | None = None,
         span: tuple[int, int] | None = None,
@@ -72,8 +72,9 @@ class LogReader:
         Parameters
         ----------
         paths : files, and directories of segments. Together they form one log, in this order.
-        endpoints : endpoints to read: names, and compiled regular expressions (see `SelectedEndpoints`); None: all.
-        exclude : endpoints to skip.
+        endpoints : endpoints to read: a name or compiled regular expression, or a list of them; None: all. A name or
+            expression that selects nothing in complete files is a `MsgqWarning`; see also `missing_endpoints`.
+        exclude : endpoints to skip, in the same form; None or an empty list: none.
         start, end : read only messages with start <= log_time < end. Give ns since the epoch, an ISO 8601 text such as
             "2026-05-01T12:00", a datetime or a datetime64. A time without a UTC offset is in UTC.
         span : read only the part between these two byte offsets of each file. Each offset is the beginning or the end
@@ -90,14 +91,17 @@ class LogReader:
         Raises
         ------
         RecordingError : a file cannot be opened or is not an MCAP file, or a directory contains none.
-        InvalidValueError : no path, an unknown clock, an invalid time, or `start` is later than `end`.
+        InvalidValueError : no path, an empty list of endpoints, an unknown clock, an invalid time, or `start` is later
+            than `end`.
         """
         if not paths:
             raise InvalidValueError("no recording was named; pass a file or a directory")
-        selection = SelectedEndpoints(endpoints, exclude or ())
+        selection = select_endpoints(endpoints, exclude)
         options: Any = {"clock": clock, "schemas": schemas}
         limits = *parse_time_range(start, end), span
         self._set_log_view(LogView(_list_log_files(paths), selection, *limits, max_chunk_bytes, **options))
+        if not isinstance(endpoints, SelectedEndpoints):
+            self.log_view.warn_of_unmatched()
 
     def _set_log_view(self, view: LogView) -> None:
         self.log_view, self.files, self.problems = view, view.files, view.problems
@@ -272,16 +276,16 @@ class LogReader:
 
     # Many at once
 
-    def batches(self, columns: Sequence[str] | None = None, rows: int = 65536) -> Iterator[pyarrow.RecordBatch]:
+    def batches(self, columns: str | Iterable[str] | None = None, rows: int = 65536) -> Iterator[pyarrow.RecordBatch]:
         """Iterate over Arrow batches of messages, in the order of the files. Needs pyarrow.
 
         Parameters
         ----------
-        columns : columns in the wanted order; None: the first six. Columns: "endpoint" (dictionary), "epoch",
-            "sequence", "log_time", "publish_time" (int64), "data" (binary), "origin_time" (int64, 0: unknown), "kind",
-            "publisher", "key" (dictionaries, "": none), "channel" (int32, index in `channels`), "byte_offset" (int64,
-            offset of the chunk in the file), "lost_before" and "lost_after" (int64, losses next to the message without
-            a gap in the sequences, null: none).
+        columns : a column, or columns in the wanted order; None: the first six. Columns: "endpoint" (dictionary),
+            "epoch", "sequence", "log_time", "publish_time" (int64), "data" (binary), "origin_time" (int64, 0: unknown),
+            "kind", "publisher", "key" (dictionaries, "": none), "channel" (int32, index in `channels`), "byte_offset"
+            (int64, offset of the chunk in the file), "lost_before" and "lost_after" (int64, losses next to the message
+            without a gap in the sequences, null: none).
         rows : maximum messages per batch. Large payloads make smaller batches.
         """
         with _explain_missing_package():

@@ -134,8 +134,9 @@ class RecordQueue:
         Parameters
         ----------
         records : an array of 0 or 1 dimensions, or values that NumPy converts to such an array: tuples, a list of
-            tuples. The dtype must be the queue's, or castable to it within its kind. Records of a tracked queue may
-            omit the timestamps; values that are no array have none.
+            tuples. A mapping from all field names to values is a record, too. The dtype must be the queue's, or
+            castable to it within its kind. Records of a tracked queue may omit the timestamps; values that are no array
+            have none.
         origin_time : time of the event that caused the records, in nanoseconds of the host's clock. 0: the thread's
             origin (docs/guides/tracking.md), or each record is an origin. For tracked records, and with "multiple".
 

@@ -37,6 +37,7 @@ class SimulationEngine(InProcessBus):
 
     def __init__(self, order: ChoiceSequence, injector: FaultInjector) -> None:
         super().__init__()
+        self.clock.now_ns = 0  # the times of inputs, faults and limits count from the start of the simulation
         self.sent_messages: list[SentMessage] = []
         self._kind_simulations: dict[str, KindSimulation] = {}  # by endpoint
         self.main_node = self._current_node = SimulatedNode("main")

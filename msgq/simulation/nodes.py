@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 import weakref
 from collections.abc import Callable, Generator
@@ -10,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from msgq.common.units import NS_PER_S
-from msgq.errors import ConcurrentUseError, DeadlockError, MsgqError
+from msgq.errors import ConcurrentUseError, DeadlockError, InvalidTypeError, MsgqError
 from msgq.impl.fake.endpoint_state import BusMember, Inbox
 from msgq.impl.fake.waiting import Poller, Waitable, make_wait_condition
 
@@ -71,6 +72,21 @@ class SimulatedNode:
         self.sockets.clear()
 
 
+def refuse_unstarted_code(name: str, result: object) -> None:
+    """Raise an error if a function returned code that nobody runs: a coroutine or a generator.
+
+    Raises
+    ------
+    InvalidTypeError : the result is a coroutine or generator.
+    """
+    if inspect.iscoroutine(result) or inspect.isgenerator(result):
+        result.close()  # otherwise, Python warns of a coroutine that was never awaited
+    elif not inspect.isasyncgen(result):
+        return
+    text = f"function of node {name!r} returned a {type(result).__name__}, which the simulation does not run"
+    raise InvalidTypeError(f"{text}; give Simulation.add a generator function, or a function without async")
+
+
 class FunctionNode(SimulatedNode):
     """A function that is called for each message."""
 
@@ -92,7 +108,7 @@ class FunctionNode(SimulatedNode):
         """Call the function with the delivered message."""
         message = self._subscriber._receive_now()
         if message is not None:
-            self._function(message)
+            refuse_unstarted_code(self.name, self._function(message))
 
 
 class SimulatedProgram(SimulatedNode):
@@ -213,7 +229,7 @@ class BlockingNode(SimulatedProgram):
     def _run_function(self) -> None:
         self._node_baton.acquire()
         try:
-            self._function()
+            refuse_unstarted_code(self.name, self._function())
         except _NodeEndedError:
             pass
         except BaseException as error:

@@ -120,7 +120,7 @@ class Simulation:
         endpoint : endpoint to subscribe to, from now on. For vectors and boards, which must exist, the function gets
             changes.
         function : gets the message; for a vector `Changes`, for a board a dict of `Value` by key. The function may
-            send, but must not wait.
+            send, but must not wait. From an asynchronous function, `run` raises InvalidTypeError.
         name : name of the node; None: the name of the function.
         """
         self._engine.add_message_handler(endpoint, self._make_node_name(name, function), function)
@@ -140,6 +140,7 @@ class Simulation:
         Raises
         ------
         StateError : the simulation is not active.
+        InvalidTypeError : the function is asynchronous, or returns a generator instead of being a generator function.
         Exceptions of the function before its first wait pass through. Later exceptions leave `run`.
         """
         label = self._make_node_name(name, function)

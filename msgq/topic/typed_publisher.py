@@ -178,9 +178,7 @@ class RecordEncoder:
         dtype = getattr(message, "dtype", None)
         if dtype is not None and dtype == self._dtype and message.size == 1:
             return message
-        if isinstance(message, Mapping):
-            message = self._order_fields(message)
-        elif dtype is None and self._field_names is not None and not isinstance(message, tuple):
+        if dtype is None and self._field_names is not None and not isinstance(message, (tuple, Mapping)):
             return self._check_buffer(message)
         return convert_element_values(message, self._dtype, 1, self._endpoint)
 
@@ -207,14 +205,6 @@ class RecordEncoder:
             text = f"{type(message).__name__} is not a record; give a tuple or a mapping with the fields"
             raise RecordTypeError(f"{text} {', '.join(self._field_names or ())}", self._endpoint) from None
         return message
-
-    def _order_fields(self, values: Mapping[str, Any]) -> tuple[Any, ...]:
-        names = self._field_names or ()
-        if values.keys() != set(names):
-            missing, unknown = set(names) - values.keys(), values.keys() - set(names)
-            text = f"mapping lacks the fields {sorted(missing)}" if missing else f"no field is called {sorted(unknown)}"
-            raise RecordTypeError(f"{text}; the fields are {', '.join(names) or 'unnamed'}", self._endpoint)
-        return tuple(values[name] for name in names)
 
 
 class JsonEncoder:

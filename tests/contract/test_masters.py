@@ -186,8 +186,11 @@ def test_submaster_error_names_unknown_topic(opened: Any) -> None:
     ):
         with pytest.raises(UnknownTopicError, match="'typo'"):
             call()
-    with pytest.raises(TypeError, match="carState"):
-        PubMaster("carState")
+
+
+def test_masters_take_single_name_as_one_topic(pair: Any) -> None:
+    pm, sm = pair("carState", poll="carState")
+    assert list(pm) == list(sm) == ["carState"]
 
 
 def test_pubmaster_encoder_error_is_raised_and_nothing_is_sent(pair: Any) -> None:

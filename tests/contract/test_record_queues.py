@@ -133,11 +133,13 @@ class TestArrays:
             np.array((1, 0.5), QUOTE),
             np.array((1, 0.5), QUOTE)[()],
             [(1, 0.5)],
+            {"price": 0.5, "number": 1},
+            [{"number": 1, "price": 0.5}],
             np.array([(1, 0.5)], [("number", "<i4"), ("price", "<f4")]),
             quotes(0, 4)[1:2],
             np.array([(0, 0), (1, 0.5)], QUOTE)[::-1][:1],
         ],
-        ids=["tuple", "0-d", "scalar", "list", "smaller", "slice", "backwards"],
+        ids=["tuple", "0-d", "scalar", "list", "mapping", "mappings", "smaller", "slice", "backwards"],
     )
     def test_produce_accepts_values_of_one_record(self, queues: Queues, given: Any) -> None:
         producer, consumer = queues.pair()
@@ -152,6 +154,8 @@ class TestArrays:
             (np.zeros((2, 2), QUOTE), InvalidValueError),
             ([("one", 2)], InvalidValueError),
             ((1.5, 2), RecordTypeError),
+            ({"number": 1}, RecordTypeError),
+            ([{"number": 1, "price": 2, "other": 3}], RecordTypeError),
             ([(1, 2), (1.5, 2)], RecordTypeError),
             ([("7", 2)], RecordTypeError),
         ]:

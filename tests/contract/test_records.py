@@ -6,6 +6,7 @@ import math
 import os
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -95,6 +96,30 @@ class TestElements:
         bid, ask = quotes[3]
         assert (bid, ask) == (99.5, 100.0)
         assert quotes[4].tolist() == (0.0, 0.0)
+
+    def test_mapping_with_all_fields_is_written_as_record(self, records: Records) -> None:
+        quotes = records.vector(QUOTE, 10)
+        quotes[0] = {"ask": 2.0, "bid": 1.0}
+        quotes[1:4] = {"bid": 3.0, "ask": 4.0}
+        quotes.write([7, 8], [{"bid": 5.0, "ask": 6.0}, (7.0, 8.0)])
+        assert quotes.read([0, 1, 3, 7, 8]).tolist() == [(1.0, 2.0), (3.0, 4.0), (3.0, 4.0), (5.0, 6.0), (7.0, 8.0)]
+
+    @pytest.mark.parametrize(
+        ("mapping", "reason"),
+        [
+            ({"bid": 1.0}, r"mapping lacks the fields \['ask'\]; the fields are bid, ask"),
+            ({"bid": 1.0, "ask": 2.0, "mid": 3.0}, r"no field is called \['mid'\]; the fields are bid, ask"),
+            ({"bid": 1.0, "ask": [2.0]}, "cannot become"),
+        ],
+    )
+    def test_mapping_with_other_fields_raises(self, records: Records, mapping: Any, reason: str) -> None:
+        quotes = records.vector(QUOTE, 3)
+        for write in (partial(quotes.__setitem__, 0), partial(quotes.write, [0, 1]), partial(quotes.write, [1])):
+            with pytest.raises((RecordTypeError, InvalidValueError), match=reason):
+                write(mapping)
+            with pytest.raises((RecordTypeError, InvalidValueError), match=reason):
+                write([mapping])
+        assert not quotes.counts().any()
 
     @pytest.mark.parametrize("copies", [2, 4])
     @pytest.mark.parametrize("exclusive", [False, True])

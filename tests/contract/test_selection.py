@@ -6,7 +6,7 @@ import json
 import pickle
 import re
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,11 @@ import pytest
 import msgq
 from msgq.bridge import Bridge
 from msgq.common.selection import SelectedEndpoints, parse_pattern
-from msgq.errors import InvalidValueError
+from msgq.errors import InvalidValueError, MsgqWarning
 from msgq.recording import LogReader, Player, Recorder, compare
 from msgq.spark.source.source_options import SourceOptions
 from tests.command import run
-from tests.recording.logs import build_chunk_record, channel, message, write_unclosed_file
+from tests.recording.logs import build_chunk_record, channel, message, write_log, write_unclosed_file
 
 NAMES = ("a+b", "aab", "cam", "camer", "camera", "camera.front", "camera_rear", "gps", "imu0", "imu[0]", "imux")
 #: What a person writes, and what of NAMES that selects.
@@ -43,6 +43,11 @@ SELECTED = {
     "nobody": set(),
 }
 BAD = ("(", "a(", "[", "+a", "a\\", "a)|(b", "[z-a]", "(?P<n>a)(?P<n>b)")
+
+
+def warns_of_missing(text: str) -> AbstractContextManager[object]:
+    """Expect a warning for a text that selects nothing."""
+    return nullcontext() if SELECTED[text] else pytest.warns(MsgqWarning, match=text)
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +120,7 @@ def test_pattern_selects_the_endpoints_of_observing_commands(text: str, bus: dic
 
 @every_text
 def test_pattern_selects_the_endpoints_of_a_recorder(text: str, bus: dict[str, msgq.PubSocket], tmp_path: Path) -> None:
-    with Recorder(tmp_path / "a.mcap", [parse_pattern(text)]):
+    with warns_of_missing(text), Recorder(tmp_path / "a.mcap", [parse_pattern(text)]):
         for socket in bus.values():
             socket.send(b"x")
     assert set(LogReader(tmp_path / "a.mcap").endpoints) == SELECTED[text]
@@ -150,6 +155,30 @@ def test_record_command_takes_the_endpoints_of_a_pattern(bus: dict[str, msgq.Pub
     assert (
         json.loads(run("record", "camera.*", "-o", tmp_path / "b", "--duration", 0, "--json").stdout)["endpoints"] == 3
     )
+
+
+def test_log_reader_warns_of_names_and_expressions_that_select_nothing(tmp_path: Path) -> None:
+    path = write_log(tmp_path / "a.mcap", ("camera", 0, b"x"))
+    assert not LogReader(path, endpoints=["camera", re.compile("^cam")]).problems
+    with pytest.warns(MsgqWarning, match="no endpoint 'camra'; did you mean 'camera'") as caught:
+        assert list(LogReader(path, endpoints=["camera", "camra"]).endpoints) == ["camera"]
+    assert [warning.filename for warning in caught] == [__file__]
+    with pytest.warns(MsgqWarning, match="no endpoint '\\^imu'; its endpoints are 'camera'"):
+        LogReader(path, endpoints=re.compile("^imu"))
+    with pytest.raises(InvalidValueError, match="kinds is empty"):
+        LogReader(path).full_history()
+
+
+def test_recorder_warns_at_stop_of_names_that_never_existed(
+    bus: dict[str, msgq.PubSocket], prefix: str, tmp_path: Path
+) -> None:
+    recorder = Recorder(tmp_path / "log", ["gps", "later", "gsp", re.compile("^cam")])
+    with msgq.pub_sock("later") as later:
+        later.send(b"x")
+    with pytest.warns(MsgqWarning, match="nothing was recorded of 'gsp', which") as caught:
+        recorder.stop()
+    assert [warning.filename for warning in caught] == [__file__]
+    assert set(LogReader(tmp_path / "log").endpoints) == {"later"}
 
 
 @pytest.mark.parametrize("text", BAD)

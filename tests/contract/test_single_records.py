@@ -69,6 +69,7 @@ GIVEN: dict[str, Any] = {
     "padded": make_quote(7, {"names": NAMES, "formats": ["<i8", "<f8"], "offsets": [8, 24]}),
     "equal dtype": make_quote(7, [("number", "<i8"), ("price", "<f8")]),
     "tuple": (7, 7.5),
+    "mapping": {"price": 7.5, "number": 7},
 }
 
 

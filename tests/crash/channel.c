@@ -147,7 +147,7 @@ static void join(uint64_t count, uint64_t slot_bytes) {
     publisher.row = &header->publishers[row];
     publisher.number = (unsigned)row;
     mq_channel_load_index_ring(header, &publisher.order);
-    mq_channel_publisher_init(&publisher);
+    mq_channel_publisher_init(&publisher, false);
     mq_channel_publisher_register(publisher.row, &self, publisher_hold != NULL, &publisher.slots, bytes, 0, node);
     name_pool(fd, publisher.slots.uid);
     if (mq_eventcount_has_waiters_mp(&header->eventcount))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from msgq.errors import SegmentSizeError
 from tests.stress.roles import fork, publisher, subscriber
 from tests.support import SHM, Child, Task, run_child, wait_until
 
@@ -114,3 +115,41 @@ def has_open(path: Path) -> bool:
             if link.readlink() == path:
                 return True
     return False
+
+
+def connect_with_size(endpoint: str, segment_size: int) -> None:
+    """Child: become the publisher of a ring of this size."""
+    publisher(endpoint, segment_size=segment_size).close()
+
+
+@pytest.mark.parametrize("size", [1 << 16, 4 << 20])
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("call", ["lock", "allocate", "unlink", "link", "unlock"])
+def test_resize_killed_around_each_system_call_leaves_ring_to_resize(
+    tools: Path, endpoint: str, call: str, when: str, size: int
+) -> None:
+    """What: a publisher dies while it gives its size to an empty ring.
+
+    Why: who dies has requested nothing: the next publisher may request another size, and subscribers go on.
+    """
+    grows = size > 1 << 20
+    sub = subscriber(endpoint)
+    if not grows:
+        sub.close()
+    plan = {"LD_PRELOAD": str(tools / "interpose.so"), "MSGQ_TEST_CALLS": f"{int(signal.SIGKILL)} {when} {call} 1"}
+    with Child(connect_with_size, endpoint, size, env=plan) as child:
+        code = child.process.wait()
+    was_reached = code == -signal.SIGKILL
+    assert was_reached or (call in ("link", "unlink") and grows), "calls of the other way to resize"
+    # after the link, the ring has its size, and without a side segment it may belong to a stock process
+    has_size = call == "unlock" or (call, when) == ("link", "after") or not was_reached
+    next_size = size if has_size else 2 * size
+    with publisher(endpoint, segment_size=next_size) as pub:
+        sub = sub if grows else subscriber(endpoint)
+        for _ in range(3):
+            pub.send(bytes(next_size // 4))
+            assert sub.receive() == bytes(next_size // 4)
+        assert sub.lost == 0
+    sub.close()
+    with pytest.raises(SegmentSizeError, match=f"segment_size {next_size}.* but"):
+        publisher(endpoint, segment_size=3 * size)

@@ -21,7 +21,7 @@ __all__ = ["name"]
 
 def publish(server: VisionIpcServer, number: int) -> bool:
     with server.frame(0) as frame:
-        frame.data.view(np.uint64)[:] = number
+        frame.array.view(np.uint64)[:] = number
     return not frame.dropped
 
 
@@ -41,7 +41,7 @@ def hold(name: str, count: int) -> list[int]:
     client = connected(name)
     say("connected")
     frames = [client.frame(DEADLINE_MS) for _ in range(count)]
-    views = [frame.data.view(np.uint64) for frame in frames]
+    views = [frame.array.view(np.uint64) for frame in frames]
     before = [int(view[0]) for view in views]
     say(before)
     hear()
@@ -57,7 +57,7 @@ def render(name: str, stage: str) -> None:
     publish(server, 1)
     say("published")
     with server.frame(0) as frame:
-        words = frame.data.view(np.uint64)
+        words = frame.array.view(np.uint64)
         words[: len(words) // 2 if stage == "half" else len(words)] = 2
         say("rendering")
         signal.pause()
@@ -123,7 +123,7 @@ def test_server_killed_while_rendering_loses_only_unpublished_frame(name: Any, s
         client = connected(name)
         child.say("go")
         assert child.hear() == "published"
-        held = client.frame(DEADLINE_MS).data.view(np.uint64)
+        held = client.frame(DEADLINE_MS).array.view(np.uint64)
         assert child.hear() == "rendering"
         child.kill()
     assert client.recv(0) is None
@@ -133,7 +133,7 @@ def test_server_killed_while_rendering_loses_only_unpublished_frame(name: Any, s
     with open_server(name) as server:
         assert publish(server, 3)
         frame = client.frame(DEADLINE_MS)
-        assert set(frame.data.view(np.uint64).tolist()) == {3}
+        assert set(frame.array.view(np.uint64).tolist()) == {3}
         assert (client.connections, client.lost) == (2, 0)
         assert server.stats(0).clients == [os.getpid()]
         assert set(held.tolist()) == {1}

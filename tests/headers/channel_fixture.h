@@ -25,7 +25,7 @@ static inline void open_publisher(mq_channel_publisher *p, int row, uint32_t slo
     mq_pool_header_init(pool, bytes, slots, SIZE, 4096, 1, uid, 1, node);
     CHECK(!mq_pool_header_check(pool, bytes, 1, uid, &p->slots));
     CHECK(mq_channel_load_index_ring(&header, &p->order));
-    CHECK(mq_channel_publisher_init(p));
+    CHECK(mq_channel_publisher_init(p, false));
     lives[MQ_CHANNEL_PUBLISHER_BYTE + row] = MQ_ALIVE;
     mq_channel_publisher_register(p->row, &me, true, &p->slots, bytes, 0, node);
 }

@@ -1,7 +1,11 @@
 /* The leases of frames: a server and its clients. */
 #include "steps.h"
 
+#include <signal.h>
+#include <sys/wait.h>
+
 #include "leases.h"
+#include "stream_state.h"
 
 enum { BUFFERS = 3, ROWS = 4 };
 
@@ -167,4 +171,60 @@ TEST(row_reset_removes_the_state_of_the_previous_client) {
     CHECK(mq_frame_lease_take(&table, 1, 2, 3));
     mq_frame_row_reset(&table, 1, MQ_FRAME_ROW_FREE);
     CHECK(lease_of(1, 2) == 0 && passed_by(1) == 0 && !mq_frame_row_is_locked(&table, 1));
+}
+
+/* ---- the parent and its children ---- */
+
+TEST(mru_repair_sorts_the_buffers_by_their_frames) {
+    begin();
+    mru.generation[1] = 0; /* it is being written */
+    memset(mru.order, 2, sizeof mru.order);
+    mq_frame_buffer_mru_repair(&mru);
+    CHECK(mru.order[0] == 2 && mru.order[1] == 0 && mru.order[2] == 1);
+}
+
+TEST(claim_mru_leaves_a_buffer_that_another_sender_writes) {
+    begin();
+    mru.sender = 5;
+    mru.writer[2] = 4;
+    CHECK(mq_frame_buffer_claim_mru(&mru, &table, ROWS, 0) == 1);
+    mru.writer[2] = 5; /* our own frame, which was discarded */
+    CHECK(mq_frame_buffer_claim_mru(&mru, &table, ROWS, 0) == 2);
+}
+
+TEST(state_lock_after_a_kill_of_its_holder_repairs_the_order) {
+    mq_frame_stream_state *state = mq_frame_stream_state_create();
+    CHECK(state != NULL);
+    mq_frame_buffer_mru_init(&state->mru, BUFFERS);
+    mq_frame_stream_state_lock(state);
+    mq_frame_stream_state_unlock(state);
+    pid_t child = fork();
+    if (child == 0) {
+        mq_frame_stream_state_lock(state);
+        memset(state->mru.order, 1, sizeof state->mru.order);
+        kill(getpid(), SIGKILL);
+    }
+    waitpid(child, NULL, 0);
+    mq_frame_stream_state_lock(state);
+    CHECK(state->mru.order[0] == 0 && state->mru.order[1] == 1 && state->mru.order[2] == 2);
+    mq_frame_stream_state_unlock(state);
+    mq_frame_stream_state_unmap(state);
+}
+
+TEST(waiting_frames_are_those_since_a_client_joined) {
+    mq_frame_stream_state *state = mq_frame_stream_state_create();
+    int slowest;
+    begin();
+    state->mru = mru;
+    state->published = 3;
+    state->used_row_count = 3;
+    CHECK(mq_frame_count_waiting_frames(state, &table, &slowest) == 1 && slowest == 0);
+    mq_frame_row_reset(&table, 2, MQ_FRAME_ROW_TAKEN);
+    state->clients[2].joined_at_frame = 3;
+    CHECK(mq_frame_count_waiting_frames(state, &table, &slowest) == 1 && slowest == 0);
+    state->published = 5;
+    CHECK(mq_frame_count_waiting_frames(state, &table, &slowest) == 2 && slowest == 2);
+    mq_frame_row_set_left(&table, 2);
+    CHECK(mq_frame_count_waiting_frames(state, &table, &slowest) == 1);
+    mq_frame_stream_state_unmap(state);
 }

@@ -235,7 +235,7 @@ static void begin_channel(void) {
         .header = &header, .liveness_file = &liveness_file, .row = &header.publishers[0], .stamps = true};
     mq_pool_header_init(pool, bytes, CAPACITY + 2, SIZE, 4096, 1, 10, 1, node);
     CHECK(!mq_pool_header_check(pool, bytes, 1, 10, &p.slots) && mq_channel_load_index_ring(&header, &p.order));
-    CHECK(mq_channel_publisher_init(&p));
+    CHECK(mq_channel_publisher_init(&p, false));
     mq_channel_publisher_register(p.row, &self_of_row, true, &p.slots, bytes, 0, node);
     memset((void *)&source, 0, sizeof source);
     source.subscriber.header = &header;

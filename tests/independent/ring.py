@@ -82,6 +82,7 @@ class Subscriber:
         self.topic = Topic(name, data_bytes)
         self._side = self.topic.side
         self.received = self.lost = self.resets = 0
+        self.lost_unknown = False
         self._slot: int | None = None
         with file_lock(self.topic.ring):
             self._join()
@@ -94,21 +95,27 @@ class Subscriber:
         index, self._lock = taken_row
         self._row = self.topic.subscriber_row(index)
         start = self.topic.locate_newest()
-        self.cursor, self._base, self._era = start.position, start.sequence, start.era
+        self.cursor, self._base, self._era = start.position, start.sequence, start.era  # None: an unknown sequence
         former = self._side.load(self._row)
         self._uid = (secrets.randbits(24) << 8 | index + 1) << 32  # the low half is 0: nobody signals this subscriber
         self._side.store(self._row, 0)
         self.topic.release_slots_of(former)
-        self._side.store(self._row + BASE_SEQUENCE, self._base)
-        self._side.store(self._row + BASE_TAG, self._uid | self._era & MASK_32)
-        self._side.store(self._row + LOST_UNKNOWN, 0)
+        self._publish_base()
         self._publish_counts()
         write_identity(self._side, self._row, self._uid)
         self._slot = self.topic.take_slot(self._uid, self.cursor)
 
+    def _publish_base(self) -> None:
+        """Show observers at which sequence the counts begin, if it is known."""
+        self._side.store(self._row + BASE_TAG, 0)
+        if self._base is not None:
+            self._side.store(self._row + BASE_SEQUENCE, self._base)
+            self._side.store(self._row + BASE_TAG, self._uid | self._era & MASK_32)
+
     def _publish_counts(self) -> None:
         """EDGE stats: the counts, then the cursor."""
-        for field, value in ((RECEIVED, self.received), (LOST, self.lost), (RESETS, self.resets)):
+        counts = {RECEIVED: self.received, LOST: self.lost, LOST_UNKNOWN: self.lost_unknown, RESETS: self.resets}
+        for field, value in counts.items():
             self._side.store(self._row + field, value)
         self._side.store(self._row + CURSOR, self.cursor)
         if self._slot is not None and self.topic.ring.load(READ_UIDS + self._slot * 8) == self._uid:
@@ -151,11 +158,15 @@ class Subscriber:
     def _skip_to_newest(self) -> None:
         """Go on at the newest position; what is skipped is lost."""
         newest = self.topic.locate_newest()
-        if newest.era != self._era:
-            raise NotImplementedError("a stock publisher came and went")
-        self.lost = newest.sequence - self._base - self.received
+        if newest.sequence is None or self._base is None or newest.era != self._era:
+            self.lost_unknown = True
+            self._base = None if newest.sequence is None else newest.sequence - self.received - self.lost
+            self._era = newest.era
+        else:
+            self.lost = newest.sequence - self._base - self.received
         self.cursor = newest.position
         self.resets += 1
+        self._publish_base()
         self._publish_counts()
 
     def close(self) -> None:
@@ -190,12 +201,9 @@ class Publisher:
 
     def _start(self, tracked: bool) -> None:
         """topic-protocol.md, "Starting a publisher"; the numbers are those of its steps."""
-        former = self._ring.load(WRITE_UID)
-        if not self.topic.names_publisher(former):
-            raise NotImplementedError("a stock publisher")
-        index = self._take_row(former)  # 1
-        if not self._ring.exchange(WRITE_UID, former, self._uid):  # 2
-            raise NotImplementedError("a stock publisher started at the same moment")
+        index = self._take_row()  # 1
+        while not self._replace_former():  # 2
+            pass
         atomics().membarrier_global()
         self._wait_for_sends(index)  # 3
         if not self._ring.load(WRITE_POINTER):  # 4
@@ -204,15 +212,24 @@ class Publisher:
             raise ValueError("the topic has messages, and is tracked or not")
         self._tracked = tracked
         newest = self.topic.locate_newest()
-        self._position, self._sequence, self._era = newest.position, newest.sequence, newest.era
-        self._limit = Position(self._side.load(WRITE_LIMIT))
+        self._position, self._sequence, self._era = newest.position, newest.sequence or 0, newest.era
+        self._granted = self._position  # the first message extends the grant
         self._side.store(self._row + BEGUN, self._sequence)
         self._side.store(self._row + SENT, self._sequence)
         for other in range(PUBLISHER_ROWS):  # 5
             if other != index and not self.topic.is_alive(other):
                 self._side.store(self.topic.publisher_row(other), 0)
 
-    def _take_row(self, former: int) -> int:
+    def _replace_former(self) -> bool:
+        """Put the uid of this publisher into `write_uid`. False: somebody else changed it at the same moment."""
+        former = self._ring.load(WRITE_UID)
+        if not self.topic.names_publisher(former) and self._ring.load(WRITE_UID) == former:
+            raise NotImplementedError("a stock publisher")
+        write_identity(self._side, self._row, self._uid)
+        return self._ring.exchange(WRITE_UID, former, self._uid)
+
+    def _take_row(self) -> int:
+        former = self._ring.load(WRITE_UID)
         rows = sorted(
             range(PUBLISHER_ROWS), key=lambda index: self._side.load(self.topic.publisher_row(index)) == former
         )
@@ -229,7 +246,6 @@ class Publisher:
         self._side.store(self._row + SENT, sent)
         self._side.store(self._row + BYTES, self._bytes)
         self._side.store(self._row + BRIDGE_UID, ~self._uid)
-        write_identity(self._side, self._row, self._uid)
         return index
 
     def _wait_for_sends(self, mine: int) -> None:
@@ -261,7 +277,7 @@ class Publisher:
             self._ring.store(DATA + self._position.offset, WRAP_MARK)
             self._position = self._position.next_lap()
             self._ring.store(WRITE_POINTER, self._position)
-        elif self._position.moved(room) > self._limit:
+        elif self._position.moved(room) > self._granted:
             self._extend(self._position.moved(min(max(room, self._chunk), self._lap_end - self._position.offset)))
         at = DATA + self._position.offset  # 4
         self._ring.store(at, len(data))
@@ -288,8 +304,8 @@ class Publisher:
             position = Position(self._ring.load(READ_POINTERS + slot * 8))
             if not is_intact(limit, position) or (limit.offset == position.offset and limit.cycle != position.cycle):
                 self._ring.store(READ_VALIDS + slot * 8, 0)
-        self._limit = Position(max(limit, self._limit))
-        self._side.store(WRITE_LIMIT, self._limit)
+        self._granted = limit
+        self._side.store(WRITE_LIMIT, max(limit, self._side.load(WRITE_LIMIT)))
         turn = self._side.load(GRANT_SEQ) + 1
         fields = struct.pack("<3Q", self._position, self._sequence, self._era)
         self._side.write(CHECKPOINT_ODD if turn % 2 else CHECKPOINT_EVEN, fields)

@@ -74,10 +74,18 @@ def need(size: int) -> int:
     return align(size + 8)
 
 
+def stock_limit(position: Position, data_bytes: int) -> Position:
+    """Return how far a stock publisher may have written (topic-protocol.md, "Is a position still intact?")."""
+    reach = position.offset + data_bytes // 3 + 8
+    if reach >= data_bytes:
+        return position.next_lap(data_bytes // 3 + 8 & ~7)
+    return Position.of(position.cycle, align(reach))
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     position: Position
-    sequence: int
+    sequence: int | None  # None: unknown, because a stock publisher counts nothing
     era: int
 
 
@@ -124,8 +132,6 @@ class Topic:
             self.side_path.unlink()
         except FileNotFoundError:
             pass
-        if ring.load(WRITE_POINTER):
-            raise NotImplementedError("a ring with messages that nobody counted")
         self._create_side(ring)
 
     def _side_is_current(self, ring: SharedFile) -> bool:
@@ -152,6 +158,10 @@ class Topic:
         )
         self.side.write(0, SIDE_HEADER.pack(0, *fields))
         self.side.store(RING_CANARY, self.canary)
+        if newest := Position(ring.load(WRITE_POINTER)):
+            self.side.store(CHECKPOINT_EVEN, newest)
+            self.side.store(UNCOUNTED, 1)
+            self.side.store(WRITE_LIMIT, stock_limit(newest, self.data_bytes))
         self.side.store(0, SIDE_MAGIC)
         self.side.link(self.side_path)
 
@@ -171,6 +181,9 @@ class Topic:
         """Whether a `write_uid` is that of a publisher's row; 0 is a publisher of ours that left."""
         index = (uid >> 32 & 0xFF) - 1
         return uid == 0 or (0 <= index < PUBLISHER_ROWS and self.side.load(self.publisher_row(index)) == uid)
+
+    def has_stock_publisher(self) -> bool:
+        return not self.names_publisher(self.ring.load(WRITE_UID))
 
     def is_alive(self, byte: int) -> bool:
         return is_byte_locked(self.side_path, byte)
@@ -220,7 +233,7 @@ class Topic:
         atomics().fence_acquire()
         if self.canary and self.ring.load(self._tail) != self.canary:
             raise CorruptFileError("the ring was cut")
-        if self.names_publisher(self.ring.load(WRITE_UID)):
+        if not self.has_stock_publisher():
             return is_intact(Position(self.side.load(WRITE_LIMIT)), position)  # EDGE grant
         return self._is_intact_after_stock(position)
 
@@ -256,6 +269,8 @@ class Topic:
         while True:
             start = self.read_checkpoint()
             newest, position, sequence = self.newest, start.position, start.sequence
+            if sequence is None or self.has_stock_publisher():
+                return Checkpoint(newest, None, start.era)
             while position != newest and (size := self.read_size(position)) is not None:
                 position = position.next_lap() if size == WRAP_MARK else position.moved(need(size))
                 sequence += size != WRAP_MARK

@@ -76,9 +76,10 @@ class SharedFile:
         return cls(os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC))
 
     @classmethod
-    def create_unnamed(cls, size: int, mode: int = 0o666) -> SharedFile:
-        """Create a file of zeros that has no name yet, with all of its memory."""
+    def create_unnamed(cls, size: int, mode: int = 0o600) -> SharedFile:
+        """Create a file of zeros that has no name yet, with its mode and all of its memory (layout.md, "New files")."""
         descriptor = os.open(SHM, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, mode)
+        os.fchmod(descriptor, mode)
         os.posix_fallocate(descriptor, 0, size)
         return cls(descriptor)
 

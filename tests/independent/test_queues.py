@@ -14,7 +14,7 @@ from tests.independent import queue_file, work_queue
 from tests.independent.queue_events import receive_events, subscribe_events
 from tests.independent.queue_file import EVENTCOUNTS, HANDOFF, LAST_TICKET, OLDEST_TICKET, RECEIVER
 from tests.independent.shared_file import NOTIFYING, EventCount
-from tests.independent.work_queue import Handle, LeaseOverError, QueueFullError
+from tests.independent.work_queue import Handle, Job, LeaseOverError, QueueFullError
 from tests.support import Child, Task, hear, say, wait_asleep
 
 COUNT = 600
@@ -187,6 +187,30 @@ def test_message_of_killed_independent_consumer_returns_to_msgq_consumer(endpoin
         assert again.deliveries == 2
 
 
+def take_and_wait_before_count(endpoint: str) -> None:
+    """Wait to be killed between step 4 of receiving and the addition of step 5."""
+    handle = Handle(endpoint)
+    slot, key = handle.find_best()
+    assert handle.file.exchange(handle.word(slot), key, handle._next_taken_word())
+    say("taken")
+    hear()
+
+
+def test_second_delivery_counts_as_first_after_kill_before_count(endpoint: str) -> None:
+    with msgq.MessageQueue(endpoint) as ours:
+        theirs = Handle(endpoint)
+        for take_again in (theirs.take, lambda timeout: take_ours(ours)):
+            ours.send(b"work")
+            with Child(take_and_wait_before_count, endpoint) as child:
+                assert child.hear() == "taken"
+                child.kill()
+            job = take_again(60)
+            assert job
+            assert (job.data, job.deliveries) == (b"work", 1)
+            theirs.acknowledge(job) if isinstance(job, Job) else job.ack()
+        theirs.close()
+
+
 def take_ours_and_wait(endpoint: str) -> None:
     job = take_ours(msgq.MessageQueue(endpoint))
     say(job.deliveries)
@@ -315,6 +339,36 @@ def test_receive_respects_pending_handoff_and_ends_unused_handoff(endpoint: str)
             assert message
             assert (message.data, theirs.file.load(HANDOFF)) == (b"1", 0)
         theirs.close()
+
+
+def hold_handoff(endpoint: str) -> None:
+    """Have the handoff of a waiting receiver, and wait to be killed."""
+    handle = Handle(endpoint)
+    for offset in (handle.row + OLDEST_TICKET, HANDOFF):
+        handle.file.store(offset + 8 * RECEIVER, 7)
+    say("held")
+    hear()
+
+
+def test_independent_sweep_settles_row_of_killed_process_with_handoff(endpoint: str) -> None:
+    with msgq.MessageQueue(endpoint), Child(hold_handoff, endpoint) as child:
+        assert child.hear() == "held"
+        theirs = Handle(endpoint)
+        child.kill()
+        theirs.sweep()
+        assert theirs.file.load(HANDOFF) == 0
+        theirs.close()
+
+
+@pytest.mark.parametrize("creator", ["msgq", "independent"])
+def test_new_queue_file_has_all_its_memory_and_mode_600(endpoint: str, creator: str) -> None:
+    if creator == "msgq":
+        msgq.MessageQueue(endpoint).close()
+    else:
+        queue_file.create_queue(endpoint, 128, 8192)
+    found = queue_file.path_of(endpoint).stat()
+    assert found.st_mode & 0o777 == 0o600
+    assert found.st_blocks * 512 >= found.st_size > 1 << 20
 
 
 def notify_theirs(endpoint: str) -> bool:

@@ -356,9 +356,16 @@ class Handle(QueueFile):
                     self._settle(row)
 
     def _is_settled(self, row: int) -> bool:
-        words = range(SLEEPING_ROWS + row // 64 * 8, NOTIFY_SEQ, 16)
+        """Whether a row has no bit, owes no notification and has no handoff ("Terms")."""
+        at, words = ROWS + row * ROW_BYTES, range(SLEEPING_ROWS + row // 64 * 8, NOTIFY_SEQ, 16)
         has_bits = any(self.file.load(word) >> row % 64 & 1 for word in words)
-        return not has_bits and not any(self.file.read(ROWS + row * ROW_BYTES + NOTIFY_DEBT, 16))
+        has_handoff = any(self._handoff_of(row, kind) for kind in (RECEIVER, SENDER))
+        return not has_bits and not has_handoff and not any(self.file.read(at + NOTIFY_DEBT, 16))
+
+    def _handoff_of(self, row: int, kind: int) -> int:
+        """Return the ticket with which a row has the handoff; 0: it has none."""
+        ticket = self.file.load(ROWS + row * ROW_BYTES + OLDEST_TICKET + 8 * kind)
+        return ticket if self.file.load(HANDOFF + 8 * kind) == ticket else 0
 
     def _is_orphaned(self, word: int, row: int) -> bool:
         generation = self.file.load(ROWS + row * ROW_BYTES + GENERATION)
@@ -384,8 +391,7 @@ class Handle(QueueFile):
         for word in range(SLEEPING_ROWS + row // 64 * 8, NOTIFY_SEQ, 16):
             self.file.clear_bits(word, 1 << row % 64)
         for kind in (RECEIVER, SENDER):
-            ticket = self.file.load(at + OLDEST_TICKET + 8 * kind)
-            if ticket and self.file.load(HANDOFF + 8 * kind) == ticket:
+            if ticket := self._handoff_of(row, kind):
                 self.end_handoff(kind, ticket)
         atomics().fence()
         if self.find_best()[1]:

@@ -316,16 +316,15 @@ VISIONIPC = {
 # The same of what is compiled; "" is a property.
 METHODS = {
     visionipc.VisionBuf: {
-        "as_array": "(self, /)",
         "release": "(self, /)",
         "to_rgb": "(self, /)",
         "valid": "(self, /)",
         **dict.fromkeys(["width", "height", "stride", "uv_offset", "format", "idx", "fd", "leased"], ""),
-        **dict.fromkeys(["view", "data", "image", "planes", "frame_id", "timestamp_sof", "timestamp_eof"], ""),
+        **dict.fromkeys(["data", "array", "image", "planes", "frame_id", "timestamp_sof", "timestamp_eof"], ""),
         "valid_frame": "",
     },
     visionipc.OutgoingFrame: {
-        **dict.fromkeys(["view", "data", "image", "planes", "dropped"], ""),
+        **dict.fromkeys(["data", "array", "image", "planes", "dropped"], ""),
         **dict.fromkeys(["frame_id", "timestamp_sof", "timestamp_eof", "valid"], ""),
     },
     msgq.Context: {"closed": "", "term": "(self, /)"},

@@ -62,7 +62,7 @@ def test_hypothesis_draws(number):
 
 
 # The mark expressions of `make test` and `make ci`.
-FAST = "not ci and not nightly"
+FAST = "not ci and not nightly and not style"
 CI = "(ci and not nightly) or listed"
 
 

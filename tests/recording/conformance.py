@@ -7,10 +7,13 @@ chunk indexes need chunks, and summary offsets something in the summary.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+import json
+from collections.abc import Iterable, Iterator
 from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from mcap.reader import make_reader
 
 from tests.recording import npm
 
@@ -109,6 +112,32 @@ def write_files(folder: Path) -> Path:
     ]
     npm.run(Path(__file__).with_name("conformance.mjs"), wanted, "@mcap/core")
     return folder
+
+
+def read_with_python_library(path: Path) -> list[tuple[Any, ...]]:
+    """Return the messages that the library `mcap` finds: topic, data, times, sequence and channel."""
+    messages = []
+    with path.open("rb") as file:
+        for schema, channel, m in make_reader(file, validate_crcs=True).iter_messages():
+            described = schema and (schema.name, schema.encoding, schema.data)
+            channel_fields = (channel.message_encoding, tuple(channel.metadata.items()), described)
+            messages.append((channel.topic, m.data, m.log_time, m.publish_time, m.sequence, channel_fields))
+    return messages
+
+
+def read_with_javascript_library(paths: Iterable[Path]) -> list[list[tuple[Any, ...]]]:
+    """Return for each file the messages that `@mcap/core` finds, with the same fields, in the order of log_time."""
+    program = Path(__file__).with_name("conformance_reader.mjs")
+    files = []
+    for rows in json.loads(npm.run(program, [str(path) for path in paths], "@mcap/core")):
+        messages = []
+        for topic, data, log_time, publish_time, sequence, encoding, metadata, schema in rows:
+            described = schema and (*schema[:2], base64.b64decode(schema[2]))
+            channel_fields = (encoding, tuple(map(tuple, metadata)), described)
+            times = (int(log_time), int(publish_time))
+            messages.append((topic, base64.b64decode(data), *times, sequence, channel_fields))
+        files.append(sorted(messages, key=lambda message: message[2]))
+    return files
 
 
 def _is_valid(features: frozenset[str]) -> bool:

@@ -38,10 +38,14 @@ def packages(*names: str) -> Path:
     return _FOLDER
 
 
-def run(program: Path, told: object, *names: str) -> None:
-    """Run a module of JavaScript with these packages; `told` is what it gets on its standard input, as JSON."""
+def run(program: Path, told: object, *names: str) -> str:
+    """Run a module of JavaScript with these packages, and return its output.
+
+    `told` is what it gets on its standard input, as JSON.
+    """
     command = ["node", "--input-type=module", "--eval", program.read_text()]  # whose imports are from the folder
     done = subprocess.run(
         command, cwd=packages(*names), input=json.dumps(told), capture_output=True, text=True, timeout=_INSTALLING
     )
     assert done.returncode == 0, done.stderr
+    return done.stdout

@@ -12,8 +12,15 @@ from mcap.opcode import Opcode
 
 from msgq.recording import LogReader, examine, recover, reindex
 from msgq.recording.mcap_io.record_structs import MCAP_MAGIC, RECORD_HEAD_STRUCT
-from msgq.recording.merge.log_copy import write_merged_log
-from tests.recording.conformance import DATA, Variant, variants, write_files
+from msgq.recording.merge.log_copy import write_merged_log, write_time_slices
+from tests.recording.conformance import (
+    DATA,
+    Variant,
+    read_with_javascript_library,
+    read_with_python_library,
+    variants,
+    write_files,
+)
 
 pytestmark = [pytest.mark.ci, pytest.mark.xdist_group("conformance")]  # one process writes the files
 Found = list[tuple[Any, ...]]
@@ -106,32 +113,80 @@ def test_conformance_files_have_no_problems(folder: Path) -> None:
         )
 
 
-def copy_file(path: Path, output: Path) -> None:
-    write_merged_log([LogReader(path)], output, "none")
+def filter_file(path: Path, folder: Path) -> None:
+    write_merged_log([LogReader(path)], folder / "a.mcap", "none")
 
 
-def recover_cut_file(path: Path, output: Path) -> None:
+def filter_later_messages(path: Path, folder: Path) -> None:
+    """Copy a range of time, so that some chunks are not copied whole. All messages are in it."""
+    write_merged_log([LogReader(path).between(1)], folder / "a.mcap", "none")
+
+
+def split_file(path: Path, folder: Path) -> None:
+    for _ in write_time_slices(LogReader(path), folder / "pieces", 5, "none"):
+        pass
+
+
+def recover_cut_file(path: Path, folder: Path) -> None:
     """Recover the file without its last bytes."""
-    cut = output.with_suffix(".cut")
+    cut = folder / "a.cut"
     cut.write_bytes(path.read_bytes()[:-30])
-    recover(cut, output)
+    recover(cut, folder / "a.mcap")
 
 
 COPIES: dict[str, Callable[[Path, Path], object]] = {
-    "filter": copy_file,
-    "reindex": reindex,
+    "filter": filter_file,
+    "filter --start": filter_later_messages,
+    "split": split_file,
+    "reindex": lambda path, folder: reindex(path, folder / "a.mcap"),
     "recover": recover_cut_file,
 }
 
 
+def copy_files(folder: Path, way: str, output: Path) -> dict[Variant, list[Path]]:
+    """Copy each conformance file, and return the paths of the copies."""
+    copies = {}
+    for variant in variants():
+        (output / variant.name).mkdir()
+        COPIES[way](path(folder, variant), output / variant.name)
+        copies[variant] = sorted((output / variant.name).rglob("*.mcap"))
+    return copies
+
+
 @pytest.mark.parametrize("way", COPIES)
 def test_copies_of_conformance_files_contain_all_original_values(folder: Path, way: str, tmp_path: Path) -> None:
-    for variant in variants():
-        output = tmp_path / f"{variant.name}.mcap"
-        COPIES[way](path(folder, variant), output)
-        log = LogReader(output)
+    for variant, copies in copy_files(folder, way, tmp_path).items():
+        log = LogReader(*copies)
         assert as_batches([log]) == build_written_messages(variant), variant.name
         assert [one.read() for one in log.attachments] == [b"\x01\x02\x03"] * len(variant.of("Attachment"))
         assert log.problems == [], variant.name
-        assert [str(one) for one in examine(output) if one.severity == "error"] == [], variant.name
-        output.unlink()
+        for copy in copies:
+            assert [str(one) for one in examine(copy) if one.severity == "error"] == [], variant.name
+
+
+@pytest.mark.parametrize("way", COPIES)
+def test_other_libraries_read_copies_of_conformance_files(folder: Path, way: str, tmp_path: Path) -> None:
+    copies = copy_files(folder, way, tmp_path)
+    in_javascript = iter(read_with_javascript_library(path for paths in copies.values() for path in paths))
+    wrong = []
+    for variant, paths in copies.items():
+        written = build_written_messages(variant)
+        if [m for path in paths for m in read_with_python_library(path)] != written:
+            wrong.append(("mcap", variant.name))
+        if [m for _ in paths for m in next(in_javascript)] != written:
+            wrong.append(("@mcap/core", variant.name))
+    assert not wrong, (len(wrong), wrong[0])
+
+
+def test_other_libraries_read_merged_conformance_files(folder: Path, tmp_path: Path) -> None:
+    """Each file is merged with one whose channels have the same ids and other unknown fields."""
+    other = Variant("TenMessages", frozenset({"pad"}))
+    paths, wrong = [tmp_path / f"{variant.name}.mcap" for variant in variants()], []
+    for variant, merged in zip(variants(), paths, strict=True):
+        write_merged_log([LogReader(path(folder, variant)), LogReader(path(folder, other))], merged, "none")
+    for variant, merged, in_javascript in zip(variants(), paths, read_with_javascript_library(paths), strict=True):
+        both = build_written_messages(variant) + build_written_messages(other)
+        written = sorted(both, key=lambda message: message[2])
+        if read_with_python_library(merged) != written or in_javascript != written:
+            wrong.append(variant.name)
+    assert not wrong, (len(wrong), wrong[0])

@@ -478,7 +478,7 @@ def test_player_restores_pictures_to_frames(log: Any) -> None:
             player.step()
             with client.frame(DEADLINE_MS) as frame:
                 assert (frame.format, frame.width, frame.height) == (FrameFormat.RGB24, 2, 2)
-                assert bytes(frame.view) == bytes(range(i, i + 12))
+                assert bytes(frame.data) == bytes(range(i, i + 12))
                 assert (frame.frame_id, frame.timestamp_sof) == (40 + i, 5 * NS + 6)
         assert task.result().messages == 3
 
@@ -498,7 +498,7 @@ def test_player_restores_all_picture_formats(log: Any, encoding: str, size: int,
         task = Task(player.run)
         player.step()
         with client.frame(DEADLINE_MS) as frame:
-            assert (frame.format, bytes(frame.view)) == (format, data)
+            assert (frame.format, bytes(frame.data)) == (format, data)
         task.result()
 
 
@@ -514,7 +514,7 @@ def test_player_restores_pictures_with_changing_size(log: Any) -> None:
         for height in (2, 4):
             player.step()
             with client.frame(DEADLINE_MS) as frame:
-                assert (frame.height, len(bytes(frame.view))) == (height, 6 * height)
+                assert (frame.height, len(bytes(frame.data))) == (height, 6 * height)
         player.resume()
         task.result()
 

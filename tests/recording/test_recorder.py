@@ -24,8 +24,10 @@ from mcap.stream_reader import StreamReader
 
 import msgq
 from msgq import errors, stats
+from msgq.errors import MsgqWarning
 from msgq.impl.base import clock
 from msgq.impl.ring.core import unlink_topic
+from msgq.recording import LogReader
 from msgq.recording.mcap_io import metadata_keys, recording_files
 from msgq.recording.mcap_io.core import ChunkBuffer
 from msgq.recording.mcap_io.segment_writer import ChunkCompressor, encode_channel
@@ -46,7 +48,7 @@ def start(prefix: str, tmp_path: Path) -> Iterator[Callable[..., Recorder]]:
     made: list[Recorder] = []
 
     def started(*endpoints: Any, path: Path | None = None, **options: Any) -> Recorder:
-        recorder = Recorder(path or tmp_path / "log", endpoints, **{"chunk_seconds": 0.02, **options})
+        recorder = Recorder(path or tmp_path / "log", endpoints or None, **{"chunk_seconds": 0.02, **options})
         made.append(recorder)
         return recorder
 
@@ -461,7 +463,7 @@ def camera(prefix: str, token: str) -> Iterator[VisionIpcServer]:
 
 
 def test_recorder_writes_raw_frames(camera: Any, start: Any, tmp_path: Path) -> None:
-    recorder = start("nothing else", frames=[FrameStream(camera.name, 1)])
+    recorder = start(frames=[FrameStream(camera.name, 1)], exclude=f"visionipc_{camera.name}_1")
     wait_until(lambda: camera.stats(1).clients)
     with camera.frame(1) as frame:
         frame.image[:] = np.arange(24 * 32 * 3, dtype=np.uint8).reshape(24, 32, 3)
@@ -482,12 +484,14 @@ def test_recorder_writes_raw_frames(camera: Any, start: Any, tmp_path: Path) -> 
 
 
 def test_recorder_writes_compressed_frames_at_rate(camera: Any, start: Any, tmp_path: Path) -> None:
-    recorder = start("nothing else", frames=[FrameStream(camera.name, 0, rate=20.0, format="jpeg")])
+    recorder = start(
+        frames=[FrameStream(camera.name, 0, rate=20.0, format="jpeg")], exclude=f"visionipc_{camera.name}_0"
+    )
     wait_until(lambda: camera.stats(0).clients)
 
     def shown() -> bool:
         with camera.frame(0) as frame:
-            frame.data[:] = 128
+            frame.array[:] = 128
         return bool(recorder.stats().messages >= 5)
 
     wait_until(shown)
@@ -507,6 +511,49 @@ def test_record_command_writes_frames(camera: Any, tmp_path: Path) -> None:
         wait_until(lambda: camera.send(1, bytes(24 * 32 * 3)) and process.poll() is not None)
         assert process.returncode == 0
     assert len(read_recorded_messages(tmp_path / "log")) >= 3
+
+
+@pytest.fixture
+def second_camera(prefix: str, token: str) -> Iterator[VisionIpcServer]:
+    """A server with stream 1, and without stream 0."""
+    with VisionIpcServer(token) as server:
+        server.create_buffers(1, 4, 32, 24, FrameFormat.GRAY8)
+        server.start_listener()
+        yield server
+
+
+def send_until_recorded(recorder: Recorder, camera: VisionIpcServer, stream: int) -> None:
+    wait_until(lambda: camera.stats(stream).clients)
+    before = recorder.stats().messages
+    camera.send(stream, bytes(32 * 24))
+    wait_until_recorded(recorder, before + 1)
+
+
+def test_recorder_records_all_streams_of_server(second_camera: Any, tmp_path: Path) -> None:
+    name = second_camera.name
+    with Recorder(tmp_path / "log", (), frames=[FrameStream(name)], chunk_seconds=0.02) as recorder:
+        send_until_recorded(recorder, second_camera, 1)
+        second_camera.create_buffers(7, 4, 32, 24, FrameFormat.GRAY8)
+        send_until_recorded(recorder, second_camera, 7)
+        assert recorder.missing_frames == []
+    assert set(LogReader(tmp_path / "log").endpoints) == {f"visionipc_{name}_{stream}/image" for stream in (1, 7)}
+
+
+def test_recorder_of_missing_stream_creates_no_endpoint_and_warns(second_camera: Any, tmp_path: Path) -> None:
+    name = second_camera.name
+    existing = set(stats.endpoint_inodes())
+    recorder = Recorder(tmp_path / "log", (), frames=[FrameStream(name, 0), FrameStream(name, 1)])
+    wait_until(lambda: recorder.missing_frames == [FrameStream(name, 0)])
+    assert set(stats.endpoint_inodes()) == existing
+    with pytest.warns(MsgqWarning, match=f"nothing was recorded of stream 0 of '{name}'"):
+        recorder.stop()
+    recorder.stop()  # warns once
+
+
+def test_record_command_names_streams_of_server_without_stream(second_camera: Any, tmp_path: Path) -> None:
+    choice = f"{second_camera.name}:0"
+    done = command.run("record", "-o", tmp_path / "log", "--frames", choice, "--duration", 0.1, code=1)
+    assert f"stream 0 of frame server '{second_camera.name}', which has 1, not found" in done.stderr
 
 
 def test_too_large_frame_gets_separate_chunk(camera: Any, start: Any, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ import msgq
 from msgq import errors
 from msgq.common import settings, shm_paths
 from msgq.common.selection import SelectedEndpoints
+from msgq.errors import MsgqWarning
 from msgq.impl.ring.core import unlink_topic
 from msgq.recording.log_reader import LogReader
 from msgq.recording.mcap_io.core import ChunkBuffer
@@ -258,15 +259,16 @@ def test_recorder_waiting_for_frames_does_not_change_prefix(
 ) -> None:
     waiting = threading.Event()
 
-    def never(client: object) -> bool:
+    def find_none(server: str) -> set[int]:
         waiting.set()
-        return False
+        return set()
 
-    monkeypatch.setattr(frame_receiver, "_try_connect", never)
-    recorder = Recorder(tmp_path / "log", ["none"], prefix=f"{prefix}-other", frames=[FrameStream("nobody")], **QUICK)
+    monkeypatch.setattr(frame_receiver, "list_streams", find_none)
+    recorder = Recorder(tmp_path / "log", (), prefix=f"{prefix}-other", frames=[FrameStream("nobody", 0)], **QUICK)
     assert waiting.wait(DEADLINE)
     assert settings.get_prefix() == os.environ["OPENPILOT_PREFIX"] == prefix
-    recorder.stop()
+    with pytest.warns(MsgqWarning, match="nothing was recorded of frames of 'nobody'"):
+        recorder.stop()
 
 
 # ---- frames ----
@@ -281,7 +283,7 @@ def camera(prefix: str, token: str) -> Iterator[Any]:
 
 
 def test_camera_with_impossible_times_does_not_end_recording(camera: Any, tmp_path: Path) -> None:
-    recorder = Recorder(tmp_path / "log", ["none"], frames=[FrameStream(camera.name)], **QUICK)
+    recorder = Recorder(tmp_path / "log", (), frames=[FrameStream(camera.name)], **QUICK)
     wait_until(lambda: camera.stats(0).clients)
     camera.send(0, bytes(32), timestamp_eof=2**64 - 1)
     wait_until(lambda: recorder.stats().messages or not recorder.running)
@@ -291,10 +293,10 @@ def test_camera_with_impossible_times_does_not_end_recording(camera: Any, tmp_pa
 
 
 def test_log_time_of_frame_is_receive_time(camera: Any, tmp_path: Path) -> None:
-    recorder = Recorder(tmp_path / "log", ["none"], frames=[FrameStream(camera.name)], chunk_seconds=60)
+    recorder = Recorder(tmp_path / "log", (), frames=[FrameStream(camera.name)], chunk_seconds=60)
     wait_until(lambda: camera.stats(0).clients)
     camera.send(0, bytes(32))
-    wait_until(lambda: recorder._frame_receivers[0][0]._waiting_frames)
+    wait_until(lambda: recorder._frame_sources.receivers[0]._waiting_frames)
     before_fetch = recorder._capture.read_host_clock_ns()
     recorder.stop()
     (recorded,) = LogReader(tmp_path / "log")
@@ -327,7 +329,7 @@ def test_too_fast_frames_are_counted_as_lost(camera: Any, prefix: str, monkeypat
         return b""
 
     monkeypatch.setattr(frame_receiver, "encode_frame", slow)
-    feed = FrameReceiver(FrameStream(camera.name), prefix)
+    feed = FrameReceiver(FrameStream(camera.name, 0), prefix)
     wait_until(lambda: camera.stats(0).clients)
     camera.send(0, bytes(32))
     assert busy.wait(DEADLINE)
@@ -350,8 +352,8 @@ def test_incompressible_frame_is_reported(camera: Any, tmp_path: Path, monkeypat
         raise TypeError("no such picture")
 
     monkeypatch.setattr(frame_receiver, "encode_frame", broken)
-    choice = FrameStream(camera.name)
-    recorder = Recorder(tmp_path / "log", ["none"], frames=[choice], **QUICK)
+    choice = FrameStream(camera.name, 0)
+    recorder = Recorder(tmp_path / "log", (), frames=[choice], **QUICK)
     wait_until(lambda: camera.stats(0).clients)
     camera.send(0, bytes(32))
     wait_until(lambda: recorder.stats().refused)

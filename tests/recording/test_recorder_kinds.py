@@ -30,7 +30,7 @@ def start(prefix: str, tmp_path: Path) -> Iterator[Callable[..., Recorder]]:
     made: list[Recorder] = []
 
     def started(*endpoints: Any, **options: Any) -> Recorder:
-        recorder = Recorder(tmp_path / "log", endpoints, **{"chunk_seconds": 0.02, **options})
+        recorder = Recorder(tmp_path / "log", endpoints or None, **{"chunk_seconds": 0.02, **options})
         made.append(recorder)
         return recorder
 

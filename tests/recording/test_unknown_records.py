@@ -40,17 +40,17 @@ UNKNOWN = tuple(record(opcode, b"what an application says") for opcode in (0x10,
 
 
 def filter_file(path: Path, output: Path, *options: str) -> list[Path]:
-    run("bag", "filter", path, "-o", output, *options)
+    run("bag", "filter", path, "-o", output, "--compression", "none", *options)
     return [output]
 
 
 def filtered_by_endpoint(path: Path, output: Path) -> list[Path]:
-    return filter_file(path, output, "--endpoint", "a", "--compression", "none")
+    return filter_file(path, output, "--endpoint", "a")
 
 
 def filtered_by_time(path: Path, output: Path) -> list[Path]:
     """Leave out the first message, so that the first chunk is not copied whole."""
-    return filter_file(path, output, "--start", "0.000000001", "--compression", "none")
+    return filter_file(path, output, "--start", "0.000000001")
 
 
 def merge_files(path: Path, output: Path) -> list[Path]:
@@ -108,6 +108,7 @@ VERBS = {
     "recover a chunk": Verb(mend_chunk_times, KEPT | {"chunk"}),
     "reindex": Verb(reindex_file, KEPT | {"chunk"}),
 }
+REPAIRS = [verb for name, verb in VERBS.items() if name.startswith("re")]
 
 
 @pytest.fixture(params=VERBS)
@@ -118,7 +119,7 @@ def verb(request: pytest.FixtureRequest) -> Verb:
 def copies(verb: Verb, folder: Path, **options: Any) -> list[Path]:
     """Write a file, and another one 2 ns later; return what a command makes of them, which is whole.
 
-    The library `mcap` takes unknown fields within chunks for records.
+    The library `mcap` takes unknown fields within chunks for records. A repair keeps the content of chunks.
     """
     (folder / "source.mcap").write_bytes(RawFile(**options).bytes())
     (folder / "other.mcap").write_bytes(RawFile(**options, begin=raw_mcap.STEP + 2).bytes())
@@ -128,7 +129,10 @@ def copies(verb: Verb, folder: Path, **options: Any) -> list[Path]:
         log = LogReader(path)
         sent = [one.data for one in log]
         assert log.problems == []
-        assert "tails" in options or sent == by_library(path)
+        is_repaired_content = verb in REPAIRS and not {raw_mcap.SCHEMA, raw_mcap.CHANNEL}.isdisjoint(
+            options.get("tails", ())
+        )
+        assert is_repaired_content or sent == by_library(path)
     return made
 
 
@@ -149,6 +153,8 @@ def test_copy_keeps_unknown_fields_except_in_its_own_records(verb: Verb, kind: s
         there = records(path)
         if kind in ("chunk", "message index"):
             there = first_chunk(there)
+        if verb not in REPAIRS:  # a copy stores the fields of schemas and channels outside of chunks
+            there = [one for one in there if one.section != "chunk"]
         found = [one.body for one in there if one.opcode == KINDS[kind]]
         if kind == "metadata":  # msgq adds one of its own
             found = [body for body in found if b"device" in body]

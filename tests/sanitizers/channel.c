@@ -88,7 +88,7 @@ static bool join(mq_channel_publisher *p, void **liveness_token, uint32_t slots)
         p->slots = pools[uid];
         p->row = &header->publishers[row];
         p->number = (unsigned)row;
-        mq_channel_publisher_init(p);
+        mq_channel_publisher_init(p, false);
         mq_channel_publisher_register(p->row, &self, *liveness_token != NULL, &p->slots, bytes, 0, node);
     }
     pthread_mutex_unlock(&lock);

@@ -75,8 +75,8 @@ with VisionIpcServer("smoke") as server, VisionIpcClient("smoke", 0, False) as c
     held = []
     for number in range(50):
         with server.frame(0) as frame:
-            frame.data[:] = number
-        held.append(client.frame(1000).data)
+            frame.array[:] = number
+        held.append(client.frame(1000).array)
         assert held[-1][1000] == number and len(held[-1]) == 1001
         held = held[-2:]
     while server.send(0, bytes(1001)):

@@ -225,7 +225,8 @@ def test_arguments_of_messages_select_files_and_rows(lake: Lake) -> None:
     file_count, found = collect_rows(rows)
     assert (file_count, len(found)) == (2, 3)
     assert lake.messages(endpoints="a1").count() == lake.messages(endpoints=["a1"]).count() == 1
-    assert lake.messages(endpoints=[]).count() == 0
+    with pytest.raises(InvalidValueError, match="endpoints is empty"):
+        lake.messages(endpoints=[])
     assert lake.messages(end="1970-01-01T00:00").count() == 0
     assert lake.messages(datetime(1970, 1, 1, 1)).count() == 0
     with pytest.raises(InvalidValueError, match="'yesterday' is not a time"):

@@ -44,7 +44,7 @@ def publish(server: VisionIpcServer, number: int, rng: random.Random) -> bool:
     if rng.random() < 0.2:
         return server.send(0, np.full(FRAME_BYTES // 8, number, np.uint64).data, number)
     with server.frame(0) as frame:
-        frame.data.view(np.uint64)[:] = number
+        frame.array.view(np.uint64)[:] = number
         frame.frame_id = number
     return not frame.dropped
 
@@ -96,7 +96,7 @@ class Holder:
         """Get a frame, if there is one, and perhaps let go of others."""
         frame = self.client.recv(timeout_ms)
         if frame is not None:
-            number = int(frame.data.view(np.uint64)[0])
+            number = int(frame.array.view(np.uint64)[0])
             self.check(number, frame)
             assert number > self.last, f"frame {number} came after {self.last}"
             expected = self.received + (self.client.lost or 0)
@@ -110,7 +110,7 @@ class Holder:
         return frame is not None
 
     def check(self, number: int, frame: VisionBuf) -> None:
-        words = frame.data.view(np.uint64)
+        words = frame.array.view(np.uint64)
         assert (words == number).all(), f"{self.kind}: frame {number} is torn: {np.unique(words)}"
         assert frame.frame_id == number
         assert frame.valid()

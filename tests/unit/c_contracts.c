@@ -170,6 +170,35 @@ static int check_channel(const char *name) {
     return 0;
 }
 
+/* The ring takes the size that the first participant requests, also under a subscriber that has another mapping. */
+static int check_sizes(const char *topic) {
+    enum { LARGE = 4 << 20, SMALL = 1 << 16, DEFAULT = 1 << 20 };
+    static char sent[DEFAULT], room[DEFAULT]; /* zeros, also where the first mapping ends */
+    msgq_topic_options options = {.segment_size = SMALL};
+    msgq_subscriber *early, *sized;
+    msgq_publisher *sender;
+    CHECK(msgq_subscriber_open(&early, topic, NULL) == 0);
+    CHECK(msgq_publisher_open(&sender, topic, &options) == -EEXIST && strstr(msgq_error_text(), "default of process"));
+    options.segment_size = LARGE;
+    CHECK(msgq_publisher_open(&sender, topic, &options) == 0 && msgq_subscriber_open(&sized, topic, &options) == 0);
+    for (int i = 0; i < 3; i++)
+        CHECK(msgq_publisher_send(sender, sent, sizeof sent) == 0);
+    for (int i = 0; i < 3; i++) {
+        CHECK(msgq_subscriber_receive(early, room, sizeof room, 0, NULL) == sizeof room);
+        CHECK(msgq_subscriber_receive(sized, room, sizeof room, 0, NULL) == sizeof room);
+    }
+    uint64_t lost = 1;
+    CHECK(msgq_subscriber_counts(early, NULL, &lost) == 0 && lost == 0);
+    CHECK(msgq_subscriber_receive(early, room, sizeof room, 0, NULL) == -EAGAIN);
+    msgq_subscriber_close(early);
+    options.segment_size = 2 * LARGE;
+    CHECK(msgq_subscriber_open(&early, topic, &options) == -EEXIST &&
+          strstr(msgq_error_text(), "requested by process"));
+    msgq_subscriber_close(sized);
+    msgq_publisher_close(sender);
+    return 0;
+}
+
 /* Publish the name of each schema as a message, by a publisher with this schema. */
 static int publish_schemas(const char *topic, char **names) {
     for (; *names; names++) {
@@ -200,7 +229,7 @@ int main(int argc, char **argv) {
     CHECK(msgq_publisher_open(&publisher, argv[1], NULL) == 0);
     CHECK(msgq_subscriber_open(&subscriber, argv[1], NULL) == 0);
     if (check_queue() || check_delays() || check_signals() || check_fork(argv[1]) || check_topic() ||
-        check_cut(argv[1]) || check_channel(argv[1]))
+        check_cut(argv[1]) || check_channel(argv[1]) || check_sizes("sizes"))
         return 1;
     msgq_queue_close(queue);
     msgq_publisher_close(publisher);

@@ -30,7 +30,7 @@ def cpp_compiler() -> str:
 
 def targets(folder: Path) -> Iterator[tuple[tuple[str | Path, ...], Path]]:
     """Return how each program is compiled, and to what."""
-    for name in ("contracts", "queue", "rows"):
+    for name in ("channel", "contracts", "queue", "rows"):
         yield (compiler(), "-std=gnu11", ROOT / "tests" / "unit" / f"c_{name}.c"), folder / f"c-{name}"
     for kind in KINDS:
         yield (compiler(), "-std=gnu11", EXAMPLES / f"{kind}.c"), folder / kind

@@ -394,7 +394,7 @@ def test_c_open_with_invalid_events_is_refused(program: InC, prefix: str, line: 
 
 def test_recorder_records_queue_events_of_c_sender(programs: Path, prefix: str, tmp_path: Path) -> None:
     with msgq.MessageQueue("jobs", max_messages=64, max_message_size=64, events="payload") as queue:
-        recorder = Recorder(tmp_path / "log", (), chunk_seconds=0.02)
+        recorder = Recorder(tmp_path / "log", chunk_seconds=0.02)
         with Program(programs / "queue", "send", "jobs", "20") as sender:
             sender.end()
         with Program(programs / "queue", "work", "jobs", "20") as worker:

@@ -433,10 +433,10 @@ def test_submaster_refuses_impossible_rates(rate: float) -> None:
         open_submaster(["a"], frequency=rate)
 
 
-@pytest.mark.parametrize("topics", ["carState", b"carState"])
-def test_submaster_refuses_single_name_instead_of_list(topics: Any) -> None:
-    with pytest.raises(TypeError, match="carState"):
-        open_submaster(topics)
+def test_submaster_takes_single_name_as_one_topic() -> None:
+    sm = open_submaster("carState", ignore_alive="carState", ignore_valid="carState")
+    assert list(sm) == ["carState"]
+    assert sm.all_checks("carState")
 
 
 @pytest.mark.parametrize("now", [4.9, float("nan")])

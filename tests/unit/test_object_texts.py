@@ -49,7 +49,7 @@ def test_node_shows_its_channels(endpoint: str) -> None:
 
 
 def test_recorder_shows_its_state(endpoint: str, prefix: str, tmp_path: Path) -> None:
-    with Recorder(tmp_path / "log", [endpoint]) as recorder:
+    with msgq.pub_sock(endpoint), Recorder(tmp_path / "log", [endpoint]) as recorder:
         assert repr(recorder) == f"<Recorder '{tmp_path / 'log'}', recording: 0 messages>"
         recorder.pause()
         assert "paused" in repr(recorder)

@@ -125,10 +125,15 @@ class TestUnique:
     def test_new_origin_time_in_virtual_time_is_virtual(self) -> None:
         virtual = VirtualClock(lambda ns: None)
         with virtual.patch_time():
-            assert [clock.new_origin_time() for _ in range(3)] == [0, 1, 2]
-            virtual.now_ns = 100
-            assert [clock.new_origin_time() for _ in range(2)] == [100, 101]
+            assert [clock.new_origin_time() for _ in range(3)] == [10**9, 10**9 + 1, 10**9 + 2]
+            virtual.now_ns += 100
+            assert [clock.new_origin_time() for _ in range(2)] == [10**9 + 100, 10**9 + 101]
         assert clock.new_origin_time() > HOUR
+
+    def test_new_origin_time_at_virtual_time_0_is_not_unknown(self) -> None:
+        virtual = VirtualClock(lambda ns: None)
+        virtual.now_ns = 0  # as at the start of a simulation
+        assert [virtual.new_origin_time() for _ in range(2)] == [1, 2]
 
 
 BAD = {

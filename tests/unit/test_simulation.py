@@ -15,6 +15,7 @@ from msgq.errors import (
     ConcurrentUseError,
     DeadlockError,
     EndpointClosedError,
+    InvalidTypeError,
     InvalidValueError,
     StateError,
     WaitTimeoutError,
@@ -485,6 +486,37 @@ class TestEnd:
                 assert (len(inner.sent_messages), len(outer.sent_messages)) == (1, 0)
             outer.run()
             assert sub.receive() is None
+
+
+async def run_async(*_: object) -> None:
+    raise AssertionError("the simulation cannot run this function")
+
+
+async def run_async_generator(*_: object) -> Any:
+    yield await run_async()
+
+
+def wait_once(*_: object) -> Generator[float, None, None]:
+    yield 0.1
+
+
+class AsyncProgram:
+    async def __call__(self, *_: object) -> None:
+        await run_async()
+
+
+@pytest.mark.parametrize(
+    "function", [run_async, run_async_generator, AsyncProgram(), lambda *_: run_async(), lambda *_: wait_once()]
+)
+def test_function_whose_code_nobody_would_run_raises(function: Any) -> None:
+    """A coroutine that nobody awaits would let the test pass without any check."""
+    with Simulation() as sim:
+        with pytest.raises(InvalidTypeError, match=r"node 'mine' returned a .*, which the simulation does not run"):
+            sim.add(function, name="mine")
+        sim.on("speed", function, name="handler")
+        msgq.pub_sock("speed").send(b"1")
+        with pytest.raises(InvalidTypeError, match="node 'handler' returned a "):
+            sim.run()
 
 
 def test_submaster_in_simulation_uses_virtual_time() -> None:

@@ -54,7 +54,7 @@ class TestOneAfterTheOther:
                 assert isinstance(frame, visionipc.VisionBuf)
             assert (client.frame_id, client.timestamp_sof, client.lost) == (7, 5, 0)
             with pytest.raises(EndpointClosedError):
-                frame.view  # noqa: B018
+                frame.data  # noqa: B018
             assert client.recv(0) is None
 
     def test_closed_frame_server_raises(self) -> None:
@@ -86,7 +86,7 @@ class TestOneAfterTheOther:
             server.create_buffers_with_sizes(1, 4, 2, 2, 40, 4, 20, FrameFormat.NV12)
             server.start_listener()
             with connect_client() as client:
-                assert (client.stride, client.uv_offset, client.buffer_len, client.num_buffers) == (4, 20, 40, 8)
+                assert (client.stride, client.uv_offset, client.buffer_len, client.num_buffers) == (4, 20, 40, 4)
                 server.send(1, bytes(range(40)))
                 with client.frame(1) as frame:
                     assert [plane.tolist() for plane in frame.planes] == [[[0, 1], [4, 5]], [[[20, 21]]]]
@@ -194,7 +194,7 @@ class TestNodes:
             client = connect_client()
             while True:
                 with client.frame() as frame:
-                    again.append((frame.frame_id, bytes(frame.view)))
+                    again.append((frame.frame_id, bytes(frame.data)))
 
         from msgq.simulation import PlaybackMessage
 

@@ -57,7 +57,7 @@ class TestWrites:
             set_origin(77)
             rows[3] = (1, 2, 3)
             set_origin(0)
-            assert rows.read().tolist() == [(0, 0, 0), (0, 1, 1), (0, 2, 2), (0, 77, 3)]
+            assert rows.read().tolist() == [(0, 1, 0), (0, 2, 1), (0, 3, 2), (0, 77, 3)]
 
     def test_simulation_has_its_own_records(self) -> None:
         for _ in range(2):

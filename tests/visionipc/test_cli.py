@@ -25,7 +25,6 @@ from tests.command import start
 from tests.support import SHM, Child, hear, repeating, say, wait_until
 from visionipc import FrameFormat, VisionIpcServer, get_endpoint_name, memfd, wire
 from visionipc.formats import geometry
-from visionipc.server import SPARE_BUFFERS
 
 WIDTH, HEIGHT = 64, 48
 RED, GREEN = (248, 0, 0), (0, 248, 0)
@@ -82,8 +81,8 @@ def lines(result: Result) -> list[dict[str, Any]]:
 def test_list_shows_streams_with_layout_and_process(name: str, prefix: str, cameras: Child) -> None:
     found = lines(msgq("list", "--json", "--duration", "0.01", "--prefix", prefix))
     assert [(one["server"], one["stream"], one["format"], one["buffers"]) for one in found] == [
-        (name, 0, "NV12", 4 + SPARE_BUFFERS),
-        (name, 7, "RGB24", 3 + SPARE_BUFFERS),
+        (name, 0, "NV12", 4),
+        (name, 7, "RGB24", 3),
     ]
     assert {(one["pid"], one["width"], one["height"], one["state"]) for one in found} == {
         (cameras.pid, WIDTH, HEIGHT, "serving")

@@ -93,6 +93,47 @@ def test_frame_sync_after_stream_restart_drops_earlier_frames() -> None:
     assert sync.dropped == (1, 1)
 
 
+class Endless:
+    """A client that always has a later frame. Each receive takes 10 ms of the test's clock."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+        self.timeouts: list[float] = []
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def recv(self, timeout_ms: float = 100) -> Any:
+        assert len(self.timeouts) < 100, "the stream never ends, but the call should"
+        self.timeouts.append(timeout_ms)
+        self.now_s += 0.01
+        return Frame(len(self.timeouts) * 1000)
+
+    async def arecv(self) -> Any:
+        return self.recv()
+
+
+@pytest.mark.parametrize("timeout_ms", [25, 30.0])
+def test_frame_sync_with_endless_unmatched_frames_ends_at_timeout(
+    monkeypatch: pytest.MonkeyPatch, timeout_ms: float
+) -> None:
+    endless = Endless()
+    monkeypatch.setattr("visionipc.sync.time", endless)
+    sync = FrameSync([Script([10**9]), endless], 1)
+    assert sync.recv(timeout_ms) is None
+    assert endless.timeouts == pytest.approx([timeout_ms, timeout_ms - 10, timeout_ms - 20])
+    assert sync.dropped == (0, 3)
+
+
+def test_frame_sync_returns_match_that_last_frame_before_timeout_completes(monkeypatch: pytest.MonkeyPatch) -> None:
+    endless = Endless()
+    monkeypatch.setattr("visionipc.sync.time", endless)
+    sync = FrameSync([Script([3000]), endless], 1)
+    frames = sync.recv(30)
+    assert frames is not None
+    assert [frame.timestamp_sof for frame in frames] == [3000, 3000]
+
+
 @pytest.mark.parametrize("tolerance", [-1, float("nan")])
 def test_frame_sync_with_impossible_tolerance_is_refused(tolerance: Any) -> None:
     with pytest.raises(InvalidValueError, match="tolerance"):
@@ -133,7 +174,7 @@ def test_frame_sync_holds_at_most_one_buffer_per_stream(
     pair = sync.recv(1000)
     assert pair is not None
     assert [frame.timestamp_sof for frame in pair] == [20, 21]
-    assert [int(frame.data[0]) for frame in pair] == [20, 21]
+    assert [int(frame.array[0]) for frame in pair] == [20, 21]
     assert sync.dropped == (1, 0)
     assert (cameras.stats(0).held, cameras.stats(1).held) == (1, 1)
     del pair

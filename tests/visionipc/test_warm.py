@@ -12,18 +12,17 @@ from msgq.common import settings
 from msgq.errors import IpcError
 from tests.support import DEADLINE_MS, Child, hear, say, wait_until
 from tests.unit.ringfile import RingFile
-from tests.visionipc.conftest import HEIGHT, WIDTH
-from visionipc import VisionIpcClient, VisionIpcServer, connection, wire
+from tests.visionipc.conftest import ALL_BUFFERS, BUFFERS, HEIGHT, WIDTH
+from visionipc import VisionIpcClient, VisionIpcServer, connection, memfd, wire
 from visionipc import client as receiving
 from visionipc.connection import _unix_socket
 
-BUFFERS = 4
 SIZE = WIDTH * HEIGHT * 3 // 2
 
 
 def publish(server: VisionIpcServer, value: int) -> None:
     with server.frame(0) as frame:
-        frame.data[:] = value
+        frame.array[:] = value
     assert not frame.dropped
 
 
@@ -33,7 +32,7 @@ def passed_on(server: VisionIpcServer, *clients: VisionIpcClient, count: int = 1
     for number in range(count):
         publish(server, number)
         frames = [client.frame(DEADLINE_MS) for client in clients]
-        assert all((frame.data == number).all() for frame in frames)
+        assert all((frame.array == number).all() for frame in frames)
         used.append(frames[0].idx)
         del frames
     return used
@@ -45,7 +44,7 @@ def is_warm(server: VisionIpcServer, client: VisionIpcClient) -> bool:
 
 def received(client: VisionIpcClient) -> list[int]:
     """Return the values of all frames that are there."""
-    return [int(frame.data[0]) for frame in iter(lambda: client.recv(0), None)]
+    return [int(frame.array[0]) for frame in iter(lambda: client.recv(0), None)]
 
 
 Settled = Callable[..., VisionIpcClient]
@@ -86,7 +85,7 @@ def test_two_buffers_suffice_while_client_holds_one_frame(server: Any, connect_s
         publish(server, value)
         frame = client.frame(DEADLINE_MS)
         used.add(frame.idx)
-        assert held is None or (held.data == value - 1).all()
+        assert held is None or (held.array == value - 1).all()
         held = frame
     assert len(used) == 2
     assert client.lost == 0
@@ -95,22 +94,51 @@ def test_two_buffers_suffice_while_client_holds_one_frame(server: Any, connect_s
 def test_client_that_lags_by_all_buffers_loses_no_frame(server: Any, connect_settled_client: Settled) -> None:
     client = connect_settled_client()
     for _ in range(3):
+        for value in range(ALL_BUFFERS):
+            publish(server, value)
+        assert received(client) == list(range(ALL_BUFFERS))
+    for value in range(ALL_BUFFERS + 3):
+        publish(server, value)
+    assert received(client) == [ALL_BUFFERS + 2], "who lags more goes to the present"
+    assert client.lost == ALL_BUFFERS + 2
+    assert is_warm(server, client)
+
+
+def test_stream_adds_spare_buffers_only_for_frames_that_wait(
+    server: Any, connect_settled_client: Settled, name: str
+) -> None:
+    client = connect_settled_client()
+    with VisionIpcClient(name, 0, False) as late:
+        late.connect(True)  # the frames before its connection do not wait for it
         for value in range(BUFFERS):
             publish(server, value)
-        assert received(client) == list(range(BUFFERS))
-    for value in range(BUFFERS + 3):
+        assert server.stats(0).buffers == BUFFERS
+        publish(server, BUFFERS)
+        assert server.stats(0).buffers == BUFFERS + 1
+        assert received(late) == received(client) == list(range(BUFFERS + 1))
+    assert client.lost == late.lost == 0
+
+
+def test_stream_without_memory_for_spare_buffer_overwrites_waiting_frame(
+    server: Any, connect_settled_client: Settled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = connect_settled_client()
+    monkeypatch.setattr(memfd, "allocate", lambda fd: False)
+    for value in range(BUFFERS + 1):
         publish(server, value)
-    assert received(client) == [BUFFERS + 2], "who lags more goes to the present"
-    assert client.lost == BUFFERS + 2
-    assert is_warm(server, client)
+    assert received(client) == [BUFFERS]
+    assert (server.stats(0).buffers, server.stats(0).dropped) == (BUFFERS, 0)
 
 
 def test_buffers_rotate_while_client_does_not_receive(server: Any, connect_settled_client: Settled, name: str) -> None:
     client = connect_settled_client()
     with VisionIpcClient(name, 0, False) as idle:
         idle.connect(True)
-        assert passed_on(server, client, count=3 * BUFFERS) == passed_on(server, client, count=BUFFERS) * 3
-        assert received(idle) == [BUFFERS - 1]
+        passed_on(server, client, count=ALL_BUFFERS)  # also uses the spare buffers
+        order = passed_on(server, client, count=ALL_BUFFERS)
+        assert sorted(order) == list(range(ALL_BUFFERS))
+        assert passed_on(server, client, count=3 * ALL_BUFFERS) == 3 * order
+        assert received(idle) == [3 * ALL_BUFFERS - 1]
     assert is_warm(server, client)
 
 
@@ -118,11 +146,8 @@ def test_conflating_client_counts_skipped_frames_as_seen(
     server: Any, connect_settled_client: Settled, connect: Any
 ) -> None:
     client, newest = connect_settled_client(), connect(conflate=True)
-    passed_on(server, client, count=BUFFERS)
-    for value in range(BUFFERS):
-        publish(server, value)
-        assert received(client) == [value]
-    assert received(newest) == [BUFFERS - 1]
+    passed_on(server, client, count=2 * ALL_BUFFERS)  # also uses the spare buffers
+    assert received(newest) == [2 * ALL_BUFFERS - 1]
     assert len(set(passed_on(server, client, newest, count=BUFFERS))) == 1
 
 
@@ -233,7 +258,7 @@ def test_closed_client_with_held_frame_causes_no_rotation(
     else:
         del leaving
     assert len(set(passed_on(server, client, count=3 * BUFFERS))) <= 2, "all but one go where the one before was"
-    assert (held.data == 99).all()
+    assert (held.array == 99).all()
 
 
 def test_client_without_usable_row_causes_no_rotation(

@@ -120,7 +120,7 @@ static void join(unsigned number) {
     p->number = number;
     if (!mq_channel_load_index_ring(header(), &p->order))
         return;
-    check(mq_channel_publisher_init(p), "no memory");
+    check(mq_channel_publisher_init(p, false), "no memory");
     mq_channel_publisher_register(p->row, &self, true, &p->slots, bytes, 0, node);
 }
 

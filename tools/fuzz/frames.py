@@ -53,7 +53,7 @@ def answer(chance: random.Random, count: int) -> bytes:
     """Return what a server answers that has so many buffers: as ours, or as stock's."""
     data = b"".join(wire.Record(LAYOUT, SERVER_ID, index, 0).pack(-1) for index in range(count))
     if chance.random() < 0.8:
-        data += wire.Grant(FrameFormat.NV12, 1, chance.choice((0, 1, 255)), chance.getrandbits(32)).pack(VERSION)
+        data += wire.Grant(FrameFormat.NV12, 1, chance.choice((0, 1, 255)), chance.getrandbits(32), count).pack(VERSION)
     return mutate_bytes(chance, data)
 
 

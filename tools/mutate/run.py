@@ -18,7 +18,7 @@ from tools.mutate.operators import Mutant, mutants
 
 KILLED, SURVIVED, NOT_REACHED = "killed", "survived", "not reached"
 TIMED_OUT, NO_TIME, NOT_RUN = "timed out", "no time", "not run"
-_TIER = "not ci and not nightly"  # the tests of `make test`
+_TIER = "not ci and not nightly and not style"  # the tests of `make test`
 _SLACK_SECONDS = DEADLINE + 30.0  # in addition to five times the usual time: a condition may take DEADLINE to fail
 
 

@@ -10,10 +10,12 @@ cdef extern from "leases.h" nogil:
     ctypedef struct mq_frame_lease_table:
         pass
     ctypedef struct mq_frame_buffer_mru:
+        uint64_t sender
         uint32_t buffers
         uint32_t newest
         uint32_t generation[128]
         uint8_t order[128]
+        uint64_t writer[128]
     enum:
         MQ_FRAME_BUFFERS_MAX
     uint64_t mq_frame_load_dropped_count(const mq_frame_lease_table *table)
@@ -43,12 +45,42 @@ cdef extern from "leases.h" nogil:
                                            int *slowest)
     int mq_frame_buffer_claim_mru(const mq_frame_buffer_mru *mru, mq_frame_lease_table *table, uint32_t rows,
                                   uint32_t awaited)
+    uint32_t mq_frame_buffer_mru_age(const mq_frame_buffer_mru *mru, uint32_t buffer)
+    bint mq_frame_buffer_is_ours(const mq_frame_buffer_mru *mru, uint32_t buffer)
     bint mq_frame_row_is_released(const mq_frame_lease_table *table, uint32_t row, const uint32_t *generations)
     void mq_frame_row_reset(mq_frame_lease_table *table, uint32_t row, uint32_t state)
 
 
+cdef extern from "stream_state.h" nogil:
+    ctypedef struct mq_frame_client:
+        uint64_t pid
+        uint64_t start_time
+        int64_t probed_ns
+        uint64_t joined_at_frame
+        bint taken
+    ctypedef struct mq_frame_stream_state:
+        mq_frame_buffer_mru mru
+        uint64_t published
+        uint64_t dropped
+        uint64_t round_end
+        uint64_t taken_back
+        uint32_t used_row_count
+        bint has_stock_client
+        mq_frame_client clients[256]
+    mq_frame_stream_state *mq_frame_stream_state_create()
+    void mq_frame_stream_state_unmap(mq_frame_stream_state *state)
+    void mq_frame_stream_state_lock(mq_frame_stream_state *state)
+    void mq_frame_stream_state_unlock(mq_frame_stream_state *state)
+    uint32_t mq_frame_count_waiting_frames(const mq_frame_stream_state *state, const mq_frame_lease_table *table,
+                                           int *slowest)
+
+
 cdef extern from "base/process_info.h" nogil:
     int mq_read_process_stat(uint64_t pid, char *state, long *threads, uint64_t *start_time)
+
+
+cdef extern from "<pthread.h>" nogil:
+    int pthread_atfork(void (*prepare)(), void (*parent)(), void (*child)())
 
 
 cdef extern from "<time.h>" nogil:
@@ -67,12 +99,10 @@ cdef struct FramePacket:  # as wire.FRAME_PACKET_STRUCT
     uint8_t padding[7]
 
 
-cdef struct ClientRow:
-    uint64_t pid
-    uint64_t start_time
-    int64_t probed_ns
-    uint64_t joined_at_frame  # number of frames published before the client joined
-    bint taken
+cdef enum:
+    # Results of ServerLeases.take without a buffer.
+    ALL_HELD = -1
+    NOT_SENDER = -2  # another process of the server publishes the stream now
 
 
 @final
@@ -81,21 +111,24 @@ cdef class ServerLeases:
     cdef mq_frame_lease_table *_table
     cdef mq_liveness_file _liveness_file  # the table's file; the client of row n locks byte n
     cdef str _endpoint
-    cdef mq_frame_buffer_mru _mru
-    cdef uint32_t _used_row_count  # number of rows that were ever taken
-    cdef uint64_t _published  # number of published frames
-    cdef uint64_t _round_end  # number of published frames at which the rotation of buffers ends
-    cdef bint _has_stock_client                # a stock client may have the buffers
-    cdef ClientRow _client_rows[256]
-    cdef readonly uint64_t taken_back
+    cdef mq_frame_stream_state *_state  # shared with forked children
+    cdef uint64_t _sender  # id of this process as the sender; of the parent in a child that has sent no frame
+    cdef int _claimed_buffer  # buffer of the last frame of this process, if the frame was not published; else -1
+    cdef bint _lock(self) noexcept
+    cdef void _unlock(self, bint locked) noexcept
+    cdef uint32_t _admit(self, uint64_t pid, uint64_t start_time) noexcept
+    cdef void _drop_client(self, uint32_t row, uint64_t pid) noexcept
     cdef bint _is_row_released(self, uint32_t row) noexcept
     cdef bint _is_client_dead(self, uint32_t row) noexcept
     cdef bint _reclaim_dead_client(self, uint32_t row, int64_t now_ns, int64_t pause_ns) noexcept
+    cdef int _choose_buffer(self, bint stock_reader, bint may_grow, int64_t now_ns) noexcept
     cdef int _take_mru_buffer(self, int64_t now_ns) noexcept
-    cdef int _take_oldest_buffer(self, int64_t now_ns) noexcept
-    cdef int take(self, bint stock_reader, int64_t now_ns) noexcept
+    cdef int _take_oldest_buffer(self, uint32_t waiting, int64_t now_ns) noexcept
+    cdef uint32_t _count_waiting_frames(self, int64_t now_ns) noexcept
+    cdef void become_sender(self) noexcept
+    cdef int take(self, bint stock_reader, bint may_grow, int64_t now_ns) noexcept
     cdef uint32_t publish(self, uint32_t buffer) noexcept
-    cdef void store_dropped_count(self, uint64_t dropped) noexcept
+    cdef void count_dropped_frame(self) noexcept
 
 
 cdef class ClientLeases(PinOwner):

@@ -19,7 +19,15 @@ VERSION: int
 
 @final
 class ServerLeases:
-    """The lease table, as the server uses it. Do not use this object in a forked child."""
+    """The lease table, as the server and its forked children use it. stream_state.h describes the shared state."""
+
+    @property
+    def published(self) -> int:
+        """Number of published frames."""
+
+    @property
+    def dropped(self) -> int:
+        """Number of frames that were not published, because clients held all buffers."""
 
     @property
     def taken_back(self) -> int:
@@ -111,7 +119,8 @@ def import_numpy() -> None:
 class OutgoingStream:
     """A stream of a server: buffers, leases and topic.
 
-    One thread at a time may use a stream. A stream has at most one open frame.
+    One thread at a time may use a stream. A stream has at most one open frame. A forked child takes over the stream
+    with its first frame.
     """
 
     @property
@@ -160,7 +169,7 @@ class OutgoingStream:
         InvalidValueError : a number is too large.
         ConcurrentUseError : another frame of the stream is open.
         EndpointClosedError : the stream is closed.
-        ForkedSocketError : the stream belongs to the parent process.
+        MultiplePublishersError : another process of the server sends the stream now.
         """
 
 @disjoint_base
@@ -177,7 +186,8 @@ class OutgoingFrame:
     timestamp_sof : nanoseconds; default: CLOCK_BOOTTIME at the start of the block.
     timestamp_eof : nanoseconds; 0, the default: CLOCK_BOOTTIME at the end of the block.
     valid : flag for clients.
-    data, image, planes : writable arrays of the picture; see `FrameFormat`.
+    data, array : bytes of the picture, writable.
+    image, planes : writable arrays of the picture; see `FrameFormat`.
     dropped : True if clients hold all buffers. The frame is then not published, and the drop is counted
         (`VisionIpcServer.stats`).
     """
@@ -192,8 +202,8 @@ class OutgoingFrame:
         """True if the frame will be dropped, because clients hold all buffers."""
 
     @property
-    def view(self) -> MappedView:
-        """Bytes of the picture as a writable buffer.
+    def data(self) -> memoryview[int]:
+        """All bytes, writable.
 
         Raises
         ------
@@ -201,8 +211,8 @@ class OutgoingFrame:
         """
 
     @property
-    def data(self) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
-        """All bytes, shape (buffer_len,), uint8."""
+    def array(self) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+        """All bytes as an array, shape (buffer_len,), uint8."""
 
     @property
     def image(self) -> np.ndarray[Any, Any]:
@@ -229,6 +239,7 @@ class OutgoingFrame:
         Raises
         ------
         StateError : the block has already ended, or was never entered.
+        ForkedSocketError : the parent process entered the block.
         """
 
 @disjoint_base
@@ -246,8 +257,9 @@ class StreamSender:
         ------
         StreamNotFoundError : the server has no stream of this type.
         EndpointClosedError : the server is closed.
-        ForkedSocketError : the server belongs to the parent process.
         ConcurrentUseError : another frame of the stream is open. The error is raised at the entry of the block.
+        MultiplePublishersError : another process of the server sends the stream now. The error is raised at the entry
+            or the end of the block.
         """
 
     def _stream(self, kind: int) -> Any:
@@ -264,7 +276,8 @@ class VisionBuf:
     Attributes
     ----------
     width, height, stride, uv_offset, format : layout of the picture in pixels and bytes, see `FrameFormat`.
-    data, image, planes : bytes of the picture as arrays.
+    data, array : bytes of the picture.
+    image, planes : arrays of the picture; see `FrameFormat`.
     idx : number of the buffer.
     fd : descriptor of the buffer's memory, open while the client is connected. Do not close it.
     frame_id, timestamp_sof, timestamp_eof, valid_frame : values of the sender. Timestamps are nanoseconds, by
@@ -296,8 +309,8 @@ class VisionBuf:
         """Number of the buffer."""
 
     @property
-    def view(self) -> MappedView:
-        """Bytes of the picture as a read-only buffer.
+    def data(self) -> memoryview[int]:
+        """All bytes, read-only.
 
         Raises
         ------
@@ -305,8 +318,8 @@ class VisionBuf:
         """
 
     @property
-    def data(self) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
-        """All bytes, shape (buffer_len,), uint8."""
+    def array(self) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+        """All bytes as a read-only array, shape (buffer_len,), uint8."""
 
     @property
     def image(self) -> np.ndarray[Any, Any]:
@@ -352,9 +365,6 @@ class VisionBuf:
 
     def _valid_layout(self) -> Geometry:
         """Return a layout that fits the bytes. Raises the errors of `planes`."""
-
-    def as_array(self) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
-        """Return `data` (stock's name)."""
 
     def to_rgb(self) -> npt.NDArray[np.uint8]:
         """Return a copy of the picture as RGB, shape (H, W, 3), uint8; see `visionipc.convert.to_rgb`.

@@ -18,14 +18,14 @@ from msgq.impl.base.core cimport (
     mq_liveness_probe, mq_liveness_probe_begin, mq_liveness_probe_end, mq_liveness_unlock, mq_monotonic_ns,
     mq_owner_liveness, mq_process_liveness, mq_read_clock_ns, MappedView,
 )
-from msgq.impl.base.process cimport fork_generation, this_process
+from msgq.impl.base.process cimport fork_generation, new_uid, this_process
 from msgq.impl.ring.core cimport mq_ring_publisher_may_have_stock_readers, PubSocket, SubSocket
 
 import os
 
 from msgq.errors import (
     ConcurrentUseError, EndpointClosedError, ForkedSocketError, InvalidValueError, IpcError, MessageSizeError,
-    SegmentError, StateError,
+    MultiplePublishersError, SegmentError, StateError,
 )
 
 include "leases.pxi"

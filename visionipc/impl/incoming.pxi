@@ -44,40 +44,37 @@ cdef class VisionBuf:
         return self._geometry.format
 
     @property
-    def view(self):
+    def data(self):
         if self._view is None:
             raise EndpointClosedError(f"frame {self.frame_id} was released; take arrays before the release")
-        return self._view
+        return PyMemoryView_FromObject(self._view)
 
     @property
-    def data(self):
-        return view_as_array(self.view)
+    def array(self):
+        return bytes_as_array(self.data)
 
     @property
     def image(self):
-        return self._valid_layout().image(PyMemoryView_FromObject(self.view))
+        return self._valid_layout().image(self.data)
 
     @property
     def planes(self):
-        return self._valid_layout().planes(PyMemoryView_FromObject(self.view))
+        return self._valid_layout().planes(self.data)
 
     def _valid_layout(self):
         if not self.leased:  # a stock server may send any layout. Layouts of this library were checked by the client
             self._geometry.check("")
         return self._geometry
 
-    def as_array(self):
-        return self.data
-
     def to_rgb(self):
         from visionipc.convert import to_rgb  # imported late: most programs do not convert
-        return to_rgb(self.view, self._geometry)
+        return to_rgb(self.data, self._geometry)
 
     def valid(self):
         if self.leased:
             return True
         # In this order: if the server has truncated the buffer, the read detects it.
-        size = len(self.view)  # raises if the frame was released
+        size = len(self.data)  # raises if the frame was released
         return self._region.read_u64(size) == self.frame_id and not self._region.lost
 
     def release(self):

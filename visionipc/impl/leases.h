@@ -37,6 +37,9 @@
  * - For one rotation after the stream began or a client joined. Other clients may have read of a frame in the topic,
  *   and become known only when they ask for the buffers.
  *
+ * A stream begins with fewer buffers than it may have. Before the server overwrites a frame that a client has not
+ * received since it joined, the server adds a buffer instead (stream_state.h).
+ *
  * `seen_generation` is a hint. If it is too old (the client is stopped, or dead and not yet detected), buffers rotate.
  * When the slowest client blocks the choice, the server tests its liveness. A wrong hint costs its writer frames.
  *
@@ -84,10 +87,12 @@ _Static_assert(sizeof(mq_frame_client_row) % 64 == 0, "a row is whole cache line
 
 /* The server's own copy of its buffers' states, because clients may write the table. */
 typedef struct {
+    uint64_t sender; /* id of the process that publishes now (stream_state.h) */
     uint32_t buffers;
     uint32_t newest;                           /* number of the newest frame; the number skips 0 after a wrap-around */
     uint32_t generation[MQ_FRAME_BUFFERS_MAX]; /* generations that the server stored in the table */
     uint8_t order[MQ_FRAME_BUFFERS_MAX];       /* buffer indices, most recently published first */
+    uint64_t writer[MQ_FRAME_BUFFERS_MAX];     /* id of the sender that claimed the buffer for a frame; 0: none */
 } mq_frame_buffer_mru;
 
 /* ---- client ---- */
@@ -199,6 +204,11 @@ static inline void mq_frame_buffer_mru_add(mq_frame_buffer_mru *mru) {
     mru->buffers++;
 }
 
+/* Return the number of frames that are newer than the frame in a buffer; UINT32_MAX: the buffer holds no frame. */
+static inline uint32_t mq_frame_buffer_mru_age(const mq_frame_buffer_mru *mru, uint32_t buffer) {
+    return mru->generation[buffer] ? mru->newest - mru->generation[buffer] : UINT32_MAX;
+}
+
 /* Publish the frame in a claimed buffer. Returns the frame's generation. */
 static inline uint32_t mq_frame_buffer_mru_publish(mq_frame_buffer_mru *mru, mq_frame_lease_table *table,
                                                    uint32_t buffer) {
@@ -211,6 +221,27 @@ static inline uint32_t mq_frame_buffer_mru_publish(mq_frame_buffer_mru *mru, mq_
     mru->order[0] = (uint8_t)buffer;
     mq_frame_buffer_publish(table, buffer, mru->newest);
     return mru->newest;
+}
+
+/* Sort the buffers again by their frames, after a sender was killed between two steps of a publish. */
+static inline void mq_frame_buffer_mru_repair(mq_frame_buffer_mru *mru) {
+    for (uint32_t buffer = 0; buffer < mru->buffers; buffer++) {
+        uint32_t at = buffer;
+        for (; at && mq_frame_buffer_mru_age(mru, mru->order[at - 1]) > mq_frame_buffer_mru_age(mru, buffer); at--)
+            mru->order[at] = mru->order[at - 1];
+        mru->order[at] = (uint8_t)buffer;
+    }
+}
+
+/* True if no previous sender still writes into the buffer. */
+static inline bool mq_frame_buffer_is_ours(const mq_frame_buffer_mru *mru, uint32_t buffer) {
+    return mru->writer[buffer] == 0 || mru->writer[buffer] == mru->sender;
+}
+
+/* True if the row's client wants further frames. */
+static inline bool mq_frame_row_is_receiving(const mq_frame_lease_table *table, uint32_t row) {
+    uint32_t state = mq_load_acquire_u32(&table->rows[row].state);
+    return state == MQ_FRAME_ROW_TAKEN || state == MQ_FRAME_ROW_LOCKED;
 }
 
 /* Return the number of newest frames that clients await. Returns UINT32_MAX if clients await all frames. Stores the row
@@ -235,7 +266,8 @@ static inline int mq_frame_buffer_claim_mru(const mq_frame_buffer_mru *mru, mq_f
     for (uint32_t i = 0; i < mru->buffers; i++) {
         uint32_t buffer = mru->order[i], generation = mru->generation[buffer];
         bool is_seen = generation == 0 || mru->newest - generation >= awaited;
-        if (is_seen && mq_frame_buffer_claim(table, rows, buffer, generation) < 0)
+        if (is_seen && mq_frame_buffer_is_ours(mru, buffer) &&
+            mq_frame_buffer_claim(table, rows, buffer, generation) < 0)
             return (int)buffer;
     }
     return -1;

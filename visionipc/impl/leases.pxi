@@ -19,82 +19,156 @@ cdef mq_liveness_file _make_liveness_file(int fd, str endpoint) except *:
     return mq_liveness_file_make(NULL, fd, &found)
 
 
+# True if another process may share the state of this process's servers.
+cdef bint _has_forked = False
+
+
+cdef void _note_fork() noexcept nogil:
+    global _has_forked
+    _has_forked = True
+
+
+pthread_atfork(_note_fork, NULL, NULL)
+
+
 @final
 cdef class ServerLeases:
     """See core.pyi."""
 
+    def __cinit__(self):
+        self._claimed_buffer = -1
+
     def __init__(self, DescriptorMapping region not None, int fd, uint32_t buffers, str endpoint):
         if region.size < sizeof(mq_frame_lease_table) or not 0 < buffers <= MQ_FRAME_BUFFERS_MAX:
             raise SegmentError(f"no table of leases for {buffers} buffers in {region.size} bytes", endpoint)
+        if self._state != NULL:
+            raise SegmentError("table of leases exists already", endpoint)
         self._liveness_file = _make_liveness_file(fd, endpoint)
         self._region = region
         self._table = <mq_frame_lease_table *> region.address
-        mq_frame_buffer_mru_init(&self._mru, buffers)
-        self._round_end = buffers
         self._endpoint = endpoint
+        self._state = mq_frame_stream_state_create()
+        if self._state == NULL:
+            raise SegmentError(f"cannot allocate memory: {os.strerror(errno)}", endpoint, errno=errno)
+        mq_frame_buffer_mru_init(&self._state.mru, buffers)
+        self.become_sender()
+
+    def __dealloc__(self):
+        if self._state != NULL:
+            mq_frame_stream_state_unmap(self._state)
+
+    cdef bint _lock(self) noexcept:
+        """Exclude the other processes of the server; the GIL excludes other threads."""
+        cdef bint locked = _has_forked
+        if locked:
+            mq_frame_stream_state_lock(self._state)
+        return locked
+
+    cdef void _unlock(self, bint locked) noexcept:
+        if locked:
+            mq_frame_stream_state_unlock(self._state)
+
+    cdef void become_sender(self) noexcept:
+        """Make this process the sender of the stream. The next frame of the previous sender raises an error."""
+        cdef bint locked = self._lock()
+        self._sender = self._state.mru.sender = new_uid()
+        self._claimed_buffer = -1
+        self._state.round_end = self._state.published + self._state.mru.buffers
+        self._unlock(locked)
 
     @property
     def newest(self):
-        return self._mru.newest
+        return self._state.mru.newest
 
     @property
     def buffers(self):
-        return self._mru.buffers
+        return self._state.mru.buffers
+
+    @property
+    def published(self):
+        return self._state.published
+
+    @property
+    def dropped(self):
+        return self._state.dropped
+
+    @property
+    def taken_back(self):
+        return self._state.taken_back
 
     def grow(self):
-        if self._mru.buffers >= MQ_FRAME_BUFFERS_MAX:
+        cdef bint locked = self._lock()
+        cdef bint is_full = self._state.mru.buffers >= MQ_FRAME_BUFFERS_MAX
+        if not is_full:  # one frame more in the round for the new buffer
+            mq_frame_buffer_mru_add(&self._state.mru)
+            self._state.round_end = max(self._state.round_end, self._state.published + self._state.mru.buffers)
+        self._unlock(locked)
+        if is_full:
             raise SegmentError(f"the table of leases has {MQ_FRAME_BUFFERS_MAX} buffers already", self._endpoint)
-        mq_frame_buffer_mru_add(&self._mru)
-        self._round_end = max(self._round_end, self._published + self._mru.buffers)  # one frame more for the new buffer
 
     def admit(self, uint64_t pid):
-        cdef uint32_t row
         cdef char state
         cdef long threads
         cdef uint64_t start_time = 0
-        for row in range(<uint32_t> MQ_FRAME_CLIENT_ROWS):
-            if not self._client_rows[row].taken or self._is_row_released(row) or self._is_client_dead(row):
-                break
-        else:
-            raise IpcError(f"{MQ_FRAME_CLIENT_ROWS} clients use the stream, its limit; close one",
-                           self._endpoint)
+        cdef uint32_t row
+        cdef bint locked
         if pid:
             mq_read_process_stat(pid, &state, &threads, &start_time)
-        self._client_rows[row] = ClientRow(pid, start_time, 0, self._published, True)
-        mq_frame_row_reset(self._table, row, MQ_FRAME_ROW_TAKEN)
-        self._used_row_count = max(self._used_row_count, row + 1)
-        self._round_end = self._published + self._mru.buffers
+        locked = self._lock()
+        row = self._admit(pid, start_time)
+        self._unlock(locked)
+        if row == MQ_FRAME_CLIENT_ROWS:
+            raise IpcError(f"{MQ_FRAME_CLIENT_ROWS} clients use the stream, its limit; close one",
+                           self._endpoint)
         return row
 
+    cdef uint32_t _admit(self, uint64_t pid, uint64_t start_time) noexcept:
+        """Give a row to a client. Return MQ_FRAME_CLIENT_ROWS if no row is free."""
+        cdef uint32_t row
+        for row in range(<uint32_t> MQ_FRAME_CLIENT_ROWS):
+            if not self._state.clients[row].taken or self._is_row_released(row) or self._is_client_dead(row):
+                self._state.clients[row] = mq_frame_client(pid, start_time, 0, self._state.published, True)
+                mq_frame_row_reset(self._table, row, MQ_FRAME_ROW_TAKEN)
+                self._state.used_row_count = max(self._state.used_row_count, row + 1)
+                self._state.round_end = self._state.published + self._state.mru.buffers
+                return row
+        return MQ_FRAME_CLIENT_ROWS
+
     def admit_stock_client(self):
-        self._has_stock_client = True
+        self._state.has_stock_client = True
 
     def drop_client(self, uint32_t row, uint64_t pid):
-        if row >= MQ_FRAME_CLIENT_ROWS or not self._client_rows[row].taken or self._client_rows[row].pid != pid:
-            return
+        cdef bint locked = self._lock()
+        if row < MQ_FRAME_CLIENT_ROWS and self._state.clients[row].taken and self._state.clients[row].pid == pid:
+            self._drop_client(row, pid)
+        self._unlock(locked)
+
+    cdef void _drop_client(self, uint32_t row, uint64_t pid) noexcept:
         mq_frame_row_reset(self._table, row, MQ_FRAME_ROW_FREE)
-        self._client_rows[row].taken = False
-        self._round_end = self._mru.buffers  # end this client's rotation, because a client may ask repeatedly
-        for row in range(self._used_row_count):
-            if self._client_rows[row].taken:
-                self._round_end = max(self._round_end, self._client_rows[row].joined_at_frame + self._mru.buffers)
+        self._state.clients[row].taken = False
+        # End this client's rotation, because a client may ask repeatedly.
+        self._state.round_end = self._state.mru.buffers
+        for row in range(self._state.used_row_count):
+            if self._state.clients[row].taken:
+                self._state.round_end = max(self._state.round_end,
+                                            self._state.clients[row].joined_at_frame + self._state.mru.buffers)
 
     def clients(self):
         cdef uint32_t row
-        return [self._client_rows[row].pid for row in range(self._used_row_count)
-                if self._client_rows[row].taken and not self._is_row_released(row) and not self._is_client_dead(row)]
+        return [self._state.clients[row].pid for row in range(self._state.used_row_count)
+                if self._state.clients[row].taken and not self._is_row_released(row) and not self._is_client_dead(row)]
 
     def count_held_buffers(self):
         cdef uint32_t buffer
-        return sum(mq_frame_lease_find_holder(self._table, self._used_row_count, buffer,
-                                              self._mru.generation[buffer]) >= 0
-                   for buffer in range(self._mru.buffers))
+        return sum(mq_frame_lease_find_holder(self._table, self._state.used_row_count, buffer,
+                                              self._state.mru.generation[buffer]) >= 0
+                   for buffer in range(self._state.mru.buffers))
 
     cdef bint _is_row_released(self, uint32_t row) noexcept:
-        return mq_frame_row_is_released(self._table, row, self._mru.generation)
+        return mq_frame_row_is_released(self._table, row, self._state.mru.generation)
 
     cdef bint _is_client_dead(self, uint32_t row) noexcept:
-        cdef ClientRow *client = &self._client_rows[row]
+        cdef mq_frame_client *client = &self._state.clients[row]
         cdef uint64_t pid_namespace = this_process().pid_namespace
         cdef mq_liveness_probe probe
         cdef mq_liveness life
@@ -110,48 +184,83 @@ cdef class ServerLeases:
 
     cdef bint _reclaim_dead_client(self, uint32_t row, int64_t now_ns, int64_t pause_ns) noexcept:
         """If the client is dead, free its row and leases. The test is repeated after a pause."""
-        if self._client_rows[row].taken:
-            if now_ns - self._client_rows[row].probed_ns < pause_ns:
+        cdef mq_frame_client *client = &self._state.clients[row]
+        if client.taken:
+            if now_ns - client.probed_ns < pause_ns:
                 return False
-            self._client_rows[row].probed_ns = now_ns
+            client.probed_ns = now_ns
             if not self._is_client_dead(row):
                 return False
-        self.taken_back += mq_frame_row_has_leases(self._table, row, self._mru.generation)
+        self._state.taken_back += mq_frame_row_has_leases(self._table, row, self._state.mru.generation)
         mq_frame_row_reset(self._table, row, MQ_FRAME_ROW_FREE)
-        self._client_rows[row].taken = False
+        client.taken = False
         return True
 
-    cdef int take(self, bint stock_reader, int64_t now_ns) noexcept:
-        """Return the buffer to write next, or -1 if clients hold all. leases.h describes the choice.
+    cdef int take(self, bint stock_reader, bint may_grow, int64_t now_ns) noexcept:
+        """Return the buffer to write next, or ALL_HELD or NOT_SENDER. leases.h describes the choice.
 
-        `now_ns` is the current CLOCK_BOOTTIME: a server reads this clock for each frame anyway.
+        `may_grow`: also return ALL_HELD if clients hold, or have not received, the frames of all buffers, because the
+        caller can add a buffer. `now_ns` is the current CLOCK_BOOTTIME: a server reads this clock for each frame
+        anyway.
         """
+        cdef bint locked = self._lock()
+        cdef int buffer = NOT_SENDER
+        if self._claimed_buffer >= 0:  # an exception discarded the previous frame
+            self._state.mru.writer[self._claimed_buffer] = 0
+            self._claimed_buffer = -1
+        if self._state.mru.sender == self._sender:
+            buffer = self._choose_buffer(stock_reader, may_grow, now_ns)
+        if buffer >= 0:
+            self._state.mru.generation[buffer] = 0
+            self._state.mru.writer[buffer] = self._sender
+            self._claimed_buffer = buffer
+        self._unlock(locked)
+        return buffer
+
+    cdef int _choose_buffer(self, bint stock_reader, bint may_grow, int64_t now_ns) noexcept:
         cdef int buffer = -1
-        if not self._has_stock_client and not stock_reader and self._published >= self._round_end:
+        if not self._state.has_stock_client and not stock_reader and self._state.published >= self._state.round_end:
             buffer = self._take_mru_buffer(now_ns)
         if buffer < 0:
-            buffer = self._take_oldest_buffer(now_ns)
-        if buffer >= 0:
-            self._mru.generation[buffer] = 0
+            buffer = self._take_oldest_buffer(self._count_waiting_frames(now_ns) if may_grow else 0, now_ns)
         return buffer
 
     cdef int _take_mru_buffer(self, int64_t now_ns) noexcept:
+        cdef uint32_t rows = self._state.used_row_count
         cdef int buffer = -1, slowest
         cdef uint32_t _
-        for _ in range(self._used_row_count + 1):  # bound: each round reclaims a row of a dead client
-            awaited = mq_frame_count_awaited_frames(self._table, self._used_row_count, self._mru.newest, &slowest)
-            buffer = mq_frame_buffer_claim_mru(&self._mru, self._table, self._used_row_count, awaited)
+        for _ in range(rows + 1):  # bound: each round reclaims a row of a dead client
+            awaited = mq_frame_count_awaited_frames(self._table, rows, self._state.mru.newest, &slowest)
+            buffer = mq_frame_buffer_claim_mru(&self._state.mru, self._table, rows, awaited)
             if buffer >= 0 or slowest < 0 or not self._reclaim_dead_client(slowest, now_ns, LAGGARD_PROBE_INTERVAL_NS):
                 break
         return buffer
 
-    cdef int _take_oldest_buffer(self, int64_t now_ns) noexcept:
-        cdef uint32_t place, buffer
+    cdef uint32_t _count_waiting_frames(self, int64_t now_ns) noexcept:
+        """Return the number of newest frames that a living client has not received."""
+        cdef uint32_t waiting = 0, _
+        cdef int slowest
+        for _ in range(self._state.used_row_count + 1):  # bound: each round reclaims a row of a dead client
+            waiting = mq_frame_count_waiting_frames(self._state, self._table, &slowest)
+            if waiting < self._state.mru.buffers or not self._reclaim_dead_client(slowest, now_ns,
+                                                                                   LAGGARD_PROBE_INTERVAL_NS):
+                break
+        return waiting
+
+    cdef int _take_oldest_buffer(self, uint32_t waiting, int64_t now_ns) noexcept:
+        """Take the oldest buffer that no client holds. Return -1 if clients wait for its frame, or hold all buffers."""
+        cdef mq_frame_buffer_mru *mru = &self._state.mru
+        cdef uint32_t rows = self._state.used_row_count
+        cdef uint32_t place, buffer, _
         cdef int holder
-        for place in range(self._mru.buffers, 0, -1):
-            buffer = self._mru.order[place - 1]
-            for _ in range(self._used_row_count + 1):  # bound: each round reclaims a row of a dead client
-                holder = mq_frame_buffer_claim(self._table, self._used_row_count, buffer, self._mru.generation[buffer])
+        for place in range(mru.buffers, 0, -1):
+            buffer = mru.order[place - 1]
+            if not mq_frame_buffer_is_ours(mru, buffer):
+                continue
+            if mq_frame_buffer_mru_age(mru, buffer) < waiting:  # all further frames are newer
+                return -1
+            for _ in range(rows + 1):  # bound: each round reclaims a row of a dead client
+                holder = mq_frame_buffer_claim(self._table, rows, buffer, mru.generation[buffer])
                 if holder < 0:
                     return buffer
                 if not self._reclaim_dead_client(holder, now_ns, HOLDER_PROBE_INTERVAL_NS):
@@ -159,12 +268,20 @@ cdef class ServerLeases:
         return -1
 
     cdef uint32_t publish(self, uint32_t buffer) noexcept:
-        """Publish the frame in a claimed buffer. Return the generation for the packet."""
-        self._published += 1
-        return mq_frame_buffer_mru_publish(&self._mru, self._table, buffer)
+        """Publish the frame in a claimed buffer. Return the generation for the packet; 0: another process sends now."""
+        cdef bint locked = self._lock()
+        cdef uint32_t generation = 0
+        if self._state.mru.sender == self._sender:
+            self._state.published += 1
+            generation = mq_frame_buffer_mru_publish(&self._state.mru, self._table, buffer)
+        self._state.mru.writer[buffer] = 0
+        self._claimed_buffer = -1
+        self._unlock(locked)
+        return generation
 
-    cdef void store_dropped_count(self, uint64_t dropped) noexcept:
-        mq_frame_store_dropped_count(self._table, dropped)
+    cdef void count_dropped_frame(self) noexcept:
+        self._state.dropped += 1
+        mq_frame_store_dropped_count(self._table, self._state.dropped)
 
 
 @no_gc_clear  # views return their leases in the region, and the client releases its row there

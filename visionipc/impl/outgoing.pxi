@@ -8,8 +8,6 @@ cdef class OutgoingStream:
     """See core.pyi."""
 
     cdef readonly str endpoint
-    cdef readonly uint64_t published
-    cdef readonly uint64_t dropped
     cdef PubSocket _publisher
     cdef ServerLeases _leases
     cdef list _views
@@ -32,6 +30,14 @@ cdef class OutgoingStream:
         self._size = size
         self._server_id = server_id
 
+    @property
+    def published(self):
+        return self._leases._state.published
+
+    @property
+    def dropped(self):
+        return self._leases._state.dropped
+
     def scratch(self):
         raise NotImplementedError
 
@@ -49,21 +55,36 @@ cdef class OutgoingStream:
         The caller clears `_is_rendering` at the end of the frame.
         """
         cdef int buffer
-        cdef bint stock
+        cdef bint stock, may_grow
+        self._check_open()
         if self._is_rendering:
             raise ConcurrentUseError("another frame of this stream is open; end its with block first", self.endpoint)
-        self._check_open()
         stock = mq_ring_publisher_may_have_stock_readers(&self._publisher._publisher)
-        buffer = self._leases.take(stock, now_ns)
+        may_grow = self._leases._state.mru.buffers < <uint32_t> len(self._views)
+        buffer = self._leases.take(stock, may_grow, now_ns)
         self._is_rendering = True
-        if buffer < 0:
+        if buffer < 0 and may_grow or buffer == NOT_SENDER:
             try:
-                if self.grow():  # other threads and signal handlers may run during the call
-                    buffer = self._leases.take(stock, now_ns)
+                buffer = self._take_after_growth(buffer, stock, now_ns)
             except BaseException:
                 self._is_rendering = False
                 raise
         return buffer
+
+    @final
+    cdef int _take_after_growth(self, int buffer, bint stock, int64_t now_ns) except -2:
+        if buffer != NOT_SENDER:
+            self.grow()  # other threads and signal handlers may run during the call
+            buffer = self._leases.take(stock, False, now_ns)  # also without memory for another buffer
+        if buffer == NOT_SENDER:
+            raise self._replaced_error()
+        return buffer
+
+    @final
+    cdef object _replaced_error(self):
+        text = ("another process, which was forked from the same server, sends this stream now; send each stream from "
+                "one process")
+        return MultiplePublishersError(text, self.endpoint)
 
     @final
     cdef inline int _check_open(self) except -1:
@@ -71,12 +92,13 @@ cdef class OutgoingStream:
 
     @final
     cdef int _check_open_or_reopen(self) except -1:
+        cdef bint is_inherited = self._publisher._fork_generation != fork_generation
         if self._publisher._use_state == CLOSED:
             raise EndpointClosedError("server is closed, or has created the stream again", self.endpoint)
-        if self._publisher._fork_generation != fork_generation:  # the parent process has the same leases
-            raise ForkedSocketError("server belongs to the parent process; create one with another name "
-                                    "here", self.endpoint)
         self._publisher._reopen_or_raise()
+        if is_inherited:  # the topic is this process's now, so its buffers must be, too
+            self._leases.become_sender()
+            self._is_rendering = False  # a thread of the parent may have rendered during the fork
         return 0
 
     @final
@@ -94,15 +116,15 @@ cdef class OutgoingStream:
         """Publish the frame in the buffer. The packet has the values of the program."""
         cdef uint64_t word = packet.frame_id
         if buffer < 0:
-            self.dropped += 1
-            self._leases.store_dropped_count(self.dropped)
+            self._leases.count_dropped_frame()
             return 0
         self._check_open()
         mq_copy_to_shared(self._buffers[buffer] + self._size, &word, sizeof(word))
         packet.server_id, packet.buffer = self._server_id, buffer
         packet.generation = self._leases.publish(buffer)
+        if packet.generation == 0:
+            raise self._replaced_error()
         self._publisher._send_bytes(packet, sizeof(packet[0]), 0)
-        self.published += 1
         return 0
 
     def send(self, data, frame_id, sof, eof):
@@ -138,6 +160,7 @@ cdef class OutgoingFrame:
     cdef OutgoingStream _stream
     cdef MappedView _scratch  # memory of a dropped frame
     cdef int _buffer  # -1: the frame will be dropped
+    cdef int _fork_generation  # of the process that entered the block
     cdef bint _entered
     cdef bint _is_open
     cdef bint _has_values  # False: the defaults apply, and no Python int exists
@@ -191,25 +214,25 @@ cdef class OutgoingFrame:
         self._timestamp_eof = value
 
     @property
-    def view(self):
+    def data(self):
         if not self._is_open:
             endpoint = "" if self._stream is None else self._stream.endpoint
             raise EndpointClosedError("frame can be rendered only in its with block", endpoint)
-        return self._scratch if self._buffer < 0 else self._stream._views[self._buffer]
+        return PyMemoryView_FromObject(self._scratch if self._buffer < 0 else self._stream._views[self._buffer])
 
     @property
-    def data(self):
-        return view_as_array(self.view)
+    def array(self):
+        return bytes_as_array(self.data)
 
     @property
     def image(self):
-        view = PyMemoryView_FromObject(self.view)
-        return (<object> self._stream).geometry.image(view)
+        data = self.data
+        return (<object> self._stream).geometry.image(data)
 
     @property
     def planes(self):
-        view = PyMemoryView_FromObject(self.view)
-        return (<object> self._stream).geometry.planes(view)
+        data = self.data
+        return (<object> self._stream).geometry.planes(data)
 
     def __enter__(self):
         cdef OutgoingStream stream = self._stream
@@ -229,8 +252,9 @@ cdef class OutgoingFrame:
             except BaseException:
                 stream._is_rendering = False
                 raise
-        self._is_open = True
-        self._default_frame_id, self._began_ns = stream.published + stream.dropped, now_ns
+        self._is_open, self._fork_generation = True, fork_generation
+        self._default_frame_id = stream._leases._state.published + stream._leases._state.dropped
+        self._began_ns = now_ns
         return self
 
     def __exit__(self, kind, error, trace):
@@ -239,6 +263,9 @@ cdef class OutgoingFrame:
             raise StateError("with block of this frame has ended, or was not entered; ask the server for another "
                              "frame", endpoint)
         self._is_open = False
+        if self._fork_generation != fork_generation:
+            raise ForkedSocketError("frame belongs to the parent process, which publishes it; ask the server for "
+                                    "another frame here", self._stream.endpoint)
         try:
             if kind is None:
                 self._publish_rendered_frame()

@@ -120,8 +120,7 @@ def open_log(
     wanted = (*parse_patterns(names), *expressions)
     log = LogReader(
         *paths,
-        endpoints=wanted or None,
-        exclude=exclude,
+        endpoints=SelectedEndpoints(wanted or None, exclude),
         start=start_ns,
         end=end_ns,
         max_chunk_bytes=max_chunk_bytes,

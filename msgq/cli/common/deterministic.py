@@ -48,7 +48,7 @@ def play_deterministic(
         write_sent_messages(sent, output)
     logs = []
     if reference:
-        wanted = LogReader(*reference, endpoints=compare_endpoints or None, exclude=replay.endpoints)
+        wanted = LogReader(*reference, endpoints=SelectedEndpoints(compare_endpoints or None, replay.endpoints))
         comparison = compare(
             _select_compared(sent, compare_endpoints, replay.endpoints),
             wanted,

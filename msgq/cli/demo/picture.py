@@ -110,7 +110,7 @@ class PictureViewer:
             return False
         with frame:
             now_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-            meter.count_message((frame.timestamp_eof, frame.frame_id, 1), len(frame.view), now_ns)
+            meter.count_message((frame.timestamp_eof, frame.frame_id, 1), len(frame.data), now_ns)
         return True
 
     def __enter__(self) -> Self:

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgq
 from msgq.cli.demo import endpoint_roles, plan
+from msgq.common.selection import SelectedEndpoints
 from msgq.common.texts import format_count_noun
 from msgq.common.units import NS_PER_S
 from msgq.kinds import kind_of
@@ -31,7 +32,8 @@ def replay_recording(run: str, demo_plan: plan.DemoPlan, recording: Path) -> Ite
         for topic in demo_plan.topics.values()
         if topic.is_frame_stream
     }
-    log = LogReader(recording, endpoints=[*{plan.make_run_endpoint(run, topic.name) for topic in topics}, *pictures])
+    wanted = SelectedEndpoints([*(plan.make_run_endpoint(run, topic.name) for topic in topics), *pictures])
+    log = LogReader(recording, endpoints=wanted)
     log = log.between(None, (log.start_time or 0) + _REPLAYED_MAX_S * NS_PER_S)
     programs, outputs = [partial(_sum_sizes, run)], {_SIZES_OUTPUT}
     if has_all_kinds:
@@ -113,4 +115,4 @@ def _digest_pictures(server: str) -> None:
         client.connect(True)
         while True:
             with client.frame() as frame:
-                seen.send(zlib.crc32(frame.view).to_bytes(4, "little"))
+                seen.send(zlib.crc32(frame.data).to_bytes(4, "little"))

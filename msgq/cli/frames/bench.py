@@ -160,7 +160,7 @@ def _receive_frames(
             continue
         with frame:
             latencies.add(now - frame.timestamp_eof)
-            frame.data[_TOUCHED_BYTES].max()
+            frame.array[_TOUCHED_BYTES].max()
         count += 1
         acks.send(count.to_bytes(8, "little"))
     seconds = (now - begin) / 1e9

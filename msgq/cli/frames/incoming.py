@@ -50,7 +50,7 @@ class FrameLine:
 
 def describe_frame(frame: VisionBuf, path: Path | None = None) -> FrameLine:
     """Return the description of a frame."""
-    layout = (frame.width, frame.height, frame.stride, frame.uv_offset, len(frame.view))
+    layout = (frame.width, frame.height, frame.stride, frame.uv_offset, len(frame.data))
     times = (frame.frame_id, frame.timestamp_sof, frame.timestamp_eof)
     return FrameLine(*times, frame.format.name, *layout, str(path) if path else None)
 

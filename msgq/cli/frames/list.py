@@ -115,7 +115,7 @@ def _list_server_streams(name: str) -> Iterator[StreamLine]:
             yield StreamLine(name, str(error), pid, kind)
             continue
         if stream is not None:
-            g, buffers = stream.records[0].geometry, len(stream.records)
+            g, buffers = stream.records[0].geometry, stream.requested_buffers
             yield StreamLine(
                 name,
                 _SERVING_STATE,

@@ -9,8 +9,8 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 from posix.stat cimport struct_stat
 
 from msgq.impl.base.process cimport (
-    fork_generation, MQ_ALIVE, MQ_DEAD, mq_liveness, mq_process_identity, mq_process_liveness, mq_read_process_identity,
-    mq_thread_id, mq_thread_liveness, MQ_UNKNOWN,
+    fork_generation, MQ_ALIVE, MQ_DEAD, mq_liveness, mq_process_identity, mq_process_liveness, mq_thread_id,
+    mq_thread_liveness, MQ_UNKNOWN,
 )
 
 
@@ -45,6 +45,8 @@ cdef extern from "base/truncation.h" nogil:
 cdef extern from "base/populate.h" nogil:
     bint mq_can_populate()
     uint64_t mq_file_system_free_bytes(int fd)
+    int mq_allocate_file(int fd, uint64_t start, uint64_t size)
+    int mq_grow_new_file(int fd, uint64_t size, uint64_t allocated)
     bint mq_populate(void *start, uint64_t bytes, uint64_t spare)
 
 

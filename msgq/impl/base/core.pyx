@@ -18,7 +18,7 @@ from posix.mman cimport (
     MAP_ANONYMOUS, MAP_FAILED, MAP_FIXED, MAP_PRIVATE, MAP_SHARED, mmap, mprotect, munmap, PROT_READ, PROT_WRITE,
 )
 from posix.stat cimport fstat, lstat, S_ISREG, struct_stat
-from posix.unistd cimport close, ftruncate, geteuid, lseek, SEEK_CUR, SEEK_SET, usleep
+from posix.unistd cimport close, geteuid, lseek, SEEK_CUR, SEEK_SET, usleep
 
 from msgq.common.environment cimport is_preallocation_enabled, is_sigbus_handled
 from msgq.impl.base.process cimport fork_generation, is_alive, text

@@ -5,6 +5,7 @@
 #define MQ_POPULATE_H
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/mman.h>
@@ -73,6 +74,26 @@ static inline uint64_t mq_shm_free_bytes(void) {
 static inline uint64_t mq_file_system_free_bytes(int fd) {
     struct statvfs found;
     return fstatvfs(fd, &found) == 0 ? mq_count_free_bytes(&found) : UINT64_MAX;
+}
+
+/* Grow the file to `bytes` bytes, and allocate every page from `start` on. A full file system is an error here, but
+ * SIGBUS at a later write. Returns 0 or an errno. */
+static inline int mq_allocate_file(int fd, uint64_t start, uint64_t bytes) {
+    int error;
+    do
+        error = posix_fallocate(fd, (off_t)start, (off_t)(bytes - start));
+    while (error == EINTR);
+    return error;
+}
+
+/* Give a new file its size. Only the first `allocated` bytes get memory, because its writers populate the others before
+ * they use them. A file that is larger than the free memory is an error. Returns 0 or an errno. */
+static inline int mq_grow_new_file(int fd, uint64_t bytes, uint64_t allocated) {
+    if (allocated < bytes && mq_file_system_free_bytes(fd) < bytes)
+        return ENOSPC;
+    if (allocated < bytes && ftruncate(fd, (off_t)bytes) != 0)
+        return errno;
+    return mq_allocate_file(fd, 0, allocated);
 }
 
 /* True if /dev/shm has enough memory for the unpopulated bytes plus `spare` bytes. If the kernel runs out of memory

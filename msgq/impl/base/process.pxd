@@ -12,7 +12,10 @@ cdef extern from "base/process_info.h" nogil:
         uint64_t start_time
         uint64_t pid_namespace
         char name[16]
-    int mq_read_process_identity(mq_process_identity *self)
+    ctypedef struct mq_identity_cache:
+        pass
+    int mq_read_own_identity(mq_identity_cache *cache, mq_process_identity *self)
+    void mq_forget_own_identity(mq_identity_cache *cache)
     uint64_t mq_thread_id()
     mq_liveness mq_process_liveness(uint64_t pid, uint64_t start_time, uint64_t pid_namespace)
     mq_liveness mq_thread_liveness(uint32_t thread_id)

@@ -31,13 +31,14 @@ cdef extern from "sys/random.h" nogil:
 
 
 cdef int fork_generation = 0
+cdef mq_identity_cache _identity_cache
 cdef mq_process_identity _own_identity
-cdef int _own_identity_generation = -1
 
 
 cdef void _increment_fork_generation() noexcept nogil:
     global fork_generation
     fork_generation += 1
+    mq_forget_own_identity(&_identity_cache)
 
 
 pthread_atfork(NULL, NULL, _increment_fork_generation)
@@ -45,12 +46,8 @@ pthread_atfork(NULL, NULL, _increment_fork_generation)
 
 cdef const mq_process_identity *this_process() except NULL:
     """Return the identity of this process (read once) and thread."""
-    global _own_identity_generation
-    if _own_identity_generation != fork_generation:
-        if mq_read_process_identity(&_own_identity) != 0:
-            raise IpcError(f"cannot read /proc/self: {os.strerror(errno)}; msgq needs /proc to know who is alive")
-        _own_identity_generation = fork_generation
-    _own_identity.thread_id = mq_thread_id()
+    if mq_read_own_identity(&_identity_cache, &_own_identity) != 0:
+        raise IpcError(f"cannot read /proc/self: {os.strerror(errno)}; msgq needs /proc to know who is alive")
     return &_own_identity
 
 

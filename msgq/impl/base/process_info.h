@@ -81,6 +81,38 @@ static inline int mq_read_process_identity(mq_process_identity *self) {
     return mq_read_process_stat(self->pid, &state, &threads, &self->start_time);
 }
 
+enum { MQ_IDENTITY_UNREAD, MQ_IDENTITY_BUSY, MQ_IDENTITY_READ };
+
+/* Identity of this process, read once, because reading takes 16 us. Any number of threads may use the cache at once. */
+typedef struct {
+    mq_u32 state; /* MQ_IDENTITY_... */
+    mq_process_identity identity;
+} mq_identity_cache;
+
+/* Store the identity of this process and thread in `self`. Threads that find the cache unread read /proc themselves, and
+ * one of them fills the cache. So no thread waits for another, and a fork leaves no lock. Returns 0, or -1 with errno if
+ * /proc is missing. */
+static inline int mq_read_own_identity(mq_identity_cache *cache, mq_process_identity *self) {
+    if (mq_load_acquire_u32(&cache->state) == MQ_IDENTITY_READ) {
+        *self = cache->identity;
+        self->thread_id = mq_thread_id();
+        return 0;
+    }
+    if (mq_read_process_identity(self) != 0)
+        return -1;
+    if (mq_compare_exchange_u32(&cache->state, MQ_IDENTITY_UNREAD, MQ_IDENTITY_BUSY)) {
+        cache->identity = *self;
+        /* not a store: a signal handler may have forked this child, and `self` is the parent */
+        mq_compare_exchange_u32(&cache->state, MQ_IDENTITY_BUSY, MQ_IDENTITY_READ);
+    }
+    return 0;
+}
+
+/* Empty the cache in a forked child, before the child has a second thread. */
+static inline void mq_forget_own_identity(mq_identity_cache *cache) {
+    mq_store_release_u32(&cache->state, MQ_IDENTITY_UNREAD);
+}
+
 /* True if this PID namespace has no process with this id. False if the answer is unknown. */
 static inline bool mq_process_is_gone(uint64_t pid, uint64_t pid_namespace) {
     if (pid == 0 || pid > INT32_MAX)

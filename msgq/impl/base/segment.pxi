@@ -13,7 +13,6 @@ cdef extern from "fcntl.h" nogil:
         O_TMPFILE
         AT_FDCWD
     int openat(int directory, const char *path, int flags, ...)
-    int posix_fallocate(int fd, int64_t offset, int64_t length)
 
 
 cdef extern from "base/file_naming.h" nogil:
@@ -231,20 +230,18 @@ cdef int allocate_file(int fd, size_t size, str endpoint, str path, size_t start
     """
     cdef int error
     with nogil:
-        error = posix_fallocate(fd, start, size - start)
-        while error == EINTR:
-            error = posix_fallocate(fd, start, size - start)
+        error = mq_allocate_file(fd, start, size)
     if error:
         raise segment_error(f"cannot allocate {size} bytes", endpoint, path, error)
     return 0
 
 
-cdef int _create_holes(int fd, size_t size, str endpoint, str path) except -1:
-    """Grow the file to `size` bytes without memory. Raise an error if the free memory is less than `size`."""
-    if mq_file_system_free_bytes(fd) < size:
-        raise segment_error(f"cannot allocate {size} bytes", endpoint, path, ENOSPC)
-    if ftruncate(fd, size) != 0:
-        raise segment_error(f"cannot grow the file to {size} bytes", endpoint, path, errno)
+cdef int _grow_new_file(int fd, size_t size, size_t allocated, str endpoint, str path) except -1:
+    cdef int error
+    with nogil:
+        error = mq_grow_new_file(fd, size, allocated)
+    if error:
+        raise segment_error(f"cannot allocate {size} bytes", endpoint, path, error)
     return 0
 
 
@@ -269,10 +266,8 @@ cdef int create_file(str endpoint, str path, size_t size, int mode, struct_stat 
             raise segment_error("cannot examine", endpoint, path, errno)
         if settings.get_file_group() or status.st_mode & 0o7777 != <unsigned int> mode:  # the umask changed the mode
             file_permissions.share_file(fd, mode, endpoint, path)
-        if allocated:
-            _create_holes(fd, size, endpoint, path)
         if size:
-            allocate_file(fd, allocated or size, endpoint, path)
+            _grow_new_file(fd, size, allocated or size, endpoint, path)
         if made != NULL:
             status.st_size = size
             made[0] = status

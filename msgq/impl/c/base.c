@@ -44,8 +44,12 @@ int mqc_endpoint_error(const mqc_endpoint *endpoint, int error, const char *form
 /* ---- this process ---- */
 
 static int mqc_forks;
+static mq_identity_cache mqc_identity_cache;
 
-static void mqc_count_fork(void) { mqc_forks++; }
+static void mqc_count_fork(void) {
+    mqc_forks++;
+    mq_forget_own_identity(&mqc_identity_cache);
+}
 static void mqc_register_fork_counter(void) { pthread_atfork(NULL, NULL, mqc_count_fork); }
 
 int mqc_fork_generation(void) {
@@ -64,7 +68,8 @@ int mqc_check_process(const mqc_endpoint *endpoint, int generation) {
 }
 
 int mqc_read_own_identity(mq_process_identity *self) {
-    if (mq_read_process_identity(self) != 0)
+    mqc_fork_generation(); /* the cache needs the fork handler */
+    if (mq_read_own_identity(&mqc_identity_cache, self) != 0)
         return mqc_set_error(errno, "cannot read /proc/self: %s; msgq needs /proc to know who is alive",
                              strerror(errno));
     return 0;
@@ -89,6 +94,8 @@ bool mqc_orders_stores(void) {
 }
 
 /* ---- names ---- */
+
+enum { MQC_OCTAL_DIGITS = 5, MQC_SPIN_DIGITS = 7 }; /* as in settings.py */
 
 /* True if the name is UTF-8. */
 static bool mqc_is_utf8(const char *name) {
@@ -120,12 +127,27 @@ static int mqc_check_name(const char *what, const char *name, size_t most, char 
     return 0;
 }
 
+/* True if the text has 1 to `most` digits of a number with this base. Unlike strtol(3), blanks and signs are refused. */
+static bool mqc_has_digits(const char *text, int base, size_t most) {
+    size_t count = strspn(text, base == 8 ? "01234567" : "0123456789");
+    return count > 0 && count <= most && !text[count];
+}
+
+bool mqc_parse_id(const char *text, uint32_t *id) {
+    unsigned long long number = mqc_has_digits(text, 10, 10) ? strtoull(text, NULL, 10) : UINT32_MAX;
+    *id = (uint32_t)number;
+    return number < UINT32_MAX; /* 2**32 - 1 means "no change" to chown(2) */
+}
+
 /* Set the permissions to `asked`. If `asked` is 0, use MSGQ_MODE, or else 0600. */
 static int mqc_find_mode(mqc_endpoint *endpoint, int asked) {
     const char *said = getenv("MSGQ_MODE");
-    char *end = NULL;
-    long mode = asked ? asked : said && *said ? strtol(said, &end, 8) : 0600;
-    if ((end && *end) || mode & ~0666L || (mode & 0600) != 0600)
+    long mode = asked ? asked : 0600;
+    if (!asked && said && *said) {
+        const char *digits = said + (strncmp(said, "0o", 2) == 0 ? 2 : 0);
+        mode = mqc_has_digits(digits, 8, MQC_OCTAL_DIGITS) ? strtol(digits, NULL, 8) : -1;
+    }
+    if (mode & ~0666L || (mode & 0600) != 0600)
         return mqc_endpoint_error(
             endpoint, EINVAL,
             "mode %#lo (MSGQ_MODE) is not possible; give octal permissions, including the owner's, such as 0660", mode);
@@ -133,33 +155,37 @@ static int mqc_find_mode(mqc_endpoint *endpoint, int asked) {
     return 0;
 }
 
-static bool mqc_is_number(const char *text) { return *text && strspn(text, "0123456789") == strlen(text); }
+static void mqc_strip_blanks(char **text) {
+    *text += strspn(*text, " ");
+    for (size_t size = strlen(*text); size > 0 && (*text)[size - 1] == ' '; size--)
+        (*text)[size - 1] = '\0';
+}
 
 /* Set the trusted users from a comma-separated list of names or ids. */
 static int mqc_find_trusted(mqc_endpoint *endpoint, const char *asked) {
     const char *said = asked ? asked : getenv("MSGQ_TRUST");
-    char names[1024], *rest = NULL;
+    char names[1024], *rest = names, *name;
+    uint32_t id;
     if (!said || !*said)
         return 0;
     if (snprintf(names, sizeof names, "%s", said) >= (int)sizeof names)
         return mqc_endpoint_error(endpoint, EINVAL, "MSGQ_TRUST has over %zu bytes", sizeof names);
-    for (char *name = strtok_r(names, ",", &rest); name; name = strtok_r(NULL, ",", &rest)) {
-        name += strspn(name, " ");
-        name[strcspn(name, " ")] = '\0';
-        struct passwd *user = mqc_is_number(name) ? NULL : getpwnam(name);
-        if (!user && !mqc_is_number(name))
-            return mqc_endpoint_error(endpoint, EINVAL, "MSGQ_TRUST names %s, which is not a user of this machine",
+    while ((name = strsep(&rest, ",")) != NULL) {
+        mqc_strip_blanks(&name);
+        struct passwd *user = mqc_parse_id(name, &id) ? NULL : getpwnam(name);
+        if (!user && !mqc_parse_id(name, &id))
+            return mqc_endpoint_error(endpoint, EINVAL, "MSGQ_TRUST names '%s', which is not a user of this machine",
                                       name);
         if (endpoint->trusted_count == MQC_TRUSTED)
             return mqc_endpoint_error(endpoint, EINVAL, "MSGQ_TRUST names more than %d users", MQC_TRUSTED);
-        endpoint->trusted[endpoint->trusted_count++] = user ? user->pw_uid : (uid_t)strtoul(name, NULL, 10);
+        endpoint->trusted[endpoint->trusted_count++] = user ? user->pw_uid : (uid_t)id;
     }
     return 0;
 }
 
 static int mqc_find_spin(mqc_endpoint *endpoint, int64_t spin_us) {
     const char *said = getenv("MSGQ_SPIN_US");
-    if (said && *said && (!mqc_is_number(said) || strlen(said) > 7 || atol(said) > 1000000))
+    if (said && *said && (!mqc_has_digits(said, 10, MQC_SPIN_DIGITS) || atol(said) > 1000000))
         return mqc_endpoint_error(endpoint, EINVAL, "MSGQ_SPIN_US is %s; give 0 to 1000000 microseconds", said);
     endpoint->spin_ns = 1000 * (said && *said ? atol(said) : spin_us);
     return 0;

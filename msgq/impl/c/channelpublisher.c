@@ -15,7 +15,7 @@ typedef struct {
     mq_channel_publisher c;
     mqc_mapped_file pool;
     void *liveness_token;
-    bool open; /* the publisher has its row */
+    bool open, has_holes; /* the publisher has its row; the pool's slots get memory before their first use */
 } mqc_publisher_pool;
 
 struct msgq_channel_publisher {
@@ -43,13 +43,16 @@ static uint64_t mqc_pool_slots(const msgq_channel_publisher *p, uint64_t slot_by
 /* Create a complete pool without a name. Returns its descriptor. */
 static int mqc_pool_make(const mqc_channel_file *file, mqc_publisher_pool *own, uint64_t slots, uint64_t slot_bytes) {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), uid = mqc_new_uid();
-    uint64_t bytes = mq_pool_header_bytes(slots, page) + slots * mq_pool_slot_stride_bytes(slot_bytes);
+    uint64_t header_bytes = mq_pool_header_bytes(slots, page);
+    uint64_t bytes = header_bytes + slots * mq_pool_slot_stride_bytes(slot_bytes);
     mode_t mode = file->segment.mode;
     char path[MQC_PATH];
     struct stat found;
     mqc_pool_path(file, uid, path);
+    own->has_holes = mqc_makes_holes();
     int status = mqc_make_directory(&file->endpoint, "msgqpool_", mode);
-    int fd = status ? status : mqc_create_file(&file->endpoint, path, bytes, mode);
+    /* other processes write only the header */
+    int fd = status ? status : mqc_create_file(&file->endpoint, path, bytes, own->has_holes ? header_bytes : 0, mode);
     if (fd < 0)
         return fd;
     status = mqc_check_file(&file->endpoint, fd, path, &found);
@@ -75,7 +78,7 @@ static int mqc_publisher_pool_init(mqc_channel_file *file, mqc_publisher_pool *o
     if (!mq_channel_load_index_ring(file->header, &own->c.order))
         return mqc_endpoint_error(&file->endpoint, EPROTO,
                                   "has an invalid order: another program wrote into the file; remove it");
-    return mq_channel_publisher_init(&own->c)
+    return mq_channel_publisher_init(&own->c, own->has_holes)
                ? 0
                : mqc_endpoint_error(&file->endpoint, ENOMEM, "no memory for a publisher");
 }
@@ -269,12 +272,28 @@ static int mqc_await_slot(msgq_channel_publisher *p, double timeout, int *slot) 
     }
 }
 
+/* Return the error of a slot without memory. */
+static int mqc_missing_memory_error(const msgq_channel_publisher *p) {
+    const mqc_mapped_file *pool = &p->own->pool;
+    if (mq_file_shrank(pool->path, pool->inode, pool->size))
+        return mqc_endpoint_error(&p->file.endpoint, ESTALE,
+                                  "had a pool of %llu bytes, but another program truncated it; open it again",
+                                  (unsigned long long)pool->size);
+    return mqc_endpoint_error(&p->file.endpoint, ENOSPC,
+                              "nothing was sent: /dev/shm has no memory for a slot of %llu bytes",
+                              (unsigned long long)p->own->c.slots.slot_bytes);
+}
+
 /* Take a slot. If the result is MQ_CHANNEL_NO_SLOT, *status is the error. */
 static int mqc_take_free_slot(msgq_channel_publisher *p, double timeout, int *status) {
     mq_channel_publisher *c = &p->own->c;
     int slot = mq_channel_take_free_slot(c);
     if (mq_likely(slot != MQ_CHANNEL_NO_SLOT))
         return slot;
+    if (c->lacks_memory) {
+        *status = mqc_missing_memory_error(p);
+        return slot;
+    }
     if (mq_channel_clear_dead_pins(c))
         slot = mq_channel_take_free_slot(c);
     if (slot == MQ_CHANNEL_NO_SLOT && timeout != 0)

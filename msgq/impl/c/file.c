@@ -7,6 +7,7 @@
 #include "base/file_lock.h"
 #include "base/file_naming.h"
 #include "base/mapguard.h"
+#include "base/populate.h"
 
 enum { MQC_DIRECTORY_TRIES = 100 };
 /* most processes hold the lock for microseconds. A starting publisher holds the lock for up to 1 s */
@@ -80,13 +81,12 @@ static void mqc_close_dir(int directory) {
 static int mqc_share_with_group(const mqc_endpoint *endpoint, int fd, mode_t mode, const char *path) {
     const char *said = getenv("MSGQ_GROUP");
     if (said && *said) {
-        char *end;
-        unsigned long number = strtoul(said, &end, 10);
-        struct group *found = *end ? getgrnam(said) : NULL;
-        if (*end && !found)
+        uint32_t id;
+        struct group *found = mqc_parse_id(said, &id) ? NULL : getgrnam(said);
+        if (!found && !mqc_parse_id(said, &id))
             return mqc_endpoint_error(endpoint, EINVAL, "MSGQ_GROUP names %s, which is not a group of this machine",
                                       said);
-        if (fchown(fd, (uid_t)-1, found ? found->gr_gid : (gid_t)number) != 0)
+        if (fchown(fd, (uid_t)-1, found ? found->gr_gid : (gid_t)id) != 0)
             return mqc_set_system_error(endpoint, errno, "cannot set the group (MSGQ_GROUP) of", path);
     }
     return fchmod(fd, mode) == 0 ? 0 : mqc_set_system_error(endpoint, errno, "cannot set the mode of", path);
@@ -154,20 +154,20 @@ int mqc_remove_file(const mqc_endpoint *endpoint, const char *path) {
     return !error;
 }
 
-/* Grow the file to `bytes` bytes, and allocate every page from `start` on. If the file system is full, this call
- * returns an error. Without the allocation, a later write would raise SIGBUS. */
-int mqc_allocate_file(const mqc_endpoint *endpoint, int fd, uint64_t start, uint64_t bytes, const char *path) {
-    int error;
-    do
-        error = posix_fallocate(fd, (off_t)start, (off_t)(bytes - start));
-    while (error == EINTR);
-    if (error)
-        return mqc_endpoint_error(endpoint, error, "cannot allocate %llu bytes for %s: %s", (unsigned long long)bytes,
-                                  path, strerror(error));
-    return 0;
+bool mqc_makes_holes(void) { return !getenv("MSGQ_PREALLOC") && mq_can_populate(); }
+
+static int mqc_check_allocation(const mqc_endpoint *endpoint, int error, uint64_t bytes, const char *path) {
+    if (!error)
+        return 0;
+    return mqc_endpoint_error(endpoint, error, "cannot allocate %llu bytes for %s: %s", (unsigned long long)bytes, path,
+                              strerror(error));
 }
 
-int mqc_create_file(const mqc_endpoint *endpoint, const char *path, uint64_t bytes, mode_t mode) {
+int mqc_allocate_file(const mqc_endpoint *endpoint, int fd, uint64_t start, uint64_t bytes, const char *path) {
+    return mqc_check_allocation(endpoint, mq_allocate_file(fd, start, bytes), bytes, path);
+}
+
+int mqc_create_file(const mqc_endpoint *endpoint, const char *path, uint64_t bytes, uint64_t allocated, mode_t mode) {
     const char *name;
     int directory = mqc_open_dir(endpoint, path, &name);
     if (!mqc_dir_is_open(directory))
@@ -180,7 +180,8 @@ int mqc_create_file(const mqc_endpoint *endpoint, const char *path, uint64_t byt
         return mqc_set_system_error(endpoint, error, "cannot create", path);
     int status = mqc_share_with_group(endpoint, fd, mode, path);
     if (!status && bytes)
-        status = mqc_allocate_file(endpoint, fd, 0, bytes, path);
+        status =
+            mqc_check_allocation(endpoint, mq_grow_new_file(fd, bytes, allocated ? allocated : bytes), bytes, path);
     if (status) {
         close(fd);
         return status;
@@ -334,7 +335,7 @@ static int mqc_create_new(const mqc_endpoint *endpoint, const mqc_file_ops *kind
                           mqc_mapped_file *segment) {
     struct stat found;
     int status = mqc_make_directory(endpoint, kind->start, endpoint->mode);
-    int fd = status ? status : mqc_create_file(endpoint, path, kind->bytes, endpoint->mode);
+    int fd = status ? status : mqc_create_file(endpoint, path, kind->bytes, 0, endpoint->mode);
     if (fd < 0)
         return fd;
     status = mqc_check_file(endpoint, fd, path, &found);

@@ -74,6 +74,8 @@ MQC_HIDDEN mq_u64 *mqc_last_origin_word(void);
 
 MQC_HIDDEN int mqc_endpoint_init(mqc_endpoint *endpoint, const char *kind_name, const char *name, size_t most,
                                  const msgq_options *options, int64_t spin_us);
+/* Parse the id of a user or group. Returns false if the text is not one. */
+MQC_HIDDEN bool mqc_parse_id(const char *text, uint32_t *id);
 MQC_HIDDEN void mqc_format_path(const mqc_endpoint *endpoint, const char *start, const char *file, char *path);
 MQC_HIDDEN int mqc_make_directory(const mqc_endpoint *endpoint, const char *start, mode_t mode);
 
@@ -81,7 +83,11 @@ MQC_HIDDEN int mqc_make_directory(const mqc_endpoint *endpoint, const char *star
 
 /* Open a file. If the file does not exist, the function returns -ENOENT and sets no error text. */
 MQC_HIDDEN int mqc_open_file(const mqc_endpoint *endpoint, const char *path, int flags);
-MQC_HIDDEN int mqc_create_file(const mqc_endpoint *endpoint, const char *path, uint64_t bytes, mode_t mode);
+/* Create a file without a name. If `allocated` is not 0, only the first `allocated` bytes get memory. */
+MQC_HIDDEN int mqc_create_file(const mqc_endpoint *endpoint, const char *path, uint64_t bytes, uint64_t allocated,
+                               mode_t mode);
+/* True if new files have holes. False if files get all of their memory at their creation. */
+MQC_HIDDEN bool mqc_makes_holes(void);
 /* Give the file its name. Returns 1 if the file now has the name, and 0 if another file has the name. */
 MQC_HIDDEN int mqc_name_file(const mqc_endpoint *endpoint, int fd, const char *path);
 /* Remove a file. Returns 1 if the file was removed, and 0 if the file did not exist. */

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "c/topicfile.h"
 #include "base/origin.h"
+#include "ring/resize.h"
 #include "ring/signal_thread.h"
 
 enum {
@@ -376,9 +377,33 @@ static int mqc_subscriber_wait(msgq_subscriber *subscriber, int64_t deadline) {
     return mqc_wait_until_readable(&waiter, deadline);
 }
 
+/* Map the ring again if it has grown, and continue at the cursor. Returns 1 after a new mapping, and 0 without one. */
+static int mqc_subscriber_remap(msgq_subscriber *subscriber) {
+    mq_ring_subscriber *s = &subscriber->s;
+    bool present = mq_canary_is_nonzero(&s->canary);
+    uint32_t former_bytes = s->data_bytes;
+    mq_signal_thread_unwatch_ring(s); /* the helper thread uses the former mapping */
+    subscriber->watched = false;
+    int remapped = mqc_topic_files_remap(subscriber->topic);
+    if (remapped != 1)
+        return remapped;
+    mqc_subscriber_map(s, subscriber->topic);
+    mq_ring_subscriber_classify_publisher(s); /* now, because no pointer may refer to the former mapping */
+    if (present || mq_ring_grew_while_empty(s->ring, s->side, former_bytes, s->data_bytes))
+        mq_ring_subscriber_reclassify_publisher(s);
+    else
+        mq_ring_subscriber_recover_from_lap(s);
+    mq_ring_subscriber_refresh_published(s);
+    return 1;
+}
+
+/* Handle invalid bytes at the cursor. Returns 0 if the ring has grown: try again. Otherwise returns an error. */
 static int mqc_subscriber_corrupt(msgq_subscriber *subscriber) {
     mq_ring_subscriber *s = &subscriber->s;
     uint64_t cursor = s->cursor;
+    int remapped = mqc_subscriber_remap(subscriber);
+    if (remapped)
+        return remapped == 1 ? 0 : remapped;
     if (!mq_ring_subscriber_mapping_valid(s))
         return mqc_topic_truncation_error(subscriber->topic);
     mq_ring_subscriber_recover_from_lap(s); /* recover, so that the next call can read later valid messages */
@@ -396,8 +421,11 @@ static int mqc_subscriber_find(msgq_subscriber *subscriber, mq_ring_message *mes
         mq_ring_status status = mq_ring_subscriber_next_message(&subscriber->s, subscriber->conflate, message);
         if (status == MQ_RING_OK)
             return 0;
+        int error = status == MQ_RING_EMPTY ? 0 : mqc_subscriber_corrupt(subscriber);
+        if (error)
+            return error;
         if (status != MQ_RING_EMPTY)
-            return mqc_subscriber_corrupt(subscriber);
+            continue;
         if (timeout == 0)
             return mqc_endpoint_error(&subscriber->topic->endpoint, EAGAIN, "no message available");
         deadline = deadline ? deadline : mqc_deadline_ns(timeout);
@@ -409,7 +437,8 @@ static int mqc_subscriber_find(msgq_subscriber *subscriber, mq_ring_message *mes
     }
 }
 
-/* Validate a message that does not fit into the buffer. Returns 0 if the message was overwritten. Then try again. */
+/* Validate a message that does not fit into the buffer. Returns 0 if the message was overwritten or the ring has grown.
+ * Then try again. */
 static int mqc_subscriber_too_large(msgq_subscriber *subscriber, const mq_ring_message *message, size_t room) {
     mq_ring_status status = mq_ring_subscriber_revalidate_cursor(&subscriber->s);
     if (status == MQ_RING_EMPTY)

@@ -21,6 +21,8 @@ MQC_HIDDEN int mqc_topic_files_open(mqc_topic_files **topic, const char *name, c
 /* Open both files of an inherited topic again in a forked child, and lock the topic. Close the inherited topic after
  * its last use. */
 MQC_HIDDEN int mqc_topic_files_reopen_in_child(mqc_topic_files **topic, const mqc_topic_files *former);
+/* Map the ring again if its file has grown. Returns 1 if the ring has a new mapping, and 0 if the file has not grown. */
+MQC_HIDDEN int mqc_topic_files_remap(mqc_topic_files *t);
 MQC_HIDDEN void mqc_topic_files_unlock(mqc_topic_files *t);
 /* Unlock and unmap both files, and free the memory. `t` may be NULL. */
 MQC_HIDDEN void mqc_topic_files_close(mqc_topic_files *t);

@@ -112,7 +112,7 @@ cdef extern from "channel/publisher.h" nogil:
         bint lacks_memory
         uint32_t *limbo_slots
         uint64_t sent, bytes, refused, evicted
-    bint mq_channel_publisher_init(mq_channel_publisher *p)
+    bint mq_channel_publisher_init(mq_channel_publisher *p, bint has_holes)
     void mq_channel_publisher_free(mq_channel_publisher *p)
     int mq_channel_take_free_slot(mq_channel_publisher *p)
     void mq_channel_return_slot(mq_channel_publisher *p, uint32_t slot)

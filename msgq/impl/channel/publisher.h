@@ -57,15 +57,16 @@ typedef struct {
     uint64_t sent, bytes, refused, evicted; /* counters of the row, which other processes read */
 } mq_channel_publisher;
 
-/* Initialize a publisher with all slots free, and with a fully allocated pool. Returns false if memory is missing. */
-static inline bool mq_channel_publisher_init(mq_channel_publisher *p) {
+/* Initialize a publisher with all slots free. If `has_holes`, the slots get memory before their first use. Returns false
+ * if memory is missing. */
+static inline bool mq_channel_publisher_init(mq_channel_publisher *p, bool has_holes) {
     uint32_t count = p->slots.slots;
     p->published_slots = calloc(count, sizeof *p->published_slots + 2 * sizeof *p->free_slots);
     if (!p->published_slots)
         return false;
     p->free_slots = (uint32_t *)(void *)(p->published_slots + count);
     p->limbo_slots = p->free_slots + count;
-    p->populated_slots = count;
+    p->populated_slots = has_holes ? 0 : count;
     for (p->free_count = 0; p->free_count < count; p->free_count++)
         p->free_slots[p->free_count] = count - 1 - p->free_count;
     return true;

@@ -116,10 +116,8 @@ cdef int _fill_publisher_row(PublisherPool pool, const mq_file_lock *lock, int n
         raise CorruptSegmentError("has an invalid order: another program wrote into the file; remove it (msgq "
                                   "clean)", file.name,
                                   file.path)
-    if not mq_channel_publisher_init(&pool.c):
+    if not mq_channel_publisher_init(&pool.c, pool.pool_file.has_holes):
         raise MemoryError()
-    if pool.pool_file.has_holes:
-        pool.c.populated_slots = 0
     file.require_lock(lock)
     mq_channel_publisher_register(row, &identity, pool.liveness_token != NULL, &pool.c.slots,
                                   pool.pool_file.segment.size, pool.pool_file.segment.inode, name)

@@ -13,7 +13,7 @@ from itertools import chain
 from typing import Any
 
 from msgq.common import settings
-from msgq.errors import DeadlockError, InvalidValueError, SegmentError, SegmentSizeError
+from msgq.errors import DeadlockError, InvalidValueError, SegmentError
 from msgq.impl.fake.clock import VirtualClock
 from msgq.impl.fake.endpoint_state import BusMember, EndpointState, MessageHandler, combine_handlers
 from msgq.impl.fake.topic_state import TopicState
@@ -58,9 +58,9 @@ class InProcessBus:
         if topic is None:
             settings.resolve_file_mode(mode, endpoint)
             topic = self._topics[key] = TopicState(endpoint, segment_size or DEFAULT_DATA_BYTES, self.choose_route)
-        elif segment_size not in (0, topic.data_bytes):
-            text = f"exists with segment_size {topic.data_bytes}, but {segment_size} was requested"
-            raise SegmentSizeError(f"{text}; give 0 to use the existing size", endpoint)
+            topic.size_is_requested = segment_size != 0
+        elif segment_size:
+            topic.request_size(segment_size)
         return topic
 
     def mark_inherited_by_fork(self) -> None:

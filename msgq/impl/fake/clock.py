@@ -17,8 +17,9 @@ SleepFunction = Callable[[int], None]
 class VirtualClock:
     """A virtual clock with the functions of `time`.
 
-    The clock starts at 0, and jumps to the time of a recording when the recording is played. All users of a bus share
-    the clock.
+    The clock starts at 1 s, because a time of 0 means "never" or "unknown" in statistics, events and origins. A
+    simulation sets the clock to 0, where its inputs begin, and to the time of a recording when the recording is played.
+    All users of a bus share the clock.
 
     Attributes
     ----------
@@ -27,10 +28,10 @@ class VirtualClock:
     """
 
     def __init__(self, sleep_ns: SleepFunction) -> None:
-        self.now_ns = 0
+        self.now_ns = NS_PER_S
         self.alarms: dict[object, tuple[int, Callable[[], object]]] = {}
         self._sleep_ns = sleep_ns
-        self._last_origin_ns = -1
+        self._last_origin_ns = 0
 
     def time(self) -> float:
         """Return the virtual time in seconds."""

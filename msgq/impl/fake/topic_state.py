@@ -6,12 +6,14 @@ slow subscriber is therefore lapped by the same message as on a real ring. The s
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 from msgq.common.schema import Schema
-from msgq.errors import MessageTooLargeError
+from msgq.errors import MessageTooLargeError, SegmentSizeError
+from msgq.impl.base.process import process_name
 from msgq.impl.fake.endpoint_state import BusMessage, EndpointState, Inbox, MessageHandler
 
 GRANT_CHUNK_BYTES_MAX = 65536
@@ -41,6 +43,7 @@ class TopicState(EndpointState["TopicInbox"]):
 
     Attributes
     ----------
+    size_is_requested : False: the topic has the default size, and nobody has requested a size.
     write_position : position of the next message.
     granted_position : up to this position, the publisher needs no `extend_grant`.
     write_limit : messages more than a lap before this position are overwritten.
@@ -55,10 +58,8 @@ class TopicState(EndpointState["TopicInbox"]):
         self, endpoint: str, data_bytes: int, choose_route: Callable[[EndpointState[Any]], MessageHandler]
     ) -> None:
         super().__init__(endpoint, choose_route)
-        self.data_bytes = data_bytes
-        self._lap_end_offset = data_bytes - 9 & ~7
-        self._grant_chunk_bytes = min(data_bytes // 16 & ~7, GRANT_CHUNK_BYTES_MAX)
-        self.frame_bytes_max = data_bytes // 3 & ~7
+        self._set_size(data_bytes)
+        self.size_is_requested = False
         self.write_position = self.granted_position = self.write_limit = 0
         self.published_bytes = self.stamp_bytes = 0
         self.current_claim: PublisherClaim | None = None
@@ -66,6 +67,40 @@ class TopicState(EndpointState["TopicInbox"]):
         self.last_message: BusMessage | None = None
         self.schema: Schema | None = None
         self.extract_picture: Callable[[bytes], bytes] | None = None
+
+    def _set_size(self, data_bytes: int) -> None:
+        self.data_bytes = data_bytes
+        self._lap_end_offset = data_bytes - 9 & ~7
+        self._grant_chunk_bytes = min(data_bytes // 16 & ~7, GRANT_CHUNK_BYTES_MAX)
+        self.frame_bytes_max = data_bytes // 3 & ~7
+
+    def request_size(self, data_bytes: int) -> None:
+        """Give the topic this size, as docs/internals/topic-protocol.md says in "A size without a request".
+
+        Raises
+        ------
+        SegmentSizeError : the topic keeps another size.
+        """
+        if data_bytes != self.data_bytes:
+            is_unused = not self.write_position and self.current_claim is None
+            shrinks_under_subscriber = data_bytes < self.data_bytes and self.count_readers()[0] > 0
+            if self.size_is_requested or not is_unused or shrinks_under_subscriber:
+                raise self._size_mismatch_error(data_bytes)
+            self._set_size(data_bytes)
+        self.size_is_requested = True
+
+    def _size_mismatch_error(self, data_bytes: int) -> SegmentSizeError:
+        origin = "requested by" if self.size_is_requested else "default of"
+        text = (
+            f"exists with segment_size {self.data_bytes} ({origin} process {os.getpid()}, {process_name()}), but "
+            f"{data_bytes} was requested; give 0 to use the existing size"
+        )
+        if not self.size_is_requested:
+            text += (
+                ". A default size changes only before the first message, and without a publisher. It decreases only "
+                "without subscribers"
+            )
+        return SegmentSizeError(text, self.endpoint)
 
     def set_publisher(self, claim: PublisherClaim) -> None:
         """Set the publisher. The previous publisher gets an error at its next send."""

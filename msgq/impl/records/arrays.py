@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgq.common.texts import format_count_noun
@@ -97,12 +98,12 @@ def convert_element_values(source: Any, dtype: np.dtype[Any], count: int, name: 
     Parameters
     ----------
     source : an array, or values that NumPy converts to an array; repeated by NumPy's broadcasting. An array must be
-        castable within its kind (``same_kind``) and have the same fields. Other values are converted as in NumPy's
-        assignments, but integer fields refuse floats and texts.
+        castable within its kind (``same_kind``) and have the same fields. A mapping needs a value for each field. Other
+        values are converted as in NumPy's assignments, but integer fields refuse floats and texts.
 
     Raises
     ------
-    RecordTypeError : the values have another kind or other fields. The text shows both dtypes.
+    RecordTypeError : the values have another kind or other fields. The text shows both dtypes or the fields.
     InvalidValueError : the number of values differs, or a value cannot be converted.
     """
     import numpy as np
@@ -147,6 +148,10 @@ def _convert_to_array(source: Any, dtype: np.dtype[Any], name: str) -> npt.NDArr
     if source is None:  # NumPy makes NaN of it, so a function that forgot its return would write that
         raise RecordTypeError(f"NoneType cannot be converted to {dtype}; give a value", name)
     has_dtype = hasattr(source, "dtype")
+    if isinstance(source, Mapping):
+        source = _order_fields(source, dtype, name)
+    elif isinstance(source, list) and dtype.names is not None:
+        source = [_order_fields(item, dtype, name) if isinstance(item, Mapping) else item for item in source]
     try:
         array = np.asarray(source) if has_dtype else np.array(source, dtype)
     except TypeError as error:
@@ -162,6 +167,16 @@ def _convert_to_array(source: Any, dtype: np.dtype[Any], name: str) -> npt.NDArr
         text = f"values of dtype {given_dtype} cannot be converted to {dtype}; convert them with astype"
         raise RecordTypeError(text, name)
     return array
+
+
+def _order_fields(values: Mapping[str, Any], dtype: np.dtype[Any], name: str) -> tuple[Any, ...]:
+    """Return the values of a mapping in the order of the fields."""
+    names = dtype.names or ()
+    if values.keys() != set(names):
+        missing, unknown = set(names) - values.keys(), values.keys() - set(names)
+        text = f"mapping lacks the fields {sorted(missing)}" if missing else f"no field is called {sorted(unknown)}"
+        raise RecordTypeError(f"{text}; the fields are {', '.join(names) or 'unnamed'}", name)
+    return tuple(values[field] for field in names)
 
 
 def _has_same_fields(first: np.dtype[Any], second: np.dtype[Any]) -> bool:

@@ -375,8 +375,8 @@ class SeqlockVector(VectorBase):
         ----------
         indices : as in `read`. An index that occurs twice is written twice.
         values : one value for each index, or one value for all indices. Give an array with the same fields and a
-            ``same_kind`` dtype, or values that NumPy converts. The values are copied. If the dtype is tracked, the
-            library sets both timestamps.
+            ``same_kind`` dtype, mappings from all field names to values, or values that NumPy converts. The values are
+            copied. If the dtype is tracked, the library sets both timestamps.
         timeout : seconds to wait for an element that another living handle is writing; None: no limit.
 
         Raises
@@ -514,7 +514,8 @@ class Seqlock(VectorBase):
 
         Parameters
         ----------
-        value : a value that NumPy converts to the dtype. If the dtype is tracked, the library sets both timestamps.
+        value : a value that NumPy converts to the dtype, or a mapping from all field names to values. If the dtype is
+            tracked, the library sets both timestamps.
         timeout : seconds to wait for the write of another living handle; None: no limit.
 
         Raises

@@ -13,8 +13,7 @@
 #ifndef MQ_RING_CANARY_H
 #define MQ_RING_CANARY_H
 
-#include <sys/stat.h>
-
+#include "base/truncation.h"
 #include "ring/layout.h"
 
 typedef struct {
@@ -65,13 +64,6 @@ static inline mq_canary mq_canary_of_ring(const mq_ring_header *ring, uint64_t d
     const mq_u64 *tail = mq_ring_canary_word(ring, data_bytes);
     mq_canary canary = {.word = tail, .value = tail ? mq_load_relaxed_u64(tail) : 0};
     return canary.value ? canary : mq_canary_of_word(word);
-}
-
-/* True if the file with this name is the mapped file and is smaller now. Call this after the kernel failed to
- * provide memory. A failure to provide memory raises no SIGBUS, so a ring without a canary needs this check. */
-static inline bool mq_file_shrank(const char *path, uint64_t inode, uint64_t bytes) {
-    struct stat found;
-    return stat(path, &found) == 0 && (uint64_t)found.st_ino == inode && (uint64_t)found.st_size < bytes;
 }
 
 /* True if the file with this name is the mapped file and is larger now. */

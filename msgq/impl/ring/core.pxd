@@ -26,7 +26,8 @@ cdef extern from "ring/layout.h" nogil:
     ctypedef struct mq_ring_header:
         pass
     ctypedef struct mq_ring_side:
-        pass
+        mq_u64 size_pid
+        char *size_by
     ctypedef struct mq_stamps:
         int64_t publish_time
         int64_t origin_time
@@ -253,6 +254,16 @@ cdef extern from "ring/registry.h" nogil:
     void mq_ring_count_subscribers(const mq_ring_publisher *p, int *attached, int *updated)
 
 
+cdef extern from "ring/resize.h" nogil:
+    void mq_ring_side_record_size(mq_ring_side *side, const mq_process_identity *self, bint asked)
+    bint mq_ring_size_is_unasked(const mq_ring_side *side)
+    bint mq_ring_may_be_resized(const mq_ring_header *ring, const mq_ring_side *side,
+                                const mq_liveness_file *liveness_file)
+    bint mq_ring_has_subscribers(const mq_ring_side *side, const mq_liveness_file *liveness_file)
+    bint mq_ring_grew_while_empty(const mq_ring_header *ring, const mq_ring_side *side, uint32_t former_bytes,
+                                  uint32_t data_bytes)
+
+
 cdef extern from "ring/signal_thread.h" nogil:
     uint32_t mq_signal_thread_id()
     bint mq_signal_thread_watch_ring(const void *subscriber, mq_ring_header *ring, mq_ring_side *side,
@@ -263,6 +274,7 @@ cdef extern from "ring/signal_thread.h" nogil:
 cdef class TopicFiles:
     """A topic's two files. Locked from open_topic until unlock, so that processes join and leave one at a time."""
     cdef readonly str endpoint
+    cdef str side_path
     cdef readonly Segment ring
     cdef readonly Segment side  # None: the topic was opened passive, and has no side segment
     cdef SegmentMemory ring_memory  # None: opened passive; `side_memory`, too

@@ -90,7 +90,8 @@ class PubConnection(ForkAwareHandle):
         context : a context that is not terminated.
         endpoint : name of the topic: 1 to 246 bytes of UTF-8 without "/" and NUL.
         segment_size : bytes of the ring's data area, 128 to 2**32 - 1. A message may occupy up to a third of the data
-            area. 0: keep the size of an existing topic, or use 1 MiB for a new topic.
+            area. 0: keep the size of an existing topic, or use 1 MiB for a new topic. A later participant may request
+            another size of a topic without messages if no participant has requested its size before.
         mode : permissions of new files, for example 0o660; None: MSGQ_MODE, else 0o600.
         schema : description of the messages for tools; None keeps the schema of the previous publisher.
         trust : names or ids of users, separated by commas. Files of these users are accepted in addition to own files
@@ -334,7 +335,7 @@ class SubConnection(Waitable):
         address : host of the publisher; ignored by this backend.
         conflate : receive the newest message only.
         segment_size : bytes of the ring's data area, 128 to 2**32 - 1. 0: keep the size of an existing topic, or use 1
-            MiB for a new topic.
+            MiB for a new topic. A publisher that starts later may then request a larger size.
         mode : permissions of new files, for example 0o660; None: MSGQ_MODE, else 0o600.
         passive : observe an existing topic read-only. Statistics and `wait_for_readers` do not count this subscriber.
             Its waits poll every 0.05 to 1 ms.

@@ -98,7 +98,12 @@ typedef struct {
      * increments the wake count. The publisher reads this cache line at every send. Other processes must therefore
      * write the line rarely. */
     mq_u32 eventcount;
-    mq_u32 eventcount_pad[15];
+    /* The size of the ring. Processes write these four fields under the topic's lock, and rarely. */
+    mq_u32 size_unasked;   /* 1: the creator used the default size, and no process has requested a size since */
+    mq_u64 enlarged_from;  /* smallest ring_data_bytes from which the ring grew before its first message. 0: none */
+    mq_u64 size_pid;       /* process that chose the size. 0: unknown, or a stock process */
+    char size_by[MQ_NAME]; /* name of this process, padded with NUL bytes */
+    mq_u32 eventcount_pad[6];
 
     /* The grant: the limit of the current publisher's writes. The publisher writes the grant once a chunk, with
      * grant_seq last. */
@@ -132,6 +137,7 @@ typedef struct {
 } mq_ring_side;
 
 _Static_assert(offsetof(mq_ring_side, eventcount) == 64, "bump MQ_SIDE_VERSION");
+_Static_assert(offsetof(mq_ring_side, size_by) == 88, "bump MQ_SIDE_VERSION");
 _Static_assert(offsetof(mq_ring_side, write_limit) == 128, "bump MQ_SIDE_VERSION");
 _Static_assert(offsetof(mq_ring_side, grant_seq) == 160, "bump MQ_SIDE_VERSION");
 _Static_assert(offsetof(mq_ring_side, schema_seq) == 192, "bump MQ_SIDE_VERSION");

@@ -89,7 +89,11 @@ static inline bool mq_ring_canary_is_missing(const mq_ring_header *ring, const m
 /* Store the current size and canary of the ring. Later checks compare the stored values with the ring. */
 static inline void mq_ring_side_record_ring(mq_ring_side *side, const mq_ring_header *ring, uint32_t data_bytes) {
     const mq_u64 *tail = mq_ring_canary_word(ring, data_bytes);
-    mq_store_relaxed_u64(&side->ring_data_bytes, data_bytes); /* relaxed, all: under the lock */
+    /* relaxed, all: under the lock */
+    uint64_t before = mq_load_relaxed_u64(&side->ring_data_bytes), least = mq_load_relaxed_u64(&side->enlarged_from);
+    if (before < data_bytes && (!least || before < least) && mq_load_acquire_u64(&ring->write_pointer) == 0)
+        mq_store_relaxed_u64(&side->enlarged_from, before);
+    mq_store_relaxed_u64(&side->ring_data_bytes, data_bytes);
     mq_store_relaxed_u64(&side->ring_canary, tail ? mq_load_relaxed_u64(tail) : 0);
 }
 

@@ -146,6 +146,9 @@ cdef class SubConnection(Waitable):
             return False
         mq_signal_thread_unwatch_ring(&self._subscriber)
         self._watches_for_stock = False
+        # Messages may have overwritten the previous canary, also by zeros.
+        present = present or mq_ring_grew_while_empty(<mq_ring_header *> topic.ring.address, self._subscriber.side,
+                                                      self._subscriber.data_bytes, topic.data_bytes)
         self._attach_topic(topic)
         self._subscriber.mapping_too_small = False
         # Classify at once: no pointer may refer to the previous mapping.

@@ -108,21 +108,59 @@ cdef size_t _parse_segment_size(object segment_size, str endpoint) except 0:
     return segment_size
 
 
-cdef int _check_ring_size(const struct_stat *found, object segment_size, str endpoint, str path) except -1:
+cdef int _check_ring_size(const struct_stat *found, str endpoint, str path) except -1:
     cdef int64_t data_bytes = <int64_t> found.st_size - MQ_RING_HEADER
     if data_bytes < DATA_BYTES_MIN or data_bytes >= <int64_t> 2**32:
         text = (f"has {found.st_size} bytes, and is not a ring (truncated, or of another program); remove it when it "
                 "is not in use")
         raise CorruptSegmentError(text, endpoint, path)
-    if segment_size and segment_size != data_bytes:
-        text = (f"exists with segment_size {data_bytes}, but {segment_size} was requested; give 0 to use the existing "
-                "size, or remove it when it is not in use (msgq clean)")
-        raise SegmentSizeError(text, endpoint, path)
     return 0
 
 
-cdef SegmentMemory _create_side(str endpoint, str path, Segment ring, int mode, bint tracked):
-    """Create the side segment, complete before it has a name. Return None if a process without the lock was faster."""
+cdef bint _resize_ring(TopicFiles topic, int fd, const struct_stat *found, size_t wanted, str path) except -1:
+    """Give the requested size to a ring that holds nothing and whose size nobody requested. Otherwise raise.
+
+    A larger size: the file grows, and subscribers map it again. A smaller size: an unused ring is removed, because a
+    truncated file would kill processes without the SIGBUS handler. Return False if the ring was removed.
+    """
+    cdef Segment ring = map_file(fd, found, False, topic.endpoint, path)
+    cdef SegmentMemory memory = _open_side(topic.endpoint, topic.side_path, ring, False, NULL)
+    cdef Segment side = None if memory is None else memory.segment
+    cdef mq_ring_side *rows = NULL if side is None else <mq_ring_side *> side.address
+    cdef bint grows = <size_t> found.st_size < MQ_RING_HEADER + wanted
+    if (rows == NULL
+            or not mq_ring_may_be_resized(<const mq_ring_header *> ring.address, rows, &side.liveness_file)
+            or not grows and mq_ring_has_subscribers(rows, &side.liveness_file)):
+        raise _size_mismatch_error(topic.endpoint, ring, rows, wanted)
+    if grows:
+        _grow_ring_file(topic, fd, MQ_RING_HEADER + wanted, path)
+    else:
+        remove_file(topic.endpoint, path)
+    return grows
+
+
+cdef object _size_mismatch_error(str endpoint, Segment ring, const mq_ring_side *side, size_t wanted):
+    """Return the exception for a ring of another size. Name the process that chose the size, if it is known."""
+    cdef uint64_t pid = 0 if side == NULL else mq_load_relaxed_u64(&side.size_pid)
+    cdef bint unasked = pid and mq_ring_size_is_unasked(side)
+    what = f"exists with segment_size {ring.size - MQ_RING_HEADER}"
+    if pid:
+        origin = "default of" if unasked else "requested by"
+        what = f"{what} ({origin} process {pid}, {text(side.size_by, MQ_NAME)})"
+    what = (f"{what}, but {wanted} was requested; give 0 to use the existing size, or remove it when it is not in use "
+            "(msgq clean)")
+    if unasked:
+        what = (f"{what}. A default size changes only before the first message, and without a publisher or stock "
+                "process. It decreases only without subscribers")
+    return SegmentSizeError(what, endpoint, ring.path)
+
+
+cdef SegmentMemory _create_side(str endpoint, str path, Segment ring, int mode, bint tracked,
+                                const mq_process_identity *sizer, bint asked):
+    """Create the side segment, complete before it has a name. Return None if a process without the lock was faster.
+
+    `sizer`: process that chose the ring's size; NULL: unknown.
+    """
     cdef struct_stat found
     cdef SegmentMemory side
     cdef size_t allocated = 0 if _populates_at_open() else mq_ring_side_allocated_bytes()
@@ -131,6 +169,8 @@ cdef SegmentMemory _create_side(str endpoint, str path, Segment ring, int mode, 
         side = map_shared_file(fd, &found, True, endpoint, path)
         mq_ring_side_init(<mq_ring_side *> side.segment.address, <mq_ring_header *> ring.address, ring.inode,
                           ring.size - MQ_RING_HEADER, host_time_ns(), tracked)
+        if sizer != NULL:
+            mq_ring_side_record_size(<mq_ring_side *> side.segment.address, sizer, asked)
         return side if name_file(fd, endpoint, path) else None
     finally:
         close(fd)
@@ -179,8 +219,8 @@ cdef SegmentMemory _open_side(str endpoint, str path, Segment ring, bint writabl
     raise CorruptSegmentError("is not a side segment of msgq; remove it", endpoint, path)
 
 
-cdef bint _lock_existing_ring(TopicFiles topic, str path, object segment_size, size_t wanted) except -1:
-    """Lock and map an existing ring. Return False if there is none."""
+cdef bint _lock_existing_ring(TopicFiles topic, str path, bint asked, size_t wanted) except -1:
+    """Lock and map an existing ring. Return False if there is none. `asked`: the caller requested the size `wanted`."""
     cdef struct_stat found
     cdef int fd
     while (fd := open_file(topic.endpoint, path, O_RDWR)) >= 0:
@@ -194,7 +234,12 @@ cdef bint _lock_existing_ring(TopicFiles topic, str path, object segment_size, s
             # A stock process creates an empty file and sizes the file later: size the file now.
             _grow_ring_file(topic, fd, MQ_RING_HEADER + wanted, path)
             check_file(fd, &found, topic.endpoint, path)
-        _check_ring_size(&found, segment_size, topic.endpoint, path)
+        _check_ring_size(&found, topic.endpoint, path)
+        if asked and <size_t> found.st_size != MQ_RING_HEADER + wanted:
+            if not _resize_ring(topic, fd, &found, wanted, path):
+                topic.unlock()
+                continue
+            check_file(fd, &found, topic.endpoint, path)
         _share_ring(topic, fd, &found, path)
         return True
     return False
@@ -227,30 +272,36 @@ cdef int _remove_unused_ring(TopicFiles topic) except -1:
     return 0
 
 
-cdef TopicFiles _open_topic(str endpoint, str in_prefix, object segment_size, size_t wanted, int permissions,
-                            object create):
+cdef TopicFiles _open_topic(str endpoint, str in_prefix, bint asked, size_t wanted, int permissions, object create):
     cdef TopicFiles topic = TopicFiles.__new__(TopicFiles)
+    cdef mq_process_identity us
     cdef bint made = False, tracked = False
     if in_prefix and create is not False:
         file_permissions.make_directories(endpoint, shm_paths.topic_directories(in_prefix), permissions)
     path = shm_paths.ring_path(endpoint, in_prefix)
     side_path = shm_paths.side_segment_path(endpoint, in_prefix)
-    topic.endpoint = endpoint
-    while not made and (create is True or not _lock_existing_ring(topic, path, segment_size, wanted)):
+    topic.endpoint, topic.side_path = endpoint, side_path
+    while not made and (create is True or not _lock_existing_ring(topic, path, asked, wanted)):
         if create is False:
             raise segment_error("topic not found", endpoint, path, ENOENT)
         made = _create_ring(topic, path, wanted, permissions)
         if create is True and not made:
             raise segment_error("topic exists; to open it, omit create=True", endpoint, path, EEXIST)
     try:
+        # The first call of each opens a file. Without a free descriptor, fail before the side segment is created.
+        read_own_identity(&us, NULL)
+        host_offset_ns()
         while topic.side_memory is None:
             topic.side_memory = _open_side(endpoint, side_path, topic.ring, True, &tracked)
             _write_canary(topic)  # after the open: a missing canary shows that the ring was truncated
             if topic.side_memory is None:
-                topic.side_memory = _create_side(endpoint, side_path, topic.ring, permissions, tracked)
+                topic.side_memory = _create_side(endpoint, side_path, topic.ring, permissions, tracked,
+                                                 &us if made else NULL, asked)
         topic.side = topic.side_memory.segment
         mq_ring_side_record_ring(<mq_ring_side *> topic.side.address, <mq_ring_header *> topic.ring.address,
                                  topic.data_bytes)
+        if asked and mq_ring_size_is_unasked(<mq_ring_side *> topic.side.address):
+            mq_ring_side_record_size(<mq_ring_side *> topic.side.address, &us, True)
         _load_canary(topic)
     except BaseException:
         if made:
@@ -271,7 +322,7 @@ cdef TopicFiles open_topic(str endpoint, str in_prefix, object segment_size, obj
     while True:
         tries -= 1
         try:
-            return _open_topic(endpoint, in_prefix, segment_size, wanted, permissions, create)
+            return _open_topic(endpoint, in_prefix, segment_size != 0, wanted, permissions, create)
         except SegmentError as error:
             # ENOENT: another process removed the directories of the prefix. If the topic had to exist, raise the error.
             if error.errno != ENOENT or create is False or not tries:
@@ -290,7 +341,7 @@ cdef TopicFiles map_topic(str endpoint, str in_prefix):
     topic.lock_fd = fd
     topic.endpoint = endpoint
     check_file(fd, &found, endpoint, path)
-    _check_ring_size(&found, 0, endpoint, path)
+    _check_ring_size(&found, endpoint, path)
     _map_ring(topic, fd, &found, False, path)
     topic.ring_memory = use_memory(topic.ring)
     attach_found_side(topic, in_prefix)
@@ -312,7 +363,7 @@ cdef TopicFiles remap_grown_topic(str endpoint, Segment former, SegmentMemory si
         check_file(fd, &found, endpoint, former.path)
         if found.st_ino != former.inode or <size_t> found.st_size <= former.size:
             return None
-        _check_ring_size(&found, 0, endpoint, former.path)
+        _check_ring_size(&found, endpoint, former.path)
         topic.endpoint, topic.side_memory = endpoint, side
         topic.side = None if side is None else side.segment
         if writable:

@@ -38,7 +38,8 @@ int msgq_channel_publisher_open(msgq_channel_publisher **publisher, const char *
  * call waits only if views of other processes hold all slots. After each of these errors, no message was sent:
  * - -ENOBUFS: views hold all slots, and the timeout is 0.
  * - -ETIMEDOUT: views held all slots until the timeout.
- * - -EMSGSIZE: the message does not fit into max_bytes. */
+ * - -EMSGSIZE: the message does not fit into max_bytes.
+ * - -ENOSPC: /dev/shm is full, and the slot does not have its memory yet. */
 int64_t msgq_channel_send(msgq_channel_publisher *publisher, const void *data, size_t size, double timeout);
 
 /* Close the publisher. Messages of a closed publisher stay readable. `publisher` may be NULL. */

@@ -85,12 +85,14 @@ class FleetBuilder:
         self._fleet, self._executor = LakeDirectory(self._path), executor
         self._tables = {name: open_fleet_table(self._fleet, name) for name in FLEET_TABLE_NAMES}
 
-    def build_fleet(self, lakes: Iterable[str | os.PathLike[str]], remove_missing: bool = False) -> FleetResult:
+    def build_fleet(
+        self, lakes: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], remove_missing: bool = False
+    ) -> FleetResult:
         """Copy the gold of lakes that changed since the previous update.
 
         Parameters
         ----------
-        lakes : directories, patterns such as `lakes/date=*/host=*`, or URIs.
+        lakes : directories, patterns such as `lakes/date=*/host=*`, or URIs; or one of them.
         remove_missing : remove the rows of all lakes that no longer exist.
 
         Raises

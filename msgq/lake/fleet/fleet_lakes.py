@@ -11,6 +11,7 @@ from glob import has_magic
 
 from pyarrow.fs import FileType
 
+from msgq.common.selection import list_paths
 from msgq.errors import InvalidValueError
 from msgq.lake.catalog import is_lake_directory
 from msgq.lake.lake_directory import FILE_URI_PREFIX, LakeDirectory
@@ -54,7 +55,9 @@ def make_absolute_path(path: str | os.PathLike[str]) -> str:
     return text.rstrip("/") if "://" in text else os.path.abspath(text)
 
 
-def find_fleet_lakes(fleet: str | os.PathLike[str], lakes: Iterable[str | os.PathLike[str]]) -> list[str]:
+def find_fleet_lakes(
+    fleet: str | os.PathLike[str], lakes: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+) -> list[str]:
     """Return the absolute paths of the lakes of a fleet, sorted, each once.
 
     A path without wildcards is returned even if the directory does not exist.
@@ -62,13 +65,13 @@ def find_fleet_lakes(fleet: str | os.PathLike[str], lakes: Iterable[str | os.Pat
     Parameters
     ----------
     fleet : directory of the fleet tables. Patterns for lakes can also match this directory.
-    lakes : directories, patterns such as `lakes/date=*/host=*`, or URIs.
+    lakes : directories, patterns such as `lakes/date=*/host=*`, or URIs; or one of them.
 
     Raises
     ------
-    InvalidValueError : `fleet` is a lake, or no directory matches.
+    InvalidValueError : `fleet` is a lake, `lakes` is empty, or no directory matches.
     """
-    place, patterns = make_absolute_path(fleet), [os.fspath(lake) for lake in lakes]
+    place, patterns = make_absolute_path(fleet), list_paths(lakes, "lakes")
     if is_lake_directory(LakeDirectory(place)):
         raise InvalidValueError(f"'{fleet}' is a lake, and cannot have fleet tables; give another directory")
     paths = {path for pattern in patterns for path in _expand_pattern(make_absolute_path(pattern))} - {place}

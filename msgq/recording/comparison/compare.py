@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from msgq.common.schema import Schema
-from msgq.common.selection import EndpointPattern, SelectedEndpoints
+from msgq.common.selection import EndpointChoice, SelectedEndpoints, select_endpoints
 from msgq.common.units import NS_PER_S
 from msgq.decoding.payload_decoder import PayloadDecoder, Undecoded
 from msgq.errors import RecordingError
@@ -116,7 +116,7 @@ def compare(
     b: ComparedOutputs,
     tolerances: FieldTolerances = MappingProxyType({}),
     *,
-    endpoints: Iterable[EndpointPattern] | None = None,
+    endpoints: EndpointChoice | None = None,
     time_tolerance: float | None = None,
 ) -> Comparison:
     """Compare two logs, two runs of a simulation, or a run with a recorded reference.
@@ -134,16 +134,18 @@ def compare(
     tolerances : tolerance by endpoint, by (endpoint, field) such as ("pose", "position.x"), or by "*" for all. The most
         specific entry counts. An entry of a field includes nested fields. A number is an absolute tolerance. math.inf
         ignores the field.
-    endpoints : endpoints to compare (see `SelectedEndpoints`); None: all endpoints of both sides.
+    endpoints : endpoints to compare: a name or compiled regular expression, or a list of them; None: all endpoints of
+        both sides.
     time_tolerance : maximum difference of times in seconds, each counted from the first message of its side; None:
         times are ignored. The time is publish_time for a log, and virtual time for a simulation.
 
     Raises
     ------
     RecordingError : a log cannot be read, or over 1 GiB of messages wait for their counterparts.
+    InvalidValueError : `endpoints` is empty.
     """
     comparator = _RunComparator(tolerances, time_tolerance)
-    only = SelectedEndpoints(endpoints)
+    only = select_endpoints(endpoints)
     sides = [_iter_compared_messages(a, only), _iter_compared_messages(b, only)]
     over = [False, False]
     while not all(over):

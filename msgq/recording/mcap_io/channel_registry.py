@@ -151,6 +151,11 @@ class ChannelRegistry:
         """Return True if the registry has the channel, and the channel's schema if it has one."""
         return number in self.channels and number not in self._channels_without_schema
 
+    @property
+    def has_unknown_declaration_fields(self) -> bool:
+        """True if a schema or channel has fields that MCAP does not define."""
+        return any(opcode != Opcode.HEADER for opcode, _ in self.unknown_fields)
+
     def copy_channel(self, source: ChannelRegistry, number: int) -> bool:
         """Copy a channel from another registry. Return False if that registry does not know the channel."""
         if not source.is_channel_known(number):

@@ -6,7 +6,7 @@ Format: https://mcap.dev/spec.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BytesIO
 from itertools import starmap
 from typing import Any
@@ -126,6 +126,11 @@ class ExtensibleChannel(_ExtensibleRecord, records.Channel):
 @dataclass
 class ExtensibleMetadata(_ExtensibleRecord, records.Metadata):
     """Metadata that keeps unknown fields."""
+
+
+def drop_unknown_fields(record: Any) -> Any:
+    """Return a record of the `mcap` library without fields that MCAP does not define yet."""
+    return replace(record, unknown_fields=b"") if isinstance(record, _ExtensibleRecord) else record
 
 
 def append_unknown_fields(record: bytes, tail: bytes) -> bytes:

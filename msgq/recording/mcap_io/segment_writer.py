@@ -34,6 +34,7 @@ from msgq.recording.mcap_io.record_structs import (
     ExtensibleHeader,
     ExtensibleMetadata,
     build_summary_section,
+    drop_unknown_fields,
     encode_chunk_index,
     encode_records,
 )
@@ -44,16 +45,19 @@ COMPRESSION_NAMES = ("zstd", "lz4", "none")
 
 @dataclass(frozen=True, slots=True)
 class EncodedChannel:
-    """A channel and its schema, as objects and as bytes for the start of a chunk."""
+    """A channel and its schema, as objects and as bytes for the start of a chunk.
+
+    The bytes lack fields that MCAP does not define yet, because the Python library `mcap` takes such fields within a
+    chunk for the next record. The summary has these fields.
+    """
 
     channel_record: records.Channel
     schema_record: records.Schema | None
     encoded_records: bytes = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(
-            self, "encoded_records", encode_records(*filter(None, (self.schema_record, self.channel_record)))
-        )
+        known = map(drop_unknown_fields, filter(None, (self.schema_record, self.channel_record)))
+        object.__setattr__(self, "encoded_records", encode_records(*known))
 
 
 def encode_channel(

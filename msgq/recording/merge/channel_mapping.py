@@ -49,7 +49,8 @@ class FileMapping:
     new_channel_ids : new id by old channel id and code.
     channel_ids_by_code : new channel id by code.
     new_schema_ids : new id by old schema id.
-    is_unchanged : True if all ids of the file keep their meaning in the new file.
+    is_unchanged : True if all ids of the file keep their meaning in the new file, and no schema or channel has unknown
+        fields, which the new file stores outside of chunks only.
     registry_state : state of the file's registry at the last update.
     """
 
@@ -95,7 +96,7 @@ class ChannelMapping:
         if known.registry_state == learnt:
             return known
         known.registry_state = learnt
-        known.is_unchanged &= registry.channel_changes == 0
+        known.is_unchanged &= registry.channel_changes == 0 and not registry.has_unknown_declaration_fields
         for number, schema in registry.schemas.items():
             said = _SchemaFields(
                 schema.name, schema.encoding, schema.data, registry.unknown_fields.get((Opcode.SCHEMA, number), b"")

@@ -36,8 +36,9 @@ def write_merged_log(logs: Sequence[LogReader], output: Path, compression: str |
     within the logs' time range are copied. Records that MCAP does not define are copied, and those of rewritten chunks
     are stored outside of chunks.
 
-    A chunk is copied without decompression if all of its messages are wanted and no other chunk overlaps its time
-    range. Damage within such a chunk stays, and its index is trusted. Different logs and runs keep different epochs.
+    A chunk is copied without decompression if all of its messages are wanted, no other chunk overlaps its time range,
+    and its file has no schema or channel with such fields, which the new file stores outside of chunks only. Damage
+    within such a chunk stays, and its index is trusted. Different logs and runs keep different epochs.
 
     Parameters
     ----------

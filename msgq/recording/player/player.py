@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Protocol, Self
 
 from msgq.common import settings
+from msgq.common.selection import list_names
 from msgq.common.units import NS_PER_S
 from msgq.errors import InvalidValueError, RecordingError, StateError
 from msgq.kinds import list_state_kinds
@@ -100,7 +101,8 @@ class Player:
     loops : number of passes; None: without end. A pass starts when the last message of the previous pass is due.
     remap : new names of endpoints, of the same kind, by name or compiled expression; see `EndpointRemapping`.
     start_paused : True: wait for `resume` or `step`.
-    wait_for_readers : True: wait until each endpoint has a subscriber. Or the new names of endpoints that need one.
+    wait_for_readers : True: wait until each endpoint has a subscriber. Or the new name or names of endpoints that need
+        one. False or an empty list: do not wait.
         Vectors, boards and work queues need none, because they keep their content.
     clock_endpoint : endpoint for the log's time, in u64 nanoseconds since the epoch, little-endian.
     clock_rate : messages of the clock endpoint per second of the log.
@@ -139,7 +141,7 @@ class Player:
         loops: int | None = 1,
         remap: NameMapping = MappingProxyType({}),
         start_paused: bool = False,
-        wait_for_readers: bool | Iterable[str] = False,
+        wait_for_readers: bool | str | Iterable[str] = False,
         clock_endpoint: str | None = None,
         clock_rate: float = 100.0,
         backend: str | None = None,
@@ -166,7 +168,11 @@ class Player:
         self._batch_sender = BatchSender(self._writers)
         self.endpoints = tuple(name for name in self._writers.writers_by_name if name != clock_endpoint)
         self.skipped: Mapping[str, str] = self._writers.playback_plan.skip_reasons
-        self._awaited_endpoints = self._choose_awaited_endpoints(wait_for_readers)
+        try:
+            self._awaited_endpoints = self._choose_awaited_endpoints(wait_for_readers)
+        except BaseException:
+            self._writers.close_writers()
+            raise
         self.begin, self.end = ((time_ns - self._first_ns) / NS_PER_S for time_ns in (self._begin_ns, self._end_ns))
         self._state_changed = threading.Condition()
         self._waiting_callers: list[
@@ -179,11 +185,12 @@ class Player:
         self._finished_passes = self._late_ns = self._late_max_ns = 0
         self._set_time_anchor(self._begin_ns)
 
-    def _choose_awaited_endpoints(self, wait_for_readers: bool | Iterable[str]) -> tuple[str, ...]:
+    def _choose_awaited_endpoints(self, wait_for_readers: bool | str | Iterable[str]) -> tuple[str, ...]:
         """Return the endpoints that need a subscriber."""
-        awaited = tuple(self.endpoints if wait_for_readers is True else wait_for_readers or ())
+        if isinstance(wait_for_readers, bool):
+            return self.endpoints if wait_for_readers else ()
+        awaited = tuple(list_names(wait_for_readers, "wait_for_readers", may_be_empty=True))
         if unknown := set(awaited) - set(self.endpoints):
-            self._writers.close_writers()
             raise InvalidValueError(
                 f"wait_for_readers names endpoints that are not played: {', '.join(sorted(unknown))}"
             )

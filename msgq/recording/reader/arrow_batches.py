@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from msgq.common.selection import list_names
 from msgq.errors import InvalidValueError
 from msgq.recording.mcap_io.boundary_losses import LOST_MESSAGES_MAX
 from msgq.recording.mcap_io.core import ScanColumns
@@ -28,9 +29,9 @@ _ARROW_BATCH_BYTES_MAX = (
 )  # of payloads in a batch, unless a single chunk has more: Arrow's offsets are 32 bits
 
 
-def build_arrow_schema(columns: Sequence[str] | None) -> pa.Schema:
+def build_arrow_schema(columns: str | Iterable[str] | None) -> pa.Schema:
     """Return the schema of batches with these columns; None: all columns."""
-    names = DEFAULT_COLUMNS if columns is None else tuple(columns)
+    names = DEFAULT_COLUMNS if columns is None else list_names(columns, "columns")
     if unknown := [name for name in names if name not in _ARROW_COLUMN_TYPES]:
         raise InvalidValueError(f"column {unknown[0]!r} does not exist; columns: {', '.join(_ARROW_COLUMN_TYPES)}")
     return pa.schema([(name, _ARROW_COLUMN_TYPES[name]) for name in names])
@@ -151,7 +152,7 @@ class _ArrowBatchBuilder:
 
 
 def read_arrow_batches(
-    view: LogView, columns: Sequence[str] | None, rows: int, size: int = _ARROW_BATCH_BYTES_MAX
+    view: LogView, columns: str | Iterable[str] | None, rows: int, size: int = _ARROW_BATCH_BYTES_MAX
 ) -> Iterator[pa.RecordBatch]:
     """See LogReader.batches. `size`: maximum bytes of payloads in a batch, unless one chunk has more."""
     schema = build_arrow_schema(columns)

@@ -9,9 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msgq.common.selection import SelectedEndpoints
+from msgq.common.selection import SelectedEndpoints, list_names
 from msgq.common.texts import join_first_texts, suggest_name
 from msgq.errors import InvalidValueError, UnknownEndpointError
+from msgq.impl.base.argument_checks import warn_program
 from msgq.recording.mcap_io.boundary_losses import BoundaryLosses
 from msgq.recording.mcap_io.channel_registry import RecordedChannel
 from msgq.recording.mcap_io.core import CHANNEL_CODE_UNWANTED, TIME_MAX, ScanColumns
@@ -92,6 +93,16 @@ class LogView:
     def find_missing_endpoints(self) -> list[str]:
         """Return the names of requested endpoints that have not been found up to now."""
         return sorted(self._selection.names - {channel.endpoint for channel in self.channels})
+
+    def warn_of_unmatched(self) -> None:
+        """Warn of names and expressions that select no endpoint, unless a file may have further channels."""
+        if not all(file.is_complete and file.registry.channels for file in self.files):
+            return
+        existing = {channel.endpoint for file in self.files for channel in file.registry.channels.values()}
+        if unmatched := self._selection.find_unmatched(existing):
+            near = suggest_name(unmatched[0], existing)
+            known = near or f"; its endpoints are {join_first_texts(map(repr, sorted(existing)), 10)}"
+            warn_program(f"the recording has no endpoint {join_first_texts(map(repr, unmatched))}{known}")
 
     def map_codes_to_endpoints(self) -> tuple[list[str], np.ndarray[Any, np.dtype[np.int32]]]:
         """Return the endpoints, and for each code the index of its endpoint."""
@@ -181,8 +192,9 @@ class LogView:
 
     def select_full_history(self, *kinds: str) -> LogView:
         """Return a view of the selected endpoints of these kinds, from the beginning of the files to their end."""
-        paths = [file.path for file in self.files if _may_have_kinds(file, kinds)]
-        options = (self.max_chunk_bytes, kinds, self.clock_choice, self._schemas)
+        wanted = list_names(kinds, "kinds")
+        paths = [file.path for file in self.files if _may_have_kinds(file, wanted)]
+        options = (self.max_chunk_bytes, wanted, self.clock_choice, self._schemas)
         return LogView(paths, self._selection, None, None, None, *options)
 
     def split_by_size(self, size: int) -> list[LogView]:

@@ -469,6 +469,10 @@ class RecordedEndpoints:
         """True if endpoints may have appeared and disappeared unnoticed."""
         return self._file_watcher is not None and self._file_watcher.has_overflowed
 
+    def find_unmatched(self) -> list[str]:
+        """Return the names and expressions that have selected no endpoint up to now."""
+        return self._selection.find_unmatched({*self._last_inodes, *self.count_losses()})
+
     def count_losses(self) -> dict[str, int | None]:
         """Return the lost messages of each endpoint; None: unknown."""
         with self._losses_lock:

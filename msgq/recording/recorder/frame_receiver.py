@@ -23,18 +23,19 @@ _WAITING_FRAMES_MAX = 8  # frames; a recorder that does not come for them has tr
 
 @dataclass(frozen=True, slots=True)
 class FrameStream:
-    """A frame stream to record.
+    """A frame stream to record, or all streams of a server.
 
     Attributes
     ----------
-    server, stream : name of the server, and type of the stream.
+    server : name of the server.
+    stream : type of the stream; None: all streams of the server, also those that it creates later.
     rate : maximum frames per second; None: all available frames.
     format : "raw": unchanged pictures. "jpeg": pictures compressed by OpenCV.
     quality : quality of JPEG, 1 to 100.
     """
 
     server: str
-    stream: int = 0
+    stream: int | None = None
     rate: float | None = None
     format: str = RAW_FORMAT
     quality: int = 85
@@ -45,14 +46,26 @@ class FrameStream:
             or not 1 <= self.quality <= 100
             or (self.rate is not None and self.rate <= 0)
         ):
-            raise InvalidValueError(f"{self} is invalid; use raw or jpeg, a quality of 1 to 100, and a rate above 0")
+            raise InvalidValueError(f"{self!r} is invalid; use raw or jpeg, a quality of 1 to 100, and a rate above 0")
         if self.format == JPEG_FORMAT:
             _import_opencv()
 
+    def __str__(self) -> str:
+        return f"{'frames' if self.stream is None else f'stream {self.stream}'} of {self.server!r}"
+
+    @property
+    def stream_type(self) -> int:
+        """Type of the stream. Raises InvalidValueError for all streams of a server."""
+        if self.stream is None:
+            raise InvalidValueError(f"{self!r} selects all streams of the server; give the type of one stream")
+        return self.stream
+
     @property
     def endpoint(self) -> str:
-        """Topic that the recording gives the frames."""
-        return get_endpoint_name(self.server, self.stream) + (SUFFIX if self.format == RAW_FORMAT else "/compressed")
+        """Topic that the recording gives the frames of one stream."""
+        return get_endpoint_name(self.server, self.stream_type) + (
+            SUFFIX if self.format == RAW_FORMAT else "/compressed"
+        )
 
     @property
     def schema(self) -> Schema:
@@ -80,9 +93,9 @@ def encode_frame(frame: VisionBuf, stream: FrameStream) -> bytes:
     """
     if stream.format == RAW_FORMAT:
         channels = frame.image.shape[2] if frame.format is FrameFormat.FLOAT32 else 1
-        sizes = frame.width, frame.height, frame.stride, frame.uv_offset, len(frame.view)
+        sizes = frame.width, frame.height, frame.stride, frame.uv_offset, len(frame.data)
         layout = Geometry(frame.format, *sizes, channels)
-        return image(Picture(layout, frame.frame_id, frame.timestamp_sof, frame.view))
+        return image(Picture(layout, frame.frame_id, frame.timestamp_sof, frame.data))
     cv2 = _import_opencv()
     done, data = cv2.imencode(".jpg", frame.to_rgb()[:, :, ::-1], [cv2.IMWRITE_JPEG_QUALITY, stream.quality])
     if not done:
@@ -135,18 +148,20 @@ class FrameReceiver:
     lost_frames : number of frames that arrived faster than the recorder received or fetched them. None: unknown,
         because the server is stock. Frames skipped by `rate` are no losses.
     error : error that ended the thread; None: no error.
+    was_found : True after the first connection.
     is_wanted : False: frames are released, without losses.
     """
 
-    def __init__(self, stream: FrameStream, prefix: str) -> None:
+    def __init__(self, stream: FrameStream, prefix: str, is_wanted: bool = True) -> None:
         self.frame_stream = stream
         self.error: Exception | None = None
+        self.was_found = False
         self._dropped_frames = 0
         self._missed_frames: int | None = 0
         self._skipped_frames = 0  # by the client until now, also in pauses
         self._prefix = prefix
         self._waiting_frames: deque[RecordedFrame] = deque()
-        self.is_wanted = True
+        self.is_wanted = is_wanted
         self._is_stopping = False
         self._thread = threading.Thread(target=self._receive_until_stop, name="msgq frames", daemon=True)
         self._thread.start()
@@ -170,9 +185,12 @@ class FrameReceiver:
     def _receive_frames(self) -> None:
         period_s = 0.0 if self.frame_stream.rate is None else 1 / self.frame_stream.rate
         limiter = FrameRateLimiter(period_s)
-        with VisionIpcClient(self.frame_stream.server, self.frame_stream.stream, period_s > 0) as client:
-            while not self._is_stopping and not _try_connect(client):
+        server, stream_type = self.frame_stream.server, self.frame_stream.stream_type
+        with VisionIpcClient(server, stream_type, period_s > 0) as client:
+            # The list comes first, because a client creates its topic even if the server lacks the stream.
+            while not self._is_stopping and not (stream_type in list_streams(server) and _try_connect(client)):
                 time.sleep(_POLL_MS / 1000)
+            self.was_found = client.is_connected()
             while not self._is_stopping:
                 frame = client.recv(_POLL_MS)
                 if not period_s:
@@ -211,6 +229,14 @@ class FrameReceiver:
 def _compute_latency_ns(timestamp: int) -> int:
     """Return the time since a timestamp of CLOCK_BOOTTIME; 0 if the timestamp is missing or in the future."""
     return max(time.clock_gettime_ns(time.CLOCK_BOOTTIME) - timestamp, 0) if timestamp else 0
+
+
+def list_streams(server: str) -> set[int]:
+    """Return the types of a server's streams; empty without a server, or if it does not answer."""
+    try:
+        return VisionIpcClient.available_streams(server, block=False)
+    except IpcError:  # the server is starting or stopping
+        return set()
 
 
 def _try_connect(client: VisionIpcClient) -> bool:

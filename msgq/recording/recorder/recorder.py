@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Self
 
 from msgq.common import settings
-from msgq.common.message_source import MessageSource
-from msgq.common.selection import EndpointPattern, SelectedEndpoints
-from msgq.common.texts import format_count_noun
+from msgq.common.selection import EndpointChoice, EndpointPattern, SelectedEndpoints, select_endpoints
+from msgq.common.texts import format_count_noun, join_first_texts
 from msgq.errors import (
     ForkedSocketError,
     InvalidValueError,
@@ -21,14 +20,15 @@ from msgq.errors import (
     SegmentError,
     StateError,
 )
-from msgq.kinds import find_recorded_kind
+from msgq.impl.base.argument_checks import warn_program
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.core import ChunkBuffer
-from msgq.recording.mcap_io.segment_writer import ChunkCompressor, EncodedChannel, encode_channel
+from msgq.recording.mcap_io.segment_writer import ChunkCompressor, EncodedChannel
 from msgq.recording.recorder.chunk_queue import ChunkQueue
 from msgq.recording.recorder.core import CAPTURE_BATCH_MAX, Capture
 from msgq.recording.recorder.endpoints import RecordedEndpoints
-from msgq.recording.recorder.frame_receiver import FrameReceiver, FrameStream
+from msgq.recording.recorder.frame_receiver import FrameStream
+from msgq.recording.recorder.frame_sources import FrameSources
 from msgq.recording.recorder.loss_accounting import LossAccounting, UnwrittenMessages
 from msgq.recording.recorder.rolling_writer import RecordingLimits, RollingWriter
 from msgq.recording.recorder.snapshot_buffer import SnapshotBuffer
@@ -55,10 +55,11 @@ class Recorder:
     Parameters
     ----------
     path : a directory for the segments, or one file with a name that ends in ".mcap".
-    endpoints : names, and compiled regular expressions (see `SelectedEndpoints`); default: all endpoints. Names have
-        the prefix of their kind: none for topics, "channel/", "records/", or "queue/" (a queue with events). Endpoints
-        that appear later are recorded, too.
-    exclude : names and expressions of endpoints to skip.
+    endpoints : a name or compiled regular expression, or a list of them; None: all endpoints. Names have the prefix of
+        their kind: none for topics, "channel/", "records/", or "queue/" (a queue with events). Endpoints that appear
+        later are recorded, too. `stop` warns with `MsgqWarning` of names and expressions that selected nothing. An
+        empty list is valid only with `frames`.
+    exclude : endpoints to skip, in the same form; None or an empty list: none.
     prefix : prefix of the endpoints; None: the current prefix.
     compression : "zstd", "lz4" or "none".
     level : level of the compression; None: 1 for zstd, 0 for lz4.
@@ -70,7 +71,8 @@ class Recorder:
     limits : limits of segments and of the disk.
     snapshot_seconds, snapshot_bytes : keep the latest seconds or bytes in memory, until `snapshot` writes them.
     start_paused : True: record nothing before `resume`.
-    frames : frame streams to record as pictures. The endpoints that announce frames contain no pictures.
+    frames : frame streams to record as pictures, and servers whose streams are all recorded. The endpoints that
+        announce frames contain no pictures.
 
     Raises
     ------
@@ -81,9 +83,9 @@ class Recorder:
     def __init__(
         self,
         path: str | PathLike[str],
-        endpoints: Iterable[EndpointPattern] = (),
+        endpoints: EndpointChoice | None = None,
         *,
-        exclude: Iterable[EndpointPattern] = (),
+        exclude: EndpointPattern | Iterable[EndpointPattern] | None = None,
         prefix: str | None = None,
         compression: str = "zstd",
         level: int | None = None,
@@ -102,9 +104,10 @@ class Recorder:
         self._chunk_bytes, self._chunk_seconds = chunk_bytes, chunk_seconds
         self._capture = Capture()
         where = settings.resolve_prefix(prefix)
-        self._recorded_endpoints = RecordedEndpoints(
-            self._capture, SelectedEndpoints(tuple(endpoints) or None, exclude), where
-        )
+        frames = list(frames)
+        selection = select_endpoints(endpoints, exclude, may_be_empty=bool(frames))
+        self._recorded_endpoints = RecordedEndpoints(self._capture, selection, where)
+        self._warns_of_unmatched = not isinstance(endpoints, SelectedEndpoints)
         self._wall_clock = WallClock()
         compressor, offset_ns = ChunkCompressor(compression, level), self._capture.clock_offset_ns
         limits = limits or RecordingLimits()
@@ -125,9 +128,7 @@ class Recorder:
         self._state_changed = threading.Condition()
         self._recorded_endpoints.rescan_endpoints()
         self._open_chunk = self._chunk_queue.open_next_chunk(self._recorded_endpoints.largest_message_bytes)
-        self._frame_receivers = [(FrameReceiver(stream, where), self._make_frame_channel(stream)) for stream in frames]
-        self._update_frame_receivers()
-        self._recorded_channels = dict.fromkeys((number for _, number in self._frame_receivers), 0)
+        self._frame_sources = FrameSources(frames, where, self._capture, is_wanted=not start_paused)
         self._threads = self._start_threads()
 
     def _start_threads(self) -> list[threading.Thread]:
@@ -138,14 +139,6 @@ class Recorder:
         for thread in threads:
             thread.start()
         return threads
-
-    def _make_frame_channel(self, stream: FrameStream) -> int:
-        number = self._capture.reserve_channel_id()
-        described = MessageSource(find_recorded_kind(stream.endpoint).name)
-        self._encoded_channels[number] = encode_channel(
-            number, stream.endpoint, stream.schema, 1, metadata_keys.RECORDER_SEQUENCE, source=described
-        )
-        return number
 
     def __repr__(self) -> str:
         state = "stopped" if not self.running else "paused" if self._is_paused else "recording"
@@ -165,14 +158,14 @@ class Recorder:
         """Stop recording until `resume`. Messages during the pause are no losses."""
         self._check_process()
         self._is_paused = True
-        self._update_frame_receivers()
+        self._frame_sources.set_wanted(not self._is_paused)
         self._wake_capture()
 
     def resume(self) -> None:
         """Continue recording with the newest messages."""
         self._check_process()
         self._is_paused = False
-        self._update_frame_receivers()
+        self._frame_sources.set_wanted(not self._is_paused)
         self._wake_capture()
 
     def _wake_capture(self) -> None:
@@ -180,10 +173,6 @@ class Recorder:
         with self._state_changed:
             self._state_changed.notify_all()
         self._capture.interrupt_capture()
-
-    def _update_frame_receivers(self) -> None:
-        for receiver, _ in self._frame_receivers:
-            receiver.is_wanted = not self._is_paused
 
     @property
     def paused(self) -> bool:
@@ -225,7 +214,7 @@ class Recorder:
             self._chunk_queue.at_risk_bytes,
             writer.uncompressed_chunks,
             lost,
-            self._recorded_endpoints.endpoint_count + len(self._frame_receivers),
+            self._recorded_endpoints.endpoint_count + len(self._frame_sources.receivers),
             writer.segment_count,
             writer.removed_segments,
             writer.read_free_bytes(),
@@ -236,7 +225,7 @@ class Recorder:
     def _list_refused_endpoints(self) -> dict[str, str]:
         broken = {
             receiver.frame_stream.endpoint: str(receiver.error)
-            for receiver, _ in self._frame_receivers
+            for receiver in self._frame_sources.receivers
             if receiver.error is not None
         }
         return {**self._recorded_endpoints.refusal_reasons, **broken}
@@ -250,7 +239,7 @@ class Recorder:
         """Write pending messages, finish the files, and return the final statistics. A second stop has no effect.
 
         After an error, use `stats` for the final statistics. Messages published before this call count as lost if they
-        are missing in the files.
+        are missing in the files. Names that selected nothing are a `MsgqWarning`.
 
         Raises
         ------
@@ -262,14 +251,28 @@ class Recorder:
         self._wake_capture()
         for thread in self._threads:
             thread.join()
-        for receiver, _ in self._frame_receivers:
-            receiver.stop_receiving()
+        self._frame_sources.stop_receiving()
         if self._error is not None:
             if not self._is_stopped:
                 self._lose_pending_messages()
             self._is_stopped = True
             raise self._error
+        if not self._is_stopped and self._warns_of_unmatched:
+            self._warn_of_missing()
+        self._is_stopped = True
         return self.stats()
+
+    def _warn_of_missing(self) -> None:
+        """Warn of names, expressions and frames that selected nothing until now."""
+        missing = [repr(text) for text in self._recorded_endpoints.find_unmatched()]
+        missing += map(str, self.missing_frames)
+        if missing:
+            warn_program(f"nothing was recorded of {join_first_texts(missing)}, which never existed; check the names")
+
+    @property
+    def missing_frames(self) -> list[FrameStream]:
+        """Elements of `frames` that have not been found up to now."""
+        return self._frame_sources.list_missing()
 
     def __enter__(self) -> Self:
         return self
@@ -387,21 +390,10 @@ class Recorder:
         return full
 
     def _append_frames(self) -> None:
-        clock_offset_ns = self._capture.read_host_clock_ns() - time.monotonic_ns()
-        for receiver, number in self._frame_receivers:
-            for frame in receiver.fetch_frames():
-                log_time = frame.received_ns + clock_offset_ns
-                fields = (
-                    number,
-                    self._recorded_channels[number],
-                    log_time,
-                    log_time - frame.latency_ns,
-                    frame.message_bytes,
-                )
-                if not self._open_chunk.append_message(*fields):
-                    self._submit_open_chunk(len(frame.message_bytes))
-                    self._open_chunk.append_message(*fields)
-                self._recorded_channels[number] += 1
+        for fields in self._frame_sources.iter_messages(self._encoded_channels):
+            if not self._open_chunk.append_message(*fields):
+                self._submit_open_chunk(len(fields[-1]))
+                self._open_chunk.append_message(*fields)
 
     def _submit_open_chunk(self, largest: int = 0) -> None:
         """Submit the open chunk for writing, and open another chunk with room for the largest message."""
@@ -472,7 +464,7 @@ class Recorder:
     def _compute_losses(self) -> dict[str, int | None]:
         """Return the number of lost messages by endpoint; None: unknown."""
         losses = self._recorded_endpoints.count_losses()
-        losses |= {receiver.frame_stream.endpoint: receiver.lost_frames for receiver, _ in self._frame_receivers}
+        losses |= {receiver.frame_stream.endpoint: receiver.lost_frames for receiver in self._frame_sources.receivers}
         unwritten = self._unwritten_messages.message_counts
         return {name: None if lost is None else lost + unwritten[name] for name, lost in losses.items()}
 

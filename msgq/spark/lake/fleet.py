@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def build_fleet(
     spark: SparkSession,
     fleet: str | os.PathLike[str],
-    lakes: Iterable[str | os.PathLike[str]],
+    lakes: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
     remove_missing: bool = False,
 ) -> FleetResult:
     """Copy the gold tables of many lakes into the fleet tables of a directory, if the gold of a lake has changed.
@@ -27,7 +27,7 @@ def build_fleet(
     ----------
     spark : Spark session. The workers must see the directory and the lakes.
     fleet : directory or URI of the fleet tables, which may not exist yet.
-    lakes : directories, patterns such as `lakes/date=*/host=*`, or URIs.
+    lakes : directories, patterns such as `lakes/date=*/host=*`, or URIs; or one of them.
     remove_missing : remove the rows of all lakes that no longer exist.
 
     Raises

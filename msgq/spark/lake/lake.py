@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from msgq.common.selection import list_names, list_paths
 from msgq.decoding.schemas import Schemas
 from msgq.errors import InvalidValueError, SparkError
 from msgq.lake.bronze.bronze_store import BronzeStore, OptimizeResult
@@ -92,16 +93,16 @@ class Lake:
 
         Parameters
         ----------
-        paths : files, directories and patterns, or one of them.
+        paths : files, directories and patterns, or one of them. An empty list adds nothing.
         schemas : schemas for endpoints without a schema in the recordings. The lake stores them with the messages.
 
         Raises
         ------
         RecordingError : a path does not exist, or the lake cannot be written.
         """
-        paths = [paths] if isinstance(paths, (str, os.PathLike)) else paths
         read_errors: list[Problem] = []
-        files = SourceOptions(tuple(str(Path(path).absolute()) for path in paths)).list_files(read_errors)
+        absolute = [str(Path(path).absolute()) for path in list_paths(paths, "paths", may_be_empty=True)]
+        files = SourceOptions(tuple(absolute)).list_files(read_errors)
         return ingest.ingest_recordings(self._store, self._executor, self._bronze, files, read_errors, schemas)
 
     @translate_spark_errors()
@@ -142,12 +143,12 @@ class Lake:
         ----------
         start, end : messages with start <= log_time < end; None: no bound. A time is ns since the epoch, a text such as
             "2026-05-01T12:00", or a datetime. A time without a UTC offset is in UTC.
-        endpoints : name or names of endpoints; None: all.
+        endpoints : one name or several; None: all.
 
         Raises
         ------
-        InvalidValueError : a text is not a time, or a time does not fit into 64 bits.
-        InvalidTypeError : a time has another type.
+        InvalidValueError : a text is not a time, a time does not fit into 64 bits, or `endpoints` is empty.
+        InvalidTypeError : a time or a name has another type.
         RecordingError : the version of this `Lake` can no longer be read.
         """
         start, end = parse_log_time(start), parse_log_time(end)
@@ -156,8 +157,8 @@ class Lake:
                 raise InvalidValueError(
                     f"time {time} is out of range; use nanoseconds since 1970 that fit into 64 bits"
                 )
-        endpoints = [endpoints] if isinstance(endpoints, str) else endpoints
-        wanted = MessageFilter(None if endpoints is None else frozenset(endpoints), start, end)
+        names = None if endpoints is None else frozenset(list_names(endpoints, "endpoints"))
+        wanted = MessageFilter(names, start, end)
         rows = tables.with_timestamps(self._read_messages(wanted))
         if start is not None:
             rows = rows.where(rows["log_time"] >= start)

@@ -14,6 +14,7 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from msgq.common.selection import list_names, list_paths
 from msgq.errors import InvalidValueError
 
 if TYPE_CHECKING:
@@ -22,13 +23,14 @@ if TYPE_CHECKING:
 
     from msgq.spark.source.data_source import RecordingReader
 
+_LIST_OPTION_NAMES = frozenset(("endpoints", "exclude", "importpaths", "schemas"))
 _PICKLED_PIECES_BYTES_MAX = 8 << 20  # of all pieces, because each task gets all pieces. Spark distributes more pieces
 
 
 def read(
     spark: SparkSession,
-    *paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-    columns: Iterable[str] | None = None,
+    *paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    columns: str | Iterable[str] | None = None,
     **options: Any,
 ) -> DataFrame:
     """Return the messages of recordings.
@@ -38,24 +40,27 @@ def read(
     Parameters
     ----------
     paths : files, directories with all subdirectories, and patterns, or lists of them.
-    columns : columns to read; None: those of `spark.read.format("msgq")`. "file" and "byte_offset" are additional
-        columns.
-    options : options of the source, such as ``endpoints=["a", "b*"]``, ``start="2026-01-31T12:00"``.
+    columns : a column, or columns to read; None: those of `spark.read.format("msgq")`. "file" and "byte_offset" are
+        additional columns.
+    options : options of the source, such as ``endpoints=["a", "b*"]``, ``start="2026-01-31T12:00"``. Endpoints are a
+        text, as for Spark's options, or a list of texts, which must not be empty.
 
     Raises
     ------
-    InvalidValueError : a column or option does not exist.
+    InvalidValueError : a column or option does not exist, or a list is empty.
     RecordingError : a path does not exist.
     """
     from msgq.spark.source.arrow_batches import convert_to_spark_schema, select_message_columns
     from msgq.spark.source.data_source import RecordingSource
     from msgq.spark.source.parallelism import count_cores
 
-    source_options = {name: _format_option(value) for name, value in options.items() if value is not None}
-    names = [str(path) for item in paths for path in (item if isinstance(item, (list, tuple)) else (item,))]
+    source_options = {name: _format_option(name, value) for name, value in options.items() if value is not None}
+    names = [path for item in paths for path in list_paths(item, "paths")]
     where = {"paths": json.dumps(names)}
     RecordingSource(source_options | where).parsed_options.list_files([])  # raises without a stack trace of Java
-    wanted = None if columns is None else convert_to_spark_schema(select_message_columns(columns))
+    wanted = (
+        None if columns is None else convert_to_spark_schema(select_message_columns(list_names(columns, "columns")))
+    )
     source_options.setdefault("cores", str(count_cores(spark)))
     source = RecordingSource(source_options | where)
     schema = source.schema() if wanted is None else wanted
@@ -75,12 +80,12 @@ def _read_partition_pieces(
         yield from reader.read(pickle.loads(pieces[number]))
 
 
-def _format_option(value: Any) -> str:
+def _format_option(name: str, value: Any) -> str:
     if isinstance(value, datetime):
         return value.isoformat()
-    if isinstance(value, (list, tuple, set)):
-        return json.dumps(list(value))
+    if name.lower() in _LIST_OPTION_NAMES and not isinstance(value, str):
+        return json.dumps(list_names(value, name, may_be_empty=name.lower() != "endpoints"))
     if not isinstance(value, (str, int)):
-        hint = "use text, a number, a datetime, or a list of names"
+        hint = "use text, a number, or a datetime"
         raise InvalidValueError(f"option value {value!r} has type {type(value).__name__}; {hint}")
     return str(value).lower() if isinstance(value, bool) else str(value)

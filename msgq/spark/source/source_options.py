@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from msgq.common.selection import EndpointPattern, parse_pattern
+from msgq.common.selection import EndpointPattern, SelectedEndpoints, list_names, parse_pattern
 from msgq.decoding.schemas import Schemas
 from msgq.errors import InvalidValueError, RecordingError
 from msgq.recording import LogReader, Problem
@@ -129,10 +129,10 @@ class SourceOptions:
             raise InvalidValueError("the source msgq needs a path; use load('recordings') or option('path', ...)")
         return cls(
             tuple(map(_remove_file_scheme, paths)),
-            _parse_endpoint_patterns(options.get("endpoints"))
+            _parse_endpoint_patterns("endpoints", options.get("endpoints"))
             if options.get("decode") is None
             else (options["decode"],),
-            _parse_endpoint_patterns(options.get("exclude")),
+            _parse_endpoint_patterns("exclude", options.get("exclude")),
             _parse_time_option("start", options.get("start")),
             _parse_time_option("end", options.get("end")),
             _parse_clock_option(options.get("clock", HOST_CLOCK)),
@@ -163,8 +163,7 @@ class SourceOptions:
         """Return a reader of one file. Raises RecordingError if the file is not a recording."""
         return LogReader(
             path,
-            endpoints=self.endpoints,
-            exclude=self.excluded_endpoints,
+            endpoints=SelectedEndpoints(self.endpoints, self.excluded_endpoints or ()),
             start=self.start_time,
             end=self.end_time,
             span=span,
@@ -202,9 +201,12 @@ def _parse_schema_option(options: Mapping[str, str]) -> Schemas | None:
     return Schemas.of_texts(_parse_text_list("schemas", options["schemas"]), folders)
 
 
-def _parse_endpoint_patterns(text: str | None) -> tuple[EndpointPattern, ...] | None:
+def _parse_endpoint_patterns(option: str, text: str | None) -> tuple[EndpointPattern, ...] | None:
     """Parse names and patterns, separated by commas or as a JSON list."""
-    return None if text is None else tuple(map(parse_pattern, _parse_text_list("endpoints", text)))
+    if text is None:
+        return None
+    names = list_names(_parse_text_list(option, text), option, may_be_empty=option == "exclude")
+    return tuple(map(parse_pattern, names))
 
 
 def _parse_text_list(name: str, text: str) -> list[str]:

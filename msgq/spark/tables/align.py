@@ -13,7 +13,7 @@ span are copied to the next span, so that the result does not change.
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructType
 
+from msgq.common.selection import list_names
 from msgq.errors import InvalidValueError
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def asof_join(
     left: DataFrame,
     right: DataFrame,
     on: str = "publish_time",
-    by: str | Sequence[str] = (),
+    by: str | Iterable[str] = (),
     tolerance: int | None = None,
     suffix: str = "_right",
     strategy: str = "auto",
@@ -65,7 +66,7 @@ def asof_join(
     if tolerance is not None and tolerance < 0:
         raise InvalidValueError(f"tolerance of {tolerance} ns is negative; use 0 or more, or None")
     tolerance = None if tolerance is None or tolerance > _TOLERANCE_NS_MAX else tolerance
-    by = _list_columns(by)
+    by = list_names(by, "by", may_be_empty=True)
     values = [name for name in right.columns if name not in by]
     names = {name: name + suffix if name in left.columns else name for name in values}
     renamed = right.select(*by, *(F.col(name).alias(names[name]) for name in values))
@@ -74,10 +75,6 @@ def asof_join(
     if strategy == "arrow":
         return _join_by_arrow(left, renamed, on, names[on], by, tolerance)
     return _join_by_window(left, renamed, on, names[on], by, tolerance)
-
-
-def _list_columns(names: str | Sequence[str]) -> Sequence[str]:
-    return [names] if isinstance(names, str) else names
 
 
 def _is_key_fit_for_worker(left: DataFrame, right: DataFrame, by: Sequence[str]) -> bool:
@@ -207,14 +204,14 @@ def _join_sorted_tables(
 
 
 def forward_fill(
-    series: DataFrame, columns: str | Sequence[str], on: str = "publish_time", by: str | Sequence[str] = ()
+    series: DataFrame, columns: str | Iterable[str], on: str = "publish_time", by: str | Iterable[str] = ()
 ) -> DataFrame:
     """Return the rows with NULL in `columns` replaced by the previous value.
 
-    Input: `on`, ns; `by`: each combination is a separate series; `columns`. Output: the same columns. NULL at the
-    beginning of a series stays NULL.
+    Input: `on`, ns; `by`: each combination of these columns, or of this one, is a separate series; `columns`: one or
+    several. Output: the same columns. NULL at the beginning of a series stays NULL.
     """
-    by, columns = _list_columns(by), _list_columns(columns)
+    by, columns = list_names(by, "by", may_be_empty=True), list_names(columns, "columns")
     past = Window.partitionBy(*by).orderBy(on).rowsBetween(Window.unboundedPreceding, 0)
     return series.withColumns({name: F.last(name, ignorenulls=True).over(past) for name in columns})
 
@@ -223,7 +220,7 @@ def resample(
     series: DataFrame,
     period: int,
     on: str = "publish_time",
-    by: str | Sequence[str] = (),
+    by: str | Iterable[str] = (),
     tolerance: int | None = None,
 ) -> DataFrame:
     """Return each series at a fixed rate: for each tick, the last row at or before the tick.
@@ -242,7 +239,7 @@ def resample(
     """
     if period < 1:
         raise InvalidValueError(f"period of {period} ns is too short; use 1 ns or more")
-    by = _list_columns(by)
+    by = list_names(by, "by", may_be_empty=True)
     tick = F.expr(f"(`{on}` - pmod(`{on}`, {period})) div {period} + if(pmod(`{on}`, {period}) = 0, 0, 1)")
     other_columns = [name for name in series.columns if name not in (*by, on)]
     newest = series.groupBy(*by, tick.alias("_tick")).agg(F.max_by(F.struct(on, *other_columns), on).alias("_row"))

@@ -22,7 +22,7 @@ class PubMaster:
 
     Parameters
     ----------
-    topics : names of the topics. The dictionary of a `SubMaster` is accepted, too.
+    topics : one name or several. The dictionary of a `SubMaster` is accepted, too.
     encoders : by topic, a callable that converts data to bytes. None or missing: data is bytes.
     segment_sizes : by topic, bytes of the ring, as in `pub_sock`.
     prefix : prefix of the topics, "" for none; None: OPENPILOT_PREFIX.
@@ -36,7 +36,7 @@ class PubMaster:
 
     def __init__(
         self,
-        topics: Iterable[str],
+        topics: str | Iterable[str],
         *,
         encoders: Mapping[str, Callable[[Any], Any] | None] = _EMPTY_MAPPING,
         segment_sizes: Mapping[str, int] = _EMPTY_MAPPING,
@@ -102,7 +102,7 @@ class PubMaster:
 
         Parameters
         ----------
-        topics : one name or several; None: all topics.
+        topics : one name or several; None: all topics. With an empty list, the call does not wait.
         timeout : seconds for all topics together; None waits without limit.
         n : number of subscribers per topic to wait for, regardless of unread messages; None: wait for
             `all_readers_updated`.

@@ -82,16 +82,16 @@ class SubMaster:
 
     Parameters
     ----------
-    topics : names of the topics with their publishing rates in Hz, 0 to 1e6, or names only.
+    topics : names of the topics with their publishing rates in Hz, 0 to 1e6; or one name or several without rates.
     poll : topics that `update` waits for, one name or several. `update` checks the other topics without waiting. None:
-        all.
+        all. With an empty list, `update` does not wait.
     ignore_alive, ignore_avg_freq, ignore_valid : topics that `all_alive`, `all_freq_ok` and `all_valid` skip.
-        `all_freq_ok` also skips the topics in `ignore_alive`.
+        `all_freq_ok` also skips the topics in `ignore_alive`. One name or several; default: none.
     addr : host of the publishers; used by the ZMQ backend only.
     frequency : rate of the calls of `update` in Hz, if the loop has its own rate.
     decoders : by topic, a callable that converts the bytes of a message to data. None or missing: data is bytes.
     validators : by topic, a callable that returns True for valid data. None or missing: all data is valid.
-    keep_all : topics without conflation: `update` takes and decodes every message.
+    keep_all : topics without conflation, one name or several: `update` takes and decodes every message. Default: none.
     segment_sizes : by topic, bytes of the ring, as in `sub_sock`.
     clock : callable that returns seconds and never goes back; None: `time.monotonic`, also if a simulation has patched
         `time`.
@@ -108,17 +108,17 @@ class SubMaster:
 
     def __init__(
         self,
-        topics: Mapping[str, float | None] | Iterable[str],
+        topics: Mapping[str, float | None] | str | Iterable[str],
         poll: str | Iterable[str] | None = None,
-        ignore_alive: Iterable[str] = (),
-        ignore_avg_freq: Iterable[str] = (),
-        ignore_valid: Iterable[str] = (),
+        ignore_alive: str | Iterable[str] = (),
+        ignore_avg_freq: str | Iterable[str] = (),
+        ignore_valid: str | Iterable[str] = (),
         addr: str = "127.0.0.1",
         frequency: float | None = None,
         *,
         decoders: Mapping[str, Callable[[bytes], Any] | None] = _EMPTY_MAPPING,
         validators: Mapping[str, Callable[[Any], Any] | None] = _EMPTY_MAPPING,
-        keep_all: Iterable[str] = (),
+        keep_all: str | Iterable[str] = (),
         segment_sizes: Mapping[str, int] = _EMPTY_MAPPING,
         clock: Callable[[], float] | None = None,
         connect: bool = True,
@@ -296,8 +296,12 @@ class SubMaster:
         else:
             self.alive[name] = True
 
-    def all_alive(self, topics: Iterable[str] | None = None) -> bool:
+    def all_alive(self, topics: str | Iterable[str] | None = None) -> bool:
         """Return True if all topics, or all named topics, are alive. Skips the topics in `ignore_alive`.
+
+        Parameters
+        ----------
+        topics : one name or several; None: all topics. An empty list holds no topic that could fail.
 
         Raises
         ------
@@ -305,10 +309,14 @@ class SubMaster:
         """
         return self._all_hold(self.alive, self._topics_needing_alive, topics)
 
-    def all_freq_ok(self, topics: Iterable[str] | None = None) -> bool:
+    def all_freq_ok(self, topics: str | Iterable[str] | None = None) -> bool:
         """Return True if all topics, or all named topics, have their expected rate.
 
         Skips the topics in `ignore_avg_freq` and in `ignore_alive`.
+
+        Parameters
+        ----------
+        topics : one name, several or None, as for `all_alive`.
 
         Raises
         ------
@@ -316,8 +324,12 @@ class SubMaster:
         """
         return self._all_hold(self.freq_ok, self._topics_needing_freq, topics)
 
-    def all_valid(self, topics: Iterable[str] | None = None) -> bool:
+    def all_valid(self, topics: str | Iterable[str] | None = None) -> bool:
         """Return True if all topics, or all named topics, are valid. Skips the topics in `ignore_valid`.
+
+        Parameters
+        ----------
+        topics : one name, several or None, as for `all_alive`.
 
         Raises
         ------
@@ -325,8 +337,12 @@ class SubMaster:
         """
         return self._all_hold(self.valid, self._topics_needing_valid, topics)
 
-    def all_checks(self, topics: Iterable[str] | None = None) -> bool:
+    def all_checks(self, topics: str | Iterable[str] | None = None) -> bool:
         """Return True if `all_alive`, `all_freq_ok` and `all_valid` return True.
+
+        Parameters
+        ----------
+        topics : one name, several or None, as for `all_alive`.
 
         Raises
         ------
@@ -335,7 +351,7 @@ class SubMaster:
         names = None if topics is None else self._topics.select_topics(topics)
         return self.all_alive(names) and self.all_freq_ok(names) and self.all_valid(names)
 
-    def _all_hold(self, values: dict[str, bool], needed: set[str], topics: Iterable[str] | None) -> bool:
+    def _all_hold(self, values: dict[str, bool], needed: set[str], topics: str | Iterable[str] | None) -> bool:
         if topics is None:
             return all(values[name] for name in needed)
         return all(values[name] for name in self._topics.select_topics(topics) if name in needed)

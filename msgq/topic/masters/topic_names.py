@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TypeVar
 
+from msgq.common.selection import list_names
 from msgq.common.texts import suggest_name
 from msgq.errors import InvalidValueError, UnknownTopicError
 
@@ -22,24 +23,23 @@ class TopicDict(dict[str, _ValueT]):
         raise UnknownTopicError(text, topic)
 
     def select_topics(self, topics: str | Iterable[str]) -> list[str]:
-        """Return one name or several as a list. Raises `UnknownTopicError` for an unknown topic."""
-        names = [topics] if isinstance(topics, str) else list(topics)
+        """Return one name, several or none as a list. Raises `UnknownTopicError` for an unknown topic."""
+        names = list_names(topics, "topics", may_be_empty=True)
         for name in names:
             self[name]
         return names
 
 
-def parse_topic_rates(topics: Mapping[str, float | None] | Iterable[str]) -> TopicDict[float | None]:
-    """Return the topics with their rates in Hz, None for no expected rate. A list of names has no rates.
+def parse_topic_rates(topics: Mapping[str, float | None] | str | Iterable[str]) -> TopicDict[float | None]:
+    """Return the topics with their rates in Hz, None for no expected rate. A name or a list of names has no rates.
 
     Raises
     ------
     InvalidValueError : a rate is below 0, above 1e6, or not a number.
-    TypeError : `topics` is a single name, or a rate has a wrong type.
+    TypeError : a topic or a rate has a wrong type.
     """
-    if isinstance(topics, str | bytes):
-        raise TypeError(f"topics is {topics!r}; give a dictionary or a list of names")
-    rates = TopicDict(topics if isinstance(topics, Mapping) else dict.fromkeys(topics))
+    names = list_names(topics, "topics", may_be_empty=True)
+    rates = TopicDict(topics if isinstance(topics, Mapping) else dict.fromkeys(names))
     for name, rate in rates.items():
         check_rate(rate, name)
     return TopicDict((name, rate or None) for name, rate in rates.items())

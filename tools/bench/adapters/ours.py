@@ -78,7 +78,7 @@ class Ours(System):
 
         def look() -> Any:
             frame = receive(0)
-            return None if frame is None else mix(frame.data[::1024])
+            return None if frame is None else mix(frame.array[::1024])
 
         return Subscriber(Call(receive, "0"), Call(receive, "-1"), in_place=Call(look), lost=lambda: client.lost)
 

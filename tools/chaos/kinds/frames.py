@@ -43,7 +43,7 @@ def open_server() -> VisionIpcServer:
 
 def number_of(frame: VisionBuf) -> int:
     """Return the number of a frame, which must be whole."""
-    words = frame.data.view(np.uint64)
+    words = frame.array.view(np.uint64)
     number = int(words[0])
     assert (words == number).all(), f"frame {number} is torn: {np.unique(words)}"
     return number
@@ -95,7 +95,7 @@ class Frames(Workload):
         if self.rng.random() < 0.3:
             return server.send(0, np.full(FRAME_BYTES // 8, number, np.uint64).data, number)
         with server.frame(0) as frame:
-            frame.data.view(np.uint64)[:] = number
+            frame.array.view(np.uint64)[:] = number
             frame.frame_id = number & 0xFFFFFFFF
         return not frame.dropped
 
