@@ -144,6 +144,9 @@ class OutgoingStream:
         size: int,
         server_id: int,
     ) -> None: ...
+    def release_buffers(self) -> None:
+        """Release the memory of the buffers after the topic was closed, unless a frame is open. Views keep theirs."""
+
     def scratch(self) -> MappedView:
         """Return memory into which a program can render a frame that will be dropped. Subclasses define this method."""
 

@@ -90,16 +90,17 @@ cdef class VisionBuf:
         if self.leased:
             return True
         # In this order: if the server has truncated the buffer, the read detects it.
-        return self._region.read_u64(len(self.data)) == self.frame_id and not self._region.lost
+        size = len(self.data)  # raises if the frame was released
+        return self._region.read_u64(size) == self.frame_id and not self._region.lost
 
     def release(self):
-        self._view = None
+        self._view = self._region = None
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
-        self._view = None
+        self._view = self._region = None
 
 
 def make_frame(geometry, view, uint32_t frame_id, uint64_t sof, uint64_t eof, bint valid):

@@ -150,6 +150,7 @@ cdef class Waitable:
                 self._close_handle()
             self._use_state = CLOSED
             self._fd, self._asyncio_wait = -1, None  # in a forked child, both fields belonged to the parent
+            self._release_memory()
 
     cdef int _close_handle(self) except -1:
         waiting, self._asyncio_wait = self._asyncio_wait, None
@@ -160,6 +161,7 @@ cdef class Waitable:
             self._fd = -1
         self._release_rows()
         self._use_state = CLOSED
+        self._release_memory()
         return 0
 
     # ---- event loops ----

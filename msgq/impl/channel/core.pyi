@@ -101,7 +101,10 @@ class ChannelFile(EndpointFile):
         """Return the names and process ids of living subscribers with rows, for messages to users."""
 
     def close(self) -> None:
-        """Close the file. Do not open publishers or subscribers of this file afterwards."""
+        """Close the file, which then accepts no publishers and subscribers. Existing ones stay open.
+
+        Afterwards, the statistics are those of the moment of the close.
+        """
 
     def stats(self) -> ChannelStats:
         """Return the participants, leftovers of dead processes, and held views. Changes nothing."""

@@ -28,7 +28,9 @@ cdef class Publisher(ForkAwareHandle):
     def __cinit__(self, ChannelFile file not None, str name not None, slots, slot_bytes, uint64_t max_bytes):
         self._endpoint, self.name, self._file = file.name, name, file
         self._slots, self._max_bytes = slots, max_bytes
+        self._memory = file.require_memory()
         self._pool = register_publisher(file, name, slots, slot_bytes, max_bytes, True)
+        self._pool.channel_memory = self._memory
         self._fork_generation = self._use_state = fork_generation
         close_at_exit(self)
 
@@ -93,6 +95,9 @@ cdef class Publisher(ForkAwareHandle):
         if is_owner:
             self._pool.superseded = True  # the last open loan retires the pool
             self._pool.retire(True)
+        else:
+            self._pool.release_memory()
+        self._release_memory()
 
     cdef int _interrupt_wait(self) except -1:
         """End the wait for a slot, which closes the publisher.
@@ -136,15 +141,15 @@ cdef class Publisher(ForkAwareHandle):
         self._sent_bytes += self._pool.c.bytes
         self._refused += self._pool.c.refused
         self._evicted += self._pool.c.evicted
-        self._pool = pool
+        self._pool, pool.channel_memory = pool, self._memory
         return 0
 
     # ---- send ----
 
     def send(self, data, /, *, timeout=0.0, uint64_t origin_time=0):
+        require_time(timeout, self._endpoint)  # may run Python code, which may close the publisher
         if self._use_state != fork_generation:
             self._reopen_or_raise()
-        require_time(timeout, self._endpoint)
         refuse_foreign_origin(origin_time, self._endpoint)
         return self._send_message(data, timeout, origin_time)
 

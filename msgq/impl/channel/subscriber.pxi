@@ -24,7 +24,7 @@ cdef class Subscriber(Waitable):
         self.c.header, self.c.not_truncated = file.header, file.not_truncated
         self.c.conflate, self.c.newest, self.c.history = conflate, newest, history
         self.c.excluded_pools = NULL if own else file.own_pools
-        self._fork_generation = fork_generation
+        self._fork_generation, self._memory = fork_generation, file.require_memory()
         self._begin_use()
         try:
             self._register_rows()
@@ -53,7 +53,7 @@ cdef class Subscriber(Waitable):
         self.c.row = NULL  # the row may belong to the parent process
         if self._file.writable:
             self._rows = SubscriberRows.__new__(SubscriberRows)
-            self._rows.file = self._file
+            self._rows.file, self._rows.memory = self._file, self._memory
             self._rows.register_subscriber(self.name)
             self.c.row = self._rows.row
             mq_channel_store_join_position(&self.c)
@@ -487,9 +487,15 @@ cdef class Subscriber(Waitable):
         self.c.row = NULL
         if self._rows is not None:
             self._rows.release_rows()
-        self._pools = [None] * MQ_CHANNEL_PUBLISHERS
-        memset(self.c.pools, 0, sizeof(self.c.pools))
         return 0
+
+    cdef void _release_memory(self) noexcept:
+        memset(self.c.pools, 0, sizeof(self.c.pools))
+        self._pools = [None] * MQ_CHANNEL_PUBLISHERS
+        self._last_pool = describe_only(self._last_pool)
+        if self._rows is not None and not self._rows.views_held:
+            self._rows.memory = None
+        self._memory = None
 
     def arecv(self):
         from msgq.impl.base import event_loop

@@ -358,7 +358,7 @@ cdef class KeyObserver(Waitable):
     def __cinit__(self, Board board not None, key):
         cdef bytes name = options.validate_key(key, board._endpoint)
         board._check_usable()
-        self._file, self._endpoint, self.key = board._file, board._endpoint, key
+        self._file, self._memory, self._endpoint, self.key = board._file, board._file.memory, board._endpoint, key
         self._passive, self._clock_offset, self._spin_us = board._passive, board._clock_offset, board._spin_us
         self._key_poll_state.parts, self._key_poll_state.not_truncated = &self._file.parts, self._file.not_truncated
         memset(self._key_poll_state.key, 0, sizeof(self._key_poll_state.key))

@@ -9,7 +9,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 from msgq.impl.base.core cimport (
     ForkAwareHandle, mq_file_check_result, MQ_FILE_OTHER_VERSION, MQ_FILE_STALE, MQ_FILE_VALID, mq_liveness,
     mq_liveness_file, mq_liveness_probe, mq_poll_ops, mq_process_identity, mq_schema_parts, mq_u32, mq_u64,
-    ReceiveGate, Segment, Waitable,
+    ReceiveGate, Segment, SegmentMemory, Waitable,
 )
 from msgq.impl.base.process cimport fork_generation
 
@@ -283,6 +283,8 @@ cdef class TopicFiles:
     cdef str side_path
     cdef readonly Segment ring
     cdef readonly Segment side  # None: the topic was opened passive, and has no side segment
+    cdef SegmentMemory ring_memory  # None: opened passive; `side_memory`, too
+    cdef SegmentMemory side_memory
     cdef uint32_t data_bytes
     cdef mq_canary canary  # detects truncation of the ring
     cdef int lock_fd

@@ -154,6 +154,9 @@ cdef class QueueHandle(ThreadSharedHandle):
                 self._event_publisher.close()
         return 0
 
+    cdef void _release_memory(self) noexcept:
+        self._file.release()
+
     # ---- wait ----
 
     cdef bint _is_truncated(self) noexcept:

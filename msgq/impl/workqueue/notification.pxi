@@ -10,7 +10,7 @@ cdef class QueueNotification(Waitable):
 
     def __cinit__(self, QueueHandle queue not None):
         queue._check_usable()  # another thread may have closed the queue while this thread waited for the lock
-        self._file, self._endpoint = queue._file, queue._endpoint
+        self._file, self._memory, self._endpoint = queue._file, queue._file.memory, queue._endpoint
         self._notification.h = queue._h
         self._notification.h.saw_owned_slots = False  # a notification takes no messages, and scans only for due ones
         if queue._event_publisher is not None:
