@@ -6,7 +6,7 @@ from msgq.impl.base.core cimport (
     EndpointFile, mq_file_check_result, mq_file_lock, MQ_FILE_OTHER_VERSION, MQ_FILE_VALID, mq_liveness,
     mq_liveness_file, mq_liveness_probe, mq_load_acquire_u64, mq_load_relaxed_u64, MQ_NO_ROW, mq_participant,
     mq_participant_liveness, mq_process_identity, mq_row_table, mq_row_table_reserve, mq_schema, mq_schema_parts,
-    mq_u32, mq_u64, mq_versioned_row, Segment, ThreadSharedHandle, Waitable,
+    mq_u32, mq_u64, mq_versioned_row, Segment, SegmentMemory, ThreadSharedHandle, Waitable,
 )
 
 
@@ -245,7 +245,9 @@ cdef class QueueFile(EndpointFile):
     """A queue's file, mapped and open, with its lock. Each handle of a process has its own."""
     cdef object wanted  # options.OpenRequest: the options of a new file
     cdef mq_queue_file_parts parts  # without slots, until a process has chosen the sizes and this handle maps them
-    cdef Segment unsized_segment  # mapping before the sizes were chosen, because threads may sleep on its words
+    # Mapping before the sizes were chosen, because threads may sleep on its words; and its memory, until the close.
+    cdef Segment unsized_segment
+    cdef SegmentMemory unsized_memory
     cdef int choose_sizes(self) except -1
     cdef bint adopt_sizes(self, bint writable=*) except -1
     cdef int _map_slots(self, bint writable) except -1

@@ -66,18 +66,23 @@ cdef class QueueFile(EndpointFile):
     cdef int _map_slots(self, bint writable) except -1:
         """Map the whole file after its sizes were chosen."""
         cdef struct_stat found
-        cdef Segment segment
+        cdef SegmentMemory memory
         if self.parts.max_messages:
             return 0
         check_file(self.fd, &found, self.name, self.path)
-        segment = map_shared_file(self.fd, &found, writable, self.name, self.path)
-        self.unsized_segment, self.segment = self.segment, segment
+        memory = map_shared_file(self.fd, &found, writable, self.name, self.path)
+        self.unsized_segment, self.unsized_memory = self.segment, self.memory
+        self._use_memory(memory)
         self._check_header()
         if not self.parts.max_messages:
             raise CorruptSegmentError("has no slots, but has sizes: another program wrote into the file; remove it",
                                       self.name, self.path)
-        self.not_truncated = not_truncated_word(segment.guard) if segment.guard != NULL else NULL
+        self.not_truncated = not_truncated_word(self.segment.guard) if self.segment.guard != NULL else NULL
         return 0
+
+    cdef void release(self) noexcept:
+        EndpointFile.release(self)
+        self.unsized_memory = None
 
     # ---- information ----
 
