@@ -136,6 +136,19 @@ def test_malformed_requests_print_one_line(victim: Victim) -> None:
     assert line.startswith("127.0.0.1 refused: malformed HTTP request: ")
 
 
+def test_malformed_bodies_print_nothing(victim: Victim) -> None:
+    """No path reads a body, so its content does not matter."""
+    head = f"GET {victim.path} HTTP/1.1\r\nHost: localhost\r\n"
+    for body in ("Content-Encoding: gzip\r\nContent-Length: 5\r\n\r\nhello", "Transfer-Encoding: chunked\r\n\r\n"):
+        with victim.connect() as client:
+            client.sendall((head + body).encode())
+            assert client.recv(1 << 16).startswith(b"HTTP/1.1 200")
+            with suppress(OSError):  # the server may have ended the connection
+                client.sendall(b"no size of a chunk\r\n" * 2)
+    assert victim.fetch().startswith(b"HTTP/1.1 200")
+    assert victim.read_lines() == []
+
+
 def test_foreign_hosts_are_refused_in_one_line(victim: Victim) -> None:
     for number in range(5):
         assert victim.fetch(f"evil{number}.example").startswith(b"HTTP/1.1 403")

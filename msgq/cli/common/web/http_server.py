@@ -43,7 +43,7 @@ class _Connection(web.RequestHandler):
     _deadline: asyncio.TimerHandle | None = None
 
     def __init__(self, server: HttpServer, manager: web.Server, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(manager, loop=loop, access_log=None)  # type: ignore[arg-type]
+        super().__init__(manager, loop=loop, access_log=None, auto_decompress=False)  # type: ignore[arg-type]
         self._server, self._event_loop = server, loop
         self._connection_transport: asyncio.Transport | None = None
 
