@@ -69,13 +69,13 @@ def victim(verb: str, prefix: str) -> Iterator[Victim]:
 
 
 @contextmanager
-def hold_unfinished_requests(victim: Victim, source: str = "127.0.0.1") -> Iterator[None]:
+def hold_unfinished_requests(victim: Victim, source: str = "127.0.0.1", request: bytes = UNFINISHED) -> Iterator[None]:
     """Within the block, attackers have connected, and have sent a part of a request."""
     with ExitStack() as stack:
         for _ in range(ATTACKERS):
             attacker = stack.enter_context(victim.connect(source))
             with suppress(OSError):  # the server may have ended this connection already
-                attacker.sendall(UNFINISHED)
+                attacker.sendall(request)
         yield
 
 
@@ -89,6 +89,16 @@ def test_unfinished_requests_shut_out_no_client(victim: Victim) -> None:
     with hold_unfinished_requests(victim):
         assert [victim.fetch()[:12] for _ in range(3)] == [b"HTTP/1.1 200"] * 3
     assert victim.read_lines() == ["127.0.0.1 disconnected: too many connections without a request"]
+
+
+def test_unfinished_bodies_occupy_no_connection(victim: Victim) -> None:
+    head = f"GET {victim.path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n"
+    with victim.connect() as client:  # the server ends the connection, although the client does not send the body
+        assert victim.exchange(client, head.encode()).startswith(b"HTTP/1.1 200")
+    limit_descriptors(victim, 100)
+    with hold_unfinished_requests(victim, request=head.encode()):
+        assert victim.fetch().startswith(b"HTTP/1.1 200")
+    assert victim.read_lines() == []
 
 
 def test_exhausted_descriptors_shut_out_no_client(prefix: str) -> None:

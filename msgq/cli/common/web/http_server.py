@@ -43,7 +43,9 @@ class _Connection(web.RequestHandler):
     _deadline: asyncio.TimerHandle | None = None
 
     def __init__(self, server: HttpServer, manager: web.Server, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(manager, loop=loop, access_log=None, auto_decompress=False)  # type: ignore[arg-type]
+        # No path reads a body. Its connection would keep a descriptor, outside of the limits, until the body's end.
+        unread = {"auto_decompress": False, "lingering_time": 0.0}
+        super().__init__(manager, loop=loop, access_log=None, **unread)  # type: ignore[arg-type]
         self._server, self._event_loop = server, loop
         self._connection_transport: asyncio.Transport | None = None
 
