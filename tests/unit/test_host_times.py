@@ -104,6 +104,9 @@ def test_frame_times_are_on_host_clock(frames: Any) -> None:
     assert middle - ROUNDING_NS <= frame.publish_time <= after + ROUNDING_NS
     assert frame.origin_time == msgq.to_host_time(frame.timestamp_sof, time.CLOCK_BOOTTIME)
     assert not outgoing.dropped
+    origin_time = frame.origin_time
+    frame.release()
+    assert frame.origin_time == origin_time
 
 
 @pytest.mark.parametrize("timestamp", [0, 1 << 62, (1 << 64) - 1])

@@ -6,7 +6,7 @@ cdef class VisionBuf:
     """See core.pyi."""
 
     cdef object _geometry
-    cdef DescriptorMapping _region  # None: the bytes belong to the frame, as on the fake backend
+    cdef DescriptorMapping _region  # None: the bytes belong to the frame, or the frame was released
     cdef object _view
     cdef readonly uint32_t idx
     cdef readonly int fd
@@ -15,6 +15,7 @@ cdef class VisionBuf:
     cdef readonly uint64_t timestamp_sof
     cdef readonly uint64_t timestamp_eof
     cdef readonly bint valid_frame
+    cdef bint _is_virtual  # True: a frame of the fake backend, which has one clock
 
     def __init__(self):  # gives the class a signature
         pass
@@ -71,7 +72,7 @@ cdef class VisionBuf:
 
     cdef int64_t _host_time(self, uint64_t timestamp) except? -1:
         """Return a timestamp of CLOCK_BOOTTIME on the host's clock; 0: it is not a time of CLOCK_BOOTTIME."""
-        if self._region is None:  # a frame of the fake backend, which has one clock
+        if self._is_virtual:
             return timestamp
         if not 0 < timestamp <= <uint64_t> mq_read_clock_ns(CLOCK_BOOTTIME):
             return 0
@@ -105,6 +106,7 @@ cdef class VisionBuf:
 
 def make_frame(geometry, view, uint32_t frame_id, uint64_t sof, uint64_t eof, bint valid):
     cdef VisionBuf frame = VisionBuf.__new__(VisionBuf)
+    frame._is_virtual = True
     frame._geometry, frame._view, frame.fd, frame.leased = geometry, view, -1, True
     frame.frame_id, frame.timestamp_sof, frame.timestamp_eof, frame.valid_frame = frame_id, sof, eof, valid
     return frame
