@@ -120,7 +120,7 @@ def _store_missing_schemas(store: LakeStore, ranges: pa.Table, recordings: str) 
     first, last = pc.min(new["start_time"]).as_py(), pc.max(new["end_time"]).as_py()
     options = SourceOptions((recordings,), start_time=first, end_time=last + 1)
     for log in options.open_logs(options.list_files([]), []):
-        for _ in log.batches([]):
+        for _ in log.batches("log_time"):
             continue
         write_schemas(store, (channel.schema for channel in log.channels))
 

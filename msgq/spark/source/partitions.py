@@ -41,7 +41,7 @@ class RecordingPartition(InputPartition):
 def read_log_batches(log: LogReader, options: SourceOptions, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a piece of a file."""
     if options.wants_read_errors:
-        for _ in log.batches([]):
+        for _ in log.batches("log_time"):
             continue
         yield from arrow_batches.make_read_error_batches(log.problems, columns)
     elif options.decoded_endpoint is not None:
