@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from msgq.common.native import get_include
     from msgq.common.schema import Schema
     from msgq.records import Blackboard, Board, RecordQueue, Seqlock, SeqlockVector, StageTracer, tracked
+    from msgq.records.clocks import time_ns, to_host_time
     from msgq.topic.api import Context, Poller, PubSocket, SubSocket, context
     from msgq.topic.fake_events import Event, SocketEventHandle, fake_event_handle, get_fake_prefix, wait_for_one_event
     from msgq.topic.masters import PubMaster, SubMaster
@@ -22,6 +23,7 @@ else:
     _EVENTS = ("Event", "SocketEventHandle", "fake_event_handle", "get_fake_prefix", "wait_for_one_event")
     _OTHER_MODULES = dict.fromkeys(("Channel", "Node"), "msgq.channel")
     _OTHER_MODULES |= dict.fromkeys(("RecordQueue", "StageTracer", "tracked"), "msgq.records")
+    _OTHER_MODULES |= dict.fromkeys(("time_ns", "to_host_time"), "msgq.records.clocks")
     _OTHER_MODULES |= dict.fromkeys(("JobClient", "Worker"), "msgq.workqueue")
     _OTHER_MODULES |= dict.fromkeys(("PubMaster", "SubMaster"), "msgq.topic.masters")
     _OTHER_MODULES |= dict.fromkeys(_EVENTS, "msgq.topic.fake_events")
@@ -74,6 +76,8 @@ __all__ = [
     "set_fake_prefix",
     "stats",
     "sub_sock",
+    "time_ns",
+    "to_host_time",
     "toggle_fake_events",
     "tracked",
     "wait_for_one_event",

@@ -41,6 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(tiers)
     config.addinivalue_line("markers", f"watchdog(seconds): end a hanging test later than after {WATCHDOG_SECONDS} s")
     config.addinivalue_line("markers", "needs(*promises): skip for backends that do not promise this")
+    config.addinivalue_line("markers", "needs_shm(bytes): skip while less of /dev/shm is free, for more than 16 MiB")
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what runs in the background
     _stderr.append(os.fdopen(os.dup(2), "w"))  # the real one: during a test it is captured
 
@@ -74,6 +75,14 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if left:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
         print("\nleft behind by the run:", *left, sep="\n  ", file=_stderr[-1], flush=True)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test for which /dev/shm is too small, because it would fill it for the other tests, too."""
+    if mark := item.get_closest_marker("needs_shm"):
+        needed, free = mark.args[0] >> 20, shutil.disk_usage(SHM).free >> 20
+        if free < needed:
+            pytest.skip(f"needs {needed} MiB of /dev/shm, which has {free} MiB free (in a container: --shm-size)")
 
 
 @pytest.fixture(autouse=True)

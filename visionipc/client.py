@@ -61,6 +61,7 @@ class VisionIpcClient(StreamReceiver):
     ----------
     frame_id, timestamp_sof, timestamp_eof : values of the last received frame; see `VisionIpcServer` for clocks.
     valid : flag that the sender set for the last received frame.
+    endpoint : topic that announces the frames.
     width, height, stride, uv_offset, format : layout of the stream's pictures in pixels and bytes, see `FrameFormat`.
         None without a stream, like `buffer_len`.
     connections : number of connections. Increases when the server creates the stream again.
@@ -316,6 +317,11 @@ class VisionIpcClient(StreamReceiver):
 
     # ---- the event loop ----
 
+    @property
+    def _reader(self) -> SubSocket:
+        """Subscriber of the frames' messages, for pollers."""
+        return self._get_subscriber()
+
     def fileno(self) -> int:
         """Return a descriptor that is readable while a frame may be available; see `SubSocket.fileno`."""
         return self._get_subscriber().fileno()
@@ -338,6 +344,11 @@ class VisionIpcClient(StreamReceiver):
         return self.arecv()
 
     # ---- the picture ----
+
+    @property
+    def endpoint(self) -> str:
+        """Topic that announces the frames."""
+        return self._endpoint
 
     def _get_layout(self) -> Geometry | None:
         return None if self._stream is None else self._stream.records[0].geometry

@@ -6,6 +6,11 @@ import contextlib
 import os
 import socket
 import time
+from array import array
+from collections import deque
+from collections.abc import Iterable
+from itertools import repeat
+from typing import Any
 
 from msgq.common import file_permissions
 from msgq.errors import CorruptSegmentError, IpcError, StreamNotFoundError, WaitTimeoutError
@@ -16,11 +21,50 @@ from visionipc.listener import check_peer_owner, get_peer_pid
 
 ANSWER_TIMEOUT_S = 1.0  # a server answers in microseconds. A stopped server must not block the client for long
 _RETRY_INTERVAL_S = 0.002  # no event reports that a server with a full queue accepts the next client
-_DESCRIPTORS_MAX = wire.BUFFERS_MAX + 1
+_ANSWER_BYTES_MAX = wire.BUFFERS_MAX * wire.BUFFER_STRUCT.size + wire.GRANT_STRUCT.size
+_ANCILLARY_BYTES = socket.CMSG_LEN((wire.BUFFERS_MAX + 1) * array("i").itemsize)  # a descriptor per buffer, and a table
+_RECEIVE_FLAGS = socket.MSG_CMSG_CLOEXEC
 
 
-def _send_request(name: str, request: bytes, within: float, prefix: str | None) -> tuple[bytes, list[int], int] | None:
-    """Return a server's answer, its descriptors, and its process id; None: no server.
+class _Answer:
+    """The answer of a server, with its descriptors, which the caller of `_send_request` closes.
+
+    The object exists before the answer, because a signal handler may raise at each step of the exchange.
+
+    Attributes
+    ----------
+    data, pid : bytes of the answer, and process id of the server.
+    fds : descriptors of the answer. `Stream` takes over this list.
+    """
+
+    def __init__(self) -> None:
+        self.data, self.pid, self.fds = b"", 0, list[int]()
+        self._received: list[Any] = []  # result of `recvmsg`
+
+    def receive(self, connection: socket.socket) -> bool:
+        """Receive the answer, or evaluate a received one again. Return False if the answer is truncated."""
+        if not self._received:
+            # C code stores the result. Between `recvmsg` and an assignment, Python runs signal handlers.
+            self._received[:] = map(connection.recvmsg, (_ANSWER_BYTES_MAX,), (_ANCILLARY_BYTES,), (_RECEIVE_FLAGS,))
+        self.data, ancillary, flags, _ = self._received[0]
+        self.fds[:] = _unpack_descriptors(ancillary)
+        return not flags & (socket.MSG_CTRUNC | socket.MSG_TRUNC)
+
+    def close_descriptors(self) -> None:
+        """Close the descriptors that no stream has closed."""
+        _close_descriptors(self.fds)
+
+
+def _unpack_descriptors(ancillary: Iterable[tuple[int, int, bytes]]) -> list[int]:
+    fds = array("i")
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
+    return fds.tolist()
+
+
+def _send_request(name: str, request: bytes, within: float, prefix: str | None, answer: _Answer) -> bool:
+    """Fill the answer of a server. Return False without a server.
 
     The server has `within` seconds for its answer.
 
@@ -33,9 +77,9 @@ def _send_request(name: str, request: bytes, within: float, prefix: str | None) 
     """
     path = wire.socket_path(name, prefix)
     try:
-        data, fds, flags, pid = _exchange_request(name, path, request, time.monotonic() + within)
+        is_complete = _exchange_request(name, path, request, time.monotonic() + within, answer)
     except (FileNotFoundError, ConnectionRefusedError):
-        return None
+        return False
     except TimeoutError as error:
         raise WaitTimeoutError(f"server at {path} does not answer; look for a stopped process", name) from error
     except IpcError:  # some of these errors are also OSErrors
@@ -43,32 +87,34 @@ def _send_request(name: str, request: bytes, within: float, prefix: str | None) 
     except OSError as error:
         hint = file_permissions.access_hint(path) if isinstance(error, PermissionError) else ""
         raise IpcError(f"cannot query the server at {path}: {error.strerror}{hint}", name, error.errno) from error
-    if flags & (socket.MSG_CTRUNC | socket.MSG_TRUNC):
-        _close_descriptors(fds)
-        _return_row(name, request, data, prefix)
+    if not is_complete:
         raise CorruptSegmentError(
             "server sent a truncated answer; check the limit of open files (ulimit -n)", name, path
         )
-    return data, fds, pid
+    return True
 
 
-def _exchange_request(name: str, path: str, request: bytes, until: float) -> tuple[bytes, list[int], int, int]:
-    """Return the bytes, descriptors, flags and process id of an answer.
+def _exchange_request(name: str, path: str, request: bytes, until: float, answer: _Answer) -> bool:
+    """Fill the answer. Return False if it is truncated.
 
     If the server closes without an answer, ask again.
     """
-    room = wire.BUFFERS_MAX * wire.BUFFER_STRUCT.size + wire.GRANT_STRUCT.size
     while True:
         with contextlib.suppress(ConnectionResetError, BrokenPipeError), _unix_socket() as connection:
             connection.bind(wire.make_client_address())
             _connect_socket(connection, path, until)
             check_peer_owner(connection, name, path)
             connection.settimeout(_seconds_left(until))
-            connection.send(request)
-            connection.settimeout(_seconds_left(until))
-            pid = get_peer_pid(connection)
-            data, fds, flags, _ = socket.recv_fds(connection, room, _DESCRIPTORS_MAX, socket.MSG_CMSG_CLOEXEC)
-            return data, fds, flags, pid
+            answer.pid = get_peer_pid(connection)
+            try:
+                connection.send(request)
+                connection.settimeout(_seconds_left(until))
+                return answer.receive(connection)
+            except OSError:
+                raise
+            except BaseException:  # of a signal handler; the answer may give this client a row, which it must return
+                answer.receive(connection)
+                raise
         time.sleep(min(_RETRY_INTERVAL_S, _seconds_left(until)))
 
 
@@ -93,9 +139,12 @@ def _connect_socket(connection: socket.socket, path: str, until: float) -> None:
             time.sleep(min(_RETRY_INTERVAL_S, _seconds_left(until)))
 
 
-def _close_descriptors(fds: list[int]) -> None:
-    while fds:
-        os.close(fds.pop())
+def _close_descriptors(fds: list[int], kept: int = 0) -> None:
+    """Close the descriptors behind the first `kept` ones.
+
+    C code closes, because between `pop` and `close`, Python runs signal handlers.
+    """
+    deque(map(os.close, map(fds.pop, repeat(-1, len(fds) - kept))), maxlen=0)
 
 
 def request_stream_types(name: str, within: float = ANSWER_TIMEOUT_S, prefix: str | None = None) -> set[int] | None:
@@ -113,18 +162,20 @@ def request_server_info(
     ------
     WaitTimeoutError, CorruptSegmentError, IpcError : the server answers late or incorrectly.
     """
-    answer = _send_request(name, wire.REQUEST_STRUCT.pack(wire.LIST_REQUEST), within, prefix)
-    if answer is None:
-        return None
-    data, fds, pid = answer
-    _close_descriptors(fds)
+    answer = _Answer()
+    try:
+        if not _send_request(name, wire.REQUEST_STRUCT.pack(wire.LIST_REQUEST), within, prefix, answer):
+            return None
+    finally:
+        answer.close_descriptors()
+    data = answer.data
     if len(data) % wire.REQUEST_STRUCT.size or len(data) > wire.STREAMS_MAX * wire.REQUEST_STRUCT.size:
         raise CorruptSegmentError(f"server sent a list of streams of {len(data)} bytes, which is invalid", name)
-    return pid, {kind for (kind,) in wire.REQUEST_STRUCT.iter_unpack(data)}
+    return answer.pid, {kind for (kind,) in wire.REQUEST_STRUCT.iter_unpack(data)}
 
 
 class Stream(IncomingStream):
-    """One incarnation of a stream. `close` closes its descriptors and returns its row.
+    """One incarnation of a stream.
 
     Attributes
     ----------
@@ -136,11 +187,6 @@ class Stream(IncomingStream):
     def was_published_before_admission(self, generation: int) -> bool:
         """Return True if the frame was published before the server registered this client."""
         return self.leases is not None and (self.leases.since - generation) % (1 << 32) < 1 << 31
-
-    def __del__(self) -> None:
-        if self.leases is not None:
-            self.leases.end()  # frames that are held keep the row
-        _close_descriptors(self.fds)
 
 
 def _parse_stream_answer(data: bytes, fds: list[int], kind: int, endpoint: str) -> Stream:
@@ -158,7 +204,10 @@ def _parse_stream_answer(data: bytes, fds: list[int], kind: int, endpoint: str) 
     for fd in buffers:
         memfd.check_memfd(fd, size, grant is not None, endpoint)
     regions = [DescriptorMapping(fd, size, False, endpoint, populate=memfd.is_allocated(fd, size)) for fd in buffers]
-    leases = None if grant is None else _map_lease_row(fds.pop(), grant, endpoint)
+    leases = None
+    if grant is not None:
+        leases = _map_lease_row(fds[-1], grant, endpoint)
+        _close_descriptors(fds, kept=len(records))
     stream = Stream(records, regions, fds, leases)
     # A stock server has no spare buffers, and an earlier version of this library does not report them.
     stream.requested_buffers = min((grant and grant.buffers) or len(records), len(records))
@@ -171,13 +220,9 @@ def _answer_has_grant(data: bytes) -> bool:
 
 
 def _map_lease_row(fd: int, grant: wire.Grant, endpoint: str) -> ClientLeases:
-    try:
-        memfd.check_memfd(fd, LEASE_TABLE_BYTES, True, endpoint)
-        return ClientLeases(
-            DescriptorMapping(fd, LEASE_TABLE_BYTES, True, endpoint), fd, grant.row, grant.since, endpoint
-        )
-    finally:
-        os.close(fd)
+    memfd.check_memfd(fd, LEASE_TABLE_BYTES, True, endpoint)
+    region = DescriptorMapping(fd, LEASE_TABLE_BYTES, True, endpoint)
+    return ClientLeases(region, fd, grant.row, grant.since, endpoint)
 
 
 def _return_row(name: str, request: bytes, data: bytes, prefix: str | None) -> None:
@@ -203,13 +248,17 @@ def open_stream(name: str, kind: int, within: float = ANSWER_TIMEOUT_S, prefix: 
     """
     request = wire.REQUEST_STRUCT.pack(kind)
     for _ in range(2):  # a stream that is listed may have been made just now
-        answer = _send_request(name, request, within, prefix)
-        if answer is None:
-            return None
-        data, fds, _ = answer
-        if data:
-            return _make_stream_or_return_row(name, request, data, fds, kind, prefix)
-        _close_descriptors(fds)
+        answer = _Answer()
+        try:
+            if not _send_request(name, request, within, prefix, answer):
+                return None
+            if answer.data:
+                return _parse_stream_answer(answer.data, answer.fds, kind, wire.get_endpoint_name(name, kind))
+        except BaseException:
+            answer.close_descriptors()
+            _return_row(name, request, answer.data, prefix)
+            raise
+        answer.close_descriptors()
         available = request_stream_types(name, within, prefix)
         if available is None:
             return None
@@ -217,14 +266,3 @@ def open_stream(name: str, kind: int, within: float = ANSWER_TIMEOUT_S, prefix: 
             raise StreamNotFoundError(f"stream {kind} not found; the server has {sorted(available)}", name)
     text = f"it has {LEASE_CLIENTS_MAX} clients, its limit, or the server has no descriptors left"
     raise IpcError(f"server did not accept the client on stream {kind}: {text}", name)
-
-
-def _make_stream_or_return_row(
-    name: str, request: bytes, data: bytes, fds: list[int], kind: int, prefix: str | None
-) -> Stream:
-    try:
-        return _parse_stream_answer(data, fds, kind, wire.get_endpoint_name(name, kind))
-    except BaseException:
-        _close_descriptors(fds)
-        _return_row(name, request, data, prefix)
-        raise

@@ -169,6 +169,8 @@ class _ServerStream(OutgoingStream):
 
     def close(self) -> None:
         self._socket.close()
+        self._scratch = None
+        self.release_buffers()
         while self._fds:
             os.close(self._fds.pop())
 

@@ -170,11 +170,13 @@ class Channel:
 
     def claim_schema(self, schema: Schema) -> bool:
         """Set the schema unless the channel has one. Return True if the channel now has this schema."""
+        self._check_not_closed()
         self._remember_schema(schema)
         return bool(self._channel_file.set_schema(schema, False) == schema)
 
     def replace_schema(self, schema: Schema) -> None:
         """Set the schema. Replaces an existing schema."""
+        self._check_not_closed()
         self._remember_schema(schema)
         self._channel_file.set_schema(schema, True)
 
@@ -309,7 +311,10 @@ class Channel:
             channel.unlink()
 
     def close(self) -> None:
-        """Close the channel object. Its publishers and subscribers stay open."""
+        """Close the channel object. Its publishers and subscribers stay open.
+
+        Afterwards, `stats` and the properties describe the channel as it was at the close.
+        """
         self.closed = True
         self._channel_file.close()
 

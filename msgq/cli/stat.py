@@ -1,5 +1,6 @@
 """`msgq stat`: prints a line per second with the totals of all endpoints, like vmstat."""
 
+import asyncio
 import shutil
 import time
 from collections import Counter
@@ -92,9 +93,10 @@ _STAT_COLUMNS = (  # after the columns of the kinds
 @click.option(
     "--address",
     metavar="ADDRESS",
-    help="Network address for --prometheus, or 0.0.0.0 for all addresses. There is no access control.  "
+    help="Network address for --prometheus, or 0.0.0.0 for all addresses. No token is required.  "
     f"[default: {_LOOPBACK_ADDRESS}]",
 )
+@options.allow_host_option
 @options.json_option
 @options.prefix_option
 def command(
@@ -106,6 +108,7 @@ def command(
     everything: bool,
     port: int | None,
     address: str | None,
+    host_names: frozenset[str],
     as_json: bool,
     prefix: str | None,
 ) -> None:
@@ -130,10 +133,11 @@ def command(
         if once or count is not None:
             raise click.UsageError("--prometheus prints no lines; omit --count and --once")
         print_selection(names)
-        _serve_metrics(names, address or _LOOPBACK_ADDRESS, port, RunLimit(None, duration), as_json)
+        place = (address or _LOOPBACK_ADDRESS, port)
+        _serve_metrics(names, place, host_names, RunLimit(None, duration), as_json)
         return
-    if address is not None:
-        raise click.UsageError("--address needs --prometheus; give a port")
+    if address is not None or host_names:
+        raise click.UsageError("--address and --allow-host need --prometheus; give a port")
     board = LiveEndpoints(names)
     table = StreamingTable([*map(_make_kind_column, list_stored_kinds()), *_STAT_COLUMNS])
     board.poll()
@@ -151,16 +155,24 @@ def command(
         names.require_matched()
 
 
-def _serve_metrics(names: EndpointSelection, address: str, port: int, limit: RunLimit, as_json: bool) -> None:
-    """Serve metrics until an interrupt, or until the end of the duration."""
-    require_extra("msgq stat --prometheus", "prometheus", "prometheus_client")
-    from msgq.monitor.prometheus_metrics import start_metrics_server
+def _serve_metrics(
+    names: EndpointSelection, place: tuple[str, int], host_names: frozenset[str], limit: RunLimit, as_json: bool
+) -> None:
+    """Serve metrics until an interrupt, or until the end of the duration. `place`: network address and TCP port."""
+    require_extra("msgq stat --prometheus", "prometheus", "aiohttp", "prometheus_client")
+    from msgq.cli.common.web.access_control import AccessControl
+    from msgq.cli.common.web.http_server import HttpServer, serve_until_interrupt
+    from msgq.cli.common.web.metrics_handler import MetricsHandler
 
-    with end_on_interrupt():
-        url = f"http://{address}:{start_metrics_server(names, address, port)}/metrics"
+    def print_url(number: int) -> None:
+        url = f"http://{place[0]}:{number}/metrics"
         echo_json({"url": url}) if as_json else echo(f"metrics for Prometheus: {url}")
-        while not limit.is_reached(0):
-            time.sleep(min(limit.remaining_s, 3600.0))
+
+    async def serve() -> None:
+        server = HttpServer(AccessControl(host_names=host_names), {"/metrics": MetricsHandler(names).send_metrics})
+        await serve_until_interrupt(server, *place, print_url, limit.remaining_s)
+
+    asyncio.run(serve())
 
 
 def sum_endpoints(rows: Sequence[AnyEndpointRow]) -> StatLine:

@@ -71,7 +71,8 @@ def get_backend_name() -> str:
 
 def resolve_file_mode(asked: int | None, endpoint: str) -> int:
     """Return the permissions of new files: `asked`, else MSGQ_MODE, else 0600."""
-    result = _read_mode(endpoint) if asked is None else int(asked)
+    value = environment("MSGQ_MODE") or "600" if asked is None else asked
+    result = _parse_mode(value, endpoint) if isinstance(value, str) else int(value)
     if result & ~0o666 or result & 0o600 != 0o600:
         text = (
             f"mode {result:#o} (MSGQ_MODE) is not possible; give read and write permissions, "
@@ -81,11 +82,10 @@ def resolve_file_mode(asked: int | None, endpoint: str) -> int:
     return result
 
 
-def _read_mode(endpoint: str) -> int:
-    value = environment("MSGQ_MODE") or "600"
+def _parse_mode(value: str, endpoint: str) -> int:
     digits = value.removeprefix("0o")
     if not 0 < len(digits) <= OCTAL_DIGITS_MAX or set(digits) - set("01234567"):
-        raise InvalidValueError(f"MSGQ_MODE is {value!r}; give an octal number, such as 660", endpoint)
+        raise InvalidValueError(f"mode (MSGQ_MODE) is {value!r}; give an octal number, such as 660", endpoint)
     return int(digits, 8)
 
 

@@ -6,8 +6,8 @@ import shutil
 import threading
 from collections.abc import Iterator, Sequence
 
-from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from msgq.common.shm_paths import SHARED_MEMORY
@@ -89,23 +89,10 @@ def _make_gauges(rows: Sequence[AnyEndpointRow]) -> Iterator[GaugeMetricFamily]:
         yield family
 
 
-def start_metrics_server(names: EndpointSelection, address: str, port: int) -> int:
-    """Serve the metrics at the path /metrics, in threads of this process, until the process ends.
+def render_metrics(metrics: EndpointMetrics, accept: str) -> tuple[bytes, str]:
+    """Return the present values in a text format of Prometheus, and the content type of this format.
 
-    Parameters
-    ----------
-    address : IP address to listen on.
-    port : TCP port; 0: any free port.
-
-    Returns
-    -------
-    port : TCP port of the server.
-
-    Raises
-    ------
-    OSError : the address or port is not available.
+    accept : HTTP header with the formats that the client accepts.
     """
-    registry = CollectorRegistry()
-    registry.register(EndpointMetrics(names))
-    server, _ = start_http_server(port, address, registry)
-    return int(server.server_port)
+    encode, content_type = choose_encoder(accept)
+    return encode(metrics), content_type

@@ -56,6 +56,17 @@ def add_request(queue: workqueue.MessageQueue, notify: Callable[[], object]) -> 
         raise
 
 
+def notify_of_own_message(queue: workqueue.MessageQueue) -> None:
+    """Notify this process of a message that it has just sent. With the kernel, too, no send returns before."""
+    if _requests:
+        from msgq.impl.workqueue import notifier  # imported late: few programs request notifications
+
+        with _requests_lock:
+            handle, _ = _requests.get(queue.identity, (None, None))
+        if handle is not None:
+            notifier.run_due_action(handle)
+
+
 def _reset_after_fork() -> None:
     """In a forked child: forget the requests, which belong to the parent."""
     global _requests, _requests_lock

@@ -168,6 +168,7 @@ class MessageQueue:
             raise self._access_error("write", rank)
         try:
             queue.send(data, rank, timeout=seconds)
+            notifications.notify_of_own_message(queue)
         except MsgqError as error:
             raise translate_error(error) from error
 

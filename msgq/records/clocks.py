@@ -6,7 +6,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import Protocol
 
-from msgq.impl.base import clock
+from msgq.impl import backend as backends
+from msgq.impl.base import clock as host_clock
 
 
 class StampClock(Protocol):
@@ -24,11 +25,11 @@ class HostStampClock:
 
     def time_ns(self) -> int:
         """See `StampClock`."""
-        return clock.time_ns()
+        return host_clock.time_ns()
 
     def new_origin_time(self, count: int = 1) -> int:
         """See `StampClock`."""
-        return clock.new_origin_time(count)
+        return host_clock.new_origin_time(count)
 
 
 def find_stamp_clock(backend: ModuleType) -> StampClock:
@@ -37,3 +38,36 @@ def find_stamp_clock(backend: ModuleType) -> StampClock:
         return HostStampClock()
     made: StampClock = import_module("msgq.impl.fake.bus").current_bus().clock
     return made
+
+
+def time_ns() -> int:
+    """Return the current time of the host's clock, in nanoseconds since 1970.
+
+    All processes of the host have this clock, and origins and publishing times are its times (docs/internals/clock.md).
+    In a simulation, the result is the virtual time.
+    """
+    return find_stamp_clock(backends.current_backend()).time_ns()
+
+
+def to_host_time(time_ns: int, clock: int) -> int:
+    """Return a time of another clock as a time of the host's clock, in nanoseconds.
+
+    ::
+
+        pub.send(data, origin_time=msgq.to_host_time(sensor_time, time.CLOCK_BOOTTIME))
+
+    All processes get the same result for the same time, unless the machine slept or a clock was set in between. The
+    error is at most 0.5 ms, and 0 for CLOCK_BOOTTIME of a machine that never slept. In a simulation, all clocks are the
+    virtual one, so the result is `time_ns`.
+
+    Parameters
+    ----------
+    time_ns : nanoseconds of the other clock.
+    clock : number of the clock, for example `time.CLOCK_BOOTTIME` or `time.CLOCK_MONOTONIC`.
+
+    Raises
+    ------
+    InvalidValueError : the system has no such clock.
+    """
+    is_virtual = backends.current_backend().__name__ == "msgq.impl.fake"
+    return time_ns if is_virtual else host_clock.to_host_time(time_ns, clock)

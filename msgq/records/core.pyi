@@ -181,8 +181,8 @@ class RecordQueue:
 
         Returns
         -------
-        A new array of the queue's dtype, shape (records,). The records are consecutive: the array ends before a loss.
-        The array is empty after the time-out.
+        A new array of the queue's dtype, shape (records,). The records are consecutive: the array ends before a loss,
+        and the next call counts it. The array is empty after the time-out.
 
         Raises
         ------

@@ -8,7 +8,7 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, UINT64_MAX, uint64_t, uint8_t
 from libc.string cimport memcpy
 
-from msgq.impl.base.clock cimport current_origin, host_time_ns, new_origin
+from msgq.impl.base.clock cimport current_origin, host_time_ns, new_origin, refuse_foreign_origin
 from msgq.impl.base.core cimport LARGE_BYTES, MQ_NS_PER_MS, WAIT_FOREVER
 from msgq.impl.base.process cimport fork_generation
 from msgq.impl.channel.core cimport Publisher as ChannelPublisher, Subscriber as ChannelSubscriber
@@ -23,7 +23,7 @@ from msgq.impl.base.argument_checks import timeout_ns
 from msgq.impl.base.foreign_names import add_advice
 from msgq.impl.records import arrays
 from msgq.records import queue_opening, stamps
-from msgq.records.clocks import find_stamp_clock
+from msgq.records.clocks import find_stamp_clock, HostStampClock
 
 cnp.import_array()
 
@@ -200,6 +200,8 @@ cdef class RecordQueue:
         if not 0 < origin_time <= ORIGIN_TIME_MAX_NS:
             text = f"origin_time is {origin_time}; give nanoseconds, 0 to {ORIGIN_TIME_MAX_NS}"
             raise InvalidValueError(text, self.name)
+        if isinstance(self._clock, HostStampClock):
+            refuse_foreign_origin(origin_time, self.name)
         if not self._is_tracked and not self._transport.stores_origins:
             text = "origin_time cannot be stored in this dtype; create the queue with a dtype of msgq.tracked"
             raise InvalidValueError(text, self.name)

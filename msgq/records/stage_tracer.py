@@ -80,8 +80,8 @@ class StageTracer:
         Parameters
         ----------
         source : a RecordQueue (yields single records), a SubSocket (yields `Tracked` on a tracked topic), a subscriber
-            of a channel, a MessageQueue, or a SeqlockVector or Seqlock (yields `Changes`). A list of sources or a
-            Poller yields pairs of source and message.
+            of a channel, a MessageQueue, a SeqlockVector or Seqlock (yields `Changes`), or a VisionIpcClient (yields
+            frames). A list of sources or a Poller yields pairs of source and message.
         timeout : seconds to wait for a message. The iteration ends after the time-out. None waits without limit, except
             for SubSockets, which have their own time-out.
 
@@ -147,7 +147,7 @@ class StageTracer:
         Parameters
         ----------
         message : an object with timestamps: a Message or Job, a ChannelMessage (``subscriber.last``), a Sample, a
-            Tracked, or a record of a tracked dtype. Other objects and None have no timestamps.
+            Tracked, a frame, or a record of a tracked dtype. Other objects and None have no timestamps.
         endpoint : endpoint of the message, named as in `msgq list`.
 
         Raises

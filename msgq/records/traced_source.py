@@ -57,9 +57,12 @@ def resolve_traced_source(source: Any, timeout: float | None, backend: ModuleTyp
         return TracedSource(endpoint, source.receive, _read_message_stamps)
     if hasattr(source, "changes"):  # a vector
         return TracedSource(source.endpoint, partial(_wait_for_changes, source), _read_changes_stamps)
+    if hasattr(source, "buffer_len"):  # of a stream of frames
+        return TracedSource(source.endpoint, partial(_receive_frame, source), read_stamps)
     if hasattr(source, "setTimeout"):  # of a topic
         return _resolve_topic(source, timeout, backend)
-    raise TypeError(f"source is of type {type(source).__name__}; give a queue, a subscriber or a vector")
+    expected = "a queue, a subscriber, a vector or a client of frames"
+    raise TypeError(f"source is of type {type(source).__name__}; give {expected}")
 
 
 def _choose_stamps_reader(reader: Any) -> Callable[[Any], StampPair] | None:
@@ -84,6 +87,11 @@ def _read_message_stamps(message: Any) -> StampPair:
 def _wait_for_changes(vector: Any, timeout: float | None) -> Any:
     """Take the changes; None: no change before the timeout."""
     return vector.changes() if vector.wait(timeout) else None
+
+
+def _receive_frame(client: Any, timeout: float | None) -> Any:
+    """Return the next frame; None: no frame before the timeout."""
+    return client.recv(-1 if timeout is None else timeout * 1000)
 
 
 def _read_changes_stamps(changes: Any) -> StampPair:

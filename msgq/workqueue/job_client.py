@@ -38,7 +38,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from _typeshed import ReadableBuffer
 
-    from msgq.impl.workqueue import MessageQueue
+    from msgq.impl.workqueue import Message, MessageQueue
+
+_WAKE_TIMEOUT_S = 1.0  # maximum wait for a thread that a signal handler interrupted before it woke others
 
 
 @add_advice
@@ -174,8 +176,11 @@ class JobClient:
             raise
         self._belongs_to_parent = False
         _clients.add(self)
-        self._condition = threading.Condition()
+        # A lock in C: no signal handler runs between its acquisition and the `with` block.
+        self._lock = threading.RLock()
+        self._waiters: set[threading.Lock] = set()  # a locked lock of each thread that waits for the receiving thread
         self._is_receiving = False  # one thread receives the replies of all waiting threads
+        self._received: list[Message | None] = []  # the result of the latest `receive`; empty: delivered
         self._has_wake_message = False  # the queue of the results has a message that wakes the receiving thread
         self._last_number = 0
         self._pending_numbers: set[int] = set()
@@ -225,19 +230,18 @@ class JobClient:
         timeout_ns(timeout, self.queue_name)
         deadline = None if timeout is None else time.monotonic() + timeout
         future = JobFuture(self)
-        if not self._wait_until(lambda: self._register_future(future), timeout):
-            text = f"{self._max_pending} jobs have no result yet, the limit (max_pending); the job was not sent"
-            raise QueueFullError(text, self.queue_name)
-        number = future._number
         try:
+            if not self._wait_until(lambda: self._register_future(future), timeout):
+                text = f"{self._max_pending} jobs have no result yet, the limit (max_pending); the job was not sent"
+                raise QueueFullError(text, self.queue_name)
             if not self._remove_replies.alive:
                 raise EndpointClosedError("client is closed; create a client", self.queue_name)
-            message = join_envelope(data, EnvelopeType.CALL, number, self._client_id)
+            message = join_envelope(data, EnvelopeType.CALL, future._number, self._client_id)
             self._check_size(len(message))
             remaining = None if deadline is None else max(deadline - time.monotonic(), 0)
             self._queue.send(message, priority, timeout=remaining, delay=delay)
         except BaseException:
-            self._pending_numbers.discard(number)
+            self._pending_numbers.discard(future._number)
             raise
         return future
 
@@ -254,7 +258,7 @@ class JobClient:
         """Remove the job of a future from the queue. Return False if a worker has the job, or the job has ended."""
         self._check_owner()
         ending = join_envelope(None, EnvelopeType.CALL, future._number, self._client_id)
-        with self._condition:  # another thread may cancel the same job
+        with self._lock:  # another thread may cancel the same job
             if self._queue._remove_waiting_message(ending) and future._reply is None:
                 self._end_cancelled_job(future)
             return future._is_cancelled
@@ -263,7 +267,7 @@ class JobClient:
         """Wake the threads that wait for a job that was removed. Called under the lock."""
         future._is_cancelled = True
         self._pending_numbers.discard(future._number)
-        self._condition.notify_all()
+        self._wake_waiters()
         if self._is_receiving and not self._has_wake_message:  # the receiving thread may wait for this job
             # a full queue needs no wake message, because the receiving thread gets another message
             with contextlib.suppress(QueueFullError, EndpointClosedError):
@@ -295,35 +299,70 @@ class JobClient:
         """Receive replies until a condition is true. Return False at the timeout."""
         self._check_owner()
         deadline = None if timeout is None else time.monotonic() + timeout
-        with self._condition:
-            while not is_finished():
-                remaining = None if deadline is None else max(deadline - time.monotonic(), 0)
-                if self._is_receiving:
-                    if not self._condition.wait(remaining):
-                        return is_finished()
-                elif not self._receive_reply(remaining):
-                    return False
-        return True
+        while True:
+            with self._lock:
+                if is_finished():
+                    return True
+            remaining = None if deadline is None else max(deadline - time.monotonic(), 0)
+            if not self._await_reply(remaining):
+                with self._lock:
+                    return is_finished()
+
+    def _await_reply(self, timeout: float | None) -> bool:
+        """Receive a reply, or wait for the thread that does. Return False at the timeout.
+
+        A signal handler may raise at each call. The next call then delivers the reply, and another thread may receive.
+        """
+        waiter = threading.Lock()
+        waiter.acquire()
+        is_receiver = False
+        try:
+            with self._lock:
+                is_receiver = not self._is_receiving  # no signal handler runs before the next line
+                self._is_receiving = True
+                if not is_receiver:
+                    self._waiters.add(waiter)
+            return self._receive_reply(timeout) if is_receiver else _wait_for_lock(waiter, timeout)
+        finally:
+            if is_receiver:
+                self._is_receiving = False  # first, because a signal handler may interrupt the rest
+                with self._lock:
+                    self._wake_waiters()
+            else:
+                self._waiters.discard(waiter)
+
+    def _wake_waiters(self) -> None:
+        """Let the waiting threads check their conditions. Called under the lock."""
+        while self._waiters:
+            self._waiters.pop().release()
 
     def _receive_reply(self, timeout: float | None) -> bool:
-        """Receive one reply without the lock, and give the reply to its future. Return False at the timeout."""
-        self._is_receiving = True
-        self._condition.release()
-        try:
-            message = self._replies.receive(timeout)
-        finally:
-            self._condition.acquire()
-            self._is_receiving = False
-            self._condition.notify_all()
+        """Receive one reply, and give the reply to its future. Return False at the timeout. One thread calls."""
+        message = self._received[0] if self._received else None
+        if message is None:
+            # C code stores the reply. Between `receive` and an assignment, Python runs signal handlers.
+            self._received[:] = map(self._replies.receive, (timeout,))
+            message = self._received[0]
         if message is None:
             return False
         reply = split_envelope(message.data)
-        self._has_wake_message &= reply.type != EnvelopeType.PLAIN
-        future = self._futures.get(reply.number)
-        if reply.number in self._pending_numbers and future is not None:
-            future._reply = reply
-        self._pending_numbers.discard(reply.number)  # a second reply of a repeated job changes nothing
+        with self._lock:
+            self._has_wake_message &= reply.type != EnvelopeType.PLAIN
+            future = self._futures.get(reply.number)
+            if reply.number in self._pending_numbers and future is not None:
+                future._reply = reply
+            self._pending_numbers.discard(reply.number)  # a second reply of a repeated job changes nothing
+        self._received.clear()  # last, so that an interrupted delivery is repeated
         return True
+
+
+def _wait_for_lock(waiter: threading.Lock, timeout: float | None) -> bool:
+    """Wait until another thread releases the lock. Return False at the timeout.
+
+    A signal handler may interrupt the other thread before the release, so the wait ends after a while in any case.
+    """
+    is_last = timeout is not None and timeout <= _WAKE_TIMEOUT_S
+    return waiter.acquire(timeout=timeout if timeout is not None and is_last else _WAKE_TIMEOUT_S) or not is_last
 
 
 _clients: weakref.WeakSet[JobClient] = weakref.WeakSet()

@@ -226,6 +226,18 @@ class TestKeys:
             other.declare(key).write(b"other's")
         assert other["a"] == b"other's"
 
+    def test_key_of_deleted_entry_can_be_declared_again(self, records: Records) -> None:
+        """An exception of a signal handler deletes an entry before the program gets it."""
+        board = records.board(3)
+        board.declare("key").write(b"1")
+        entry = board.declare("key")
+        assert board["key"] == b"1"
+        with pytest.raises(KeyTakenError):
+            records.board().declare("key")
+        del entry
+        records.board().declare("key").write(b"2")
+        assert board["key"] == b"2"
+
     def test_declare_on_a_full_board_raises(self, records: Records) -> None:
         board = records.board(3)
         entries = [board.declare(key) for key in "abc"]
@@ -517,12 +529,15 @@ class TestChanges:
 
     def test_board_stats_count_writes(self, records: Records) -> None:
         board = records.board()
-        board.declare("a").write(b"123")
-        board.declare("b")
+        written = board.declare("a")
+        written.write(b"123")
+        unwritten = board.declare("b")
         stats = board.stats()
         assert (stats.kind, stats.key_count, stats.elements_written) == ("board", 2, 1)
         assert [(key.key, key.count, key.bytes) for key in stats.keys] == [("a", 1, 3), ("b", 0, None)]
         assert [writer.keys for writer in stats.writers] == [2]
+        written.close()
+        unwritten.close()
 
     def test_blackboard_is_an_alias_of_board(self) -> None:
         assert msgq.Blackboard is msgq.Board
@@ -633,12 +648,15 @@ class TestThreads:
     def test_declare_from_many_threads_succeeds_once_per_key(self, records: Records) -> None:
         handles = [records.board() for _ in range(4)]
         taken: list[int] = []
+        entries: list[Any] = []
 
         def declare(board: Any) -> int:
             count = 0
             for number in range(50):
                 try:
-                    board.declare(f"key {number}").write(b"value")
+                    entry = board.declare(f"key {number}")
+                    entries.append(entry)
+                    entry.write(b"value")
                     count += 1
                 except KeyTakenError:
                     taken.append(number)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -145,7 +147,7 @@ def test_on_lost_raise_applies_to_views_and_buffers(channels: Channels) -> None:
     assert sub.receive_into(bytearray(4), 0) == 4
 
 
-def lose_in_the_middle(channels: Channels) -> tuple[object, object]:
+def lose_in_the_middle(channels: Channels) -> tuple[Any, Any]:
     """Return a publisher, and a subscriber that raised a loss: a message, a loss of two, and a message are ahead."""
     channel = channels.open(capacity=16)
     sub, pub, scarce = channel.subscriber(on_lost="raise"), channel.publisher(), channel.publisher(slots=1)
@@ -164,7 +166,9 @@ def test_receive_many_stops_before_a_loss_and_next_call_raises(channels: Channel
     _pub, sub = lose_in_the_middle(channels)
     bulk = getattr(sub, call)
     arguments = ("S4",) if call == "receive_array" else ()
+    lost = sub.lost
     assert list(bulk(*arguments)) == [b"aaaa"]
+    assert sub.lost == lost, "the call counted a loss that it did not reach"
     with pytest.raises(LostMessagesError) as caught:
         bulk(*arguments)
     assert caught.value.lost == 2  # not what was told before
@@ -194,5 +198,6 @@ def test_receive_array_stops_before_a_loss(channels: Channels) -> None:
     scarce.send(np.uint32(98).tobytes())
     scarce.send(np.uint32(99).tobytes())
     assert sub.receive_array("u4").tolist() == [0, 1, 2]
+    assert sub.lost == 0
     assert sub.receive_array("u4").tolist() == [99]
     assert sub.lost == 1

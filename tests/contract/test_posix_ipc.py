@@ -250,6 +250,7 @@ def test_posix_ipc_invalid_calls_are_refused(own: Queues) -> None:
     assert queue.block
 
 
+@pytest.mark.needs_shm(200 << 20)
 def test_posix_ipc_queue_may_exceed_limits_of_the_kernel(own: Queues) -> None:
     queue = own.open(ours.O_CREX, 0o600, 2000, 100_000)
     for number in range(2000):

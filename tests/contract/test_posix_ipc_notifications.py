@@ -61,6 +61,18 @@ def settle(both: Queues, listener: Ear) -> None:
         marker.end()
 
 
+def test_signal_of_own_send_has_arrived_when_send_returns(both: Queues, listener: Ear) -> None:
+    queue = both.open()
+    for count in range(1, 51):
+        queue.request_notification(signal.SIGUSR1)
+        queue.send("1")
+        assert listener.heard == [signal.SIGUSR1] * count
+        queue.send("2")
+        queue.receive(), queue.receive()
+    settle(both, listener)
+    assert len(listener.heard) == 50
+
+
 def test_signal_notification_is_sent_once(both: Queues, listener: Ear) -> None:
     queue = both.open()
     queue.request_notification(signal.SIGUSR1)
@@ -108,7 +120,7 @@ def test_cancelled_notification_is_not_sent(own: Queues, listener: Ear) -> None:
     queue = own.open()
     queue.request_notification((listener.call, "never"))
     with notification._requests_lock:
-        queue.send("x")
+        in_fork(lambda: queue.send("x"))  # in another process, because a send of this process notifies at once
         wait_until(lambda: in_fork(lambda: queue.request_notification(10)) == 0, "the request is over for others")
         queue.request_notification()
     settle(own, listener)

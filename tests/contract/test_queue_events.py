@@ -330,6 +330,7 @@ class TestEvents:
         assert other.receive(0)
         assert event_listener.kinds() == [SENT, RECEIVED]
 
+    @pytest.mark.needs_shm(32 << 20)
     def test_queue_handles_beyond_63_publish_no_events_and_count_losses(
         self, queues: Queues, event_listener: Ear
     ) -> None:
@@ -435,6 +436,7 @@ class TestProcesses:
         assert heard[0].pid == heard[2].pid != heard[1].pid
         assert heard[0].row == heard[2].row != heard[1].row
 
+    @pytest.mark.needs_shm(48 << 20)
     def test_threads_that_share_a_handle_publish_all_events(self, queues: Queues, event_listener: Ear) -> None:
         """Large payloads are copied without the GIL: others send, and tell, meanwhile."""
         size, each = 400_000, 8
@@ -459,6 +461,7 @@ class TestProcesses:
             assert len(one.payload) == (one.size if one.event == SENT else 0)
             assert len(set(one.payload)) < 2
 
+    @pytest.mark.needs_shm(40 << 20)
     def test_send_succeeds_while_views_hold_all_event_slots(self, queues: Queues, event_listener: Ear) -> None:
         size = 4 << 20
         queue = queues.open(events="payload", max_messages=4, max_message_size=size)

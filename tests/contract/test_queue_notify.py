@@ -132,6 +132,20 @@ class TestNotifications:
             queue.receive(0)
         assert signals == [signal.SIGUSR1, signal.SIGRTMIN + 3]
 
+    @pytest.mark.parametrize("once", [True, False])
+    @pytest.mark.parametrize("call", ["send", "send_many"])
+    def test_signal_of_own_send_has_arrived_when_send_returns(
+        self, queues: Queues, signals: list[int], call: str, once: bool
+    ) -> None:
+        queue, sender = queues.open(), queues.open()
+        for count in range(1, 51):
+            if once or count == 1:
+                queue.notify(signal.SIGUSR1, once=once)
+            sender.send(b"1") if call == "send" else sender.send_many([b"1", b"2"])
+            assert signals == [signal.SIGUSR1] * count
+            queue.receive_many()
+        self.check_no_further_notification(queues, signals, 50)
+
     def test_notify_writes_to_a_file_descriptor(self, queues: Queues) -> None:
         queue = queues.open()
         with contextlib.closing(os.fdopen(os.eventfd(0, os.EFD_NONBLOCK), "r+b", 0)) as event:

@@ -206,6 +206,7 @@ def program(name: str, token: str) -> Iterator[Program]:
         yield running
 
 
+@pytest.mark.needs_shm(32 << 20)
 @pytest.mark.parametrize("kind", KINDS)
 @SEEDS
 def test_random_queue_program_has_equal_results_on_backends_and_model(token: str, seed: int, kind: str) -> None:

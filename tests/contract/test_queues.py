@@ -228,9 +228,7 @@ class TestMany:
         assert queue.current_messages == 5 - count
 
     def test_receive_many_does_not_wait(self, queues: Queues) -> None:
-        before = queues.monotonic()
         assert queues.open().receive_many() == []
-        assert queues.monotonic() - before < 10
 
     def test_iteration_of_nonblocking_handle_ends_after_last_message(self, queues: Queues) -> None:
         queue = queues.open(O_CREAT | O_NONBLOCK)

@@ -540,7 +540,7 @@ class TestProducers:
     def test_consume_raises_at_a_message_of_another_size(self, queues: Queues) -> None:
         if queues.producers == "multiple":
             _, consumer = queues.pair()
-            with Channel(queues.token) as channel, channel.publisher() as publisher:
+            with Channel(queues.token) as channel, channel.publisher(slot_bytes=64) as publisher:
                 publisher.send(b"short")
         else:
             consumer = queues.open()

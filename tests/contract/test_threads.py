@@ -45,6 +45,7 @@ def test_poll_of_one_socket_in_two_threads_is_refused(backend: Backend, endpoint
 
 
 @pytest.mark.needs("threads")
+@pytest.mark.needs_shm(80 << 20)
 def test_call_during_send_of_another_thread_raises_concurrent_use(backend: Backend, endpoint: str) -> None:
     pub = backend.pub(endpoint, 64 << 20)
     frame = bytes(20 << 20)

@@ -264,7 +264,7 @@ class TestEnds:
 
     @pytest.mark.needs("processes")
     def test_signal_during_the_arrival_of_a_job_costs_no_try(self, queues: Queues) -> None:
-        queue = queues.open(max_message_size=4 << 20)
+        queue = queues.open(max_messages=2, max_message_size=4 << 20)
         with Child(stop_during_arrivals, queues.name) as child:
             assert child.result() == 20
         assert counts(queue) == (0, 0, 0)

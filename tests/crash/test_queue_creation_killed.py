@@ -13,7 +13,7 @@ from msgq.errors import SegmentError
 from msgq.workqueue import MessageQueue
 from tests.crash import test_creation_killed
 from tests.stress.roles import fork
-from tests.support import SHM, run_child
+from tests.support import SHM, Child, run_child
 
 CALLS = (*test_creation_killed.CALLS, "unlink", "advise", "row")
 SLOTS = 4
@@ -89,3 +89,29 @@ def test_queue_creation_killed_around_each_system_call_leaves_usable_queue(
             check_queue_is_usable(queue, 1)
             queue.unlink()
     assert not [*folder.iterdir()], "temporary files"
+
+
+def choose_sizes(name: str, max_messages: int) -> None:
+    """Child: request the number of messages."""
+    MessageQueue(name, max_messages=max_messages).close()
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("call", ["lock", "allocate", "unlock"])
+def test_choice_of_sizes_killed_around_each_system_call_leaves_usable_queue(
+    tools: Path, endpoint: str, call: str, when: str
+) -> None:
+    """What: a process dies while it chooses the sizes of a queue that others have open.
+
+    Why: until the sizes are stored, any process may choose others, also larger ones than the file has memory for.
+    """
+    plan = {"LD_PRELOAD": str(tools / "interpose.so"), "MSGQ_TEST_CALLS": f"{int(signal.SIGKILL)} {when} {call} 1"}
+    with MessageQueue(endpoint) as consumer:
+        with Child(choose_sizes, endpoint, 100, env=plan) as child:
+            assert child.process.wait() == -signal.SIGKILL
+        max_messages = 100 if call == "unlock" else 200
+        with MessageQueue(endpoint, max_messages=max_messages) as producer:
+            messages = [b"%d" % number for number in range(max_messages)]
+            assert producer.send_many([*messages, b""], timeout=0) == max_messages
+            assert [message.data for message in consumer.receive_many()] == messages
+            producer.unlink()

@@ -157,6 +157,7 @@ class TestForks:
             other.write(b"parent, too")
         assert dict(board.reader.items()) == {key_name(0): b"parent again", key_name(1): b"parent, too"}
 
+    @pytest.mark.needs_shm(36 << 20)
     @pytest.mark.parametrize("kind", ["exclusive", "shared"])
     def test_child_forked_during_write_reads_and_writes_whole_values(self, endpoint: str, kind: str) -> None:
         """What: a thread writes large values, one after the other; a child is forked meanwhile, reads, and writes as

@@ -156,6 +156,29 @@ TEST(settle_of_a_dead_row_keeps_the_debt_until_it_is_paid) {
     CHECK(mq_queue_row_bit_is_set(&queue->notify_requested, 2)); /* the other one lives */
 }
 
+TEST(row_with_any_trace_of_its_owner_is_settled) {
+    begin(SLOTS);
+    for (unsigned trace = 0; trace < 8; trace++) {
+        mq_queue_row *row = &queue->rows[0];
+        uint64_t ticket = 5 + trace;
+        if (trace < MQ_QUEUE_ROLES)
+            mq_queue_set_row_bit(&queue->sleeping_rows[trace], 0);
+        else if (trace == 3)
+            mq_queue_set_row_bit(&queue->notify_requested, 0);
+        else if (trace < 6)
+            mq_store_relaxed_u64(&row->notify_debt[trace - 4], 1);
+        else {
+            unsigned role = trace == 6 ? MQ_QUEUE_RECEIVER : MQ_QUEUE_SENDER;
+            mq_store_relaxed_u64(&row->oldest_ticket[role], ticket);
+            mq_store_relaxed_u64(&queue->handoff_ticket[role], ticket);
+        }
+        CHECK(!mq_queue_row_is_clean(queue, 0) && mq_queue_row_is_clean(queue, 1));
+        die(a);
+        mq_queue_recover_dead_rows(b);
+        CHECK(mq_queue_row_is_clean(queue, 0) && !mq_queue_any_row_may_need_recovery(b));
+    }
+}
+
 TEST(settle_leaves_rows_of_the_living) {
     begin(SLOTS);
     doze(a, MQ_QUEUE_RECEIVER);

@@ -148,6 +148,19 @@ TEST(send_that_another_publisher_overtakes_publishes_nothing) {
     }
 }
 
+TEST(discard_leaves_the_row_of_another_publisher) {
+    uint8_t *payload;
+    begin();
+    CHECK(mq_ring_publisher_begin_message(&one, SIZE, &payload) == MQ_RING_OK);
+    mq_ring_publisher_discard_staged(&one, MQ_RING_OK);
+    CHECK(!mq_ring_publisher_is_sending(one.row));
+    CHECK(mq_ring_publisher_begin_message(&one, SIZE, &payload) == MQ_RING_OK);
+    mq_store_release_u64(&one.row->participant.uid, 77); /* its liveness was unknown, and another one took the row */
+    mq_store_release_u64(&one.row->begun, 9);
+    mq_ring_publisher_discard_staged(&one, MQ_RING_TAKEN_OVER);
+    CHECK(mq_load_acquire_u64(&one.row->begun) == 9);
+}
+
 TEST(newcomer_waits_for_a_send_in_progress_unless_its_owner_is_dead) {
     uint8_t *payload;
     begin();

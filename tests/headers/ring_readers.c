@@ -175,6 +175,90 @@ TEST(conflating_subscriber_takes_the_newest_and_counts_the_rest) {
     CHECK(receive(true) == 10 && s.lost == 8);
 }
 
+TEST(lapped_conflating_subscriber_takes_the_newest_and_counts_the_rest) {
+    begin();
+    send_many(&one, 1, 100);
+    CHECK(receive(true) == 100 && s.lost == 99 && s.resets == 0);
+}
+
+TEST(lapped_conflating_subscriber_takes_the_last_message_of_the_previous_publisher) {
+    begin();
+    send_many(&one, 1, 100);
+    start(&two); /* its checkpoint is after the last message */
+    CHECK(receive(true) == 100 && s.lost == 99 && s.received == 1 && s.resets == 0);
+    CHECK(receive(true) == 0);
+    send_many(&two, 101, 1);
+    CHECK(receive(true) == 101 && s.lost == 99);
+}
+
+/* ---- polls ---- */
+
+TEST(lapped_subscriber_has_no_message_until_the_next_one) {
+    mq_ring_message found;
+    begin();
+    send_many(&one, 1, 100);
+    CHECK(mq_ring_subscriber_next_intact_message(&s, false, &found) == MQ_RING_EMPTY);
+    CHECK(s.lost == 100 && s.resets == 1 && s.cursor == one.position && s.published == s.cursor);
+    send_many(&one, 101, 1);
+    CHECK(mq_ring_subscriber_next_intact_message(&s, false, &found) == MQ_RING_OK);
+    CHECK(receive(false) == 101 && s.lost == 100);
+}
+
+TEST(message_that_is_overwritten_during_a_poll_is_not_ready) {
+    mq_ring_message found;
+    begin();
+    send_many(&one, 1, 1);
+    meet("mq_ring_subscriber_is_intact: fenced acquire", publish_a_lap);
+    CHECK(mq_ring_subscriber_next_intact_message(&s, false, &found) == MQ_RING_EMPTY);
+    CHECK(s.lost == 61 && s.received == 0 && s.cursor == one.position);
+}
+
+TEST(poll_of_a_conflating_subscriber_leaves_the_newest_message) {
+    mq_ring_message found;
+    begin();
+    send_many(&one, 1, 100);
+    CHECK(mq_ring_subscriber_next_intact_message(&s, true, &found) == MQ_RING_OK);
+    send_many(&one, 101, 1);
+    CHECK(receive(true) == 101 && s.lost == 100 && s.resets == 0);
+}
+
+/* ---- following messages ---- */
+
+/* Receive the message before the last one of a lap. The subscriber then knows the last one, and the next lap's first. */
+static void receive_up_to_the_end_of_a_lap(void) {
+    begin();
+    for (uint64_t number = 1; number <= 40; number++) {
+        send_many(&one, number, 1);
+        CHECK(receive(false) == number);
+    }
+    send_many(&one, 41, 3);
+    CHECK(receive(false) == 41 && mq_ring_cycle(s.cursor) == 0 && mq_ring_cycle(s.published) == 1);
+}
+
+TEST(following_messages_are_received_across_the_end_of_a_lap) {
+    mq_ring_message found;
+    receive_up_to_the_end_of_a_lap();
+    for (uint64_t number = 42; number <= 43; number++) {
+        CHECK(mq_ring_subscriber_peek_following_message(&s, &found));
+        CHECK(found.size == SIZE && *(const uint64_t *)found.payload == number);
+        CHECK(mq_ring_subscriber_accept_copy(&s, &found));
+    }
+    CHECK(!mq_ring_subscriber_peek_following_message(&s, &found));
+}
+
+TEST(following_messages_end_before_a_loss) {
+    mq_ring_message found;
+    receive_up_to_the_end_of_a_lap();
+    send_many(&one, 44, 60);
+    mq_store_relaxed_u64((mq_u64 *)(void *)(one.data + mq_ring_offset(s.cursor)), (uint64_t)MQ_RING_WRAP_MARK);
+    uint64_t cursor = s.cursor;
+    CHECK(!mq_ring_subscriber_peek_following_message(&s, &found));
+    CHECK(s.cursor == cursor && s.lost == 0 && s.resets == 0);
+    CHECK(receive(false) == 0 && s.lost == 62 && s.resets == 1);
+}
+
+/* ---- invalid rings ---- */
+
 TEST(write_pointer_that_is_impossible_is_corrupt) {
     begin();
     mq_store_release_u64(&ring->write_pointer, 4);
@@ -247,6 +331,42 @@ TEST(slot_of_a_living_owner_is_never_taken) {
     lives[mq_ring_subscriber_row_index(side, s.row)] = MQ_DEAD;
     CHECK(mq_reader_slot_claim(ring, side, &liveness_file, 99, 0) == 0);
     CHECK(mq_load_acquire_u64(&ring->read_uids[0]) == 99 && mq_load_acquire_u64(&ring->read_valids[0]) == 1);
+}
+
+static unsigned stock_starts;
+
+/* A stock publisher clears all slots when it starts. */
+static void stock_clears_slots(unsigned time) {
+    if (time > stock_starts)
+        return;
+    for (int i = 0; i < MQ_READER_SLOTS; i++)
+        mq_store_release_u64(&ring->read_uids[i], 0);
+    mq_store_release_u64(&ring->num_readers, 0);
+}
+
+TEST(slot_that_a_stock_publisher_clears_is_claimed_three_times) {
+    for (stock_starts = 0; stock_starts < 4; stock_starts++) {
+        begin();
+        mq_store_release_u64(&ring->write_uid, 12345);
+        stock_clears_slots(0);
+        meet("mq_reader_slot_try_claim: exchanged &ring->read_uids*", stock_clears_slots);
+        mq_ring_subscriber_claim_slot(&s);
+        CHECK(met == (stock_starts < 3 ? stock_starts + 1 : 3));
+        CHECK(mq_reader_slot_is_mine(ring, s.slot, s.slot_uid) == (stock_starts < 3));
+    }
+}
+
+TEST(evicted_subscriber_claims_no_slot_until_the_publisher_changes) {
+    begin();
+    CHECK(s.slot == 0);
+    mq_store_release_u64(&ring->read_uids[0], 99); /* a 16th stock subscriber */
+    for (int i = 0; i < 2; i++) {
+        mq_ring_subscriber_classify_publisher(&s);
+        CHECK(s.slot == -1 && mq_load_acquire_u64(&ring->num_readers) == 1);
+    }
+    start(&two);
+    mq_ring_subscriber_classify_publisher(&s);
+    CHECK(s.slot == 1 && mq_reader_slot_is_mine(ring, 1, s.slot_uid));
 }
 
 TEST(leave_of_the_last_slot_lowers_the_count_of_slots) {

@@ -110,7 +110,7 @@ def send_theirs(endpoint: str, count: int) -> None:
 
 
 def test_msgq_send_wakes_independent_receiver(endpoint: str) -> None:
-    with msgq.MessageQueue(endpoint) as ours, Child(receive_theirs, endpoint, 3) as child:
+    with msgq.MessageQueue(endpoint, max_messages=128) as ours, Child(receive_theirs, endpoint, 3) as child:
         child.hear()
         for number in range(3):
             wait_asleep(child.pid)
@@ -119,7 +119,7 @@ def test_msgq_send_wakes_independent_receiver(endpoint: str) -> None:
 
 
 def test_independent_send_wakes_msgq_receiver(endpoint: str) -> None:
-    with msgq.MessageQueue(endpoint) as ours:
+    with msgq.MessageQueue(endpoint, max_messages=128) as ours:
         theirs = Handle(endpoint)
         for _ in range(3):
             task = Task(lambda: ours.receive(timeout=60))
@@ -174,7 +174,7 @@ def take_and_wait(endpoint: str) -> None:
 
 
 def test_message_of_killed_independent_consumer_returns_to_msgq_consumer(endpoint: str) -> None:
-    with msgq.MessageQueue(endpoint) as ours:
+    with msgq.MessageQueue(endpoint, max_messages=128) as ours:
         ours.send(b"work")
         ours.send(b"later")
         with Child(take_and_wait, endpoint) as child:
@@ -212,13 +212,13 @@ def test_second_delivery_counts_as_first_after_kill_before_count(endpoint: str) 
 
 
 def take_ours_and_wait(endpoint: str) -> None:
-    job = take_ours(msgq.MessageQueue(endpoint))
+    job = take_ours(msgq.MessageQueue(endpoint, max_messages=128))
     say(job.deliveries)
     hear()
 
 
 def test_message_of_killed_msgq_consumer_returns_to_independent_consumer(endpoint: str) -> None:
-    with msgq.MessageQueue(endpoint) as ours:
+    with msgq.MessageQueue(endpoint, max_messages=128) as ours:
         theirs = Handle(endpoint)
         ours.send(b"work")
         with Child(take_ours_and_wait, endpoint) as child:
@@ -232,7 +232,7 @@ def test_message_of_killed_msgq_consumer_returns_to_independent_consumer(endpoin
 
 
 def test_returned_message_keeps_queue_position(endpoint: str) -> None:
-    with msgq.MessageQueue(endpoint) as ours:
+    with msgq.MessageQueue(endpoint, max_messages=128) as ours:
         theirs = Handle(endpoint)
         theirs.send(b"1")
         ours.send(b"2")
@@ -250,7 +250,7 @@ def test_returned_message_keeps_queue_position(endpoint: str) -> None:
 
 
 def test_expired_lease_makes_message_available_to_other_implementation(endpoint: str) -> None:
-    with msgq.MessageQueue(endpoint) as ours:
+    with msgq.MessageQueue(endpoint, max_messages=128) as ours:
         theirs = Handle(endpoint)
         ours.send(b"work")
         job = theirs.take(lease=0.01)
@@ -268,7 +268,7 @@ def test_expired_lease_makes_message_available_to_other_implementation(endpoint:
 
 
 def test_delayed_messages_of_each_implementation_reach_the_other_implementation(endpoint: str) -> None:
-    with msgq.MessageQueue(endpoint) as ours:
+    with msgq.MessageQueue(endpoint, max_messages=128) as ours:
         theirs = Handle(endpoint)
         ours.send(b"ours", delay=0.03)
         job = theirs.take(60)
@@ -295,7 +295,7 @@ def test_delayed_messages_of_each_implementation_reach_the_other_implementation(
 def test_send_wakes_row_with_smallest_ticket(
     endpoint: str, sender_of: Callable[[str], msgq.MessageQueue | Handle]
 ) -> None:
-    with msgq.MessageQueue(endpoint):
+    with msgq.MessageQueue(endpoint, max_messages=128):
         sender, late, early = sender_of(endpoint), Handle(endpoint), Handle(endpoint)
         with announced(late, ticket=2) as late_sleeper, announced(early, ticket=1) as early_sleeper:
             sender.send(b"1")
@@ -308,7 +308,7 @@ def test_send_wakes_row_with_smallest_ticket(
 def test_send_during_wake_of_first_row_wakes_second_row(
     endpoint: str, sender_of: Callable[[str], msgq.MessageQueue | Handle]
 ) -> None:
-    with msgq.MessageQueue(endpoint):
+    with msgq.MessageQueue(endpoint, max_messages=128):
         sender, late, early = sender_of(endpoint), Handle(endpoint), Handle(endpoint)
         with announced(late, ticket=2) as late_sleeper, announced(early, ticket=1) as early_sleeper:
             word = early.file.load32(early.row + EVENTCOUNTS)
@@ -329,7 +329,7 @@ def announced(handle: Handle, ticket: int) -> Iterator[EventCount]:
 
 
 def test_receive_respects_pending_handoff_and_ends_unused_handoff(endpoint: str) -> None:
-    with msgq.MessageQueue(endpoint) as ours:
+    with msgq.MessageQueue(endpoint, max_messages=128) as ours:
         theirs = Handle(endpoint)
         for receive in (theirs.receive, lambda timeout: ours.receive(timeout=timeout)):
             theirs.send(b"1")
@@ -381,7 +381,7 @@ def notify_theirs(endpoint: str) -> bool:
 
 
 def test_msgq_send_to_empty_queue_notifies_independent_process(endpoint: str) -> None:
-    with msgq.MessageQueue(endpoint) as ours, Child(notify_theirs, endpoint) as child:
+    with msgq.MessageQueue(endpoint, max_messages=128) as ours, Child(notify_theirs, endpoint) as child:
         child.hear()
         wait_asleep(child.pid)
         ours.send(b"1")
@@ -390,7 +390,7 @@ def test_msgq_send_to_empty_queue_notifies_independent_process(endpoint: str) ->
 
 def test_independent_send_to_empty_queue_notifies_msgq_process(endpoint: str) -> None:
     notified = threading.Event()
-    with msgq.MessageQueue(endpoint) as ours:
+    with msgq.MessageQueue(endpoint, max_messages=128) as ours:
         theirs = Handle(endpoint)
         ours.notify(lambda _: notified.set())
         theirs.send(b"1")
@@ -423,7 +423,7 @@ def test_independent_subscriber_reads_msgq_queue_events(endpoint: str) -> None:
 
 
 def test_independent_handle_is_listed_until_close(endpoint: str) -> None:
-    with msgq.MessageQueue(endpoint):
+    with msgq.MessageQueue(endpoint, max_messages=128):
         theirs = Handle(endpoint)
         handles = msgq.stats.queue(endpoint).handles
         assert [handle.participant.pid for handle in handles] == [os.getpid()] * 2

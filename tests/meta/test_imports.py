@@ -66,7 +66,7 @@ OUTSIDE = {
         *("visionipc.convert", "visionipc.fake", "visionipc.formats", "visionipc.impl.core"),
     },
     "click": {"msgq.cli"},
-    "aiohttp": {"msgq.cli.serve"},
+    "aiohttp": {"msgq.cli.common.web", "msgq.cli.serve"},
     "prometheus_client": {"msgq.monitor.prometheus_metrics"},
     "rich": {"msgq.cli"},
     "psutil": {"msgq.cli"},

@@ -102,7 +102,7 @@ GOLDEN: Golden = {
 CONSTANTS = {
     "MQ_QUEUE_MAGIC": 0x3153424F4A515347,
     "MQ_QUEUE_MAJOR": 1,
-    "MQ_QUEUE_MINOR": 0,
+    "MQ_QUEUE_MINOR": 1,
     "MQ_QUEUE_CREATOR_BYTES": 64,
     "MQ_QUEUE_ROWS": 128,
     "MQ_QUEUE_ROW_BYTE": 0,
@@ -201,7 +201,7 @@ def test_queue_file_has_golden_bytes(prefix: str) -> None:
     payloads = slot_headers + 70 * 64
     assert len(file) == payloads + 70 * 128
     assert file[:8] == b"GSQJOBS1"
-    assert words(file, 8, 3) == (1 << 32, 57344, len(file))
+    assert words(file, 8, 3) == (1 << 32 | 1, 57344, len(file))
     (created,) = words(file, 32)
     assert before <= created <= clock.offset_ns() + time.monotonic_ns()
     assert words(file, 40, 3) == (os.getpid(), 70, 100)

@@ -10,6 +10,7 @@ import importlib
 import inspect
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,7 @@ def use_bridge(choice: Any) -> list[str]:
         return ["name"] if "name" in bridge._out else []
 
 
-def use_submaster(option: str, choice: Any) -> list[str]:
+def use_submaster(option: str, choice: Any, _: Path) -> list[str]:
     sm = msgq.SubMaster(["name", "other"], connect=False, **{option: choice})
     sm.alive["name"] = sm.valid["other"] = sm.valid["name"] = False
     if option.startswith("ignore"):
@@ -65,12 +66,14 @@ def use_submaster(option: str, choice: Any) -> list[str]:
     return [name for name, topic in sm._topics.items() if (topic.keep_all if option == "keep_all" else topic.is_polled)]
 
 
-def open_submaster() -> msgq.SubMaster:
-    return msgq.SubMaster(["name", "other"], connect=False)
+def check_topics(check: str, choice: Any, _: Path) -> list[str]:
+    sm = msgq.SubMaster(["name", "other"], connect=False)
+    getattr(sm, check)(choice)
+    return sm._topics.select_topics(choice)
 
 
 def wait_for_readers(choice: Any) -> list[str]:
-    waited = []
+    waited: list[str] = []
     with msgq.PubMaster(["name", "other"]) as pm:
         for name, socket in pm._sockets.items():
             pm._sockets[name] = type("Socket", (), {"close": socket.close, "wait_for_readers": _note(waited, name)})()
@@ -82,24 +85,20 @@ def _note(waited: list[str], name: str) -> Any:
     return lambda *_, **__: waited.append(name)
 
 
-ALL, NOTHING, ERROR = ["name", "other"], [], InvalidValueError
+ALL = ["name", "other"]
+NOTHING: list[str] = []
+ERROR = InvalidValueError
 #: By argument: a call with it, and the meaning of an empty list.
 CASES: dict[str, tuple[Use, Any]] = {
     "msgq.PubMaster.topics": (lambda choice, _: list(msgq.PubMaster(choice)), NOTHING),
     "msgq.PubMaster.wait_for_readers.topics": (lambda choice, _: wait_for_readers(choice), NOTHING),
     "msgq.SubMaster.topics": (lambda choice, _: list(msgq.SubMaster(choice, connect=False)), NOTHING),
     **{
-        f"msgq.SubMaster.{option}": (lambda choice, _, option=option: use_submaster(option, choice), NOTHING)
+        f"msgq.SubMaster.{option}": (partial(use_submaster, option), NOTHING)
         for option in ("poll", "ignore_alive", "ignore_avg_freq", "ignore_valid", "keep_all")
     },
     **{
-        f"msgq.SubMaster.all_{check}.topics": (
-            lambda choice, _, check=check: (
-                open_submaster()._topics.select_topics(choice),
-                getattr(open_submaster(), f"all_{check}")(choice),
-            )[0],
-            NOTHING,
-        )
+        f"msgq.SubMaster.all_{check}.topics": (partial(check_topics, f"all_{check}"), NOTHING)
         for check in ("alive", "freq_ok", "valid", "checks")
     },
     "msgq.recording.Recorder.endpoints": (lambda choice, path: use_recorder(path=path / "a", endpoints=choice), ERROR),

@@ -70,7 +70,7 @@ def test_all_backends_receive_recorded_messages(
     record_something(tmp_path / "log")
     wanted = read_endpoint_payloads(tmp_path / "log")
     remap = {name: f"{token}{name}" for name in wanted}
-    with Player(tmp_path / "log", backend=backend, remap=remap, wait_for_readers=True, segment_size=16 << 20) as player:
+    with Player(tmp_path / "log", backend=backend, remap=remap, wait_for_readers=True, segment_size=8 << 20) as player:
         subs = {name: msgq.sub_sock(new, timeout=DEADLINE_MS, backend=backend) for name, new in remap.items()}
         player.run()
         found = {name: [sub.receive() for _ in wanted[name]] for name, sub in subs.items()}

@@ -11,6 +11,7 @@ import pytest
 from mcap import records
 
 from msgq import Schema
+from msgq.common.selection import SelectedEndpoints
 from msgq.errors import IpcError, RecordingError
 from msgq.recording import LogReader
 from tests.recording.logs import (
@@ -67,7 +68,7 @@ def test_reader_selects_endpoints_and_times(tmp_path: Path) -> None:
     assert {m.endpoint for m in LogReader(path, endpoints=[re.compile("[12]$")], exclude=["topic2"])} == {"topic1"}
     assert [m.log_time for m in LogReader(path, start=1500, end=1530)] == [1500, 1510, 1520]
     assert sum(batch.num_rows for batch in LogReader(path, start=1500, end=1530).batches()) == 3
-    nothing = LogReader(path, endpoints=["another"])
+    nothing = LogReader(path, endpoints=SelectedEndpoints(["another"]))
     assert list(nothing) == []
     assert (nothing.start_time, nothing.end_time, nothing.endpoints) == (None, None, {})
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from msgq.common.selection import SelectedEndpoints
 from msgq.recording import LogReader
 from msgq.recording.repair.recover import recover
 from tests.recording.logs import by_library
@@ -32,7 +33,7 @@ def test_files_with_each_record_type_give_equal_batches_and_pieces(tmp_path: Pat
         batches = [batch for reader in readers for batch in reader.batches(["endpoint", "data"])]
         rows = [row for batch in batches for row in batch.to_pylist()]
         assert sorted((row["endpoint"], row["data"]) for row in rows) == sorted(case.messages)
-    chosen = LogReader(tmp_path / "a.mcap", endpoints=["a"])
+    chosen = LogReader(tmp_path / "a.mcap", endpoints=SelectedEndpoints(["a"]))
     assert sorted((m.endpoint, m.data) for m in chosen) == sorted(m for m in case.messages if m[0] == "a")
 
 

@@ -260,6 +260,7 @@ def test_recorder_writes_all_compressions(start: Any, tmp_path: Path, compressio
     assert [data for _, data, _, _ in read_recorded_messages(tmp_path / "log")] == [b"x" * 1000] * 50
 
 
+@pytest.mark.needs_shm(40 << 20)
 def test_recorder_records_large_messages(start: Any, tmp_path: Path) -> None:
     pub = msgq.pub_sock("large", segment_size=32 << 20)
     recorder = start(chunk_bytes=1 << 16)

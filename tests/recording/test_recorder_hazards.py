@@ -267,7 +267,7 @@ def test_recorder_waiting_for_frames_does_not_change_prefix(
     recorder = Recorder(tmp_path / "log", (), prefix=f"{prefix}-other", frames=[FrameStream("nobody", 0)], **QUICK)
     assert waiting.wait(DEADLINE)
     assert settings.get_prefix() == os.environ["OPENPILOT_PREFIX"] == prefix
-    with pytest.warns(MsgqWarning, match="nothing was recorded of frames of 'nobody'"):
+    with pytest.warns(MsgqWarning, match="nothing was recorded of stream 0 of 'nobody'"):
         recorder.stop()
 
 

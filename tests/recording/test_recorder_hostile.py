@@ -61,6 +61,7 @@ def fill_board(name: str, prefix: str) -> None:
 
 
 @pytest.mark.ci
+@pytest.mark.needs_shm(28 << 20)
 def test_recorder_with_more_keys_than_mcap_channels_continues(start: Any, prefix: str, tmp_path: Path) -> None:
     """Failure would mean: whoever declares keys enough, or publishes under names enough, ends a recording of all."""
     with msgq.pub_sock("first") as pub:

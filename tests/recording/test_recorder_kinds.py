@@ -86,6 +86,7 @@ def test_each_channel_publisher_has_one_mcap_channel(start: Any, tmp_path: Path)
 
 
 @pytest.mark.ci
+@pytest.mark.needs_shm(32 << 20)
 def test_recorder_reuses_rows_of_closed_publishers(start: Any, tmp_path: Path) -> None:
     channel = msgq.Channel("c", capacity=2048)
     recorder = start()
@@ -148,6 +149,7 @@ def test_recreated_channel_begins_a_new_epoch(start: Any, tmp_path: Path) -> Non
     ]
 
 
+@pytest.mark.needs_shm(80 << 20)
 def test_recorder_on_unconfigured_channel_records_large_message(start: Any) -> None:
     channel = msgq.Channel("c")
     recorder = start(chunk_bytes=1024)
@@ -218,6 +220,7 @@ def test_recorded_counts_show_overwritten_values(start: Any, tmp_path: Path) -> 
     assert all(value["count"] == value["value"] for value in values)
 
 
+@pytest.mark.needs_shm(24 << 20)
 def test_large_vector_does_not_delay_topics(start: Any, tmp_path: Path) -> None:
     vector = msgq.SeqlockVector("large", "<i8", 300_000)
     pub = msgq.pub_sock("topic")

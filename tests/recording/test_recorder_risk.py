@@ -81,6 +81,7 @@ def kill_under_load(directory: Path, seconds: float) -> int:
     return at_risk
 
 
+@pytest.mark.needs_shm(80 << 20)
 @pytest.mark.parametrize(
     "round_", [0, *(pytest.param(number, marks=pytest.mark.ci) for number in range(1, 1 + int(10 * LONGER)))]
 )
@@ -226,7 +227,7 @@ def test_snapshot_has_last_message_before_trigger(prefix: str, tmp_path: Path) -
 
 
 def test_snapshot_has_all_messages_of_burst_before_trigger(prefix: str, tmp_path: Path) -> None:
-    pub = msgq.pub_sock("e", segment_size=64 << 20)
+    pub = msgq.pub_sock("e", segment_size=8 << 20)
     with Recorder(tmp_path / "log", snapshot_bytes=1 << 30, chunk_seconds=60) as recorder:
         pub.send_many(np.zeros((100_000, 64), np.uint8))  # of many chunks, and many turns
         recorder.snapshot()

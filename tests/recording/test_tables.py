@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from msgq import Schema
+from msgq.common.selection import SelectedEndpoints
 from msgq.decoding.arrow_types import build_value_column
 from msgq.errors import MissingLibraryError, RecordingError
 from msgq.recording import LogReader, Writer
@@ -64,7 +65,7 @@ def test_table_of_time_range_has_only_messages_in_range(tmp_path: Path) -> None:
     assert log.between(1050, 1070).to_arrow("/p")["sequence"].to_pylist() == [5, 6]
     batches = [batch.rows["sequence"].to_pylist() for batch in log.decoded_batches("/p", rows=8)]
     assert batches == [list(range(8)), list(range(8, 16)), list(range(16, 20))]
-    other = LogReader(tmp_path / "a.mcap", endpoints=["nothing"])
+    other = LogReader(tmp_path / "a.mcap", endpoints=SelectedEndpoints(["nothing"]))
     assert other.to_arrow("/p").num_rows == 20
     assert [other.endpoints, list(other)] == [{}, []]
     with pytest.raises(RecordingError, match="no messages"):

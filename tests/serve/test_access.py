@@ -9,7 +9,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from msgq.cli.serve.access_control import is_loopback_address
+from msgq.cli.common.web.access_control import is_loopback_address
 from tests.command import run, start
 from tests.serve.foxglove_client import SUBPROTOCOL, Server, connect
 

@@ -13,7 +13,7 @@ import msgq
 from tests.stress.process_group import ring
 from tests.stress.roles import publisher, subscriber
 from tests.stress.traffic import Ledger, Stream, largest_message_size
-from tests.support import DEADLINE_MS, LONGER
+from tests.support import DEADLINE_MS, LONGER, Task
 
 RING = 1 << 16
 
@@ -80,10 +80,12 @@ def test_socket_close_wakes_waiting_thread(endpoint: str) -> None:
 
     Failure would mean: a thread that cannot be ended, or a crash.
     """
-    with ring(endpoint, 1024), ThreadPoolExecutor(1) as pool:
+    with ring(endpoint, 1024):
         for _ in range(int(300 * LONGER)):
             socket = subscriber(endpoint)
             socket.setTimeout(DEADLINE_MS)
-            waiting = pool.submit(socket.receive)
+            waiting = Task(socket.receive)
+            waiting.wait_asleep()
             socket.close()
-            assert isinstance(waiting.exception(30), msgq.errors.EndpointClosedError)
+            with pytest.raises(msgq.errors.EndpointClosedError):
+                waiting.result()

@@ -219,6 +219,29 @@ static int check_sizes(const char *topic) {
     return 0;
 }
 
+/* A queue takes the sizes that the first handle requests, also under a handle that has no slots yet. */
+static int check_queue_sizes(const char *name) {
+    static char sent[100000], room[100000];
+    msgq_queue_options sizes = {.max_messages = 1000, .max_message_size = sizeof sent};
+    msgq_queue *early, *sized, *other;
+    CHECK(msgq_queue_open(&early, name, NULL) == 0 && msgq_queue_waiting(early) == 0);
+    CHECK(msgq_queue_receive(early, room, sizeof room, 0, NULL) == -EAGAIN);
+    CHECK(msgq_queue_open(&sized, name, &sizes) == 0);
+    for (int i = 0; i < 1000; i++)
+        CHECK(msgq_queue_send(sized, sent, sizeof sent, 0, 0) == 0);
+    CHECK(msgq_queue_send(sized, sent, 1, 0, 0) == -EAGAIN && msgq_queue_waiting(early) == 1000);
+    CHECK(msgq_queue_receive(early, room, sizeof room, 0, NULL) == sizeof sent);
+    CHECK(msgq_queue_send(early, sent, sizeof sent, 0, 0) == 0);
+    sizes.max_messages = 999;
+    CHECK(msgq_queue_open(&other, name, &sizes) == -EEXIST && strstr(msgq_error_text(), "chose the existing values"));
+    msgq_queue_close(early);
+    msgq_queue_close(sized);
+    CHECK(msgq_queue_open(&early, "default", NULL) == 0 && msgq_queue_send(early, sent, 8192, 0, 0) == 0);
+    CHECK(msgq_queue_open(&other, "default", &sizes) == -EEXIST);
+    msgq_queue_close(early);
+    return 0;
+}
+
 /* Publish the name of each schema as a message, by a publisher with this schema. */
 static int publish_schemas(const char *topic, char **names) {
     for (; *names; names++) {
@@ -249,7 +272,8 @@ int main(int argc, char **argv) {
     CHECK(msgq_publisher_open(&publisher, argv[1], NULL) == 0);
     CHECK(msgq_subscriber_open(&subscriber, argv[1], NULL) == 0);
     if (check_queue() || check_delays() || check_signals() || check_fork(argv[1]) || check_topic() ||
-        check_empty(argv[1]) || check_cut(argv[1]) || check_channel(argv[1]) || check_sizes("sizes"))
+        check_empty(argv[1]) || check_cut(argv[1]) || check_channel(argv[1]) || check_sizes("sizes") ||
+        check_queue_sizes("queue-sizes"))
         return 1;
     msgq_queue_close(queue);
     msgq_publisher_close(publisher);

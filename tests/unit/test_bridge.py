@@ -201,6 +201,7 @@ class TestOut:
         pub.send(b"after")
         run_bridges_until(lambda: crossing.flow().messages + (crossing.flow().lost or 0) == 1001, crossing)
 
+    @pytest.mark.needs_shm(20 << 20)
     def test_outgoing_bridge_counts_messages_dropped_by_full_zmq_queue(self, here: Host) -> None:
         pub, crossing = here.pub(segment_size=1 << 24), here.bridge(TOPIC)
         attached_plain(here, crossing)  # and reads nothing

@@ -288,6 +288,7 @@ def test_outgoing_bridge_forwards_only_local_channel_messages(here: Host, tmp_pa
 
 
 @pytest.mark.usefixtures("hosts")
+@pytest.mark.needs_shm(48 << 20)
 def test_bridge_command_forwards_a_channel_between_hosts(hosts: list[Host], stack: ExitStack) -> None:
     """Real processes: two bridges, a publisher that is killed and one that follows; nothing is uncounted."""
     here, there = hosts

@@ -288,7 +288,15 @@ def pools() -> list[tuple[int, int, bool | None]]:
     return [(one.slots, one.slot_bytes, one.participant.alive) for one in known]
 
 
-@pytest.mark.parametrize(("events", "size"), [(True, 64), ("payload", 64), ("payload", 1 << 20), ("payload", 1 << 22)])
+@pytest.mark.parametrize(
+    ("events", "size"),
+    [
+        (True, 64),
+        ("payload", 64),
+        ("payload", 1 << 20),
+        pytest.param("payload", 1 << 22, marks=pytest.mark.needs_shm(48 << 20)),
+    ],
+)
 def test_c_and_python_create_equal_events_channels(program: InC, prefix: str, events: Any, size: int) -> None:
     shapes = []
     for opened in (InPython, program.opened):
@@ -310,7 +318,7 @@ def test_c_and_python_create_equal_events_channels(program: InC, prefix: str, ev
 
 
 def test_c_events_carry_payloads_up_to_one_mebibyte(program: InC, ear: Ear) -> None:
-    with msgq.MessageQueue("jobs", max_message_size=1 << 20, events="payload"):
+    with msgq.MessageQueue("jobs", max_messages=4, max_message_size=1 << 20, events="payload"):
         program.opened()
         for size in (0, 1, 4096, 1 << 20):
             assert program.does(f"fill {size}") == 0

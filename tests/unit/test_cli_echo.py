@@ -482,7 +482,7 @@ def test_echo_of_queue_skips_invalid_events(prefix: str, listen: Callable[..., P
     with MessageQueue("jobs", events=True) as queue:
         queue.send(b"0")
         queue.receive(0)
-        with ReservedChannel("jobs:events") as channel, channel.publisher() as publisher:
+        with ReservedChannel("jobs:events") as channel, channel.publisher(slot_bytes=128) as publisher:
             echo = listen("queue/jobs", "-n", "3", opened=(f"msgqchan_{prefix}/jobs:events",))
             for data in (b"", b"\xff" * 48, b"\x00" * 100):
                 publisher.send(data)

@@ -263,6 +263,7 @@ def test_invalid_expression_exits_with_usage_error(prefix: str, verb: str) -> No
     assert "not a regular expression" in run(verb, "(", code=2).stderr
 
 
+@pytest.mark.needs_shm(32 << 20)
 def test_bench_command_measures_latency_and_removes_topic(prefix: str) -> None:
     with start("bench", "--duration", "0.05", "--size", "64", "--size", "4096", "--json") as running:
         found, _ = running.end()

@@ -103,6 +103,7 @@ APART = {
     "play wait_for": "waits for a subscriber",
     "serve endpoints": "waits until Ctrl-C: tests/serve/test_command.py",
     "serve host_names": "no selection",
+    "stat host_names": "no selection",
     "pub endpoint": "is made",
     "pub key": "is made",
     "record trigger": "waits for a message",

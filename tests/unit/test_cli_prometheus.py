@@ -188,7 +188,8 @@ def test_server_ends_after_duration(prefix: str) -> None:
     [
         ("--prometheus 0 --once", "omit --count and --once"),
         ("--prometheus 0 -n 3", "omit --count and --once"),
-        ("--address 0.0.0.0", "--address needs --prometheus"),
+        ("--address 0.0.0.0", "--address and --allow-host need --prometheus"),
+        ("--allow-host robot", "--address and --allow-host need --prometheus"),
         ("--prometheus 70000", "70000"),
     ],
 )

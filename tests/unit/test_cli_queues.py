@@ -313,7 +313,7 @@ def test_clean_keeps_and_reports_a_damaged_queue(prefix: str) -> None:
 
 def test_doctor_shows_memory_of_queues(prefix: str) -> None:
     assert run_doctor() == ("ok", "0 queues, 0 B of /dev/shm; no leftovers of dead processes")
-    with MessageQueue("a"), MessageQueue("b"):
+    with MessageQueue("a", max_messages=128), MessageQueue("b", max_messages=128):
         used = 2 * stats.queue("a").bytes / 1e6
         assert run_doctor() == ("ok", f"2 queues, {used:.1f} MB of /dev/shm; no leftovers of dead processes")
 
@@ -349,7 +349,7 @@ def test_doctor_reports_expired_leases(prefix: str) -> None:
 
 
 def test_doctor_reports_invalid_slot_states_as_errors(prefix: str) -> None:
-    MessageQueue("jobs").close()
+    MessageQueue("jobs", max_messages=128).close()
     write_nonsense("jobs")
     status, text = run_doctor("--fix")
     assert status == "error"

@@ -72,7 +72,6 @@ def test_open_queue_works_after_changes_of_header_fields(queue: MessageQueue, en
         (8, 0, LayoutVersionError),
         (8, 3 << 32, LayoutVersionError),
         (16, HEADER - 64, CorruptSegmentError),
-        (48, 0, CorruptSegmentError),
         (48, MESSAGES + 64, CorruptSegmentError),
         (48, 65537, CorruptSegmentError),
         (48, 2**61, CorruptSegmentError),

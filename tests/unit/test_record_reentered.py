@@ -160,10 +160,12 @@ def close_on_top(endpoint: str) -> int:
 
 
 @pytest.mark.ci
+@pytest.mark.needs_shm(140 << 20)
 def test_record_handle_closed_during_wait_frees_its_row(endpoint: str) -> None:
     assert run_child(close_on_top, endpoint) == 0
 
 
+@pytest.mark.needs_shm(400 << 20)
 def test_interrupted_close_of_vector_is_completed(endpoint: str) -> None:
     """Another thread copies, so the close waits for it."""
 

@@ -76,7 +76,7 @@ def test_loop_over_subscriber_closed_between_two_messages_raises(endpoint: str) 
 @pytest.mark.parametrize("tracked", [False, True])
 def test_loop_receives_messages_of_each_size(endpoint: str, tracked: bool) -> None:
     messages = [bytes([size % 251]) * size for size in (0, 1, 7, 8, 9, 64, 4096, (1 << 18) - 1, 1 << 18, 1 << 20)]
-    with msgq.pub_sock(endpoint, 16 << 20, tracked=tracked) as pub, msgq.sub_sock(endpoint) as sub:
+    with msgq.pub_sock(endpoint, 8 << 20, tracked=tracked) as pub, msgq.sub_sock(endpoint) as sub:
         sub.setTimeout(0)
         pub.send_many([b"first", *messages])
         assert list(sub) == [b"first", *messages]

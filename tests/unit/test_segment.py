@@ -533,6 +533,7 @@ class TestNoSpace:
             assert endpoint in error[2]
         assert worked
 
+    @pytest.mark.needs_shm(80 << 20)
     def test_new_ring_that_cannot_be_mapped_is_removed(self, endpoint: str) -> None:
         size = 64 << 20
         errors = run_child(children.little_address_space, endpoint, size, size // 2)

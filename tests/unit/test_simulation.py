@@ -488,7 +488,7 @@ class TestEnd:
             assert sub.receive() is None
 
 
-async def run_async(*_: object) -> None:
+async def run_async(*_: object) -> Any:
     raise AssertionError("the simulation cannot run this function")
 
 

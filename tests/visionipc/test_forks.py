@@ -7,6 +7,7 @@ import os
 import signal
 import traceback
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -81,7 +82,12 @@ def test_children_send_streams_of_parents_server(server: VisionIpcServer, connec
     server.create_buffers(1, BUFFERS, WIDTH, HEIGHT)
     early = [connect(kind) for kind in (0, 1)]
     numbers = iter(range(FRAMES))
-    children = [Forked(lambda kind=kind: send(server, range(n := next(numbers), n + 1), kind)) for kind in (0, 1)]
+
+    def send_next(kind: int) -> None:
+        number = next(numbers)
+        send(server, range(number, number + 1), kind)
+
+    children = [Forked(partial(send_next, kind)) for kind in (0, 1)]
     late = [connect(kind) for kind in (0, 1)]
     for number in range(FRAMES):
         for kind, child in enumerate(children):
@@ -101,7 +107,7 @@ def test_stock_client_receives_frames_of_child(server: VisionIpcServer) -> None:
         with Forked(lambda: send(server, range(n := next(numbers), n + 1))) as child:
             for number in range(FRAMES):
                 child.go()
-                frame = client.receive(DEADLINE_MS)
+                frame: Any = client.receive(DEADLINE_MS)
                 assert (frame.frame_id, frame.trailing, frame.data) == (number, number, picture(number).tobytes())
 
 
@@ -273,9 +279,10 @@ def test_child_sends_to_connected_clients_after_death_of_parent(name: str) -> No
 
 def test_child_cannot_create_streams_or_listen(server: VisionIpcServer, connect: Any) -> None:
     def child() -> None:
-        for call in (lambda: server.create_buffers(1, 1, 2, 2), server.start_listener):
-            with pytest.raises(errors.ForkedSocketError, match="before the fork"):
-                call()
+        with pytest.raises(errors.ForkedSocketError, match="before the fork"):
+            server.create_buffers(1, 1, 2, 2)
+        with pytest.raises(errors.ForkedSocketError, match="before the fork"):
+            server.start_listener()
         server.close()
         with pytest.raises(errors.EndpointClosedError):
             server.send(0, picture(1))

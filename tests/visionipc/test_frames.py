@@ -254,6 +254,7 @@ def test_send_with_wrong_size_raises_message_size_error(server: Any) -> None:
     assert server.send(0, bytes(SIZE))  # and the buffer is free again
 
 
+@pytest.mark.needs_shm(80 << 20)
 def test_server_with_64_streams_serves_all(name: Any) -> None:
     with VisionIpcServer(name) as server:
         for kind in range(64):

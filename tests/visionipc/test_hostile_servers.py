@@ -626,11 +626,11 @@ def test_recv_with_silent_new_server_does_not_wait(topic: Any) -> None:
     path = wire.socket_path(client._name)
     os.rename(path, f"{path}.former")
     try:
-        with Impostor(client._name, lambda connection, _: connection.recv(1)):
+        asked: list[bytes] = []
+        with Impostor(client._name, lambda connection, _: asked.append(connection.recv(1))):
             for index in range(100):
                 pub.send(wire.FRAME_PACKET_STRUCT.pack(index, 0, 0, 0, 0, 0, 1))
-            begin = time.monotonic()
             assert client.recv(10) is None
-            assert time.monotonic() - begin < 2  # not 100 time-outs
+        assert len(asked) <= 2  # not one time-out for each packet
     finally:
         os.rename(f"{path}.former", path)

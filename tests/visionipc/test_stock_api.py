@@ -98,8 +98,8 @@ def test_frame_data_is_memoryview(setup: Setup) -> None:
     assert isinstance(frame.data, memoryview)
     assert (frame.data.format, frame.data.readonly, frame.data.nbytes) == ("B", True, client.buffer_len)
     assert frame.data[0] << 8 | frame.data[1] == 258
-    assert frame.data[:2] == b"\1\2"
-    assert (frame.array.dtype, frame.array.flags.writeable, frame.array.shape) == (np.uint8, False, (15000,))
+    assert bytes(frame.data[:2]) == b"\1\2"
+    assert (frame.array.dtype.name, frame.array.flags.writeable, frame.array.shape) == ("uint8", False, (15000,))
 
 
 def test_rendered_frame_data_is_writable_memoryview(setup: Setup) -> None:

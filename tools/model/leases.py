@@ -66,6 +66,7 @@ class FrameServer:
     def __init__(self, stream: Stream, machine: Machine, spare: int) -> None:
         self.stream, self.machine = stream, machine
         self.clients_by_row: dict[int, FrameClient] = {}
+        self.joined: dict[int, int] = {}  # row -> newest frame when its client got it
         self.generations = dict.fromkeys(stream.buffers, 0)
         self.order = list(stream.buffers)[: len(stream.buffers) - spare][::-1]
         self.newest = self.known = 0
@@ -75,12 +76,15 @@ class FrameServer:
         """Publish so many frames, fewer if clients hold all buffers."""
         for _ in range(frames):
             yield from self.admit()
-            buffer = None
+            buffer, may_grow = None, len(self.order) < len(self.stream.buffers)
             if not self.round and not (yield from self.may_have_stock()):
                 buffer = yield from self.take_mru()
             if buffer is None:
-                buffer = yield from self.take_oldest()
-            if buffer is None and len(self.order) < len(self.stream.buffers):
+                waiting = (yield from self.count_waiting()) if may_grow else 0
+                buffer = yield from self.take_oldest(waiting)
+                if may_grow and buffer is not None:
+                    self.check_waiting(self.generations[buffer])
+            if buffer is None and may_grow:
                 self.grow()
                 buffer = yield from self.take_oldest()
                 if buffer is None:
@@ -104,9 +108,30 @@ class FrameServer:
             return True
         return rules.stock_seen_in_topic and (yield load(at.STOCK_READERS)) > 0
 
-    def take_oldest(self) -> Steps[int | None]:
-        """None: clients hold all."""
+    def count_waiting(self) -> Steps[int]:
+        """How many of the newest frames a client has not come to since it got its row."""
+        most = 0
+        for row, joined in list(self.joined.items()) if self.stream.rules.waiting_frames_kept else ():
+            passed = yield load(at.seen_generation(row), ACQUIRE)
+            if not (yield load(at.client_left(row), self.stream.rules.leave_load)):
+                most = max(most, self.newest - (passed or joined))
+        return most
+
+    def check_waiting(self, generation: int) -> None:
+        """A spare buffer would have kept the frame for a client that has still to come to it."""
+        for row, client in self.clients_by_row.items():
+            seen = max(client.seen_up_to, self.joined[row])
+            if generation > seen and not client.is_leaving and not client.task.dead:
+                raise Violation(
+                    "waiting", f"{client.task.name} (row {row}) loses frame {generation}, with a spare buffer"
+                )
+
+    def take_oldest(self, waiting: int = 0) -> Steps[int | None]:
+        """None: clients hold all, or wait for the oldest of those that none holds."""
         for buffer in reversed(self.order):
+            generation = self.generations[buffer]
+            if generation and self.newest - generation < waiting:
+                return None
             if (yield from self.take(buffer)):
                 return buffer
         return None
@@ -200,7 +225,7 @@ class FrameServer:
         for row in self.stream.rows:
             if waiting and (yield from self.is_free(row)):
                 yield from self.reset(row)
-                self.clients_by_row[row] = waiting[0]
+                self.clients_by_row[row], self.joined[row] = waiting[0], self.newest
                 self.known = 0
                 if rules.round_for_newcomers:
                     self.round = len(self.order)

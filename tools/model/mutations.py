@@ -96,6 +96,7 @@ FRAMES = [
     mutation("awaited-ignored", "frames_mru", "the warmest buffer, whoever awaits it", unseen_frames_kept=False),
     mutation("passed-first", "frames_mru", "a client has passed a frame that it will take", seen_before_take=True),
     mutation("passed-inherited", "frames_mru", "a row's next client has passed what its last had", seen_reset=False),
+    mutation("waiting-ignored", "frames_spare", "a waiting frame is lost to a spare buffer", waiting_frames_kept=False),
     mutation("no-round", "frames_mru", "no round for clients on their way", round_for_newcomers=False),
     mutation("no-round-after-growth", "frames_spare", "a spare buffer begins no round", round_after_growth=False),
     mutation("no-round-for-stock", "frames_stock", "no round where a stock client has buffers", stock_goes_round=False),

@@ -25,6 +25,7 @@ PROPERTIES = {
     "lost-wake": "after a publisher returned from its call, nobody sleeps before its message, whoever is stopped",
     "held": "no client holds a buffer while the server writes into it",
     "awaited": "a frame that a client has still to come to is overwritten only when its turn has come",
+    "waiting": "a frame that a client has still to come to is not overwritten while a spare buffer is left",
     "round": "while somebody unknown may count on it, the oldest frame that nobody holds is overwritten",
     "refused": "a publisher lacks a slot only while the living view all that it has",
     "depth": "a publisher withdraws a message only while all its slots outside the ring are viewed",

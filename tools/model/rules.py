@@ -93,6 +93,7 @@ class Rules:
     unseen_frames_kept: bool = True  # else: the most recently used one without a lease
     seen_before_take: bool = False  # a client stores the seen generation before it tries to take the frame
     seen_reset: bool = True  # else: the new client of a row keeps the seen generation of the previous client
+    waiting_frames_kept: bool = True  # else: a spare buffer is added only if clients hold all buffers
     round_for_newcomers: bool = True
     round_after_growth: bool = True  # a spare buffer makes the round that newcomers count on one frame longer
     stock_goes_round: bool = True  # once a stock client has asked for the buffers

@@ -144,6 +144,9 @@ class OutgoingStream:
         size: int,
         server_id: int,
     ) -> None: ...
+    def release_buffers(self) -> None:
+        """Release the memory of the buffers after the topic was closed, unless a frame is open. Views keep theirs."""
+
     def scratch(self) -> MappedView:
         """Return memory into which a program can render a frame that will be dropped. Subclasses define this method."""
 
@@ -279,6 +282,7 @@ class VisionBuf:
     fd : descriptor of the buffer's memory, open while the client is connected. Do not close it.
     frame_id, timestamp_sof, timestamp_eof, valid_frame : values of the sender. Timestamps are nanoseconds, by
         convention of CLOCK_BOOTTIME; see `VisionIpcServer`.
+    origin_time, publish_time : timestamps in nanoseconds of the host's clock; 0: unknown.
     """
 
     @property
@@ -357,6 +361,17 @@ class VisionBuf:
         """End of the exposure, as sent, in nanoseconds."""
 
     @property
+    def origin_time(self) -> int:
+        """`timestamp_sof` in nanoseconds of the host's clock: the origin of messages that follow from the frame.
+
+        0: unknown, because the timestamp is 0 or later than CLOCK_BOOTTIME, so it is of another clock.
+        """
+
+    @property
+    def publish_time(self) -> int:
+        """`timestamp_eof` in nanoseconds of the host's clock; 0: unknown, as in `origin_time`."""
+
+    @property
     def valid_frame(self) -> bool:
         """True if the sender marked the frame as valid."""
 
@@ -425,6 +440,8 @@ class IncomingStream:
         self, records: list[Record], regions: list[DescriptorMapping], fds: list[int], leases: ClientLeases | None
     ) -> None:
         """Create a stream from lists with one entry for each buffer.
+
+        The stream empties `fds`, and closes the descriptors when it is deleted. It then also leaves its row.
 
         Raises
         ------

@@ -12,12 +12,14 @@ from libc.errno cimport errno
 from libc.stdint cimport UINT32_MAX
 from libc.string cimport memcpy, memset
 from posix.stat cimport fstat, struct_stat
+from posix.unistd cimport close
 
 from msgq.impl.base.core cimport (
     CLOSED, mq_copy_to_shared, MQ_DEAD, mq_liveness, mq_liveness_file_make, mq_liveness_is_locked, mq_liveness_lock,
     mq_liveness_probe, mq_liveness_probe_begin, mq_liveness_probe_end, mq_liveness_unlock, mq_monotonic_ns,
     mq_owner_liveness, mq_process_liveness, mq_read_clock_ns, MappedView,
 )
+from msgq.impl.base.clock cimport host_time_of
 from msgq.impl.base.process cimport fork_generation, new_uid, this_process
 from msgq.impl.ring.core cimport mq_ring_publisher_may_have_stock_readers, PubSocket, SubSocket
 

@@ -61,6 +61,22 @@ cdef class VisionBuf:
     def planes(self):
         return self._valid_layout().planes(self.data)
 
+    @property
+    def origin_time(self):
+        return self._host_time(self.timestamp_sof)
+
+    @property
+    def publish_time(self):
+        return self._host_time(self.timestamp_eof)
+
+    cdef int64_t _host_time(self, uint64_t timestamp) except? -1:
+        """Return a timestamp of CLOCK_BOOTTIME on the host's clock; 0: it is not a time of CLOCK_BOOTTIME."""
+        if self._region is None:  # a frame of the fake backend, which has one clock
+            return timestamp
+        if not 0 < timestamp <= <uint64_t> mq_read_clock_ns(CLOCK_BOOTTIME):
+            return 0
+        return host_time_of(timestamp, CLOCK_BOOTTIME)
+
     def _valid_layout(self):
         if not self.leased:  # a stock server may send any layout. Layouts of this library were checked by the client
             self._geometry.check("")
@@ -74,16 +90,17 @@ cdef class VisionBuf:
         if self.leased:
             return True
         # In this order: if the server has truncated the buffer, the read detects it.
-        return self._region.read_u64(len(self.data)) == self.frame_id and not self._region.lost
+        size = len(self.data)  # raises if the frame was released
+        return self._region.read_u64(size) == self.frame_id and not self._region.lost
 
     def release(self):
-        self._view = None
+        self._view = self._region = None
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
-        self._view = None
+        self._view = self._region = None
 
 
 def make_frame(geometry, view, uint32_t frame_id, uint64_t sof, uint64_t eof, bint valid):
@@ -93,6 +110,7 @@ def make_frame(geometry, view, uint32_t frame_id, uint64_t sof, uint64_t eof, bi
     return frame
 
 
+@no_gc_clear  # __dealloc__ needs the leases
 cdef class IncomingStream:
     """See core.pyi."""
 
@@ -105,6 +123,7 @@ cdef class IncomingStream:
     cdef size_t _size
     cdef int _fork_generation
     cdef int _fd_numbers[MQ_FRAME_BUFFERS_MAX]  # the same as `fds`
+    cdef int _fd_count
 
     def __init__(self, list records not None, list regions not None, list fds not None, ClientLeases leases):
         cdef DescriptorMapping region
@@ -116,10 +135,18 @@ cdef class IncomingStream:
             if region is None or region.size < self._size:
                 raise SegmentError(f"frames of {self._size} bytes in a buffer of {region and region.size}")
         self._fork_generation = fork_generation
-        self.records, self.regions, self.fds, self.leases = records, regions, fds, leases
+        self.records, self.regions, self.fds, self.leases = records, regions, list(fds), leases
         self.server_id = records[0].server_id
         for buffer, fd in enumerate(fds):
             self._fd_numbers[buffer] = fd
+        self._fd_count = len(fds)
+        fds.clear()  # from now on, this object closes them
+
+    def __dealloc__(self):  # C code, because a signal handler may raise in `__del__`, whose rest Python then skips
+        if self.leases is not None:
+            self.leases.end()  # held frames keep the row
+        for buffer in range(self._fd_count):
+            close(self._fd_numbers[buffer])
 
     def take(self, bytes packet not None):
         return self._take(packet)

@@ -44,6 +44,10 @@ cdef class OutgoingStream:
     def grow(self):
         raise NotImplementedError
 
+    def release_buffers(self):
+        if not self._is_rendering:
+            self._views = []
+
     @final
     cdef inline int _begin_frame(self, int64_t now_ns) except -2:
         """Take a buffer, or return -1 if clients hold all. `now_ns`: CLOCK_BOOTTIME.

@@ -31,6 +31,18 @@ def _validate_prefix(_context: click.Context, _parameter: click.Parameter, value
     return validate_endpoint_name(value, "prefix") if value else value
 
 
+def _lower_names(_context: click.Context, _parameter: click.Parameter, names: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(map(str.lower, names))
+
+
+allow_host_option = click.option(
+    "--allow-host",
+    "host_names",
+    multiple=True,
+    metavar="NAME",
+    callback=_lower_names,
+    help="Also accept requests for this host name, for example of a proxy. Repeatable.",
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON objects, one per line, instead of text.")
 prefix_option = click.option(
     "--prefix",

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from msgq.cli.common import options
 from msgq.cli.common.render import echo, echo_json
-from msgq.cli.common.signals import call_on_interrupt
-from msgq.cli.serve.access_control import AccessControl, is_loopback_address
+from msgq.cli.common.web.access_control import AccessControl, is_loopback_address
+from msgq.cli.common.web.http_server import serve_until_interrupt
 from msgq.cli.serve.bus_monitor import BusMonitor
 from msgq.cli.serve.message_forwarder import MessageForwarder
 from msgq.cli.serve.web_server import WebServer
@@ -46,23 +46,18 @@ def run_server(server: ServerOptions, selection: EndpointSelection, as_json: boo
     ------
     OSError : the address does not exist, or the port is in use.
     """
-    asyncio.run(_serve_until_signal(server, selection, as_json))
+    asyncio.run(_serve_bus(server, selection, as_json))
 
 
-async def _serve_until_signal(place: ServerOptions, selection: EndpointSelection, as_json: bool) -> None:
+async def _serve_bus(place: ServerOptions, selection: EndpointSelection, as_json: bool) -> None:
     is_local = is_loopback_address(place.address)
     token = place.token or (None if is_local else secrets.token_hex(16))
     forwarder = MessageForwarder(selection)
     monitor = BusMonitor(selection, place.interval_s, forwarder)
     server = WebServer(forwarder, monitor, AccessControl(token, place.host_names, place.origins))
-    stop, loop = asyncio.Event(), asyncio.get_running_loop()
-    with call_on_interrupt(lambda: loop.call_soon_threadsafe(stop.set)):
-        try:
-            port = await server.start(place.address, place.port)
-            _print_addresses(place.address, port, token, as_json)
-            await stop.wait()
-        finally:
-            await server.close()
+    await serve_until_interrupt(
+        server, place.address, place.port, lambda port: _print_addresses(place.address, port, token, as_json)
+    )
 
 
 def _print_addresses(address: str, port: int, token: str | None, as_json: bool) -> None:

@@ -50,13 +50,7 @@ def _read_token(_context: click.Context, _parameter: click.Parameter, path: Path
     help="File with the token that all clients need.  [default: no token on a loopback address, "
     "else a new token at each start]",
 )
-@click.option(
-    "--allow-host",
-    "host_names",
-    multiple=True,
-    metavar="NAME",
-    help="Also accept requests for this host name, for example of a proxy. Repeatable.",
-)
+@options.allow_host_option
 @click.option(
     "--allow-origin",
     "origins",
@@ -73,7 +67,7 @@ def command(
     address: str,
     port: int,
     token: str | None,
-    host_names: tuple[str, ...],
+    host_names: frozenset[str],
     origins: tuple[str, ...],
     interval: float,
     everything: bool,
@@ -95,5 +89,5 @@ def command(
 
     selection = EndpointSelection(endpoints, prefix, everything)
     print_selection(selection)
-    server = ServerOptions(address, port, token, frozenset(map(str.lower, host_names)), frozenset(origins), interval)
+    server = ServerOptions(address, port, token, host_names, frozenset(origins), interval)
     run_server(server, selection, as_json)

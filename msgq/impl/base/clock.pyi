@@ -21,6 +21,22 @@ def offset_ns() -> int:
 def wall_offset_ns() -> int:
     """Return the wall clock (CLOCK_REALTIME) minus CLOCK_MONOTONIC, in ns, at the time of the call."""
 
+def to_host_time(time_ns: int, clock: int) -> int:
+    """Return a time of another clock as a time of the host's clock, in ns.
+
+    All processes get the same result for the same time, unless the machine slept or a clock was set in between. The
+    error is at most 0.5 ms, and 0 for CLOCK_BOOTTIME of a machine that never slept.
+
+    Parameters
+    ----------
+    time_ns : nanoseconds of the other clock.
+    clock : number of the clock, for example `time.CLOCK_BOOTTIME`.
+
+    Raises
+    ------
+    InvalidValueError : the system has no such clock.
+    """
+
 def clock_problem() -> str:
     """Return the reason why this process uses a private offset; "": this process uses the host's offset."""
 

@@ -19,6 +19,7 @@ from msgq.impl.base.core cimport (
 import contextlib
 import os
 import struct
+from time import clock_gettime_ns as _clock_gettime_ns
 
 from msgq.common import settings, shm_paths
 from msgq.errors import InvalidValueError, MsgqError, SegmentError
@@ -27,6 +28,8 @@ _CLOCK_WORDS = struct.Struct("<QQq40x")
 
 cdef enum:
     CLOCK_TRIES = 5  # readings of both clocks; also attempts to open or create the file
+    # Two readings of a clock differ by nanoseconds, but all processes must convert a time to the same origin.
+    OFFSET_STEP_NS = 1000000
     CLOCK_FILE_MODE = 0o444  # all users may read the file, and no one may change it
 
 _MAX_TIME_NS = 1 << 62  # later times are invalid
@@ -65,15 +68,33 @@ def clock_problem():
 
 
 def wall_offset_ns():
-    cdef int64_t before, wall, after, narrowest = -1, offset = 0
+    return _offset_from_monotonic_ns(CLOCK_REALTIME)
+
+
+cdef int64_t _offset_from_monotonic_ns(int clock_id) noexcept:
+    cdef int64_t before, reading, after, narrowest = -1, offset = 0
     for _ in range(CLOCK_TRIES):  # the kernel may preempt the thread between two readings
         before = mq_monotonic_ns()
-        wall = mq_read_clock_ns(CLOCK_REALTIME)
+        reading = mq_read_clock_ns(clock_id)
         after = mq_monotonic_ns()
         if narrowest < 0 or after - before < narrowest:
             narrowest = after - before
-            offset = wall - (before + narrowest // 2)
+            offset = reading - (before + narrowest // 2)
     return offset
+
+
+cdef int64_t host_time_of(int64_t time_ns, int clock_id) except? -1:
+    cdef int64_t ahead = _offset_from_monotonic_ns(clock_id) + OFFSET_STEP_NS // 2
+    return time_ns - ahead // OFFSET_STEP_NS * OFFSET_STEP_NS + host_offset_ns()
+
+
+def to_host_time(int64_t time_ns, int clock):
+    try:
+        _clock_gettime_ns(clock)
+    except OSError as error:
+        raise InvalidValueError(f"clock is {clock}, which this system does not have; give time.CLOCK_BOOTTIME or "
+                                "another clock of the module time") from error
+    return host_time_of(time_ns, clock)
 
 
 def _find_offset():

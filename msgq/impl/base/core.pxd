@@ -154,10 +154,9 @@ cdef extern from "base/poll_ops.h" nogil:
 # ---- segment.pxi ----
 
 cdef class Segment:
-    """A mapped file. Unmapped with the last reference of a socket or view."""
-    cdef object __weakref__
+    """A mapped file, or the addresses that it had: a closed handle keeps its segment, but not its memory."""
     cdef int64_t block_count    # see _share_ring in ring/topic.pxi
-    cdef tuple shared_key       # path, and whether it is writable; None: new handles do not get this mapping
+    cdef size_t kept_bytes      # bytes at the beginning that a closed handle still reads
     cdef readonly str path
     cdef readonly size_t size
     cdef readonly uint64_t inode
@@ -166,6 +165,16 @@ cdef class Segment:
     cdef mq_liveness_file liveness_file  # locks of the participants (liveness_lock.h)
     cdef void *guard            # see guard_mapping
     cdef Segment partner  # see pair_guards
+    cdef void detach(self) noexcept
+
+
+cdef class SegmentMemory:
+    """The memory of a segment. With the last reference of an open handle or a view, the segment loses the file."""
+    cdef object __weakref__
+    cdef readonly Segment segment
+    cdef tuple shared_key       # path, and whether it is writable; None: new handles do not get this memory
+
+cdef SegmentMemory use_memory(Segment segment)  # for a segment that is not shared
 
 
 # Guard of a mapping whose file other programs may truncate.
@@ -196,9 +205,9 @@ cdef int check_file(int fd, struct_stat *found, str endpoint, str path) except -
 cdef Segment map_file(int fd, const struct_stat *found, bint writable, str endpoint, str path)
 
 # The writable or read-only mapping of a file that the handles of this process share. None: no mapping shows this file.
-cdef Segment find_shared_segment(const struct_stat *found, bint writable, str path)
-cdef int share_segment(Segment segment, bint writable) except -1
-cdef Segment map_shared_file(int fd, const struct_stat *found, bint writable, str endpoint, str path)
+cdef SegmentMemory find_shared_memory(const struct_stat *found, bint writable, str path)
+cdef SegmentMemory share_memory(Segment segment, bint writable)
+cdef SegmentMemory map_shared_file(int fd, const struct_stat *found, bint writable, str endpoint, str path)
 cdef Segment map_writable_head(int fd, const struct_stat *found, size_t writable_bytes, str endpoint, str path)
 cdef int lock_file(int fd, str endpoint, str path) except -1
 cdef int wait_for_file_lock(int64_t deadline, str endpoint, str path) except -1
@@ -225,6 +234,7 @@ cdef class EndpointFile:
     cdef readonly int mode  # permissions of the file
     cdef readonly str path
     cdef Segment segment        # None until it is open
+    cdef SegmentMemory memory   # None until it is open, and after `release`
     cdef const mq_u64 *not_truncated    # see mq_mapping_was_truncated
     cdef int fd  # descriptor to open the file again if it has no name
     cdef mq_liveness_file opened_file  # the file of the segment, and this descriptor
@@ -237,7 +247,7 @@ cdef class EndpointFile:
     cdef size_t _new_file_bytes(self) except 0
     cdef size_t _allocated_bytes(self) noexcept
     cdef int _init_header(self) except -1  # write the header of a new file
-    cdef Segment _map_file(self, int fd, const struct_stat *found, bint writable)  # map an existing file
+    cdef SegmentMemory _map_file(self, int fd, const struct_stat *found, bint writable)  # map an existing file
     cdef int _check_requested_options(self) except -1  # raise an error if the file differs from the requested options
     cdef int _mark_open(self) except -1  # called after the file was opened
 
@@ -246,8 +256,10 @@ cdef class EndpointFile:
     cdef bint open(self, bint writable) except -1
     cdef bint create(self, object mode) except -1
     cdef int create_unnamed(self, object mode) except -1
+    cdef void _use_memory(self, SegmentMemory memory) noexcept
     cdef int _adopt_descriptor(self, int fd) except -1
     cdef void _close_fd(self) noexcept
+    cdef void release(self) noexcept  # release the memory and the descriptor, because the handle is closed
     cdef const mq_liveness_file *liveness_file(self) noexcept
     cdef bint lock(self, mq_file_lock *lock, bint patient=*) except -1
     cdef bint _try_lock(self, mq_file_lock *lock) except -1
@@ -352,7 +364,9 @@ cdef class ForkAwareHandle:
     cdef int _fork_generation        # fork generation of the process that opened it
     cdef str _endpoint
     cdef unsigned long _user_thread_id    # thread that uses the handle, while the state is BUSY
+    cdef object _memory         # memory that the handle uses until it is closed
     cdef object __weakref__
+    cdef void _release_memory(self) noexcept  # called at the end of `close`, after the last use
     cdef int _check_usable(self) except -1
     cdef int _reopen_or_raise(self) except -1
     cdef int _reopen_in_child(self) except -1  # a subclass takes its own rows in the child
@@ -387,6 +401,7 @@ cdef class Waitable(ForkAwareHandle):
     cdef int _release_rows(self) except -1
     # Methods that subclasses may extend:
     cdef bint _can_receive_now(self) except -1
+    cdef bint _poll_now(self) except -1
     cdef bint _begin_poll(self) except -1
     cdef void _interrupt_wait(self) noexcept
     cdef void _end_wait(self) noexcept

@@ -178,8 +178,9 @@ class Waitable(ForkAwareHandle):
 
         The descriptor stays the same until `close`. Do not read from the descriptor, and do not close the descriptor.
         When the descriptor becomes readable, receive without waiting (``receive(True)``). This call may find no
-        message: another reader may take the message first, or a publisher was killed during a send. In a forked child
-        the descriptor is closed; call `fileno` again.
+        message: another reader may take the message first, the publisher may have lapped the reader, or a publisher was
+        killed during a send. `fileno` and `poll` make the descriptor unreadable if no message is left. In a forked
+        child the descriptor is closed; call `fileno` again.
 
         Raises
         ------
@@ -248,7 +249,9 @@ class Poller:
     def poll(self, timeout: float) -> list[Any]:
         """Wait until at least one registered reader is ready, and return all ready readers.
 
-        A reader is ready if its receive would return or raise at once.
+        A reader is ready if its next receive returns a message or raises. A poll of a lapped subscriber counts the
+        losses, and the subscriber continues as after a receive. After the poll, a publisher may still lap the
+        subscriber, and another reader may take a queue's message.
 
         Parameters
         ----------

@@ -12,9 +12,11 @@ from libc.errno cimport (
 )
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memcmp, memcpy, memset
 from posix.fcntl cimport F_SETFL, fcntl, O_CLOEXEC, O_NONBLOCK, O_RDONLY, O_RDWR, open as c_open
-from posix.mman cimport MAP_FAILED, MAP_SHARED, mmap, mprotect, munmap, PROT_READ, PROT_WRITE
+from posix.mman cimport (
+    MAP_ANONYMOUS, MAP_FAILED, MAP_FIXED, MAP_PRIVATE, MAP_SHARED, mmap, mprotect, munmap, PROT_READ, PROT_WRITE,
+)
 from posix.stat cimport fstat, lstat, S_ISREG, struct_stat
 from posix.unistd cimport close, geteuid, lseek, SEEK_CUR, SEEK_SET, usleep
 

@@ -46,7 +46,7 @@ cdef class EndpointFile:
     cdef int _init_header(self) except -1:
         return 0
 
-    cdef Segment _map_file(self, int fd, const struct_stat *found, bint writable):
+    cdef SegmentMemory _map_file(self, int fd, const struct_stat *found, bint writable):
         return map_shared_file(fd, found, writable, self.name, self.path)
 
     cdef int _check_requested_options(self) except -1:
@@ -96,7 +96,8 @@ cdef class EndpointFile:
             if <size_t> found.st_size < self._min_file_bytes():
                 message = f"has {found.st_size} bytes, too few for a {self._kind_name()}; remove it"
                 raise CorruptSegmentError(message, self.name, self.path)
-            self.segment, self.mode = self._map_file(fd, &found, writable), found.st_mode & 0o777
+            self._use_memory(self._map_file(fd, &found, writable))
+            self.mode = found.st_mode & 0o777
             self._adopt_descriptor(fd)
             fd = -1
             return True
@@ -118,7 +119,7 @@ cdef class EndpointFile:
         cdef int fd = create_file(self.name, self.path, self._new_file_bytes(), permissions, &found,
                                   self._allocated_bytes())
         try:
-            self.segment = map_shared_file(fd, &found, True, self.name, self.path)
+            self._use_memory(map_shared_file(fd, &found, True, self.name, self.path))
             self.mode = permissions
             self._init_header()
             self._adopt_descriptor(fd)
@@ -127,6 +128,10 @@ cdef class EndpointFile:
         finally:
             if fd >= 0:
                 close(fd)
+
+    cdef void _use_memory(self, SegmentMemory memory) noexcept:
+        self.memory, self.segment = memory, memory.segment
+        self.segment.kept_bytes = self._min_file_bytes()  # a closed handle still describes the endpoint
 
     cdef int _adopt_descriptor(self, int fd) except -1:
         self._check_header()
@@ -140,6 +145,10 @@ cdef class EndpointFile:
         if self.fd >= 0:
             close(self.fd)
         self.opened_file.fd = self.fd = -1
+
+    cdef void release(self) noexcept:
+        self._close_fd()
+        self.memory = None
 
     # ---- while it is open ----
 

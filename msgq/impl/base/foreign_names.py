@@ -131,11 +131,8 @@ class ForeignName:
 
     __slots__ = ("_hidden_base", "_name", "_owner")
 
-    def __init__(self, owner: str) -> None:
-        self._owner = owner
-
-    def __set_name__(self, hidden_base: type[Any], name: str) -> None:
-        self._hidden_base, self._name = hidden_base, name
+    def __init__(self, owner: str, hidden_base: type[Any], name: str) -> None:
+        self._owner, self._hidden_base, self._name = owner, hidden_base, name
 
     def __get__(self, instance: object, owner: type[Any]) -> Any:
         try:
@@ -153,8 +150,11 @@ def describe_missing_name(owner: str, name: str) -> str:
 def add_advice(kind: ClassType) -> ClassType:
     """Add the advice for a class, which is listed by its name. Usable as a decorator."""
     owner = kind.__name__
-    namespace: dict[str, Any] = {name: ForeignName(owner) for name in ADVICE[owner]}
-    base = type(f"ForeignNamesOf{owner}", (), {"__slots__": (), **namespace})
+    base = type(f"ForeignNamesOf{owner}", (), {"__slots__": ()})
+    for name in ADVICE[
+        owner
+    ]:  # not by `__set_name__`, because Python 3.11 replaces exceptions of signal handlers there
+        setattr(base, name, ForeignName(owner, base, name))
     del base.__slots__  # type: ignore[attr-defined]  # of no use after the creation, and inherited by the class
     add_hidden_base(kind, base)
     return kind

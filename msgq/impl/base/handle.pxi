@@ -32,6 +32,9 @@ cdef class ForkAwareHandle:
     def __exit__(self, *_):
         self.close()
 
+    cdef void _release_memory(self) noexcept:
+        self._memory = None
+
     cdef int _check_usable(self) except -1:
         """Check that the handle may be used, at the beginning of each call. Reopen it after a fork."""
         if self._use_state != fork_generation:

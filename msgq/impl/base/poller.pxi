@@ -32,10 +32,14 @@ cdef class Poller:
         if self._last_poll_was_step:
             left_ms = 0  # the controller has sent all messages of this step
         while True:
-            ready = [socket for socket in self._sockets if (<Waitable> socket)._can_receive_now()]
+            ready = [socket for socket in self._sockets if (<Waitable> socket)._poll_now()]
             # Pass a copy, because another thread may register more readers.
             if ready or not left_ms or not self._sockets or not wait_until_ready(self._sockets.copy(), deadline):
                 return ready
+            # Publishers may lap a subscriber whenever it becomes readable.
+            PyErr_CheckSignals()
+            if 0 <= deadline <= mq_monotonic_ns():
+                left_ms = 0
 
     cdef bint _pass_event_gates(self) except -1:
         """Pass the gates of an event-gated run, one after the other. Return False if there was none."""

@@ -33,7 +33,11 @@ cdef extern from "sys/file.h" nogil:
 
 cdef extern from "sys/mman.h" nogil:
     enum:
+        MAP_NORESERVE
         MAP_POPULATE
+        MREMAP_FIXED
+        MREMAP_MAYMOVE
+    void *mremap(void *address, size_t size, size_t new_size, int flags, ...)
 
 
 cdef extern from "base/mapguard.h" nogil:
@@ -50,20 +54,61 @@ cdef enum:
     # Most processes hold the lock for microseconds. A publisher holds the lock for up to 1 s if it waits for the end of
     # another publisher's send.
     LOCK_WAIT_NS = 5000000000
+    PAGE_BYTES = 4096  # step of a copy that leaves out zeros
 
 
-# (path, whether it is writable): weak reference to the mapping that the handles of this process share.
-cdef dict _shared_segments = {}
+# (path, whether it is writable): weak reference to the memory that the handles of this process share.
+cdef dict _shared_memories = {}
 
 
 @no_gc  # no segment is in a cycle, and __dealloc__ needs all fields
 cdef class Segment:
     def __dealloc__(self):
-        if self.shared_key is not None:
-            _shared_segments.pop(self.shared_key, None)
         if self.address != NULL:
             unguard_mapping(self.guard)
             munmap(self.address, self.size)
+
+    cdef void detach(self) noexcept:
+        """Replace the file by private memory. If the kernel has none, the file stays mapped.
+
+        The addresses stay valid, because a finalizer can close a handle in the middle of a call. One system call
+        replaces all pages, so no thread sees half of the header.
+        """
+        cdef size_t size, page = 0
+        cdef int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (0 if self.kept_bytes else MAP_FIXED)
+        cdef void *private = mmap(NULL if self.kept_bytes else self.address, self.size, PROT_READ | PROT_WRITE, flags,
+                                  -1, 0)
+        if private == MAP_FAILED or private == self.address:
+            return
+        while page < self.kept_bytes and not was_truncated(self.guard):
+            size = min(self.kept_bytes - page, <size_t> PAGE_BYTES)
+            _copy_used_page(<uint8_t *> private + page, self.address + page, size)
+            page += PAGE_BYTES
+        if mremap(private, self.size, self.size, MREMAP_MAYMOVE | MREMAP_FIXED, self.address) == MAP_FAILED:
+            munmap(private, self.size)
+
+
+cdef void _copy_used_page(uint8_t *to, const uint8_t *page, size_t size) noexcept:
+    """Copy a page, unless it has only zeros: such a page needs no memory."""
+    if page[0] or memcmp(page, page + 1, size - 1):
+        mq_copy_from_shared(to, page, size)
+
+
+@no_gc  # as the segment
+cdef class SegmentMemory:
+    """See core.pxd."""
+
+    def __dealloc__(self):
+        if self.shared_key is not None:
+            _shared_memories.pop(self.shared_key, None)
+        if self.segment is not None and (<PyObject *> self.segment).ob_refcnt > 1:  # else the segment ends, too
+            self.segment.detach()
+
+
+cdef SegmentMemory use_memory(Segment segment):
+    cdef SegmentMemory memory = SegmentMemory.__new__(SegmentMemory)
+    memory.segment = segment
+    return memory
 
 
 cdef object segment_error(str what, str endpoint, str path, int error, str advice=""):
@@ -266,36 +311,36 @@ cdef Segment map_file(int fd, const struct_stat *found, bint writable, str endpo
     return segment
 
 
-cdef Segment map_shared_file(int fd, const struct_stat *found, bint writable, str endpoint, str path):
+cdef SegmentMemory map_shared_file(int fd, const struct_stat *found, bint writable, str endpoint, str path):
     """Return the mapping of this file that other handles of this process use, or map the file.
 
-    The caller has opened and checked the file. The last handle unmaps the file.
+    The caller has opened and checked the file.
     """
-    cdef Segment segment = find_shared_segment(found, writable, path)
-    if segment is None:
-        segment = map_file(fd, found, writable, endpoint, path)
-        share_segment(segment, writable)
-    return segment
+    cdef SegmentMemory memory = find_shared_memory(found, writable, path)
+    if memory is None:
+        memory = share_memory(map_file(fd, found, writable, endpoint, path), writable)
+    return memory
 
 
-cdef Segment find_shared_segment(const struct_stat *found, bint writable, str path):
-    cdef Segment segment = _look_up_segment((path, writable))
-    return segment if segment is not None and _shows_whole_file(segment, found) else None
+cdef SegmentMemory find_shared_memory(const struct_stat *found, bint writable, str path):
+    cdef SegmentMemory memory = _look_up_memory((path, writable))
+    return memory if memory is not None and _shows_whole_file(memory.segment, found) else None
 
 
-cdef Segment _look_up_segment(tuple key):
-    reference = _shared_segments.get(key)
+cdef SegmentMemory _look_up_memory(tuple key):
+    reference = _shared_memories.get(key)
     return None if reference is None else reference()
 
 
-cdef int share_segment(Segment segment, bint writable) except -1:
+cdef SegmentMemory share_memory(Segment segment, bint writable):
     cdef tuple key = (segment.path, writable)
-    cdef Segment former = _look_up_segment(key)
+    cdef SegmentMemory memory = use_memory(segment)
+    cdef SegmentMemory former = _look_up_memory(key)
     if former is not None:
         former.shared_key = None  # its end must not remove the new entry
-    segment.shared_key = key
-    _shared_segments[key] = weakref.ref(segment)
-    return 0
+    memory.shared_key = key
+    _shared_memories[key] = weakref.ref(memory)
+    return memory
 
 
 cdef bint _shows_whole_file(Segment segment, const struct_stat *found) except -1:

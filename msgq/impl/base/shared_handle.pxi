@@ -33,6 +33,7 @@ cdef class ThreadSharedHandle(Waitable):
             return  # a previous close is complete. After an interrupted close, _is_closing is still set
         self._use_state = CLOSED
         if self._fork_generation != fork_generation:
+            self._release_memory()
             return  # in a forked child, the row belongs to the parent
         self._is_closing = True
         while self._user_threads and self._fork_generation == fork_generation:  # a signal handler may fork

@@ -94,4 +94,4 @@ cdef class PinnedView(MappedView):
 cdef inline void release_pin(PinnedView view) noexcept:
     if view._pin_owner is not None and view._fork_generation == fork_generation:
         view._pin_owner._unpin_part(view._pinned_part)
-    view._pin_owner = None
+    view._pin_owner = view._owner = None

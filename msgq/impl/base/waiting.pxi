@@ -5,7 +5,10 @@ This file is independent of the type of endpoint.
 A type derives from Waitable and defines the methods below. They run before and after a sleep, with the GIL, while this
 thread has acquired the object. A receive that finds a message calls none of them.
 
-    _is_readable    True if a message waits, or a receive would raise. One check of shared memory; changes nothing.
+    _is_readable    True if a message waits, or a receive would raise. One check of shared memory; changes nothing. Also
+                    true for bytes that a receive skips, such as a lap.
+    _can_receive_now  True if the next receive returns a message or raises. Skips what a receive would skip. Only types
+                    that skip need it.
     _futex_word     The futex word that changes when another process wakes this one. Without such a word: any that
                     stays mapped.
     _prepare_wait   Announce a sleep that lasts until that word changes; returns the value that the word has then
@@ -82,9 +85,15 @@ cdef class Waitable:
         return 0
 
     cdef bint _can_receive_now(self) except -1:
-        """True if a receive would return or raise at once."""
         self._check_usable()
         return self._is_readable()
+
+    cdef bint _poll_now(self) except -1:
+        """Return True if the next receive returns a message or raises. Otherwise make the descriptor unreadable."""
+        if self._can_receive_now():
+            return True
+        self._rearm_fd()
+        return False
 
     cdef bint _begin_poll(self) except -1:
         """Begin a poll. Return True in a step of an event-gated run, which is one check without a wait."""
@@ -141,6 +150,7 @@ cdef class Waitable:
                 self._close_handle()
             self._use_state = CLOSED
             self._fd, self._asyncio_wait = -1, None  # in a forked child, both fields belonged to the parent
+            self._release_memory()
 
     cdef int _close_handle(self) except -1:
         waiting, self._asyncio_wait = self._asyncio_wait, None
@@ -151,6 +161,7 @@ cdef class Waitable:
             self._fd = -1
         self._release_rows()
         self._use_state = CLOSED
+        self._release_memory()
         return 0
 
     # ---- event loops ----
@@ -163,7 +174,7 @@ cdef class Waitable:
             self._fd = mq_watcher_add(&ops)
             if self._fd < 0:
                 raise IpcError(f"cannot create a file descriptor: {os.strerror(errno)}", self._endpoint, errno)
-        self._rearm_fd()
+        self._poll_now()
         return self._fd
 
     cdef int _rearm_fd(self) except -1:

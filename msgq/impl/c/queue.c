@@ -160,6 +160,8 @@ int msgq_queue_send_delayed(msgq_queue *queue, const void *data, size_t size, in
     data = data ? data : mqc_no_bytes;
     status = mqc_check_process(&queue->endpoint, queue->generation);
     status = status ? status : mqc_queue_check_delay(queue, delay);
+    if (!status && mq_unlikely(!h->parts.max_messages))
+        status = mqc_queue_obtain_slots(queue, true);
     if (mq_unlikely(status))
         return status;
     if (priority < 0 || priority > MQ_QUEUE_PRIORITY_MAX)
@@ -186,6 +188,9 @@ static int mqc_queue_try_take(msgq_queue *q, uint64_t ticket, mq_queue_taken_mes
     int64_t now = mq_read_clock_ns(CLOCK_MONOTONIC_COARSE);
     if (mqc_queue_has_events(&q->h))
         mqc_event_publisher_open_to_take(&q->event_publisher);
+    int error = mq_unlikely(!q->h.parts.max_messages) ? mqc_queue_obtain_slots(q, false) : 0;
+    if (error)
+        return error;
     if (mq_queue_recovery_is_due(&q->h, now))
         mqc_queue_recover(q, now);
     mq_queue_status status = mq_queue_take_message(&q->h, ticket, delivery);
@@ -373,6 +378,8 @@ int64_t msgq_queue_waiting(msgq_queue *queue) {
     int64_t count = 0;
     int status = mqc_check_pointers(queue, NULL, 0);
     status = status ? status : mqc_check_process(&queue->endpoint, queue->generation);
+    if (!status && !queue->h.parts.max_messages)
+        status = mqc_queue_obtain_slots(queue, false);
     for (uint64_t i = 0; !status && i < queue->h.parts.max_messages; i++) /* relaxed: only counted */
         count += mq_slot_state_is_ready(mq_load_relaxed_u64(&queue->h.parts.slot_states[i]));
     return status ? status : count;

@@ -19,14 +19,77 @@ static int mqc_queue_check(void *handle) {
     return kind == MQ_FILE_VALID ? 0 : mqc_endpoint_error(&q->endpoint, EPROTO, "is not a queue of msgq; remove it");
 }
 
+/* Write the name of this process to a field of MQ_QUEUE_CREATOR_BYTES bytes. Returns the process id. */
+static uint64_t mqc_queue_write_creator(char *creator) {
+    mq_process_identity self;
+    mqc_read_own_identity(&self); /* cannot fail, because a previous call succeeded */
+    memset(creator, 0, MQ_QUEUE_CREATOR_BYTES);
+    memcpy(creator, self.name, sizeof self.name);
+    return self.pid;
+}
+
 static void mqc_queue_init_header(void *handle) {
     msgq_queue *q = handle;
-    mq_process_identity self;
-    char creator[MQ_QUEUE_CREATOR_BYTES] = "";
-    mqc_read_own_identity(&self); /* cannot fail, because a previous call succeeded */
-    memcpy(creator, self.name, sizeof self.name);
-    mq_queue_write_file_header((mq_queue *)(void *)q->segment.address, q->max_messages, q->max_message_size,
-                               (uint64_t)msgq_time_ns(), self.pid, creator, (mq_queue_events_mode)q->events);
+    char creator[MQ_QUEUE_CREATOR_BYTES];
+    uint64_t pid = mqc_queue_write_creator(creator);
+    mq_queue_write_file_header((mq_queue *)(void *)q->segment.address, q->names_sizes ? q->max_messages : 0,
+                               q->names_sizes ? q->max_message_size : 0, (uint64_t)msgq_time_ns(), pid, creator,
+                               (mq_queue_events_mode)q->events);
+}
+
+/* ---- sizes: see queuefile.pxi and handle.pxi ---- */
+
+/* Map the whole file after its sizes were chosen. */
+static int mqc_queue_map_slots(msgq_queue *q) {
+    struct stat found;
+    mqc_mapped_file former = q->segment;
+    int status = mqc_check_file(&q->endpoint, former.fd, former.path, &found);
+    if (!status && (status = mqc_map_file(&q->endpoint, former.fd, &found, true, former.path, &q->segment)))
+        q->segment = former;
+    if (status)
+        return status;
+    q->segment.fd = q->segment.liveness_file.fd = former.fd;
+    former.fd = -1;
+    mqc_unmap_file(&former);
+    status = mqc_queue_check(q);
+    if (!status && !q->h.parts.max_messages)
+        status = mqc_endpoint_error(&q->endpoint, EPROTO, "has sizes, but no slots: another program wrote into it");
+    return status;
+}
+
+/* Choose the sizes of the queue, unless another process has chosen them. Then map the slots. */
+static int mqc_queue_choose_sizes(msgq_queue *q) {
+    mq_file_lock lock;
+    char creator[MQ_QUEUE_CREATOR_BYTES];
+    int status = mqc_lock_mapped_file(&q->endpoint, &q->segment, true, &lock);
+    if (status)
+        return status;
+    if (!mq_queue_has_sizes(q->h.parts.queue)) {
+        uint64_t bytes = mq_queue_compute_file_bytes(q->max_messages, q->max_message_size);
+        uint64_t pid = mqc_queue_write_creator(creator);
+        status = mqc_allocate_file(&q->endpoint, lock.fd, 0, bytes, q->segment.path);
+        if (!status)
+            mq_queue_store_sizes(q->h.parts.queue, q->max_messages, q->max_message_size, pid, creator);
+    }
+    mqc_unlock_mapped_file(&lock);
+    return status ? status : mqc_queue_map_slots(q);
+}
+
+int mqc_queue_obtain_slots(msgq_queue *q, bool chooses) {
+    if (!chooses && !mq_queue_has_sizes(q->h.parts.queue))
+        return 0;
+    int status = chooses ? mqc_queue_choose_sizes(q) : mqc_queue_map_slots(q);
+    mq_queue_block_cache *caches = status ? NULL : calloc(q->h.parts.block_count, sizeof *caches);
+    if (!status && !caches)
+        status = mqc_endpoint_error(&q->endpoint, ENOMEM, "no memory for a handle");
+    if (status)
+        return status;
+    free(q->h.block_caches);
+    q->h.block_caches = caches;
+    q->h.own_row = &q->h.parts.queue->rows[q->h.row_number];
+    q->h.next_search_slot = (uint64_t)q->h.row_number * (q->h.parts.max_messages / MQ_QUEUE_ROWS);
+    mqc_queue_recover(q, mq_monotonic_ns());
+    return 0;
 }
 
 /* Reject a mode that gives only the read or only the write permission. A consumer needs both permissions, because
@@ -57,9 +120,11 @@ static int mqc_queue_check_requested_options(const msgq_queue *q, const msgq_que
         return 0;
     return mqc_endpoint_error(&q->endpoint, EEXIST,
                               "has max_messages %llu and max_message_size %llu, but %u and %u were requested; "
-                              "give 0 to use the existing values",
+                              "process %llu (%.*s) chose the existing values. Give 0 to use them",
                               (unsigned long long)parts->max_messages, (unsigned long long)parts->max_message_size,
-                              options->max_messages, options->max_message_size);
+                              options->max_messages, options->max_message_size,
+                              (unsigned long long)mq_load_relaxed_u64(&parts->queue->creator_pid),
+                              MQ_QUEUE_CREATOR_BYTES, parts->queue->creator);
 }
 
 /* ---- join and leave ---- */
@@ -114,14 +179,18 @@ static void mqc_queue_unmap(msgq_queue *q) {
 static int mqc_queue_attach_file(msgq_queue *q, const msgq_queue_options *options) {
     mqc_file_ops kind = {.start = "msgqjobs_",
                          .least = sizeof(mq_queue),
-                         .bytes = mq_queue_compute_file_bytes(q->max_messages, q->max_message_size),
+                         .bytes = q->names_sizes ? mq_queue_compute_file_bytes(q->max_messages, q->max_message_size)
+                                                 : sizeof(mq_queue),
                          .check = mqc_queue_check,
                          .fill = mqc_queue_init_header,
                          .handle = q};
     int status = mqc_open_or_create(&q->endpoint, &kind, &q->segment);
     if (status)
         return status;
-    status = mqc_queue_check_requested_options(q, options);
+    if (!q->h.parts.max_messages && q->names_sizes)
+        status = mqc_queue_choose_sizes(q);
+    if (!status)
+        status = mqc_queue_check_requested_options(q, options);
     q->h.liveness_file = &q->segment.liveness_file;
     q->h.clock_offset = mqc_clock_offset_ns();
     q->h.block_caches = calloc(q->h.parts.block_count, sizeof *q->h.block_caches);
@@ -144,6 +213,7 @@ static int mqc_queue_init_handle(msgq_queue *q, const char *name, const msgq_que
     q->max_messages = options->max_messages ? options->max_messages : MQC_QUEUE_MESSAGES;
     q->max_message_size = options->max_message_size ? options->max_message_size : MQC_QUEUE_SIZE;
     q->events = options->events;
+    q->names_sizes = options->max_messages || options->max_message_size || options->events;
     int status = mqc_endpoint_init(&q->endpoint, "queue", name, MQC_NAME_MAX, &options->open, MQC_QUEUE_SPIN_US);
     if (!status)
         status = mqc_read_own_identity(&self);

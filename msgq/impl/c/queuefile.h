@@ -11,13 +11,17 @@ struct msgq_queue {
     mq_queue_handle h;
     mqc_event_publisher event_publisher; /* used only if the queue has events */
     uint64_t uid, max_messages, max_message_size;
-    int events; /* events mode of a new queue */
+    bool names_sizes; /* the program requested sizes, or events, which depend on the sizes */
+    int events;       /* events mode of a new queue */
     void *liveness_token;
     int64_t lease_ends_ns;
     mq_queue_waiting_call wait; /* state of the call that waits now */
     int generation;
 };
 
+/* Use the slots of a queue that had no sizes when this handle was opened. If `chooses`, choose the sizes unless another
+ * process has chosen them. Otherwise do nothing until another process has chosen them. */
+MQC_HIDDEN int mqc_queue_obtain_slots(msgq_queue *q, bool chooses);
 /* Return messages of dead owners and messages with ended leases to the queue. Publish the events of these messages. */
 MQC_HIDDEN void mqc_queue_recover(msgq_queue *q, int64_t now);
 

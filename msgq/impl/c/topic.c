@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "c/topicfile.h"
 #include "base/origin.h"
+#include "ring/next_message.h"
 #include "ring/resize.h"
 #include "ring/signal_thread.h"
 

@@ -103,6 +103,12 @@ cdef class ChannelFile(EndpointFile):
     def close(self):
         """Close the file for new publishers and subscribers. Existing ones mark the channel as open themselves."""
         self.open_mark = None
+        self.release()
+
+    cdef SegmentMemory require_memory(self):
+        if self.memory is None:
+            raise StateError("channel is closed; open it again", self.name)
+        return self.memory
 
     cdef tuple identity(self):
         return self.segment.liveness_file.device, self.segment.inode
@@ -261,6 +267,8 @@ cdef class ChannelFile(EndpointFile):
     def unlink(self, wanted=None):
         """Remove the channel's files if `wanted(stats)` is true. Return True if they were removed."""
         cdef mq_file_lock lock
+        if self.memory is None:
+            return self._open_again().unlink(wanted)
         self.lock(&lock)
         try:
             if wanted is not None and not wanted(self.stats()):
@@ -274,6 +282,13 @@ cdef class ChannelFile(EndpointFile):
             return True
         finally:
             self.unlock(&lock)
+
+    cdef ChannelFile _open_again(self):
+        """Return the file of the closed channel object, or raise an error if the channel was removed."""
+        cdef ChannelFile file = open_channel_file(self.name, self.prefix, False, None, self.trust)
+        if file.identity() != self.identity():
+            raise self._removed_error()
+        return file
 
     def remove_unreachable_pools(self):
         """Remove orphaned pools (`find_orphaned_pools`). Return the channel's stats before that."""

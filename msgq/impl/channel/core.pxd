@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 from msgq.impl.base.core cimport (
     EndpointFile, ForkAwareHandle, mq_file_check_result, mq_file_lock, MQ_FILE_OTHER_VERSION, MQ_FILE_VALID,
     mq_liveness, mq_liveness_file, mq_liveness_probe, mq_process_identity, mq_schema_parts, mq_u32, mq_u64, PinnedView,
-    PinOwner, Segment, Waitable,
+    PinOwner, Segment, SegmentMemory, Waitable,
 )
 
 
@@ -154,6 +154,7 @@ cdef extern from "channel/subscriber.h" nogil:
     void mq_channel_store_join_position(const mq_channel_subscriber *s)
     bint mq_channel_subscriber_join(mq_channel_subscriber *s, bint at_tail)
     mq_channel_status mq_channel_next_message(mq_channel_subscriber *s, mq_channel_message *m)
+    mq_channel_status mq_channel_following_message(mq_channel_subscriber *s, mq_channel_message *m)
     void mq_channel_skip_message(mq_channel_subscriber *s, const mq_channel_message *m)
     bint mq_channel_accept_entry(mq_channel_subscriber *s, const mq_channel_message *m)
     uint64_t mq_channel_receive_batch(mq_channel_subscriber *s, uint8_t *out, uint64_t size, uint64_t count,
@@ -234,6 +235,8 @@ cdef class ChannelFile(EndpointFile):
     cdef OpenMark open_mark  # None: an observer, or closed
     cdef uint64_t own_pools[63]  # for each row: uid of the pool created through this object
     cdef tuple identity(self)
+    cdef ChannelFile _open_again(self)
+    cdef SegmentMemory require_memory(self)  # raise if the channel object is closed
     cdef int _apply_config_locked(self, capacity, publishers, subscribers, stamps, bint publishes) except -1
     cdef mq_channel_config _merge_config(self, mq_channel_config before, capacity, publishers, subscribers, stamps,
                                          bint publishes) except *
@@ -256,6 +259,7 @@ cdef PoolFile open_pool(ChannelFile file, uint64_t uid, bint writable)
 cdef class PublisherPool:
     """A row of the file and its pool, from which this process publishes."""
     cdef ChannelFile channel_file
+    cdef object channel_memory  # None: the pool has left the row
     cdef PoolFile pool_file
     cdef mq_channel_publisher c
     cdef void *liveness_token  # the row's lock; NULL: the pool has left the row, or the file system has no such locks
@@ -264,6 +268,7 @@ cdef class PublisherPool:
     cdef int generation
     cdef uint64_t open_loans  # number of slots of open loans
     cdef void _release_row(self) noexcept
+    cdef void release_memory(self) noexcept
     cdef int retire(self, bint removes_pool) except -1
     cdef int cancel_loan(self, uint64_t slot, bint removes_pool) except -1
     cdef int end_loan(self, bint removes_pool) except -1
@@ -298,6 +303,7 @@ cdef class Publisher(ForkAwareHandle):
 cdef class SubscriberRows:
     """The rows of a subscriber, which stay until its last view is released."""
     cdef ChannelFile file
+    cdef object memory  # memory of the file, until the rows are released
     cdef mq_channel_subscriber_row *row  # NULL: the subscriber has no row
     cdef int viewer  # row in viewers; -1: the subscriber has taken no views
     cdef uint64_t views_held  # number of views that are held
@@ -337,7 +343,11 @@ cdef class Subscriber(Waitable):
     cdef bint _next_message(self, mq_channel_message *message) except -1
     cdef bint _wait_for_message(self, mq_channel_message *message, object timeout) except -1
     cdef bint _accept_message(self, const mq_channel_message *message) except -1
-    cdef int _map_pool(self, const mq_channel_message *message) except -1
+    cdef bint _accept_following(self, const mq_channel_message *message) except -1
+    cdef bint _following_message(self, mq_channel_message *message) except -1
+    cdef bint _map_pool(self, const mq_channel_message *message) except -1
+    cdef int _map_or_skip_pool(self, const mq_channel_message *message) except -1
+    cdef bytes _receive_following(self)
     cdef bint _can_take_views(self) noexcept
     cdef object _receive_copy(self, object timeout)
     cdef bint _should_stop_retrying(self, int *torn, object timeout) noexcept

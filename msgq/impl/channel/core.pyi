@@ -101,7 +101,10 @@ class ChannelFile(EndpointFile):
         """Return the names and process ids of living subscribers with rows, for messages to users."""
 
     def close(self) -> None:
-        """Close the file. Do not open publishers or subscribers of this file afterwards."""
+        """Close the file, which then accepts no publishers and subscribers. Existing ones stay open.
+
+        Afterwards, the statistics are those of the moment of the close.
+        """
 
     def stats(self) -> ChannelStats:
         """Return the participants, leftovers of dead processes, and held views. Changes nothing."""
@@ -505,8 +508,9 @@ class Subscriber(Waitable):
 
         Returns
         -------
-        Bytes of the message, or None at the timeout. The bytes of `buffer` after the message keep their content, unless
-        the publisher overwrote the message during the copy.
+        Bytes of the message, or None at the timeout. The bytes of `buffer` after the message keep their content, and
+        all bytes if no message was received. The content of `buffer` beyond the result is undefined only if a publisher
+        overwrote a message during its copy.
 
         Raises
         ------
@@ -523,7 +527,8 @@ class Subscriber(Waitable):
 
         Returns
         -------
-        Copies of the messages. With ``on_lost="raise"``, the list ends before lost messages, and the next call raises
+        Copies of the messages. With ``on_lost="count"``, the list continues after lost messages, and `lost` counts
+        them. With ``on_lost="raise"``, the list ends before lost messages, and the next call counts them and raises
         `LostMessagesError`.
 
         Raises
@@ -551,7 +556,7 @@ class Subscriber(Waitable):
         Returns
         -------
         A new array of shape (messages,), empty if no message waits. The elements are consecutive messages: the array
-        ends before lost messages and before a message of another size.
+        ends before lost messages, whose loss the next call counts, and before a message of another size.
 
         Raises
         ------

@@ -17,7 +17,7 @@ from posix.stat cimport struct_stat
 from posix.unistd cimport _SC_PAGESIZE, close, sysconf, usleep
 
 from msgq.common.environment cimport is_preallocation_enabled
-from msgq.impl.base.clock cimport current_origin, host_offset_ns, host_time_ns
+from msgq.impl.base.clock cimport current_origin, host_offset_ns, host_time_ns, refuse_foreign_origin
 from msgq.impl.base.core cimport (
     BUSY, check_file, close_at_exit, CLOSED, write_full_schema, read_full_schema, EndpointFile, expose_buffer,
     WAIT_FOREVER, LARGE_BYTES, map_file, map_writable_head, mq_can_populate,
@@ -26,7 +26,7 @@ from msgq.impl.base.core cimport (
     mq_futex_wake_all, mq_futex_word, mq_liveness_is_locked, mq_liveness_lock, mq_liveness_probe_begin,
     mq_liveness_probe_end, mq_liveness_unlock, mq_monotonic_ns, mq_poll_ops, mq_poll_prepare_wait_mp,
     mq_mapping_was_truncated, name_file, open_file, read_participant, pin_view, remove_file,
-    require_time, segment_error, truncated_error, usage_error, wait_until_ready,
+    require_time, segment_error, truncated_error, usage_error, use_memory, wait_until_ready,
 )
 from msgq.impl.base.process cimport fork_generation, read_own_identity, is_alive, new_uid, text as _text, this_process
 
@@ -49,6 +49,7 @@ include "poolfile.pxi"
 include "publisher_pool.pxi"
 include "publisher.pxi"
 include "subscriber_rows.pxi"
+include "sample.pxi"
 include "subscriber.pxi"
 
 add_advice(Publisher)

@@ -28,12 +28,12 @@ cdef class PoolFile(EndpointFile):
                             self.slot_bytes, sysconf(_SC_PAGESIZE), self.channel_inode, self.uid, self.pid, node)
         return 0
 
-    cdef Segment _map_file(self, int fd, const struct_stat *info, bint writable):
+    cdef SegmentMemory _map_file(self, int fd, const struct_stat *info, bint writable):
         if not writable:
             return EndpointFile._map_file(self, fd, info, False)
         self.maps_header_writable = True
         self.writable_bytes = int.from_bytes(os.pread(fd, 8, 40), "little")  # offset 40: the field data_offset
-        return map_writable_head(fd, info, self.writable_bytes, self.name, self.path)
+        return use_memory(map_writable_head(fd, info, self.writable_bytes, self.name, self.path))
 
     cdef int _check_header(self) except -1:
         cdef mq_pool_header *head = <mq_pool_header *> self.segment.address

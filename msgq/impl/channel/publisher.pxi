@@ -28,7 +28,9 @@ cdef class Publisher(ForkAwareHandle):
     def __cinit__(self, ChannelFile file not None, str name not None, slots, slot_bytes, uint64_t max_bytes):
         self._endpoint, self.name, self._file = file.name, name, file
         self._slots, self._max_bytes = slots, max_bytes
+        self._memory = file.require_memory()
         self._pool = register_publisher(file, name, slots, slot_bytes, max_bytes, True)
+        self._pool.channel_memory = self._memory
         self._fork_generation = self._use_state = fork_generation
         close_at_exit(self)
 
@@ -93,6 +95,9 @@ cdef class Publisher(ForkAwareHandle):
         if is_owner:
             self._pool.superseded = True  # the last open loan retires the pool
             self._pool.retire(True)
+        else:
+            self._pool.release_memory()
+        self._release_memory()
 
     cdef int _interrupt_wait(self) except -1:
         """End the wait for a slot, which closes the publisher.
@@ -136,20 +141,22 @@ cdef class Publisher(ForkAwareHandle):
         self._sent_bytes += self._pool.c.bytes
         self._refused += self._pool.c.refused
         self._evicted += self._pool.c.evicted
-        self._pool = pool
+        self._pool, pool.channel_memory = pool, self._memory
         return 0
 
     # ---- send ----
 
     def send(self, data, /, *, timeout=0.0, uint64_t origin_time=0):
+        require_time(timeout, self._endpoint)  # may run Python code, which may close the publisher
         if self._use_state != fork_generation:
             self._reopen_or_raise()
-        require_time(timeout, self._endpoint)
+        refuse_foreign_origin(origin_time, self._endpoint)
         return self._send_message(data, timeout, origin_time)
 
     def send_many(self, messages, /, *, uint64_t origin_time=0):
         cdef Py_ssize_t count = 0
         cdef Py_buffer view
+        refuse_foreign_origin(origin_time, self._endpoint)
         if get_batch_buffer(messages, &view):
             try:
                 return self._send_batch(&view, origin_time)
@@ -459,6 +466,7 @@ cdef class Loan:
         if self._export_count:
             text = f"loan has open buffers: {self._export_count} (memoryview, array), which could change "
             raise BufferError(text + "the message; release or delete them first")
+        refuse_foreign_origin(self.origin_time, self._publisher._endpoint)
         self._is_finished, self._slot = True, MQ_CHANNEL_NO_SLOT
         try:
             self.position = self._publisher._publish_slot(self._pool, slot, wanted, self.origin_time)

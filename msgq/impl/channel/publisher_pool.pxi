@@ -24,6 +24,12 @@ cdef class PublisherPool:
             mq_participant_leave(&self.c.row.participant, self.c.slots.uid, &self.liveness_token)
         self.open = False
 
+    cdef void release_memory(self) noexcept:
+        """Release the memory, unless a loan is open. The last loan retires the pool."""
+        if not self.open_loans:
+            self.channel_memory = None
+            self.pool_file.release()
+
     cdef int retire(self, bint removes_pool) except -1:
         """Retire the pool. Its messages in the order stay, and so does the pool.
 
@@ -33,14 +39,16 @@ cdef class PublisherPool:
         if not self.open or self.open_loans:
             return 0
         self._release_row()
-        if not removes_pool:
-            return 0
-        with contextlib.suppress(MsgqError):  # after an error, the next joining process removes the pool
-            if self.channel_file.lock(&lock, False):
+        try:
+            if removes_pool and self.channel_file.lock(&lock, False):
                 try:
                     remove_dead_pools(self.channel_file)
                 finally:
                     self.channel_file.unlock(&lock)
+        except MsgqError:
+            pass  # the next joining process removes the pool
+        finally:
+            self.release_memory()
         return 0
 
     cdef int cancel_loan(self, uint64_t slot, bint removes_pool) except -1:

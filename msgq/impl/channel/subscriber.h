@@ -164,14 +164,11 @@ static inline mq_channel_status mq_channel_resolve_message_slot(const mq_channel
     return m->length <= pool->slot_bytes ? MQ_CHANNEL_OK : MQ_CHANNEL_CORRUPT;
 }
 
-/* Find the message at the cursor, and skip lost and excluded messages. After using the message, validate the message
- * with mq_channel_accept_entry. If the result is MQ_CHANNEL_UNMAPPED, map the pool of the message's row, or call
- * mq_channel_skip_message. */
-static inline mq_channel_status mq_channel_next_message(mq_channel_subscriber *s, mq_channel_message *m) {
-    if (!s->order.capacity && !mq_channel_subscriber_join(s, false))
-        return MQ_CHANNEL_EMPTY;
-    if (s->conflate)
-        mq_channel_conflate_to_newest(s);
+/* Find the message at the cursor, and skip excluded messages. If `passes_losses`, also skip lost messages. Otherwise the
+ * result is MQ_CHANNEL_EMPTY at a lost message. */
+static inline __attribute__((always_inline)) mq_channel_status mq_channel_find_message(mq_channel_subscriber *s,
+                                                                                       mq_channel_message *m,
+                                                                                       bool passes_losses) {
     uint64_t first = mq_channel_load_cursor(s), rounds = 0;
     /* Bound: below. At first all entries may be retracted messages. Publishers may add the same number of retracted
      * messages during the loop. */
@@ -179,6 +176,8 @@ static inline mq_channel_status mq_channel_next_message(mq_channel_subscriber *s
         m->position = mq_channel_load_cursor(s);
         int64_t ahead = mq_index_ring_load_entry(&s->order, m->position, &m->entry);
         if (ahead < 0)
+            return MQ_CHANNEL_EMPTY;
+        if (ahead > 0 && !passes_losses)
             return MQ_CHANNEL_EMPTY;
         if (ahead > 0) { /* lapped */
             s->resets++;
@@ -190,6 +189,8 @@ static inline mq_channel_status mq_channel_next_message(mq_channel_subscriber *s
         }
         m->row = mq_index_entry_pool_row(m->entry);
         m->number = mq_index_entry_pool_slot(m->entry);
+        if (m->row == MQ_INDEX_RING_RETRACTED && !passes_losses)
+            return MQ_CHANNEL_EMPTY;
         if (m->row == MQ_INDEX_RING_RETRACTED) {
             mq_channel_skip_lost(s, m->position + 1);
             continue;
@@ -213,6 +214,23 @@ static inline mq_channel_status mq_channel_next_message(mq_channel_subscriber *s
      * continues. If the cursor did not move, or moved further than two entries can differ, the entries are corrupt. */
     uint64_t passed = mq_channel_load_cursor(s) - first;
     return passed && passed < MQ_INDEX_RING_DISTANCE_MAX ? MQ_CHANNEL_EMPTY : MQ_CHANNEL_CORRUPT;
+}
+
+/* Find the message at the cursor, and skip lost and excluded messages. After using the message, validate the message
+ * with mq_channel_accept_entry. If the result is MQ_CHANNEL_UNMAPPED, map the pool of the message's row, or call
+ * mq_channel_skip_message. */
+static inline mq_channel_status mq_channel_next_message(mq_channel_subscriber *s, mq_channel_message *m) {
+    if (!s->order.capacity && !mq_channel_subscriber_join(s, false))
+        return MQ_CHANNEL_EMPTY;
+    if (s->conflate)
+        mq_channel_conflate_to_newest(s);
+    return mq_channel_find_message(s, m, true);
+}
+
+/* Find the message that follows the received ones without a loss between them. The result is MQ_CHANNEL_EMPTY before a
+ * loss, which the next call of mq_channel_next_message counts, and if the subscriber conflates. */
+static inline mq_channel_status mq_channel_following_message(mq_channel_subscriber *s, mq_channel_message *m) {
+    return s->conflate ? MQ_CHANNEL_EMPTY : mq_channel_find_message(s, m, false);
 }
 
 /* Skip the message that mq_channel_next_message found, if the message is still in the channel's order. A skipped
@@ -245,9 +263,9 @@ static inline bool mq_channel_accept_entry(mq_channel_subscriber *s, const mq_ch
 static inline uint64_t mq_channel_receive_batch(mq_channel_subscriber *s, uint8_t *out, uint64_t size, uint64_t count,
                                                 mq_channel_message *last, const mq_u64 *not_truncated) {
     mq_channel_message m;
-    uint64_t lost = s->lost, done = 0;
+    uint64_t done = 0;
     /* Bound: `count`. */
-    while (done < count && mq_channel_next_message(s, &m) == MQ_CHANNEL_OK && s->lost == lost && m.row == last->row &&
+    while (done < count && mq_channel_following_message(s, &m) == MQ_CHANNEL_OK && m.row == last->row &&
            m.pool_uid == last->pool_uid && m.length == size) {
         mq_copy_from_shared(out + done * size, mq_pool_slot_payload(m.slot), size);
         if (mq_mapping_was_truncated(not_truncated))

@@ -24,7 +24,7 @@ cdef class Subscriber(Waitable):
         self.c.header, self.c.not_truncated = file.header, file.not_truncated
         self.c.conflate, self.c.newest, self.c.history = conflate, newest, history
         self.c.excluded_pools = NULL if own else file.own_pools
-        self._fork_generation = fork_generation
+        self._fork_generation, self._memory = fork_generation, file.require_memory()
         self._begin_use()
         try:
             self._register_rows()
@@ -53,7 +53,7 @@ cdef class Subscriber(Waitable):
         self.c.row = NULL  # the row may belong to the parent process
         if self._file.writable:
             self._rows = SubscriberRows.__new__(SubscriberRows)
-            self._rows.file = self._file
+            self._rows.file, self._rows.memory = self._file, self._memory
             self._rows.register_subscriber(self.name)
             self.c.row = self._rows.row
             mq_channel_store_join_position(&self.c)
@@ -132,7 +132,7 @@ cdef class Subscriber(Waitable):
                     self._file.check_truncation()
                 return False
             if status == MQ_CHANNEL_UNMAPPED:
-                self._map_pool(message)
+                self._map_or_skip_pool(message)
                 continue
             mq_channel_skip_message(&self.c, message)  # skip, so that the next call continues after the message
             self._file.check_truncation()
@@ -140,33 +140,50 @@ cdef class Subscriber(Waitable):
             raise CorruptSegmentError(text, self._endpoint, self._file.path)
         return False  # publishers are as fast as this loop, and the next call continues
 
-    cdef int _map_pool(self, const mq_channel_message *message) except -1:
+    cdef bint _following_message(self, mq_channel_message *message) except -1:
+        """Return the message that follows the received ones. Return False before a loss or error of the next call."""
+        cdef int _mapped
+        for _mapped in range(POOL_MAPS_MAX):
+            status = mq_channel_following_message(&self.c, message)
+            try:
+                if status != MQ_CHANNEL_UNMAPPED or not self._map_pool(message):
+                    return status == MQ_CHANNEL_OK
+            except SegmentError:
+                return False
+        return False
+
+    cdef int _map_or_skip_pool(self, const mq_channel_message *message) except -1:
         """Map the pool of the message.
 
         If the pool is missing and the message is still in the order, the message is lost.
         """
-        cdef PoolFile pool = None
-        cdef MappedPool mapped
-        cdef bint pins = self._can_take_views()
         try:
-            pool = open_pool(self._file, message.pool_uid, pins)
+            if not self._map_pool(message):
+                mq_channel_skip_message(&self.c, message)
         except SegmentError as error:
             # these errors are temporary, and the next call finds the message again
             if error.errno not in (EMFILE, ENFILE, ENOMEM):
                 mq_channel_skip_message(&self.c, message)
             raise
+        return 0
+
+    cdef bint _map_pool(self, const mq_channel_message *message) except -1:
+        """Map the pool of the message. Return False if the pool is missing."""
+        cdef PoolFile pool = None
+        cdef MappedPool mapped
+        cdef bint pins = self._can_take_views()
+        pool = open_pool(self._file, message.pool_uid, pins)
         if self._use_state != fork_generation:  # a signal handler may have closed the subscriber
             self._check_usable()
         if self._can_take_views() != pins:  # the first view was taken, or a handler forked: map the pool again
-            return 0
+            return True
         if pool is None:
-            mq_channel_skip_message(&self.c, message)
-            return 0
+            return False
         mapped = MappedPool.__new__(MappedPool)
         mapped.pool_file, mapped.rows = pool, self._rows
         self._pools[message.row] = mapped
         self.c.pools[message.row] = pool.slots
-        return 0
+        return True
 
     cdef bint _wait_for_message(self, mq_channel_message *message, object timeout) except -1:
         """Return the message at the cursor, waiting up to `timeout` seconds. Return False if there is none."""
@@ -203,6 +220,11 @@ cdef class Subscriber(Waitable):
             return False
         self._last, self._last_pool = message[0], mapped
         return True
+
+    cdef bint _accept_following(self, const mq_channel_message *message) except -1:
+        """Do the same, and return False if the pool was truncated. The next call raises the error."""
+        cdef MappedPool mapped = self._pools[message.row]
+        return not mq_mapping_was_truncated(mapped.pool_file.not_truncated) and self._accept_message(message)
 
     cdef bint _should_stop_retrying(self, int *torn, object timeout) noexcept:
         """Return True after TORN_COPIES_MAX torn copies in one call. A call without a timeout never stops."""
@@ -277,29 +299,36 @@ cdef class Subscriber(Waitable):
             available = 1  # the message's publisher stopped before it advanced the tail
         return available if limit is None else min(available, limit)
 
+    cdef bytes _receive_following(self):
+        """Return a copy of the message that follows the received ones. See _following_message."""
+        cdef mq_channel_message message
+        if not self._following_message(&message):
+            return None
+        out = self._copy_payload(&message)
+        return out if self._accept_following(&message) else None
+
     def receive_many(self, limit=None):
         cdef list messages = []
-        cdef uint64_t lost_reported, max_count = self._count_receivable(limit)
+        cdef uint64_t max_count = self._count_receivable(limit)
         cdef uint64_t end = mq_channel_load_cursor(&self.c) + max_count
         while mq_channel_load_cursor(&self.c) < end and <uint64_t> len(messages) < self.c.order.capacity:
-            lost_reported = self._lost_reported
             try:
-                message = self._receive_copy(0)
-            except (LostMessagesError, SegmentError):
+                message = self._receive_following() if messages and self._raise_on_lost else self._receive_copy(0)
+            except SegmentError:
                 if not messages:
                     raise
-                self._lost_reported = lost_reported  # the next call raises the loss, and this call returns its messages
                 break
             if message is None:
                 break
             messages.append(message)
             self._check_usable()
+        self._rearm_fd()
         return messages
 
     def receive_array(self, dtype, limit=None, *, timeout=0.0, list publishers=None):
         import numpy
         cdef mq_channel_message message
-        cdef uint64_t size, lost_reported, batch_count, lost, max_count, count = 0
+        cdef uint64_t size, batch_count, max_count, count = 0
         cdef Py_buffer view
         require_time(timeout, self._endpoint)
         dtype = numpy.dtype(dtype)
@@ -309,37 +338,29 @@ cdef class Subscriber(Waitable):
         max_count = self._count_receivable(limit)
         if max_count == 0 and limit != 0 and timeout != 0 and self._wait_for_message(&message, timeout):
             max_count = self._count_receivable(limit)
-        lost = self.c.lost
         max_count = min(max_count, self.c.order.capacity)  # the channel never holds more messages than its capacity
         out = numpy.empty(max_count, dtype)
         PyObject_GetBuffer(out, &view, PyBUF_WRITABLE)
         PyBuffer_Release(&view)  # no other code has the array, so its memory stays
         self._check_usable()  # Python code may have run
         while count < max_count:
-            lost_reported = self._lost_reported
-            try:
-                if not self._next_message(&message):
-                    break
-            except (LostMessagesError, SegmentError):
-                if not count:
-                    raise
-                self._lost_reported = lost_reported  # the next call raises the loss
+            if not (self._following_message(&message) if count else self._next_message(&message)):
                 break
-            if count and self.c.lost != lost:
-                break  # the array ends before a loss
-            lost = self.c.lost
             if message.length != size:
                 if count:
                     break
                 text = f"next message has {message.length} bytes, but the dtype has {size}; use receive() instead"
                 raise MessageSizeError(text, self._endpoint)
             mq_copy_from_shared(<uint8_t *> view.buf + count * size, mq_pool_slot_payload(message.slot), size)
-            if self._accept_message(&message):
-                batch_count = 1 + self._receive_batch(<uint8_t *> view.buf + (count + 1) * size, size,
-                                                      max_count - count - 1)
-                count += batch_count
-                if publishers is not None:
-                    publishers += [self._last_pool.describe_publisher()] * <Py_ssize_t> batch_count
+            if not (self._accept_following(&message) if count else self._accept_message(&message)):
+                if count:
+                    break
+                continue
+            batch_count = 1 + self._receive_batch(<uint8_t *> view.buf + (count + 1) * size, size,
+                                                  max_count - count - 1)
+            count += batch_count
+            if publishers is not None:
+                publishers += [self._last_pool.describe_publisher()] * <Py_ssize_t> batch_count
         self._rearm_fd()
         return out[:count]
 
@@ -466,34 +487,19 @@ cdef class Subscriber(Waitable):
         self.c.row = NULL
         if self._rows is not None:
             self._rows.release_rows()
-        self._pools = [None] * MQ_CHANNEL_PUBLISHERS
-        memset(self.c.pools, 0, sizeof(self.c.pools))
         return 0
+
+    cdef void _release_memory(self) noexcept:
+        memset(self.c.pools, 0, sizeof(self.c.pools))
+        self._pools = [None] * MQ_CHANNEL_PUBLISHERS
+        self._last_pool = describe_only(self._last_pool)
+        if self._rows is not None and not self._rows.views_held:
+            self._rows.memory = None
+        self._memory = None
 
     def arecv(self):
         from msgq.impl.base import event_loop
         return event_loop.receive_async(self, 0.0)
-
-
-@cython.no_gc_clear  # the pool is needed until the end
-cdef class Sample(PinnedView):
-    """See core.pyi."""
-    cdef readonly uint64_t position, publish_time, origin_time
-    cdef str _publisher_node
-    cdef uint64_t _publisher_pid
-
-    @property
-    def publisher(self):
-        return _make_publisher_info(self._publisher_node, self._publisher_pid)
-
-    def __bool__(self):  # an empty message is a true sample, too
-        return True
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.release()
 
 
 def open_subscriber(ChannelFile file not None, str name not None, uint64_t history, int max_views, bint conflate,

@@ -92,6 +92,7 @@ cdef class SubscriberRows:
             mq_participant_leave(&self.file.header.viewers[self.viewer].participant, self.viewer_uid,
                                  &self.viewer_token)
             self.viewer = -1
+        self.memory = None
 
 
 cdef int _clear_dead_viewer_pins(ChannelFile file, int viewer) except -1:
@@ -130,3 +131,13 @@ cdef class MappedPool(PinOwner):
         self.rows.add_views_held(-1)
         if self.rows.closed:
             self.rows.release_rows()
+
+
+cdef MappedPool describe_only(MappedPool mapped):
+    """Return a pool without memory, which describes the publisher of the last message."""
+    if mapped is None:
+        return None
+    cdef MappedPool described = MappedPool.__new__(MappedPool)
+    described.pool_file, described._publisher_info = PoolFile.__new__(PoolFile), mapped._publisher_info
+    described.pool_file.node, described.pool_file.pid = mapped.pool_file.node, mapped.pool_file.pid
+    return described

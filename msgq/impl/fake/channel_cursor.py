@@ -141,10 +141,15 @@ class ChannelCursor(Inbox):
             raise error
         return entry
 
-    def _seek_next_entry(self) -> IndexEntry | None:
+    def find_following_message(self) -> IndexEntry | None:
+        """Return the message that follows the received ones; None: before a loss, or if the subscriber conflates."""
+        return None if self.conflate else self._seek_next_entry(passes_losses=False)
+
+    def _seek_next_entry(self, passes_losses: bool = True) -> IndexEntry | None:
+        """Return the next message. `passes_losses`: skip lost messages; False: return None at a lost message."""
         if not self.set_start_position():
             return None
-        if self._overwritten_position > self.position:
+        if self._overwritten_position > self.position and passes_losses:
             self.resets += 1
             self._skip_as_lost(self._overwritten_position)
         if self.conflate:
@@ -154,6 +159,8 @@ class ChannelCursor(Inbox):
             repeated_entry = self._find_repeated_entry()
             if repeated_entry is not None:
                 return repeated_entry
+            if not passes_losses and self._is_at_loss():
+                return None
             if self.position in self._dropped_positions:
                 self._skip_as_lost(self.position + 1)
                 continue
@@ -177,6 +184,18 @@ class ChannelCursor(Inbox):
             else:
                 self._mapped_pools[entry.pool.row] = entry.pool
                 return entry
+
+    def _is_at_loss(self) -> bool:
+        """Return True if the message at the cursor is lost."""
+        if self.position in self._dropped_positions or self._overwritten_position > self.position:
+            return True
+        if self.position >= self.arrived_position:
+            return False
+        entry = self.channel.index_ring.read_entry(self.position)
+        if entry.position != self.position or entry.pool is None:
+            return True
+        is_known = self._mapped_pools.get(entry.pool.row) is entry.pool or entry.pool.file is self._excluded_file
+        return entry.pool.is_removed and not is_known
 
     def _update_resume_margin(self) -> int:
         """Return the distance from the oldest message at which to continue after a lap.

@@ -11,7 +11,6 @@ from msgq.common.stats.channel import ChannelMessage, ChannelSubscriber, Publish
 from msgq.errors import (
     EndpointClosedError,
     InvalidValueError,
-    LostMessagesError,
     MessageSizeError,
     MessageTooLargeError,
     StateError,
@@ -237,23 +236,16 @@ class Subscriber(Waitable):
         cursor, end_position = self._cursor, self._limit_to_available(limit)
         end_position += cursor.position
         while cursor.position < end_position:
-            entry = self._find_next_of_batch(bool(messages))
+            entry = self._find_next_of_batch(bool(messages) and cursor.raises_on_loss)
             if entry is None:
                 break
             messages.append(self._receive_entry(entry).data)
         self._rearm_fd()
         return messages
 
-    def _find_next_of_batch(self, after_others: bool) -> IndexEntry | None:
-        """Return the next message. `after_others`: True: a loss ends the batch, and the next call reports the loss."""
-        reported_lost = self._cursor.reported_lost
-        try:
-            return self._cursor.find_message()
-        except LostMessagesError:
-            if not after_others:
-                raise
-            self._cursor.reported_lost = reported_lost
-            return None
+    def _find_next_of_batch(self, ends_at_loss: bool) -> IndexEntry | None:
+        """Return the next message. `ends_at_loss`: True: a loss ends the batch, and the next call counts the loss."""
+        return self._cursor.find_following_message() if ends_at_loss else self._cursor.find_message()
 
     def receive_array(
         self,
@@ -274,12 +266,8 @@ class Subscriber(Waitable):
         message_limit = self._limit_to_available(limit)
         if not message_limit and limit != 0 and timeout != 0 and self._find_message(timeout) is not None:
             message_limit = self._limit_to_available(limit)
-        lost = self.lost
         messages: list[bytes] = []
         while len(messages) < message_limit and (entry := self._find_next_of_batch(bool(messages))) is not None:
-            if messages and self.lost != lost:
-                break
-            lost = self.lost
             size = len(find_message_slot(entry).data)
             if size != element.itemsize:
                 if messages:

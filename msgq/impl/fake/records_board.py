@@ -147,8 +147,12 @@ class Entry:
 
     def __init__(self, board: Board, store: BoardStore, row: RecordHandleRow, key: str) -> None:
         self._board, self._store, self._handle_row, self._key = board, store, row, key
-        self._closed = False
+        self._closed = True
         store.claim_key(row, key)
+        self._closed = False
+
+    def __del__(self) -> None:
+        self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError(

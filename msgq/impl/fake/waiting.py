@@ -54,6 +54,13 @@ class Waitable(AsyncReceiver, FakeSocket):
 
     # ---- waiting ----
 
+    def _can_receive_now(self) -> bool:
+        """Return True if the next receive returns or raises. Otherwise make the descriptor unreadable."""
+        if self._check_usable().can_receive():
+            return True
+        self._rearm_fd()
+        return False
+
     def _check_not_in_use(self) -> None:
         if self._is_in_use:
             text = "is in use by another thread; use a socket in one thread at a time"
@@ -140,7 +147,7 @@ class _FakePoller(PythonPoller):
         return ready
 
     def _find_ready(self) -> list[Waitable]:
-        return [socket for socket in self._sockets if socket._check_usable().can_receive()]
+        return [socket for socket in self._sockets if socket._can_receive_now()]
 
 
 class Poller(PyzmqPoller[Waitable], _FakePoller):

@@ -342,6 +342,7 @@ class MessageQueue(Waitable):
         options.refuse_objects(message)
         data = message if type(message) is bytes else copy_buffer(message)
         if len(data) > self._queue.max_message_size:
+            self._queue.has_chosen_sizes = True
             raise options.too_large_error(len(data), self._queue.max_message_size, self._endpoint)
         return data
 
@@ -358,6 +359,7 @@ class MessageQueue(Waitable):
     def wait_space(self, timeout: float | None = None, *, deadline: float | None = None) -> bool:
         """Wait for a free slot. Return False at the timeout."""
         self._get_usable_row("write")
+        self._queue.has_chosen_sizes = True
         timeout_ns = self._compute_timeout_ns(timeout, deadline)
         if not self._queue.has_free_slot() and timeout_ns:
             self._wait_until(self._queue.has_free_slot, timeout_ns, "room for a message")

@@ -188,6 +188,7 @@ class QueueState(EndpointState[Inbox]):
     ready_heap : heap of waiting messages: negative priority, order, message.
     in_flight : taken messages.
     waiting_items : messages that wait for their due time, by number.
+    has_chosen_sizes : False: the sizes are defaults, nobody has requested others, and no message was sent.
     events_choice : index of the published events in `options.EVENTS_CHOICES`.
     event_counts : number of events of each type, over all handles.
     handle_rows : open handles.
@@ -201,6 +202,7 @@ class QueueState(EndpointState[Inbox]):
         self.bus, self.name, self.mode = bus, request.name, request.mode
         self.identity = (0, next(_queue_numbers))
         self.max_messages, self.max_message_size = request.new_sizes()
+        self.has_chosen_sizes = request.names_sizes
         self.events_choice = request.new_events()
         self.creator, self.created_ns = (process_name(), os.getpid()), bus.clock.now_ns
         self.event_counts: Counter[Event] = Counter()
@@ -226,6 +228,7 @@ class QueueState(EndpointState[Inbox]):
 
     def send_item(self, data: bytes, priority: int, origin_time: int, delay_ns: int = 0) -> QueueItem:
         """Add a message, and return it. A slot must be free."""
+        self.has_chosen_sizes = True
         self.published_count += 1
         item = QueueItem(data, priority, self.published_count, self.bus.clock.now_ns, origin_time)
         if delay_ns:
@@ -345,7 +348,10 @@ def open_queue(bus: InProcessBus, prefix: str, request: options.OpenRequest) -> 
     if queue is None:
         bus.queues[prefix, request.name] = queue = QueueState(bus, request)
     else:
-        request.check(queue.max_messages, queue.max_message_size, queue.events_choice)
+        if request.names_sizes and not queue.has_chosen_sizes:
+            queue.max_messages, queue.max_message_size = request.new_sizes()
+            queue.has_chosen_sizes = True
+        request.check(queue.max_messages, queue.max_message_size, queue.events_choice, queue.creator)
     return queue
 
 

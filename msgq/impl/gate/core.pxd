@@ -50,6 +50,7 @@ cdef class SocketEventHandle:
     cdef readonly str identifier
     cdef str _gate_path
     cdef Segment _gate_segment  # None: the endpoint has no gate
+    cdef object _memory  # memory of the gate; None: the endpoint has no gate, or this owner closed it
     cdef mq_event_gate *_event_gate
     cdef int _fifo_fds[2]          # open descriptors, or -1
     cdef bint _owns_gate

@@ -201,7 +201,8 @@ cdef class SocketEventHandle:
             self._attach_gate_file(segment)
 
     cdef int _attach_gate_file(self, Segment segment) except -1:
-        self._gate_segment = segment
+        segment.kept_bytes = segment.size  # the closed gate stays closed
+        self._gate_segment, self._memory = segment, use_memory(segment)
         self._event_gate = <mq_event_gate *> segment.address
         return 0
 
@@ -229,6 +230,7 @@ cdef class SocketEventHandle:
             remove_gate(self.endpoint, self._gate_path, self._gate_segment.inode)
             mq_liveness_unlock(self._liveness_token)
             self._liveness_token = NULL
+            self._memory = None
 
     def _close_at_exit(self):
         self.close()

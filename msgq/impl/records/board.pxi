@@ -134,10 +134,11 @@ cdef class Board(RecordHandle):
             if not mq_record_acquire_owner_word(&self._writer, &self._writer.parts.key_table[index].owner):
                 holder = self._describe_owner(mq_load_acquire_u64(&self._writer.parts.key_table[index].owner))
                 raise options.key_taken_error(key, holder, self._endpoint)
+            entry = _make_entry(self, key, index)  # releases the key if the rest raises
         finally:
             self._file.unlock(&lock)
         self._file.check_truncation()
-        return _make_entry(self, key, index)
+        return entry
 
     # ---- read ----
 
@@ -270,6 +271,10 @@ cdef class Entry:
     def __init__(self):
         raise TypeError("entries cannot be created directly; call Board.declare()")
 
+    def __del__(self):  # the program may have no reference, for example because a signal handler raised
+        if self._board is not None:
+            self.close()
+
     def __reduce__(self):
         raise TypeError("Entry cannot be pickled or copied, because a key has one handle; close it, and declare the "
                         "key elsewhere")
@@ -353,7 +358,7 @@ cdef class KeyObserver(Waitable):
     def __cinit__(self, Board board not None, key):
         cdef bytes name = options.validate_key(key, board._endpoint)
         board._check_usable()
-        self._file, self._endpoint, self.key = board._file, board._endpoint, key
+        self._file, self._memory, self._endpoint, self.key = board._file, board._file.memory, board._endpoint, key
         self._passive, self._clock_offset, self._spin_us = board._passive, board._clock_offset, board._spin_us
         self._key_poll_state.parts, self._key_poll_state.not_truncated = &self._file.parts, self._file.not_truncated
         memset(self._key_poll_state.key, 0, sizeof(self._key_poll_state.key))

@@ -732,7 +732,7 @@ class Board(RecordHandle):
 class Entry:
     """A key owned by a handle, returned by `Board.declare`.
 
-    The handle owns the key until the entry is closed, the board is closed, or the process ends.
+    The handle owns the key until the entry is closed or deleted, the board is closed, or the process ends.
 
     Threads: one thread at a time writes.
 

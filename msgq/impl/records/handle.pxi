@@ -174,6 +174,10 @@ cdef class RecordHandle(ThreadSharedHandle):
             mq_record_unregister_writer(&self._writer, self._uid, &self._row_token)
         return 0
 
+    cdef void _release_memory(self) noexcept:
+        if self._file is not None:
+            self._file.release()
+
     # ---- wait ----
 
     cdef bint _is_readable(self) noexcept:

@@ -105,7 +105,7 @@ cdef RecordFile make_private_record_file(object wanted):
     if address == MAP_FAILED:
         raise segment_error(f"cannot allocate {size} bytes of memory", "", "", errno)
     segment.address, segment.size = <uint8_t *> address, size
-    file.segment = segment
+    file._use_memory(use_memory(segment))
     file._init_header()
     file._check_header()
     return file

@@ -4,7 +4,7 @@
 #ifndef MQ_RING_BATCH_H
 #define MQ_RING_BATCH_H
 
-#include "ring/subscriber.h"
+#include "ring/next_message.h"
 
 /* ---- publishing ---- */
 
@@ -119,6 +119,19 @@ static inline int64_t mq_ring_subscriber_receive_batch(mq_ring_subscriber *s, ui
  * covers no more messages, or if mq_ring_subscriber_peek_message must examine the bytes at the cursor. */
 static inline bool mq_ring_subscriber_peek_known_message(const mq_ring_subscriber *s, mq_ring_message *message) {
     return mq_ring_subscriber_locate_message(s, mq_ring_message_size(s->data, s->cursor), message);
+}
+
+/* Do the same, past wrap marks. Returns false also if the cursor is lapped, or if its bytes are invalid: the next
+ * mq_ring_subscriber_peek_message counts the loss. */
+static inline bool mq_ring_subscriber_peek_following_message(mq_ring_subscriber *s, mq_ring_message *message) {
+    while (s->cursor != s->published) {
+        uint64_t size = mq_ring_message_size(s->data, s->cursor);
+        if (mq_likely(mq_ring_subscriber_locate_message(s, size, message)))
+            return true;
+        if (!mq_ring_subscriber_validate_cursor(s) || !mq_ring_subscriber_pass_wrap_mark(s, size))
+            return false;
+    }
+    return false;
 }
 
 /* Do the same as mq_ring_subscriber_accept_copy in the usual case: the publisher announces its limit, and the copy is

@@ -9,7 +9,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 from msgq.impl.base.core cimport (
     ForkAwareHandle, mq_file_check_result, MQ_FILE_OTHER_VERSION, MQ_FILE_STALE, MQ_FILE_VALID, mq_liveness,
     mq_liveness_file, mq_liveness_probe, mq_poll_ops, mq_process_identity, mq_schema_parts, mq_u32, mq_u64,
-    ReceiveGate, Segment, Waitable,
+    ReceiveGate, Segment, SegmentMemory, Waitable,
 )
 from msgq.impl.base.process cimport fork_generation
 
@@ -144,7 +144,6 @@ cdef extern from "ring/subscriber.h" nogil:
     ctypedef struct mq_ring_message:
         const uint8_t *payload
         uint64_t size
-    mq_ring_status mq_ring_subscriber_next_message(mq_ring_subscriber *s, bint conflate, mq_ring_message *message)
     mq_ring_status mq_ring_subscriber_peek_message(mq_ring_subscriber *s, mq_ring_message *message)
     bint mq_ring_subscriber_accept_copy(mq_ring_subscriber *s, const mq_ring_message *message)
     mq_ring_status mq_ring_subscriber_revalidate_cursor(mq_ring_subscriber *s)
@@ -156,6 +155,12 @@ cdef extern from "ring/subscriber.h" nogil:
     bint mq_ring_subscriber_may_attach_side(mq_ring_subscriber *s)
     void mq_ring_subscriber_attach_side(mq_ring_subscriber *s, mq_ring_side *side)
     void mq_prefetch(const void *line)
+
+
+cdef extern from "ring/next_message.h" nogil:
+    mq_ring_status mq_ring_subscriber_next_message(mq_ring_subscriber *s, bint conflate, mq_ring_message *message)
+    mq_ring_status mq_ring_subscriber_next_intact_message(mq_ring_subscriber *s, bint conflate,
+                                                          mq_ring_message *message)
 
 
 cdef extern from "ring/sleeper.h" nogil:
@@ -219,6 +224,7 @@ cdef extern from "ring/batch.h" nogil:
     uint64_t mq_ring_subscriber_pending_bytes(const mq_ring_subscriber *s)
     int64_t mq_ring_subscriber_receive_batch(mq_ring_subscriber *s, uint8_t *out, uint64_t size, int64_t most)
     bint mq_ring_subscriber_peek_known_message(const mq_ring_subscriber *s, mq_ring_message *message)
+    bint mq_ring_subscriber_peek_following_message(mq_ring_subscriber *s, mq_ring_message *message)
     bint mq_ring_subscriber_accept_known_copy(mq_ring_subscriber *s, const mq_ring_message *message)
 
 
@@ -277,6 +283,8 @@ cdef class TopicFiles:
     cdef str side_path
     cdef readonly Segment ring
     cdef readonly Segment side  # None: the topic was opened passive, and has no side segment
+    cdef SegmentMemory ring_memory  # None: opened passive; `side_memory`, too
+    cdef SegmentMemory side_memory
     cdef uint32_t data_bytes
     cdef mq_canary canary  # detects truncation of the ring
     cdef int lock_fd
@@ -339,6 +347,7 @@ cdef class SubConnection(Waitable):
     cdef int _join_topic(self, TopicFiles topic) except -1
     cdef int _attach_topic(self, TopicFiles topic) except -1
     cdef bint _remap_if_grown(self) except -1
+    cdef bint _remap_for_poll(self) except -1
     cdef int _find_late_side(self) except -1
     cdef bint _pass_gate(self) except -1
     cdef int _watch_for_stock(self) except -1
@@ -363,6 +372,7 @@ cdef class SubSocket(SubConnection):
     cdef bytes take_message(self, bint non_blocking)
     cdef bytes take_message_within(self, int64_t wait_ns)
     cdef bytes _receive_message(self, int64_t wait_ns)
+    cdef bytes _receive_following(self)
     cdef int _wait_for_message(self, mq_ring_message *message, int64_t wait_ns) except -1
     cdef bytes _copy_large_message(self, const mq_ring_message *message)
     cdef uint64_t _batch_limit(self, limit) except? 0

@@ -460,6 +460,8 @@ class SubSocket(SubConnection):
     def receive_many(self, limit: int | None = None, wait_for_one: bool = False) -> list[bytes]:
         """Receive the waiting messages, oldest first.
 
+        The messages are consecutive: the list ends before lost messages, and the next call counts the loss.
+
         Parameters
         ----------
         limit : maximum number of messages; None: all messages that were published before the call.
@@ -481,7 +483,8 @@ class SubSocket(SubConnection):
         Returns
         -------
         The size of the message in bytes; None after the time-out. The bytes of `buffer` after the message keep their
-        content, unless the publisher overwrote the message during the copy.
+        content, and all bytes if no message was received. The content of `buffer` beyond the result is undefined only
+        if the publisher overwrote a message during its copy.
 
         Raises
         ------
@@ -502,8 +505,8 @@ class SubSocket(SubConnection):
 
         Returns
         -------
-        A new array of shape (messages,). The array ends before the first message of another size. Empty if no message
-        was waiting.
+        A new array of shape (messages,), empty if no message was waiting. The elements are consecutive messages: the
+        array ends before lost messages, whose loss the next call counts, and before a message of another size.
 
         Raises
         ------

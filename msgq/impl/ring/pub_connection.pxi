@@ -36,6 +36,7 @@ cdef class PubConnection:
         finally:
             if self._use_state == BUSY:
                 self._use_state = CLOSED
+                self._release_memory()
         close_at_exit(self)
 
     cdef int _become_publisher(self) except -1:
@@ -72,13 +73,14 @@ cdef class PubConnection:
     cdef int _reopen_in_child(self) except -1:
         """In a forked child, take over from the parent (docs/internals/topic-protocol.md, "Fork")."""
         cdef Segment ring = self._ring, side = self._side
+        memory = self._memory
         cdef mq_ring_publisher inherited
         mq_ring_publisher_detach_row(&self._publisher)
         inherited = self._publisher
         try:
             return self._become_publisher()
         except BaseException:
-            self._ring, self._side, self._publisher = ring, side, inherited
+            self._ring, self._side, self._memory, self._publisher = ring, side, memory, inherited
             raise
 
     cdef int _start_publishing(self, TopicFiles topic, tracked) except -1:
@@ -89,7 +91,7 @@ cdef class PubConnection:
         read_own_identity(&us, MQ_BRIDGE_NAME if self._for_bridge else NULL)
         memset(&self._publisher, 0, sizeof(self._publisher))
         self._publisher.for_bridge = self._for_bridge
-        self._ring, self._side = topic.ring, topic.side
+        self._ring, self._side, self._memory = topic.ring, topic.side, (topic.ring_memory, topic.side_memory)
         self._publisher.ring = <mq_ring_header *> topic.ring.address
         self._publisher.side = <mq_ring_side *> topic.side.address
         self._publisher.data = topic.ring.address + MQ_RING_HEADER
@@ -161,6 +163,7 @@ cdef class PubConnection:
         else:
             mq_ring_publisher_detach_row(&self._publisher)
         self._use_state = CLOSED
+        self._release_memory()
 
     def _close_at_exit(self):
         if self._use_state == fork_generation:

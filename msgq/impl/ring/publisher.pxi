@@ -114,6 +114,7 @@ cdef class PubSocket(PubConnection):
             if not self._publisher.stamps:
                 raise untracked_topic_error(self._endpoint)
             check_origin(origin_time, self._endpoint)
+            refuse_foreign_origin(origin_time, self._endpoint)
         return 0
 
     def send(self, data, /, int flags=0, copy=True, *, int64_t origin_time=0):
@@ -230,6 +231,8 @@ cdef class PubSocket(PubConnection):
             else:
                 self._publish_staged()
                 self._send_buffer(message, origin_time)
+                if self._use_state != fork_generation:  # the release of the buffer may have run any code
+                    self._reopen_or_raise()
             count += 1
         return count
 
@@ -340,7 +343,9 @@ cdef class Reservation:
     """Room for one message in the ring: ``with pub.reserve(size) as view``. Usable once."""
 
     cdef PubSocket _socket
-    cdef Segment _ring  # keeps the memory mapped while a view of the memory exists
+    cdef object _memory  # keeps the ring while a view of it exists
+    cdef bint _was_used
+    cdef Py_ssize_t _buffer_exports
     cdef uint8_t *_payload
     cdef uint64_t _size
     cdef int _fork_generation  # fork generation of the process that entered the block
@@ -350,7 +355,7 @@ cdef class Reservation:
     def __enter__(self):
         cdef PubSocket socket = self._socket
         cdef mq_ring_status status
-        if self._ring is not None:  # the segment keeps the memory of an earlier view mapped
+        if self._was_used:
             raise StateError("reservation was already used; reserve again", socket._endpoint)
         if socket._use_state != fork_generation:
             socket._reopen_or_raise()
@@ -362,7 +367,7 @@ cdef class Reservation:
             socket._handle_status(status, self._size)
         else:
             socket._begin_large_message(NULL, self._size, &self._payload)
-        self._ring = socket._ring
+        self._was_used, self._memory = True, socket._memory
         socket._use_state = RESERVED
         self._view = memoryview(self)
         return self._view
@@ -390,6 +395,9 @@ cdef class Reservation:
         if self._payload == NULL:
             raise BufferError("a reservation has a buffer only inside its with block")
         PyBuffer_FillInfo(buffer, self, self._payload, self._size, 0, flags)
+        self._buffer_exports += 1
 
     def __releasebuffer__(self, Py_buffer *buffer):
-        pass
+        self._buffer_exports -= 1
+        if not self._buffer_exports:
+            self._memory = None

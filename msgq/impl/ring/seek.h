@@ -1,13 +1,8 @@
-/* Seek the oldest or the last message after joining, and detect that no publisher is left.
- *
- * The current lap has known message boundaries: the lap begins with a message, and each message leads to the next.
- * The positions of both checkpoints are boundaries, too. The rest of the previous lap is intact, but its message
- * boundaries are unknown: payloads may look like messages.
- */
+/* Seek the oldest or the last message after joining, and detect that no publisher is left. */
 #ifndef MQ_RING_SEEK_H
 #define MQ_RING_SEEK_H
 
-#include "ring/subscriber.h"
+#include "ring/next_message.h"
 
 /* Count messages published before the cursor as lost. The number is unknown if a stock publisher wrote, or if
  * messages were sent before the side segment existed. */
@@ -46,33 +41,6 @@ static inline mq_ring_status mq_ring_subscriber_seek_oldest(mq_ring_subscriber *
         return status;
     mq_ring_subscriber_count_lost_before(s);
     return MQ_RING_OK;
-}
-
-/* Walk from `from`, a message boundary, to `now`. Store the position of the last message. Returns false if no message
- * is between both positions, or if the bytes were overwritten during the walk. */
-static inline bool mq_ring_subscriber_find_last_after(const mq_ring_subscriber *s, uint64_t from, uint64_t now,
-                                                      uint64_t *last) {
-    if (!mq_ring_position_is_valid(from, s->data_bytes) ||
-        mq_ring_count_messages(s->data, s->data_bytes, from, now, last) <= 0)
-        return false;
-    /* EDGE grant, in both calls: the sizes on the way, and the size of the last message, are of this lap. Partner:
-     * mq_ring_publisher_announce_limit */
-    return mq_ring_subscriber_is_valid(s, from) && mq_ring_subscriber_is_intact(s, *last);
-}
-
-/* Find the position of the last message before `now`. Start at the checkpoint, at the previous checkpoint, or at the
- * beginning of the lap. If the publisher begins a lap without a message yet, only the previous checkpoint is before
- * the last message. */
-static inline bool mq_ring_subscriber_find_last(const mq_ring_subscriber *s, uint64_t now, uint64_t *last) {
-    for (int i = 0; s->announces_limit && s->side && i < 2; i++) {
-        /* EDGE checkpoint: acquire. Partner: mq_ring_publisher_announce_limit */
-        uint64_t odd = (mq_load_acquire_u64(&s->side->grant_seq) + (uint64_t)i) & 1;
-        const mq_ring_checkpoint_words *words = odd ? &s->side->checkpoint_odd : &s->side->checkpoint_even;
-        /* relaxed: a single word, and each value that it ever has is a boundary. A value after `now` is rejected. */
-        if (mq_ring_subscriber_find_last_after(s, mq_load_relaxed_u64(&words->position), now, last))
-            return true;
-    }
-    return mq_ring_subscriber_find_last_after(s, mq_ring_position(mq_ring_cycle(now), 0), now, last);
 }
 
 /* Seek the last message, right after the subscriber joined, so that the subscriber receives the message. If the topic

@@ -73,7 +73,7 @@ cdef class TopicObserver:
     cdef mq_ring_side *_side(self):
         """The side segment, or NULL if there is none yet."""
         if self._topic.side is None:
-            self._topic.side = find_side(self._topic.endpoint, self._prefix, self._topic.ring)
+            attach_found_side(self._topic, self._prefix)
         return NULL if self._topic.side is None else <mq_ring_side *> self._topic.side.address
 
     def is_bridged(self):

@@ -70,6 +70,7 @@ cdef class SubConnection(Waitable):
                 if self._subscriber.row != NULL and self._fork_generation == fork_generation:
                     mq_ring_subscriber_leave(&self._subscriber)
                 self._use_state = CLOSED
+                self._release_memory()
         self._finish_requested_close()
         close_at_exit(self)
 
@@ -113,7 +114,7 @@ cdef class SubConnection(Waitable):
         return 0
 
     cdef int _attach_topic(self, TopicFiles topic) except -1:
-        self._ring, self._side = topic.ring, topic.side
+        self._ring, self._side, self._memory = topic.ring, topic.side, (topic.ring_memory, topic.side_memory)
         self._subscriber.ring = <mq_ring_header *> topic.ring.address
         self._subscriber.side = NULL if topic.side is None else <mq_ring_side *> topic.side.address
         self._subscriber.liveness_file = NULL if topic.side is None else &topic.side.liveness_file
@@ -126,13 +127,16 @@ cdef class SubConnection(Waitable):
 
     cdef bint _remap_if_grown(self) except -1:
         """Map the ring again if it has grown. Return False if it has not. Raise SegmentSizeError if it shrank."""
-        cdef Segment former = self._ring  # keeps the previous mapping until the last use
+        if self._use_state != fork_generation:
+            self._reopen_or_raise()
+        cdef Segment former = self._ring
+        former_memory = self._memory  # keeps the previous ring until the last use
         cdef mq_ring_poll_state poll_state
         cdef bint intact = mq_canary_is_intact(&self._subscriber.canary)
         cdef bint present = mq_canary_is_nonzero(&self._subscriber.canary)
         cdef TopicFiles topic
         with settings.overrides(trust=self._trust):
-            topic = remap_grown_topic(self._endpoint, former, self._side, not self._passive)
+            topic = remap_grown_topic(self._endpoint, former, former_memory[1], not self._passive)
         if self._use_state != fork_generation:  # a signal handler may have closed the socket
             self._reopen_or_raise()
         if topic is None:
@@ -161,19 +165,21 @@ cdef class SubConnection(Waitable):
     cdef int _release_rows(self) except -1:
         mq_signal_thread_unwatch_ring(&self._subscriber)
         mq_ring_subscriber_leave(&self._subscriber)
+        self._gate = None
         return 0
 
     cdef int _find_late_side(self) except -1:
         """Attach the side segment if a msgq publisher has created it."""
         if not mq_ring_subscriber_may_attach_side(&self._subscriber):
             return 0
+        cdef SegmentMemory side
         with settings.overrides(trust=self._trust):
             side = find_side(self._endpoint, self._prefix, self._ring)
         if self._use_state != fork_generation:  # a signal handler may have closed the socket
             self._reopen_or_raise()
         if side is not None:
-            self._side = side
-            mq_ring_subscriber_attach_side(&self._subscriber, <mq_ring_side *> side.address)
+            self._side, self._memory = side.segment, (self._memory[0], side)
+            mq_ring_subscriber_attach_side(&self._subscriber, <mq_ring_side *> self._side.address)
         return 0
 
     cdef int _reopen_in_child(self) except -1:
@@ -217,8 +223,20 @@ cdef class SubConnection(Waitable):
 
     cdef bint _can_receive_now(self) except -1:
         cdef mq_ring_message message
+        cdef mq_ring_status status = MQ_RING_CORRUPT
         check_usable(self)
-        return mq_ring_subscriber_next_message(&self._subscriber, self._conflate, &message) != MQ_RING_EMPTY
+        while status == MQ_RING_CORRUPT:
+            status = mq_ring_subscriber_next_intact_message(&self._subscriber, self._conflate, &message)
+            if status == MQ_RING_CORRUPT and not self._remap_for_poll():
+                return True
+        return status == MQ_RING_OK
+
+    cdef bint _remap_for_poll(self) except -1:
+        """Map the ring again if it has grown. Return False if it has not: the next receive raises an error."""
+        try:
+            return self._remap_if_grown()
+        except SegmentError:
+            return False
 
     cdef bint _begin_poll(self) except -1:
         if self._gate is None:

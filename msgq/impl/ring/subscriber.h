@@ -398,6 +398,17 @@ static inline bool mq_ring_subscriber_locate_message(const mq_ring_subscriber *s
            mq_likely(mq_ring_distance(s->published, s->cursor + need) >= 0);
 }
 
+/* Move the cursor past the wrap mark at the cursor. Returns false if `size`, an intact size word, is no wrap mark. */
+static inline bool mq_ring_subscriber_pass_wrap_mark(mq_ring_subscriber *s, uint64_t size) {
+    if (size != (uint64_t)MQ_RING_WRAP_MARK || mq_ring_offset(s->cursor) == 0 ||
+        mq_ring_distance(s->published, mq_ring_next_lap(s->cursor)) < 0)
+        return false;
+    s->cursor = mq_ring_next_lap(s->cursor);
+    /* a publisher that waits for this subscriber must see the new cursor, even if no message follows the wrap mark */
+    mq_ring_subscriber_store_stats(s);
+    return true;
+}
+
 /* Return the message at the cursor, without moving the cursor. Copy the message, then call
  * mq_ring_subscriber_accept_copy. */
 static inline mq_ring_status mq_ring_subscriber_peek_message(mq_ring_subscriber *s, mq_ring_message *message) {
@@ -413,13 +424,8 @@ static inline mq_ring_status mq_ring_subscriber_peek_message(mq_ring_subscriber 
         mq_ring_status status = mq_ring_subscriber_revalidate_cursor(s);
         if (status == MQ_RING_EMPTY)
             continue; /* the subscriber recovered from a lap; `published` shows whether more messages arrived */
-        if (status != MQ_RING_OK || size != (uint64_t)MQ_RING_WRAP_MARK || mq_ring_offset(s->cursor) == 0 ||
-            mq_ring_distance(s->published, mq_ring_next_lap(s->cursor)) < 0)
+        if (status != MQ_RING_OK || !mq_ring_subscriber_pass_wrap_mark(s, size))
             return MQ_RING_CORRUPT;
-        s->cursor = mq_ring_next_lap(s->cursor);
-        /* a publisher that waits for this subscriber must see the new cursor, even if no message follows the wrap
-         * mark */
-        mq_ring_subscriber_store_stats(s);
     }
     /* The publisher laps the subscriber faster than the subscriber reads. The caller may sleep until the next
      * message, and call again. */
@@ -443,54 +449,6 @@ static inline bool mq_ring_subscriber_accept_copy(mq_ring_subscriber *s, const m
     if (mq_unlikely(!s->announces_limit && s->slot >= 0))
         mq_reader_slot_write_cursor(s->ring, s->slot, s->cursor);
     return true;
-}
-
-/* Conflate: skip all messages except the newest. */
-static inline mq_ring_status mq_ring_subscriber_skip_to_newest(mq_ring_subscriber *s, mq_ring_message *message) {
-    for (int tries = 0; tries < 64; tries++) {
-        mq_ring_checkpoint m;
-        uint64_t last = 0, from = s->cursor;
-        mq_ring_status status = mq_ring_subscriber_refresh_published(s);
-        if (status != MQ_RING_OK)
-            return status;
-        int64_t count = 0, before = 0;
-        /* Start at the checkpoint, which is nearer than the cursor, if the number of messages before the checkpoint
-         * is known. */
-        if (s->announces_limit && s->sequence_known && mq_ring_checkpoint_read(s->side, &m) && m.era == s->era &&
-            mq_ring_distance(m.position, from) > 0 && mq_ring_distance(s->published, m.position) > 0 &&
-            mq_ring_position_is_valid(m.position, s->data_bytes)) {
-            before = (int64_t)(m.sequence - mq_ring_subscriber_sequence(s));
-            count = mq_ring_count_messages(s->data, s->data_bytes, m.position, s->published, &last);
-            from = m.position;
-        }
-        if (count == 0) {
-            before = 0;
-            from = s->cursor;
-            count = mq_ring_count_messages(s->data, s->data_bytes, from, s->published, &last);
-        }
-        if (count > 0 && before >= 0 && mq_ring_subscriber_is_valid(s, from) && mq_ring_subscriber_is_intact(s, last)) {
-            if (mq_ring_distance(last, s->cursor) > 0)
-                mq_ring_subscriber_skip_to(s, last,
-                                           /* unsigned, because another program may have written numbers whose sum
-                                            * overflows */
-                                           (int64_t)((uint64_t)before + (uint64_t)count - 1));
-            return mq_ring_subscriber_peek_message(s, message);
-        }
-        if (!mq_ring_subscriber_is_valid(s, s->cursor)) {
-            if (mq_ring_subscriber_revalidate_cursor(s) == MQ_RING_CORRUPT)
-                return MQ_RING_CORRUPT;
-        } else if (count == 0)
-            mq_ring_subscriber_skip_to(s, s->published, 0); /* the unread bytes are only a wrap mark */
-        else
-            return MQ_RING_CORRUPT;
-    }
-    return MQ_RING_EMPTY; /* the publisher laps too fast, as in mq_ring_subscriber_peek_message */
-}
-
-static inline mq_ring_status mq_ring_subscriber_next_message(mq_ring_subscriber *s, bool conflate,
-                                                             mq_ring_message *message) {
-    return mq_unlikely(conflate) ? mq_ring_subscriber_skip_to_newest(s, message)
-                                 : mq_ring_subscriber_peek_message(s, message);
 }
 
 /* Prefetch a cache line that the caller reads soon. The address need not be mapped. */

@@ -210,11 +210,11 @@ cdef class SubSocket(SubConnection):
         return out
 
     cdef int _wait_for_message(self, mq_ring_message *message, int64_t wait_ns) except -1:
-        """Return the message at the cursor, waiting up to `wait_ns`. Return False if there is none."""
+        """Return an intact message at the cursor, waiting up to `wait_ns`. Return False if there is none."""
         cdef int64_t deadline = wait_ns if wait_ns <= 0 else mq_monotonic_ns() + wait_ns
         cdef mq_ring_status status
         while True:
-            status = mq_ring_subscriber_next_message(&self._subscriber, self._conflate, message)
+            status = mq_ring_subscriber_next_intact_message(&self._subscriber, self._conflate, message)
             if status == MQ_RING_OK:
                 return True
             if status != MQ_RING_EMPTY:
@@ -244,7 +244,6 @@ cdef class SubSocket(SubConnection):
         raise CorruptSegmentError(text, self._endpoint, self._ring.path)
 
     def receive_many(self, limit=None, bint wait_for_one=False):
-        cdef mq_ring_message pending
         cdef list messages = []
         cdef uint64_t most = self._batch_limit(limit)
         check_usable(self)
@@ -258,13 +257,21 @@ cdef class SubSocket(SubConnection):
             self._handle_corruption()
         # The next call receives messages that arrive later.
         while <uint64_t> len(messages) < most and self._subscriber.cursor != self._subscriber.published:
-            if messages and mq_ring_subscriber_peek_message(&self._subscriber, &pending) == MQ_RING_CORRUPT:
-                break  # return the taken messages; the next call finds the invalid message again
             check_usable(self)  # a large copy releases the GIL, so a signal handler may have run
-            if (message := self._receive_message(0)) is None:
+            message = self._receive_following() if messages else self._receive_message(0)
+            if message is None:
                 break
             messages.append(message)
+        self._rearm_fd()
         return messages
+
+    cdef bytes _receive_following(self):
+        """Return the message that follows the received ones. Return None if the next call must count a loss or raise."""
+        cdef mq_ring_message message
+        if not mq_ring_subscriber_peek_following_message(&self._subscriber, &message):
+            return None
+        out = copy_message(self, &message)
+        return out if mq_ring_subscriber_accept_copy(&self._subscriber, &message) else None
 
     cdef list _receive_gated(self, uint64_t most, bint wait_for_one, dtype):
         """Take messages at an enabled gate, which was passed for the first; with a dtype, as arrays of one element.
@@ -324,12 +331,6 @@ cdef class SubSocket(SubConnection):
             begin_receive(self)
             while self._wait_for_message(&message, default_wait_ns(self, at_once)):
                 if message.size > <uint64_t> view.len:
-                    status = mq_ring_subscriber_revalidate_cursor(&self._subscriber)
-                    if status == MQ_RING_EMPTY:
-                        continue
-                    if status != MQ_RING_OK:
-                        self._handle_corruption()
-                        continue
                     text = (f"message has {message.size} bytes, but the buffer has {view.len}; the message stays for "
                             "the next call")
                     raise MessageTooLargeError(text, self._endpoint)

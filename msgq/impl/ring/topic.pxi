@@ -62,13 +62,14 @@ cdef int _share_ring(TopicFiles topic, int fd, const struct_stat *found, str pat
     If the file has fewer blocks than at the last call, the ends of the ring may have lost their memory. A new mapping
     populates the ends again.
     """
-    cdef Segment ring = find_shared_segment(found, True, path)
-    if ring is not None and found.st_blocks >= ring.block_count:
-        topic.ring = ring
-        topic.data_bytes = ring.size - MQ_RING_HEADER
+    cdef SegmentMemory memory = find_shared_memory(found, True, path)
+    if memory is not None and found.st_blocks >= memory.segment.block_count:
+        topic.ring = memory.segment
+        topic.data_bytes = topic.ring.size - MQ_RING_HEADER
     else:
         _map_ring(topic, fd, found, True, path)
-        share_segment(topic.ring, True)
+        memory = share_memory(topic.ring, True)
+    topic.ring_memory = memory
     topic.ring.block_count = found.st_blocks
     return 0
 
@@ -123,7 +124,8 @@ cdef bint _resize_ring(TopicFiles topic, int fd, const struct_stat *found, size_
     truncated file would kill processes without the SIGBUS handler. Return False if the ring was removed.
     """
     cdef Segment ring = map_file(fd, found, False, topic.endpoint, path)
-    cdef Segment side = _open_side(topic.endpoint, topic.side_path, ring, False, NULL)
+    cdef SegmentMemory memory = _open_side(topic.endpoint, topic.side_path, ring, False, NULL)
+    cdef Segment side = None if memory is None else memory.segment
     cdef mq_ring_side *rows = NULL if side is None else <mq_ring_side *> side.address
     cdef bint grows = <size_t> found.st_size < MQ_RING_HEADER + wanted
     if (rows == NULL
@@ -153,34 +155,35 @@ cdef object _size_mismatch_error(str endpoint, Segment ring, const mq_ring_side 
     return SegmentSizeError(what, endpoint, ring.path)
 
 
-cdef Segment _create_side(str endpoint, str path, Segment ring, int mode, bint tracked,
-                          const mq_process_identity *sizer, bint asked):
+cdef SegmentMemory _create_side(str endpoint, str path, Segment ring, int mode, bint tracked,
+                                const mq_process_identity *sizer, bint asked):
     """Create the side segment, complete before it has a name. Return None if a process without the lock was faster.
 
     `sizer`: process that chose the ring's size; NULL: unknown.
     """
     cdef struct_stat found
-    cdef Segment side
+    cdef SegmentMemory side
     cdef size_t allocated = 0 if _populates_at_open() else mq_ring_side_allocated_bytes()
     cdef int fd = create_file(endpoint, path, MQ_SIDE_BYTES, mode, &found, allocated)
     try:
         side = map_shared_file(fd, &found, True, endpoint, path)
-        mq_ring_side_init(<mq_ring_side *> side.address, <mq_ring_header *> ring.address, ring.inode,
+        mq_ring_side_init(<mq_ring_side *> side.segment.address, <mq_ring_header *> ring.address, ring.inode,
                           ring.size - MQ_RING_HEADER, host_time_ns(), tracked)
         if sizer != NULL:
-            mq_ring_side_record_size(<mq_ring_side *> side.address, sizer, asked)
+            mq_ring_side_record_size(<mq_ring_side *> side.segment.address, sizer, asked)
         return side if name_file(fd, endpoint, path) else None
     finally:
         close(fd)
 
 
-cdef Segment _open_side(str endpoint, str path, Segment ring, bint writable, bint *was_tracked):
+cdef SegmentMemory _open_side(str endpoint, str path, Segment ring, bint writable, bint *was_tracked):
     """Return the ring's side segment, or None. Remove a stale one.
 
     *was_tracked: set if a stale one says that the ring's messages are tracked.
     """
     cdef struct_stat found
     cdef uint32_t data_bytes = ring.size - MQ_RING_HEADER
+    cdef SegmentMemory memory
     cdef Segment side
     cdef int fd = open_file(endpoint, path, O_RDWR if writable else O_RDONLY)
     if fd < 0:
@@ -190,15 +193,16 @@ cdef Segment _open_side(str endpoint, str path, Segment ring, bint writable, bin
         if found.st_size != MQ_SIDE_BYTES:
             raise CorruptSegmentError(f"has {found.st_size} bytes, not {MQ_SIDE_BYTES}; remove it", endpoint, path)
         if writable:
-            side = map_shared_file(fd, &found, True, endpoint, path)
+            memory = map_shared_file(fd, &found, True, endpoint, path)
         else:
-            side = map_file(fd, &found, False, endpoint, path)
+            memory = use_memory(map_file(fd, &found, False, endpoint, path))
     finally:
         close(fd)
+    side = memory.segment
     check = mq_ring_side_check(<mq_ring_side *> side.address, ring.inode, data_bytes)
     if check == MQ_FILE_VALID:
         if not mq_ring_canary_is_missing(<mq_ring_header *> ring.address, <mq_ring_side *> side.address, data_bytes):
-            return side
+            return memory
         check = MQ_FILE_STALE
     if check == MQ_FILE_STALE:
         if writable:
@@ -251,7 +255,7 @@ cdef bint _create_ring(TopicFiles topic, str path, size_t data_bytes, int mode) 
     _share_ring(topic, topic.lock_fd, &found, path)
     if name_file(topic.lock_fd, topic.endpoint, path):
         return True
-    topic.ring = None
+    topic.ring = topic.ring_memory = None
     topic.unlock()
     return False
 
@@ -287,12 +291,13 @@ cdef TopicFiles _open_topic(str endpoint, str in_prefix, bint asked, size_t want
         # The first call of each opens a file. Without a free descriptor, fail before the side segment is created.
         read_own_identity(&us, NULL)
         host_offset_ns()
-        while topic.side is None:
-            topic.side = _open_side(endpoint, side_path, topic.ring, True, &tracked)
+        while topic.side_memory is None:
+            topic.side_memory = _open_side(endpoint, side_path, topic.ring, True, &tracked)
             _write_canary(topic)  # after the open: a missing canary shows that the ring was truncated
-            if topic.side is None:
-                topic.side = _create_side(endpoint, side_path, topic.ring, permissions, tracked,
-                                          &us if made else NULL, asked)
+            if topic.side_memory is None:
+                topic.side_memory = _create_side(endpoint, side_path, topic.ring, permissions, tracked,
+                                                 &us if made else NULL, asked)
+        topic.side = topic.side_memory.segment
         mq_ring_side_record_ring(<mq_ring_side *> topic.side.address, <mq_ring_header *> topic.ring.address,
                                  topic.data_bytes)
         if asked and mq_ring_size_is_unasked(<mq_ring_side *> topic.side.address):
@@ -338,12 +343,13 @@ cdef TopicFiles map_topic(str endpoint, str in_prefix):
     check_file(fd, &found, endpoint, path)
     _check_ring_size(&found, endpoint, path)
     _map_ring(topic, fd, &found, False, path)
-    topic.side = find_side(endpoint, in_prefix, topic.ring)
+    topic.ring_memory = use_memory(topic.ring)
+    attach_found_side(topic, in_prefix)
     _load_canary(topic)
     return topic
 
 
-cdef TopicFiles remap_grown_topic(str endpoint, Segment former, Segment side, bint writable):
+cdef TopicFiles remap_grown_topic(str endpoint, Segment former, SegmentMemory side, bint writable):
     """Map a ring again whose file is larger than the mapping. Return None if the file has not grown."""
     cdef TopicFiles topic = TopicFiles.__new__(TopicFiles)
     cdef struct_stat found
@@ -358,11 +364,13 @@ cdef TopicFiles remap_grown_topic(str endpoint, Segment former, Segment side, bi
         if found.st_ino != former.inode or <size_t> found.st_size <= former.size:
             return None
         _check_ring_size(&found, endpoint, former.path)
-        topic.endpoint, topic.side = endpoint, side
+        topic.endpoint, topic.side_memory = endpoint, side
+        topic.side = None if side is None else side.segment
         if writable:
             _share_ring(topic, fd, &found, former.path)
         else:
             _map_ring(topic, fd, &found, False, former.path)
+            topic.ring_memory = use_memory(topic.ring)
     finally:
         close(fd)
     if writable:
@@ -393,17 +401,24 @@ cdef object size_changed_error(str endpoint, Segment ring, Segment side):
 cdef int wait_for_side(TopicFiles topic, str in_prefix) except -1:
     """Find a side segment that is being created: its creator holds the lock."""
     lock_file(topic.lock_fd, topic.endpoint, topic.ring.path)
-    topic.side = find_side(topic.endpoint, in_prefix, topic.ring)
+    attach_found_side(topic, in_prefix)
     topic.unlock()
     _load_canary(topic)
     return 0
 
 
-cdef Segment find_side(str endpoint, str in_prefix, Segment ring):
+cdef int attach_found_side(TopicFiles topic, str in_prefix) except -1:
+    topic.side_memory = find_side(topic.endpoint, in_prefix, topic.ring)
+    topic.side = None if topic.side_memory is None else topic.side_memory.segment
+    return 0
+
+
+cdef SegmentMemory find_side(str endpoint, str in_prefix, Segment ring):
     """Return the ring's side segment, mapped read-only, or None."""
-    cdef Segment side = _open_side(endpoint, shm_paths.side_segment_path(endpoint, in_prefix), ring, False, NULL)
-    if side is not None and not pair_guards(side, ring):
-        raise size_changed_error(endpoint, ring, side)
+    cdef str path = shm_paths.side_segment_path(endpoint, in_prefix)
+    cdef SegmentMemory side = _open_side(endpoint, path, ring, False, NULL)
+    if side is not None and not pair_guards(side.segment, ring):
+        raise size_changed_error(endpoint, ring, side.segment)
     return side
 
 

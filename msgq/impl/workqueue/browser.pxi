@@ -14,10 +14,15 @@ cdef class QueueBrowser:
         cdef QueueFile file = queue_file(name, in_prefix, None, None)
         if not file.open(False):
             raise file.missing_error()
-        self._seen = <mq_queue_seen_message *> PyMem_Calloc(file.parts.max_messages, sizeof(mq_queue_seen_message))
+        self._file = file
+        self._allocate_seen()
+
+    cdef int _allocate_seen(self) except -1:
+        PyMem_Free(self._seen)
+        self._seen = <mq_queue_seen_message *> PyMem_Calloc(self._file.parts.max_messages, sizeof(mq_queue_seen_message))
         if self._seen == NULL:
             raise MemoryError()
-        self._file = file
+        return 0
 
     def __dealloc__(self):
         PyMem_Free(self._seen)
@@ -70,6 +75,8 @@ cdef class QueueBrowser:
         cdef mq_queue_pending_message pending
         cdef uint64_t slot
         slots = []
+        if self._file.adopt_sizes(False):
+            self._allocate_seen()
         for slot in range(self._file.parts.max_messages):
             if not mq_peek_read_slot(&self._file.parts, slot, &pending):
                 continue

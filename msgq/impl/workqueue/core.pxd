@@ -6,7 +6,7 @@ from msgq.impl.base.core cimport (
     EndpointFile, mq_file_check_result, mq_file_lock, MQ_FILE_OTHER_VERSION, MQ_FILE_VALID, mq_liveness,
     mq_liveness_file, mq_liveness_probe, mq_load_acquire_u64, mq_load_relaxed_u64, MQ_NO_ROW, mq_participant,
     mq_participant_liveness, mq_process_identity, mq_row_table, mq_row_table_reserve, mq_schema, mq_schema_parts,
-    mq_u32, mq_u64, mq_versioned_row, ThreadSharedHandle, Waitable,
+    mq_u32, mq_u64, mq_versioned_row, Segment, SegmentMemory, ThreadSharedHandle, Waitable,
 )
 
 
@@ -57,6 +57,9 @@ cdef extern from "workqueue/layout.h" nogil:
     uint64_t mq_queue_compute_file_bytes(uint64_t max_messages, uint64_t max_message_size)
     void mq_queue_write_file_header(mq_queue *queue, uint64_t max_messages, uint64_t max_message_size,
                                     uint64_t created_ns, uint64_t pid, const char *creator, mq_queue_events_mode events)
+    void mq_queue_store_sizes(mq_queue *queue, uint64_t max_messages, uint64_t max_message_size, uint64_t pid,
+                              const char *creator)
+    bint mq_queue_has_sizes(const mq_queue *queue)
     mq_file_check_result mq_queue_check_file(mq_queue *queue, uint64_t size, mq_queue_file_parts *parts)
 
 
@@ -118,6 +121,7 @@ cdef extern from "workqueue/handle.h" nogil:
     void mq_queue_add_to_counter(mq_u64 *counter, uint64_t n)
     void mq_queue_set_row_bit(mq_queue_row_bits *bits, unsigned row)
     void mq_queue_clear_row_bit(mq_queue_row_bits *bits, unsigned row)
+    bint mq_queue_any_row_bit_is_set(const mq_queue_row_bits *bits)
     bint mq_queue_row_bit_is_set(const mq_queue_row_bits *bits, unsigned row)
     void mq_queue_add_notify_debt(mq_queue_row *row, uint64_t n)
     void mq_queue_clear_notify_debt(mq_queue_row *row, uint64_t n)
@@ -240,7 +244,13 @@ cdef extern from "time.h" nogil:
 cdef class QueueFile(EndpointFile):
     """A queue's file, mapped and open, with its lock. Each handle of a process has its own."""
     cdef object wanted  # options.OpenRequest: the options of a new file
-    cdef mq_queue_file_parts parts
+    cdef mq_queue_file_parts parts  # without slots, until a process has chosen the sizes and this handle maps them
+    # Mapping before the sizes were chosen, because threads may sleep on its words; and its memory, until the close.
+    cdef Segment unsized_segment
+    cdef SegmentMemory unsized_memory
+    cdef int choose_sizes(self) except -1
+    cdef bint adopt_sizes(self, bint writable=*) except -1
+    cdef int _map_slots(self, bint writable) except -1
 
 cdef QueueFile queue_file(str name, str in_prefix, object trust, object wanted)
 
@@ -304,6 +314,9 @@ cdef class QueueHandle(ThreadSharedHandle):
     cdef EventPublisher _event_publisher  # None: the queue has no events
     cdef list _waits  # waits of threads in this handle
     cdef int _attach_file(self, QueueFile file, schema) except -1
+    cdef int _adopt_sizes(self) except -1
+    cdef int _choose_sizes(self) except -1
+    cdef int _use_slots(self) except -1
     cdef int _occupy_row(self, mq_file_lock *lock) except -1
     cdef int _check_can_read(self) except -1
     cdef int _check_can_write(self) except -1
@@ -342,6 +355,8 @@ cdef object new_job(QueueHandle queue, const mq_queue_taken_message *delivery)
 
 
 cdef class MessageQueue(QueueHandle):
+    cdef tuple _sizes(self)
+    cdef int _deliver_signals(self) except -1
     cdef object _count_slots(self, mq_slot_state state)
     cdef bint _send_without_wake(self, const Py_buffer *view, uint64_t rank, uint64_t origin, int64_t delay_ns,
                                  int64_t give_up_ns) except -1

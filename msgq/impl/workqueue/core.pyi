@@ -257,8 +257,9 @@ class MessageQueue(QueueHandle):
             file, so group and others need both permissions or none.
         max_messages : maximum number of messages of a new queue, 1 to 65536; None: 128. Taken messages count until
             their acknowledgement.
-        max_message_size : maximum bytes of a message, 1 to 2^30; None: 8192. The memory of all messages is allocated
-            when the file is created.
+        max_message_size : maximum bytes of a message, 1 to 2^30; None: 8192. Without `max_messages`,
+            `max_message_size` and `events`, the queue takes the sizes of the first handle that gives one of them, or
+            the defaults at the first `send`. The memory of all messages is then allocated.
         read, write : False: this handle must not receive, or must not send.
         schema : schema of the messages, with at most 20032 bytes of data. `schema` is used if the queue has no schema.
         prefix : prefix of the queue, "" for none; None: OPENPILOT_PREFIX.
@@ -300,11 +301,14 @@ class MessageQueue(QueueHandle):
 
     @property
     def max_messages(self) -> int:
-        """Maximum number of messages, including taken messages that are not acknowledged."""
+        """Maximum number of messages, including taken messages that are not acknowledged.
+
+        If the sizes of the queue are not chosen yet, they are those that a `send` of this handle would choose.
+        """
 
     @property
     def max_message_size(self) -> int:
-        """Maximum bytes of a message."""
+        """Maximum bytes of a message; see `max_messages`."""
 
     @property
     def events(self) -> bool | str | None:

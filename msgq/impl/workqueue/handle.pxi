@@ -45,6 +45,41 @@ cdef class QueueHandle(ThreadSharedHandle):
             file.describe(schema)
         return 0
 
+    # ---- sizes ----
+
+    cdef int _adopt_sizes(self) except -1:
+        """Map the slots if a process has chosen the queue's sizes since this handle was opened."""
+        if not self._h.parts.max_messages and mq_queue_has_sizes(self._h.parts.queue):
+            self._file.adopt_sizes()  # unless a notification of this handle has mapped them
+            self._use_slots()
+        return 0
+
+    cdef int _choose_sizes(self) except -1:
+        """Make sure that the queue has sizes, before this handle sends."""
+        if not self._h.parts.max_messages:
+            self._file.choose_sizes()
+            self._check_usable()  # a signal handler may have run during the wait for the lock
+            if not self._h.parts.max_messages:
+                self._use_slots()
+        return 0
+
+    cdef int _use_slots(self) except -1:
+        """Use the slots that the file has mapped. No watcher thread sees half of the change."""
+        cdef mq_queue_block_cache *caches = <mq_queue_block_cache *> PyMem_Calloc(self._file.parts.block_count,
+                                                                                 sizeof(mq_queue_block_cache))
+        if caches == NULL:
+            raise MemoryError()
+        watcher_lock()
+        PyMem_Free(self._h.block_caches)
+        self._h.block_caches = self._poll_state.h.block_caches = caches
+        self._h.parts = self._poll_state.h.parts = self._file.parts
+        self._h.own_row = self._poll_state.h.own_row = &self._h.parts.queue.rows[self._h.row_number]
+        watcher_unlock()
+        self._h.next_search_slot = self._h.row_number * (self._h.parts.max_messages // MQ_QUEUE_ROWS)
+        if self._registration is not None:
+            self._registration.notification.use_slots()
+        return self._recover_from_dead_owners(mq_monotonic_ns())
+
     def __del__(self):
         # Do this before __dealloc__, where the notification thread's weak reference could return the freed handle.
         registration, self._registration = self._registration, None
@@ -118,6 +153,9 @@ cdef class QueueHandle(ThreadSharedHandle):
                 self._event_publisher.publish_buffered_events()
                 self._event_publisher.close()
         return 0
+
+    cdef void _release_memory(self) noexcept:
+        self._file.release()
 
     # ---- wait ----
 
@@ -257,6 +295,11 @@ cdef class QueueHandle(ThreadSharedHandle):
     # Methods of a watched handle. A Poller or an event loop calls them.
 
     cdef bint _is_readable(self) noexcept:
+        if not self._h.parts.max_messages:
+            try:
+                self._adopt_sizes()
+            except BaseException:
+                return True  # the next call raises the error
         return self._is_truncated() or mq_queue_has_ready_message(&self._h.parts)
 
     cdef mq_u32 *_futex_word(self) noexcept:
@@ -316,6 +359,9 @@ cdef class QueueHandle(ThreadSharedHandle):
         cdef int64_t now, slot = mq_queue_claim_free_slot(&self._h, MQ_NO_TICKET)
         if slot != MQ_QUEUE_NO_SLOT:
             return slot
+        if not self._h.parts.max_messages:
+            self._choose_sizes()
+            return self._claim_free_slot(give_up_ns)
         self._wake_receivers()  # wake receivers before waiting for a free slot
         self._file.check_truncation()
         self._h.saw_owned_slots = True  # other handles own all slots
@@ -368,6 +414,8 @@ cdef class QueueHandle(ThreadSharedHandle):
         cdef int64_t now = mq_read_clock_ns(CLOCK_MONOTONIC_COARSE)  # the coarse clock is at most 4 ms late
         if self._h.event_buffer != NULL:
             self._open_event_channel_to_take()
+        if not self._h.parts.max_messages:
+            self._adopt_sizes()
         if mq_queue_recovery_is_due(&self._h, now):
             self._recover_from_dead_owners(now)
         status = mq_queue_take_message(&self._h, ticket, delivery)
@@ -442,34 +490,3 @@ cdef class QueueHandle(ThreadSharedHandle):
             self._remove_user_thread()
         self._file.check_truncation()  # check after the copy: touching a truncated page detects the truncation
         return out
-
-
-@cython.no_gc_clear  # the queue is needed until the end
-cdef class QueueWait(Waitable):
-    """See core.pxd."""
-
-    cdef bint _is_readable(self) noexcept:
-        # A receiver that learns of a delay must compute the length of its sleep again.
-        return (self._queue._is_truncated() or mq_queue_wait_is_over(&self._queue._h, &self._c)
-                or self._c.role == MQ_QUEUE_RECEIVER and mq_queue_delays_changed(&self._queue._h))
-
-    cdef mq_u32 *_futex_word(self) noexcept:
-        return mq_queue_get_eventcount(&self._queue._h, self._c.role)
-
-    cdef uint32_t _prepare_wait(self) noexcept:
-        self._queue._sleeping_threads[<int> self._c.role] += 1
-        return mq_queue_wait_prepare_sleep(&self._queue._h, &self._c, self._queue._find_oldest_ticket(self._c.role))
-
-    cdef void _end_wait(self) noexcept:
-        if self._fork_generation == fork_generation:
-            self._queue._sleeping_threads[<int> self._c.role] -= 1
-            if not self._queue._sleeping_threads[<int> self._c.role]:
-                mq_queue_finish_sleep(&self._queue._h, self._c.role)
-
-    cdef int64_t _max_sleep_ns(self, int64_t slept_ns) except -2:
-        return mq_queue_wait_limit_sleep_ns(&self._queue._h, &self._c, self._queue._compute_next_recovery_ns())
-
-    cdef void _finish_waiting(self) noexcept:
-        """End the wait, and its handoff if it has one."""
-        if self._fork_generation == fork_generation and self._queue._joined:
-            mq_queue_wait_end(&self._queue._h, &self._c)

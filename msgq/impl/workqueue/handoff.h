@@ -38,9 +38,12 @@ enum {
 
 /* ---- scans of all words, without a cache, for any thread ---- */
 
-/* True if a message waits. */
+/* True if a message waits. Parts without slots are outdated as soon as a message was sent: the caller then maps the
+ * slots, and scans again. */
 static inline bool mq_queue_has_ready_message(const mq_queue_file_parts *parts) {
-    mq_load_acquire_u64(&parts->queue->ready_count); /* acquire: the scan finds each message that ready_count counts */
+    /* acquire: the scan finds each message that ready_count counts */
+    if (mq_load_acquire_u64(&parts->queue->ready_count) && mq_unlikely(!parts->max_messages))
+        return true;
     for (uint64_t i = 0; i < parts->max_messages; i++)
         if (mq_slot_state_is_ready(mq_load_acquire_u64(&parts->slot_states[i])))
             return true;

@@ -7,7 +7,7 @@
 
 enum {
     MQ_QUEUE_MAJOR = 1, /* major version of the layout. This code cannot read other major versions */
-    MQ_QUEUE_MINOR = 0, /* minor version. Readers may ignore the additions of later minor versions */
+    MQ_QUEUE_MINOR = 1, /* minor version. Readers may ignore the additions of later minor versions */
     MQ_QUEUE_CREATOR_BYTES = 64,
     MQ_QUEUE_ROWS = 128,           /* maximum number of open handles */
     MQ_QUEUE_ROW_BYTE = 0,         /* byte of the file that the owner of the first row locks (liveness_lock.h) */
@@ -190,32 +190,50 @@ static inline uint64_t mq_queue_compute_file_bytes(uint64_t max_messages, uint64
     return mq_queue_compute_offsets(max_messages, max_message_size).end;
 }
 
-/* Initialize the header in a new file of zeros that has no name yet. */
+/* Store the sizes of the queue, and who chose them. A new file has no other user yet. Otherwise the caller holds the file
+ * lock and has allocated the whole file, and max_messages is 0. */
+static inline void mq_queue_store_sizes(mq_queue *queue, uint64_t max_messages, uint64_t max_message_size, uint64_t pid,
+                                        const char *creator) {
+    char padded[MQ_QUEUE_CREATOR_BYTES] = "";
+    memcpy(padded, creator, strnlen(creator, sizeof padded - 1));
+    /* relaxed, all: released with max_messages */
+    mq_store_relaxed_u64(&queue->total_bytes, mq_queue_compute_file_bytes(max_messages, max_message_size));
+    mq_store_relaxed_u64(&queue->creator_pid, pid);
+    mq_store_relaxed_u64(&queue->max_message_size, max_message_size);
+    mq_store_relaxed_u64(&queue->stride, mq_queue_round_up_to_cache_line(max_message_size));
+    mq_copy_to_shared(queue->creator, padded, sizeof padded);
+    /* last, with release: a process that loads max_messages with acquire sees a complete file and all other sizes */
+    mq_store_release_u64(&queue->max_messages, max_messages);
+}
+
+/* True if the queue has slots. Until then, its file ends with the header, and the queue never had a message. */
+static inline bool mq_queue_has_sizes(const mq_queue *queue) { return mq_load_acquire_u64(&queue->max_messages) != 0; }
+
+/* Initialize the header in a new file of zeros that has no name yet. Sizes of 0: a later process chooses the sizes. */
 static inline void mq_queue_write_file_header(mq_queue *queue, uint64_t max_messages, uint64_t max_message_size,
                                               uint64_t created_ns, uint64_t pid, const char *creator,
                                               mq_queue_events_mode events) {
     /* relaxed, all: no other process has the file yet */
     mq_store_relaxed_u64(&queue->version, (uint64_t)MQ_QUEUE_MAJOR << 32 | MQ_QUEUE_MINOR);
     mq_store_relaxed_u64(&queue->header_bytes, sizeof(mq_queue));
-    mq_store_relaxed_u64(&queue->total_bytes, mq_queue_compute_file_bytes(max_messages, max_message_size));
     mq_store_relaxed_u64(&queue->created_ns, created_ns);
-    mq_store_relaxed_u64(&queue->creator_pid, pid);
-    mq_store_relaxed_u64(&queue->max_messages, max_messages);
-    mq_store_relaxed_u64(&queue->max_message_size, max_message_size);
-    mq_store_relaxed_u64(&queue->stride, mq_queue_round_up_to_cache_line(max_message_size));
     mq_store_relaxed_u64(&queue->events, events);
-    mq_copy_to_shared(queue->creator, creator, strnlen(creator, MQ_QUEUE_CREATOR_BYTES - 1));
+    mq_queue_store_sizes(queue, max_messages, max_message_size, pid, creator);
     mq_store_release_u64(&queue->magic, MQ_QUEUE_MAGIC);
 }
 
-/* Check a mapped file of `bytes` bytes, and compute the addresses of its parts. */
+/* Check a mapped file of `bytes` bytes, and compute the addresses of its parts. The parts have no slots if the sizes are
+ * not chosen, or were chosen after the file was mapped. */
 static inline mq_file_check_result mq_queue_check_file(mq_queue *queue, uint64_t bytes, mq_queue_file_parts *parts) {
     if (bytes < sizeof(mq_queue) || mq_load_acquire_u64(&queue->magic) != MQ_QUEUE_MAGIC)
         return MQ_FILE_NOT_OURS;
     if (mq_load_relaxed_u64(&queue->version) >> 32 != MQ_QUEUE_MAJOR) /* relaxed, all: constant since before the name */
         return MQ_FILE_OTHER_VERSION;
-    uint64_t messages = mq_load_relaxed_u64(&queue->max_messages), size = mq_load_relaxed_u64(&queue->max_message_size);
-    if (!mq_queue_sizes_are_valid(messages, size) || mq_load_relaxed_u64(&queue->header_bytes) != sizeof(mq_queue))
+    /* acquire: the other sizes are those of mq_queue_store_sizes */
+    uint64_t messages = bytes == sizeof(mq_queue) ? 0 : mq_load_acquire_u64(&queue->max_messages);
+    uint64_t size = messages ? mq_load_relaxed_u64(&queue->max_message_size) : 0;
+    if ((messages && !mq_queue_sizes_are_valid(messages, size)) ||
+        mq_load_relaxed_u64(&queue->header_bytes) != sizeof(mq_queue))
         return MQ_FILE_NOT_OURS;
     if (mq_queue_locate_parts(parts, queue, messages, size) > bytes)
         return MQ_FILE_NOT_OURS;

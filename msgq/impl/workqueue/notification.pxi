@@ -10,7 +10,7 @@ cdef class QueueNotification(Waitable):
 
     def __cinit__(self, QueueHandle queue not None):
         queue._check_usable()  # another thread may have closed the queue while this thread waited for the lock
-        self._file, self._endpoint = queue._file, queue._endpoint
+        self._file, self._memory, self._endpoint = queue._file, queue._file.memory, queue._endpoint
         self._notification.h = queue._h
         self._notification.h.saw_owned_slots = False  # a notification takes no messages, and scans only for due ones
         if queue._event_publisher is not None:
@@ -27,9 +27,19 @@ cdef class QueueNotification(Waitable):
 
     def consume(self):
         self._check_usable()
+        if not self._notification.h.parts.max_messages and mq_queue_has_sizes(self._notification.h.parts.queue):
+            self._file.adopt_sizes()
+            self.use_slots()
         due = mq_queue_notification_consume(&self._notification)
         self._rearm_fd()
         return due
+
+    def use_slots(self):
+        """Use the slots that the file has mapped since the request."""
+        watcher_lock()
+        self._notification.h.parts = self._file.parts
+        self._notification.h.own_row = &self._file.parts.queue.rows[self._notification.h.row_number]
+        watcher_unlock()
 
     cdef bint _is_readable(self) noexcept:
         return mq_queue_notification_is_due(&self._notification)

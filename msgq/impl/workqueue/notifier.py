@@ -94,6 +94,11 @@ class _NotifierThread:
             self.registrations[registration.fd] = registration
             self.ready.register(registration.fd, select.EPOLLIN)
 
+    def list_registrations(self) -> list[Registration]:
+        """Return the registrations of this process."""
+        with self.lock:
+            return [*self.registrations.values()]
+
     def remove(self, registration: Registration) -> None:
         with self.lock:
             if self.registrations.get(registration.fd) is registration and self.ready is not None:
@@ -118,6 +123,25 @@ class _NotifierThread:
 
 
 _notifier_thread = _NotifierThread()
+
+
+def deliver_signals(identity: tuple[int, int]) -> None:
+    """Send this process the signals for messages that it has just sent to a queue.
+
+    The notifying thread would send the signals a moment later. Whoever consumes the notification first sends the
+    signal, so each notification causes one signal.
+    """
+    for registration in _notifier_thread.list_registrations():
+        queue = registration.queue()
+        if registration.action.signal is not None and queue is not None and queue.identity == identity:
+            registration.notify()
+
+
+def run_due_action(queue: Any) -> None:
+    """Run the action of this handle now if a message arrived, instead of in the notifying thread."""
+    for registration in _notifier_thread.list_registrations():
+        if registration.queue() is queue:
+            registration.notify()
 
 
 def _reset_after_fork() -> None:

@@ -39,6 +39,7 @@ O_CREX = O_CREAT | O_EXCL
 
 DEFAULT_MAX_MESSAGES = 128
 DEFAULT_MESSAGE_SIZE = 8192
+DEFAULT_SIZES = DEFAULT_MAX_MESSAGES, DEFAULT_MESSAGE_SIZE
 MESSAGES_MAX = 65536
 HANDLES_MAX = 128
 MESSAGE_SIZE_MAX = 2**30
@@ -84,6 +85,11 @@ class OpenRequest:
         self.name, self.create, self.block, self.strict, self.mode = name, create, block, strict, mode
         self.max_messages, self.max_message_size, self.events = max_messages, max_message_size, events
 
+    @property
+    def names_sizes(self) -> bool:
+        """True if the queue gets its sizes at the opening: a size is given, or events, which depend on the sizes."""
+        return bool(self.max_messages or self.max_message_size or self.events)
+
     def new_sizes(self) -> tuple[int, int]:
         """Return the number of messages and the maximum bytes of a message of a new queue."""
         return self.max_messages or DEFAULT_MAX_MESSAGES, self.max_message_size or DEFAULT_MESSAGE_SIZE
@@ -92,8 +98,8 @@ class OpenRequest:
         """Return the events of a new queue as an index of EVENTS_CHOICES."""
         return EVENTS_CHOICES.index(self.events)
 
-    def check(self, max_messages: int, max_message_size: int, events: int) -> None:
-        """Compare with an existing queue.
+    def check(self, max_messages: int, max_message_size: int, events: int, creator: tuple[str, int]) -> None:
+        """Compare with an existing queue. `creator`: name and process that chose its sizes.
 
         Raises
         ------
@@ -108,8 +114,10 @@ class OpenRequest:
         )
         for option, asked, value in options:
             if asked is not None and asked != value:
+                name, pid = creator
                 text = f"has {option}={value!r}, but {option}={asked!r} was requested"
-                text = f"{text}; omit the option to use the existing value, or unlink the queue"
+                text = f"{text}; process {pid} ({name}) chose the existing value. Omit the option to use it, or unlink"
+                text = f"{text} the queue"
                 raise QueueMismatchError(text, self.name)
 
 

@@ -25,7 +25,11 @@ cdef uint64_t parse_priority(priority, str name) except? 0:
 
 cdef uint64_t parse_origin_time(origin_time, str name) except? 0:
     """Return a valid origin time, or raise."""
-    return 0 if type(origin_time) is int and not origin_time else options.check_origin_time(origin_time, name)
+    cdef uint64_t origin = 0
+    if type(origin_time) is not int or origin_time:
+        origin = options.check_origin_time(origin_time, name)
+        refuse_foreign_origin(origin, name)
+    return origin
 
 
 @cython.no_gc_clear  # as its base
@@ -69,11 +73,19 @@ cdef class MessageQueue(QueueHandle):
 
     @property
     def max_messages(self):
-        return self._h.parts.max_messages
+        return self._sizes()[0]
 
     @property
     def max_message_size(self):
-        return self._h.parts.max_message_size
+        return self._sizes()[1]
+
+    cdef tuple _sizes(self):
+        """Return the sizes; without a choice, those that a send would choose."""
+        if self._use_state == fork_generation:
+            self._adopt_sizes()
+        if not self._h.parts.max_messages:
+            return self._file.wanted.new_sizes()
+        return self._h.parts.max_messages, self._h.parts.max_message_size
 
     @property
     def events(self):
@@ -92,6 +104,7 @@ cdef class MessageQueue(QueueHandle):
     def current_messages(self):
         cdef uint64_t slot, count = 0
         self._check_usable()
+        self._adopt_sizes()
         for slot in range(self._h.parts.max_messages):
             count += mq_slot_state_is_ready(mq_load_relaxed_u64(&self._h.parts.slot_states[slot]))
         return count
@@ -108,6 +121,7 @@ cdef class MessageQueue(QueueHandle):
         """Return the number of slots in a state."""
         cdef uint64_t slot, count = 0
         self._check_usable()
+        self._adopt_sizes()
         for slot in range(self._h.parts.max_messages):
             count += mq_slot_state_decode(mq_load_relaxed_u64(&self._h.parts.slot_states[slot])) == state
         return count
@@ -136,12 +150,22 @@ cdef class MessageQueue(QueueHandle):
                 mq_queue_wake_receivers(self._h.parts.queue, 1)
         finally:
             PyBuffer_Release(&view)
+        self._deliver_signals()
+
+    cdef int _deliver_signals(self) except -1:
+        """Send this process the signals for the sent messages. As with queues of the kernel, no send returns before."""
+        if mq_queue_any_row_bit_is_set(&self._h.parts.queue.notify_requested):
+            from msgq.impl.workqueue import notifier  # imported late: few programs need notifications
+            notifier.deliver_signals(self.identity)
+        return 0
 
     cdef bint _send_without_wake(self, const Py_buffer *view, uint64_t rank, uint64_t origin, int64_t delay_ns,
                                  int64_t give_up_ns) except -1:
         """Send, without a wake if there is no delay. Return False if no slot was free before the timeout."""
         cdef int64_t slot
         cdef uint64_t key, sent_time
+        if <uint64_t> view.len > self._h.parts.max_message_size:
+            self._choose_sizes()
         if <uint64_t> view.len > self._h.parts.max_message_size:
             raise options.too_large_error(view.len, self._h.parts.max_message_size, self._endpoint)
         slot = self._claim_free_slot(give_up_ns)
@@ -205,10 +229,12 @@ cdef class MessageQueue(QueueHandle):
                     PyBuffer_Release(&view)
         finally:
             self._wake_receivers()
+        self._deliver_signals()
         return count
 
     def wait_space(self, timeout=None, *, deadline=None):
         self._check_can_write()
+        self._choose_sizes()
         cdef int64_t give_up_ns = self._compute_give_up_ns(timeout, deadline)
         cdef bint has_room = mq_queue_has_free_slot(&self._h.parts)
         cdef QueueWait wait = None if has_room or give_up_ns == NO_WAIT else self._begin_wait(MQ_QUEUE_SENDER, False)
@@ -299,6 +325,7 @@ cdef class MessageQueue(QueueHandle):
         self._check_can_read()
         if self._h.event_buffer != NULL:
             self._open_event_channel(False)
+        self._adopt_sizes()
         for slot in range(self._h.parts.max_messages):
             # twice, because a delayed message may become due between the comparison and the take
             if not (self._take_slot_with_ending(slot, ending, &delivery)
@@ -378,6 +405,7 @@ cdef class MessageQueue(QueueHandle):
     def peek(self, limit=None):
         cdef uint64_t slot, max_count = options.check_limit(limit, self._endpoint)
         self._check_can_read()
+        self._adopt_sizes()
         waiting = []
         for slot in range(self._h.parts.max_messages):
             word = mq_load_acquire_u64(&self._h.parts.slot_states[slot])

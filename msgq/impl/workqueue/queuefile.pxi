@@ -24,21 +24,65 @@ cdef class QueueFile(EndpointFile):
         return shm_paths.queue_directories(self.prefix)
 
     cdef size_t _new_file_bytes(self) except 0:
-        messages, message_size = self.wanted.new_sizes()
+        messages, message_size = self.wanted.new_sizes() if self.wanted.names_sizes else (0, 0)
         return mq_queue_compute_file_bytes(messages, message_size)
 
     cdef int _init_header(self) except -1:
         cdef char creator[MQ_QUEUE_CREATOR_BYTES]
-        messages, message_size = self.wanted.new_sizes()
-        memset(creator, 0, sizeof(creator))
-        memcpy(creator, this_process().name, sizeof(this_process().name))
+        messages, message_size = self.wanted.new_sizes() if self.wanted.names_sizes else (0, 0)
+        _write_creator_name(creator)
         mq_queue_write_file_header(<mq_queue *> self.segment.address, messages, message_size, host_time_ns(),
                                    this_process().pid, creator, <mq_queue_events_mode> <int> self.wanted.new_events())
         return 0
 
     cdef int _check_requested_options(self) except -1:
-        self.wanted.check(self.parts.max_messages, self.parts.max_message_size, self.parts.events)
+        if not self.adopt_sizes() and not self.parts.max_messages and self.wanted.names_sizes:
+            self.choose_sizes()
+        self.wanted.check(self.parts.max_messages, self.parts.max_message_size, self.parts.events, self.creator)
         return 0
+
+    cdef int choose_sizes(self) except -1:
+        """Choose the sizes of the queue, unless another process has chosen them. Then map the slots."""
+        cdef mq_file_lock lock
+        cdef char creator[MQ_QUEUE_CREATOR_BYTES]
+        messages, message_size = self.wanted.new_sizes()
+        self.lock(&lock)
+        try:
+            if not mq_queue_has_sizes(self.parts.queue):
+                allocate_file(lock.fd, mq_queue_compute_file_bytes(messages, message_size), self.name, self.path)
+                _write_creator_name(creator)
+                mq_queue_store_sizes(self.parts.queue, messages, message_size, this_process().pid, creator)
+        finally:
+            self.unlock(&lock)
+        return self._map_slots(True)  # unless another thread has done so during the wait for the lock
+
+    cdef bint adopt_sizes(self, bint writable=True) except -1:
+        """Map the slots if the sizes were chosen since this file was mapped. Return False if they were not."""
+        if self.parts.max_messages or not mq_queue_has_sizes(self.parts.queue):
+            return False
+        self._map_slots(writable)
+        return True
+
+    cdef int _map_slots(self, bint writable) except -1:
+        """Map the whole file after its sizes were chosen."""
+        cdef struct_stat found
+        cdef SegmentMemory memory
+        if self.parts.max_messages:
+            return 0
+        check_file(self.fd, &found, self.name, self.path)
+        memory = map_shared_file(self.fd, &found, writable, self.name, self.path)
+        self.unsized_segment, self.unsized_memory = self.segment, self.memory
+        self._use_memory(memory)
+        self._check_header()
+        if not self.parts.max_messages:
+            raise CorruptSegmentError("has no slots, but has sizes: another program wrote into the file; remove it",
+                                      self.name, self.path)
+        self.not_truncated = not_truncated_word(self.segment.guard) if self.segment.guard != NULL else NULL
+        return 0
+
+    cdef void release(self) noexcept:
+        EndpointFile.release(self)
+        self.unsized_memory = None
 
     # ---- information ----
 
@@ -70,6 +114,11 @@ cdef class QueueFile(EndpointFile):
                 write_full_schema(&at, schema)
         finally:
             self.unlock(&lock)
+
+
+cdef void _write_creator_name(char *creator) noexcept:
+    memset(creator, 0, MQ_QUEUE_CREATOR_BYTES)
+    memcpy(creator, this_process().name, sizeof(this_process().name))
 
 
 cdef QueueFile queue_file(str name, str in_prefix, object trust, object wanted):

@@ -70,6 +70,9 @@ cdef object _measure_queue_stats(QueueFile file):
     from msgq.common.stats.workqueue import QueueStats  # imported late: few programs read statistics
     cdef mq_queue_slot_counts counts
     cdef uint64_t now = host_time_ns()
+    cdef bint has_slots = file.parts.max_messages != 0 or file.adopt_sizes(False)
+    # without a choice, the sizes that a send would choose
+    sizes = (file.parts.max_messages, file.parts.max_message_size) if has_slots else options.DEFAULT_SIZES
     cdef uint32_t *by_priority = <uint32_t *> PyMem_Calloc(MQ_QUEUE_PRIORITIES, sizeof(uint32_t))
     if by_priority == NULL:
         raise MemoryError()
@@ -81,8 +84,8 @@ cdef object _measure_queue_stats(QueueFile file):
         PyMem_Free(by_priority)
     stats = QueueStats(
         file.name, file.prefix, file.path, file.segment.size, file.mode, file.creator, file.created_ns,
-        file.parts.max_messages, file.parts.max_message_size, file.schema, counts.ready, counts.taken, counts.delayed,
-        counts.filling, counts.free, counts.corrupt, counts.lost, counts.oldest or None,
+        *sizes, file.schema, counts.ready, counts.taken, counts.delayed,
+        counts.filling, counts.free if has_slots else sizes[0], counts.corrupt, counts.lost, counts.oldest or None,
         max(0, <object> now - counts.oldest) if counts.oldest else None, priorities, counts.redelivered,
         counts.most_deliveries, counts.leases, counts.expired_leases, handles=_list_handle_infos(file, &counts),
         events=_EVENTS_MODE_NAMES[file.parts.events], **_sum_counts(file.parts.queue))

@@ -50,7 +50,8 @@ void msgq_channel_publisher_close(msgq_channel_publisher *publisher);
 int msgq_channel_subscriber_open(msgq_channel_subscriber **subscriber, const char *channel,
                                  const msgq_channel_options *options);
 
-/* Copy the next message to `buffer`. Returns the size of the message in bytes. `about` may be NULL. Errors:
+/* Copy the next message to `buffer`. Returns the size of the message in bytes. `about` may be NULL. After an error, the
+ * content of `buffer` is undefined, because a publisher may have overwritten a message during its copy. Errors:
  * - -EAGAIN: the channel has no new message, and the timeout is 0.
  * - -ETIMEDOUT: no message arrived before the timeout.
  * - -EMSGSIZE: the message is larger than `room`. The message stays unread, and about->size is its size.

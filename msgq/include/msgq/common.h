@@ -65,8 +65,8 @@ const char *msgq_strerror(int error);
 /* Return the description of this thread's last error. The text is valid until the next failed call of this thread. */
 const char *msgq_error_text(void);
 
-/* Set the origin time of messages that this thread sends from now on. The unit is nanoseconds by the host's clock. If
- * `origin_time` is 0, the thread has no origin time. */
+/* Set the origin time of messages that this thread sends from now on. The unit is nanoseconds by the host's clock
+ * (msgq_time_ns), not by CLOCK_BOOTTIME. If `origin_time` is 0, the thread has no origin time. */
 void msgq_set_origin(int64_t origin_time);
 int64_t msgq_origin(void);
 

@@ -22,7 +22,8 @@ enum {
 typedef struct {
     msgq_options open;
     /* maximum number of messages, 1 to 65536; 0: the existing value, or 128. The open call returns -EEXIST if the queue
-     * has another value */
+     * has another value. A queue that was opened without sizes and events takes the sizes of the first handle that
+     * requests one of them, or the defaults at the first send */
     uint32_t max_messages;
     /* maximum bytes of a message, 1 to 2^30; 0: the existing value, or 8192. The open call returns -EEXIST if the queue
      * has another value */

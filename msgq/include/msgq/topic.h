@@ -55,7 +55,8 @@ void msgq_publisher_close(msgq_publisher *publisher);
  * needed. */
 int msgq_subscriber_open(msgq_subscriber **subscriber, const char *topic, const msgq_topic_options *options);
 
-/* Copy the next message to `buffer`. Returns the size of the message in bytes. `about` may be NULL. Errors:
+/* Copy the next message to `buffer`. Returns the size of the message in bytes. `about` may be NULL. After an error, the
+ * content of `buffer` is undefined, because a publisher may have lapped the subscriber before or during a copy. Errors:
  * - -EAGAIN: the topic has no new message, and the timeout is 0.
  * - -ETIMEDOUT: no message arrived before the timeout.
  * - -EMSGSIZE: the message is larger than `room`. The message stays unread, and about->size is its size.

@@ -153,9 +153,27 @@ MUTANTS = [
     ),
     subscriber(
         "a batch continues across a loss",
-        "mq_channel_next_message(s, &m) == MQ_CHANNEL_OK && s->lost == lost &&",
-        "mq_channel_next_message(s, &m) == MQ_CHANNEL_OK && s->lost >= lost &&",
+        "mq_channel_following_message(s, &m) == MQ_CHANNEL_OK &&",
+        "mq_channel_next_message(s, &m) == MQ_CHANNEL_OK &&",
         "take_batch_ends_before_a_loss",
+    ),
+    subscriber(
+        "a message follows after a lap",
+        "if (ahead > 0 && !passes_losses) return MQ_CHANNEL_EMPTY;",
+        "",
+        "take_batch_ends_before_a_loss",
+    ),
+    subscriber(
+        "a message follows after a retracted one",
+        "if (m->row == MQ_INDEX_RING_RETRACTED && !passes_losses) return MQ_CHANNEL_EMPTY;",
+        "",
+        "following_message_is_not_after_a_retracted_one",
+    ),
+    subscriber(
+        "a message follows the newest one",
+        "return s->conflate ? MQ_CHANNEL_EMPTY : mq_channel_find_message(s, m, false);",
+        "return mq_channel_find_message(s, m, false);",
+        "newest_message_has_no_following_one",
     ),
     subscriber(
         "a batch continues with another publisher",
@@ -322,5 +340,35 @@ MUTANTS = [
         "slot_bytes > MQ_POOL_BYTES_MAX ||",
         "",
         "pool_that_does_not_fit_into_its_file_is_rejected",
+    ),
+    pool(
+        "a slot begins within a page",
+        "offset % 4096 ||",
+        "",
+        "pool_that_does_not_fit_into_its_file_is_rejected",
+    ),
+    pool(
+        "pins may not end at the first slot",
+        "offset < sizeof(mq_pool_header) + count * sizeof(mq_pool_pin)",
+        "offset <= sizeof(mq_pool_header) + count * sizeof(mq_pool_pin)",
+        "pool_that_does_not_fit_into_its_file_is_rejected",
+    ),
+    pool(
+        "a long name in a pool has no NUL",
+        "mq_copy_to_shared(pool->node, node, strnlen(node, MQ_NODE_NAME_BYTES - 1));",
+        "mq_copy_to_shared(pool->node, node, strnlen(node, MQ_NODE_NAME_BYTES));",
+        "name_of_a_node_ends_with_a_nul",
+    ),
+    header(
+        "a long name in a row has no NUL",
+        "strnlen(node, MQ_NODE_NAME_BYTES - 1)); mq_store_relaxed_u64(&row->slots, slots->slots);",
+        "strnlen(node, MQ_NODE_NAME_BYTES)); mq_store_relaxed_u64(&row->slots, slots->slots);",
+        "name_of_a_node_ends_with_a_nul",
+    ),
+    subscriber(
+        "a skip before the join makes `lost` underflow",
+        "from = cursor < s->joined_at ? cursor : s->joined_at;",
+        "from = s->joined_at;",
+        "retracted_messages_before_the_join_are_not_lost",
     ),
 ]

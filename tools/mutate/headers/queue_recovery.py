@@ -159,4 +159,34 @@ MUTANTS = [
         ")",
         "queue_sleepers-leave_returns_the_messages_and_places_of_its_handle",
     ),
+    recovery(
+        "a request for notifications is no trace of an owner",
+        "!mq_queue_row_bit_is_set(&queue->notify_requested, row) && !mq_load_relaxed_u64(&r->notify_debt[0])",
+        "!mq_load_relaxed_u64(&r->notify_debt[0])",
+        "queue_sleepers-row_with_any_trace_of_its_owner_is_settled",
+    ),
+    recovery(
+        "the debt of a send is no trace of an owner",
+        "!mq_load_relaxed_u64(&r->notify_debt[0]) &&",
+        "",
+        "queue_sleepers-row_with_any_trace_of_its_owner_is_settled",
+    ),
+    recovery(
+        "other debts are no trace of an owner",
+        "&& !mq_load_relaxed_u64(&r->notify_debt[1]);",
+        ";",
+        "queue_sleepers-row_with_any_trace_of_its_owner_is_settled",
+    ),
+    recovery(
+        "a sleeper is no trace of an owner",
+        "is_clean && !mq_queue_row_bit_is_set(&queue->sleeping_rows[role], row) &&",
+        "is_clean &&",
+        "queue_sleepers-row_with_any_trace_of_its_owner_is_settled",
+    ),
+    recovery(
+        "a handoff is no trace of an owner",
+        "&& !mq_queue_get_row_handoff_ticket(queue, row, role);",
+        ";",
+        "queue_sleepers-row_with_any_trace_of_its_owner_is_settled",
+    ),
 ]

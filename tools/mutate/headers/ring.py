@@ -5,6 +5,7 @@ from tools.mutate.headers.mutant import mutants_of
 position = mutants_of("msgq/impl/ring/position.h", "ring")
 publisher = mutants_of("msgq/impl/ring/publisher.h", "ring")
 subscriber = mutants_of("msgq/impl/ring/subscriber.h", "ring")
+next_message = mutants_of("msgq/impl/ring/next_message.h", "ring")
 rows = mutants_of("msgq/impl/ring/batch.h", "ring")
 walk = mutants_of("msgq/impl/ring/walk.h", "ring")
 slots = mutants_of("msgq/impl/ring/reader_slots.h", "ring")
@@ -245,11 +246,49 @@ MUTANTS = [
         "ring_readers-conflating_subscriber_takes_the_newest_and_counts_the_rest",
         "ring_seek-subscriber_from_the_oldest_message_on_counts_earlier_ones",
     ),
-    subscriber(
+    next_message(
         "conflation counts one lost message too few",
-        "(uint64_t)before + (uint64_t)count - 1));",
-        "(uint64_t)before + (uint64_t)count - 2));",
+        "(int64_t)(passed + (uint64_t)count - 1));",
+        "(int64_t)(passed + (uint64_t)count - 2));",
         "ring_readers-conflating_subscriber_takes_the_newest_and_counts_the_rest",
+    ),
+    next_message(
+        "a lapped subscriber that conflates does not search before the checkpoint of a new publisher",
+        "if (!found && lapped && checkpoint_is_last &&",
+        "if (!found && lapped && checkpoint_is_last && false &&",
+        "ring_readers-lapped_conflating_subscriber_takes_the_last_message_of_the_previous_publisher",
+    ),
+    next_message(
+        "the message before a new publisher's checkpoint is lost, too",
+        "found = true, passed = (uint64_t)before, count = 0;",
+        "found = true, passed = (uint64_t)before, count = 1;",
+        "ring_readers-lapped_conflating_subscriber_takes_the_last_message_of_the_previous_publisher",
+    ),
+    next_message(
+        "a lapped subscriber is ready",
+        "if (status != MQ_RING_OK || mq_likely(mq_ring_subscriber_validate_cursor(s))) return status;",
+        "if (status != MQ_RING_OK || mq_likely(s->ring != NULL)) return status;",
+        "ring_readers-lapped_subscriber_has_no_message_until_the_next_one",
+        "ring_readers-message_that_is_overwritten_during_a_poll_is_not_ready",
+    ),
+    next_message(
+        "a poll leaves a lapped cursor where it is",
+        "if (!conflate && mq_ring_subscriber_recover_from_lap(s) != MQ_RING_OK) return MQ_RING_CORRUPT;",
+        "",
+        "ring_readers-lapped_subscriber_has_no_message_until_the_next_one",
+        "ring_readers-message_that_is_overwritten_during_a_poll_is_not_ready",
+    ),
+    rows(
+        "messages that follow end at a wrap mark",
+        "if (!mq_ring_subscriber_validate_cursor(s) || !mq_ring_subscriber_pass_wrap_mark(s, size)) return false;",
+        "return false;",
+        "ring_readers-following_messages_are_received_across_the_end_of_a_lap",
+    ),
+    rows(
+        "messages that follow continue at the wrap mark of a newer lap",
+        "if (!mq_ring_subscriber_validate_cursor(s) || !mq_ring_subscriber_pass_wrap_mark(s, size)) return false;",
+        "if (!mq_ring_subscriber_pass_wrap_mark(s, size)) return false;",
+        "ring_readers-following_messages_end_before_a_loss",
     ),
     rows(
         "a batch is staged beyond what was granted",
@@ -390,5 +429,47 @@ MUTANTS = [
         "*lost = mq_ring_subscriber_sequence(observer) - reader->base_sequence - reader->received;",
         "*lost = mq_ring_subscriber_sequence(observer) - reader->base_sequence;",
         "ring_readers-observer_counts_losses_before_the_subscriber_detects_them",
+    ),
+    publisher(
+        "a discard writes into the row of another publisher",
+        "if (mq_load_acquire_u64(&p->row->participant.uid) == p->uid)",
+        "",
+        "discard_leaves_the_row_of_another_publisher",
+    ),
+    publisher(
+        "a discarded send stays in progress",
+        "if (mq_load_acquire_u64(&p->row->participant.uid) == p->uid)",
+        "if (mq_load_acquire_u64(&p->row->participant.uid) != p->uid)",
+        "discard_leaves_the_row_of_another_publisher",
+    ),
+    subscriber(
+        "an evicted subscriber claims a slot again",
+        "s->avoids_slots = same_publisher && (s->avoids_slots || evicted);",
+        "s->avoids_slots = false && (same_publisher || evicted);",
+        "ring_readers-evicted_subscriber_claims_no_slot_until_the_publisher_changes",
+    ),
+    subscriber(
+        "an evicted subscriber claims a slot at the second attempt",
+        "s->avoids_slots = same_publisher && (s->avoids_slots || evicted);",
+        "s->avoids_slots = same_publisher && evicted;",
+        "ring_readers-evicted_subscriber_claims_no_slot_until_the_publisher_changes",
+    ),
+    subscriber(
+        "an evicted subscriber never claims a slot again",
+        "s->avoids_slots = same_publisher && (s->avoids_slots || evicted);",
+        "s->avoids_slots |= same_publisher && evicted;",
+        "ring_readers-evicted_subscriber_claims_no_slot_until_the_publisher_changes",
+    ),
+    subscriber(
+        "a slot is claimed twice at most",
+        "!s->avoids_slots && tries < 3 &&",
+        "!s->avoids_slots && tries < 2 &&",
+        "ring_readers-slot_that_a_stock_publisher_clears_is_claimed_three_times",
+    ),
+    subscriber(
+        "a slot is claimed four times",
+        "!s->avoids_slots && tries < 3 &&",
+        "!s->avoids_slots && tries < 4 &&",
+        "ring_readers-slot_that_a_stock_publisher_clears_is_claimed_three_times",
     ),
 ]

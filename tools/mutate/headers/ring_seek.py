@@ -3,21 +3,22 @@
 from tools.mutate.headers.mutant import mutants_of
 
 seek = mutants_of("msgq/impl/ring/seek.h", "ring_seek")
+next_message = mutants_of("msgq/impl/ring/next_message.h", "ring_seek")
 
 MUTANTS = [
-    seek(
+    next_message(
         "the last message is searched without the previous checkpoint",
         "s->announces_limit && s->side && i < 2; i++",
         "s->announces_limit && s->side && i < 1; i++",
         "subscriber_from_the_last_message_on_receives_it_before_the_first_of_a_lap",
     ),
-    seek(
+    next_message(
         "the last message is searched without checkpoints and in the lap only",
         "s->announces_limit && s->side && i < 2; i++",
         "s->announces_limit && s->side && i < 0; i++",
         "subscriber_from_the_last_message_on_receives_it_before_the_first_of_a_lap",
     ),
-    seek(
+    next_message(
         "invalid positions are searched for the last message",
         "if (!mq_ring_position_is_valid(from, s->data_bytes) || mq_ring_count",
         "if (mq_ring_count",
@@ -29,7 +30,7 @@ MUTANTS = [
         "mq_ring_subscriber_skip_to(s, last, 1);",
         "subscriber_from_the_last_message_on_receives_it",
     ),
-    seek(
+    next_message(
         "the last message is overwritten during its search",
         "return mq_ring_subscriber_is_valid(s, from) && mq_ring_subscriber_is_intact(s, *last);",
         "return true;",
@@ -41,13 +42,13 @@ MUTANTS = [
         "former = 0;",
         "subscriber_from_the_oldest_message_on_counts_earlier_ones",
     ),
-    seek(
+    next_message(
         "only the last message is validated after the search, not its begin",
         "return mq_ring_subscriber_is_valid(s, from) && mq_ring_subscriber_is_intact(s, *last);",
         "return mq_ring_subscriber_is_intact(s, *last);",
         "subscriber_from_the_last_message_on_searches_again_if_the_begin_of_the_search_is_overwritten",
     ),
-    seek(
+    next_message(
         "only the begin of the search is validated after the search, not the last message",
         "return mq_ring_subscriber_is_valid(s, from) && mq_ring_subscriber_is_intact(s, *last);",
         "return mq_ring_subscriber_is_valid(s, from);",

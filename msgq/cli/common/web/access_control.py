@@ -45,13 +45,15 @@ class AccessControl:
     _own_names: frozenset[str] = field(default_factory=lambda: _list_own_names())
 
     def find_refusal(self, request: web.BaseRequest) -> web.HTTPException | None:
-        """Return the answer to a refused request; None: the request is accepted."""
+        """Return the answer to a refused request; None: the request is accepted. The reason names the condition."""
         host = request.headers.get("Host", "")
         if not self._is_known_host(host):
-            return web.HTTPForbidden(text=f"host name {host!r} is not accepted; start the server with --allow-host\n")
+            text = f"host name {host!r} is not accepted; start the server with --allow-host\n"
+            return web.HTTPForbidden(text=text, reason="Foreign Host Name")
         origin = request.headers.get("Origin")
         if origin is not None and not self._is_known_origin(origin, host):
-            return web.HTTPForbidden(text=f"origin {origin!r} is not accepted; start the server with --allow-origin\n")
+            text = f"origin {origin!r} is not accepted; start the server with --allow-origin\n"
+            return web.HTTPForbidden(text=text, reason="Foreign Origin")
         if self.token is not None and not self._has_token(request):
             text = "token is missing or wrong; open the address that `msgq serve` printed\n"
             return web.HTTPUnauthorized(text=text, headers={"WWW-Authenticate": "Bearer"})

@@ -1,0 +1,1 @@
+"""Web servers of verbs: access control, limits, and one line for many refusals."""

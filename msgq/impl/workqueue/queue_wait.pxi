@@ -1,0 +1,32 @@
+"""One waiting call of a handle: its role, its ticket and its sleep. See handle.pxi."""
+
+
+@cython.no_gc_clear  # the queue is needed until the end
+cdef class QueueWait(Waitable):
+    """See core.pxd."""
+
+    cdef bint _is_readable(self) noexcept:
+        # A receiver that learns of a delay must compute the length of its sleep again.
+        return (self._queue._is_truncated() or mq_queue_wait_is_over(&self._queue._h, &self._c)
+                or self._c.role == MQ_QUEUE_RECEIVER and mq_queue_delays_changed(&self._queue._h))
+
+    cdef mq_u32 *_futex_word(self) noexcept:
+        return mq_queue_get_eventcount(&self._queue._h, self._c.role)
+
+    cdef uint32_t _prepare_wait(self) noexcept:
+        self._queue._sleeping_threads[<int> self._c.role] += 1
+        return mq_queue_wait_prepare_sleep(&self._queue._h, &self._c, self._queue._find_oldest_ticket(self._c.role))
+
+    cdef void _end_wait(self) noexcept:
+        if self._fork_generation == fork_generation:
+            self._queue._sleeping_threads[<int> self._c.role] -= 1
+            if not self._queue._sleeping_threads[<int> self._c.role]:
+                mq_queue_finish_sleep(&self._queue._h, self._c.role)
+
+    cdef int64_t _max_sleep_ns(self, int64_t slept_ns) except -2:
+        return mq_queue_wait_limit_sleep_ns(&self._queue._h, &self._c, self._queue._compute_next_recovery_ns())
+
+    cdef void _finish_waiting(self) noexcept:
+        """End the wait, and its handoff if it has one."""
+        if self._fork_generation == fork_generation and self._queue._joined:
+            mq_queue_wait_end(&self._queue._h, &self._c)
