@@ -362,7 +362,7 @@ class VisionBuf:
 
     @property
     def origin_time(self) -> int:
-        """Time of `timestamp_sof` in nanoseconds of the host's clock: the origin of messages that follow from the frame.
+        """Time of `timestamp_sof` in nanoseconds of the host's clock: the origin of messages that follow from it.
 
         0: unknown, because the timestamp is 0 or later than CLOCK_BOOTTIME, so it is of another clock.
         """
