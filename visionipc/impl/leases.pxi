@@ -246,8 +246,9 @@ cdef class ServerLeases:
         cdef int slowest
         for _ in range(self._state.used_row_count + 1):  # bound: each round reclaims a row of a dead client
             waiting = mq_frame_count_waiting_frames(self._state, self._table, &slowest)
-            if waiting < self._state.mru.buffers or not self._reclaim_dead_client(slowest, now_ns,
-                                                                                   LAGGARD_PROBE_INTERVAL_NS):
+            if waiting < self._state.mru.buffers:
+                break
+            if not self._reclaim_dead_client(slowest, now_ns, LAGGARD_PROBE_INTERVAL_NS):
                 break
         return waiting
 

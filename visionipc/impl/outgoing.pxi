@@ -160,7 +160,7 @@ cdef class OutgoingFrame:
     cdef OutgoingStream _stream
     cdef MappedView _scratch  # memory of a dropped frame
     cdef int _buffer  # -1: the frame will be dropped
-    cdef int _fork_generation  # of the process that entered the block
+    cdef int _fork_generation  # fork generation of the process that entered the block
     cdef bint _entered
     cdef bint _is_open
     cdef bint _has_values  # False: the defaults apply, and no Python int exists
