@@ -70,6 +70,9 @@ class ServerLeases:
         pid : process id of the client.
         """
 
+    def mark_replaced(self) -> None:
+        """Note that the server has created the stream again. Forked children that have not sent raise at a frame."""
+
     def grow(self) -> None:
         """Add a buffer with the next index. The caller has allocated its memory.
 
