@@ -108,7 +108,7 @@ class TestElements:
         ("mapping", "reason"),
         [
             ({"bid": 1.0}, r"mapping lacks the fields \['ask'\]; the fields are bid, ask"),
-            ({"bid": 1.0, "ask": 2.0, "mid": 3.0}, r"no field is called \['mid'\]; the fields are bid, ask"),
+            ({"bid": 1.0, "ask": 2.0, "mid": 3.0}, r"mapping has unknown fields \['mid'\]; the fields are bid, ask"),
             ({"bid": 1.0, "ask": [2.0]}, "cannot become"),
         ],
     )

@@ -12,7 +12,7 @@ cdef extern from * nogil:
 
 _ORIGIN_WORDS = struct.Struct("<QQ48x")
 
-cdef int64_t _FIRST_LABEL_NS = 1000000000  # smaller origins are numbers of a test: no program runs 1 s after the boot
+cdef int64_t _FIRST_BOOT_TIME_NS = 1000000000  # 1 s: no program runs earlier, and tests use smaller numbers as origins
 cdef int64_t _LAST_BOOT_TIME_NS = 315532800000000000  # 1980, or ten years after a boot
 
 cdef enum:
@@ -39,7 +39,7 @@ cdef int64_t new_origin(int64_t now_ns) except? -1:
 
 cdef int refuse_foreign_origin(uint64_t origin_time, str endpoint) except -1:
     """Raise InvalidValueError for a time since the boot, which is not a time of the host's clock."""
-    if _FIRST_LABEL_NS <= <int64_t> origin_time < _LAST_BOOT_TIME_NS <= host_offset_ns():
+    if _FIRST_BOOT_TIME_NS <= <int64_t> origin_time < _LAST_BOOT_TIME_NS <= host_offset_ns():
         raise InvalidValueError(f"origin_time is {origin_time}, a time since the boot and not of the host's clock; "
                                 "convert it by msgq.to_host_time(time_ns, time.CLOCK_BOOTTIME), or give "
                                 "frame.origin_time", endpoint)

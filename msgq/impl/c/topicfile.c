@@ -97,7 +97,7 @@ static int mqc_ring_mismatch_error(const mqc_topic_files *t, const mq_ring_side 
                                       : "");
 }
 
-/* Give the requested size to a mapped ring that holds nothing and whose size nobody requested. Returns 1 if the file has
+/* Give the requested size to a mapped empty ring, unless a process has requested its size. Returns 1 if the file has
  * grown, 0 if the ring was removed, or a negative error. See _resize_ring in topic.pxi. */
 static int mqc_ring_resize(mqc_topic_files *t, int fd, const char *path) {
     char side_path[MQC_PATH];

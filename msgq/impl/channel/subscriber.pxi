@@ -222,7 +222,7 @@ cdef class Subscriber(Waitable):
         return True
 
     cdef bint _accept_following(self, const mq_channel_message *message) except -1:
-        """Do the same, and return False if the pool was truncated. The next call raises the error."""
+        """Do the same as `_accept_message`. Return False in a truncated pool: the next call raises the error."""
         cdef MappedPool mapped = self._pools[message.row]
         return not mq_mapping_was_truncated(mapped.pool_file.not_truncated) and self._accept_message(message)
 

@@ -174,8 +174,8 @@ def _order_fields(values: Mapping[str, Any], dtype: np.dtype[Any], name: str) ->
     names = dtype.names or ()
     if values.keys() != set(names):
         missing, unknown = set(names) - values.keys(), values.keys() - set(names)
-        text = f"mapping lacks the fields {sorted(missing)}" if missing else f"no field is called {sorted(unknown)}"
-        raise RecordTypeError(f"{text}; the fields are {', '.join(names) or 'unnamed'}", name)
+        text = f"lacks the fields {sorted(missing)}" if missing else f"has unknown fields {sorted(unknown)}"
+        raise RecordTypeError(f"mapping {text}; the fields are {', '.join(names) or 'unnamed'}", name)
     return tuple(values[field] for field in names)
 
 

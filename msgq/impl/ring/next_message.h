@@ -94,9 +94,9 @@ static inline mq_ring_status mq_ring_subscriber_next_message(mq_ring_subscriber 
                                  : mq_ring_subscriber_peek_message(s, message);
 }
 
-/* Do the same, and check before the copy that the message is intact. A lapped subscriber counts its losses and
- * continues, as after a torn copy. If the result is MQ_RING_OK, a receive returns the message, unless the publisher laps
- * the subscriber between both calls. */
+/* Do the same as mq_ring_subscriber_next_message, and check before the copy that the message is intact. A lapped
+ * subscriber counts its losses and continues, as after a torn copy. After MQ_RING_OK, a receive returns the message,
+ * unless the publisher laps the subscriber between both calls. */
 static inline mq_ring_status mq_ring_subscriber_next_intact_message(mq_ring_subscriber *s, bool conflate,
                                                                     mq_ring_message *message) {
     for (int tries = 0; tries < 64; tries++) {

@@ -118,7 +118,7 @@ cdef int _check_ring_size(const struct_stat *found, str endpoint, str path) exce
 
 
 cdef bint _resize_ring(TopicFiles topic, int fd, const struct_stat *found, size_t wanted, str path) except -1:
-    """Give the requested size to a ring that holds nothing and whose size nobody requested. Otherwise raise.
+    """Give the requested size to an empty ring, unless a process has requested its size. Otherwise raise.
 
     A larger size: the file grows, and subscribers map it again. A smaller size: an unused ring is removed, because a
     truncated file would kill processes without the SIGBUS handler. Return False if the ring was removed.

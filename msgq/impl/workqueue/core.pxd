@@ -245,7 +245,7 @@ cdef class QueueFile(EndpointFile):
     """A queue's file, mapped and open, with its lock. Each handle of a process has its own."""
     cdef object wanted  # options.OpenRequest: the options of a new file
     cdef mq_queue_file_parts parts  # without slots, until a process has chosen the sizes and this handle maps them
-    # Mapping before the sizes were chosen, because threads may sleep on its words; and its memory, until the close.
+    # mapping without slots and its memory, kept until the close because threads may sleep on its words
     cdef Segment unsized_segment
     cdef SegmentMemory unsized_memory
     cdef int choose_sizes(self) except -1

@@ -93,7 +93,7 @@ static inline bool mq_queue_notification_is_due(const mq_queue_notification *not
 /* A delayed message, and a message that returns from a dead owner, may arrive in an empty queue. */
 static inline int mq_queue_notification_has_more(const void *reader) {
     mq_queue_notification *notification = (mq_queue_notification *)(uintptr_t)reader;
-    /* parts without slots are outdated: mq_queue_has_ready_message */
+    /* parts without slots are outdated (mq_queue_has_ready_message) */
     bool outdated = !notification->h.parts.max_messages && mq_queue_has_ready_message(&notification->h.parts);
     return outdated || mq_queue_notification_is_due(notification) ||
            (mq_queue_sweep_if_due(&notification->h, &notification->next_recovery_ns) &&

@@ -6,9 +6,9 @@
  * child, handles of topics continue to work (see topic.h). For handles of other endpoints, calls in the child return
  * -ECHILD. The child may close all handles of its parent.
  *
- * A NULL handle is -EINVAL, except for the functions that close a handle. So is each other NULL pointer, unless the
- * function's comment allows NULL. Data of 0 bytes and a buffer of 0 bytes may be NULL: to send an empty message, give
- * NULL and the size 0. Options may be NULL.
+ * A call with a NULL handle returns -EINVAL, except for the functions that close a handle. A call with another NULL
+ * pointer also returns -EINVAL, unless the function's comment allows NULL. Options may be NULL. Data and buffers of 0
+ * bytes may be NULL: to send an empty message, give NULL and the size 0.
  *
  * Timeouts are in seconds. With timeout 0 a call never waits. With a negative timeout a call waits without a limit. A
  * signal handler that runs during a sleep ends the call with -EINTR (docs/guides/c.md, "Signals", describes the gap

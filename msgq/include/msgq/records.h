@@ -36,8 +36,8 @@ uint64_t msgq_vector_item_bytes(const msgq_vector *vector);
 
 /* Copy `count` items, from item `first` on, to `items`. Each item is consistent, but writers may replace some items
  * between the copies of two items. Stores the number of writes of each item in `counts`, and the time of its last write
- * in `times`. `items`, `counts` and `times` may be NULL. Returns -ETIMEDOUT if writers replaced an item during every attempt for
- * 1 s. */
+ * in `times`. `items`, `counts` and `times` may be NULL. Returns -ETIMEDOUT if writers replaced an item during every
+ * attempt for 1 s. */
 int msgq_vector_read(msgq_vector *vector, uint64_t first, uint64_t count, void *items, uint64_t *counts,
                      int64_t *times);
 

@@ -65,9 +65,9 @@ int msgq_subscriber_open(msgq_subscriber **subscriber, const char *topic, const 
 int64_t msgq_subscriber_receive(msgq_subscriber *subscriber, void *buffer, size_t room, double timeout,
                                 msgq_message *about);
 
-/* Store the number of messages received and lost. `received` and `lost` may be NULL. Returns 1 if `lost` is only a lower bound, else 0. Stock
- * publishers do not count messages, so `lost` is a lower bound if a stock publisher published some of the lost
- * messages. */
+/* Store the number of messages received and lost. `received` and `lost` may be NULL. Returns 1 if `lost` is only a lower
+ * bound, else 0. Stock publishers do not count messages, so `lost` is a lower bound if a stock publisher published some
+ * of the lost messages. */
 int msgq_subscriber_counts(const msgq_subscriber *subscriber, uint64_t *received, uint64_t *lost);
 
 void msgq_subscriber_close(msgq_subscriber *subscriber);
