@@ -26,7 +26,7 @@ _ANCILLARY_BYTES = socket.CMSG_LEN((wire.BUFFERS_MAX + 1) * array("i").itemsize)
 _RECEIVE_FLAGS = socket.MSG_CMSG_CLOEXEC
 
 
-class _Answer:
+class _ServerAnswer:
     """The answer of a server, with its descriptors, which the caller of `_send_request` closes.
 
     The object exists before the answer, because a signal handler may raise at each step of the exchange.
@@ -63,7 +63,7 @@ def _unpack_descriptors(ancillary: Iterable[tuple[int, int, bytes]]) -> list[int
     return fds.tolist()
 
 
-def _send_request(name: str, request: bytes, within: float, prefix: str | None, answer: _Answer) -> bool:
+def _send_request(name: str, request: bytes, within: float, prefix: str | None, answer: _ServerAnswer) -> bool:
     """Fill the answer of a server. Return False without a server.
 
     The server has `within` seconds for its answer.
@@ -94,7 +94,7 @@ def _send_request(name: str, request: bytes, within: float, prefix: str | None, 
     return True
 
 
-def _exchange_request(name: str, path: str, request: bytes, until: float, answer: _Answer) -> bool:
+def _exchange_request(name: str, path: str, request: bytes, until: float, answer: _ServerAnswer) -> bool:
     """Fill the answer. Return False if it is truncated.
 
     If the server closes without an answer, ask again.
@@ -112,7 +112,7 @@ def _exchange_request(name: str, path: str, request: bytes, until: float, answer
                 return answer.receive(connection)
             except OSError:
                 raise
-            except BaseException:  # of a signal handler; the answer may give this client a row, which it must return
+            except BaseException:  # from a signal handler; the answer may hold a row that this client must return
                 answer.receive(connection)
                 raise
         time.sleep(min(_RETRY_INTERVAL_S, _seconds_left(until)))
@@ -162,7 +162,7 @@ def request_server_info(
     ------
     WaitTimeoutError, CorruptSegmentError, IpcError : the server answers late or incorrectly.
     """
-    answer = _Answer()
+    answer = _ServerAnswer()
     try:
         if not _send_request(name, wire.REQUEST_STRUCT.pack(wire.LIST_REQUEST), within, prefix, answer):
             return None
@@ -248,7 +248,7 @@ def open_stream(name: str, kind: int, within: float = ANSWER_TIMEOUT_S, prefix: 
     """
     request = wire.REQUEST_STRUCT.pack(kind)
     for _ in range(2):  # a stream that is listed may have been made just now
-        answer = _Answer()
+        answer = _ServerAnswer()
         try:
             if not _send_request(name, request, within, prefix, answer):
                 return None

@@ -310,6 +310,7 @@ class VisionIpcServer(StreamSender):
             former = self._streams.get(kind)
             self._streams[kind] = self._new_stream(endpoint, kind, layout, count, huge_pages)
             if former is not None:  # after the new stream, so that an error keeps the previous stream
+                former.leases.mark_replaced()
                 former.close()
 
     def _new_stream(self, endpoint: str, kind: int, layout: Geometry, count: int, huge_pages: bool) -> _ServerStream:

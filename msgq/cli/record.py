@@ -277,9 +277,9 @@ class _MissingSources:
             raise click.ClickException(f"{missing[0]} not found; run `msgq frames list`")
 
     def _describe_missing_frames(self) -> list[str]:
-        """Return texts for missing servers, and for missing streams with the streams that their servers have.
+        """Return texts for missing servers, and for missing streams with the existing streams of the server.
 
-        The recorder connects later than the first call, so the servers are asked.
+        The recorder connects only after the first call, so this call asks the servers.
         """
         texts = []
         with settings.overrides(self._names.prefix):
@@ -289,7 +289,7 @@ class _MissingSources:
                     texts.append(f"frame server {picture.server!r}")
                 elif picture.stream is not None and picture.stream not in available:
                     served = ", ".join(map(str, sorted(available)))
-                    texts.append(f"stream {picture.stream} of frame server {picture.server!r}, which has {served},")
+                    texts.append(f"stream {picture.stream} of frame server {picture.server!r} (streams: {served})")
         return texts
 
 

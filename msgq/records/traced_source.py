@@ -57,7 +57,7 @@ def resolve_traced_source(source: Any, timeout: float | None, backend: ModuleTyp
         return TracedSource(endpoint, source.receive, _read_message_stamps)
     if hasattr(source, "changes"):  # a vector
         return TracedSource(source.endpoint, partial(_wait_for_changes, source), _read_changes_stamps)
-    if hasattr(source, "buffer_len"):  # of a stream of frames
+    if hasattr(source, "buffer_len"):  # a client of frames
         return TracedSource(source.endpoint, partial(_receive_frame, source), read_stamps)
     if hasattr(source, "setTimeout"):  # of a topic
         return _resolve_topic(source, timeout, backend)

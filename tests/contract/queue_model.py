@@ -37,6 +37,7 @@ class Box:
 
     max_messages: int
     max_message_size: int
+    has_chosen_sizes: bool  # False: both sizes are defaults, and the next request or message may choose others
     letters: list[Letter] = field(default_factory=list)
     sent: int = 0
 
@@ -59,8 +60,11 @@ class Model:
             raise SegmentError("", errno=errno.ENOENT)
         if box is not None and bits & O_CREAT and bits & O_EXCL:
             raise SegmentError("", errno=errno.EEXIST)
+        new_sizes = sizes["max_messages"] or 128, sizes["max_message_size"] or 8192
         if box is None:
-            box = self.boxes[name] = Box(sizes["max_messages"] or 128, sizes["max_message_size"] or 8192)
+            box = self.boxes[name] = Box(*new_sizes, any(sizes.values()))
+        elif not box.has_chosen_sizes and any(sizes.values()):
+            (box.max_messages, box.max_message_size), box.has_chosen_sizes = new_sizes, True
         elif flags is None and any(size not in (None, getattr(box, what)) for what, size in sizes.items()):
             raise QueueMismatchError("")
         return Handle(self, name, box, not bits & O_NONBLOCK, options.get("read", True), options.get("write", True))
@@ -122,12 +126,14 @@ class Handle:
 
     def wait_space(self, _timeout: float) -> bool:
         self._check(self.write)
+        self.box.has_chosen_sizes = True
         return len(self.box.letters) < self.box.max_messages
 
     def send(
         self, data: bytes, priority: int = 0, *, origin_time: int = 0, delay: float | None = None, **_wait: float
     ) -> None:
         self._check(self.write)
+        self.box.has_chosen_sizes = True
         if len(data) > self.box.max_message_size:
             raise MessageTooLargeError("")
         if not self.wait_space(0):

@@ -48,7 +48,8 @@ def write_and_wait(backend: str, name: str) -> None:
 def key_holder(backend: str, name: str, key: str) -> None:
     """Declare a key, write it, and stay."""
     with board(backend, name) as status:
-        status.declare(key).write(b"of a process")
+        entry = status.declare(key)
+        entry.write(b"of a process")
         say(os.getpid())
         hear()
 

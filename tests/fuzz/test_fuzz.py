@@ -142,7 +142,7 @@ MISSING_BOUNDS = {
     ),
     "file": MissingBound("queues", "HEADERS", "workqueue/layout.h", PLACED + " > bytes", "!" + PLACED),
     "sizes": MissingBound(
-        "queues", "HEADERS", "workqueue/layout.h", "!mq_queue_sizes_are_valid(messages, size) ||", ""
+        "queues", "HEADERS", "workqueue/layout.h", "(messages && !mq_queue_sizes_are_valid(messages, size)) ||", ""
     ),
     "owner": MissingBound(
         "queues", "HEADERS", "workqueue/slot_state.h", "mq_slot_state_get_owner_row(word) < MQ_QUEUE_ROWS &&", ""

@@ -211,6 +211,24 @@ TEST(state_lock_after_a_kill_of_its_holder_repairs_the_order) {
     mq_frame_stream_state_unmap(state);
 }
 
+TEST(next_sender_frees_only_the_buffer_of_a_dead_sender) {
+    mq_frame_stream_state *state = mq_frame_stream_state_create();
+    mq_process_identity self, dead;
+    CHECK(mq_read_process_identity(&self) == 0);
+    dead = self;
+    dead.start_time++; /* the process with this id is another one */
+    mq_frame_buffer_mru_init(&state->mru, BUFFERS);
+    mq_frame_stream_state_set_sender(state, 5, &self);
+    state->mru.writer[0] = 4; /* a sender that was replaced before */
+    state->mru.writer[1] = 5;
+    mq_frame_stream_state_set_sender(state, 6, &dead);
+    CHECK(state->mru.sender == 6 && state->mru.writer[0] == 4 && state->mru.writer[1] == 5);
+    state->mru.writer[2] = 6;
+    mq_frame_stream_state_set_sender(state, 7, &self);
+    CHECK(state->mru.writer[0] == 4 && state->mru.writer[1] == 5 && state->mru.writer[2] == 0);
+    mq_frame_stream_state_unmap(state);
+}
+
 TEST(waiting_frames_are_those_since_a_client_joined) {
     mq_frame_stream_state *state = mq_frame_stream_state_create();
     int slowest;

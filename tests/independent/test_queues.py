@@ -197,7 +197,7 @@ def take_and_wait_before_count(endpoint: str) -> None:
 
 
 def test_second_delivery_counts_as_first_after_kill_before_count(endpoint: str) -> None:
-    with msgq.MessageQueue(endpoint) as ours:
+    with msgq.MessageQueue(endpoint, max_messages=128) as ours:
         theirs = Handle(endpoint)
         for take_again in (theirs.take, lambda timeout: take_ours(ours)):
             ours.send(b"work")
@@ -351,7 +351,7 @@ def hold_handoff(endpoint: str) -> None:
 
 
 def test_independent_sweep_settles_row_of_killed_process_with_handoff(endpoint: str) -> None:
-    with msgq.MessageQueue(endpoint), Child(hold_handoff, endpoint) as child:
+    with msgq.MessageQueue(endpoint, max_messages=128), Child(hold_handoff, endpoint) as child:
         assert child.hear() == "held"
         theirs = Handle(endpoint)
         child.kill()
@@ -363,7 +363,7 @@ def test_independent_sweep_settles_row_of_killed_process_with_handoff(endpoint: 
 @pytest.mark.parametrize("creator", ["msgq", "independent"])
 def test_new_queue_file_has_all_its_memory_and_mode_600(endpoint: str, creator: str) -> None:
     if creator == "msgq":
-        msgq.MessageQueue(endpoint).close()
+        msgq.MessageQueue(endpoint, max_messages=128).close()
     else:
         queue_file.create_queue(endpoint, 128, 8192)
     found = queue_file.path_of(endpoint).stat()

@@ -248,8 +248,7 @@ def test_msgq_and_independent_program_read_and_write_one_board(endpoint: str) ->
 def test_board_key_has_one_owner_across_implementations(endpoint: str) -> None:
     with msgq.Board(endpoint, keys=4) as ours:
         theirs = BoardWriter(endpoint)
-        ours.declare("of ours")
-        with pytest.raises(WritersError):
+        with ours.declare("of ours"), pytest.raises(WritersError):
             theirs.declare("of ours")
         index = theirs.declare("of theirs")
         with pytest.raises(msgq.errors.KeyTakenError):

@@ -16,7 +16,9 @@ PACKAGES = [ROOT / "msgq", ROOT / "visionipc"]
 _IMPORT = re.compile(r"^(\s*)(?:from\s+([\w.]+)\s+c?import\s+(\([^)]*\)|[^#\n]+)|c?import\s+([\w., ]+))", re.MULTILINE)
 _STRING = re.compile(r'"""(?s:.*?)"""|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'')
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
-_FUNCTION = re.compile(r"^static (?:inline )?[^;={(]*?\b(\w+)\(([^;{]*)\) \{", re.MULTILINE)
+_FUNCTION = re.compile(
+    r"^static (?:inline )?(?:__attribute__\(\(\w+\)\) )?[^;={(]*?\b(\w+)\(([^;{]*)\) \{", re.MULTILINE
+)
 
 
 @dataclass(frozen=True)

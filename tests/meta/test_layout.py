@@ -343,7 +343,7 @@ def test_topic_page_example_equals_bytes_of_library(prefix: str) -> None:
 
 def test_tracked_topic_file_has_golden_bytes(prefix: str) -> None:
     with msgq.pub_sock("golden", segment_size=1024, tracked=True) as pub:
-        pub.send(b"abc", origin_time=0x0102030405060708)
+        pub.send(b"abc", origin_time=0x1122334455667788)
         pub.send(b"")
         stats = pub.stats()
         side = Path(f"/dev/shm/msgqside_{prefix}/golden").read_bytes()
@@ -352,7 +352,7 @@ def test_tracked_topic_file_has_golden_bytes(prefix: str) -> None:
     assert words(side, 256 + 64, 3) == (2, 2, 3), "begun, sent, bytes: payload only"
     assert (stats.messages, stats.bytes) == (2, 3)
     size, publish_time, origin_time = struct.unpack_from("<Qqq", ring, 384)
-    assert (size, origin_time) == (16 + 3, 0x0102030405060708)
+    assert (size, origin_time) == (16 + 3, 0x1122334455667788)
     assert abs(publish_time - clock.time_ns()) < 60e9
     assert ring[384 + 24 : 384 + 27] == b"abc"
     size, publish_time, origin_time = struct.unpack_from("<Qqq", ring, 384 + 32)

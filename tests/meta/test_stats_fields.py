@@ -167,8 +167,9 @@ def records(stack: ExitStack, prefix: str) -> Iterator[Any]:
     """Yield statistics of a vector and a board."""
     vector = stack.enter_context(msgq.SeqlockVector("vector", length=4, dtype="<u4", exclusive=True))
     board = stack.enter_context(msgq.Board("board", schema=SCHEMA))
-    entry = board.declare("key")
-    stack.enter_context(msgq.Board("board")).declare("other").write(DATA)
+    entry = stack.enter_context(board.declare("key"))
+    other = stack.enter_context(stack.enter_context(msgq.Board("board")).declare("other"))
+    other.write(DATA)
     meters = [RecordsMeter(name, prefix) for name in ("vector", "board")]
     for i in range(3):
         vector[1] = i

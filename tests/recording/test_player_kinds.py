@@ -318,10 +318,12 @@ def test_player_with_existing_writer_is_refused(log: Any) -> None:
         quotes[0] = (1, 1)
         with pytest.raises(errors.MultipleWritersError, match="exclusive"):
             Player(path)
-    with msgq.Board("state", 4, 64) as board:
-        board.declare("mode")
-        with pytest.raises(errors.KeyTakenError, match="mode"):
-            Player(path)
+    with (
+        msgq.Board("state", 4, 64) as board,
+        board.declare("mode"),
+        pytest.raises(errors.KeyTakenError, match="mode"),
+    ):
+        Player(path)
     assert play_with_player(path)[0].messages == 2
 
 

@@ -554,7 +554,7 @@ def test_recorder_of_missing_stream_creates_no_endpoint_and_warns(second_camera:
 def test_record_command_names_streams_of_server_without_stream(second_camera: Any, tmp_path: Path) -> None:
     choice = f"{second_camera.name}:0"
     done = command.run("record", "-o", tmp_path / "log", "--frames", choice, "--duration", 0.1, code=1)
-    assert f"stream 0 of frame server '{second_camera.name}', which has 1, not found" in done.stderr
+    assert f"stream 0 of frame server '{second_camera.name}' (streams: 1) not found" in done.stderr
 
 
 def test_too_large_frame_gets_separate_chunk(camera: Any, start: Any, tmp_path: Path) -> None:

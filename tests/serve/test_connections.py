@@ -23,7 +23,7 @@ from tests.support import DEADLINE
 ATTACKERS = 300  # more than the descriptors of the attacked process
 PATHS = {"serve": "/", "stat": "/metrics"}
 WORDS = {"serve": ("serve", "--port", "0", "--json"), "stat": ("stat", "--prometheus", "0", "--json")}
-EXHAUSTED = "connections wait: Too many open files; raise the limit of the process"
+EXHAUSTED = "new connections wait: Too many open files; raise the limit of open files (ulimit -n)"
 UNFINISHED = b"GET / HTTP/1.1\r\nHost: localhost\r\nX: "
 
 

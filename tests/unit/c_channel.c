@@ -18,6 +18,7 @@ static long long opened(unsigned long long slot_bytes) {
     msgq_channel_options options;
     memset(&options, 0, sizeof options);
     options.slot_bytes = slot_bytes;
+    msgq_channel_publisher_close(publisher); /* in a forked child: of the parent */
     return msgq_channel_publisher_open(&publisher, name, &options);
 }
 

@@ -1,10 +1,13 @@
 /* What docs/guides/c.md promises of calls, asked of one process. Ends with 0, or prints the first line that was not so. */
 #include <msgq.h>
 
+#include <fcntl.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -242,6 +245,29 @@ static int check_queue_sizes(const char *name) {
     return 0;
 }
 
+/* Another program writes sizes into a queue without sizes, and the file is too small for them. */
+static int check_hostile_sizes(const char *name) {
+    enum { HEADER = 57344, MAX_MESSAGES = 6, MAX_MESSAGE_SIZE = 7 };
+    char path[300], room[16];
+    msgq_queue *unsized;
+    CHECK(msgq_queue_open(&unsized, name, NULL) == 0);
+    snprintf(path, sizeof path, "/dev/shm/msgqjobs_%s/%s", getenv("OPENPILOT_PREFIX"), name);
+    int fd = open(path, O_RDWR);
+    uint64_t *words = mmap(NULL, HEADER, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    CHECK(fd >= 0 && words != MAP_FAILED);
+    words[MAX_MESSAGE_SIZE] = 64;
+    words[MAX_MESSAGES] = 65536;
+    for (int i = 0; i < 4; i++) {
+        CHECK(ftruncate(fd, HEADER + i * 4096) == 0);
+        CHECK(msgq_queue_receive(unsized, room, sizeof room, 0, NULL) == -EPROTO);
+        CHECK(msgq_queue_send(unsized, "", 1, 0, 0) == -EPROTO && msgq_queue_waiting(unsized) == -EPROTO);
+    }
+    munmap(words, HEADER);
+    close(fd);
+    msgq_queue_close(unsized);
+    return 0;
+}
+
 /* Publish the name of each schema as a message, by a publisher with this schema. */
 static int publish_schemas(const char *topic, char **names) {
     for (; *names; names++) {
@@ -273,7 +299,7 @@ int main(int argc, char **argv) {
     CHECK(msgq_subscriber_open(&subscriber, argv[1], NULL) == 0);
     if (check_queue() || check_delays() || check_signals() || check_fork(argv[1]) || check_topic() ||
         check_empty(argv[1]) || check_cut(argv[1]) || check_channel(argv[1]) || check_sizes("sizes") ||
-        check_queue_sizes("queue-sizes"))
+        check_queue_sizes("queue-sizes") || check_hostile_sizes("hostile"))
         return 1;
     msgq_queue_close(queue);
     msgq_publisher_close(publisher);

@@ -272,8 +272,8 @@ def test_pub_to_board_writes_value_of_given_key(prefix: str) -> None:
     with msgq.Board("state", 8, 100, schema=Schema("State", "json")) as board:
         assert pub("records/state", "1.5", "--format", "json", "--key", "speed")["bytes"] == 3
         assert board.items() == [("speed", b"1.5")]
-        board.declare("mode")
-        assert str(os.getpid()) in run_refused_pub("records/state", "x", "--key", "mode")
+        with board.declare("mode"):
+            assert str(os.getpid()) in run_refused_pub("records/state", "x", "--key", "mode")
 
 
 @pytest.mark.parametrize(

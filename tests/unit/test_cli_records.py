@@ -119,7 +119,7 @@ def test_info_shows_configuration_and_writers_of_vector(prefix: str) -> None:
 
 def test_info_shows_keys_and_writers_of_board(prefix: str) -> None:
     with Board("b", 300, 100) as board:
-        entry, _ = board.declare("pose"), board.declare("wheels")
+        entry, wheels = board.declare("pose"), board.declare("wheels")
         board.declare("left").close()
         for _ in range(2):
             entry.write(b"abc")
@@ -135,6 +135,7 @@ def test_info_shows_keys_and_writers_of_board(prefix: str) -> None:
             "    left: no owner, never written\n",
         ):
             assert expected in text, text
+        wheels.close()
         for number in range(257):
             board.declare(f"k{number}").close()
         assert "    and 4 more\n" in command.run("info", "records/b", "--duration", "0.01").output

@@ -65,6 +65,20 @@ def test_open_queue_works_after_changes_of_header_fields(queue: MessageQueue, en
     all_calls(queue)
 
 
+def test_sizes_beyond_the_file_fail_each_call_without_a_crash(endpoint: str) -> None:
+    """Another program writes sizes into a queue without sizes, and the file is too small for them."""
+    with MessageQueue(endpoint) as unsized:
+        file = QueueFile(endpoint)
+        for grown in (0, 1, 4096, 65536):  # each call maps the file again
+            os.truncate(unsized.path, HEADER + grown)
+            file.write(56, SIZE)  # max_message_size, max_messages
+            file.write(48, 65536)
+            for call in (lambda: unsized.receive(timeout=0), lambda: unsized.send(b"", timeout=0), unsized.peek) * 2:
+                with pytest.raises(CorruptSegmentError, match="remove it"):
+                    call()
+        unsized.unlink()
+
+
 @pytest.mark.parametrize(
     ("at", "value", "error"),
     [

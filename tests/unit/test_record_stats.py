@@ -116,7 +116,8 @@ def test_record_stats_of_board_list_its_keys(endpoint: str) -> None:
     schema = Schema("words", "text")
     with Board(endpoint, 5, 100, schema=schema) as board, Board(endpoint) as other:
         first, second = board.declare("pose"), board.declare("späť")
-        other.declare("speed").write(b"123")
+        third = other.declare("speed")
+        third.write(b"123")
         first.write(b"a")
         first.write(b"bcd")
         second.close()

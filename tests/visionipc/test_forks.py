@@ -198,6 +198,32 @@ def test_parent_serves_clients_after_death_of_sending_child(server: VisionIpcSer
     assert received(client) == received(late) == [1]
 
 
+def test_next_child_uses_buffers_that_killed_children_were_writing(server: VisionIpcServer, connect: Any) -> None:
+    client = connect()
+    for _ in range(ALL_BUFFERS):
+        pid = os.fork()
+        if pid == 0:
+            with server.frame(0):
+                os.kill(os.getpid(), signal.SIGKILL)
+        os.waitpid(pid, 0)
+    assert in_fork(lambda: send(server, range(ALL_BUFFERS))) == 0
+    assert received(client) == list(range(ALL_BUFFERS))
+
+
+def test_child_of_stream_that_parent_created_again_raises(server: VisionIpcServer, connect: Any) -> None:
+    client = connect()
+
+    def send_frame() -> None:
+        with pytest.raises(errors.EndpointClosedError, match="created the stream again"):
+            server.send(0, picture(1), 1)
+
+    with Forked(send_frame) as child:
+        server.create_buffers(0, BUFFERS, WIDTH, HEIGHT)
+        child.go()
+    send(server, range(2, 3))
+    assert client.frame(DEADLINE_MS).frame_id == 2
+
+
 def test_child_reclaims_frames_of_client_that_died(server: VisionIpcServer, connect: Any) -> None:
     """The client joined after the fork, so only the parent's thread has seen it come."""
     client = connect()

@@ -4,6 +4,7 @@ from cython cimport final
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 
 from msgq.impl.base.core cimport expose_buffer, DescriptorMapping, mq_liveness_file, pin_view, PinnedView, PinOwner
+from msgq.impl.base.process cimport mq_process_identity
 
 
 cdef extern from "leases.h" nogil:
@@ -66,11 +67,14 @@ cdef extern from "stream_state.h" nogil:
         uint64_t taken_back
         uint32_t used_row_count
         bint has_stock_client
+        bint is_replaced
         mq_frame_client clients[256]
     mq_frame_stream_state *mq_frame_stream_state_create()
     void mq_frame_stream_state_unmap(mq_frame_stream_state *state)
     void mq_frame_stream_state_lock(mq_frame_stream_state *state)
     void mq_frame_stream_state_unlock(mq_frame_stream_state *state)
+    void mq_frame_stream_state_set_sender(mq_frame_stream_state *state, uint64_t sender,
+                                          const mq_process_identity *self)
     uint32_t mq_frame_count_waiting_frames(const mq_frame_stream_state *state, const mq_frame_lease_table *table,
                                            int *slowest)
 

@@ -70,6 +70,9 @@ class ServerLeases:
         pid : process id of the client.
         """
 
+    def mark_replaced(self) -> None:
+        """Note that the server has created the stream again. Forked children that have not sent raise at a frame."""
+
     def grow(self) -> None:
         """Add a buffer with the next index. The caller has allocated its memory.
 
@@ -362,14 +365,14 @@ class VisionBuf:
 
     @property
     def origin_time(self) -> int:
-        """`timestamp_sof` in nanoseconds of the host's clock: the origin of messages that follow from the frame.
+        """Time of `timestamp_sof` in nanoseconds of the host's clock: the origin of messages that follow from it.
 
         0: unknown, because the timestamp is 0 or later than CLOCK_BOOTTIME, so it is of another clock.
         """
 
     @property
     def publish_time(self) -> int:
-        """`timestamp_eof` in nanoseconds of the host's clock; 0: unknown, as in `origin_time`."""
+        """Time of `timestamp_eof` in nanoseconds of the host's clock; 0: unknown, as in `origin_time`."""
 
     @property
     def valid_frame(self) -> bool:

@@ -226,10 +226,11 @@ static inline uint32_t mq_frame_buffer_mru_publish(mq_frame_buffer_mru *mru, mq_
 /* Sort the buffers again by their frames, after a sender was killed between two steps of a publish. */
 static inline void mq_frame_buffer_mru_repair(mq_frame_buffer_mru *mru) {
     for (uint32_t buffer = 0; buffer < mru->buffers; buffer++) {
-        uint32_t at = buffer;
-        for (; at && mq_frame_buffer_mru_age(mru, mru->order[at - 1]) > mq_frame_buffer_mru_age(mru, buffer); at--)
-            mru->order[at] = mru->order[at - 1];
-        mru->order[at] = (uint8_t)buffer;
+        uint32_t newer = 0; /* number of sorted buffers that stay in front of this one */
+        for (uint32_t other = 0; other < buffer; other++)
+            newer += mq_frame_buffer_mru_age(mru, mru->order[other]) <= mq_frame_buffer_mru_age(mru, buffer);
+        memmove(mru->order + newer + 1, mru->order + newer, buffer - newer);
+        mru->order[newer] = (uint8_t)buffer;
     }
 }
 

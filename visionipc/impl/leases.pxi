@@ -71,7 +71,8 @@ cdef class ServerLeases:
     cdef void become_sender(self) noexcept:
         """Make this process the sender of the stream. The next frame of the previous sender raises an error."""
         cdef bint locked = self._lock()
-        self._sender = self._state.mru.sender = new_uid()
+        self._sender = new_uid()
+        mq_frame_stream_state_set_sender(self._state, self._sender, this_process())
         self._claimed_buffer = -1
         self._state.round_end = self._state.published + self._state.mru.buffers
         self._unlock(locked)
@@ -95,6 +96,9 @@ cdef class ServerLeases:
     @property
     def taken_back(self):
         return self._state.taken_back
+
+    def mark_replaced(self):
+        self._state.is_replaced = True
 
     def grow(self):
         cdef bint locked = self._lock()
@@ -242,8 +246,9 @@ cdef class ServerLeases:
         cdef int slowest
         for _ in range(self._state.used_row_count + 1):  # bound: each round reclaims a row of a dead client
             waiting = mq_frame_count_waiting_frames(self._state, self._table, &slowest)
-            if waiting < self._state.mru.buffers or not self._reclaim_dead_client(slowest, now_ns,
-                                                                                   LAGGARD_PROBE_INTERVAL_NS):
+            if waiting < self._state.mru.buffers:
+                break
+            if not self._reclaim_dead_client(slowest, now_ns, LAGGARD_PROBE_INTERVAL_NS):
                 break
         return waiting
 

@@ -93,7 +93,7 @@ cdef class OutgoingStream:
     @final
     cdef int _check_open_or_reopen(self) except -1:
         cdef bint is_inherited = self._publisher._fork_generation != fork_generation
-        if self._publisher._use_state == CLOSED:
+        if self._publisher._use_state == CLOSED or self._leases._state.is_replaced:
             raise EndpointClosedError("server is closed, or has created the stream again", self.endpoint)
         self._publisher._reopen_or_raise()
         if is_inherited:  # the topic is this process's now, so its buffers must be, too
@@ -160,7 +160,7 @@ cdef class OutgoingFrame:
     cdef OutgoingStream _stream
     cdef MappedView _scratch  # memory of a dropped frame
     cdef int _buffer  # -1: the frame will be dropped
-    cdef int _fork_generation  # of the process that entered the block
+    cdef int _fork_generation  # fork generation of the process that entered the block
     cdef bint _entered
     cdef bint _is_open
     cdef bint _has_values  # False: the defaults apply, and no Python int exists

@@ -11,8 +11,9 @@
  *
  * The previous sender may still write a picture while a child becomes the sender. `mru.writer` names the sender that
  * claimed a buffer, so the new sender leaves this buffer alone. The previous sender finds the new one when it
- * publishes, and gives the buffer back without a frame. A buffer whose writer was killed at this point stays unused
- * until the server creates the stream again.
+ * publishes, and gives the buffer back without a frame. A sender that was killed while it wrote a picture can give
+ * nothing back, so the next sender frees the buffer. If the sender was killed only after its replacement, the buffer
+ * stays unused until the server creates the stream again.
  */
 #ifndef VISIONIPC_STREAM_STATE_H
 #define VISIONIPC_STREAM_STATE_H
@@ -21,6 +22,7 @@
 #include <pthread.h>
 #include <sys/mman.h>
 
+#include "base/process_info.h"
 #include "leases.h"
 
 typedef struct {
@@ -40,6 +42,8 @@ typedef struct {
     uint64_t taken_back;     /* number of clients that died with a lease */
     uint32_t used_row_count; /* number of rows that were ever taken */
     bool has_stock_client;   /* a stock client may have the buffers */
+    bool is_replaced;        /* the server has created the stream again */
+    mq_process_identity sender_process;
     mq_frame_client clients[MQ_FRAME_CLIENT_ROWS];
 } mq_frame_stream_state;
 
@@ -69,6 +73,18 @@ static inline void mq_frame_stream_state_lock(mq_frame_stream_state *state) {
 }
 
 static inline void mq_frame_stream_state_unlock(mq_frame_stream_state *state) { pthread_mutex_unlock(&state->mutex); }
+
+/* Make a process the sender, under the lock. A buffer that a killed sender was writing becomes free. */
+static inline void mq_frame_stream_state_set_sender(mq_frame_stream_state *state, uint64_t sender,
+                                                    const mq_process_identity *self) {
+    const mq_process_identity *previous = &state->sender_process;
+    for (uint32_t buffer = 0; buffer < state->mru.buffers; buffer++)
+        if (state->mru.writer[buffer] != 0 && state->mru.writer[buffer] == state->mru.sender &&
+            mq_process_liveness(previous->pid, previous->start_time, previous->pid_namespace) == MQ_DEAD)
+            state->mru.writer[buffer] = 0;
+    state->sender_process = *self;
+    state->mru.sender = sender;
+}
 
 /* Return the number of newest frames that a client has not handled since it joined. Stores the row of the slowest
  * client, or -1, in *slowest. Unlike awaited frames, frames of the time before a client joined do not count. */

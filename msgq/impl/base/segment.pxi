@@ -94,7 +94,7 @@ cdef void _copy_used_page(uint8_t *to, const uint8_t *page, size_t size) noexcep
         mq_copy_from_shared(to, page, size)
 
 
-@no_gc  # as the segment
+@no_gc  # like the segment
 cdef class SegmentMemory:
     """See core.pxd."""
 

@@ -39,21 +39,25 @@ static void mqc_queue_init_header(void *handle) {
 
 /* ---- sizes: see queuefile.pxi and handle.pxi ---- */
 
-/* Map the whole file after its sizes were chosen. */
+/* Map the whole file after its sizes were chosen. After an error, the handle keeps its previous mapping. */
 static int mqc_queue_map_slots(msgq_queue *q) {
     struct stat found;
     mqc_mapped_file former = q->segment;
+    mq_queue_file_parts parts = q->h.parts;
     int status = mqc_check_file(&q->endpoint, former.fd, former.path, &found);
     if (!status && (status = mqc_map_file(&q->endpoint, former.fd, &found, true, former.path, &q->segment)))
         q->segment = former;
     if (status)
         return status;
     q->segment.fd = q->segment.liveness_file.fd = former.fd;
-    former.fd = -1;
-    mqc_unmap_file(&former);
     status = mqc_queue_check(q);
     if (!status && !q->h.parts.max_messages)
         status = mqc_endpoint_error(&q->endpoint, EPROTO, "has sizes, but no slots: another program wrote into it");
+    mqc_mapped_file unused = status ? q->segment : former;
+    if (status)
+        q->segment = former, q->h.parts = parts;
+    unused.fd = -1;
+    mqc_unmap_file(&unused);
     return status;
 }
 

@@ -137,7 +137,7 @@ static inline void mq_channel_publisher_register(mq_channel_publisher_row *row, 
     mq_copy_to_shared(row->node, name, sizeof name);
     mq_participant_write(&row->participant, self, slots->uid, held);
     /* EDGE pool: release. The previous pool's entries are gone, then the row has another pool. Partner:
-     * mq_channel_next_message */
+     * mq_channel_find_message */
     mq_store_release_u64(&row->pool_uid, slots->uid);
 }
 

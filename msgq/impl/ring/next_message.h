@@ -64,10 +64,11 @@ static inline mq_ring_status mq_ring_subscriber_skip_to_newest(mq_ring_subscribe
             from = s->cursor, passed = 0;
             count = mq_ring_count_messages(s->data, s->data_bytes, from, s->published, &last);
         }
-        bool lapped = !mq_ring_subscriber_is_valid(s, s->cursor);
         bool found = count > 0 && mq_ring_subscriber_is_valid(s, from) && mq_ring_subscriber_is_intact(s, last);
+        /* after the checks: a lap between this check and theirs would look like corruption */
+        bool lapped = !found && !mq_ring_subscriber_is_valid(s, s->cursor);
         /* A new publisher stores its checkpoint after the last message, and the lapped cursor leads to no message. */
-        if (!found && lapped && checkpoint_is_last && mq_ring_subscriber_find_last(s, s->published, &last))
+        if (lapped && checkpoint_is_last && mq_ring_subscriber_find_last(s, s->published, &last))
             found = true, passed = (uint64_t)before, count = 0;
         if (found) {
             if (mq_ring_distance(last, s->cursor) > 0)

@@ -266,7 +266,7 @@ cdef class SubSocket(SubConnection):
         return messages
 
     cdef bytes _receive_following(self):
-        """Return the message that follows the received ones. Return None if the next call must count a loss or raise."""
+        """Return the message that follows the received ones; None if the next call must count a loss or raise."""
         cdef mq_ring_message message
         if not mq_ring_subscriber_peek_following_message(&self._subscriber, &message):
             return None

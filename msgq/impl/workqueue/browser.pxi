@@ -19,7 +19,8 @@ cdef class QueueBrowser:
 
     cdef int _allocate_seen(self) except -1:
         PyMem_Free(self._seen)
-        self._seen = <mq_queue_seen_message *> PyMem_Calloc(self._file.parts.max_messages, sizeof(mq_queue_seen_message))
+        self._seen = <mq_queue_seen_message *> PyMem_Calloc(
+            self._file.parts.max_messages, sizeof(mq_queue_seen_message))
         if self._seen == NULL:
             raise MemoryError()
         return 0

@@ -200,6 +200,9 @@ class QueueNotification(Waitable):
     def consume(self) -> bool:
         """Return True if a message arrived in the empty queue since the last call."""
 
+    def use_slots(self) -> None:
+        """Use the slots that the queue's file has mapped since the request."""
+
 def new_exclusive_notification(queue: QueueHandle) -> QueueNotification | None:
     """Return a notification request. Return None if another living process has a request for the same queue."""
 

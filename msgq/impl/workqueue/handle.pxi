@@ -65,8 +65,8 @@ cdef class QueueHandle(ThreadSharedHandle):
 
     cdef int _use_slots(self) except -1:
         """Use the slots that the file has mapped. No watcher thread sees half of the change."""
-        cdef mq_queue_block_cache *caches = <mq_queue_block_cache *> PyMem_Calloc(self._file.parts.block_count,
-                                                                                 sizeof(mq_queue_block_cache))
+        cdef mq_queue_block_cache *caches = <mq_queue_block_cache *> PyMem_Calloc(
+            self._file.parts.block_count, sizeof(mq_queue_block_cache))
         if caches == NULL:
             raise MemoryError()
         watcher_lock()

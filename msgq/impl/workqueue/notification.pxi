@@ -35,7 +35,6 @@ cdef class QueueNotification(Waitable):
         return due
 
     def use_slots(self):
-        """Use the slots that the file has mapped since the request."""
         watcher_lock()
         self._notification.h.parts = self._file.parts
         self._notification.h.own_row = &self._file.parts.queue.rows[self._notification.h.row_number]

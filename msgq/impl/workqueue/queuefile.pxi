@@ -64,19 +64,24 @@ cdef class QueueFile(EndpointFile):
         return True
 
     cdef int _map_slots(self, bint writable) except -1:
-        """Map the whole file after its sizes were chosen."""
+        """Map the whole file after its sizes were chosen. After an error, the handle keeps its previous mapping."""
         cdef struct_stat found
-        cdef SegmentMemory memory
-        if self.parts.max_messages:
+        cdef SegmentMemory former = self.memory
+        cdef mq_queue_file_parts parts = self.parts
+        if parts.max_messages:
             return 0
         check_file(self.fd, &found, self.name, self.path)
-        memory = map_shared_file(self.fd, &found, writable, self.name, self.path)
-        self.unsized_segment, self.unsized_memory = self.segment, self.memory
-        self._use_memory(memory)
-        self._check_header()
-        if not self.parts.max_messages:
-            raise CorruptSegmentError("has no slots, but has sizes: another program wrote into the file; remove it",
-                                      self.name, self.path)
+        self._use_memory(map_shared_file(self.fd, &found, writable, self.name, self.path))
+        try:
+            self._check_header()
+            if not self.parts.max_messages:
+                raise CorruptSegmentError("has no slots, but has sizes: another program wrote into the file; remove it",
+                                          self.name, self.path)
+        except BaseException:
+            self.parts = parts
+            self._use_memory(former)
+            raise
+        self.unsized_segment, self.unsized_memory = former.segment, former
         self.not_truncated = not_truncated_word(self.segment.guard) if self.segment.guard != NULL else NULL
         return 0
 

@@ -254,8 +254,8 @@ MUTANTS = [
     ),
     next_message(
         "a lapped subscriber that conflates does not search before the checkpoint of a new publisher",
-        "if (!found && lapped && checkpoint_is_last &&",
-        "if (!found && lapped && checkpoint_is_last && false &&",
+        "if (lapped && checkpoint_is_last &&",
+        "if (lapped && checkpoint_is_last && false &&",
         "ring_readers-lapped_conflating_subscriber_takes_the_last_message_of_the_previous_publisher",
     ),
     next_message(

@@ -1,8 +1,8 @@
 """A web server that clients cannot block: connections have deadlines and limits.
 
-A connection first waits for its request, then it is answered, and it ends after this answer. The number of connections
-in each of the two states is limited. A newcomer replaces the oldest waiting connection, so connections without a
-request cannot shut out other clients. A request above the limit of answers is refused.
+A connection waits for its request, and ends after the answer to it. Both states have a limit: a new connection replaces
+the oldest waiting one, so connections without a request cannot shut out other clients, and a request above the limit of
+answers is refused.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ _ANSWERS_MAX = 128  # requests that are answered at the same time
 _ADDRESS_SHARE = 0.75  # share of both limits for one address
 _DESCRIPTORS_SHARE = 0.25  # share of the process's descriptors for each limit
 _ACCEPT_PAUSE_S = 1.0  # delay until the next try, if descriptors or memory are exhausted
-_BACKLOG = 128  # connections that wait in the kernel
-_SHUTDOWN_S = 2.0
-_PRINTED_STATUSES = {401, 403, 503}
-_METHODS = ("GET", "HEAD")
+_LISTEN_BACKLOG = 128  # connections that wait in the kernel
+_SHUTDOWN_S = 2.0  # maximum time for the answers to end at `close`
+_PRINTED_STATUSES = {401, 403, 503}  # refusals that the server prints
+_ALLOWED_METHODS = ("GET", "HEAD")
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
-class _Connection(web.RequestHandler):
+class _HttpConnection(web.RequestHandler):
     """A connection. `HttpServer` decides when the connection ends."""
 
     address = ""
@@ -98,11 +98,11 @@ class HttpServer:
         """Prepare the server; `start` opens the port. `handlers`: callables for accepted requests by path."""
         self._access, self._handlers = access, handlers
         self.refusals = RefusalLog()
-        self._manager = web.Server(self._answer)
+        self._manager = web.Server(self._answer_request)
         self._listeners: list[socket.socket] = []
         self._accepting: set[asyncio.Task[Any]] = set()
-        self._waiting: dict[_Connection, None] = {}  # from the oldest to the newest
-        self._answers: dict[_Connection, asyncio.Task[Any] | None] = {}
+        self._waiting: dict[_HttpConnection, None] = {}  # from the oldest to the newest
+        self._answers: dict[_HttpConnection, asyncio.Task[Any] | None] = {}
         descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         most = math.inf if descriptors == resource.RLIM_INFINITY else max(4, int(descriptors * _DESCRIPTORS_SHARE))
         self._waiting_max, self._answers_max = min(_WAITING_MAX, most), min(_ANSWERS_MAX, most)
@@ -122,8 +122,8 @@ class HttpServer:
         bound.close()
         for listener in self._listeners:
             listener.setblocking(False)
-            listener.listen(_BACKLOG)
-            loop.add_reader(listener, self._accept, listener)
+            listener.listen(_LISTEN_BACKLOG)
+            loop.add_reader(listener, self._accept_connection, listener)
         return number
 
     async def close(self) -> None:
@@ -140,13 +140,13 @@ class HttpServer:
         await self._manager.shutdown(_SHUTDOWN_S)
 
     def keep_open(self, request: web.BaseRequest) -> None:
-        """Remove the deadline of an answer, for an answer that lasts until its client leaves."""
-        cast(_Connection, request.protocol).set_deadline(None)
+        """Remove the deadline of an answer that lasts until its client leaves."""
+        cast(_HttpConnection, request.protocol).set_deadline(None)
 
     # Connections
 
-    def _accept(self, listener: socket.socket) -> None:
-        """Accept one connection. asyncio's own servers log each failure with a traceback, 100 times in a row."""
+    def _accept_connection(self, listener: socket.socket) -> None:
+        """Accept one connection here, because servers of asyncio log each failure 100 times with a traceback."""
         loop = asyncio.get_running_loop()
         try:
             accepted, _ = listener.accept()
@@ -156,14 +156,18 @@ class HttpServer:
             self._free_descriptors(listener, error)
             return
         accepted.setblocking(False)
-        task = loop.create_task(loop.connect_accepted_socket(lambda: _Connection(self, self._manager, loop), accepted))
+        task = loop.create_task(
+            loop.connect_accepted_socket(lambda: _HttpConnection(self, self._manager, loop), accepted)
+        )
         self._accepting.add(task)
         task.add_done_callback(self._accepting.discard)
 
     def _free_descriptors(self, listener: socket.socket, error: OSError) -> None:
         """End the oldest waiting connection, or pause, because descriptors or memory are exhausted."""
         loop = asyncio.get_running_loop()
-        self.refusals.report("descriptors", f"connections wait: {error.strerror}; raise the limit of the process")
+        self.refusals.report(
+            "descriptors", f"new connections wait: {error.strerror}; raise the limit of open files (ulimit -n)"
+        )
         for connection in self._waiting:
             self.remove_connection(connection)
             connection.abort()
@@ -173,9 +177,9 @@ class HttpServer:
 
     def _resume_accepting(self, listener: socket.socket) -> None:
         if listener in self._listeners:
-            asyncio.get_running_loop().add_reader(listener, self._accept, listener)
+            asyncio.get_running_loop().add_reader(listener, self._accept_connection, listener)
 
-    def add_connection(self, connection: _Connection) -> None:
+    def add_connection(self, connection: _HttpConnection) -> None:
         """Add a connection without a request. If there are too many, the oldest one ends."""
         connection.set_deadline(_REQUEST_S)
         self._waiting[connection] = None
@@ -185,17 +189,17 @@ class HttpServer:
         elif len(self._waiting) > self._waiting_max:
             self._replace_connection(next(iter(self._waiting)))
 
-    def remove_connection(self, connection: _Connection) -> None:
+    def remove_connection(self, connection: _HttpConnection) -> None:
         """Release the place of a connection."""
         self._waiting.pop(connection, None)
         self._answers.pop(connection, None)
 
-    def _replace_connection(self, connection: _Connection) -> None:
+    def _replace_connection(self, connection: _HttpConnection) -> None:
         self.refusals.report("waiting", f"{connection.address} disconnected: too many connections without a request")
         self.remove_connection(connection)
         connection.abort()
 
-    def end_late_connection(self, connection: _Connection) -> None:
+    def end_late_connection(self, connection: _HttpConnection) -> None:
         """End a connection at its deadline."""
         if connection in self._waiting:
             text = f"no complete request within {_REQUEST_S:g} s"
@@ -206,7 +210,7 @@ class HttpServer:
 
     # Requests
 
-    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def _answer_request(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer the only request of a connection."""
         try:
             self._begin_answer(request)
@@ -215,8 +219,8 @@ class HttpServer:
                 raise refusal
             if request.path not in self._handlers:
                 raise web.HTTPNotFound
-            if request.method not in _METHODS:
-                raise web.HTTPMethodNotAllowed(request.method, _METHODS)
+            if request.method not in _ALLOWED_METHODS:
+                raise web.HTTPMethodNotAllowed(request.method, _ALLOWED_METHODS)
             response = await self._handlers[request.path](request)
         except web.HTTPException as error:
             if error.status in _PRINTED_STATUSES:
@@ -233,7 +237,7 @@ class HttpServer:
         ------
         HTTPServiceUnavailable : there is none.
         """
-        connection = cast(_Connection, request.protocol)
+        connection = cast(_HttpConnection, request.protocol)
         self.remove_connection(connection)
         connection.set_deadline(_ANSWER_S)
         same_address = sum(other.address == connection.address for other in self._answers)
