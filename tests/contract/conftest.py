@@ -20,7 +20,7 @@ from msgq.impl.base import clock
 from msgq.impl.fake.bus import current_bus
 from tests.contract import posix_children, posix_programs, record_children
 from tests.contract.queue_children import MODULES
-from tests.support import DEADLINE, DEADLINE_MS, SHM, wait_threads_asleep
+from tests.support import DEADLINE, DEADLINE_MS, SHM, Child, wait_threads_asleep
 
 #: Backend: what it does not promise. The words, as used by ``@pytest.mark.needs``:
 #: fork: a child goes on with a cursor of its own, and may not publish. lost: exact counts. passive: watching without a
@@ -344,3 +344,24 @@ def own(endpoint: str) -> Iterator[posix_children.Queues]:
     queues = posix_children.Queues(posix_programs.MODULES[1], f"/{endpoint}")
     yield queues
     queues.end()
+
+
+def race_sizes(
+    request: Callable[[str, int], str], endpoint: str, sizes: list[int]
+) -> tuple[tuple[int, int], tuple[int, str]]:
+    """Run the function once with each size, at the same time. Exactly one of both children must win.
+
+    Return the size and the process of the winner, then the size and the error of the loser.
+    """
+    with Child(request, endpoint, sizes[0]) as first, Child(request, endpoint, sizes[1]) as second:
+        children = [first, second]
+        assert [child.hear() for child in children] == ["ready", "ready"]
+        for child in children:
+            child.say()
+        outcomes = [child.hear() for child in children]
+        assert sorted(outcomes) == ["lost", "won"]
+        for child in children:
+            child.say()
+        winner, loser = outcomes.index("won"), outcomes.index("lost")
+        assert children[winner].result() == ""
+        return (sizes[winner], children[winner].pid), (sizes[loser], children[loser].result())

@@ -13,7 +13,7 @@ import pytest
 import msgq
 from msgq.errors import QueueFullError, QueueMismatchError
 from msgq.workqueue import JobClient, MessageQueue, Worker
-from tests.contract.conftest import Queues, receive_all
+from tests.contract.conftest import Queues, race_sizes, receive_all
 from tests.support import DEADLINE, Child, hear, say, wait_asleep, wait_until
 
 MANY, BIG = 1000, 100_000
@@ -187,20 +187,9 @@ def request_sizes(name: str, max_messages: int) -> str:
 
 def test_exactly_one_of_two_requests_wins(name: str) -> None:
     with MessageQueue(name) as consumer:
-        sizes = [MANY, 2 * MANY]
-        with Child(request_sizes, name, sizes[0]) as first, Child(request_sizes, name, sizes[1]) as second:
-            children = [first, second]
-            assert [child.hear() for child in children] == ["ready", "ready"]
-            for child in children:
-                child.say()
-            outcomes = [child.hear() for child in children]
-            assert sorted(outcomes) == ["lost", "won"]
-            for child in children:
-                child.say()
-            winner, loser = outcomes.index("won"), outcomes.index("lost")
-            assert children[winner].result() == ""
-            assert f"process {children[winner].pid} " in children[loser].result()
-        assert len(consumer.receive_many()) == sizes[winner]
+        (won, winner), (_, text) = race_sizes(request_sizes, name, [MANY, 2 * MANY])
+        assert f"process {winner} " in text
+        assert len(consumer.receive_many()) == won
 
 
 def test_forked_child_uses_sizes_chosen_after_the_open(name: str) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 import msgq
 from msgq.errors import SegmentSizeError
-from tests.contract.conftest import Backend
+from tests.contract.conftest import Backend, race_sizes
 from tests.stock import StockSubscriber, segment_path
 from tests.support import DEADLINE, Child, hear, say, wait_asleep, wait_until
 
@@ -163,21 +163,9 @@ def publish(endpoint: str, size: int) -> str:
 
 def test_exactly_one_of_two_publishers_with_different_sizes_wins(endpoint: str) -> None:
     sub = msgq.sub_sock(endpoint, timeout=int(DEADLINE * 1000))
-    sizes = [LARGE, 2 * LARGE]
-    with Child(publish, endpoint, sizes[0]) as first, Child(publish, endpoint, sizes[1]) as second:
-        children = [first, second]
-        assert [child.hear() for child in children] == ["ready", "ready"]
-        for child in children:
-            child.say()
-        outcomes = [child.hear() for child in children]
-        assert sorted(outcomes) == ["lost", "won"]
-        for child in children:
-            child.say()
-        winner, loser = outcomes.index("won"), outcomes.index("lost")
-        assert children[winner].result() == ""
-        text = children[loser].result()
-        assert f"segment_size {sizes[winner]} (requested by process {children[winner].pid}, " in text
-        assert f"{sizes[loser]} was requested" in text
+    (won, winner), (lost, text) = race_sizes(publish, endpoint, [LARGE, 2 * LARGE])
+    assert f"segment_size {won} (requested by process {winner}, " in text
+    assert f"{lost} was requested" in text
     assert sub.receive() == bytes(DEFAULT)
     sub.close()
 
