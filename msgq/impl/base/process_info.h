@@ -102,8 +102,10 @@ static inline int mq_read_own_identity(mq_identity_cache *cache, mq_process_iden
         return -1;
     if (mq_compare_exchange_u32(&cache->state, MQ_IDENTITY_UNREAD, MQ_IDENTITY_BUSY)) {
         cache->identity = *self;
-        /* not a store: a signal handler may have forked this child, and `self` is the parent */
-        mq_compare_exchange_u32(&cache->state, MQ_IDENTITY_BUSY, MQ_IDENTITY_READ);
+        /* A signal handler may have forked this child, so that `self` is the parent. After a fork since the first
+         * exchange, the state is UNREAD already, and this exchange fails. */
+        bool is_own = self->pid == (uint64_t)getpid();
+        mq_compare_exchange_u32(&cache->state, MQ_IDENTITY_BUSY, is_own ? MQ_IDENTITY_READ : MQ_IDENTITY_UNREAD);
     }
     return 0;
 }
