@@ -37,11 +37,14 @@ CI = (
     "tests/meta/test_model.py",
     "tests/recording/test_bombs.py",
     "tests/unit/test_bench",
+    "tests/unit/test_c_opening.py",
     "tests/unit/test_c_programs.py",
     "tests/unit/test_c_queue_events.py",
     "tests/unit/test_base.py",
     "tests/unit/test_pytest_plugin.py",
     "tests/unit/test_file_permissions.py",
+    "tests/unit/test_row_locks.py",
+    "tests/unit/test_settings_values.py",
     "tests/visionipc/test_stock_",
 )
 

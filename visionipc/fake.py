@@ -75,6 +75,9 @@ class _FakeServerStream:
         self.published += 1
         return True
 
+    def mark_replaced(self) -> None:
+        """Do nothing: forked children have a bus of their own."""
+
     def stats(self) -> StreamStats:
         """Return the counters of the stream."""
         return StreamStats(self.endpoint, self.geometry, self.buffers, 0, self.published, 0, [], 0)

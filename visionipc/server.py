@@ -123,6 +123,10 @@ class _ServerStream(OutgoingStream):
         self.leases.grow()
         return True
 
+    def mark_replaced(self) -> None:
+        """Let no forked child send on this stream, because the server creates it again."""
+        self.leases.mark_replaced()
+
     def make_answer(self, leases: bool, pid: int) -> Answer:
         """Return records and descriptors for one client."""
         *buffers, table = self._fds
@@ -310,7 +314,7 @@ class VisionIpcServer(StreamSender):
             former = self._streams.get(kind)
             self._streams[kind] = self._new_stream(endpoint, kind, layout, count, huge_pages)
             if former is not None:  # after the new stream, so that an error keeps the previous stream
-                former.leases.mark_replaced()
+                former.mark_replaced()
                 former.close()
 
     def _new_stream(self, endpoint: str, kind: int, layout: Geometry, count: int, huge_pages: bool) -> _ServerStream:
