@@ -75,24 +75,27 @@ static void mqc_remove_guard(void *guard) { mq_sigbus_guard_remove(guard); }
 
 const mq_guard_functions mqc_guard_functions = {.add = mqc_add_guard, .remove = mqc_remove_guard};
 
+void mqc_adopt_mapping(const mq_mapping *mapping, const struct stat *found, const char *path,
+                       mqc_mapped_file *segment) {
+    *segment = (mqc_mapped_file){.address = mapping->address,
+                                 .size = mapping->size,
+                                 .guard = mapping->guard,
+                                 .inode = found->st_ino,
+                                 .mode = found->st_mode & 0777,
+                                 .fd = -1};
+    snprintf(segment->path, sizeof segment->path, "%s", path);
+    segment->liveness_file = mq_liveness_file_make(segment->path, -1, found);
+    segment->not_truncated = mapping->guard ? &((const mq_sigbus_guard *)mapping->guard)->not_truncated : NULL;
+}
+
 int mqc_map_file(const mqc_endpoint *endpoint, int fd, const struct stat *found, bool writable, const char *path,
                  mqc_mapped_file *segment) {
     mq_mapping mapping;
     mq_error error;
     int failed =
         mq_map_file(&endpoint->policy, fd, found, writable ? (uint64_t)found->st_size : 0, path, &mapping, &error);
-    *segment = (mqc_mapped_file){.address = mapping.address,
-                                 .size = mapping.size,
-                                 .guard = mapping.guard,
-                                 .inode = found->st_ino,
-                                 .mode = found->st_mode & 0777,
-                                 .fd = -1};
-    if (failed)
-        return mqc_report(endpoint, &error);
-    snprintf(segment->path, sizeof segment->path, "%s", path);
-    segment->liveness_file = mq_liveness_file_make(segment->path, -1, found);
-    segment->not_truncated = mapping.guard ? &((const mq_sigbus_guard *)mapping.guard)->not_truncated : NULL;
-    return 0;
+    mqc_adopt_mapping(&mapping, found, path, segment);
+    return failed ? mqc_report(endpoint, &error) : 0;
 }
 
 bool mqc_pair_guards(mqc_mapped_file *segment, mqc_mapped_file *partner) {

@@ -108,6 +108,9 @@ MQC_HIDDEN int mqc_allocate_file(const mqc_endpoint *endpoint, int fd, uint64_t 
                                  const char *path);
 MQC_HIDDEN int mqc_map_file(const mqc_endpoint *endpoint, int fd, const struct stat *found, bool writable,
                             const char *path, mqc_mapped_file *segment);
+/* Take a mapping of a shared step (base/file.h). */
+MQC_HIDDEN void mqc_adopt_mapping(const mq_mapping *mapping, const struct stat *found, const char *path,
+                                  mqc_mapped_file *segment);
 /* Pair two mappings: after a fault in `segment`, both mappings read as zeros. Returns false if `segment` is already
  * truncated. Unmap `partner` after `segment`. */
 MQC_HIDDEN bool mqc_pair_guards(mqc_mapped_file *segment, mqc_mapped_file *partner);
