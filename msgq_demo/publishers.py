@@ -12,8 +12,8 @@ from typing import Any
 import psutil
 
 import msgq
+from msgq_demo.demo_process import DemoProcess
 from msgq_demo.endpoints import FRAME_SERVER, FRAME_STREAM, GAUGE_COUNT, STEP_DTYPE, open_gauges, open_jobs
-from msgq_demo.process import DemoProcess
 
 _BURST_MESSAGE = bytes(48)
 _ALERT_DTYPE = [("percent", "<f8")]

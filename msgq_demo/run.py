@@ -7,8 +7,9 @@ import secrets
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgq
@@ -17,7 +18,7 @@ from msgq.common import settings
 from msgq.errors import SegmentError
 from msgq.recording import FrameStream, Recorder
 from msgq_demo.endpoints import FRAME_SERVER, FRAME_STREAM, FRAMES, START_KEY, STATUS_BOARD
-from msgq_demo.processes import ProcessGroup
+from msgq_demo.process_group import ProcessGroup
 from msgq_demo.replaying import replay_twice
 from msgq_demo.results import Flow, Restart, Results, Work, find_failures, read_recording
 from msgq_demo.roles import (
@@ -50,9 +51,10 @@ def run_demo(
     token = secrets.token_hex(3)
     prefix = "-".join(filter(None, (settings.get_prefix(), "demo", token)))
     recording = output or Path(tempfile.gettempdir(), f"msgq-demo-{token}")
+    names = [name for name in (*PUBLISHERS, *SUBSCRIBERS) if full or name in SHORT_RUN]
     with ExitStack() as stack:
         stack.callback(remove_files, prefix)
-        results = _Run(prefix, full, duration_s, recording, stop, show).run(stack)
+        results = _Run(prefix, names, duration_s, recording, stop, show).run(stack)
     if results.recording_path:
         results.recording = list(read_recording(recording))
     results.failures += find_failures(results)
@@ -66,38 +68,37 @@ class _EndedEarlyError(Exception):
     """The run cannot continue. The text is the reason, or "" after Ctrl-C."""
 
 
+@dataclass
 class _Run:
-    def __init__(
-        self,
-        prefix: str,
-        full: bool,
-        duration_s: float,
-        recording: Path,
-        stop: threading.Event,
-        show: Callable[[str], object],
-    ) -> None:
-        self._prefix, self._duration_s, self._stop, self._show = prefix, duration_s, stop, show
-        self._publishers = [name for name in PUBLISHERS if full or name in SHORT_RUN]
-        self._subscribers = [name for name in SUBSCRIBERS if full or name in SHORT_RUN]
+    """The steps of a run. `names`: names of the programs. The other arguments are those of `run_demo`."""
+
+    prefix: str
+    names: Sequence[str]
+    duration_s: float
+    recording: Path
+    stop: threading.Event
+    show: Callable[[str], object]
+
+    def __post_init__(self) -> None:
+        self._publishers = [name for name in self.names if name in PUBLISHERS]
         self._endpoints = list(dict.fromkeys(PUBLISHERS[name].endpoint for name in self._publishers))
-        self._recording = recording
+        self._processes = ProcessGroup(self.prefix)
         self._recorder: Recorder | None = None
-        self._begin = time.monotonic()
         self._killed_worker_pid: int | None = None
+        self._begin = time.monotonic()
         self._results = Results()
 
     def run(self, stack: ExitStack) -> Results:
         """Execute all steps, and return what the processes and the counters say."""
-        self._processes = ProcessGroup(self._prefix)
         stack.callback(self._processes.kill_all)
-        self._board = stack.enter_context(msgq.Board(STATUS_BOARD, prefix=self._prefix))
+        self._board = stack.enter_context(msgq.Board(STATUS_BOARD, prefix=self.prefix))
         try:
             self._start()
-            self._wait_until_elapsed(self._duration_s / 2)
+            self._wait_until_elapsed(self.duration_s / 2)
             self._restart_publisher()
-            if KILLED_WORKER in self._subscribers:
+            if KILLED_WORKER in self.names:
                 self._kill_worker()
-            self._wait_until_elapsed(self._duration_s)
+            self._wait_until_elapsed(self.duration_s)
         except _EndedEarlyError as reason:
             self._results.interrupted = not str(reason)
             self._results.failures += filter(None, [str(reason)])
@@ -107,25 +108,24 @@ class _Run:
 
     def _start(self) -> None:
         """Start all processes, then the recorder, and then the messages."""
-        self._show(
-            f"{len(self._publishers)} processes publish telemetry of this machine for {self._duration_s:g} s, "
-            f"and {len(self._subscribers)} subscribe"
+        self.show(
+            f"{len(self._publishers)} processes publish telemetry of this machine for {self.duration_s:g} s, "
+            f"and {len(self.names) - len(self._publishers)} subscribe"
         )
-        self._show(f"watch them in a second terminal: msgq top --prefix {self._prefix}")
-        names = {*self._publishers, *self._subscribers}
-        self._processes.start(names)
-        self._wait_until(lambda: dict(self._board.items()).keys() >= names, "a process did not start")
+        self.show(f"watch them in a second terminal: msgq top --prefix {self.prefix}")
+        self._processes.start(self.names)
+        self._wait_until(lambda: len(self._board.items()) == len(self.names), "a process did not start")
         self._recorder = self._start_recorder()
         self._board.declare(START_KEY).write(b"now")
         self._wait_until(lambda: all(self._count_published().values()), "an endpoint had no message")
         self._begin = time.monotonic()
 
     def _start_recorder(self) -> Recorder:
-        self._results.recording_path = str(self._recording)
+        self._results.recording_path = str(self.recording)
         endpoints = [endpoint for endpoint in self._endpoints if endpoint != FRAMES]
         timings = [re.compile("timing:.*")] if "estimate" in endpoints else []
         frames = [FrameStream(FRAME_SERVER, FRAME_STREAM, _PICTURES_HZ)] if FRAMES in self._endpoints else []
-        return Recorder(self._recording, [*endpoints, *timings], frames=frames, prefix=self._prefix)
+        return Recorder(self.recording, [*endpoints, *timings], frames=frames, prefix=self.prefix)
 
     def _restart_publisher(self) -> None:
         """Kill a publisher while it publishes, and start it again."""
@@ -148,7 +148,7 @@ class _Run:
         self._show_event(f"{KILLED_WORKER} killed (SIGKILL) during a job; another worker gets the job")
 
     def _has_job(self, pid: int) -> bool:
-        return any(row.taken for row in stats.queue("jobs", self._prefix).handles if row.participant.pid == pid)
+        return any(row.taken for row in stats.queue("jobs", self.prefix).handles if row.participant.pid == pid)
 
     def _stop_processes(self) -> None:
         """Stop the publishers, then the workers, whose events are recorded, and then the other subscribers."""
@@ -158,15 +158,15 @@ class _Run:
         self._results.work = self._read_work()
         if self._recorder is not None:
             self._recorder.stop()
-        failed += self._processes.stop(self._subscribers)
+        failed += self._processes.stop(self.names)
         self._results.failures += [f"{name} failed" for name in failed]
-        for name, report in self._board.items():
-            if name in self._subscribers:
-                self._results.flows += [Flow(name, *flow) for flow in json.loads(report)]
+        reports = dict(self._board.items())
+        for name in self.names:
+            self._results.flows += [Flow(name, *flow) for flow in json.loads(reports.get(name, "[]"))]
 
     def _read_work(self) -> Work | None:
         with contextlib.suppress(SegmentError):  # short run, or no process has opened the queue
-            jobs = stats.queue("jobs", self._prefix)
+            jobs = stats.queue("jobs", self.prefix)
             return Work(
                 jobs.sent, jobs.acknowledged, jobs.returned, jobs.depth + jobs.in_flight, self._killed_worker_pid
             )
@@ -177,11 +177,11 @@ class _Run:
         counts = dict.fromkeys(self._endpoints, 0)
         for endpoint in self._endpoints:
             with contextlib.suppress(SegmentError):
-                counts[endpoint] = stats.endpoint(endpoint, self._prefix).messages or 0
+                counts[endpoint] = stats.endpoint(endpoint, self.prefix).messages or 0
         return counts
 
     def _show_event(self, event: str) -> None:
-        self._show(f"{time.monotonic() - self._begin:.1f} s: {event}")
+        self.show(f"{time.monotonic() - self._begin:.1f} s: {event}")
 
     def _wait_until_elapsed(self, duration_s: float) -> None:
         due = self._begin + duration_s
@@ -191,7 +191,7 @@ class _Run:
         """Wait for a condition. Raise `_EndedEarlyError` on Ctrl-C, after the end of a process, or at the time-out."""
         deadline = time.monotonic() + timeout_s
         while not is_done():
-            if self._stop.is_set():
+            if self.stop.is_set():
                 raise _EndedEarlyError
             if ended := self._processes.list_ended():
                 raise _EndedEarlyError(f"{', '.join(ended)} ended too early")

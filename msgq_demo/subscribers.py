@@ -2,14 +2,14 @@
 
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgq
+from msgq_demo.demo_process import DemoProcess
 from msgq_demo.endpoints import ALERTS, FRAME_SERVER, FRAME_STREAM, FRAMES, GAUGES, JOBS, open_gauges, open_jobs
-from msgq_demo.process import DemoProcess
 
 
-def subscribe(process: DemoProcess, *topics: str, conflate: bool = False, pause_s: float = 0.0) -> None:
+def subscribe(process: DemoProcess, topics: Sequence[str], conflate: bool = False, pause_s: float = 0.0) -> None:
     """Receive the messages of topics, and pause after each message."""
     poller = msgq.Poller()
     sockets = {topic: msgq.sub_sock(topic, poller, conflate=conflate) for topic in topics}
