@@ -54,17 +54,18 @@ class DemoProcess:
         latencies = {endpoint: Histogram() for endpoint in endpoints}
         received = dict.fromkeys(endpoints, 0)
 
-        def receive_once(timeout_s: float) -> bool:
-            before = sum(received.values())
+        def receive_messages(timeout_s: float) -> bool:
+            found = False
             for endpoint, publish_time in receive(timeout_s):
                 latencies[endpoint].add(max(0, msgq.time_ns() - publish_time))
                 received[endpoint] += 1
-            return sum(received.values()) > before
+                found = True
+            return found
 
         self.report_ready()
         while not self.stop.is_set():
-            receive_once(_TIMEOUT_S)
-        while receive_once(0):
+            receive_messages(_TIMEOUT_S)
+        while receive_messages(0):
             pass
         results = [
             (endpoint, received[endpoint], count_lost(endpoint), *latencies[endpoint].percentiles_us(0.5, 0.99))

@@ -8,13 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgq
-from msgq.common.texts import format_count_noun
-from msgq.common.units import NS_PER_S
 from msgq.recording import LogReader, compare, replay
 from msgq_demo.endpoints import ALERTS, FRAME_SERVER, FRAME_STREAM, GAUGES, JOBS, open_gauges, open_jobs
 from visionipc import VisionIpcClient
 
-_REPLAYED_S = 5  # each message takes its time, and stays in memory until the end
+_REPLAYED_NS = 5 * 10**9  # each message takes its time, and stays in memory until the end
 
 
 def sum_sizes() -> None:
@@ -72,13 +70,12 @@ _PROGRAMS: dict[str, Callable[[], None]] = {
 
 def replay_twice(recording: Path) -> tuple[str, bool]:
     """Replay the beginning of a recording. Return a description, and whether both replays sent the same messages."""
-    kinds = {name: info.kind for name, info in LogReader(recording).endpoints.items()}
-    programs = {name: digest_pictures for name, kind in kinds.items() if kind == "frames"}
-    programs |= {name: program for name, program in _PROGRAMS.items() if name in kinds}
+    recorded = LogReader(recording).endpoints
+    programs = {name: program for name, program in _PROGRAMS.items() if name in recorded}
+    programs |= {name: digest_pictures for name, info in recorded.items() if info.kind == "frames"}
     log = LogReader(recording, endpoints=list(programs))
-    log = log.between(None, (log.start_time or 0) + _REPLAYED_S * NS_PER_S)
+    log = log.between(None, (log.start_time or 0) + _REPLAYED_NS)
     comparison = compare(replay(log, *programs.values()), replay(log, *programs.values()))
     sent = sum(tally.a for tally in comparison.endpoints.values())
-    inputs = f"{log.messages:,} messages of {format_count_noun(len(programs), 'endpoint')}"
-    all_sent = len(comparison.endpoints) >= len(programs)
-    return f"{inputs} led to the same {sent:,} messages", bool(comparison) and all_sent
+    text = f"{log.messages:,} messages of {', '.join(programs)} led to the same {sent:,} messages"
+    return text, bool(comparison) and len(comparison.endpoints) >= len(programs)

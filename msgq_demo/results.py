@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from msgq.common.queue_events import Event
-from msgq.recording import LogReader
+from msgq.recording import EndpointInfo, LogReader
 from msgq_demo.endpoints import BUSY, FRAMES, GAUGES, JOBS
 from msgq_demo.roles import SUBSCRIBERS, WORKERS
 
@@ -90,19 +89,18 @@ class Results:
 def read_recording(path: Path) -> Iterator[Recorded]:
     """Yield what the recording contains of each endpoint."""
     log = LogReader(path)
-    for name, info in log.endpoints.items():
-        lost = info.lost or 0
-        yield Recorded(name, info.messages, _count_published(log, name) or info.messages + lost, lost)
+    for info in log.endpoints.values():
+        yield Recorded(info.endpoint, info.messages, _count_published(log, info), info.lost or 0)
 
 
-def _count_published(log: LogReader, endpoint: str) -> int:
-    """Return the number of sent jobs or of writes to the vector; 0 for other endpoints, which record each message."""
-    if endpoint == JOBS:
-        return sum(event.data[0] == Event.SENT for event in log[endpoint])
-    if endpoint == GAUGES:  # a value that was overwritten soon has no message, but the next one has a higher count
-        changes = log.to_numpy(endpoint)
+def _count_published(log: LogReader, info: EndpointInfo) -> int:
+    """Return the number of published messages according to the recording."""
+    if info.endpoint == JOBS:  # each job has several events
+        return sum(event["event"] == "sent" for _, event in log[JOBS].decoded())
+    if info.endpoint == GAUGES:  # a value that was overwritten soon has no message, but the next one has a higher count
+        changes = log.to_numpy(GAUGES)
         return sum(dict(zip(changes["index"].tolist(), changes["count"].tolist(), strict=True)).values())
-    return 0
+    return info.messages + (info.lost or 0)
 
 
 def find_failures(results: Results) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import re
 import secrets
 import tempfile
@@ -14,7 +15,6 @@ from pathlib import Path
 
 import msgq
 from msgq import stats
-from msgq.common import settings
 from msgq.errors import SegmentError
 from msgq.recording import FrameStream, Recorder
 from msgq_demo.endpoints import FRAME_SERVER, FRAME_STREAM, FRAMES, START_KEY, STATUS_BOARD
@@ -49,7 +49,7 @@ def run_demo(
     show : takes a text for each event, such as a kill.
     """
     token = secrets.token_hex(3)
-    prefix = "-".join(filter(None, (settings.get_prefix(), "demo", token)))
+    prefix = "-".join(filter(None, (os.environ.get("OPENPILOT_PREFIX"), "demo", token)))
     recording = output or Path(tempfile.gettempdir(), f"msgq-demo-{token}")
     names = [name for name in (*PUBLISHERS, *SUBSCRIBERS) if full or name in SHORT_RUN]
     with ExitStack() as stack:

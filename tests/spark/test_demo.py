@@ -68,7 +68,7 @@ def row(demo: Demo, of: str, condition: str) -> Any:
 def test_demo_endpoints_have_messages_losses_and_kind(demo: Demo) -> None:
     recorded = LogReader(demo.recording).endpoints
     found = {one.endpoint: one for one in demo.lake.table("endpoints").collect()}
-    assert {name: (one.kind, one.messages, one.lost, one.bytes) for name, one in found.items()} == {
+    assert {name: (one.kind, one.messages, one.lost, one.size_bytes) for name, one in found.items()} == {
         name: (info.kind, info.messages, info.lost or 0, info.bytes) for name, info in recorded.items()
     }
     assert {one.kind for one in found.values()} == {"topic", "frames", "channel", "records", "queue"}
