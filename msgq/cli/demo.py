@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from msgq.cli.common import options
 from msgq.cli.common.render import echo, echo_json
 from msgq.cli.common.signals import call_on_interrupt
 from msgq.common import settings
@@ -22,7 +23,7 @@ _HELP_EPILOG = (
 @click.option("--full", is_flag=True, help="Run all processes, with all kinds of endpoints. Needs the extra frames.")
 @click.option(
     "--duration",
-    type=click.FloatRange(1.0, 86400.0),
+    type=options.NumberRange(1.0, 86400.0),
     metavar="SECONDS",
     help=f"Duration of the traffic, in seconds.  [default: {_DURATION_S:g}, with --full {_FULL_DURATION_S:g}]",
 )

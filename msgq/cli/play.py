@@ -44,14 +44,14 @@ _EXIT_CODES = (
 @arguments.add_selection_options
 @click.option(
     "--duration",
-    type=click.FloatRange(min=0, min_open=True),
+    type=options.NumberRange(min=0, min_open=True),
     metavar="SECONDS",
     help="Play only the first SECONDS of the selected log.",
 )
 @click.option(
     "-r",
     "--rate",
-    type=click.FloatRange(min=0, min_open=True),
+    type=options.NumberRange(min=0, min_open=True),
     default=1.0,
     show_default=True,
     metavar="FACTOR",
@@ -83,7 +83,7 @@ _EXIT_CODES = (
 )
 @click.option(
     "--clock-rate",
-    type=click.FloatRange(min=0, min_open=True),
+    type=options.NumberRange(min=0, min_open=True),
     default=100.0,
     show_default=True,
     metavar="RATE",

@@ -57,7 +57,7 @@ seed_option = click.option(
 add_ending_options = options.combine_options(
     click.option(
         "--idle-timeout",
-        type=click.FloatRange(min=0),
+        type=options.NumberRange(min=0),
         metavar="SECONDS",
         default=10.0,
         show_default=True,
@@ -65,7 +65,7 @@ add_ending_options = options.combine_options(
     ),
     click.option(
         "--max-runtime",
-        type=click.FloatRange(min=0),
+        type=options.NumberRange(min=0),
         metavar="SECONDS",
         default=60.0,
         show_default=True,

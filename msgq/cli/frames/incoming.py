@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from msgq.cli.common import options
 from msgq.common import naming
 from msgq.errors import StreamNotFoundError, WaitTimeoutError
 from visionipc import VisionBuf, VisionIpcClient
@@ -24,7 +25,7 @@ stream_option = click.option(
 )
 timeout_option = click.option(
     "--timeout",
-    type=click.FloatRange(0.0, 86400.0),
+    type=options.NumberRange(0.0, 86400.0),
     default=5.0,
     show_default=True,
     metavar="SECONDS",

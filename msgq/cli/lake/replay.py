@@ -22,7 +22,7 @@ from msgq.recording.player.remapping import NameMapping
 @selection.add_selection_options
 @click.option(
     "--rate",
-    type=click.FloatRange(min=0, min_open=True),
+    type=options.NumberRange(min=0, min_open=True),
     default=1.0,
     show_default=True,
     metavar="FACTOR",
