@@ -122,9 +122,9 @@ def test_demo_report_shows_values(demo: Demo) -> None:
     found = sections(demo.page.read_text())
     work = demo.results["work"]
     (jobs,) = table(found["Queues"])
-    counts = {name: jobs[name] for name in ("sent", "acknowledged", "returned", "redelivered", "refused", "backlog")}
-    expected = {name: work[name] for name in ("sent", "acknowledged", "returned")}
-    expected |= {"redelivered": work["returned"], "refused": 0, "backlog": 0}
+    counts = {name: jobs[name] for name in ("sent", "acknowledged", "requeued", "redelivered", "rejected", "backlog")}
+    expected = {"sent": work["sent"], "acknowledged": work["acknowledged"], "rejected": 0, "backlog": 0}
+    expected |= dict.fromkeys(("requeued", "redelivered"), work["returned"])
     assert counts == {name: f"{count:,}" for name, count in expected.items()}
     stages = {one["stage"]: one for one in table(found["Stages"])}
     assert set(stages) == {"estimate", "command"}
