@@ -21,7 +21,6 @@ INTERNAL = (
     "spark",
     "lake",
     "report",
-    "demo",
     "decoding",
     "kinds",
     "playback.py",
