@@ -13,7 +13,7 @@ typedef struct {
     mq_channel_message at; /* the last message found. After MQ_SOURCE_UNMAPPED, the message whose pool is not mapped */
 } mq_channel_source;
 
-static inline mq_source_status mq_channel_source_find_message(mq_channel_source *c) {
+static inline __attribute__((always_inline)) mq_source_status mq_channel_source_find_message(mq_channel_source *c) {
     mq_channel_status status = mq_channel_next_message(&c->subscriber, &c->at);
     if (mq_likely(status == MQ_CHANNEL_OK))
         return MQ_SOURCE_OK;

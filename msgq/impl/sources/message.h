@@ -14,7 +14,7 @@ typedef struct {
     uint64_t bytes;
     uint64_t skip; /* offset of the first payload byte to copy */
     /* If true, copy the whole payload from offset 0. If the whole payload does not fit, leave the message. If false,
-     * copy the bytes that fit. */
+     * take the message, and copy only `bytes` bytes from offset `skip`, if the payload contains them all. */
     bool all_or_nothing;
 } mq_source_buffer;
 
@@ -40,13 +40,18 @@ typedef enum {
     MQ_SOURCE_CORRUPT,    /* the data is invalid, or another program truncated the file */
 } mq_source_status;
 
+/* True if a payload of `size` bytes contains the requested part. */
+static inline bool mq_source_buffer_has_part(const mq_source_buffer *room, uint64_t size) {
+    return room->bytes && size >= room->bytes && room->skip <= size - room->bytes;
+}
+
 /* Copy the requested part of a payload of `size` bytes. The caller checked that a whole payload fits. */
-static inline void mq_source_buffer_copy_payload(const mq_source_buffer *room, const uint8_t *payload, uint64_t size) {
+static inline __attribute__((always_inline)) void mq_source_buffer_copy_payload(const mq_source_buffer *room,
+                                                                                const uint8_t *payload, uint64_t size) {
     if (mq_likely(room->all_or_nothing))
         mq_copy_from_shared(room->data, payload, size);
-    else if (room->bytes && room->skip < size) /* without room, `data` is NULL, which memcpy does not allow */
-        mq_copy_from_shared(room->data, payload + room->skip,
-                            size - room->skip < room->bytes ? size - room->skip : room->bytes);
+    else if (mq_source_buffer_has_part(room, size))
+        mq_copy_from_shared(room->data, payload + room->skip, room->bytes);
 }
 
 #endif

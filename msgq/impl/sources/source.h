@@ -7,6 +7,7 @@
 #ifndef MQ_SOURCES_SOURCE_H
 #define MQ_SOURCES_SOURCE_H
 
+#include "base/schema.h"
 #include "ring/sleeper.h"
 #include "sources/channel.h"
 #include "sources/polled.h"
@@ -126,6 +127,18 @@ static inline __attribute__((always_inline)) uint64_t mq_source_count_lost(const
     if (mq_likely(source->kind == MQ_SOURCE_RING))
         return source->ring_subscriber->lost;
     return source->kind == MQ_SOURCE_CHANNEL ? source->channel_source->subscriber.lost : 0;
+}
+
+/* Return the number of messages that a meter counts as lost. For vectors and boards, these are the overwritten writes. */
+static inline uint64_t mq_source_count_unseen(const mq_source *source) {
+    return source->kind == MQ_SOURCE_RECORDS ? source->record_source->overwritten : mq_source_count_lost(source);
+}
+
+/* Return the number of bytes before the value in each message. Vectors add a header, which writers do not write. */
+static inline uint64_t mq_source_header_bytes(const mq_source *source) {
+    return source->kind == MQ_SOURCE_RECORDS && !mq_record_source_is_board(source->record_source)
+               ? MQ_RECORD_CHANGE_HEADER_BYTES
+               : 0;
 }
 
 /* False if the number of lost messages is unknown. A stock publisher counts no messages, so the number is unknown if a
