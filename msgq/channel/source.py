@@ -6,9 +6,8 @@ from typing import Any
 
 from msgq.common.schema import Schema
 from msgq.impl.channel import open_channel_file, open_subscriber
-from msgq.impl.meter import ChannelMeter
 from msgq.impl.sources import open_channel_source
-from msgq.kinds.source import EndpointFeed, KindSource, PayloadTime, SourceItem, TimeStamps, describe_lost
+from msgq.kinds.source import EndpointFeed, KindSource, SourceItem, TimeStamps, describe_lost
 
 _BATCH_MESSAGES = 1000  # messages of one endpoint before it is another one's turn
 
@@ -51,10 +50,6 @@ class ChannelFeed(EndpointFeed):
         return describe_lost(self._lost - before)
 
 
-def _open_meter(name: str, prefix: str, payload_time: PayloadTime | None) -> ChannelMeter:
-    return ChannelMeter(name, prefix, *(payload_time or ()))
-
-
 def _read_stamp_settings(name: str, prefix: str) -> TimeStamps:
     channel = open_channel_file(name, prefix).stats()
     return TimeStamps(channel.stamps is not False, channel.schema)
@@ -63,6 +58,5 @@ def _read_stamp_settings(name: str, prefix: str) -> TimeStamps:
 SOURCE = KindSource(
     open_source=open_channel_source,
     open_feed=ChannelFeed,
-    open_meter=_open_meter,
     find_stamps=_read_stamp_settings,
 )

@@ -84,8 +84,8 @@ class KindSource:
     open_source : takes a bare name, a prefix, `whole` and `files` as `open_source`; returns the source for the recorder
         and Spark.
     open_feed : takes a bare name and a prefix; returns the feed for `msgq echo`.
-    open_meter : takes a bare name, a prefix, and the location of publish times in payloads (None: next to the payload,
-        or none); returns the meter for hz, bw and delay.
+    open_meter : takes a bare name and a prefix; returns the meter for hz, bw and delay. None: the meter counts the
+        messages of the source.
     find_stamps : takes a bare name and a prefix; returns the location of publish times. None: payloads of this kind
         have no publish time.
     has_better_meter : True: a meter measures more than the counters of `KindStats.open_watch`, for example sizes, or
@@ -95,7 +95,7 @@ class KindSource:
 
     open_source: Callable[[str, str, bool, Mapping[str, int] | None], EndpointSource]
     open_feed: Callable[[str, str], EndpointFeed]
-    open_meter: Callable[[str, str, PayloadTime | None], EndpointMeter]
+    open_meter: Callable[[str, str], EndpointMeter] | None = None
     find_stamps: Callable[[str, str], TimeStamps] | None = None
     has_better_meter: bool = False
     schema_begins_epoch: bool = False

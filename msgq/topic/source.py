@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import itertools
 
-from msgq.common import settings
-from msgq.impl.base.core import Context
-from msgq.impl.meter import TopicMeter
 from msgq.impl.ring.core import TopicObserver
 from msgq.impl.sources import open_topic_source
-from msgq.kinds.source import EndpointFeed, KindSource, PayloadTime, SourceItem, TimeStamps, describe_lost
+from msgq.kinds.source import EndpointFeed, KindSource, SourceItem, TimeStamps, describe_lost
 
 _BATCH_MESSAGES = 1000  # messages of one topic before it is another endpoint's turn
 
@@ -37,11 +34,6 @@ class TopicFeed(EndpointFeed):
         return describe_lost(self._lost - (before or 0))
 
 
-def _open_meter(name: str, prefix: str, payload_time: PayloadTime | None) -> TopicMeter:
-    with settings.overrides(prefix):
-        return TopicMeter(Context(), name, *(payload_time or ()))
-
-
 def _find_stamps(name: str, prefix: str) -> TimeStamps:
     topic = TopicObserver(name, prefix).stats()
     return TimeStamps(topic.tracked, topic.schema)
@@ -50,7 +42,6 @@ def _find_stamps(name: str, prefix: str) -> TimeStamps:
 SOURCE = KindSource(
     open_source=open_topic_source,
     open_feed=TopicFeed,
-    open_meter=_open_meter,
     find_stamps=_find_stamps,
     has_better_meter=True,
     schema_begins_epoch=True,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from msgq.impl.meter import PolledMeter
 from msgq.impl.sources import PolledSource
 from msgq.kinds.source import EndpointFeed, KindSource, SourceItem
 from tests.blob_kind.names import blob_path
@@ -45,21 +44,4 @@ def _open_source(name: str, prefix: str, whole: bool, _files: Mapping[str, int] 
     return BlobSource(name, prefix, whole)
 
 
-class BlobMeter(PolledMeter):
-    """Counts the messages of a blob from now on."""
-
-    def __init__(self, name: str, prefix: str) -> None:
-        super().__init__(f"blob/{name}")
-        self._name, self._prefix = name, prefix
-        self._read = len(read_messages(name, prefix))
-
-    def poll(self) -> list[int]:
-        """See `PolledMeter`."""
-        messages = read_messages(self._name, self._prefix)[self._read :]
-        self._read += len(messages)
-        return [len(message) for message in messages]
-
-
-SOURCE = KindSource(
-    open_source=_open_source, open_feed=BlobFeed, open_meter=lambda name, prefix, _: BlobMeter(name, prefix)
-)
+SOURCE = KindSource(open_source=_open_source, open_feed=BlobFeed)

@@ -13,8 +13,9 @@ from msgq import stats
 from msgq.channel import Channel
 from msgq.common import settings
 from msgq.errors import IpcError, PoolExhaustedError
-from msgq.impl.meter.core import TopicMeter, run_meters
+from msgq.impl.meter import run_meters
 from msgq.impl.ring.core import TopicObserver
+from msgq.kinds.opening import open_meter
 from tests.support import hear, say
 
 Use = Callable[[], Any]
@@ -77,7 +78,7 @@ def _topic_watch(endpoint: str) -> list[Use]:
 
 def _topic_meter(endpoint: str) -> list[Use]:
     pub, _ = _pair(endpoint)
-    meter = TopicMeter(msgq.context, endpoint)
+    meter = open_meter(endpoint)
     pub.send(b"third")
     return [lambda: run_meters([meter], 0.001)]
 
