@@ -108,6 +108,17 @@ TEST(copy_that_was_overwritten_is_not_accepted) {
     CHECK(s.received == 0);
 }
 
+TEST(batch_that_was_overwritten_is_not_accepted) {
+    uint64_t words[6];
+    begin();
+    send_many(&one, 1, 3);
+    CHECK(mq_ring_subscriber_refresh_published(&s) == MQ_RING_OK);
+    meet("mq_ring_subscriber_is_intact: fenced acquire", publish_a_lap);
+    uint64_t cursor = s.cursor;
+    CHECK(mq_ring_subscriber_receive_batch(&s, (uint8_t *)words, SIZE, 3) == -1);
+    CHECK(s.received == 0 && s.cursor == cursor);
+}
+
 TEST(known_messages_are_received_up_to_the_last_load_of_write_pointer) {
     mq_ring_message found;
     begin();
@@ -331,6 +342,65 @@ TEST(slot_of_a_living_owner_is_never_taken) {
     lives[mq_ring_subscriber_row_index(side, s.row)] = MQ_DEAD;
     CHECK(mq_reader_slot_claim(ring, side, &liveness_file, 99, 0) == 0);
     CHECK(mq_load_acquire_u64(&ring->read_uids[0]) == 99 && mq_load_acquire_u64(&ring->read_valids[0]) == 1);
+}
+
+/* Let other readers own all slots. */
+static void fill_slots(void) {
+    begin();
+    for (int i = 0; i < MQ_READER_SLOTS; i++)
+        mq_store_release_u64(&ring->read_uids[i], s.slot_uid);
+    mq_store_release_u64(&ring->num_readers, MQ_READER_SLOTS);
+}
+
+static int claim_slot(void) { return mq_reader_slot_claim(ring, side, &liveness_file, 99, 0); }
+
+TEST(slot_beyond_the_last_one_is_never_claimed) {
+    fill_slots();
+    mq_store_release_u64(&ring->num_readers, MQ_READER_SLOTS + 1); /* of another program */
+    CHECK(claim_slot() == -1);
+    lives[mq_ring_subscriber_row_index(side, s.row)] = MQ_UNKNOWN;
+    CHECK(claim_slot() == -1);
+}
+
+TEST(each_free_new_or_dead_slot_is_claimed) {
+    for (int i = 0; i < MQ_READER_SLOTS; i++) {
+        fill_slots();
+        mq_store_release_u64(&ring->num_readers, (uint64_t)i + 1);
+        mq_store_release_u64(&ring->read_uids[i], 0); /* its reader has left */
+        CHECK(claim_slot() == i && mq_load_acquire_u64(&ring->num_readers) == (uint64_t)i + 1);
+        mq_store_release_u64(&ring->read_uids[i], 0);
+        mq_store_release_u64(&ring->num_readers, (uint64_t)i); /* no reader had the slot yet */
+        CHECK(claim_slot() == i && mq_load_acquire_u64(&ring->num_readers) == (uint64_t)i + 1);
+        mq_store_release_u64(&ring->num_readers, MQ_READER_SLOTS);
+        mq_store_release_u64(&ring->read_uids[i], (uint64_t)1 << 40 | 0xffffff); /* a thread that does not exist */
+        CHECK(claim_slot() == i);
+    }
+}
+
+static void another_joins(unsigned time) {
+    if (time == 1)
+        mq_fetch_add_u64(&ring->num_readers, 1);
+}
+
+TEST(new_slot_that_another_reader_takes_is_left_to_it) {
+    begin();
+    meet("mq_reader_slot_claim: loaded &ring->num_readers", another_joins);
+    CHECK(claim_slot() == 2 && mq_load_acquire_u64(&ring->num_readers) == 3);
+}
+
+static void another_claims(unsigned time) {
+    if (time == 1)
+        mq_store_release_u64(&ring->read_uids[0], 99);
+}
+
+TEST(released_slot_that_another_reader_claims_stays_below_the_count) {
+    begin();
+    CHECK(s.slot == 0);
+    meet("mq_reader_slot_release: stored &ring->read_valids*", another_claims);
+    mq_reader_slot_release(ring, side, 0, s.slot_uid);
+    CHECK(met == 1 && mq_reader_slot_is_mine(ring, 0, 99));
+    mq_store_release_u64(&ring->num_readers, 0); /* a stock publisher starts */
+    CHECK(!mq_reader_slot_is_mine(ring, 0, 99));
 }
 
 static unsigned stock_starts;

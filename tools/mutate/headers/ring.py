@@ -472,4 +472,59 @@ MUTANTS = [
         "!s->avoids_slots && tries < 4 &&",
         "ring_readers-slot_that_a_stock_publisher_clears_is_claimed_three_times",
     ),
+    rows(
+        "a copy of a batch is not validated",
+        "if (!mq_ring_subscriber_validate_cursor(s)) return -1;",
+        "",
+        "ring_readers-batch_that_was_overwritten_is_not_accepted",
+    ),
+    # Equivalent: a claim without the load of the free slot's uid. Its exchange fails.
+    slots(
+        "a slot beyond the last one is claimed",
+        "i < MQ_READER_SLOTS && i < (int)count;",
+        "i < (int)count;",
+        "ring_readers-slot_beyond_the_last_one_is_never_claimed",
+    ),
+    slots(
+        "a slot whose owner has unknown liveness is claimed",
+        "if (mq_reader_slot_liveness(&probe, side, owner) == MQ_DEAD)",
+        "if (mq_reader_slot_liveness(&probe, side, owner) != MQ_ALIVE)",
+        "ring_readers-slot_beyond_the_last_one_is_never_claimed",
+    ),
+    slots(
+        "the last free slot is not found",
+        "i < MQ_READER_SLOTS && i < (int)count;",
+        "i < MQ_READER_SLOTS && i < (int)count - 1;",
+        "ring_readers-each_free_new_or_dead_slot_is_claimed",
+    ),
+    slots(
+        "the last slot of all is never new",
+        "count < MQ_READER_SLOTS && tries",
+        "count < MQ_READER_SLOTS - 1 && tries",
+        "ring_readers-each_free_new_or_dead_slot_is_claimed",
+    ),
+    slots(
+        "the dead owner of the last slot keeps it",
+        "i < MQ_READER_SLOTS && slot < 0;",
+        "i < MQ_READER_SLOTS - 1 && slot < 0;",
+        "ring_readers-each_free_new_or_dead_slot_is_claimed",
+    ),
+    slots(
+        "a new slot is claimed once",
+        "tries < MQ_READER_SLOT_TRIES;",
+        "tries < 1;",
+        "ring_readers-new_slot_that_another_reader_takes_is_left_to_it",
+    ),
+    slots(
+        "a released slot that was claimed again stays beyond the count",
+        "&& mq_load_acquire_u64(&ring->read_uids[slot]) != 0)",
+        "&& slot < 0)",
+        "ring_readers-released_slot_that_another_reader_claims_stays_below_the_count",
+    ),
+    slots(
+        "a slot beyond the count is held",
+        "slot >= 0 && (uint64_t)slot < mq_load_acquire_u64(&ring->num_readers) &&",
+        "slot >= 0 &&",
+        "ring_readers-released_slot_that_another_reader_claims_stays_below_the_count",
+    ),
 ]
