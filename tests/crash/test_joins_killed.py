@@ -2,7 +2,8 @@
 
 The steps are those of users: Python handles, which are killed around each system call (interpose.c), and the C library,
 which is killed after each write to shared memory, too (library.c). A table names the roles. Each role meets a new
-endpoint, and one with dead participants: they hold a row, and a pool, a message, an element or a key.
+endpoint, one with living participants, and one with dead participants: they hold a row, and a pool, a message, an
+element or a key.
 """
 
 from __future__ import annotations
@@ -84,6 +85,19 @@ def check_topic(name: str) -> None:
     check_files(name)
 
 
+@contextlib.contextmanager
+def live_on_topic(name: str) -> Iterator[None]:
+    with subscriber(name) as sub, publisher(name) as pub:
+        pub.send(b"before")
+        yield
+        assert sub.receive() == b"before"
+        assert sub.receive(True) in (None, b"joined")
+        with publisher(name) as successor:
+            successor.send(b"after")
+        assert sub.receive() == b"after"
+        assert sub.lost == 0
+
+
 # ---- channels ----
 
 
@@ -127,6 +141,21 @@ def check_channel(name: str) -> None:
     assert not [*SHM.glob(f"msgq*_{prefix}/{name}*")]
 
 
+@contextlib.contextmanager
+def live_on_channel(name: str) -> Iterator[None]:
+    with Channel(name, capacity=4) as channel, channel.publisher(slots=2) as pub:
+        pub.send(b"held")
+        yield
+        with channel.subscriber() as sub:
+            sub.receive_many()
+            pub.send(b"second")
+            view = sub.receive_view(0)  # in the row of a dead viewer, whose pins are gone
+            assert bytes(view) == b"second"
+            for _ in range(4):
+                pub.send(b"in the other slot")
+            view.release()
+
+
 # ---- work queues ----
 
 
@@ -157,6 +186,17 @@ def check_queue(name: str) -> None:
                 queue.send(bytes([lap, number]), timeout=0)
             assert [message.data[1] for message in queue.receive_many()] == [*range(SLOTS)]
         queue.unlink()
+
+
+@contextlib.contextmanager
+def live_with_a_job(name: str) -> Iterator[None]:
+    with MessageQueue(name, max_messages=SLOTS) as queue:
+        queue.send(b"held")
+        job = queue.take(0)
+        assert job is not None
+        yield
+        assert [message.data for message in queue.receive_many()] in ([], [b"message"])
+        job.ack()
 
 
 # ---- records ----
@@ -210,19 +250,28 @@ def check_record(kind: str, name: str) -> None:
         handle.unlink()
 
 
+@contextlib.contextmanager
+def live_with_a_record(kind: str, name: str) -> Iterator[None]:
+    with open_record(kind, name) as handle:
+        yield
+        assert read(handle) in (0, 7)
+
+
 # ---- the table ----
 
 
 @dataclass(frozen=True)
 class Role:
-    """What a process does with an endpoint, and who has died there before.
+    """What a process does with an endpoint, and who lives or has died there.
 
     act : the call of Python. `library`: the same role of library.c. None: C has no such call.
+    live : has living participants before the block, and uses them after it.
     die : leaves a dead participant.
     check : observes what the killed process left, and uses the endpoint as others do.
     """
 
     act: Act
+    live: Callable[[str], contextlib.AbstractContextManager[None]]
     die: Act
     check: Act
     library: str | None = None
@@ -231,7 +280,8 @@ class Role:
 def of_record(kind: str, unlinks: bool = False) -> Role:
     library = None if unlinks else kind
     act = partial(unlink, partial(open_record, kind)) if unlinks else partial(write_record, kind)
-    return Role(act, partial(die_with_a_record, kind), partial(check_record, kind), library)
+    live, die = partial(live_with_a_record, kind), partial(die_with_a_record, kind)
+    return Role(act, live, die, partial(check_record, kind), library)
 
 
 def unlink(opened: Callable[[str], Any], name: str) -> None:
@@ -240,12 +290,18 @@ def unlink(opened: Callable[[str], Any], name: str) -> None:
 
 
 ROLES = {
-    "publisher": Role(publish, die_on_topic, check_topic, "publisher"),
-    "subscriber": Role(subscribe, die_on_topic, check_topic, "subscriber"),
-    "channel's publisher": Role(publish_on_channel, die_on_channel, check_channel, "channel-publisher"),
-    "channel's subscriber": Role(subscribe_to_channel, die_on_channel, check_channel, "channel-subscriber"),
-    "queue": Role(use_queue, die_with_a_job, check_queue, "queue"),
-    "queue's end": Role(partial(unlink, partial(MessageQueue, max_messages=SLOTS)), die_with_a_job, check_queue),
+    "publisher": Role(publish, live_on_topic, die_on_topic, check_topic, "publisher"),
+    "subscriber": Role(subscribe, live_on_topic, die_on_topic, check_topic, "subscriber"),
+    "channel's publisher": Role(
+        publish_on_channel, live_on_channel, die_on_channel, check_channel, "channel-publisher"
+    ),
+    "channel's subscriber": Role(
+        subscribe_to_channel, live_on_channel, die_on_channel, check_channel, "channel-subscriber"
+    ),
+    "queue": Role(use_queue, live_with_a_job, die_with_a_job, check_queue, "queue"),
+    "queue's end": Role(
+        partial(unlink, partial(MessageQueue, max_messages=SLOTS)), live_with_a_job, die_with_a_job, check_queue
+    ),
     "vector": of_record("shared"),
     "exclusive vector": of_record("exclusive"),
     "board": of_record("board"),
@@ -303,7 +359,7 @@ PYTHON = [("Python", role) for role in ROLES]
 C = [("C", name) for name, role in ROLES.items() if role.library]
 
 
-@pytest.mark.parametrize("endpoint_is", ["new", "of the dead"])
+@pytest.mark.parametrize("endpoint_is", ["new", "of the living", "of the dead"])
 @pytest.mark.parametrize(("language", "role"), [*PYTHON, *C])
 def test_join_killed_at_each_step_leaves_usable_endpoint(
     tools: Path, endpoint: str, prefix: str, language: str, role: str, endpoint_is: str, monkeypatch: pytest.MonkeyPatch
@@ -320,8 +376,9 @@ def test_join_killed_at_each_step_leaves_usable_endpoint(
             name = f"{endpoint}-{point}"
             if endpoint_is == "of the dead":
                 assert in_fork(partial(ROLES[role].die, name)) == 0
-            code = run(name, f"{int(signal.SIGKILL)} any point {point}")
-            assert code in (0, -signal.SIGKILL)
+            with ROLES[role].live(name) if endpoint_is == "of the living" else contextlib.nullcontext():
+                code = run(name, f"{int(signal.SIGKILL)} any point {point}")
+                assert code in (0, -signal.SIGKILL)
             ROLES[role].check(name)
             if code == 0:
                 break
