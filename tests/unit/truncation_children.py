@@ -43,6 +43,16 @@ def _publisher_alone(endpoint: str) -> list[Use]:
     return [lambda: pub.send_many([b"x", b"y"])]
 
 
+def _publisher_of_arrays(endpoint: str) -> list[Use]:
+    pub = msgq.pub_sock(endpoint)
+    return [lambda: pub.send_many(np.zeros(2))]
+
+
+def _subscriber_of_arrays(endpoint: str) -> list[Use]:
+    _, sub = _pair(endpoint)
+    return [lambda: sub.receive_array("S6")]
+
+
 def _subscriber(endpoint: str) -> list[Use]:
     _, sub = _pair(endpoint)
     sub.setTimeout(1)
@@ -112,6 +122,24 @@ def _channel_subscriber(endpoint: str) -> list[Use]:
     return [lambda: subscriber.receive(0)]
 
 
+def _channel_publisher_of_arrays(endpoint: str) -> list[Use]:
+    publisher, _ = _channel(endpoint)
+    publisher.send(b"first")  # all slots have memory
+
+    def send() -> None:
+        publisher.send_many(np.zeros(2))
+        raise AssertionError("the first call should raise")
+
+    return [send]
+
+
+def _channel_subscriber_of_arrays(endpoint: str) -> list[Use]:
+    publisher, subscriber = _channel(endpoint)
+    publisher.send_many([b"x", b"y", b"z"])
+    subscriber.receive(0)
+    return [lambda: subscriber.receive_array("S1")]
+
+
 def _channel_stats(endpoint: str) -> list[Use]:
     channel = Channel(endpoint)
     channel.publisher().send(b"x")
@@ -179,21 +207,29 @@ def _gated(endpoint: str) -> list[Use]:
 RING: dict[str, Program] = {
     "publisher": _publisher,
     "publisher alone": _publisher_alone,
+    "publisher of arrays": _publisher_of_arrays,
     "subscriber": _subscriber,
+    "subscriber of arrays": _subscriber_of_arrays,
     "passive": _passive,
     "poller": _poller,
     "watch": _topic_watch,
     "meter": _topic_meter,
     "stats": _topic_stats,
 }
+CHANNEL: dict[str, Program] = {
+    "publisher": _channel_publisher,
+    "publisher of arrays": _channel_publisher_of_arrays,
+    "subscriber": _channel_subscriber,
+    "subscriber of arrays": _channel_subscriber_of_arrays,
+}
 FILES: dict[str, tuple[str, dict[str, Program]]] = {
     "ring": ("msgq_{prefix}/{name}", RING),
     "side segment": ("msgqside_{prefix}/{name}", RING),
     "channel": (
         "msgqchan_{prefix}/{name}",
-        {"publisher": _channel_publisher, "subscriber": _channel_subscriber, "stats": _channel_stats},
+        CHANNEL | {"stats": _channel_stats},
     ),
-    "pool": ("msgqpool_{prefix}/{name}*", {"publisher": _channel_publisher, "subscriber": _channel_subscriber}),
+    "pool": ("msgqpool_{prefix}/{name}*", CHANNEL),
     "queue": ("msgqjobs_{prefix}/{name}", {"receiver": _queue, "sender": _queue_sender}),
     "vector": ("msgqrec_{prefix}/{name}", {"reader": _vector, "writer": _vector_writer}),
     "board": ("msgqrec_{prefix}/{name}", {"all": _board}),
