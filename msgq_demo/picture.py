@@ -10,7 +10,7 @@ _SMOOTHING_FACTOR = 0.8  # the kernel counts CPU time in ticks of 10 ms: three o
 _BLACK, _IDLE, _BUSY = 16, 70, 125  # luma; a brighter red would be yellow
 _GREY, _COLOUR = 128, 100  # chroma, and its largest distance from grey
 
-_Plane = npt.NDArray[np.uint8]
+_PlaneArray = npt.NDArray[np.uint8]
 
 
 class LoadPicture:
@@ -32,7 +32,7 @@ class LoadPicture:
             plane[:, :-width] = plane[:, width:]
             plane[:, -width:] = column[:, np.newaxis]
 
-    def _make_column(self) -> tuple[_Plane, _Plane]:
+    def _make_column(self) -> tuple[_PlaneArray, _PlaneArray]:
         """Return luma and chroma of one column: in each band a bar with the height of the load, blue to red."""
         position = np.arange(len(self._luma)) * len(self._load) / len(self._luma)
         load = self._load[position.astype(int)]
@@ -42,7 +42,7 @@ class LoadPicture:
         chroma = _GREY + _COLOUR * np.stack([0.5 - heat, heat - 0.5], axis=1)
         return luma.astype(np.uint8), chroma.astype(np.uint8)
 
-    def copy_planes(self, luma: _Plane, chroma: _Plane) -> None:
+    def copy_planes(self, luma: _PlaneArray, chroma: _PlaneArray) -> None:
         """Copy the picture into the planes of a frame."""
         luma[:] = self._luma
         chroma[:] = self._chroma

@@ -15,7 +15,7 @@ import msgq
 from msgq_demo.demo_process import DemoProcess
 from msgq_demo.endpoints import FRAME_SERVER, FRAME_STREAM, GAUGE_COUNT, STEP_DTYPE, open_gauges, open_jobs
 
-_BURST_MESSAGE = bytes(48)
+_BATCH_MESSAGE = bytes(48)
 _ALERT_DTYPE = [("percent", "<f8")]
 _STEP_STRUCT = struct.Struct("<d")
 _RECENT_STEPS = 10
@@ -46,11 +46,11 @@ def publish_samples(process: DemoProcess, rate_hz: float, sample: Callable[[], A
             publisher.send({process.name: sample()})
 
 
-def publish_bursts(process: DemoProcess, rate_hz: float, burst_messages: int, ring_bytes: int) -> None:
+def publish_batches(process: DemoProcess, rate_hz: float, batch_messages: int, ring_bytes: int) -> None:
     """Publish many small messages. A new publisher continues the topic of a dead one without losses."""
     with msgq.pub_sock(process.name, ring_bytes, tracked=True) as publisher:
         for _ in process.tick(rate_hz):
-            publisher.send_many([_BURST_MESSAGE] * burst_messages)
+            publisher.send_many([_BATCH_MESSAGE] * batch_messages)
 
 
 def publish_sensor(process: DemoProcess, rate_hz: float) -> None:

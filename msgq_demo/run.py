@@ -54,7 +54,7 @@ def run_demo(
     names = [name for name in (*PUBLISHERS, *SUBSCRIBERS) if full or name in SHORT_RUN]
     with ExitStack() as stack:
         stack.callback(remove_files, prefix)
-        results = _Run(prefix, names, duration_s, recording, stop, show).run(stack)
+        results = _DemoRun(prefix, names, duration_s, recording, stop, show).run(stack)
     if results.recording_path:
         results.recording = list(read_recording(recording))
     results.failures += find_failures(results)
@@ -69,7 +69,7 @@ class _EndedEarlyError(Exception):
 
 
 @dataclass
-class _Run:
+class _DemoRun:
     """The steps of a run. `names`: names of the programs. The other arguments are those of `run_demo`."""
 
     prefix: str
@@ -93,7 +93,7 @@ class _Run:
         stack.callback(self._processes.kill_all)
         self._board = stack.enter_context(msgq.Board(STATUS_BOARD, prefix=self.prefix))
         try:
-            self._start()
+            self._start_all()
             self._wait_until_elapsed(self.duration_s / 2)
             self._restart_publisher()
             if KILLED_WORKER in self.names:
@@ -106,7 +106,7 @@ class _Run:
         self._stop_processes()
         return self._results
 
-    def _start(self) -> None:
+    def _start_all(self) -> None:
         """Start all processes, then the recorder, and then the messages."""
         self.show(
             f"{len(self._publishers)} processes publish telemetry of this machine for {self.duration_s:g} s, "
