@@ -109,7 +109,9 @@ def publish_on_channel(name: str) -> None:
 
 def subscribe_to_channel(name: str) -> None:
     with Channel(name, capacity=4) as channel, channel.subscriber(history=4) as sub:
-        sub.receive_view(0)
+        view = sub.receive_view(0)
+        channel.subscriber().close()  # has steps at which the view pins its slot
+        del view
 
 
 def die_on_channel(name: str) -> None:
