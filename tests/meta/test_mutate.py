@@ -10,6 +10,7 @@ from textwrap import dedent, indent
 
 import pytest
 
+from tests.cases import each_case
 from tools.mutate import run
 from tools.mutate.copies import Copy, NotRunError
 from tools.mutate.operators import mutants
@@ -34,8 +35,8 @@ def changes_in_function(body: str) -> list[str]:
     return list_changes(f"def function(a, b):\n{indent(dedent(body), '    ')}")
 
 
-@pytest.mark.parametrize(
-    ("body", "expected"),
+@each_case(
+    "body, expected",
     [
         ("a < b", ["a < b -> a <= b", "a < b -> a >= b"]),
         ("a == b", ["a == b -> a != b"]),
