@@ -30,10 +30,11 @@ install = @mkdir -p build; log=build/pip-$(notdir $@).log; needed=$$($(BIN)/pyth
   tail --pid=$$pip --lines=+1 --follow=name --retry $$log 2>/dev/null | sed --unbuffered --quiet $(STEPS); \
   wait $$pip || { tail -n 20 $$log; exit 1; }
 
-# Tests wait about as long as they compute. A crashed process ends the run: pytest-xdist would wait for it without end.
+# A crashed process ends the run: pytest-xdist would wait for it without end. The mode `loadgroup` looks at all earlier
+# tests after each test, which takes a minute for 13,000 tests. It is for the tests marked `ci`, whose groups share Spark.
 RUN := timeout --foreground --signal=INT --kill-after=60
-PYTEST := -m pytest --dist loadgroup --max-worker-restart 0
-PROCESSES := $(shell echo $$(( ($$(nproc) * 3 + 1) / 2 )))
+PYTEST := -m pytest --max-worker-restart 0 -n auto
+FAST := --dist worksteal -m "not ci and not nightly and not style"
 # Reports what a step took: `$(call timed,NAME,COMMAND)`.
 SHELL := /bin/bash
 timed = @TIMEFORMAT='$(1): %0R s, %0U + %0S s of processor time'; time $(2)
@@ -111,13 +112,13 @@ demo:
 	  wait $$spark && $(BIN)/msgq lake report build/demo/recording --output build/demo/report.html
 
 test: $(READY)
-	$(call timed,make test,$(RUN) 20m $(BIN)/python $(PYTEST) -n $(PROCESSES) -m "not ci and not nightly and not style")
+	$(call timed,make test,$(RUN) 20m $(BIN)/python $(PYTEST) $(FAST))
 
 ci: $(READY)
 	$(call timed,make lint,$(MAKE) --no-print-directory lint)
 	$(call timed,make docs,$(MAKE) --no-print-directory docs)
 	@$(MAKE) --no-print-directory test
-	$(call timed,tests marked ci,$(RUN) 50m $(BIN)/python $(PYTEST) -n auto -m "(ci and not nightly) or listed")
+	$(call timed,tests marked ci,$(RUN) 50m $(BIN)/python $(PYTEST) --dist loadgroup -m "(ci and not nightly) or listed")
 
 # Runs all steps, also if one of them fails.
 nightly: $(READY)
@@ -126,7 +127,7 @@ nightly: $(READY)
 # The report follows also after failures. It fails for a module that no test runs.
 random-tests: $(READY)
 	rm -rf build/coverage
-	$(call timed,all tests,MSGQ_TEST_SEED=random $(BIN)/python -m coverage run $(PYTEST) -n auto); status=$$?; \
+	$(call timed,all tests,MSGQ_TEST_SEED=random $(BIN)/python -m coverage run $(PYTEST) --dist loadgroup); status=$$?; \
 	  $(BIN)/python -m coverage combine --quiet && $(BIN)/python -m coverage report > build/coverage/report.txt; \
 	  head -n 22 build/coverage/report.txt; \
 	  ! grep ' 0%$$' build/coverage/report.txt || { echo "no test runs these modules"; exit 1; }; \
@@ -162,7 +163,7 @@ lint: $(READY)
 	  --enable=warning,performance,portability -Imsgq/impl -Imsgq/include -Imsgq/recording -Ivisionipc/impl $(filter %.h,$(SOURCES))
 	PATH="$(CURDIR)/$(BIN):$$PATH" cython-lint msgq visionipc
 	$(BIN)/mypy
-	$(RUN) 10m $(BIN)/python $(PYTEST) -q -n auto -m style tests/meta
+	$(RUN) 10m $(BIN)/python $(PYTEST) -q -m style tests/meta
 
 format: $(READY)
 	$(BIN)/ruff format .
@@ -171,7 +172,7 @@ format: $(READY)
 # Makes the source archive, and from it the wheel. auditwheel tags the wheel with the oldest glibc that it supports. Outside
 # of this folder, the fast tests then run on the wheel (without tests/meta, which reads the sources) and on the archive, which replaces it.
 AWAY := $(CURDIR)/build/away
-ELSEWHERE := $(AWAY)/.venv/bin/python -m pytest -q -p no:cacheprovider -n auto --dist loadgroup --max-worker-restart 0 -m "not ci and not nightly and not style"
+ELSEWHERE := $(AWAY)/.venv/bin/python $(PYTEST) -q -p no:cacheprovider $(FAST)
 dist: $(TOOLS)
 	$(call install,dist)
 	rm -rf dist $(AWAY)
