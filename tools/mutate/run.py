@@ -70,8 +70,8 @@ def mutate(
     with copies_of(root, jobs) as copies:
         reach = Reach()
         for tier in (_FAST, _CI):  # the slow tests only for files with lines that no fast test reaches
-            if files := {mutant.path for mutant in candidates if not reach.tests(mutant)}:
-                measure(reach, copies[0], files, [*tests, "-m", tier, "-n", str(jobs)], until_s)
+            if missed := {mutant.path for mutant in candidates if not reach.tests(mutant)}:
+                measure(reach, copies[0], missed, [*tests, "-m", tier, "-n", str(jobs)], until_s)
         if not reach.seconds:
             raise NotRunError("without a mutant, no test passed")
         chosen = {mutant: names for mutant in candidates if (names := reach.tests(mutant))}
