@@ -60,9 +60,4 @@ def _read_stamp_settings(name: str, prefix: str) -> TimeStamps:
     return TimeStamps(channel.stamps is not False, channel.schema)
 
 
-SOURCE = KindSource(
-    open_source=open_channel_source,
-    open_feed=ChannelFeed,
-    open_meter=_open_meter,
-    find_stamps=_read_stamp_settings,
-)
+SOURCE = KindSource(open_channel_source, ChannelFeed, _open_meter, _read_stamp_settings)

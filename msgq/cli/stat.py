@@ -117,14 +117,14 @@ def command(
     Columns:
 
     \b
-    topics, chan, recs, queues   endpoints of each kind
-    publ                         living publishers, senders and writers
-    dead                         dead participants
-    subs                         living subscribers and receivers
-    messages/s, bytes/s          published, sent or written (bytes of queues and boards are unknown)
-    lost/s                       messages lost by subscribers
-    silent                       endpoints without a message since the last line
-    shm used, shm free           shared memory of the machine
+    topics, channels, records, queues   endpoints of each kind
+    publ                 living publishers, senders and writers
+    dead                 dead participants
+    subs                 living subscribers and receivers
+    messages/s, bytes/s  published, sent or written (bytes of queues and boards are unknown)
+    lost/s               messages lost by subscribers
+    silent               endpoints without a message since the last line
+    shm used, shm free   shared memory of the machine
 
     With --prometheus, the command reads the endpoints only when Prometheus asks for http://ADDRESS:PORT/metrics.
     """
@@ -195,4 +195,4 @@ def sum_endpoints(rows: Sequence[AnyEndpointRow]) -> StatLine:
 
 
 def _make_kind_column(kind: Kind) -> StatColumn:
-    return StatColumn(kind.column_heading, lambda line: str(line.endpoint_counts[kind.plural_name]))
+    return StatColumn(kind.plural_name, lambda line: str(line.endpoint_counts[kind.plural_name]))

@@ -79,7 +79,7 @@ def read(kind: Kind, name: str | bytes, prefix: str | None = None) -> Any:
 def _make_endpoint_stats(kind: Kind, bare_name: str, prefix: str | None) -> EndpointStats:
     stats = read(kind, bare_name, prefix)
     endpoint = kind.endpoint(kind.validate_name(bare_name))
-    size, messages, lost = kind.stats.compute_totals(stats)
+    size, messages, lost = kind.stats.row_class.compute_totals(stats)
     common = stats.path, size, stats.participants, messages, lost, stats.schema, stats.created_ns
     from msgq.common.stats.endpoint import EndpointStats  # imported late: most callers only list names
 

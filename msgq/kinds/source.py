@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -10,8 +11,8 @@ from typing import Any, NamedTuple
 from msgq.common.schema import Schema
 from msgq.common.texts import format_count_noun
 from msgq.impl.base.core import Waitable
-from msgq.impl.meter import EndpointMeter
-from msgq.impl.sources import EndpointSource
+from msgq.impl.meter import EndpointMeter, PolledMeter
+from msgq.impl.sources import EndpointSource, PolledSource
 
 
 class PayloadTime(NamedTuple):
@@ -88,14 +89,40 @@ class KindSource:
         or none); returns the meter for hz, bw and delay.
     find_stamps : takes a bare name and a prefix; returns the location of publish times. None: payloads of this kind
         have no publish time.
-    has_better_meter : True: a meter measures more than the counters of `KindStats.open_watch`, for example sizes, or
-        messages of programs that do not count. `msgq check` then uses a meter.
-    schema_begins_epoch : True: a new schema begins a new epoch of the endpoint. False: the numbering continues.
     """
 
     open_source: Callable[[str, str, bool, Mapping[str, int] | None], EndpointSource]
     open_feed: Callable[[str, str], EndpointFeed]
     open_meter: Callable[[str, str, PayloadTime | None], EndpointMeter]
     find_stamps: Callable[[str, str], TimeStamps] | None = None
-    has_better_meter: bool = False
-    schema_begins_epoch: bool = False
+
+
+class _PolledFeed(EndpointFeed):
+    def __init__(self, source: PolledSource) -> None:
+        self._source, self._waiting = source, deque[SourceItem]()
+
+    def take_items(self, most: int | None) -> list[SourceItem]:
+        self._waiting.extend(SourceItem(data, schema=self._source.schema) for data, _ in self._source.poll())
+        count = len(self._waiting) if most is None else min(most, len(self._waiting))
+        return [self._waiting.popleft() for _ in range(count)]
+
+
+class _SourceMeter(PolledMeter):
+    def __init__(self, source: PolledSource) -> None:
+        super().__init__(source.endpoint)
+        self._source = source
+
+    def poll(self) -> list[int]:
+        return [len(data) for data, _ in self._source.poll()]
+
+
+def make_polled_part(open_source: Callable[[str, str, bool], PolledSource]) -> KindSource:
+    """Return the part of a kind whose files C code cannot read: recorder, feed and meter poll the same source.
+
+    `open_source` : takes a bare name, a prefix, and `whole` as `open_source`. A feed begins with the first message.
+    """
+    return KindSource(
+        open_source=lambda name, prefix, whole, _: open_source(name, prefix, whole),
+        open_feed=lambda name, prefix: _PolledFeed(open_source(name, prefix, True)),
+        open_meter=lambda name, prefix, _: _SourceMeter(open_source(name, prefix, False)),
+    )

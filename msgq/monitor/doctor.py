@@ -113,10 +113,8 @@ def check_endpoints(prefix: str) -> Iterator[DoctorCheck]:
     for kind in list_stored_kinds():
         of_kind = [stats for stats in every if kind_of(stats.endpoint) == kind]
         size = format_bytes(sum(stats.bytes for stats in of_kind))
-        good = (
-            f"{len(of_kind)} {kind.cleanup.noun}, {size} of {shm_paths.SHARED_MEMORY}; no leftovers of dead processes"
-        )
-        yield _make_check(kind.cleanup.check, maintenance.diagnose_kind(kind, of_kind, prefix), good)
+        good = f"{len(of_kind)} {kind.plural_name}, {size} of {shm_paths.SHARED_MEMORY}; no leftovers of dead processes"
+        yield _make_check(kind.plural_name, maintenance.diagnose_kind(kind, of_kind, prefix), good)
 
 
 def check_leftovers(prefix: str) -> DoctorCheck:

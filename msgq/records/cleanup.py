@@ -67,8 +67,6 @@ def diagnose(record: RecordStats) -> list[EndpointIssue]:
 
 
 CLEANUP = KindCleanup(
-    check="records",
-    noun="vectors and boards",
     remove_unused=PERSISTENT_RECORDS.remove_unused,
     remove_orphans=PERSISTENT_RECORDS.remove_orphans,
     diagnose=diagnose,

@@ -47,11 +47,4 @@ def _find_stamps(name: str, prefix: str) -> TimeStamps:
     return TimeStamps(topic.tracked, topic.schema)
 
 
-SOURCE = KindSource(
-    open_source=open_topic_source,
-    open_feed=TopicFeed,
-    open_meter=_open_meter,
-    find_stamps=_find_stamps,
-    has_better_meter=True,
-    schema_begins_epoch=True,
-)
+SOURCE = KindSource(open_topic_source, TopicFeed, _open_meter, _find_stamps)

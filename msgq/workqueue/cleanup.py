@@ -135,8 +135,6 @@ def diagnose(queue: QueueStats) -> list[EndpointIssue]:
 
 
 CLEANUP = KindCleanup(
-    check="queues",
-    noun="queues",
     remove_unused=QUEUES.remove_unused,
     remove_orphans=remove_orphans,
     diagnose=diagnose,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ import pytest
 from msgq import kinds, stats
 from msgq.errors import InvalidValueError
 from msgq.impl.meter import run_meters
-from msgq.kinds.opening import open_meter
+from msgq.kinds.opening import open_feed, open_meter
 from msgq.recording import LogReader, Player, Recorder, compare
+from msgq.recording.player.remapping import EndpointRemapping
+from msgq.recording.player.schedule import find_latest_state
 from msgq.simulation import Fault, Simulation
 from tests import command
 from tests.blob_kind.logs import MESSAGES, write_log
@@ -40,6 +43,9 @@ def blob(prefix: str) -> str:
     return "blob/notes"
 
 
+STORED_PLURALS = ("topics", "channels", "records", "queues")
+
+
 def lines(*words: object, code: int | None = 0) -> list[dict[str, Any]]:
     return [json.loads(line) for line in command.run(*words, "--json", code=code).output.splitlines()]
 
@@ -49,6 +55,7 @@ def test_added_endpoint_kind_is_listed_and_counted(blob: str, prefix: str) -> No
     assert (row["endpoint"], row["kind"], row["messages"], row["memory"]) == (blob, "blob", 2, 11)
     (line,) = lines("stat", "--once", "--interval", "0.01")
     assert (line["blobs"], line["topics"]) == (1, 0)
+    assert command.run("stat", "--once", "--interval", "0.01").output.split()[:5] == [*STORED_PLURALS, "blobs"]
     assert "messages     2" in command.run("info", blob).output
     one = stats.endpoint(blob)
     assert (one.kind, one.messages, one.bytes) == ("blob", 2, 11)
@@ -57,6 +64,18 @@ def test_added_endpoint_kind_is_listed_and_counted(blob: str, prefix: str) -> No
 
 def test_echo_shows_messages_of_added_endpoint_kind(blob: str) -> None:
     assert [line["hex"] for line in lines("echo", blob, "-n", "2")] == [message.hex() for message in MESSAGES]
+
+
+def test_polled_feed_returns_limited_items_and_keeps_the_rest(blob: str, prefix: str) -> None:
+    feed = open_feed(blob)
+    assert [item.data for item in feed.take_items(1)] == MESSAGES[:1]
+    append("notes", prefix, b"third")
+    assert [item.data for item in feed.take_items(None)] == [*MESSAGES[1:], b"third"]
+    assert feed.take_items(None) == []
+
+
+def test_kind_without_the_part_bridge_cannot_be_bridged() -> None:
+    assert [kind.name for kind in kinds.list_kinds() if kind.crosses_bridges] == ["topic", "channel"]
 
 
 def test_doctor_and_clean_handle_added_endpoint_kind(blob: str, prefix: str) -> None:
@@ -75,6 +94,15 @@ def test_recording_of_added_endpoint_kind_is_read_and_played(tmp_path: Path, pre
         player.run()
     assert read_messages("notes", prefix) == MESSAGES
     assert compare(path, path)
+
+
+def test_latest_state_of_added_kind_has_last_change_of_each_index(tmp_path: Path) -> None:
+    header = (("count", "<u8"), ("index", "<u2"))
+    kind = kinds.Kind(name="cells", package="tests.blob_kind", validate_name=str, change_header=header)
+    kinds.register_kind(kind)
+    changes = [struct.pack("<QH", *change) for change in ((1, 5), (2, 5), (1, 7), (3, 5))]
+    log = LogReader(write_log(tmp_path / "log.mcap", kind, changes))
+    assert [message.data for message in find_latest_state(log, EndpointRemapping({}))] == changes[2:]
 
 
 def test_added_endpoint_kind_is_recorded(blob: str, prefix: str, tmp_path: Path) -> None:

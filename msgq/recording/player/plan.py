@@ -112,7 +112,6 @@ def _skip_announcements(playback_plan: PlaybackPlan) -> None:
         kind.playback.find_announced_endpoint(old)
         for name, old in playback_plan.recorded_names.items()
         if (kind := find_kind(playback_plan.endpoint_specs[name].kind)) is not None
-        and kind.playback.find_announced_endpoint is not None
     )
     announced = set(announcements)
     for name, old in list(playback_plan.recorded_names.items()):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable
 from itertools import chain
 from pathlib import Path
@@ -120,10 +121,7 @@ def _prepare_endpoints(sim: Simulation, plan: PlaybackPlan) -> None:
     """Create the recorded endpoints in the simulation. Skip endpoints that cannot be created."""
     for name, spec in list(plan.endpoint_specs.items()):
         try:
-            reserve = get_kind(spec.kind).playback.create_endpoint
-            if reserve is not None:
-                reserve(spec)
-            else:
+            if not get_kind(spec.kind).playback.create_endpoint(spec):
                 sim.prepare(spec._replace(publishers=(), keys=()))  # these come with their first messages
         except UnplayableError as error:
             plan.skip_endpoint(name, str(error))
@@ -137,14 +135,14 @@ def write_sent_messages(sent: Iterable[SentMessage], path: Path) -> None:
     RecordingError : the file exists, or cannot be written.
     """
     channels: dict[tuple[str, MessageSource, Schema | None], int] = {}
-    numbers: dict[str, int] = {}
+    numbers: Counter[str] = Counter()
     with Writer(path) as writer:
         for message in sent:
-            data, schema = message.data, message.schema
-            encode_sent = get_kind(message.source.kind).playback.encode_sent
-            if encode_sent is not None:
-                numbers[message.endpoint] = number = numbers.get(message.endpoint, 0) + 1
-                data, schema = encode_sent(data, message.priority, number, message.time_ns)
+            numbers[message.endpoint] += 1
+            encoded = get_kind(message.source.kind).playback.encode_sent(
+                message.data, message.priority, numbers[message.endpoint], message.time_ns
+            )
+            data, schema = encoded or (message.data, message.schema)
             channel_key = message.endpoint, message.source, schema
             if channel_key not in channels:
                 metadata = metadata_keys.build_channel_metadata(

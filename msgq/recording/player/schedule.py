@@ -6,6 +6,7 @@ import math
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
 from itertools import chain
 from types import MappingProxyType
 from typing import Any
@@ -139,11 +140,21 @@ def find_latest_state(before: LogReader, names: EndpointRemapping) -> list[Playb
     """
     latest: dict[tuple[str, str, bytes], PlaybackMessage] = {}
     for message in PlaybackSchedule(before, "log_time", names).iter_messages():
-        key, kind = message.source.key, get_kind(message.source.kind)
-        compute_state_key = message.endpoint, key, b"" if key else kind.playback.compute_state_key(message.data)
-        latest.pop(compute_state_key, None)
-        latest[compute_state_key] = message
+        key = message.source.key
+        changed = message.endpoint, key, b"" if key else message.data[_find_index_field(message.source.kind)]
+        latest.pop(changed, None)
+        latest[changed] = message
     return list(latest.values())
+
+
+@cache
+def _find_index_field(kind_name: str) -> slice:
+    """Return the bytes of a change that say which element changed (`Kind.change_header`)."""
+    header = np.dtype(list(get_kind(kind_name).change_header or ()))
+    if not header.fields:
+        return slice(0)
+    index_type, offset = header.fields["index"][:2]
+    return slice(offset, offset + index_type.itemsize)
 
 
 def iter_batches_by_time(log: LogReader, time_source: str) -> Iterator[MessageBatch]:
@@ -206,7 +217,7 @@ def compute_message_ages(batch: MessageBatch) -> np.ndarray[Any, np.dtype[np.int
 def _find_replayed_first_byte(kind_name: str) -> int:
     """Return the first byte of messages of this kind that are sent again; -1: any."""
     kind = find_kind(kind_name)
-    return -1 if kind is None or kind.playback.played_first_byte is None else kind.playback.played_first_byte
+    return -1 if kind is None else kind.playback.played_first_byte
 
 
 def _read_first_bytes(batch: MessageBatch) -> np.ndarray[Any, np.dtype[np.int16]]:

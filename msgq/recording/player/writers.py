@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgq.common.schema import Schema
 from msgq.common.texts import join_first_texts
@@ -49,7 +49,6 @@ class PlaybackWriters:
         self.unplayed_counts: Counter[str] = Counter()
         self.is_closed = False
         self._target = target
-        self._shared_writer_state: dict[str, Any] = {}
         self.playback_plan = make_playback_plan(log, before, names)
         if clock_endpoint in self.playback_plan.endpoint_specs:
             raise InvalidValueError(
@@ -67,21 +66,19 @@ class PlaybackWriters:
                 raise RecordingError(f"no endpoint can be played: {reasons}")
             if clock_endpoint is not None:
                 clock = EndpointSpec(clock_endpoint, schema=_CLOCK_SCHEMA, max_message_bytes=8)
-                self.writers_by_name[clock_endpoint] = open_writer(clock, target, self._shared_writer_state)
+                self.writers_by_name[clock_endpoint] = open_writer(clock, target)
             stack.pop_all()
 
     def _open_writer(self, wanted: EndpointSpec) -> None:
         """Open a writer. If that fails, skip the endpoint."""
         try:
             try:
-                writer = open_writer(wanted, self._target, self._shared_writer_state)
+                writer = open_writer(wanted, self._target)
             except SegmentSizeError:  # the topic exists, and is smaller than possible messages
                 largest = self.playback_plan.log_index.measure_largest_payload(
                     self.playback_plan.recorded_names[wanted.endpoint]
                 )
-                writer = open_writer(
-                    wanted._replace(max_message_bytes=largest), self._target, self._shared_writer_state
-                )
+                writer = open_writer(wanted._replace(max_message_bytes=largest), self._target)
             self.writers_by_name[wanted.endpoint] = writer
         except UnplayableError as error:
             self.playback_plan.skip_endpoint(wanted.endpoint, str(error))
