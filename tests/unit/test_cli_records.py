@@ -234,7 +234,7 @@ def test_clean_force_removes_records_with_users_of_unknown_liveness(
 def test_clean_removes_an_empty_directory_of_records(prefix: str) -> None:
     create_vector("v")
     SeqlockVector.unlink_name("v")
-    (folder,) = shm_paths.records_directories(prefix)
+    folder, _ = shm_paths.locate_records_files(prefix)
     command.run("clean", "--dry-run")
     assert os.path.isdir(folder)
     command.run("clean")

@@ -50,7 +50,7 @@ def play_deterministic(
     if output is not None:
         write_sent_messages(sent, output)
     endpoints = {message.endpoint for message in sent}
-    # A reference may contain the played endpoints, too, but a second run has equal times.
+    # A reference may contain the played endpoints, too.
     selection = SelectedEndpoints(compare_endpoints or None, replay.endpoints if reference else ())
     if reference:
         wanted = LogReader(*reference, endpoints=selection)
