@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -13,6 +12,8 @@ from msgq.common.texts import format_count_noun
 from msgq.impl.base.core import Waitable
 from msgq.impl.meter import EndpointMeter, PolledMeter
 from msgq.impl.sources import EndpointSource, PolledSource
+
+FEED_BATCH_MESSAGES = 1000  # messages of one endpoint before it is another endpoint's turn
 
 
 class PayloadTime(NamedTuple):
@@ -59,21 +60,24 @@ class EndpointFeed(ABC):
     """
 
     waitable: Waitable | None = None
+    _reported_lost: int | None = 0
 
     @abstractmethod
-    def take_items(self, most: int | None) -> list[SourceItem]:
-        """Return the new items since the last call, at most `most`. After a full result, call again."""
+    def take_items(self) -> list[SourceItem]:
+        """Return the new items since the last call, or a part of them if there are many."""
+
+    @property
+    def lost(self) -> int | None:
+        """Number of messages that were missed; None: unknown."""
+        return 0
 
     def describe_losses(self) -> str:
-        """Return a text about messages missed since the last call; "": none."""
-        return ""
-
-
-def describe_lost(messages: int | None) -> str:
-    """Return a sentence about lost messages; None: an unknown number."""
-    if messages == 0:
-        return ""
-    return f"lost {'messages' if messages is None else format_count_noun(messages, 'message')} (printing was too slow)"
+        """Return a text about messages missed since the last call; "": none. An unknown number is reported once."""
+        before, self._reported_lost = self._reported_lost, self.lost
+        if self._reported_lost == before:
+            return ""
+        lost = None if self._reported_lost is None else self._reported_lost - (before or 0)
+        return f"lost {'messages' if lost is None else format_count_noun(lost, 'message')} (printing was too slow)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +103,10 @@ class KindSource:
 
 class _PolledFeed(EndpointFeed):
     def __init__(self, source: PolledSource) -> None:
-        self._source, self._waiting = source, deque[SourceItem]()
+        self._source = source
 
-    def take_items(self, most: int | None) -> list[SourceItem]:
-        self._waiting.extend(SourceItem(data, schema=self._source.schema) for data, _ in self._source.poll())
-        count = len(self._waiting) if most is None else min(most, len(self._waiting))
-        return [self._waiting.popleft() for _ in range(count)]
+    def take_items(self) -> list[SourceItem]:
+        return [SourceItem(data, schema=self._source.schema) for data, _ in self._source.poll()]
 
 
 class _SourceMeter(PolledMeter):

@@ -176,7 +176,7 @@ def test_topic_writer_publishes_each_message_with_its_schema(prefix: str) -> Non
     feed = open_feed("topic")
     for number, schema in enumerate((FIRST, SECOND, SECOND, None, FIRST)):
         writer.send(PlaybackMessage(BEGIN, "topic", b"%d" % number, schema=schema))
-        (item,) = feed.take_items(None)
+        (item,) = feed.take_items()
         assert (item.data, item.schema) == (b"%d" % number, schema or SECOND)
     writer.close()
 

@@ -66,12 +66,12 @@ def test_echo_shows_messages_of_added_endpoint_kind(blob: str) -> None:
     assert [line["hex"] for line in lines("echo", blob, "-n", "2")] == [message.hex() for message in MESSAGES]
 
 
-def test_polled_feed_returns_limited_items_and_keeps_the_rest(blob: str, prefix: str) -> None:
+def test_polled_feed_returns_each_message_once(blob: str, prefix: str) -> None:
     feed = open_feed(blob)
-    assert [item.data for item in feed.take_items(1)] == MESSAGES[:1]
+    assert [item.data for item in feed.take_items()] == MESSAGES
     append("notes", prefix, b"third")
-    assert [item.data for item in feed.take_items(None)] == [*MESSAGES[1:], b"third"]
-    assert feed.take_items(None) == []
+    assert [item.data for item in feed.take_items()] == [b"third"]
+    assert feed.take_items() == []
 
 
 def test_kind_without_the_part_bridge_cannot_be_bridged() -> None:
