@@ -139,7 +139,7 @@ def command(
     if address is not None or host_names:
         raise click.UsageError("--address and --allow-host need --prometheus; give a port")
     board = LiveEndpoints(names)
-    table = StreamingTable([*map(_make_kind_column, list_stored_kinds()), *_STAT_COLUMNS])
+    table = StreamingTable([*map(_make_kind_column, list_stored_kinds("stats")), *_STAT_COLUMNS])
     board.poll()
     print_selection(names)
     lines, limit = 0, RunLimit(1 if once else count, duration)
@@ -190,7 +190,7 @@ def sum_endpoints(rows: Sequence[AnyEndpointRow]) -> StatLine:
         silent_endpoints=sum(not row.rate and not row.byte_rate for row in rows),
         shm_used_bytes=space.used,
         shm_free_bytes=space.free,
-        endpoint_counts={kind.plural_name: counts[kind] for kind in list_stored_kinds()},
+        endpoint_counts={kind.plural_name: counts[kind] for kind in list_stored_kinds("stats")},
     )
 
 

@@ -117,10 +117,9 @@ class Kind:
         """True: messages are changes of values. A reader loses nothing if a later change replaces an earlier one."""
         return self.change_header is not None
 
-    @property
-    def crosses_bridges(self) -> bool:
-        """True: the kind has the part `bridge`, so a bridge can forward its endpoints."""
-        return find_spec(f"{self.package}.bridge") is not None
+    def has_part(self, file: str) -> bool:
+        """Return True if the kind has a part, for example "bridge": then a bridge can forward its endpoints."""
+        return find_spec(f"{self.package}.{file}") is not None
 
     def locate_side_files(self, prefix: str) -> tuple[str, str] | None:
         """Return the same as `locate_files` for the second file of each endpoint; None: no second file."""
@@ -180,12 +179,19 @@ class Kind:
 
     @property
     def bridge(self) -> KindBridge:
-        """Forwards endpoints across a bridge; see `crosses_bridges`."""
+        """Forwards endpoints across a bridge."""
         part: KindBridge = self._import_part("bridge")
         return part
 
     def _import_part(self, file: str) -> Any:
-        return getattr(import_module(f"{self.package}.{file}"), file.upper())
+        module = f"{self.package}.{file}"
+        try:
+            return getattr(import_module(module), file.upper())
+        except ModuleNotFoundError as error:
+            if error.name != module:
+                raise
+            text = f"{self.plural_name} do not support this, because their kind has no part {file!r} ({module})"
+            raise InvalidValueError(f"{text}; use an endpoint of another kind") from None
 
 
 _registered_kinds: list[Kind] = []
@@ -212,9 +218,10 @@ def list_kinds() -> tuple[Kind, ...]:
     return tuple(_registered_kinds)
 
 
-def list_stored_kinds() -> tuple[Kind, ...]:
-    """Return the kinds that have files, in the order in which endpoints are listed."""
-    return tuple(kind for kind in list_kinds() if kind.locate_files is not None)
+def list_stored_kinds(part: str | None = None) -> tuple[Kind, ...]:
+    """Return the kinds that have files and a part, in the order in which endpoints are listed. None: any parts."""
+    stored = (kind for kind in list_kinds() if kind.locate_files is not None)
+    return tuple(kind for kind in stored if part is None or kind.has_part(part))
 
 
 def list_state_kinds() -> tuple[str, ...]:

@@ -43,7 +43,7 @@ def endpoints(prefix: str | None = None) -> list[EndpointStats]:
     """
     where = settings.resolve_prefix(prefix)
     snapshots = []
-    for kind in list_stored_kinds():
+    for kind in list_stored_kinds("stats"):
         for name in list_inodes(kind, where):
             with contextlib.suppress(SegmentError, EndpointNameError):
                 snapshots.append(_make_endpoint_stats(kind, name, where))
@@ -61,7 +61,9 @@ def endpoint_inodes(prefix: str | None = None) -> dict[str, int]:
     prefix : prefix as in `endpoints`.
     """
     return {
-        kind.endpoint(name): inode for kind in list_stored_kinds() for name, inode in list_inodes(kind, prefix).items()
+        kind.endpoint(name): inode
+        for kind in list_stored_kinds("stats")
+        for name, inode in list_inodes(kind, prefix).items()
     }
 
 

@@ -110,7 +110,7 @@ def _find_orphans_of_prefixes(prefix: str) -> list[EndpointIssue]:
 def check_endpoints(prefix: str) -> Iterator[DoctorCheck]:
     """Check the endpoints of each kind for problems (errors), dead participants and their leftovers."""
     every = endpoints(prefix)
-    for kind in list_stored_kinds():
+    for kind in list_stored_kinds("cleanup"):
         of_kind = [stats for stats in every if kind_of(stats.endpoint) == kind]
         size = format_bytes(sum(stats.bytes for stats in of_kind))
         good = f"{len(of_kind)} {kind.plural_name}, {size} of {shm_paths.SHARED_MEMORY}; no leftovers of dead processes"

@@ -20,7 +20,7 @@ from msgq.recording.player.schedule import find_latest_state
 from msgq.simulation import Fault, Simulation
 from tests import command
 from tests.blob_kind.logs import MESSAGES, write_log
-from tests.blob_kind.names import KIND, blob_path
+from tests.blob_kind.names import KIND, blob_files, blob_path
 from tests.blob_kind.stats import append, read_messages
 from tests.support import wait_until
 
@@ -74,8 +74,26 @@ def test_polled_feed_returns_each_message_once(blob: str, prefix: str) -> None:
     assert feed.take_items() == []
 
 
-def test_kind_without_the_part_bridge_cannot_be_bridged() -> None:
-    assert [kind.name for kind in kinds.list_kinds() if kind.crosses_bridges] == ["topic", "channel"]
+def test_commands_refuse_endpoint_whose_kind_has_no_such_part(blob: str) -> None:
+    assert [kind.name for kind in kinds.list_stored_kinds("bridge")] == ["topic", "channel"]
+    assert "blobs do not support this" in command.run("pub", blob, "x", code=1).output
+    assert "use --index for records/NAME" in command.run("pub", "topic", "x", "--index", "1", code=2).output
+
+
+def test_commands_skip_endpoints_whose_kind_has_no_parts(prefix: str) -> None:
+    bare = kinds.Kind(
+        name="blob",
+        package="tests.meta",
+        validate_name=str,
+        name_prefix="blob/",
+        plural_name="blobs",
+        locate_files=blob_files,
+    )
+    kinds.register_kind(bare)
+    append("notes", prefix, b"first")
+    assert stats.endpoints() == []
+    assert lines("list", "--duration", "0") == lines("clean") == []
+    assert "blobs" not in {check["check"] for check in lines("doctor", code=None)}
 
 
 def test_doctor_and_clean_handle_added_endpoint_kind(blob: str, prefix: str) -> None:
