@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Mapping
-from typing import Any
 
 from msgq.common import settings
 from msgq.common.schema import Schema
@@ -59,13 +58,8 @@ def open_meter(endpoint: str, payload_time: PayloadTime | None = None) -> Endpoi
     return SourceMeter(open_source(endpoint), *(payload_time or ()))
 
 
-def open_writer(spec: EndpointSpec, target: PlaybackTarget, shared: dict[str, Any]) -> EndpointWriter:
+def open_writer(spec: EndpointSpec, target: PlaybackTarget) -> EndpointWriter:
     """Open an endpoint of any kind for playback, and create it if necessary.
-
-    Parameters
-    ----------
-    spec, target : endpoint, and place of the endpoint.
-    shared : objects that the writers of one player share, by name. The call may add objects.
 
     Raises
     ------
@@ -77,7 +71,7 @@ def open_writer(spec: EndpointSpec, target: PlaybackTarget, shared: dict[str, An
         raise UnplayableError(f"endpoint kind {spec.kind!r} is unknown to this version of msgq")
     if target.backend == "zmq" and not kind.playback.is_carried_by_zmq:
         raise UnplayableError("ZMQ has only topics")
-    return kind.playback.open_writer(spec, target, shared)
+    return kind.playback.open_writer(spec, target)
 
 
 def read_existing_schema(endpoint: str) -> Schema | None:

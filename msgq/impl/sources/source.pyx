@@ -89,6 +89,10 @@ cdef class EndpointSource:
     def lost(self):
         return 0
 
+    @property
+    def schema_begins_epoch(self):
+        return False
+
     def skip_pending_messages(self):
         """Do nothing: records have no pending messages."""
 
@@ -189,6 +193,10 @@ cdef class TopicSource(EndpointSource):
     @property
     def lost(self):
         return self._socket.lost
+
+    @property
+    def schema_begins_epoch(self):
+        return True
 
     def skip_pending_messages(self):
         try:
