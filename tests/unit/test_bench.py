@@ -223,24 +223,38 @@ def await_tag(folder: Any) -> Any:
     raise AssertionError("no measurement has begun")
 
 
-@pytest.mark.nightly
-@pytest.mark.watchdog(LIMIT_S)
-def test_bench_compare_shows_each_measurement_of_two_checkouts() -> None:
-    command = [sys.executable, "-m", "tools.bench.compare", str(PROJECT), "--rounds", "1", "--quick"]
-    run = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+def measure_against(checkout: Path, cases: str, path: Path) -> Any:
+    words = ["--quick", "--repeats", "1", "--only", cases, "--against", str(checkout), "--json", str(path)]
+    return subprocess.run(
+        [sys.executable, "-m", "tools.bench", *words],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+
+
+def test_bench_measures_another_checkout_in_the_same_rounds(tmp_path: Path) -> None:
+    """The other checkout has the library only, so its processes do not use a benchmark of its own."""
+    for name in ("msgq", "visionipc"):
+        (tmp_path / name).symlink_to(PROJECT / name)
+    run = measure_against(tmp_path, "receive_empty,ping", tmp_path / "out.json")
     assert run.returncode == 0, run.stderr + run.stdout
-    rows = run.stdout.splitlines()[1:]
-    assert [row.split()[0].rstrip(",") for row in rows] == [
-        "send",
-        "send",
-        "ping-pong",
-        "ping-pong",
-        "wake-ups",
-        "idle",
-    ]
-    figures = [[float(word) for word in row.split()[-5:]] for row in rows]
-    assert all(figure > 0 for row in figures for figure in row[:2])
-    assert all(ratio >= 0 for row in figures for ratio in row[2:]), "one of 0.0004 is printed as 0"
+    result = Result.read(tmp_path / "out.json")
+    assert result.against == str(tmp_path)
+    for row in summarize(result):
+        assert {"msgq", "other"} <= set(row.medians) <= {"msgq", "other", "floor"}
+        assert row.best_peer == "other"
+
+
+def test_bench_imports_library_of_the_other_checkout(tmp_path: Path) -> None:
+    (tmp_path / "msgq").mkdir()
+    (tmp_path / "msgq/__init__.py").write_text("raise ImportError('the other library')")
+    run = measure_against(tmp_path, "receive_empty", tmp_path / "out.json")
+    assert run.returncode == 0, run.stderr + run.stdout
+    assert "- other is absent: ImportError: the other library" in run.stdout
+    assert measure_against(tmp_path / "msgq", "receive_empty", tmp_path / "out.json").returncode == 2
 
 
 def channels(folder: Path, cases: str) -> Any:

@@ -45,6 +45,7 @@ class Case:
     program : name of the C program of the floor.
     slices : turns of each system in a repeat. seconds : duration of a turn in s, without the warm-up.
     repeats : maximum number of repeats; 0: no maximum.
+    limit_s : a process kills itself when its preparation or a slice takes longer, so that nothing can hang.
     """
 
     key: str
@@ -70,6 +71,7 @@ class Case:
     slices: int = 2
     seconds: float = 0.03
     repeats: int = 0
+    limit_s: int = 60
 
     def quick(self) -> "Case":
         """Return the row for a short and rough measurement."""
@@ -249,6 +251,13 @@ CASES = (
         peer_role="pong_asleep",
         batch=10,
         seconds=0.15,
+    ),
+    Case(
+        "fire",
+        "age of a message on its receipt, one message every 20 us, the receiver blocks, 64 B",
+        "ns",
+        "fire",
+        peer_role="under_fire",
     ),
     Case("open", "open a publisher and a subscriber", "ns", "open_both", (Target("absolute", 60_000, "≤ 60 us"),)),
     Case("open_fresh", "open the first publisher and subscriber of a new topic", "ns", "open_both", fresh=True),

@@ -14,8 +14,8 @@ from pathlib import Path
 from tools.bench import report
 from tools.bench.adapters import COLUMNS, FLOOR, OURS
 from tools.bench.digest import format_summary, list_slower
+from tools.bench.machine import PROJECT
 from tools.bench.plot import draw_latencies, draw_rounds
-from tools.bench.process import PROJECT
 from tools.bench.result import Result
 from tools.bench.summary import Row, summarize, summarize_table
 

@@ -9,12 +9,13 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from tools.bench import numbers
-from tools.bench.adapters import FLOOR, OURS
+from tools.bench.adapters import FLOOR, OTHER, OURS
 from tools.bench.report import format_figure
 from tools.bench.summary import Row
 
 COLORS = {
     OURS: "#e8590c",
+    OTHER: "#495057",
     FLOOR: "#868e96",
     "stock": "#5c940d",
     "kickmsg": "#1c7ed6",

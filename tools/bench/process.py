@@ -1,6 +1,7 @@
 """A measured process, seen from the runner: a fork of the runner, which has imported the measured systems.
 
-A new interpreter would need 0.1 to 0.5 s for the same imports, and a run has thousands of processes.
+A new interpreter would need 0.1 to 0.5 s for the same imports, and a run has thousands of processes. Only a process
+that measures another checkout is a new interpreter.
 """
 
 import contextlib
@@ -10,7 +11,6 @@ import os
 import select
 import signal
 from multiprocessing import Pipe
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -18,7 +18,6 @@ from tools.bench import worker
 from tools.bench.adapters.base import Unsupported
 from tools.bench.job import Job
 
-PROJECT = Path(__file__).resolve().parents[2]
 EXIT_S = 5.0
 # Variables that change the names or the behaviour of a measured system. Measured processes do not inherit them.
 _DROPPED = (
@@ -73,10 +72,10 @@ def end_processes() -> None:
 class Process:
     """One fresh process with one job, killed at the latest when the context is left."""
 
-    def __init__(self, job: Job, number: int = 0) -> None:
-        """Start the process, one of those that have the job."""
+    def __init__(self, job: Job) -> None:
+        """Start the process."""
         self._job = job
-        self._errors = Path(job.folder) / f"{job.name}-{job.role}-{number}.err"
+        self._errors = job.folder / f"{job.name}-{job.role}-{job.number}.err"
         self._connection, other_end = Pipe()
         self._exit_code: int | None = None
         # An interrupt finds the process in _running, or no process.

@@ -19,6 +19,7 @@ class Result:
     ----------
     tables : the rows of each table.
     repeats, quick, peers : options of the run. Without peers, the run measures all installed peers.
+    against : folder of the other checkout; "": none.
     machine : facts about the machine, the build and the run.
     versions : version of each installed system. absent : for each other system, the reason.
     samples : a dictionary for each row, system and repeat. ``slices``: the figure of each slice, in ns, messages/s or
@@ -42,6 +43,7 @@ class Result:
     failed: Reasons = field(default_factory=dict)
     limits: list[dict[str, float]] = field(default_factory=list)
     apart: dict[str, list[float]] = field(default_factory=dict)
+    against: str = ""
 
     @property
     def cases(self) -> list[Case]:
@@ -54,6 +56,7 @@ class Result:
             "repeats": self.repeats,
             "quick": self.quick,
             "peers": self.peers,
+            "against": self.against,
             "machine": self.machine,
             "versions": self.versions,
             "absent": self.absent,

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tools.bench.adapters import FLOOR, ON_REQUEST, OURS
+from tools.bench.adapters import FLOOR, ON_REQUEST, OTHER, OURS
 from tools.bench.cases import CASES, FRAME_CASES, Case
 from tools.bench.channel_cases import CHANNEL_CASES
 from tools.bench.kind_cases import KIND_CASES
@@ -26,7 +26,7 @@ class Table:
 
 
 def _adapters(own: str, *peers: str, **others: str) -> dict[str, str]:
-    return {OURS: own, FLOOR: FLOOR, **{peer: peer for peer in peers}, **others}
+    return {OURS: own, OTHER: own, FLOOR: FLOOR, **{peer: peer for peer in peers}, **others}
 
 
 TABLES = {

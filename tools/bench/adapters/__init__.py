@@ -5,10 +5,11 @@ import importlib
 from tools.bench.adapters.base import System
 
 OURS = "msgq"
+OTHER = "other"  # msgq of the checkout that --against names
 FLOOR = "floor"
 ON_REQUEST = ("stock", "msgq-zmq")  # measured only if --peers names it
 SYSTEMS = (
-    *(OURS, FLOOR, "kickmsg", "iceoryx2", "zmq-ipc", "zmq-tcp", "pipe", "posix_ipc", "mp-queue"),
+    *(OURS, OTHER, FLOOR, "kickmsg", "iceoryx2", "zmq-ipc", "zmq-tcp", "pipe", "posix_ipc", "mp-queue"),
     *ON_REQUEST,
 )
 KINDS = ("topic", "channel", "queue", "seqlock", "board")  # the systems of the table of kinds: all are msgq
