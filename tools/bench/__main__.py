@@ -28,6 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.repeats,
         options.quick,
         [*options.peers, *([OTHER] if options.against else [])],
+        scale=options.scale,
         against=str(options.against.resolve()) if options.against else "",
     )
     path = options.json or PROJECT / time.strftime("build/bench/%Y-%m-%d-%H%M%S.json")
@@ -48,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _resume(result: Result, path: Path) -> None:
     """Copy the samples of an interrupted run with the same options into the result."""
     earlier = Result.read(path)
-    for name in ("repeats", "quick", "peers", "against"):
+    for name in ("repeats", "quick", "peers", "scale", "against"):
         if getattr(earlier, name) != getattr(result, name):
             raise SystemExit(f"{path} was measured with {name}={getattr(earlier, name)}; repeat its options to resume")
     if earlier.machine["commit"] != machine.read_commit():
@@ -69,6 +70,7 @@ def _parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--against", type=Path, metavar="DIR", help="measure msgq of another built checkout, too")
     parser.add_argument("--repeats", type=_positive, default=6, metavar="N", help="measure everything N times (6)")
     parser.add_argument("--quick", action="store_true", help="measure briefly; the figures are rough")
+    parser.add_argument("--scale", type=float, default=1.0, metavar="X", help="X times the messages of recordings (1)")
     result_help = "write the result to FILE, after each row (build/bench/TIME.json)"
     parser.add_argument("--json", type=Path, metavar="FILE", help=result_help)
     parser.add_argument("--resume", action="store_true", help="continue an interrupted run from the file of --json")

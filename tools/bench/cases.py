@@ -31,8 +31,11 @@ class Case:
     ----------
     key : name of the row on the command line. title : name of the row in the tables.
     unit : ``ns`` (less is better), ``worst`` (ns, the longest time of all calls), ``rate`` (messages/s; more is
-        better), ``percent`` (of the sent messages; more is better), or ``wakeups`` (wake-ups/s; less is better).
-    role, peer_role : names of the work of both processes, see `roles`. The process of the publisher starts first.
+        better), ``percent`` (of the sent messages; more is better), ``wakeups`` (wake-ups/s; less is better), ``cpu``
+        (ns of processor time; less is better), ``cpu_rate`` (messages per second of processor time; more is better), or
+        ``bytes`` (less is better).
+    role, peer_role : names of the work of both processes, see `roles` and `works`. The process of the publisher starts
+        first.
     size : bytes of a message. batch : messages between two checks of the control words.
     subscribers : number of subscribers. apart : True: each subscriber has its own process.
     crew : roles of further processes.
@@ -45,6 +48,7 @@ class Case:
     program : name of the C program of the floor.
     slices : turns of each system in a repeat. seconds : duration of a turn in s, without the warm-up.
     repeats : maximum number of repeats; 0: no maximum.
+    messages, rate, endpoints : of a recording: number of messages, messages published per second, and endpoints.
     limit_s : a process kills itself when its preparation or a slice takes longer, so that nothing can hang.
     """
 
@@ -71,16 +75,23 @@ class Case:
     slices: int = 2
     seconds: float = 0.03
     repeats: int = 0
+    messages: int = 0
+    rate: float = 0.0
+    endpoints: int = 1
     limit_s: int = 60
 
     def quick(self) -> "Case":
         """Return the row for a short and rough measurement."""
-        return replace(self, slices=min(self.slices, 2), seconds=self.seconds / 4)
+        return replace(self, slices=min(self.slices, 2), seconds=self.seconds / 4).scale(0.1)
+
+    def scale(self, factor: float) -> "Case":
+        """Return the row with more or fewer messages of recordings."""
+        return replace(self, messages=int(self.messages * factor))
 
     @property
     def more_is_better(self) -> bool:
         """Whether the figure is one that should grow."""
-        return self.unit in ("rate", "percent")
+        return self.unit in ("rate", "cpu_rate", "percent")
 
 
 _SEND = Case(

@@ -5,7 +5,6 @@ import random
 import signal
 import time
 from collections.abc import Callable
-from typing import Any
 
 from tools.bench import control
 from tools.bench.adapters import adapter
@@ -14,7 +13,7 @@ from tools.bench.alone import VALUE
 from tools.bench.job import Job
 from tools.bench.loops import compile_loop
 from tools.bench.machine import read_wait_ns
-from tools.bench.roles import LOOK_S, Role, elapsed_ns, open_publisher, open_subscriber, phases, require, sample
+from tools.bench.roles import Role, elapsed_ns, open_publisher, open_subscriber, phases, require, sample
 
 BURST_GAP_NS = 10_000
 FLOOD = 20_000  # messages
@@ -108,10 +107,10 @@ def after_kill(job: Job) -> Role:
     def once() -> int:
         while True:
             words[control.TOTAL] += 1
-            _await(lambda: words[control.RECEIVED] != 0)
+            control.wait_until(lambda: words[control.RECEIVED] != 0)
             time.sleep(chance.uniform(0, KILL_WITHIN_S))
             os.kill(words[control.RECEIVED], signal.SIGKILL)
-            _await(lambda: words[control.RECEIVED] == 0)
+            control.wait_until(lambda: words[control.RECEIVED] == 0)
             before = read_wait_ns()
             worst: int = longest(count)
             if read_wait_ns() - before < UNDISTURBED_NS:
@@ -132,7 +131,7 @@ def be_killed(job: Job) -> Role:
         started = 0
         while words[control.TOTAL] != OVER:
             if words[control.TOTAL] == started:
-                time.sleep(LOOK_S)
+                time.sleep(control.LOOK_S)
                 continue
             started += 1
             pid = os.fork()
@@ -154,12 +153,6 @@ def _publish_for_ever(job: Job, words: memoryview) -> None:
             loop(1000)
     finally:
         os._exit(1)
-
-
-def _await(happened: Callable[[], Any]) -> None:
-    """Wait for the other side; the process's own limit ends it when that has failed."""
-    while not happened():
-        time.sleep(LOOK_S)
 
 
 # ------------------------------------------------------------------------------------------------ senders and workers
@@ -212,5 +205,5 @@ def _shared(job: Job) -> WorkQueue:
 def _sum(words: memoryview, numbers: range) -> int:
     """Wait until these have ended, and return their sum."""
     places = [control.OWN + number for number in numbers]
-    _await(lambda: all(words[place] for place in places))
+    control.wait_until(lambda: all(words[place] for place in places))
     return sum(words[place] - 1 for place in places)

@@ -14,6 +14,7 @@ from tools.bench.cases import Case
 from tools.bench.job import Job
 from tools.bench.machine import cores, spare_cores
 from tools.bench.process import Failed, Process
+from tools.bench.works import is_work
 from tools.bench.workspace import Workspace
 
 # Helper threads that a system starts when a sleep gets long have been started by then: that happens once.
@@ -47,7 +48,8 @@ class Entry:
         self._name = space.new_name()
         self._stack = ExitStack()
         self._cores = cores()
-        job = self._job(self._case.role, None if self._case.role == "program" else self._cores[0])
+        has_all_cores = self._case.role == "program" or is_work(self._case.role)
+        job = self._job(self._case.role, None if has_all_cores else self._cores[0])
         self._words = control.create(job.words_path)
         self._main = self._stack.enter_context(Process(job))
         self._peers: list[Process] = []
@@ -108,8 +110,8 @@ class Entry:
             if "samples" in peer:
                 result |= {name: peer[name] for name in ("value", "samples")}
             result["value"] += peer.get("rate", 0.0)
-        if self._case.loaded or len(self._case.crew) > 1:
-            result["waited"] = 0.0  # the measurement includes the wait for a core
+        if self._case.loaded or len(self._case.crew) > 1 or is_work(self._case.role):
+            result["waited"] = 0.0  # the measurement includes the wait for a core, or does not depend on it
         return result
 
     def __enter__(self) -> Self:

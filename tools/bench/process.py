@@ -84,7 +84,7 @@ class Process:
         if self.pid == 0:
             for process in (self, *_running):  # so that each process sees the end of its connection
                 process._connection.close()
-            worker.work(job, other_end, self._errors)
+            worker.run_job(job, other_end, self._errors)
         _running.add(self)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPTS)
         other_end.close()

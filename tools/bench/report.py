@@ -39,8 +39,10 @@ def format_figure_of(result: Result, row: Row, system: str) -> str:
 
 def format_figure(case: Case, value: float) -> str:
     """Return a figure with its unit."""
-    if case.unit == "rate":
+    if case.unit in ("rate", "cpu_rate"):
         return numbers.rate(value)
+    if case.unit == "bytes":
+        return f"{value / (1 << 20):.0f} MiB"
     if case.unit == "percent":
         return f"{value:.0f} %"
     return f"{value:.1f}/s" if case.unit == "wakeups" else numbers.time_ns(value)
@@ -175,8 +177,18 @@ def _limit(key: str, value: float) -> str:
 
 
 def _format_remarks(result: Result) -> str:
-    lines = [format_disturbed(result), *(gap for name in result.tables for gap in list_gaps(result, name))]
+    lines = [
+        format_disturbed(result),
+        *_list_losses(result),
+        *(gap for name in result.tables for gap in list_gaps(result, name)),
+    ]
     return "\n".join(f"- {line}" for line in [*lines, *list_absent(result)])
+
+
+def _list_losses(result: Result) -> Iterator[str]:
+    for sample in result.samples:
+        if "lost" in sample:
+            yield f"{sample['system']}, {sample['case']}: {sample['lost']:,} messages were lost"
 
 
 def _last_line(text: str) -> str:

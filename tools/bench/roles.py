@@ -20,7 +20,6 @@ Role = Generator[Result | None, None, None]
 T = TypeVar("T")
 
 CHUNK_NS = 2_000_000
-LOOK_S = 0.0002
 
 
 def open_publisher(job: Job, topic: str = "data") -> Publisher:

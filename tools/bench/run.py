@@ -37,7 +37,8 @@ def run(space: Workspace, result: Result, *, say: Callable[[str], None], keep: C
     say : prints a line of progress.
     keep : stores the result, after each row of each repeat.
     """
-    cases = [case.quick() if result.quick else case for case in result.cases]
+    cases = [case.scale(result.scale) for case in result.cases]
+    cases = [case.quick() if result.quick else case for case in cases]
     import_systems()
     _find_systems(result, space)
     for name, reason in result.absent.items():
@@ -199,6 +200,8 @@ class _Contest:
             "waited": [round(each["waited"], 4) for each in results],
             "cores": [round(each["cores"], 3) for each in results],
         }
+        if lost := sum(each.get("lost") or 0 for each in results):
+            sample["lost"] = lost
         latencies = [latency for each in results for latency in each.get("samples", ())]
         if latencies:
             sample |= {"latencies": numbers.list_latencies(latencies), "count": len(latencies)}

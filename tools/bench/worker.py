@@ -16,12 +16,13 @@ from pathlib import Path
 from time import perf_counter_ns
 from typing import NoReturn
 
-from tools.bench import alone, crowd, streams
+from tools.bench import alone, bus, crowd, streams
 from tools.bench.adapters.base import Unsupported
 from tools.bench.job import Job
 from tools.bench.machine import PROJECT, cpu_seconds, read_wait_ns
+from tools.bench.works import is_work, work
 
-_ROLES = {**vars(alone), **vars(streams), **vars(crowd)}
+_ROLES = {**vars(alone), **vars(streams), **vars(crowd), **vars(bus)}
 
 # Program of a process that measures another checkout: the libraries of that checkout, and the benchmark of this one.
 _PROGRAM = """
@@ -32,12 +33,12 @@ import msgq, visionipc
 sys.path[0] = project
 from multiprocessing.connection import Connection
 from pathlib import Path
-from tools.bench.worker import work
-work(pickle.loads(bytes.fromhex(job)), Connection(int(fd)), Path(errors))
+from tools.bench.worker import run_job
+run_job(pickle.loads(bytes.fromhex(job)), Connection(int(fd)), Path(errors))
 """
 
 
-def work(job: Job, connection: Connection, errors: Path) -> NoReturn:
+def run_job(job: Job, connection: Connection, errors: Path) -> NoReturn:
     """Do the job, and end this process. `errors` gets the standard output and error."""
     code = 1
     try:
@@ -81,7 +82,7 @@ def _execute(job: Job, checkout: Path, connection: Connection, errors: Path) -> 
 
 
 def _measure(job: Job, connection: Connection) -> None:
-    role = _ROLES[job.role](job)
+    role = work(job) if is_work(job.role) else _ROLES[job.role](job)
     next(role)
     gc.collect()
     gc.disable()

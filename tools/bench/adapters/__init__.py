@@ -2,7 +2,7 @@
 
 import importlib
 
-from tools.bench.adapters.base import System
+from tools.bench.adapters.base import Library, System
 
 OURS = "msgq"
 OTHER = "other"  # msgq of the checkout that --against names
@@ -11,6 +11,7 @@ ON_REQUEST = ("stock", "msgq-zmq")  # measured only if --peers names it
 SYSTEMS = (
     *(OURS, OTHER, FLOOR, "kickmsg", "iceoryx2", "zmq-ipc", "zmq-tcp", "pipe", "posix_ipc", "mp-queue"),
     *ON_REQUEST,
+    *("mcap", "foxglove-sdk", "pybag-sdk", "rosbags", "mcap-ros2-support", "pycapnp", "by-hand", "by-hand-mcap"),
 )
 KINDS = ("topic", "channel", "queue", "seqlock", "board")  # the systems of the table of kinds: all are msgq
 COLUMNS = (*KINDS, *SYSTEMS)
@@ -34,11 +35,15 @@ _CLASSES = {
     "kickmsg-board": "kickmsg_board:KickmsgBoard",
     "iceoryx2-board": "iceoryx2_board:Iceoryx2Board",
     "msgq-zmq": "ours_zmq:OursZmq",
+    "by-hand": "base:Script",
+    "by-hand-mcap": "base:Script",
 }
 
 
 def adapter(name: str) -> type[System]:
     """Return the adapter's class. The system itself is imported when the class is instantiated."""
+    if name not in _CLASSES:
+        return type("Package", (Library,), {"name": name})
     module, kind = _CLASSES[name].split(":")
     system_class: type[System] = getattr(importlib.import_module(f"tools.bench.adapters.{module}"), kind)
     return system_class

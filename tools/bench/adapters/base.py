@@ -6,6 +6,7 @@ message.
 """
 
 import contextlib
+import importlib.metadata
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -271,6 +272,22 @@ class System:
     @classmethod
     def sweep(cls, names: list[str]) -> None:
         """Remove files of these topics that the clean-up of the run cannot find."""
+
+
+class Library(System):
+    """A package without endpoints. Its calls are in `tools.bench.works`."""
+
+    def version(self) -> str:
+        """Return the version of the package. Raises ImportError if the package is not installed."""
+        return importlib.metadata.version(self.name)
+
+
+class Script(System):
+    """A program of a user on plain Spark, in `tools.bench.works.pipeline`."""
+
+    def version(self) -> str:
+        """Return the version of PySpark. Raises ImportError if PySpark is not installed."""
+        return importlib.metadata.version("pyspark")
 
 
 def unlink(path: str | Path) -> None:

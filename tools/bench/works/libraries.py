@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-COMPRESSIONS = ("none", "lz4", "zstd")
+from tools.bench.file_cases import COMPRESSIONS
+
 #: Program that prints the topics of a file and their numbers of messages. The file is the first argument.
 MCAP_INFO_PROGRAM = """
 import sys
@@ -27,7 +27,6 @@ class Library(NamedTuple):
 
     Attributes
     ----------
-    package : that is imported.
     write : writes messages of 20 topics into a file; takes the path, payloads, and a compression.
     iterate, decode : read a file with a schema of ROS 2, as bytes and as values; return how many messages.
     summarize : returns the number of messages in the summary of a file.
@@ -35,7 +34,6 @@ class Library(NamedTuple):
     convert : converts payloads to the arguments of `write`.
     """
 
-    package: str
     write: Callable[[Path, Sequence[bytes], str], None] | None = None
     iterate: Callable[[Path], int] | None = None
     decode: Callable[[Path], int] | None = None
@@ -168,13 +166,11 @@ def _pybag_count(path: Path) -> int:
         return sum(reader.get_message_count(topic) for topic in reader.get_topics())
 
 
-_ALL = {
-    "mcap": Library("mcap", _mcap_write, _mcap_iterate, _mcap_decode, _mcap_count),
-    "foxglove-sdk": Library("foxglove", _foxglove_write),
-    "pybag-sdk": Library("pybag", _pybag_write, None, _pybag_decode, _pybag_count, convert=_pybag_convert),
+LIBRARIES = {
+    "mcap": Library(_mcap_write, _mcap_iterate, _mcap_decode, _mcap_count),
+    "foxglove-sdk": Library(_foxglove_write),
+    "pybag-sdk": Library(_pybag_write, None, _pybag_decode, _pybag_count, convert=_pybag_convert),
     "rosbags": Library(
-        "rosbags", _rosbags_write, _rosbags_iterate, _rosbags_decode, _rosbags_count, compressions=("none", "zstd")
+        _rosbags_write, _rosbags_iterate, _rosbags_decode, _rosbags_count, compressions=("none", "zstd")
     ),
 }
-#: Those that are installed.
-LIBRARIES = {name: library for name, library in _ALL.items() if importlib.util.find_spec(library.package)}

@@ -1,0 +1,69 @@
+"""The benchmark's tables of whole work: files, decoding and Spark."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.test_bench import PROJECT
+from tools.bench.__main__ import main
+from tools.bench.result import Result
+from tools.bench.summary import summarize
+from tools.bench.tables import TABLES
+
+LIMIT_S = 600
+pytestmark = pytest.mark.usefixtures("prefix")  # begins all names of a run, so that `token` finds leftovers
+
+
+def measure(folder: Path, cases: str, *options: str) -> Any:
+    """Measure cases with a hundredth of their messages."""
+    words = ["--quick", "--repeats", "1", "--scale", "0.1", "--only", cases, "--json", str(folder / "out"), *options]
+    run = subprocess.run(
+        [sys.executable, "-m", "tools.bench", *words],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr + run.stdout
+    result = Result.read(folder / "out")
+    assert result.failed == {}
+    return result
+
+
+def test_bench_without_words_measures_endpoints_only(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--list"]) == 0
+    listed = {line.split(":")[0] for line in capsys.readouterr().out.splitlines()}
+    for table in TABLES.values():
+        assert {case.key for case in table.cases} & listed == (
+            set() if table.on_request else {case.key for case in table.cases}
+        )
+
+
+@pytest.mark.ci
+def test_bench_compares_recording_of_a_publisher_with_writing_of_libraries(tmp_path: Path) -> None:
+    pytest.importorskip("mcap")
+    result = measure(tmp_path, "record_64k_zstd,iterate,decode_cdr_imu", "--peers", "mcap,rosbags")
+    recorded, iterated, decoded = summarize(result)
+    assert {"msgq", "mcap"} <= set(recorded.medians)
+    assert {"msgq", "mcap"} <= set(iterated.medians)
+    assert "mcap" not in decoded.medians  # it does not decode
+    assert all(min(row.rounds["msgq"]) > 0 for row in (recorded, iterated, decoded))
+    assert all(waited == 0 for sample in result.samples for waited in sample["waited"])
+
+
+@pytest.mark.nightly
+@pytest.mark.watchdog(LIMIT_S)
+def test_bench_measures_spark_and_follows_recorded_and_live_messages(tmp_path: Path) -> None:
+    pytest.importorskip("pyspark")
+    result = measure(
+        tmp_path, "read,memory_read_1k_python,follow_recording_5000,follow_live_5000", "--peers", "by-hand"
+    )
+    read, memory, recorded, live = summarize(result)
+    assert {"msgq", "floor"} == set(read.medians)
+    assert memory.medians["msgq"] > 1 << 20
+    assert recorded.curves["msgq"]
+    assert live.curves["msgq"]
