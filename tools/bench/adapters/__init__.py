@@ -2,7 +2,7 @@
 
 import importlib
 
-from tools.bench.adapters.base import Library, System
+from tools.bench.adapters.base import System
 
 OURS = "msgq"
 OTHER = "other"  # msgq of the checkout that --against names
@@ -35,15 +35,14 @@ _CLASSES = {
     "kickmsg-board": "kickmsg_board:KickmsgBoard",
     "iceoryx2-board": "iceoryx2_board:Iceoryx2Board",
     "msgq-zmq": "ours_zmq:OursZmq",
-    "by-hand": "base:Script",
-    "by-hand-mcap": "base:Script",
 }
+_PACKAGES = {"by-hand": "pyspark", "by-hand-mcap": "pyspark"}
 
 
 def adapter(name: str) -> type[System]:
     """Return the adapter's class. The system itself is imported when the class is instantiated."""
-    if name not in _CLASSES:
-        return type("Package", (Library,), {"name": name})
+    if name not in _CLASSES:  # a library without endpoints; `works` has its calls
+        return type("Package", (System,), {"name": name, "package": _PACKAGES.get(name, name)})
     module, kind = _CLASSES[name].split(":")
     system_class: type[System] = getattr(importlib.import_module(f"tools.bench.adapters.{module}"), kind)
     return system_class
