@@ -9,10 +9,25 @@ _MESSAGES = 1_000_000
 _AHEAD = Target("peer", 1.0, "≥ the best peer")
 
 
-def _work(key: str, title: str, role: str, messages: int, bound: float = 0.0, bound_text: str = "") -> Case:
-    """Return a row with things per second of processor time. `bound`: of msgq."""
-    targets = (Target("absolute", bound, f"≥ {bound_text}"),) if bound else ()
-    return Case(key, title, "cpu_rate", role, targets, messages=messages, slices=3, repeats=2, limit_s=600)
+def _work(key: str, title: str, role: str, messages: int) -> Case:
+    """Return a row with things per second of processor time."""
+    return Case(key, title, "cpu_rate", role, messages=messages, slices=3, repeats=2, limit_s=600)
+
+
+def _texts(
+    key: str,
+    title: str,
+    role: str,
+    messages: int = _MESSAGES,
+    *,
+    aim: tuple[float, str] | None = None,
+    size: int = 64,
+    endpoints: int = 20,
+) -> Case:
+    """Return a row with a file of texts. `aim`: least figure of msgq, as number and as text."""
+    targets = () if aim is None else (Target("absolute", aim[0], f"≥ {aim[1]}"),)
+    case = _work(key, title, role, messages)
+    return replace(case, targets=targets, kind="text", size=size, endpoints=endpoints)
 
 
 def _records(size: int, name: str, messages: int, rate: float, target: Target) -> tuple[Case, ...]:
@@ -30,17 +45,17 @@ RECORDING_CASES = (
     *_records(64, "64", _MESSAGES, 1.5e6, Target("foxglove-sdk", 5.0, "≥ 5x foxglove-sdk")),
     *_records(KIB, "1k", 200_000, 3e5, _AHEAD),
     *_records(64 * KIB, "64k", 4000, 6e3, _AHEAD),
-    replace(_work("info_large", "what is in 1 GB, files", "recording.info", _MESSAGES), targets=(_AHEAD,)),
-    _work("info_small", "what is in 1,000 messages, files", "recording.info_often", 1000),
-    _work("info_process", "a process says what is in 1 GB, files", "recording.info_process", _MESSAGES),
-    _work("iterate", "iterate over messages of 64 B", "recording.iterate", _MESSAGES, 2e6, "2M/s"),
-    _work("ros2_values", "decode texts of ROS 2, one by one", "recording.decode", _MESSAGES // 2),
-    _work("ros2_columns", "decode texts of ROS 2, by columns", "recording.decode_columns", _MESSAGES // 2),
-    _work("batches", "batches of messages of 64 B", "recording.batches", _MESSAGES, 6e6, "6M/s"),
-    _work("filter_topic", "filter: 1 of 20 topics, messages of 64 B", "recording.filter_topic", _MESSAGES, 2e6, "2M/s"),
-    _work("filter_all", "filter: all messages of 64 B, chunks as they are", "recording.filter_all", _MESSAGES),
-    _work("play", "play messages of 64 B, unlimited", "recording.play", _MESSAGES, 1e6, "1M/s"),
-    _work("play_start", "begin to play 1 GB, files", "recording.start_playing", _MESSAGES),
+    replace(_texts("info_large", "what is in 1 GB, files", "reading.info", size=1000), targets=(_AHEAD,)),
+    _texts("info_small", "what is in 1,000 messages, files", "reading.info_often", 1000),
+    _texts("info_process", "a process says what is in 1 GB, files", "reading.info_process", size=1000),
+    _texts("iterate", "iterate over messages of 64 B", "reading.iterate", aim=(2e6, "2M/s")),
+    _texts("ros2_values", "decode texts of ROS 2, one by one", "reading.decode", _MESSAGES // 2, endpoints=1),
+    _texts("ros2_columns", "decode texts of ROS 2, by columns", "reading.columns", _MESSAGES // 2, endpoints=1),
+    _texts("batches", "batches of messages of 64 B", "reading.batches", aim=(6e6, "6M/s")),
+    _texts("filter_topic", "filter: 1 of 20 topics, 64 B", "recording.filter_topic", aim=(2e6, "2M/s")),
+    _texts("filter_all", "filter: all messages of 64 B, chunks as they are", "recording.filter_all"),
+    _texts("play", "play messages of 64 B, unlimited", "recording.play", aim=(1e6, "1M/s")),
+    _texts("play_start", "begin to play 1 GB, files", "recording.start_playing", size=1000),
 )
 
 _PAYLOADS = {
@@ -70,11 +85,12 @@ _FILES = {
     "json": ("JSON, 60 B", 50_000),
     "struct": ("struct, 40 B", 200_000),
 }
-_READINGS = {
-    "columns": "`decoded_batches`",
-    "arrow": "`to_arrow`",
-    "values": "`decoded()`, one by one",
-}
+# Key, reading, and text.
+_READINGS = (
+    ("columns", "columns", "`decoded_batches`"),
+    ("arrow", "arrow", "`to_arrow`"),
+    ("values", "decode", "`decoded()`, one by one"),
+)
 # Times the messages of the other rows, with a kind for each file.
 _MANY = {"imu": 3, "imu_schemas": 3, "json": 2, "struct": 6}
 _MANY_READINGS = {"joined": "decoding only", "parquet": "`to_parquet`"}
@@ -84,15 +100,15 @@ def _interleaved(kind: str, times: int, reading: str, endpoints: int) -> Case:
     title, messages = _FILES[kind.removesuffix("_schemas")]
     own = ", each endpoint with another schema" if kind.endswith("_schemas") else ""
     title = f"{title}{own}, {endpoints} interleaved endpoints: {_MANY_READINGS[reading]}"
-    case = _work(f"{reading}_{kind}_{endpoints}", title, f"columns.read_{reading}", times * messages)
+    case = _work(f"{reading}_{kind}_{endpoints}", title, f"reading.{reading}", times * messages)
     return replace(case, kind=kind, endpoints=endpoints)
 
 
 COLUMN_CASES = (
     *(
-        replace(_work(f"{reading}_{kind}", f"{title}: {text}", f"columns.read_{reading}", messages), kind=kind)
+        replace(_work(f"{key}_{kind}", f"{title}: {text}", f"reading.{reading}", messages), kind=kind)
         for kind, (title, messages) in _FILES.items()
-        for reading, text in _READINGS.items()
+        for key, reading, text in _READINGS
     ),
     *(
         _interleaved(kind, times, reading, endpoints)

@@ -114,12 +114,10 @@ def _stop(recorder: Recorder) -> None:
 def make_endpoints(job: Job, endpoints: int) -> Path:
     """Return a recording of JSON on many endpoints, each with the same few fields."""
     payloads: list[Any] = [json.dumps({"n": number, "x": number / 7}).encode() for number in range(1000)]
-    names = [f"e{number:05}" for number in range(endpoints)]
 
     def write(path: Path) -> None:
         path.mkdir()
-        schemas = [Schema("Sample", "json")] * endpoints
-        write_file(path / "000000.mcap", payloads, job.case.messages, names, schemas, "zstd")
+        write_file(path / "000000.mcap", payloads, job.case.messages, [Schema("Sample", "json")] * endpoints)
 
     return make_once(job, f"endpoints-{job.case.messages}", write)
 
