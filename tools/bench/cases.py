@@ -1,6 +1,7 @@
 """The rows of the tables: the measured work, and the targets of msgq."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -94,6 +95,22 @@ class Case:
         return self.unit in ("rate", "cpu_rate", "percent")
 
 
+def ping(key: str, title: str, *targets: Target, **changes: Any) -> Case:
+    """Return a row in which two busy processes answer each other."""
+    case = Case(key, title, "ns", "ping", targets, peer_role="pong", batch=16)
+    return replace(case, **changes)
+
+
+def ping_asleep(key: str, title: str, *targets: Target, **changes: Any) -> Case:
+    """Return a row in which each process sleeps until the other one answers."""
+    case = Case(key, title, "ns", "ping_asleep", targets, peer_role="pong_asleep", batch=10, seconds=0.15)
+    return replace(case, **changes)
+
+
+BUSY = "delivery to a busy process, 64 B, one way"
+ASLEEP = "delivery to a process asleep for 2 ms, 64 B, one way"
+SLEEPING = Target("floor", 1.1, "≤ 1.1x the floor")
+SLEEPING_P99 = Target("p99", 1.1, "p99 ≤ 1.1x the floor's")
 _SEND = Case(
     "send_0", "send(), 64 B, 0 subscribers", "ns", "send", (Target("floor", 2.2, "≤ 2.2x the floor"),), subscribers=0
 )
@@ -122,6 +139,7 @@ _HUGE = replace(_LARGE, size=MIB, batch=1)
 
 NV12_1080P = 1920 * 1080 * 3 // 2
 NV12_4K = 3840 * 2160 * 3 // 2
+_FRAMES: dict[str, Any] = {"size": NV12_1080P, "depth": 8, "in_place": True, "frames": True}
 _PUBLISH = Case(
     "frame_1080p",
     "publish a rendered 1080p frame, no client asleep",
@@ -129,10 +147,7 @@ _PUBLISH = Case(
     "send",
     (Target("absolute", 5_000, "≤ 5 us"),),
     peer_role="hold",
-    size=NV12_1080P,
-    depth=8,
-    in_place=True,
-    frames=True,
+    **_FRAMES,
 )
 _FRAME_STREAM = replace(
     _PUBLISH,
@@ -145,23 +160,18 @@ _FRAME_STREAM = replace(
     batch=2,
     lossless=True,
 )
-_FRAME_PING = replace(
-    _PUBLISH,
-    key="frame_ping",
-    title="1080p frame delivered and read, one at a time, one way",
-    role="ping",
-    targets=(Target("peer", 1 / 1.2, "≤ the best peer / 1.2"),),
-    peer_role="pong",
+_FRAME_PING = ping(
+    "frame_ping",
+    "1080p frame delivered and read, one at a time, one way",
+    Target("peer", 1 / 1.2, "≤ the best peer / 1.2"),
+    **_FRAMES,
     batch=2,
 )
-_FRAME_ASLEEP = replace(
-    _PUBLISH,
-    key="frame_asleep",
-    title="1080p frame delivered to a client asleep for 10 ms (floor: a message of 64 B)",
-    role="ping_asleep",
-    targets=(Target("floor", 1.1, "≤ 1.1x the floor"),),
-    peer_role="pong_asleep",
-    batch=10,
+_FRAME_ASLEEP = ping_asleep(
+    "frame_asleep",
+    "1080p frame delivered to a client asleep for 10 ms (floor: a message of 64 B)",
+    SLEEPING,
+    **_FRAMES,
     seconds=0.3,
 )
 FRAME_CASES = (
@@ -244,25 +254,8 @@ CASES = (
     replace(_LARGE, key="in_place_64k", title="64 KiB, nothing lost, fewest copies of each system", in_place=True),
     replace(_HUGE, key="stream_1m", title="1 MiB, nothing lost, copied"),
     replace(_HUGE, key="in_place_1m", title="1 MiB, nothing lost, fewest copies of each system", in_place=True),
-    Case(
-        "ping",
-        "delivery to a busy process, 64 B, one way",
-        "ns",
-        "ping",
-        (Target("floor", 1.3, "≤ 1.3x the floor"),),
-        peer_role="pong",
-        batch=16,
-    ),
-    Case(
-        "ping_asleep",
-        "delivery to a process asleep for 2 ms, 64 B, one way",
-        "ns",
-        "ping_asleep",
-        (Target("floor", 1.1, "≤ 1.1x the floor"),),
-        peer_role="pong_asleep",
-        batch=10,
-        seconds=0.15,
-    ),
+    ping("ping", BUSY, Target("floor", 1.3, "≤ 1.3x the floor")),
+    ping_asleep("ping_asleep", ASLEEP, SLEEPING),
     Case(
         "fire",
         "age of a message on its receipt, one message every 20 us, the receiver blocks, 64 B",

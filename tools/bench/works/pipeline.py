@@ -126,6 +126,7 @@ def _step(job: Job, run: Callable[[], Any]) -> Step:
     watch = _watch()
     if job.case.kind not in watch.largest:
         return Step(run, watch.seconds)
+    _only(job, OURS)
 
     def measure() -> dict[str, Any]:
         run()
