@@ -64,9 +64,9 @@ def test_bench_table_has_row_per_case_and_column_per_system(finished: Any) -> No
     ]
     rows = table[2 : 2 + len(CASES)]
     assert [row[:2] for row in rows] == [
-        ["receive_empty", "receive(), no message waiting"],
-        ["stream_64", "64 B, nothing lost, one by one, the receiver polls"],
-        ["open_fresh", "open the first publisher and subscriber of a new topic"],
+        ["`receive_empty`", "receive(), no message waiting"],
+        ["`stream_64`", "64 B, nothing lost, one by one, the receiver polls"],
+        ["`open_fresh`", "open the first publisher and subscriber of a new topic"],
     ]
     assert all(len(row) == len(head) for row in rows)
 

@@ -20,20 +20,8 @@ from tools.bench.job import Job
 
 EXIT_S = 5.0
 # Variables that change the names or the behaviour of a measured system. Measured processes do not inherit them.
-_DROPPED = (
-    "OPENPILOT_PREFIX",
-    "MSGQ_BACKEND",
-    "MSGQ_MODE",
-    "MSGQ_PREALLOC",
-    "MSGQ_SPIN_US",
-    "KICKMSG_SHM_MODE",
-    "ZMQ",
-    "MSGQ_ZMQ_TRANSPORT",
-    "MSGQ_ZMQ_BIND",
-    "MSGQ_ZMQ_MAP",
-    "MSGQ_ZMQ_HWM",
-    "MSGQ_ZMQ_CURVE",
-)
+_DROPPED = ("OPENPILOT_PREFIX", "MSGQ_", "KICKMSG_", "ZMQ")  # beginnings of their names
+_KEPT = "MSGQ_BENCH_STOCK"
 _IMPORTED = (
     *("numpy", "msgq.impl.ring.core", "msgq.channel", "msgq.workqueue", "msgq.records", "visionipc"),
     *("iceoryx2", "zmq", "posix_ipc"),  # not kickmsg, which prints a list of leaks at the end of the runner
@@ -52,8 +40,9 @@ class Failed(Exception):
 
 def import_systems() -> None:
     """Import what measured processes use. Call this before the first process, from the only thread."""
-    for name in _DROPPED:
-        os.environ.pop(name, None)
+    for name in list(os.environ):
+        if name.startswith(_DROPPED) and name != _KEPT:
+            del os.environ[name]
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # NumPy would start a thread, which a fork does not copy
     for name in _IMPORTED:
         with contextlib.suppress(ImportError):
