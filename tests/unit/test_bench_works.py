@@ -1,37 +1,16 @@
 """The benchmark's tables of whole work: files, decoding and Spark."""
 
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.unit.test_bench import PROJECT
+from tests.unit.test_bench import measure
 from tools.bench.__main__ import main
-from tools.bench.result import Result
 from tools.bench.summary import summarize
 from tools.bench.tables import TABLES
 
 LIMIT_S = 600
 pytestmark = pytest.mark.usefixtures("prefix")  # begins all names of a run, so that `token` finds leftovers
-
-
-def measure(folder: Path, cases: str, *options: str) -> Any:
-    """Measure cases with a hundredth of their messages."""
-    words = ["--quick", "--repeats", "1", "--scale", "0.1", "--only", cases, "--json", str(folder / "out"), *options]
-    run = subprocess.run(
-        [sys.executable, "-m", "tools.bench", *words],
-        cwd=PROJECT,
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr + run.stdout
-    result = Result.read(folder / "out")
-    assert result.failed == {}
-    return result
 
 
 def test_bench_without_words_measures_endpoints_only(capsys: pytest.CaptureFixture[str]) -> None:
@@ -46,7 +25,8 @@ def test_bench_without_words_measures_endpoints_only(capsys: pytest.CaptureFixtu
 @pytest.mark.ci
 def test_bench_compares_recording_of_a_publisher_with_writing_of_libraries(tmp_path: Path) -> None:
     pytest.importorskip("mcap")
-    result = measure(tmp_path, "record_64k_zstd,iterate,decode_cdr_imu", "--peers", "mcap,rosbags")
+    _, result = measure(tmp_path, "record_64k_zstd,iterate,decode_cdr_imu", "--scale", "0.1", "--peers", "mcap,rosbags")
+    assert result.failed == {}
     recorded, iterated, decoded = summarize(result)
     assert {"msgq", "mcap"} <= set(recorded.medians)
     assert {"msgq", "mcap"} <= set(iterated.medians)
