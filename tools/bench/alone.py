@@ -13,13 +13,13 @@ from tools.bench.queue_cases import SPARE
 from tools.bench.roles import (
     Role,
     elapsed_ns,
-    latency,
+    in_slices,
     open_publisher,
     open_subscriber,
     phases,
-    repeat,
     require,
     sample,
+    samples,
     turns,
 )
 
@@ -33,16 +33,14 @@ VALUE = "ping"  # topic of the values, also where nobody watches: those who watc
 def probe(job: Job) -> Role:
     """Import the system and say which version it is."""
     version = job.system_for("data").version()
-    yield None
-    yield {"version": version}
+    return in_slices(job, lambda _: {"version": version})
 
 
 def program(job: Job) -> Role:
     """Run a program of the floor, which has both sides and warms up by itself."""
     case = job.case
-    yield None
-    while True:
-        yield run_program(job.folder, case.program, case.seconds, *cores(), case.size, case.batch, 1 << 20)
+    words = (case.seconds, *cores(), case.size, case.batch, 1 << 20)
+    return in_slices(job, lambda _: run_program(job.folder, case.program, *words))
 
 
 # ------------------------------------------------------------------------------------------------------------- messages
@@ -58,8 +56,7 @@ def send(job: Job) -> Role:
 def hold(job: Job) -> Role:
     """Be the subscribers that do not take anything."""
     held = [open_subscriber(job) for _ in range(job.case.subscribers)]
-    yield None
-    yield {"held": len(held)}
+    return in_slices(job, lambda _: {"held": len(held)})
 
 
 def pair(job: Job) -> Role:
@@ -86,10 +83,7 @@ def exchange(job: Job) -> Role:
 def send_list(job: Job) -> Role:
     """Send a list of messages with each call. The figure is the time for each message."""
     calls = job.system_for("data").exchange(job.message)
-    loop = compile_loop("send", calls.batch(LIST_MESSAGES), send=calls.many)
-    yield None
-    while True:
-        yield {"value": repeat(loop, job.case.seconds) / LIST_MESSAGES}
+    return turns(job, compile_loop("send", calls.batch(LIST_MESSAGES), send=calls.many), messages=LIST_MESSAGES)
 
 
 def drain(job: Job) -> Role:
@@ -111,9 +105,7 @@ def _drains(job: Job, calls: Exchange, take: Callable[[int], None]) -> Role:
         fill(1)
         return elapsed_ns(take, WAITING_MESSAGES) / WAITING_MESSAGES
 
-    yield None
-    while True:
-        yield {"value": numbers.median(sample(job.case.seconds, once))}
+    return in_slices(job, lambda _: {"value": numbers.median(sample(job.case.seconds, once))})
 
 
 def open_both(job: Job) -> Role:
@@ -133,9 +125,7 @@ def open_both(job: Job) -> Role:
             system.remove()
         return spent
 
-    yield None
-    while True:
-        yield latency(sample(job.case.seconds, once))
+    return samples(job, once)
 
 
 def track(job: Job) -> Role:
@@ -149,9 +139,7 @@ def track(job: Job) -> Role:
         before = elapsed_ns(plain, TRACKED_CHUNK)
         return (elapsed_ns(tracked, TRACKED_CHUNK) - before) / TRACKED_CHUNK
 
-    yield None
-    while True:
-        yield {"value": numbers.median(sample(job.case.seconds, once))}
+    return in_slices(job, lambda _: {"value": numbers.median(sample(job.case.seconds, once))})
 
 
 # ---------------------------------------------------------------------------------------------------------- full queues
@@ -178,11 +166,11 @@ def rank_pair(job: Job) -> Role:
     ]
 
     def loop(count: int) -> None:
-        for _ in range(-(-count // (RANKS * RANKS))):
+        for _ in range(count // (RANKS * RANKS)):  # a chunk has a multiple of 64 turns
             for pair in loops:
                 pair(RANKS)
 
-    return turns(job, loop, count=RANKS * RANKS)
+    return turns(job, loop)
 
 
 def _fill(job: Job, *, ranked: bool = False) -> WorkQueue:
@@ -238,9 +226,7 @@ def find_changes(job: Job) -> Role:
         return elapsed_ns(find, 1)
 
     find(1)
-    yield None
-    while True:
-        yield latency(sample(job.case.seconds, once))
+    return samples(job, once)
 
 
 def _written_values(job: Job) -> Values:
@@ -265,7 +251,4 @@ def _writes(job: Job, number: int, name: str) -> Role:
         require(system.shares_values or None, "a value has one writer")
     loop = compile_loop("until", system.write_values(job.message), send=system.writing(number))
     loop(1, 0, 0)  # there from now on
-    yield None
-    while True:
-        rate, _ = loop(job.case.batch, *phases(job.case.seconds))
-        yield {name: rate}
+    return in_slices(job, lambda _: {name: loop(job.case.batch, *phases(job.case.seconds))[0]})

@@ -11,7 +11,7 @@ from typing import Any
 from tools.bench import control
 from tools.bench.adapters import OURS
 from tools.bench.job import Job
-from tools.bench.roles import Role
+from tools.bench.roles import Role, in_slices
 
 PUBLISH, STOP_RECORDING, CLOSE = 1, 2, 3
 SEGMENT_BYTES = 64 << 20
@@ -23,7 +23,7 @@ def publish(job: Job) -> Role:
     from tools.bench.works.files import make_texts
 
     rows = make_texts(job.case.size, job.case.messages)
-    return _in_slices(job, lambda words: _publish(job, words, lambda due: rows[:due]))
+    return in_slices(job, lambda words: _publish(job, words, lambda due: rows[:due]))
 
 
 def publish_times(job: Job) -> Role:
@@ -39,7 +39,7 @@ def publish_times(job: Job) -> Role:
         rows["publish_time"] = time.time_ns()
         return rows
 
-    return _in_slices(job, lambda words: _publish(job, words, make_rows, struct_schema(dtype)))
+    return in_slices(job, lambda words: _publish(job, words, make_rows, struct_schema(dtype)))
 
 
 def record(job: Job) -> Role:
@@ -53,22 +53,14 @@ def record(job: Job) -> Role:
         recorder.stop()
         words[control.OWN + job.number] = 2
 
-    return _in_slices(job, once)
-
-
-def _in_slices(job: Job, once: Callable[[memoryview], None]) -> Role:
-    """Work for msgq in each slice. Other systems get their messages from memory."""
-    words = control.words(job.words_path)
-    yield None
-    while True:
-        if job.system == OURS:
-            once(words)
-        yield {}
+    return in_slices(job, once)
 
 
 def _publish(job: Job, words: memoryview, make_rows: Callable[[int], Any], schema: Any = None) -> None:
     import msgq
 
+    if job.system != OURS:
+        return  # libraries write messages from memory
     case, sent = job.case, 0
     with msgq.pub_sock(f"{job.name}-data", segment_size=SEGMENT_BYTES, schema=schema) as pub:
         words[control.OWN + job.number] = 1

@@ -13,7 +13,17 @@ from tools.bench.alone import VALUE
 from tools.bench.job import Job
 from tools.bench.loops import compile_loop
 from tools.bench.machine import read_wait_ns
-from tools.bench.roles import Role, elapsed_ns, open_publisher, open_subscriber, phases, require, sample
+from tools.bench.roles import (
+    Result,
+    Role,
+    elapsed_ns,
+    in_slices,
+    open_publisher,
+    open_subscriber,
+    phases,
+    require,
+    sample,
+)
 
 BURST_GAP_NS = 10_000
 FLOOD = 20_000  # messages
@@ -40,22 +50,21 @@ def flood_send(job: Job) -> Role:
 
 def _publishes(job: Job, name: str, *arguments: int) -> Role:
     pub = open_publisher(job)
-    loop, words = compile_loop(name, job.message, send=pub.wake or pub.send), control.words(job.words_path)
-    yield None
-    pub.await_subscribers(job.case.subscribers)
-    while True:
+    loop = compile_loop(name, job.message, send=pub.wake or pub.send)
+
+    def once(words: memoryview) -> Result:
         took = elapsed_ns(loop, *arguments)
         words[control.TOTAL] = arguments[0]
-        yield {"sent": arguments[0], "took_ns": took}
+        return {"sent": arguments[0], "took_ns": took}
+
+    return in_slices(job, once, pub)
 
 
 def burst_take(job: Job) -> Role:
     """Take what comes, asleep until it does; the runner counts."""
     take = require(open_subscriber(job).wait, "no way to wait for a while")
-    loop, words = compile_loop("count", job.message, take=take), control.words(job.words_path)
-    yield None
-    while True:
-        yield {"received": loop(words)}
+    loop = compile_loop("count", job.message, take=take)
+    return in_slices(job, lambda words: {"received": loop(words)})
 
 
 def load(job: Job) -> Role:
@@ -84,12 +93,11 @@ def glance(job: Job) -> Role:
 
 
 def _until_end(job: Job, once: Callable[[], None]) -> Role:
-    words = control.words(job.words_path)
-    yield None
-    while True:
+    def repeat(words: memoryview) -> None:
         while not words[control.TOTAL]:
             once()
-        yield {}
+
+    return in_slices(job, repeat)
 
 
 # ----------------------------------------------------------------------------------------------------------------- kill
@@ -101,10 +109,10 @@ def after_kill(job: Job) -> Role:
     if 2 not in adapter(job.system).writers:
         raise Unsupported("one publisher only")
     pub, held = open_publisher(job), open_subscriber(job)
-    words, chance = control.words(job.words_path), random.Random(0)
+    chance = random.Random(0)
     longest, count = compile_loop("longest", job.message, send=pub.send), 2 * job.case.depth + 2
 
-    def once() -> int:
+    def once(words: memoryview) -> int:
         while True:
             words[control.TOTAL] += 1
             control.wait_until(lambda: words[control.RECEIVED] != 0)
@@ -116,18 +124,18 @@ def after_kill(job: Job) -> Role:
             if read_wait_ns() - before < UNDISTURBED_NS:
                 return worst
 
-    yield None
-    while True:
-        took = sample(job.case.seconds, once)
+    def kill(words: memoryview) -> Result:
+        took = sample(job.case.seconds, lambda: once(words))
         words[control.TOTAL] = OVER
-        yield {"value": max(took), "samples": took, "held": held is not None}
+        return {"value": max(took), "samples": took, "held": held is not None}
+
+    return in_slices(job, kill)
 
 
 def be_killed(job: Job) -> Role:
     """Start a process that publishes whenever one is asked for. Nothing of the system is loaded here."""
-    words = control.words(job.words_path)
-    yield None
-    while True:
+
+    def once(words: memoryview) -> Result:
         started = 0
         while words[control.TOTAL] != OVER:
             if words[control.TOTAL] == started:
@@ -139,7 +147,9 @@ def be_killed(job: Job) -> Role:
                 _publish_for_ever(job, words)
             os.waitpid(pid, 0)
             words[control.RECEIVED] = 0
-        yield {"killed": started}
+        return {"killed": started}
+
+    return in_slices(job, once)
 
 
 def _publish_for_ever(job: Job, words: memoryview) -> None:
@@ -161,39 +171,44 @@ def _publish_for_ever(job: Job, words: memoryview) -> None:
 
 def crowd_lead(job: Job) -> Role:
     """Send. After the last message of all senders, end the workers, and receive the remaining messages."""
-    queue, words = _shared(job), control.words(job.words_path)
+    queue = _shared(job)
     loop = compile_loop("until", job.message, send=queue.send)
     end_workers, receive = (compile_loop("send", b"", send=call) for call in (queue.send, queue.receive))
     senders, workers = (range(3), range(3, 7))
-    yield None
-    while True:
+
+    def once(words: memoryview) -> Result:
         rate, sent = loop(job.case.batch, *phases(job.case.seconds))
         sent += _sum(words, senders)
         end_workers(len(workers))
         receive(sent - _sum(words, workers))
-        yield {"value": rate}
+        return {"value": rate}
+
+    return in_slices(job, once)
 
 
 def crowd_send(job: Job) -> Role:
     """Send for as long as the others do."""
-    queue, words = _shared(job), control.words(job.words_path)
-    loop = compile_loop("until", job.message, send=queue.send)
-    yield None
-    while True:
+    loop = compile_loop("until", job.message, send=_shared(job).send)
+
+    def once(words: memoryview) -> Result:
         rate, sent = loop(job.case.batch, *phases(job.case.seconds))
         words[control.OWN + job.number] = sent + 1
-        yield {"rate": rate}
+        return {"rate": rate}
+
+    return in_slices(job, once)
 
 
 def crowd_take(job: Job) -> Role:
     """Receive until the leader sends the end."""
-    queue, words = _shared(job), control.words(job.words_path)
+    queue = _shared(job)
     loop = compile_loop("work", queue.end, take=queue.receive)
-    yield None
-    while True:
+
+    def once(words: memoryview) -> Result:
         received = loop()
         words[control.OWN + job.number] = received + 1
-        yield {"received": received}
+        return {"received": received}
+
+    return in_slices(job, once)
 
 
 def _shared(job: Job) -> WorkQueue:

@@ -20,6 +20,7 @@ Role = Generator[Result | None, None, None]
 T = TypeVar("T")
 
 CHUNK_NS = 2_000_000
+FIRST_TURNS = 64
 
 
 def open_publisher(job: Job, topic: str = "data") -> Publisher:
@@ -65,9 +66,10 @@ def elapsed_ns(loop: Callable[..., Any], *arguments: Any) -> int:
     return perf_counter_ns() - start
 
 
-def repeat(loop: Callable[[int], None], seconds: float, count: int = 16) -> float:
-    """Run the loop in chunks of about 2 ms, beginning with `count` turns, and return the median time of one turn."""
+def repeat(loop: Callable[[int], None], seconds: float) -> float:
+    """Run the loop in chunks of about 2 ms, and return the median time of one turn."""
     warm_until, end_at = phases(seconds)
+    count = FIRST_TURNS
     costs: list[float] = []
     while (start := perf_counter_ns()) < end_at or not costs:
         took = elapsed_ns(loop, count)
@@ -78,16 +80,30 @@ def repeat(loop: Callable[[int], None], seconds: float, count: int = 16) -> floa
     return numbers.median(costs)
 
 
-def turns(job: Job, loop: Callable[[int], None], pub: Publisher | None = None, *, count: int = 16) -> Role:
-    """Be the role that repeats a loop. The figure is the time of one turn."""
+def in_slices(job: Job, once: Callable[[memoryview], Result | None], pub: Publisher | None = None) -> Role:
+    """Be the role that calls a function with the control words in each slice."""
     words = control.words(job.words_path)
     yield None
     if pub is not None:
         pub.await_subscribers(job.case.subscribers)
     while True:
-        took = repeat(loop, job.case.seconds, count)
-        words[control.TOTAL] = 1
-        yield {"value": took}
+        yield once(words)
+
+
+def turns(job: Job, loop: Callable[[int], None], pub: Publisher | None = None, *, messages: int = 1) -> Role:
+    """Be the role that repeats a loop. The figure is the time of one of the messages of a turn."""
+
+    def once(words: memoryview) -> Result:
+        took = repeat(loop, job.case.seconds)
+        words[control.TOTAL] = 1  # for those who watch
+        return {"value": took / messages}
+
+    return in_slices(job, once, pub)
+
+
+def samples(job: Job, once: Callable[[], float]) -> Role:
+    """Be the role that times single calls."""
+    return in_slices(job, lambda _: latency(sample(job.case.seconds, once)))
 
 
 def latency(samples: Sequence[float]) -> Result:

@@ -9,7 +9,7 @@ from tools.bench.adapters import adapter
 from tools.bench.adapters.base import Call, Publisher, Subscriber, Unsupported
 from tools.bench.job import Job
 from tools.bench.loops import compile_loop
-from tools.bench.roles import Role, latency, open_publisher, open_subscriber, phases, require
+from tools.bench.roles import Result, Role, in_slices, latency, open_publisher, open_subscriber, phases, require
 
 SLEEP_BEFORE_PING_S = 0.002
 SLEEP_BEFORE_FRAME_S = 0.01
@@ -60,13 +60,12 @@ def _sends(
     case = job.case
     loop = compile_loop("stream_send", job.message if message is None else message, send=call)
     room = case.depth - case.batch if credits_needed else 1 << 62
-    yield None
-    if pub is not None:
-        pub.await_subscribers(1)
-    while True:
-        words = control.words(job.words_path)
+
+    def once(words: memoryview) -> Result:
         count, took = loop(words, case.batch, calls or case.batch, room, *phases(case.seconds))
-        yield {"value": count / took * 1e9}
+        return {"value": count / took * 1e9}
+
+    return in_slices(job, once, pub)
 
 
 def stream_take(job: Job) -> Role:
@@ -88,10 +87,8 @@ def queue_take(job: Job) -> Role:
 
 
 def _takes(job: Job, call: Call, lost: Callable[[], int | None]) -> Role:
-    loop, words = compile_loop("stream_take", job.message, take=call), control.words(job.words_path)
-    yield None
-    while True:
-        yield {"received": loop(words, job.case.batch), "lost": lost()}
+    loop = compile_loop("stream_take", job.message, take=call)
+    return in_slices(job, lambda words: {"received": loop(words, job.case.batch), "lost": lost()})
 
 
 def batch_take(job: Job) -> Role:
@@ -100,15 +97,17 @@ def batch_take(job: Job) -> Role:
 
     sub = open_subscriber(job)
     take = require(sub.array, "no call for many messages")
-    words, kind = control.words(job.words_path), np.dtype((np.void, job.case.size))
-    yield None
-    while True:
+    kind = np.dtype((np.void, job.case.size))
+
+    def once(words: memoryview) -> Result:
         received = 0
         while words[control.TOTAL] != received or not received:
             if count := len(take(kind)):
                 received += count
                 words[control.RECEIVED] = received
-        yield {"received": received, "lost": sub.lost()}
+        return {"received": received, "lost": sub.lost()}
+
+    return in_slices(job, once)
 
 
 # ------------------------------------------------------------------------------------------------------------ ping-pong
@@ -175,11 +174,8 @@ def pong_asleep(job: Job) -> Role:
 
 
 def _answers(job: Job, pub: Publisher, send: Call, take: Call) -> Role:
-    loop, words = compile_loop("pong", _values(job), send=send, take=take), control.words(job.words_path)
-    yield None
-    pub.await_subscribers(1)
-    while True:
-        yield {"served": loop(words, job.case.batch)}
+    loop = compile_loop("pong", _values(job), send=send, take=take)
+    return in_slices(job, lambda words: {"served": loop(words, job.case.batch)}, pub)
 
 
 def _values(job: Job) -> Any:
@@ -201,43 +197,35 @@ def _ways(job: Job, pub: Publisher, sub: Subscriber) -> tuple[Call, Call]:
 def fire(job: Job) -> Role:
     """Send a message with the time each 20 us."""
     pub = open_publisher(job)
-    loop, words = compile_loop("fire", job.message[8:], send=pub.wake or pub.send), control.words(job.words_path)
-    yield None
-    pub.await_subscribers(1)
-    while True:
-        count = int(job.case.seconds * 1e9 / FIRE_GAP_NS)
-        loop(count // 4 + count, FIRE_GAP_NS)
+    loop = compile_loop("fire", job.message[8:], send=pub.wake or pub.send)
+
+    def once(words: memoryview) -> None:
+        loop(int(1.25 * job.case.seconds * 1e9 / FIRE_GAP_NS), FIRE_GAP_NS)
         words[control.TOTAL] = 1
         loop(1, 0)
-        yield {}
+
+    return in_slices(job, once, pub)
 
 
 def under_fire(job: Job) -> Role:
-    """Sleep until each message comes, and measure its age. The first quarter is the warm-up."""
-    sub = open_subscriber(job)
-    loop, words = compile_loop("ages", None, take=sub.block), control.words(job.words_path)
-    yield None
-    while True:
+    """Sleep until each message comes, and measure its age. The first fifth is the warm-up."""
+    loop = compile_loop("ages", None, take=open_subscriber(job).block)
+
+    def once(words: memoryview) -> Result:
         ages = loop(words)
-        yield latency(ages[len(ages) // 5 :])
+        return latency(ages[len(ages) // 5 :])
+
+    return in_slices(job, once)
 
 
 def idle_subscribe(job: Job) -> Role:
     """Sleep in one receive() until the end; the runner watches the process from outside."""
     loop = compile_loop("send", job.message, send=open_subscriber(job).block)
-    return _repeats(loop, None)
+    return in_slices(job, lambda _: loop(1))
 
 
 def idle_publish(job: Job) -> Role:
     """Be there, say nothing, and end it with one message."""
     pub = open_publisher(job)
-    return _repeats(compile_loop("send", job.message, send=pub.wake or pub.send), pub)
-
-
-def _repeats(loop: Callable[[int], None], pub: Publisher | None) -> Role:
-    yield None
-    if pub is not None:
-        pub.await_subscribers(1)
-    while True:
-        loop(1)
-        yield {}
+    loop = compile_loop("send", job.message, send=pub.wake or pub.send)
+    return in_slices(job, lambda _: loop(1), pub)

@@ -52,8 +52,9 @@ def _measure(step: Step, unit: str) -> Result:
     done = step.run()
     took, used = perf_counter() - start, step.cpu_seconds() - used
     result: Result = done if isinstance(done, dict) else {"done": done}
+    count = result.pop("done", None)
     if unit == "cpu_rate":
-        result["value"] = result["done"] / used
+        result["value"] = count / used
     elif unit in ("cpu", "ns") and "value" not in result:
         result["value"] = 1e9 * (used if unit == "cpu" else took)
     return {**result, "cores": used / took, "waited": 0.0}  # the other programs of the machine cost no processor time

@@ -386,8 +386,10 @@ def follow(job: Job) -> Step:
 
     def run() -> dict[str, Any]:
         wait_for_all(1)
-        live = source.options(live="true", endpoints=f"{job.name}-data")
-        table = live.load() if job.case.kind == "live" else source.load(str(where))
+        if job.case.kind == "live":
+            table = source.options(live="true", endpoints=f"{job.name}-data").load()
+        else:
+            table = source.load(str(where))
         writer = table.writeStream.foreachBatch(sink).option("checkpointLocation", str(where / "checkpoint"))
         query = writer.start()
         control.wait_until(lambda: not query.isActive or query.status["message"] == "Waiting for data to arrive")
