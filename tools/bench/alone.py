@@ -175,9 +175,10 @@ def rank_pair(job: Job) -> Role:
 
 def _fill(job: Job, *, ranked: bool = False) -> WorkQueue:
     queue = job.system_for("data").queue()
+    calls = [queue.send_ranked(rank) for rank in range(RANKS)] if ranked else [queue.send]
+    loops = [compile_loop("send", job.message, send=call) for call in calls]
     for number in range(job.case.depth - SPARE):
-        call = queue.send_ranked(number % RANKS) if ranked else queue.send
-        compile_loop("send", job.message, send=call)(1)
+        loops[number % len(loops)](1)
     return queue
 
 

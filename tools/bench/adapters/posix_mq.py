@@ -54,8 +54,9 @@ class PosixQueue(System):
 
     def subscriber(self) -> Subscriber:
         queue = self._open(write=False)
-        poll, receive = poll_or_none(partial(queue.receive, 0), self.posix_ipc.BusyError), Call(queue.receive)
-        return Subscriber(poll, receive, stream=receive)
+        poll = poll_or_none(partial(queue.receive, 0), self.posix_ipc.BusyError)
+        block = Call(queue.receive, form="CALL()[0]")  # without the priority
+        return Subscriber(poll, block, stream=Call(queue.receive))
 
     def open_both(self) -> Any:
         return self._open(read=False), self._open(write=False)
