@@ -15,21 +15,20 @@ def _row(key: str, title: str, function: str = "", **changes: object) -> Case:
     return replace(_ONE, key=key, title=title, role=f"pipeline.{function or key}", **changes)  # type: ignore[arg-type]
 
 
-def _memory(job: str, size: int, name: str) -> tuple[Case, ...]:
-    """Read large recordings. The figure is the largest resident memory of a process."""
-    return tuple(
-        _row(
-            f"memory_{job}_{name}_{process}",
-            f"{job}: memory of {text}, recording of {name} messages",
-            job,
-            unit="bytes",
-            kind=process,
-            size=size,
-            messages=_MEMORY_BYTES // size,
-            slices=2,
+def _large(job: str, size: int) -> tuple[Case, ...]:
+    """Read large recordings: the elapsed time, and the largest resident memory of a process."""
+    name = f"{size >> 10}k"
+    title = f"{job} of {_MEMORY_BYTES >> 30} GiB in messages of {size >> 10} KiB"
+    timed = _row(
+        f"{job}_{name}", f"{title}, elapsed", job, unit="ns", size=size, messages=_MEMORY_BYTES // size, slices=2
+    )
+    memory = (
+        replace(
+            timed, key=f"memory_{job}_{name}_{process}", title=f"{title}: memory of {text}", unit="bytes", kind=process
         )
         for process, text in (("python", "a Python worker"), ("java", "Java"))
     )
+    return timed, *memory
 
 
 def _scaling(job: str) -> tuple[Case, ...]:
@@ -76,10 +75,10 @@ PIPELINE_CASES = (
         _row(f"as_of_{strategy}", f"as-of join of 1M and 1M rows, 20 keys, {strategy}", "as_of", kind=strategy)
         for strategy in ("auto", "arrow", "window")
     ),
-    *_memory("read", 65536, "64k"),
-    *_memory("bronze", 65536, "64k"),
-    *_memory("read", 1024, "1k"),
-    *_memory("bronze", 1024, "1k"),
+    *_large("read", 65536),
+    *_large("bronze", 65536),
+    *_large("read", 1024),
+    *_large("bronze", 1024),
     *_scaling("bronze"),
     *_scaling("gold"),
     *(_follow("recording", "recorded", ("record",), rate) for rate in (5000, 100_000)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import importlib
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -33,6 +33,9 @@ _VALUE = {
     "valid": True,
     "count": 7,
 }
+
+
+_PACKERS = {"json": ("json", "dumps"), "msgpack": ("msgpack", "packb"), "cbor": ("cbor2", "dumps")}
 
 
 class Payload(NamedTuple):
@@ -70,7 +73,7 @@ def _make_payload(job: Job) -> Payload:
         return (_make_cdr if encoding == "cdr" else _make_ros1)(name)
     if encoding == "capnproto":
         return _make_capnproto(job, name)
-    return _MAKERS[encoding]()
+    return _make_plain(encoding)
 
 
 def _make_cdr(kind: str) -> Payload:
@@ -113,37 +116,14 @@ def _make_capnproto(job: Job, name: str) -> Payload:
     return Payload(schema, data, {"pycapnp": read})
 
 
-def _make_flatbuffer() -> Payload:
-    files = PROJECT / "tests/decoding/files"
-    schema = Schema("tests.Every", "flatbuffer", (files / "every.bfbs").read_bytes())
-    return Payload(schema, (files / "every.bin").read_bytes())
-
-
-def _make_json() -> Payload:
-    return Payload(Schema("a", "json"), json.dumps(_VALUE).encode())
-
-
-def _make_msgpack() -> Payload:
-    import msgpack
-
-    return Payload(Schema("a", "msgpack"), msgpack.packb(_VALUE))
-
-
-def _make_cbor() -> Payload:
-    import cbor2
-
-    return Payload(Schema("a", "cbor"), cbor2.dumps(_VALUE))
-
-
-def _make_struct() -> Payload:
-    dtype = np.dtype([("time", "<i8"), ("pose", "<f8", 7), ("valid", "?")])
-    return Payload(struct_schema(dtype), bytes(dtype.itemsize))
-
-
-_MAKERS = {
-    "json": _make_json,
-    "msgpack": _make_msgpack,
-    "cbor": _make_cbor,
-    "struct": _make_struct,
-    "flatbuffer": _make_flatbuffer,
-}
+def _make_plain(encoding: str) -> Payload:
+    if encoding == "flatbuffer":
+        files = PROJECT / "tests/decoding/files"
+        schema = Schema("tests.Every", "flatbuffer", (files / "every.bfbs").read_bytes())
+        return Payload(schema, (files / "every.bin").read_bytes())
+    if encoding == "struct":
+        dtype = np.dtype([("time", "<i8"), ("pose", "<f8", 7), ("valid", "?")])
+        return Payload(struct_schema(dtype), bytes(dtype.itemsize))
+    module, function = _PACKERS[encoding]
+    packed = getattr(importlib.import_module(module), function)(_VALUE)
+    return Payload(Schema("a", encoding), packed.encode() if isinstance(packed, str) else packed)
