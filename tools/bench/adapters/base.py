@@ -8,6 +8,7 @@ message.
 import contextlib
 import importlib.metadata
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -321,6 +322,8 @@ def read_lines(receive: Callable[[], Any], as_array: Callable[[Any], Any]) -> Ca
 
 
 def unlink(path: str | Path) -> None:
-    """Remove a file that may not be there."""
+    """Remove a file or a folder that may not be there."""
+    if os.path.isdir(path):
+        shutil.rmtree(path)
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)

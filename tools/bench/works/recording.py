@@ -5,7 +5,6 @@ libraries. The removal of written files and of rings is not measured.
 """
 
 import os
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from msgq.recording import LogReader, Player, Recorder
 from msgq.recording.merge.log_copy import write_merged_log
 from tools.bench import bus, control
 from tools.bench.adapters import OURS
-from tools.bench.adapters.base import Unsupported
+from tools.bench.adapters.base import Unsupported, unlink
 from tools.bench.job import Job
 from tools.bench.works import Step
 from tools.bench.works.files import make_file, make_texts
@@ -79,26 +78,27 @@ def _filter(job: Job, endpoints: list[str] | None) -> Step:
 
 def play(job: Job) -> Step:
     """Publish all messages."""
-    path = _file(job)
-    _remove_rings_of(job)
-    return Step(lambda: Player(path, rate=float("inf"), prefix=job.name).run().messages)
+    path, prefix = _file(job), _new_prefix(job)
+    return Step(lambda: Player(path, rate=float("inf"), prefix=prefix).run().messages)
 
 
 def start_playing(job: Job) -> Step:
     """Open a large file for playing."""
-    path = _file(job)
-    _remove_rings_of(job)
+    path, prefix = _file(job), _new_prefix(job)
 
     def run() -> int:
-        Player(path, prefix=job.name, start_paused=True).stop()
+        Player(path, prefix=prefix, start_paused=True).stop()
         return 1
 
     return Step(run)
 
 
-def _remove_rings_of(job: Job) -> None:
-    for path in SHARED.glob(f"msgq*_{job.name}"):
-        shutil.rmtree(path, ignore_errors=True)
+def _new_prefix(job: Job) -> str:
+    """Return a prefix of topics without files. Remove the files of the previous slice."""
+    prefix = f"{job.name}-play"
+    for path in SHARED.glob(f"*{prefix}"):
+        unlink(path)
+    return prefix
 
 
 def _file(job: Job) -> Path:
@@ -110,7 +110,5 @@ def _file(job: Job) -> Path:
 def _place(job: Job) -> Path:
     """Return a path for the written file or folder. Remove the file or folder of the previous slice."""
     path = job.folder / f"{job.name}-written.mcap"
-    if path.is_dir():
-        shutil.rmtree(path)
-    path.unlink(missing_ok=True)
+    unlink(path)
     return path
