@@ -218,6 +218,7 @@ def await_tag(folder: Any) -> Any:
     raise AssertionError("no measurement has begun")
 
 
+@pytest.mark.ci
 def test_bench_measures_another_checkout_in_the_same_rounds(tmp_path: Path) -> None:
     """The other checkout has the library only, so its processes do not use a benchmark of its own."""
     for name in ("msgq", "visionipc"):
