@@ -8,7 +8,13 @@
  */
 #include "points.h"
 
+#include "base/file.h"
 #include "base/file_lock.h"
+
+#define mq_create_file(...) VALUE_THEN(mq_create_file(__VA_ARGS__), "made", file)
+#define mq_name_file(...) VALUE_THEN(mq_name_file(__VA_ARGS__), "named", file)
+#define mq_remove_file(...) VALUE_THEN(mq_remove_file(__VA_ARGS__), "removed", file)
+
 #include "channel/join.h"
 
 enum { KEPT_MAX = 64 };

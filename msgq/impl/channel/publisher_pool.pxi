@@ -87,7 +87,8 @@ cdef PublisherPool register_publisher(ChannelFile file, str node, slots, slot_by
     cdef mq_error error
     cdef bytes name = node.encode()
     cdef int failed
-    request.slots, request.slot_bytes, request.max_bytes = slots or 0, slot_bytes or MQ_POOL_SLOT_BYTES_DEFAULT, max_bytes
+    request.slots, request.max_bytes = slots or 0, max_bytes
+    request.slot_bytes = slot_bytes or MQ_POOL_SLOT_BYTES_DEFAULT
     request.self, request.node, request.replaces = &identity, name, not newcomer
     request.pool_uid, request.clock_offset = new_uid(), host_offset_ns()
     pool.channel_file = file
