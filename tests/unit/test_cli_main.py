@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from msgq.cli.app import VERBS, app
+from tests.cases import each_case
 from tests.command import run
 
 DEADLINE_S = 60
@@ -72,7 +73,7 @@ def test_python_m_msgq_exits_without_traceback_on_closed_pipe(prefix: str) -> No
         assert process.stderr.read() == ""
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@each_case("verb", VERBS)
 def test_help_of_each_command_documents_exit_codes(verb: str) -> None:
     result = CliRunner().invoke(app, [verb, "--help"])
     assert result.exit_code == 0

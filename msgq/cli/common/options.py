@@ -148,7 +148,7 @@ def complete_bridged_endpoint(
 ) -> list[CompletionItem]:
     """Return the endpoints for a bridge that begin with `incomplete`, for shell completion."""
     every = endpoint_inodes(context.params.get("prefix"))
-    return _make_completion_items((name for name in every if kind_of(name).crosses_bridges), incomplete)
+    return _make_completion_items((name for name in every if kind_of(name).has_part("bridge")), incomplete)
 
 
 def complete_stage(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -2,44 +2,25 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-COMPRESSIONS = ("none", "lz4", "zstd")
-#: Program that prints the topics of a file and their numbers of messages. The file is the first argument.
-MCAP_INFO_PROGRAM = """
-import sys
-from mcap.reader import make_reader
-
-with open(sys.argv[1], "rb") as file:
-    summary = make_reader(file).get_summary()
-for channel in summary.channels.values():
-    count = summary.statistics.channel_message_counts.get(channel.id)
-    print(channel.topic, summary.schemas[channel.schema_id].name, count)
-"""
-TYPE, DEFINITION = "std_msgs/msg/String", "string data"
+from tools.bench.file_cases import COMPRESSIONS
+from tools.bench.works.files import DEFINITION, TYPE
 
 
 class Library(NamedTuple):
-    """One of them. None: it cannot do that.
+    """A library that writes MCAP.
 
     Attributes
     ----------
-    package : that is imported.
     write : writes messages of 20 topics into a file; takes the path, payloads, and a compression.
-    iterate, decode : read a file with a schema of ROS 2, as bytes and as values; return how many messages.
-    summarize : returns the number of messages in the summary of a file.
     compressions : compressions that `write` supports.
     convert : converts payloads to the arguments of `write`.
     """
 
-    package: str
-    write: Callable[[Path, Sequence[bytes], str], None] | None = None
-    iterate: Callable[[Path], int] | None = None
-    decode: Callable[[Path], int] | None = None
-    summarize: Callable[[Path], int] | None = None
+    write: Callable[[Path, Sequence[Any], str], None]
     compressions: Sequence[str] = COMPRESSIONS
     convert: Callable[[Sequence[bytes]], Sequence[Any]] = list
 
@@ -168,13 +149,18 @@ def _pybag_count(path: Path) -> int:
         return sum(reader.get_message_count(topic) for topic in reader.get_topics())
 
 
-_ALL = {
-    "mcap": Library("mcap", _mcap_write, _mcap_iterate, _mcap_decode, _mcap_count),
-    "foxglove-sdk": Library("foxglove", _foxglove_write),
-    "pybag-sdk": Library("pybag", _pybag_write, None, _pybag_decode, _pybag_count, convert=_pybag_convert),
-    "rosbags": Library(
-        "rosbags", _rosbags_write, _rosbags_iterate, _rosbags_decode, _rosbags_count, compressions=("none", "zstd")
-    ),
+WRITERS = {
+    "mcap": Library(_mcap_write),
+    "foxglove-sdk": Library(_foxglove_write),
+    "pybag-sdk": Library(_pybag_write, convert=_pybag_convert),
+    "rosbags": Library(_rosbags_write, ("none", "zstd")),
 }
-#: Those that are installed.
-LIBRARIES = {name: library for name, library in _ALL.items() if importlib.util.find_spec(library.package)}
+# These return the number of messages in the summary of a file, or of messages that were read.
+SUMMARIES = {"mcap": _mcap_count, "pybag-sdk": _pybag_count, "rosbags": _rosbags_count}
+ITERATIONS = {"mcap": _mcap_iterate, "rosbags": _rosbags_iterate}
+DECODERS = {
+    "mcap": _mcap_decode,
+    "mcap-ros2-support": _mcap_decode,
+    "pybag-sdk": _pybag_decode,
+    "rosbags": _rosbags_decode,
+}
