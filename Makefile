@@ -75,7 +75,7 @@ $(LINKED): pyproject.toml | $(COMPILED)
 
 $(LIGHT): pyproject.toml | $(TOOLS)
 	@echo "set-up: the packages of the demo's processes"
-	$(call install,cli frames record zmq)
+	$(call install,cli frames record)
 	@touch $@
 
 $(SPARK): pyproject.toml | $(LIGHT) $(LINKED)
@@ -103,12 +103,11 @@ $(READY): pyproject.toml $(BUILDS)
 	@$(ALONGSIDE) $(STARTED) $(COMPILED) $(LINKED)
 	@touch $@
 
-# Spark is installed while the demo's processes run, because only the report needs it. ZMQ and the fake give no report.
+# Spark is installed while the demo's processes run, because only the report needs it.
 demo:
 	@$(ALONGSIDE) $(LIGHT) $(COMPILED) $(LINKED)
 	@rm -rf build/demo && mkdir -p build/demo
-	@case "$$MSGQ_BACKEND" in zmq | fake) exec $(BIN)/msgq demo --full ;; esac; \
-	  nice $(MAKE) --no-print-directory $(SPARK) > build/demo/spark.log 2>&1 & spark=$$!; \
+	@nice $(MAKE) --no-print-directory $(SPARK) > build/demo/spark.log 2>&1 & spark=$$!; \
 	  trap 'kill $$spark 2> /dev/null' EXIT INT TERM; \
 	  $(BIN)/msgq demo --full --output build/demo/recording || exit; \
 	  echo "the report: as soon as Spark is installed"; \

@@ -22,7 +22,6 @@ INTERNAL = (
     "spark",
     "lake",
     "report",
-    "demo",
     "decoding",
     "kinds",
     "playback.py",

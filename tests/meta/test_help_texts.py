@@ -1,4 +1,4 @@
-"""Help texts begin with a noun or a verb, and each summary fits on its line."""
+"""Help texts begin with a noun or a verb, each summary fits on its line, and numbers are numbers."""
 
 from __future__ import annotations
 
@@ -39,6 +39,16 @@ def test_help_texts_begin_with_noun_or_verb(path: str) -> None:
     command, _ = COMMANDS[path]
     texts = [command.help or "", *(one.help or "" for one in command.params if isinstance(one, click.Option))]
     assert [text for text in texts if re.match(r"(Of|What|But|Who|Whether|That)\b|\.\.\.", text)] == []
+
+
+def test_options_with_number_ranges_refuse_nan() -> None:
+    ranges = [
+        one for command, _ in COMMANDS.values() for one in command.params if isinstance(one.type, click.FloatRange)
+    ]
+    assert ranges
+    for option in ranges:
+        with pytest.raises(click.BadParameter, match="'nan' is not a number"):
+            option.type.convert("nan", option, None)
 
 
 @each_case("path", COMMANDS)

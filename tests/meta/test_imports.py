@@ -39,14 +39,15 @@ IMPL_LAYERS = [
     {"sockets", "gate"},
     {"ring", "channel", "records", "zeromq"},
     {"workqueue"},  # whose events are messages of a channel
-    {"fake", "meter", "sources", "backend"},
+    {"fake", "sources", "backend"},
+    {"meter"},
 ]
 #: The folders of C headers, in the same way; msgq/ and include/ are what C programs include.
 HEADER_LAYERS = [
     {"base", "msgq", "mcap_io", "decoding"},
     {"ring", "channel", "records", "workqueue", "gate", "visionipc", "include"},
-    {"sources", "meter", "c"},
-    {"recorder"},
+    {"sources", "c"},
+    {"meter", "recorder"},
 ]
 OUTSIDE = {
     "numpy": {

@@ -15,7 +15,7 @@ from tests.cases import each_case
 from tests.command import run
 
 DEADLINE_S = 60
-RUN_DEMO = "from msgq.cli import main; main(['demo', '--help'])"
+SHOW_HELP = "import sys; sys.modules[{!r}] = None; from msgq.cli import main; main([{!r}, {!r}, '--help'])"
 
 
 def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -102,7 +102,7 @@ def test_command_prints_unknown_backend_error_in_one_line(monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("missing", ["click", "rich", "psutil"])
 def test_command_without_optional_package_names_missing_extra(missing: str) -> None:
-    result = run_python("-c", f"import sys; sys.modules[{missing!r}] = None; {RUN_DEMO}")
+    result = run_python("-c", SHOW_HELP.format(missing, "lake", "report"))
     assert result.returncode == 1
     assert len(result.stderr.splitlines()) == 1
     assert missing in result.stderr
@@ -110,7 +110,7 @@ def test_command_without_optional_package_names_missing_extra(missing: str) -> N
 
 
 def test_missing_standard_module_is_not_reported_as_missing_extra() -> None:
-    result = run_python("-c", f"import sys; sys.modules['secrets'] = None; {RUN_DEMO}")
+    result = run_python("-c", SHOW_HELP.format("secrets", "frames", "bench"))
     assert result.returncode == 1
     assert "ModuleNotFoundError" in result.stderr
     assert "pip install" not in result.stderr
