@@ -8,9 +8,8 @@ from typing import Any
 
 from msgq.common.schema import Schema
 from msgq.impl.channel import open_channel_file, open_subscriber
-from msgq.impl.meter import ChannelMeter
 from msgq.impl.sources import open_channel_source
-from msgq.kinds.source import FEED_BATCH_MESSAGES, EndpointFeed, KindSource, PayloadTime, SourceItem, TimeStamps
+from msgq.kinds.source import FEED_BATCH_MESSAGES, EndpointFeed, KindSource, SourceItem, TimeStamps
 
 
 class ChannelFeed(EndpointFeed):
@@ -45,13 +44,9 @@ class ChannelFeed(EndpointFeed):
         return self._subscriber.lost
 
 
-def _open_meter(name: str, prefix: str, payload_time: PayloadTime | None) -> ChannelMeter:
-    return ChannelMeter(name, prefix, *(payload_time or ()))
-
-
 def _read_stamp_settings(name: str, prefix: str) -> TimeStamps:
     channel = open_channel_file(name, prefix).stats()
     return TimeStamps(channel.stamps is not False, channel.schema)
 
 
-SOURCE = KindSource(open_channel_source, ChannelFeed, _open_meter, _read_stamp_settings)
+SOURCE = KindSource(open_channel_source, ChannelFeed, find_stamps=_read_stamp_settings)

@@ -74,7 +74,7 @@ _FLOW_COLUMNS = (
 )
 @click.option(
     "--interval",
-    type=click.FloatRange(0.1, 86400.0),
+    type=options.NumberRange(0.1, 86400.0),
     default=1.0,
     show_default=True,
     metavar="SECONDS",

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from msgq.common import settings
 from msgq.common.schema import Schema
 from msgq.errors import SegmentError
-from msgq.impl.meter import EndpointMeter
+from msgq.impl.meter import EndpointMeter, SourceMeter
 from msgq.impl.sources import EndpointSource
 from msgq.kinds import find_kind, kind_of, snapshots, validate_endpoint
 from msgq.kinds.playback import EndpointSpec, EndpointWriter, PlaybackTarget, UnplayableError
@@ -45,9 +45,17 @@ def open_feed(endpoint: str) -> EndpointFeed:
 
 
 def open_meter(endpoint: str, payload_time: PayloadTime | None = None) -> EndpointMeter:
-    """Return a meter of an endpoint of any kind, in the current prefix."""
+    """Return a meter of an endpoint of any kind, in the current prefix.
+
+    Parameters
+    ----------
+    endpoint : name with the name prefix of its kind.
+    payload_time : location of publish times in payloads; None: next to the payload, or none.
+    """
     kind = kind_of(endpoint)
-    return kind.source.open_meter(kind.bare_name(endpoint), settings.resolve_prefix(None), payload_time)
+    if kind.source.open_meter is not None:
+        return kind.source.open_meter(kind.bare_name(endpoint), settings.resolve_prefix(None))
+    return SourceMeter(open_source(endpoint), *(payload_time or ()))
 
 
 def open_writer(spec: EndpointSpec, target: PlaybackTarget) -> EndpointWriter:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from msgq.common.schema import Schema
 from msgq.common.texts import format_count_noun
 from msgq.impl.base.core import Waitable
-from msgq.impl.meter import EndpointMeter, PolledMeter
+from msgq.impl.meter import EndpointMeter
 from msgq.impl.sources import EndpointSource, PolledSource
 
 FEED_BATCH_MESSAGES = 1000  # messages of one endpoint before it is another endpoint's turn
@@ -89,15 +89,15 @@ class KindSource:
     open_source : takes a bare name, a prefix, `whole` and `files` as `open_source`; returns the source for the recorder
         and Spark.
     open_feed : takes a bare name and a prefix; returns the feed for `msgq echo`.
-    open_meter : takes a bare name, a prefix, and the location of publish times in payloads (None: next to the payload,
-        or none); returns the meter for hz, bw and delay.
+    open_meter : takes a bare name and a prefix; returns the meter for hz, bw and delay. None: the meter counts the
+        messages of the source.
     find_stamps : takes a bare name and a prefix; returns the location of publish times. None: payloads of this kind
         have no publish time.
     """
 
     open_source: Callable[[str, str, bool, Mapping[str, int] | None], EndpointSource]
     open_feed: Callable[[str, str], EndpointFeed]
-    open_meter: Callable[[str, str, PayloadTime | None], EndpointMeter]
+    open_meter: Callable[[str, str], EndpointMeter] | None = None
     find_stamps: Callable[[str, str], TimeStamps] | None = None
 
 
@@ -109,22 +109,12 @@ class _PolledFeed(EndpointFeed):
         return [SourceItem(data, schema=self._source.schema) for data, _ in self._source.poll()]
 
 
-class _SourceMeter(PolledMeter):
-    def __init__(self, source: PolledSource) -> None:
-        super().__init__(source.endpoint)
-        self._source = source
-
-    def poll(self) -> list[int]:
-        return [len(data) for data, _ in self._source.poll()]
-
-
 def make_polled_part(open_source: Callable[[str, str, bool], PolledSource]) -> KindSource:
-    """Return the part of a kind whose files C code cannot read: recorder, feed and meter poll the same source.
+    """Return the part of a kind whose files C code cannot read: recorder and feed poll the same source.
 
     `open_source` : takes a bare name, a prefix, and `whole` as `open_source`. A feed begins with the first message.
     """
     return KindSource(
         open_source=lambda name, prefix, whole, _: open_source(name, prefix, whole),
         open_feed=lambda name, prefix: _PolledFeed(open_source(name, prefix, True)),
-        open_meter=lambda name, prefix, _: _SourceMeter(open_source(name, prefix, False)),
     )

@@ -8,7 +8,6 @@ from msgq.common.dtypes import struct_schema
 from msgq.common.formatting import format_microseconds
 from msgq.errors import RecordMismatchError
 from msgq.impl.base import clock
-from msgq.impl.meter import RecordsMeter
 from msgq.impl.records import Board, SeqlockVector
 from msgq.impl.sources import open_record_source
 from msgq.kinds.source import EndpointFeed, KindSource, SourceItem
@@ -68,5 +67,4 @@ def _describe_element_write(
 SOURCE = KindSource(
     open_source=open_record_source,
     open_feed=open_feed,
-    open_meter=lambda name, prefix, _: RecordsMeter(name, prefix),
 )

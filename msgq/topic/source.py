@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from itertools import islice
 
-from msgq.common import settings
-from msgq.impl.base.core import Context
-from msgq.impl.meter import TopicMeter
 from msgq.impl.ring.core import TopicObserver
 from msgq.impl.sources import open_topic_source
-from msgq.kinds.source import FEED_BATCH_MESSAGES, EndpointFeed, KindSource, PayloadTime, SourceItem, TimeStamps
+from msgq.kinds.source import FEED_BATCH_MESSAGES, EndpointFeed, KindSource, SourceItem, TimeStamps
 
 
 class TopicFeed(EndpointFeed):
@@ -31,14 +28,9 @@ class TopicFeed(EndpointFeed):
         return self._source.lost
 
 
-def _open_meter(name: str, prefix: str, payload_time: PayloadTime | None) -> TopicMeter:
-    with settings.overrides(prefix):
-        return TopicMeter(Context(), name, *(payload_time or ()))
-
-
 def _find_stamps(name: str, prefix: str) -> TimeStamps:
     topic = TopicObserver(name, prefix).stats()
     return TimeStamps(topic.tracked, topic.schema)
 
 
-SOURCE = KindSource(open_topic_source, TopicFeed, _open_meter, _find_stamps)
+SOURCE = KindSource(open_topic_source, TopicFeed, find_stamps=_find_stamps)

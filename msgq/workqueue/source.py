@@ -18,7 +18,7 @@ from msgq.errors import SegmentError
 from msgq.impl.meter import EndpointMeter, QueueEventsMeter, QueueMeter
 from msgq.impl.sources import open_events_source
 from msgq.impl.workqueue.core import QueueBrowser, QueueWatch
-from msgq.kinds.source import EndpointFeed, KindSource, PayloadTime, SourceItem
+from msgq.kinds.source import EndpointFeed, KindSource, SourceItem
 
 _COMPLAINT_INTERVAL_S = 1.0  # between two complaints of one queue
 _ALL_HISTORY = 2**62  # messages of a channel that are still there
@@ -114,7 +114,7 @@ def open_feed(name: str, prefix: str) -> EndpointFeed:
     return EventsFeed(name, prefix, browser) if browser.events else QueueFeed(browser)
 
 
-def open_meter(name: str, prefix: str, _payload_time: PayloadTime | None) -> EndpointMeter:
+def open_meter(name: str, prefix: str) -> EndpointMeter:
     """Return a meter: of the queue's events if it publishes events, else of its counters."""
     has_events = QueueWatch(name, prefix).stats().events
     return QueueEventsMeter(name, prefix) if has_events else QueueMeter(name, prefix)
