@@ -87,8 +87,11 @@ static inline int64_t mq_meter_read_wall_clock_ns(const mq_meter *m) {
 
 static inline void mq_meter_add_delay(mq_meter *m, int64_t now_ns, uint64_t stamp_ns) {
     int64_t delay = (int64_t)((uint64_t)now_ns - stamp_ns);
-    m->negative_delays += delay < 0;
-    mq_histogram_add_value(&m->delays_ns, delay < 0 ? 0 : (uint64_t)delay, 1);
+    if (mq_unlikely(delay < 0)) {
+        m->negative_delays++;
+        delay = 0;
+    }
+    mq_histogram_add_value(&m->delays_ns, (uint64_t)delay, 1);
 }
 
 /* Count the messages that a sample found at `now_ns`. */

@@ -26,6 +26,7 @@ typedef struct {
      * an element, number the messages. */
     bool counted;
     bool stamped;       /* the endpoint has stamps. The payload does not include the stamps */
+    bool has_part;      /* the requested part of the payload was copied. Never true for vectors and boards */
     uint32_t origin_id; /* number of the publisher (channels) or index of the key (boards); 0 for other endpoints */
     int64_t publish_time, origin_time; /* nanoseconds by the host's clock; 0: unknown */
 } mq_source_message;
@@ -40,18 +41,18 @@ typedef enum {
     MQ_SOURCE_CORRUPT,    /* the data is invalid, or another program truncated the file */
 } mq_source_status;
 
-/* True if a payload of `size` bytes contains the requested part. */
-static inline bool mq_source_buffer_has_part(const mq_source_buffer *room, uint64_t size) {
-    return room->bytes && size >= room->bytes && room->skip <= size - room->bytes;
-}
-
-/* Copy the requested part of a payload of `size` bytes. The caller checked that a whole payload fits. */
-static inline __attribute__((always_inline)) void mq_source_buffer_copy_payload(const mq_source_buffer *room,
+/* Copy the requested part of a payload of `size` bytes, or the whole payload. The caller checked that a whole payload
+ * fits. Returns false if the payload does not contain the part. */
+static inline __attribute__((always_inline)) bool mq_source_buffer_copy_payload(const mq_source_buffer *room,
                                                                                 const uint8_t *payload, uint64_t size) {
-    if (mq_likely(room->all_or_nothing))
+    if (mq_likely(room->all_or_nothing)) {
         mq_copy_from_shared(room->data, payload, size);
-    else if (mq_source_buffer_has_part(room, size))
-        mq_copy_from_shared(room->data, payload + room->skip, room->bytes);
+        return true;
+    }
+    if (!room->bytes || size < room->bytes || room->skip > size - room->bytes)
+        return false;
+    mq_copy_from_shared(room->data, payload + room->skip, room->bytes);
+    return true;
 }
 
 #endif

@@ -29,8 +29,9 @@ typedef struct {
     int64_t scan_started_ns;     /* beginning of the last scan, nanoseconds of CLOCK_MONOTONIC */
     int64_t next_scan_ns;        /* earliest beginning of the next scan, nanoseconds of CLOCK_MONOTONIC */
     uint64_t changes;            /* number of reported changes of a vector */
-    uint64_t overwritten;        /* number of writes that a later write replaced before the source read their value */
-    bool for_meter;              /* see mq_record_source_follow_writes */
+    uint64_t
+        overwritten; /* for a meter: number of writes that a later write replaced before the source read their value */
+    bool for_meter;  /* see mq_record_source_follow_writes */
 } mq_record_source;
 
 static inline bool mq_record_source_is_board(const mq_record_source *r) {
@@ -95,7 +96,8 @@ static inline void mq_record_source_skip_element(mq_record_source *r) {
 
 /* Note the number of writes of an element that was read. */
 static inline void mq_record_source_note_write_count(mq_record_source *r, uint64_t index, uint64_t count) {
-    r->overwritten += mq_cell_count_writes_between(&r->parts, r->seen_write_counts[index], count) - 1;
+    if (r->for_meter)
+        r->overwritten += mq_cell_count_writes_between(&r->parts, r->seen_write_counts[index], count) - 1;
     r->seen_write_counts[index] = count;
 }
 

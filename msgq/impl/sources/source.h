@@ -90,7 +90,7 @@ static inline __attribute__((always_inline)) mq_source_status mq_ring_source_tak
             return status == MQ_RING_EMPTY ? MQ_SOURCE_EMPTY : MQ_SOURCE_CORRUPT;
         if (mq_unlikely(!mq_ring_source_has_seen_schema(source, s->cursor)))
             return MQ_SOURCE_NEW_SCHEMA;
-        if (mq_unlikely(m.size > s->data_bytes / 3)) { /* no publisher can send a message of this size */
+        if (mq_unlikely(3 * m.size > s->data_bytes)) { /* no publisher can send a message of this size */
             if (mq_ring_subscriber_revalidate_cursor(s) != MQ_RING_EMPTY)
                 return MQ_SOURCE_CORRUPT;
             continue;
@@ -101,7 +101,7 @@ static inline __attribute__((always_inline)) mq_source_status mq_ring_source_tak
         }
         if (s->stamps)
             mq_stamps_read(&stamps, m.payload);
-        mq_source_buffer_copy_payload(room, m.payload, m.size);
+        bool has_part = mq_source_buffer_copy_payload(room, m.payload, m.size);
         if (mq_unlikely(!mq_ring_subscriber_accept_copy(s, &m))) {
             if (mq_ring_subscriber_recover_from_lap(s) != MQ_RING_OK)
                 return MQ_SOURCE_CORRUPT;
@@ -114,6 +114,7 @@ static inline __attribute__((always_inline)) mq_source_status mq_ring_source_tak
                                 .era = counted ? s->era : 0,
                                 .counted = counted,
                                 .stamped = s->stamps != 0,
+                                .has_part = has_part,
                                 .publish_time = stamps.publish_time,
                                 .origin_time = stamps.origin_time};
         return MQ_SOURCE_OK;

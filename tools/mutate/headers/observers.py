@@ -34,8 +34,8 @@ MUTANTS = [
     ),
     counting(
         "a time to come is a delay of centuries",
-        "delay < 0 ? 0 : (uint64_t)delay, 1);",
-        "(uint64_t)delay, 1);",
+        "m->negative_delays++; delay = 0;",
+        "m->negative_delays++;",
         "delays_of_messages_from_the_future_count_as_zero",
     ),
     jobs(
@@ -130,8 +130,8 @@ MUTANTS = [
     ),
     taken(
         "a part that goes beyond the payload is copied",
-        "room->skip <= size - room->bytes;",
-        "room->skip <= size;",
+        "room->skip > size - room->bytes)",
+        "room->skip > size)",
         "part_of_a_payload_is_copied_as_a_whole",
     ),
     truncation(
@@ -206,25 +206,25 @@ MUTANTS = [
     ),
     sample(
         "the header of a change counts as part of its value",
-        "message.size - mq_source_header_bytes(&source),",
-        "message.size,",
+        "message.size - mq_source_header_bytes(&source), content,",
+        "message.size, content,",
         "meter_of_records_counts_writes_that_were_overwritten_as_lost",
     ),
     sample(
         "a message without its time is dated",
-        "if (part || (m->stamp_offset < 0 && stamp))",
-        "if (part || stamp)",
+        "if (content == MQ_METER_TIMES ? message->has_part : message->publish_time != 0)",
+        "if (message->has_part || message->publish_time != 0)",
         "meter_of_a_channel_counts_messages_and_their_delays",
     ),
     sample(
         "a message that came after the last clock comes from the future",
-        "if (*now_ns == 0 || (int64_t)((uint64_t)*now_ns - stamp) < 0)",
-        "if (*now_ns == 0)",
+        "if (*now_ns < (int64_t)stamp)",
+        "if (*now_ns < 0)",
         "message_is_dated_by_the_last_clock_unless_it_is_younger",
     ),
     sample(
         "a message that was taken again is dated again",
-        "if (taken && event.deliveries == 1)",
+        "if (taken && event->deliveries == 1)",
         "if (taken)",
         "meter_of_queue_events_counts_sends_and_dates_first_takes",
     ),
