@@ -98,15 +98,6 @@ def access_hint(path: str) -> str:
     return ""
 
 
-def owner_hint(path: str) -> str:
-    """Return a hint for error texts: who may remove a file, if another user owns it."""
-    with contextlib.suppress(OSError):
-        owner = os.lstat(path).st_uid
-        if owner != os.geteuid():
-            return f"; it belongs to {get_user_name(owner)}, who can remove it (msgq clean)"
-    return ""
-
-
 def resolve_new_file_group(endpoint: str = "") -> int | None:
     """Return the id of the group for new files (MSGQ_GROUP); None: the default group of the system.
 
@@ -143,48 +134,6 @@ def share_file(path: str | int, permissions: int, endpoint: str, name: str) -> N
         raise SegmentError(text, endpoint, name, error.errno) from error
 
 
-def compute_directory_mode(permissions: int) -> int:
-    """Return the mode of a directory for files with these permissions.
-
-    Users with read permission may enter, and users with write permission may create files. Then the directory is
-    sticky, so that a user cannot remove files of other users.
-    """
-    mode = permissions | (permissions & 0o444) >> 2
-    return mode | stat.S_ISVTX if mode & 0o022 else mode
-
-
-def make_directories(endpoint: str, paths: tuple[str, ...], permissions: int) -> None:
-    """Create the directories of a prefix, for files with these permissions. Existing directories stay unchanged.
-
-    Raises
-    ------
-    SegmentError : a directory cannot be created.
-    """
-    for path in paths:
-        if not os.path.lexists(path):
-            try:
-                _make_directory(path, compute_directory_mode(permissions), endpoint)
-            except OSError as error:
-                # Another process was faster. If a third one has removed it since, the caller finds that out.
-                if error.errno not in (errno.EEXIST, errno.ENOTEMPTY) and not os.path.lexists(path):
-                    text = f"cannot create directory of the prefix: {error.strerror}"
-                    raise SegmentError(text, endpoint, path, error.errno) from error
-
-
-def _make_directory(path: str, mode: int, endpoint: str) -> None:
-    if mode == 0o700:
-        os.mkdir(path, mode)
-        return
-    parent, name = os.path.split(path)  # like a file, the directory gets its name after its permissions
-    draft = _make_draft_directory(parent, name)
-    try:
-        share_file(draft, mode, endpoint, path)
-        os.rename(draft, path)  # replaces only an empty directory of this user
-    except BaseException:
-        os.rmdir(draft)
-        raise
-
-
 def _make_draft_directory(parent: str, name: str) -> str:
     """Create a directory that only this user can enter.
 
@@ -193,27 +142,6 @@ def _make_draft_directory(parent: str, name: str) -> str:
     import tempfile  # late: it takes as long as all that a socket needs
 
     return tempfile.mkdtemp(prefix=f".{name}.", dir=parent)
-
-
-def check_directory(status: os.stat_result, in_prefix: str, endpoint: str, path: str) -> None:
-    """Raise an error for an invalid directory of a prefix, or one in which users who are not trusted may replace files.
-
-    Raises
-    ------
-    SegmentError : the directory is refused. The text has the reason.
-    """
-    if not stat.S_ISDIR(status.st_mode):
-        text = f"prefix {in_prefix!r} needs a directory here, but the path is a file; choose another prefix"
-        raise SegmentError(text, endpoint, path)
-    check_owner(status.st_uid, endpoint, path)
-    of_others = status.st_uid not in (os.geteuid(), 0)
-    if of_others and status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX:
-        mode = stat.S_IMODE(status.st_mode)
-        text = (
-            f"{get_user_name(status.st_uid)} created it with mode {mode:o}, so that "
-            "others can replace files; run chmod +t"
-        )
-        raise SegmentError(text, endpoint, path)
 
 
 def bind_unix_socket(listener: socket.socket, path: str, permissions: int, endpoint: str) -> None:

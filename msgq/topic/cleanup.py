@@ -18,6 +18,7 @@ from msgq.common.stats import Participant
 from msgq.common.stats.topic import TopicStats
 from msgq.common.texts import format_count_noun
 from msgq.errors import MsgqError, SegmentError
+from msgq.impl.base.core import make_directories
 from msgq.impl.ring.core import TopicLock, unlink_orphan, unlink_topic
 from msgq.kinds.cleanup import (
     ERROR,
@@ -206,7 +207,7 @@ def remove_orphaned_sides(prefix: str, remove: bool = True) -> Iterator[FileRemo
     )
     if remove and endpoints and prefix:
         # The removal of a side segment locks the name of the ring, which needs these directories.
-        file_permissions.make_directories("", shm_paths.topic_directories(prefix), settings.resolve_file_mode(None, ""))
+        make_directories("", shm_paths.topic_directories(prefix), settings.resolve_file_mode(None, ""))
     for endpoint in endpoints:
         if (removal := _remove_orphaned_side(endpoint, prefix, remove)) is not None:
             yield removal

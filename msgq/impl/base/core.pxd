@@ -7,6 +7,7 @@ from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
 from cpython.long cimport PyLong_CheckExact
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 from posix.stat cimport struct_stat
+from posix.types cimport gid_t, uid_t
 
 from msgq.impl.base.process cimport (
     fork_generation, MQ_ALIVE, MQ_DEAD, mq_liveness, mq_process_identity, mq_process_liveness, mq_thread_id,
@@ -45,9 +46,49 @@ cdef extern from "base/truncation.h" nogil:
 cdef extern from "base/populate.h" nogil:
     bint mq_can_populate()
     uint64_t mq_file_system_free_bytes(int fd)
-    int mq_allocate_file(int fd, uint64_t start, uint64_t size)
-    int mq_grow_new_file(int fd, uint64_t size, uint64_t allocated)
     bint mq_populate(void *start, uint64_t bytes, uint64_t spare)
+
+
+cdef extern from "base/error.h" nogil:
+    ctypedef enum mq_error_kind:
+        MQ_ERROR_FILE
+        MQ_ERROR_PROCESS
+        MQ_ERROR_KINDS
+    ctypedef struct mq_error:
+        mq_error_kind kind
+        int number
+        char path[640]
+        char text[1024]
+    int mq_fail_system(mq_error *error, int number, const char *path, const char *format, ...)
+
+
+cdef extern from "base/file.h" nogil:
+    enum:
+        MQ_TRUSTED_MAX
+    ctypedef struct mq_guard_functions:
+        void *(*add)(void *address, size_t bytes, int protection) noexcept nogil
+        void (*remove)(void *guard) noexcept nogil
+    ctypedef struct mq_file_policy:
+        uid_t trusted[32]
+        int trusted_count
+        gid_t group
+        bint preallocate
+        const mq_guard_functions *guards
+    ctypedef struct mq_mapping:
+        uint8_t *address
+        uint64_t size
+        void *guard
+    int mq_open_file(const mq_file_policy *policy, const char *path, int flags, mq_error *error)
+    int mq_remove_file(const mq_file_policy *policy, const char *path, mq_error *error)
+    int mq_make_directory(const mq_file_policy *policy, const char *path, unsigned int permissions, mq_error *error)
+    bint mq_makes_holes(const mq_file_policy *policy)
+    int mq_grow_file(int fd, uint64_t start, uint64_t bytes, const char *path, mq_error *error)
+    int mq_create_file(const mq_file_policy *policy, const char *path, uint64_t bytes, uint64_t allocated,
+                       unsigned int mode, struct_stat *made, mq_error *error)
+    int mq_name_file(const mq_file_policy *policy, int fd, const char *path, mq_error *error)
+    int mq_check_file(const mq_file_policy *policy, int fd, struct_stat *found, const char *path, mq_error *error)
+    int mq_map_file(const mq_file_policy *policy, int fd, const struct_stat *found, uint64_t writable_bytes,
+                    const char *path, mq_mapping *mapping, mq_error *error)
 
 
 cdef extern from "base/origin.h" nogil:
@@ -195,20 +236,27 @@ cdef object truncated_error(str endpoint, Segment segment)
 # descriptor. None: no replacement. Returns the previous value of `files`.
 cdef object override_open_files(object files)
 
-cdef object segment_error(str what, str endpoint, str path, int error, str advice=*)
+# Raise the exception of an error of a step in C.
+cdef int raise_error(const mq_error *error, str endpoint) except -1
+cdef object segment_error(str what, str endpoint, str path, int number, str advice=*)
+cdef int load_file_policy(mq_file_policy *policy, str endpoint) except -1
 cdef int open_file(str endpoint, str path, int flags) except -2
 cdef bint remove_file(str endpoint, str path) except -1
 cdef int allocate_file(int fd, size_t size, str endpoint, str path, size_t start=*) except -1
+cpdef int make_directories(str endpoint, tuple paths, int permissions) except -1
 cdef int create_file(str endpoint, str path, size_t size, int mode, struct_stat *made=*, size_t allocated=*) except -1
 cdef bint name_file(int fd, str endpoint, str path) except -1
 cdef int check_file(int fd, struct_stat *found, str endpoint, str path) except -1
-cdef Segment map_file(int fd, const struct_stat *found, bint writable, str endpoint, str path)
+
+# Map a file; its first `writable_bytes` bytes (0, whole pages, or all) are writable. After a truncation the whole
+# mapping reads as zeros.
+cdef Segment map_file(int fd, const struct_stat *found, size_t writable_bytes, str endpoint, str path)
+cdef Segment adopt_mapping(const mq_mapping *mapping, const struct_stat *found, str path)
 
 # The writable or read-only mapping of a file that the handles of this process share. None: no mapping shows this file.
 cdef SegmentMemory find_shared_memory(const struct_stat *found, bint writable, str path)
 cdef SegmentMemory share_memory(Segment segment, bint writable)
 cdef SegmentMemory map_shared_file(int fd, const struct_stat *found, bint writable, str endpoint, str path)
-cdef Segment map_writable_head(int fd, const struct_stat *found, size_t writable_bytes, str endpoint, str path)
 cdef int lock_file(int fd, str endpoint, str path) except -1
 cdef int wait_for_file_lock(int64_t deadline, str endpoint, str path) except -1
 cdef void unlock_file(int fd) noexcept

@@ -33,6 +33,14 @@ class EndpointFile:
     def path(self) -> str:
         """Path of the file."""
 
+def make_directories(endpoint: str, paths: tuple[str, ...], permissions: int) -> int:
+    """Create the directories of a prefix, for files with these permissions. Existing directories stay unchanged.
+
+    Raises
+    ------
+    SegmentError : a directory cannot be created. `endpoint` is for the error text.
+    """
+
 @disjoint_base
 class DescriptorMapping:
     """Mapped memory of a file descriptor. The last reference unmaps the memory. The descriptor may be closed.

@@ -8,7 +8,7 @@ from cpython.ref cimport Py_DECREF, Py_INCREF
 from cpython.pythread cimport PyThread_get_thread_ident
 from cython cimport no_gc, no_gc_clear
 from libc.errno cimport (
-    EACCES, EAGAIN, EEXIST, EINTR, EISDIR, ELOOP, EMFILE, ENFILE, ENOENT, ENOSPC, ENOSYS, EPERM, errno,
+    EAGAIN, EEXIST, EINTR, ENOENT, ENOSYS, EPERM, errno,
 )
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport free, malloc
@@ -33,8 +33,11 @@ import weakref
 
 from msgq.common import file_permissions, settings, shm_paths
 from msgq.errors import (
-    ConcurrentUseError, CorruptSegmentError, EndpointClosedError, ForkedSocketError, InterruptedWaitError, IpcError,
-    SegmentError, SegmentSizeError, StateError,
+    BoardFullError, ChannelMismatchError, ConcurrentUseError, CorruptSegmentError, EndpointClosedError,
+    ForkedSocketError, InterruptedWaitError, InvalidValueError, IpcError, KeyTakenError, LayoutVersionError,
+    MessageTooLargeError, MultipleWritersError,
+    SegmentError, SegmentSizeError, StateError, TooManyHandlesError, TooManyPublishersError, TooManySubscribersError,
+    TooManyWritersError,
 )
 from msgq.impl.base.argument_checks import not_connected_error, timeout_ms, timeout_ns, warn_in_event_loop
 

@@ -115,7 +115,7 @@ cdef class EndpointFile:
         cdef struct_stat found
         cdef int permissions = settings.resolve_file_mode(mode, self.name)
         if self.prefix:
-            file_permissions.make_directories(self.name, self._prefix_directories(), permissions)
+            make_directories(self.name, self._prefix_directories(), permissions)
         cdef int fd = create_file(self.name, self.path, self._new_file_bytes(), permissions, &found,
                                   self._allocated_bytes())
         try:

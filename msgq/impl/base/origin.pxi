@@ -108,7 +108,7 @@ cdef Segment _map_origin_file(str path):
             check_file(fd, &found, "", path)
             if found.st_size != sizeof(mq_origin):
                 raise SegmentError(f"has {found.st_size} bytes, not {sizeof(mq_origin)}; remove it", path=path)
-            segment = map_file(fd, &found, True, "", path)
+            segment = map_file(fd, &found, found.st_size, "", path)
         finally:
             close(fd)
         if _ORIGIN_WORDS.unpack((<char *> segment.address)[:sizeof(mq_origin)]) != (MQ_ORIGIN_MAGIC, MQ_ORIGIN_VERSION):

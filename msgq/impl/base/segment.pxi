@@ -8,19 +8,6 @@ leaves nothing. All data of a file is checked before use.
 cdef extern from "fcntl.h" nogil:
     enum:
         F_DUPFD_CLOEXEC
-        O_NOFOLLOW
-        O_PATH
-        O_TMPFILE
-        AT_FDCWD
-    int openat(int directory, const char *path, int flags, ...)
-
-
-cdef extern from "base/file_naming.h" nogil:
-    int mq_name_open_file(int fd, int directory, const char *name)
-
-
-cdef extern from "unistd.h" nogil:
-    int unlinkat(int directory, const char *path, int flags)
 
 
 cdef extern from "sys/file.h" nogil:
@@ -111,63 +98,79 @@ cdef SegmentMemory use_memory(Segment segment):
     return memory
 
 
-cdef object segment_error(str what, str endpoint, str path, int error, str advice=""):
+# ---- errors and settings ----
+
+cdef tuple _ERROR_CLASSES = (
+    SegmentError, CorruptSegmentError, LayoutVersionError, SegmentSizeError, ChannelMismatchError,
+    TooManyPublishersError, TooManySubscribersError, MessageTooLargeError, TooManyHandlesError, TooManyWritersError,
+    MultipleWritersError, KeyTakenError, BoardFullError, InvalidValueError, StateError, IpcError,
+)
+
+
+if len(_ERROR_CLASSES) != MQ_ERROR_KINDS:
+    raise ImportError("mq_error_kind of base/error.h and _ERROR_CLASSES differ; compile this module again")
+
+
+cdef int raise_error(const mq_error *error, str endpoint) except -1:
+    cdef object kind = _ERROR_CLASSES[error.kind]
+    text = error.text.decode(errors="replace")
+    number = error.number if error.kind in (MQ_ERROR_FILE, MQ_ERROR_PROCESS) else None
+    if issubclass(kind, SegmentError):
+        raise kind(text, endpoint, os.fsdecode(<bytes> error.path), number)
+    raise kind(text, endpoint, errno=number)
+
+
+cdef object segment_error(str what, str endpoint, str path, int number, str advice=""):
     """Return the exception for a failed system call, with advice."""
-    advice = {
-        EMFILE: "; this process has no file descriptors left (ulimit -n)",
-        ENFILE: "; the machine has no file descriptors left (fs.file-max)",
-        ELOOP: "; a symbolic link is never followed",
-        EISDIR: "; the path is a directory",
-    }.get(error, advice)
-    if error == ENOSPC:
-        space = os.statvfs(shm_paths.SHARED_MEMORY)
-        free = space.f_bavail * space.f_frsize
-        advice = (f"; {shm_paths.SHARED_MEMORY} has {free} bytes free; remove unused endpoints (`msgq clean`), or "
-                  f"enlarge {shm_paths.SHARED_MEMORY} (in a container: --shm-size)")
-    return SegmentError(f"{what}: {os.strerror(error)}{advice}", endpoint, path, error)
+    cdef mq_error error
+    cdef bytes encoded = what.encode()
+    mq_fail_system(&error, number, os.fsencode(path), "%s", <const char *> encoded)
+    return SegmentError(error.text.decode(errors="replace") + advice, endpoint, path, number)
 
 
-cdef int _open_directory(str endpoint, str path) except -2:
-    """Open and check the directory of a prefix's file, so that no process can replace it.
-
-    Return -1 if it does not exist.
-
-    Return AT_FDCWD for files in /dev/shm itself; `_name_in_directory` then returns the whole path.
-    """
-    directory = path[:path.rfind("/")]
-    if directory == shm_paths.SHARED_MEMORY:
-        return AT_FDCWD
-    cdef bytes encoded = directory.encode()
-    cdef int fd = c_open(encoded, O_PATH | O_NOFOLLOW | O_CLOEXEC)
-    if fd < 0:
-        if errno == ENOENT:
-            return -1
-        raise segment_error("cannot open the directory of the prefix", endpoint, directory, errno)
-    try:
-        in_prefix = os.path.basename(directory).partition("_")[2]
-        file_permissions.check_directory(os.fstat(fd), in_prefix, endpoint, directory)
-    except BaseException:
-        close(fd)
-        raise
-    return fd
+cdef mq_guard_functions _guard_functions = mq_guard_functions(_add_guard, _remove_guard)
 
 
-cdef int _open_existing_directory(str endpoint, str path) except -1:
-    """Open the directory of a new file. Another process may just have removed it."""
-    cdef int directory = _open_directory(endpoint, path)
-    if directory == -1:
-        raise segment_error("directory of the prefix was removed", endpoint, path, ENOENT)
-    return directory
+cdef void *_add_guard(void *address, size_t size, int protection) noexcept nogil:
+    return mq_sigbus_guard_add_mapping(address, size, protection) if mq_sigbus_guard_install_handler() else NULL
 
 
-cdef void _close_directory(int directory) noexcept:
-    if directory >= 0:
-        close(directory)
+cdef void _remove_guard(void *guard) noexcept nogil:
+    mq_sigbus_guard_remove(<mq_sigbus_guard *> guard)
 
 
-cdef bytes _name_in_directory(int directory, str path):
-    return (path if directory == AT_FDCWD else path[path.rfind("/") + 1:]).encode()
+cdef str _policy_trust = None, _policy_group = None  # the texts that _parsed_policy holds
+cdef mq_file_policy _parsed_policy
 
+
+cdef int load_file_policy(mq_file_policy *policy, str endpoint) except -1:
+    """Load the settings by which this thread shares files. The parsed texts of the last call serve again."""
+    global _policy_trust, _policy_group
+    cdef str trust = settings.get_trust(), group = settings.get_file_group()
+    if trust != _policy_trust or group != _policy_group:
+        _parse_policy(&_parsed_policy, endpoint)
+        _policy_trust, _policy_group = trust, group
+    policy[0] = _parsed_policy
+    policy.preallocate = is_preallocation_enabled()
+    policy.guards = &_guard_functions if is_sigbus_handled() else NULL
+    return 0
+
+
+cdef int _parse_policy(mq_file_policy *policy, str endpoint) except -1:
+    cdef mq_file_policy parsed
+    users = file_permissions.trusted_users(endpoint)
+    if len(users) > MQ_TRUSTED_MAX:
+        raise InvalidValueError(f"MSGQ_TRUST (trust=) has {len(users)} users; give at most {MQ_TRUSTED_MAX}", endpoint)
+    for parsed.trusted_count, user in enumerate(users, 1):
+        parsed.trusted[parsed.trusted_count - 1] = user
+    parsed.trusted_count = len(users)
+    group = file_permissions.resolve_new_file_group(endpoint)
+    parsed.group = <gid_t> -1 if group is None else group
+    policy[0] = parsed
+    return 0
+
+
+# ---- files ----
 
 class _OpenFileOverrides(threading.local):
     files = None
@@ -197,51 +200,40 @@ cdef int open_file(str endpoint, str path, int flags) except -2:
     cdef int given_fd = _open_overridden_file(endpoint, path)
     if given_fd >= 0:
         return given_fd
-    cdef int directory = _open_directory(endpoint, path)
-    if directory == -1:
-        return -1
-    cdef bytes name = _name_in_directory(directory, path)
-    cdef int fd = openat(directory, name, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
-    cdef int error = errno
-    _close_directory(directory)
-    if fd < 0 and error != ENOENT:
-        hint = file_permissions.access_hint(path) if error == EACCES else ""
-        raise segment_error("cannot open", endpoint, path, error, hint)
-    return fd
+    cdef mq_file_policy policy
+    cdef mq_error error
+    load_file_policy(&policy, endpoint)
+    cdef int fd = mq_open_file(&policy, os.fsencode(path), flags, &error)
+    if fd < 0 and fd != -ENOENT:
+        raise_error(&error, endpoint)
+    return fd if fd >= 0 else -1
 
 
 cdef bint remove_file(str endpoint, str path) except -1:
     """Remove a file's name. Return False if it has none."""
-    cdef int directory = _open_directory(endpoint, path)
-    if directory == -1:
-        return False
-    cdef bytes name = _name_in_directory(directory, path)
-    cdef int error = errno if unlinkat(directory, name, 0) != 0 else 0
-    _close_directory(directory)
-    if error and error != ENOENT:
-        raise segment_error("cannot remove", endpoint, path, error, file_permissions.owner_hint(path))
-    return not error
+    cdef mq_file_policy policy
+    cdef mq_error error
+    load_file_policy(&policy, endpoint)
+    cdef int removed = mq_remove_file(&policy, os.fsencode(path), &error)
+    return removed if removed >= 0 else raise_error(&error, endpoint)
 
 
 cdef int allocate_file(int fd, size_t size, str endpoint, str path, size_t start=0) except -1:
-    """Grow the file to `size` bytes, and allocate every page from `start` on.
-
-    A full file system is an error here, but SIGBUS at a later write.
-    """
-    cdef int error
+    cdef mq_error error
+    cdef bytes encoded = os.fsencode(path)
+    cdef const char *name = encoded
     with nogil:
-        error = mq_allocate_file(fd, start, size)
-    if error:
-        raise segment_error(f"cannot allocate {size} bytes", endpoint, path, error)
-    return 0
+        failed = mq_grow_file(fd, start, size, name, &error)
+    return raise_error(&error, endpoint) if failed else 0
 
 
-cdef int _grow_new_file(int fd, size_t size, size_t allocated, str endpoint, str path) except -1:
-    cdef int error
-    with nogil:
-        error = mq_grow_new_file(fd, size, allocated)
-    if error:
-        raise segment_error(f"cannot allocate {size} bytes", endpoint, path, error)
+cpdef int make_directories(str endpoint, tuple paths, int permissions) except -1:
+    cdef mq_file_policy policy
+    cdef mq_error error
+    load_file_policy(&policy, endpoint)
+    for path in paths:
+        if mq_make_directory(&policy, os.fsencode(path), permissions, &error):
+            raise_error(&error, endpoint)
     return 0
 
 
@@ -252,62 +244,50 @@ cdef int create_file(str endpoint, str path, size_t size, int mode, struct_stat 
     `allocated`: bytes at the beginning that get memory; 0: all. A process populates the other bytes before it uses
     them.
     """
+    cdef mq_file_policy policy
+    cdef mq_error error
     cdef struct_stat status
-    cdef int directory = _open_existing_directory(endpoint, path)
-    cdef bytes place = path[:path.rfind("/")].encode() if directory == AT_FDCWD else b"."
-    cdef int fd = openat(directory, place, O_TMPFILE | O_RDWR | O_CLOEXEC, mode)
-    cdef int error = errno
-    _close_directory(directory)
-    if fd < 0:
-        advice = file_permissions.access_hint(os.path.dirname(path)) if error == EACCES else ""
-        raise segment_error("cannot create a file in its directory", endpoint, path, error, advice)
-    try:
-        if fstat(fd, &status) != 0:
-            raise segment_error("cannot examine", endpoint, path, errno)
-        if settings.get_file_group() or status.st_mode & 0o7777 != <unsigned int> mode:  # the umask changed the mode
-            file_permissions.share_file(fd, mode, endpoint, path)
-        if size:
-            _grow_new_file(fd, size, allocated or size, endpoint, path)
-        if made != NULL:
-            status.st_size = size
-            made[0] = status
-    except BaseException:
-        close(fd)
-        raise
-    return fd
+    cdef bytes encoded = os.fsencode(path)
+    cdef const char *name = encoded
+    load_file_policy(&policy, endpoint)
+    with nogil:
+        fd = mq_create_file(&policy, name, size, allocated or size, mode, made if made != NULL else &status, &error)
+    return fd if fd >= 0 else raise_error(&error, endpoint)
 
 
 cdef bint name_file(int fd, str endpoint, str path) except -1:
     """Give the new file its name. Return False if another process was faster."""
-    cdef int directory = _open_existing_directory(endpoint, path)
-    cdef bytes name = _name_in_directory(directory, path)
-    cdef int error = errno if mq_name_open_file(fd, directory, name) != 0 else 0
-    _close_directory(directory)
-    if error and error != EEXIST:
-        raise segment_error("cannot name the new file", endpoint, path, error)
-    return not error
+    cdef mq_file_policy policy
+    cdef mq_error error
+    load_file_policy(&policy, endpoint)
+    cdef int named = mq_name_file(&policy, fd, os.fsencode(path), &error)
+    return named if named >= 0 else raise_error(&error, endpoint)
 
 
 cdef int check_file(int fd, struct_stat *found, str endpoint, str path) except -1:
-    """Reject a file that is not regular, has a second name, or belongs to a user other than this one, root, or a
-    trusted user.
-    """
-    if fstat(fd, found) != 0:
-        raise segment_error("cannot examine", endpoint, path, errno)
-    if not S_ISREG(found.st_mode):
-        raise SegmentError("is not a regular file; remove it", endpoint, path)
-    if found.st_uid != 0 and found.st_uid != geteuid():
-        file_permissions.check_owner(found.st_uid, endpoint, path)
-    if found.st_nlink > 1:  # a user with write permission may link the file to another topic's name
-        raise SegmentError(f"has {found.st_nlink} names (hard links), and may be another topic's; remove it",
-                           endpoint, path)
-    return 0
+    cdef mq_file_policy policy
+    cdef mq_error error
+    load_file_policy(&policy, endpoint)
+    return raise_error(&error, endpoint) if mq_check_file(&policy, fd, found, os.fsencode(path), &error) else 0
 
 
-cdef Segment map_file(int fd, const struct_stat *found, bint writable, str endpoint, str path):
-    """Map a file and guard it: after a truncation the whole mapping reads as zeros."""
-    cdef Segment segment = _map_unguarded(fd, found, writable, endpoint, path)
-    segment.guard = guard_mapping(segment.address, segment.size, PROT_READ | (PROT_WRITE if writable else 0))
+cdef Segment map_file(int fd, const struct_stat *found, size_t writable_bytes, str endpoint, str path):
+    cdef mq_file_policy policy
+    cdef mq_error error
+    cdef mq_mapping mapping
+    cdef bytes encoded = os.fsencode(path)
+    load_file_policy(&policy, endpoint)
+    if mq_map_file(&policy, fd, found, writable_bytes, encoded, &mapping, &error):
+        raise_error(&error, endpoint)
+    return adopt_mapping(&mapping, found, path)
+
+
+cdef Segment adopt_mapping(const mq_mapping *mapping, const struct_stat *found, str path):
+    cdef Segment segment = Segment.__new__(Segment)
+    segment.path, segment.file = path, os.fsencode(path)
+    segment.address, segment.size, segment.guard = mapping.address, mapping.size, mapping.guard
+    segment.inode = found.st_ino
+    segment.liveness_file = mq_liveness_file_make(<const char *> segment.file, -1, found)
     return segment
 
 
@@ -318,7 +298,7 @@ cdef SegmentMemory map_shared_file(int fd, const struct_stat *found, bint writab
     """
     cdef SegmentMemory memory = find_shared_memory(found, writable, path)
     if memory is None:
-        memory = share_memory(map_file(fd, found, writable, endpoint, path), writable)
+        memory = share_memory(map_file(fd, found, found.st_size if writable else 0, endpoint, path), writable)
     return memory
 
 
@@ -350,46 +330,14 @@ cdef bint _shows_whole_file(Segment segment, const struct_stat *found) except -1
             and is_sigbus_handled() == (segment.guard != NULL) and not is_preallocation_enabled())
 
 
-cdef Segment _map_unguarded(int fd, const struct_stat *found, bint writable, str endpoint, str path):
-    cdef Segment segment = Segment.__new__(Segment)
-    cdef int flags = MAP_SHARED | (MAP_POPULATE if is_preallocation_enabled() else 0)
-    cdef int protection = PROT_READ | (PROT_WRITE if writable else 0)
-    cdef void *address = mmap(NULL, found.st_size, protection, flags, fd, 0)
-    if address == MAP_FAILED:
-        raise segment_error(f"cannot map {found.st_size} bytes", endpoint, path, errno)
-    segment.path, segment.file = path, path.encode()
-    segment.size = found.st_size
-    segment.inode = found.st_ino
-    segment.address = <uint8_t *> address
-    segment.liveness_file = mq_liveness_file_make(<const char *> segment.file, -1, found)
-    return segment
-
-
-cdef Segment map_writable_head(int fd, const struct_stat *found, size_t writable_bytes, str endpoint, str path):
-    """Map a file: the first `writable_bytes` bytes (whole pages) writable, the rest read-only.
-
-    The mapping is guarded as in map_file. After a truncation, the zeros are writable.
-    """
-    cdef Segment segment
-    if writable_bytes % os.sysconf("SC_PAGESIZE") or writable_bytes > <size_t> found.st_size:
-        raise SegmentError(f"has {found.st_size} bytes; {writable_bytes} of them cannot be a writable head", endpoint,
-                           path)
-    segment = _map_unguarded(fd, found, False, endpoint, path)
-    if writable_bytes and mprotect(segment.address, writable_bytes, PROT_READ | PROT_WRITE) != 0:
-        raise segment_error(f"cannot map {writable_bytes} bytes for writing", endpoint, path, errno)
-    segment.guard = guard_mapping(segment.address, segment.size, PROT_READ | PROT_WRITE)
-    return segment
-
-
 cdef void *guard_mapping(void *address, size_t size, int protection) except? NULL:
     """Guard the mapping, so that a truncation gives zeros instead of SIGBUS.
 
     Return NULL if MSGQ_SIGBUS disables this.
     """
-    cdef mq_sigbus_guard *guard
     if not is_sigbus_handled():
         return NULL
-    guard = mq_sigbus_guard_add_mapping(address, size, protection) if mq_sigbus_guard_install_handler() else NULL
+    cdef void *guard = _add_guard(address, size, protection)
     if guard == NULL:
         raise IpcError(f"cannot handle SIGBUS: {os.strerror(errno)} (MSGQ_SIGBUS=0 avoids the handler)", errno=errno)
     return guard

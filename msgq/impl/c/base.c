@@ -18,6 +18,11 @@ const char *msgq_error_text(void) { return mqc_text; }
 
 const char *msgq_strerror(int error) { return strerror(error < 0 ? -error : error); }
 
+int mqc_report(const mqc_endpoint *endpoint, const mq_error *error) {
+    bool has_path = *error->path != '\0';
+    return mqc_endpoint_error(endpoint, error->number, "%s%s%s", error->path, has_path ? ": " : "", error->text);
+}
+
 void mqc_suppress_error_text(bool keep) { mqc_text_kept = keep; }
 
 int mqc_set_error(int error, const char *format, ...) {
@@ -141,7 +146,8 @@ static bool mqc_has_digits(const char *text, int base, size_t most) {
     return count > 0 && count <= most && !text[count];
 }
 
-bool mqc_parse_id(const char *text, uint32_t *id) {
+/* Parse the id of a user or group. Returns false if the text is not one. */
+static bool mqc_parse_id(const char *text, uint32_t *id) {
     unsigned long long number = mqc_has_digits(text, 10, 10) ? strtoull(text, NULL, 10) : UINT32_MAX;
     *id = (uint32_t)number;
     return number < UINT32_MAX; /* 2**32 - 1 means "no change" to chown(2) */
@@ -184,10 +190,35 @@ static int mqc_find_trusted(mqc_endpoint *endpoint, const char *asked) {
         if (!user && !mqc_parse_id(name, &id))
             return mqc_endpoint_error(endpoint, EINVAL, "MSGQ_TRUST names '%s', which is not a user of this machine",
                                       name);
-        if (endpoint->trusted_count == MQC_TRUSTED)
-            return mqc_endpoint_error(endpoint, EINVAL, "MSGQ_TRUST names more than %d users", MQC_TRUSTED);
-        endpoint->trusted[endpoint->trusted_count++] = user ? user->pw_uid : (uid_t)id;
+        if (endpoint->policy.trusted_count == MQ_TRUSTED_MAX)
+            return mqc_endpoint_error(endpoint, EINVAL, "MSGQ_TRUST names more than %d users", MQ_TRUSTED_MAX);
+        endpoint->policy.trusted[endpoint->policy.trusted_count++] = user ? user->pw_uid : (uid_t)id;
     }
+    return 0;
+}
+
+/* Set the group of new files from MSGQ_GROUP. */
+static int mqc_find_group(mqc_endpoint *endpoint) {
+    const char *said = getenv("MSGQ_GROUP");
+    uint32_t id = UINT32_MAX; /* the system's default */
+    if (said && *said && !mqc_parse_id(said, &id)) {
+        const struct group *found = getgrnam(said);
+        if (!found)
+            return mqc_endpoint_error(endpoint, EINVAL, "MSGQ_GROUP names %s, which is not a group of this machine",
+                                      said);
+        id = found->gr_gid;
+    }
+    endpoint->policy.group = (gid_t)id;
+    return 0;
+}
+
+/* Set whether files get all of their memory at once, and whether mappings are guarded. */
+static int mqc_find_memory(mqc_endpoint *endpoint) {
+    const char *said = getenv("MSGQ_SIGBUS");
+    endpoint->policy.preallocate = getenv("MSGQ_PREALLOC") != NULL;
+    if (said && *said && strcmp(said, "0") != 0 && strcmp(said, "1") != 0)
+        return mqc_endpoint_error(endpoint, EINVAL, "MSGQ_SIGBUS is %s; give 1, or 0 for no signal handler", said);
+    endpoint->policy.guards = said && !strcmp(said, "0") ? NULL : &mqc_guard_functions;
     return 0;
 }
 
@@ -214,6 +245,10 @@ int mqc_endpoint_init(mqc_endpoint *endpoint, const char *kind_name, const char 
         status = mqc_find_mode(endpoint, asked->mode);
     if (!status)
         status = mqc_find_trusted(endpoint, asked->trust);
+    if (!status)
+        status = mqc_find_group(endpoint);
+    if (!status)
+        status = mqc_find_memory(endpoint);
     if (!status)
         status = mqc_find_spin(endpoint, spin_us);
     if (!status && (asked->create < MSGQ_OPEN_OR_MAKE || asked->create > MSGQ_MAKE))

@@ -1,4 +1,4 @@
-/* Boards. The code follows impl/records/board.pxi step by step. Compile as C11. */
+/* Boards for C programs. Compile as C11. */
 #define _GNU_SOURCE
 #include "c/recordfile.h"
 
@@ -56,23 +56,9 @@ static int mqc_board_check_key(const msgq_board *board, const char *key) {
                               bytes);
 }
 
-/* Find or add the key under the lock, and make this handle its owner. */
-static int64_t mqc_board_claim(mqc_record_file *r, const char *key) {
-    size_t bytes = strlen(key);
-    uint64_t index = mq_board_find_key(&r->w.parts, key, bytes, 0);
-    if (index == MQ_BOARD_NO_KEY)
-        index = mq_board_add_key(&r->w.parts, key, bytes);
-    if (index == MQ_BOARD_NO_KEY)
-        return mqc_endpoint_error(&r->endpoint, ENOSPC, "has %llu keys, its limit; keys are permanent",
-                                  (unsigned long long)r->length);
-    mq_u64 *owner = &r->w.parts.key_table[index].owner;
-    if (!mq_record_acquire_owner_word(&r->w, owner))
-        return mqc_record_file_locked_error(r, mq_load_acquire_u64(owner), key);
-    return (int64_t)index;
-}
-
 int64_t msgq_board_declare(msgq_board *board, const char *key) {
     mq_file_lock lock;
+    mq_error error;
     int status = mqc_board_check_key(board, key);
     if (status)
         return status;
@@ -82,8 +68,10 @@ int64_t msgq_board_declare(msgq_board *board, const char *key) {
         status = mqc_lock_mapped_file(&r->endpoint, &r->segment, true, &lock);
     if (status)
         return status;
-    int64_t index = mqc_board_claim(r, key);
+    int64_t index = mq_board_declare_key(&r->w, key, strlen(key), &error);
     mqc_unlock_mapped_file(&lock);
+    if (index < 0)
+        return mqc_report(&r->endpoint, &error);
     status = mqc_record_file_check_truncation(r);
     return status ? status : index;
 }

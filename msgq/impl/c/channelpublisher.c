@@ -49,15 +49,14 @@ static int mqc_pool_make(const mqc_channel_file *file, mqc_publisher_pool *own, 
     char path[MQC_PATH];
     struct stat found;
     mqc_pool_path(file, uid, path);
-    own->has_holes = mqc_makes_holes();
+    own->has_holes = mq_makes_holes(&file->endpoint.policy);
     int status = mqc_make_directory(&file->endpoint, "msgqpool_", mode);
     /* other processes write only the header */
-    int fd = status ? status : mqc_create_file(&file->endpoint, path, bytes, own->has_holes ? header_bytes : 0, mode);
+    uint64_t allocated = own->has_holes ? header_bytes : bytes;
+    int fd = status ? status : mqc_create_file(&file->endpoint, path, bytes, allocated, mode, &found);
     if (fd < 0)
         return fd;
-    status = mqc_check_file(&file->endpoint, fd, path, &found);
-    if (!status)
-        status = mqc_map_file(&file->endpoint, fd, &found, true, path, &own->pool);
+    status = mqc_map_file(&file->endpoint, fd, &found, true, path, &own->pool);
     if (status) {
         close(fd);
         return status;

@@ -79,7 +79,8 @@ static int64_t mqc_read_clock_file(const mqc_endpoint *endpoint, const char *pat
 }
 
 static int mqc_create_word_file(const mqc_endpoint *endpoint, const char *path, const uint64_t *words, mode_t mode) {
-    int fd = mqc_create_file(endpoint, path, 0, 0, mode);
+    struct stat made;
+    int fd = mqc_create_file(endpoint, path, 0, 0, mode, &made);
     if (fd < 0)
         return fd;
     int status = pwrite(fd, words, 64, 0) == 64 ? mqc_name_file(endpoint, fd, path) : -ENOSPC;

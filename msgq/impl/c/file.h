@@ -9,6 +9,7 @@
 
 #include <signal.h>
 
+#include "base/file.h"
 #include "base/futex.h"
 #include "base/row_table.h"
 #include "base/schema.h"
@@ -17,9 +18,8 @@
 
 enum {
     MQC_NAME = 256,
-    MQC_PATH = 640, /* bytes of a path: /dev/shm, the directory of the prefix, and the file name */
-    MQC_TRUSTED = 32,
-    MQC_NAME_MAX = 246, /* maximum bytes of an endpoint's name, as NAME_BYTES_MAX of naming.py */
+    MQC_PATH = MQ_ERROR_PATH_BYTES, /* bytes of a path: /dev/shm, the directory of the prefix, and the file name */
+    MQC_NAME_MAX = 246,             /* maximum bytes of an endpoint's name, as NAME_BYTES_MAX of naming.py */
     MQC_OPEN_TRIES = 5, /* maximum number of attempts while other processes remove the file or its directory */
     MQC_DATA_MARKS = 144,
 };
@@ -30,8 +30,7 @@ typedef struct {
     char name[MQC_NAME], prefix[MQC_NAME];
     mode_t mode; /* permissions of new files */
     int create;
-    uid_t trusted[MQC_TRUSTED];
-    int trusted_count;
+    mq_file_policy policy;
     int64_t spin_ns;
 } mqc_endpoint;
 
@@ -54,6 +53,8 @@ typedef struct {
 MQC_HIDDEN int mqc_set_error(int error, const char *format, ...) __attribute__((format(printf, 2, 3)));
 MQC_HIDDEN int mqc_endpoint_error(const mqc_endpoint *endpoint, int error, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* Report the error of a shared step (base/error.h). Returns its negative number. */
+MQC_HIDDEN int mqc_report(const mqc_endpoint *endpoint, const mq_error *error);
 /* If `keep` is true, later errors do not change the text of the last error. Functions that publish events set `keep`,
  * so that the caller sees the error of its own call. */
 MQC_HIDDEN void mqc_suppress_error_text(bool keep);
@@ -84,25 +85,25 @@ MQC_HIDDEN mq_u64 *mqc_last_origin_word(void);
 
 MQC_HIDDEN int mqc_endpoint_init(mqc_endpoint *endpoint, const char *kind_name, const char *name, size_t most,
                                  const msgq_options *options, int64_t spin_us);
-/* Parse the id of a user or group. Returns false if the text is not one. */
-MQC_HIDDEN bool mqc_parse_id(const char *text, uint32_t *id);
 MQC_HIDDEN void mqc_format_path(const mqc_endpoint *endpoint, const char *start, const char *file, char *path);
 MQC_HIDDEN int mqc_make_directory(const mqc_endpoint *endpoint, const char *start, mode_t mode);
 
 /* ---- files ---- */
 
+MQC_HIDDEN extern const mq_guard_functions mqc_guard_functions;
+
 /* Open a file. If the file does not exist, the function returns -ENOENT and sets no error text. */
 MQC_HIDDEN int mqc_open_file(const mqc_endpoint *endpoint, const char *path, int flags);
-/* Create a file without a name. If `allocated` is not 0, only the first `allocated` bytes get memory. */
+/* Create a file without a name, and store its status in *made. If `allocated` is not 0, only the first `allocated`
+ * bytes get memory. */
 MQC_HIDDEN int mqc_create_file(const mqc_endpoint *endpoint, const char *path, uint64_t bytes, uint64_t allocated,
-                               mode_t mode);
-/* True if new files have holes. False if files get all of their memory at their creation. */
-MQC_HIDDEN bool mqc_makes_holes(void);
+                               mode_t mode, struct stat *made);
 /* Give the file its name. Returns 1 if the file now has the name, and 0 if another file has the name. */
 MQC_HIDDEN int mqc_name_file(const mqc_endpoint *endpoint, int fd, const char *path);
 /* Remove a file. Returns 1 if the file was removed, and 0 if the file did not exist. */
 MQC_HIDDEN int mqc_remove_file(const mqc_endpoint *endpoint, const char *path);
 MQC_HIDDEN int mqc_check_file(const mqc_endpoint *endpoint, int fd, const char *path, struct stat *found);
+/* Grow the file to `bytes` bytes, and allocate its memory from `start` on. */
 MQC_HIDDEN int mqc_allocate_file(const mqc_endpoint *endpoint, int fd, uint64_t start, uint64_t bytes,
                                  const char *path);
 MQC_HIDDEN int mqc_map_file(const mqc_endpoint *endpoint, int fd, const struct stat *found, bool writable,

@@ -9,13 +9,10 @@ static const int64_t MQC_AGAIN_NS = MQ_NS_PER_S;
 
 static int mqc_record_file_check_header(void *handle) {
     mqc_record_file *r = handle;
-    mq_file_check_result kind =
-        mq_record_header_check((mq_record_header *)(void *)r->segment.address, r->segment.size, &r->w.parts);
-    if (kind == MQ_FILE_OTHER_VERSION)
-        return mqc_endpoint_error(&r->endpoint, EPROTO, "has a layout other than version %d of this library",
-                                  MQ_RECORD_MAJOR);
-    if (kind != MQ_FILE_VALID)
-        return mqc_endpoint_error(&r->endpoint, EPROTO, "is not a vector or board of msgq; remove it");
+    mq_error error;
+    if (mq_record_check_file((mq_record_header *)(void *)r->segment.address, r->segment.size, r->segment.path,
+                             &r->w.parts, &error))
+        return mqc_report(&r->endpoint, &error);
     if ((r->w.parts.config.flags ^ r->wanted.flags) & MQ_RECORD_BOARD)
         return mqc_endpoint_error(&r->endpoint, EEXIST, "is a %s",
                                   r->w.parts.config.flags & MQ_RECORD_BOARD ? "board" : "vector");
@@ -88,35 +85,18 @@ int mqc_record_file_open(mqc_record_file *r, const char *name, const msgq_option
 
 /* ---- rows ---- */
 
-/* Return an error whose text has the process id of the owner `who`. */
-int mqc_record_file_locked_error(mqc_record_file *r, uint64_t who, const char *what) {
-    unsigned row = mq_cell_owner_row(who);
-    uint64_t pid = row < MQ_RECORD_ROWS ? mq_load_relaxed_u64(&r->w.parts.header->rows[row].at.participant.pid) : 0;
-    return mqc_endpoint_error(&r->endpoint, EBUSY, "%s is written by process %llu (0: an unknown process)", what,
-                              (unsigned long long)pid); /* relaxed, above: for texts */
-}
-
 /* Take a row under the lock. A handle needs a row before it writes. */
 static int mqc_record_file_register_writer(mqc_record_file *r) {
     mq_process_identity self;
-    mq_row_table row_table = mq_record_row_table(r->w.parts.header);
     mq_file_lock lock;
+    mq_error error;
     int status = mqc_read_own_identity(&self);
     if (!status)
         status = mqc_lock_mapped_file(&r->endpoint, &r->segment, true, &lock);
     if (status)
         return status;
-    int row = mq_row_table_reserve(&row_table, &lock.file, &r->liveness_token);
-    if (row == MQ_NO_ROW)
-        status =
-            mqc_endpoint_error(&r->endpoint, ENFILE, "has %d writing handles, its limit; close some", MQ_RECORD_ROWS);
-    else
-        mq_record_register_writer(&r->w, (unsigned)row, &self, r->uid = mqc_new_uid(), r->liveness_token != NULL);
-    mq_u64 *owner = &r->w.parts.header->owner;
-    if (!status && r->w.parts.config.flags & MQ_RECORD_EXCLUSIVE && !mq_record_acquire_owner_word(&r->w, owner)) {
-        status = mqc_record_file_locked_error(r, mq_load_acquire_u64(owner), "it is exclusive, and");
-        mq_record_unregister_writer(&r->w, r->uid, &r->liveness_token);
-    }
+    if (mq_record_join(&r->w, &lock, &self, r->uid = mqc_new_uid(), &r->liveness_token, &error))
+        status = mqc_report(&r->endpoint, &error);
     mqc_unlock_mapped_file(&lock);
     return status;
 }

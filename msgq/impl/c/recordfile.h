@@ -5,7 +5,7 @@
 
 #include "c/file.h"
 #include "msgq/records.h"
-#include "records/board.h"
+#include "records/join.h"
 
 enum { MQC_RECORD_COPIES = 2 };
 
@@ -31,8 +31,6 @@ MQC_HIDDEN int mqc_record_file_open(mqc_record_file *r, const char *name, const 
 MQC_HIDDEN void mqc_record_file_close(mqc_record_file *r);
 /* Take a row under the lock, if the handle has no row yet. A handle needs a row before it writes. */
 MQC_HIDDEN int mqc_record_file_ensure_row(mqc_record_file *r);
-/* Return the error for an element or key of another owner. `who` is the owner word. */
-MQC_HIDDEN int mqc_record_file_locked_error(mqc_record_file *r, uint64_t who, const char *what);
 MQC_HIDDEN int mqc_record_file_wait_until_readable(mqc_record_file *r, bool (*is_readable)(void *), double timeout);
 
 /* Return the deadline for reads of a value that writers replace repeatedly: 1 s from now. */

@@ -1,7 +1,6 @@
 /* Both files of a topic. See topicfile.h. Compile as C11. */
 #define _GNU_SOURCE
 #include "c/topicfile.h"
-#include "base/populate.h"
 #include "ring/resize.h"
 
 enum { MQC_DATA_MIN = 128, MQC_PREFIX_TRIES = 100 };
@@ -43,7 +42,7 @@ static int mqc_ring_map(mqc_topic_files *t, int fd, const struct stat *found, co
     bool backed = (int64_t)found->st_blocks * 512 >= found->st_size;
     struct stat now;
     int status = 0;
-    if (!backed && !mqc_makes_holes()) {
+    if (!backed && !mq_makes_holes(&t->endpoint.policy)) {
         status = mqc_allocate_file(&t->endpoint, fd, 0, (uint64_t)found->st_size, path);
         backed = true;
     }
@@ -61,7 +60,7 @@ static int mqc_ring_map(mqc_topic_files *t, int fd, const struct stat *found, co
 /* Grow the ring's file to its size, and allocate its last page. */
 static int mqc_ring_grow(mqc_topic_files *t, int fd, uint32_t asked, const char *path) {
     uint64_t bytes = MQ_RING_HEADER + (uint64_t)(asked ? asked : MQ_DEFAULT_DATA_BYTES);
-    if (!mqc_makes_holes())
+    if (!mq_makes_holes(&t->endpoint.policy))
         return mqc_allocate_file(&t->endpoint, fd, 0, bytes, path);
     if (mq_file_system_free_bytes(fd) < bytes + MQ_SIDE_BYTES)
         return mqc_endpoint_error(&t->endpoint, ENOSPC, "cannot allocate %llu bytes for %s: /dev/shm is full",
@@ -158,7 +157,7 @@ static int mqc_ring_take(mqc_topic_files *t, const char *path, uint32_t asked) {
  * created the ring first. */
 static int mqc_ring_make(mqc_topic_files *t, const char *path, uint32_t asked) {
     struct stat found;
-    int fd = mqc_create_file(&t->endpoint, path, 0, 0, t->endpoint.mode);
+    int fd = mqc_create_file(&t->endpoint, path, 0, 0, t->endpoint.mode, &found);
     if (fd < 0)
         return fd;
     t->lock = fd;
@@ -183,13 +182,11 @@ static int mqc_ring_make(mqc_topic_files *t, const char *path, uint32_t asked) {
  * first. `sizer`: process that chose the ring's size; NULL: unknown. */
 static int mqc_side_make(mqc_topic_files *t, const char *path, bool tracked, const mq_process_identity *sizer) {
     struct stat found;
-    uint64_t allocated = mqc_makes_holes() ? mq_ring_side_allocated_bytes() : 0;
-    int fd = mqc_create_file(&t->endpoint, path, MQ_SIDE_BYTES, allocated, t->endpoint.mode);
+    uint64_t allocated = mq_makes_holes(&t->endpoint.policy) ? mq_ring_side_allocated_bytes() : 0;
+    int fd = mqc_create_file(&t->endpoint, path, MQ_SIDE_BYTES, allocated, t->endpoint.mode, &found);
     if (fd < 0)
         return fd;
-    int status = mqc_check_file(&t->endpoint, fd, path, &found);
-    if (!status)
-        status = mqc_map_file(&t->endpoint, fd, &found, true, path, &t->side);
+    int status = mqc_map_file(&t->endpoint, fd, &found, true, path, &t->side);
     if (!status) {
         mq_ring_side_init(mqc_topic_side_header(t), mqc_topic_ring_header(t), t->ring.inode, t->data_bytes,
                           (uint64_t)msgq_time_ns(), tracked);

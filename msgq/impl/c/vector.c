@@ -1,4 +1,4 @@
-/* Vectors. The code follows impl/records/vector.pxi step by step. Compile as C11. */
+/* Vectors for C programs. Compile as C11. */
 #define _GNU_SOURCE
 #include "c/recordfile.h"
 

@@ -33,7 +33,7 @@ cdef class PoolFile(EndpointFile):
             return EndpointFile._map_file(self, fd, info, False)
         self.maps_header_writable = True
         self.writable_bytes = int.from_bytes(os.pread(fd, 8, 40), "little")  # offset 40: the field data_offset
-        return use_memory(map_writable_head(fd, info, self.writable_bytes, self.name, self.path))
+        return use_memory(map_file(fd, info, self.writable_bytes, self.name, self.path))
 
     cdef int _check_header(self) except -1:
         cdef mq_pool_header *head = <mq_pool_header *> self.segment.address

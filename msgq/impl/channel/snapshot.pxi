@@ -56,7 +56,7 @@ cdef class _ChannelSnapshot:
                     check_file(fd, &info, self.name, path)
                     if <size_t> info.st_size < sizeof(mq_pool_header):
                         return None
-                    segment = map_file(fd, &info, False, self.name, path)
+                    segment = map_file(fd, &info, 0, self.name, path)
                 finally:
                     close(fd)
         except SegmentError:

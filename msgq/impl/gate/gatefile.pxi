@@ -20,7 +20,7 @@ cdef Segment open_gate(str endpoint, str path):
         if found.st_size != MQ_GATE_BYTES:
             text = f"has {found.st_size} bytes, not the {MQ_GATE_BYTES} of a gate; remove it"
             raise CorruptSegmentError(text, endpoint, path)
-        segment = map_file(fd, &found, True, endpoint, path)
+        segment = map_file(fd, &found, found.st_size, endpoint, path)
     finally:
         close(fd)
     state = mq_event_gate_check_header(<mq_event_gate *> segment.address)
@@ -49,7 +49,7 @@ cdef Segment remove_gate(str endpoint, str path, uint64_t inode):
         if not found.st_nlink or (inode and inode != found.st_ino):
             return None
         if found.st_size == MQ_GATE_BYTES:
-            segment = map_file(fd, &found, True, endpoint, path)
+            segment = map_file(fd, &found, found.st_size, endpoint, path)
         for suffix in (*FIFO_SUFFIX, ""):  # remove the gate's own name last, because the gate's file has the lock
             remove_file(endpoint, path + suffix)
     finally:
@@ -72,7 +72,7 @@ cdef Segment create_gate(str endpoint, str path, bint enable, void **liveness_to
     cdef int fd = create_file(endpoint, path, MQ_GATE_BYTES, settings.resolve_file_mode(None, endpoint))
     try:
         check_file(fd, &found, endpoint, path)
-        segment = map_file(fd, &found, True, endpoint, path)
+        segment = map_file(fd, &found, found.st_size, endpoint, path)
         liveness_token[0] = _lock_owner_byte(segment, fd)
         mq_event_gate_init(<mq_event_gate *> segment.address, this_process(), liveness_token[0] != NULL)
         mq_event_gate_set_enabled(<mq_event_gate *> segment.address, enable)

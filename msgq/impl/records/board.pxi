@@ -120,21 +120,19 @@ cdef class Board(RecordHandle):
     def declare(self, key):
         """Claim a key, under the lock."""
         cdef bytes name = options.validate_key(key, self._endpoint)
-        cdef uint64_t index
+        cdef Entry entry
+        cdef int64_t index
+        cdef mq_error error
         cdef mq_file_lock lock
         self._ensure_writer_row()
+        entry = _make_entry(self, key)
         self._file.lock(&lock)
         try:
             self._ensure_writer_row()  # a signal handler may have closed the handle, or forked
-            index = mq_board_find_key(&self._writer.parts, name, len(name), 0)
-            if index == MQ_BOARD_NO_KEY:
-                index = mq_board_add_key(&self._writer.parts, name, len(name))
-            if index == MQ_BOARD_NO_KEY:
-                raise options.board_full_error(self._writer.parts.config.length, self._endpoint)
-            if not mq_record_acquire_owner_word(&self._writer, &self._writer.parts.key_table[index].owner):
-                holder = self._describe_owner(mq_load_acquire_u64(&self._writer.parts.key_table[index].owner))
-                raise options.key_taken_error(key, holder, self._endpoint)
-            entry = _make_entry(self, key, index)  # releases the key if the rest raises
+            index = mq_board_declare_key(&self._writer, name, len(name), &error)
+            if index < 0:
+                raise_error(&error, self._endpoint)
+            entry._index, entry._uid, entry._closed = index, self._uid, False  # releases the key if the rest raises
         finally:
             self._file.unlock(&lock)
         self._file.check_truncation()
@@ -252,10 +250,10 @@ cdef str _read_key_name(RecordFile file, uint64_t index):
     return name[:sizeof(name)].partition(b"\0")[0].decode(errors="replace")
 
 
-cdef _make_entry(Board board, str key, uint64_t index):
+cdef Entry _make_entry(Board board, str key):
+    """Return the entry of a key that the board has not declared yet."""
     cdef Entry entry = Entry.__new__(Entry)
-    entry._board, entry.key, entry._index = board, key, index
-    entry._uid = board._uid
+    entry._board, entry.key, entry._closed = board, key, True
     return entry
 
 

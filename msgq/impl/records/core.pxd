@@ -3,9 +3,8 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 
 from msgq.impl.base.core cimport (
-    EndpointFile, mq_file_check_result, mq_file_lock, MQ_FILE_OTHER_VERSION, MQ_FILE_VALID, mq_liveness,
-    mq_liveness_file, mq_liveness_probe, mq_participant, mq_poll_ops, mq_process_identity, mq_row_table, mq_schema,
-    mq_u32, mq_u64, mq_versioned_row, ThreadSharedHandle, Waitable,
+    EndpointFile, mq_error, mq_file_lock, mq_liveness, mq_liveness_file, mq_liveness_probe, mq_participant,
+    mq_poll_ops, mq_process_identity, mq_schema, mq_u32, mq_u64, mq_versioned_row, ThreadSharedHandle, Waitable,
 )
 
 
@@ -47,7 +46,6 @@ cdef extern from "records/layout.h" nogil:
     uint64_t mq_record_compute_file_bytes(const mq_record_config *config)
     void mq_record_header_init(mq_record_header *header, const mq_record_config *config, uint64_t created_ns,
                                uint64_t pid, const char *creator)
-    mq_file_check_result mq_record_header_check(mq_record_header *header, uint64_t size, mq_record_file_parts *parts)
 
 
 cdef extern from "records/cell.h" nogil:
@@ -62,11 +60,7 @@ cdef extern from "records/writer.h" nogil:
         mq_record_row *row
         uint64_t owner
         const mq_liveness_file *liveness_file
-    mq_row_table mq_record_row_table(mq_record_header *header)
     mq_liveness mq_record_owner_liveness(mq_record_header *header, mq_liveness_probe *probe, uint64_t who)
-    void mq_record_register_writer(mq_record_writer *w, unsigned row, const mq_process_identity *self, uint64_t uid,
-                                   bint held)
-    bint mq_record_acquire_owner_word(mq_record_writer *w, mq_u64 *owner)
     void mq_record_release_owner_word(mq_record_writer *w, mq_u64 *owner)
     void mq_record_unregister_writer(mq_record_writer *w, uint64_t uid, void **liveness_token)
 
@@ -103,7 +97,6 @@ cdef extern from "records/board.h" nogil:
     uint64_t MQ_BOARD_NO_KEY
     uint64_t mq_board_find_key(const mq_record_file_parts *parts, const char *key, size_t size, uint64_t first)
     uint64_t mq_board_key_count(const mq_record_file_parts *parts)
-    uint64_t mq_board_add_key(const mq_record_file_parts *parts, const char *key, size_t size)
     uint64_t mq_board_value_bytes(const mq_record_file_parts *parts)
     void mq_board_write_value(mq_record_writer *w, uint64_t index, const void *source, uint64_t length, int64_t time)
     ctypedef struct mq_board_value_copy:
@@ -120,6 +113,17 @@ cdef extern from "records/board.h" nogil:
         uint64_t index, seen_write_count
         const mq_u64 *not_truncated
     int mq_board_key_is_readable(const void *reader)
+
+
+cdef extern from "records/join.h" nogil:
+    enum:
+        MQ_RECORD_OWNER_TEXT_BYTES
+    const char *mq_record_describe_owner(const mq_record_header *header, uint64_t owner, char *text)
+    int mq_record_check_file(mq_record_header *header, uint64_t size, const char *path, mq_record_file_parts *parts,
+                             mq_error *error)
+    int mq_record_join(mq_record_writer *w, const mq_file_lock *lock, const mq_process_identity *self, uint64_t uid,
+                       void **row_token, mq_error *error)
+    int64_t mq_board_declare_key(mq_record_writer *w, const char *key, size_t size, mq_error *error)
 
 
 cdef extern from "records/snapshot.h" nogil:

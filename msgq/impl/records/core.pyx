@@ -20,9 +20,9 @@ from msgq.impl.base.clock cimport (
 from msgq.impl.base.core cimport (
     close_at_exit, CLOSED, write_full_schema, read_full_schema, WAIT_FOREVER, LARGE_BYTES, mq_copy_from_shared,
     mq_eventcount_has_waiters_mp, mq_eventcount_prepare_wait_mp, mq_liveness_probe_begin, mq_liveness_probe_end,
-    mq_load_acquire_u64, mq_load_relaxed_u64, MQ_NO_ROW, mq_monotonic_ns, MQ_NS_PER_MS, MQ_NS_PER_S,
-    mq_participant_liveness, mq_poll_prepare_wait_mp, mq_row_table_reserve, mq_schema_parts, mq_schema_parts_from_block,
-    read_participant, refuse_in_simulation, remove_file, require_time, Segment, segment_error, use_memory,
+    mq_load_acquire_u64, mq_load_relaxed_u64, mq_monotonic_ns, MQ_NS_PER_MS, MQ_NS_PER_S,
+    mq_participant_liveness, mq_poll_prepare_wait_mp, mq_schema_parts, mq_schema_parts_from_block,
+    raise_error, read_participant, refuse_in_simulation, remove_file, require_time, Segment, segment_error, use_memory,
     wait_until_ready, watcher_lock, watcher_unlock,
 )
 from msgq.impl.base.process cimport fork_generation, read_own_identity, new_uid, text, this_process
@@ -32,7 +32,7 @@ import weakref
 from msgq.common import naming, settings, shm_paths
 from msgq.common.dtypes import struct_schema
 from msgq.errors import (
-    ConcurrentUseError, CorruptSegmentError, EndpointClosedError, ForkedSocketError, LayoutVersionError,
+    ConcurrentUseError, CorruptSegmentError, EndpointClosedError, ForkedSocketError,
     MultiplePublishersError, SegmentError,
 )
 from msgq.impl.records import arrays, options

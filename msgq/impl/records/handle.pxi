@@ -131,43 +131,20 @@ cdef class RecordHandle(ThreadSharedHandle):
         try:
             self._check_usable()  # during the wait, other code may have closed the handle, written, or forked
             if self._writer.row == NULL:
-                self._take_writer_row(&lock.file)
+                self._take_writer_row(&lock)
         finally:
             self._file.unlock(&lock)
         return 0
 
-    cdef int _take_writer_row(self, const mq_liveness_file *liveness_file) except -1:
+    cdef int _take_writer_row(self, const mq_file_lock *lock) except -1:
         """Take a row under the lock."""
         cdef mq_process_identity identity
-        cdef mq_row_table row_table = mq_record_row_table(self._writer.parts.header)
-        cdef int row = 0
+        cdef mq_error error
         read_own_identity(&identity, NULL)
-        if liveness_file != NULL:
-            row = mq_row_table_reserve(&row_table, liveness_file, &self._row_token)
-        if row == MQ_NO_ROW:
-            raise options.too_many_writers_error(self._endpoint)
         self._uid = new_uid()
-        mq_record_register_writer(&self._writer, row, &identity, self._uid, self._row_token != NULL)
-        if self._writer.parts.config.flags & MQ_RECORD_EXCLUSIVE:
-            self._claim_exclusive_owner()
+        if mq_record_join(&self._writer, lock, &identity, self._uid, &self._row_token, &error):
+            raise_error(&error, self._endpoint)
         return 0
-
-    cdef int _claim_exclusive_owner(self) except -1:
-        """Claim the vector as its only writer."""
-        if not mq_record_acquire_owner_word(&self._writer, &self._writer.parts.header.owner):
-            mq_record_unregister_writer(&self._writer, self._uid, &self._row_token)
-            holder = self._describe_owner(mq_load_relaxed_u64(&self._writer.parts.header.owner))
-            raise options.second_writer_error(holder, self._endpoint)
-        return 0
-
-    cdef object _describe_owner(self, uint64_t owner):
-        """Return a description of an owner, for people."""
-        cdef mq_record_row *row
-        if mq_cell_owner_row(owner) >= MQ_RECORD_ROWS:
-            return "an unknown process"
-        row = &self._writer.parts.header.rows[mq_cell_owner_row(owner)]
-        name = text(row.at.participant.name, sizeof(row.at.participant.name))
-        return f"{name} {mq_load_relaxed_u64(&row.at.participant.pid)}"
 
     cdef int _release_rows(self) except -1:
         if self._writer.row != NULL:

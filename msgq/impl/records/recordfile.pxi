@@ -12,13 +12,10 @@ cdef class RecordFile(EndpointFile):
         return sizeof(mq_record_header)
 
     cdef int _check_header(self) except -1:
-        status = mq_record_header_check(<mq_record_header *> self.segment.address, self.segment.size, &self.parts)
-        if status == MQ_FILE_OTHER_VERSION:
-            message = (f"has a layout other than version {MQ_RECORD_MAJOR} of this library; use one version of "
-                       "msgq")
-            raise LayoutVersionError(message, self.name, self.path)
-        if status != MQ_FILE_VALID:
-            raise CorruptSegmentError("is not a vector or board of msgq; remove it", self.name, self.path)
+        cdef mq_error error
+        if mq_record_check_file(<mq_record_header *> self.segment.address, self.segment.size, self.segment.file,
+                                &self.parts, &error):
+            raise_error(&error, self.name)
         return 0
 
     cdef tuple _prefix_directories(self):
@@ -104,7 +101,7 @@ cdef RecordFile make_private_record_file(object wanted):
     cdef void *address = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
     if address == MAP_FAILED:
         raise segment_error(f"cannot allocate {size} bytes of memory", "", "", errno)
-    segment.address, segment.size = <uint8_t *> address, size
+    segment.file, segment.address, segment.size = b"", <uint8_t *> address, size
     file._use_memory(use_memory(segment))
     file._init_header()
     file._check_header()

@@ -386,9 +386,10 @@ cdef class VectorBase(RecordHandle):
             self._ensure_writer_row()
 
     cdef object _element_locked_error(self, uint64_t index, double waited_s):
+        cdef char owner[MQ_RECORD_OWNER_TEXT_BYTES]
         version = mq_load_acquire_u64(mq_cell_version_word(&self._opened_parts, index))
-        holder = self._describe_owner(mq_cell_version_owner(version))
-        return options.element_locked_error(index, holder, waited_s, self._endpoint)
+        mq_record_describe_owner(self._writer.parts.header, mq_cell_version_owner(version), owner)
+        return options.element_locked_error(index, owner.decode(errors="replace"), waited_s, self._endpoint)
 
     cdef object _corrupt_versions_error(self):
         text = "has element versions that change during a write: another program writes the file; remove it"

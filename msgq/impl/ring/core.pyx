@@ -23,7 +23,7 @@ from msgq.impl.base.clock cimport (
 )
 from msgq.impl.base.core cimport (
     allocate_file, BUSY, can_order_stores, check_file, check_context_open, close_at_exit, CLOSED, Context, create_file,
-    find_shared_memory, WAIT_FOREVER, LARGE_BYTES, lock_file, map_file, map_shared_file, MQ_ALIVE, mq_can_populate,
+    find_shared_memory, WAIT_FOREVER, LARGE_BYTES, lock_file, make_directories, map_file, map_shared_file, MQ_ALIVE, mq_can_populate,
     mq_copy_to_shared, mq_copy_from_shared, MQ_DEAD, mq_file_system_free_bytes, mq_liveness_is_locked,
     mq_liveness_probe_begin, mq_liveness_probe_end, mq_load_relaxed_u64, mq_monotonic_ns, MQ_NAME, MQ_NS_PER_MS,
     mq_populate, mq_thread_liveness, name_file, not_truncated_word, open_file, pair_guards, read_schema,

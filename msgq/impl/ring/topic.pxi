@@ -46,7 +46,7 @@ cdef int _map_ring(TopicFiles topic, int fd, const struct_stat *found, bint writ
     cdef struct_stat now
     if not populated and _populates_at_open():
         populated = allocate_file(fd, found.st_size, topic.endpoint, path) == 0
-    topic.ring = map_file(fd, found, writable, topic.endpoint, path)
+    topic.ring = map_file(fd, found, found.st_size if writable else 0, topic.endpoint, path)
     topic.data_bytes = topic.ring.size - MQ_RING_HEADER
     cdef uint8_t *end = topic.ring.address + topic.ring.size
     if not populated and not (mq_populate(topic.ring.address, MQ_RING_HEADER, 0) and mq_populate(end - 8, 8, 0)):
@@ -123,7 +123,7 @@ cdef bint _resize_ring(TopicFiles topic, int fd, const struct_stat *found, size_
     A larger size: the file grows, and subscribers map it again. A smaller size: an unused ring is removed, because a
     truncated file would kill processes without the SIGBUS handler. Return False if the ring was removed.
     """
-    cdef Segment ring = map_file(fd, found, False, topic.endpoint, path)
+    cdef Segment ring = map_file(fd, found, 0, topic.endpoint, path)
     cdef SegmentMemory memory = _open_side(topic.endpoint, topic.side_path, ring, False, NULL)
     cdef Segment side = None if memory is None else memory.segment
     cdef mq_ring_side *rows = NULL if side is None else <mq_ring_side *> side.address
@@ -195,7 +195,7 @@ cdef SegmentMemory _open_side(str endpoint, str path, Segment ring, bint writabl
         if writable:
             memory = map_shared_file(fd, &found, True, endpoint, path)
         else:
-            memory = use_memory(map_file(fd, &found, False, endpoint, path))
+            memory = use_memory(map_file(fd, &found, 0, endpoint, path))
     finally:
         close(fd)
     side = memory.segment
@@ -277,7 +277,7 @@ cdef TopicFiles _open_topic(str endpoint, str in_prefix, bint asked, size_t want
     cdef mq_process_identity us
     cdef bint made = False, tracked = False
     if in_prefix and create is not False:
-        file_permissions.make_directories(endpoint, shm_paths.topic_directories(in_prefix), permissions)
+        make_directories(endpoint, shm_paths.topic_directories(in_prefix), permissions)
     path = shm_paths.ring_path(endpoint, in_prefix)
     side_path = shm_paths.side_segment_path(endpoint, in_prefix)
     topic.endpoint, topic.side_path = endpoint, side_path

@@ -1,0 +1,376 @@
+/* Files in shared memory: create, name, open, check, remove and map them. Python and C use these steps.
+ *
+ * A new file has no name (O_TMPFILE) until it is complete, so a process that dies during the creation leaves nothing.
+ * A directory that other users may enter gets its group and mode under a temporary name.
+ *
+ * The creator of a file decides who may open the file, by mode and group. A process that opens a file decides whose
+ * files it accepts: own files, root's, and those of trusted users. No step follows a symbolic link, and a step in the
+ * directory of a prefix first opens and checks the directory, so that nobody can replace it in between. */
+#ifndef MQ_FILE_H
+#define MQ_FILE_H
+
+#include <fcntl.h>
+#include <pwd.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/file_naming.h"
+#include "base/populate.h"
+
+#ifndef O_TMPFILE /* missing without _GNU_SOURCE */
+#define O_TMPFILE (020000000 | O_DIRECTORY)
+#endif
+#ifndef O_PATH
+#define O_PATH 010000000
+#endif
+
+#define MQ_SHARED_MEMORY "/dev/shm"
+
+enum { MQ_TRUSTED_MAX = 32, MQ_USER_TEXT_BYTES = 80 };
+
+/* Guards of mappings whose file may be truncated (mapguard.h). A process has one list of guards, so the functions
+ * belong to the module with the list. */
+typedef struct {
+    void *(*add)(void *address, size_t bytes, int protection); /* NULL with errno: no guard */
+    void (*remove)(void *guard);
+} mq_guard_functions;
+
+/* The settings by which a process shares its files. */
+typedef struct {
+    uid_t trusted[MQ_TRUSTED_MAX];
+    int trusted_count;
+    gid_t group;                      /* group of new files; (gid_t)-1: the system's default */
+    bool preallocate;                 /* files get all of their memory at their creation */
+    const mq_guard_functions *guards; /* NULL: the program handles SIGBUS itself */
+} mq_file_policy;
+
+typedef struct {
+    uint8_t *address;
+    uint64_t size;
+    void *guard; /* NULL: not guarded */
+} mq_mapping;
+
+/* ---- owners ---- */
+
+/* Return a text such as "user 1000 (alice)". */
+static inline const char *mq_describe_user(uid_t user, char text[static MQ_USER_TEXT_BYTES]) {
+    char names[1024];
+    struct passwd entry, *found = NULL;
+    if (getpwuid_r(user, &entry, names, sizeof names, &found) == 0 && found)
+        snprintf(text, MQ_USER_TEXT_BYTES, "user %u (%s)", (unsigned)user, found->pw_name);
+    else
+        snprintf(text, MQ_USER_TEXT_BYTES, "user %u", (unsigned)user);
+    return text;
+}
+
+static inline bool mq_is_trusted_user(const mq_file_policy *policy, uid_t user) {
+    for (int i = 0; i < policy->trusted_count; i++)
+        if (policy->trusted[i] == user)
+            return true;
+    return user == geteuid() || user == 0;
+}
+
+static inline int mq_check_owner(const mq_file_policy *policy, uid_t owner, const char *path, mq_error *error) {
+    char theirs[MQ_USER_TEXT_BYTES], ours[MQ_USER_TEXT_BYTES];
+    if (mq_is_trusted_user(policy, owner))
+        return 0;
+    return mq_fail(error, MQ_ERROR_FILE, EACCES, path,
+                   "belongs to %s, not to %s of this process; to use that user's files, set MSGQ_TRUST=%u",
+                   mq_describe_user(owner, theirs), mq_describe_user(geteuid(), ours), (unsigned)owner);
+}
+
+/* Append what the owner of a file must do so that this user may open it. */
+static inline void mq_error_append_sharing_advice(mq_error *error, const char *path) {
+    char place[MQ_ERROR_PATH_BYTES], owner[MQ_USER_TEXT_BYTES];
+    struct stat status;
+    snprintf(place, sizeof place, "%s", path);
+    char *slash = strrchr(place, '/');
+    if (lstat(place, &status) != 0) {
+        if (!slash)
+            return;
+        *slash = '\0';
+        if (lstat(place, &status) != 0)
+            return;
+    }
+    mq_error_append(error,
+                    "; %s belongs to %s, group %u, and has mode %o. To share it, its owner sets MSGQ_MODE=660 and a "
+                    "common MSGQ_GROUP before its creation",
+                    place, mq_describe_user(status.st_uid, owner), (unsigned)status.st_gid,
+                    (unsigned)(status.st_mode & 07777));
+}
+
+/* ---- directories of prefixes ---- */
+
+static inline int mq_check_directory(const mq_file_policy *policy, int fd, const char *path, mq_error *error) {
+    char creator[MQ_USER_TEXT_BYTES];
+    struct stat status;
+    if (fstat(fd, &status) != 0)
+        return mq_fail_system(error, errno, path, "cannot examine");
+    if (!S_ISDIR(status.st_mode))
+        return mq_fail(error, MQ_ERROR_FILE, ENOTDIR, path,
+                       "prefix needs a directory here, but the path is a file; choose another prefix");
+    int failed = mq_check_owner(policy, status.st_uid, path, error);
+    bool of_others = status.st_uid != geteuid() && status.st_uid != 0;
+    if (!failed && of_others && status.st_mode & 0022 && !(status.st_mode & S_ISVTX))
+        failed = mq_fail(error, MQ_ERROR_FILE, EACCES, path,
+                         "%s created it with mode %o, so that others can replace files; run chmod +t",
+                         mq_describe_user(status.st_uid, creator), (unsigned)(status.st_mode & 07777));
+    return failed;
+}
+
+/* Open and check the directory of a prefix's file, and store the file's name in it. Returns the descriptor, AT_FDCWD
+ * for files in /dev/shm itself, or -ENOENT without an error. mq_directory_is_open tests the result. */
+static inline int mq_open_directory(const mq_file_policy *policy, const char *path, const char **name,
+                                    mq_error *error) {
+    char directory[MQ_ERROR_PATH_BYTES];
+    const char *slash = strrchr(path, '/');
+    *name = path;
+    snprintf(directory, sizeof directory, "%.*s", (int)(slash - path), path);
+    if (!strcmp(directory, MQ_SHARED_MEMORY))
+        return AT_FDCWD;
+    *name = slash + 1;
+    int fd = open(directory, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return errno == ENOENT ? -ENOENT
+                               : mq_fail_system(error, errno, directory, "cannot open the directory of the prefix");
+    int failed = mq_check_directory(policy, fd, directory, error);
+    if (failed)
+        close(fd);
+    return failed ? failed : fd;
+}
+
+/* AT_FDCWD and errors are both negative, so a test of the sign is not enough. */
+static inline bool mq_directory_is_open(int directory) { return directory == AT_FDCWD || directory >= 0; }
+
+static inline void mq_close_directory(int directory) {
+    if (directory >= 0)
+        close(directory);
+}
+
+/* As mq_open_directory, for a new file. */
+static inline int mq_open_existing_directory(const mq_file_policy *policy, const char *path, const char **name,
+                                             mq_error *error) {
+    int directory = mq_open_directory(policy, path, name, error);
+    return directory == -ENOENT ? mq_fail_system(error, ENOENT, path, "directory of the prefix was removed")
+                                : directory;
+}
+
+/* Set group and mode of a file or directory that this process has just created, regardless of the umask. */
+static inline int mq_share_file(const mq_file_policy *policy, int fd, mode_t mode, const char *path, mq_error *error) {
+    bool has_group = policy->group != (gid_t)-1;
+    if ((!has_group || fchown(fd, (uid_t)-1, policy->group) == 0) && fchmod(fd, mode) == 0)
+        return 0;
+    int number = errno;
+    int failed = has_group ? mq_fail_system(error, number, path, "cannot set group %u (MSGQ_GROUP) and mode %o",
+                                            (unsigned)policy->group, (unsigned)mode)
+                           : mq_fail_system(error, number, path, "cannot set mode %o", (unsigned)mode);
+    if (has_group && number == EPERM)
+        mq_error_append(error, "; run the process as a member of the group");
+    return failed;
+}
+
+/* Return the mode of a directory for files with these permissions. Users who may read the files may enter. Users who
+ * may write the files may create files, and the directory is sticky, so that they cannot remove files of others. */
+static inline mode_t mq_directory_mode(mode_t permissions) {
+    mode_t mode = permissions | (permissions & 0444) >> 2;
+    return mode & 0022 ? mode | S_ISVTX : mode;
+}
+
+static inline int mq_make_shared_directory(const mq_file_policy *policy, const char *path, mode_t mode,
+                                           mq_error *error) {
+    char draft[MQ_ERROR_PATH_BYTES + 16];
+    const char *name = strrchr(path, '/') + 1;
+    snprintf(draft, sizeof draft, "%.*s.%s.XXXXXX", (int)(name - path), path, name);
+    if (!mkdtemp(draft))
+        return mq_fail_system(error, errno, path, "cannot create directory of the prefix");
+    int fd = open(draft, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int failed = fd < 0 ? mq_fail_system(error, errno, path, "cannot create directory of the prefix")
+                        : mq_share_file(policy, fd, mode, path, error);
+    if (fd >= 0)
+        close(fd);
+    /* replaces only an empty directory of this user. If another process was faster, its directory stays */
+    if (!failed && rename(draft, path) == 0)
+        return 0;
+    int number = errno;
+    rmdir(draft);
+    if (!failed && number != EEXIST && number != ENOTEMPTY && access(path, F_OK) != 0)
+        failed = mq_fail_system(error, number, path, "cannot create directory of the prefix");
+    return failed;
+}
+
+/* Create the directory of a prefix, for files with these permissions. An existing directory stays unchanged. */
+static inline int mq_make_directory(const mq_file_policy *policy, const char *path, mode_t permissions,
+                                    mq_error *error) {
+    mode_t mode = mq_directory_mode(permissions);
+    struct stat status;
+    if (lstat(path, &status) == 0)
+        return 0;
+    if (mode != 0700)
+        return mq_make_shared_directory(policy, path, mode, error);
+    if (mkdir(path, mode) == 0 || errno == EEXIST)
+        return 0;
+    return mq_fail_system(error, errno, path, "cannot create directory of the prefix");
+}
+
+/* ---- files ---- */
+
+/* Open an existing file. Returns its descriptor, or -ENOENT without an error. */
+static inline int mq_open_file(const mq_file_policy *policy, const char *path, int flags, mq_error *error) {
+    const char *name;
+    int directory = mq_open_directory(policy, path, &name, error);
+    if (!mq_directory_is_open(directory))
+        return directory;
+    int fd = openat(directory, name, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK), number = errno;
+    mq_close_directory(directory);
+    if (fd >= 0 || number == ENOENT)
+        return fd >= 0 ? fd : -ENOENT;
+    mq_fail_system(error, number, path, "cannot open");
+    if (number == EACCES)
+        mq_error_append_sharing_advice(error, path);
+    return -number;
+}
+
+/* Remove a file's name. Returns 1, or 0 if no file has this name. */
+static inline int mq_remove_file(const mq_file_policy *policy, const char *path, mq_error *error) {
+    const char *name;
+    char owner[MQ_USER_TEXT_BYTES];
+    struct stat status;
+    int directory = mq_open_directory(policy, path, &name, error);
+    if (!mq_directory_is_open(directory))
+        return directory == -ENOENT ? 0 : directory;
+    int number = unlinkat(directory, name, 0) == 0 ? 0 : errno;
+    mq_close_directory(directory);
+    if (!number || number == ENOENT)
+        return !number;
+    mq_fail_system(error, number, path, "cannot remove");
+    if (lstat(path, &status) == 0 && status.st_uid != geteuid())
+        mq_error_append(error, "; it belongs to %s, who can remove it (msgq clean)",
+                        mq_describe_user(status.st_uid, owner));
+    return -number;
+}
+
+/* True if new files get memory only where a process is about to write. */
+static inline bool mq_makes_holes(const mq_file_policy *policy) { return !policy->preallocate && mq_can_populate(); }
+
+static inline int mq_check_allocation(int number, uint64_t bytes, const char *path, mq_error *error) {
+    return number ? mq_fail_system(error, number, path, "cannot allocate %llu bytes", (unsigned long long)bytes) : 0;
+}
+
+/* Grow the file to `bytes` bytes, and allocate every page from `start` on. Without this, a full file system would
+ * raise SIGBUS at a later write. */
+static inline int mq_grow_file(int fd, uint64_t start, uint64_t bytes, const char *path, mq_error *error) {
+    return mq_check_allocation(mq_allocate_file(fd, start, bytes), bytes, path, error);
+}
+
+/* Give a new file its mode, its group, and `bytes` bytes, of which the first `allocated` get memory. */
+static inline int mq_prepare_new_file(const mq_file_policy *policy, int fd, const char *path, uint64_t bytes,
+                                      uint64_t allocated, mode_t mode, struct stat *made, mq_error *error) {
+    int failed = 0;
+    if (fstat(fd, made) != 0)
+        return mq_fail_system(error, errno, path, "cannot examine");
+    if (policy->group != (gid_t)-1 || (made->st_mode & 07777) != mode) /* the umask changed the mode */
+        failed = mq_share_file(policy, fd, mode, path, error);
+    if (!failed && bytes)
+        failed = mq_check_allocation(mq_grow_new_file(fd, bytes, allocated), bytes, path, error);
+    made->st_size = (off_t)bytes, made->st_mode = S_IFREG | mode;
+    return failed;
+}
+
+/* Create a file of zeros without a name. Its status is stored in *made. `allocated`: bytes at the beginning that get
+ * memory; processes populate the others before they write them. Returns the descriptor. */
+static inline int mq_create_file(const mq_file_policy *policy, const char *path, uint64_t bytes, uint64_t allocated,
+                                 mode_t mode, struct stat *made, mq_error *error) {
+    char place[MQ_ERROR_PATH_BYTES];
+    const char *name;
+    int directory = mq_open_existing_directory(policy, path, &name, error);
+    if (!mq_directory_is_open(directory))
+        return directory;
+    snprintf(place, sizeof place, "%.*s", (int)(strrchr(path, '/') - path), path);
+    int fd = openat(directory, directory == AT_FDCWD ? place : ".", O_TMPFILE | O_RDWR | O_CLOEXEC, mode);
+    int number = errno;
+    mq_close_directory(directory);
+    if (fd < 0) {
+        mq_fail_system(error, number, path, "cannot create a file in its directory");
+        if (number == EACCES)
+            mq_error_append_sharing_advice(error, place);
+        return -number;
+    }
+    int failed = mq_prepare_new_file(policy, fd, path, bytes, allocated, mode, made, error);
+    if (failed)
+        close(fd);
+    return failed ? failed : fd;
+}
+
+/* Give a new file its name. Returns 1, or 0 if another file has the name. */
+static inline int mq_name_file(const mq_file_policy *policy, int fd, const char *path, mq_error *error) {
+    const char *name;
+    int directory = mq_open_existing_directory(policy, path, &name, error);
+    if (!mq_directory_is_open(directory))
+        return directory;
+    int number = mq_name_open_file(fd, directory, name) == 0 ? 0 : errno;
+    mq_close_directory(directory);
+    if (!number || number == EEXIST)
+        return !number;
+    return mq_fail_system(error, number, path, "cannot name the new file");
+}
+
+/* Reject a file that is not regular, has a second name, or belongs to a user who is not trusted. */
+static inline int mq_check_file(const mq_file_policy *policy, int fd, struct stat *found, const char *path,
+                                mq_error *error) {
+    if (fstat(fd, found) != 0)
+        return mq_fail_system(error, errno, path, "cannot examine");
+    if (!S_ISREG(found->st_mode))
+        return mq_fail(error, MQ_ERROR_FILE, EINVAL, path, "is not a regular file; remove it");
+    int failed = mq_check_owner(policy, found->st_uid, path, error);
+    if (!failed && found->st_nlink > 1) /* a user with write permission may link the file to another endpoint's name */
+        failed = mq_fail(error, MQ_ERROR_FILE, EINVAL, path,
+                         "has %lu names (hard links), and may be another endpoint's; remove it",
+                         (unsigned long)found->st_nlink);
+    return failed;
+}
+
+/* ---- mappings ---- */
+
+/* Map a file: the first `writable_bytes` bytes (whole pages, or the whole file) writable, the rest read-only. If
+ * another process truncates the file, a guarded mapping reads as zeros. In a mapping with a writable part, these zeros
+ * are writable. */
+static inline int mq_map_file(const mq_file_policy *policy, int fd, const struct stat *found, uint64_t writable_bytes,
+                              const char *path, mq_mapping *mapping, mq_error *error) {
+    uint64_t size = (uint64_t)found->st_size;
+    *mapping = (mq_mapping){0};
+    if (writable_bytes > size || (writable_bytes < size && writable_bytes % (uint64_t)sysconf(_SC_PAGESIZE)))
+        return mq_fail(error, MQ_ERROR_FILE, EINVAL, path, "has %llu bytes; %llu of them cannot be a writable head",
+                       (unsigned long long)size, (unsigned long long)writable_bytes);
+    int protection = PROT_READ | (writable_bytes ? PROT_WRITE : 0);
+    int flags = MAP_SHARED | (policy->preallocate ? MAP_POPULATE : 0);
+    void *address = mmap(NULL, size, writable_bytes == size ? protection : PROT_READ, flags, fd, 0);
+    if (address == MAP_FAILED)
+        return mq_fail_system(error, errno, path, "cannot map %llu bytes", (unsigned long long)size);
+    int failed = 0;
+    if (writable_bytes && writable_bytes < size && mprotect(address, writable_bytes, protection) != 0)
+        failed =
+            mq_fail_system(error, errno, path, "cannot map %llu bytes for writing", (unsigned long long)writable_bytes);
+    void *guard = failed || !policy->guards ? NULL : policy->guards->add(address, size, protection);
+    if (!failed && policy->guards && !guard)
+        failed = mq_fail(error, MQ_ERROR_PROCESS, errno ? errno : ENOMEM, "",
+                         "cannot handle SIGBUS: %s (MSGQ_SIGBUS=0 avoids the handler)", strerror(errno));
+    if (failed)
+        munmap(address, size);
+    else
+        *mapping = (mq_mapping){.address = address, .size = size, .guard = guard};
+    return failed;
+}
+
+/* Unmap memory of mq_map_file. NULL guards: the memory is not guarded. */
+static inline void mq_unmap(const mq_guard_functions *guards, mq_mapping *mapping) {
+    if (mapping->guard)
+        guards->remove(mapping->guard);
+    if (mapping->address)
+        munmap(mapping->address, mapping->size);
+    *mapping = (mq_mapping){0};
+}
+
+#endif
