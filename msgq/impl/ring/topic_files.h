@@ -305,12 +305,10 @@ static inline void mq_topic_record_ring(const mq_topic_request *request, const m
  * then call mq_topic_start_publisher, or mq_ring_publisher_release_ring to give the ring back. */
 static inline int mq_topic_claim_ring(mq_ring_publisher *p, const mq_process_identity *self, uint32_t random,
                                       uint64_t *former, mq_error *error) {
-    int row = mq_ring_publisher_row_take(p->liveness_file, p->ring, p->side, &p->liveness_token);
-    if (row == MQ_NO_ROW)
+    if (!mq_ring_publisher_claim(p, self, random, former))
         return mq_fail(error, MQ_ERROR_PUBLISHERS, EADDRINUSE, "",
                        "has %d open publishers in living processes; close those that were replaced",
                        MQ_RING_PUBLISHERS);
-    *former = mq_ring_publisher_claim_ring(p, self, random, row);
     return 0;
 }
 
