@@ -224,7 +224,7 @@ static inline void mq_queue_write_file_header(mq_queue *queue, uint64_t max_mess
 
 /* Check a mapped file of `bytes` bytes, and compute the addresses of its parts. The parts have no slots if the sizes are
  * not chosen, or were chosen after the file was mapped. */
-static inline mq_file_check_result mq_queue_check_file(mq_queue *queue, uint64_t bytes, mq_queue_file_parts *parts) {
+static inline mq_file_check_result mq_queue_check_header(mq_queue *queue, uint64_t bytes, mq_queue_file_parts *parts) {
     if (bytes < sizeof(mq_queue) || mq_load_acquire_u64(&queue->magic) != MQ_QUEUE_MAGIC)
         return MQ_FILE_NOT_OURS;
     if (mq_load_relaxed_u64(&queue->version) >> 32 != MQ_QUEUE_MAJOR) /* relaxed, all: constant since before the name */
