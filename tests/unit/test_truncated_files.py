@@ -23,9 +23,9 @@ from tests.unit.truncation_children import FILES
 CASES = [(file, program) for file, (_, programs) in FILES.items() for program in programs]
 #: Sources that map files, and why each mapping bears a file that becomes smaller.
 MAPS = {
-    "msgq/impl/base/segment.pxi": "guarded by map_file and map_writable_head",
+    "msgq/impl/base/file.h": "guarded by mq_map_file",
+    "msgq/impl/base/segment.pxi": "private memory of a closed handle",
     "msgq/impl/base/views.pxi": "guarded by DescriptorMapping",
-    "msgq/impl/c/file.c": "guarded by mqc_map_file",
     "msgq/impl/base/liveness_lock.h": "a page that holds a lock; it is never read",
     "msgq/impl/base/mapguard.h": "zeros",
     "msgq/impl/base/populate.h": "private memory",

@@ -16,14 +16,6 @@ from msgq.impl.base.process cimport (
 
 
 cdef extern from "base/layout.h" nogil:
-    enum:
-        MQ_CLOCK_VERSION
-    uint64_t MQ_CLOCK_MAGIC
-    ctypedef struct mq_clock:
-        pass
-    enum:
-        MQ_ORIGIN_VERSION
-    uint64_t MQ_ORIGIN_MAGIC
     ctypedef struct mq_origin:
         pass
 
@@ -238,7 +230,8 @@ cdef object truncated_error(str endpoint, Segment segment)
 # descriptor. None: no replacement. Returns the previous value of `files`.
 cdef object override_open_files(object files)
 
-# Raise the exception of an error of a step in C.
+# The exception of an error of a step in C.
+cdef object exception_of(const mq_error *error, str endpoint)
 cdef int raise_error(const mq_error *error, str endpoint) except -1
 cdef object segment_error(str what, str endpoint, str path, int number, str advice=*)
 cdef int load_file_policy(mq_file_policy *policy, str endpoint) except -1

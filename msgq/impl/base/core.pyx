@@ -35,7 +35,7 @@ from msgq.common import file_permissions, settings, shm_paths
 from msgq.errors import (
     BoardFullError, ChannelMismatchError, ConcurrentUseError, CorruptSegmentError, EndpointClosedError,
     ForkedSocketError, InterruptedWaitError, InvalidValueError, IpcError, KeyTakenError, LayoutVersionError,
-    MessageTooLargeError, MultipleWritersError,
+    MessageTooLargeError, MultiplePublishersError, MultipleWritersError,
     SegmentError, SegmentSizeError, StateError, TooManyHandlesError, TooManyPublishersError, TooManySubscribersError,
     TooManyWritersError,
 )

@@ -26,6 +26,7 @@ typedef enum {
     MQ_ERROR_OTHER_WRITER,
     MQ_ERROR_KEY_TAKEN,
     MQ_ERROR_BOARD_FULL,
+    MQ_ERROR_PUBLISHERS, /* a topic has too many publishers */
     MQ_ERROR_VALUE,
     MQ_ERROR_STATE,
     MQ_ERROR_PROCESS, /* /proc is missing, or this process has no memory */
@@ -55,12 +56,12 @@ static inline void __attribute__((format(printf, 2, 3))) mq_error_append(mq_erro
 static inline int __attribute__((format(printf, 5, 6))) mq_fail(mq_error *error, mq_error_kind kind, int number,
                                                                 const char *path, const char *format, ...) {
     va_list arguments;
-    error->kind = kind, error->number = number;
+    error->kind = kind, error->number = number > 0 ? number : EIO;
     snprintf(error->path, sizeof error->path, "%s", path ? path : "");
     va_start(arguments, format);
     vsnprintf(error->text, sizeof error->text, format, arguments);
     va_end(arguments);
-    return -number;
+    return -(number > 0 ? number : EIO);
 }
 
 /* Append what a user can do about a system call's error. */
@@ -85,14 +86,14 @@ static inline void mq_error_append_advice(mq_error *error) {
 static inline int __attribute__((format(printf, 4, 5))) mq_fail_system(mq_error *error, int number, const char *path,
                                                                        const char *format, ...) {
     va_list arguments;
-    error->kind = MQ_ERROR_FILE, error->number = number;
+    error->kind = MQ_ERROR_FILE, error->number = number > 0 ? number : EIO;
     snprintf(error->path, sizeof error->path, "%s", path ? path : "");
     va_start(arguments, format);
     vsnprintf(error->text, sizeof error->text, format, arguments);
     va_end(arguments);
     mq_error_append(error, ": %s", strerror(number));
     mq_error_append_advice(error);
-    return -number;
+    return -(number > 0 ? number : EIO);
 }
 
 #endif

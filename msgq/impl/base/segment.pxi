@@ -103,7 +103,7 @@ cdef SegmentMemory use_memory(Segment segment):
 cdef tuple _ERROR_CLASSES = (
     SegmentError, CorruptSegmentError, LayoutVersionError, SegmentSizeError, ChannelMismatchError,
     TooManyPublishersError, TooManySubscribersError, MessageTooLargeError, TooManyHandlesError, TooManyWritersError,
-    MultipleWritersError, KeyTakenError, BoardFullError, InvalidValueError, StateError, IpcError,
+    MultipleWritersError, KeyTakenError, BoardFullError, MultiplePublishersError, InvalidValueError, StateError, IpcError,
 )
 
 
@@ -111,13 +111,17 @@ if len(_ERROR_CLASSES) != MQ_ERROR_KINDS:
     raise ImportError("mq_error_kind of base/error.h and _ERROR_CLASSES differ; compile this module again")
 
 
-cdef int raise_error(const mq_error *error, str endpoint) except -1:
+cdef object exception_of(const mq_error *error, str endpoint):
     cdef object kind = _ERROR_CLASSES[error.kind]
     text = error.text.decode(errors="replace")
     number = error.number if error.kind in (MQ_ERROR_FILE, MQ_ERROR_PROCESS) else None
     if issubclass(kind, SegmentError):
-        raise kind(text, endpoint, os.fsdecode(<bytes> error.path), number)
-    raise kind(text, endpoint, errno=number)
+        return kind(text, endpoint, os.fsdecode(<bytes> error.path), number)
+    return kind(text, endpoint, errno=number)
+
+
+cdef int raise_error(const mq_error *error, str endpoint) except -1:
+    raise exception_of(error, endpoint)
 
 
 cdef object segment_error(str what, str endpoint, str path, int number, str advice=""):

@@ -75,23 +75,30 @@ static void mqc_remove_guard(void *guard) { mq_sigbus_guard_remove(guard); }
 
 const mq_guard_functions mqc_guard_functions = {.add = mqc_add_guard, .remove = mqc_remove_guard};
 
+void mqc_adopt_mapping(const mq_mapping *mapping, const struct stat *found, const char *path,
+                       mqc_mapped_file *segment) {
+    const mq_sigbus_guard *guard = mapping->guard;
+    *segment = (mqc_mapped_file){.address = mapping->address,
+                                 .size = mapping->size,
+                                 .guard = mapping->guard,
+                                 .not_truncated = guard ? &guard->not_truncated : NULL,
+                                 .inode = found->st_ino,
+                                 .mode = found->st_mode & 0777,
+                                 .fd = -1};
+    snprintf(segment->path, sizeof segment->path, "%s", path);
+    segment->liveness_file = mq_liveness_file_make(segment->path, -1, found);
+}
+
 int mqc_map_file(const mqc_endpoint *endpoint, int fd, const struct stat *found, bool writable, const char *path,
                  mqc_mapped_file *segment) {
     mq_mapping mapping;
     mq_error error;
-    int failed =
-        mq_map_file(&endpoint->policy, fd, found, writable ? (uint64_t)found->st_size : 0, path, &mapping, &error);
-    *segment = (mqc_mapped_file){.address = mapping.address,
-                                 .size = mapping.size,
-                                 .guard = mapping.guard,
-                                 .inode = found->st_ino,
-                                 .mode = found->st_mode & 0777,
-                                 .fd = -1};
-    if (failed)
+    uint64_t writable_bytes = writable ? (uint64_t)found->st_size : 0;
+    if (mq_map_file(&endpoint->policy, fd, found, writable_bytes, path, &mapping, &error)) {
+        segment->address = NULL, segment->guard = NULL, segment->fd = -1;
         return mqc_report(endpoint, &error);
-    snprintf(segment->path, sizeof segment->path, "%s", path);
-    segment->liveness_file = mq_liveness_file_make(segment->path, -1, found);
-    segment->not_truncated = mapping.guard ? &((const mq_sigbus_guard *)mapping.guard)->not_truncated : NULL;
+    }
+    mqc_adopt_mapping(&mapping, found, path, segment);
     return 0;
 }
 

@@ -103,6 +103,9 @@ MQC_HIDDEN int mqc_name_file(const mqc_endpoint *endpoint, int fd, const char *p
 /* Remove a file. Returns 1 if the file was removed, and 0 if the file did not exist. */
 MQC_HIDDEN int mqc_remove_file(const mqc_endpoint *endpoint, const char *path);
 MQC_HIDDEN int mqc_check_file(const mqc_endpoint *endpoint, int fd, const char *path, struct stat *found);
+/* Use a mapping of the file. */
+MQC_HIDDEN void mqc_adopt_mapping(const mq_mapping *mapping, const struct stat *found, const char *path,
+                                  mqc_mapped_file *segment);
 /* Grow the file to `bytes` bytes, and allocate its memory from `start` on. */
 MQC_HIDDEN int mqc_allocate_file(const mqc_endpoint *endpoint, int fd, uint64_t start, uint64_t bytes,
                                  const char *path);

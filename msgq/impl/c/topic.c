@@ -1,5 +1,4 @@
-/* Topics: publish and subscribe. The code follows impl/ring/publisher.pxi, sub_connection.pxi and subscriber.pxi step
- * by step. Compile as C11. */
+/* Topics for C programs: publish and subscribe. Compile as C11. */
 #define _GNU_SOURCE
 #include "c/topicfile.h"
 #include "base/origin.h"
@@ -84,21 +83,16 @@ static int mqc_publisher_start(msgq_publisher *publisher) {
     publisher->clock_offset = mqc_clock_offset_ns();
     if (!mq_ring_side_can_track(p->ring, p->side, p->track))
         return mqc_tracking_mismatch_error(t);
-    int row = mq_ring_publisher_row_take(p->liveness_file, p->ring, p->side, &p->liveness_token);
-    if (row == MQ_NO_ROW)
-        return mqc_endpoint_error(&t->endpoint, EADDRINUSE, "has %d open publishers in living processes; close some",
-                                  MQ_RING_PUBLISHERS);
-    uint64_t former = mq_ring_publisher_claim_ring(p, &self, mqc_random_u32(), row);
+    uint64_t former = 0;
+    mq_error error;
+    if (mq_topic_claim_ring(p, &self, mqc_random_u32(), &former, &error))
+        return mqc_report(&t->endpoint, &error);
     status = mqc_wait_for_previous_send(publisher, former);
     mq_ring_status started = status ? MQ_RING_OK : mq_ring_publisher_start(p, &self);
     if (started == MQ_RING_UNTRACKED)
         status = mqc_tracking_mismatch_error(t);
     else if (started != MQ_RING_OK)
-        status =
-            !mq_canary_is_intact(&t->canary)
-                ? mqc_topic_truncation_error(t)
-                : mqc_endpoint_error(&t->endpoint, EPROTO,
-                                     "has an invalid write pointer: another program wrote into the file. Remove it");
+        status = mqc_topic_start_error(t);
     if (status)
         mq_ring_publisher_release_ring(p, former);
     return status;
@@ -296,11 +290,7 @@ static int mqc_subscriber_join(msgq_subscriber *subscriber) {
     if (mq_ring_subscriber_join(s, &self, mqc_random_u32()) == MQ_RING_OK)
         return 0;
     mq_ring_subscriber_leave(s);
-    if (!mq_canary_is_intact(&t->canary))
-        return mqc_topic_truncation_error(t);
-    return mqc_endpoint_error(
-        &t->endpoint, EPROTO,
-        "has an invalid write pointer: another program wrote into the file. Remove it when it is not in use");
+    return mqc_topic_start_error(t);
 }
 
 int msgq_subscriber_open(msgq_subscriber **subscriber, const char *topic, const msgq_topic_options *options) {

@@ -1,10 +1,10 @@
-/* Both files of a topic: open, create, check, map. See impl/ring/topic.pxi. */
+/* Both files of a topic: open, create, check, map. */
 #ifndef MQC_TOPICFILE_H
 #define MQC_TOPICFILE_H
 
 #include "c/file.h"
 #include "msgq/topic.h"
-#include "ring/registry.h"
+#include "ring/topic_files.h"
 
 /* Both files of a topic. */
 typedef struct {
@@ -26,6 +26,8 @@ MQC_HIDDEN int mqc_topic_files_remap(mqc_topic_files *t);
 MQC_HIDDEN void mqc_topic_files_unlock(mqc_topic_files *t);
 /* Unlock and unmap both files, and free the memory. `t` may be NULL. */
 MQC_HIDDEN void mqc_topic_files_close(mqc_topic_files *t);
+/* Return the error for a publisher or subscriber that cannot start. */
+MQC_HIDDEN int mqc_topic_start_error(const mqc_topic_files *t);
 /* Return the error for a truncated file. */
 MQC_HIDDEN int mqc_topic_truncation_error(const mqc_topic_files *t);
 

@@ -5,11 +5,11 @@ fields.
 """
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
+from posix.stat cimport struct_stat
 
 from msgq.impl.base.core cimport (
-    ForkAwareHandle, mq_file_check_result, MQ_FILE_OTHER_VERSION, MQ_FILE_STALE, MQ_FILE_VALID, mq_liveness,
-    mq_liveness_file, mq_liveness_probe, mq_poll_ops, mq_process_identity, mq_schema_parts, mq_u32, mq_u64,
-    ReceiveGate, Segment, SegmentMemory, Waitable,
+    ForkAwareHandle, mq_error, mq_file_policy, mq_liveness, mq_liveness_file, mq_liveness_probe, mq_mapping,
+    mq_poll_ops, mq_process_identity, mq_schema_parts, mq_u32, mq_u64, ReceiveGate, Segment, SegmentMemory, Waitable,
 )
 from msgq.impl.base.process cimport fork_generation
 
@@ -17,8 +17,6 @@ from msgq.impl.base.process cimport fork_generation
 cdef extern from "ring/layout.h" nogil:
     enum:
         MQ_RING_HEADER
-        MQ_SIDE_VERSION
-        MQ_SIDE_BYTES
         MQ_RING_PUBLISHERS
         MQ_RING_SUBSCRIBERS
         MQ_DEFAULT_DATA_BYTES
@@ -26,8 +24,7 @@ cdef extern from "ring/layout.h" nogil:
     ctypedef struct mq_ring_header:
         pass
     ctypedef struct mq_ring_side:
-        mq_u64 size_pid
-        char *size_by
+        pass
     ctypedef struct mq_stamps:
         int64_t publish_time
         int64_t origin_time
@@ -58,8 +55,6 @@ cdef extern from "ring/canary.h" nogil:
     bint mq_canary_is_nonzero(const mq_canary *canary)
     mq_canary mq_canary_always_intact()
     mq_canary mq_canary_of_ring(const mq_ring_header *ring, uint64_t data_bytes, const mq_u64 *word)
-    bint mq_ring_canary_is_unset(const mq_ring_header *ring, uint64_t data_bytes)
-    void mq_ring_canary_write(mq_ring_header *ring, uint64_t data_bytes, uint64_t random)
 
 
 cdef extern from "ring/reader_slots.h" nogil:
@@ -229,23 +224,8 @@ cdef extern from "ring/batch.h" nogil:
 
 
 cdef extern from "ring/registry.h" nogil:
-    enum:
-        MQ_NO_ROW
-    void mq_ring_side_init(mq_ring_side *side, const mq_ring_header *ring, uint64_t inode, uint32_t data_bytes,
-                           uint64_t created_ns, bint tracked)
-    bint mq_ring_side_was_tracked(const mq_ring_side *side, uint64_t inode)
-    mq_file_check_result mq_ring_side_check(const mq_ring_side *side, uint64_t inode, uint32_t data_bytes)
-    bint mq_ring_canary_is_missing(const mq_ring_header *ring, const mq_ring_side *side, uint32_t data_bytes)
-    void mq_ring_side_record_ring(mq_ring_side *side, const mq_ring_header *ring, uint32_t data_bytes)
-    void mq_ring_move_to_next_lap(mq_ring_header *ring, const mq_ring_side *side, uint64_t inode, uint32_t data_bytes)
-    uint64_t mq_ring_side_version(const mq_ring_side *side)
     mq_schema_parts mq_ring_side_schema(const mq_ring_side *side)
-    uint64_t mq_ring_side_allocated_bytes()
     bint mq_ring_side_populate_schema(mq_ring_side *side)
-    int mq_ring_publisher_row_take(const mq_liveness_file *liveness_file, const mq_ring_header *ring,
-                                   mq_ring_side *side, void **liveness_token)
-    uint64_t mq_ring_publisher_claim_ring(mq_ring_publisher *p, const mq_process_identity *self, uint32_t random,
-                                          int row)
     void mq_ring_publisher_release_ring(mq_ring_publisher *p, uint64_t former)
     const mq_ring_publisher_row *mq_ring_find_sending_publisher(const mq_ring_publisher *p, bint known)
     uint64_t mq_ring_publisher_pid(const mq_ring_publisher_row *former)
@@ -260,12 +240,46 @@ cdef extern from "ring/registry.h" nogil:
     void mq_ring_count_subscribers(const mq_ring_publisher *p, int *attached, int *updated)
 
 
+cdef extern from "stdbool.h" nogil:
+    ctypedef bint c_bool "bool"
+
+
+cdef extern from "ring/topic_files.h" nogil:
+    enum:
+        MQ_RING_DATA_BYTES_MIN
+    ctypedef struct mq_topic_request:
+        const mq_file_policy *policy
+        const char *ring_path
+        const char *side_path
+        uint32_t data_bytes
+        bint is_size_asked
+    int mq_topic_fail_ring_size(const char *path, uint64_t inode, uint64_t data_bytes, mq_error *error)
+    int mq_topic_fail_side_size(const char *path, mq_error *error)
+    int mq_topic_fail_start(const mq_canary *canary, const char *path, uint64_t inode, uint32_t data_bytes,
+                            mq_error *error)
+    int mq_ring_check_size(const struct_stat *found, const char *path, mq_error *error)
+    int mq_ring_map(const mq_file_policy *policy, int fd, const struct_stat *found, bint writable, const char *path,
+                    mq_mapping *ring, mq_error *error)
+    int mq_topic_prepare_ring(const mq_topic_request *request, int fd, struct_stat *found, mq_error *error)
+    int mq_topic_prepare_new_ring(const mq_topic_request *request, int fd, struct_stat *made, mq_error *error)
+    void mq_topic_remove_unused_ring(const mq_topic_request *request, const uint8_t *ring)
+    int mq_topic_find_side(const mq_topic_request *request, int flags, struct_stat *found, mq_error *error)
+    int mq_topic_check_side(const mq_topic_request *request, const mq_ring_header *ring, uint64_t inode,
+                            uint32_t data_bytes, const mq_ring_side *side, mq_error *error)
+    int mq_topic_take_side(const mq_topic_request *request, mq_ring_header *ring, uint64_t inode, uint32_t data_bytes,
+                           const mq_ring_side *side, c_bool *tracked, mq_error *error)
+    int mq_topic_create_side(const mq_topic_request *request, unsigned int mode, struct_stat *made, mq_error *error)
+    int mq_topic_name_side(const mq_topic_request *request, int fd, const mq_ring_header *ring, uint64_t inode,
+                           uint32_t data_bytes, mq_ring_side *side, bint tracked, const mq_process_identity *sizer,
+                           uint64_t now_ns, mq_error *error)
+    void mq_topic_write_canary(mq_ring_header *ring, uint32_t data_bytes, uint32_t random)
+    void mq_topic_record_ring(const mq_topic_request *request, const mq_ring_header *ring, uint32_t data_bytes,
+                              mq_ring_side *side, const mq_process_identity *self)
+    int mq_topic_claim_ring(mq_ring_publisher *p, const mq_process_identity *self, uint32_t random, uint64_t *former,
+                            mq_error *error)
+
+
 cdef extern from "ring/resize.h" nogil:
-    void mq_ring_side_record_size(mq_ring_side *side, const mq_process_identity *self, bint asked)
-    bint mq_ring_size_is_unasked(const mq_ring_side *side)
-    bint mq_ring_may_be_resized(const mq_ring_header *ring, const mq_ring_side *side,
-                                const mq_liveness_file *liveness_file)
-    bint mq_ring_has_subscribers(const mq_ring_side *side, const mq_liveness_file *liveness_file)
     bint mq_ring_grew_while_empty(const mq_ring_header *ring, const mq_ring_side *side, uint32_t former_bytes,
                                   uint32_t data_bytes)
 
@@ -280,7 +294,10 @@ cdef extern from "ring/signal_thread.h" nogil:
 cdef class TopicFiles:
     """A topic's two files. Locked from open_topic until unlock, so that processes join and leave one at a time."""
     cdef readonly str endpoint
-    cdef str side_path
+    cdef str ring_path, side_path
+    cdef bytes ring_file, side_file  # the paths, for system calls
+    cdef mq_file_policy policy
+    cdef mq_topic_request request
     cdef readonly Segment ring
     cdef readonly Segment side  # None: the topic was opened passive, and has no side segment
     cdef SegmentMemory ring_memory  # None: opened passive; `side_memory`, too

@@ -12,33 +12,31 @@ from cpython.object cimport PyObject_GenericSetAttr
 from libc.errno cimport EEXIST, ENOENT, ENOSPC
 from libc.limits cimport INT_MAX
 from libc.stdint cimport UINT64_MAX
-from libc.string cimport memcmp, memset
+from libc.string cimport memset
 from posix.fcntl cimport O_RDONLY, O_RDWR
-from posix.stat cimport fstat, struct_stat
+from posix.stat cimport struct_stat
 from posix.unistd cimport close, usleep
 
-from msgq.common.environment cimport is_preallocation_enabled
 from msgq.impl.base.clock cimport (
     current_origin, host_offset_ns, host_time_ns, new_origin, prepare_origins, refuse_foreign_origin,
 )
 from msgq.impl.base.core cimport (
-    allocate_file, BUSY, can_order_stores, check_file, check_context_open, close_at_exit, CLOSED, Context, create_file,
-    find_shared_memory, WAIT_FOREVER, LARGE_BYTES, lock_file, make_directories, map_file, map_shared_file, MQ_ALIVE, mq_can_populate,
-    mq_copy_to_shared, mq_copy_from_shared, MQ_DEAD, mq_file_system_free_bytes, mq_liveness_is_locked,
-    mq_liveness_probe_begin, mq_liveness_probe_end, mq_load_relaxed_u64, mq_monotonic_ns, MQ_NAME, MQ_NS_PER_MS,
-    mq_populate, mq_thread_liveness, name_file, not_truncated_word, open_file, pair_guards, read_schema,
-    remove_file, RESERVED, segment_error, share_memory, unlock_file, usage_error, use_memory, wait_until_ready,
-    was_truncated, write_schema,
+    adopt_mapping, BUSY, can_order_stores, check_file, check_context_open, close_at_exit, CLOSED, Context, create_file,
+    exception_of, find_shared_memory, WAIT_FOREVER, LARGE_BYTES, load_file_policy, lock_file, make_directories, map_file,
+    map_shared_file, MQ_ALIVE, mq_copy_to_shared, mq_copy_from_shared, MQ_DEAD,
+    mq_liveness_is_locked, mq_liveness_probe_begin, mq_liveness_probe_end, mq_monotonic_ns, MQ_NS_PER_MS,
+    mq_thread_liveness, name_file, not_truncated_word, open_file, pair_guards,
+    raise_error, read_schema, remove_file, RESERVED, segment_error, share_memory, unlock_file, usage_error, use_memory,
+    wait_until_ready, was_truncated, write_schema,
 )
 from msgq.impl.base.process cimport is_alive, random_u32, read_own_identity, text
 
-import contextlib
 import os
 from collections.abc import Iterator
 
-from msgq.common import file_permissions, naming, settings, shm_paths
+from msgq.common import naming, settings, shm_paths
 from msgq.errors import (
-    CorruptSegmentError, ForkedSocketError, InvalidValueError, IpcError, LayoutVersionError, MessageSizeError,
+    CorruptSegmentError, ForkedSocketError, InvalidValueError, IpcError, MessageSizeError,
     MessageTooLargeError, MultiplePublishersError, SegmentError, SegmentSizeError, StateError,
 )
 from msgq.impl.base.argument_checks import (

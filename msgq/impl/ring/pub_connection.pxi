@@ -85,7 +85,8 @@ cdef class PubConnection:
 
     cdef int _start_publishing(self, TopicFiles topic, tracked) except -1:
         """Become the endpoint's publisher. The topic is locked."""
-        cdef int row
+        cdef uint64_t former = 0
+        cdef mq_error error
         cdef mq_process_identity us
         # Read the identity before taking a row, because the call may raise.
         read_own_identity(&us, MQ_BRIDGE_NAME if self._for_bridge else NULL)
@@ -103,22 +104,15 @@ cdef class PubConnection:
         self._clock_offset_ns = host_offset_ns()
         if not mq_ring_side_can_track(self._publisher.ring, self._publisher.side, self._publisher.track):
             raise tracking_mismatch_error(self._endpoint, tracked)
-        row = mq_ring_publisher_row_take(self._publisher.liveness_file, self._publisher.ring, self._publisher.side,
-                                         &self._publisher.liveness_token)
-        if row == MQ_NO_ROW:
-            text = "has 16 open publishers in living processes; close those that were replaced"
-            raise MultiplePublishersError(text, self._endpoint)
-        former = mq_ring_publisher_claim_ring(&self._publisher, &us, random_u32(), row)
+        if mq_topic_claim_ring(&self._publisher, &us, random_u32(), &former, &error):
+            raise_error(&error, self._endpoint)
         try:
             self._wait_for_previous_send(former)
             status = mq_ring_publisher_start(&self._publisher, &us)
             if status == MQ_RING_UNTRACKED:
                 raise tracking_mismatch_error(self._endpoint, tracked)
             if status != MQ_RING_OK:
-                self._check_truncation()
-                text = ("has an invalid write pointer: another program wrote into the file. Remove it when it is not "
-                        "in use (msgq clean)")
-                raise CorruptSegmentError(text, self._endpoint, topic.ring.path)
+                raise_start_error(topic)
         except BaseException:
             mq_ring_publisher_release_ring(&self._publisher, former)
             raise

@@ -57,14 +57,12 @@ cdef class TopicObserver:
     """One mapped topic for repeated reads. See the type stub for the contract of each method."""
 
     cdef TopicFiles _topic
-    cdef str _prefix
 
     def __init__(self, str endpoint, str in_prefix):
         global _stats_module
         from msgq.common.stats import topic as _stats_module
         self._topic = map_topic(endpoint, in_prefix)
         self._topic.unlock()  # unlock closes the file, which was never locked
-        self._prefix = in_prefix
 
     @property
     def endpoint(self):
@@ -73,7 +71,7 @@ cdef class TopicObserver:
     cdef mq_ring_side *_side(self):
         """The side segment, or NULL if there is none yet."""
         if self._topic.side is None:
-            attach_found_side(self._topic, self._prefix)
+            attach_found_side(self._topic)
         return NULL if self._topic.side is None else <mq_ring_side *> self._topic.side.address
 
     def is_bridged(self):

@@ -95,7 +95,7 @@ cdef class SubConnection(Waitable):
         try:
             read_own_identity(&us, MQ_BRIDGE_NAME if self._for_bridge else NULL)
             if topic.side is None:
-                wait_for_side(topic, self._prefix)
+                wait_for_side(topic)
             self._attach_topic(topic)
             status = mq_ring_subscriber_join(&self._subscriber, &us, random_u32())
             if status == MQ_RING_OK and self._from_oldest:
@@ -104,11 +104,7 @@ cdef class SubConnection(Waitable):
                 status = mq_ring_subscriber_seek_last(&self._subscriber)
             if status != MQ_RING_OK:
                 mq_ring_subscriber_leave(&self._subscriber)
-                if not mq_canary_is_intact(&topic.canary):
-                    raise size_changed_error(self._endpoint, topic.ring, topic.side)
-                text = ("has an invalid write pointer: another program wrote into the file. Remove it when it is not "
-                        "in use (msgq clean)")
-                raise CorruptSegmentError(text, self._endpoint, topic.ring.path)
+                raise_start_error(topic)
         finally:
             topic.unlock()
         return 0
@@ -174,7 +170,7 @@ cdef class SubConnection(Waitable):
             return 0
         cdef SegmentMemory side
         with settings.overrides(trust=self._trust):
-            side = find_side(self._endpoint, self._prefix, self._ring)
+            side = find_late_side(self._endpoint, self._prefix, self._ring)
         if self._use_state != fork_generation:  # a signal handler may have closed the socket
             self._reopen_or_raise()
         if side is not None:

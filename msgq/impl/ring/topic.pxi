@@ -5,7 +5,6 @@ Opening and registering run under flock of the ring's file, which the kernel rel
 
 
 cdef enum:
-    DATA_BYTES_MIN = 128  # a smaller ring has no room for three messages, even if they are empty
     PREFIX_TRIES = 100  # attempts to create a topic while other processes remove its prefix
 
 
@@ -22,62 +21,44 @@ cdef class TopicFiles:
         self.unlock()
 
 
-cdef bint _populates_at_open() except -1:
-    """True if files get all of their memory at creation, instead of before the writes."""
-    return not mq_can_populate() or is_preallocation_enabled()
+cdef TopicFiles _make_topic(str endpoint, str ring_path, str side_path, bint asked, size_t wanted):
+    """Return the files of a topic, not opened. `asked`: the caller requested the size `wanted`."""
+    cdef TopicFiles topic = TopicFiles.__new__(TopicFiles)
+    topic.endpoint, topic.ring_path, topic.side_path = endpoint, ring_path, side_path
+    topic.ring_file, topic.side_file = os.fsencode(ring_path), os.fsencode(side_path)
+    load_file_policy(&topic.policy, endpoint)
+    topic.request.policy = &topic.policy
+    topic.request.ring_path, topic.request.side_path = topic.ring_file, topic.side_file
+    topic.request.data_bytes, topic.request.is_size_asked = wanted, asked
+    return topic
 
 
-cdef int _grow_ring_file(TopicFiles topic, int fd, size_t size, str path) except -1:
-    """Grow the ring's file to its size, and allocate its last page. Never truncates the file."""
-    cdef size_t start = 0
-    if not _populates_at_open():
-        if mq_file_system_free_bytes(fd) < size + MQ_SIDE_BYTES:
-            raise segment_error(f"cannot allocate {size} bytes", topic.endpoint, path, ENOSPC)
-        start = size - 8
-    return allocate_file(fd, size, topic.endpoint, path, start)
-
-
-cdef int _map_ring(TopicFiles topic, int fd, const struct_stat *found, bint writable, str path) except -1:
-    """Map the ring, and populate its first and last page, which all processes write.
-
-    Other processes may truncate the file.
-    """
-    cdef bint populated = not writable or found.st_blocks * 512 >= found.st_size
-    cdef struct_stat now
-    if not populated and _populates_at_open():
-        populated = allocate_file(fd, found.st_size, topic.endpoint, path) == 0
-    topic.ring = map_file(fd, found, found.st_size if writable else 0, topic.endpoint, path)
+cdef int _map_ring(TopicFiles topic, int fd, const struct_stat *found, bint writable) except -1:
+    cdef mq_mapping mapping
+    cdef mq_error error
+    if mq_ring_map(&topic.policy, fd, found, writable, topic.ring_file, &mapping, &error):
+        raise_error(&error, topic.endpoint)
+    topic.ring = adopt_mapping(&mapping, found, topic.ring_path)
     topic.data_bytes = topic.ring.size - MQ_RING_HEADER
-    cdef uint8_t *end = topic.ring.address + topic.ring.size
-    if not populated and not (mq_populate(topic.ring.address, MQ_RING_HEADER, 0) and mq_populate(end - 8, 8, 0)):
-        if fstat(fd, &now) == 0 and now.st_size < found.st_size:
-            raise size_changed_error(topic.endpoint, topic.ring, None)
-        raise segment_error("cannot allocate memory for the ends of the ring", topic.endpoint, path, ENOSPC)
     return 0
 
 
-cdef int _share_ring(TopicFiles topic, int fd, const struct_stat *found, str path) except -1:
+cdef int _share_ring(TopicFiles topic, int fd, const struct_stat *found) except -1:
     """Use the mapping of the ring that other sockets of this process use, or map the ring.
 
     If the file has fewer blocks than at the last call, the ends of the ring may have lost their memory. A new mapping
     populates the ends again.
     """
-    cdef SegmentMemory memory = find_shared_memory(found, True, path)
+    cdef SegmentMemory memory = find_shared_memory(found, True, topic.ring_path)
     if memory is not None and found.st_blocks >= memory.segment.block_count:
         topic.ring = memory.segment
         topic.data_bytes = topic.ring.size - MQ_RING_HEADER
     else:
-        _map_ring(topic, fd, found, True, path)
+        _map_ring(topic, fd, found, True)
         memory = share_memory(topic.ring, True)
     topic.ring_memory = memory
     topic.ring.block_count = found.st_blocks
     return 0
-
-
-cdef void _write_canary(TopicFiles topic) noexcept:
-    cdef mq_ring_header *ring = <mq_ring_header *> topic.ring.address
-    if mq_ring_canary_is_unset(ring, topic.data_bytes):
-        mq_ring_canary_write(ring, topic.data_bytes, random_u32() | 1)
 
 
 cdef int _load_canary(TopicFiles topic) except -1:
@@ -102,212 +83,138 @@ cdef size_t _parse_segment_size(object segment_size, str endpoint) except 0:
     """Return the requested data size in bytes; 0 selects the default."""
     if segment_size == 0:
         return MQ_DEFAULT_DATA_BYTES
-    if not DATA_BYTES_MIN <= segment_size < 2**32:
-        text = f"segment_size is {segment_size} bytes; give {DATA_BYTES_MIN} to {2**32 - 1}, or 0 for 1 MiB"
+    if not MQ_RING_DATA_BYTES_MIN <= segment_size < 2**32:
+        text = f"segment_size is {segment_size} bytes; give {MQ_RING_DATA_BYTES_MIN} to {2**32 - 1}, or 0 for 1 MiB"
         raise InvalidValueError(text, endpoint)
     return segment_size
 
 
-cdef int _check_ring_size(const struct_stat *found, str endpoint, str path) except -1:
-    cdef int64_t data_bytes = <int64_t> found.st_size - MQ_RING_HEADER
-    if data_bytes < DATA_BYTES_MIN or data_bytes >= <int64_t> 2**32:
-        text = (f"has {found.st_size} bytes, and is not a ring (truncated, or of another program); remove it when it "
-                "is not in use")
-        raise CorruptSegmentError(text, endpoint, path)
-    return 0
-
-
-cdef bint _resize_ring(TopicFiles topic, int fd, const struct_stat *found, size_t wanted, str path) except -1:
-    """Give the requested size to an empty ring, unless a process has requested its size. Otherwise raise.
-
-    A larger size: the file grows, and subscribers map it again. A smaller size: an unused ring is removed, because a
-    truncated file would kill processes without the SIGBUS handler. Return False if the ring was removed.
-    """
-    cdef Segment ring = map_file(fd, found, 0, topic.endpoint, path)
-    cdef SegmentMemory memory = _open_side(topic.endpoint, topic.side_path, ring, False, NULL)
-    cdef Segment side = None if memory is None else memory.segment
-    cdef mq_ring_side *rows = NULL if side is None else <mq_ring_side *> side.address
-    cdef bint grows = <size_t> found.st_size < MQ_RING_HEADER + wanted
-    if (rows == NULL
-            or not mq_ring_may_be_resized(<const mq_ring_header *> ring.address, rows, &side.liveness_file)
-            or not grows and mq_ring_has_subscribers(rows, &side.liveness_file)):
-        raise _size_mismatch_error(topic.endpoint, ring, rows, wanted)
-    if grows:
-        _grow_ring_file(topic, fd, MQ_RING_HEADER + wanted, path)
-    else:
-        remove_file(topic.endpoint, path)
-    return grows
-
-
-cdef object _size_mismatch_error(str endpoint, Segment ring, const mq_ring_side *side, size_t wanted):
-    """Return the exception for a ring of another size. Name the process that chose the size, if it is known."""
-    cdef uint64_t pid = 0 if side == NULL else mq_load_relaxed_u64(&side.size_pid)
-    cdef bint unasked = pid and mq_ring_size_is_unasked(side)
-    what = f"exists with segment_size {ring.size - MQ_RING_HEADER}"
-    if pid:
-        origin = "default of" if unasked else "requested by"
-        what = f"{what} ({origin} process {pid}, {text(side.size_by, MQ_NAME)})"
-    what = (f"{what}, but {wanted} was requested; give 0 to use the existing size, or remove it when it is not in use "
-            "(msgq clean)")
-    if unasked:
-        what = (f"{what}. A default size changes only before the first message, and without a publisher or stock "
-                "process. It decreases only without subscribers")
-    return SegmentSizeError(what, endpoint, ring.path)
-
-
-cdef SegmentMemory _create_side(str endpoint, str path, Segment ring, int mode, bint tracked,
-                                const mq_process_identity *sizer, bint asked):
+cdef SegmentMemory _create_side(TopicFiles topic, int mode, bint tracked, const mq_process_identity *sizer):
     """Create the side segment, complete before it has a name. Return None if a process without the lock was faster.
 
-    `sizer`: process that chose the ring's size; NULL: unknown.
+    `sizer`: process that created the ring; NULL: unknown.
     """
     cdef struct_stat found
     cdef SegmentMemory side
-    cdef size_t allocated = 0 if _populates_at_open() else mq_ring_side_allocated_bytes()
-    cdef int fd = create_file(endpoint, path, MQ_SIDE_BYTES, mode, &found, allocated)
+    cdef mq_error error
+    cdef int named, fd = mq_topic_create_side(&topic.request, mode, &found, &error)
+    if fd < 0:
+        raise_error(&error, topic.endpoint)
     try:
-        side = map_shared_file(fd, &found, True, endpoint, path)
-        mq_ring_side_init(<mq_ring_side *> side.segment.address, <mq_ring_header *> ring.address, ring.inode,
-                          ring.size - MQ_RING_HEADER, host_time_ns(), tracked)
-        if sizer != NULL:
-            mq_ring_side_record_size(<mq_ring_side *> side.segment.address, sizer, asked)
-        return side if name_file(fd, endpoint, path) else None
+        side = map_shared_file(fd, &found, True, topic.endpoint, topic.side_path)
+        named = mq_topic_name_side(&topic.request, fd, <mq_ring_header *> topic.ring.address, topic.ring.inode,
+                                   topic.data_bytes, <mq_ring_side *> side.segment.address, tracked, sizer,
+                                   host_time_ns(), &error)
     finally:
         close(fd)
+    if named < 0:
+        raise_error(&error, topic.endpoint)
+    return side if named else None
 
 
-cdef SegmentMemory _open_side(str endpoint, str path, Segment ring, bint writable, bint *was_tracked):
-    """Return the ring's side segment, or None. Remove a stale one.
+cdef SegmentMemory _open_side(TopicFiles topic, bint writable, c_bool *tracked):
+    """Return the ring's side segment, or None. If `writable`, remove a stale one.
 
-    *was_tracked: set if a stale one says that the ring's messages are tracked.
+    *tracked: set if a stale one says that the ring's messages are tracked.
     """
     cdef struct_stat found
-    cdef uint32_t data_bytes = ring.size - MQ_RING_HEADER
     cdef SegmentMemory memory
-    cdef Segment side
-    cdef int fd = open_file(endpoint, path, O_RDWR if writable else O_RDONLY)
-    if fd < 0:
+    cdef mq_error error
+    cdef int status, fd = mq_topic_find_side(&topic.request, O_RDWR if writable else O_RDONLY, &found, &error)
+    cdef mq_ring_header *ring = <mq_ring_header *> topic.ring.address
+    cdef mq_ring_side *side
+    if fd == -ENOENT:
         return None
+    if fd < 0:
+        raise_error(&error, topic.endpoint)
     try:
-        check_file(fd, &found, endpoint, path)
-        if found.st_size != MQ_SIDE_BYTES:
-            raise CorruptSegmentError(f"has {found.st_size} bytes, not {MQ_SIDE_BYTES}; remove it", endpoint, path)
         if writable:
-            memory = map_shared_file(fd, &found, True, endpoint, path)
+            memory = map_shared_file(fd, &found, True, topic.endpoint, topic.side_path)
         else:
-            memory = use_memory(map_file(fd, &found, 0, endpoint, path))
+            memory = use_memory(map_file(fd, &found, 0, topic.endpoint, topic.side_path))
     finally:
         close(fd)
-    side = memory.segment
-    check = mq_ring_side_check(<mq_ring_side *> side.address, ring.inode, data_bytes)
-    if check == MQ_FILE_VALID:
-        if not mq_ring_canary_is_missing(<mq_ring_header *> ring.address, <mq_ring_side *> side.address, data_bytes):
-            return memory
-        check = MQ_FILE_STALE
-    if check == MQ_FILE_STALE:
-        if writable:
-            was_tracked[0] |= mq_ring_side_was_tracked(<mq_ring_side *> side.address, ring.inode)
-            mq_ring_move_to_next_lap(<mq_ring_header *> ring.address, <mq_ring_side *> side.address, ring.inode,
-                                     data_bytes)
-            remove_file(endpoint, path)
-        return None
-    if check == MQ_FILE_OTHER_VERSION:
-        version = mq_ring_side_version(<mq_ring_side *> side.address)
-        text = (f"has layout version {version}, but this library has {MQ_SIDE_VERSION}; "
-                "use one version of msgq, or remove the file when it is not in use (msgq clean)")
-        raise LayoutVersionError(text, endpoint, path)
-    raise CorruptSegmentError("is not a side segment of msgq; remove it", endpoint, path)
+    side = <mq_ring_side *> memory.segment.address
+    if writable:
+        status = mq_topic_take_side(&topic.request, ring, topic.ring.inode, topic.data_bytes, side, tracked, &error)
+    else:
+        status = mq_topic_check_side(&topic.request, ring, topic.ring.inode, topic.data_bytes, side, &error)
+    if status < 0:
+        raise_error(&error, topic.endpoint)
+    return memory if status else None
 
 
-cdef bint _lock_existing_ring(TopicFiles topic, str path, bint asked, size_t wanted) except -1:
-    """Lock and map an existing ring. Return False if there is none. `asked`: the caller requested the size `wanted`."""
+cdef bint _lock_existing_ring(TopicFiles topic) except -1:
+    """Lock and map an existing ring. Return False if there is none."""
     cdef struct_stat found
-    cdef int fd
-    while (fd := open_file(topic.endpoint, path, O_RDWR)) >= 0:
-        topic.lock_fd = fd
-        lock_file(fd, topic.endpoint, path)
-        check_file(fd, &found, topic.endpoint, path)
-        if not found.st_nlink:  # another process removed the file between open and lock
-            topic.unlock()
-            continue
-        if found.st_size == 0:
-            # A stock process creates an empty file and sizes the file later: size the file now.
-            _grow_ring_file(topic, fd, MQ_RING_HEADER + wanted, path)
-            check_file(fd, &found, topic.endpoint, path)
-        _check_ring_size(&found, topic.endpoint, path)
-        if asked and <size_t> found.st_size != MQ_RING_HEADER + wanted:
-            if not _resize_ring(topic, fd, &found, wanted, path):
-                topic.unlock()
-                continue
-            check_file(fd, &found, topic.endpoint, path)
-        _share_ring(topic, fd, &found, path)
-        return True
-    return False
+    cdef mq_error error
+    cdef int status = 0
+    while not status:
+        topic.unlock()
+        topic.lock_fd = open_file(topic.endpoint, topic.ring_path, O_RDWR)
+        if topic.lock_fd < 0:
+            return False
+        lock_file(topic.lock_fd, topic.endpoint, topic.ring_path)
+        status = mq_topic_prepare_ring(&topic.request, topic.lock_fd, &found, &error)
+    if status < 0:
+        raise_error(&error, topic.endpoint)
+    _share_ring(topic, topic.lock_fd, &found)
+    return True
 
 
-cdef bint _create_ring(TopicFiles topic, str path, size_t data_bytes, int mode) except -1:
+cdef bint _create_ring(TopicFiles topic, int mode) except -1:
     """Create the ring, locked and mapped before it has a name. Return False if another process was faster."""
     cdef struct_stat found
-    topic.lock_fd = create_file(topic.endpoint, path, 0, mode, &found)
-    lock_file(topic.lock_fd, topic.endpoint, path)
-    _grow_ring_file(topic, topic.lock_fd, MQ_RING_HEADER + data_bytes, path)
-    found.st_size = MQ_RING_HEADER + data_bytes
-    _share_ring(topic, topic.lock_fd, &found, path)
-    if name_file(topic.lock_fd, topic.endpoint, path):
+    cdef mq_error error
+    topic.lock_fd = create_file(topic.endpoint, topic.ring_path, 0, mode, &found)
+    lock_file(topic.lock_fd, topic.endpoint, topic.ring_path)
+    if mq_topic_prepare_new_ring(&topic.request, topic.lock_fd, &found, &error):
+        raise_error(&error, topic.endpoint)
+    _share_ring(topic, topic.lock_fd, &found)
+    if name_file(topic.lock_fd, topic.endpoint, topic.ring_path):
         return True
     topic.ring = topic.ring_memory = None
     topic.unlock()
     return False
 
 
-cdef int _remove_unused_ring(TopicFiles topic) except -1:
-    """Remove a locked ring that we created and cannot use, if its header shows that no stock process joined."""
-    cdef char zeros[MQ_RING_HEADER]
-    memset(zeros, 0, MQ_RING_HEADER)
-    if was_truncated(topic.ring.guard):  # a stock process has joined, and this mapping no longer shows the file
-        return 0
-    if memcmp(topic.ring.address, zeros, MQ_RING_HEADER) == 0:
-        with contextlib.suppress(SegmentError):
-            remove_file(topic.endpoint, topic.ring.path)
-    return 0
-
-
 cdef TopicFiles _open_topic(str endpoint, str in_prefix, bint asked, size_t wanted, int permissions, object create):
-    cdef TopicFiles topic = TopicFiles.__new__(TopicFiles)
+    cdef TopicFiles topic
     cdef mq_process_identity us
-    cdef bint made = False, tracked = False
+    cdef bint made = False
+    cdef c_bool tracked = False
     if in_prefix and create is not False:
         make_directories(endpoint, shm_paths.topic_directories(in_prefix), permissions)
-    path = shm_paths.ring_path(endpoint, in_prefix)
-    side_path = shm_paths.side_segment_path(endpoint, in_prefix)
-    topic.endpoint, topic.side_path = endpoint, side_path
-    while not made and (create is True or not _lock_existing_ring(topic, path, asked, wanted)):
+    topic = _make_topic(endpoint, shm_paths.ring_path(endpoint, in_prefix),
+                        shm_paths.side_segment_path(endpoint, in_prefix), asked, wanted)
+    while not made and (create is True or not _lock_existing_ring(topic)):
         if create is False:
-            raise segment_error("topic not found", endpoint, path, ENOENT)
-        made = _create_ring(topic, path, wanted, permissions)
+            raise segment_error("topic not found", endpoint, topic.ring_path, ENOENT)
+        made = _create_ring(topic, permissions)
         if create is True and not made:
-            raise segment_error("topic exists; to open it, omit create=True", endpoint, path, EEXIST)
+            raise segment_error("topic exists; to open it, omit create=True", endpoint, topic.ring_path, EEXIST)
     try:
         # The first call of each opens a file. Without a free descriptor, fail before the side segment is created.
         read_own_identity(&us, NULL)
         host_offset_ns()
         while topic.side_memory is None:
-            topic.side_memory = _open_side(endpoint, side_path, topic.ring, True, &tracked)
+            topic.side_memory = _open_side(topic, True, &tracked)
             _write_canary(topic)  # after the open: a missing canary shows that the ring was truncated
             if topic.side_memory is None:
-                topic.side_memory = _create_side(endpoint, side_path, topic.ring, permissions, tracked,
-                                                 &us if made else NULL, asked)
+                topic.side_memory = _create_side(topic, permissions, tracked, &us if made else NULL)
         topic.side = topic.side_memory.segment
-        mq_ring_side_record_ring(<mq_ring_side *> topic.side.address, <mq_ring_header *> topic.ring.address,
-                                 topic.data_bytes)
-        if asked and mq_ring_size_is_unasked(<mq_ring_side *> topic.side.address):
-            mq_ring_side_record_size(<mq_ring_side *> topic.side.address, &us, True)
+        mq_topic_record_ring(&topic.request, <mq_ring_header *> topic.ring.address, topic.data_bytes,
+                             <mq_ring_side *> topic.side.address, &us)
         _load_canary(topic)
     except BaseException:
-        if made:
-            _remove_unused_ring(topic)
+        if made and not was_truncated(topic.ring.guard):  # else a stock process has joined
+            mq_topic_remove_unused_ring(&topic.request, topic.ring.address)
         raise
     return topic
+
+
+cdef void _write_canary(TopicFiles topic) noexcept:
+    mq_topic_write_canary(<mq_ring_header *> topic.ring.address, topic.data_bytes, random_u32())
 
 
 cdef TopicFiles open_topic(str endpoint, str in_prefix, object segment_size, object mode, object create=None):
@@ -318,7 +225,6 @@ cdef TopicFiles open_topic(str endpoint, str in_prefix, object segment_size, obj
     cdef size_t wanted = _parse_segment_size(segment_size, endpoint)
     cdef int permissions = settings.resolve_file_mode(mode, endpoint)
     cdef int tries = PREFIX_TRIES if in_prefix else 1
-    file_permissions.trusted_users(endpoint)  # raises for an unknown user now, before another user's first file
     while True:
         tries -= 1
         try:
@@ -332,26 +238,24 @@ cdef TopicFiles open_topic(str endpoint, str in_prefix, object segment_size, obj
 cdef TopicFiles map_topic(str endpoint, str in_prefix):
     """Map both files read-only, without the lock or a trace. The ring must exist."""
     cdef struct_stat found
-    cdef TopicFiles topic = TopicFiles.__new__(TopicFiles)
-    path = shm_paths.ring_path(endpoint, in_prefix)
-    cdef int fd = open_file(endpoint, path, O_RDONLY)
-    if fd < 0:
+    cdef TopicFiles topic = _make_topic(endpoint, shm_paths.ring_path(endpoint, in_prefix),
+                                        shm_paths.side_segment_path(endpoint, in_prefix), False, 0)
+    topic.lock_fd = open_file(endpoint, topic.ring_path, O_RDONLY)
+    if topic.lock_fd < 0:
         advice = "; start its publisher first, or correct the name (`msgq list`)"
-        raise segment_error("topic not found", endpoint, path, ENOENT, advice)
-    topic.lock_fd = fd
-    topic.endpoint = endpoint
-    check_file(fd, &found, endpoint, path)
-    _check_ring_size(&found, endpoint, path)
-    _map_ring(topic, fd, &found, False, path)
+        raise segment_error("topic not found", endpoint, topic.ring_path, ENOENT, advice)
+    check_file(topic.lock_fd, &found, endpoint, topic.ring_path)
+    _check_ring_size(&found, endpoint, topic.ring_file)
+    _map_ring(topic, topic.lock_fd, &found, False)
     topic.ring_memory = use_memory(topic.ring)
-    attach_found_side(topic, in_prefix)
+    attach_found_side(topic)
     _load_canary(topic)
     return topic
 
 
 cdef TopicFiles remap_grown_topic(str endpoint, Segment former, SegmentMemory side, bint writable):
     """Map a ring again whose file is larger than the mapping. Return None if the file has not grown."""
-    cdef TopicFiles topic = TopicFiles.__new__(TopicFiles)
+    cdef TopicFiles topic
     cdef struct_stat found
     cdef int fd
     if not mq_file_grew(former.file, former.inode, former.size - MQ_RING_HEADER):
@@ -363,13 +267,13 @@ cdef TopicFiles remap_grown_topic(str endpoint, Segment former, SegmentMemory si
         check_file(fd, &found, endpoint, former.path)
         if found.st_ino != former.inode or <size_t> found.st_size <= former.size:
             return None
-        _check_ring_size(&found, endpoint, former.path)
-        topic.endpoint, topic.side_memory = endpoint, side
-        topic.side = None if side is None else side.segment
+        _check_ring_size(&found, endpoint, former.file)
+        topic = _make_topic(endpoint, former.path, "" if side is None else side.segment.path, False, 0)
+        topic.side_memory, topic.side = side, None if side is None else side.segment
         if writable:
-            _share_ring(topic, fd, &found, former.path)
+            _share_ring(topic, fd, &found)
         else:
-            _map_ring(topic, fd, &found, False, former.path)
+            _map_ring(topic, fd, &found, False)
             topic.ring_memory = use_memory(topic.ring)
     finally:
         close(fd)
@@ -379,47 +283,58 @@ cdef TopicFiles remap_grown_topic(str endpoint, Segment former, SegmentMemory si
     return topic
 
 
+cdef int _check_ring_size(const struct_stat *found, str endpoint, bytes path) except -1:
+    cdef mq_error error
+    return raise_error(&error, endpoint) if mq_ring_check_size(found, path, &error) else 0
+
+
 cdef object size_changed_error(str endpoint, Segment ring, Segment side):
     """Return the exception for a truncated ring or side segment."""
+    cdef mq_error error
     if side is not None and (was_truncated(side.guard) or mq_file_shrank(side.file, side.inode, side.size)):
-        text = (f"has a side segment of {side.size} bytes that another program truncated. Close this socket, "
-                "remove the topic when it is not in use (msgq clean), and connect again")
-        return SegmentSizeError(text, endpoint, side.path)
-    had = ring.size - MQ_RING_HEADER
-    change = "removed"
-    with contextlib.suppress(FileNotFoundError):
-        status = os.stat(ring.path)
-        now = max(0, status.st_size - MQ_RING_HEADER)
-        if status.st_ino == ring.inode:
-            change = f"set to {now}" + (" again" if now == had else "")
-    text = (f"was connected with segment_size {had}, which another process has since {change}: a stock process sets "
-            "the file to its own size when it opens the topic. Give all processes the same segment_size; close this "
-            "socket and connect again")
-    return SegmentSizeError(text, endpoint, ring.path)
+        mq_topic_fail_side_size(side.file, &error)
+    else:
+        mq_topic_fail_ring_size(ring.file, ring.inode, ring.size - MQ_RING_HEADER, &error)
+    return exception_of(&error, endpoint)
 
 
-cdef int wait_for_side(TopicFiles topic, str in_prefix) except -1:
+cdef int raise_start_error(TopicFiles topic) except -1:
+    """Raise the error of a publisher or subscriber that cannot start."""
+    cdef mq_error error
+    if topic.side is not None and mq_file_shrank(topic.side.file, topic.side.inode, topic.side.size):
+        raise size_changed_error(topic.endpoint, topic.ring, topic.side)
+    mq_topic_fail_start(&topic.canary, topic.ring.file, topic.ring.inode, topic.data_bytes, &error)
+    return raise_error(&error, topic.endpoint)
+
+
+cdef int wait_for_side(TopicFiles topic) except -1:
     """Find a side segment that is being created: its creator holds the lock."""
     lock_file(topic.lock_fd, topic.endpoint, topic.ring.path)
-    attach_found_side(topic, in_prefix)
+    attach_found_side(topic)
     topic.unlock()
     _load_canary(topic)
     return 0
 
 
-cdef int attach_found_side(TopicFiles topic, str in_prefix) except -1:
-    topic.side_memory = find_side(topic.endpoint, in_prefix, topic.ring)
+cdef int attach_found_side(TopicFiles topic) except -1:
+    topic.side_memory = find_side(topic)
     topic.side = None if topic.side_memory is None else topic.side_memory.segment
     return 0
 
 
-cdef SegmentMemory find_side(str endpoint, str in_prefix, Segment ring):
+cdef SegmentMemory find_side(TopicFiles topic):
     """Return the ring's side segment, mapped read-only, or None."""
-    cdef str path = shm_paths.side_segment_path(endpoint, in_prefix)
-    cdef SegmentMemory side = _open_side(endpoint, path, ring, False, NULL)
-    if side is not None and not pair_guards(side.segment, ring):
-        raise size_changed_error(endpoint, ring, side.segment)
+    cdef SegmentMemory side = _open_side(topic, False, NULL)
+    if side is not None and not pair_guards(side.segment, topic.ring):
+        raise size_changed_error(topic.endpoint, topic.ring, side.segment)
     return side
+
+
+cdef SegmentMemory find_late_side(str endpoint, str in_prefix, Segment ring):
+    """As find_side, for a ring that is mapped already."""
+    cdef TopicFiles topic = _make_topic(endpoint, ring.path, shm_paths.side_segment_path(endpoint, in_prefix), False, 0)
+    topic.ring, topic.data_bytes = ring, ring.size - MQ_RING_HEADER
+    return find_side(topic)
 
 
 cdef int check_topic_truncation(TopicFiles topic) except -1:

@@ -1,0 +1,329 @@
+/* Steps that open a topic's two files and take its rows. Python and C call them. The caller holds the flock of the
+ * ring's file, except where a comment says otherwise, and maps the files between the steps, because the handles of a
+ * Python process share their mappings.
+ *
+ *   1. Open the ring and lock it, or create it: locked, with its size, and then named.
+ *   2. mq_topic_prepare_ring: check the locked ring, and give it its size. A ring that this call or another process
+ *      removed has to be opened again.
+ *   3. mq_ring_map, or a mapping that the process already has.
+ *   4. mq_topic_find_side opens the side segment. Map it; mq_topic_check_side. A stale one is removed.
+ *   5. Write the ring's canary. Afterwards a missing canary shows that the ring was truncated, so step 4 comes first.
+ *   6. Without a side segment: create a file, map it, mq_topic_name_side. If a process without the lock was faster,
+ *      repeat from step 4.
+ *   7. mq_topic_record_ring, and then the participant takes its row.
+ *
+ * A process that is killed between two steps leaves a complete ring without a side segment, or one with the size that
+ * `size_unasked` describes. The next process that opens the topic completes them. */
+#ifndef MQ_RING_TOPIC_FILES_H
+#define MQ_RING_TOPIC_FILES_H
+
+#include "base/file.h"
+#include "base/truncation.h"
+#include "ring/registry.h"
+#include "ring/resize.h"
+
+enum { MQ_RING_DATA_BYTES_MIN = 128 }; /* a smaller ring has no room for three messages, even if they are empty */
+
+/* What a participant asks of a topic. */
+typedef struct {
+    const mq_file_policy *policy;
+    const char *ring_path, *side_path;
+    uint32_t data_bytes; /* size of a new ring */
+    bool is_size_asked;  /* the participant requests this size of an existing ring, too */
+} mq_topic_request;
+
+/* ---- errors ---- */
+
+/* Return what happened to a ring whose mapping is larger than its file was at some moment, for people. */
+static inline const char *mq_ring_describe_change(const char *path, uint64_t inode, uint64_t data_bytes,
+                                                  char text[static 48]) {
+    struct stat now;
+    snprintf(text, 48, "removed");
+    if (stat(path, &now) == 0 && (uint64_t)now.st_ino == inode) {
+        uint64_t current = now.st_size > MQ_RING_HEADER ? (uint64_t)now.st_size - MQ_RING_HEADER : 0;
+        snprintf(text, 48, "set to %llu%s", (unsigned long long)current, current == data_bytes ? " again" : "");
+    }
+    return text;
+}
+
+/* Fill in the error of a truncated ring. */
+static inline int mq_topic_fail_ring_size(const char *path, uint64_t inode, uint64_t data_bytes, mq_error *error) {
+    char change[48];
+    return mq_fail(error, MQ_ERROR_SIZE, ESTALE, path,
+                   "was connected with segment_size %llu, which another process has since %s: a stock process sets "
+                   "the file to its own size when it opens the topic. Give all processes the same segment_size; close "
+                   "this socket and connect again",
+                   (unsigned long long)data_bytes, mq_ring_describe_change(path, inode, data_bytes, change));
+}
+
+/* Fill in the error of a truncated side segment. */
+static inline int mq_topic_fail_side_size(const char *path, mq_error *error) {
+    return mq_fail(error, MQ_ERROR_SIZE, ESTALE, path,
+                   "has a side segment of %d bytes that another program truncated. Close this socket, remove the topic "
+                   "when it is not in use (msgq clean), and connect again",
+                   MQ_SIDE_BYTES);
+}
+
+/* Fill in the error of a ring with another size. Name the process that chose the size, if it is known. */
+static inline int mq_topic_fail_other_size(const mq_topic_request *request, uint64_t data_bytes,
+                                           const mq_ring_side *side, mq_error *error) {
+    uint64_t pid = side ? mq_load_relaxed_u64(&side->size_pid) : 0; /* relaxed: for people */
+    bool is_default = pid && mq_ring_size_is_unasked(side);
+    int status = mq_fail(error, MQ_ERROR_SIZE, EEXIST, request->ring_path, "exists with segment_size %llu",
+                         (unsigned long long)data_bytes);
+    if (pid)
+        mq_error_append(error, " (%s process %llu, %.*s)", is_default ? "default of" : "requested by",
+                        (unsigned long long)pid, MQ_NAME, side->size_by);
+    mq_error_append(error,
+                    ", but %u was requested; give 0 to use the existing size, or remove it when it is not in use (msgq "
+                    "clean)",
+                    request->data_bytes);
+    if (is_default)
+        mq_error_append(error, ". A default size changes only before the first message, and without a publisher or "
+                               "stock process. It decreases only without subscribers");
+    return status;
+}
+
+/* ---- the ring ---- */
+
+/* Grow the ring's file to `data_bytes` of data, and allocate its last page. Never truncates the file. */
+static inline int mq_ring_grow(const mq_file_policy *policy, int fd, uint64_t data_bytes, const char *path,
+                               mq_error *error) {
+    uint64_t bytes = MQ_RING_HEADER + data_bytes;
+    if (!mq_makes_holes(policy))
+        return mq_grow_file(fd, 0, bytes, path, error);
+    if (mq_file_system_free_bytes(fd) < bytes + MQ_SIDE_BYTES)
+        return mq_fail_system(error, ENOSPC, path, "cannot allocate %llu bytes", (unsigned long long)bytes);
+    return mq_grow_file(fd, bytes - 8, bytes, path, error);
+}
+
+/* Needs no lock. */
+static inline int mq_ring_check_size(const struct stat *found, const char *path, mq_error *error) {
+    int64_t data_bytes = (int64_t)found->st_size - MQ_RING_HEADER;
+    if (data_bytes >= MQ_RING_DATA_BYTES_MIN && data_bytes <= UINT32_MAX)
+        return 0;
+    return mq_fail(error, MQ_ERROR_CORRUPT, EPROTO, path,
+                   "has %lld bytes, and is not a ring (truncated, or of another program); remove it when it is not in "
+                   "use",
+                   (long long)found->st_size);
+}
+
+/* Populate the first and the last page of the mapped ring, which all processes write. Other processes may truncate the
+ * file. */
+static inline int mq_ring_populate_ends(int fd, const struct stat *found, uint8_t *address, const char *path,
+                                        mq_error *error) {
+    struct stat now;
+    uint64_t bytes = (uint64_t)found->st_size;
+    if (mq_populate(address, MQ_RING_HEADER, 0) && mq_populate(address + bytes - 8, 8, 0))
+        return 0;
+    if (fstat(fd, &now) == 0 && now.st_size < found->st_size)
+        return mq_topic_fail_ring_size(path, found->st_ino, bytes - MQ_RING_HEADER, error);
+    return mq_fail_system(error, ENOSPC, path, "cannot allocate memory for the ends of the ring");
+}
+
+/* Map a ring of valid size with its memory. `found` is the status of the file. */
+static inline int mq_ring_map(const mq_file_policy *policy, int fd, const struct stat *found, bool writable,
+                              const char *path, mq_mapping *ring, mq_error *error) {
+    uint64_t bytes = (uint64_t)found->st_size;
+    bool is_backed = !writable || (uint64_t)found->st_blocks * 512 >= bytes, makes_holes = mq_makes_holes(policy);
+    int failed = is_backed || makes_holes ? 0 : mq_grow_file(fd, 0, bytes, path, error);
+    if (!failed)
+        failed = mq_map_file(policy, fd, found, writable ? bytes : 0, path, ring, error);
+    if (!failed && !is_backed && makes_holes && (failed = mq_ring_populate_ends(fd, found, ring->address, path, error)))
+        mq_unmap(policy->guards, ring);
+    return failed;
+}
+
+/* ---- the side segment ---- */
+
+/* Open the side segment, and check its size. Returns a descriptor, or -ENOENT without an error. Needs no lock. */
+static inline int mq_topic_find_side(const mq_topic_request *request, int flags, struct stat *found, mq_error *error) {
+    int fd = mq_open_file(request->policy, request->side_path, flags, error);
+    if (fd < 0)
+        return fd;
+    int failed = mq_check_file(request->policy, fd, found, request->side_path, error);
+    if (!failed && found->st_size != MQ_SIDE_BYTES)
+        failed = mq_fail(error, MQ_ERROR_CORRUPT, EPROTO, request->side_path, "has %lld bytes, not %d; remove it",
+                         (long long)found->st_size, MQ_SIDE_BYTES);
+    if (failed)
+        close(fd);
+    return failed ? failed : fd;
+}
+
+/* Map the side segment read-only if it exists and has its size, without a check of its header. Needs no lock. */
+static inline int mq_topic_map_side(const mq_topic_request *request, struct stat *found, mq_mapping *side,
+                                    mq_error *error) {
+    int fd = mq_topic_find_side(request, O_RDONLY, found, error);
+    if (fd < 0)
+        return fd == -ENOENT ? 0 : fd;
+    int failed = mq_map_file(request->policy, fd, found, 0, request->side_path, side, error);
+    close(fd);
+    return failed;
+}
+
+/* Check the mapped side segment. Returns 1 if it is valid, 0 if it is stale, or an error. Needs no lock. */
+static inline int mq_topic_check_side(const mq_topic_request *request, const mq_ring_header *ring, uint64_t inode,
+                                      uint32_t data_bytes, const mq_ring_side *side, mq_error *error) {
+    mq_file_check_result check = mq_ring_side_check(side, inode, data_bytes);
+    if (check == MQ_FILE_VALID)
+        return !mq_ring_canary_is_missing(ring, side, data_bytes);
+    if (check == MQ_FILE_STALE)
+        return 0;
+    if (check == MQ_FILE_OTHER_VERSION)
+        return mq_fail(error, MQ_ERROR_LAYOUT_VERSION, EPROTO, request->side_path,
+                       "has layout version %llu, but this library has %d; use one version of msgq, or remove the file "
+                       "when it is not in use (msgq clean)",
+                       (unsigned long long)mq_ring_side_version(side), MQ_SIDE_VERSION);
+    return mq_fail(error, MQ_ERROR_CORRUPT, EPROTO, request->side_path, "is not a side segment of msgq; remove it");
+}
+
+/* As mq_topic_check_side, and removes a stale side segment. *tracked is set if it says that the ring's messages are
+ * tracked. */
+static inline int mq_topic_take_side(const mq_topic_request *request, mq_ring_header *ring, uint64_t inode,
+                                     uint32_t data_bytes, const mq_ring_side *side, bool *tracked, mq_error *error) {
+    int status = mq_topic_check_side(request, ring, inode, data_bytes, side, error);
+    if (status)
+        return status;
+    *tracked |= mq_ring_side_was_tracked(side, inode);
+    mq_ring_move_to_next_lap(ring, side, inode, data_bytes);
+    status = mq_remove_file(request->policy, request->side_path, error);
+    return status < 0 ? status : 0;
+}
+
+/* Create the file of a side segment. Returns its descriptor. */
+static inline int mq_topic_create_side(const mq_topic_request *request, mode_t mode, struct stat *made,
+                                       mq_error *error) {
+    uint64_t allocated = mq_makes_holes(request->policy) ? mq_ring_side_allocated_bytes() : MQ_SIDE_BYTES;
+    return mq_create_file(request->policy, request->side_path, MQ_SIDE_BYTES, allocated, mode, made, error);
+}
+
+/* Complete the new side segment, and give it its name. `sizer`: process that created the ring; NULL: unknown. Returns
+ * 1, or 0 if a process without the lock was faster. */
+static inline int mq_topic_name_side(const mq_topic_request *request, int fd, const mq_ring_header *ring,
+                                     uint64_t inode, uint32_t data_bytes, mq_ring_side *side, bool tracked,
+                                     const mq_process_identity *sizer, uint64_t now_ns, mq_error *error) {
+    mq_ring_side_init(side, ring, inode, data_bytes, now_ns, tracked);
+    if (sizer)
+        mq_ring_side_record_size(side, sizer, request->is_size_asked);
+    return mq_name_file(request->policy, fd, request->side_path, error);
+}
+
+/* ---- another size ---- */
+
+/* True if the mapped ring may take the requested size. */
+static inline bool mq_topic_may_resize(const mq_topic_request *request, const struct stat *ring_status,
+                                       const mq_mapping *ring, const struct stat *side_status, const mq_mapping *side) {
+    const mq_ring_side *rows = (const mq_ring_side *)(void *)side->address;
+    mq_liveness_file file = mq_liveness_file_make(request->side_path, -1, side_status);
+    uint64_t data_bytes = (uint64_t)ring_status->st_size - MQ_RING_HEADER;
+    return mq_ring_may_be_resized((const mq_ring_header *)(void *)ring->address, rows, &file) &&
+           (request->data_bytes > data_bytes || !mq_ring_has_subscribers(rows, &file));
+}
+
+/* Give the requested size to an empty ring, unless a process has requested its size. A larger size: the file grows,
+ * and subscribers map it again. A smaller size: an unused ring is removed, because a truncated file would kill
+ * processes without the SIGBUS handler. Returns 1 if the ring grew, 0 if it was removed, or an error. */
+static inline int mq_topic_resize_ring(const mq_topic_request *request, int fd, const struct stat *found,
+                                       mq_error *error) {
+    mq_mapping ring = {0}, side = {0};
+    struct stat side_status;
+    uint64_t data_bytes = (uint64_t)found->st_size - MQ_RING_HEADER;
+    bool grows = request->data_bytes > data_bytes;
+    int status = mq_map_file(request->policy, fd, found, 0, request->ring_path, &ring, error);
+    if (!status)
+        status = mq_topic_map_side(request, &side_status, &side, error);
+    if (status >= 0) {
+        const mq_ring_side *rows = (const mq_ring_side *)(void *)side.address;
+        status = rows ? mq_topic_check_side(request, (const mq_ring_header *)(void *)ring.address, found->st_ino,
+                                            (uint32_t)data_bytes, rows, error)
+                      : 0;
+        if (status == 0 || (status == 1 && !mq_topic_may_resize(request, found, &ring, &side_status, &side)))
+            status = mq_topic_fail_other_size(request, data_bytes, status ? rows : NULL, error);
+        else if (status == 1)
+            status = grows ? mq_ring_grow(request->policy, fd, request->data_bytes, request->ring_path, error)
+                           : mq_remove_file(request->policy, request->ring_path, error);
+    }
+    mq_unmap(request->policy->guards, &side);
+    mq_unmap(request->policy->guards, &ring);
+    return status < 0 ? status : grows;
+}
+
+/* Check an opened and locked ring, and give it its size. A stock process creates an empty file and sizes it later, so
+ * an empty file gets its size here. Returns 1 and the file's status, 0 if the ring was removed, or an error. */
+static inline int mq_topic_prepare_ring(const mq_topic_request *request, int fd, struct stat *found, mq_error *error) {
+    const char *path = request->ring_path;
+    int status = mq_check_file(request->policy, fd, found, path, error);
+    if (status || !found->st_nlink)
+        return status;
+    if (found->st_size == 0) {
+        status = mq_ring_grow(request->policy, fd, request->data_bytes, path, error);
+        if (status || (status = mq_check_file(request->policy, fd, found, path, error)))
+            return status;
+    }
+    if ((status = mq_ring_check_size(found, path, error)))
+        return status;
+    if (!request->is_size_asked || (uint64_t)found->st_size == MQ_RING_HEADER + (uint64_t)request->data_bytes)
+        return 1;
+    status = mq_topic_resize_ring(request, fd, found, error);
+    if (status == 1 && (status = mq_check_file(request->policy, fd, found, path, error)) == 0)
+        return 1;
+    return status;
+}
+
+/* Give a new ring its size, before its name. */
+static inline int mq_topic_prepare_new_ring(const mq_topic_request *request, int fd, struct stat *made,
+                                            mq_error *error) {
+    made->st_size = MQ_RING_HEADER + (off_t)request->data_bytes;
+    return mq_ring_grow(request->policy, fd, request->data_bytes, request->ring_path, error);
+}
+
+/* Remove a ring that this process created and cannot use, unless its header shows that a stock process has joined. */
+static inline void mq_topic_remove_unused_ring(const mq_topic_request *request, const uint8_t *ring) {
+    static const uint8_t zeros[MQ_RING_HEADER];
+    mq_error ignored;
+    if (memcmp(ring, zeros, sizeof zeros) == 0)
+        mq_remove_file(request->policy, request->ring_path, &ignored);
+}
+
+/* Write the ring's canary, unless it has one. */
+static inline void mq_topic_write_canary(mq_ring_header *ring, uint32_t data_bytes, uint32_t random) {
+    if (mq_ring_canary_is_unset(ring, data_bytes))
+        mq_ring_canary_write(ring, data_bytes, random | 1);
+}
+
+/* Store the size and the canary of the ring in the side segment, and who requested the size. */
+static inline void mq_topic_record_ring(const mq_topic_request *request, const mq_ring_header *ring,
+                                        uint32_t data_bytes, mq_ring_side *side, const mq_process_identity *self) {
+    mq_ring_side_record_ring(side, ring, data_bytes);
+    if (request->is_size_asked && mq_ring_size_is_unasked(side))
+        mq_ring_side_record_size(side, self, true);
+}
+
+/* ---- rows ---- */
+
+/* Take a row and the ring for a publisher. *former is the uid of the previous publisher: wait for the end of its send,
+ * then call mq_topic_start_publisher, or mq_ring_publisher_release_ring to give the ring back. */
+static inline int mq_topic_claim_ring(mq_ring_publisher *p, const mq_process_identity *self, uint32_t random,
+                                      uint64_t *former, mq_error *error) {
+    int row = mq_ring_publisher_row_take(p->liveness_file, p->ring, p->side, &p->liveness_token);
+    if (row == MQ_NO_ROW)
+        return mq_fail(error, MQ_ERROR_PUBLISHERS, EADDRINUSE, "",
+                       "has %d open publishers in living processes; close those that were replaced",
+                       MQ_RING_PUBLISHERS);
+    *former = mq_ring_publisher_claim_ring(p, self, random, row);
+    return 0;
+}
+
+/* Fill in the error of a publisher or subscriber that cannot start. */
+static inline int mq_topic_fail_start(const mq_canary *canary, const char *path, uint64_t inode, uint32_t data_bytes,
+                                      mq_error *error) {
+    /* without the SIGBUS handler, the canary never changes */
+    bool is_whole = mq_canary_is_intact(canary) && !mq_file_shrank(path, inode, MQ_RING_HEADER + (uint64_t)data_bytes);
+    if (!is_whole)
+        return mq_topic_fail_ring_size(path, inode, data_bytes, error);
+    return mq_fail(error, MQ_ERROR_CORRUPT, EPROTO, path,
+                   "has an invalid write pointer: another program wrote into the file. Remove it when it is not in use "
+                   "(msgq clean)");
+}
+
+#endif
