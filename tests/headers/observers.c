@@ -89,7 +89,7 @@ static void join(mq_queue_handle *h, int row) {
 static void begin_queue(void) {
     uint64_t bytes = mq_queue_compute_file_bytes(SLOTS, SIZE);
     queue = zeros(bytes);
-    mq_queue_write_file_header(queue, SLOTS, SIZE, 1, 1, "test", MQ_QUEUE_EVENTS_HEADS);
+    mq_queue_write_file_header(queue, SLOTS, SIZE, 1, &self_of_row, MQ_QUEUE_EVENTS_HEADS);
     memset(&a, 0, sizeof a), memset(&b, 0, sizeof b);
     CHECK(mq_queue_check_header(queue, bytes, &a.parts) == MQ_FILE_VALID);
     b.parts = a.parts;

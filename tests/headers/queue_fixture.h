@@ -39,7 +39,7 @@ static inline void begin(uint64_t slots) {
     forget_steps();
     memset(handles, 0, sizeof handles);
     queue = zeros(bytes);
-    mq_queue_write_file_header(queue, slots, SIZE, 1, 1, "test", MQ_QUEUE_EVENTS_NONE);
+    mq_queue_write_file_header(queue, slots, SIZE, 1, &me, MQ_QUEUE_EVENTS_NONE);
     for (int row = 0; row < HANDLES; row++) {
         CHECK(mq_queue_check_header(queue, bytes, &handles[row].parts) == MQ_FILE_VALID);
         join(row);

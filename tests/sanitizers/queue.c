@@ -305,7 +305,7 @@ static void make_queue(void) {
     mq_queue *queue = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, liveness_file.fd, 0);
     if (queue == MAP_FAILED)
         wrong("no memory", 0, 0);
-    mq_queue_write_file_header(queue, SLOTS, 8 * WORDS, 1, 1, "stress", MQ_QUEUE_EVENTS_NONE);
+    mq_queue_write_file_header(queue, SLOTS, 8 * WORDS, 1, &(mq_process_identity){.pid = 1}, MQ_QUEUE_EVENTS_NONE);
     if (mq_queue_check_sized_file(queue, bytes, "", &parts, &error))
         wrong("its own queue", 0, 0);
 }

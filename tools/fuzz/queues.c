@@ -331,7 +331,7 @@ static void run_case(void) {
     mq_error error;
     fuzz_use(&memory, mq_queue_compute_file_bytes(messages, size));
     memset(members, 0, sizeof members);
-    mq_queue_write_file_header(queue(), messages, size, 1, 7, "fuzz", MQ_QUEUE_EVENTS_NONE);
+    mq_queue_write_file_header(queue(), messages, size, 1, &self, MQ_QUEUE_EVENTS_NONE);
     check(mq_queue_check_sized_file(queue(), memory.bytes, liveness_file.path, &parts, &error) == 0, "its own queue");
     for (int i = 0; i < HANDLES; i++)
         join(&members[i]);

@@ -71,26 +71,20 @@ static inline uint64_t mq_queue_compute_new_file_bytes(const mq_queue_request *r
 /* Initialize the header in a new file of zeros that has no name yet. */
 static inline void mq_queue_init_file(mq_queue *queue, const mq_queue_request *request, uint64_t created_ns,
                                       const mq_process_identity *self) {
-    char creator[MQ_QUEUE_CREATOR_BYTES] = "";
-    memcpy(creator, self->name, sizeof self->name);
     mq_queue_write_file_header(queue, request->names_sizes ? request->max_messages : 0,
-                               request->names_sizes ? request->max_message_size : 0, created_ns, self->pid, creator,
-                               request->events);
+                               request->names_sizes ? request->max_message_size : 0, created_ns, self, request->events);
 }
 
 /* Choose the sizes of the queue, unless another process has chosen them. */
 static inline int mq_queue_choose_sizes(mq_queue *queue, const mq_file_lock *lock, const mq_queue_request *request,
                                         const mq_process_identity *self, mq_error *error) {
-    char creator[MQ_QUEUE_CREATOR_BYTES] = "";
     uint64_t bytes = mq_queue_compute_file_bytes(request->max_messages, request->max_message_size);
     if (mq_queue_has_sizes(queue))
         return 0;
     int failed = mq_grow_file(lock->fd, 0, bytes, lock->file.path, error);
-    if (failed)
-        return failed;
-    memcpy(creator, self->name, sizeof self->name);
-    mq_queue_store_sizes(queue, request->max_messages, request->max_message_size, self->pid, creator);
-    return 0;
+    if (!failed)
+        mq_queue_store_sizes(queue, request->max_messages, request->max_message_size, self);
+    return failed;
 }
 
 /* ---- handle ---- */
