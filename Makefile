@@ -30,21 +30,26 @@ install = @mkdir -p build; log=build/pip-$(notdir $@).log; needed=$$($(BIN)/pyth
   tail --pid=$$pip --lines=+1 --follow=name --retry $$log 2>/dev/null | sed --unbuffered --quiet $(STEPS); \
   wait $$pip || { tail -n 20 $$log; exit 1; }
 
-# Tests wait about as long as they compute. A crashed process ends the run: pytest-xdist would wait for it without end.
+# A crashed process ends the run: pytest-xdist would wait for it without end. The mode `loadgroup` looks at all earlier
+# tests after each test, which takes a minute for 13,000 tests. It is for the tests marked `ci`, whose groups share Spark.
 RUN := timeout --foreground --signal=INT --kill-after=60
-PYTEST := -m pytest --dist loadgroup --max-worker-restart 0
-PROCESSES := $(shell echo $$(( ($$(nproc) * 3 + 1) / 2 )))
+PYTEST := -m pytest --max-worker-restart 0 -n auto
+FAST := --dist worksteal -m "not ci and not nightly and not style"
+# The parts of `make nightly`, and the time limit of each.
+PARTS := lint fast ci spark slow coverage sanitized headers modules python3.11 python3.12 python3.13 python3.14 dist
+LIMIT := 60m
 # Reports what a step took: `$(call timed,NAME,COMMAND)`.
 SHELL := /bin/bash
 timed = @TIMEFORMAT='$(1): %0R s, %0U + %0S s of processor time'; time $(2)
 
-.PHONY: help demo test ci docs nightly random-tests sanitized mutants mutants-of-headers mutants-of-modules pythons bench lint format dist clean
+.PHONY: help demo test ci docs nightly $(PARTS:%=nightly-%) bench lint format dist clean
 
 help:
 	@echo "make demo    set up, then show this machine's telemetry flowing between processes"
 	@echo "make test    set up, then run the fast tests: less than 3 minutes on two cores"
 	@echo "make ci      set up, then run all checks that a change must pass: less than 15 minutes on two cores"
 	@echo "make nightly set up, then run all tests with random seeds, mutants, and each installed Python: hours"
+	@echo "make nightly-PART  one part of it, at most an hour: $(PARTS)"
 	@echo "make bench   set up, then measure against ZeroMQ, kickmsg, iceoryx2, POSIX queues, pipes"
 	@echo "make docs    set up, then write the documentation site to build/site"
 	@echo "make lint    set up, then run the linters, the type checkers and the rules for names and texts"
@@ -70,7 +75,7 @@ $(LINKED): pyproject.toml | $(COMPILED)
 
 $(LIGHT): pyproject.toml | $(TOOLS)
 	@echo "set-up: the packages of the demo's processes"
-	$(call install,cli frames record zmq)
+	$(call install,cli frames record)
 	@touch $@
 
 $(SPARK): pyproject.toml | $(LIGHT) $(LINKED)
@@ -98,12 +103,11 @@ $(READY): pyproject.toml $(BUILDS)
 	@$(ALONGSIDE) $(STARTED) $(COMPILED) $(LINKED)
 	@touch $@
 
-# Spark is installed while the demo's processes run, because only the report needs it. ZMQ and the fake give no report.
+# Spark is installed while the demo's processes run, because only the report needs it.
 demo:
 	@$(ALONGSIDE) $(LIGHT) $(COMPILED) $(LINKED)
 	@rm -rf build/demo && mkdir -p build/demo
-	@case "$$MSGQ_BACKEND" in zmq | fake) exec $(BIN)/msgq demo --full ;; esac; \
-	  nice $(MAKE) --no-print-directory $(SPARK) > build/demo/spark.log 2>&1 & spark=$$!; \
+	@nice $(MAKE) --no-print-directory $(SPARK) > build/demo/spark.log 2>&1 & spark=$$!; \
 	  trap 'kill $$spark 2> /dev/null' EXIT INT TERM; \
 	  $(BIN)/msgq demo --full --output build/demo/recording || exit; \
 	  echo "the report: as soon as Spark is installed"; \
@@ -111,40 +115,35 @@ demo:
 	  wait $$spark && $(BIN)/msgq lake report build/demo/recording --output build/demo/report.html
 
 test: $(READY)
-	$(call timed,make test,$(RUN) 20m $(BIN)/python $(PYTEST) -n $(PROCESSES) -m "not ci and not nightly and not style")
+	$(call timed,make test,$(RUN) 20m $(BIN)/python $(PYTEST) $(FAST))
 
 ci: $(READY)
 	$(call timed,make lint,$(MAKE) --no-print-directory lint)
 	$(call timed,make docs,$(MAKE) --no-print-directory docs)
 	@$(MAKE) --no-print-directory test
-	$(call timed,tests marked ci,$(RUN) 50m $(BIN)/python $(PYTEST) -n auto -m "(ci and not nightly) or listed")
+	$(call timed,tests marked ci,$(RUN) 50m $(BIN)/python $(PYTEST) --dist loadgroup -m "(ci and not nightly) or listed")
 
-# Runs all steps, also if one of them fails.
+# Runs all parts, also if one of them fails. SIGTERM ends a part that takes longer than LIMIT.
 nightly: $(READY)
-	@$(MAKE) --no-print-directory --keep-going lint random-tests sanitized mutants pythons dist
-
-# The report follows also after failures. It fails for a module that no test runs.
-random-tests: $(READY)
 	rm -rf build/coverage
-	$(call timed,all tests,MSGQ_TEST_SEED=random $(BIN)/python -m coverage run $(PYTEST) -n auto); status=$$?; \
-	  $(BIN)/python -m coverage combine --quiet && $(BIN)/python -m coverage report > build/coverage/report.txt; \
-	  head -n 22 build/coverage/report.txt; \
-	  ! grep ' 0%$$' build/coverage/report.txt || { echo "no test runs these modules"; exit 1; }; \
-	  exit $$status
+	@$(MAKE) --no-print-directory --keep-going $(PARTS:%=nightly-%)
 
-sanitized: $(READY)
-	$(call timed,tests with sanitizers,tools/sanitized.sh)
+COVERED := env MSGQ_TEST_SEED=random $(BIN)/python -m coverage run $(PYTEST)
+SPARK_TESTS := tests/spark tests/lake tests/report
+nightly-lint: PART = $(MAKE) --no-print-directory lint
+nightly-fast: PART = $(COVERED) $(FAST)
+nightly-ci: PART = $(COVERED) --dist loadgroup -m "ci and not nightly" $(SPARK_TESTS:%=--ignore %)
+nightly-spark: PART = $(COVERED) --dist loadgroup $(SPARK_TESTS)
+nightly-slow: PART = $(COVERED) --dist loadgroup -m nightly $(SPARK_TESTS:%=--ignore %)
+nightly-coverage: PART = tools/coverage.sh
+nightly-sanitized: PART = tools/sanitized.sh
+nightly-headers: PART = $(BIN)/python -m tools.mutate.headers --seconds 3300
+nightly-modules: PART = $(BIN)/python -m tools.mutate --most 60 --seconds 3300
+nightly-python%: PART = tools/test_with_python.sh $*
+nightly-dist: PART = $(MAKE) --no-print-directory dist
 
-mutants: mutants-of-headers mutants-of-modules
-
-mutants-of-headers: $(READY)
-	$(call timed,mutants of headers,$(BIN)/python -m tools.mutate.headers)
-
-mutants-of-modules: $(READY)
-	$(call timed,mutants of modules,$(BIN)/python -m tools.mutate --most 60 --seconds 3000)
-
-pythons: $(READY)
-	tools/pythons.sh
+$(PARTS:%=nightly-%): nightly-%: $(READY)
+	$(call timed,$@,timeout --foreground --kill-after=60 $(LIMIT) $(PART))
 
 bench: $(READY)
 	$(call install,bench)
@@ -162,7 +161,7 @@ lint: $(READY)
 	  --enable=warning,performance,portability -Imsgq/impl -Imsgq/include -Imsgq/recording -Ivisionipc/impl $(filter %.h,$(SOURCES))
 	PATH="$(CURDIR)/$(BIN):$$PATH" cython-lint msgq visionipc
 	$(BIN)/mypy
-	$(RUN) 10m $(BIN)/python $(PYTEST) -q -n auto -m style tests/meta
+	$(RUN) 10m $(BIN)/python $(PYTEST) -q -m style tests/meta
 
 format: $(READY)
 	$(BIN)/ruff format .
@@ -171,7 +170,7 @@ format: $(READY)
 # Makes the source archive, and from it the wheel. auditwheel tags the wheel with the oldest glibc that it supports. Outside
 # of this folder, the fast tests then run on the wheel (without tests/meta, which reads the sources) and on the archive, which replaces it.
 AWAY := $(CURDIR)/build/away
-ELSEWHERE := $(AWAY)/.venv/bin/python -m pytest -q -p no:cacheprovider -n auto --dist loadgroup --max-worker-restart 0 -m "not ci and not nightly and not style"
+ELSEWHERE := $(AWAY)/.venv/bin/python $(PYTEST) -q -p no:cacheprovider $(FAST)
 dist: $(TOOLS)
 	$(call install,dist)
 	rm -rf dist $(AWAY)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import functools
 import gc
 import os
 import shutil
@@ -14,7 +15,7 @@ import pytest
 
 from tests import fork_server, seeds, tiers
 from tests.browser import browser as browser
-from tests.leftovers import Leftovers, files_named, new_token
+from tests.leftovers import Leftovers, files_named, new_token, remove
 from tests.run_times import RunTimes
 from tests.support import SHM
 
@@ -43,6 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "needs(*promises): skip for backends that do not promise this")
     config.addinivalue_line("markers", "needs_shm(bytes): skip while less of /dev/shm is free, for more than 16 MiB")
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what runs in the background
+    signal.signal(signal.SIGTERM, functools.partial(_end_run, os.getpid()))
     _stderr.append(os.fdopen(os.dup(2), "w"))  # the real one: during a test it is captured
 
 
@@ -63,18 +65,29 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         raise pytest.UsageError(f"{item.nodeid}: give this case an id without the address of an object")
 
 
+def _end_run(process: int, number: int, frame: object) -> None:
+    """End the run as Ctrl-C does, so that it removes its files. A forked child of a test ends at once, as usual."""
+    if os.getpid() == process:
+        raise KeyboardInterrupt
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+
+
 def pytest_unconfigure() -> None:
     _stderr.pop().close()
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Fail the run for what it leaves behind, when its processes are gone."""
-    fork_server.stop()
-    left = _leftovers.pop().found() if _leftovers else []
-    if left:
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
-        print("\nleft behind by the run:", *left, sep="\n  ", file=_stderr[-1], flush=True)
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> Generator[None]:
+    """Fail the run for what it leaves behind, when its processes are gone, and remove it."""
+    try:
+        yield  # after an interrupt, the fixtures of a test end here, and may fail
+    finally:
+        fork_server.stop()
+        left = _leftovers.pop().found() if _leftovers else []
+        if left:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+            print("\nleft behind by the run:", *left, sep="\n  ", file=_stderr[-1], flush=True)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -101,7 +114,7 @@ def token() -> Iterator[str]:
     yield word
     left = files_named(word)
     for path in left:
-        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+        remove(path)
     assert not left, "left behind by the test"
 
 

@@ -48,13 +48,16 @@ class Leftovers:
         self._token = f"t{_word()}[0-9a-f]{{8}}"
 
     def found(self) -> list[str]:
-        """Return a text for each leftover. Processes have 20 seconds to end, then they are killed."""
+        """Return a text for each leftover, and remove it. Processes have 20 seconds to end, then they are killed."""
         with contextlib.suppress(AssertionError):
             wait_until(lambda: not any(self._processes()), deadline=DEADLINE / 3, interval=0.1)
         left = self.left()
         for text in left:
             if text.startswith("process "):
-                os.kill(int(text.split()[1].rstrip(":")), signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):  # it has just ended
+                    os.kill(int(text.split()[1].rstrip(":")), signal.SIGKILL)
+        for path in files_named(self._token):
+            remove(path)
         shutil.rmtree(self.folder, ignore_errors=True)
         return left
 
@@ -85,6 +88,11 @@ def _new_folder() -> Path:
             folder = TMP / f"{FOLDER}{secrets.token_hex(2)}"
             folder.mkdir(mode=0o700)
             return folder
+
+
+def remove(path: Path) -> None:
+    """Remove a file or folder."""
+    shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
 
 
 def files_named(pattern: str) -> set[Path]:

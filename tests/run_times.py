@@ -1,8 +1,9 @@
 """A pytest plugin that reports where a run spent its time, and lists unmarked tests that are too slow for `make test`.
 
 The report has wall time and processor time by part of the tests, and the slowest tests. The processor time of a test
-includes the child processes that the test has waited for. A slow test does not fail, because both times depend on the
-machine and its load.
+includes the child processes that the test has waited for. Two more rows make the sum complete: the start of all
+processes until their first test, which is mostly imports and collection, and the rest, which is mostly the
+distribution and the reports of tests. A slow test does not fail, because both times depend on the machine and its load.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import resource
 import time
 from collections import defaultdict
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from typing import Any, NamedTuple
 
 import pytest
@@ -39,12 +40,37 @@ class Spent(NamedTuple):
         return cls(time.perf_counter(), sum(usage.ru_utime + usage.ru_stime for usage in usages))
 
 
+def _sum(spents: Iterable[Spent]) -> Spent:
+    walls, processors = zip(*spents, strict=True)
+    return Spent(sum(walls), sum(processors))
+
+
+def _print_row(reporter: pytest.TerminalReporter, spent: Spent, text: str) -> None:
+    reporter.line(f"{spent.processor:7.1f} s of processor time, {spent.wall:7.1f} s: {text}")
+
+
 class RunTimes:
     """Measures in the process that runs a test, and adds up in the process that prints."""
 
     def __init__(self) -> None:
+        self.begun_s = time.perf_counter()
+        self.starts: list[Spent] = []
         self.tests: dict[str, Spent] = {}
         self.too_slow: list[str] = []
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> None:
+        now = Spent.now()  # its processor time counts from the start of the process
+        start = Spent(now.wall - self.begun_s, now.processor)
+        self.starts.append(start)
+        if hasattr(session.config, "workeroutput"):
+            session.config.workeroutput[PROPERTY] = [*start]
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Note the start of a process of pytest-xdist; a crashed process has sent none."""
+        if start := getattr(node, "workeroutput", {}).get(PROPERTY):
+            self.starts.append(Spent(*start))
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None]:
@@ -90,15 +116,18 @@ class RunTimes:
         if len(self.tests) <= SLOWEST:
             return
         terminalreporter.section("time by part")
+        start = _sum(self.starts)
+        _print_row(terminalreporter, start, f"start of {len(self.starts)} processes, with imports and collection")
+        rest = Spent.now() - Spent(self.begun_s, 0) - start - _sum(self.tests.values())
+        _print_row(terminalreporter, Spent(0, rest.processor), "the rest, such as distribution and reports")
         parts: dict[str, list[Spent]] = defaultdict(list)
         for test, spent in self.tests.items():
             parts["/".join(test.split("::")[0].split("/")[:2])].append(spent)
         for part, spents in sorted(parts.items(), key=lambda part: -sum(spent.processor for spent in part[1])):
-            wall, processor = (sum(column) for column in zip(*spents, strict=True))
-            terminalreporter.line(f"{processor:7.1f} s of processor time, {wall:7.1f} s: {part}, {len(spents)} tests")
+            _print_row(terminalreporter, _sum(spents), f"{part}, {len(spents)} tests")
         terminalreporter.section(f"{SLOWEST} slowest tests")
         for test, spent in sorted(self.tests.items(), key=lambda test: -test[1].wall)[:SLOWEST]:
-            terminalreporter.line(f"{spent.processor:7.1f} s of processor time, {spent.wall:7.1f} s: {test}")
+            _print_row(terminalreporter, spent, test)
         if self.too_slow:
             terminalreporter.section(f"mark these `ci` or `nightly`, or make them faster: more than {LIMIT_SECONDS} s")
             for line in self.too_slow:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Self
@@ -46,21 +46,6 @@ def wait_until(
         assert time.monotonic() < until, f"{description} did not come true in {deadline} s"
         time.sleep(interval)
     return value
-
-
-def check_each(check: Callable[..., None], cases: Mapping[str, tuple[Any, ...]]) -> None:
-    """Call `check` with the arguments of each case; AssertionError with the names and messages of all that fail.
-
-    For checks that take less time than a test of their own: its collection takes about a millisecond in each process.
-    """
-    assert cases
-    failures = []
-    for name, arguments in cases.items():
-        try:
-            check(*arguments)
-        except AssertionError as error:
-            failures.append(f"{name}: {error}")
-    assert not failures, f"{len(failures)} of {len(cases)} cases fail:\n" + "\n".join(failures)
 
 
 class Task(threading.Thread):

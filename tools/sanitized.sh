@@ -17,5 +17,5 @@ LD_PRELOAD="$(gcc -print-file-name=libasan.so) $(gcc -print-file-name=libubsan.s
 export LD_PRELOAD PYTHONPATH=$PWD
 export PYTHONMALLOC=malloc           # each object has its own red zones
 export ASAN_OPTIONS=detect_leaks=0   # the interpreter frees little at its end
-exec "$python" -m pytest -q -p no:cacheprovider -n auto --dist loadgroup -m "not ci and not nightly and not style" \
+exec "$python" -m pytest -q -p no:cacheprovider -n auto --dist worksteal -m "not ci and not nightly and not style" \
   tests/contract tests/decoding tests/recording tests/serve tests/unit tests/visionipc

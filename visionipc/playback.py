@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 import time
 
-from msgq.errors import InvalidValueError
-from msgq.kinds import find_recorded_kind
 from msgq.kinds.playback import (
     EndpointSpec,
     EndpointWriter,
@@ -18,7 +16,6 @@ from msgq.kinds.playback import (
 from visionipc import Geometry, VisionIpcServer
 from visionipc.fake import FakeServer
 from visionipc.image_messages import Picture, picture
-from visionipc.names import KIND
 
 BUFFER_COUNT = 4
 _RAW_ENDPOINT = re.compile(r"visionipc_(.+)_(\d{1,10})/image")
@@ -33,7 +30,7 @@ class FramesWriter(EndpointWriter):
     CLOCK_BOOTTIME or the fake backend's clock.
     """
 
-    def __init__(self, spec: EndpointSpec, target: PlaybackTarget, servers: dict[str, VisionIpcServer]) -> None:
+    def __init__(self, spec: EndpointSpec, target: PlaybackTarget) -> None:
         super().__init__(spec)
         found = _RAW_ENDPOINT.fullmatch(spec.endpoint)
         if found is None:
@@ -42,8 +39,8 @@ class FramesWriter(EndpointWriter):
         self._stream = int(found[2])
         self._layout: Geometry | None = None
         first = _decode_picture(spec.sample_message)
-        self._server = servers.get(found[1]) or _get_server_class(target)(found[1], prefix=target.prefix)
-        servers[found[1]] = self._server
+        self._server = target.shared.get(found[1]) or _get_server_class(target)(found[1], prefix=target.prefix)
+        target.shared[found[1]] = self._server
         self._server.start_listener()  # refuses a name that another process serves, before anything is made
         self._set_layout(first)
 
@@ -103,22 +100,10 @@ class PictureSample:
         return True
 
 
-def _validate_name(name: str) -> str:
-    if find_recorded_kind(name) != KIND:
-        raise InvalidValueError(
-            f"endpoint name {name!r} is not possible for frames; give visionipc_SERVER_STREAM/image"
-        )
-    return name
+class _FramesPlayback(KindPlayback):
+    def find_announced_endpoint(self, name: str) -> str | None:
+        """Return the topic that announces a stream, if the stream's pictures can be played as frames; else None."""
+        return name.removesuffix(_RAW_SUFFIX) if name.endswith(_RAW_SUFFIX) else None
 
 
-def _get_announcing_topic(endpoint: str) -> str | None:
-    """Return the topic that announces a stream, if the stream's pictures can be played as frames; else None."""
-    return endpoint.removesuffix(_RAW_SUFFIX) if endpoint.endswith(_RAW_SUFFIX) else None
-
-
-PLAYBACK = KindPlayback(
-    open_writer=FramesWriter,
-    validate_name=_validate_name,
-    find_announced_endpoint=_get_announcing_topic,
-    open_sample=PictureSample,
-)
+PLAYBACK = _FramesPlayback(FramesWriter, PictureSample)

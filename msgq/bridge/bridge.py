@@ -157,7 +157,7 @@ class Bridge:
 
     def _make_incoming_link(self, topic: str, host: str) -> BridgeLink:
         kind = kind_of(validate_endpoint(topic))
-        if not kind.crosses_bridges:
+        if not kind.has_part("bridge"):
             raise InvalidValueError(f"{topic} cannot be bridged (--in): only {_name_bridged_kinds()} can")
         check_source(kind.bare_name(topic), host)
         return kind.bridge.open_incoming_link(self._loop, topic, host, self._segment_size)
@@ -175,8 +175,8 @@ class Bridge:
             link.poll(states.get(name))
 
 
-def _list_bridged_kinds() -> list[Kind]:
-    return [kind for kind in list_stored_kinds() if kind.crosses_bridges]
+def _list_bridged_kinds() -> tuple[Kind, ...]:
+    return list_stored_kinds("bridge")
 
 
 def _name_bridged_kinds() -> str:
@@ -188,7 +188,7 @@ def _check_names(out: Iterable[EndpointPattern]) -> None:
     names: dict[str, str] = {}
     for name in (name for name in out if isinstance(name, str)):
         kind = kind_of(name)
-        if not kind.crosses_bridges:
+        if not kind.has_part("bridge"):
             raise InvalidValueError(f"{name} cannot be bridged (--out): only {_name_bridged_kinds()} can")
         other = names.setdefault(kind.bare_name(name), name)
         if other != name:

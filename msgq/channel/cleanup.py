@@ -164,22 +164,6 @@ def _remove_pools_of_channel(name: str, prefix: str, remove: bool) -> Iterator[F
         yield FileRemoval(CHANNEL_NAME_PREFIX + name, prefix, path, sizes.get(path, 0), why)
 
 
-def find_pools_without_channel(prefix: str) -> list[EndpointIssue]:
-    """Return the pools of a prefix without a channel, as warnings. They block no process."""
-    existing = list_inodes(KIND, prefix)
-    paths = [
-        shm_paths.pool_path(name, prefix, uid) for name, uid in shm_paths.list_pools(prefix) if name not in existing
-    ]
-    if not paths:
-        return []
-    text = (
-        f"{paths[0]} is a pool of a removed channel; to remove the pool"
-        if len(paths) == 1
-        else f"{join_first_texts(paths)} are pools of removed channels; to remove the pools"
-    )
-    return [EndpointIssue(f"{text}, run `msgq clean`", severity=WARNING)]
-
-
 def diagnose(channel: ChannelStats) -> list[EndpointIssue]:
     """Return the issues of a channel: dead participants, unreachable pools, full tables, and views held for long."""
     name = CHANNEL_NAME_PREFIX + channel.name
@@ -225,12 +209,26 @@ def _describe_full_tables(channel: ChannelStats) -> list[str]:
     return full
 
 
-CLEANUP = KindCleanup(
-    check="channels",
-    noun="channels",
+class _ChannelCleanup(KindCleanup):
+    def find_orphans(self, prefix: str) -> list[EndpointIssue]:
+        """Return the pools of a prefix without a channel, as warnings. They block no process."""
+        existing = list_inodes(KIND, prefix)
+        paths = [
+            shm_paths.pool_path(name, prefix, uid) for name, uid in shm_paths.list_pools(prefix) if name not in existing
+        ]
+        if not paths:
+            return []
+        text = (
+            f"{paths[0]} is a pool of a removed channel; to remove the pool"
+            if len(paths) == 1
+            else f"{join_first_texts(paths)} are pools of removed channels; to remove the pools"
+        )
+        return [EndpointIssue(f"{text}, run `msgq clean`", severity=WARNING)]
+
+
+CLEANUP = _ChannelCleanup(
     remove_unused=remove_unused,
     remove_orphans=remove_unreachable_pools,
     diagnose=diagnose,
-    find_orphans=find_pools_without_channel,
     repair=lambda prefix: describe_removals(remove_dead_channels(prefix)),
 )

@@ -11,7 +11,5 @@ KIND = Kind(
     validate_name=naming.validate_channel_name,
     name_prefix=naming.CHANNEL_NAME_PREFIX,
     plural_name="channels",
-    column_heading="chan",
     locate_files=shm_paths.locate_channel_files,
-    crosses_bridges=True,
 )

@@ -101,4 +101,4 @@ class ChannelPlaybackWriter(EndpointWriter):
         self._channel.close()
 
 
-PLAYBACK = KindPlayback(open_writer=lambda spec, target, _: ChannelPlaybackWriter(spec, target))
+PLAYBACK = KindPlayback(ChannelPlaybackWriter)

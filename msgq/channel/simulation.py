@@ -10,20 +10,14 @@ from msgq.channel.channel import Channel
 from msgq.channel.names import KIND
 from msgq.common.message_source import MessageSource
 from msgq.impl.base.process import process_name
-from msgq.impl.fake.bus import InProcessBus
 from msgq.impl.fake.channel import Subscriber
 from msgq.impl.fake.channel_state import ChannelState
 from msgq.impl.fake.endpoint_state import BusMessage, EndpointState
-from msgq.kinds.playback import PlaybackMessage
 from msgq.kinds.simulation import KindSimulation, SentMessage
 
 
 def _open_subscriber(name: str, node: str) -> Subscriber:
     return cast("Subscriber", Channel(name, node=node).subscriber())
-
-
-def _make_playback_message(time_ns: int, endpoint: str, data: bytes, _bus: InProcessBus) -> PlaybackMessage:
-    return PlaybackMessage(time_ns, endpoint, data, source=MessageSource(KIND.name))
 
 
 def _describe_sent_message(
@@ -46,8 +40,4 @@ def _make_message_source(channel: ChannelState, bus_message: BusMessage, node: s
     return MessageSource(KIND.name, node if name in ("", process_name()) else name, options=json.dumps(options))
 
 
-SIMULATION = KindSimulation(
-    make_playback_message=_make_playback_message,
-    list_sent_messages=_describe_sent_message,
-    open_subscriber=_open_subscriber,
-)
+SIMULATION = KindSimulation(_describe_sent_message, open_subscriber=_open_subscriber)

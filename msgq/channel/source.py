@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+from itertools import islice
 from typing import Any
 
 from msgq.common.schema import Schema
 from msgq.impl.channel import open_channel_file, open_subscriber
-from msgq.impl.meter import ChannelMeter
 from msgq.impl.sources import open_channel_source
-from msgq.kinds.source import EndpointFeed, KindSource, PayloadTime, SourceItem, TimeStamps, describe_lost
-
-_BATCH_MESSAGES = 1000  # messages of one endpoint before it is another one's turn
+from msgq.kinds.source import FEED_BATCH_MESSAGES, EndpointFeed, KindSource, SourceItem, TimeStamps
 
 
 class ChannelFeed(EndpointFeed):
@@ -22,17 +21,11 @@ class ChannelFeed(EndpointFeed):
             self._channel_file, "", history, 0, False, False, False, True, None
         )
         self._schema: Schema | None = None
-        self._lost = 0
 
-    def take_items(self, most: int | None) -> list[SourceItem]:
+    def take_items(self) -> list[SourceItem]:
         """Return the new messages with their publishers."""
-        messages: list[SourceItem] = []
-        while len(messages) < (_BATCH_MESSAGES if most is None else min(most, _BATCH_MESSAGES)):
-            data = self._subscriber.receive(0)
-            if data is None:
-                break
-            messages.append(self._make_source_item(data))
-        return messages
+        received = islice(iter(partial(self._subscriber.receive, 0), None), FEED_BATCH_MESSAGES)
+        return [self._make_source_item(data) for data in received]
 
     def _make_source_item(self, data: bytes) -> SourceItem:
         last: Any = self._subscriber.last
@@ -45,14 +38,10 @@ class ChannelFeed(EndpointFeed):
         }
         return SourceItem(data, facts, f"{last.publisher.name} {last.position}", self._schema)
 
-    def describe_losses(self) -> str:
-        """Return a text with the number of lost messages."""
-        before, self._lost = self._lost, self._subscriber.lost
-        return describe_lost(self._lost - before)
-
-
-def _open_meter(name: str, prefix: str, payload_time: PayloadTime | None) -> ChannelMeter:
-    return ChannelMeter(name, prefix, *(payload_time or ()))
+    @property
+    def lost(self) -> int | None:
+        """Number of lost messages."""
+        return self._subscriber.lost
 
 
 def _read_stamp_settings(name: str, prefix: str) -> TimeStamps:
@@ -60,9 +49,4 @@ def _read_stamp_settings(name: str, prefix: str) -> TimeStamps:
     return TimeStamps(channel.stamps is not False, channel.schema)
 
 
-SOURCE = KindSource(
-    open_source=open_channel_source,
-    open_feed=ChannelFeed,
-    open_meter=_open_meter,
-    find_stamps=_read_stamp_settings,
-)
+SOURCE = KindSource(open_channel_source, ChannelFeed, find_stamps=_read_stamp_settings)

@@ -70,36 +70,43 @@ class ChannelStatsRow(EndpointRow[ChannelStats, EndpointCounts]):
     def _list_kind_fields(self) -> dict[str, Any]:
         return {"use": self.stats.kind, "bytes": self.current_counts.bytes, "tolerance_s": self.tolerance_s}
 
+    @staticmethod
+    def compute_totals(stats: Any) -> EndpointTotals:
+        """See `EndpointRow`."""
+        return EndpointTotals(stats.bytes, stats.messages, stats.lost)
 
-def describe(row: ChannelStatsRow) -> Iterator[str]:
-    """Return lines about a channel."""
-    channel, file = row.stats, read_file_access(row.stats.path)
-    publishers, subscribers = map(_describe_limit, (channel.max_publishers, channel.max_subscribers))
-    limits = f"publishers: {publishers}, subscribers: {subscribers}"
-    stamps = {None: "", True: ", stamps", False: ", no stamps"}[channel.stamps]
-    holds = "not set yet" if channel.capacity is None else format_count_noun(channel.capacity, "message")
-    pause = "" if row.tolerance_s is None else f"; at this rate a subscriber may pause for {row.tolerance_s:.3g} s"
-    yield f"  file         {channel.path}, {format_bytes(channel.hub_bytes)}; pools {format_bytes(channel.pool_bytes)}"
-    made = f"created by {channel.creator[0]} {channel.creator[1]}, age {format_age(channel.created_ns)}"
-    yield f"  access       user {file.owner}, mode {file.mode}, {made}"
-    yield f"  kind         {channel.kind}, {limits}{stamps}"
-    yield f"  published    {format_count_noun(channel.messages, 'message')}"
-    yield f"  rate         {format_rate(row.rate)} messages/s, {format_bytes(row.byte_rate)}/s"
-    yield f"  capacity     {holds}{pause}"
-    yield f"  schema       {describe_schema(channel.schema)}"
-    yield f"  publishers   {len(channel.publishers)}"
-    for publisher in channel.publishers:
-        yield f"    {_describe_publisher(publisher)}"
-    unlisted = (
-        ", and perhaps unlisted subscribers" if channel.opened and len(channel.subscribers) >= SUBSCRIBERS_SHOWN else ""
-    )
-    yield f"  subscribers  {len(channel.subscribers)}{unlisted}"
-    for subscriber in channel.subscribers:
-        yield f"    {_describe_subscriber(subscriber)}"
-    for viewer in channel.viewers:
-        yield f"  views        {_describe_viewer(viewer)}"
-    for path in channel.orphans:
-        yield f"  orphan       {path}"
+    def describe(self) -> Iterator[str]:
+        """Yield lines about a channel."""
+        channel, file, tolerance_s = self.stats, read_file_access(self.stats.path), self.tolerance_s
+        publishers, subscribers = map(_describe_limit, (channel.max_publishers, channel.max_subscribers))
+        limits = f"publishers: {publishers}, subscribers: {subscribers}"
+        stamps = {None: "", True: ", stamps", False: ", no stamps"}[channel.stamps]
+        holds = "not set yet" if channel.capacity is None else format_count_noun(channel.capacity, "message")
+        pause = "" if tolerance_s is None else f"; at this rate a subscriber may pause for {tolerance_s:.3g} s"
+        pools = f"pools {format_bytes(channel.pool_bytes)}"
+        yield f"  file         {channel.path}, {format_bytes(channel.hub_bytes)}; {pools}"
+        made = f"created by {channel.creator[0]} {channel.creator[1]}, age {format_age(channel.created_ns)}"
+        yield f"  access       user {file.owner}, mode {file.mode}, {made}"
+        yield f"  kind         {channel.kind}, {limits}{stamps}"
+        yield f"  published    {format_count_noun(channel.messages, 'message')}"
+        yield f"  rate         {format_rate(self.rate)} messages/s, {format_bytes(self.byte_rate)}/s"
+        yield f"  capacity     {holds}{pause}"
+        yield f"  schema       {describe_schema(channel.schema)}"
+        yield f"  publishers   {len(channel.publishers)}"
+        for publisher in channel.publishers:
+            yield f"    {_describe_publisher(publisher)}"
+        unlisted = (
+            ", and perhaps unlisted subscribers"
+            if channel.opened and len(channel.subscribers) >= SUBSCRIBERS_SHOWN
+            else ""
+        )
+        yield f"  subscribers  {len(channel.subscribers)}{unlisted}"
+        for subscriber in channel.subscribers:
+            yield f"    {_describe_subscriber(subscriber)}"
+        for viewer in channel.viewers:
+            yield f"  views        {_describe_viewer(viewer)}"
+        for path in channel.orphans:
+            yield f"  orphan       {path}"
 
 
 def _describe_limit(limit: int | None) -> str:
@@ -148,9 +155,4 @@ def _describe_viewer(holder: ViewHolder) -> str:
     )
 
 
-STATS = KindStats(
-    open_watch=open_channel_file,
-    compute_totals=lambda channel: EndpointTotals(channel.bytes, channel.messages, channel.lost),
-    row_class=ChannelStatsRow,
-    describe_row=describe,
-)
+STATS = KindStats(open_channel_file, ChannelStatsRow)

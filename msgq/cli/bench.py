@@ -37,7 +37,7 @@ _RESULT_COLUMNS = (
 )
 @click.option(
     "--duration",
-    type=click.FloatRange(0.05, 3600.0),
+    type=options.NumberRange(0.05, 3600.0),
     default=0.5,
     show_default=True,
     metavar="SECONDS",

@@ -74,7 +74,7 @@ _FLOW_COLUMNS = (
 )
 @click.option(
     "--interval",
-    type=click.FloatRange(0.1, 86400.0),
+    type=options.NumberRange(0.1, 86400.0),
     default=1.0,
     show_default=True,
     metavar="SECONDS",
@@ -127,7 +127,7 @@ def _print_outgoing_endpoints(out: Sequence[str], prefix: str | None) -> None:
     """Print the selected endpoints. Endpoints that do not exist yet are forwarded when they appear."""
     if out:
         names = EndpointSelection(out, prefix)
-        print_selection(names, lambda name: kind_of(name).crosses_bridges)
+        print_selection(names, lambda name: kind_of(name).has_part("bridge"))
 
 
 def _make_bridge(out: Sequence[str], sources: dict[str, str], segment_size: int) -> Bridge:

@@ -22,7 +22,7 @@ _HELP_EPILOG = (
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0),
+    type=options.NumberRange(min=0),
     metavar="SECONDS",
     default=0.0,
     show_default=True,

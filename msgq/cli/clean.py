@@ -95,7 +95,7 @@ def _remove_endpoints(endpoints: Sequence[str], prefix: str, remove: bool, force
     Without names: all unused endpoints except kinds that keep their content.
     """
     selected = _select_endpoints(endpoints, prefix)
-    for kind in list_stored_kinds():
+    for kind in list_stored_kinds("cleanup"):
         if kind.cleanup.list_keep_reasons is not None and not endpoints:
             yield from kind.cleanup.list_keep_reasons(prefix)
         else:
@@ -111,7 +111,7 @@ def _select_endpoints(endpoints: Sequence[str], prefix: str) -> list[str]:
     every = [stats.endpoint for stats in endpoint_stats(prefix)]
     existing = endpoint_inodes(prefix)  # also queues that cannot be read
     every = [name for name in every if name in endpoints or not is_shown_by_subject(name, existing)]
-    stay = {kind for kind in list_stored_kinds() if kind.cleanup.list_keep_reasons is not None}
+    stay = {kind for kind in list_stored_kinds("cleanup") if kind.cleanup.list_keep_reasons is not None}
     meant: set[str] = set()
     missing = []
     for text in endpoints:
@@ -132,7 +132,7 @@ def _remove_orphans(prefix: str, remove: bool, reported: Container[tuple[str, st
 
     Skips files that were already reported.
     """
-    for kind in list_stored_kinds():
+    for kind in list_stored_kinds("cleanup"):
         for searched_prefix in [prefix] if prefix else ["", *shm_paths.list_prefixes()]:
             for removal in kind.cleanup.remove_orphans(searched_prefix, remove):
                 if remove or (removal.prefix, removal.endpoint) not in reported:

@@ -73,7 +73,7 @@ def command(endpoints: tuple[str, ...], prefix: str | None, offset: int | None, 
             if offset is not None:
                 supported_kinds = " and ".join(
                     stored_kind.plural_name
-                    for stored_kind in list_stored_kinds()
+                    for stored_kind in list_stored_kinds("source")
                     if stored_kind.source.find_stamps is not None
                 )
                 raise click.UsageError(f"--offset cannot be used with {name}; use --offset for {supported_kinds}")

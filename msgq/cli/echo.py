@@ -135,7 +135,7 @@ def _print_feed_items(name: str, feed: EndpointFeed, show: ItemPrinter, most: in
     """Print the available items, and return their number."""
     if most == 0:
         return 0
-    items = feed.take_items(most)
+    items = feed.take_items()[:most]
     for item in items:
         show(name, item)
     if describe_losses := feed.describe_losses():

@@ -4,7 +4,6 @@ import click
 
 from msgq.cli.common import options
 from msgq.cli.common.render import echo, echo_json
-from msgq.kinds import kind_of
 from msgq.kinds.stats import read_file_access
 from msgq.monitor.endpoint_selection import EndpointSelection
 from msgq.monitor.live_endpoints import LiveEndpoints
@@ -27,6 +26,6 @@ def command(endpoints: tuple[str, ...], duration: float, as_json: bool, prefix: 
             echo_json({**row.to_json_fields(), **read_file_access(row.stats.path)._asdict()})
         else:
             echo(row.endpoint)
-            for line in kind_of(row.endpoint).stats.describe_row(row):
+            for line in row.describe():
                 echo(line)
     names.require_matched()

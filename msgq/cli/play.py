@@ -44,19 +44,11 @@ _EXIT_CODES = (
 @arguments.add_selection_options
 @click.option(
     "--duration",
-    type=click.FloatRange(min=0, min_open=True),
+    type=options.NumberRange(min=0, min_open=True),
     metavar="SECONDS",
     help="Play only the first SECONDS of the selected log.",
 )
-@click.option(
-    "-r",
-    "--rate",
-    type=click.FloatRange(min=0, min_open=True),
-    default=1.0,
-    show_default=True,
-    metavar="FACTOR",
-    help="Speed relative to the recording. The speed inf plays as fast as possible.",
-)
+@playing.rate_option
 @click.option("-l", "--loop", is_flag=True, help="Repeat the log without end.")
 @click.option("--loops", type=click.IntRange(min=1), metavar="COUNT", help="Play the log COUNT times.  [default: 1]")
 @click.option(
@@ -83,13 +75,13 @@ _EXIT_CODES = (
 )
 @click.option(
     "--clock-rate",
-    type=click.FloatRange(min=0, min_open=True),
+    type=options.NumberRange(min=0, min_open=True),
     default=100.0,
     show_default=True,
     metavar="RATE",
     help="Rate of --clock, in messages per second of log time.",
 )
-@click.option("--backend", type=click.Choice(["msgq", "zmq"]), help="Backend to publish on.  [default: $MSGQ_BACKEND]")
+@playing.backend_option
 @click.option(
     "--segment-size",
     type=options.BYTE_COUNT,

@@ -56,7 +56,7 @@ EncodeMessage = Callable[[str, bytes | None], bytes]  # a message, and the value
 @click.option(
     "-r",
     "--rate",
-    type=click.FloatRange(min=0, min_open=True),
+    type=options.NumberRange(min=0, min_open=True),
     metavar="RATE",
     help="Highest rate, in messages/s. MESSAGE is repeated.",
 )
@@ -164,7 +164,7 @@ def _check_options(endpoint: str, options: set[str]) -> None:
     """Raise an error for options of other kinds."""
     for option in sorted(options - kind_of(endpoint).publish.allowed_options):
         (kind, *_) = (
-            stored_kind for stored_kind in list_stored_kinds() if option in stored_kind.publish.allowed_options
+            stored_kind for stored_kind in list_stored_kinds("publish") if option in stored_kind.publish.allowed_options
         )
         where = kind.endpoint("NAME") if kind.name_prefix else kind.plural_name
         raise click.UsageError(f"--{option} cannot be used with {endpoint}; use --{option} for {where}")

@@ -93,7 +93,7 @@ _STATUS_PERIOD_S = 0.1
 )
 @click.option(
     "--chunk-seconds",
-    type=click.FloatRange(0.001, 60),
+    type=options.NumberRange(0.001, 60),
     default=0.25,
     show_default=True,
     metavar="SECONDS",
@@ -117,7 +117,7 @@ _STATUS_PERIOD_S = 0.1
 )
 @click.option(
     "--split-seconds",
-    type=click.FloatRange(min=0.1),
+    type=options.NumberRange(min=0.1),
     default=60,
     show_default=True,
     metavar="SECONDS",
@@ -145,7 +145,7 @@ _STATUS_PERIOD_S = 0.1
 )
 @click.option(
     "--snapshot-seconds",
-    type=click.FloatRange(min=0.1),
+    type=options.NumberRange(min=0.1),
     metavar="SECONDS",
     help="Keep the messages of the last SECONDS in memory. A trigger (SIGUSR1 or --trigger) writes the kept messages.",
 )

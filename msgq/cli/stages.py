@@ -139,7 +139,7 @@ def _make_hop_columns(tree: HopTree) -> list[_HopColumn]:
 )
 @click.option(
     "--window",
-    type=click.FloatRange(0.1, 3600.0),
+    type=options.NumberRange(0.1, 3600.0),
     default=10.0,
     show_default=True,
     metavar="SECONDS",

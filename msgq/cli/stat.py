@@ -117,14 +117,14 @@ def command(
     Columns:
 
     \b
-    topics, chan, recs, queues   endpoints of each kind
-    publ                         living publishers, senders and writers
-    dead                         dead participants
-    subs                         living subscribers and receivers
-    messages/s, bytes/s          published, sent or written (bytes of queues and boards are unknown)
-    lost/s                       messages lost by subscribers
-    silent                       endpoints without a message since the last line
-    shm used, shm free           shared memory of the machine
+    topics, channels, records, queues   endpoints of each kind
+    publ                 living publishers, senders and writers
+    dead                 dead participants
+    subs                 living subscribers and receivers
+    messages/s, bytes/s  published, sent or written (bytes of queues and boards are unknown)
+    lost/s               messages lost by subscribers
+    silent               endpoints without a message since the last line
+    shm used, shm free   shared memory of the machine
 
     With --prometheus, the command reads the endpoints only when Prometheus asks for http://ADDRESS:PORT/metrics.
     """
@@ -139,7 +139,7 @@ def command(
     if address is not None or host_names:
         raise click.UsageError("--address and --allow-host need --prometheus; give a port")
     board = LiveEndpoints(names)
-    table = StreamingTable([*map(_make_kind_column, list_stored_kinds()), *_STAT_COLUMNS])
+    table = StreamingTable([*map(_make_kind_column, list_stored_kinds("stats")), *_STAT_COLUMNS])
     board.poll()
     print_selection(names)
     lines, limit = 0, RunLimit(1 if once else count, duration)
@@ -190,9 +190,9 @@ def sum_endpoints(rows: Sequence[AnyEndpointRow]) -> StatLine:
         silent_endpoints=sum(not row.rate and not row.byte_rate for row in rows),
         shm_used_bytes=space.used,
         shm_free_bytes=space.free,
-        endpoint_counts={kind.plural_name: counts[kind] for kind in list_stored_kinds()},
+        endpoint_counts={kind.plural_name: counts[kind] for kind in list_stored_kinds("stats")},
     )
 
 
 def _make_kind_column(kind: Kind) -> StatColumn:
-    return StatColumn(kind.column_heading, lambda line: str(line.endpoint_counts[kind.plural_name]))
+    return StatColumn(kind.plural_name, lambda line: str(line.endpoint_counts[kind.plural_name]))

@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class StopSignal(Protocol):
-    """Stop signal with a wait: a `threading.Event`, or an object of a simulation."""
+    """Stop signal with a wait, such as a `threading.Event`."""
 
     def is_set(self) -> bool:
         """Return True if the loop should end."""

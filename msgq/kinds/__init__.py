@@ -19,18 +19,21 @@ of parts take *bare names* (without the name prefix of the kind) and prefixes as
 ("" for none). These functions raise errors of `msgq.errors`: if the endpoint does not exist, `SegmentError` with errno
 ENOENT. Any thread may call these functions. One thread at a time may use a returned object.
 
+The fields of `Kind` and of the parts contain what each kind defines. Their methods and class attributes have defaults,
+because few kinds differ: such a kind derives its own class, and overrides only the difference.
+
 Generic code never asks which kind an endpoint has: it calls the part of `kind_of(endpoint)`. A new kind is a folder and
 a call of `register_kind`, or an entry in `_BUILT_IN_PACKAGES`.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from msgq.errors import InvalidValueError
 
@@ -70,45 +73,30 @@ class Kind:
     package : folder with the parts of the kind, for example "msgq.channel".
     name_prefix : prefix of endpoint names, for example "channel/". "" for topics, whose names have no "/", and for
         announced kinds.
-    plural_name, column_heading : plural noun for sentences and JSON keys, and the title of a narrow column.
+    plural_name : plural noun for sentences, JSON keys and headings.
     validate_name : takes a bare name as text or bytes; returns it as text, or raises `EndpointNameError`.
     locate_files : takes a prefix; returns the directory of the files, and the prefix of their file names. None: the
         kind has no files, because endpoints of another kind announce it.
-    locate_side_files : the same for the second file of each endpoint; None: no second file.
-    keeps_values : True: messages are changes of values, and a later change replaces an earlier one. A reader that
-        misses changes has lost nothing.
-    change_header : for a kind that keeps values: NumPy fields at the beginning of a message without a key. `index` is
-        the changed element, `count` the number of its changes. (): each message has a key.
     names_senders : True: recordings store the publisher or key of each message. False: recordings store the publisher
         only after a takeover from a living publisher.
-    crosses_bridges : True: a bridge can forward endpoints of this kind, and the kind has the part `bridge`.
-    announcer_name_regex, recorded_name_regex : expressions for whole names: of the endpoints of another kind that
-        announce this kind, and of this kind's endpoints in recordings. None: no announcers, or all names with the
-        prefix.
-    find_carrier : takes a bare name; returns the endpoint whose file contains the messages. None: the endpoint itself.
-    find_subject : takes any endpoint; returns its subject if it is an auxiliary endpoint of this kind, else None.
-    latency_limit_factor : factor of the latency limit when recordings are checked. Large messages take long to record.
-    delay_hint : for an announced kind: how `msgq delay` finds the publish time in the announcements.
+    change_header : for a kind that keeps values: NumPy fields at the beginning of a message without a key. `index` is
+        the changed element, `count` the number of its changes. (): each message has a key. None: the kind keeps no
+        values.
     """
+
+    #: Factor of the latency limit when recordings are checked. Large messages take long to record.
+    latency_limit_factor: ClassVar[int] = 1
+    #: For an announced kind: how `msgq delay` finds the publish time in the announcements.
+    delay_hint: ClassVar[str] = ""
 
     name: str
     package: str
     validate_name: Callable[[str | bytes], str]
     name_prefix: str = ""
     plural_name: str = ""
-    column_heading: str = ""
     locate_files: Callable[[str], tuple[str, str]] | None = None
-    locate_side_files: Callable[[str], tuple[str, str]] | None = None
-    keeps_values: bool = False
-    change_header: tuple[tuple[str, str], ...] = ()
     names_senders: bool = True
-    crosses_bridges: bool = False
-    announcer_name_regex: re.Pattern[str] | None = None
-    recorded_name_regex: re.Pattern[str] | None = None
-    find_carrier: Callable[[str], str] | None = None
-    find_subject: Callable[[str], ReportedSubject | None] | None = None
-    latency_limit_factor: int = 1
-    delay_hint: str = ""
+    change_header: tuple[tuple[str, str], ...] | None = None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Kind) and other.name == self.name
@@ -123,6 +111,35 @@ class Kind:
     def endpoint(self, bare_name: str) -> str:
         """Return a bare name with the name prefix of the kind."""
         return self.name_prefix + bare_name
+
+    @property
+    def keeps_values(self) -> bool:
+        """True: messages are changes of values. A reader loses nothing if a later change replaces an earlier one."""
+        return self.change_header is not None
+
+    def has_part(self, file: str) -> bool:
+        """Return True if the kind has a part, for example "bridge": then a bridge can forward its endpoints."""
+        return find_spec(f"{self.package}.{file}") is not None
+
+    def locate_side_files(self, prefix: str) -> tuple[str, str] | None:
+        """Return the same as `locate_files` for the second file of each endpoint; None: no second file."""
+        return None
+
+    def find_carrier(self, bare_name: str) -> str:
+        """Return the endpoint whose file contains the messages of an endpoint. Usually both are the same."""
+        return self.endpoint(bare_name)
+
+    def find_subject(self, endpoint: str) -> ReportedSubject | None:
+        """Return the subject of an endpoint of any kind; None: not an auxiliary endpoint of this kind."""
+        return None
+
+    def is_announced_by(self, endpoint: str) -> bool:
+        """Return True if an endpoint of another kind announces endpoints of this kind."""
+        return False
+
+    def is_recorded_as(self, endpoint: str) -> bool:
+        """Return True if recordings contain endpoints of this kind under this name, which has another kind's form."""
+        return False
 
     @property
     def stats(self) -> KindStats:
@@ -162,12 +179,19 @@ class Kind:
 
     @property
     def bridge(self) -> KindBridge:
-        """Forwards endpoints across a bridge, if `crosses_bridges`."""
+        """Forwards endpoints across a bridge."""
         part: KindBridge = self._import_part("bridge")
         return part
 
     def _import_part(self, file: str) -> Any:
-        return getattr(import_module(f"{self.package}.{file}"), file.upper())
+        module = f"{self.package}.{file}"
+        try:
+            return getattr(import_module(module), file.upper())
+        except ModuleNotFoundError as error:
+            if error.name != module:
+                raise
+            text = f"{self.plural_name} do not support this, because their kind has no part {file!r} ({module})"
+            raise InvalidValueError(f"{text}; use an endpoint of another kind") from None
 
 
 _registered_kinds: list[Kind] = []
@@ -194,9 +218,10 @@ def list_kinds() -> tuple[Kind, ...]:
     return tuple(_registered_kinds)
 
 
-def list_stored_kinds() -> tuple[Kind, ...]:
-    """Return the kinds that have files, in the order in which endpoints are listed."""
-    return tuple(kind for kind in list_kinds() if kind.locate_files is not None)
+def list_stored_kinds(part: str | None = None) -> tuple[Kind, ...]:
+    """Return the kinds that have files and a part, in the order in which endpoints are listed. None: any parts."""
+    stored = (kind for kind in list_kinds() if kind.locate_files is not None)
+    return tuple(kind for kind in stored if part is None or kind.has_part(part))
 
 
 def list_state_kinds() -> tuple[str, ...]:
@@ -244,18 +269,12 @@ def find_announced_kind(endpoint: str) -> Kind:
 
     Topics with a certain form of name announce frames.
     """
-    announced = (
-        kind for kind in list_kinds() if kind.announcer_name_regex and kind.announcer_name_regex.fullmatch(endpoint)
-    )
-    return next(announced, None) or kind_of(endpoint)
+    return next((kind for kind in list_kinds() if kind.is_announced_by(endpoint)), None) or kind_of(endpoint)
 
 
 def find_recorded_kind(endpoint: str) -> Kind:
     """Return the kind of a recorded endpoint, if the recording does not store the kind."""
-    recorded = (
-        kind for kind in list_kinds() if kind.recorded_name_regex and kind.recorded_name_regex.fullmatch(endpoint)
-    )
-    return next(recorded, None) or kind_of(endpoint)
+    return next((kind for kind in list_kinds() if kind.is_recorded_as(endpoint)), None) or kind_of(endpoint)
 
 
 def validate_endpoint(endpoint: str) -> str:
@@ -270,12 +289,12 @@ def validate_endpoint(endpoint: str) -> str:
 
 
 def find_carrier_endpoint(endpoint: str) -> str:
-    """Return the endpoint whose file contains the messages of an endpoint. Usually both are the same."""
+    """Return the endpoint whose file contains the messages of an endpoint; see `Kind.find_carrier`."""
     kind = kind_of(endpoint)
-    return endpoint if kind.find_carrier is None else kind.find_carrier(kind.bare_name(endpoint))
+    return kind.find_carrier(kind.bare_name(endpoint))
 
 
 def find_reported_subject(endpoint: str) -> ReportedSubject | None:
     """Return the subject of an auxiliary endpoint; None: the endpoint is not auxiliary."""
-    subjects = (kind.find_subject(endpoint) for kind in list_kinds() if kind.find_subject is not None)
+    subjects = (kind.find_subject(endpoint) for kind in list_kinds())
     return next((subject for subject in subjects if subject is not None), None)

@@ -81,10 +81,6 @@ class RemoveUnused(Protocol):
         """
 
 
-def _find_no_issues(_prefix: str) -> list[EndpointIssue]:
-    return []
-
-
 def _repair_nothing(_prefix: str) -> RepairReport:
     return RepairReport([], [])
 
@@ -95,24 +91,23 @@ class KindCleanup:
 
     Attributes
     ----------
-    check, noun : name of the doctor's check, and plural noun for endpoints of the kind.
     remove_unused : removes endpoints that no living process uses.
     remove_orphans : takes a prefix and whether to remove; removes files without an endpoint, and empty directories.
     diagnose : takes statistics of an endpoint; returns its issues.
-    find_orphans : takes a prefix; returns issues about files without an endpoint.
     repair : takes a prefix; repairs endpoints after the death of processes, and removes what only dead processes used.
     list_keep_reasons : takes a prefix; yields for each endpoint the reason why it stays. None: endpoints of this kind
         are also removed if the user does not name them.
     """
 
-    check: str
-    noun: str
     remove_unused: RemoveUnused
     remove_orphans: Callable[[str, bool], Iterable[FileRemoval]]
     diagnose: Callable[[Any], list[EndpointIssue]]
-    find_orphans: Callable[[str], list[EndpointIssue]] = _find_no_issues
     repair: Callable[[str], RepairReport] = _repair_nothing
     list_keep_reasons: Callable[[str], Iterator[FileRemoval]] | None = None
+
+    def find_orphans(self, prefix: str) -> list[EndpointIssue]:
+        """Return issues about files without an endpoint."""
+        return []
 
 
 def describe_removals(removals: Iterable[FileRemoval]) -> RepairReport:

@@ -13,14 +13,14 @@ from msgq.kinds.snapshots import endpoint
 
 def repair_all_kinds(prefix: str) -> RepairReport:
     """Repair endpoints of all kinds after the death of processes, and remove what only dead processes used."""
-    repairs = [kind.cleanup.repair(prefix) for kind in list_stored_kinds()]
+    repairs = [kind.cleanup.repair(prefix) for kind in list_stored_kinds("cleanup")]
     done = [text for repair in repairs for text in repair.completed_repairs]
     return RepairReport(done, [text for repair in repairs for text in repair.failed_repairs])
 
 
 def find_unreadable(prefix: str) -> list[EndpointIssue]:
     """Return the issues of unreadable files: errors for damaged files, warnings for files without permission."""
-    return [issue for kind in list_stored_kinds() for issue in _find_unreadable(kind, prefix)]
+    return [issue for kind in list_stored_kinds("stats") for issue in _find_unreadable(kind, prefix)]
 
 
 def _find_unreadable(kind: Kind, prefix: str) -> list[EndpointIssue]:

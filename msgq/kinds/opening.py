@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Mapping
-from typing import Any
 
 from msgq.common import settings
 from msgq.common.schema import Schema
 from msgq.errors import SegmentError
-from msgq.impl.meter import EndpointMeter
+from msgq.impl.meter import EndpointMeter, SourceMeter
 from msgq.impl.sources import EndpointSource
 from msgq.kinds import find_kind, kind_of, snapshots, validate_endpoint
 from msgq.kinds.playback import EndpointSpec, EndpointWriter, PlaybackTarget, UnplayableError
@@ -46,18 +45,21 @@ def open_feed(endpoint: str) -> EndpointFeed:
 
 
 def open_meter(endpoint: str, payload_time: PayloadTime | None = None) -> EndpointMeter:
-    """Return a meter of an endpoint of any kind, in the current prefix."""
-    kind = kind_of(endpoint)
-    return kind.source.open_meter(kind.bare_name(endpoint), settings.resolve_prefix(None), payload_time)
-
-
-def open_writer(spec: EndpointSpec, target: PlaybackTarget, shared: dict[str, Any]) -> EndpointWriter:
-    """Open an endpoint of any kind for playback, and create it if necessary.
+    """Return a meter of an endpoint of any kind, in the current prefix.
 
     Parameters
     ----------
-    spec, target : endpoint, and place of the endpoint.
-    shared : objects that the writers of one player share, by name. The call may add objects.
+    endpoint : name with the name prefix of its kind.
+    payload_time : location of publish times in payloads; None: next to the payload, or none.
+    """
+    kind = kind_of(endpoint)
+    if kind.source.open_meter is not None:
+        return kind.source.open_meter(kind.bare_name(endpoint), settings.resolve_prefix(None))
+    return SourceMeter(open_source(endpoint), *(payload_time or ()))
+
+
+def open_writer(spec: EndpointSpec, target: PlaybackTarget) -> EndpointWriter:
+    """Open an endpoint of any kind for playback, and create it if necessary.
 
     Raises
     ------
@@ -69,7 +71,7 @@ def open_writer(spec: EndpointSpec, target: PlaybackTarget, shared: dict[str, An
         raise UnplayableError(f"endpoint kind {spec.kind!r} is unknown to this version of msgq")
     if target.backend == "zmq" and not kind.playback.is_carried_by_zmq:
         raise UnplayableError("ZMQ has only topics")
-    return kind.playback.open_writer(spec, target, shared)
+    return kind.playback.open_writer(spec, target)
 
 
 def read_existing_schema(endpoint: str) -> Schema | None:

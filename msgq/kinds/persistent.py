@@ -15,7 +15,9 @@ from typing import Generic, Protocol, TypeVar
 
 from msgq.common.stats import Participant
 from msgq.errors import SegmentError
+from msgq.kinds import Kind
 from msgq.kinds.cleanup import EndpointUsers, FileRemoval, explain_removal
+from msgq.kinds.snapshots import read, read_all
 
 
 class FileStats(Protocol):
@@ -43,21 +45,15 @@ class PersistentKind(Generic[_StatsType]):
 
     Attributes
     ----------
-    noun, name_prefix : noun for an endpoint, and prefix of its name.
-    file, directories : return the path of an endpoint, and the directory of a prefix (`msgq.common.shm_paths`).
-    read_every, read : return the statistics of all endpoints, and of one endpoint (`msgq.stats`).
+    kind, noun : the kind, and a noun for an endpoint.
     remove : removes an endpoint if a function agrees. The function is called under the lock of opening processes.
     participants : return the processes that have an endpoint open.
     describe_contents : return a text about the content, to append to the reason; "" without content.
     unused_reason : text about an endpoint without users.
     """
 
+    kind: Kind
     noun: str
-    name_prefix: str
-    file: Callable[[str, str], str]
-    directories: Callable[[str], tuple[str]]
-    read_every: Callable[[str], Iterable[_StatsType]]
-    read: Callable[[str, str], _StatsType]
     remove: Callable[[str, str, Callable[[_StatsType], bool]], bool]
     participants: Callable[[_StatsType], Iterable[Participant]]
     describe_contents: Callable[[_StatsType], str]
@@ -72,17 +68,10 @@ class PersistentKind(Generic[_StatsType]):
 
     def list_keep_reasons(self, prefix: str) -> Iterator[FileRemoval]:
         """Yield for each endpoint of a prefix the reason why it stays if the user does not name it."""
-        for stats in self.read_every(prefix):
+        for stats in read_all(self.kind, prefix):
             living, _ = self.list_users(stats)
             why = explain_removal(living, ()) if living else f"to remove a {self.noun}, name it"
-            yield FileRemoval(
-                self.name_prefix + stats.name,
-                prefix,
-                stats.path,
-                stats.bytes,
-                why + self.describe_contents(stats),
-                removed=False,
-            )
+            yield self._make_removal(stats, prefix, why, removed=False)
 
     def remove_unused(
         self, names: Iterable[str], prefix: str, *, remove: bool = True, force: bool = False
@@ -99,9 +88,7 @@ class PersistentKind(Generic[_StatsType]):
                 yield self._remove_unused(name, prefix, remove, force)
             except SegmentError as error:
                 if error.errno != errno.ENOENT:  # ENOENT: another process has removed it
-                    yield FileRemoval(
-                        self.name_prefix + name, prefix, self.file(name, prefix), 0, str(error), removed=False
-                    )
+                    yield FileRemoval(self.kind.endpoint(name), prefix, error.path, 0, str(error), removed=False)
 
     def remove_orphans(self, prefix: str, remove: bool = True) -> tuple[FileRemoval, ...]:
         """Remove the directory of a prefix if it is empty.
@@ -109,8 +96,8 @@ class PersistentKind(Generic[_StatsType]):
         A process that creates an endpoint creates the directory again.
         """
         with contextlib.suppress(OSError):  # there are some in it, or it is gone
-            if prefix and remove:
-                os.rmdir(*self.directories(prefix))
+            if prefix and remove and self.kind.locate_files is not None:
+                os.rmdir(self.kind.locate_files(prefix)[0])
         return ()
 
     def _remove_unused(self, name: str, prefix: str, remove: bool, force: bool) -> FileRemoval:
@@ -121,8 +108,14 @@ class PersistentKind(Generic[_StatsType]):
             living, unknown = self.list_users(stats)
             return not living and (force or not unknown)
 
-        goes = self.remove(name, prefix, is_unused) if remove else is_unused(self.read(name, prefix))
+        goes = self.remove(name, prefix, is_unused) if remove else is_unused(read(self.kind, name, prefix))
         stats = seen[-1]
         living, unknown = self.list_users(stats)
-        why = explain_removal(living, unknown, self.unused_reason) + self.describe_contents(stats)
-        return FileRemoval(self.name_prefix + name, prefix, stats.path, stats.bytes, why, goes, not goes and not living)
+        why = explain_removal(living, unknown, self.unused_reason)
+        return self._make_removal(stats, prefix, why, removed=goes, can_be_forced=not goes and not living)
+
+    def _make_removal(
+        self, stats: _StatsType, prefix: str, why: str, removed: bool, can_be_forced: bool = False
+    ) -> FileRemoval:
+        place = self.kind.endpoint(stats.name), prefix, stats.path, stats.bytes
+        return FileRemoval(*place, why + self.describe_contents(stats), removed, can_be_forced)

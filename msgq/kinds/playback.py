@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType, ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from msgq.common.message_source import TOPIC_SOURCE, MessageSource
 from msgq.common.schema import Schema
@@ -78,7 +78,8 @@ class EndpointSpec(NamedTuple):
         return value if isinstance(value, bool) else None
 
 
-class PlaybackTarget(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class PlaybackTarget:
     """Place of the played endpoints.
 
     Attributes
@@ -88,12 +89,14 @@ class PlaybackTarget(NamedTuple):
     segment_size : bytes of new rings; 0: the necessary size.
     take_over : True: also publish if a living process publishes. The living publisher then gets an error from its next
         send.
+    shared : objects that the writers of this target share, by name.
     """
 
     backend: str
     prefix: str = ""
     segment_size: int = 0
     take_over: bool = False
+    shared: dict[str, Any] = field(default_factory=dict)
 
     @property
     def backend_module(self) -> ModuleType:
@@ -200,44 +203,41 @@ class ComparedMessage(NamedTuple):
     extra: tuple[str, Any]
 
 
-def _compare_data_and_key(data: bytes, key: str) -> ComparedMessage:
-    return ComparedMessage(data, ("key", key))
-
-
 @dataclass(frozen=True, slots=True)
 class KindPlayback:
     """Functions that play recorded messages of a kind.
 
     Attributes
     ----------
-    open_writer : takes an `EndpointSpec`, a `PlaybackTarget`, and objects that the writers of one player share; opens
-        the endpoint, and creates it if necessary. Raises `UnplayableError` if that is impossible.
-    is_carried_by_zmq : True: the ZMQ backend has endpoints of this kind.
-    make_valid_name : takes a recorded name; returns it without parts that are invalid for this kind.
-    validate_name : takes a new name; returns it, or raises `InvalidValueError`. None: as `Kind.validate_name`.
-    find_announced_endpoint : takes a recorded name; returns the endpoint whose writer publishes it automatically, or
-        None.
+    open_writer : takes an `EndpointSpec` and a `PlaybackTarget`; opens the endpoint, and creates it if necessary.
+        Raises `UnplayableError` if that is impossible.
     open_sample : returns a `MessageSample`. None: no sample is needed.
-    played_first_byte : first byte of all messages that are sent again; other messages are events, and are omitted.
-        None: all messages are sent.
-    compute_state_key : for kinds that keep values: takes a message; returns the changed element, in addition to the
-        key.
-    create_endpoint : takes the arguments of a simulation, and creates an endpoint without a publisher. None: a writer
-        creates it.
-    encode_sent : takes data, priority, number and time of a sent message; returns its recorded form and schema. None:
-        the recorded form is the sent message.
-    extract_comparable : takes a recorded message and its key; returns the compared properties, or None for a message
-        that is not compared.
     """
 
-    open_writer: Callable[[EndpointSpec, PlaybackTarget, dict[str, Any]], EndpointWriter]
-    is_carried_by_zmq: bool = False
-    make_valid_name: Callable[[str], str] = str
-    validate_name: Callable[[str], str] | None = None
-    find_announced_endpoint: Callable[[str], str | None] | None = None
+    open_writer: Callable[[EndpointSpec, PlaybackTarget], EndpointWriter]
     open_sample: Callable[[], MessageSample] | None = None
-    played_first_byte: int | None = None
-    compute_state_key: Callable[[bytes], bytes] = bytes
-    create_endpoint: Callable[[EndpointSpec], None] | None = None
-    encode_sent: Callable[[bytes, int, int, int], tuple[bytes, Schema]] | None = None
-    extract_comparable: Callable[[bytes, str], ComparedMessage | None] = _compare_data_and_key
+
+    #: True: the ZMQ backend has endpoints of this kind.
+    is_carried_by_zmq: ClassVar[bool] = False
+    #: First byte of all messages that are sent again; other messages are events, and are omitted. -1: any.
+    played_first_byte: ClassVar[int] = -1
+
+    def make_valid_name(self, name: str) -> str:
+        """Return a recorded name without parts that are invalid for this kind."""
+        return name
+
+    def find_announced_endpoint(self, name: str) -> str | None:
+        """Return the endpoint that the writer of a recorded name publishes by itself; None: no such endpoint."""
+        return None
+
+    def create_endpoint(self, spec: EndpointSpec) -> bool:
+        """Create an endpoint of a simulation without a publisher. Return False if a writer must create it."""
+        return False
+
+    def encode_sent(self, data: bytes, priority: int, number: int, time_ns: int) -> tuple[bytes, Schema] | None:
+        """Return the recorded form and schema of a sent message; None: as sent. `number`: from 1 on the endpoint."""
+        return None
+
+    def extract_comparable(self, data: bytes, key: str) -> ComparedMessage | None:
+        """Return the compared properties of a recorded message; None: not compared."""
+        return ComparedMessage(data, ("key", key))

@@ -43,7 +43,7 @@ def endpoints(prefix: str | None = None) -> list[EndpointStats]:
     """
     where = settings.resolve_prefix(prefix)
     snapshots = []
-    for kind in list_stored_kinds():
+    for kind in list_stored_kinds("stats"):
         for name in list_inodes(kind, where):
             with contextlib.suppress(SegmentError, EndpointNameError):
                 snapshots.append(_make_endpoint_stats(kind, name, where))
@@ -61,7 +61,9 @@ def endpoint_inodes(prefix: str | None = None) -> dict[str, int]:
     prefix : prefix as in `endpoints`.
     """
     return {
-        kind.endpoint(name): inode for kind in list_stored_kinds() for name, inode in list_inodes(kind, prefix).items()
+        kind.endpoint(name): inode
+        for kind in list_stored_kinds("stats")
+        for name, inode in list_inodes(kind, prefix).items()
     }
 
 
@@ -79,7 +81,7 @@ def read(kind: Kind, name: str | bytes, prefix: str | None = None) -> Any:
 def _make_endpoint_stats(kind: Kind, bare_name: str, prefix: str | None) -> EndpointStats:
     stats = read(kind, bare_name, prefix)
     endpoint = kind.endpoint(kind.validate_name(bare_name))
-    size, messages, lost = kind.stats.compute_totals(stats)
+    size, messages, lost = kind.stats.row_class.compute_totals(stats)
     common = stats.path, size, stats.participants, messages, lost, stats.schema, stats.created_ns
     from msgq.common.stats.endpoint import EndpointStats  # imported late: most callers only list names
 

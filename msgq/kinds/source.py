@@ -11,7 +11,9 @@ from msgq.common.schema import Schema
 from msgq.common.texts import format_count_noun
 from msgq.impl.base.core import Waitable
 from msgq.impl.meter import EndpointMeter
-from msgq.impl.sources import EndpointSource
+from msgq.impl.sources import EndpointSource, PolledSource
+
+FEED_BATCH_MESSAGES = 1000  # messages of one endpoint before it is another endpoint's turn
 
 
 class PayloadTime(NamedTuple):
@@ -58,21 +60,24 @@ class EndpointFeed(ABC):
     """
 
     waitable: Waitable | None = None
+    _reported_lost: int | None = 0
 
     @abstractmethod
-    def take_items(self, most: int | None) -> list[SourceItem]:
-        """Return the new items since the last call, at most `most`. After a full result, call again."""
+    def take_items(self) -> list[SourceItem]:
+        """Return the new items since the last call, or a part of them if there are many."""
+
+    @property
+    def lost(self) -> int | None:
+        """Number of messages that were missed; None: unknown."""
+        return 0
 
     def describe_losses(self) -> str:
-        """Return a text about messages missed since the last call; "": none."""
-        return ""
-
-
-def describe_lost(messages: int | None) -> str:
-    """Return a sentence about lost messages; None: an unknown number."""
-    if messages == 0:
-        return ""
-    return f"lost {'messages' if messages is None else format_count_noun(messages, 'message')} (printing was too slow)"
+        """Return a text about messages missed since the last call; "": none. An unknown number is reported once."""
+        before, self._reported_lost = self._reported_lost, self.lost
+        if self._reported_lost == before:
+            return ""
+        lost = None if self._reported_lost is None else self._reported_lost - (before or 0)
+        return f"lost {'messages' if lost is None else format_count_noun(lost, 'message')} (printing was too slow)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,18 +89,32 @@ class KindSource:
     open_source : takes a bare name, a prefix, `whole` and `files` as `open_source`; returns the source for the recorder
         and Spark.
     open_feed : takes a bare name and a prefix; returns the feed for `msgq echo`.
-    open_meter : takes a bare name, a prefix, and the location of publish times in payloads (None: next to the payload,
-        or none); returns the meter for hz, bw and delay.
+    open_meter : takes a bare name and a prefix; returns the meter for hz, bw and delay. None: the meter counts the
+        messages of the source.
     find_stamps : takes a bare name and a prefix; returns the location of publish times. None: payloads of this kind
         have no publish time.
-    has_better_meter : True: a meter measures more than the counters of `KindStats.open_watch`, for example sizes, or
-        messages of programs that do not count. `msgq check` then uses a meter.
-    schema_begins_epoch : True: a new schema begins a new epoch of the endpoint. False: the numbering continues.
     """
 
     open_source: Callable[[str, str, bool, Mapping[str, int] | None], EndpointSource]
     open_feed: Callable[[str, str], EndpointFeed]
-    open_meter: Callable[[str, str, PayloadTime | None], EndpointMeter]
+    open_meter: Callable[[str, str], EndpointMeter] | None = None
     find_stamps: Callable[[str, str], TimeStamps] | None = None
-    has_better_meter: bool = False
-    schema_begins_epoch: bool = False
+
+
+class _PolledFeed(EndpointFeed):
+    def __init__(self, source: PolledSource) -> None:
+        self._source = source
+
+    def take_items(self) -> list[SourceItem]:
+        return [SourceItem(data, schema=self._source.schema) for data, _ in self._source.poll()]
+
+
+def make_polled_part(open_source: Callable[[str, str, bool], PolledSource]) -> KindSource:
+    """Return the part of a kind whose files C code cannot read: recorder and feed poll the same source.
+
+    `open_source` : takes a bare name, a prefix, and `whole` as `open_source`. A feed begins with the first message.
+    """
+    return KindSource(
+        open_source=lambda name, prefix, whole, _: open_source(name, prefix, whole),
+        open_feed=lambda name, prefix: _PolledFeed(open_source(name, prefix, True)),
+    )

@@ -78,7 +78,6 @@ class EndpointRow(Generic[_StatsType, _CountsType]):
     ----------
     endpoint : name with the name prefix of its kind.
     kind : name of the kind; "frames" for a topic that announces frames.
-    totals : totals from `stats`.
     stats : statistics with participants; up to some seconds older than the poll.
     current_counts, previous_counts : counters at this poll and at the previous one; None: first poll.
     interval_s : seconds between the two polls.
@@ -86,16 +85,26 @@ class EndpointRow(Generic[_StatsType, _CountsType]):
 
     endpoint: str
     kind: str
-    totals: EndpointTotals
     stats: _StatsType
     current_counts: _CountsType
     previous_counts: _CountsType | None = None
     interval_s: float = 0.0
 
+    #: True: a meter measures more than the counters, for example sizes. `msgq check` then uses a meter.
+    has_better_meter: ClassVar[bool] = False
     #: What cannot be measured ("size", "subscribers", "lost"), each with the reason.
     unmeasured_reasons: ClassVar[Mapping[str, str]] = MappingProxyType({})
     _sender_roles: ClassVar[tuple[str, ...]] = ("publisher",)
     _receiver_roles: ClassVar[tuple[str, ...]] = ("subscriber",)
+
+    @staticmethod
+    def compute_totals(stats: Any) -> EndpointTotals:
+        """Return the totals of an endpoint from its statistics."""
+        raise NotImplementedError
+
+    def describe(self) -> Iterator[str]:
+        """Yield the lines of `msgq info` after the line with the name."""
+        raise NotImplementedError
 
     @property
     def note_text(self) -> str:
@@ -105,7 +114,7 @@ class EndpointRow(Generic[_StatsType, _CountsType]):
     @property
     def memory(self) -> int:
         """Bytes of memory of the endpoint."""
-        return self.totals.bytes
+        return self.compute_totals(self.stats).bytes
 
     @property
     def sending_participants(self) -> list[Participant]:
@@ -211,15 +220,11 @@ class KindStats:
     Attributes
     ----------
     open_watch : takes a bare name and a prefix; maps the endpoint.
-    compute_totals : takes the statistics; returns the totals.
-    row_class : class of rows in list, top and stat.
-    describe_row : takes a row; returns the lines of `msgq info` after the line with the name.
+    row_class : class of rows in list, info, top and stat.
     """
 
     open_watch: Callable[[str, str], EndpointWatch]
-    compute_totals: Callable[[Any], EndpointTotals]
     row_class: type[EndpointRow[Any, Any]]
-    describe_row: Callable[[Any], Iterator[str]]
 
 
 class FileAccess(NamedTuple):

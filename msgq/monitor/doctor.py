@@ -110,13 +110,11 @@ def _find_orphans_of_prefixes(prefix: str) -> list[EndpointIssue]:
 def check_endpoints(prefix: str) -> Iterator[DoctorCheck]:
     """Check the endpoints of each kind for problems (errors), dead participants and their leftovers."""
     every = endpoints(prefix)
-    for kind in list_stored_kinds():
+    for kind in list_stored_kinds("cleanup"):
         of_kind = [stats for stats in every if kind_of(stats.endpoint) == kind]
         size = format_bytes(sum(stats.bytes for stats in of_kind))
-        good = (
-            f"{len(of_kind)} {kind.cleanup.noun}, {size} of {shm_paths.SHARED_MEMORY}; no leftovers of dead processes"
-        )
-        yield _make_check(kind.cleanup.check, maintenance.diagnose_kind(kind, of_kind, prefix), good)
+        good = f"{len(of_kind)} {kind.plural_name}, {size} of {shm_paths.SHARED_MEMORY}; no leftovers of dead processes"
+        yield _make_check(kind.plural_name, maintenance.diagnose_kind(kind, of_kind, prefix), good)
 
 
 def check_leftovers(prefix: str) -> DoctorCheck:

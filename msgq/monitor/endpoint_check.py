@@ -20,7 +20,7 @@ class _CheckedEndpoint:
 
     def __init__(self, name: str) -> None:
         self.live = LiveEndpoint(name, settings.get_prefix())
-        self.meter = open_meter(name) if kind_of(name).source.has_better_meter else None
+        self.meter = open_meter(name) if kind_of(name).stats.row_class.has_better_meter else None
         self.live.poll()
 
 

@@ -25,8 +25,8 @@ class LiveEndpoint:
     def __init__(self, endpoint: str, prefix: str) -> None:
         kind = kind_of(endpoint)
         self._endpoint, self._kind_name = endpoint, find_announced_kind(endpoint).name
-        self._kind_stats = kind.stats
-        self._watch = self._kind_stats.open_watch(kind.bare_name(endpoint), prefix)
+        self._row_class = kind.stats.row_class
+        self._watch = kind.stats.open_watch(kind.bare_name(endpoint), prefix)
         self._before: Any = None
         self._polled_s = 0.0
         self._refresh_stats()
@@ -39,8 +39,7 @@ class LiveEndpoint:
         now_s, now = time.monotonic(), self._watch.counts()
         if fresh or now_s >= self._next_s:
             self._refresh_stats()
-        names = self._endpoint, self._kind_name, self._kind_stats.compute_totals(self._stats)
-        row = self._kind_stats.row_class(*names, self._stats, now, self._before, now_s - self._polled_s)
+        row = self._row_class(self._endpoint, self._kind_name, self._stats, now, self._before, now_s - self._polled_s)
         self._before, self._polled_s = now, now_s
         return row
 

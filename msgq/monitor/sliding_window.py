@@ -50,7 +50,7 @@ class SlidingWindow:
         ):
             sample = self._samples.popleft()
             self._count -= sample.count
-            self._since_s = max(self._since_s, sample.time_s)
+            self._since_s = sample.time_s
 
     def compute_duration_s(self, now_s: float) -> float:
         """Return the current length of the window.

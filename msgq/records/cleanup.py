@@ -9,16 +9,12 @@ The next writer takes over elements of dead writers. Therefore this module repai
 
 from __future__ import annotations
 
-from functools import partial
-
-from msgq.common import shm_paths
 from msgq.common.naming import RECORDS_NAME_PREFIX
 from msgq.common.stats.records import RecordStats
 from msgq.common.texts import format_count_noun, join_first_texts
 from msgq.impl.records.core import remove_record
 from msgq.kinds.cleanup import ERROR, WARNING, EndpointIssue, KindCleanup
 from msgq.kinds.persistent import PersistentKind
-from msgq.kinds.snapshots import read, read_all
 from msgq.records.names import KIND
 
 WRITERS_MAX = 128  # rows
@@ -29,12 +25,8 @@ def _describe_values(record: RecordStats) -> str:
 
 
 PERSISTENT_RECORDS = PersistentKind(
+    kind=KIND,
     noun="vector or board",
-    name_prefix=RECORDS_NAME_PREFIX,
-    file=shm_paths.records_path,
-    directories=shm_paths.records_directories,
-    read_every=partial(read_all, KIND),
-    read=partial(read, KIND),
     remove=remove_record,
     participants=lambda record: [writer.participant for writer in record.writers],
     describe_contents=_describe_values,
@@ -67,8 +59,6 @@ def diagnose(record: RecordStats) -> list[EndpointIssue]:
 
 
 CLEANUP = KindCleanup(
-    check="records",
-    noun="vectors and boards",
     remove_unused=PERSISTENT_RECORDS.remove_unused,
     remove_orphans=PERSISTENT_RECORDS.remove_orphans,
     diagnose=diagnose,

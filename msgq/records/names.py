@@ -12,8 +12,6 @@ KIND = Kind(
     validate_name=naming.validate_records_name,
     name_prefix=naming.RECORDS_NAME_PREFIX,
     plural_name="records",
-    column_heading="recs",
     locate_files=shm_paths.locate_records_files,
-    keeps_values=True,
     change_header=CHANGE_HEAD_FIELDS[:2],
 )

@@ -214,19 +214,16 @@ class BoardPlaybackWriter(EndpointWriter):
 _CHANGE_TIME_SLICE = slice(CHANGE_INDEX_BYTES + 8, CHANGE_HEAD_BYTES)  # of a change
 
 
-def _make_compared_message(data: bytes, key: str) -> ComparedMessage:
-    """Return a value for comparison. For a vector's change, the time is omitted, because the message has it."""
-    if not key and len(data) >= _CHANGE_TIME_SLICE.stop:
-        data = (
-            data[: _CHANGE_TIME_SLICE.start]
-            + bytes(_CHANGE_TIME_SLICE.stop - _CHANGE_TIME_SLICE.start)
-            + data[_CHANGE_TIME_SLICE.stop :]
-        )
-    return ComparedMessage(data, ("key", key))
+class _RecordsPlayback(KindPlayback):
+    def extract_comparable(self, data: bytes, key: str) -> ComparedMessage | None:
+        """Return a value for comparison. For a vector's change, the time is omitted, because the message has it."""
+        if not key and len(data) >= _CHANGE_TIME_SLICE.stop:
+            data = (
+                data[: _CHANGE_TIME_SLICE.start]
+                + bytes(_CHANGE_TIME_SLICE.stop - _CHANGE_TIME_SLICE.start)
+                + data[_CHANGE_TIME_SLICE.stop :]
+            )
+        return ComparedMessage(data, ("key", key))
 
 
-PLAYBACK = KindPlayback(
-    open_writer=lambda spec, target, _: open_records_writer(spec, target),
-    compute_state_key=lambda data: data[:CHANGE_INDEX_BYTES],
-    extract_comparable=_make_compared_message,
-)
+PLAYBACK = _RecordsPlayback(open_records_writer)

@@ -36,17 +36,6 @@ def _is_board(bus: InProcessBus, name: str) -> bool:
     return isinstance(bus.records.get((settings.get_prefix(), name)), BoardStore)
 
 
-def _make_playback_message(time_ns: int, endpoint: str, data: bytes, bus: InProcessBus) -> PlaybackMessage:
-    """Return a change of a vector, or a value of a board.
-
-    For a board, `data` has the key, a zero byte and the value.
-    """
-    key = b""
-    if _is_board(bus, KIND.bare_name(endpoint)):
-        key, _, data = data.partition(b"\0")
-    return PlaybackMessage(time_ns, endpoint, data, source=MessageSource(KIND.name, key=key.decode()))
-
-
 def _describe_sent_message(
     time_ns: int, node: str, store: EndpointState[Any], bus_message: BusMessage
 ) -> Iterator[SentMessage]:
@@ -72,10 +61,17 @@ def _describe_vector_changes(
         yield SentMessage(time_ns, node, store.endpoint, data, said, schema)
 
 
-SIMULATION = KindSimulation(
-    make_playback_message=_make_playback_message,
-    list_sent_messages=_describe_sent_message,
+class _RecordsSimulation(KindSimulation):
+    def encode_playback(self, message: PlaybackMessage, bus: InProcessBus) -> PlaybackMessage:
+        """Return a change of a vector, or a value of a board, whose bytes have the key, a zero byte and the value."""
+        if not _is_board(bus, KIND.bare_name(message.endpoint)):
+            return message
+        key, _, value = message.data.partition(b"\0")
+        return message._replace(data=value, source=MessageSource(KIND.name, key=key.decode()))
+
+
+SIMULATION = _RecordsSimulation(
+    _describe_sent_message,
     follow_endpoint=_follow_changes,
     fault_kinds=("drop", "delay", "reorder", "restart"),
-    fault_unit="write to records",
 )

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import Any
 
 from msgq.common.dtypes import struct_schema
 from msgq.common.formatting import format_microseconds
 from msgq.errors import RecordMismatchError
 from msgq.impl.base import clock
-from msgq.impl.meter import RecordsMeter
 from msgq.impl.records import Board, SeqlockVector
 from msgq.impl.sources import open_record_source
 from msgq.kinds.source import EndpointFeed, KindSource, SourceItem
@@ -22,14 +20,14 @@ class VectorFeed(EndpointFeed):
         self.waitable = self._vector = vector
         self._schema = struct_schema(vector.dtype)
 
-    def take_items(self, most: int | None) -> list[SourceItem]:
+    def take_items(self) -> list[SourceItem]:
         """Return the changed elements."""
         changes = self._vector.changes()
         now_ns = clock.time_ns()
         columns = (changes.indices.tolist(), changes.counts.tolist(), changes.times.tolist(), changes.rows)
         return [
             SourceItem(row.tobytes(), *_describe_element_write("index", index, count, time_ns, now_ns), self._schema)
-            for index, count, time_ns, row in islice(zip(*columns, strict=True), most)
+            for index, count, time_ns, row in zip(*columns, strict=True)
         ]
 
 
@@ -39,13 +37,13 @@ class BoardFeed(EndpointFeed):
     def __init__(self, board: Board) -> None:
         self.waitable = self._board = board
 
-    def take_items(self, most: int | None) -> list[SourceItem]:
+    def take_items(self) -> list[SourceItem]:
         """Return the changed values."""
         changes = self._board.changes()
         now_ns, schema = clock.time_ns(), self._board.schema
         return [
             SourceItem(value.data, *_describe_element_write("key", key, value.count, value.time, now_ns), schema)
-            for key, value in islice(changes.items(), most)
+            for key, value in changes.items()
         ]
 
 
@@ -69,5 +67,4 @@ def _describe_element_write(
 SOURCE = KindSource(
     open_source=open_record_source,
     open_feed=open_feed,
-    open_meter=lambda name, prefix, _: RecordsMeter(name, prefix),
 )

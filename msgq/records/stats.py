@@ -48,32 +48,37 @@ class RecordStatsRow(EndpointRow[RecordStats, EndpointCounts]):
         """Bytes of an element of a vector, twice; None for boards, whose values have different sizes."""
         return (self.stats.item_bytes, self.stats.item_bytes) if self.stats.kind == "vector" else None
 
+    @staticmethod
+    def compute_totals(stats: Any) -> EndpointTotals:
+        """See `EndpointRow`."""
+        return EndpointTotals(stats.bytes, stats.written, None)
 
-def describe(row: RecordStatsRow) -> Iterator[str]:
-    """Return lines about a vector or board."""
-    record, file = row.stats, read_file_access(row.stats.path)
-    elements = "keys, each with a value of up to" if record.kind == "board" else "elements of"
-    alone = "; one handle writes" if record.exclusive else ""
-    copies = f"; {record.copies} copies of each"
-    yield f"  file         {record.path}, {format_bytes(record.bytes)}; user {file.owner}, mode {file.mode}"
-    yield f"  created      by {record.creator[0]} {record.creator[1]}, age {format_age(record.created_ns)}"
-    items = f"{format_count(record.length)} {elements} {format_bytes(record.item_bytes)}"
-    yield f"  {record.kind:12} {items}{copies}{alone}"
-    yield f"  written      {_describe_write_history(record)}"
-    yield f"  rate         {format_rate(row.rate)} elements/s"
-    if record.locked:
-        yield f"  locked       {format_count_noun(record.locked, 'element')}, {record.locked_by_dead} by dead writers"
-    yield f"  schema       {describe_schema(record.schema)}{'' if record.dtype is None else f', {record.dtype}'}"
-    yield f"  readers      unlisted; {'some may wait' if record.has_waiters else 'none waits'} for a change"
-    yield f"  writers      {len(record.writers)}"
-    for writer in record.writers:
-        yield f"    {_describe_writer(writer)}"
-    if record.kind == "board":
-        yield f"  keys         {format_count(record.key_count)}"
-    for key in record.keys:
-        yield f"    {_describe_key(key)}"
-    if record.key_count > len(record.keys):
-        yield f"    and {format_count(record.key_count - len(record.keys))} more"
+    def describe(self) -> Iterator[str]:
+        """Yield lines about a vector or board."""
+        record, file = self.stats, read_file_access(self.stats.path)
+        elements = "keys, each with a value of up to" if record.kind == "board" else "elements of"
+        alone = "; one handle writes" if record.exclusive else ""
+        copies = f"; {record.copies} copies of each"
+        yield f"  file         {record.path}, {format_bytes(record.bytes)}; user {file.owner}, mode {file.mode}"
+        yield f"  created      by {record.creator[0]} {record.creator[1]}, age {format_age(record.created_ns)}"
+        items = f"{format_count(record.length)} {elements} {format_bytes(record.item_bytes)}"
+        yield f"  {record.kind:12} {items}{copies}{alone}"
+        yield f"  written      {_describe_write_history(record)}"
+        yield f"  rate         {format_rate(self.rate)} elements/s"
+        if record.locked:
+            dead = f"{record.locked_by_dead} by dead writers"
+            yield f"  locked       {format_count_noun(record.locked, 'element')}, {dead}"
+        yield f"  schema       {describe_schema(record.schema)}{'' if record.dtype is None else f', {record.dtype}'}"
+        yield f"  readers      unlisted; {'some may wait' if record.has_waiters else 'none waits'} for a change"
+        yield f"  writers      {len(record.writers)}"
+        for writer in record.writers:
+            yield f"    {_describe_writer(writer)}"
+        if record.kind == "board":
+            yield f"  keys         {format_count(record.key_count)}"
+        for key in record.keys:
+            yield f"    {_describe_key(key)}"
+        if record.key_count > len(record.keys):
+            yield f"    and {format_count(record.key_count - len(record.keys))} more"
 
 
 def _describe_write_history(record: RecordStats) -> str:
@@ -100,9 +105,4 @@ def _describe_key(key: RecordKeyInfo) -> str:
     return f"{key.key}: {owner}, {format_bytes(key.bytes)}, {written}, {key.age_ns / NS_PER_S:.3g} s ago"
 
 
-STATS = KindStats(
-    open_watch=RecordStatsReader,
-    compute_totals=lambda record: EndpointTotals(record.bytes, record.written, None),
-    row_class=RecordStatsRow,
-    describe_row=describe,
-)
+STATS = KindStats(RecordStatsReader, RecordStatsRow)

@@ -16,6 +16,7 @@ from math import inf
 from typing import Any
 
 from msgq.common import settings
+from msgq.common.message_source import MessageSource
 from msgq.common.units import NS_PER_S
 from msgq.errors import ConcurrentUseError, DeadlockError, InvalidValueError, StateError
 from msgq.impl.fake.bus import InProcessBus
@@ -128,9 +129,8 @@ class SimulationEngine(InProcessBus):
         self._run_as_node(self._player_node, partial(self._open_writer, wanted))
 
     def _open_writer(self, wanted: EndpointSpec) -> None:
-        self._playback_writers[wanted.endpoint] = open_writer(
-            wanted, PlaybackTarget("fake", settings.get_prefix()), self._shared_writer_state
-        )
+        target = PlaybackTarget("fake", settings.get_prefix(), shared=self._shared_writer_state)
+        self._playback_writers[wanted.endpoint] = open_writer(wanted, target)
 
     def close(self) -> None:
         """End all programs, and close all sockets."""
@@ -396,12 +396,12 @@ class SimulationEngine(InProcessBus):
         self._take_next_playback(recording, number, time_ns)
         return True
 
+    def _encode_playback(self, time_ns: int, endpoint: str, data: bytes) -> PlaybackMessage:
+        message = PlaybackMessage(time_ns, endpoint, data, source=MessageSource(kind_of(endpoint).name))
+        return self._find_kind_simulation(endpoint).encode_playback(message, self)
+
     def _send_playback_message(self, item: PlaybackInput) -> None:
-        message = (
-            item
-            if isinstance(item, PlaybackMessage)
-            else self._find_kind_simulation(item[1]).make_playback_message(*item, self)
-        )
+        message = item if isinstance(item, PlaybackMessage) else self._encode_playback(*item)
         endpoint, source = message.endpoint, message.source
         try:
             if endpoint not in self._playback_writers:

@@ -54,12 +54,9 @@ class Fault:
             raise InvalidValueError(
                 f"fault kind {self.kind!r} is unknown; use one of {', '.join(FAULT_NAMES)}", self.endpoint
             )
-        simulated = kind_of(self.endpoint).simulation
-        if self.kind not in simulated.fault_kinds:
-            text = (
-                f"fault kind {self.kind!r} does not apply to a {simulated.fault_unit}; "
-                f"use one of {', '.join(simulated.fault_kinds)}"
-            )
+        kind = kind_of(self.endpoint)
+        if self.kind not in (possible := kind.simulation.fault_kinds):
+            text = f"fault kind {self.kind!r} does not apply to {kind.plural_name}; use one of {', '.join(possible)}"
             raise InvalidValueError(text, self.endpoint)
         if (self.message is None) == (self.at is None):
             raise InvalidValueError(

@@ -249,8 +249,6 @@ def find_permission_issues(prefix: str) -> list[EndpointIssue]:
 
 
 CLEANUP = KindCleanup(
-    check="topics",
-    noun="topics",
     remove_unused=remove_unused_topics,
     remove_orphans=remove_orphans,
     diagnose=diagnose_topic,

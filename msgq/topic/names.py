@@ -6,19 +6,19 @@ from msgq.common import naming, shm_paths, timing
 from msgq.kinds import Kind, ReportedSubject
 
 
-def _find_subject(endpoint: str) -> ReportedSubject | None:
-    return None if timing.parse_timing_topic(endpoint) is None else ReportedSubject("timing topic")
+class _TopicKind(Kind):
+    def locate_side_files(self, prefix: str) -> tuple[str, str]:
+        return shm_paths.locate_side_files(prefix)
+
+    def find_subject(self, endpoint: str) -> ReportedSubject | None:
+        return None if timing.parse_timing_topic(endpoint) is None else ReportedSubject("timing topic")
 
 
-KIND = Kind(
+KIND = _TopicKind(
     name="topic",
     package="msgq.topic",
     validate_name=naming.validate_endpoint_name,
     plural_name="topics",
-    column_heading="topics",
     locate_files=shm_paths.locate_ring_files,
-    crosses_bridges=True,
     names_senders=False,
-    locate_side_files=shm_paths.locate_side_files,
-    find_subject=_find_subject,
 )

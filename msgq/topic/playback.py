@@ -124,18 +124,20 @@ class TopicWriter(EndpointWriter):
         self.socket.close()
 
 
-def _create_large_ring(spec: EndpointSpec) -> None:
-    """Create a ring if the default size is too small. The first socket of a topic determines the size."""
-    needed_bytes = compute_ring_bytes(spec.max_message_bytes)
-    if needed_bytes > DEFAULT_RING_BYTES:
-        socket = backends.current_backend().PubSocket()
-        socket.connect(backends.current_backend().Context(), spec.endpoint, needed_bytes)
-        socket.close()
+class _TopicPlayback(KindPlayback):
+    is_carried_by_zmq = True
+
+    def make_valid_name(self, name: str) -> str:
+        return name.strip("/").replace("/", ".")
+
+    def create_endpoint(self, spec: EndpointSpec) -> bool:
+        """Create a ring if the default size is too small. The first socket of a topic determines the size."""
+        needed_bytes = compute_ring_bytes(spec.max_message_bytes)
+        if needed_bytes > DEFAULT_RING_BYTES:
+            socket = backends.current_backend().PubSocket()
+            socket.connect(backends.current_backend().Context(), spec.endpoint, needed_bytes)
+            socket.close()
+        return True
 
 
-PLAYBACK = KindPlayback(
-    open_writer=lambda spec, target, _: TopicWriter(spec, target),
-    is_carried_by_zmq=True,
-    make_valid_name=lambda name: name.strip("/").replace("/", "."),
-    create_endpoint=_create_large_ring,
-)
+PLAYBACK = _TopicPlayback(TopicWriter)

@@ -7,12 +7,10 @@ from typing import Any
 
 from msgq.common.message_source import TOPIC_SOURCE, MessageSource
 from msgq.impl.base.core import Context
-from msgq.impl.fake.bus import InProcessBus
 from msgq.impl.fake.endpoint_state import BusMessage, EndpointState
 from msgq.impl.fake.subscriber import SubSocket
 from msgq.impl.fake.topic_state import TopicState
 from msgq.kinds import find_recorded_kind
-from msgq.kinds.playback import PlaybackMessage
 from msgq.kinds.simulation import KindSimulation, SentMessage
 
 
@@ -20,10 +18,6 @@ def _subscribe(name: str, _node: str) -> SubSocket:
     socket = SubSocket()
     socket.connect(Context(), name)
     return socket
-
-
-def _to_playback(time_ns: int, endpoint: str, data: bytes, _bus: InProcessBus) -> PlaybackMessage:
-    return PlaybackMessage(time_ns, endpoint, data)
 
 
 def _describe_sent(
@@ -39,6 +33,4 @@ def _describe_sent(
         yield SentMessage(time_ns, node, image, topic.extract_picture(bus_message[1]), source, topic.schema)
 
 
-SIMULATION = KindSimulation(
-    make_playback_message=_to_playback, list_sent_messages=_describe_sent, open_subscriber=_subscribe
-)
+SIMULATION = KindSimulation(_describe_sent, open_subscriber=_subscribe)

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
+from itertools import islice
 
-from msgq.common import settings
-from msgq.impl.base.core import Context
-from msgq.impl.meter import TopicMeter
 from msgq.impl.ring.core import TopicObserver
 from msgq.impl.sources import open_topic_source
-from msgq.kinds.source import EndpointFeed, KindSource, PayloadTime, SourceItem, TimeStamps, describe_lost
-
-_BATCH_MESSAGES = 1000  # messages of one topic before it is another endpoint's turn
+from msgq.kinds.source import FEED_BATCH_MESSAGES, EndpointFeed, KindSource, SourceItem, TimeStamps
 
 
 class TopicFeed(EndpointFeed):
@@ -21,25 +16,16 @@ class TopicFeed(EndpointFeed):
         self._source = open_topic_source(name, prefix, whole=False)
         self._source.read_message_schema()
         self.waitable = self._source.socket
-        self._lost: int | None = 0
 
-    def take_items(self, most: int | None) -> list[SourceItem]:
+    def take_items(self) -> list[SourceItem]:
         """Return the new messages."""
-        limit = _BATCH_MESSAGES if most is None else min(most, _BATCH_MESSAGES)
-        received = iter(self._source.receive_with_schema, None)
-        return [SourceItem(data, schema=schema) for data, schema in itertools.islice(received, limit)]
+        received = islice(iter(self._source.receive_with_schema, None), FEED_BATCH_MESSAGES)
+        return [SourceItem(data, schema=schema) for data, schema in received]
 
-    def describe_losses(self) -> str:
-        """Return a text with the number of lost messages."""
-        before, self._lost = self._lost, self._source.lost
-        if self._lost is None:
-            return "" if before is None else describe_lost(None)  # an unknown loss is reported once
-        return describe_lost(self._lost - (before or 0))
-
-
-def _open_meter(name: str, prefix: str, payload_time: PayloadTime | None) -> TopicMeter:
-    with settings.overrides(prefix):
-        return TopicMeter(Context(), name, *(payload_time or ()))
+    @property
+    def lost(self) -> int | None:
+        """Number of lost messages; None: unknown."""
+        return self._source.lost
 
 
 def _find_stamps(name: str, prefix: str) -> TimeStamps:
@@ -47,11 +33,4 @@ def _find_stamps(name: str, prefix: str) -> TimeStamps:
     return TimeStamps(topic.tracked, topic.schema)
 
 
-SOURCE = KindSource(
-    open_source=open_topic_source,
-    open_feed=TopicFeed,
-    open_meter=_open_meter,
-    find_stamps=_find_stamps,
-    has_better_meter=True,
-    schema_begins_epoch=True,
-)
+SOURCE = KindSource(open_topic_source, TopicFeed, find_stamps=_find_stamps)

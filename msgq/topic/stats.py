@@ -26,6 +26,8 @@ class TopicRow(EndpointRow[TopicStats, TopicCounts]):
     Stock publishers do not count messages; `byte_rate` is then the traffic in the ring, with some overhead.
     """
 
+    has_better_meter = True
+
     @property
     def has_stock_publisher(self) -> bool:
         """True if a stock program publishes the topic."""
@@ -88,29 +90,33 @@ class TopicRow(EndpointRow[TopicStats, TopicCounts]):
     def _list_kind_fields(self) -> dict[str, Any]:
         return {"bytes": self.current_counts.bytes}
 
+    @staticmethod
+    def compute_totals(stats: Any) -> EndpointTotals:
+        """See `EndpointRow`."""
+        return EndpointTotals(stats.data_bytes, stats.messages, stats.lost)
+
+    def describe(self) -> Iterator[str]:
+        """Yield lines about a topic."""
+        topic, file = self.stats, read_file_access(self.stats.path)
+        yield f"  ring         {topic.path}, {format_bytes(topic.data_bytes)}; a message may take a third of it"
+        side = "side segment" if topic.created_ns else "no side segment: only stock programs used the topic"
+        yield f"  file         {side}, user {file.owner}, mode {file.mode}, age {format_age(topic.created_ns)}"
+        yield f"  publisher    {describe_publisher(topic)}"
+        yield f"  published    {format_count_noun(topic.messages, 'message')}, {format_bytes(topic.bytes)}"
+        yield f"  rate         {format_rate(self.rate)} messages/s, {format_bytes(self.byte_rate)}/s"
+        yield f"  schema       {describe_schema(topic.schema)}"
+        yield f"  tracked      {'yes (messages have publish and origin times)' if topic.tracked else 'no'}"
+        yield f"  position     lap {topic.write_position[0]}, offset {topic.write_position[1]}"
+        yield f"  subscribers  {len(topic.subscribers)}, and {topic.stock_subscribers} stock"
+        for subscriber in topic.subscribers:
+            yield f"    {_describe_subscriber(subscriber)}"
+
 
 def describe_publisher(topic: TopicStats) -> str:
     """Return the publisher of a topic as text. Stock publishers have no names."""
     if topic.publisher is not None:
         return str(topic.publisher)
     return "stock" if topic.publisher_kind == "stock" else "-"
-
-
-def describe_topic(row: TopicRow) -> Iterator[str]:
-    """Return lines about a topic."""
-    topic, file = row.stats, read_file_access(row.stats.path)
-    yield f"  ring         {topic.path}, {format_bytes(topic.data_bytes)}; a message may take a third of it"
-    side = "side segment" if topic.created_ns else "no side segment: only stock programs used the topic"
-    yield f"  file         {side}, user {file.owner}, mode {file.mode}, age {format_age(topic.created_ns)}"
-    yield f"  publisher    {describe_publisher(topic)}"
-    yield f"  published    {format_count_noun(topic.messages, 'message')}, {format_bytes(topic.bytes)}"
-    yield f"  rate         {format_rate(row.rate)} messages/s, {format_bytes(row.byte_rate)}/s"
-    yield f"  schema       {describe_schema(topic.schema)}"
-    yield f"  tracked      {'yes (messages have publish and origin times)' if topic.tracked else 'no'}"
-    yield f"  position     lap {topic.write_position[0]}, offset {topic.write_position[1]}"
-    yield f"  subscribers  {len(topic.subscribers)}, and {topic.stock_subscribers} stock"
-    for subscriber in topic.subscribers:
-        yield f"    {_describe_subscriber(subscriber)}"
 
 
 def _describe_subscriber(subscriber: SubscriberInfo) -> str:
@@ -123,9 +129,4 @@ def _describe_subscriber(subscriber: SubscriberInfo) -> str:
     return f"{subscriber.participant}: {counts}, {lag_text}"
 
 
-STATS = KindStats(
-    open_watch=TopicObserver,
-    compute_totals=lambda topic: EndpointTotals(topic.data_bytes, topic.messages, topic.lost),
-    row_class=TopicRow,
-    describe_row=describe_topic,
-)
+STATS = KindStats(TopicObserver, TopicRow)

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
-from functools import partial
 
-from msgq.common import shm_paths
 from msgq.common.naming import QUEUE_NAME_PREFIX
 from msgq.common.stats.workqueue import QueueStats
 from msgq.common.texts import format_count_noun, join_first_texts
@@ -29,7 +27,7 @@ from msgq.kinds.cleanup import (
     describe_removals,
 )
 from msgq.kinds.persistent import PersistentKind
-from msgq.kinds.snapshots import read, read_all
+from msgq.kinds.snapshots import read_all
 from msgq.workqueue.envelope import parse_reply_queue
 from msgq.workqueue.names import KIND
 from msgq.workqueue.reply_sender import has_living_receiver
@@ -41,12 +39,8 @@ def _describe_pending(queue: QueueStats) -> str:
 
 
 QUEUES = PersistentKind(
+    kind=KIND,
     noun="queue",
-    name_prefix=QUEUE_NAME_PREFIX,
-    file=shm_paths.queue_path,
-    directories=shm_paths.queue_directories,
-    read_every=partial(read_all, KIND),
-    read=partial(read, KIND),
     remove=remove_queue,
     participants=lambda queue: [one.participant for one in queue.handles],
     describe_contents=_describe_pending,
@@ -135,8 +129,6 @@ def diagnose(queue: QueueStats) -> list[EndpointIssue]:
 
 
 CLEANUP = KindCleanup(
-    check="queues",
-    noun="queues",
     remove_unused=QUEUES.remove_unused,
     remove_orphans=remove_orphans,
     diagnose=diagnose,

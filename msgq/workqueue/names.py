@@ -7,27 +7,24 @@ from msgq.common.naming import events_channel, parse_events_channel
 from msgq.kinds import Kind, ReportedSubject
 
 
-def _events_endpoint(queue: str) -> str:
-    return naming.CHANNEL_NAME_PREFIX + events_channel(queue)
+class _QueueKind(Kind):
+    def find_carrier(self, bare_name: str) -> str:
+        return naming.CHANNEL_NAME_PREFIX + events_channel(bare_name)
+
+    def find_subject(self, endpoint: str) -> ReportedSubject | None:
+        queue = (
+            parse_events_channel(endpoint.removeprefix(naming.CHANNEL_NAME_PREFIX))
+            if endpoint.startswith(naming.CHANNEL_NAME_PREFIX)
+            else None
+        )
+        return None if queue is None else ReportedSubject("queue event channel", self.endpoint(queue))
 
 
-def _find_subject(endpoint: str) -> ReportedSubject | None:
-    queue = (
-        parse_events_channel(endpoint.removeprefix(naming.CHANNEL_NAME_PREFIX))
-        if endpoint.startswith(naming.CHANNEL_NAME_PREFIX)
-        else None
-    )
-    return None if queue is None else ReportedSubject("queue event channel", naming.QUEUE_NAME_PREFIX + queue)
-
-
-KIND = Kind(
+KIND = _QueueKind(
     name="queue",
     package="msgq.workqueue",
     validate_name=naming.validate_queue_name,
     name_prefix=naming.QUEUE_NAME_PREFIX,
     plural_name="queues",
-    column_heading="queues",
     locate_files=shm_paths.locate_queue_files,
-    find_carrier=_events_endpoint,
-    find_subject=_find_subject,
 )

@@ -118,23 +118,19 @@ class EventSample:
         return len(data) > EVENT_HEAD_BYTES  # events of empty messages are equal without payloads
 
 
-def _encode_sent(data: bytes, priority: int, number: int, time_ns: int) -> tuple[bytes, Schema]:
-    return encode_sent_event(data, priority, number, time_ns), queue_events.QUEUE_EVENT_SCHEMA
+class _QueuePlayback(KindPlayback):
+    played_first_byte = Event.SENT
+
+    def encode_sent(self, data: bytes, priority: int, number: int, time_ns: int) -> tuple[bytes, Schema]:
+        return encode_sent_event(data, priority, number, time_ns), queue_events.QUEUE_EVENT_SCHEMA
+
+    def extract_comparable(self, data: bytes, key: str) -> ComparedMessage | None:
+        """Return a sent message and its priority for comparison; None: another event."""
+        try:
+            sent, priority = payload(data)
+        except UnplayableError:
+            return None
+        return ComparedMessage(sent, ("priority", priority))
 
 
-def _compare_sent_message(event: bytes, _key: str) -> ComparedMessage | None:
-    """Return a sent message and its priority for comparison; None: another event."""
-    try:
-        data, priority = payload(event)
-    except UnplayableError:
-        return None
-    return ComparedMessage(data, ("priority", priority))
-
-
-PLAYBACK = KindPlayback(
-    open_writer=lambda spec, target, _: QueueWriter(spec, target),
-    open_sample=EventSample,
-    played_first_byte=Event.SENT,
-    encode_sent=_encode_sent,
-    extract_comparable=_compare_sent_message,
-)
+PLAYBACK = _QueuePlayback(QueueWriter, EventSample)

@@ -27,10 +27,6 @@ def _follow_queue(
         function(received.data)
 
 
-def _to_playback(time_ns: int, endpoint: str, data: bytes, _bus: InProcessBus) -> PlaybackMessage:
-    return PlaybackMessage(time_ns, endpoint, encode_sent_event(data, 0, 0, time_ns), source=MessageSource(KIND.name))
-
-
 def _describe_sent(
     time_ns: int, node: str, queue: EndpointState[Any], bus_message: BusMessage
 ) -> Iterator[SentMessage]:
@@ -41,10 +37,11 @@ def _describe_sent(
         yield SentMessage(time_ns, node, queue.endpoint, bus_message[1], source, queue.schema, priority)
 
 
-SIMULATION = KindSimulation(
-    make_playback_message=_to_playback,
-    list_sent_messages=_describe_sent,
-    follow_endpoint=_follow_queue,
-    fault_kinds=("delay", "reorder", "restart"),
-    fault_unit="message of a queue",
+class _QueueSimulation(KindSimulation):
+    def encode_playback(self, message: PlaybackMessage, bus: InProcessBus) -> PlaybackMessage:
+        return message._replace(data=encode_sent_event(message.data, 0, 0, message.time_ns))
+
+
+SIMULATION = _QueueSimulation(
+    _describe_sent, follow_endpoint=_follow_queue, fault_kinds=("delay", "reorder", "restart")
 )

@@ -18,7 +18,7 @@ from msgq.errors import SegmentError
 from msgq.impl.meter import EndpointMeter, QueueEventsMeter, QueueMeter
 from msgq.impl.sources import open_events_source
 from msgq.impl.workqueue.core import QueueBrowser, QueueWatch
-from msgq.kinds.source import EndpointFeed, KindSource, PayloadTime, SourceItem
+from msgq.kinds.source import EndpointFeed, KindSource, SourceItem
 
 _COMPLAINT_INTERVAL_S = 1.0  # between two complaints of one queue
 _ALL_HISTORY = 2**62  # messages of a channel that are still there
@@ -34,13 +34,13 @@ class QueueFeed(EndpointFeed):
         self._sent = self._shown = self._missed = 0
         self._said_s = time.monotonic()
 
-    def take_items(self, most: int | None) -> list[SourceItem]:
+    def take_items(self) -> list[SourceItem]:
         """Return the waiting messages that were not returned before.
 
         Sent messages are counted, to detect missed ones.
         """
         counted, self._sent = self._sent, self._browser.sent
-        items = self._browser.unseen(most)
+        items = self._browser.unseen()
         if self._before is None:
             self._before = self._sent = self._browser.sent
         else:
@@ -82,7 +82,7 @@ class EventsFeed(EndpointFeed):
         else:
             self.waitable = self._events.waitable
 
-    def take_items(self, most: int | None) -> list[SourceItem]:
+    def take_items(self) -> list[SourceItem]:
         """Return the waiting messages at first, then events.
 
         The sending events of already returned messages are omitted.
@@ -90,21 +90,22 @@ class EventsFeed(EndpointFeed):
         schema = self._browser.schema
         items: list[SourceItem] = []
         if self._shown_waiting is None:
-            waited = self._browser.messages(most)
+            waited = self._browser.messages()
             self._shown_waiting = {(message.number, message.sent_time) for message in waited}
             items = [_describe_waiting_message(message, schema) for message in waited]
         if self._events is None:
             self._subscribe_events(_ALL_HISTORY)  # it was not there before, so all that is in it came since
-        events = [] if self._events is None else self._events.take_items(None if most is None else most - len(items))
+        events = [] if self._events is None else self._events.take_items()
         for event in (_decode_event(item, schema) for item in events):
             known = (event.json_fields.get("number"), event.json_fields.get("sent_time")) in self._shown_waiting
             if not known or event.json_fields["event"] != "sent":
                 items.append(event)
         return items
 
-    def describe_losses(self) -> str:
-        """Return a text with the number of lost events."""
-        return "" if self._events is None else self._events.describe_losses()
+    @property
+    def lost(self) -> int | None:
+        """Number of lost events."""
+        return 0 if self._events is None else self._events.lost
 
 
 def open_feed(name: str, prefix: str) -> EndpointFeed:
@@ -113,7 +114,7 @@ def open_feed(name: str, prefix: str) -> EndpointFeed:
     return EventsFeed(name, prefix, browser) if browser.events else QueueFeed(browser)
 
 
-def open_meter(name: str, prefix: str, _payload_time: PayloadTime | None) -> EndpointMeter:
+def open_meter(name: str, prefix: str) -> EndpointMeter:
     """Return a meter: of the queue's events if it publishes events, else of its counters."""
     has_events = QueueWatch(name, prefix).stats().events
     return QueueEventsMeter(name, prefix) if has_events else QueueMeter(name, prefix)

@@ -54,39 +54,43 @@ class QueueRow(EndpointRow[QueueStats, EndpointCounts]):
         }
         return {**said, "received_rate": self.received_rate}
 
+    @staticmethod
+    def compute_totals(stats: Any) -> EndpointTotals:
+        """See `EndpointRow`."""
+        return EndpointTotals(stats.bytes, stats.sent, 0)
 
-def describe(row: QueueRow) -> Iterator[str]:
-    """Return lines about a work queue."""
-    queue, file = row.stats, read_file_access(row.stats.path)
-    yield f"  file         {queue.path}, {format_bytes(queue.bytes)}; user {file.owner}, mode {file.mode}"
-    yield f"  created      by {queue.creator[0]} {queue.creator[1]}, age {format_age(queue.created_ns)}"
-    yield (
-        f"  room         {format_count_noun(queue.max_messages, 'message')} of up "
-        f"to {format_bytes(queue.max_message_size)}"
-    )
-    yield f"  waiting      {_describe_waiting(queue)}"
-    if queue.delayed:
-        yield f"  delayed      {format_count_noun(queue.delayed, 'message')}"
-    leases = f"{queue.leases} with a lease, {queue.expired_leases} expired"
-    yield f"  taken        {format_count_noun(queue.in_flight, 'message')}, {leases}"
-    unused = f"{queue.pending_slots} being written, {queue.lost_slots} lost slots"
-    yield f"  slots        {format_count(queue.free_slots)} free, {unused}"
-    if queue.corrupt_slots:
-        yield f"  corrupt      {format_count_noun(queue.corrupt_slots, 'slot')}, written by another program"
-    if queue.redelivered:
+    def describe(self) -> Iterator[str]:
+        """Yield lines about a work queue."""
+        queue, file = self.stats, read_file_access(self.stats.path)
+        yield f"  file         {queue.path}, {format_bytes(queue.bytes)}; user {file.owner}, mode {file.mode}"
+        yield f"  created      by {queue.creator[0]} {queue.creator[1]}, age {format_age(queue.created_ns)}"
         yield (
-            f"  redelivered  {queue.redelivered} of these messages; one was taken "
-            f"{format_count_noun(queue.most_deliveries, 'time')}"
+            f"  room         {format_count_noun(queue.max_messages, 'message')} of up "
+            f"to {format_bytes(queue.max_message_size)}"
         )
-    yield f"  counts       {_describe_counts(queue)}"
-    if queue.events:
-        yield f"  events       {queue.events}, {format_count(queue.events_lost)} lost"
-    rates = f"{format_rate(row.rate)} messages/s sent, {format_rate(row.received_rate)} messages/s received"
-    yield f"  rate         {rates}"
-    yield f"  schema       {describe_schema(queue.schema)}"
-    yield f"  handles      {len(queue.handles)}"
-    for handle in queue.handles:
-        yield f"    {_describe_handle(handle)}"
+        yield f"  waiting      {_describe_waiting(queue)}"
+        if queue.delayed:
+            yield f"  delayed      {format_count_noun(queue.delayed, 'message')}"
+        leases = f"{queue.leases} with a lease, {queue.expired_leases} expired"
+        yield f"  taken        {format_count_noun(queue.in_flight, 'message')}, {leases}"
+        unused = f"{queue.pending_slots} being written, {queue.lost_slots} lost slots"
+        yield f"  slots        {format_count(queue.free_slots)} free, {unused}"
+        if queue.corrupt_slots:
+            yield f"  corrupt      {format_count_noun(queue.corrupt_slots, 'slot')}, written by another program"
+        if queue.redelivered:
+            yield (
+                f"  redelivered  {queue.redelivered} of these messages; one was taken "
+                f"{format_count_noun(queue.most_deliveries, 'time')}"
+            )
+        yield f"  counts       {_describe_counts(queue)}"
+        if queue.events:
+            yield f"  events       {queue.events}, {format_count(queue.events_lost)} lost"
+        rates = f"{format_rate(self.rate)} messages/s sent, {format_rate(self.received_rate)} messages/s received"
+        yield f"  rate         {rates}"
+        yield f"  schema       {describe_schema(queue.schema)}"
+        yield f"  handles      {len(queue.handles)}"
+        for handle in queue.handles:
+            yield f"    {_describe_handle(handle)}"
 
 
 def _describe_waiting(queue: QueueStats) -> str:
@@ -114,9 +118,4 @@ def _describe_handle(handle: QueueHandleInfo) -> str:
     return f"{handle.participant}: {_describe_counts(handle)}{has}"
 
 
-STATS = KindStats(
-    open_watch=QueueWatch,
-    compute_totals=lambda queue: EndpointTotals(queue.bytes, queue.sent, 0),
-    row_class=QueueRow,
-    describe_row=describe,
-)
+STATS = KindStats(QueueWatch, QueueRow)

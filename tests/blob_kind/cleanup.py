@@ -34,4 +34,4 @@ def diagnose(blob: BlobStats) -> list[EndpointIssue]:
     return [] if blob.messages else [EndpointIssue(f"blob/{blob.name} is empty", WARNING)]
 
 
-CLEANUP = KindCleanup("blobs", "blobs", remove_unused, remove_orphans, diagnose)
+CLEANUP = KindCleanup(remove_unused, remove_orphans, diagnose)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from msgq.common.message_source import MessageSource
+from msgq.kinds import Kind
 from msgq.recording import Writer
 from msgq.recording.mcap_io import metadata_keys
 from tests.blob_kind.names import KIND
@@ -12,13 +14,13 @@ from tests.blob_kind.names import KIND
 MESSAGES = [b"first", b"second"]
 
 
-def write_log(path: Path) -> Path:
-    """Write `MESSAGES` of the blob "notes", and return the path."""
+def write_log(path: Path, kind: Kind = KIND, messages: Sequence[bytes] = MESSAGES) -> Path:
+    """Write messages of the endpoint "notes" of a kind, and return the path."""
     with Writer(path) as writer:
         metadata = metadata_keys.build_channel_metadata(
-            0, metadata_keys.RECORDER_SEQUENCE, source=MessageSource(KIND.name)
+            0, metadata_keys.RECORDER_SEQUENCE, source=MessageSource(kind.name)
         )
-        channel = writer.channel("blob/notes", None, metadata=metadata)
-        for number, message in enumerate(MESSAGES):
+        channel = writer.channel(kind.endpoint("notes"), None, metadata=metadata)
+        for number, message in enumerate(messages):
             writer.write(channel, message, 1_000_000 * (number + 1), sequence=number)
     return path

@@ -25,7 +25,6 @@ KIND = Kind(
     validate_name=naming.validate_endpoint_name,
     name_prefix="blob/",
     plural_name="blobs",
-    column_heading="blobs",
     locate_files=blob_files,
     names_senders=False,
 )

@@ -22,4 +22,4 @@ class BlobWriter(EndpointWriter):
         """See `EndpointWriter`."""
 
 
-PLAYBACK = KindPlayback(open_writer=lambda spec, target, _: BlobWriter(spec, target))
+PLAYBACK = KindPlayback(BlobWriter)

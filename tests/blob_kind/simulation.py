@@ -6,19 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from msgq.common.message_source import MessageSource
-from msgq.impl.fake.bus import InProcessBus
 from msgq.impl.fake.endpoint_state import BusMessage, EndpointState
-from msgq.kinds.playback import PlaybackMessage
 from msgq.kinds.simulation import KindSimulation, SentMessage
 from tests.blob_kind.names import KIND
-
-
-def _to_playback(time_ns: int, endpoint: str, data: bytes, _bus: InProcessBus) -> PlaybackMessage:
-    return PlaybackMessage(time_ns, endpoint, data, source=MessageSource(KIND.name))
 
 
 def _describe_sent(time_ns: int, node: str, blob: EndpointState[Any], bus_message: BusMessage) -> Iterator[SentMessage]:
     yield SentMessage(time_ns, node, blob.endpoint, bus_message[1], MessageSource(KIND.name))
 
 
-SIMULATION = KindSimulation(make_playback_message=_to_playback, list_sent_messages=_describe_sent)
+SIMULATION = KindSimulation(_describe_sent)

@@ -69,16 +69,15 @@ class BlobWatch:
 class BlobRow(EndpointRow[BlobStats, EndpointCounts]):
     """A blob."""
 
+    @staticmethod
+    def compute_totals(stats: Any) -> EndpointTotals:
+        """See `EndpointRow`."""
+        return EndpointTotals(stats.bytes, stats.messages, 0)
 
-def describe(row: EndpointRow[Any, Any]) -> Iterator[str]:
-    """Return what is known of a blob, a line each."""
-    yield f"  file         {row.stats.path}"
-    yield f"  messages     {row.stats.messages}"
+    def describe(self) -> Iterator[str]:
+        """Yield lines about a blob, a line each."""
+        yield f"  file         {self.stats.path}"
+        yield f"  messages     {self.stats.messages}"
 
 
-STATS = KindStats(
-    open_watch=BlobWatch,
-    compute_totals=lambda blob: EndpointTotals(blob.bytes, blob.messages, 0),
-    row_class=BlobRow,
-    describe_row=describe,
-)
+STATS = KindStats(BlobWatch, BlobRow)

@@ -11,10 +11,12 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 import msgq
 from msgq.bridge import Bridge
@@ -30,6 +32,7 @@ from tests.unit.recordfile import RecordFile
 from visionipc import FrameSync, VisionIpcClient, VisionIpcServer
 
 Call = Callable[[Any], Any]
+EVERY_BACKEND = ["msgq", pytest.param("zmq", marks=pytest.mark.ci), "fake"]
 ALL, OURS, RING = ("msgq", "zmq", "fake"), ("msgq", "fake"), ("msgq",)
 READY_IN_THE_FUTURE = 3_600_000_000_000
 
@@ -62,6 +65,7 @@ class Place:
     def __init__(self, module: Any, backend: str, name: str, prefix: str, tmp_path: Any) -> None:
         self.module, self.backend, self.tmp_path = module, backend, tmp_path
         self.name, self.prefix = name, prefix
+        self._names = (f"{name}{number}" for number in count(1))
         self.context = module.Context()
         self._exit_stack = contextlib.ExitStack()
 
@@ -79,6 +83,11 @@ class Place:
 
     def close(self) -> None:
         self._exit_stack.close()
+
+    def renew(self) -> None:
+        """Close what is open, and use another name from now on."""
+        self.close()
+        self.name = next(self._names)
 
     def pub(self) -> Any:
         pub = self.close_after_test(self.module.PubSocket())

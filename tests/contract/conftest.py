@@ -79,9 +79,13 @@ class Backend:
         if self.name == "zmq":
             wait_threads_asleep("ZMQbg")
 
+    def close_sockets(self) -> None:
+        """Close the sockets. The test can open new ones."""
+        while self._sockets:
+            self._sockets.pop().close()
+
     def close(self) -> None:
-        for socket in self._sockets:
-            socket.close()
+        self.close_sockets()
         self.context.term()
 
 

@@ -18,6 +18,7 @@ from msgq.errors import (
     MessageTooLargeError,
     StateError,
 )
+from tests.cases import each_case
 from tests.contract.conftest import Backend, collect
 from tests.support import Task
 
@@ -42,7 +43,7 @@ CONTIGUOUS: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", CONTIGUOUS)
+@each_case("kind", CONTIGUOUS, reset="backend.close_sockets")
 def test_send_accepts_any_contiguous_buffer(backend: Backend, endpoint: str, kind: str) -> None:
     pub, sub = backend.pair(endpoint)
     buffer = CONTIGUOUS[kind]()

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from msgq.errors import EndpointClosedError
-from tests.contract.close_cases import APART, POLLS, TABLE, Place, Row, place_on
+from tests.cases import each_case
+from tests.contract.close_cases import APART, EVERY_BACKEND, POLLS, TABLE, Place, Row, place_on
 from tests.support import DEADLINE, ROOT, Task
 
 #: Folders and files whose classes are not for users to wait with.
@@ -21,7 +22,6 @@ INTERNAL = (
     "spark",
     "lake",
     "report",
-    "demo",
     "decoding",
     "kinds",
     "playback.py",
@@ -49,14 +49,10 @@ WAITING_PARAMETERS = {"timeout", "deadline", "timeout_ms", "timeout_s", "non_blo
 WAITING_NAMES = {"__next__", "wait", "run", "recv", "recv_into", "update"}
 
 
-def cases(kind: str) -> Iterator[Any]:
-    for row in TABLE:
-        for backend in row.backends:
-            if backend == "fake" and kind == "waits":  # nothing of another thread can end a wait in virtual time
-                continue
-            marks = [pytest.mark.ci] if backend == "zmq" else []
-            for name in _calls(row, kind):
-                yield pytest.param(backend, row, name, marks=marks, id=f"{backend}-{_opener(row)}-{name}")
+def each_call(kind: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Run a test with each call of a kind that waits."""
+    cases = {f"{_opener(row)}-{name}": (row, name) for row in TABLE for name in _calls(row, kind)}
+    return each_case("row, name", cases.values(), cases, reset="place.renew")
 
 
 def _calls(row: Row, kind: str) -> list[str]:
@@ -102,9 +98,10 @@ def _check_end(row: Row, name: str, result: Callable[[], Any]) -> None:
         assert result() == ends
 
 
-@pytest.mark.parametrize(("backend", "row", "name"), list(cases("waits")))
+@pytest.mark.parametrize("backend", EVERY_BACKEND[:2])  # no other thread can end a wait in virtual time
+@each_call("waits")
 def test_close_ends_the_wait_of_another_thread(place: Place, row: Row, name: str) -> None:
-    for how in row.open(place)[1]:
+    for how in row.open(place)[1] if place.backend in row.backends else ():
         place.close()
         one, closes = row.open(place)
         task = Task(_call(place, row, name, one))
@@ -114,7 +111,8 @@ def test_close_ends_the_wait_of_another_thread(place: Place, row: Row, name: str
 
 
 @pytest.mark.parametrize("closer", ["the task's thread", "another thread"])
-@pytest.mark.parametrize(("backend", "row", "name"), list(cases("tasks")))
+@pytest.mark.parametrize("backend", EVERY_BACKEND)
+@each_call("tasks")
 def test_close_ends_the_wait_of_an_asyncio_task(place: Place, row: Row, name: str, closer: str) -> None:
     async def main(how: str) -> None:
         one, closes = row.open(place)
@@ -129,7 +127,7 @@ def test_close_ends_the_wait_of_an_asyncio_task(place: Place, row: Row, name: st
         assert task.done()
         _check_end(row, name, task.result)
 
-    for how in row.open(place)[1]:
+    for how in row.open(place)[1] if place.backend in row.backends else ():
         place.close()
         asyncio.run(main(how))
 

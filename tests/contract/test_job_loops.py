@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from msgq.errors import InvalidTypeError, InvalidValueError, StateError
+from tests.cases import each_case
 from tests.contract.conftest import Channels, Queues
 from tests.support import Task
 
@@ -126,8 +127,8 @@ def test_loan_is_written_in_steps(channels: Channels) -> None:
     assert subscriber.receive(0) == b"AbCD"
 
 
-@pytest.mark.parametrize(
-    ("index", "data", "error"),
+@each_case(
+    "index, data, error",
     [
         (slice(None), b"short", InvalidValueError),
         (slice(0, 2), b"long", InvalidValueError),
@@ -141,6 +142,7 @@ def test_loan_is_written_in_steps(channels: Channels) -> None:
         (0, b"a", InvalidValueError),
         (16, 1, IndexError),
     ],
+    reset="channels.close",
 )
 def test_wrong_assignment_raises_and_keeps_the_loan_usable(
     channels: Channels, index: Any, data: Any, error: type[Exception]

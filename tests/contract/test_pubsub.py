@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import msgq
+from tests.cases import each_case
 from tests.contract import children
 from tests.contract.conftest import Backend, collect
 from tests.support import DEADLINE, DEADLINE_MS, Child
@@ -28,7 +29,9 @@ def test_messages_arrive_in_order_and_once(backend: Backend, endpoint: str) -> N
     assert sub.receive(non_blocking=True) is None
 
 
-@pytest.mark.parametrize("size", [1, 7, 8, 9, 63, 64, 65, 4095, 4096, 65535, 65536, 65537, 262144, 300_000])
+@each_case(
+    "size", [1, 7, 8, 9, 63, 64, 65, 4095, 4096, 65535, 65536, 65537, 262144, 300_000], reset="backend.close_sockets"
+)
 def test_messages_of_any_size_arrive_unchanged(backend: Backend, endpoint: str, size: int) -> None:
     pub, sub = backend.pair(endpoint)
     message = random.Random(size).randbytes(size)

@@ -12,6 +12,7 @@ import pytest
 
 from msgq.errors import EndpointNameError, InvalidValueError, MessageTooLargeError, SegmentError
 from msgq.impl.workqueue.options import O_CREAT, O_CREX
+from tests.cases import each_case
 from tests.contract.conftest import Queues
 from tests.support import SHM
 
@@ -122,8 +123,8 @@ class TestPriorities:
 
 
 class TestBuffers:
-    @pytest.mark.parametrize("size", [7, 8, 1000])
-    @pytest.mark.parametrize("kind", ["bytearray", "memoryview", "array", "numpy"])
+    @each_case("size", [7, 8, 1000])
+    @each_case("kind", ["bytearray", "memoryview", "array", "numpy"], reset="queues.close")
     def test_receive_into_fills_the_callers_buffer(self, queues: Queues, kind: str, size: int) -> None:
         queue = queues.open()
         queue.send(b"message", 5)
@@ -263,7 +264,7 @@ class TestOpening:
             queues.open(mode=mode)
         assert caught.value.endpoint == queues.name
 
-    @pytest.mark.parametrize("name", ["", "/", "a/b", "//a", ".", "..", "a\0", "x" * 247, b"", b"\xff"])
+    @each_case("name", ["", "/", "a/b", "//a", ".", "..", "a\0", "x" * 247, b"", b"\xff"])
     def test_queue_with_invalid_name_is_refused(self, queues: Queues, name: Any) -> None:
         with pytest.raises(EndpointNameError) as caught:
             queues.MessageQueue(name)

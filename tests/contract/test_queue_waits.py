@@ -21,6 +21,7 @@ from msgq.errors import (
     QueueAccessError,
     QueueFullError,
 )
+from tests.cases import each_case
 from tests.contract import queue_children
 from tests.contract.conftest import Queues, call_arguments, readable
 from tests.support import DEADLINE, DEADLINE_MS, SHM, Child, Task, in_fork, wait_asleep
@@ -138,9 +139,9 @@ class TestTime:
         queue.send(b"message", **limit)
         assert queue.receive(**limit) == (b"message", 0)
 
-    @pytest.mark.parametrize("bad", BAD_TIMES, ids=str)
-    @pytest.mark.parametrize("call", ["send", "send_many", "receive", "receive_into", "take", "wait_space"])
-    @pytest.mark.parametrize("block", [True, False])
+    @each_case("bad", BAD_TIMES)
+    @each_case("call", ["send", "send_many", "receive", "receive_into", "take", "wait_space"])
+    @each_case("block", [True, False], reset="queues.close")
     def test_timeout_out_of_range_is_refused(
         self, queues: Queues, bad: dict[str, float], call: str, block: bool
     ) -> None:

@@ -33,6 +33,7 @@ from msgq.impl.fake.bus import current_bus
 from msgq.impl.ring.core import unlink_topic
 from msgq.records import RecordQueue, tracked
 from msgq.simulation import Fault, Faults, Simulation
+from tests.cases import each_case
 from tests.contract import record_children
 from tests.contract.children import Crossing, in_fork_quietly
 from tests.support import DEADLINE, SHM, Child, Task, wait_until
@@ -126,7 +127,7 @@ class TestArrays:
         producer, _ = queues.pair()
         assert [producer.produce(quotes(0, count)) for count in (3, 1, 0, 300, 1)] == [0, 3, 4, 4, 304]
 
-    @pytest.mark.parametrize(
+    @each_case(
         "given",
         [
             (1, 0.5),
@@ -140,6 +141,7 @@ class TestArrays:
             np.array([(0, 0), (1, 0.5)], QUOTE)[::-1][:1],
         ],
         ids=["tuple", "0-d", "scalar", "list", "mapping", "mappings", "smaller", "slice", "backwards"],
+        reset="queues.close",
     )
     def test_produce_accepts_values_of_one_record(self, queues: Queues, given: Any) -> None:
         producer, consumer = queues.pair()
@@ -234,7 +236,7 @@ class TestOpening:
         with pytest.raises(RecordMismatchError):
             other.produce((1, 2))
 
-    @pytest.mark.parametrize("dtype", ["O", [("a", "O")], "V0", ("f8", (3,))])
+    @each_case("dtype", ["O", [("a", "O")], "V0", ("f8", (3,))])
     def test_record_queue_with_invalid_dtype_is_refused(self, queues: Queues, dtype: Any) -> None:
         with pytest.raises(RecordTypeError):
             queues.open(dtype)
@@ -372,7 +374,7 @@ class TestLoss:
         assert consumer.lost > 0
 
     @pytest.mark.needs("segment")
-    @pytest.mark.parametrize("produced", [1000, 65, 129, 4096])
+    @each_case("produced", [1000, 65, 129, 4096], reset="queues.close")
     def test_lapped_consumer_keeps_the_remaining_records(self, queues: Queues, produced: int) -> None:
         producer, consumer = queues.pair(QUOTE, 64)
         for sent in range(0, produced, 50):

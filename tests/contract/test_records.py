@@ -21,6 +21,7 @@ from msgq.errors import (
     StateError,
 )
 from msgq.impl.base.clock import set_origin
+from tests.cases import each_case
 from tests.contract.conftest import Records
 
 QUOTE = np.dtype([("bid", "f8"), ("ask", "f8")])
@@ -121,9 +122,9 @@ class TestElements:
                 write([mapping])
         assert not quotes.counts().any()
 
-    @pytest.mark.parametrize("copies", [2, 4])
-    @pytest.mark.parametrize("exclusive", [False, True])
-    @pytest.mark.parametrize("case", DTYPES)
+    @each_case("copies", [2, 4])
+    @each_case("exclusive", [False, True])
+    @each_case("case", DTYPES, reset="records.close")
     def test_vector_accepts_each_dtype(self, records: Records, case: str, exclusive: bool, copies: int) -> None:
         dtype = DTYPES[case]
         rows = records.vector(dtype, 3, exclusive=exclusive, copies=copies)
@@ -170,8 +171,10 @@ class TestElements:
         assert numbers[index] == 5
         assert numbers.read().tolist() == [5 * (i == int(index)) for i in range(10)]
 
-    @pytest.mark.parametrize(
-        "index", [-1, 10, 2**31, 2**63, 2**70, -(2**70), True, 1.0, "1", "bid", None, ..., (1,), (1, 2), b"1"]
+    @each_case(
+        "index",
+        [-1, 10, 2**31, 2**63, 2**70, -(2**70), True, 1.0, "1", "bid", None, ..., (1,), (1, 2), b"1"],
+        reset="records.close",
     )
     def test_vector_access_with_invalid_index_raises(self, records: Records, index: Any) -> None:
         numbers = records.vector("i8", 10)
@@ -188,8 +191,8 @@ class TestElements:
         numbers[:] = [1, 2, 3]
         assert list(numbers) == [1, 2, 3]
 
-    @pytest.mark.parametrize(
-        ("dtype", "value", "expected"),
+    @each_case(
+        "dtype, value, expected",
         [
             ("f8", 1, 1.0),
             ("f8", np.float32(1.5), 1.5),
@@ -208,7 +211,7 @@ class TestElements:
             ("i8", IntegerLike(), 7),
             (MIXED, (IntegerLike(), 2.5), (7, 2.5)),
         ],
-        ids=str,
+        reset="records.close",
     )
     def test_vector_element_accepts_convertible_values(
         self, records: Records, dtype: Any, value: Any, expected: Any
@@ -220,8 +223,8 @@ class TestElements:
         assert rows[1].tolist() == expected
         assert rows.counts().tolist() == [0, 1, 0]
 
-    @pytest.mark.parametrize(
-        ("dtype", "value", "error"),
+    @each_case(
+        "dtype, value, error",
         [
             ("i8", np.float64(1.5), RecordTypeError),
             ("i8", 1.5, RecordTypeError),
@@ -240,7 +243,7 @@ class TestElements:
             (QUOTE, np.float64(1), RecordTypeError),
             (QUOTE, np.zeros((), [("bid", "f8"), ("sell", "f8")]), RecordTypeError),
         ],
-        ids=str,
+        reset="records.close",
     )
     def test_invalid_vector_element_value_changes_nothing(
         self, records: Records, dtype: Any, value: Any, error: Any
@@ -256,7 +259,7 @@ class TestElements:
 
 
 class TestMany:
-    @pytest.mark.parametrize(
+    @each_case(
         "selection",
         [
             slice(None),
@@ -275,7 +278,7 @@ class TestMany:
             np.zeros(10, bool),
             range(1, 9, 3),
         ],
-        ids=str,
+        reset="records.close",
     )
     def test_vector_selections_behave_as_in_numpy(self, records: Records, selection: Any) -> None:
         numbers, plain = records.vector("i8", 10), np.zeros(10, "i8")
@@ -287,7 +290,7 @@ class TestMany:
         assert numbers.read(selection).tolist() == plain[selection].tolist()
         assert numbers.times(selection).shape == numbers.counts(selection).shape == plain[selection].shape
 
-    @pytest.mark.parametrize(
+    @each_case(
         "selection",
         [
             [-1],
@@ -305,7 +308,7 @@ class TestMany:
             slice(0.5, 3),
             np.array([[1]]),
         ],
-        ids=str,
+        reset="records.close",
     )
     def test_invalid_vector_selection_is_refused(self, records: Records, selection: Any) -> None:
         numbers = records.vector("i8", 10)
@@ -358,8 +361,8 @@ class TestMany:
         numbers[1:3] = np.arange(6, dtype="f4")[::3]
         assert numbers.read().tolist() == [6.0, 0.0, 3.0, 8.0]
 
-    @pytest.mark.parametrize(
-        ("values", "error"),
+    @each_case(
+        "values, error",
         [
             ([1, 2], InvalidValueError),
             (np.zeros((2, 3)), InvalidValueError),
@@ -372,7 +375,7 @@ class TestMany:
             (np.zeros(3, "U3"), RecordTypeError),
             (None, RecordTypeError),
         ],
-        ids=str,
+        reset="records.close",
     )
     def test_invalid_vector_batch_changes_nothing(self, records: Records, values: Any, error: Any) -> None:
         numbers = records.vector("f8", 3)

@@ -21,6 +21,7 @@ from msgq.errors import (
     SegmentError,
     TooManyWritersError,
 )
+from tests.cases import each_case
 from tests.contract.conftest import Records
 from tests.support import SHM
 
@@ -141,8 +142,8 @@ class TestOpening:
             with pytest.raises(RecordMismatchError, match="board"):
                 call(name="board", passive=True)
 
-    @pytest.mark.parametrize(
-        ("given", "error"),
+    @each_case(
+        "given, error",
         [
             ({"length": 0}, InvalidValueError),
             ({"length": 2**31}, InvalidValueError),
@@ -162,7 +163,7 @@ class TestOpening:
             ({"dtype": f"S{2**30 + 1}"}, RecordTypeError),
             ({"dtype": f"S{2**30}", "length": 2**10}, InvalidValueError),
         ],
-        ids=str,
+        reset="records.close",
     )
     def test_vector_with_invalid_arguments_creates_no_file(
         self, records: Records, given: dict[str, Any], error: Any

@@ -17,8 +17,9 @@ import pytest
 import msgq
 from msgq.errors import InvalidTypeError, InvalidValueError, MsgqError
 from msgq.topic import fake_events
+from tests.cases import each_case
 from tests.contract import close_cases
-from tests.contract.close_cases import ALL, OURS, RING, Place, place_on
+from tests.contract.close_cases import ALL, EVERY_BACKEND, OURS, RING, Place, place_on
 from tests.contract.test_closing import BASES, INTERNAL, PARTS
 from tests.support import ROOT
 
@@ -210,12 +211,10 @@ async def _awaited(function: Callable[[Any], Any], time: Any) -> Any:
     return await function(time)
 
 
-def cases() -> Iterator[Any]:
-    for timed in TABLE:
-        for backend in timed.backends:
-            marks = [pytest.mark.ci] if backend == "zmq" else []
-            opener = getattr(timed.open, "__name__", "").strip("_<>")
-            yield pytest.param(backend, timed, marks=marks, id=f"{backend}-{timed.name}-{opener}")
+every_backend = pytest.mark.parametrize("backend", EVERY_BACKEND)
+each_timeout = each_case(
+    "timed", TABLE, [f"{timed.name}-{timed.open.__name__.strip('_<>')}" for timed in TABLE], reset="place.renew"
+)
 
 
 @pytest.fixture
@@ -225,8 +224,11 @@ def place(prefix: str, token: str, backend: str, monkeypatch: pytest.MonkeyPatch
         yield place
 
 
-@pytest.mark.parametrize(("backend", "timed"), list(cases()))
+@every_backend
+@each_timeout
 def test_timeout_of_wrong_type_raises_error_that_names_the_type(place: Place, timed: Timed) -> None:
+    if place.backend not in timed.backends:
+        return
     one, _ = timed.open(place)
     unit = "milliseconds" if timed.unit == MS else "seconds"
     refused = [timedelta(seconds=1), "1", True, False, np.True_, [1]]
@@ -239,8 +241,11 @@ def test_timeout_of_wrong_type_raises_error_that_names_the_type(place: Place, ti
         assert ("total_seconds()" in str(caught.value)) == isinstance(time, timedelta)
 
 
-@pytest.mark.parametrize(("backend", "timed"), list(cases()))
+@every_backend
+@each_timeout
 def test_timeout_out_of_range_is_refused(place: Place, timed: Timed) -> None:
+    if place.backend not in timed.backends:
+        return
     one, _ = timed.open(place)
     for time in (-2, -0.5, float("nan")):
         with pytest.raises(InvalidValueError, match=f"{time}"):
@@ -256,8 +261,11 @@ def _error_of(timed: Timed, one: Any, time: Any) -> MsgqError | None:
     return None
 
 
-@pytest.mark.parametrize(("backend", "timed"), list(cases()))
+@every_backend
+@each_timeout
 def test_timeout_may_be_any_type_of_number(place: Place, timed: Timed) -> None:
+    if place.backend not in timed.backends:
+        return
     one, _ = timed.open(place)
     for time in (0, 0.0, np.float32(0), np.int64(0), Fraction(0)):
         assert not isinstance(_error_of(timed, one, time), (InvalidTypeError, InvalidValueError))
@@ -282,7 +290,7 @@ def test_lease_of_wrong_type_raises_error_that_names_the_type(place: Place) -> N
     assert queue.current_messages == 1
 
 
-@pytest.mark.parametrize("backend", ["msgq", "fake", pytest.param("zmq", marks=pytest.mark.ci)])
+@every_backend
 def test_receive_with_duration_as_non_blocking_flag_is_refused(place: Place) -> None:
     sub, _ = close_cases.open_sub_socket(place)
     for time in (1000, 2, -1, 0.5, np.int64(1000), "1", timedelta(seconds=1)):

@@ -16,6 +16,7 @@ from msgq.errors import (
     StateError,
 )
 from msgq.impl.base import clock
+from tests.cases import each_case
 from tests.contract.conftest import Backend
 
 pytestmark = pytest.mark.needs("tracked")
@@ -44,8 +45,8 @@ RECEIVES: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", ["plain", "conflate", "passive", "first"])
-@pytest.mark.parametrize("how", RECEIVES)
+@each_case("kind", ["plain", "conflate", "passive", "first"])
+@each_case("how", RECEIVES, reset="backend.close_sockets")
 def test_tracked_topic_hides_stamps_in_each_receive_method(
     backend: Backend, endpoint: str, how: str, kind: str
 ) -> None:

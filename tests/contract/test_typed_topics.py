@@ -17,6 +17,7 @@ from msgq import stats
 from msgq.errors import InvalidTypeError, InvalidValueError, MessageSizeError, RecordTypeError
 from msgq.recording import LogReader, Recorder
 from msgq.topic import api
+from tests.cases import each_case
 from tests.contract.conftest import Backend, collect
 from tests.support import DEADLINE, DEADLINE_MS
 
@@ -94,8 +95,8 @@ def test_reserve_accepts_only_the_size_of_a_record(connect: Connect) -> None:
     assert sub.receive() == ROW.tobytes()
 
 
-@pytest.mark.parametrize(
-    ("message", "error", "match"),
+@each_case(
+    "message, error, match",
     [
         (b"short", MessageSizeError, "5 bytes, but a record has 20"),
         (memoryview(bytes(24)), MessageSizeError, "24 bytes"),
@@ -244,8 +245,8 @@ def test_other_encodings_send_bytes_unchanged(connect: Connect) -> None:
     assert sub.receive() == b"\xa0"
 
 
-@pytest.mark.parametrize(
-    ("schema", "error", "match"),
+@each_case(
+    "schema, error, match",
     [
         (object, RecordTypeError, "Python objects"),
         ([("value", "O")], RecordTypeError, "Python objects"),

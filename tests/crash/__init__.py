@@ -1,8 +1,8 @@
 """Crash tests: participants that die or stop at every step of the protocol, and what the others make of it.
 
-Two instruments, neither of which the library knows of: `driver.c` includes the library's headers with a point after
+Three instruments, which the library does not know of: `driver.c` includes the library's headers with a point after
 each access to shared memory (`points.h`, `accesses.h`); `interpose.c` is preloaded into Python and has points around
-system calls.
+system calls; `library.c` is the whole C library with both kinds of points.
 
 =============================================  ===================================  ===================================
 point (the last thing that was done)           what is left                         who repairs, when

@@ -31,10 +31,9 @@ static void claim(void) {
     publisher.needs_fence = !mq_membarrier_register();
     publisher.liveness_file = &liveness_file;
     publisher.track = track;
-    int row = mq_ring_publisher_row_take(&liveness_file, ring, side, &publisher.liveness_token);
-    if (row == MQ_NO_ROW)
+    uint64_t former;
+    if (!mq_ring_publisher_claim(&publisher, &self, (uint32_t)random(), &former))
         fail("no publisher's row");
-    mq_ring_publisher_claim_ring(&publisher, &self, (uint32_t)random(), row);
     while (mq_ring_find_sending_publisher(&publisher, false))
         usleep(50);
     if (mq_ring_publisher_start(&publisher, &self) != MQ_RING_OK)

@@ -1,8 +1,8 @@
 /* Preloaded into a Python process: raises a signal at a chosen system call of the library.
  *
  * MSGQ_TEST_CALLS="SIGNAL NAME N" raises SIGNAL at the N-th point NAME, which is "before" or "after" and one of the
- * calls below. The files are created, locked and mapped by Cython code that no C driver can include; this way the
- * steps between those calls are reached as well.
+ * calls below, or "any point". The files are created, locked and mapped by Cython code that no C driver can include;
+ * this way the steps between those calls are reached as well. library.c adds points of the C library.
  */
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -19,21 +19,25 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-static void point(const char *when, const char *call) {
+static void call_point(const char *when, const char *call) {
     static int signal_number, at, seen;
     static char wanted_when[16], wanted_call[32];
     const char *plan = getenv("MSGQ_TEST_CALLS");
     if (!plan || sscanf(plan, "%d %15s %31s %d", &signal_number, wanted_when, wanted_call, &at) != 4)
         return;
-    if (strcmp(when, wanted_when) == 0 && strcmp(call, wanted_call) == 0 && ++seen == at)
-        raise(signal_number);
+    if (strcmp(wanted_when, "any") && (strcmp(when, wanted_when) || strcmp(call, wanted_call)))
+        return;
+    if (++seen != at)
+        return;
+    fprintf(stderr, "%s %s\n", when, call); /* shown if a test fails */
+    raise(signal_number);
 }
 
 #define AROUND(name, call)                                                                                             \
     ({                                                                                                                 \
-        point("before", name);                                                                                         \
+        call_point("before", name);                                                                                    \
         __typeof__(call) result_ = (call);                                                                             \
-        point("after", name);                                                                                          \
+        call_point("after", name);                                                                                     \
         result_;                                                                                                       \
     })
 #define REAL(function) ((__typeof__(&function))dlsym(RTLD_NEXT, #function))

@@ -1,4 +1,4 @@
-"""Processes that are killed while they create, lock and map the files, around each system call."""
+"""Processes that stop while they create a topic, or are killed while they choose the sizes of a topic or queue."""
 
 from __future__ import annotations
 
@@ -10,78 +10,15 @@ from pathlib import Path
 import pytest
 
 from msgq.errors import SegmentSizeError
-from tests.stress.roles import fork, publisher, subscriber
-from tests.support import SHM, Child, Task, run_child, wait_until
-
-CALLS = ("allocate", "fchmod", "link", "lock", "unlock")
-PAGE = 4096
-# size in bytes, and the smallest memory in bytes: the ring's first and last page, the side segment up to schema_data
-FILES = {"msgq_": (384 + (1 << 20), 2 * PAGE), "msgqside_": (65536, 18928)}
+from msgq.workqueue import MessageQueue
+from tests.stress.roles import publisher, subscriber
+from tests.support import SHM, Child, Task, wait_until
 
 
 def connect(endpoint: str, role: str) -> str:
     """Child: connect, and come to an end."""
     with (publisher if role == "publisher" else subscriber)(endpoint):
         return "connected"
-
-
-def die_in_turn(plans: dict[str, str], role: str) -> dict[str, int]:
-    """Child: fork one process for each endpoint, which dies as planned; return their exit codes."""
-    codes = {}
-    for endpoint, plan in plans.items():
-        if (pid := fork()) == 0:
-            os.environ["MSGQ_TEST_CALLS"] = plan
-            connect(endpoint, role)
-            os._exit(0)
-        codes[endpoint] = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    return codes
-
-
-@pytest.mark.parametrize("role", ["publisher", "subscriber"])
-def test_topic_creation_killed_around_each_system_call_leaves_usable_topic(
-    tools: Path, endpoint: str, prefix: str, role: str
-) -> None:
-    """What: the first process on a topic dies before or after each call that makes the two files.
-
-    Why: a file must be complete before it has a name, and the lock must be the kernel's to drop.
-
-    Failure would mean: half a file stays in /dev/shm and everybody else trips over it, or waits for a dead one.
-    """
-    plans = {
-        f"{endpoint}-{when}-{call}-{at}": f"{int(signal.SIGKILL)} {when} {call} {at}"
-        for when in ("before", "after")
-        for call in CALLS
-        for at in (1, 2)
-    }
-    mode = "660"  # as the umask would not have it
-    codes = run_child(die_in_turn, plans, role, env={"LD_PRELOAD": str(tools / "interpose.so"), "MSGQ_MODE": mode})
-    for name in plans:
-        check_files(name, prefix)
-        check_topic_is_usable(name)
-        check_files(name, prefix)
-    for kind in ("msgq_", "msgqside_"):
-        assert {path.name for path in (SHM / f"{kind}{prefix}").iterdir()} == set(plans), "temporary files"
-    killed = [*codes.values()].count(-signal.SIGKILL)
-    assert killed + [*codes.values()].count(0) == len(plans), codes
-    assert killed == 2 * 8, "two calls of allocate, fchmod, link, one of lock and unlock: is that different now?"
-
-
-def check_files(endpoint: str, prefix: str) -> None:
-    """Only complete files have a name."""
-    for kind, (size, memory) in FILES.items():
-        path = SHM / f"{kind}{prefix}" / endpoint
-        if path.exists():
-            status = path.stat()
-            assert (status.st_size, status.st_blocks * 512 >= memory) == (size, True)
-            assert status.st_nlink == 1
-
-
-def check_topic_is_usable(endpoint: str) -> None:
-    """Everybody else can go on."""
-    with subscriber(endpoint) as sub, publisher(endpoint) as pub:
-        pub.send(b"hello")
-        assert sub.receive() == b"hello"
-        assert sub.lost == 0
 
 
 def test_passive_subscriber_before_side_segment_creation_connects(tools: Path, endpoint: str, prefix: str) -> None:
@@ -153,3 +90,29 @@ def test_resize_killed_around_each_system_call_leaves_ring_to_resize(
     sub.close()
     with pytest.raises(SegmentSizeError, match=f"segment_size {next_size}.* but"):
         publisher(endpoint, segment_size=3 * size)
+
+
+def choose_sizes(name: str, max_messages: int) -> None:
+    """Child: request the number of messages."""
+    MessageQueue(name, max_messages=max_messages).close()
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("call", ["lock", "allocate", "unlock"])
+def test_choice_of_sizes_killed_around_each_system_call_leaves_usable_queue(
+    tools: Path, endpoint: str, call: str, when: str
+) -> None:
+    """What: a process dies while it chooses the sizes of a queue that others have open.
+
+    Why: until the sizes are stored, any process may choose others, also larger ones than the file has memory for.
+    """
+    plan = {"LD_PRELOAD": str(tools / "interpose.so"), "MSGQ_TEST_CALLS": f"{int(signal.SIGKILL)} {when} {call} 1"}
+    with MessageQueue(endpoint) as consumer:
+        with Child(choose_sizes, endpoint, 100, env=plan) as child:
+            assert child.process.wait() == -signal.SIGKILL
+        max_messages = 100 if call == "unlock" else 200
+        with MessageQueue(endpoint, max_messages=max_messages) as producer:
+            messages = [b"%d" % number for number in range(max_messages)]
+            assert producer.send_many([*messages, b""], timeout=0) == max_messages
+            assert [message.data for message in consumer.receive_many()] == messages
+            producer.unlink()

@@ -22,6 +22,7 @@ from msgq.decoding.core import CapnpReader
 from msgq.decoding.payload_decoder import PayloadDecoder, Undecoded
 from msgq.decoding.scalar_types import ScalarType
 from msgq.errors import InvalidValueError
+from tests.cases import each_case
 
 CAR = """@0x8e2af1e708af8b8d;
 struct CarState {
@@ -128,8 +129,8 @@ MESSAGES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("what", MESSAGES)
-@pytest.mark.parametrize("first_segment", [1024, 1, 4])
+@each_case("what", MESSAGES)
+@each_case("first_segment", [1024, 1, 4])
 def test_capnp_reader_agrees_with_pycapnp(what: str, first_segment: int, event: Any, reader: Any) -> None:
     """Segments that are too small make far pointers."""
     builder = event.new_message(first_segment, **MESSAGES[what])

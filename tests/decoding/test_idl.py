@@ -9,6 +9,7 @@ import pytest
 from msgq.decoding.cdr_types import CdrArray, CdrSequence, CdrStruct, CdrType, UnsupportedType
 from msgq.decoding.idl import parse_idl_struct
 from msgq.decoding.scalar_types import ScalarType, TextType
+from tests.cases import each_case
 
 ROS = """\
 ================================================================================
@@ -120,8 +121,8 @@ def test_unsupported_idl_type_affects_only_its_messages(member: str, what: str) 
     assert found == {"x": UnsupportedType(what), "y": ScalarType("u1")}
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
+@each_case(
+    "text, why",
     [
         ("struct B { octet x; };", "struct 'A' is not defined"),
         ("const long A = 5;", "'A' is not a struct"),

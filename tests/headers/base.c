@@ -287,6 +287,20 @@ TEST(schema_read_that_a_writer_overtakes_reads_again) {
     CHECK(met == 2);
 }
 
+static void another_is_killed(unsigned time) {
+    if (time > 1)
+        return;
+    mq_schema_write_shadow(&parts, 3, "second", "text", "second", 6);
+    mq_store_release_u64(parts.seq, 3);
+    mq_copy_to_shared(parts.data, "seco", 4); /* killed here */
+}
+
+TEST(schema_read_that_a_killed_writer_overtakes_reads_its_shadow) {
+    begin_schema();
+    meet("mq_schema_read: copied from coded", another_is_killed);
+    CHECK(reads("second"));
+}
+
 TEST(schema_read_rejects_a_shadow_beyond_the_room) {
     begin_schema();
     mq_store_release_u64(parts.seq, 3);

@@ -78,6 +78,19 @@ TEST(take_of_a_slot_that_a_living_viewer_holds_fails_until_it_lets_go) {
     CHECK(mq_channel_take_free_slot(&a) == (int)m.number);
 }
 
+TEST(take_with_all_messages_held_by_the_dead_retracts_one) {
+    begin(2, 4);
+    mq_participant_write(&header.viewers[3].participant, &me, 30, true);
+    send_many(&a, 1, 2);
+    mq_pool_pin_set(&a.slots, 0, 3);
+    mq_pool_pin_set(&a.slots, 1, 3);
+    lives[MQ_CHANNEL_VIEWER_BYTE + 3] = MQ_ALIVE;
+    CHECK(mq_channel_take_free_slot(&a) == MQ_CHANNEL_NO_SLOT && a.limbo_count == 0);
+    lives[MQ_CHANNEL_VIEWER_BYTE + 3] = MQ_DEAD;
+    CHECK(mq_channel_take_free_slot(&a) == 0 && a.evicted == 1);
+    CHECK(mq_pool_pin_holders(&a.slots, 1) == 1ull << 3 && a.published_count == 1);
+}
+
 TEST(clear_pins_takes_the_pins_of_one_viewer_alone) {
     begin(4, 4);
     for (uint32_t slot = 0; slot < 4; slot++) {
@@ -133,6 +146,8 @@ TEST(pool_that_does_not_fit_into_its_file_is_rejected) {
     CHECK(mq_pool_header_check(at, bytes, 1, 10, &found));
     mq_store_relaxed_u64(&at->slot_bytes, SIZE);
     mq_store_relaxed_u64(&at->data_offset, 0); /* over the pins */
+    CHECK(mq_pool_header_check(at, bytes, 1, 10, &found));
+    mq_store_relaxed_u64(&at->data_offset, bytes + 4096 - bytes % 4096); /* beyond the file */
     CHECK(mq_pool_header_check(at, bytes, 1, 10, &found));
     mq_store_relaxed_u64(&at->data_offset, 4096 + 64); /* not at a page */
     CHECK(mq_pool_header_check(at, bytes + 64, 1, 10, &found));
@@ -351,6 +366,22 @@ TEST(take_batch_ends_before_another_publisher_and_another_size) {
     CHECK(receive(10));
     CHECK(mq_channel_publish(&b, (uint32_t)mq_channel_take_free_slot(&b), 16, 11, &position) == MQ_CHANNEL_OK);
     CHECK(mq_channel_receive_batch(&s, (uint8_t *)rows, 8, 4, &m, NULL) == 0);
+}
+
+TEST(take_batch_ends_before_another_pool_of_the_row_and_in_a_truncated_pool) {
+    mq_u64 intact;
+    uint64_t rows[4];
+    begin(8, 8);
+    mq_store_relaxed_u64(&intact, 1);
+    send_many(&a, 1, 3);
+    CHECK(receive(1));
+    m.pool_uid = 99; /* the previous message was in another pool */
+    CHECK(mq_channel_receive_batch(&s, (uint8_t *)rows, 8, 4, &m, &intact) == 0);
+    m.pool_uid = a.slots.uid;
+    mq_store_relaxed_u64(&intact, 0);
+    CHECK(mq_channel_receive_batch(&s, (uint8_t *)rows, 8, 4, &m, &intact) == 0 && s.received == 1);
+    mq_store_relaxed_u64(&intact, 1);
+    CHECK(mq_channel_receive_batch(&s, (uint8_t *)rows, 8, 4, &m, &intact) == 2 && rows[0] == 2);
 }
 
 TEST(lapped_subscriber_counts_each_message_that_it_passes) {

@@ -126,6 +126,13 @@ TEST(shelf_orders_buffers_by_their_last_frame) {
     CHECK(mru.order[0] == 1 && mru.order[1] == 2 && mru.order[2] == 0);
 }
 
+TEST(added_buffer_is_claimed_although_clients_await_all_frames) {
+    begin();
+    mq_frame_buffer_mru_add(&mru);
+    CHECK(mru.buffers == BUFFERS + 1);
+    CHECK(mq_frame_buffer_claim_mru(&mru, &table, ROWS, UINT32_MAX) == BUFFERS);
+}
+
 TEST(frames_awaited_is_the_lag_of_the_slowest_client_that_is_there) {
     int slowest;
     begin();

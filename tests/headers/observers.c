@@ -3,11 +3,8 @@
 
 #include "channel/header.h"
 #include "channel/snapshot.h"
-#include "meter/channel.h"
-#include "meter/records.h"
+#include "meter/sample.h"
 #include "records/snapshot.h"
-#include "sources/channel.h"
-#include "sources/records.h"
 #include "workqueue/recovery.h"
 #include "workqueue/snapshot.h"
 
@@ -56,17 +53,26 @@ TEST(messages_of_one_look_share_the_time_since_the_last_one) {
     CHECK(meter.periods_ns.count == 4 && meter.periods_ns.sum == 1000);
 }
 
-TEST(message_is_dated_by_a_time_that_it_holds) {
+TEST(delays_of_messages_from_the_future_count_as_zero) {
     memset((void *)&meter, 0, sizeof meter);
-    meter.stamp_offset = 8;
-    CHECK(mq_meter_payload_has_timestamp(&meter, 16) && !mq_meter_payload_has_timestamp(&meter, 15) &&
-          !mq_meter_payload_has_timestamp(&meter, 7));
-    meter.stamp_offset = -1;
-    CHECK(!mq_meter_payload_has_timestamp(&meter, 16));
     mq_meter_add_delay(&meter, 100, 60);
     mq_meter_add_delay(&meter, 100, 101);
     CHECK(meter.negative_delays == 1 && meter.delays_ns.count == 2 && meter.delays_ns.sum == 40 &&
           meter.delays_ns.min == 0);
+}
+
+TEST(message_is_dated_by_the_last_clock_unless_it_is_younger) {
+    int64_t now_ns = INT64_MIN;
+    memset((void *)&meter, 0, sizeof meter);
+    meter.stamp_clock = CLOCK_MONOTONIC;
+    mq_meter_add_delay_of_message(&meter, &now_ns, 0);
+    int64_t first = now_ns;
+    CHECK(first > 0 && meter.delays_ns.count == 1);
+    mq_meter_add_delay_of_message(&meter, &now_ns, (uint64_t)first);
+    CHECK(now_ns == first && meter.delays_ns.min == 0 && meter.negative_delays == 0);
+    now_ns = 1;
+    mq_meter_add_delay_of_message(&meter, &now_ns, 2);
+    CHECK(now_ns >= first && meter.negative_delays == 0);
 }
 
 /* ---- queues ---- */
@@ -290,17 +296,13 @@ TEST(channel_source_counts_skipped_messages_as_lost) {
     CHECK(source.subscriber.lost == 3 && mq_channel_source_count_pending(&source) == 0);
 }
 
-TEST(part_of_a_payload_fills_the_room) {
+TEST(part_of_a_payload_is_copied_as_a_whole) {
     uint8_t bytes[8] = {0};
-    mq_source_buffer_copy_payload(&(mq_source_buffer){.data = bytes, .bytes = 3, .skip = 2}, (const uint8_t *)"abcdef",
-                                  6);
-    CHECK(!memcmp(bytes, "cde\0", 4));
-    mq_source_buffer_copy_payload(&(mq_source_buffer){.data = bytes, .bytes = 8, .skip = 4}, (const uint8_t *)"abcdef",
-                                  6);
-    CHECK(!memcmp(bytes, "efe\0", 4));
-    mq_source_buffer_copy_payload(&(mq_source_buffer){.data = bytes, .bytes = 8, .skip = 6}, (const uint8_t *)"abcdef",
-                                  6);
-    CHECK(!memcmp(bytes, "efe\0", 4));
+    mq_source_buffer room = {.data = bytes, .bytes = 3, .skip = 2};
+    CHECK(mq_source_buffer_copy_payload(&room, (const uint8_t *)"abcde", 5) && !memcmp(bytes, "cde\0", 4));
+    CHECK(!mq_source_buffer_copy_payload(&room, (const uint8_t *)"xxxx", 4));
+    CHECK(!mq_source_buffer_copy_payload(&room, (const uint8_t *)"xx", 2) && !memcmp(bytes, "cde\0", 4));
+    CHECK(!mq_source_buffer_copy_payload(&(mq_source_buffer){.data = NULL}, (const uint8_t *)"abc", 3));
 }
 
 TEST(views_of_messages_that_left_the_order_are_outdated) {
@@ -398,51 +400,74 @@ TEST(census_of_records_separates_present_from_previous_owners) {
 
 /* ---- meters of channels and records ---- */
 
+static mq_source metered_source;
+static mq_metered_endpoint metered = {.meter = &meter, .source = &metered_source};
+
+static void begin_meter(mq_source read) {
+    memset((void *)&meter, 0, sizeof meter);
+    meter.stamp_offset = -1, meter.stamp_clock = CLOCK_MONOTONIC;
+    metered_source = read;
+}
+
 TEST(meter_of_records_counts_writes_that_were_overwritten_as_lost) {
-    static uint64_t known[LENGTH];
     begin_records(0);
     write_at(0, 5);
-    mq_meter_record_reader reads = {.parts = &records.parts, .seen_write_counts = known};
-    memset((void *)&meter, 0, sizeof meter);
-    mq_meter_start_records(&reads); /* what was written before does not count */
-    CHECK(mq_meter_sample_records(&meter, &reads) == 0);
+    begin_meter((mq_source){.kind = MQ_SOURCE_RECORDS, .record_source = &records});
+    mq_record_source_follow_writes(&records); /* what was written before does not count */
+    CHECK(mq_meter_sample(&metered) == 0);
     for (int i = 0; i < 3; i++)
         write_at(LENGTH - 1, 6);
     write_at(0, 7);
-    reads.next_sample_ns = 0;
-    CHECK(mq_meter_sample_records(&meter, &reads) == 2 && reads.lost == 2 && meter.messages == 2);
+    records.next_scan_ns = 0;
+    CHECK(mq_meter_sample(&metered) == 2 && mq_source_count_unseen(&metered_source) == 2 && meter.messages == 2);
     CHECK(meter.sizes.min == ITEM && meter.delays_ns.count == 2);
-    CHECK(reads.next_sample_ns > 0);
-    reads.next_sample_ns = 0;
-    CHECK(mq_meter_sample_records(&meter, &reads) == 0);
+    CHECK(records.next_scan_ns > 0 && records.next_scan_ns - records.scan_started_ns < MQ_RECORD_SCAN_INTERVAL_NS);
+    records.next_scan_ns = 0;
+    CHECK(mq_meter_sample(&metered) == 0);
     write_at(0, 8);
-    reads.next_sample_ns = INT64_MAX;
-    CHECK(mq_meter_sample_records(&meter, &reads) == 0); /* it rests */
+    records.next_scan_ns = INT64_MAX;
+    CHECK(mq_meter_sample(&metered) == 0); /* it rests */
+}
+
+TEST(meter_of_a_board_counts_sizes_of_values) {
+    begin_records(MQ_RECORD_BOARD);
+    CHECK(mq_board_add_key(&records.parts, "key", 3) == 0);
+    begin_meter((mq_source){.kind = MQ_SOURCE_RECORDS, .record_source = &records});
+    mq_record_source_follow_writes(&records);
+    mq_board_write_value(&writer, 0, "old", 3, 8);
+    mq_board_write_value(&writer, 0, "value", 5, 9);
+    CHECK(mq_meter_sample(&metered) == 1 && meter.sizes.sum == 5 && mq_source_count_unseen(&metered_source) == 1);
 }
 
 TEST(meter_of_a_channel_counts_messages_and_their_delays) {
     begin_channel();
-    memset((void *)&meter, 0, sizeof meter);
-    meter.stamp_offset = -1, meter.stamp_clock = CLOCK_MONOTONIC;
+    begin_meter((mq_source){.kind = MQ_SOURCE_CHANNEL, .channel_source = &source});
     publish(1, 3);
-    CHECK(mq_meter_sample_channel(&meter, &source.subscriber) == 3 && meter.messages == 3 && meter.sizes.sum == 24);
+    CHECK(mq_meter_sample(&metered) == 3 && meter.messages == 3 && meter.sizes.sum == 24);
     CHECK(meter.delays_ns.count == 3 && meter.without_timestamp == 0);
     meter.stamp_offset = 8; /* beyond the messages */
     publish(4, 2);
-    CHECK(mq_meter_sample_channel(&meter, &source.subscriber) == 2 && meter.without_timestamp == 2 &&
-          meter.delays_ns.count == 3);
-    source.subscriber.pools[0].uid = 99;
+    CHECK(mq_meter_sample(&metered) == 2 && meter.without_timestamp == 2 && meter.delays_ns.count == 3);
+    meter.stamp_offset = 0;
     publish(6, 1);
-    CHECK(mq_meter_sample_channel(&meter, &source.subscriber) == -1); /* the pool is to be mapped */
+    CHECK(mq_meter_sample(&metered) == 1 && meter.delays_ns.count == 4 && meter.delays_ns.max > 1000);
+    source.subscriber.pools[0].uid = 99;
+    publish(7, 1);
+    CHECK(mq_meter_sample(&metered) == -1 && metered.status == MQ_SOURCE_UNMAPPED);
 }
 
 TEST(meter_of_queue_events_counts_sends_and_dates_first_takes) {
     mq_queue_event event = {.event = MQ_QUEUE_EVENT_SENT, .size = 8};
     memset((void *)&meter, 0, sizeof meter);
-    CHECK(mq_meter_count_queue_event(&meter, NULL, (uint8_t *)&event, 0) && meter.sizes.sum == 8);
+    CHECK(mq_meter_count_queue_event(&meter, &event) && meter.sizes.sum == 8);
     event = (mq_queue_event){.event = MQ_QUEUE_EVENT_TAKEN, .deliveries = 1, .sent_time = 10, .publish_time = 15};
-    CHECK(!mq_meter_count_queue_event(&meter, NULL, (uint8_t *)&event, 0) && meter.delays_ns.sum == 5);
+    CHECK(!mq_meter_count_queue_event(&meter, &event) && meter.delays_ns.sum == 5);
     event.deliveries = 2;
-    CHECK(!mq_meter_count_queue_event(&meter, NULL, (uint8_t *)&event, 0) && meter.delays_ns.count == 1);
-    CHECK(!mq_meter_count_queue_event(&meter, NULL, NULL, 0));
+    CHECK(!mq_meter_count_queue_event(&meter, &event) && meter.delays_ns.count == 1);
+    begin_channel();
+    begin_meter((mq_source){.kind = MQ_SOURCE_CHANNEL, .channel_source = &source});
+    metered.counts_events = true;
+    publish(1, 1);
+    CHECK(mq_meter_sample(&metered) == 0 && meter.messages == 0); /* too short for an event */
+    metered.counts_events = false;
 }

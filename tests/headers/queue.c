@@ -32,8 +32,9 @@ TEST(queue_without_sizes_has_no_slots_until_sizes_are_stored) {
     CHECK(mq_queue_check_header(queue, bytes, &found) == MQ_FILE_VALID && !found.max_messages && !found.block_count);
     CHECK(!mq_queue_has_sizes(queue) && !mq_queue_has_ready_message(&found));
     mq_store_relaxed_u64(&queue->ready_count, 1);
-    CHECK(mq_queue_has_ready_message(&found)); /* the parts are outdated */
+    CHECK(!mq_queue_has_ready_message(&found)); /* another program wrote this count */
     mq_queue_store_sizes(queue, SLOTS, SIZE, &me);
+    CHECK(mq_queue_has_ready_message(&found)); /* the parts are outdated */
     CHECK(mq_queue_has_sizes(queue) && mq_queue_compute_file_bytes(0, 0) == sizeof(mq_queue));
     CHECK(mq_queue_check_header(queue, sizeof(mq_queue), &found) == MQ_FILE_VALID && !found.max_messages);
     CHECK(mq_queue_check_header(queue, bytes, &found) == MQ_FILE_VALID && found.max_messages == SLOTS);

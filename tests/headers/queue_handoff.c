@@ -123,3 +123,13 @@ TEST(settle_ends_the_turn_of_a_dead_row) {
     mq_queue_recover_row(&a->parts, a->row_number);
     CHECK(turn() == 0 && mq_queue_row_is_clean(queue, a->row_number));
 }
+
+TEST(join_ends_the_turn_of_the_dead_owner_of_its_row) {
+    begin(SLOTS);
+    waiting(a, MQ_QUEUE_OVERTAKEN_MAX);
+    mq_queue_set_row_bit(&queue->notify_requested, a->row_number);
+    die(a);
+    CHECK(turn() != 0);
+    join(0);
+    CHECK(turn() == 0 && mq_queue_row_is_clean(queue, a->row_number));
+}

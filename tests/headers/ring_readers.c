@@ -108,6 +108,17 @@ TEST(copy_that_was_overwritten_is_not_accepted) {
     CHECK(s.received == 0);
 }
 
+TEST(batch_that_was_overwritten_is_not_accepted) {
+    uint64_t words[6];
+    begin();
+    send_many(&one, 1, 3);
+    CHECK(mq_ring_subscriber_refresh_published(&s) == MQ_RING_OK);
+    meet("mq_ring_subscriber_is_intact: fenced acquire", publish_a_lap);
+    uint64_t cursor = s.cursor;
+    CHECK(mq_ring_subscriber_receive_batch(&s, (uint8_t *)words, SIZE, 3) == -1);
+    CHECK(s.received == 0 && s.cursor == cursor);
+}
+
 TEST(known_messages_are_received_up_to_the_last_load_of_write_pointer) {
     mq_ring_message found;
     begin();
@@ -318,70 +329,6 @@ TEST(losses_are_unknown_with_the_base_of_another_era) {
     mq_store_release_u64(&s.row->base_tag, 1); /* of another era */
     mq_ring_observer_read_subscriber(&observer, (int)(s.row - side->subscribers), &found);
     CHECK(found.lost_unknown == 1 && found.lost == 0);
-}
-
-/* ---- slots ---- */
-
-TEST(slot_of_a_living_owner_is_never_taken) {
-    begin();
-    for (int i = 0; i < MQ_READER_SLOTS; i++)
-        mq_store_release_u64(&ring->read_uids[i], s.slot_uid);
-    mq_store_release_u64(&ring->num_readers, MQ_READER_SLOTS);
-    CHECK(mq_reader_slot_claim(ring, side, &liveness_file, 99, 0) == -1);
-    lives[mq_ring_subscriber_row_index(side, s.row)] = MQ_DEAD;
-    CHECK(mq_reader_slot_claim(ring, side, &liveness_file, 99, 0) == 0);
-    CHECK(mq_load_acquire_u64(&ring->read_uids[0]) == 99 && mq_load_acquire_u64(&ring->read_valids[0]) == 1);
-}
-
-static unsigned stock_starts;
-
-/* A stock publisher clears all slots when it starts. */
-static void stock_clears_slots(unsigned time) {
-    if (time > stock_starts)
-        return;
-    for (int i = 0; i < MQ_READER_SLOTS; i++)
-        mq_store_release_u64(&ring->read_uids[i], 0);
-    mq_store_release_u64(&ring->num_readers, 0);
-}
-
-TEST(slot_that_a_stock_publisher_clears_is_claimed_three_times) {
-    for (stock_starts = 0; stock_starts < 4; stock_starts++) {
-        begin();
-        mq_store_release_u64(&ring->write_uid, 12345);
-        stock_clears_slots(0);
-        meet("mq_reader_slot_try_claim: exchanged &ring->read_uids*", stock_clears_slots);
-        mq_ring_subscriber_claim_slot(&s);
-        CHECK(met == (stock_starts < 3 ? stock_starts + 1 : 3));
-        CHECK(mq_reader_slot_is_mine(ring, s.slot, s.slot_uid) == (stock_starts < 3));
-    }
-}
-
-TEST(evicted_subscriber_claims_no_slot_until_the_publisher_changes) {
-    begin();
-    CHECK(s.slot == 0);
-    mq_store_release_u64(&ring->read_uids[0], 99); /* a 16th stock subscriber */
-    for (int i = 0; i < 2; i++) {
-        mq_ring_subscriber_classify_publisher(&s);
-        CHECK(s.slot == -1 && mq_load_acquire_u64(&ring->num_readers) == 1);
-    }
-    start(&two);
-    mq_ring_subscriber_classify_publisher(&s);
-    CHECK(s.slot == 1 && mq_reader_slot_is_mine(ring, 1, s.slot_uid));
-}
-
-TEST(leave_of_the_last_slot_lowers_the_count_of_slots) {
-    begin();
-    CHECK(s.slot == 0 && mq_load_acquire_u64(&ring->num_readers) == 1);
-    CHECK(mq_reader_slot_claim(ring, side, &liveness_file, 99, 0) == 1);
-    mq_reader_slot_release(ring, side, 0, s.slot_uid);
-    CHECK(mq_load_acquire_u64(&ring->num_readers) == 2 && mq_load_acquire_u64(&ring->read_uids[0]) == 0);
-    CHECK(mq_reader_slot_claim(ring, side, &liveness_file, 98, 0) == 0);
-    mq_reader_slot_release(ring, side, 1, 98); /* not its own */
-    CHECK(mq_load_acquire_u64(&ring->num_readers) == 2);
-    mq_fetch_and_u32(&side->eventcount, 0);
-    mq_reader_slot_release(ring, side, 1, 99);
-    CHECK(mq_load_acquire_u64(&ring->num_readers) == 1);
-    CHECK(mq_load_acquire_u32(&side->eventcount) & MQ_EVENTCOUNT_SLOTS);
 }
 
 TEST(limit_clears_flags_of_stock_subscribers_in_its_way) {

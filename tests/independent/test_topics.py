@@ -303,7 +303,7 @@ def test_unread_messages_keep_schema_when_independent_publisher_has_another(endp
         ours.send(b"1")
         theirs = Publisher(endpoint, schema=("Twist", "text", b"of theirs"))
         theirs.send(b"2")
-        found = [(item.data, item.schema and item.schema.name) for item in feed.take_items(None)]
+        found = [(item.data, item.schema and item.schema.name) for item in feed.take_items()]
         assert found == [(b"1", "Pose"), (b"2", "Twist")]
         theirs.close()
 

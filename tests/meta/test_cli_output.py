@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import each_case
 from tests.meta.sources import ROOT
 
 CLI = ROOT / "msgq" / "cli"
@@ -46,7 +47,7 @@ def other_ways(source: str) -> Iterator[str]:
             yield f"line {node.lineno}: rich.markup, which our console does not know"
 
 
-@pytest.mark.parametrize("path", VERBS, ids=lambda path: str(path.relative_to(CLI)))
+@each_case("path", VERBS)
 def test_cli_verbs_print_only_through_render_module(path: Path) -> None:
     assert not list(other_ways(path.read_text())), (
         "use echo, echo_json or echo_bytes of msgq.cli.common.render, or msgq.cli.common.console"

@@ -1,4 +1,4 @@
-"""Help texts begin with a noun or a verb, and each summary fits on its line."""
+"""Help texts begin with a noun or a verb, each summary fits on its line, and numbers are numbers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from msgq.cli.app import app
 from msgq.cli.common.groups import LazyCommandGroup
-from tests.support import check_each
+from tests.cases import each_case
 
 HELP_COLUMNS = 78  # of 80, as click leaves two free
 MARGIN_COLUMNS = 6  # before, between and after the name and the summary of a command
@@ -32,24 +32,27 @@ def list_commands(
 
 
 COMMANDS = dict(list_commands(app))
-PATHS = {path: (path,) for path in COMMANDS}
 
 
-def test_help_texts_begin_with_noun_or_verb() -> None:
-    check_each(check_first_words, PATHS)
-
-
-def check_first_words(path: str) -> None:
+@each_case("path", COMMANDS)
+def test_help_texts_begin_with_noun_or_verb(path: str) -> None:
     command, _ = COMMANDS[path]
     texts = [command.help or "", *(one.help or "" for one in command.params if isinstance(one, click.Option))]
     assert [text for text in texts if re.match(r"(Of|What|But|Who|Whether|That)\b|\.\.\.", text)] == []
 
 
-def test_verb_summaries_fit_on_one_line() -> None:
-    check_each(check_summary, PATHS)
+def test_options_with_number_ranges_refuse_nan() -> None:
+    ranges = [
+        one for command, _ in COMMANDS.values() for one in command.params if isinstance(one.type, click.FloatRange)
+    ]
+    assert ranges
+    for option in ranges:
+        with pytest.raises(click.BadParameter, match="'nan' is not a number"):
+            option.type.convert("nan", option, None)
 
 
-def check_summary(path: str) -> None:
+@each_case("path", COMMANDS)
+def test_verb_summaries_fit_on_one_line(path: str) -> None:
     command, columns = COMMANDS[path]
     assert not command.get_short_help_str(limit=columns).endswith("...")
 
@@ -63,21 +66,15 @@ def test_texts_of_group_are_summaries_of_its_verbs(path: str) -> None:
     assert group.short_helps == summaries
 
 
-def test_option_helps_end_with_full_stop_or_default() -> None:
-    check_each(check_last_characters, PATHS)
-
-
-def check_last_characters(path: str) -> None:
+@each_case("path", COMMANDS)
+def test_option_helps_end_with_full_stop_or_default(path: str) -> None:
     command, _ = COMMANDS[path]
     texts = [one.help or "" for one in command.params if isinstance(one, click.Option)]
     assert [text for text in texts if not text.endswith((".", "]"))] == []
 
 
-def test_option_value_names_are_nouns_instead_of_types() -> None:
-    check_each(check_value_names, PATHS)
-
-
-def check_value_names(path: str) -> None:
+@each_case("path", COMMANDS)
+def test_option_value_names_are_nouns_instead_of_types(path: str) -> None:
     """Not by click's name of a type, as FLOAT RANGE."""
     command, _ = COMMANDS[path]
     context = click.Context(command)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import each_case
 from tests.meta.sources import ROOT, code, header_name, headers, imports, modules
-from tests.support import check_each
 
 #: The boxes of the library from the bottom up: a box may import the boxes of the rows above its own, and no other. A
 #: box is a module or a folder directly under msgq, or the package visionipc.
@@ -39,14 +39,15 @@ IMPL_LAYERS = [
     {"sockets", "gate"},
     {"ring", "channel", "records", "zeromq"},
     {"workqueue"},  # whose events are messages of a channel
-    {"fake", "meter", "sources", "backend"},
+    {"fake", "sources", "backend"},
+    {"meter"},
 ]
 #: The folders of C headers, in the same way; msgq/ and include/ are what C programs include.
 HEADER_LAYERS = [
     {"base", "msgq", "mcap_io", "decoding"},
     {"ring", "channel", "records", "workqueue", "gate", "visionipc", "include"},
-    {"sources", "meter", "c"},
-    {"recorder"},
+    {"sources", "c"},
+    {"meter", "recorder"},
 ]
 OUTSIDE = {
     "numpy": {
@@ -273,11 +274,8 @@ def library_files() -> list[Path]:
     return [path for module, paths in modules().items() for path in paths if not is_command(module)]
 
 
-def test_library_code_does_not_print_or_assert_or_read_environment() -> None:
-    check_each(check_library_file, {str(path.relative_to(ROOT)): (path,) for path in library_files()})
-
-
-def check_library_file(path: Path) -> None:
+@each_case("path", library_files())
+def test_library_code_does_not_print_or_assert_or_read_environment(path: Path) -> None:
     text = code(path)
     assert not re.search(r"(?<![\w.])print\(", text), "logging is for that"
     assert not re.search(r"^\s*assert\b", text, re.MULTILINE), "python -O takes it away; raise an IpcError"

@@ -9,8 +9,6 @@ from tests.meta.sources import ROOT, imports, modules
 
 #: Modules outside of a kind's folder that name a kind. The list may only become shorter.
 NAME_A_KIND = {
-    "msgq.cli.demo.endpoint_roles",  # an example that uses each kind on purpose
-    "msgq.cli.demo.recording",
     "msgq.lake.metrics.queues",  # tables of one kind
     "msgq.spark.tables.queues",
 }
@@ -39,5 +37,5 @@ def test_endpoint_kind_names_are_imported_only_in_listed_modules() -> None:
 
 def test_generic_modules_do_not_compare_kind_names() -> None:
     compared = re.compile(r"\bkind(\.name)? (==|!=|in|is) \(?\"(topic|channel|records|queue|frames)\"")
-    paths = [path for module, paths in modules().items() if not module.startswith("msgq.cli.demo") for path in paths]
+    paths = [path for paths in modules().values() for path in paths]
     assert not [str(path.relative_to(ROOT)) for path in paths if compared.search(path.read_text())]

@@ -6,8 +6,8 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
+from tests.cases import each_case
 from tests.meta.sources import INTERNALS, Function, functions, head_comment, headers, without_comments
-from tests.support import check_each
 
 # What a side says about its order, or about the order that the other side makes for it.
 RELEASING = re.compile(r"release|sequentially consistent|is stored, then")
@@ -46,11 +46,8 @@ def test_memory_order_edges_are_found_in_header_comments() -> None:
     assert set(EDGES) >= rings | {"order-init", "order", "slot", "pin", "unpin", "pool"} | queues | records
 
 
-def test_memory_order_edges_have_release_and_acquire() -> None:
-    check_each(check_sides, {edge: (edge,) for edge in EDGES})
-
-
-def check_sides(edge: str) -> None:
+@each_case("edge", EDGES)
+def test_memory_order_edges_have_release_and_acquire(edge: str) -> None:
     releasing = {function.name for function, text in EDGES[edge] if RELEASING.search(text)}
     acquiring = {function.name for function, text in EDGES[edge] if ACQUIRING.search(text)}
     assert releasing, f"no side of EDGE {edge} releases"
@@ -58,11 +55,8 @@ def check_sides(edge: str) -> None:
     assert len(releasing | acquiring) > 1, f"EDGE {edge} is within {releasing}"
 
 
-def test_memory_order_edge_comments_name_partner_functions() -> None:
-    check_each(check_partners, {edge: (edge,) for edge in EDGES})
-
-
-def check_partners(edge: str) -> None:
+@each_case("edge", EDGES)
+def test_memory_order_edge_comments_name_partner_functions(edge: str) -> None:
     wrong = []
     for function, text in EDGES[edge]:
         partners = re.findall(r"\bmq_\w+", text.partition("Partner")[2])
@@ -73,22 +67,16 @@ def check_partners(edge: str) -> None:
     assert not wrong
 
 
-def test_memory_order_edges_are_documented_on_protocol_pages() -> None:
-    check_each(check_pages, {edge: (edge,) for edge in EDGES})
-
-
-def check_pages(edge: str) -> None:
+@each_case("edge", EDGES)
+def test_memory_order_edges_are_documented_on_protocol_pages(edge: str) -> None:
     pages = list(INTERNALS.glob("*protocol.md"))
     assert any(f"EDGE {edge}" in page.read_text() for page in pages)
     assert re.search(rf"\b{edge}\b", (INTERNALS / "aarch64.md").read_text())
 
 
-def test_relaxed_memory_accesses_have_comments_with_reasons() -> None:
+@each_case("header", [path for path in headers() if path.name != "atomics.h"])
+def test_relaxed_memory_accesses_have_comments_with_reasons(header: Path) -> None:
     """In the same function, in the comment above it, or for a whole file in its first comment."""
-    check_each(check_relaxed_accesses, {str(path): (path,) for path in headers() if path.name != "atomics.h"})
-
-
-def check_relaxed_accesses(header: Path) -> None:
     if "relaxed" in head_comment(header):
         return
     relaxed = re.compile(r"mq_(?:load|store)_relaxed_u\d\d\(")

@@ -10,6 +10,7 @@ from textwrap import dedent, indent
 
 import pytest
 
+from tests.cases import each_case
 from tools.mutate import run
 from tools.mutate.copies import Copy, NotRunError
 from tools.mutate.operators import mutants
@@ -34,8 +35,8 @@ def changes_in_function(body: str) -> list[str]:
     return list_changes(f"def function(a, b):\n{indent(dedent(body), '    ')}")
 
 
-@pytest.mark.parametrize(
-    ("body", "expected"),
+@each_case(
+    "body, expected",
     [
         ("a < b", ["a < b -> a <= b", "a < b -> a >= b"]),
         ("a == b", ["a == b -> a != b"]),
@@ -131,11 +132,15 @@ def clip(value):
 
 def forgotten(value):
     return value
+
+
+def slow(value):
+    return value
 '''
 TESTS = """
 import pytest
 
-from product.clip import clip
+from product.clip import clip, slow
 
 
 @pytest.mark.parametrize(("value", "expected"), [(3, 10), (30, 30)])
@@ -150,6 +155,12 @@ def test_clip_fails_in_each_run():
 @pytest.mark.ci
 def test_clip_of_ten_is_ten():
     assert clip(10) == 10
+
+
+@pytest.mark.ci
+@pytest.mark.xdist_group("slow")
+def test_slow_returns_its_value():
+    assert slow(1) == 1
 """
 
 
@@ -194,6 +205,7 @@ def test_mutate_reports_verdict_of_each_mutant_and_removes_files(
         "8: value < LEAST -> value <= LEAST": SURVIVED,
         "8: value < LEAST -> value >= LEAST": KILLED,
         "12: return value -> return None": NOT_REACHED,
+        "16: return value -> return None": KILLED,  # by a test marked ci
     }
     assert {path: path.read_bytes() for path in tree.rglob("*") if path.is_file()} == before
     assert capsys.readouterr().out == "tests that fail or are skipped without a mutant, and are not used: 1\n"
@@ -214,6 +226,7 @@ def test_mutate_of_endless_loop_times_out(tree: Path, monkeypatch: pytest.Monkey
 def test_mutate_reports_not_run_if_pytest_cannot_start(tree: Path, tmp_path: Path) -> None:
     """The conftest simulates a machine without memory: it fails in each run of pytest after the first."""
     (tree / "product" / "clip.py").write_text("def clip(value):\n    return max(value, len('ten bytes!'))\n")
+    (tree / "test_clip.py").write_text(TESTS.replace(", slow", ""))
     lines = f"import pathlib\nfile = pathlib.Path({str(tmp_path / 'second')!r})\nassert not file.exists()\n"
     (tree / "conftest.py").write_text(f"{lines}def pytest_unconfigure():\n    file.touch()\n")
     assert set(run_mutate(tree).values()) == {NOT_RUN}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import each_case
 from tests.headers.test_headers import NAMES
 from tests.support import ROOT
 from tools.mutate.copies import NotRunError
@@ -18,7 +19,7 @@ MUTANTS = all_mutants()
 HEADER = "int two(void) { /* a\n comment */ return 2; }\nint three(void) { return 3; }\n"
 
 
-@pytest.mark.parametrize("path", sorted({mutant.path for mutant in MUTANTS}))
+@each_case("path", sorted({mutant.path for mutant in MUTANTS}))
 def test_header_mutants_change_code_that_occurs_once(path: str) -> None:
     source = (ROOT / path).read_bytes()
     for mutant in MUTANTS:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
+from tests.cases import each_case
 from tests.meta.sources import PAGES, ROOT
 from tests.meta.test_vocabulary import BANNED_WORDS as BANNED_IN_IDENTIFIERS
 
@@ -57,6 +56,6 @@ def find_prose_faults(page: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("page", PAGES)
+@each_case("page", PAGES)
 def test_documentation_page_follows_prose_rules(page: str) -> None:
     assert find_prose_faults(page) == []

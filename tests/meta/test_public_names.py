@@ -21,6 +21,7 @@ from msgq.common.stats import channel, endpoint, meter, records, topic, workqueu
 from msgq.impl import backend
 from msgq.impl.base import core
 from msgq.topic import api, fake_events
+from tests.cases import each_case
 
 TOP = {
     "NOBLOCK",
@@ -428,7 +429,7 @@ def test_error_classes_have_pinned_base_classes() -> None:
     assert bases == ERRORS
 
 
-@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.__name__)
+@each_case("record", RECORDS)
 def test_dataclasses_are_frozen_and_have_pinned_fields(record: Any) -> None:
     assert [field.name for field in dataclasses.fields(record)] == RECORDS[record].split()
     assert record.__dataclass_params__.frozen
@@ -496,7 +497,7 @@ def test_stats_module_has_pinned_names() -> None:
     assert set(stats.__all__) == named | functions
 
 
-@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
+@each_case("function", FUNCTIONS)
 def test_functions_have_pinned_signatures(function: Any) -> None:
     assert plain_signature(function) == FUNCTIONS[function]
 

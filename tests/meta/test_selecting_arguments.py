@@ -20,6 +20,7 @@ import msgq
 from msgq.bridge import Bridge
 from msgq.errors import InvalidValueError
 from msgq.recording import LogReader, Player, Recorder, Schemas, compare
+from tests.cases import each_case
 from tests.recording.logs import write_log
 
 PUBLIC_PACKAGES = ("msgq", "msgq.recording", "msgq.bridge", "msgq.simulation", "msgq.stats", "visionipc")
@@ -211,7 +212,7 @@ def test_empty_list_selects_nothing_or_is_an_error(argument: str, prefix: str, t
 
 
 @every_case
-@pytest.mark.parametrize("choice", [[1], b"name", [b"name"], 1], ids=repr)
+@each_case("choice", [[1], b"name", [b"name"], 1])
 def test_bytes_and_numbers_are_errors_that_name_the_argument(
     argument: str, choice: Any, prefix: str, tmp_path: Path
 ) -> None:

@@ -21,10 +21,12 @@ from msgq.common.schema import Schema
 from msgq.errors import QueueFullError
 from msgq.impl import zeromq
 from msgq.impl.channel.core import open_channel_file
-from msgq.impl.meter import ChannelMeter, QueueEventsMeter, QueueMeter, RecordsMeter, TopicMeter, run_meters
+from msgq.impl.meter import EndpointMeter, run_meters
 from msgq.impl.records.core import RecordStatsReader
 from msgq.impl.ring.core import TopicObserver
 from msgq.impl.workqueue.core import QueueWatch
+from msgq.kinds.opening import open_meter
+from msgq.kinds.source import PayloadTime
 from msgq.workqueue import MessageQueue
 from tests.support import DEADLINE, DEADLINE_MS, wait_until
 
@@ -113,7 +115,7 @@ def topics(stack: ExitStack, prefix: str) -> Iterator[Any]:
     pub = stack.enter_context(msgq.PubSocket())
     pub.connect(msgq.context, "topic", segment_size=1024, schema=SCHEMA, tracked=True)
     sub = stack.enter_context(msgq.sub_sock("topic"))
-    meter = TopicMeter(msgq.context, "topic", 0)
+    meter = open_meter("topic", PayloadTime(0, "host"))
     for _ in range(100):
         pub.send(AHEAD)
         run_meters([meter], 0)
@@ -147,7 +149,7 @@ def channels(stack: ExitStack, prefix: str) -> Iterator[Any]:
     channel = stack.enter_context(Channel("channel", capacity=8, schema=SCHEMA, node="tester"))
     publisher = stack.enter_context(channel.publisher(slots=4, slot_bytes=8))
     late, viewer = stack.enter_context(channel.subscriber()), stack.enter_context(channel.subscriber())
-    meter = ChannelMeter("channel", prefix)
+    meter = open_meter("channel/channel")
     for _ in range(3):
         publisher.send(DATA)
         run_meters([meter], 0)
@@ -170,7 +172,7 @@ def records(stack: ExitStack, prefix: str) -> Iterator[Any]:
     entry = stack.enter_context(board.declare("key"))
     other = stack.enter_context(stack.enter_context(msgq.Board("board")).declare("other"))
     other.write(DATA)
-    meters = [RecordsMeter(name, prefix) for name in ("vector", "board")]
+    meters = [open_meter(f"records/{name}") for name in ("vector", "board")]
     for i in range(3):
         vector[1] = i
         entry.write(DATA)
@@ -181,7 +183,7 @@ def records(stack: ExitStack, prefix: str) -> Iterator[Any]:
         meter.close()
 
 
-def readings(meters: list[RecordsMeter]) -> list[stats.MeterReading]:
+def readings(meters: list[EndpointMeter]) -> list[stats.MeterReading]:
     run_meters(meters, 0.001)
     return [meter.take_reading() for meter in meters]
 
@@ -193,7 +195,7 @@ def queues(stack: ExitStack, prefix: str) -> Iterator[Any]:
         queue = stack.enter_context(
             MessageQueue(name, max_messages=8, max_message_size=8, schema=SCHEMA, events=events)
         )
-        meter = QueueEventsMeter(name, prefix) if events else QueueMeter(name, prefix)
+        meter = open_meter(f"queue/{name}")
         for _ in range(3):
             queue.send(DATA, priority=3, origin_time=1)
             assert queue.receive(0)

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.cases import each_case
 from tests.meta.sources import PACKAGES, ROOT
-from tests.support import check_each
 
 
 def find_module_files(ending: str) -> dict[str, Path]:
@@ -48,7 +48,7 @@ def find_constructors(kind: ast.ClassDef) -> list[ast.FunctionDef]:
 
 STUBS = {module: ast.parse(path.read_text()) for module, path in find_module_files("pyi").items()}
 METHODS = {
-    f"{module}.{kind.name}.{method.name}": (method,)
+    f"{module}.{kind.name}.{method.name}": method
     for module, tree in STUBS.items()
     for kind in tree.body
     if isinstance(kind, ast.ClassDef)
@@ -89,11 +89,8 @@ def test_stubs_agree_with_compiled_modules() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_public_methods_have_complete_docstrings() -> None:
-    check_each(check_docstring, METHODS)
-
-
-def check_docstring(method: ast.FunctionDef) -> None:
+@each_case("method", METHODS.values(), METHODS)
+def test_public_methods_have_complete_docstrings(method: ast.FunctionDef) -> None:
     text = ast.get_docstring(method)
     assert text
     assert text[0].isupper()
@@ -111,11 +108,8 @@ def load_object(module: str, *names: str) -> Any:
     return found
 
 
-def test_help_shows_docstrings_of_stubs() -> None:
-    check_each(check_help, DOCUMENTED)
-
-
-def check_help(module: str, names: tuple[str, ...], stub: Documented) -> None:
+@each_case("module, names, stub", DOCUMENTED.values(), DOCUMENTED)
+def test_help_shows_docstrings_of_stubs(module: str, names: tuple[str, ...], stub: Documented) -> None:
     contract = ast.get_docstring(stub)
     found = inspect.getdoc(load_object(module, *names)) or ""
     if not isinstance(stub, ast.ClassDef):
@@ -125,11 +119,8 @@ def check_help(module: str, names: tuple[str, ...], stub: Documented) -> None:
     assert found == "\n\n".join(filter(None, [contract, *made]))
 
 
-def test_signatures_have_parameters_of_stubs() -> None:
-    check_each(check_signature, DOCUMENTED)
-
-
-def check_signature(module: str, names: tuple[str, ...], stub: Documented) -> None:
+@each_case("module, names, stub", DOCUMENTED.values(), DOCUMENTED)
+def test_signatures_have_parameters_of_stubs(module: str, names: tuple[str, ...], stub: Documented) -> None:
     found = load_object(module, *names)
     if isinstance(stub, ast.ClassDef):
         for maker in find_constructors(stub):

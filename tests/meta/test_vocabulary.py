@@ -81,7 +81,7 @@ _STORY_ALONE = re.compile(r"_*([a-z]+)")
 def sources() -> Iterator[Path]:
     """Return the sources of the product and its tools."""
     endings = {".py", ".pyx", ".pxi", ".pxd", ".pyi", ".h", ".c", ".cpp"}
-    for folder in (*PACKAGES, ROOT / "tools"):
+    for folder in (*PACKAGES, ROOT / "msgq_demo", ROOT / "tools"):
         yield from (path for path in sorted(folder.rglob("*")) if path.suffix in endings)
 
 

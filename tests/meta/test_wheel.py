@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.ci, pytest.mark.watchdog(900)]
 
 COLUMNS, LINES = 80, 24
 SHELL_LINES = 2  # the line of the command, and the prompt after its output
-BUILD_FOLDERS = ("msgq", "visionipc", "tools/building")
+BUILD_FOLDERS = ("msgq", "msgq_demo", "visionipc", "tools/building")
 UNWANTED = ("pyspark", "cv2", "zmq", "pyarrow", "Cython")
 
 

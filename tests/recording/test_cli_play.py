@@ -61,6 +61,16 @@ def twos():
 
 count = 0
 
+def tardy():
+    global count
+    count += 1
+    numbers, out, silent = msgq.sub_sock("number"), msgq.pub_sock("half"), msgq.sub_sock("silent", timeout=count)
+    while True:
+        message = numbers.receive()
+        if message == b"5":
+            silent.receive()
+        out.send(message)
+
 def forgetful():
     global count
     numbers, out = msgq.sub_sock("number"), msgq.pub_sock("half")
@@ -268,6 +278,7 @@ def test_replay_command_compares_two_runs(tmp_path: Path, program: str) -> None:
         "the same: 10 messages compared, of 1 endpoints"
         in run("play", log, "--deterministic", f"{program}:halves").stdout
     )
+    assert "time" in run("play", log, "--deterministic", f"{program}:tardy", code=1).stdout
     result = run("play", log, "--deterministic", f"{program}:forgetful", code=1)
     assert "'half' message 0" in result.stdout
 
@@ -300,6 +311,8 @@ def test_replay_command_compares_with_reference(tmp_path: Path, program: str) ->
     said = json.loads(run(*arguments, "--reference", other, "--json", code=1).stdout)
     assert (said["messages"], said["first"]["endpoint"], said["first"]["index"]) == (10, "half", 7)
     run(*arguments, "--reference", other, "-t", "half=0.01")
+    run("bag", "merge", log, kept, "-o", tmp_path / "both.mcap")
+    run(*arguments, "--reference", tmp_path / "both.mcap")  # the inputs are not compared
     run(*arguments, "--reference", log, code=1)  # there it said nothing
     run(*arguments, "--reference", log, "--compare-endpoints", "nothing", code=1)  # which would compare nothing
 

@@ -26,6 +26,7 @@ from msgq.recording.mcap_io.record_structs import (
 )
 from msgq.recording.repair.chunk_parser import parse_record
 from msgq.recording.repair.doctor import FileExamination, Finding, examine
+from tests.cases import each_case
 from tests.recording.logs import FOREIGN, build_chunk_record, channel, message, write_foreign, write_unclosed_file
 from tests.support import wait_until
 
@@ -237,7 +238,7 @@ def swap_group_records(data: bytes) -> bytes:
     return fix_summary_crc(data[:begin] + data[first:middle] + data[middle:last] + data[begin:first] + data[last:])
 
 
-@pytest.mark.parametrize("name", CHANGES)
+@each_case("name", CHANGES)
 def test_doctor_reports_each_broken_rule(tmp_path: Path, good: bytes, name: str) -> None:
     rule, change = CHANGES[name]
     broken = change(good)
@@ -293,7 +294,7 @@ DATA: dict[str, tuple[str, list[Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", DATA)
+@each_case("name", DATA)
 def test_doctor_reports_each_broken_data_rule(tmp_path: Path, name: str) -> None:
     rule, parts = DATA[name]
     findings = list(examine(write_unclosed_file(tmp_path / "a.mcap", *parts)))

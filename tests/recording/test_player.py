@@ -23,6 +23,7 @@ import msgq
 from msgq import errors, stats
 from msgq.impl import fake
 from msgq.recording import LogReader, Player, playback_messages
+from msgq.recording.player.schedule import PlaybackSchedule
 from tests.recording.logs import write_log
 from tests.support import DEADLINE_MS, SHM, Child, Task, in_fork, say, wait_until
 
@@ -163,6 +164,25 @@ def test_player_uses_publish_time_or_log_time(sent: Any, tmp_path: Path, make_un
     assert [time_ns for time_ns, *_ in playback_messages(LogReader(path), "log_time")] == [
         m.log_time for m in LogReader(path)
     ]
+
+
+def test_player_sends_message_published_before_start_at_start(sent: Any, tmp_path: Path, make_unique: Any) -> None:
+    path = write_log(
+        tmp_path / "a.mcap",
+        (make_unique("a"), BEGIN, b"before", BEGIN),
+        (make_unique("a"), BEGIN + 600_000_000, b"1", BEGIN + 100_000_000),  # published before the start
+        (make_unique("a"), BEGIN + 700_000_000, b"2", BEGIN + 700_000_000),
+    )
+    make_virtual_player(path, start=0.5, clock_endpoint=make_unique("clock"), clock_rate=10).run()
+    assert [name.rpartition("-")[2] for _, name, _ in sent] == ["clock", "a", "clock", "clock", "a"]
+
+
+def test_schedule_omits_endpoint_that_index_does_not_list(tmp_path: Path) -> None:
+    path = write_numbered_log(tmp_path / "a.mcap", 4, NS, "listed", "unlisted")
+    schedule = PlaybackSchedule(LogReader(path), BEGIN, "log_time", {})
+    del schedule.plan.endpoint_specs["unlisted"]
+    assert [message.endpoint for message in schedule.iter_messages()] == ["listed"] * 2
+    assert schedule.plan.skip_reasons.keys() == {"unlisted"}
 
 
 def test_publish_times_are_monotonic_over_all_endpoints(tmp_path: Path, make_unique: Any) -> None:

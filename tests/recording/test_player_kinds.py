@@ -172,17 +172,17 @@ FIRST, SECOND = (msgq.Schema(name, "json", b"{}") for name in ("First", "Second"
 
 def test_topic_writer_publishes_each_message_with_its_schema(prefix: str) -> None:
     target = PlaybackTarget("msgq", prefix)
-    writer = open_writer(EndpointSpec("topic", schema=SECOND, changes_schema=True), target, {})
+    writer = open_writer(EndpointSpec("topic", schema=SECOND, changes_schema=True), target)
     feed = open_feed("topic")
     for number, schema in enumerate((FIRST, SECOND, SECOND, None, FIRST)):
         writer.send(PlaybackMessage(BEGIN, "topic", b"%d" % number, schema=schema))
-        (item,) = feed.take_items(None)
+        (item,) = feed.take_items()
         assert (item.data, item.schema) == (b"%d" % number, schema or SECOND)
     writer.close()
 
 
 def test_topic_writer_refuses_message_whose_schema_cannot_be_stored(prefix: str) -> None:
-    writer = open_writer(EndpointSpec("topic", schema=FIRST), PlaybackTarget("msgq", prefix), {})
+    writer = open_writer(EndpointSpec("topic", schema=FIRST), PlaybackTarget("msgq", prefix))
     nameless = schema_of("", "json", b"")
     with pytest.raises(UnplayableError, match="schema of some messages"):
         writer.send(PlaybackMessage(BEGIN, "topic", b"1", schema=nameless))
@@ -545,5 +545,5 @@ def test_player_remap_renames_frames(log: Any) -> None:
     with Player(log(frames), remap={"visionipc_cam_3/image": "visionipc_old_0/image"}) as player:
         assert VisionIpcClient.available_streams("old", False) == {0}
         assert player.endpoints == ("visionipc_old_0/image",)
-    with pytest.raises(errors.InvalidValueError, match="frames"):
+    with pytest.raises(errors.EndpointNameError, match="frames"):
         Player(log(frames), remap={"visionipc_cam_3/image": "picture"})

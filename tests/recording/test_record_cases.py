@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from msgq.common.selection import SelectedEndpoints
 from msgq.recording import LogReader
 from msgq.recording.repair.recover import recover
+from tests.cases import each_case
 from tests.recording.logs import by_library
 from tests.recording.record_cases import CASES
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_case("name", CASES)
 def test_files_with_each_record_type_give_valid_messages_and_problems(tmp_path: Path, name: str) -> None:
     case = CASES[name]
     log = LogReader(case.write(tmp_path / "a.mcap"))
@@ -25,7 +24,7 @@ def test_files_with_each_record_type_give_valid_messages_and_problems(tmp_path: 
         assert 0 <= problem.offset <= len(case.content)
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_case("name", CASES)
 def test_files_with_each_record_type_give_equal_batches_and_pieces(tmp_path: Path, name: str) -> None:
     case = CASES[name]
     log = LogReader(case.write(tmp_path / "a.mcap"))
@@ -37,7 +36,7 @@ def test_files_with_each_record_type_give_equal_batches_and_pieces(tmp_path: Pat
     assert sorted((m.endpoint, m.data) for m in chosen) == sorted(m for m in case.messages if m[0] == "a")
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_case("name", CASES)
 def test_recovered_files_with_each_record_type_are_readable_by_mcap_library(tmp_path: Path, name: str) -> None:
     case = CASES[name]
     path = case.write(tmp_path / "a.mcap")

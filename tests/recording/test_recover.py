@@ -27,6 +27,7 @@ from msgq.recording.repair import recover as module
 from msgq.recording.repair.doctor import examine
 from msgq.recording.repair.recover import Recovery, recover, reindex
 from msgq.recording.repair.repair_plan import RepairPlan
+from tests.cases import each_case
 from tests.recording.logs import (
     FOREIGN,
     build_chunk_record,
@@ -69,8 +70,8 @@ def flip_bits(path: Path, place: int, bits: int = 1) -> None:
     path.write_bytes(data)
 
 
-@pytest.mark.parametrize("kind", ["zstd", "lz4", "uncompressed", "unchunked", "one chunk", "no summary"])
-@pytest.mark.parametrize("share", [0.2, 0.5, 0.8, 0.99])
+@each_case("kind", ["zstd", "lz4", "uncompressed", "unchunked", "one chunk", "no summary"])
+@each_case("share", [0.2, 0.5, 0.8, 0.99])
 def test_recover_of_truncated_file_writes_complete_file(tmp_path: Path, kind: str, share: float) -> None:
     path = write_foreign(tmp_path / "a.mcap", **FOREIGN[kind])
     os.truncate(path, int(path.stat().st_size * share))

@@ -217,3 +217,11 @@ def test_comparison_reports_different_keys_and_priorities(tmp_path: Path) -> Non
     found = compare(first, urgent).first
     assert found is not None
     assert (found.endpoint, found.field, found.a, found.b) == ("queue/jobs", ".priority", 1, 2)
+
+
+def test_compare_shows_different_payloads_of_queues_without_their_event_schema(tmp_path: Path) -> None:
+    a = write(tmp_path / "a.mcap", lambda log: log.queue(0, b"a"))
+    b = write(tmp_path / "b.mcap", lambda log: log.queue(0, b"b"))
+    found = compare(a, b).first
+    assert found is not None
+    assert (found.field, found.a, found.b) == ("", b"a", b"b")

@@ -21,6 +21,7 @@ from msgq.cli.common.payload import decode_payload
 from msgq.common.schema import Schema
 from msgq.decoding.payload_decoder import VALUE_NESTING_MAX, Undecoded
 from msgq.recording import LogReader, compare
+from tests.cases import each_case
 from tests.command import run, start
 from tests.recording.logs import write_log
 
@@ -89,7 +90,7 @@ FINE: dict[str, tuple[Schema, bytes]] = {
 }
 
 
-@pytest.mark.parametrize("kind", STRANGE)
+@each_case("kind", STRANGE)
 def test_undecodable_payload_gives_bytes_and_reason(kind: str) -> None:
     schema, data = STRANGE[kind]
     found = decode_payload(schema, data)

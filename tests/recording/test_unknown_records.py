@@ -14,6 +14,7 @@ from mcap.reader import make_reader
 from msgq.recording import LogReader, examine, recover
 from msgq.recording.mcap_io.record_structs import ExtensibleChannel, ExtensibleSchema
 from msgq.recording.merge.log_copy import write_merged_log
+from tests.cases import each_case
 from tests.command import run
 from tests.recording import raw_mcap
 from tests.recording.logs import build_chunk_record, channel, write_unclosed_file
@@ -147,9 +148,10 @@ def first_chunk(found: list[Found]) -> list[Found]:
     return [one for number, one in enumerate(found) if number < at[1]] if len(at) > 1 else found
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@each_case("kind", KINDS)
 def test_copy_keeps_unknown_fields_except_in_its_own_records(verb: Verb, kind: str, tmp_path: Path) -> None:
-    for number, path in enumerate(copies(verb, tmp_path, tails={KINDS[kind]: TAIL})):
+    (folder := tmp_path / kind).mkdir()
+    for number, path in enumerate(copies(verb, folder, tails={KINDS[kind]: TAIL})):
         there = records(path)
         if kind in ("chunk", "message index"):
             there = first_chunk(there)
@@ -161,7 +163,7 @@ def test_copy_keeps_unknown_fields_except_in_its_own_records(verb: Verb, kind: s
         wanted = kind in verb.keeps
         assert found or number, "nothing to look at"
         assert [body.endswith(TAIL) for body in found] == [wanted] * len(found)
-    log = LogReader(tmp_path / "source.mcap")
+    log = LogReader(folder / "source.mcap")
     assert [one.read() for one in log.attachments] == [b"data"]
     assert log.problems == []
 
@@ -174,10 +176,11 @@ def test_copy_keeps_unknown_fields_of_summary(verb: Verb, kind: str, tmp_path: P
         assert all(body.endswith(TAIL) for body in found)
 
 
-@pytest.mark.parametrize("section", ["beside", "inside", "behind"])
+@each_case("section", ["beside", "inside", "behind"])
 def test_copy_keeps_unknown_records(verb: Verb, section: str, tmp_path: Path) -> None:
     options: dict[str, Any] = {section: UNKNOWN}
-    made = copies(verb, tmp_path, **options)
+    (folder := tmp_path / section).mkdir()
+    made = copies(verb, folder, **options)
     where = {"beside": "data", "behind": "summary", "inside": "chunk" if "chunk" in verb.keeps else "data"}[section]
     for path in made[:1] if section == "inside" else made:
         found = [one for one in records(path) if one.opcode in {record[0] for record in UNKNOWN}]

@@ -91,10 +91,9 @@ static void become_publisher(mq_ring_publisher *p, const mq_process_identity *se
     p->canary = mq_canary_always_intact();
     p->needs_fence = no_membarrier || below(chance, 4) == 0;
     pthread_mutex_lock(&lock);
-    int row = mq_ring_publisher_row_take(NULL, ring, side, &p->liveness_token);
-    if (row == MQ_NO_ROW)
+    uint64_t former;
+    if (!mq_ring_publisher_claim(p, self, below(chance, UINT32_MAX), &former))
         fail("no publisher's row is free");
-    mq_ring_publisher_claim_ring(p, self, below(chance, UINT32_MAX), row);
     while (mq_ring_find_sending_publisher(p, false))
         sched_yield();
     if (mq_ring_publisher_start(p, self) != MQ_RING_OK)

@@ -1,4 +1,4 @@
-"""One session for the tests about Spark. A test that starts a Java of its own has the mark `nightly`.
+"""One session for each half of the tests about Spark. A test that starts a Java of its own has the mark `nightly`.
 
 `make ci` has one test of each sort of them:
 
@@ -22,15 +22,18 @@ from tests.spark.deadline import DEADLINE
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Tests that share a fixture of the session run in one process of pytest-xdist. The first that a test has counts.
+# Tests that share a fixture of the session run in one process of pytest-xdist. The first that a test has counts. The
+# session starts twice, because all its tests in a row take longer than the other tests of `make ci`.
 _GROUPS = {"standalone": "spark servers", "spark": "spark"}
+_SECOND_HALF = "test_live.py"  # this file, and those after it
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Group tests by what they share, and give all of them time."""
     shared = [fixture for fixture in _GROUPS if fixture in getattr(item, "fixturenames", ())]
     if shared and item.config.pluginmanager.hasplugin("xdist"):
-        item.add_marker(pytest.mark.xdist_group(_GROUPS[shared[0]]))
+        half = " 2" if shared[0] == "spark" and item.path.name >= _SECOND_HALF else ""
+        item.add_marker(pytest.mark.xdist_group(_GROUPS[shared[0]] + half))
     item.add_marker(pytest.mark.watchdog(900))
 
 

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,14 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 pytest.importorskip("pyspark")
+from msgq.common.timing import make_timing_topic
 from msgq.recording import LogReader
 from msgq.spark.lake import Lake
 from msgq.spark.pipeline import run_pipeline
-from tests.leftovers import new_token
 from tests.spark.deadline import DEADLINE
 from tests.spark.demo_command import make_demo_command
 from tests.spark.pages import sections, table
-from tests.support import SHM
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,13 +29,13 @@ class Demo(NamedTuple):
 
     Attributes
     ----------
-    summary : what it says of itself.
+    results : what it says of itself.
     recording : the directory.
     lake, page : what the recording became.
     figures : of the report.
     """
 
-    summary: dict[str, Any]
+    results: dict[str, Any]
     recording: Path
     lake: Lake
     page: Path
@@ -51,27 +47,16 @@ def demo(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Demo:
     """Four seconds of it, recorded, in a lake, and on a page."""
     where = tmp_path_factory.mktemp("demo")
     command = make_demo_command(4, where / "recording")
-    prefix = f"p{new_token()}"
-    env = {**os.environ, "OPENPILOT_PREFIX": prefix}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=DEADLINE, check=False)
-    for directory in SHM.glob(f"msgq*_{prefix}"):
-        shutil.rmtree(directory)
-    summary = json.loads(done.stdout)
-    assert (summary["failures"], done.returncode) == ([], 0)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=False)
+    results = json.loads(done.stdout)
+    assert (results["failures"], done.returncode) == ([], 0)
     figures = run_pipeline(where / "recording", where / "lake", where / "report.html", spark)
-    return Demo(summary, where / "recording", Lake(spark, where / "lake"), where / "report.html", figures)
+    return Demo(results, where / "recording", Lake(spark, where / "lake"), where / "report.html", figures)
 
 
-def count_published(demo: Demo, topic: str) -> int:
+def count_published(demo: Demo, endpoint: str) -> int:
     """Return how many messages the demo says that it published."""
-    (found,) = [one["messages"] for one in demo.summary["topics"] if one["topic"] == topic]
-    return int(found)
-
-
-def endpoint(demo: Demo, name: str) -> str:
-    """Return the endpoint of what the demo calls so."""
-    (found,) = [one for one in LogReader(demo.recording).endpoints if re.fullmatch(rf"(\w+/)?demo-[^:]*-{name}", one)]
-    return found
+    return int(demo.results["published"][endpoint])
 
 
 def row(demo: Demo, of: str, condition: str) -> Any:
@@ -83,78 +68,71 @@ def row(demo: Demo, of: str, condition: str) -> Any:
 def test_demo_endpoints_have_messages_losses_and_kind(demo: Demo) -> None:
     recorded = LogReader(demo.recording).endpoints
     found = {one.endpoint: one for one in demo.lake.table("endpoints").collect()}
-    assert {name: (one.kind, one.messages, one.lost, one.bytes) for name, one in found.items()} == {
+    assert {name: (one.kind, one.messages, one.lost, one.size_bytes) for name, one in found.items()} == {
         name: (info.kind, info.messages, info.lost or 0, info.bytes) for name, info in recorded.items()
     }
     assert {one.kind for one in found.values()} == {"topic", "frames", "channel", "records", "queue"}
     assert demo.figures["messages"] == sum(info.messages for info in recorded.values())
     for topic in ("cpu", "sensor", "estimate", "command", "pulse"):
-        assert found[endpoint(demo, topic)].messages == count_published(demo, topic)
+        assert found[topic].messages == count_published(demo, topic)
 
 
 def test_demo_channel_publishers_have_messages(demo: Demo) -> None:
     found = {one.publisher: one for one in demo.lake.table("publishers").where("endpoint LIKE 'channel/%'").collect()}
-    for name in ("heat", "fill"):
-        assert found.pop(name).messages == count_published(demo, name) > 0
-    assert found == {}
+    assert found.keys() == {"heat", "fill"}
+    assert sum(one.messages for one in found.values()) == count_published(demo, "channel/alerts") > 0
 
 
 def test_each_demo_vector_value_is_recorded_or_counted_as_overwritten(demo: Demo) -> None:
-    gauges = endpoint(demo, "gauges")
-    one = row(demo, "endpoints", f"endpoint = '{gauges}'")
-    first = demo.lake.silver(gauges).groupBy("index").agg({"count": "min"}).collect()
+    one = row(demo, "endpoints", "endpoint = 'records/gauges'")
+    first = demo.lake.silver("records/gauges").groupBy("index").agg({"count": "min"}).collect()
     before = sum(count - 1 for _, count in first)  # that were overwritten before the recorder's first look
-    assert one.messages + one.overwritten + before == count_published(demo, "gauges") > 0
+    assert one.messages + one.overwritten + before == count_published(demo, "records/gauges") > 0
     assert one.lost == 0
 
 
 def test_demo_queue_summary_equals_counters_of_demo_programs(demo: Demo) -> None:
     """A worker was killed at work: what it had taken came back, and was taken again."""
-    work = demo.summary["work"]
-    total = row(demo, "queue_summary", "queue LIKE 'demo-%-jobs'")
-    assert (total.sent, total.acknowledged, total.requeued) == (
-        work["sent_jobs"],
-        work["acknowledged_jobs"],
-        work["returned_jobs"],
-    )
-    assert total.sent == count_published(demo, "jobs")
+    work = demo.results["work"]
+    total = row(demo, "queue_summary", "queue = 'jobs'")
+    assert (total.sent, total.acknowledged, total.requeued) == (work["sent"], work["acknowledged"], work["returned"])
+    assert total.sent == count_published(demo, "queue/jobs")
     assert total.redelivered == total.requeued >= 1
     assert total.delivered == total.sent + total.requeued
-    assert (total.rejected, total.backlog) == (0, work["pending_jobs"] + work["unfinished_jobs"]) == (0, 0)
+    assert (total.rejected, total.backlog) == (0, work["unfinished"]) == (0, 0)
     assert total.queue_time_count == total.delivered
     assert total.processing_time_count == total.acknowledged + total.requeued
-    (killed,) = work["killed_workers"]
     returned = demo.lake.table("queue_deliveries").where("outcome = 'requeued'").collect()
-    assert {one.pid for one in returned} == {killed["pid"]}
+    assert {one.pid for one in returned} == {work["killed_pid"]}
     assert {one.deliveries for one in returned} == {1}
 
 
 def test_demo_stage_counts_equal_counts_of_demo_programs(demo: Demo) -> None:
-    told = {one["topic"]: one["messages"] for one in demo.summary["recording"]}
+    recorded = {one["endpoint"]: one["messages"] for one in demo.results["recording"]}
     stages = {one.stage: one for one in demo.lake.table("stage_summary").collect()}
     for name, cause in (("estimate", "sensor"), ("command", "estimate")):
         one = stages.pop(name)
-        assert one.endpoint.endswith(f"-{cause}")
-        assert (one.messages, one.malformed) == (told[f"{name} handles {cause}"], 0)
+        assert one.endpoint == cause
+        assert (one.messages, one.malformed) == (recorded[make_timing_topic(name, cause)], 0)
         assert one.processing_time_count == one.e2e_latency_count == one.messages > 0
     assert stages == {}
 
 
 def test_demo_report_shows_values(demo: Demo) -> None:
     found = sections(demo.page.read_text())
-    work = demo.summary["work"]
+    work = demo.results["work"]
     (jobs,) = table(found["Queues"])
-    counts = {name: jobs[name] for name in ("sent", "acknowledged", "returned", "redelivered", "refused", "backlog")}
-    expected = {name: work[name] for name in ("sent", "acknowledged", "returned")}
-    expected |= {"redelivered": work["returned_jobs"], "refused": 0, "backlog": 0}
+    counts = {name: jobs[name] for name in ("sent", "acknowledged", "requeued", "redelivered", "rejected", "backlog")}
+    expected = {"sent": work["sent"], "acknowledged": work["acknowledged"], "rejected": 0, "backlog": 0}
+    expected |= dict.fromkeys(("requeued", "redelivered"), work["returned"])
     assert counts == {name: f"{count:,}" for name, count in expected.items()}
     stages = {one["stage"]: one for one in table(found["Stages"])}
     assert set(stages) == {"estimate", "command"}
-    told = {one["topic"]: one["messages"] for one in demo.summary["recording"]}
-    assert stages["estimate"]["messages"] == f"{told['estimate handles sensor']:,}"
+    recorded = {one["endpoint"]: one["messages"] for one in demo.results["recording"]}
+    assert stages["estimate"]["messages"] == f"{recorded[make_timing_topic('estimate', 'sensor')]:,}"
     publishers = {one["publisher"]: one for one in table(found["Publishers"])}
-    for name in ("heat", "fill"):
-        assert publishers[name]["messages"] == f"{count_published(demo, name):,}"
+    alerts = sum(int(publishers[name]["messages"].replace(",", "")) for name in ("heat", "fill"))
+    assert alerts == count_published(demo, "channel/alerts")
     kinds = {one["endpoint"]: one["kind"] for one in table(found["Endpoints"])}
     assert kinds == {name: info.kind for name, info in LogReader(demo.recording).endpoints.items()}
     assert "Pictures" in found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import socket
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,7 @@ from msgq.spark.runtime import cache_dir, cds_archive
 from msgq.spark.runtime.cds_archive import choose_archive_options, reject_archive
 from msgq.spark.runtime.java import JavaRuntime
 from msgq.spark.runtime.python_workers import make_worker_python
+from tests.spark.deadline import DEADLINE
 
 
 @pytest.fixture(autouse=True)
@@ -55,6 +57,35 @@ def test_worker_program_replaces_only_daemon(tmp_path: Path, monkeypatch: pytest
         monkeypatch.setenv("PYTHONPATH", path)
         done = subprocess.run([make_worker_python(), *given], capture_output=True, text=True, check=True, cwd=tmp_path)
         assert done.stdout == f"{expected}\n"
+
+
+def test_worker_of_stream_connects_before_it_imports_pyspark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The runner, as those of pyspark, takes the connection after its import, which ends when the test has it."""
+    (tmp_path / "pyspark").mkdir()
+    (tmp_path / "pyspark" / "__init__.py").write_text("import sys\nsys.stdin.readline()\n")
+    (tmp_path / "pyspark" / "util.py").write_text(
+        "def local_connect_and_auth(place, secret):\n    return place, secret\n"
+    )
+    (tmp_path / "pyspark" / "runner.py").write_text(
+        "import os, sys\nfrom pyspark.util import local_connect_and_auth as connect\n"
+        "file, connection = connect(os.environ['PYTHON_WORKER_FACTORY_SOCK_PATH'], None)\n"
+        "file.write(f'{__name__} {sys.argv[1:]} {connect(7, None)}'.encode())\nfile.close()\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "socket"))
+        listener.listen()
+        listener.settimeout(DEADLINE)
+        monkeypatch.setenv("PYTHON_WORKER_FACTORY_SOCK_PATH", str(tmp_path / "socket"))
+        command = [make_worker_python(), "-m", "pyspark.runner", "a b"]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, cwd=tmp_path) as worker:
+            try:
+                with listener.accept()[0] as connection:
+                    worker.communicate(b"\n")
+                    assert connection.recv(100) == b"__main__ ['a b'] (7, None)"
+            finally:
+                worker.kill()
+    assert worker.returncode == 0
 
 
 def test_worker_program_supports_non_utf8_path(monkeypatch: pytest.MonkeyPatch) -> None:

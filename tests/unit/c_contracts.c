@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -173,13 +174,18 @@ static int check_channel(const char *name) {
     return 0;
 }
 
+static bool has_sizes(msgq_queue *queue_to_ask, uint32_t expected_messages, uint32_t expected_size) {
+    uint32_t messages = 0, size = 0;
+    return msgq_queue_sizes(queue_to_ask, &messages, &size) == 0 && messages == expected_messages &&
+           size == expected_size;
+}
+
 /* NULL without bytes is an empty message. */
 static int check_empty(const char *name) {
     msgq_channel_publisher *sender;
     msgq_channel_subscriber *receiver;
     msgq_message about = {.size = 1};
-    uint32_t messages = 0, size = 0;
-    CHECK(msgq_queue_sizes(queue, &messages, &size) == 0 && messages == 2 && size == 16);
+    CHECK(has_sizes(queue, 2, 16));
     CHECK(msgq_queue_send(queue, NULL, 0, 0, 0) == 0 && msgq_queue_receive(queue, NULL, 0, 0, &about) == 0);
     CHECK(about.size == 0 && about.deliveries == 1);
     CHECK(msgq_publisher_send(publisher, NULL, 0) == 0 && msgq_subscriber_receive(subscriber, NULL, 0, 0, NULL) == 0);
@@ -222,14 +228,23 @@ static int check_sizes(const char *topic) {
     return 0;
 }
 
+static bool lacks_memory;
+void *__real_calloc(size_t count, size_t bytes);
+void *__wrap_calloc(size_t count, size_t bytes);
+void *__wrap_calloc(size_t count, size_t bytes) { return lacks_memory ? NULL : __real_calloc(count, bytes); }
+
 /* A queue takes the sizes that the first handle requests, also under a handle that has no slots yet. */
 static int check_queue_sizes(const char *name) {
     static char sent[100000], room[100000];
     msgq_queue_options sizes = {.max_messages = 1000, .max_message_size = sizeof sent};
     msgq_queue *early, *sized, *other;
-    CHECK(msgq_queue_open(&early, name, NULL) == 0 && msgq_queue_waiting(early) == 0);
+    CHECK(msgq_queue_open(&early, name, NULL) == 0 && msgq_queue_waiting(early) == 0 && has_sizes(early, 128, 8192));
     CHECK(msgq_queue_receive(early, room, sizeof room, 0, NULL) == -EAGAIN);
     CHECK(msgq_queue_open(&sized, name, &sizes) == 0);
+    lacks_memory = true;
+    CHECK(msgq_queue_receive(early, room, sizeof room, 0, NULL) == -ENOMEM && msgq_queue_waiting(early) == -ENOMEM);
+    lacks_memory = false;
+    CHECK(has_sizes(early, 1000, sizeof sent));
     for (int i = 0; i < 1000; i++)
         CHECK(msgq_queue_send(sized, sent, sizeof sent, 0, 0) == 0);
     CHECK(msgq_queue_send(sized, sent, 1, 0, 0) == -EAGAIN && msgq_queue_waiting(early) == 1000);

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.leftovers import new_token
+from tools.bench.__main__ import main
 from tools.bench.numbers import SHARES
 from tools.bench.result import Result
 from tools.bench.summary import summarize
@@ -32,6 +33,21 @@ def environment(folder: Any) -> Any:
     return {**os.environ, "TMPDIR": str(folder), "PYTHONPATH": str(PROJECT)}
 
 
+def measure(folder: Path, cases: str, *options: str, limit_s: float = LIMIT_S) -> Any:
+    """Measure cases for a moment. Return the printed tables and the result."""
+    words = ["--quick", "--repeats", "1", "--only", cases, "--json", str(folder / "out.json"), *options]
+    run = subprocess.run(
+        [sys.executable, "-m", "tools.bench", *words],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        timeout=limit_s,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr + run.stdout
+    return run.stdout, Result.read(folder / "out.json")
+
+
 @pytest.fixture
 def short_folder() -> Iterator[Any]:
     # Not tmp_path: addresses of Unix sockets have no room for long names.
@@ -42,18 +58,10 @@ def short_folder() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("bench")
-    path = folder / "out.json"
-    run = subprocess.run(
-        command("--only", ",".join(CASES), "--json", path),
-        cwd=PROJECT,
-        env={**os.environ, "OPENPILOT_PREFIX": new_token()},
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr + run.stdout
-    return run.stdout, json.loads(path.read_text()), Result.read(path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OPENPILOT_PREFIX", new_token())
+        printed, result = measure(folder, ",".join(CASES), "--peers", "pipe")
+    return printed, json.loads((folder / "out.json").read_text()), result
 
 
 def test_bench_table_has_row_per_case_and_column_per_system(finished: Any) -> None:
@@ -64,9 +72,9 @@ def test_bench_table_has_row_per_case_and_column_per_system(finished: Any) -> No
     ]
     rows = table[2 : 2 + len(CASES)]
     assert [row[:2] for row in rows] == [
-        ["receive_empty", "receive(), no message waiting"],
-        ["stream_64", "64 B, nothing lost, one by one, the receiver polls"],
-        ["open_fresh", "open the first publisher and subscriber of a new topic"],
+        ["`receive_empty`", "receive(), no message waiting"],
+        ["`stream_64`", "64 B, nothing lost, one by one, the receiver polls"],
+        ["`open_fresh`", "open the first publisher and subscriber of a new topic"],
     ]
     assert all(len(row) == len(head) for row in rows)
 
@@ -137,25 +145,12 @@ def test_bench_resumes_with_rows_that_are_missing(tmp_path: Path) -> None:
     assert "was measured with repeats=1" in refused.stderr
 
 
-def test_bench_measures_all_kinds_in_the_same_rounds(short_folder: Any) -> None:
-    path = short_folder / "out.json"
-    words = command("--only", "kind_ping", "--json", path)
-    run = subprocess.run(words, cwd=PROJECT, capture_output=True, text=True, timeout=LIMIT_S, check=False)
-    assert run.returncode == 0, run.stderr
-    result = Result.read(path)
+def test_bench_measures_all_kinds_in_the_same_rounds(tmp_path: Path) -> None:
+    _, result = measure(tmp_path, "kind_ping")
     kinds = {"topic", "channel", "queue", "seqlock", "board"}
     assert {sample["system"] for sample in result.samples} == kinds | (set(result.versions) & {"floor"})
     assert {len(sample["slices"]) for sample in result.samples} == {2}
     assert all(min(sample["slices"]) > 0 for sample in result.samples)
-
-
-def test_bench_refuses_unknown_case_and_lists_known_cases(short_folder: Any) -> None:
-    run = subprocess.run(
-        command("--only", "nonsense"), cwd=PROJECT, capture_output=True, text=True, timeout=LIMIT_S, check=False
-    )
-    assert run.returncode == 2
-    assert "nonsense" in run.stderr
-    assert "send_0" in run.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -223,76 +218,51 @@ def await_tag(folder: Any) -> Any:
     raise AssertionError("no measurement has begun")
 
 
-@pytest.mark.nightly
-@pytest.mark.watchdog(LIMIT_S)
-def test_bench_compare_shows_each_measurement_of_two_checkouts() -> None:
-    command = [sys.executable, "-m", "tools.bench.compare", str(PROJECT), "--rounds", "1", "--quick"]
-    run = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=LIMIT_S, check=False)
-    assert run.returncode == 0, run.stderr + run.stdout
-    rows = run.stdout.splitlines()[1:]
-    assert [row.split()[0].rstrip(",") for row in rows] == [
-        "send",
-        "send",
-        "ping-pong",
-        "ping-pong",
-        "wake-ups",
-        "idle",
-    ]
-    figures = [[float(word) for word in row.split()[-5:]] for row in rows]
-    assert all(figure > 0 for row in figures for figure in row[:2])
-    assert all(ratio >= 0 for row in figures for ratio in row[2:]), "one of 0.0004 is printed as 0"
+@pytest.mark.ci
+def test_bench_measures_another_checkout_in_the_same_rounds(tmp_path: Path) -> None:
+    """The other checkout has the library only, so its processes do not use a benchmark of its own."""
+    for name in ("msgq", "visionipc"):
+        (tmp_path / name).symlink_to(PROJECT / name)
+    _, result = measure(tmp_path, "receive_empty,ping", "--against", str(tmp_path))
+    assert result.against == str(tmp_path)
+    for row in summarize(result):
+        assert {"msgq", "other"} <= set(row.medians) <= {"msgq", "other", "floor"}
+        assert row.best_peer == "other"
 
 
-def channels(folder: Path, cases: str) -> Any:
-    """Measure cases of channels, whose processes are more than two or get killed."""
-    words = [
-        "--quick",
-        "--repeats",
-        "1",
-        "--peers",
-        "kickmsg",
-        "--only",
-        cases,
-        "--json",
-        str(folder / "out"),
-    ]
-    run = subprocess.run(
-        [sys.executable, "-m", "tools.bench", *words],
-        cwd=PROJECT,
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr + run.stdout
-    return run.stdout, summarize(Result.read(folder / "out")), Result.read(folder / "out").samples
+def test_bench_imports_library_of_the_other_checkout(tmp_path: Path) -> None:
+    (tmp_path / "msgq").mkdir()
+    (tmp_path / "msgq/__init__.py").write_text("raise ImportError('the other library')")
+    printed, _ = measure(tmp_path, "receive_empty", "--against", str(tmp_path))
+    assert "- other is absent: ImportError: the other library" in printed
 
 
 def test_channel_bench_compares_peers_after_killed_publisher(tmp_path: Path) -> None:
-    printed, (row,), samples = channels(tmp_path, "channel_after_kill")
+    printed, result = measure(tmp_path, "channel_after_kill", "--peers", "kickmsg")
+    (row,) = summarize(result)
     assert "## channels\n" in printed
-    (sample,) = [each for each in samples if each["system"] == "msgq"]
+    (sample,) = [each for each in result.samples if each["system"] == "msgq"]
     assert row.medians["msgq"] in sample["slices"]  # a slice that other programs disturb does not count
     assert sample["count"] >= 1
     assert 0 < sample["cores"][0] < 3
-    assert row.curves["msgq"][0.5] <= row.medians["msgq"]
+    assert sample["latencies"][SHARES.index(0.5)] <= row.medians["msgq"]
 
 
 @pytest.mark.nightly
 def test_channel_bench_measures_burst_with_ten_subscribers(tmp_path: Path) -> None:
-    _, rows, _ = channels(tmp_path, "channel_send_1,channel_burst_64")
-    assert 0 < rows[1].medians["msgq"] <= 100
+    _, result = measure(tmp_path, "channel_send_1,channel_burst_64", "--peers", "kickmsg")
+    assert 0 < summarize(result)[1].medians["msgq"] <= 100
 
 
-@pytest.mark.parametrize("words", [["--only", "channel_idle"], ["--peers", "channel"]])
-def test_bench_refuses_unknown_row_or_peer(words: list[str]) -> None:
-    run = subprocess.run(
-        [sys.executable, "-m", "tools.bench", *words],
-        cwd=PROJECT,
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-    )
-    assert run.returncode == 2
-    assert "is none of" in run.stderr
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--only", "channel_idle"], "'channel_idle' is none of topics, "),
+        (["--peers", "channel"], "'channel' is none of kickmsg, "),
+        (["--against", "/proc"], "/proc has no folder msgq"),
+    ],
+)
+def test_bench_refuses_unknown_names(words: list[str], reason: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(words)
+    assert reason in capsys.readouterr().err

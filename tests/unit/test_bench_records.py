@@ -1,38 +1,19 @@
 """The benchmark's table of records: blackboards beside ours, who watches does not disturb, and nothing is left."""
 
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.unit.test_bench import LIMIT_S, PROJECT
+from tests.unit.test_bench import measure
 from tools.bench.adapters.base import Call
 from tools.bench.loops import compile_loop
-from tools.bench.result import Result
 from tools.bench.summary import summarize
 
 pytestmark = pytest.mark.usefixtures("prefix")  # begins all names of a run, so that `token` finds leftovers
 
 
-def measure(folder: Path, cases: str, peers: str = "") -> Any:
-    """Measure cases of records for a moment."""
-    words = ["--quick", "--repeats", "1", "--only", cases, "--json", str(folder / "out")]
-    run = subprocess.run(
-        [sys.executable, "-m", "tools.bench", *words, *(["--peers", peers] if peers else [])],
-        cwd=PROJECT,
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr + run.stdout
-    return Result.read(folder / "out")
-
-
 def test_record_bench_compares_blackboards_of_two_peers(tmp_path: Path) -> None:
-    result = measure(tmp_path, "write_board,read_many")
+    _, result = measure(tmp_path, "write_board,read_many")
     there = {"msgq", "floor", "kickmsg", "iceoryx2"} - set(result.absent)
     write, read = summarize(result)
     assert set(write.medians) == there
@@ -42,7 +23,7 @@ def test_record_bench_compares_blackboards_of_two_peers(tmp_path: Path) -> None:
 
 @pytest.mark.nightly
 def test_record_bench_excludes_waiting_time_of_watching_processes(tmp_path: Path) -> None:
-    result = measure(tmp_path, "write_seqlock_5", "kickmsg")
+    _, result = measure(tmp_path, "write_seqlock_5", "--peers", "kickmsg")
     (sample,) = [each for each in result.samples if each["system"] == "msgq"]
     assert max(sample["cores"]) > 1.2  # who writes, and the others
     assert all(0 <= waited <= 1 for waited in sample["waited"])
@@ -50,7 +31,7 @@ def test_record_bench_excludes_waiting_time_of_watching_processes(tmp_path: Path
 
 @pytest.mark.nightly
 def test_record_queue_bench_compares_ring_written_in_c(tmp_path: Path) -> None:
-    (row,) = summarize(measure(tmp_path, "spmc"))
+    (row,) = summarize(measure(tmp_path, "spmc")[1])
     assert set(row.medians) == {"msgq", "floor"}
     assert row.ratios["floor"] > 0
 
@@ -59,7 +40,7 @@ def test_record_queue_bench_compares_ring_written_in_c(tmp_path: Path) -> None:
 def test_record_bench_measures_read_write_and_change_cases(tmp_path: Path) -> None:
     cases = "read_board,mpmc,write_many,instant,changes_1k,seen_seqlock_5,seen_board,asleep_seqlock,asleep_board"
     cases += ",tracked,record_pair,record_open,board_open,two_same"
-    result = measure(tmp_path, cases, "kickmsg")
+    _, result = measure(tmp_path, cases, "--peers", "kickmsg")
     assert len(summarize(result)) == len(cases.split(","))
     assert all("msgq" in row.medians for row in summarize(result))
     assert result.failed == {}

@@ -28,7 +28,7 @@ from msgq.errors import (
     TooManySubscribersError,
     TooManyViewsError,
 )
-from tests.support import SHM, Child, Task, hear, in_fork, say, wait_until
+from tests.support import DEADLINE, SHM, Child, Task, hear, in_fork, say, wait_until
 
 # ---- loans ----
 
@@ -254,6 +254,35 @@ def test_view_of_a_dead_publisher_stays_readable(endpoint: str) -> None:
     assert bytes(view) == b"last words"
     assert view.publisher.pid == child.pid
     view.release()
+
+
+def hold_view(name: str) -> None:
+    view = Channel(name).subscriber(history=1).receive_view(0)
+    say(view is not None)
+    hear()
+
+
+@pytest.mark.parametrize("place", ["order", "limbo"])
+@pytest.mark.parametrize("waits", [False, True])
+def test_publisher_whose_slots_a_viewer_held_sends_after_its_death(endpoint: str, place: str, waits: bool) -> None:
+    """The publisher has looked for dead viewers before, and none of its sends succeeded since then."""
+    channel = Channel(endpoint, capacity=4)
+    publisher, other = channel.publisher(slots=1), channel.publisher()
+    publisher.send(b"held")
+    with Child(hold_view, endpoint) as child:
+        assert child.hear()
+        if place == "limbo":
+            other.send_many([b"x"] * 4)
+        with pytest.raises(PoolExhaustedError):
+            publisher.send(b"refused")
+        if waits:
+            task = Task(lambda: publisher.send(b"sent", timeout=DEADLINE))
+            task.wait_asleep()
+        child.kill()
+    if waits:
+        task.result()
+    else:
+        publisher.send(b"sent")
 
 
 def test_too_many_views_raise_only_in_their_subscriber(endpoint: str) -> None:

@@ -15,7 +15,8 @@ from click.testing import CliRunner
 import msgq
 from msgq.cli.app import app
 from msgq.errors import QueueFullError
-from msgq.impl.meter import TopicMeter, run_meters
+from msgq.impl.meter import run_meters
+from msgq.kinds.opening import open_meter
 from msgq.monitor.endpoint_selection import EndpointSelection
 from msgq.monitor.expectations import Expectation, check_endpoint
 from msgq.monitor.live_endpoints import LiveEndpoint
@@ -95,7 +96,7 @@ def test_size_expectation_is_compared_with_smallest_and_largest_message(
     prefix: str, expected: tuple[float, float | None], ok: bool
 ) -> None:
     with msgq.pub_sock("camera") as publisher:
-        meter = TopicMeter(msgq.context, "camera")
+        meter = open_meter("camera")
         publisher.send_many([bytes(10), bytes(1000)])
         run_meters([meter], 0)
         size_only = Expectation(

@@ -1,181 +1,161 @@
-"""The parts of the demo that need no processes: the histogram, the meter, and what the summary must notice."""
+"""The parts of the demo that need no processes: what its checks must notice, and the moving picture."""
 
-import random
-import threading
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
-from msgq.cli.demo import virtual
-from msgq.cli.demo.meter import DemoMeter
-from msgq.cli.demo.plan import (
-    DEMO_SUBSCRIBERS,
-    DEMO_TOPICS,
-    FULL_PLAN,
-    FlowRates,
-    PublishedCounts,
-    PublisherRestart,
-    SubscriberReport,
-    TopicReading,
-)
-from msgq.cli.demo.summary import RunSummary, summarize_run
-from msgq.common.histogram import Histogram
+from msgq_demo.picture import LoadPicture
+from msgq_demo.results import Flow, Recorded, Results, Work, find_failures
+from msgq_demo.roles import KILLED_WORKER, PUBLISHERS, SUBSCRIBERS, WORKERS
 from tests.command import run
+from visionipc import FrameFormat
+from visionipc.formats import geometry
 
-FLOW = FlowRates(100.0, 6400.0, 10.0, 20.0)
-
-
-def test_demo_histogram_percentiles_are_within_three_percent(seed: int) -> None:
-    generator = random.Random(seed)
-    values = sorted(int(generator.lognormvariate(9, 2)) for _ in range(10_001))
-    histogram = Histogram()
-    for value in values:
-        histogram.add(value)
-    median, high = histogram.percentiles_us(0.5, 0.99)
-    assert median * 1000 == pytest.approx(values[5_000], rel=0.03, abs=60)
-    assert high * 1000 == pytest.approx(values[9_900], rel=0.03, abs=60)
+# ---- checks ----
 
 
-@pytest.mark.parametrize("value", [0, 1, 63, 64, 65, 1 << 32, (1 << 64) - 1])
-def test_demo_histogram_stores_each_duration_within_three_percent(value: int) -> None:
-    histogram = Histogram()
-    histogram.add(value)
-    (found,) = histogram.percentiles_us(0.5)
-    assert found * 1000 == pytest.approx(value, rel=0.03, abs=60)
+def make_results(**changes: Any) -> Results:
+    """Results of a run of 100 messages per endpoint, in which nothing was lost."""
+    endpoints = dict.fromkeys(role.endpoint for role in PUBLISHERS.values())
+    flows = [Flow(name, "pulse", 100, 0, 10.0, 20.0) for name in SUBSCRIBERS if name != KILLED_WORKER]
+    results = Results(
+        published=dict.fromkeys(endpoints, 100),
+        flows=flows,
+        work=Work(sent=100, acknowledged=100, returned=1, unfinished=0, killed_pid=7),
+        recording=[Recorded(endpoint, 100, 100, 0) for endpoint in endpoints],
+        recording_path="/tmp/recording",
+    )
+    return replace(results, **changes)
 
 
-def test_percentiles_of_empty_demo_histogram_are_zero() -> None:
-    assert Histogram().percentiles_us(0.5, 0.99) == (0.0, 0.0)
+def failures_of_flow(subscriber: str, endpoint: str, received: int, lost: int, **changes: Any) -> list[str]:
+    flow = Flow(subscriber, endpoint, received, lost, 10.0, 20.0)
+    return list(find_failures(make_results(flows=[flow], **changes)))
 
 
-def test_percentiles_of_demo_histogram_with_one_value_are_equal() -> None:
-    histogram = Histogram()
-    histogram.add(50_000)
-    median, high = histogram.percentiles_us(0.5, 0.99)
-    assert median == high > 0
+def failures_of_recording(endpoint: str, **changes: Any) -> list[str]:
+    recording = [replace(one, **changes) if one.endpoint == endpoint else one for one in make_results().recording]
+    return list(find_failures(make_results(recording=recording)))
 
 
-def test_demo_meter_counts_missing_messages() -> None:
-    meter = DemoMeter("busy")
-    for sequence in (2, 3, 7):
-        meter.count_message((sequence * 1_000, sequence, 1), size=64, now_ns=sequence * 1_000 + 500)
-    reading = meter.make_reading(lost=5)
-    assert (reading.received, reading.bytes, reading.missing_messages) == (3, 192, 5)
-    assert reading.restarts == ()
+def test_demo_run_without_faults_has_no_failures() -> None:
+    assert list(find_failures(make_results())) == []
 
 
-def test_demo_meter_counts_duplicate_as_negative_gap() -> None:
-    meter = DemoMeter("busy")
-    for sequence in (0, 1, 1):
-        meter.count_message((sequence, sequence, 1), size=64, now_ns=10)
-    assert meter.make_reading(lost=0).missing_messages == -1
+def test_demo_allows_counted_losses_only_of_slow_subscribers() -> None:
+    assert failures_of_flow("slow", "busy", 60, 40) == []
+    assert failures_of_flow("survivor", "pulse", 99, 1) == ["survivor of pulse lost 1"]
 
 
-def test_demo_meter_reports_publisher_restart_with_losses() -> None:
-    meter = DemoMeter("pulse")
-    meter.count_message((1_000_000, 0, 11), size=64, now_ns=1_000_000)
-    meter.count_message((5_000_000, 3, 12), size=64, now_ns=5_000_000)
-    assert meter.make_reading(lost=2).restarts == (PublisherRestart(11, 12, lost=2, outage_ms=4.0),)
+@pytest.mark.parametrize("received", [59, 61])
+def test_demo_fails_if_received_and_lost_messages_are_not_the_published_ones(received: int) -> None:
+    text = f"slow of busy: received {received} + lost 40 differs from published 100"
+    assert failures_of_flow("slow", "busy", received, 40) == [text]
 
 
-def test_demo_report_converted_to_json_and_back_is_equal() -> None:
-    reading = TopicReading("pulse", 3, 192, None, 0, 1.5, FLOW, (PublisherRestart(1, 2, 0, 3.5),))
-    report = SubscriberReport("survivor", 7, False, (reading,))
-    assert SubscriberReport.from_json(report.to_json()) == report
+def test_demo_fails_if_subscriber_received_nothing_unless_interrupted() -> None:
+    assert failures_of_flow("slow", "busy", 0, 100) == ["slow of busy received nothing"]
+    assert failures_of_flow("slow", "busy", 0, 100, interrupted=True) == []
 
 
-def perfect_reports() -> dict[str, SubscriberReport]:
-    """A run of 100 messages a topic, in which nothing was lost."""
-    reports = {}
-    for subscriber in DEMO_SUBSCRIBERS.values():
-        readings = []
-        for topic in subscriber.topics:
-            restarts = (PublisherRestart(1, 2, 0, 200.0),) if topic == "pulse" else ()
-            readings.append(TopicReading(topic, 100, 6400, 0, 0, 1.0, FLOW, restarts))
-        reports[subscriber.name] = SubscriberReport(subscriber.name, 7, True, tuple(readings))
-    return reports
+def test_demo_worker_may_receive_a_part_of_the_jobs() -> None:
+    assert failures_of_flow(next(iter(WORKERS)), "queue/jobs", 1, 0) == []
 
 
-def summary_of(reports: dict[str, SubscriberReport], interrupted: bool = False, messages: int = 100) -> RunSummary:
-    published = {name: PublishedCounts(5, messages, 6400) for name in DEMO_TOPICS}
-    return summarize_run(FULL_PLAN, published, reports, 4.0, interrupted, ())
+def test_demo_fails_if_recording_lacks_messages() -> None:
+    assert failures_of_recording("cpu", published=99) == ["cpu: 99 of 100 messages in the recording"]
+    assert failures_of_recording("cpu", lost=1) == ["cpu: the recording lacks 1 messages"]
+    assert failures_of_recording("busy", lost=1) == []
+    missing = list(find_failures(make_results(recording=make_results().recording[1:])))
+    assert missing == ["cpu: 0 of 100 messages in the recording"]
 
 
-def change_report(reports: dict[str, SubscriberReport], name: str, **changes: Any) -> dict[str, SubscriberReport]:
-    first, *others = reports[name].readings
-    reports[name] = replace(reports[name], readings=(replace(first, **changes), *others))
-    return reports
+def test_demo_without_recording_has_only_failures_of_its_processes() -> None:
+    assert list(find_failures(make_results(recording=[], recording_path=None))) == []
 
 
-def test_demo_run_without_faults_succeeds() -> None:
-    summary = summary_of(perfect_reports())
-    assert summary.failures == ()
-    assert summary.ok
-    assert {restart.subscriber for restart in summary.restarts} == {"survivor", "observer"}
+@pytest.mark.parametrize("changes", [{"acknowledged": 99}, {"unfinished": 1}, {"returned": 0}, {"killed_pid": None}])
+def test_demo_fails_unless_killed_worker_leaves_its_job_to_others(changes: dict[str, Any]) -> None:
+    results = make_results()
+    assert results.work is not None
+    results.work = replace(results.work, **changes)
+    assert len(list(find_failures(results))) == 1
+    results.interrupted = True
+    assert list(find_failures(results)) == []
 
 
-@pytest.mark.parametrize(
-    ("name", "changes", "complaint"),
-    [
-        ("survivor", {"received": 99, "lost": 1, "missing_messages": 1}, "survivor of pulse lost 1"),
-        ("fast", {"received": 99}, "differs from published 100"),
-        ("fast", {"received": 99, "lost": 1, "missing_messages": 2}, "sequence numbers are missing"),
-        ("fast", {"lost": None}, "has an unknown loss"),
-        ("fast", {"received": 101, "missing_messages": -1}, "sequence numbers are missing"),
-        ("dashboard", {"received": 0, "lost": 100, "missing_messages": 100}, "received nothing"),
-        ("observer", {"restarts": ()}, "saw 0 restarts"),
-    ],
-)
-def test_demo_fails_if_required_property_is_violated(name: str, changes: dict[str, object], complaint: str) -> None:
-    summary = summary_of(change_report(perfect_reports(), name, **changes))
-    assert not summary.ok
-    assert any(complaint in failure for failure in summary.failures), summary.failures
+# ---- command ----
 
 
-def test_demo_allows_losses_of_the_slow_subscriber() -> None:
-    assert summary_of(change_report(perfect_reports(), "slow", received=60, lost=40, missing_messages=40)).ok
-
-
-def test_demo_accepts_losses_after_last_received_message() -> None:
-    assert summary_of(change_report(perfect_reports(), "slow", received=60, lost=40, missing_messages=25)).ok
-
-
-def test_demo_fails_without_final_report_of_subscriber() -> None:
-    reports = perfect_reports()
-    del reports["display"]
-    reports["slow"] = replace(reports["slow"], final=False)
-    assert [failure.split()[1] for failure in summary_of(reports).failures] == ["display", "slow"]
-
-
-def test_interrupted_demo_without_messages_succeeds() -> None:
-    reports = perfect_reports()
-    for name, report in reports.items():
-        readings = (replace(reading, received=0, restarts=()) for reading in report.readings)
-        reports[name] = replace(report, readings=tuple(readings))
-    assert summary_of(reports, interrupted=True, messages=0).ok
-    assert not summary_of(reports, interrupted=False, messages=0).ok
-
-
-def test_demo_fails_if_second_run_has_different_messages(monkeypatch: pytest.MonkeyPatch) -> None:
-    digests = iter(("one", "other"))
-
-    class Run:
-        def __init__(self, *_: object) -> None: ...
-
-        def run(self) -> RunSummary:
-            return replace(summary_of(perfect_reports()), digest=next(digests))
-
-    monkeypatch.setattr(virtual, "record_telemetry", lambda _: {})
-    monkeypatch.setattr(virtual, "VirtualRun", Run)
-    summary = virtual.run_twice(1.0, 7, threading.Event())
-    assert (summary.ok, summary.digest) == (False, None)
-    assert "two runs of the same input differ: digests one and other" in summary.failures[0]
-
-
-def test_demo_without_recording_prints_failures_of_its_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    summary = replace(summary_of(perfect_reports()), failures=("slow ended unexpectedly",), ok=False)
-    monkeypatch.setattr("msgq.cli.demo.verb.DemoRun.run", lambda _: summary)
+def test_demo_prints_failures_and_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    results = make_results(failures=["slow failed"])
+    monkeypatch.setattr("msgq_demo.run.run_demo", lambda *_: results)
     result = run("demo", code=1)
-    assert "FAILED slow ended unexpectedly" in result.output
-    assert "cannot be read" not in result.output
+    assert "FAILED slow failed" in result.output
+    assert "some checks failed" in result.output
+
+
+@pytest.mark.parametrize("backend", ["zmq", "fake"])
+def test_demo_refuses_other_backend(monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
+    monkeypatch.setenv("MSGQ_BACKEND", backend)
+    assert f"MSGQ_BACKEND is {backend}, but the demo needs shared memory" in run("demo", code=2).output
+
+
+# ---- picture ----
+
+WIDTH, HEIGHT = 64, 40
+STEP = 8
+
+
+def planes_of(picture: LoadPicture) -> tuple[np.ndarray, np.ndarray]:
+    layout = geometry(FrameFormat.NV12, WIDTH, HEIGHT)
+    luma, chroma = layout.planes(memoryview(bytearray(layout.size)))
+    picture.copy_planes(luma, chroma)
+    return luma, chroma
+
+
+def picture_of_constant_load(*percent: float) -> LoadPicture:
+    picture = LoadPicture(WIDTH, HEIGHT)
+    picture.append_column(percent)
+    return picture
+
+
+def test_demo_picture_bar_height_equals_core_load() -> None:
+    luma, _ = planes_of(picture_of_constant_load(50.0))
+    newest = luma[:, -1]
+    assert (newest[: HEIGHT // 2 - 1] == 16).all()
+    assert (newest[HEIGHT // 2 + 1 :] > 90).all()
+
+
+def test_demo_picture_has_one_band_per_core() -> None:
+    luma, _ = planes_of(picture_of_constant_load(0.0, 100.0))
+    assert (luma[: HEIGHT // 2, -1] == 16).sum() >= HEIGHT // 2 - 1
+    assert (luma[HEIGHT // 2 :, -1] > 100).all()
+
+
+def test_demo_picture_shows_busy_core_red_and_idle_core_blue() -> None:
+    _, busy = planes_of(picture_of_constant_load(100.0))
+    _, idle = planes_of(picture_of_constant_load(10.0))
+    (blue, red), (cold_blue, cold_red) = busy[-1, -1], idle[-1, -1]
+    assert red > 128 > blue
+    assert cold_red < 128 < cold_blue
+
+
+def test_demo_picture_moves_left() -> None:
+    picture = picture_of_constant_load(0.0)
+    before, colours_before = planes_of(picture)
+    for load in (100.0, 100.0):
+        picture.append_column([load])
+    after, colours = planes_of(picture)
+    assert (after[:, : -2 * STEP] == before[:, 2 * STEP :]).all()
+    assert (colours[:, :-STEP] == colours_before[:, STEP:]).all()
+    assert (after[:, -2 * STEP :] != before[:, -2 * STEP :]).any()
+
+
+def test_demo_picture_accepts_change_of_core_count() -> None:
+    picture = picture_of_constant_load(100.0, 100.0)
+    picture.append_column([100.0])
+    luma, _ = planes_of(picture)
+    assert (luma[:, -1] > 100).all()

@@ -337,8 +337,8 @@ def test_clean_removes_endpoints_that_are_only_observed(prefix: str) -> None:
 def test_doctor_checks_endpoints_of_all_kinds(bus: Bus) -> None:
     found = {one["check"]: one["text"] for one in lines("doctor", code=None)}
     for kind, count in zip(list_stored_kinds(), (3, 2, 2, 1), strict=True):
-        assert found[kind.cleanup.check].startswith(f"{count} {kind.cleanup.noun}, ")
-        assert found[kind.cleanup.check].endswith("no leftovers of dead processes")
+        assert found[kind.plural_name].startswith(f"{count} {kind.plural_name}, ")
+        assert found[kind.plural_name].endswith("no leftovers of dead processes")
 
 
 def test_clean_needs_the_full_name_of_queues_and_records(bus: Bus) -> None:

@@ -11,10 +11,11 @@ import pytest
 from click.testing import CliRunner
 
 from msgq.cli.app import VERBS, app
+from tests.cases import each_case
 from tests.command import run
 
 DEADLINE_S = 60
-RUN_DEMO = "from msgq.cli import main; main(['demo', '--help'])"
+SHOW_HELP = "import sys; sys.modules[{!r}] = None; from msgq.cli import main; main([{!r}, {!r}, '--help'])"
 
 
 def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -72,7 +73,7 @@ def test_python_m_msgq_exits_without_traceback_on_closed_pipe(prefix: str) -> No
         assert process.stderr.read() == ""
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@each_case("verb", VERBS)
 def test_help_of_each_command_documents_exit_codes(verb: str) -> None:
     result = CliRunner().invoke(app, [verb, "--help"])
     assert result.exit_code == 0
@@ -101,7 +102,7 @@ def test_command_prints_unknown_backend_error_in_one_line(monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("missing", ["click", "rich", "psutil"])
 def test_command_without_optional_package_names_missing_extra(missing: str) -> None:
-    result = run_python("-c", f"import sys; sys.modules[{missing!r}] = None; {RUN_DEMO}")
+    result = run_python("-c", SHOW_HELP.format(missing, "lake", "report"))
     assert result.returncode == 1
     assert len(result.stderr.splitlines()) == 1
     assert missing in result.stderr
@@ -109,7 +110,7 @@ def test_command_without_optional_package_names_missing_extra(missing: str) -> N
 
 
 def test_missing_standard_module_is_not_reported_as_missing_extra() -> None:
-    result = run_python("-c", f"import sys; sys.modules['secrets'] = None; {RUN_DEMO}")
+    result = run_python("-c", SHOW_HELP.format("secrets", "frames", "bench"))
     assert result.returncode == 1
     assert "ModuleNotFoundError" in result.stderr
     assert "pip install" not in result.stderr

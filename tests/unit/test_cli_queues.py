@@ -278,7 +278,7 @@ def test_clean_force_removes_queue_with_users_of_unknown_liveness(prefix: str, m
 
 def test_clean_removes_an_empty_directory_of_queues(prefix: str) -> None:
     MessageQueue("jobs").unlink()
-    (folder,) = shm_paths.queue_directories(prefix)
+    folder, _ = shm_paths.locate_queue_files(prefix)
     command.run("clean", "--dry-run")
     assert os.path.isdir(folder)
     command.run("clean")
@@ -303,6 +303,8 @@ def test_clean_keeps_and_reports_a_damaged_queue(prefix: str) -> None:
     (SHM / f"msgqjobs_{prefix}" / "bad").write_bytes(bytes(100))
     assert run_clean() == {"queue/good": "kept"}
     assert "no endpoint matches queue/bad" in command.run("clean", "queue/bad", code=1).output
+    (kept,) = cleanup.QUEUES.remove_unused(["bad"], prefix)
+    assert (kept.endpoint, kept.path, kept.removed) == ("queue/bad", str(SHM / f"msgqjobs_{prefix}" / "bad"), False)
     for words in ([], ["--fix"]):
         assert "too few for a queue" in command.run("doctor", "--json", *words, code=1).output
     assert files(prefix) == ["bad", "good"]

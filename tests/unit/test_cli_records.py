@@ -234,7 +234,7 @@ def test_clean_force_removes_records_with_users_of_unknown_liveness(
 def test_clean_removes_an_empty_directory_of_records(prefix: str) -> None:
     create_vector("v")
     SeqlockVector.unlink_name("v")
-    (folder,) = shm_paths.records_directories(prefix)
+    folder, _ = shm_paths.locate_records_files(prefix)
     command.run("clean", "--dry-run")
     assert os.path.isdir(folder)
     command.run("clean")
@@ -264,13 +264,13 @@ def test_clean_keeps_and_reports_damaged_records(prefix: str) -> None:
 
 
 def test_doctor_shows_memory_of_records(prefix: str) -> None:
-    assert run_doctor() == ("ok", "0 vectors and boards, 0 B of /dev/shm; no leftovers of dead processes")
+    assert run_doctor() == ("ok", "0 records, 0 B of /dev/shm; no leftovers of dead processes")
     with SeqlockVector("v", "<f8", 3) as vector, Board("b", 3, 8):
         vector[0] = 1
         used = (stats.record("v").bytes + stats.record("b").bytes) / 1e3
         assert run_doctor() == (
             "ok",
-            f"2 vectors and boards, {used:.1f} kB of /dev/shm; no leftovers of dead processes",
+            f"2 records, {used:.1f} kB of /dev/shm; no leftovers of dead processes",
         )
 
 

@@ -74,9 +74,23 @@ def test_sliding_window_drops_old_samples_and_reports_duration() -> None:
         None,
         3.0,
     )
+    window.drop_old_samples(122.0)
+    assert not window.is_empty
     window.drop_old_samples(200.0)
     assert window.is_empty
     assert (window.lost, window.compute_duration_s(200.0)) == (0, 10.0)
+
+
+def test_sliding_window_drops_oldest_samples_beyond_the_maximum_of_rows() -> None:
+    window = SlidingWindow(10.0, began_s=100.0, most=5)
+
+    def count_after(sample: int) -> int:
+        window.add_sample(101.0, [np.arange(sample)])
+        return len(window.concatenate_rows(np.dtype(int)))
+
+    assert [count_after(3), count_after(2), count_after(1), count_after(6), count_after(1)] == [3, 5, 3, 6, 1]
+    window.drop_old_samples(120.0)
+    assert [count_after(3), count_after(2)] == [3, 5]
 
 
 def by_hand(messages: list[tuple[str, int, int]]) -> dict[tuple[str | None, str], tuple[Any, ...]]:

@@ -11,6 +11,7 @@ import msgq
 from msgq.cli.app import app
 from msgq.cli.common import other_names
 from msgq.stats import topic
+from tests.cases import each_case
 from tests.command import run, start
 from tests.meta.test_verbs import list_verbs
 from tests.support import DEADLINE
@@ -58,7 +59,7 @@ def resolve(words: list[str]) -> Iterator[str]:
             yield name
 
 
-@pytest.mark.parametrize(("text", "answer"), other_names.COMMAND_ANSWERS.items())
+@each_case("text, answer", other_names.COMMAND_ANSWERS.items())
 def test_word_of_another_tool_is_answered_with_existing_command(text: str, answer: str) -> None:
     done = run(*text.split(), "name", code=2)
     assert done.output == f"Error: no command {text!r}; use: {answer}\n"

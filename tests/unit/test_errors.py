@@ -14,6 +14,7 @@ import pytest
 import msgq
 from msgq import errors
 from msgq.errors import IpcError, MsgqError, MultiplePublishersError, SegmentError, WaitTimeoutError
+from tests.cases import each_case
 from tests.support import DEADLINE, ROOT
 
 ALL = [value for value in vars(errors).values() if inspect.isclass(value) and issubclass(value, MsgqError)]
@@ -24,7 +25,7 @@ def test_stock_error_classes_are_exported_by_msgq() -> None:
     assert msgq.MultiplePublishersError is MultiplePublishersError
 
 
-@pytest.mark.parametrize("cls", ALL)
+@each_case("cls", ALL)
 def test_error_has_endpoint_and_text(cls: type[MsgqError]) -> None:
     error = cls("what happened", "topic")
     assert error.endpoint == "topic"
@@ -33,7 +34,7 @@ def test_error_has_endpoint_and_text(cls: type[MsgqError]) -> None:
     assert cls("what happened").endpoint == ""
 
 
-@pytest.mark.parametrize("cls", ALL)
+@each_case("cls", ALL)
 def test_pickled_error_keeps_class_text_and_errno(cls: type[MsgqError]) -> None:
     """multiprocessing hands errors from process to process."""
     error = cls("what happened", "topic", errno=errno.EPERM)
@@ -116,7 +117,7 @@ def test_each_error_class_is_tested_with_its_builtin_class() -> None:
     assert set(ALL) == set(BUILTIN)
 
 
-@pytest.mark.parametrize("cls", ALL)
+@each_case("cls", ALL)
 def test_error_class_has_expected_errno_and_builtin_base(cls: type[MsgqError]) -> None:
     number, builtin = BUILTIN[cls]
     assert cls("x").errno == number

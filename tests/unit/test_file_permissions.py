@@ -226,12 +226,6 @@ class TestPrefixDirectories:
             for path in shm_paths.topic_directories(shared):
                 os.unlink(path)
 
-    @pytest.mark.parametrize(
-        ("permissions", "mode"), [(0o600, 0o700), (0o640, 0o750), (0o660, 0o1770), (0o644, 0o755), (0o666, 0o1777)]
-    )
-    def test_directory_mode_is_derived_from_file_mode(self, permissions: int, mode: int) -> None:
-        assert oct(file_permissions.compute_directory_mode(permissions)) == oct(mode)
-
 
 def test_hard_link_of_topic_file_is_refused(token: str, join: Join, place: str) -> None:
     """Whoever may write to a file may link it; so a member of the group could put one topic in the place of another."""

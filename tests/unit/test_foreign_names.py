@@ -16,7 +16,7 @@ from msgq.errors import InvalidTypeError, MissingAttributeError
 from msgq.impl import backend as backends
 from msgq.impl.base.foreign_names import ADVICE, ForeignName
 from msgq.workqueue import JobFuture
-from tests.support import check_each
+from tests.cases import each_case
 
 BACKENDS = ("msgq", "zmq", "fake")
 
@@ -45,11 +45,8 @@ def test_each_class_of_the_table_has_its_advice() -> None:
     assert {cls.__name__ for cls in CLASSES.values()} | {"msgq"} == set(ADVICE)
 
 
-def test_foreign_names_are_missing_and_replace_no_method() -> None:
-    check_each(check_foreign_name, NAMES)
-
-
-def check_foreign_name(cls: type[Any], name: str) -> None:
+@each_case("cls, name", NAMES.values(), NAMES)
+def test_foreign_names_are_missing_and_replace_no_method(cls: type[Any], name: str) -> None:
     assert not hasattr(cls, name)
     defined = [vars(base)[name] for base in inspect.getmro(cls) if name in vars(base)]
     assert [type(value) for value in defined] == [ForeignName]
@@ -104,7 +101,7 @@ def test_error_of_a_future_names_the_method_to_use(queue: Any) -> None:
         msgq.Worker(queue, print).start()  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("kind", CLASSES)
+@each_case("kind", CLASSES)
 def test_dir_and_help_of_a_class_have_no_foreign_names(kind: str) -> None:
     cls = CLASSES[kind]
     assert not set(ADVICE[cls.__name__]) & (set(dir(cls)) | {each.name for each in inspect.classify_class_attrs(cls)})

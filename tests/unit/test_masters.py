@@ -14,6 +14,7 @@ import pytest
 
 from msgq import PubMaster, SubMaster
 from msgq.errors import CorruptSegmentError, EndpointClosedError, InvalidValueError, IpcError, UnknownTopicError
+from tests.cases import each_case
 from tests.unit.ringfile import HEADER, RingFile
 
 
@@ -165,8 +166,8 @@ def test_freq_ok_requires_two_messages() -> None:
     assert update_at_times(sm, [0.1]).freq_ok["a"]
 
 
-@pytest.mark.parametrize(
-    ("rate", "actual", "right"),
+@each_case(
+    "rate, actual, right",
     [
         (10.0, 7.9, False),
         (10.0, 8.0, True),
@@ -181,7 +182,7 @@ def test_freq_ok_requires_two_messages() -> None:
         (0.01, 0.013, False),
     ],
 )
-@pytest.mark.parametrize("count", [2, 5, 300])
+@each_case("count", [2, 5, 300])
 def test_freq_ok_is_true_from_80_to_120_percent_of_rate(rate: float, actual: float, right: bool, count: int) -> None:
     assert update_at_times(open_submaster({"a": rate}), (i / actual for i in range(count))).freq_ok["a"] is right
 

@@ -8,10 +8,12 @@ import time
 import pytest
 
 import msgq
+from msgq import Schema
 from msgq.errors import EndpointClosedError, InvalidValueError, SegmentError
-from msgq.impl.meter import TopicMeter as Meter
 from msgq.impl.meter import run_meters
 from msgq.impl.ring.core import TopicObserver
+from msgq.kinds.opening import open_meter
+from msgq.kinds.source import PayloadTime
 from msgq.stats import topic, topic_inodes
 from tests.support import SHM, Task
 
@@ -19,7 +21,7 @@ from tests.support import SHM, Task
 def test_meter_counts_messages_bytes_and_sizes(endpoint: str) -> None:
     with msgq.pub_sock(endpoint) as publisher:
         publisher.send(b"before")
-        meter = Meter(msgq.context, endpoint)
+        meter = open_meter(endpoint)
         publisher.send_many([bytes(10), bytes(20), bytes(60)])
         run_meters([meter], 0.01)
         reading = meter.take_reading()
@@ -30,9 +32,32 @@ def test_meter_counts_messages_bytes_and_sizes(endpoint: str) -> None:
     assert reading.delays_us is None
 
 
+def test_meter_counts_waiting_messages_of_each_schema(endpoint: str) -> None:
+    with msgq.pub_sock(endpoint, schema=Schema("A", "struct", b'"<u4"')) as publisher:
+        meter = open_meter(endpoint)
+        publisher.send_many([bytes(4)] * 2)
+    for name in ("B", "C"):
+        with msgq.pub_sock(endpoint, schema=Schema(name, "struct", b'"<u8"')) as publisher:
+            publisher.send(bytes(8))
+    run_meters([meter], 0)
+    reading = meter.take_reading()
+    assert (reading.messages, reading.bytes, reading.lost) == (4, 24, 0)
+
+
+def test_reading_of_closed_meter_keeps_losses(endpoint: str) -> None:
+    with msgq.pub_sock(endpoint) as publisher:
+        meter = open_meter(endpoint)
+        publisher.send_many([bytes(1000)] * 5000)
+        run_meters([meter], 0)
+        meter.close()
+    reading = meter.take_reading()
+    assert reading.lost
+    assert reading.messages + reading.lost == 5000
+
+
 def test_meter_without_messages_has_no_rate(endpoint: str) -> None:
     with msgq.pub_sock(endpoint):
-        meter = Meter(msgq.context, endpoint)
+        meter = open_meter(endpoint)
         run_meters([meter], 0.001)
     reading = meter.take_reading()
     assert (reading.messages, reading.rate, reading.byte_rate, reading.periods_us) == (0, None, None, None)
@@ -40,7 +65,7 @@ def test_meter_without_messages_has_no_rate(endpoint: str) -> None:
 
 def test_meter_measures_period_since_last_message_before_reset(endpoint: str) -> None:
     with msgq.pub_sock(endpoint) as publisher:
-        meter = Meter(msgq.context, endpoint)
+        meter = open_meter(endpoint)
         publisher.send(b"a")
         run_meters([meter], 0.001)
         meter.reset_counts()
@@ -56,7 +81,7 @@ def test_meter_measures_period_since_last_message_before_reset(endpoint: str) ->
 
 def test_meter_percentiles_are_within_one_percent(endpoint: str) -> None:
     with msgq.pub_sock(endpoint, 4 << 20) as publisher:
-        meter = Meter(msgq.context, endpoint)
+        meter = open_meter(endpoint)
         sizes = [17 * i for i in range(500)]
         publisher.send_many([bytes(size) for size in sizes])
         run_meters([meter], 0.001)
@@ -76,7 +101,7 @@ def test_meter_mean_period_is_exact_with_and_without_spinning(endpoint: str, spi
             publisher.send(b"tick")
 
     with msgq.pub_sock(endpoint) as publisher:
-        meter = Meter(msgq.context, endpoint)
+        meter = open_meter(endpoint)
         publisher.send(b"tick")
         run_meters([meter], 0.001, spin)  # periods begin with what is found first, be it one message or several
         task = Task(publish)
@@ -92,7 +117,7 @@ def test_meter_mean_period_is_exact_with_and_without_spinning(endpoint: str, spi
 
 def test_meter_counts_overwritten_messages_in_losses_and_rate(endpoint: str) -> None:
     with msgq.pub_sock(endpoint) as publisher:
-        meter = Meter(msgq.context, endpoint)
+        meter = open_meter(endpoint)
         publisher.send(b"first")
         run_meters([meter], 0.001)
         publisher.send_many([bytes(1000)] * 5000)  # five laps
@@ -110,7 +135,7 @@ def test_meter_counts_overwritten_messages_in_losses_and_rate(endpoint: str) -> 
 
 def test_meter_measures_delays_from_time_in_payload(endpoint: str) -> None:
     with msgq.pub_sock(endpoint) as publisher:
-        meter = Meter(msgq.context, endpoint, stamp_offset=4)
+        meter = open_meter(endpoint, PayloadTime(4, "host"))
         now = time.time_ns()
         for stamp in (now - 5_000_000, now + 3_600_000_000_000):
             publisher.send(b"head" + struct.pack("<Q", stamp))
@@ -126,7 +151,7 @@ def test_meter_measures_delays_from_time_in_payload(endpoint: str) -> None:
 
 def test_meter_measures_delays_with_monotonic_clock(endpoint: str) -> None:
     with msgq.pub_sock(endpoint) as publisher:
-        meter = Meter(msgq.context, endpoint, 0, clock="monotonic")
+        meter = open_meter(endpoint, PayloadTime(0, "monotonic"))
         publisher.send(struct.pack("<Q", time.monotonic_ns()))
         run_meters([meter], 0.001)
     delays = meter.take_reading().delays_us
@@ -136,7 +161,7 @@ def test_meter_measures_delays_with_monotonic_clock(endpoint: str) -> None:
 
 def test_run_meters_measures_150_topics_at_once(prefix: str) -> None:
     publishers = [msgq.pub_sock(f"e{i}") for i in range(150)]  # more than one futex call takes
-    meters = [Meter(msgq.context, f"e{i}") for i in range(150)]
+    meters = [open_meter(f"e{i}") for i in range(150)]
     for publisher in publishers:
         publisher.send(b"x")
     run_meters([*meters], 0.005)
@@ -148,7 +173,7 @@ def test_topic_meter_does_not_change_files(endpoint: str) -> None:
         publisher.send(b"x")
         files = [(SHM / f"{kind}{endpoint}") for kind in ("msgq_", "msgqside_")]
         before = [path.read_bytes() for path in files]
-        meter = Meter(msgq.context, endpoint)
+        meter = open_meter(endpoint)
         run_meters([meter], 0.005)
         assert [path.read_bytes() for path in files] == before
         assert topic(endpoint).subscribers == ()
@@ -156,11 +181,11 @@ def test_topic_meter_does_not_change_files(endpoint: str) -> None:
 
 def test_meter_errors_name_the_endpoint(endpoint: str) -> None:
     with pytest.raises(SegmentError, match=endpoint):
-        Meter(msgq.context, endpoint)
-    with pytest.raises(InvalidValueError, match="publish time is -1"):
-        Meter(msgq.context, endpoint, -1)
+        open_meter(endpoint)
     with msgq.pub_sock(endpoint):
-        meter = Meter(msgq.context, endpoint)
+        with pytest.raises(InvalidValueError, match="publish time is -1"):
+            open_meter(endpoint, PayloadTime(-1, "host"))
+        meter = open_meter(endpoint)
         meter.close()
         with pytest.raises(EndpointClosedError, match=endpoint):
             run_meters([meter], 0.001)

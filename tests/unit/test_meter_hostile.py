@@ -7,7 +7,8 @@ import threading
 
 import msgq
 from msgq.common import settings, shm_paths
-from msgq.impl.meter.core import ChannelMeter, run_meters
+from msgq.impl.meter import run_meters
+from msgq.kinds.opening import open_meter
 from tests.support import Child, say
 
 
@@ -25,7 +26,7 @@ def test_meter_returns_in_time_during_flood_of_messages_without_pool(prefix: str
     """Failure would mean: somebody who publishes without a pause has `msgq hz` run for ever."""
     with Child(publish_without_pool_name, "c") as child:
         assert child.hear() == "ready"
-        meter = ChannelMeter("c", prefix)
+        meter = open_meter("channel/c")
         watching = threading.Thread(target=run_meters, args=([meter], 0.3), daemon=True)
         watching.start()
         watching.join(20)

@@ -17,15 +17,9 @@ from msgq import Schema, stats
 from msgq.channel import Channel
 from msgq.errors import EndpointClosedError, SegmentError, SegmentSizeError
 from msgq.impl.base import clock
-from msgq.impl.meter import (
-    ChannelMeter,
-    EndpointMeter,
-    QueueEventsMeter,
-    QueueMeter,
-    RecordsMeter,
-    TopicMeter,
-    run_meters,
-)
+from msgq.impl.meter import EndpointMeter, run_meters
+from msgq.kinds.opening import open_meter
+from msgq.kinds.source import PayloadTime
 from msgq.workqueue import MessageQueue
 from tests import command
 from tests.support import Child, Task
@@ -52,7 +46,7 @@ def test_channel_meter_counts_messages_of_two_publishers_exactly(prefix: str) ->
         Child(traffic_children.publish_on_channel, "cam", "right") as right,
     ):
         assert left.hear() == right.hear() == "up"
-        meter = ChannelMeter("cam", prefix)
+        meter = open_meter("channel/cam")
         left.say(1)
         seen_by(meter, 1)  # periods begin with what is found first
         for child in (left, right):
@@ -76,7 +70,7 @@ def test_channel_meter_counts_messages_of_two_publishers_exactly(prefix: str) ->
 
 def test_channel_meter_counts_evicted_messages_exactly(prefix: str) -> None:
     with Channel("cam", capacity=8) as channel, channel.publisher() as publisher:
-        meter = ChannelMeter("cam", prefix)
+        meter = open_meter("channel/cam")
         publisher.send_many([b"x"] * 1000)
         run_meters([meter], 0.001)
         reading = meter.take_reading()
@@ -91,7 +85,7 @@ def test_channel_meter_counts_evicted_messages_exactly(prefix: str) -> None:
 
 def test_channel_meter_with_zero_duration_polls_once(prefix: str) -> None:
     with Channel("cam") as channel, channel.publisher() as publisher:
-        meter = ChannelMeter("cam", prefix)
+        meter = open_meter("channel/cam")
         publisher.send_many([b"1", b"2"])
         run_meters([meter], 0)
         assert meter.take_reading().messages == 2
@@ -99,7 +93,7 @@ def test_channel_meter_with_zero_duration_polls_once(prefix: str) -> None:
 
 def test_channel_meter_measures_delays_from_time_in_payload(prefix: str) -> None:
     with Channel("cam", stamps=False) as channel, channel.publisher() as publisher:
-        meter = ChannelMeter("cam", prefix, 4)
+        meter = open_meter("channel/cam", PayloadTime(4, "host"))
         publisher.send(b"head" + struct.pack("<Q", clock.time_ns() - 5_000_000))
         publisher.send(b"head" + struct.pack("<Q", clock.time_ns() + 3_600_000_000_000))
         publisher.send(b"short")
@@ -108,7 +102,7 @@ def test_channel_meter_measures_delays_from_time_in_payload(prefix: str) -> None
         assert (reading.messages, reading.without_timestamp, reading.negative_delays) == (3, 1, 1)
         assert reading.delays_us is not None
         assert (reading.delays_us.count, reading.delays_us.max >= 5000) == (2, True)
-        bare = ChannelMeter("cam", prefix)
+        bare = open_meter("channel/cam")
         publisher.send(b"x")
         run_meters([bare], 0.001)
         assert bare.take_reading().delays_us is None
@@ -122,7 +116,7 @@ def test_records_meter_counts_writes_of_vector_exactly(prefix: str) -> None:
         assert child.hear() == "up"
         child.say(1)
         child.hear()  # before we looked
-        meter = RecordsMeter("poses", prefix)
+        meter = open_meter("records/poses")
         for i in range(500):
             child.say(i % 10)
         for _ in range(500):
@@ -141,7 +135,7 @@ def test_records_meter_counts_writes_of_vector_exactly(prefix: str) -> None:
 
 def test_records_meter_counts_overwritten_values_as_lost(prefix: str) -> None:
     with msgq.Seqlock("speed", np.float64) as record:
-        meter = RecordsMeter("speed", prefix)
+        meter = open_meter("records/speed")
         for value in range(100):
             record.value = value
         run_meters([meter], 0.001)
@@ -150,7 +144,7 @@ def test_records_meter_counts_overwritten_values_as_lost(prefix: str) -> None:
 
 def test_records_meter_counts_values_and_sizes_of_board(prefix: str) -> None:
     with msgq.Board("state", 100, 1000) as board:
-        meter = RecordsMeter("state", prefix)
+        meter = open_meter("records/state")
         board.declare("small").write(bytes(10))
         board.declare("large").write(bytes(1000))
         run_meters([meter], 0.001)
@@ -164,7 +158,7 @@ def test_records_meter_counts_values_and_sizes_of_board(prefix: str) -> None:
 def test_queue_meter_with_events_measures_sizes_and_waiting_times(prefix: str) -> None:
     with MessageQueue("jobs", events=True) as queue, Child(traffic_children.work_in_queue, "jobs") as child:
         assert child.hear() == "up"
-        meter = QueueEventsMeter("jobs", prefix)  # their channel is still to come
+        meter = open_meter("queue/jobs")  # their channel is still to come
         run_meters([meter], 0.001)
         queue.send(bytes(100))
         time.sleep(0.02)  # it waits so long
@@ -187,7 +181,7 @@ def test_queue_meter_with_events_measures_sizes_and_waiting_times(prefix: str) -
 def test_queue_meter_measures_delay_of_returned_message_once(prefix: str) -> None:
     with MessageQueue("jobs", events=True) as queue:
         queue.send(b"x")
-        meter = QueueEventsMeter("jobs", prefix)
+        meter = open_meter("queue/jobs")
         queue.take().nack()
         queue.take().ack()
         run_meters([meter], 0.001)
@@ -199,7 +193,7 @@ def test_queue_meter_without_events_measures_counts_and_current_delays(prefix: s
     with MessageQueue("jobs") as queue, Child(traffic_children.work_in_queue, "jobs") as child:
         assert child.hear() == "up"
         queue.send(b"before")
-        meter = QueueMeter("jobs", prefix)
+        meter = open_meter("queue/jobs")
         child.say(100)
         child.hear()
         seen_by(meter, 100)
@@ -234,11 +228,11 @@ def test_run_meters_measures_endpoints_of_all_kinds_at_once(prefix: str) -> None
         msgq.Seqlock("car", POSE) as record,
     ):
         meters: list[EndpointMeter] = [
-            TopicMeter(msgq.context, "car"),
-            ChannelMeter("car", prefix),
-            RecordsMeter("car", prefix),
-            QueueMeter("car", prefix),
-            QueueEventsMeter("bus", prefix),
+            open_meter("car"),
+            open_meter("channel/car"),
+            open_meter("records/car"),
+            open_meter("queue/car"),
+            open_meter("queue/bus"),
         ]
         for _ in range(3):
             topic.send(b"t")
@@ -270,8 +264,8 @@ def test_meters_of_all_kinds_do_not_change_files(prefix: str) -> None:
         files = [path for path in Path("/dev/shm").glob(f"msgq*_{prefix}/*") if path.is_file()]
         before = [path.read_bytes() for path in files]
         meters = [
-            *(ChannelMeter("car", prefix), RecordsMeter("car", prefix)),
-            *(QueueMeter("bus", prefix), QueueEventsMeter("car", prefix)),
+            *(open_meter("channel/car"), open_meter("records/car")),
+            *(open_meter("queue/bus"), open_meter("queue/car")),
         ]
         run_meters(meters, 0.01)
         assert [meter.take_reading().endpoint for meter in meters] == [
@@ -284,15 +278,15 @@ def test_meters_of_all_kinds_do_not_change_files(prefix: str) -> None:
         assert len(files) == 7  # two files and their pools, two queues, a record
 
 
-@pytest.mark.parametrize("kind", [ChannelMeter, RecordsMeter, QueueMeter])
-def test_opening_meter_of_missing_endpoint_raises(prefix: str, kind: Any) -> None:
+@pytest.mark.parametrize("kind", ["channel", "records", "queue"])
+def test_opening_meter_of_missing_endpoint_raises(prefix: str, kind: str) -> None:
     with pytest.raises(SegmentError, match="none"):
-        kind("none", prefix)
+        open_meter(f"{kind}/none")
 
 
 def test_meter_of_truncated_file_raises(endpoint: str) -> None:
     with MessageQueue(endpoint, max_messages=1000) as queue, msgq.SeqlockVector(endpoint, POSE, 10_000) as vector:
-        jobs, poses = QueueMeter(endpoint, ""), RecordsMeter(endpoint, "")
+        jobs, poses = open_meter(f"queue/{endpoint}"), open_meter(f"records/{endpoint}")
         os.truncate(queue.path, 57344)
         os.truncate(vector.path, 65536)
         with pytest.raises(SegmentSizeError):

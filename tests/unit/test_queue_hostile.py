@@ -13,9 +13,11 @@ import random
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from msgq import Poller
 from msgq.common.schema import Schema
 from msgq.errors import (
     CorruptSegmentError,
@@ -182,6 +184,19 @@ def test_queue_calls_do_not_crash_with_arbitrary_sleeper_counts(queue: MessageQu
         file.write(at, value)
         check_delivers(queue)
         all_calls(queue)
+
+
+def test_poll_of_queue_without_sizes_ignores_hostile_message_count(endpoint: str) -> None:
+    """A receive would find nothing, so a loop of polls and receives would never sleep."""
+    poller: Any = Poller()
+    with MessageQueue(endpoint) as queue:
+        poller.registerSocket(queue)
+        QueueFile(endpoint).write(READY_COUNT, 1)
+        assert poller.poll(0) == []
+        assert queue.receive(0) is None
+        queue.send(SANE)
+        assert poller.poll(0) == [queue]
+        queue.unlink()
 
 
 @pytest.mark.parametrize("at", [TICKETS, TURNS, TURNS + 8, TURNS + 16])

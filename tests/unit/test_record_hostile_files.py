@@ -24,6 +24,7 @@ from msgq.errors import (
 )
 from msgq.impl.records import options
 from msgq.records import Board, Seqlock, SeqlockVector
+from tests.cases import each_case
 from tests.support import SHM, Task
 from tests.unit.recordfile import (
     COPIES_AT,
@@ -86,8 +87,8 @@ def header_of_other_layout(item: int, copies: int) -> dict[int, int]:
     return {ITEM_AT: item, COPIES_AT: copies, STRIDE_AT: stride, COPY_STRIDE_AT: copy_stride}
 
 
-@pytest.mark.parametrize(
-    ("fields", "error"),
+@each_case(
+    "fields, error",
     [
         ({0: 0}, CorruptSegmentError),
         ({0: 0x3130434552515348}, CorruptSegmentError),
@@ -118,7 +119,7 @@ def header_of_other_layout(item: int, copies: int) -> dict[int, int]:
         ({**header_of_other_layout(8, 2), FLAGS_AT: 2}, CorruptSegmentError),
     ],
 )
-@pytest.mark.parametrize("passive", [False, True])
+@each_case("passive", [False, True])
 def test_record_file_with_invalid_header_is_refused(
     vector: SeqlockVector, endpoint: str, fields: dict[int, int], error: type[Exception], passive: bool
 ) -> None:

@@ -30,6 +30,7 @@ from msgq.errors import (
 from msgq.impl.records import arrays, options
 from msgq.impl.records.values import Changes, Value
 from msgq.recording.reader.message import Message
+from tests.cases import each_case
 
 QUOTE = np.dtype([("bid", "f8"), ("ask", "f8")])
 COUNTED = np.dtype([("count", "i4"), ("price", "f8")])
@@ -326,8 +327,8 @@ class TestIndices:
         found = arrays.resolve_element_indices(given, 10, "quotes")
         assert not np.shares_memory(given, found)
 
-    @pytest.mark.parametrize(
-        ("selection", "told"),
+    @each_case(
+        "selection, told",
         [
             ([-1], "-1"),
             ([3, 10], "10.*0 to 9"),
@@ -350,7 +351,6 @@ class TestIndices:
             (slice(0.5, 3), "slice"),
             (slice("a", "b"), "slice"),
         ],
-        ids=str,
     )
     def test_invalid_element_indices_are_refused(self, selection: Any, told: str) -> None:
         assert re.search(told, index_error_text(selection))
@@ -405,8 +405,8 @@ def test_exception_of_a_signal_handler_during_conversion_by_numpy_is_raised(
 
 
 class TestValues:
-    @pytest.mark.parametrize(
-        ("given", "dtype", "count", "expected"),
+    @each_case(
+        "given, dtype, count, expected",
         [
             (1.5, "f8", 1, [1.5]),
             (1.5, "f8", 3, [1.5] * 3),
@@ -425,7 +425,7 @@ class TestValues:
             ([(1, 2.5), (True, 4)], COUNTED, 2, [(1, 2.5), (1, 4.0)]),
             ([np.zeros(1, COUNTED)[0], (np.int64(2), 4)], COUNTED, 2, [(0, 0.0), (2, 4.0)]),
             (3, COUNTED, 1, [(3, 3.0)]),
-            pytest.param(memoryview(b"\1\2"), "i4", 2, [1, 2], id="memoryview"),
+            (memoryview(b"\1\2"), "i4", 2, [1, 2]),
             (bytearray(b"\1\2"), "i4", 2, [1, 2]),
             ([], "i8", 0, []),
             (np.zeros((), QUOTE), QUOTE, 2, [(0.0, 0.0)] * 2),
@@ -433,7 +433,6 @@ class TestValues:
             (np.ones(2, [("bid", "f4"), ("ask", "f8")]), QUOTE, 2, [(1.0, 1.0)] * 2),
             ([], "f8", 0, []),
         ],
-        ids=str,
     )
     def test_values_are_converted_to_record_elements(
         self, given: Any, dtype: Any, count: int, expected: list[Any]
@@ -453,8 +452,8 @@ class TestValues:
         given = np.zeros(3, QUOTE)
         assert arrays.convert_element_values(given, QUOTE, 3, "quotes") is given
 
-    @pytest.mark.parametrize(
-        ("given", "dtype", "told"),
+    @each_case(
+        "given, dtype, told",
         [
             (np.zeros(3), "i8", "float64.*int64"),
             (1.0, "i8", "value is 1.0, of type float, but the schema has int64"),
@@ -478,7 +477,6 @@ class TestValues:
             (None, "f8", "NoneType"),
             (None, QUOTE, "NoneType"),
         ],
-        ids=str,
     )
     def test_element_values_of_different_dtype_raise_with_both_dtypes(self, given: Any, dtype: Any, told: str) -> None:
         with pytest.raises(RecordTypeError, match=told) as caught:

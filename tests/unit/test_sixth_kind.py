@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,14 @@ import pytest
 from msgq import kinds, stats
 from msgq.errors import InvalidValueError
 from msgq.impl.meter import run_meters
-from msgq.kinds.opening import open_meter
+from msgq.kinds.opening import open_feed, open_meter
 from msgq.recording import LogReader, Player, Recorder, compare
+from msgq.recording.player.remapping import EndpointRemapping
+from msgq.recording.player.schedule import find_latest_state
 from msgq.simulation import Fault, Simulation
 from tests import command
 from tests.blob_kind.logs import MESSAGES, write_log
-from tests.blob_kind.names import KIND, blob_path
+from tests.blob_kind.names import KIND, blob_files, blob_path
 from tests.blob_kind.stats import append, read_messages
 from tests.support import wait_until
 
@@ -40,6 +43,9 @@ def blob(prefix: str) -> str:
     return "blob/notes"
 
 
+STORED_PLURALS = ("topics", "channels", "records", "queues")
+
+
 def lines(*words: object, code: int | None = 0) -> list[dict[str, Any]]:
     return [json.loads(line) for line in command.run(*words, "--json", code=code).output.splitlines()]
 
@@ -49,6 +55,7 @@ def test_added_endpoint_kind_is_listed_and_counted(blob: str, prefix: str) -> No
     assert (row["endpoint"], row["kind"], row["messages"], row["memory"]) == (blob, "blob", 2, 11)
     (line,) = lines("stat", "--once", "--interval", "0.01")
     assert (line["blobs"], line["topics"]) == (1, 0)
+    assert command.run("stat", "--once", "--interval", "0.01").output.split()[:5] == [*STORED_PLURALS, "blobs"]
     assert "messages     2" in command.run("info", blob).output
     one = stats.endpoint(blob)
     assert (one.kind, one.messages, one.bytes) == ("blob", 2, 11)
@@ -57,6 +64,36 @@ def test_added_endpoint_kind_is_listed_and_counted(blob: str, prefix: str) -> No
 
 def test_echo_shows_messages_of_added_endpoint_kind(blob: str) -> None:
     assert [line["hex"] for line in lines("echo", blob, "-n", "2")] == [message.hex() for message in MESSAGES]
+
+
+def test_polled_feed_returns_each_message_once(blob: str, prefix: str) -> None:
+    feed = open_feed(blob)
+    assert [item.data for item in feed.take_items()] == MESSAGES
+    append("notes", prefix, b"third")
+    assert [item.data for item in feed.take_items()] == [b"third"]
+    assert feed.take_items() == []
+
+
+def test_commands_refuse_endpoint_whose_kind_has_no_such_part(blob: str) -> None:
+    assert [kind.name for kind in kinds.list_stored_kinds("bridge")] == ["topic", "channel"]
+    assert "blobs do not support this" in command.run("pub", blob, "x", code=1).output
+    assert "use --index for records/NAME" in command.run("pub", "topic", "x", "--index", "1", code=2).output
+
+
+def test_commands_skip_endpoints_whose_kind_has_no_parts(prefix: str) -> None:
+    bare = kinds.Kind(
+        name="blob",
+        package="tests.meta",
+        validate_name=str,
+        name_prefix="blob/",
+        plural_name="blobs",
+        locate_files=blob_files,
+    )
+    kinds.register_kind(bare)
+    append("notes", prefix, b"first")
+    assert stats.endpoints() == []
+    assert lines("list", "--duration", "0") == lines("clean") == []
+    assert "blobs" not in {check["check"] for check in lines("doctor", code=None)}
 
 
 def test_doctor_and_clean_handle_added_endpoint_kind(blob: str, prefix: str) -> None:
@@ -75,6 +112,15 @@ def test_recording_of_added_endpoint_kind_is_read_and_played(tmp_path: Path, pre
         player.run()
     assert read_messages("notes", prefix) == MESSAGES
     assert compare(path, path)
+
+
+def test_latest_state_of_added_kind_has_last_change_of_each_index(tmp_path: Path) -> None:
+    header = (("count", "<u8"), ("index", "<u2"))
+    kind = kinds.Kind(name="cells", package="tests.blob_kind", validate_name=str, change_header=header)
+    kinds.register_kind(kind)
+    changes = [struct.pack("<QH", *change) for change in ((1, 5), (2, 5), (1, 7), (3, 5))]
+    log = LogReader(write_log(tmp_path / "log.mcap", kind, changes))
+    assert [message.data for message in find_latest_state(log, EndpointRemapping({}))] == changes[2:]
 
 
 def test_added_endpoint_kind_is_recorded(blob: str, prefix: str, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from msgq.common import timing
+from tests.cases import each_case
 
 NAMES = [
     "planner",
@@ -25,8 +26,8 @@ NAMES = [
 ]
 
 
-@pytest.mark.parametrize("stage", NAMES)
-@pytest.mark.parametrize("endpoint", NAMES)
+@each_case("stage", NAMES)
+@each_case("endpoint", NAMES)
 def test_timing_topic_name_contains_any_stage_and_endpoint_name(stage: str, endpoint: str) -> None:
     topic = timing.make_timing_topic(stage, endpoint)
     assert timing.parse_timing_topic(topic) == (stage, endpoint)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgq
 from msgq.kinds.opening import open_feed
-from msgq.kinds.source import EndpointFeed
+from msgq.kinds.source import FEED_BATCH_MESSAGES, EndpointFeed, SourceItem
 
 FIRST, SECOND, THIRD = (msgq.Schema(name, "json") for name in ("First", "Second", "Third"))
 
@@ -16,7 +16,7 @@ def send(*payloads: bytes, schema: msgq.Schema | None) -> None:
 
 
 def take(feed: EndpointFeed) -> list[tuple[bytes | None, msgq.Schema | None]]:
-    return [(item.data, item.schema) for item in feed.take_items(None)]
+    return [(item.data, item.schema) for item in feed.take_items()]
 
 
 def test_messages_have_schemas_of_their_publishers(prefix: str) -> None:
@@ -46,8 +46,22 @@ def test_unread_messages_have_no_schema_after_two_changes(prefix: str) -> None:
     assert take(feed) == [(b"1", None), (b"2", THIRD)]
 
 
-def test_feed_takes_at_most_requested_items(prefix: str) -> None:
+def test_feed_takes_many_messages_in_batches(prefix: str) -> None:
     send(schema=FIRST)
     feed = open_feed("pose")
-    send(b"1", b"2", b"3", schema=FIRST)
-    assert [len(feed.take_items(most)) for most in (2, 2, None)] == [2, 1, 0]
+    send(*[b"1"] * (FEED_BATCH_MESSAGES + 1), schema=FIRST)
+    assert [len(feed.take_items()) for _ in range(3)] == [FEED_BATCH_MESSAGES, 1, 0]
+
+
+class LosingFeed(EndpointFeed):
+    lost: int | None = 0
+
+    def take_items(self) -> list[SourceItem]:
+        return []
+
+
+def test_feed_describes_only_losses_since_last_call() -> None:
+    feed, texts = LosingFeed(), []
+    for feed.lost in (0, 3, 3, 4, None, None):
+        texts.append(feed.describe_losses().removesuffix(" (printing was too slow)"))
+    assert texts == ["", "lost 3 messages", "", "lost 1 message", "lost messages", ""]

@@ -13,9 +13,10 @@ import msgq
 from msgq import stats
 from msgq.errors import CorruptSegmentError, StateError
 from msgq.impl.base import clock
-from msgq.impl.meter import TopicMeter as Meter
 from msgq.impl.meter import run_meters
 from msgq.impl.ring import SubSocket
+from msgq.kinds.opening import open_meter
+from msgq.kinds.source import PayloadTime
 from tests.command import run, start
 from tests.unit.ringfile import HEADER, SIDE_BYTES, Words, ring_path, side_path
 
@@ -114,7 +115,7 @@ def test_topic_stats_show_if_topic_is_tracked(endpoint: str) -> None:
 
 def test_meter_excludes_timestamps_from_size_of_tracked_messages(endpoint: str) -> None:
     with msgq.pub_sock(endpoint, tracked=True) as pub:
-        meter = Meter(msgq.context, endpoint)
+        meter = open_meter(endpoint)
         before = clock.time_ns()
         pub.send_many([bytes(10), bytes(20)])
         run_meters([meter], 0.01)
@@ -128,7 +129,7 @@ def test_meter_excludes_timestamps_from_size_of_tracked_messages(endpoint: str) 
 
 def test_meter_with_offset_measures_delay_from_payload_of_tracked_topic(endpoint: str) -> None:
     with msgq.pub_sock(endpoint, tracked=True) as pub:
-        meter = Meter(msgq.context, endpoint, 2)
+        meter = open_meter(endpoint, PayloadTime(2, "host"))
         pub.send(b"--" + struct.pack("<q", clock.time_ns() - 5_000_000_000))
         run_meters([meter], 0.01)
         delays = meter.take_reading().delays_us

@@ -13,8 +13,9 @@ from msgq import stats
 from msgq.channel import Channel
 from msgq.common import settings
 from msgq.errors import IpcError, PoolExhaustedError
-from msgq.impl.meter.core import TopicMeter, run_meters
+from msgq.impl.meter import run_meters
 from msgq.impl.ring.core import TopicObserver
+from msgq.kinds.opening import open_meter
 from tests.support import hear, say
 
 Use = Callable[[], Any]
@@ -40,6 +41,16 @@ def _publisher(endpoint: str) -> list[Use]:
 def _publisher_alone(endpoint: str) -> list[Use]:
     pub = msgq.pub_sock(endpoint)
     return [lambda: pub.send_many([b"x", b"y"])]
+
+
+def _publisher_of_arrays(endpoint: str) -> list[Use]:
+    pub = msgq.pub_sock(endpoint)
+    return [lambda: pub.send_many(np.zeros(2))]
+
+
+def _subscriber_of_arrays(endpoint: str) -> list[Use]:
+    _, sub = _pair(endpoint)
+    return [lambda: sub.receive_array("S6")]
 
 
 def _subscriber(endpoint: str) -> list[Use]:
@@ -77,7 +88,7 @@ def _topic_watch(endpoint: str) -> list[Use]:
 
 def _topic_meter(endpoint: str) -> list[Use]:
     pub, _ = _pair(endpoint)
-    meter = TopicMeter(msgq.context, endpoint)
+    meter = open_meter(endpoint)
     pub.send(b"third")
     return [lambda: run_meters([meter], 0.001)]
 
@@ -109,6 +120,24 @@ def _channel_subscriber(endpoint: str) -> list[Use]:
     publisher.send(b"x")
     publisher.send(b"x")
     return [lambda: subscriber.receive(0)]
+
+
+def _channel_publisher_of_arrays(endpoint: str) -> list[Use]:
+    publisher, _ = _channel(endpoint)
+    publisher.send(b"first")  # all slots have memory
+
+    def send() -> None:
+        publisher.send_many(np.zeros(2))
+        raise AssertionError("the first call should raise")
+
+    return [send]
+
+
+def _channel_subscriber_of_arrays(endpoint: str) -> list[Use]:
+    publisher, subscriber = _channel(endpoint)
+    publisher.send_many([b"x", b"y", b"z"])
+    subscriber.receive(0)
+    return [lambda: subscriber.receive_array("S1")]
 
 
 def _channel_stats(endpoint: str) -> list[Use]:
@@ -178,21 +207,29 @@ def _gated(endpoint: str) -> list[Use]:
 RING: dict[str, Program] = {
     "publisher": _publisher,
     "publisher alone": _publisher_alone,
+    "publisher of arrays": _publisher_of_arrays,
     "subscriber": _subscriber,
+    "subscriber of arrays": _subscriber_of_arrays,
     "passive": _passive,
     "poller": _poller,
     "watch": _topic_watch,
     "meter": _topic_meter,
     "stats": _topic_stats,
 }
+CHANNEL: dict[str, Program] = {
+    "publisher": _channel_publisher,
+    "publisher of arrays": _channel_publisher_of_arrays,
+    "subscriber": _channel_subscriber,
+    "subscriber of arrays": _channel_subscriber_of_arrays,
+}
 FILES: dict[str, tuple[str, dict[str, Program]]] = {
     "ring": ("msgq_{prefix}/{name}", RING),
     "side segment": ("msgqside_{prefix}/{name}", RING),
     "channel": (
         "msgqchan_{prefix}/{name}",
-        {"publisher": _channel_publisher, "subscriber": _channel_subscriber, "stats": _channel_stats},
+        CHANNEL | {"stats": _channel_stats},
     ),
-    "pool": ("msgqpool_{prefix}/{name}*", {"publisher": _channel_publisher, "subscriber": _channel_subscriber}),
+    "pool": ("msgqpool_{prefix}/{name}*", CHANNEL),
     "queue": ("msgqjobs_{prefix}/{name}", {"receiver": _queue, "sender": _queue_sender}),
     "vector": ("msgqrec_{prefix}/{name}", {"reader": _vector, "writer": _vector_writer}),
     "board": ("msgqrec_{prefix}/{name}", {"all": _board}),

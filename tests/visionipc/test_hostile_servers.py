@@ -29,6 +29,7 @@ from msgq.errors import (
     WaitTimeoutError,
 )
 from msgq.impl.base.core import DescriptorMapping
+from tests.cases import each_case
 from tests.support import DEADLINE_MS, Child, hear, say, wait_until
 from tests.visionipc.conftest import HEIGHT, WIDTH
 from visionipc import FrameFormat, VisionIpcClient, VisionIpcServer, get_endpoint_name, memfd, wire
@@ -225,8 +226,8 @@ def test_stream_list_of_impossible_size_is_refused(client: Any, listing: Any) ->
 # ---- answers that contradict themselves ----
 
 
-@pytest.mark.parametrize("ours", [False, True], ids=["stock", "msgq"])
-@pytest.mark.parametrize(
+@each_case("ours", [False, True], ids=["stock", "msgq"])
+@each_case(
     "changes",
     [
         {"len": 0},
@@ -245,7 +246,6 @@ def test_stream_list_of_impossible_size_is_refused(client: Any, listing: Any) ->
         {"stride": 0},
         {"uv_offset": 0},
     ],
-    ids=str,
 )
 def test_contradicting_buffer_records_are_refused(client: Any, ours: Any, changes: Any) -> None:
     data = packed(FIELDS, records() + (grant() if ours else b""), wire.BUFFER_STRUCT.size, **changes)
@@ -533,7 +533,7 @@ def topic(request: pytest.FixtureRequest, client: Any) -> Iterator[Any]:
             yield client, pub, ours
 
 
-@pytest.mark.parametrize(
+@each_case(
     "packet",
     [
         b"\0",

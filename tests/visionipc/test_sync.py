@@ -94,7 +94,7 @@ def test_frame_sync_after_stream_restart_drops_earlier_frames() -> None:
 
 
 class Endless:
-    """A client that always has a later frame. Each receive takes 10 ms of the test's clock."""
+    """A client that always has a later frame. Each receive takes 15.625 ms of the test's clock."""
 
     def __init__(self) -> None:
         self.now_s = 100.0
@@ -106,14 +106,14 @@ class Endless:
     def recv(self, timeout_ms: float = 100) -> Any:
         assert len(self.timeouts) < 100, "the stream never ends, but the call should"
         self.timeouts.append(timeout_ms)
-        self.now_s += 0.01
+        self.now_s += 1 / 64
         return Frame(len(self.timeouts) * 1000)
 
     async def arecv(self) -> Any:
         return self.recv()
 
 
-@pytest.mark.parametrize("timeout_ms", [25, 30.0])
+@pytest.mark.parametrize("timeout_ms", [39.0625, 46.875])
 def test_frame_sync_with_endless_unmatched_frames_ends_at_timeout(
     monkeypatch: pytest.MonkeyPatch, timeout_ms: float
 ) -> None:
@@ -121,7 +121,7 @@ def test_frame_sync_with_endless_unmatched_frames_ends_at_timeout(
     monkeypatch.setattr("visionipc.sync.time", endless)
     sync = FrameSync([Script([10**9]), endless], 1)
     assert sync.recv(timeout_ms) is None
-    assert endless.timeouts == pytest.approx([timeout_ms, timeout_ms - 10, timeout_ms - 20])
+    assert endless.timeouts == [timeout_ms, timeout_ms - 15.625, timeout_ms - 31.25]
     assert sync.dropped == (0, 3)
 
 
@@ -129,7 +129,7 @@ def test_frame_sync_returns_match_that_last_frame_before_timeout_completes(monke
     endless = Endless()
     monkeypatch.setattr("visionipc.sync.time", endless)
     sync = FrameSync([Script([3000]), endless], 1)
-    frames = sync.recv(30)
+    frames = sync.recv(46.875)
     assert frames is not None
     assert [frame.timestamp_sof for frame in frames] == [3000, 3000]
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tools.bench import machine, report
-from tools.bench.adapters import FLOOR, OURS, SYSTEMS
-from tools.bench.process import PROJECT
+from tools.bench.adapters import FLOOR, OTHER, OURS, SYSTEMS
+from tools.bench.machine import PROJECT
 from tools.bench.result import Result
 from tools.bench.run import run
 from tools.bench.tables import TABLES, find_table, list_words, select_cases
@@ -24,7 +24,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     tables = {name: [case for case in cases if find_table(case.key) == name] for name in TABLES}
     result = Result(
-        {name: rows for name, rows in tables.items() if rows}, options.repeats, options.quick, options.peers
+        {name: rows for name, rows in tables.items() if rows},
+        options.repeats,
+        options.quick,
+        [*options.peers, *([OTHER] if options.against else [])],
+        scale=options.scale,
+        against=str(options.against.resolve()) if options.against else "",
     )
     path = options.json or PROJECT / time.strftime("build/bench/%Y-%m-%d-%H%M%S.json")
     if options.resume:
@@ -44,10 +49,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _resume(result: Result, path: Path) -> None:
     """Copy the samples of an interrupted run with the same options into the result."""
     earlier = Result.read(path)
-    for name in ("repeats", "quick", "peers"):
+    for name in ("repeats", "quick", "peers", "scale", "against"):
         if getattr(earlier, name) != getattr(result, name):
             raise SystemExit(f"{path} was measured with {name}={getattr(earlier, name)}; repeat its options to resume")
-    if earlier.machine["commit"] != machine.read_commit(PROJECT):
+    if earlier.machine["commit"] != machine.read_commit():
         raise SystemExit(f"{path} was measured at commit {earlier.machine['commit']}; measure again without --resume")
     keys = {case.key for case in result.cases}
     if keys != {case.key for case in earlier.cases}:
@@ -62,19 +67,23 @@ def _parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--only", type=_words, default=[], metavar="ROW,TABLE", help="measure only these rows or tables"
     )
     parser.add_argument("--peers", type=_words, default=[], metavar="A,B", help="measure only these peers")
+    parser.add_argument("--against", type=Path, metavar="DIR", help="measure msgq of another built checkout, too")
     parser.add_argument("--repeats", type=_positive, default=6, metavar="N", help="measure everything N times (6)")
     parser.add_argument("--quick", action="store_true", help="measure briefly; the figures are rough")
+    parser.add_argument("--scale", type=float, default=1.0, metavar="X", help="X times the messages of recordings (1)")
     result_help = "write the result to FILE, after each row (build/bench/TIME.json)"
     parser.add_argument("--json", type=Path, metavar="FILE", help=result_help)
     parser.add_argument("--resume", action="store_true", help="continue an interrupted run from the file of --json")
     parser.add_argument("--list", action="store_true", help="list the selected rows, and measure nothing")
     options = parser.parse_args(arguments)
-    peers = [system for system in SYSTEMS if system not in (OURS, FLOOR)]
+    peers = [system for system in SYSTEMS if system not in (OURS, OTHER, FLOOR)]
     known = {"--only": list_words(), "--peers": peers}
     for option, words in (("--only", options.only), ("--peers", options.peers)):
         for word in words:
             if word not in known[option]:
                 parser.error(f"argument {option}: {word!r} is none of {', '.join(known[option])}")
+    if options.against and not (options.against / "msgq").is_dir():
+        parser.error(f"argument --against: {options.against} has no folder msgq; name the folder of a built checkout")
     if options.resume and not (options.json and options.json.exists()):
         parser.error("argument --resume: --json must name the file of the interrupted run")
     return options

@@ -1,6 +1,7 @@
 """The rows of the tables: the measured work, and the targets of msgq."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -31,8 +32,11 @@ class Case:
     ----------
     key : name of the row on the command line. title : name of the row in the tables.
     unit : ``ns`` (less is better), ``worst`` (ns, the longest time of all calls), ``rate`` (messages/s; more is
-        better), ``percent`` (of the sent messages; more is better), or ``wakeups`` (wake-ups/s; less is better).
-    role, peer_role : names of the work of both processes, see `roles`. The process of the publisher starts first.
+        better), ``percent`` (of the sent messages; more is better), ``wakeups`` (wake-ups/s; less is better), ``cpu``
+        (ns of processor time; less is better), ``cpu_rate`` (messages per second of processor time; more is better), or
+        ``bytes`` (less is better).
+    role, peer_role : names of the work of both processes, see `roles` and `works`. The process of the publisher starts
+        first.
     size : bytes of a message. batch : messages between two checks of the control words.
     subscribers : number of subscribers. apart : True: each subscriber has its own process.
     crew : roles of further processes.
@@ -45,6 +49,8 @@ class Case:
     program : name of the C program of the floor.
     slices : turns of each system in a repeat. seconds : duration of a turn in s, without the warm-up.
     repeats : maximum number of repeats; 0: no maximum.
+    messages, rate, endpoints : of a recording: number of messages, messages published per second, and endpoints.
+    limit_s : a process kills itself when its preparation or a slice takes longer, so that nothing can hang.
     """
 
     key: str
@@ -70,17 +76,41 @@ class Case:
     slices: int = 2
     seconds: float = 0.03
     repeats: int = 0
+    messages: int = 0
+    rate: float = 0.0
+    endpoints: int = 1
+    limit_s: int = 60
 
     def quick(self) -> "Case":
         """Return the row for a short and rough measurement."""
-        return replace(self, slices=min(self.slices, 2), seconds=self.seconds / 4)
+        return replace(self, slices=min(self.slices, 2), seconds=self.seconds / 4).scale(0.1)
+
+    def scale(self, factor: float) -> "Case":
+        """Return the row with more or fewer messages of recordings."""
+        return replace(self, messages=int(self.messages * factor))
 
     @property
     def more_is_better(self) -> bool:
         """Whether the figure is one that should grow."""
-        return self.unit in ("rate", "percent")
+        return self.unit in ("rate", "cpu_rate", "percent")
 
 
+def ping(key: str, title: str, *targets: Target, **changes: Any) -> Case:
+    """Return a row in which two busy processes answer each other."""
+    case = Case(key, title, "ns", "ping", targets, peer_role="pong", batch=16)
+    return replace(case, **changes)
+
+
+def ping_asleep(key: str, title: str, *targets: Target, **changes: Any) -> Case:
+    """Return a row in which each process sleeps until the other one answers."""
+    case = Case(key, title, "ns", "ping_asleep", targets, peer_role="pong_asleep", batch=10, seconds=0.15)
+    return replace(case, **changes)
+
+
+BUSY = "delivery to a busy process, 64 B, one way"
+ASLEEP = "delivery to a process asleep for 2 ms, 64 B, one way"
+SLEEPING = Target("floor", 1.1, "≤ 1.1x the floor")
+SLEEPING_P99 = Target("p99", 1.1, "p99 ≤ 1.1x the floor's")
 _SEND = Case(
     "send_0", "send(), 64 B, 0 subscribers", "ns", "send", (Target("floor", 2.2, "≤ 2.2x the floor"),), subscribers=0
 )
@@ -109,6 +139,7 @@ _HUGE = replace(_LARGE, size=MIB, batch=1)
 
 NV12_1080P = 1920 * 1080 * 3 // 2
 NV12_4K = 3840 * 2160 * 3 // 2
+_FRAMES: dict[str, Any] = {"size": NV12_1080P, "depth": 8, "in_place": True, "frames": True}
 _PUBLISH = Case(
     "frame_1080p",
     "publish a rendered 1080p frame, no client asleep",
@@ -116,10 +147,7 @@ _PUBLISH = Case(
     "send",
     (Target("absolute", 5_000, "≤ 5 us"),),
     peer_role="hold",
-    size=NV12_1080P,
-    depth=8,
-    in_place=True,
-    frames=True,
+    **_FRAMES,
 )
 _FRAME_STREAM = replace(
     _PUBLISH,
@@ -132,23 +160,18 @@ _FRAME_STREAM = replace(
     batch=2,
     lossless=True,
 )
-_FRAME_PING = replace(
-    _PUBLISH,
-    key="frame_ping",
-    title="1080p frame delivered and read, one at a time, one way",
-    role="ping",
-    targets=(Target("peer", 1 / 1.2, "≤ the best peer / 1.2"),),
-    peer_role="pong",
+_FRAME_PING = ping(
+    "frame_ping",
+    "1080p frame delivered and read, one at a time, one way",
+    Target("peer", 1 / 1.2, "≤ the best peer / 1.2"),
+    **_FRAMES,
     batch=2,
 )
-_FRAME_ASLEEP = replace(
-    _PUBLISH,
-    key="frame_asleep",
-    title="1080p frame delivered to a client asleep for 10 ms (floor: a message of 64 B)",
-    role="ping_asleep",
-    targets=(Target("floor", 1.1, "≤ 1.1x the floor"),),
-    peer_role="pong_asleep",
-    batch=10,
+_FRAME_ASLEEP = ping_asleep(
+    "frame_asleep",
+    "1080p frame delivered to a client asleep for 10 ms (floor: a message of 64 B)",
+    SLEEPING,
+    **_FRAMES,
     seconds=0.3,
 )
 FRAME_CASES = (
@@ -231,24 +254,14 @@ CASES = (
     replace(_LARGE, key="in_place_64k", title="64 KiB, nothing lost, fewest copies of each system", in_place=True),
     replace(_HUGE, key="stream_1m", title="1 MiB, nothing lost, copied"),
     replace(_HUGE, key="in_place_1m", title="1 MiB, nothing lost, fewest copies of each system", in_place=True),
+    ping("ping", BUSY, Target("floor", 1.3, "≤ 1.3x the floor")),
+    ping_asleep("ping_asleep", ASLEEP, SLEEPING),
     Case(
-        "ping",
-        "delivery to a busy process, 64 B, one way",
+        "fire",
+        "age of a message on its receipt, one message every 20 us, the receiver blocks, 64 B",
         "ns",
-        "ping",
-        (Target("floor", 1.3, "≤ 1.3x the floor"),),
-        peer_role="pong",
-        batch=16,
-    ),
-    Case(
-        "ping_asleep",
-        "delivery to a process asleep for 2 ms, 64 B, one way",
-        "ns",
-        "ping_asleep",
-        (Target("floor", 1.1, "≤ 1.1x the floor"),),
-        peer_role="pong_asleep",
-        batch=10,
-        seconds=0.15,
+        "fire",
+        peer_role="under_fire",
     ),
     Case("open", "open a publisher and a subscriber", "ns", "open_both", (Target("absolute", 60_000, "≤ 60 us"),)),
     Case("open_fresh", "open the first publisher and subscriber of a new topic", "ns", "open_both", fresh=True),

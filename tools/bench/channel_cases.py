@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tools.bench.cases import KIB, MIB, Case, Target
+from tools.bench.cases import ASLEEP, BUSY, KIB, MIB, SLEEPING, Case, Target, ping, ping_asleep
 
 _BURST_TITLE = "share received by 10 subscribers on 2 loaded cores, one message every 10 us"
 _FLOOD_TITLE = "share received by each of 10 subscribers on 2 cores: 20,000 messages at full rate"
@@ -68,29 +68,14 @@ CHANNEL_CASES = (
         "pair",
         (Target("kickmsg", 0.7, "≤ 0.7x kickmsg"),),
     ),
-    Case(
+    ping(
         "channel_ping",
-        "delivery to a busy process, 64 B, one way",
-        "ns",
-        "ping",
-        (
-            Target("kickmsg", 0.75, "≤ 0.75x kickmsg"),
-            Target("floor", 1.6, "≤ 1.6x the floor"),
-            Target("median", 2.0, "p99 ≤ 2x its median"),
-        ),
-        peer_role="pong",
-        batch=16,
+        BUSY,
+        Target("kickmsg", 0.75, "≤ 0.75x kickmsg"),
+        Target("floor", 1.6, "≤ 1.6x the floor"),
+        Target("median", 2.0, "p99 ≤ 2x its median"),
     ),
-    Case(
-        "channel_ping_asleep",
-        "delivery to a process asleep for 2 ms, 64 B, one way",
-        "ns",
-        "ping_asleep",
-        (Target("floor", 1.1, "≤ 1.1x the floor"),),
-        peer_role="pong_asleep",
-        batch=10,
-        seconds=0.15,
-    ),
+    ping_asleep("channel_ping_asleep", ASLEEP, SLEEPING),
     _VIEWS,
     replace(_VIEWS, key="channel_views_1m", title="1 MiB, nothing lost, lent memory and views", size=MIB, batch=1),
     Case(

@@ -5,12 +5,16 @@ touched once a batch of messages, not once a message, and alike for all systems.
 """
 
 import mmap
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 RECEIVED = 0
 TOTAL = 8
 OWN = 16  # and following: a word for each process beside the first one
 SIZE = 256
+LOOK_S = 0.0002
 
 
 def create(path: Path) -> memoryview:
@@ -30,3 +34,9 @@ def words(path: Path) -> memoryview:
     """
     with path.open("r+b") as file:
         return memoryview(mmap.mmap(file.fileno(), SIZE)).cast("Q")
+
+
+def wait_until(happened: Callable[[], Any], look_s: float = LOOK_S) -> None:
+    """Wait for another process; this process's own limit ends it when the other has failed."""
+    while not happened():
+        time.sleep(look_s)

@@ -1,28 +1,38 @@
-"""What the measured processes do where there are many of them; see `roles`."""
+"""Roles of many processes: bursts, killed publishers, workers of a queue, and processes that watch; see `roles`."""
 
 import os
 import random
 import signal
 import time
 from collections.abc import Callable
-from time import perf_counter_ns
-from typing import Any
 
 from tools.bench import control
 from tools.bench.adapters import adapter
-from tools.bench.adapters.base import Unsupported
+from tools.bench.adapters.base import Unsupported, WorkQueue
+from tools.bench.alone import VALUE
 from tools.bench.job import Job
 from tools.bench.loops import compile_loop
 from tools.bench.machine import read_wait_ns
-from tools.bench.roles import Role
+from tools.bench.roles import (
+    Result,
+    Role,
+    elapsed_ns,
+    in_slices,
+    open_publisher,
+    open_subscriber,
+    phases,
+    require,
+    sample,
+)
 
 BURST_GAP_NS = 10_000
 FLOOD = 20_000  # messages
 OVER = (1 << 64) - 1
-LOOK_S = 0.0002
 KILL_WITHIN_S = 0.003
 # A longest send counts only if its process did not wait for its core. Otherwise the time includes another program.
 UNDISTURBED_NS = 20_000
+GLANCE_S = 0.001
+WATCH_GAP_NS = 250
 
 
 # ---------------------------------------------------------------------------------------------------------------- burst
@@ -30,50 +40,64 @@ UNDISTURBED_NS = 20_000
 
 def burst_send(job: Job) -> Role:
     """Publish at a steady rate. After a delay, the intervals stay the same, so that delays cause no burst."""
-    pub = job.system_for("data").publisher()
-    yield None
-    pub.await_subscribers(job.subscribers)
-    loop, words = compile_loop("paced", job.message, send=pub.wake or pub.send), control.words(job.words_path)
-    while True:
-        count = int(job.seconds * 1e9 / BURST_GAP_NS)
-        loop(count, BURST_GAP_NS)
-        words[control.TOTAL] = count
-        yield {"sent": count}
+    return _publishes(job, "paced", int(job.case.seconds * 1e9 / BURST_GAP_NS), BURST_GAP_NS)
 
 
 def flood_send(job: Job) -> Role:
     """Publish as fast as can be."""
-    pub = job.system_for("data").publisher()
-    yield None
-    pub.await_subscribers(job.subscribers)
-    loop, words = compile_loop("send", job.message, send=pub.wake or pub.send), control.words(job.words_path)
-    while True:
-        began = perf_counter_ns()
-        loop(FLOOD)
-        took = perf_counter_ns() - began
-        words[control.TOTAL] = FLOOD
-        yield {"sent": FLOOD, "took_ns": took}
+    return _publishes(job, "send", FLOOD)
+
+
+def _publishes(job: Job, name: str, *arguments: int) -> Role:
+    pub = open_publisher(job)
+    loop = compile_loop(name, job.message, send=pub.wake or pub.send)
+
+    def once(words: memoryview) -> Result:
+        took = elapsed_ns(loop, *arguments)
+        words[control.TOTAL] = arguments[0]
+        return {"sent": arguments[0], "took_ns": took}
+
+    return in_slices(job, once, pub)
 
 
 def burst_take(job: Job) -> Role:
     """Take what comes, asleep until it does; the runner counts."""
-    sub = job.system_for("data").subscriber()
-    if sub.wait is None:
-        raise Unsupported("no way to wait for a while")
-    loop, words = compile_loop("count", job.message, take=sub.wait), control.words(job.words_path)
-    yield None
-    while True:
-        yield {"received": loop(words)}
+    take = require(open_subscriber(job).wait, "no way to wait for a while")
+    loop = compile_loop("count", job.message, take=take)
+    return in_slices(job, lambda words: {"received": loop(words)})
 
 
 def load(job: Job) -> Role:
     """Keep a core busy until the end."""
-    words = control.words(job.words_path)
-    yield None
-    while True:
+    return _until_end(job, lambda: None)
+
+
+# ------------------------------------------------------------------------------------------------------------- watching
+
+
+def watch(job: Job) -> Role:
+    """Read the value of others all the time, at one pace in all systems: a fast reader hurts its writer more."""
+    loop = compile_loop("paced", None, send=job.system_for(VALUE).reading())
+    return _until_end(job, lambda: loop(100, WATCH_GAP_NS))
+
+
+def glance(job: Job) -> Role:
+    """Read it now and then, and leave the core to those who are measured there."""
+    loop = compile_loop("send", None, send=job.system_for(VALUE).reading())
+
+    def once() -> None:
+        loop(1)
+        time.sleep(GLANCE_S)
+
+    return _until_end(job, once)
+
+
+def _until_end(job: Job, once: Callable[[], None]) -> Role:
+    def repeat(words: memoryview) -> None:
         while not words[control.TOTAL]:
-            pass
-        yield {}
+            once()
+
+    return in_slices(job, repeat)
 
 
 # ----------------------------------------------------------------------------------------------------------------- kill
@@ -84,39 +108,38 @@ def after_kill(job: Job) -> Role:
     """Kill another publisher at any time, and publish: the longest send of as many as the topic keeps, twice."""
     if 2 not in adapter(job.system).writers:
         raise Unsupported("one publisher only")
-    system = job.system_for("data")
-    pub, held = system.publisher(), system.subscriber()
-    words, chance = control.words(job.words_path), random.Random(0)
-    longest, count, asked = compile_loop("longest", job.message, send=pub.send), 2 * job.depth + 2, 0
-    yield None
-    while True:
-        end_at = perf_counter_ns() + int(job.seconds * 1e9)
-        took: list[int] = []
-        asked = 0
-        while perf_counter_ns() < end_at or not took:
-            asked += 1
-            words[control.TOTAL] = asked
-            _await(lambda: words[control.RECEIVED] != 0)
+    pub, held = open_publisher(job), open_subscriber(job)
+    chance = random.Random(0)
+    longest, count = compile_loop("longest", job.message, send=pub.send), 2 * job.case.depth + 2
+
+    def once(words: memoryview) -> int:
+        while True:
+            words[control.TOTAL] += 1
+            control.wait_until(lambda: words[control.RECEIVED] != 0)
             time.sleep(chance.uniform(0, KILL_WITHIN_S))
             os.kill(words[control.RECEIVED], signal.SIGKILL)
-            _await(lambda: words[control.RECEIVED] == 0)
+            control.wait_until(lambda: words[control.RECEIVED] == 0)
             before = read_wait_ns()
-            worst = longest(count)
+            worst: int = longest(count)
             if read_wait_ns() - before < UNDISTURBED_NS:
-                took.append(worst)
+                return worst
+
+    def kill(words: memoryview) -> Result:
+        took = sample(job.case.seconds, lambda: once(words))
         words[control.TOTAL] = OVER
-        yield {"value": max(took), "samples": took, "held": held is not None}
+        return {"value": max(took), "samples": took, "held": held is not None}
+
+    return in_slices(job, kill)
 
 
 def be_killed(job: Job) -> Role:
     """Start a process that publishes whenever one is asked for. Nothing of the system is loaded here."""
-    words = control.words(job.words_path)
-    yield None
-    while True:
+
+    def once(words: memoryview) -> Result:
         started = 0
         while words[control.TOTAL] != OVER:
             if words[control.TOTAL] == started:
-                time.sleep(LOOK_S)
+                time.sleep(control.LOOK_S)
                 continue
             started += 1
             pid = os.fork()
@@ -124,15 +147,16 @@ def be_killed(job: Job) -> Role:
                 _publish_for_ever(job, words)
             os.waitpid(pid, 0)
             words[control.RECEIVED] = 0
-        yield {"killed": started}
+        return {"killed": started}
+
+    return in_slices(job, once)
 
 
 def _publish_for_ever(job: Job, words: memoryview) -> None:
     """Be the victim: publish, say so, and go on."""
     parent = os.getppid()
     try:
-        pub = job.system_for("data").publisher()
-        loop = compile_loop("send", job.message, send=pub.send)
+        loop = compile_loop("send", job.message, send=open_publisher(job).send)
         loop(1)
         words[control.RECEIVED] = os.getpid()
         while os.getppid() == parent:
@@ -141,12 +165,60 @@ def _publish_for_ever(job: Job, words: memoryview) -> None:
         os._exit(1)
 
 
-def _await(happened: Callable[[], Any]) -> None:
-    """Wait for the other side; the process's own limit ends it when that has failed."""
-    while not happened():
-        time.sleep(LOOK_S)
+# ------------------------------------------------------------------------------------------------ senders and workers
+# Each process has its own word. 0: the process is busy. Otherwise: the number of its messages plus 1.
 
 
-ROLES: dict[str, Callable[[Job], Role]] = {
-    role.__name__: role for role in (burst_send, flood_send, burst_take, load, after_kill, be_killed)
-}
+def crowd_lead(job: Job) -> Role:
+    """Send. After the last message of all senders, end the workers, and receive the remaining messages."""
+    queue = _shared(job)
+    loop = compile_loop("until", job.message, send=queue.send)
+    end_workers, receive = (compile_loop("send", b"", send=call) for call in (queue.send, queue.receive))
+    senders, workers = (range(3), range(3, 7))
+
+    def once(words: memoryview) -> Result:
+        rate, sent = loop(job.case.batch, *phases(job.case.seconds))
+        sent += _sum(words, senders)
+        end_workers(len(workers))
+        receive(sent - _sum(words, workers))
+        return {"value": rate}
+
+    return in_slices(job, once)
+
+
+def crowd_send(job: Job) -> Role:
+    """Send for as long as the others do."""
+    loop = compile_loop("until", job.message, send=_shared(job).send)
+
+    def once(words: memoryview) -> Result:
+        rate, sent = loop(job.case.batch, *phases(job.case.seconds))
+        words[control.OWN + job.number] = sent + 1
+        return {"rate": rate}
+
+    return in_slices(job, once)
+
+
+def crowd_take(job: Job) -> Role:
+    """Receive until the leader sends the end."""
+    queue = _shared(job)
+    loop = compile_loop("work", queue.end, take=queue.receive)
+
+    def once(words: memoryview) -> Result:
+        received = loop()
+        words[control.OWN + job.number] = received + 1
+        return {"received": received}
+
+    return in_slices(job, once)
+
+
+def _shared(job: Job) -> WorkQueue:
+    queue = job.system_for("data").queue()
+    require(queue.shared or None, "one sender and one receiver only")
+    return queue
+
+
+def _sum(words: memoryview, numbers: range) -> int:
+    """Wait until these have ended, and return their sum."""
+    places = [control.OWN + number for number in numbers]
+    control.wait_until(lambda: all(words[place] for place in places))
+    return sum(words[place] - 1 for place in places)

@@ -77,9 +77,10 @@ def list_slower(result: Result) -> str:
 
 def _compare(result: Result, row: Row) -> list[str]:
     """Return the figure and the name of the best peer, and msgq compared with this peer and with the floor."""
-    peer = row.best_peer
-    figure = f"{report.format_figure_of(result, row, peer)} ({peer})" if peer else report.NOTHING
-    return [figure, *(format_factor(row, row.beside(system)) for system in ("peer", FLOOR))]
+    return [
+        report.format_best_peer(result, row),
+        *(format_factor(row, row.beside(system)) for system in ("peer", FLOOR)),
+    ]
 
 
 def _count_rows(rows: Iterable[Row]) -> str:

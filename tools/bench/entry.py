@@ -1,25 +1,24 @@
 """One system in one case: its fresh processes, and the slices they measure."""
 
-import json
-import subprocess
 import time
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from tools.bench import control
-from tools.bench.adapters import adapter
+from tools.bench.adapters import FLOOR, adapter
 from tools.bench.adapters.base import Unsupported
 from tools.bench.cases import Case
 from tools.bench.job import Job
 from tools.bench.machine import cores, spare_cores
 from tools.bench.process import Failed, Process
+from tools.bench.works import is_work
 from tools.bench.workspace import Workspace
 
 # Helper threads that a system starts when a sleep gets long have been started by then: that happens once.
 SETTLE_S = 4.5  # what a sleeper does once, at the beginning of its sleep, is not periodic
-LIMIT_S = 60
 TOPICS = ("data", "ping", "pong")
 
 
@@ -30,24 +29,29 @@ class Entry:
     `await_ready`, and then any number of `measure`.
     """
 
-    def __init__(self, space: Workspace, case: Case, system: str) -> None:
+    def __init__(self, space: Workspace, case: Case, system: str, checkout: Path | None = None) -> None:
         """Start the publisher's side.
 
         Raises
         ------
         Unsupported : the system cannot have that many subscribers.
         """
-        readers = adapter(system).readers
-        if case.subscribers not in readers:
-            most = readers.stop - 1
-            allowed = f"{readers.start} to {most}" if most > readers.start else f"exactly {most}"
+        kind = adapter(system)
+        if case.subscribers not in kind.readers:
+            most = kind.readers.stop - 1
+            allowed = f"{kind.readers.start} to {most}" if most > kind.readers.start else f"exactly {most}"
             raise Unsupported(f"number of subscribers: {allowed}")
-        self._space, self._case, self._system = space, case, system
+        self._space, self._system, self._checkout = space, system, checkout
+        self._case = replace(case, depth=case.depth or kind.in_flight)
+        if case.program and system == FLOOR:  # both sides are in the program
+            self._case = replace(self._case, role="program", peer_role="")
         self._name = space.new_name()
-        self._words = control.create(self._job("", 0).words_path)
         self._stack = ExitStack()
         self._cores = cores()
-        self._main = self._stack.enter_context(Process(self._job(case.role, self._cores[0])))
+        has_all_cores = self._case.role == "program" or is_work(self._case.role)
+        job = self._job(self._case.role, None if has_all_cores else self._cores[0])
+        self._words = control.create(job.words_path)
+        self._main = self._stack.enter_context(Process(job))
         self._peers: list[Process] = []
 
     def prepare(self) -> None:
@@ -61,7 +65,7 @@ class Entry:
             places += [("load", first), ("load", second)]
         places += self._watchers()
         for number, (role, cpu) in enumerate(places):
-            self._peers.append(self._stack.enter_context(Process(self._job(role, cpu, number), number)))
+            self._peers.append(self._stack.enter_context(Process(self._job(role, cpu, number))))
 
     def await_ready(self) -> None:
         """Wait for the subscriber's side. For the errors, see `Process.await_ready`."""
@@ -74,7 +78,7 @@ class Entry:
         Returns
         -------
         ``value`` in the case's unit, ``waited``, the largest share of the time that a process had to wait for its core,
-        ``cores``, the CPU time of all in a second, and what the role adds.
+        ``cores``, the CPU time of all in a second, and what the roles add.
 
         Raises
         ------
@@ -89,20 +93,25 @@ class Entry:
         watched = _watch(peers[0].pid, self._case.seconds) if self._case.unit == "wakeups" else {}
         self._main.start()
         result = {**self._main.result(), **watched}
-        peer_results = [peer.result() for peer in peers]
-        if lost := sum(other.get("lost") or 0 for other in peer_results):
+        return self._join(result, [peer.result() for peer in peers])
+
+    def _join(self, result: dict[str, Any], peers: list[dict[str, Any]]) -> dict[str, Any]:
+        """Return the result of the publisher's side with what its peers add."""
+        if lost := sum(peer.get("lost") or 0 for peer in peers):
             raise Failed(f"{lost} messages were lost")
-        measured = peer_results[: len(peer_results) - self._case.watchers]
+        measured = peers[: len(peers) - self._case.watchers]
         result["waited"] = max(each["waited"] for each in (result, *measured))
-        result["cores"] = sum(each["cores"] for each in (result, *peer_results))
-        if self._case.unit == "percent" or "took_ns" in result:
-            received = sum(other.get("received", 0) for other in peer_results) / self._case.subscribers
+        result["cores"] += sum(peer["cores"] for peer in peers)
+        if "sent" in result and self._case.apart:
+            received = sum(peer.get("received", 0) for peer in peers) / self._case.subscribers
             share = self._case.unit == "percent"
             result["value"] = 100 * received / result["sent"] if share else 1e9 * received / result["took_ns"]
-        if self._case.crew:
-            result["value"] += sum(other.get("rate", 0.0) for other in peer_results)
-        if self._case.loaded or len(self._case.crew) > 1:
-            result["waited"] = 0.0  # the measurement includes the wait for a core
+        for peer in measured:
+            if "samples" in peer:
+                result |= {name: peer[name] for name in ("value", "samples")}
+            result["value"] += peer.get("rate", 0.0)
+        if self._case.loaded or len(self._case.crew) > 1 or is_work(self._case.role):
+            result["waited"] = 0.0  # the measurement includes the wait for a core, or does not depend on it
         return result
 
     def __enter__(self) -> Self:
@@ -112,7 +121,7 @@ class Entry:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End both processes, and remove what they left."""
+        """End all processes, and remove what they left."""
         self._stack.__exit__(kind, error, trace)
         self._words.release()
         self._space.sweep(self._system, [f"{self._name}-{topic}" for topic in TOPICS], self._name)
@@ -124,73 +133,9 @@ class Entry:
         places = spare or self._cores[1:]
         return [("watch" if alone else "glance", places[n % len(places)]) for n in range(self._case.watchers)]
 
-    def _job(self, role: str, cpu: int, number: int = 0) -> Job:
-        case = self._case
-        return Job(
-            system=self._system,
-            role=role,
-            name=self._name,
-            size=case.size,
-            depth=case.depth or adapter(self._system).in_flight,
-            batch=case.batch,
-            subscribers=case.subscribers,
-            lossless=case.lossless,
-            in_place=case.in_place,
-            fresh=case.fresh,
-            frames=case.frames,
-            kind=case.kind,
-            seconds=case.seconds,
-            number=number,
-            limit_s=LIMIT_S,
-            cpu=cpu,
-            folder=str(self._space.folder),
-            tag=self._space.tag,
-        )
-
-
-class ProgramEntry:
-    """The floor where it is a program of its own, with both sides in it."""
-
-    def __init__(self, space: Workspace, case: Case) -> None:
-        """Start nothing yet."""
-        first, second = cores()
-        self._space, self._program = space, case.program
-        self._arguments = (case.seconds, first, second, case.size, case.batch, 1 << 20)
-
-    def prepare(self) -> None:
-        """Nothing: the program starts with the slice."""
-
-    def await_ready(self) -> None:
-        """Nothing."""
-
-    def measure(self) -> dict[str, Any]:
-        """Run the program once; it warms up by itself."""
-        return run_program(self._space, self._program, *self._arguments)
-
-    def __enter__(self) -> Self:
-        """Return this object."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Nothing is left."""
-
-
-def run_program(space: Workspace, program: str, *arguments: float | str) -> dict[str, Any]:
-    """Run a program of the floor, and return the object that it prints.
-
-    Raises
-    ------
-    Failed : it cannot run, or takes too long.
-    """
-    command = [str(space.folder / program), *map(str, arguments)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=LIMIT_S)
-    except (OSError, subprocess.SubprocessError) as error:
-        raise Failed(str(error)) from error
-    printed: dict[str, Any] = json.loads(done.stdout)
-    return printed
+    def _job(self, role: str, cpu: int | None, number: int = 0) -> Job:
+        space, case, system = self._space, self._case, self._system
+        return Job(case, system, role, self._name, number, cpu, space.folder, space.tag, self._checkout)
 
 
 def _watch(pid: int, seconds: float) -> dict[str, float]:

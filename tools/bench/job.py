@@ -1,10 +1,12 @@
 """The job of a measured process."""
 
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from tools.bench.adapters import adapter
 from tools.bench.adapters.base import System, Topic
+from tools.bench.cases import Case
 
 
 @dataclass(frozen=True)
@@ -13,52 +15,42 @@ class Job:
 
     Attributes
     ----------
-    system, role : the adapter, and a name in `roles.ROLES`.
-    name : the measurement's unique name; the topics' names begin with it.
-    size, depth, batch, subscribers, lossless, in_place, fresh, frames, kind : see `cases.Case`.
-    seconds : how long to measure in a slice; a quarter more for the warm-up.
+    case : the row. Its `depth` is not 0.
+    system : name of the adapter. role : name of the work.
+    name : unique name of the measurement. The names of its topics begin with it.
     number : of the process, among those beside the first one.
-    limit_s : the process kills itself when its preparation or a slice takes longer, so that nothing can hang.
-    cpu : the only core it runs on.
+    cpu : core of the process; None: all cores.
     folder, tag : of the run, see `adapters.base.Topic`.
+    checkout : project that the process measures; None: this one.
     """
 
+    case: Case
     system: str
     role: str
     name: str
-    size: int
-    depth: int
-    batch: int
-    subscribers: int
-    lossless: bool
-    in_place: bool
-    fresh: bool
-    frames: bool
-    kind: str
-    seconds: float
     number: int
-    limit_s: int
-    cpu: int
-    folder: str
+    cpu: int | None
+    folder: Path
     tag: str
+    checkout: Path | None
 
     @property
     def message(self) -> bytes:
         """The bytes that are sent, always the same."""
-        return (bytes(range(64)) * -(-self.size // 64))[: self.size]
+        return (bytes(range(64)) * -(-self.case.size // 64))[: self.case.size]
 
     @property
     def words_path(self) -> Path:
         """The file of the control words, on a file system in memory."""
         return Path("/dev/shm") / f"{self.name}.words"
 
-    def topic_name(self, suffix: str) -> str:
-        """Return the name of one of the measurement's topics."""
-        return f"{self.name}-{suffix}"
-
     def system_for(self, suffix: str) -> System:
         """Return the system's adapter for one of the measurement's topics."""
-        kind = adapter(self.system)
-        name = self.topic_name(suffix)
-        few = self.size, self.depth, self.subscribers, self.lossless, self.kind
-        return kind(Topic(name, *few, Path(self.folder), self.tag))
+        return _open_system(self, suffix)
+
+
+@cache
+def _open_system(job: Job, suffix: str) -> System:
+    case = job.case
+    few = case.size, case.depth, case.subscribers, case.lossless, case.kind
+    return adapter(job.system)(Topic(f"{job.name}-{suffix}", *few, job.folder, job.tag))

@@ -12,40 +12,31 @@ from typing import Any
 from tools.bench.adapters.base import Call
 from tools.bench.control import RECEIVED, TOTAL
 
-_SEND = """
+_SOURCES = {
+    "send": """
 def loop(count, BOUND):
     for _ in repeat(None, count):
         SEND
-"""
-
-_RECEIVE = """
-def loop(count, BOUND):
-    for _ in repeat(None, count):
-        TAKE
-"""
-
-_PAIR = """
+""",
+    "pair": """
 def loop(count, BOUND):
     for _ in repeat(None, count):
         SEND
         TAKE
-"""
-
-_DRAIN = """
+""",
+    "drain": """
 def loop(count, BOUND):
     while TAKE is not None:
         pass
-"""
-
-_EACH = """
+""",
+    "each": """
 def loop(count, BOUND):
     for _ in TAKE:
         pass
-"""
-
-# `room` is what may be on its way beside the batch that is about to be sent. The clock starts at what the subscriber
-# has taken by then, and stops when it has taken everything.
-_STREAM_SEND = """
+""",
+    # `room` is what may be on its way beside the batch that is about to be sent. The clock starts at what the
+    # subscriber has taken by then, and stops when it has taken everything.
+    "stream_send": """
 def loop(words, batch, calls, room, warm_until, end_at, BOUND):
     sent = began = before = 0
     last = False
@@ -64,9 +55,8 @@ def loop(words, batch, calls, room, warm_until, end_at, BOUND):
     while words[RECEIVED] != sent:
         pass
     return sent - before, clock() - began
-"""
-
-_STREAM_TAKE = """
+""",
+    "stream_take": """
 def loop(words, batch, BOUND):
     received = 0
     while words[TOTAL] != received or not received:
@@ -76,23 +66,15 @@ def loop(words, batch, BOUND):
         received += batch
         words[RECEIVED] = received
     return received
-"""
-
-_TAKE = """
-def loop(BOUND):
-    while TAKE is None:
-        pass
-"""
-
-_PING = """
+""",
+    "ping": """
 def loop(count, BOUND):
     for _ in repeat(None, count):
         SEND
         while TAKE is None:
             pass
-"""
-
-_PING_TIMED = """
+""",
+    "ping_timed": """
 def loop(count, pause_s, BOUND):
     took = []
     for _ in repeat(None, count):
@@ -104,9 +86,8 @@ def loop(count, pause_s, BOUND):
             pass
         took.append(clock() - start)
     return took
-"""
-
-_PONG = """
+""",
+    "pong": """
 def loop(words, batch, BOUND):
     served = 0
     while words[TOTAL] != served or not served:
@@ -116,9 +97,8 @@ def loop(words, batch, BOUND):
             SEND
         served += batch
     return served
-"""
-
-_PACED = """
+""",
+    "paced": """
 def loop(count, gap_ns, BOUND):
     due = 0
     for _ in repeat(None, count):
@@ -126,9 +106,19 @@ def loop(count, gap_ns, BOUND):
             pass
         SEND
         due = now + gap_ns
-"""
-
-_COUNT = """
+""",
+    # Each message begins with the time of its send.
+    "fire": """
+def loop(count, gap_ns, BOUND):
+    rest = message
+    for _ in repeat(None, count):
+        now = clock()
+        message = now.to_bytes(8, "little") + rest
+        SEND
+        while clock() < now + gap_ns:
+            pass
+""",
+    "count": """
 def loop(words, BOUND):
     received = 0
     while True:
@@ -137,9 +127,16 @@ def loop(words, BOUND):
             received += 1
         elif over:
             return received
-"""
-
-_LONGEST = """
+""",
+    "ages": """
+def loop(words, BOUND):
+    ages = []
+    while not words[TOTAL]:
+        message = TAKE
+        ages.append(clock() - int.from_bytes(message[:8], "little"))
+    return ages
+""",
+    "longest": """
 def loop(count, BOUND):
     longest = 0
     for _ in repeat(None, count):
@@ -149,17 +146,9 @@ def loop(count, BOUND):
         if took > longest:
             longest = took
     return longest
-"""
-
-_ACK_PAIR = """
-def loop(count, BOUND):
-    for _ in repeat(None, count):
-        SEND
-        TAKE.ack()
-"""
-
-# Returns the messages per second after the warm-up, and the number of all messages.
-_UNTIL = """
+""",
+    # Returns the messages per second after the warm-up, and the number of all messages.
+    "until": """
 def loop(batch, warm_until, end_at, BOUND):
     sent = began = before = 0
     while (now := clock()) < end_at or not began:
@@ -169,35 +158,15 @@ def loop(batch, warm_until, end_at, BOUND):
             SEND
         sent += batch
     return (sent - before) / (clock() - began) * 1e9, sent
-"""
-
-# `message` is the one that ends it.
-_WORK = """
+""",
+    # `message` is the one that ends it.
+    "work": """
 def loop(BOUND):
     received = 0
     while TAKE != message:
         received += 1
     return received
-"""
-
-_SOURCES = {
-    "send": _SEND,
-    "receive": _RECEIVE,
-    "pair": _PAIR,
-    "drain": _DRAIN,
-    "each": _EACH,
-    "stream_send": _STREAM_SEND,
-    "stream_take": _STREAM_TAKE,
-    "take": _TAKE,
-    "ping": _PING,
-    "ping_timed": _PING_TIMED,
-    "pong": _PONG,
-    "paced": _PACED,
-    "count": _COUNT,
-    "longest": _LONGEST,
-    "ack_pair": _ACK_PAIR,
-    "until": _UNTIL,
-    "work": _WORK,
+""",
 }
 
 

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import resource
 import subprocess
 import sys
 import time
@@ -9,8 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+PROJECT = Path(__file__).resolve().parents[2]
 LOOK_S = 0.05
 LOOKS = 20
+_MEASURED = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
 
 
 class IdleGate:
@@ -56,6 +59,11 @@ def read_wait_ns() -> int:
         return 0
 
 
+def cpu_seconds() -> float:
+    """Return the processor time of this process and of its ended children in s."""
+    return sum(usage.ru_utime + usage.ru_stime for usage in map(resource.getrusage, _MEASURED))
+
+
 def cores() -> tuple[int, int]:
     """Return the cores of the two sides of a measurement; the same one twice where there is only one.
 
@@ -70,7 +78,7 @@ def spare_cores() -> tuple[int, ...]:
     return tuple(sorted(os.sched_getaffinity(0))[:-2])
 
 
-def facts(compiler: list[str], project: Path) -> dict[str, str]:
+def facts(compiler: list[str]) -> dict[str, str]:
     """Return what a reader of the figures must know about the machine and the build."""
     first, second = cores()
     return {
@@ -78,7 +86,7 @@ def facts(compiler: list[str], project: Path) -> dict[str, str]:
         "kernel": f"{platform.system()} {platform.release()} {platform.machine()}",
         "Python": f"{platform.python_implementation()} {platform.python_version()}",
         "compiler": _first_line([*compiler, "--version"]) if compiler else "none",
-        "commit": read_commit(project),
+        "commit": read_commit(),
         "date": time.strftime("%Y-%m-%d %H:%M:%S %z"),
         "load average at the start": " ".join(f"{load:.2f}" for load in os.getloadavg()),
         "command": " ".join(["python -m tools.bench", *sys.argv[1:]]),
@@ -92,10 +100,10 @@ def _cpu_model() -> str:
     return platform.processor() or platform.machine()
 
 
-def read_commit(project: Path) -> str:
+def read_commit() -> str:
     """Return the commit that is checked out, and whether files were changed."""
-    commit = _first_line(["git", "-C", str(project), "rev-parse", "--short=12", "HEAD"])
-    changed = _first_line(["git", "-C", str(project), "status", "--porcelain"])
+    commit = _first_line(["git", "-C", str(PROJECT), "rev-parse", "--short=12", "HEAD"])
+    changed = _first_line(["git", "-C", str(PROJECT), "status", "--porcelain"])
     return f"{commit or 'none'}{' with changes' if changed else ''}"
 
 

@@ -30,9 +30,11 @@ def list_latencies(values: Sequence[float]) -> list[float]:
 
 
 def time_ns(value: float) -> str:
-    """Write a time given in nanoseconds: ``18.3 ns``, ``1,240 ns``, ``31.0 us``."""
+    """Write a time given in nanoseconds: ``18.3 ns``, ``1,240 ns``, ``31.0 us``, ``2.41 s``."""
     if value < 100:
         return f"{value:.1f} ns"
+    if value >= 1e9:
+        return f"{value / 1e9:.2f} s"
     return f"{value:,.0f} ns" if value < 10_000 else f"{value / 1000:,.1f} us"
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from tools.bench import report
 from tools.bench.adapters import COLUMNS, FLOOR, OURS
 from tools.bench.digest import format_summary, list_slower
+from tools.bench.machine import PROJECT
 from tools.bench.plot import draw_latencies, draw_rounds
-from tools.bench.process import PROJECT
 from tools.bench.result import Result
 from tools.bench.summary import Row, summarize, summarize_table
 
@@ -66,14 +66,14 @@ def fill_page(text: str, result: Result) -> str:
         "limits": partial(report.format_limits, result),
         "slower": partial(list_slower, result),
         "summary": partial(format_summary, result),
-        "highlights": partial(_list_highlights, rows),
+        "highlights": partial(_list_highlights, result, rows),
         **{name: partial(_describe_table, result, name) for name in result.tables},
     }
 
     def fill(match: re.Match[str]) -> str:
         start, name, end = match.groups()
         if name in rows:
-            return f"{start}{_format_figure(rows[name], OURS)}{end}"
+            return f"{start}{report.format_figure_of(result, rows[name], OURS)}{end}"
         if name not in blocks:
             raise ValueError(f"block {name!r} not found: the result has no table or row of this name")
         return f"{start}\n\n{blocks[name]()}\n\n{end}"
@@ -109,7 +109,7 @@ def _describe_table(result: Result, table: str) -> str:
     for kind, shown, text in (("latencies", timed, "Percentile curves"), ("rounds", other, "Ranges and medians")):
         if shown:
             parts.append(f"![{text} of {_describe_rows(shown)}](benchmarks/{table}-{kind}.svg)")
-    parts += [_format_rows(result, rows, report.find_systems(result, table, rows)), report.format_tails(rows)]
+    parts += [report.format_rows(result, rows, report.find_systems(result, table, rows)), report.format_tails(rows)]
     gaps = [f"- {gap}" for gap in report.list_gaps(result, table)]
     if gaps:
         parts.append("\n".join(["Systems without a value, rows and reasons:", "", *gaps]))
@@ -123,28 +123,13 @@ def _describe_rows(rows: Sequence[Row]) -> str:
     return f"{', '.join(systems)} in the rows {titles}. The next table has the values."
 
 
-def _format_rows(result: Result, rows: Sequence[Row], systems: Sequence[str]) -> str:
-    lines = []
-    for row in rows:
-        values = [report.format_figure_of(result, row, system) for system in systems]
-        ratios = [report.format_ratio(row, name) for name in (FLOOR, "peer")] if OURS in systems else []
-        lines.append([f"`{row.case.key}`", row.case.title, *values, *ratios])
-    ratio_names = [f"{OURS} / {FLOOR}", f"{OURS} / best peer"] if OURS in systems else []
-    head = ["row", "work", *systems, *ratio_names]
-    return report.format_table(head, lines)
-
-
-def _list_highlights(rows: dict[str, Row]) -> str:
+def _list_highlights(result: Result, rows: dict[str, Row]) -> str:
     lines = []
     for work, key in HIGHLIGHTS.items():
         row = rows[key]
-        peer = f"{_format_figure(row, row.best_peer)} ({row.best_peer})" if row.best_peer else report.NOTHING
-        lines.append([work, _format_figure(row, OURS), _format_figure(row, FLOOR), peer])
+        own, floor = (report.format_figure_of(result, row, system) for system in (OURS, FLOOR))
+        lines.append([work, own, floor, report.format_best_peer(result, row)])
     return report.format_table(["64-byte messages", OURS, FLOOR, "best peer"], lines)
-
-
-def _format_figure(row: Row, system: str) -> str:
-    return report.format_figure(row.case, row.medians[system]) if system in row.medians else report.NOTHING
 
 
 def _describe_run(result: Result) -> str:

@@ -9,12 +9,13 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from tools.bench import numbers
-from tools.bench.adapters import FLOOR, OURS
+from tools.bench.adapters import FLOOR, OTHER, OURS
 from tools.bench.report import format_figure
 from tools.bench.summary import Row
 
 COLORS = {
     OURS: "#e8590c",
+    OTHER: "#495057",
     FLOOR: "#868e96",
     "stock": "#5c940d",
     "kickmsg": "#1c7ed6",
@@ -106,7 +107,7 @@ def _draw_curves(row: Row, systems: Sequence[str]) -> list[str]:
         lines.append(_text(across(share), bottom + 13, name, "middle"))
     for system, curve in reversed(curves.items()):  # msgq is drawn last, above the other curves
         points = " ".join(f"{across(share):.0f},{down(time):.1f}" for share, time in curve.items())
-        lines.append(f'<polyline class="{_kind(system)}" stroke="{COLORS[system]}" points="{points}"/>')
+        lines.append(f'<polyline class="{_kind(system)}" stroke="{_color(system)}" points="{points}"/>')
     return lines
 
 
@@ -127,7 +128,7 @@ def _draw_ranges(row: Row, systems: Sequence[str]) -> list[str]:
         at, rounds, median = TITLE_HEIGHT + LINE_HEIGHT * number + 4, row.rounds[system], row.medians[system]
         lines.append(_text(left - 6, at + 4, system, "end"))
         lines.append(_line(across(min(rounds)), at, across(max(rounds)), at, system))
-        lines.append(f'<circle cx="{across(median):.1f}" cy="{at}" r="4" fill="{COLORS[system]}"/>')
+        lines.append(f'<circle cx="{across(median):.1f}" cy="{at}" r="4" fill="{_color(system)}"/>')
         lines.append(_text(PANEL_WIDTH, at + 4, format_figure(row.case, median), "end"))
     return lines
 
@@ -151,18 +152,22 @@ def _time_tick(value: float) -> str:
 
 
 def _tick(row: Row, value: float) -> str:
-    if row.case.unit in ("ns", "worst"):
+    if row.case.unit in ("ns", "worst", "cpu"):
         return _time_tick(value)
-    return numbers.rate(value) if row.case.unit == "rate" else f"{value:g}"
+    return numbers.rate(value) if row.case.unit in ("rate", "cpu_rate") else f"{value:g}"
 
 
 def _kind(system: str) -> str:
     return "curve" + {OURS: " own", FLOOR: " floor"}.get(system, "")
 
 
+def _color(system: str) -> str:
+    return COLORS.get(system, COLORS[OTHER])  # libraries of files have one colour
+
+
 def _line(left: float, top: float, right: float, bottom: float, system: str) -> str:
     path = f"M{left:.1f} {top:.1f}L{right:.1f} {bottom:.1f}"
-    return f'<path class="{_kind(system)}" stroke="{COLORS[system]}" d="{path}"/>'
+    return f'<path class="{_kind(system)}" stroke="{_color(system)}" d="{path}"/>'
 
 
 def _grid(left: float, top: float, right: float, bottom: float) -> str:

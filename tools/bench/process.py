@@ -1,6 +1,7 @@
 """A measured process, seen from the runner: a fork of the runner, which has imported the measured systems.
 
-A new interpreter would need 0.1 to 0.5 s for the same imports, and a run has thousands of processes.
+A new interpreter would need 0.1 to 0.5 s for the same imports, and a run has thousands of processes. Only a process
+that measures another checkout is a new interpreter.
 """
 
 import contextlib
@@ -10,7 +11,6 @@ import os
 import select
 import signal
 from multiprocessing import Pipe
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -18,23 +18,10 @@ from tools.bench import worker
 from tools.bench.adapters.base import Unsupported
 from tools.bench.job import Job
 
-PROJECT = Path(__file__).resolve().parents[2]
 EXIT_S = 5.0
 # Variables that change the names or the behaviour of a measured system. Measured processes do not inherit them.
-_DROPPED = (
-    "OPENPILOT_PREFIX",
-    "MSGQ_BACKEND",
-    "MSGQ_MODE",
-    "MSGQ_PREALLOC",
-    "MSGQ_SPIN_US",
-    "KICKMSG_SHM_MODE",
-    "ZMQ",
-    "MSGQ_ZMQ_TRANSPORT",
-    "MSGQ_ZMQ_BIND",
-    "MSGQ_ZMQ_MAP",
-    "MSGQ_ZMQ_HWM",
-    "MSGQ_ZMQ_CURVE",
-)
+_DROPPED = ("OPENPILOT_PREFIX", "MSGQ_", "KICKMSG_", "ZMQ")  # beginnings of their names
+_KEPT = "MSGQ_BENCH_STOCK"
 _IMPORTED = (
     *("numpy", "msgq.impl.ring.core", "msgq.channel", "msgq.workqueue", "msgq.records", "visionipc"),
     *("iceoryx2", "zmq", "posix_ipc"),  # not kickmsg, which prints a list of leaks at the end of the runner
@@ -53,8 +40,9 @@ class Failed(Exception):
 
 def import_systems() -> None:
     """Import what measured processes use. Call this before the first process, from the only thread."""
-    for name in _DROPPED:
-        os.environ.pop(name, None)
+    for name in list(os.environ):
+        if name.startswith(_DROPPED) and name != _KEPT:
+            del os.environ[name]
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # NumPy would start a thread, which a fork does not copy
     for name in _IMPORTED:
         with contextlib.suppress(ImportError):
@@ -73,10 +61,10 @@ def end_processes() -> None:
 class Process:
     """One fresh process with one job, killed at the latest when the context is left."""
 
-    def __init__(self, job: Job, number: int = 0) -> None:
-        """Start the process, one of those that have the job."""
+    def __init__(self, job: Job) -> None:
+        """Start the process."""
         self._job = job
-        self._errors = Path(job.folder) / f"{job.name}-{job.role}-{number}.err"
+        self._errors = job.folder / f"{job.name}-{job.role}-{job.number}.err"
         self._connection, other_end = Pipe()
         self._exit_code: int | None = None
         # An interrupt finds the process in _running, or no process.
@@ -85,7 +73,7 @@ class Process:
         if self.pid == 0:
             for process in (self, *_running):  # so that each process sees the end of its connection
                 process._connection.close()
-            worker.work(job, other_end, self._errors)
+            worker.run_job(job, other_end, self._errors)
         _running.add(self)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPTS)
         other_end.close()

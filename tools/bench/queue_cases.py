@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tools.bench.cases import Case, Target
+from tools.bench.cases import ASLEEP, BUSY, SLEEPING, SLEEPING_P99, Case, Target, ping, ping_asleep
 
 SPARE = 8  # places beside those of the messages that wait
 MOST_PLACES = 65536
@@ -58,17 +58,7 @@ QUEUE_CASES = (
         depth=128,
         seconds=0.15,
     ),
-    Case("queue_ping", "delivery to a busy process, 64 B, one way", "ns", "ping", peer_role="pong", batch=16, depth=10),
-    Case(
-        "queue_ping_asleep",
-        "delivery to a process asleep for 2 ms, 64 B, one way",
-        "ns",
-        "ping_asleep",
-        (Target("floor", 1.1, "≤ 1.1x the floor"), Target("p99", 1.1, "p99 ≤ 1.1x the floor's")),
-        peer_role="pong_asleep",
-        batch=10,
-        depth=10,
-        seconds=0.15,
-    ),
+    ping("queue_ping", BUSY, depth=10),
+    ping_asleep("queue_ping_asleep", ASLEEP, SLEEPING, SLEEPING_P99, depth=10),
     Case("queue_open", "open two handles, one to send and one to receive", "ns", "open_both", depth=10),
 )

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tools.bench.cases import Case, Target
+from tools.bench.cases import SLEEPING, SLEEPING_P99, Case, Target, ping, ping_asleep
 
 WRITE = Target("kickmsg", 1.0, "≤ 1.0x kickmsg"), Target("iceoryx2", 0.5, "≤ 0.5x iceoryx2")
 READ = Target("kickmsg", 0.8, "≤ 0.8x kickmsg"), Target("iceoryx2", 0.5, "≤ 0.5x iceoryx2")
@@ -21,26 +21,18 @@ def _alone(kind: str, title: str, aimed: bool, watchers: int = 0) -> tuple[Case,
     return write, read
 
 
-_SEEN = Case(
-    "seen_seqlock",
-    "delivery of a write to a busy reader, seqlock, one way",
-    "ns",
-    "ping",
-    peer_role="pong",
-    batch=16,
-    kind="seqlock",
-)
-_ASLEEP = Case(
-    "asleep_seqlock",
-    "delivery of a write to a reader asleep for 2 ms, seqlock, one way",
-    "ns",
-    "ping_asleep",
-    (Target("floor", 1.1, "≤ 1.1x the floor"), Target("p99", 1.1, "p99 ≤ 1.1x the floor's")),
-    peer_role="pong_asleep",
-    batch=10,
-    seconds=0.15,
-    kind="seqlock",
-)
+def _delivery(kind: str) -> tuple[Case, Case]:
+    """Write values to a busy reader, and to a sleeping one."""
+    busy = f"delivery of a write to a busy reader, {kind}, one way"
+    asleep = f"delivery of a write to a reader asleep for 2 ms, {kind}, one way"
+    return (
+        ping(f"seen_{kind}", busy, kind=kind),
+        ping_asleep(f"asleep_{kind}", asleep, SLEEPING, SLEEPING_P99, kind=kind),
+    )
+
+
+_SEEN, _ASLEEP = _delivery("seqlock")
+_SEEN_BOARD, _ASLEEP_BOARD = _delivery("board")
 _MANY = Case(
     "read_many",
     "read 1,000 elements of 32 B in one call (floor: numpy.copyto)",
@@ -134,25 +126,10 @@ RECORD_CASES = (
         seconds=0.1,
     ),
     _SEEN,
-    replace(
-        _SEEN,
-        key="seen_seqlock_5",
-        title="delivery of a write to a busy reader, seqlock, one way, 5 others read",
-        watchers=5,
-    ),
-    replace(
-        _SEEN,
-        key="seen_board",
-        title="delivery of a write to a busy reader, board, one way",
-        kind="board",
-    ),
+    replace(_SEEN, key="seen_seqlock_5", title=f"{_SEEN.title}, 5 others read", watchers=5),
+    _SEEN_BOARD,
     _ASLEEP,
-    replace(
-        _ASLEEP,
-        key="asleep_board",
-        title="delivery of a write to a reader asleep for 2 ms, board, one way",
-        kind="board",
-    ),
+    _ASLEEP_BOARD,
     _QUEUE,
     replace(
         _QUEUE,

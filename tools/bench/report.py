@@ -19,7 +19,12 @@ def format_tables(result: Result) -> str:
     for name in result.tables:
         rows = summarize_table(result, name)
         systems = find_systems(result, name, rows)
-        parts += [f"## {name}", _format_rows(result, rows, systems), format_tails(rows), _format_cores(rows, systems)]
+        parts += [
+            f"## {name}",
+            format_rows(result, rows, systems, judged=True),
+            format_tails(rows),
+            _format_cores(rows, systems),
+        ]
     parts += [format_limits(result), format_facts(result), _format_remarks(result)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -30,6 +35,19 @@ def find_systems(result: Result, table: str, rows: Sequence[Row]) -> list[str]:
     return [name for name in COLUMNS if name in absent or any(name in row.medians for row in rows)]
 
 
+def format_rows(result: Result, rows: Sequence[Row], systems: Sequence[str], *, judged: bool = False) -> str:
+    """Return the figures and ratios. `judged`: with the distance of the cores and the targets."""
+    has_ratios = OURS in systems
+    head = ["row", "work", *systems, *([f"{OURS} / {FLOOR}", f"{OURS} / best peer"] if has_ratios else [])]
+    lines = []
+    for row in rows:
+        values = [format_figure_of(result, row, system) for system in systems]
+        ratios = [format_ratio(row, name) for name in (FLOOR, "peer")] if has_ratios else []
+        verdict = _judge(row) if judged else []
+        lines.append([f"`{row.case.key}`", row.case.title, *values, *ratios, *verdict])
+    return format_table([*head, *(["cores apart", "target", "met"] if judged else [])], lines)
+
+
 def format_figure_of(result: Result, row: Row, system: str) -> str:
     """Return a system's figure; ``~`` marks a figure of disturbed slices only."""
     if system in row.medians:
@@ -37,10 +55,17 @@ def format_figure_of(result: Result, row: Row, system: str) -> str:
     return "failed" if (row.case.key, system) in result.failed else NOTHING
 
 
+def format_best_peer(result: Result, row: Row) -> str:
+    """Return the figure and the name of the best peer."""
+    return f"{format_figure_of(result, row, row.best_peer)} ({row.best_peer})" if row.best_peer else NOTHING
+
+
 def format_figure(case: Case, value: float) -> str:
     """Return a figure with its unit."""
-    if case.unit == "rate":
+    if case.unit in ("rate", "cpu_rate"):
         return numbers.rate(value)
+    if case.unit == "bytes":
+        return f"{value / (1 << 20):.0f} MiB"
     if case.unit == "percent":
         return f"{value:.0f} %"
     return f"{value:.1f}/s" if case.unit == "wakeups" else numbers.time_ns(value)
@@ -121,25 +146,17 @@ def format_table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in body)
 
 
-def _format_rows(result: Result, rows: Sequence[Row], systems: Sequence[str]) -> str:
-    head = ["row", "work", *systems, f"{OURS} / {FLOOR}", f"{OURS} / best peer", "cores apart", "target", "met"]
-    return format_table(head, [_cells(result, row, systems) for row in rows])
-
-
-def _cells(result: Result, row: Row, systems: Sequence[str]) -> list[str]:
-    values = [format_figure_of(result, row, system) for system in systems]
-    met = {True: "yes", False: "no", None: NOTHING}[row.met]
-    targets = ", ".join(map(_target, row.case.targets, row.reached)) or NOTHING
-    ratios = [format_ratio(row, name) for name in (FLOOR, "peer")]
-    return [row.case.key, row.case.title, *values, *ratios, _apart(row), targets, met]
-
-
 def _format_cores(rows: Sequence[Row], systems: Sequence[str]) -> str:
     lines = []
     for row in rows:
         used = [f"{row.cores[system]:.2f}" if system in row.cores else NOTHING for system in systems]
         lines.append([row.case.title, *used])
     return format_table(["CPU time of all processes in a second", *systems], lines)
+
+
+def _judge(row: Row) -> list[str]:
+    met = {True: "yes", False: "no", None: NOTHING}[row.met]
+    return [_apart(row), ", ".join(map(_target, row.case.targets, row.reached)) or NOTHING, met]
 
 
 def _apart(row: Row) -> str:
@@ -175,8 +192,18 @@ def _limit(key: str, value: float) -> str:
 
 
 def _format_remarks(result: Result) -> str:
-    lines = [format_disturbed(result), *(gap for name in result.tables for gap in list_gaps(result, name))]
+    lines = [
+        format_disturbed(result),
+        *_list_losses(result),
+        *(gap for name in result.tables for gap in list_gaps(result, name)),
+    ]
     return "\n".join(f"- {line}" for line in [*lines, *list_absent(result)])
+
+
+def _list_losses(result: Result) -> Iterator[str]:
+    for sample in result.samples:
+        if "lost" in sample:
+            yield f"{sample['system']}, {sample['case']}: {sample['lost']:,} messages were lost"
 
 
 def _last_line(text: str) -> str:

@@ -19,12 +19,14 @@ class Result:
     ----------
     tables : the rows of each table.
     repeats, quick, peers : options of the run. Without peers, the run measures all installed peers.
+    scale : factor of the messages of recordings.
+    against : folder of the other checkout; "": none.
     machine : facts about the machine, the build and the run.
     versions : version of each installed system. absent : for each other system, the reason.
     samples : a dictionary for each row, system and repeat. ``slices``: the figure of each slice, in ns, messages/s or
         percent. ``waited``: the share (0 to 1) of each slice in which a process waited for its core. ``cores``: CPU
         seconds of all processes per second. ``latencies``: for calls that were timed one by one, the times in ns at
-        `numbers.SHARES`. ``count``: the number of these calls.
+        `numbers.SHARES`. ``count``: the number of these calls. ``lost``: the number of lost messages, if any.
     unsupported, failed : (row, system) and the reason.
     limits : limits of the machine, a dictionary for each repeat.
     apart : for each row, the time in ns of a cache line from one core to the other, before each round of turns.
@@ -42,6 +44,8 @@ class Result:
     failed: Reasons = field(default_factory=dict)
     limits: list[dict[str, float]] = field(default_factory=list)
     apart: dict[str, list[float]] = field(default_factory=dict)
+    scale: float = 1.0
+    against: str = ""
 
     @property
     def cases(self) -> list[Case]:
@@ -54,6 +58,8 @@ class Result:
             "repeats": self.repeats,
             "quick": self.quick,
             "peers": self.peers,
+            "scale": self.scale,
+            "against": self.against,
             "machine": self.machine,
             "versions": self.versions,
             "absent": self.absent,

@@ -4,16 +4,17 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from tools.bench import machine, numbers
-from tools.bench.adapters import FLOOR, KINDS, ON_REQUEST, OURS, adapter
+from tools.bench.adapters import FLOOR, KINDS, ON_REQUEST, OTHER, OURS, adapter
 from tools.bench.adapters.base import Unsupported
 from tools.bench.cases import Case
-from tools.bench.entry import Entry, ProgramEntry, run_program
+from tools.bench.entry import Entry
 from tools.bench.floor import build
 from tools.bench.machine import IdleGate, cores
-from tools.bench.process import PROJECT, Absent, Failed, import_systems
+from tools.bench.process import Absent, Failed, import_systems
 from tools.bench.result import Result
 from tools.bench.tables import TABLES, find_table
 from tools.bench.workspace import Workspace
@@ -36,7 +37,8 @@ def run(space: Workspace, result: Result, *, say: Callable[[str], None], keep: C
     say : prints a line of progress.
     keep : stores the result, after each row of each repeat.
     """
-    cases = [case.quick() if result.quick else case for case in result.cases]
+    cases = [case.scale(result.scale) for case in result.cases]
+    cases = [case.quick() if result.quick else case for case in cases]
     import_systems()
     _find_systems(result, space)
     for name, reason in result.absent.items():
@@ -52,8 +54,8 @@ def run(space: Workspace, result: Result, *, say: Callable[[str], None], keep: C
         if FLOOR in result.versions and len(result.limits) <= repeat:
             gate.wait()
             rounds = QUICK_LIMIT_ROUNDS if result.quick else LIMIT_ROUNDS
-            with suppress(Failed):
-                result.limits.append(run_program(space, "limits", rounds, *cores()))
+            with suppress(build.FloorError):
+                result.limits.append(build.run_program(space.folder, "limits", rounds, *cores()))
         say(f"repeat {repeat + 1} of {result.repeats}, {clock.left_text()}: {case.key}")
         _Contest(result, space, case, repeat).hold(gate)
         clock.count()
@@ -87,13 +89,13 @@ def _find_systems(result: Result, space: Workspace) -> None:
     except build.FloorError as error:
         result.absent[FLOOR], compiler = str(error), []
     if not result.machine:
-        result.machine = machine.facts(compiler, PROJECT)
+        result.machine = machine.facts(compiler)
     for system, name in _adapters(result).items():
         if system in result.absent:
             continue
         adapter(name).raise_limits()
         try:
-            with Entry(space, Case("probe", "", "", "probe"), name) as entry:
+            with Entry(space, Case("probe", "", "", "probe"), name, _checkout(result, system)) as entry:
                 entry.prepare()
                 result.versions[system] = entry.measure()["version"]
         except (Absent, Failed) as error:
@@ -105,9 +107,14 @@ def _adapters(result: Result) -> dict[str, str]:
     found: dict[str, str] = {}
     for table in result.tables:
         for system, name in TABLES[table].adapters.items():
-            if system in (OURS, FLOOR, *KINDS, *result.peers) or not (result.peers or system in ON_REQUEST):
+            if system in (OURS, FLOOR, *KINDS, *result.peers) or not (result.peers or system in (OTHER, *ON_REQUEST)):
                 found.setdefault(system, name)
     return found
+
+
+def _checkout(result: Result, system: str) -> Path | None:
+    """Return the checkout of a system; None: this one."""
+    return Path(result.against) if system == OTHER else None
 
 
 class _Contest:
@@ -120,7 +127,7 @@ class _Contest:
     def __init__(self, result: Result, space: Workspace, case: Case, repeat: int) -> None:
         self.result, self.space, self.case, self.repeat = result, space, case, repeat
         self.adapters = TABLES[find_table(case.key)].adapters
-        self.entries: dict[str, Entry | ProgramEntry] = {}
+        self.entries: dict[str, Entry] = {}
         self.results: dict[str, list[dict[str, Any]]] = {}
 
     def hold(self, gate: IdleGate) -> None:
@@ -140,10 +147,8 @@ class _Contest:
 
     def _start(self, stack: ExitStack, system: str) -> None:
         with self._dropping(system):
-            if self.case.program and system == FLOOR:
-                self.entries[system] = stack.enter_context(ProgramEntry(self.space, self.case))
-            else:
-                self.entries[system] = stack.enter_context(Entry(self.space, self.case, self.adapters[system]))
+            entry = Entry(self.space, self.case, self.adapters[system], _checkout(self.result, system))
+            self.entries[system] = stack.enter_context(entry)
 
     def _round(self, turn: int, gate: IdleGate) -> None:
         self._look_at_cores()
@@ -157,12 +162,12 @@ class _Contest:
     def _look_at_cores(self) -> None:
         """How far apart they are changes from minute to minute on a virtual machine, up to tenfold."""
         if FLOOR in self.result.versions and len(set(cores())) == 2:
-            with suppress(Failed):
-                line = run_program(self.space, "limits", LINE_ROUNDS, *cores(), "line")["cache_line_ns"]
-                self.result.apart.setdefault(self.case.key, []).append(line)
+            with suppress(build.FloorError):
+                line = build.run_program(self.space.folder, "limits", LINE_ROUNDS, *cores(), "line")
+                self.result.apart.setdefault(self.case.key, []).append(line["cache_line_ns"])
 
     @staticmethod
-    def _quietest(entry: Entry | ProgramEntry, gate: IdleGate) -> dict[str, Any]:
+    def _quietest(entry: Entry, gate: IdleGate) -> dict[str, Any]:
         """Measure a slice, and again if it was disturbed, as long as there is time for waiting; the quietest counts."""
         best = entry.measure()
         for _ in range(RETRIES):
@@ -193,9 +198,10 @@ class _Contest:
             "repeat": self.repeat,
             "slices": [numbers.round_figure(each["value"]) for each in results],
             "waited": [round(each["waited"], 4) for each in results],
-            # a program of the floor does not say
-            "cores": [round(each["cores"], 3) for each in results if "cores" in each],
+            "cores": [round(each["cores"], 3) for each in results],
         }
+        if lost := sum(each.get("lost") or 0 for each in results):
+            sample["lost"] = lost
         latencies = [latency for each in results for latency in each.get("samples", ())]
         if latencies:
             sample |= {"latencies": numbers.list_latencies(latencies), "count": len(latencies)}

@@ -1,32 +1,40 @@
-"""The tables of the benchmark: for each kind of endpoint its rows, and the systems that take part."""
+"""The tables of the benchmark: their rows, and the systems that take part."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tools.bench.adapters import FLOOR, ON_REQUEST, OURS
+from tools.bench.adapters import FLOOR, ON_REQUEST, OTHER, OURS
 from tools.bench.cases import CASES, FRAME_CASES, Case
 from tools.bench.channel_cases import CHANNEL_CASES
+from tools.bench.file_cases import COLUMN_CASES, DECODING_CASES, RECORDING_CASES
 from tools.bench.kind_cases import KIND_CASES
+from tools.bench.pipeline_cases import PIPELINE_CASES
 from tools.bench.queue_cases import QUEUE_CASES
 from tools.bench.record_cases import RECORD_CASES
 
 
 @dataclass(frozen=True)
 class Table:
-    """The rows of one kind of endpoint.
+    """Rows with the same systems.
 
     Attributes
     ----------
     cases : the rows.
     adapters : the name of the adapter of each system, in the order of the columns.
+    on_request : True: measured only if --only names the table or its rows.
     """
 
     cases: tuple[Case, ...]
     adapters: dict[str, str]
+    on_request: bool = False
+
+
+def _libraries(*names: str) -> dict[str, str]:
+    return {OURS: OURS, OTHER: OURS, **{name: name for name in names}}
 
 
 def _adapters(own: str, *peers: str, **others: str) -> dict[str, str]:
-    return {OURS: own, FLOOR: FLOOR, **{peer: peer for peer in peers}, **others}
+    return {OURS: own, OTHER: own, FLOOR: FLOOR, **{peer: peer for peer in peers}, **others}
 
 
 TABLES = {
@@ -44,6 +52,10 @@ TABLES = {
         KIND_CASES,
         {"topic": OURS, "channel": "channel", "queue": "queue", "seqlock": "records", "board": "board", FLOOR: FLOOR},
     ),
+    "recording": Table(RECORDING_CASES, _libraries("mcap", "foxglove-sdk", "pybag-sdk", "rosbags"), on_request=True),
+    "decoding": Table(DECODING_CASES, _libraries("rosbags", "mcap-ros2-support", "pycapnp"), on_request=True),
+    "columns": Table(COLUMN_CASES, _libraries("rosbags", "mcap-ros2-support"), on_request=True),
+    "pipeline": Table(PIPELINE_CASES, _adapters(OURS, "by-hand", "by-hand-mcap"), on_request=True),
 }
 
 
@@ -58,6 +70,6 @@ def list_words() -> list[str]:
 
 
 def select_cases(words: Iterable[str]) -> list[Case]:
-    """Return the rows that the words select, in the order of the tables; all rows without words."""
-    wanted = set(words) or set(TABLES)
+    """Return the rows that the words select, in the order of the tables. Without words, endpoints are measured."""
+    wanted = set(words) or {name for name, table in TABLES.items() if not table.on_request}
     return [case for name, table in TABLES.items() for case in table.cases if {name, case.key} & wanted]

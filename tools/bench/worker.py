@@ -6,32 +6,51 @@ the result. The process ends when the runner closes the connection. The output o
 
 import gc
 import os
+import pickle
 import signal
 import sys
 import traceback
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from time import perf_counter_ns, process_time_ns
+from time import perf_counter_ns
 from typing import NoReturn
 
-from tools.bench import crowd, exchange, labour, roles, state
+from tools.bench import alone, bus, crowd, streams
 from tools.bench.adapters.base import Unsupported
 from tools.bench.job import Job
-from tools.bench.machine import read_wait_ns
+from tools.bench.machine import PROJECT, cpu_seconds, read_wait_ns
+from tools.bench.works import is_work, work
 
-ROLES = {**roles.ROLES, **crowd.ROLES, **exchange.ROLES, **labour.ROLES, **state.ROLES}
+_ROLES = {**vars(alone), **vars(streams), **vars(crowd), **vars(bus)}
+
+# Program of a process that measures another checkout: the libraries of that checkout, and the benchmark of this one.
+_PROGRAM = """
+import pickle, sys
+checkout, project, fd, errors, job = sys.argv[1:]
+sys.path.insert(0, checkout)
+import msgq, visionipc
+sys.path[0] = project
+from multiprocessing.connection import Connection
+from pathlib import Path
+from tools.bench.worker import run_job
+run_job(pickle.loads(bytes.fromhex(job)), Connection(int(fd)), Path(errors))
+"""
 
 
-def work(job: Job, connection: Connection, errors: Path) -> NoReturn:
-    """Do the job, and end this process, which is a fork of the runner. `errors` gets the standard output and error."""
+def run_job(job: Job, connection: Connection, errors: Path) -> NoReturn:
+    """Do the job, and end this process. `errors` gets the standard output and error."""
     code = 1
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the runner gets it too, and ends this process
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
-        signal.alarm(job.limit_s)
+        signal.alarm(job.case.limit_s)
         _redirect_output(errors)
-        os.sched_setaffinity(0, {job.cpu})
+        if job.checkout is not None:
+            _execute(replace(job, checkout=None), job.checkout, connection, errors)
+        if job.cpu is not None:
+            os.sched_setaffinity(0, {job.cpu})
         _measure(job, connection)
         code = 0
     except Unsupported as reason:
@@ -53,21 +72,30 @@ def _redirect_output(errors: Path) -> None:
         os.dup2(source, target)
 
 
+def _execute(job: Job, checkout: Path, connection: Connection, errors: Path) -> None:
+    """Do the job in a new interpreter with the libraries of another checkout."""
+    own = checkout / ".venv/bin/python"
+    python = str(own) if own.exists() else sys.executable
+    os.set_inheritable(connection.fileno(), True)
+    words = (checkout, PROJECT, connection.fileno(), errors, pickle.dumps(job).hex())
+    os.execv(python, [python, "-P", "-c", _PROGRAM, *map(str, words)])
+
+
 def _measure(job: Job, connection: Connection) -> None:
-    role = ROLES[job.role](job)
+    role = work(job) if is_work(job.role) else _ROLES[job.role](job)
     next(role)
     gc.collect()
     gc.disable()
     signal.alarm(0)
     connection.send({"ready": True})
     while _is_slice_wanted(connection):
-        signal.alarm(job.limit_s)
-        start, used_before, waited_before = perf_counter_ns(), process_time_ns(), read_wait_ns()
+        signal.alarm(job.case.limit_s)
+        start, used_before, waited_before = perf_counter_ns(), cpu_seconds(), read_wait_ns()
         result = next(role)
         took = perf_counter_ns() - start
-        waited, used = read_wait_ns() - waited_before, process_time_ns() - used_before
+        waited, used = read_wait_ns() - waited_before, 1e9 * (cpu_seconds() - used_before)
         signal.alarm(0)
-        connection.send({"result": {**(result or {}), "waited": waited / took, "cores": used / took}})
+        connection.send({"result": {"waited": waited / took, "cores": used / took, **(result or {})}})
 
 
 def _is_slice_wanted(connection: Connection) -> bool:

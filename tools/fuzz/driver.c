@@ -41,11 +41,10 @@ static void start_publisher(int i) {
     p->canary = mq_canary_always_intact();
     p->needs_fence = fuzz_one_in(2);
     p->liveness_file = fuzz_one_in(8) ? NULL : &liveness_file;
-    int row = mq_ring_publisher_row_take(p->liveness_file, ring(), side(), &p->liveness_token);
+    uint64_t former_uid;
     started[i] = false;
-    if (row == MQ_NO_ROW)
+    if (!mq_ring_publisher_claim(p, &self, (uint32_t)fuzz_random(), &former_uid))
         return;
-    uint64_t former_uid = mq_ring_publisher_claim_ring(p, &self, (uint32_t)fuzz_random(), row);
     if (mq_ring_find_sending_publisher(p, fuzz_one_in(2)) && fuzz_one_in(2)) {
         mq_ring_publisher_release_ring(p, former_uid);
         return;

@@ -12,7 +12,7 @@ static int fuzz_eventfd(unsigned start, int flags) {
 #define eventfd fuzz_eventfd
 
 #include "recorder/capture.h"
-#include "meter/topic.h"
+#include "meter/sample.h"
 #include "base/watcher.h"
 
 static mq_meter meter;
@@ -40,7 +40,11 @@ static void measure(void) {
     fuzz_op = "meter";
     if (!joined[PASSIVE])
         return;
-    int64_t found = mq_meter_sample_topic(&meter, &subscribers[PASSIVE]);
+    mq_source source = {.kind = MQ_SOURCE_RING, .ring_subscriber = &subscribers[PASSIVE]};
+    mq_metered_endpoint metered = {.meter = &meter, .source = &source};
+    int64_t found = mq_meter_sample(&metered);
+    if (metered.status == MQ_SOURCE_CORRUPT)
+        mq_ring_subscriber_recover_from_lap(&subscribers[PASSIVE]);
     check(found >= -1 && found <= fuzz_data_bytes / 8, "more messages than a ring can hold");
     for (int i = 0; i < 3; i++) {
         double middle = mq_histogram_compute_percentile(histograms[i], (double)fuzz_below(1001) / 1000);

@@ -5,6 +5,7 @@
 1. List the mutants of all modules of msgq and visionipc, or of `--files`, and draw a sample (`--most`, `--seed`).
 2. Copy the working tree with its compiled extensions. The tool never writes to the tree itself.
 3. Run the tests of `make test` once under coverage.py, and note which tests execute which lines of the sampled files.
+   For files with lines that no test executes, also run the tests marked `ci`: the lake and Spark have few others.
 4. For each mutant, run the tests that execute its lines, until one fails.
 
 The report has these counts, and a line ``file:line: old -> new`` for each mutant that was not killed:

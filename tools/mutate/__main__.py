@@ -20,7 +20,7 @@ def main() -> int:
     parser.add_argument("--most", type=int, metavar="N", help="number of mutants, drawn at random; default: all")
     parser.add_argument("--seed", type=int, help="the same seed draws the same mutants; random by default")
     parser.add_argument("--seconds", type=float, default=3600.0, help="time limit; default: %(default)g")
-    parser.add_argument("tests", nargs="*", help="files or folders of tests; default: all. Marked tests are not used")
+    parser.add_argument("tests", nargs="*", help="files or folders of tests; default: all but those marked `nightly`")
     options = parser.parse_args()
     seed = secrets.randbits(32) if options.seed is None else options.seed
     print(f"seed {seed}", flush=True)

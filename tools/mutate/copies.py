@@ -18,7 +18,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from tests.leftovers import FOLDER, files_named, processes_in
+from tests.leftovers import FOLDER, files_named, processes_in, remove
 from tests.support import ROOT
 
 _NOT_COPIED = shutil.ignore_patterns(".*", "__pycache__", "build", "dist", "*.egg-info")
@@ -163,5 +163,5 @@ def _clean(folder: str) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)
     for path in files_named(f"t{word}[0-9a-f]{{8}}"):
-        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
+        remove(path)
     shutil.rmtree(folder, ignore_errors=True)

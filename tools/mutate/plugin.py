@@ -25,6 +25,12 @@ def pytest_configure(config: pytest.Config) -> None:
     )
 
 
+def _without_group(nodeid: str) -> str:
+    """Return the id without the group that the processes of pytest-xdist append; the tests of a mutant run without."""
+    name, at, group = nodeid.rpartition("@")
+    return name if at and "]" not in group and "::" in name else nodeid
+
+
 class _Reach:
     """Records the outcome of each test and the lines that it executes, in each process that runs tests."""
 
@@ -39,14 +45,15 @@ class _Reach:
             self._coverage = coverage.Coverage(data_file=None, include=self._files, config_file=False, messages=False)
             self._coverage.set_option("run:disable_warnings", ["no-data-collected"])
             self._coverage.start()
-        self._coverage.switch_context(item.nodeid)
+        self._coverage.switch_context(_without_group(item.nodeid))
         result = yield
         self._coverage.switch_context("")
         return result
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        passed, seconds = self._tests.get(report.nodeid, (True, 0.0))
-        self._tests[report.nodeid] = passed and report.passed, seconds + report.duration
+        test = _without_group(report.nodeid)
+        passed, seconds = self._tests.get(test, (True, 0.0))
+        self._tests[test] = passed and report.passed, seconds + report.duration
 
     def pytest_sessionfinish(self) -> None:
         if self._coverage is None:  # this process only distributes the tests

@@ -12,13 +12,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.support import DEADLINE
 from tools.mutate.copies import Copy, NotRunError, copies_of, on_copies
 from tools.mutate.operators import Mutant, mutants
 
 KILLED, SURVIVED, NOT_REACHED = "killed", "survived", "not reached"
 TIMED_OUT, NO_TIME, NOT_RUN = "timed out", "no time", "not run"
-_TIER = "not ci and not nightly and not style"  # the tests of `make test`
+_FAST = "not ci and not nightly and not style"  # the tests of `make test`
+_CI = "ci and not nightly"
 _SLACK_SECONDS = DEADLINE + 30.0  # in addition to five times the usual time: a condition may take DEADLINE to fail
 
 
@@ -65,7 +68,12 @@ def mutate(
     candidates = random.Random(seed).sample(candidates, min(len(candidates), most or len(candidates)))
     jobs = os.cpu_count() or 1
     with copies_of(root, jobs) as copies:
-        reach = measure(copies[0], {mutant.path for mutant in candidates}, tests, jobs, until_s)
+        reach = Reach()
+        for tier in (_FAST, _CI):  # the slow tests only for files with lines that no fast test reaches
+            if missed := {mutant.path for mutant in candidates if not reach.tests(mutant)}:
+                measure(reach, copies[0], missed, [*tests, "-m", tier, "-n", str(jobs)], until_s)
+        if not reach.seconds:
+            raise NotRunError("without a mutant, no test passed")
         chosen = {mutant: names for mutant in candidates if (names := reach.tests(mutant))}
         done = on_copies(copies, lambda copy, mutant: judge(copy, mutant, chosen[mutant], reach, until_s), chosen)
         return dict.fromkeys(candidates, NOT_REACHED) | done
@@ -88,21 +96,20 @@ def is_complete(verdicts: dict[Mutant, str]) -> bool:
     return not counts[NOT_RUN] and counts[NO_TIME] + counts[NOT_REACHED] < len(verdicts)
 
 
-def measure(copy: Copy, files: set[str], tests: Sequence[str], jobs: int, until_s: float) -> Reach:
-    """Run the tests without a mutant."""
+def measure(reach: Reach, copy: Copy, files: set[str], arguments: Sequence[str], until_s: float) -> None:
+    """Run tests without a mutant, and add what they reach."""
     order = {"measure": [str(copy.tree / path) for path in files], "output": str(copy.notes)}
-    arguments = ["-n", str(jobs), "--dist", "loadgroup", "-m", _TIER, *tests]
-    code, output = copy.pytest(order, arguments, until_s - time.monotonic())
+    code, output = copy.pytest(order, ["--dist", "loadgroup", *arguments], until_s - time.monotonic())
     if code is None:
         raise NotRunError("--seconds were over before all tests had run once without a mutant")
-    reach = Reach()
+    failed = reach.failed
     for path in copy.notes.glob("*.json"):
         reach.add(json.loads(path.read_text()), copy.tree)
-    if code not in (0, 1) or not reach.seconds:
+        path.unlink()
+    if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED):
         raise NotRunError(f"without a mutant, pytest ended with {code}:\n{output[-3000:]}")
-    if reach.failed:
-        print(f"tests that fail or are skipped without a mutant, and are not used: {reach.failed}", flush=True)
-    return reach
+    if reach.failed > failed:
+        print(f"tests that fail or are skipped without a mutant, and are not used: {reach.failed - failed}", flush=True)
 
 
 def judge(copy: Copy, mutant: Mutant, tests: list[str], reach: Reach, until_s: float) -> str:

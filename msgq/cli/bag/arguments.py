@@ -39,15 +39,7 @@ chunk_limit_option = click.option(
     default="256MiB",
     show_default=True,
     metavar="SIZE",
-    help="Skip chunks with an uncompressed size above SIZE.",
-)
-repair_chunk_limit_option = click.option(
-    "--max-chunk-bytes",
-    type=options.BYTE_COUNT,
-    default="256MiB",
-    show_default=True,
-    metavar="SIZE",
-    help="Refuse files with a chunk whose uncompressed size is above SIZE.",
+    help="Skip chunks with an uncompressed size above SIZE. `bag recover` and `bag reindex` refuse such files.",
 )
 clock_option = click.option(
     "--clock",

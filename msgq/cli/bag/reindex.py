@@ -11,7 +11,7 @@ from msgq.cli.common import options
 @click.command(epilog=options.EXIT_CODES)
 @arguments.logs_argument
 @repair_options.add_repair_options
-@arguments.repair_chunk_limit_option
+@arguments.chunk_limit_option
 @options.json_option
 def command(logs: tuple[Path, ...], output: Path | None, in_place: bool, max_chunk_bytes: int, as_json: bool) -> None:
     """Rebuild all indexes and the summary of recordings.

@@ -16,7 +16,7 @@ from msgq.common.units import NS_PER_S
     "--split-seconds",
     required=True,
     metavar="SECONDS",
-    type=click.FloatRange(min=0.001),
+    type=options.NumberRange(min=0.001),
     help="Duration of each piece, in seconds.",
 )
 @arguments.compression_option

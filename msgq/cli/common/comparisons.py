@@ -58,7 +58,7 @@ add_tolerance_options = options.combine_options(
     ),
     click.option(
         "--time-tolerance",
-        type=click.FloatRange(min=0),
+        type=options.NumberRange(min=0),
         metavar="SECONDS",
         help="Allowed difference between times, in seconds. Times count from the first message.  "
         "[default: ignore times]",

@@ -43,28 +43,22 @@ def play_deterministic(
             *functions, seed=seed, faults=None, idle_timeout=idle_timeout, max_runtime=max_runtime
         )
 
+    def select(messages: list[SentMessage]) -> list[SentMessage]:
+        return [message for message in messages if message.endpoint in selection]
+
     sent = run_replay()
     if output is not None:
         write_sent_messages(sent, output)
-    logs = []
+    endpoints = {message.endpoint for message in sent}
+    # A reference may contain the played endpoints, too.
+    selection = SelectedEndpoints(compare_endpoints or None, replay.endpoints if reference else ())
     if reference:
-        wanted = LogReader(*reference, endpoints=SelectedEndpoints(compare_endpoints or None, replay.endpoints))
-        comparison = compare(
-            _select_compared(sent, compare_endpoints, replay.endpoints),
-            wanted,
-            tolerances,
-            time_tolerance=time_tolerance,
-        )
-        logs.append(wanted)
+        wanted = LogReader(*reference, endpoints=selection)
+        comparison = compare(select(sent), wanted, tolerances, time_tolerance=time_tolerance)
+        endpoints |= {channel.endpoint for channel in wanted.channels}
     else:
-        comparison = compare(
-            _select_compared(sent, compare_endpoints),
-            _select_compared(run_replay(), compare_endpoints),
-            tolerances,
-            time_tolerance=time_tolerance or 0,
-        )
-    compared = {message.endpoint for message in sent} | {channel.endpoint for log in logs for channel in log.channels}
-    _require_matches(compare_endpoints, compared)
+        comparison = compare(select(sent), select(run_replay()), tolerances, time_tolerance=time_tolerance or 0)
+    _require_matches(compare_endpoints, endpoints)
     comparisons.show_comparison(comparison, as_json, messages=len(sent))
 
 
@@ -76,14 +70,6 @@ def _require_matches(compare_endpoints: Sequence[re.Pattern[str]], compared: Col
             "--compare-endpoints a match for a sent endpoint"
         )
         raise click.ClickException(text)
-
-
-def _select_compared(
-    sent: list[SentMessage], compare_endpoints: Sequence[re.Pattern[str]], played: Collection[str] = ()
-) -> list[SentMessage]:
-    """Return the messages to compare. For a reference, endpoints in `played` are excluded on both sides."""
-    selection = SelectedEndpoints(compare_endpoints or None, played)
-    return [message for message in sent if message.endpoint in selection]
 
 
 def _import_function(program: str) -> Callable[[], Any]:

@@ -1,5 +1,6 @@
 """Common options and texts of the subcommands."""
 
+import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -24,6 +25,17 @@ TIMEOUT_EXIT_CODE = 3
 _IMPORT_PATHS_KEY = f"{__name__}.import_paths"  # in a context's `meta`
 
 _CommandType = TypeVar("_CommandType", bound=Callable[..., Any])
+
+
+class NumberRange(click.FloatRange):
+    """A range of numbers without NaN, which passes the comparisons of click's range."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the number. Fail if it is outside of the range, or NaN."""
+        number = float(super().convert(value, param, ctx))
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a number.", param, ctx)
+        return number
 
 
 def _validate_prefix(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
@@ -136,7 +148,7 @@ def complete_bridged_endpoint(
 ) -> list[CompletionItem]:
     """Return the endpoints for a bridge that begin with `incomplete`, for shell completion."""
     every = endpoint_inodes(context.params.get("prefix"))
-    return _make_completion_items((name for name in every if kind_of(name).crosses_bridges), incomplete)
+    return _make_completion_items((name for name in every if kind_of(name).has_part("bridge")), incomplete)
 
 
 def complete_stage(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -178,14 +190,14 @@ count_option = click.option(
 )
 duration_option = click.option(
     "--duration",
-    type=click.FloatRange(min=0),
+    type=NumberRange(min=0),
     metavar="SECONDS",
     help="Stop after SECONDS.  [default: no limit]",
 )
 once_option = click.option("--once", is_flag=True, help="Same as -n 1.")
 timeout_option = click.option(
     "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
+    type=NumberRange(min=0, min_open=True),
     metavar="SECONDS",
     help="Give up after SECONDS without a message.  [default: no limit]",
 )
@@ -195,7 +207,7 @@ def measured_duration_option(
     default: float, text: str = "Duration of the measurement of rates, in seconds.", least: float = 0.01
 ) -> Callable[[_CommandType], _CommandType]:
     """Return the option for the duration of a measurement that prints one result."""
-    kind = click.FloatRange(least, 86400.0)
+    kind = NumberRange(least, 86400.0)
     return click.option("--duration", type=kind, default=default, show_default=True, metavar="SECONDS", help=text)
 
 
@@ -203,7 +215,7 @@ def interval_option(
     default: float, text: str = "Time between two lines, in seconds."
 ) -> Callable[[_CommandType], _CommandType]:
     """Return the option for the time between two results."""
-    kind = click.FloatRange(0.01, 86400.0)
+    kind = NumberRange(0.01, 86400.0)
     return click.option("--interval", type=kind, default=default, show_default=True, metavar="SECONDS", help=text)
 
 

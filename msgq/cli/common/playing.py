@@ -37,6 +37,18 @@ remap_option = click.option(
 )
 
 
+rate_option = click.option(
+    "-r",
+    "--rate",
+    type=options.NumberRange(min=0, min_open=True),
+    default=1.0,
+    show_default=True,
+    metavar="FACTOR",
+    help="Speed relative to the recording. The speed inf plays as fast as possible.",
+)
+backend_option = click.option(
+    "--backend", type=click.Choice(["msgq", "zmq"]), help="Backend to publish on.  [default: $MSGQ_BACKEND]"
+)
 programs_option = click.option(
     "--deterministic",
     "programs",
@@ -57,7 +69,7 @@ seed_option = click.option(
 add_ending_options = options.combine_options(
     click.option(
         "--idle-timeout",
-        type=click.FloatRange(min=0),
+        type=options.NumberRange(min=0),
         metavar="SECONDS",
         default=10.0,
         show_default=True,
@@ -65,7 +77,7 @@ add_ending_options = options.combine_options(
     ),
     click.option(
         "--max-runtime",
-        type=click.FloatRange(min=0),
+        type=options.NumberRange(min=0),
         metavar="SECONDS",
         default=60.0,
         show_default=True,

@@ -82,7 +82,7 @@ _RUN_COLUMNS = (
 )
 @click.option(
     "--rate",
-    type=click.FloatRange(1.0, 10_000.0),
+    type=options.NumberRange(1.0, 10_000.0),
     default=100.0,
     show_default=True,
     metavar="RATE",
@@ -90,7 +90,7 @@ _RUN_COLUMNS = (
 )
 @click.option(
     "--duration",
-    type=click.FloatRange(0.1, 3600.0),
+    type=options.NumberRange(0.1, 3600.0),
     default=3.0,
     show_default=True,
     metavar="SECONDS",

@@ -3,12 +3,15 @@
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
-from msgq.common import naming
+from msgq.cli.common import options
+from msgq.cli.common.signals import call_on_interrupt
+from msgq.common import naming, settings
 from msgq.errors import StreamNotFoundError, WaitTimeoutError
 from visionipc import VisionBuf, VisionIpcClient
 from visionipc.connection import request_stream_types
@@ -24,7 +27,7 @@ stream_option = click.option(
 )
 timeout_option = click.option(
     "--timeout",
-    type=click.FloatRange(0.0, 86400.0),
+    type=options.NumberRange(0.0, 86400.0),
     default=5.0,
     show_default=True,
     metavar="SECONDS",
@@ -55,8 +58,20 @@ def describe_frame(frame: VisionBuf, path: Path | None = None) -> FrameLine:
     return FrameLine(*times, frame.format.name, *layout, str(path) if path else None)
 
 
-def connect_client(name: str, kind: int | None, conflate: bool) -> VisionIpcClient:
-    """Return a client that is connected to an existing server."""
+@contextmanager
+def open_frames(
+    server: str, stream: int | None, prefix: str | None, timeout_s: float, conflate: bool
+) -> Iterator[Iterator[VisionBuf]]:
+    """Connect to an existing server, and return its frames on arrival, until Ctrl-C. The caller releases each frame.
+
+    The iterator raises WaitTimeoutError if no frame arrives within `timeout_s`.
+    """
+    stop = threading.Event()
+    with settings.overrides(prefix), _connect_client(server, stream, conflate) as client, call_on_interrupt(stop.set):
+        yield _receive_frames(client, timeout_s, stop)
+
+
+def _connect_client(name: str, kind: int | None, conflate: bool) -> VisionIpcClient:
     served = request_stream_types(
         naming.validate_endpoint_name(name, "server name")
     )  # asked first: a client makes its topic, also in vain
@@ -73,13 +88,7 @@ def connect_client(name: str, kind: int | None, conflate: bool) -> VisionIpcClie
     return client
 
 
-def receive_frames(client: VisionIpcClient, timeout_s: float, stop: threading.Event) -> Iterator[VisionBuf]:
-    """Yield frames on arrival, until `stop`. The caller releases each frame.
-
-    Raises
-    ------
-    WaitTimeoutError : no frame arrived within `timeout_s`.
-    """
+def _receive_frames(client: VisionIpcClient, timeout_s: float, stop: threading.Event) -> Iterator[VisionBuf]:
     deadline = time.monotonic() + timeout_s
     while not stop.is_set():
         frame = client.recv(_POLL_PERIOD_MS)

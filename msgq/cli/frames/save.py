@@ -1,15 +1,12 @@
 """`msgq frames save`: saves frames to files."""
 
-import threading
 from pathlib import Path
 
 import click
 
 from msgq.cli.common import options
 from msgq.cli.common.render import echo, echo_json
-from msgq.cli.common.signals import call_on_interrupt
 from msgq.cli.frames import incoming
-from msgq.common import settings
 from visionipc.convert import encode_png
 
 
@@ -45,13 +42,8 @@ def command(
     PNG needs msgq-bus[frames]. With --raw and --json, the command prints the layout of the file: format, width,
     height, stride and uv_offset.
     """
-    stop = threading.Event()
-    with (
-        settings.overrides(prefix),
-        incoming.connect_client(server, stream, conflate=False) as client,
-        call_on_interrupt(stop.set),
-    ):
-        for number, frame in enumerate(incoming.receive_frames(client, timeout, stop), 1):
+    with incoming.open_frames(server, stream, prefix, timeout, conflate=False) as frames:
+        for number, frame in enumerate(frames, 1):
             path = file if count == 1 else file.with_stem(f"{file.stem}-{number:04}")
             with frame:
                 about = incoming.describe_frame(frame, path)

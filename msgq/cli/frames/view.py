@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -21,16 +20,14 @@ from rich.style import Style
 from msgq.cli.common import options
 from msgq.cli.common.console import get_console
 from msgq.cli.common.render import echo_json
-from msgq.cli.common.signals import call_on_interrupt
 from msgq.cli.frames import incoming
-from msgq.common import settings
 from visionipc.convert import encode_png
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from visionipc import VisionIpcClient
+    from visionipc import VisionBuf
 
 _FRAME_PERIOD_S = 0.1  # a terminal does not take many more pictures a second
 _COLOUR_MASK = 0xF8  # of a colour, in a terminal: 32, so that styles are found in the cache and neighbours are alike
@@ -68,14 +65,11 @@ def command(
         if png is None:
             raise click.UsageError("standard output is not a terminal; give --png FILE or --json")
         count = count or 1
-    stop = threading.Event()
     with (
-        settings.overrides(prefix),
-        incoming.connect_client(server, stream, conflate=True) as client,
-        call_on_interrupt(stop.set),
+        incoming.open_frames(server, stream, prefix, timeout, conflate=True) as frames,
         _open_live_picture(screen, as_json) as live,
     ):
-        newest = _show_frames(client, live, count, timeout, stop, as_json, png is not None)
+        newest = _show_frames(frames, live, count, as_json, png is not None)
     if png is not None and newest is not None:
         png.write_bytes(encode_png(newest))
 
@@ -85,17 +79,11 @@ def _open_live_picture(screen: Console, as_json: bool) -> Live | nullcontext[Non
 
 
 def _show_frames(
-    client: VisionIpcClient,
-    live: Live | None,
-    count: int | None,
-    timeout_s: float,
-    stop: threading.Event,
-    as_json: bool,
-    keep: bool,
+    frames: Iterator[VisionBuf], live: Live | None, count: int | None, as_json: bool, keep: bool
 ) -> npt.NDArray[np.uint8] | None:
     """Show `count` frames. Return the newest one as RGB if `keep` is True."""
     rgb = None
-    for number, frame in enumerate(incoming.receive_frames(client, timeout_s, stop), 1):
+    for number, frame in enumerate(frames, 1):
         with frame:
             about = incoming.describe_frame(frame)
             rgb = frame.to_rgb() if keep or live is not None else None

@@ -20,16 +20,9 @@ from msgq.recording.player.remapping import NameMapping
 @arguments.lake_argument
 @selection.optional_query_argument
 @selection.add_selection_options
-@click.option(
-    "--rate",
-    type=click.FloatRange(min=0, min_open=True),
-    default=1.0,
-    show_default=True,
-    metavar="FACTOR",
-    help="Speed relative to the recording. The speed inf plays as fast as possible.",
-)
+@playing.rate_option
 @click.option("--wait-for-readers", is_flag=True, help="Before playing, wait for a subscriber on each endpoint.")
-@click.option("--backend", type=click.Choice(["msgq", "zmq"]), help="Backend to publish on.  [default: $MSGQ_BACKEND]")
+@playing.backend_option
 @playing.programs_option
 @playing.remap_option
 @playing.add_ending_options

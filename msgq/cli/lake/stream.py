@@ -19,7 +19,7 @@ from msgq.common.texts import format_count_noun
 )
 @click.option(
     "--trigger-seconds",
-    type=click.FloatRange(min=0.1),
+    type=options.NumberRange(min=0.1),
     default=10.0,
     show_default=True,
     metavar="SECONDS",

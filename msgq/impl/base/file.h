@@ -182,6 +182,7 @@ static inline mode_t mq_directory_mode(mode_t permissions) {
 static inline int mq_make_shared_directory(const mq_file_policy *policy, const char *path, mode_t mode,
                                            mq_error *error) {
     char draft[MQ_ERROR_PATH_BYTES + 16];
+    struct stat status;
     const char *name = strrchr(path, '/') + 1;
     snprintf(draft, sizeof draft, "%.*s.%s.XXXXXX", (int)(name - path), path, name);
     if (!mkdtemp(draft))
@@ -196,7 +197,7 @@ static inline int mq_make_shared_directory(const mq_file_policy *policy, const c
         return 0;
     int number = errno;
     rmdir(draft);
-    if (!failed && number != EEXIST && number != ENOTEMPTY && access(path, F_OK) != 0)
+    if (!failed && number != EEXIST && number != ENOTEMPTY && lstat(path, &status) != 0)
         failed = mq_fail_system(error, number, path, "cannot create directory of the prefix");
     return failed;
 }
@@ -212,7 +213,10 @@ static inline int mq_make_directory(const mq_file_policy *policy, const char *pa
         return mq_make_shared_directory(policy, path, mode, error);
     if (mkdir(path, mode) == 0 || errno == EEXIST)
         return 0;
-    return mq_fail_system(error, errno, path, "cannot create directory of the prefix");
+    int number = errno; /* in a sticky directory, another user's directory gives EPERM */
+    return lstat(path, &status) == 0
+               ? 0
+               : mq_fail_system(error, number, path, "cannot create directory of the prefix");
 }
 
 /* ---- files ---- */

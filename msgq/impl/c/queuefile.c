@@ -68,11 +68,14 @@ int mqc_queue_obtain_slots(msgq_queue *q, bool chooses) {
     if (!chooses && !mq_queue_has_sizes(q->h.parts.queue))
         return 0;
     int status = chooses ? mqc_queue_choose_sizes(q) : mqc_queue_map_slots(q);
-    mq_queue_block_cache *caches = status ? NULL : calloc(q->h.parts.block_count, sizeof *caches);
-    if (!status && !caches)
-        status = mqc_endpoint_error(&q->endpoint, ENOMEM, "no memory for a handle");
     if (status)
         return status;
+    q->h.own_row = &q->h.parts.queue->rows[q->h.row_number]; /* before the next error: the previous mapping is gone */
+    mq_queue_block_cache *caches = calloc(q->h.parts.block_count, sizeof *caches);
+    if (!caches) {
+        q->h.parts.max_messages = q->h.parts.block_count = 0; /* the next call tries again */
+        return mqc_endpoint_error(&q->endpoint, ENOMEM, "no memory for a handle");
+    }
     free(q->h.block_caches);
     mq_queue_use_slots(&q->h, &q->h.parts, caches);
     mqc_queue_recover(q, mq_monotonic_ns());
@@ -229,14 +232,17 @@ int msgq_queue_open(msgq_queue **queue, const char *name, const msgq_queue_optio
     return 0;
 }
 
-int msgq_queue_sizes(const msgq_queue *queue, uint32_t *max_messages, uint32_t *max_message_size) {
+int msgq_queue_sizes(msgq_queue *queue, uint32_t *max_messages, uint32_t *max_message_size) {
     int status = mqc_check_pointers(queue, NULL, 0);
+    if (!status && !queue->h.parts.max_messages && queue->generation == mqc_fork_generation())
+        status = mqc_queue_obtain_slots(queue, false);
     if (status)
         return status;
+    bool has_sizes = queue->h.parts.max_messages; /* otherwise, return the sizes that a send would choose */
     if (max_messages)
-        *max_messages = (uint32_t)queue->h.parts.max_messages;
+        *max_messages = (uint32_t)(has_sizes ? queue->h.parts.max_messages : queue->max_messages);
     if (max_message_size)
-        *max_message_size = (uint32_t)queue->h.parts.max_message_size;
+        *max_message_size = (uint32_t)(has_sizes ? queue->h.parts.max_message_size : queue->max_message_size);
     return 0;
 }
 

@@ -349,6 +349,7 @@ cdef class Subscriber(Waitable):
             if message.length != size:
                 if count:
                     break
+                (<MappedPool> self._pools[message.row]).pool_file.check_truncation()  # the length may be that of a hole
                 text = f"next message has {message.length} bytes, but the dtype has {size}; use receive() instead"
                 raise MessageSizeError(text, self._endpoint)
             mq_copy_from_shared(<uint8_t *> view.buf + count * size, mq_pool_slot_payload(message.slot), size)

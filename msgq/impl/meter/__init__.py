@@ -1,23 +1,5 @@
 """Counting what passes on endpoints of any kind, below Python and passively."""
 
-from msgq.impl.meter.core import (
-    ChannelMeter,
-    EndpointMeter,
-    PolledMeter,
-    QueueEventsMeter,
-    QueueMeter,
-    RecordsMeter,
-    TopicMeter,
-    run_meters,
-)
+from msgq.impl.meter.core import EndpointMeter, QueueEventsMeter, QueueMeter, SourceMeter, run_meters
 
-__all__ = [
-    "ChannelMeter",
-    "EndpointMeter",
-    "PolledMeter",
-    "QueueEventsMeter",
-    "QueueMeter",
-    "RecordsMeter",
-    "TopicMeter",
-    "run_meters",
-]
+__all__ = ["EndpointMeter", "QueueEventsMeter", "QueueMeter", "SourceMeter", "run_meters"]

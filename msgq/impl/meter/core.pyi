@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing_extensions import disjoint_base
 
 from msgq.common.stats.meter import MeterReading
-from msgq.impl.base.core import Context
+from msgq.impl.sources.source import EndpointSource
 
 @disjoint_base
 class EndpointMeter:
@@ -49,32 +49,36 @@ def run_meters(meters: Sequence[EndpointMeter], seconds: float, spin: bool = Fal
     """
 
 @disjoint_base
-class _ChannelSubscriberMeter(EndpointMeter): ...
+class SourceMeter(EndpointMeter):
+    """Measures the messages that a source takes (`EndpointMeter`).
 
-class ChannelMeter(_ChannelSubscriberMeter):
-    """Measures the messages of all publishers of a channel (`EndpointMeter`).
+    The delay is the time from the publishing time of a message to the poll that finds the message. For records, each
+    write is a message. If an element was written several times between two polls, the meter sees only the last write.
+    The meter counts the other writes as `lost`, so the total is exact. Each poll scans all elements, and is followed by
+    a pause of four times the poll's duration.
 
     Parameters
     ----------
-    name, in_prefix : name and prefix of an existing channel.
-    stamp_offset : byte offset in the payload of a u64 with the publishing time in ns; None: the channel's own times.
+    source : a source that no other code uses. The meter ignores its schema.
+    stamp_offset : byte offset in the payload of a u64 with the publishing time in ns; None: the publishing times that
+        the endpoint has next to payloads, if any.
     clock : clock of this time: "host" (docs/internals/clock.md), "realtime" or "monotonic".
     """
 
-    def __init__(self, name: str, in_prefix: str, stamp_offset: int | None = None, clock: str = "host") -> None: ...
+    def __init__(self, source: EndpointSource, stamp_offset: int | None = None, clock: str = "host") -> None: ...
 
 @disjoint_base
-class QueueEventsMeter(_ChannelSubscriberMeter):
+class QueueEventsMeter(SourceMeter):
     """Measures the messages sent into a work queue, from its events (`EndpointMeter`).
 
     The delay of a message is its waiting time: from the send until the first take.
 
     Parameters
     ----------
-    queue, in_prefix : name and prefix of a queue with events. The channel of the events need not exist yet.
+    name, in_prefix : name and prefix of a queue with events. The channel of the events need not exist yet.
     """
 
-    def __init__(self, queue: str, in_prefix: str) -> None: ...
+    def __init__(self, name: str, in_prefix: str) -> None: ...
 
 @disjoint_base
 class QueueMeter(EndpointMeter):
@@ -89,49 +93,3 @@ class QueueMeter(EndpointMeter):
     """
 
     def __init__(self, name: str, in_prefix: str) -> None: ...
-
-@disjoint_base
-class RecordsMeter(EndpointMeter):
-    """Measures the writes to the elements of a vector or the keys of a board (`EndpointMeter`).
-
-    If an element was written several times between two polls, the meter sees only the last write. The meter counts the
-    other writes as `lost`, so the total is exact. The delay is the time from a write to the poll that finds this write.
-    Each poll scans all elements, and is followed by a pause of four times the poll's duration.
-
-    Parameters
-    ----------
-    name, in_prefix : name and prefix of an existing vector or board.
-    """
-
-    def __init__(self, name: str, in_prefix: str) -> None: ...
-
-@disjoint_base
-class TopicMeter(EndpointMeter):
-    """Measures the messages of a topic (`EndpointMeter`).
-
-    Parameters
-    ----------
-    context : context of the connection.
-    endpoint : name of an existing topic.
-    stamp_offset : byte offset in the payload of a u64 with the publishing time in ns; None: use the stamps of the
-        topic, if the topic is tracked.
-    clock : clock of this time: "host" (docs/internals/clock.md), "realtime" or "monotonic".
-    """
-
-    def __init__(
-        self, context: Context, endpoint: str | bytes, stamp_offset: int | None = None, clock: str = "host"
-    ) -> None: ...
-
-class PolledMeter(EndpointMeter):
-    """Measures an endpoint whose files C code cannot read.
-
-    Python polls this endpoint about every 50 ms. A subclass defines `poll`.
-
-    Parameters
-    ----------
-    endpoint : name of the endpoint with the prefix of its kind.
-    """
-
-    def __init__(self, endpoint: str) -> None: ...
-    def poll(self) -> list[int]:
-        """Return the sizes in bytes of the messages since the last call."""

@@ -46,7 +46,7 @@ static inline void mq_histogram_add_value(mq_histogram *h, uint64_t value, uint6
     if (value > h->max)
         h->max = value;
     h->count += times;
-    h->sum += (double)value * (double)times;
+    h->sum += (double)(int64_t)value * (double)times;
     h->counts[mq_histogram_find_bucket(value)] += times;
 }
 
@@ -80,18 +80,6 @@ typedef struct {
     int64_t clock_offset_ns; /* nanoseconds to add to the time of stamp_clock */
 } mq_meter;
 
-/* An endpoint in a meter's loop. */
-typedef struct {
-    mq_meter *meter;
-    void *reader;
-    /* Count all waiting messages. Returns the number of messages, or -1 if Python must handle an error. */
-    int64_t (*sample)(mq_meter *m, void *reader);
-    /* The callback futex_word returns the word that changes when a message arrives. The callback prepare_wait returns
-     * the value of this word before a wait. If the callbacks are NULL, only samples detect messages. */
-    const uint32_t *(*futex_word)(void *reader);
-    uint32_t (*prepare_wait)(void *reader);
-} mq_metered_endpoint;
-
 /* Return the current time by the clock that publishers use for publish times. */
 static inline int64_t mq_meter_read_wall_clock_ns(const mq_meter *m) {
     return mq_read_clock_ns((clockid_t)m->stamp_clock) + m->clock_offset_ns;
@@ -99,13 +87,11 @@ static inline int64_t mq_meter_read_wall_clock_ns(const mq_meter *m) {
 
 static inline void mq_meter_add_delay(mq_meter *m, int64_t now_ns, uint64_t stamp_ns) {
     int64_t delay = (int64_t)((uint64_t)now_ns - stamp_ns);
-    m->negative_delays += delay < 0;
-    mq_histogram_add_value(&m->delays_ns, delay < 0 ? 0 : (uint64_t)delay, 1);
-}
-
-/* True if a payload of this size contains the publish time. */
-static inline bool mq_meter_payload_has_timestamp(const mq_meter *m, uint64_t size) {
-    return m->stamp_offset >= 0 && size >= 8 && (uint64_t)m->stamp_offset <= size - 8;
+    if (mq_unlikely(delay < 0)) {
+        m->negative_delays++;
+        delay = 0;
+    }
+    mq_histogram_add_value(&m->delays_ns, (uint64_t)delay, 1);
 }
 
 /* Count the messages that a sample found at `now_ns`. */

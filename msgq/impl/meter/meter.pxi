@@ -39,14 +39,12 @@ cdef class EndpointMeter:
         m.clock_offset_ns = host_offset_ns() if clock == "host" else 0
         return 0
 
-    cdef int _begin_sampling(self) except -1:
-        return 0
+    cdef object _begin_sampling(self):
+        if self._closed:
+            raise EndpointClosedError("meter is closed", self.endpoint)
 
-    cdef int _end_sampling(self) except -1:
+    cdef int _handle_sample_failure(self, mq_source_status status) except -1:
         return 0
-
-    cdef bint _handle_sample_failure(self) except -1:
-        return False
 
     cdef object _count_lost(self):
         return 0
@@ -58,7 +56,7 @@ cdef class EndpointMeter:
         return "seen"
 
     def close(self):
-        """Some meters have nothing to close."""
+        self._closed = True
 
     def reset_counts(self):
         cdef mq_meter *m = self.c.meter
@@ -99,7 +97,7 @@ def run_meters(meters, double seconds, bint spin=False):
             PyErr_CheckSignals()
             if status < 0:
                 meter = meters[-1 - status]
-                meter._handle_sample_failure()
+                meter._handle_sample_failure(inputs[-1 - status].status)
             if mq_monotonic_ns() < until:
                 continue
             # After a recovery, sample the meter once more. Stop if meters need recovery all the time.
@@ -116,21 +114,16 @@ cdef int64_t _sample_without_gil(object meters, mq_metered_endpoint *inputs, uns
     """Sample until the deadline, without the GIL. Return -1 - i if meter i needs Python."""
     cdef EndpointMeter meter
     cdef int64_t status
-    begun = []
-    try:
-        for i, meter in enumerate(meters):
-            meter._begin_sampling()
-            begun.append(meter)
-            inputs[i] = meter.c
-        with nogil:
-            status = _sample_until_deadline(inputs, count, until, spin)
-    finally:
-        for meter in begun:
-            meter._end_sampling()
+    read = []  # what the meters read stays mapped, even if another thread closes a meter
+    for i, meter in enumerate(meters):
+        read.append(meter._begin_sampling())
+        inputs[i] = meter.c
+    with nogil:
+        status = _sample_until_deadline(inputs, count, until, spin)
     return status
 
 
-cdef int64_t _sample_until_deadline(const mq_metered_endpoint *inputs, unsigned count, int64_t until,
+cdef int64_t _sample_until_deadline(mq_metered_endpoint *inputs, unsigned count, int64_t until,
                                     bint spin) noexcept nogil:
     cdef mq_futex_waitv_entry words[MQ_FUTEX_WAITV_MAX]
     cdef unsigned i, slept
@@ -138,13 +131,10 @@ cdef int64_t _sample_until_deadline(const mq_metered_endpoint *inputs, unsigned 
     while True:
         slept = 0
         for i in range(count):  # load the words before the samples, so that a wake after a sample ends the nap
-            if inputs[i].futex_word != NULL and slept < <unsigned> MQ_FUTEX_WAITV_MAX:
-                words[slept].address = <uint64_t> <size_t> inputs[i].futex_word(inputs[i].reader)
-                words[slept].expected = inputs[i].prepare_wait(inputs[i].reader)
-                words[slept].flags = MQ_FUTEX_32
+            if slept < <unsigned> MQ_FUTEX_WAITV_MAX and mq_meter_prepare_wait(&inputs[i], &words[slept]):
                 slept += 1
         for i in range(count):
-            if inputs[i].sample(inputs[i].meter, inputs[i].reader) < 0:
+            if mq_meter_sample(&inputs[i]) < 0:
                 return -1 - <int64_t> i
         if mq_monotonic_ns() >= until:  # check after a sample, so that a delayed thread still samples once
             return 0

@@ -11,8 +11,7 @@ typedef struct {
     uint64_t ready_count, sent; /* counts at the last sample */
 } mq_meter_queue_reader;
 
-static inline int64_t mq_meter_sample_queue(mq_meter *m, void *reader) {
-    mq_meter_queue_reader *q = reader;
+static inline int64_t mq_meter_sample_queue(mq_meter *m, mq_meter_queue_reader *q) {
     /* ready_count is the number of messages that ever became READY. Adding the counters of all handles is slower. Their
      * sum changes only if ready_count changes. */
     uint64_t ready = mq_load_acquire_u64(&q->parts->queue->ready_count);

@@ -15,15 +15,16 @@ cdef class QueueMeter(EndpointMeter):
         self._queue.parts = &file.parts
         mq_meter_start_queue(&self._queue)
         self._file = file
-        self.c.reader, self.c.sample = &self._queue, mq_meter_sample_queue
+        self.c.queue = &self._queue
 
     def close(self):
         self._file = None
+        EndpointMeter.close(self)
 
-    cdef int _begin_sampling(self) except -1:
-        if self._file is None:
-            raise EndpointClosedError("meter is closed", self.endpoint)
-        return self._file.check_truncation()
+    cdef object _begin_sampling(self):
+        EndpointMeter._begin_sampling(self)
+        self._file.check_truncation()
+        return self._file
 
     cdef int _measure_waiting_messages(self) except -1:
         if self._file is None:

@@ -247,6 +247,17 @@ static inline uint64_t mq_ring_publisher_claim_ring(mq_ring_publisher *p, const 
     return former;
 }
 
+/* Take a row, and claim the ring. *former is the previous uid: wait for the end of that publisher's send. Returns false
+ * if living publishers have all rows. */
+static inline bool mq_ring_publisher_claim(mq_ring_publisher *p, const mq_process_identity *self, uint32_t random,
+                                           uint64_t *former) {
+    int row = mq_ring_publisher_row_take(p->liveness_file, p->ring, p->side, &p->liveness_token);
+    if (row == MQ_NO_ROW)
+        return false;
+    *former = mq_ring_publisher_claim_ring(p, self, random, row);
+    return true;
+}
+
 /* Undo mq_ring_publisher_claim_ring. */
 static inline void mq_ring_publisher_release_ring(mq_ring_publisher *p, uint64_t former) {
     mq_compare_exchange_u64(&p->ring->write_uid, mq_ring_publisher_starting_uid(p), former);

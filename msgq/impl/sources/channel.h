@@ -13,7 +13,7 @@ typedef struct {
     mq_channel_message at; /* the last message found. After MQ_SOURCE_UNMAPPED, the message whose pool is not mapped */
 } mq_channel_source;
 
-static inline mq_source_status mq_channel_source_find_message(mq_channel_source *c) {
+static inline __attribute__((always_inline)) mq_source_status mq_channel_source_find_message(mq_channel_source *c) {
     mq_channel_status status = mq_channel_next_message(&c->subscriber, &c->at);
     if (mq_likely(status == MQ_CHANNEL_OK))
         return MQ_SOURCE_OK;
@@ -37,7 +37,7 @@ mq_channel_source_take_message(mq_channel_source *c, const mq_source_buffer *roo
             message->size = m->length;
             return MQ_SOURCE_FULL;
         }
-        mq_source_buffer_copy_payload(room, mq_pool_slot_payload(m->slot), m->length);
+        bool has_part = mq_source_buffer_copy_payload(room, mq_pool_slot_payload(m->slot), m->length);
         if (mq_unlikely(mq_mapping_was_truncated(c->subscriber.not_truncated) ||
                         mq_mapping_was_truncated(c->pool_not_truncated[m->row])))
             return MQ_SOURCE_CORRUPT;
@@ -46,6 +46,7 @@ mq_channel_source_take_message(mq_channel_source *c, const mq_source_buffer *roo
         *message = (mq_source_message){.size = m->length,
                                        .sequence = m->position,
                                        .counted = true,
+                                       .has_part = has_part,
                                        .origin_id = c->origin_ids[m->row],
                                        .publish_time = (int64_t)m->publish_time,
                                        .origin_time = (int64_t)m->origin_time};

@@ -8,6 +8,11 @@ from msgq.impl.records.core cimport mq_record_file_parts
 from msgq.impl.ring.core cimport mq_ring_subscriber
 
 
+cdef extern from "sources/message.h" nogil:
+    ctypedef enum mq_source_status:
+        MQ_SOURCE_UNMAPPED
+
+
 cdef extern from "sources/channel.h" nogil:
     ctypedef struct mq_channel_source:
         mq_channel_subscriber subscriber
@@ -27,6 +32,7 @@ cdef extern from "sources/records.h" nogil:
         uint64_t *seen_write_counts
         uint64_t elements_left
     bint mq_record_source_has_scanned_since(const mq_record_source *r, int64_t since_ns)
+    void mq_record_source_follow_writes(mq_record_source *r)
 
 
 cdef extern from "sources/polled.h" nogil:
@@ -53,5 +59,7 @@ cdef extern from "sources/source.h" nogil:
         uint64_t schema_seq_seen, write_uid_seen
     bint mq_source_schema_is_seen(const mq_source *source)
     uint64_t mq_source_load_schema_seq(const mq_source *source)
+    uint64_t mq_source_count_unseen(const mq_source *source)
+    bint mq_source_lost_is_known(const mq_source *source)
     bint mq_ring_source_has_seen_schema(const mq_source *source, uint64_t position)
     bint mq_ring_source_note_schema(mq_source *source, uint64_t seq, uint64_t position)

@@ -14,7 +14,7 @@ typedef struct {
     uint64_t bytes;
     uint64_t skip; /* offset of the first payload byte to copy */
     /* If true, copy the whole payload from offset 0. If the whole payload does not fit, leave the message. If false,
-     * copy the bytes that fit. */
+     * take the message, and copy only `bytes` bytes from offset `skip`, if the payload contains them all. */
     bool all_or_nothing;
 } mq_source_buffer;
 
@@ -26,6 +26,7 @@ typedef struct {
      * an element, number the messages. */
     bool counted;
     bool stamped;       /* the endpoint has stamps. The payload does not include the stamps */
+    bool has_part;      /* the requested part of the payload was copied. Never true for vectors and boards */
     uint32_t origin_id; /* number of the publisher (channels) or index of the key (boards); 0 for other endpoints */
     int64_t publish_time, origin_time; /* nanoseconds by the host's clock; 0: unknown */
 } mq_source_message;
@@ -40,13 +41,18 @@ typedef enum {
     MQ_SOURCE_CORRUPT,    /* the data is invalid, or another program truncated the file */
 } mq_source_status;
 
-/* Copy the requested part of a payload of `size` bytes. The caller checked that a whole payload fits. */
-static inline void mq_source_buffer_copy_payload(const mq_source_buffer *room, const uint8_t *payload, uint64_t size) {
-    if (mq_likely(room->all_or_nothing))
+/* Copy the requested part of a payload of `size` bytes, or the whole payload. The caller checked that a whole payload
+ * fits. Returns false if the payload does not contain the part. */
+static inline __attribute__((always_inline)) bool mq_source_buffer_copy_payload(const mq_source_buffer *room,
+                                                                                const uint8_t *payload, uint64_t size) {
+    if (mq_likely(room->all_or_nothing)) {
         mq_copy_from_shared(room->data, payload, size);
-    else if (room->bytes && room->skip < size) /* without room, `data` is NULL, which memcpy does not allow */
-        mq_copy_from_shared(room->data, payload + room->skip,
-                            size - room->skip < room->bytes ? size - room->skip : room->bytes);
+        return true;
+    }
+    if (!room->bytes || size < room->bytes || room->skip > size - room->bytes)
+        return false;
+    mq_copy_from_shared(room->data, payload + room->skip, room->bytes);
+    return true;
 }
 
 #endif

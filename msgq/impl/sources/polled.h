@@ -23,9 +23,12 @@ static inline mq_source_status mq_polled_source_take_message(mq_polled_source *p
     message->size = size;
     if (room->all_or_nothing && size > room->bytes)
         return MQ_SOURCE_FULL;
-    mq_source_buffer_copy_payload(room, p->payloads + begin, size);
-    *message = (mq_source_message){
-        .size = size, .sequence = p->taken++, .counted = true, .publish_time = p->publish_times[p->next]};
+    bool has_part = mq_source_buffer_copy_payload(room, p->payloads + begin, size);
+    *message = (mq_source_message){.size = size,
+                                   .sequence = p->taken++,
+                                   .counted = true,
+                                   .has_part = has_part,
+                                   .publish_time = p->publish_times[p->next]};
     p->next++;
     return MQ_SOURCE_OK;
 }

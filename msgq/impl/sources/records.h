@@ -14,7 +14,9 @@ enum {
     /* number of elements that one call scans. The scan takes about 0.2 ms if no element is in the CPU cache */
     MQ_RECORD_SCAN_ELEMENTS = 16384,
     MQ_RECORD_SCAN_INTERVAL_NS = 500000, /* nanoseconds from the end of a scan to the beginning of the next scan */
-    MQ_RECORD_CHANGE_HEADER_BYTES = 20,  /* bytes before the value in a vector's message: index u4, count u8, time i8 */
+    /* for a meter: after a scan, the source pauses for this multiple of the scan's duration */
+    MQ_RECORD_REST_FACTOR = 4,
+    MQ_RECORD_CHANGE_HEADER_BYTES = 20, /* bytes before the value in a vector's message: index u4, count u8, time i8 */
 };
 
 typedef struct {
@@ -27,13 +29,16 @@ typedef struct {
     int64_t scan_started_ns;     /* beginning of the last scan, nanoseconds of CLOCK_MONOTONIC */
     int64_t next_scan_ns;        /* earliest beginning of the next scan, nanoseconds of CLOCK_MONOTONIC */
     uint64_t changes;            /* number of reported changes of a vector */
+    uint64_t
+        overwritten; /* for a meter: number of writes that a later write replaced before the source read their value */
+    bool for_meter;  /* see mq_record_source_follow_writes */
 } mq_record_source;
 
 static inline bool mq_record_source_is_board(const mq_record_source *r) {
     return r->parts.config.flags & MQ_RECORD_BOARD;
 }
 
-/* Begin a scan. Returns false if the last scan ended less than MQ_RECORD_SCAN_INTERVAL_NS ago. */
+/* Begin a scan. Returns false during the pause after the last scan. */
 static inline bool mq_record_source_begin_scan(mq_record_source *r) {
     if (r->next_index)
         return true;
@@ -55,6 +60,18 @@ static inline bool mq_record_source_has_scanned_since(const mq_record_source *r,
     return r->scan_started_ns > since_ns && r->next_scan_ns > r->scan_started_ns;
 }
 
+/* End a call, or a scan if all elements were scanned. A meter scans all elements in one call and pauses briefly, so that
+ * it measures short delays. A recorder reads other sources between the parts of a scan. */
+static inline void mq_record_source_end_call(mq_record_source *r) {
+    r->elements_left = r->for_meter ? UINT64_MAX : MQ_RECORD_SCAN_ELEMENTS;
+    if (r->next_index < r->end)
+        return;
+    int64_t now = mq_monotonic_ns();
+    r->next_index = 0;
+    r->next_scan_ns =
+        now + (r->for_meter ? MQ_RECORD_REST_FACTOR * (now - r->scan_started_ns) : MQ_RECORD_SCAN_INTERVAL_NS);
+}
+
 /* Move to the next changed element. Returns false if this call has scanned its part of the elements, or the scan has
  * ended. */
 static inline bool mq_record_source_find_changed(mq_record_source *r) {
@@ -67,11 +84,7 @@ static inline bool mq_record_source_find_changed(mq_record_source *r) {
     r->next_index = found;
     if (found < window.config.length)
         return true;
-    r->elements_left = MQ_RECORD_SCAN_ELEMENTS;
-    if (r->next_index >= r->end) {
-        r->next_index = 0;
-        r->next_scan_ns = mq_monotonic_ns() + MQ_RECORD_SCAN_INTERVAL_NS;
-    }
+    mq_record_source_end_call(r);
     return false;
 }
 
@@ -79,6 +92,21 @@ static inline bool mq_record_source_find_changed(mq_record_source *r) {
 static inline void mq_record_source_skip_element(mq_record_source *r) {
     r->next_index++;
     r->elements_left -= r->elements_left > 0;
+}
+
+/* Note the number of writes of an element that was read. */
+static inline void mq_record_source_note_write_count(mq_record_source *r, uint64_t index, uint64_t count) {
+    if (r->for_meter)
+        r->overwritten += mq_cell_count_writes_between(&r->parts, r->seen_write_counts[index], count) - 1;
+    r->seen_write_counts[index] = count;
+}
+
+/* Prepare the source for a meter: the first messages are the next writes, and scans follow each other closely. */
+static inline void mq_record_source_follow_writes(mq_record_source *r) {
+    r->for_meter = true;
+    r->elements_left = UINT64_MAX;
+    for (uint64_t i = 0; i < r->parts.config.length; i++)
+        r->seen_write_counts[i] = mq_cell_write_count(mq_cell_read_begin(mq_cell_version_word(&r->parts, i)));
 }
 
 static inline mq_source_status mq_vector_source_take_element(mq_record_source *r, const mq_source_buffer *room,
@@ -98,7 +126,7 @@ static inline mq_source_status mq_vector_source_take_element(mq_record_source *r
         memcpy(room->data + 4, &count, 8);
         memcpy(room->data + 12, &time_ns, 8);
     }
-    r->seen_write_counts[index] = count;
+    mq_record_source_note_write_count(r, index, count);
     *message = (mq_source_message){
         .size = MQ_RECORD_CHANGE_HEADER_BYTES + item, .sequence = r->changes++, .publish_time = time_ns};
     return MQ_SOURCE_OK;
@@ -117,7 +145,7 @@ static inline mq_source_status mq_board_source_take_value(mq_record_source *r, c
         message->size = value.length;
         if (!fits)
             return MQ_SOURCE_FULL;
-        r->seen_write_counts[r->next_index] = value.count;
+        mq_record_source_note_write_count(r, r->next_index, value.count);
         if (value.is_corrupt)
             return MQ_SOURCE_CORRUPT;
         *message = (mq_source_message){.size = value.length,

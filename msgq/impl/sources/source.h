@@ -7,6 +7,7 @@
 #ifndef MQ_SOURCES_SOURCE_H
 #define MQ_SOURCES_SOURCE_H
 
+#include "base/schema.h"
 #include "ring/sleeper.h"
 #include "sources/channel.h"
 #include "sources/polled.h"
@@ -89,7 +90,7 @@ static inline __attribute__((always_inline)) mq_source_status mq_ring_source_tak
             return status == MQ_RING_EMPTY ? MQ_SOURCE_EMPTY : MQ_SOURCE_CORRUPT;
         if (mq_unlikely(!mq_ring_source_has_seen_schema(source, s->cursor)))
             return MQ_SOURCE_NEW_SCHEMA;
-        if (mq_unlikely(m.size > s->data_bytes / 3)) { /* no publisher can send a message of this size */
+        if (mq_unlikely(3 * m.size > s->data_bytes)) { /* no publisher can send a message of this size */
             if (mq_ring_subscriber_revalidate_cursor(s) != MQ_RING_EMPTY)
                 return MQ_SOURCE_CORRUPT;
             continue;
@@ -100,7 +101,7 @@ static inline __attribute__((always_inline)) mq_source_status mq_ring_source_tak
         }
         if (s->stamps)
             mq_stamps_read(&stamps, m.payload);
-        mq_source_buffer_copy_payload(room, m.payload, m.size);
+        bool has_part = mq_source_buffer_copy_payload(room, m.payload, m.size);
         if (mq_unlikely(!mq_ring_subscriber_accept_copy(s, &m))) {
             if (mq_ring_subscriber_recover_from_lap(s) != MQ_RING_OK)
                 return MQ_SOURCE_CORRUPT;
@@ -113,6 +114,7 @@ static inline __attribute__((always_inline)) mq_source_status mq_ring_source_tak
                                 .era = counted ? s->era : 0,
                                 .counted = counted,
                                 .stamped = s->stamps != 0,
+                                .has_part = has_part,
                                 .publish_time = stamps.publish_time,
                                 .origin_time = stamps.origin_time};
         return MQ_SOURCE_OK;
@@ -126,6 +128,18 @@ static inline __attribute__((always_inline)) uint64_t mq_source_count_lost(const
     if (mq_likely(source->kind == MQ_SOURCE_RING))
         return source->ring_subscriber->lost;
     return source->kind == MQ_SOURCE_CHANNEL ? source->channel_source->subscriber.lost : 0;
+}
+
+/* Return the number of messages that a meter counts as lost. For vectors and boards, these are the overwritten writes. */
+static inline uint64_t mq_source_count_unseen(const mq_source *source) {
+    return source->kind == MQ_SOURCE_RECORDS ? source->record_source->overwritten : mq_source_count_lost(source);
+}
+
+/* Return the number of bytes before the value in each message. Vectors add a header, which writers do not write. */
+static inline uint64_t mq_source_header_bytes(const mq_source *source) {
+    return source->kind == MQ_SOURCE_RECORDS && !mq_record_source_is_board(source->record_source)
+               ? MQ_RECORD_CHANGE_HEADER_BYTES
+               : 0;
 }
 
 /* False if the number of lost messages is unknown. A stock publisher counts no messages, so the number is unknown if a

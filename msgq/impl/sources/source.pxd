@@ -12,6 +12,7 @@ cdef class EndpointSource:
     cdef readonly str endpoint, kind, prefix
     cdef readonly object inode
     cdef int prepare_to_take(self) except -1  # called with the GIL before C takes messages
+    cdef int prepare_to_count(self) except -1    # called once, if a meter takes the messages
     cdef int map_missing_pool(self) except -1    # call this after MQ_SOURCE_UNMAPPED
     # Call this after MQ_SOURCE_CORRUPT. Prepares C to continue, and raises an error. Returns 0 if the data is valid.
     cdef int handle_corruption(self) except -1

@@ -63,6 +63,10 @@ class EndpointSource:
     def lost(self) -> int | None:
         """Number of messages that were overwritten before the source took them; None: unknown. For records: 0."""
 
+    @property
+    def schema_begins_epoch(self) -> bool:
+        """True: a new schema begins a new epoch of the endpoint, as in topics. False: the numbering continues."""
+
     def skip_pending_messages(self) -> None:
         """Skip the waiting messages, and add them to `lost`. Records have no waiting messages."""
 

@@ -25,6 +25,7 @@ from msgq.impl.ring.core cimport SubSocket
 from msgq.impl.sources.core cimport (
     MQ_RECORD_SCAN_ELEMENTS, MQ_SOURCE_CHANNEL, MQ_SOURCE_POLLED, MQ_SOURCE_RECORDS, mq_polled_source_has_pending,
     MQ_SOURCE_RING, mq_channel_source_skip_pending, mq_channel_source_has_pending, mq_record_source_has_scanned_since,
+    mq_record_source_follow_writes,
     mq_source_load_schema_seq, mq_ring_source_has_seen_schema, mq_ring_source_note_schema,
 )
 
@@ -50,6 +51,9 @@ cdef class EndpointSource:
         raise TypeError("a Source comes from open_source")
 
     cdef int prepare_to_take(self) except -1:
+        return 0
+
+    cdef int prepare_to_count(self) except -1:
         return 0
 
     cdef int map_missing_pool(self) except -1:
@@ -84,6 +88,10 @@ cdef class EndpointSource:
     @property
     def lost(self):
         return 0
+
+    @property
+    def schema_begins_epoch(self):
+        return False
 
     def skip_pending_messages(self):
         """Do nothing: records have no pending messages."""
@@ -185,6 +193,10 @@ cdef class TopicSource(EndpointSource):
     @property
     def lost(self):
         return self._socket.lost
+
+    @property
+    def schema_begins_epoch(self):
+        return True
 
     def skip_pending_messages(self):
         try:
@@ -392,6 +404,10 @@ cdef class RecordSource(EndpointSource):
 
     def is_finished(self, int64_t since_ns):
         return mq_record_source_has_scanned_since(&self._record_source, since_ns)
+
+    cdef int prepare_to_count(self) except -1:
+        mq_record_source_follow_writes(&self._record_source)
+        return 0
 
     cdef int handle_corruption(self) except -1:
         self._file.check_truncation()

@@ -43,7 +43,7 @@ enum {
 static inline bool mq_queue_has_ready_message(const mq_queue_file_parts *parts) {
     /* acquire: the scan finds each message that ready_count counts */
     if (mq_load_acquire_u64(&parts->queue->ready_count) && mq_unlikely(!parts->max_messages))
-        return true;
+        return mq_queue_has_sizes(parts->queue);
     for (uint64_t i = 0; i < parts->max_messages; i++)
         if (mq_slot_state_is_ready(mq_load_acquire_u64(&parts->slot_states[i])))
             return true;

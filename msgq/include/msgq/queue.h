@@ -81,8 +81,9 @@ int msgq_queue_return(msgq_queue *queue, msgq_job *job);
 int msgq_queue_return_delayed(msgq_queue *queue, msgq_job *job, double delay);
 
 /* Store the maximum number of messages, and the maximum bytes of a message. `max_messages` and `max_message_size` may be
- * NULL. Other programs may have created the queue with sizes that you do not know. */
-int msgq_queue_sizes(const msgq_queue *queue, uint32_t *max_messages, uint32_t *max_message_size);
+ * NULL. Other programs may have created the queue with sizes that you do not know. If the queue has no sizes yet, the
+ * call stores the sizes that the handle's first send would choose. */
+int msgq_queue_sizes(msgq_queue *queue, uint32_t *max_messages, uint32_t *max_message_size);
 
 /* Return the number of messages that wait in the queue. */
 int64_t msgq_queue_waiting(msgq_queue *queue);

@@ -15,7 +15,7 @@ from msgq.decoding.arrow_types import cast_array, list_value_column_names, split
 from msgq.decoding.column_decoder import ColumnDecoder, DecodedValues
 from msgq.decoding.column_type import VALUE_DEFINED_COLUMN_TYPE, ColumnType
 from msgq.decoding.payload_decoder import DECODABLE_ENCODINGS, SELF_DESCRIBING_ENCODINGS
-from msgq.kinds import list_kinds
+from msgq.kinds import list_kinds_without_senders
 from msgq.lake.delta_types import convert_to_delta_type
 
 _BATCH_ROWS = 65536
@@ -54,7 +54,7 @@ SILVER_INPUT_COLUMNS = pa.schema(
 SILVER_SOURCE_COLUMNS = pa.schema([("kind", pa.string()), ("publisher", pa.string()), ("key", pa.string())])
 _SOURCE_COLUMN_NAMES = ("publisher", "key")
 _FLOAT64_EXACT_INTEGER_MAX = 1 << 53  # up to here double has all whole numbers
-_KINDS_WITHOUT_SENDERS = pa.array([kind.name for kind in list_kinds() if not kind.names_senders])
+_KINDS_WITHOUT_SENDERS = pa.array(list_kinds_without_senders())
 _RESERVED_COLUMN_NAMES = (
     *SILVER_FIXED_COLUMNS.names,
     "publish_timestamp",

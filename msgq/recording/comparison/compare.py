@@ -181,10 +181,8 @@ def _iter_compared_messages(outputs: ComparedOutputs, only: SelectedEndpoints) -
 
 def _convert_sent_message(message: SentMessage) -> _ComparedMessage | None:
     playback = get_kind(message.kind).playback
-    data = message.data
-    if playback.encode_sent is not None:
-        data, _ = playback.encode_sent(data, message.priority, 0, message.time_ns)
-    compared = playback.extract_comparable(data, message.key)
+    encoded = playback.encode_sent(message.data, message.priority, 0, message.time_ns)
+    compared = playback.extract_comparable(encoded[0] if encoded else message.data, message.key)
     return (
         None
         if compared is None
@@ -202,7 +200,7 @@ def _convert_log_message(message: Message) -> _ComparedMessage | None:
     compared = kind.playback.extract_comparable(message.data, message.key)
     if compared is None:
         return None
-    schema = message.schema if kind.playback.encode_sent is None else None  # otherwise, the recorded schema applies
+    schema = message.schema if kind.playback.played_first_byte < 0 else None  # the recorded schema is that of events
     return _ComparedMessage(message.endpoint, message.publish_time, compared.data, schema, compared.extra)
 
 

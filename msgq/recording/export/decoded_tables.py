@@ -18,7 +18,7 @@ from msgq.decoding.arrow_types import (
     split_value_columns,
 )
 from msgq.decoding.column_decoder import ColumnDecoder, DecodedValues
-from msgq.kinds import list_kinds
+from msgq.kinds import list_kinds_without_senders
 from msgq.recording.mcap_io.channel_registry import RecordedChannel
 from msgq.recording.mcap_io.problem import Problem
 from msgq.recording.reader.endpoint_batches import BATCH_ROWS_MAX, read_endpoint_batches, read_joined_batches
@@ -118,7 +118,7 @@ def _build_message_columns(batch: pa.RecordBatch, channels: Mapping[int, Recorde
     origin = batch.column("origin_time").to_numpy()
     columns["origin_time"] = pa.array(origin, mask=origin == 0)
     sources = [channel.message_source for channel in channels.values()]
-    if not {source.kind for source in sources} <= {kind.name for kind in list_kinds() if not kind.names_senders}:
+    if not {source.kind for source in sources} <= set(list_kinds_without_senders()):
         for name in _MESSAGE_SOURCE_COLUMNS:
             texts = pa.array([getattr(source, name) for source in sources], pa.string())
             columns[name] = texts.take(pa.array(of_row))

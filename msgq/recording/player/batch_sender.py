@@ -23,17 +23,17 @@ class BatchSender:
     message_times : times of its messages, in ns since the epoch.
     """
 
-    def __init__(self, writers: PlaybackWriters) -> None:
-        self._writers = writers
+    def __init__(self, schedule: PlaybackSchedule, writers: PlaybackWriters) -> None:
+        self._schedule, self._writers = schedule, writers
         self._ring_sender = RingSender()
         self._other_counts: Counter[str] = Counter()
         self._other_bytes = 0
 
-    def begin_batch(self, schedule: PlaybackSchedule, batch: MessageBatch) -> None:
-        """Set the batch of a schedule that is sent next."""
-        for name in schedule.new_names[len(self._ring_sender) :]:
+    def begin_batch(self, batch: MessageBatch) -> None:
+        """Set the batch of the schedule that is sent next."""
+        for name in self._schedule.new_names[len(self._ring_sender) :]:
             self._ring_sender.add_socket(self._writers.find_publisher(name))
-        self._schedule, self.current_batch = schedule, batch
+        self.current_batch = batch
         self.message_times: memoryview[int] = batch.order_time.data
         self._message_ages = compute_message_ages(batch)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from msgq.common.texts import join_first_texts
 from msgq.errors import InvalidValueError, RecordingError
 from msgq.kinds import find_kind
-from msgq.kinds.playback import EndpointSpec
+from msgq.kinds.playback import EndpointSpec, UnplayableError
 from msgq.recording.log_reader import LogReader
 from msgq.recording.mcap_io.core import ScanColumns
 from msgq.recording.player.log_index import LogIndex, may_match_endpoints
@@ -36,11 +36,13 @@ class PlaybackPlan(NamedTuple):
     recorded_names: dict[str, str]
     log_index: LogIndex
 
-    def copy_plan(self) -> PlaybackPlan:
-        """Return a copy, for a run that may skip more endpoints."""
-        return PlaybackPlan(
-            dict(self.endpoint_specs), dict(self.skip_reasons), dict(self.recorded_names), self.log_index
-        )
+    def create_endpoints(self, create: Callable[[EndpointSpec], object]) -> None:
+        """Create all endpoints. Skip those for which `create` raises `UnplayableError`."""
+        for name, spec in list(self.endpoint_specs.items()):
+            try:
+                create(spec)
+            except UnplayableError as error:
+                self.skip_endpoint(name, str(error))
 
     def skip_endpoint(self, name: str, why: str) -> None:
         """Skip an endpoint, given by its new name."""
@@ -112,7 +114,6 @@ def _skip_announcements(playback_plan: PlaybackPlan) -> None:
         kind.playback.find_announced_endpoint(old)
         for name, old in playback_plan.recorded_names.items()
         if (kind := find_kind(playback_plan.endpoint_specs[name].kind)) is not None
-        and kind.playback.find_announced_endpoint is not None
     )
     announced = set(announcements)
     for name, old in list(playback_plan.recorded_names.items()):

@@ -18,16 +18,14 @@ from msgq.common import settings
 from msgq.common.selection import list_names
 from msgq.common.units import NS_PER_S
 from msgq.errors import InvalidValueError, RecordingError, StateError
-from msgq.kinds import list_state_kinds
 from msgq.kinds.playback import PlaybackTarget
 from msgq.recording.log_reader import LogReader
 from msgq.recording.player.batch_sender import BatchSender
-from msgq.recording.player.remapping import EndpointRemapping, NameMapping
+from msgq.recording.player.remapping import NameMapping
 from msgq.recording.player.schedule import (
     TIME_SOURCES,
     ClockTicks,
     PlaybackSchedule,
-    find_latest_state,
     iter_batches_by_time,
 )
 from msgq.recording.player.writers import PlaybackWriters
@@ -153,21 +151,20 @@ class Player:
         """Read the indexes of the log, and open a writer for each endpoint."""
         _check_player_options(rate, clock_rate, start, duration, loops, time_source)
         self._pid = os.getpid()
-        self._rate, self._time_source, self._loops, self._remapping = rate, time_source, loops, EndpointRemapping(remap)
+        self._rate, self._loops = rate, loops
         self._clock_tick_options = (clock_endpoint, clock_rate)
         self._clock: PlayerClock = clock or _MonotonicClock()
-        self._log_reader, self._first_ns, self._begin_ns, self._end_ns = _resolve_playback_range(
+        chosen, self._first_ns, self._begin_ns, self._end_ns = _resolve_playback_range(
             log, start, duration, time_source
         )
         place = PlaybackTarget(
             backend or settings.get_backend_name(), settings.resolve_prefix(prefix), segment_size, take_over
         )
-        self._state_log = self._log_reader.full_history(*list_state_kinds())
-        before = self._state_log.between(None, self._begin_ns)
-        self._writers = PlaybackWriters(self._log_reader, before, self._remapping, clock_endpoint, place)
-        self._batch_sender = BatchSender(self._writers)
+        self._schedule = PlaybackSchedule(chosen, self._begin_ns, time_source, remap)
+        self._writers = PlaybackWriters(self._schedule.plan, clock_endpoint, place)
+        self._batch_sender = BatchSender(self._schedule, self._writers)
         self.endpoints = tuple(name for name in self._writers.writers_by_name if name != clock_endpoint)
-        self.skipped: Mapping[str, str] = self._writers.playback_plan.skip_reasons
+        self.skipped: Mapping[str, str] = self._schedule.plan.skip_reasons
         try:
             self._awaited_endpoints = self._choose_awaited_endpoints(wait_for_readers)
         except BaseException:
@@ -352,18 +349,10 @@ class Player:
 
     def _play_pass(self, begin_ns: int) -> int | None:
         """Play from a position to the end. Return the next position; None: none."""
-        self._writers.restore_state(find_latest_state(self._state_log.between(None, begin_ns), self._remapping))
-        schedule = PlaybackSchedule(
-            self._log_reader.between(begin_ns),
-            self._time_source,
-            self._remapping,
-            self._writers.writers_by_name.__contains__,
-        )
+        self._writers.restore_state(self._schedule.find_state(begin_ns))
         ticks = ClockTicks(*self._clock_tick_options, begin_ns)
-        for batch in schedule:
-            # Messages that were published before the start, and recorded after it, are due now.
-            self._batch_sender.begin_batch(schedule, batch.clamp_times_to(begin_ns))
-            self._writers.playback_plan.add_skipped_endpoints(schedule.skipped_endpoints)
+        for batch in self._schedule.iter_batches(begin_ns):
+            self._batch_sender.begin_batch(batch)
             if not self._play_batch(ticks):
                 break
         with self._state_changed:

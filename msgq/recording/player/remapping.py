@@ -81,9 +81,7 @@ def _validate_name(name: str, kind_name: str, former: str) -> str:
         raise InvalidValueError(
             f"endpoint {former!r} has kind {kind_name!r}, which this version of msgq does not support"
         )
-    if kind.playback.validate_name is not None:
-        return kind.playback.validate_name(name)
-    if kind != kind_of(name):
+    if kind.locate_files is not None and kind != kind_of(name):
         text = f"endpoint {former!r} has kind {kind_name}, and {name!r} has another; use a name of the same kind"
         raise InvalidValueError(f"{text}: {kind.endpoint('NAME')}" if kind.name_prefix else f"{text}, without '/'")
     return kind.endpoint(kind.validate_name(kind.bare_name(name)))

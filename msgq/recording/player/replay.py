@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
@@ -12,14 +14,13 @@ from typing import Any
 from msgq.common.message_source import MessageSource
 from msgq.common.schema import Schema
 from msgq.errors import RecordingError
-from msgq.kinds import get_kind, list_state_kinds
-from msgq.kinds.playback import UnplayableError
+from msgq.kinds import get_kind
+from msgq.kinds.playback import EndpointSpec
 from msgq.recording.log_reader import LogReader
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.log_writer import Writer
-from msgq.recording.player.plan import PlaybackPlan, make_playback_plan
-from msgq.recording.player.remapping import EndpointRemapping, NameMapping
-from msgq.recording.player.schedule import PlaybackSchedule, find_latest_state
+from msgq.recording.player.remapping import NameMapping
+from msgq.recording.player.schedule import PlaybackSchedule, playback_messages
 from msgq.simulation import Faults, SentMessage, Simulation
 
 _logger = logging.getLogger(__name__)
@@ -77,56 +78,41 @@ class Replay:
 
     def __init__(self, log: LogReader, time_source: str, remap: NameMapping) -> None:
         """Index the log; see `replay`."""
-        self._log_reader, self._time_source, self._remapping = log, time_source, EndpointRemapping(remap)
-        first = next(PlaybackSchedule(log, time_source, self._remapping).iter_messages(), None)
+        first = next(playback_messages(log, time_source, remap), None)
         if first is None:
             raise RecordingError("nothing to play: the recording has no message of the selected endpoints and times")
-        self._begin_ns = first.time_ns
-        before = log.full_history(*list_state_kinds()).between(None, log.start_time)
-        self._playback_plan = make_playback_plan(log, before, self._remapping)
-        self._state_messages = [
-            message._replace(time_ns=first.time_ns) for message in find_latest_state(before, self._remapping)
-        ]
-        indexed = self._playback_plan.log_index.endpoints
-        self.endpoints = {self._remapping.find_new_name(old, info.kind) or old for old, info in indexed.items()}
+        self._begin_ns, begin_ns = first.time_ns, log.start_time or 0
+        self._schedule = PlaybackSchedule(log, begin_ns, time_source, remap)
+        self._state = [message._replace(time_ns=first.time_ns) for message in self._schedule.find_state(begin_ns)]
+        indexed = self._schedule.plan.log_index.endpoints
+        self.endpoints = {self._schedule.names.find_new_name(old, info.kind) or old for old, info in indexed.items()}
 
     def run_programs(
         self, *programs: Callable[[], Any], seed: int, faults: Faults | None, idle_timeout: float, max_runtime: float
     ) -> list[SentMessage]:
         """Run programs once; see `replay`."""
-        plan = self._playback_plan.copy_plan()
+        plan = self._schedule.plan
         with Simulation(seed, faults) as sim, sim.clock.patch_time():
             sim.clock.now_ns = self._begin_ns  # programs that read the time begin when the log does
-            _prepare_endpoints(sim, plan)
+            plan.create_endpoints(partial(_create_endpoint, sim))
             for program in programs:
                 sim.add(program)
-            schedule = PlaybackSchedule(
-                self._log_reader, self._time_source, self._remapping, plan.endpoint_specs.__contains__
-            )
-            state = (message for message in self._state_messages if message.endpoint in plan.endpoint_specs)
-            sim.play(chain(state, schedule.iter_messages()))
+            state = (message for message in self._state if message.endpoint in plan.endpoint_specs)
+            sim.play(chain(state, self._schedule.iter_messages()))
             if not sim.run_until_idle(idle_timeout, max_runtime):
                 _logger.warning(
                     "the run ended %g s after the last recorded message, although programs were still sending",
                     max_runtime,
                 )
-            plan.add_skipped_endpoints(schedule.skipped_endpoints)
             for name, why in plan.skip_reasons.items():
                 _logger.warning("endpoint %r is not played: %s", name, why)
             return [message for message in sim.sent_messages if message.node != "play"]
 
 
-def _prepare_endpoints(sim: Simulation, plan: PlaybackPlan) -> None:
-    """Create the recorded endpoints in the simulation. Skip endpoints that cannot be created."""
-    for name, spec in list(plan.endpoint_specs.items()):
-        try:
-            reserve = get_kind(spec.kind).playback.create_endpoint
-            if reserve is not None:
-                reserve(spec)
-            else:
-                sim.prepare(spec._replace(publishers=(), keys=()))  # these come with their first messages
-        except UnplayableError as error:
-            plan.skip_endpoint(name, str(error))
+def _create_endpoint(sim: Simulation, spec: EndpointSpec) -> None:
+    """Create a recorded endpoint in the simulation."""
+    if not get_kind(spec.kind).playback.create_endpoint(spec):
+        sim.prepare(spec._replace(publishers=(), keys=()))  # these come with their first messages
 
 
 def write_sent_messages(sent: Iterable[SentMessage], path: Path) -> None:
@@ -137,14 +123,14 @@ def write_sent_messages(sent: Iterable[SentMessage], path: Path) -> None:
     RecordingError : the file exists, or cannot be written.
     """
     channels: dict[tuple[str, MessageSource, Schema | None], int] = {}
-    numbers: dict[str, int] = {}
+    numbers: Counter[str] = Counter()
     with Writer(path) as writer:
         for message in sent:
-            data, schema = message.data, message.schema
-            encode_sent = get_kind(message.source.kind).playback.encode_sent
-            if encode_sent is not None:
-                numbers[message.endpoint] = number = numbers.get(message.endpoint, 0) + 1
-                data, schema = encode_sent(data, message.priority, number, message.time_ns)
+            numbers[message.endpoint] += 1
+            encoded = get_kind(message.source.kind).playback.encode_sent(
+                message.data, message.priority, numbers[message.endpoint], message.time_ns
+            )
+            data, schema = encoded or (message.data, message.schema)
             channel_key = message.endpoint, message.source, schema
             if channel_key not in channels:
                 metadata = metadata_keys.build_channel_metadata(

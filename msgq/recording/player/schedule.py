@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from itertools import chain
 from types import MappingProxyType
 from typing import Any
@@ -14,9 +15,10 @@ import numpy as np
 
 from msgq.common.units import NS_PER_S
 from msgq.errors import InvalidValueError
-from msgq.kinds import find_kind, get_kind
+from msgq.kinds import find_kind, get_kind, list_state_kinds
 from msgq.kinds.playback import PlaybackMessage
 from msgq.recording.log_reader import LogReader
+from msgq.recording.player.plan import PlaybackPlan, make_playback_plan
 from msgq.recording.player.remapping import EndpointRemapping, NameMapping
 from msgq.recording.player.ring_sender import UNKNOWN_AGE, order_publish_times
 from msgq.recording.reader.column_batches import BatchMergeBuffer, MessageBatch
@@ -30,57 +32,52 @@ _UNORDERED_BYTES_MAX = (
 _BATCH_ROWS = 4096  # of which tuples are made at once
 
 
-class PlaybackSchedule:
-    """Messages of a log in batches, ordered by time. Times never go back.
+class TimedMessages:
+    """Messages of a log with their new names, in the order of time. Times never go back.
 
     Attributes
     ----------
-    log_reader : reader of the log.
+    names : new names of endpoints.
     new_names : new name by code of the log; None: not played. Grows while the log is read.
-    skipped_endpoints : endpoints whose messages were omitted up to now.
     """
 
     def __init__(
-        self,
-        log: LogReader,
-        time_source: str,
-        names: EndpointRemapping,
-        is_wanted: Callable[[str], bool] = lambda _: True,
+        self, log: LogReader, time_source: str, names: EndpointRemapping, plan: PlaybackPlan | None = None
     ) -> None:
-        """Select the messages. `is_wanted` gets each new name."""
+        """Select the messages of a plan; None: all messages with a valid name."""
         if time_source not in TIME_SOURCES:
             raise InvalidValueError(f"time_source {time_source!r} is unknown; use one of {', '.join(TIME_SOURCES)}")
-        self.log_reader, self.new_names, self.skipped_endpoints = log, list[str | None](), set[str]()
-        self._time_source, self._remapping, self._is_endpoint_wanted = time_source, names, is_wanted
+        self.names, self.new_names = names, list[str | None]()
+        self._log_reader, self._time_source, self._plan = log, time_source, plan
         self._is_code_played = np.empty(0, np.bool_)  # of each code
         self._first_bytes = np.empty(0, np.int16)  # that messages of each code need to be sent; -1: any
 
-    def __iter__(self) -> Iterator[MessageBatch]:
-        """Iterate over batches of messages. Omits events of work queues, except for sent messages."""
-        for batch in iter_batches_by_time(self.log_reader, self._time_source):
+    def iter_batches(self, begin_ns: int = 0) -> Iterator[MessageBatch]:
+        """Yield batches from a log time on. Omits events of work queues, except for sent messages.
+
+        Messages that were published before the beginning, and recorded after it, get its time.
+        """
+        for batch in iter_batches_by_time(self._log_reader.between(begin_ns), self._time_source):
             self._name_new_channels()
             wanted = self._is_code_played[batch.channel_code]
-            if not wanted.all():
-                self.skipped_endpoints.update(
-                    self.log_reader.channels[code].endpoint for code in np.unique(batch.channel_code[~wanted])
-                )
+            if self._plan is not None and not wanted.all():
+                omitted = np.unique(batch.channel_code[~wanted])
+                self._plan.add_skipped_endpoints(self._log_reader.channels[code].endpoint for code in omitted)
             first_bytes = self._first_bytes[batch.channel_code]
             if (first_bytes >= 0).any():
                 wanted &= (first_bytes < 0) | (_read_first_bytes(batch) == first_bytes)
-            if wanted.all():
-                yield batch
-            elif wanted.any():
-                yield batch.select_rows(wanted)
+            if wanted.any():
+                yield (batch if wanted.all() else batch.select_rows(wanted)).clamp_times_to(begin_ns)
 
     def _name_new_channels(self) -> None:
-        if len(self.new_names) == len(self.log_reader.channels):
+        if len(self.new_names) == len(self._log_reader.channels):
             return
-        for channel in self.log_reader.channels[len(self.new_names) :]:
-            name = self._remapping.find_new_name(channel.endpoint, channel.message_source.kind)
-            self.new_names.append(name if name is not None and self._is_endpoint_wanted(name) else None)
+        for channel in self._log_reader.channels[len(self.new_names) :]:
+            name = self.names.find_new_name(channel.endpoint, channel.message_source.kind)
+            self.new_names.append(name if self._plan is None or name in self._plan.endpoint_specs else None)
         self._is_code_played = np.array([name is not None for name in self.new_names])
         self._first_bytes = np.array(
-            [_find_replayed_first_byte(channel.message_source.kind) for channel in self.log_reader.channels]
+            [_find_replayed_first_byte(channel.message_source.kind) for channel in self._log_reader.channels]
         )
 
     def build_messages(self, batch: MessageBatch, rows: slice) -> list[PlaybackMessage]:
@@ -88,7 +85,7 @@ class PlaybackSchedule:
         chosen = batch.select_rows(rows)
         codes, begins = chosen.channel_code.tolist(), chosen.offset.tolist()
         ends = (chosen.offset + chosen.length).tolist()
-        contents, channels = batch.contents, self.log_reader.channels
+        contents, channels = batch.contents, self._log_reader.channels
         fields = zip(
             chosen.order_time.tolist(),
             [self.new_names[code] for code in codes],
@@ -102,9 +99,28 @@ class PlaybackSchedule:
 
     def iter_messages(self) -> Iterator[PlaybackMessage]:
         """Yield the messages one by one."""
-        for batch in self:
+        for batch in self.iter_batches():
             for begin in range(0, len(batch), _BATCH_ROWS):
                 yield from self.build_messages(batch, slice(begin, begin + _BATCH_ROWS))
+
+
+class PlaybackSchedule(TimedMessages):
+    """A log for playback, computed once, and walked any number of times from any position.
+
+    Attributes
+    ----------
+    plan : endpoints to create first. Messages of skipped endpoints are omitted.
+    """
+
+    def __init__(self, log: LogReader, begin_ns: int, time_source: str, remap: NameMapping) -> None:
+        """Read the indexes of the log. `begin_ns`: log time of the first beginning."""
+        names, self._state_log = EndpointRemapping(remap), log.full_history(*list_state_kinds())
+        self.plan = make_playback_plan(log, self._state_log.between(None, begin_ns), names)
+        super().__init__(log, time_source, names, self.plan)
+
+    def find_state(self, begin_ns: int) -> list[PlaybackMessage]:
+        """Return the last change of each vector element and of each board key before a log time, oldest first."""
+        return find_latest_state(self._state_log.between(None, begin_ns), self.names)
 
 
 def playback_messages(
@@ -126,7 +142,7 @@ def playback_messages(
     ------
     InvalidValueError : `time_source` is invalid, or a new name has another kind.
     """
-    return PlaybackSchedule(log, time_source, EndpointRemapping(remap)).iter_messages()
+    return TimedMessages(log, time_source, EndpointRemapping(remap)).iter_messages()
 
 
 def find_latest_state(before: LogReader, names: EndpointRemapping) -> list[PlaybackMessage]:
@@ -138,12 +154,22 @@ def find_latest_state(before: LogReader, names: EndpointRemapping) -> list[Playb
     names : new names of endpoints.
     """
     latest: dict[tuple[str, str, bytes], PlaybackMessage] = {}
-    for message in PlaybackSchedule(before, "log_time", names).iter_messages():
-        key, kind = message.source.key, get_kind(message.source.kind)
-        compute_state_key = message.endpoint, key, b"" if key else kind.playback.compute_state_key(message.data)
-        latest.pop(compute_state_key, None)
-        latest[compute_state_key] = message
+    for message in TimedMessages(before, "log_time", names).iter_messages():
+        key = message.source.key
+        changed = message.endpoint, key, b"" if key else message.data[_find_index_field(message.source.kind)]
+        latest.pop(changed, None)
+        latest[changed] = message
     return list(latest.values())
+
+
+@cache
+def _find_index_field(kind_name: str) -> slice:
+    """Return the bytes of a change that say which element changed (`Kind.change_header`)."""
+    header = np.dtype(list(get_kind(kind_name).change_header or ()))
+    if not header.fields:
+        return slice(0)
+    index_type, offset = header.fields["index"][:2]
+    return slice(offset, offset + index_type.itemsize)
 
 
 def iter_batches_by_time(log: LogReader, time_source: str) -> Iterator[MessageBatch]:
@@ -206,7 +232,7 @@ def compute_message_ages(batch: MessageBatch) -> np.ndarray[Any, np.dtype[np.int
 def _find_replayed_first_byte(kind_name: str) -> int:
     """Return the first byte of messages of this kind that are sent again; -1: any."""
     kind = find_kind(kind_name)
-    return -1 if kind is None or kind.playback.played_first_byte is None else kind.playback.played_first_byte
+    return -1 if kind is None else kind.playback.played_first_byte
 
 
 def _read_first_bytes(batch: MessageBatch) -> np.ndarray[Any, np.dtype[np.int16]]:

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgq.common.schema import Schema
 from msgq.common.texts import join_first_texts
 from msgq.errors import InvalidValueError, QueueFullError, RecordingError, SegmentSizeError
 from msgq.kinds.opening import open_writer
 from msgq.kinds.playback import EndpointSpec, EndpointWriter, PlaybackMessage, PlaybackTarget, UnplayableError
-from msgq.recording.log_reader import LogReader
-from msgq.recording.player.plan import make_playback_plan
-from msgq.recording.player.remapping import EndpointRemapping
+from msgq.recording.player.plan import PlaybackPlan
 
 if TYPE_CHECKING:
     from msgq.impl.ring import PubSocket
@@ -33,33 +31,20 @@ class PlaybackWriters:
     is_closed : True after `close_writers`.
     """
 
-    def __init__(
-        self,
-        log: LogReader,
-        before: LogReader,
-        names: EndpointRemapping,
-        clock_endpoint: str | None,
-        target: PlaybackTarget,
-    ) -> None:
-        """Open all writers, or none.
-
-        For `log`, `before` and `names` see `make_playback_plan`, for the others `Player`.
-        """
+    def __init__(self, plan: PlaybackPlan, clock_endpoint: str | None, target: PlaybackTarget) -> None:
+        """Open all writers, or none. For `clock_endpoint` see `Player`."""
         self.writers_by_name: dict[str, EndpointWriter] = {}
         self.unplayed_counts: Counter[str] = Counter()
         self.is_closed = False
-        self._target = target
-        self._shared_writer_state: dict[str, Any] = {}
-        self.playback_plan = make_playback_plan(log, before, names)
-        if clock_endpoint in self.playback_plan.endpoint_specs:
+        self._target, self.playback_plan = target, plan
+        if clock_endpoint in plan.endpoint_specs:
             raise InvalidValueError(
                 "the endpoint of the clock is also played from the recording; use another clock endpoint",
                 str(clock_endpoint),
             )
         with ExitStack() as stack:
             stack.callback(self.close_writers)
-            for wanted in list(self.playback_plan.endpoint_specs.values()):
-                self._open_writer(wanted)
+            plan.create_endpoints(self._open_writer)
             if not self.writers_by_name:
                 reasons = join_first_texts(
                     (f"{name!r}: {why}" for name, why in self.playback_plan.skip_reasons.items()), separator="; "
@@ -67,24 +52,18 @@ class PlaybackWriters:
                 raise RecordingError(f"no endpoint can be played: {reasons}")
             if clock_endpoint is not None:
                 clock = EndpointSpec(clock_endpoint, schema=_CLOCK_SCHEMA, max_message_bytes=8)
-                self.writers_by_name[clock_endpoint] = open_writer(clock, target, self._shared_writer_state)
+                self.writers_by_name[clock_endpoint] = open_writer(clock, target)
             stack.pop_all()
 
     def _open_writer(self, wanted: EndpointSpec) -> None:
-        """Open a writer. If that fails, skip the endpoint."""
         try:
-            try:
-                writer = open_writer(wanted, self._target, self._shared_writer_state)
-            except SegmentSizeError:  # the topic exists, and is smaller than possible messages
-                largest = self.playback_plan.log_index.measure_largest_payload(
-                    self.playback_plan.recorded_names[wanted.endpoint]
-                )
-                writer = open_writer(
-                    wanted._replace(max_message_bytes=largest), self._target, self._shared_writer_state
-                )
-            self.writers_by_name[wanted.endpoint] = writer
-        except UnplayableError as error:
-            self.playback_plan.skip_endpoint(wanted.endpoint, str(error))
+            writer = open_writer(wanted, self._target)
+        except SegmentSizeError:  # the topic exists, and is smaller than possible messages
+            largest = self.playback_plan.log_index.measure_largest_payload(
+                self.playback_plan.recorded_names[wanted.endpoint]
+            )
+            writer = open_writer(wanted._replace(max_message_bytes=largest), self._target)
+        self.writers_by_name[wanted.endpoint] = writer
 
     def find_publisher(self, name: str | None) -> PubSocket | None:
         """Return the publisher of a topic; None: the endpoint is not a topic, or is not played."""

@@ -19,7 +19,7 @@ from msgq.common.selection import SelectedEndpoints
 from msgq.decoding.time_fields import find_time_field_offset
 from msgq.errors import MsgqError, SegmentError
 from msgq.impl.sources import EndpointSource
-from msgq.kinds import find_carrier_endpoint, find_reported_subject, get_kind, kind_of, list_stored_kinds
+from msgq.kinds import find_carrier_endpoint, find_reported_subject, kind_of, list_stored_kinds
 from msgq.kinds.opening import open_source
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.boundary_losses import BoundaryLoss, BoundaryLosses
@@ -97,13 +97,10 @@ class RecordedEndpoints:
         self._selection = selection
         self._prefix = settings.resolve_prefix(prefix)
         # Where files of a kind are that carry messages; those of queues do not, channels carry their events.
-        self._kind_directories = {
-            kind: kind.locate_files(self._prefix)
-            for kind in list_stored_kinds()
-            if kind.locate_files and not kind.find_carrier
-        }
-        others = [kind.locate_side_files(self._prefix) for kind in self._kind_directories if kind.locate_side_files]
-        self._watched_directories = {*self._kind_directories.values(), *others}
+        carriers = dict.fromkeys(kind_of(kind.find_carrier("")) for kind in list_stored_kinds())
+        self._kind_directories = {kind: kind.locate_files(self._prefix) for kind in carriers if kind.locate_files}
+        sides = (kind.locate_side_files(self._prefix) for kind in carriers)
+        self._watched_directories = {*self._kind_directories.values(), *(place for place in sides if place)}
         self._has_scanned = False
         self._named_endpoints: dict[str, int] = {}  # numbers by endpoint, of those whose files have their names
         self._unlinked_sources: dict[
@@ -352,14 +349,12 @@ class RecordedEndpoints:
         file, later = arrivals[0], arrivals[1:]
         files = {_make_arrival_path(file): file.fd}
         kind = kind_of(find_carrier_endpoint(endpoint))
-        side = ""
-        if kind.locate_side_files is not None:
-            directory, start = kind.locate_side_files(self._prefix)
-            side = f"{directory}/{start}{kind.bare_name(endpoint)}"
+        side_place = kind.locate_side_files(self._prefix)
+        side = side_place and f"{side_place[0]}/{side_place[1]}{kind.bare_name(endpoint)}"
         for other in itertools.takewhile(
             lambda other: _make_arrival_path(other) != _make_arrival_path(file), later
         ):  # the next life begins
-            if _make_arrival_path(other) == side and other.fd >= 0:
+            if side and _make_arrival_path(other) == side and other.fd >= 0:
                 files.setdefault(side, other.fd)
         try:
             source = open_source(endpoint, self._prefix, whole=True, files=files)
@@ -417,7 +412,7 @@ class RecordedEndpoints:
         schema = recorded.source.read_message_schema()
         if schema != recorded.schema:
             recorded.schema = schema
-            if get_kind(recorded.source.kind).source.schema_begins_epoch:
+            if recorded.source.schema_begins_epoch:
                 self._capture.begin_epoch(number)
             else:
                 self._capture.begin_new_channels(number)

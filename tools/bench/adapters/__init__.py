@@ -5,11 +5,13 @@ import importlib
 from tools.bench.adapters.base import System
 
 OURS = "msgq"
+OTHER = "other"  # msgq of the checkout that --against names
 FLOOR = "floor"
 ON_REQUEST = ("stock", "msgq-zmq")  # measured only if --peers names it
 SYSTEMS = (
-    *(OURS, FLOOR, "kickmsg", "iceoryx2", "zmq-ipc", "zmq-tcp", "pipe", "posix_ipc", "mp-queue"),
+    *(OURS, OTHER, FLOOR, "kickmsg", "iceoryx2", "zmq-ipc", "zmq-tcp", "pipe", "posix_ipc", "mp-queue"),
     *ON_REQUEST,
+    *("mcap", "foxglove-sdk", "pybag-sdk", "rosbags", "mcap-ros2-support", "pycapnp", "by-hand", "by-hand-mcap"),
 )
 KINDS = ("topic", "channel", "queue", "seqlock", "board")  # the systems of the table of kinds: all are msgq
 COLUMNS = (*KINDS, *SYSTEMS)
@@ -34,10 +36,13 @@ _CLASSES = {
     "iceoryx2-board": "iceoryx2_board:Iceoryx2Board",
     "msgq-zmq": "ours_zmq:OursZmq",
 }
+_PACKAGES = {"by-hand": "pyspark", "by-hand-mcap": "pyspark"}
 
 
 def adapter(name: str) -> type[System]:
     """Return the adapter's class. The system itself is imported when the class is instantiated."""
+    if name not in _CLASSES:  # a library without endpoints; `works` has its calls
+        return type("Package", (System,), {"name": name, "package": _PACKAGES.get(name, name)})
     module, kind = _CLASSES[name].split(":")
     system_class: type[System] = getattr(importlib.import_module(f"tools.bench.adapters.{module}"), kind)
     return system_class

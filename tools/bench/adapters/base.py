@@ -6,7 +6,9 @@ message.
 """
 
 import contextlib
+import importlib.metadata
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -180,6 +182,7 @@ class System:
     Attributes
     ----------
     name : column of the table, and name on the command line.
+    package : name of the installed package; "": none.
     lossless : True: the publisher's `stream` waits for a slow subscriber. False: the benchmark limits the messages.
     in_flight : maximum number of messages of 64 bytes on their way, chosen for the best speed of each system.
     writers : possible numbers of publishers of a topic.
@@ -189,6 +192,7 @@ class System:
     """
 
     name: ClassVar[str]
+    package: ClassVar[str] = ""
     lossless: ClassVar[bool] = False
     in_flight: ClassVar[int] = 4096
     writers: ClassVar[range] = range(2)
@@ -202,7 +206,7 @@ class System:
 
     def version(self) -> str:
         """Return the version of the measured system, or an empty text."""
-        return ""
+        return importlib.metadata.version(self.package) if self.package else ""
 
     def publisher(self) -> Publisher:
         """Create the topic if needed, and return its publisher."""
@@ -250,6 +254,12 @@ class System:
 
     def open_both(self) -> Any:
         """Open a publisher and a subscriber. This call is timed."""
+        return self._publish(), self._subscribe()
+
+    def _publish(self) -> Any:
+        raise Unsupported("no open")
+
+    def _subscribe(self) -> Any:
         raise Unsupported("no open")
 
     def close_both(self, both: Any) -> None:
@@ -273,7 +283,47 @@ class System:
         """Remove files of these topics that the clean-up of the run cannot find."""
 
 
+def poll_or_none(receive: Callable[[], Any], empty: type[Exception]) -> Call:
+    """Return a call that returns None where a function of the system raises an error."""
+
+    def poll() -> Any:
+        try:
+            return receive()
+        except empty:
+            return None
+
+    return Call(poll)
+
+
+def read_ends(take_view: Callable[[], Any]) -> Call:
+    """Return a call that takes a view of a message, and reads its first and its last byte."""
+
+    def look() -> Any:
+        view = take_view()
+        if view is None:
+            return None
+        data = memoryview(view)
+        return data[0] + data[-1]
+
+    return Call(look)
+
+
+def read_lines(receive: Callable[[], Any], as_array: Callable[[Any], Any]) -> Call:
+    """Return a call that receives a frame, and reads every 1,024th byte."""
+    import numpy as np
+
+    mix = np.bitwise_or.reduce
+
+    def look() -> Any:
+        frame = receive()
+        return None if frame is None else mix(as_array(frame)[::1024])
+
+    return Call(look)
+
+
 def unlink(path: str | Path) -> None:
-    """Remove a file that may not be there."""
+    """Remove a file or a folder that may not be there."""
+    if os.path.isdir(path):
+        shutil.rmtree(path)
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)

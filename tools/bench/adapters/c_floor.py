@@ -1,8 +1,5 @@
 """The floor: a toy ring in C behind the smallest extension. One reader, nothing checked."""
 
-# The methods are described in base.py.
-# ruff: noqa: D102
-
 import itertools
 import mmap
 import os

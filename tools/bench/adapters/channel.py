@@ -1,17 +1,16 @@
 """The library's channels: many publishers, many subscribers."""
 
-# The methods are described in base.py.
-# ruff: noqa: D102
-
+from functools import partial
 from typing import Any
 
-from tools.bench.adapters.base import WAIT_S, Call, Publisher, Subscriber, System, Topic
+from tools.bench.adapters.base import WAIT_S, Call, Publisher, Subscriber, System, Topic, read_ends
 
 
 class Channel(System):
     """`msgq.Channel` of this checkout, or the installed one."""
 
     name = "channel"
+    package = "msgq-bus"
     in_flight = 1024
     writers = range(64)
 
@@ -22,11 +21,6 @@ class Channel(System):
         self.kind = Kind
         self.capacity = max(2, 1 << (topic.depth - 1).bit_length())
         self.kept: list[Any] = []
-
-    def version(self) -> str:
-        from importlib.metadata import version
-
-        return version("msgq-bus")
 
     def publisher(self) -> Publisher:
         pub = self._publish()
@@ -41,25 +35,13 @@ class Channel(System):
 
     def subscriber(self) -> Subscriber:
         sub = self._subscribe()
-        take_view = sub.receive_view
-
-        def look() -> int | None:
-            view = take_view(0)
-            if view is None:
-                return None
-            data = memoryview(view)
-            return data[0] + data[-1]
-
         return Subscriber(
             poll=Call(sub.receive, "0"),
             block=Call(sub.receive),
             wait=Call(sub.receive, f"{WAIT_S}"),
-            in_place=Call(look),
+            in_place=read_ends(partial(sub.receive_view, 0)),
             lost=lambda: sub.lost,
         )
-
-    def open_both(self) -> Any:
-        return self._publish(), self._subscribe()
 
     def remove(self) -> None:
         self._open().unlink()

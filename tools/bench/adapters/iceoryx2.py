@@ -1,12 +1,9 @@
 """iceoryx2: loaned samples in shared memory; an event service beside it wakes who sleeps."""
 
-# The methods are described in base.py.
-# ruff: noqa: D102
-
 import ctypes
 from typing import Any
 
-from tools.bench.adapters.base import WAIT_S, Call, Publisher, Subscriber, System, Topic
+from tools.bench.adapters.base import WAIT_S, Call, Publisher, Subscriber, System, Topic, read_lines
 
 
 class Iceoryx2(System):
@@ -16,6 +13,7 @@ class Iceoryx2(System):
     """
 
     name = "iceoryx2"
+    package = "iceoryx2"
     lossless = True
     in_flight = 1024
     writers = range(16)
@@ -29,14 +27,9 @@ class Iceoryx2(System):
         self.node = self._node()
         self.kept: list[Any] = []
 
-    def version(self) -> str:
-        from importlib.metadata import version
-
-        return version("iceoryx2")
-
     def publisher(self) -> Publisher:
         service = self._service()
-        port = self._publish(service)
+        port = self._port(service)
         notifier = self._events().notifier_builder().create()
         self.kept += [service, port, notifier]
         loan, move, size, notify = port.loan_uninit, ctypes.memmove, self.topic.size, notifier.notify
@@ -100,24 +93,19 @@ class Iceoryx2(System):
         import numpy as np
 
         self.subscriber()
-        receive, wait, mix = self.kept[-2].receive, self.kept[-1].blocking_wait, np.bitwise_or.reduce
-
-        def look() -> Any:
-            sample = receive()
-            if sample is None:
-                return None
-            return mix(np.frombuffer(sample.payload().contents, np.uint8)[::1024])
+        receive, wait = self.kept[-2].receive, self.kept[-1].blocking_wait
+        look = read_lines(receive, lambda sample: np.frombuffer(sample.payload().contents, np.uint8))
 
         def block() -> Any:
             while (sample := receive()) is None:
                 wait()
             return sample
 
-        return Subscriber(Call(receive), Call(block), in_place=Call(look))
+        return Subscriber(Call(receive), Call(block), in_place=look)
 
     def open_both(self) -> Any:
         first, second = self._service(), self._service()
-        return self._publish(first), second.subscriber_builder().create(), first, second
+        return self._port(first), second.subscriber_builder().create(), first, second
 
     def close_both(self, both: Any) -> None:
         both[0].delete()
@@ -142,7 +130,7 @@ class Iceoryx2(System):
         service = service.subscriber_max_buffer_size(self.topic.depth)
         return service.enable_safe_overflow(not self.topic.lossless).open_or_create()
 
-    def _publish(self, service: Any) -> Any:
+    def _port(self, service: Any) -> Any:
         wait = self.iox.BackpressureStrategy.RetryUntilDelivered
         return service.publisher_builder().backpressure_strategy(wait).create()
 

@@ -1,8 +1,5 @@
 """iceoryx2's blackboard: values under keys fixed when it is made; an event service beside it wakes who sleeps."""
 
-# The methods are described in base.py.
-# ruff: noqa: D102
-
 import ctypes
 from typing import Any
 

@@ -1,11 +1,8 @@
 """kickmsg: shared memory with a pool of slots and a queue of slots for each subscriber."""
 
-# The methods are described in base.py.
-# ruff: noqa: D102
-
 from typing import Any
 
-from tools.bench.adapters.base import WAIT_S, Call, Publisher, Subscriber, System, Topic
+from tools.bench.adapters.base import WAIT_S, Call, Publisher, Subscriber, System, Topic, read_ends, read_lines
 
 LONG_S = 3600.0
 
@@ -17,6 +14,7 @@ class Kickmsg(System):
     """
 
     name = "kickmsg"
+    package = "kickmsg"
     in_flight = 1024
     writers = range(64)
 
@@ -35,11 +33,6 @@ class Kickmsg(System):
         self.config.max_payload_size = topic.size
         self.regions: list[Any] = []
 
-    def version(self) -> str:
-        from importlib.metadata import version
-
-        return version("kickmsg")
-
     def publisher(self) -> Publisher:
         pub = self.kickmsg.Publisher(self._region())
         allocate: Any = pub.allocate
@@ -53,20 +46,11 @@ class Kickmsg(System):
 
     def subscriber(self) -> Subscriber:
         sub = self.kickmsg.Subscriber(self._region())
-        take_view = sub.try_receive_view
-
-        def look() -> Any:
-            view = take_view()
-            if view is None:
-                return None
-            data = memoryview(view)
-            return data[0] + data[-1]
-
         return Subscriber(
             poll=Call(sub.try_receive),
             block=Call(sub.receive, f"{LONG_S}"),
             wait=Call(sub.receive, f"{WAIT_S}"),
-            in_place=Call(look),
+            in_place=read_ends(sub.try_receive_view),
             lost=lambda: sub.lost,
         )
 
@@ -83,14 +67,8 @@ class Kickmsg(System):
         import numpy as np
 
         sub = self.kickmsg.Subscriber(self._region())
-        take_view, mix = sub.try_receive_view, np.bitwise_or.reduce
-
-        def look() -> Any:
-            view = take_view()
-            return None if view is None else mix(np.asarray(view)[::1024])
-
-        block = Call(sub.receive_view, f"{LONG_S}")
-        return Subscriber(Call(take_view), block, in_place=Call(look), lost=lambda: sub.lost)
+        take_view, block = sub.try_receive_view, Call(sub.receive_view, f"{LONG_S}")
+        return Subscriber(Call(take_view), block, in_place=read_lines(take_view, np.asarray), lost=lambda: sub.lost)
 
     def open_both(self) -> Any:
         kickmsg = self.kickmsg

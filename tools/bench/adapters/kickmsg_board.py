@@ -1,8 +1,5 @@
 """kickmsg's blackboard: named values, each with one writer."""
 
-# The methods are described in base.py.
-# ruff: noqa: D102
-
 from typing import Any
 
 from tools.bench.adapters.base import BOARD_KEYS, Call, Publisher, Subscriber, System, Topic
@@ -15,6 +12,7 @@ class KickmsgBoard(System):
     """`kickmsg.Blackboard`. A reader asks for the board's change number, which is cheaper than to read a value."""
 
     name = "kickmsg-board"
+    package = "kickmsg"
 
     def __init__(self, topic: Topic) -> None:
         super().__init__(topic)
@@ -25,11 +23,6 @@ class KickmsgBoard(System):
         self.config.capacity = BOARD_KEYS
         self.config.max_value_size = topic.size
         self.kept: list[Any] = []
-
-    def version(self) -> str:
-        from importlib.metadata import version
-
-        return version("kickmsg")
 
     def writing(self, number: int = 0) -> Call:
         return Call(self._board().declare(f"value{number}").write, "message")

@@ -1,8 +1,5 @@
 """multiprocessing.Queue: the standard library's queue."""
 
-# The methods are described in base.py.
-# ruff: noqa: D102
-
 import os
 import pickle
 from multiprocessing import connection, get_context, queues, synchronize
@@ -10,7 +7,7 @@ from pathlib import Path
 from queue import Empty
 from typing import Any
 
-from tools.bench.adapters.base import Call, Publisher, Subscriber, System, WorkQueue
+from tools.bench.adapters.base import Call, Publisher, Subscriber, System, WorkQueue, poll_or_none
 
 _kept: list[Any] = []  # their names go with them
 
@@ -34,15 +31,7 @@ class MpQueue(System):
 
     def subscriber(self) -> Subscriber:
         queue = self._open()
-        get = queue.get_nowait
-
-        def poll() -> Any:
-            try:
-                return get()
-            except Empty:
-                return None
-
-        return Subscriber(poll=Call(poll), block=Call(queue.get))
+        return Subscriber(poll=poll_or_none(queue.get_nowait, Empty), block=Call(queue.get))
 
     def _open(self) -> Any:
         """Return the queue like an unpickled one, with the semaphores and the pipe of the first process."""

@@ -1,18 +1,18 @@
 """The library of this project."""
 
-# The methods are described in base.py.
-# ruff: noqa: D102
-
 import contextlib
+from functools import partial
+from operator import attrgetter
 from typing import Any
 
-from tools.bench.adapters.base import Call, Exchange, Publisher, Subscriber, System, Topic, unlink
+from tools.bench.adapters.base import Call, Exchange, Publisher, Subscriber, System, Topic, read_lines, unlink
 
 
 class Ours(System):
     """`msgq` of this checkout, or the installed one."""
 
     name = "msgq"
+    package = "msgq-bus"
     in_flight = 8192
 
     def __init__(self, topic: Topic) -> None:
@@ -23,11 +23,6 @@ class Ours(System):
         self.kept: list[Any] = []
         # Beside the messages there is room for the write in progress: two messages, or 64 KiB if that is more.
         self.segment = max(1 << 20, topic.depth * (topic.size + 16) + max(1 << 16, 2 * (topic.size + 16)) & ~7)
-
-    def version(self) -> str:
-        from importlib.metadata import version
-
-        return version("msgq-bus")
 
     def publisher(self) -> Publisher:
         pub = self._publish()
@@ -67,20 +62,13 @@ class Ours(System):
         return Publisher(Call(server.send, "0, message"), in_place=Call(publish), wake=Call(publish))
 
     def frame_subscriber(self) -> Subscriber:
-        import numpy as np
-
         from visionipc import VisionIpcClient
 
         client = VisionIpcClient(self.topic.name, 0, False)
         client.connect(True)
         self.kept.append(client)
-        receive, mix = client.recv, np.bitwise_or.reduce
-
-        def look() -> Any:
-            frame = receive(0)
-            return None if frame is None else mix(frame.array[::1024])
-
-        return Subscriber(Call(receive, "0"), Call(receive, "-1"), in_place=Call(look), lost=lambda: client.lost)
+        receive, look = client.recv, read_lines(partial(client.recv, 0), attrgetter("array"))
+        return Subscriber(Call(receive, "0"), Call(receive, "-1"), in_place=look, lost=lambda: client.lost)
 
     @classmethod
     def sweep(cls, names: list[str]) -> None:
@@ -89,9 +77,6 @@ class Ours(System):
 
             for name in names:
                 unlink(socket_path(name))
-
-    def open_both(self) -> Any:
-        return self._publish(), self._subscribe()
 
     def remove(self) -> None:
         unlink(f"/dev/shm/msgq_{self.topic.name}")

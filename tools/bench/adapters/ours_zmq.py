@@ -1,8 +1,5 @@
 """The library's ZMQ backend, to be measured beside pyzmq itself: ``--peers zmq-ipc,msgq-zmq``."""
 
-# The methods are described in base.py.
-# ruff: noqa: D102
-
 from typing import Any
 
 from tools.bench.adapters.base import Call, Publisher, Subscriber, System, Topic
@@ -14,6 +11,7 @@ class OursZmq(System):
     """Behind our sockets what zmq-ipc has: the same transport, and unlimited queues where nothing may be lost."""
 
     name = "msgq-zmq"
+    package = "msgq-bus"
     in_flight = 8192
     keeps_segment = False
 
@@ -27,11 +25,6 @@ class OursZmq(System):
         os.environ["MSGQ_ZMQ_HWM"] = "0" if topic.lossless else "1000"
         self.zmq = backend.load_backend("zmq")
         self.context = self.zmq.Context()
-
-    def version(self) -> str:
-        from importlib.metadata import version
-
-        return version("msgq-bus")
 
     def publisher(self) -> Publisher:
         pub = self._open("PubSocket")

@@ -1,8 +1,5 @@
 """multiprocessing.Pipe: the standard library's way to send bytes to another process."""
 
-# The methods are described in base.py.
-# ruff: noqa: D102
-
 import os
 from multiprocessing import Pipe as new_pipe
 from multiprocessing.connection import Connection

@@ -1,15 +1,13 @@
 """posix_ipc: the kernel's message queues."""
 
-# The methods are described in base.py.
-# ruff: noqa: D102
-
 import contextlib
 import ctypes
 import resource
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tools.bench.adapters.base import Call, Publisher, Subscriber, System, Topic, Unsupported, WorkQueue
+from tools.bench.adapters.base import Call, Publisher, Subscriber, System, Topic, Unsupported, WorkQueue, poll_or_none
 
 LIMITS = Path("/proc/sys/fs/mqueue")
 HIGHEST = {"msg_max": 65536, "msgsize_max": 1 << 24}  # no kernel allows more
@@ -56,15 +54,9 @@ class PosixQueue(System):
 
     def subscriber(self) -> Subscriber:
         queue = self._open(write=False)
-        receive, empty = queue.receive, self.posix_ipc.BusyError
-
-        def poll() -> Any:
-            try:
-                return receive(0)
-            except empty:
-                return None
-
-        return Subscriber(poll=Call(poll), block=Call(receive), stream=Call(receive))
+        poll = poll_or_none(partial(queue.receive, 0), self.posix_ipc.BusyError)
+        block = Call(queue.receive, form="CALL()[0]")  # without the priority
+        return Subscriber(poll, block, stream=Call(queue.receive))
 
     def open_both(self) -> Any:
         return self._open(read=False), self._open(write=False)

@@ -1,8 +1,5 @@
 """The library's work queues: each message for one consumer."""
 
-# The methods are described in base.py.
-# ruff: noqa: D102
-
 from typing import Any
 
 from tools.bench.adapters.base import Call, Publisher, Subscriber, System, Topic, WorkQueue
@@ -12,6 +9,7 @@ class Queue(System):
     """`msgq.MessageQueue` of this checkout, or the installed one."""
 
     name = "queue"
+    package = "msgq-bus"
     lossless = True
 
     def __init__(self, topic: Topic) -> None:
@@ -19,11 +17,6 @@ class Queue(System):
         from msgq.workqueue import MessageQueue
 
         self.kind = MessageQueue
-
-    def version(self) -> str:
-        from importlib.metadata import version
-
-        return version("msgq-bus")
 
     def queue(self, *, sends: bool = True, receives: bool = True) -> WorkQueue:
         queue = self._open(read=receives, write=sends)

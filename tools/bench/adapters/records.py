@@ -1,8 +1,5 @@
 """The library's records: values that are overwritten, queues of records, and tracking."""
 
-# The methods are described in base.py.
-# ruff: noqa: D102
-
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +18,7 @@ class Records(System):
     """
 
     name = "records"
+    package = "msgq-bus"
     in_flight = 8192
     shares_values = True
 
@@ -35,11 +33,6 @@ class Records(System):
         fields: Any = [(f"field{n}", "<f8") for n in range(topic.size // 8)]
         self.dtype = np.dtype("<f8" if topic.kind == "number" else fields)
         self.kept: list[Any] = []
-
-    def version(self) -> str:
-        from importlib.metadata import version
-
-        return version("msgq-bus")
 
     def write_values(self, message: bytes) -> Any:
         if self.topic.kind in ("board", "topic"):

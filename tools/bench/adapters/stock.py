@@ -1,8 +1,5 @@
 """A built stock msgq Python package, when MSGQ_BENCH_STOCK names the folder to import it from."""
 
-# The methods are described in base.py.
-# ruff: noqa: D102
-
 import os
 import sys
 from typing import Any
@@ -38,9 +35,6 @@ class Stock(System):
     def subscriber(self) -> Subscriber:
         sub = self._subscribe()
         return Subscriber(poll=Call(sub.receive, "True"), block=Call(sub.receive))
-
-    def open_both(self) -> Any:
-        return self._publish(), self._subscribe()
 
     def close_both(self, both: Any) -> None:
         """Nothing: the objects are closed when the caller drops them."""

@@ -1,12 +1,10 @@
 """pyzmq over its two transports between processes."""
 
-# The methods are described in base.py.
-# ruff: noqa: D102
-
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tools.bench.adapters.base import Call, Publisher, Subscriber, System, Topic
+from tools.bench.adapters.base import Call, Publisher, Subscriber, System, Topic, poll_or_none
 
 
 class ZeromqSystem(System):
@@ -41,24 +39,14 @@ class Zeromq(ZeromqSystem):
         return Publisher(Call(socket.send, "message"), in_place=in_place, await_subscribers=await_subscribers)
 
     def subscriber(self) -> Subscriber:
-        socket, zmq = self._subscribe(), self.zmq
-        receive, empty, now = socket.recv, zmq.Again, zmq.NOBLOCK
-
-        def poll() -> bytes | None:
-            try:
-                message: bytes = receive(now)
-            except empty:
-                return None
-            return message
+        receive = self._subscribe().recv
+        poll = poll_or_none(partial(receive, self.zmq.NOBLOCK), self.zmq.Again)
 
         def look() -> int:
             data = receive(copy=False).buffer
             return int(data[0] + data[-1])
 
-        return Subscriber(poll=Call(poll), block=Call(receive), stream=Call(receive), in_place=Call(look))
-
-    def open_both(self) -> Any:
-        return self._publish(), self._subscribe()
+        return Subscriber(poll=poll, block=Call(receive), stream=Call(receive), in_place=Call(look))
 
     def bind(self, socket: Any) -> None:
         """Make the socket reachable for subscribers of the topic."""

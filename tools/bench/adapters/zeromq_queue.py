@@ -1,11 +1,9 @@
 """pyzmq's PUSH and PULL over Unix domain sockets: each message goes to one receiver."""
 
-# The methods are described in base.py.
-# ruff: noqa: D102
-
+from functools import partial
 from typing import Any
 
-from tools.bench.adapters.base import Call, Publisher, Subscriber, WorkQueue
+from tools.bench.adapters.base import Call, Publisher, Subscriber, WorkQueue, poll_or_none
 from tools.bench.adapters.zeromq import ZeromqSystem
 
 
@@ -19,34 +17,24 @@ class ZeromqQueue(ZeromqSystem):
     lossless = True
 
     def queue(self, *, sends: bool = True, receives: bool = True) -> WorkQueue:
-        push, pull = (self._push() if sends else None), (self._pull() if receives else None)
+        push, pull = (self._publish() if sends else None), (self._subscribe() if receives else None)
         return WorkQueue(
             Call(getattr(push, "send", None), "message"), Call(getattr(pull, "recv", None)), b"", shared=False
         )
 
     def publisher(self) -> Publisher:
-        return Publisher(Call(self._push().send, "message"))
+        return Publisher(Call(self._publish().send, "message"))
 
     def subscriber(self) -> Subscriber:
-        receive, empty, now = self._pull().recv, self.zmq.Again, self.zmq.NOBLOCK
+        receive = self._subscribe().recv
+        return Subscriber(poll_or_none(partial(receive, self.zmq.NOBLOCK), self.zmq.Again), Call(receive))
 
-        def poll() -> Any:
-            try:
-                return receive(now)
-            except empty:
-                return None
-
-        return Subscriber(poll=Call(poll), block=Call(receive))
-
-    def open_both(self) -> Any:
-        return self._push(), self._pull()
-
-    def _push(self) -> Any:
+    def _publish(self) -> Any:
         socket = self._socket(self.zmq.PUSH)
         socket.bind(self._address())
         return socket
 
-    def _pull(self) -> Any:
+    def _subscribe(self) -> Any:
         socket = self._socket(self.zmq.PULL)
         socket.connect(self._address())
         return socket

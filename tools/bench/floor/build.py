@@ -1,6 +1,7 @@
 """Compiles the floor: one Python extension and three programs, in about a second."""
 
 import importlib.util
+import json
 import os
 import shlex
 import shutil
@@ -8,13 +9,15 @@ import subprocess
 import sysconfig
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 SOURCES = Path(__file__).parent
+LIMIT_S = 60
 FLAGS = ["-std=c11", "-O3", "-DNDEBUG", "-Wall", "-Wextra"]
 
 
 class FloorError(Exception):
-    """The floor cannot be built here; the text is the compiler's."""
+    """The floor cannot be built here, or a program of it failed. The text is of the compiler, or of the program."""
 
 
 def compiler() -> list[str]:
@@ -54,6 +57,22 @@ def load(folder: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def run_program(folder: Path, program: str, *arguments: float | str) -> dict[str, Any]:
+    """Run a program that `build` left in `folder`, and return the object that it prints.
+
+    Raises
+    ------
+    FloorError : it cannot run, or takes too long.
+    """
+    command = [str(folder / program), *map(str, arguments)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=LIMIT_S)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise FloorError(str(error)) from error
+    printed: dict[str, Any] = json.loads(done.stdout)
+    return printed
 
 
 def _start(arguments: list[str], target: Path) -> "subprocess.Popen[str]":

@@ -215,4 +215,10 @@ MUTANTS = [
         "return mq_load_relaxed_u32(word);",
         "eventcount_that_changes_all_the_time_ends_and_wakes",
     ),
+    schema(
+        "a copy is accepted while the next change is being made",
+        "if (mq_load_relaxed_u64(parts->seq) == seq) return true;",
+        "if (mq_load_relaxed_u64(parts->seq) - seq <= 1) return true;",
+        "schema_read_that_a_killed_writer_overtakes_reads_its_shadow",
+    ),
 ]

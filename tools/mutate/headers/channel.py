@@ -371,4 +371,28 @@ MUTANTS = [
         "from = s->joined_at;",
         "retracted_messages_before_the_join_are_not_lost",
     ),
+    publisher(
+        "dead viewers of published messages are not looked for",
+        "mq_channel_find_dead_viewers(p, mq_channel_count_used_slots(p)) : 0;",
+        "mq_channel_find_dead_viewers(p, p->limbo_count) : 0;",
+        "take_with_all_messages_held_by_the_dead_retracts_one",
+    ),
+    subscriber(
+        "a batch continues with the next pool of a row",
+        "m.row == last->row && m.pool_uid == last->pool_uid &&",
+        "m.row == last->row &&",
+        "take_batch_ends_before_another_pool_of_the_row_and_in_a_truncated_pool",
+    ),
+    subscriber(
+        "a batch continues in a truncated pool",
+        "if (mq_mapping_was_truncated(not_truncated)) break;",
+        "(void)not_truncated;",
+        "take_batch_ends_before_another_pool_of_the_row_and_in_a_truncated_pool",
+    ),
+    pool(
+        "the first slot is beyond the file",
+        "offset > bytes ||",
+        "",
+        "pool_that_does_not_fit_into_its_file_is_rejected",
+    ),
 ]

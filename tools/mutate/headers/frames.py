@@ -116,4 +116,10 @@ MUTANTS = [
         "mru->order[at] = (uint8_t)buffer;",
         "shelf_orders_buffers_by_their_last_frame",
     ),
+    leases(
+        "an added buffer is listed as buffer 0",
+        "mru->order[mru->buffers] = (uint8_t)mru->buffers;",
+        "mru->order[mru->buffers] = 0;",
+        "added_buffer_is_claimed_although_clients_await_all_frames",
+    ),
 ]

@@ -3,8 +3,7 @@
 from tools.mutate.headers.mutant import mutants_of
 
 counting = mutants_of("msgq/impl/meter/counting.h", "observers")
-channel_meter = mutants_of("msgq/impl/meter/channel.h", "observers")
-record_meter = mutants_of("msgq/impl/meter/records.h", "observers")
+sample = mutants_of("msgq/impl/meter/sample.h", "observers")
 jobs = mutants_of("msgq/impl/workqueue/snapshot.h", "observers")
 events = mutants_of("msgq/impl/workqueue/events.h", "observers")
 channel = mutants_of("msgq/impl/channel/snapshot.h", "observers")
@@ -34,16 +33,10 @@ MUTANTS = [
         "messages_of_one_look_share_the_time_since_the_last_one",
     ),
     counting(
-        "a time that goes beyond the message is read",
-        "(uint64_t)m->stamp_offset <= size - 8;",
-        "(uint64_t)m->stamp_offset <= size;",
-        "message_is_dated_by_a_time_that_it_holds",
-    ),
-    counting(
         "a time to come is a delay of centuries",
-        "delay < 0 ? 0 : (uint64_t)delay, 1);",
-        "(uint64_t)delay, 1);",
-        "message_is_dated_by_a_time_that_it_holds",
+        "m->negative_delays++; delay = 0;",
+        "m->negative_delays++;",
+        "delays_of_messages_from_the_future_count_as_zero",
     ),
     jobs(
         "a delayed message counts as taken",
@@ -136,10 +129,10 @@ MUTANTS = [
         "census_of_records_separates_present_from_previous_owners",
     ),
     taken(
-        "a part of a payload is as long as the rest of it",
-        "size - room->skip < room->bytes ? size - room->skip : room->bytes);",
-        "size - room->skip);",
-        "part_of_a_payload_fills_the_room",
+        "a part that goes beyond the payload is copied",
+        "room->skip > size - room->bytes)",
+        "room->skip > size)",
+        "part_of_a_payload_is_copied_as_a_whole",
     ),
     truncation(
         "a mapping that was truncated is intact",
@@ -171,6 +164,8 @@ MUTANTS = [
         "r->seen_write_counts[index] = count;",
         "",
         "record_source_gives_each_element_that_changed_once",
+        "board_source_gives_values_of_named_keys",
+        "meter_of_records_counts_writes_that_were_overwritten_as_lost",
     ),
     record_source(
         "a value without room is copied",
@@ -179,44 +174,57 @@ MUTANTS = [
         "board_source_gives_values_of_named_keys",
     ),
     record_source(
-        "a value that was taken is returned again",
-        "r->seen_write_counts[r->next_index] = value.count;",
-        "",
-        "board_source_gives_values_of_named_keys",
-    ),
-    record_meter(
         "the last write of several is lost",
-        "r->lost += ",
-        "r->lost += 1 + ",
+        "r->seen_write_counts[index], count) - 1;",
+        "r->seen_write_counts[index], count);",
+        "meter_of_records_counts_writes_that_were_overwritten_as_lost",
+        "meter_of_a_board_counts_sizes_of_values",
+    ),
+    record_source(
+        "a meter counts what was written before",
+        "r->seen_write_counts[i] = mq_cell_write_count(mq_cell_read_begin(mq_cell_version_word(&r->parts, i)));",
+        "(void)i;",
         "meter_of_records_counts_writes_that_were_overwritten_as_lost",
     ),
-    record_meter(
-        "a write that was counted is counted again",
-        "r->seen_write_counts[i] = value.count;",
+    record_source(
+        "a scan is followed by no rest",
+        "if (now < r->next_scan_ns) return false;",
         "",
         "meter_of_records_counts_writes_that_were_overwritten_as_lost",
     ),
-    record_meter(
-        "a look is followed by no rest",
-        "if (began < r->next_sample_ns) return 0;",
-        "",
+    record_source(
+        "a meter rests as long as a recorder",
+        "r->for_meter ? MQ_RECORD_REST_FACTOR * (now - r->scan_started_ns) : MQ_RECORD_SCAN_INTERVAL_NS",
+        "MQ_RECORD_SCAN_INTERVAL_NS",
         "meter_of_records_counts_writes_that_were_overwritten_as_lost",
     ),
-    channel_meter(
+    sample(
         "a pool that is not mapped counts as no message",
-        "return status == MQ_CHANNEL_OK || status == MQ_CHANNEL_EMPTY ? (int64_t)found : -1;",
-        "return (int64_t)found + 0 * status;",
+        "|| status == MQ_SOURCE_NEW_SCHEMA ? (int64_t)found : -1;",
+        "|| status ? (int64_t)found : -1;",
         "meter_of_a_channel_counts_messages_and_their_delays",
     ),
-    channel_meter(
+    sample(
+        "the header of a change counts as part of its value",
+        "message.size - mq_source_header_bytes(&source), content,",
+        "message.size, content,",
+        "meter_of_records_counts_writes_that_were_overwritten_as_lost",
+    ),
+    sample(
         "a message without its time is dated",
-        "if (part || (m->stamp_offset < 0 && stamp))",
-        "if (part || stamp)",
+        "if (content == MQ_METER_TIMES ? message->has_part : message->publish_time != 0)",
+        "if (message->has_part || message->publish_time != 0)",
         "meter_of_a_channel_counts_messages_and_their_delays",
     ),
-    channel_meter(
+    sample(
+        "a message that came after the last clock comes from the future",
+        "if (*now_ns < (int64_t)stamp)",
+        "if (*now_ns < 0)",
+        "message_is_dated_by_the_last_clock_unless_it_is_younger",
+    ),
+    sample(
         "a message that was taken again is dated again",
-        "if (taken && event.deliveries == 1)",
+        "if (taken && event->deliveries == 1)",
         "if (taken)",
         "meter_of_queue_events_counts_sends_and_dates_first_takes",
     ),

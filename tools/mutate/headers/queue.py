@@ -411,4 +411,10 @@ MUTANTS = [
         "uint64_t end = payloads + max_messages * max_message_size;",
         "queue_plan_has_room_for_each_place",
     ),
+    handoff(
+        "a queue without sizes has a message as soon as another program writes a count",
+        "return mq_queue_has_sizes(parts->queue);",
+        "return true;",
+        "queue-queue_without_sizes_has_no_slots_until_sizes_are_stored",
+    ),
 ]

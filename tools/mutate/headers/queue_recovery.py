@@ -189,4 +189,10 @@ MUTANTS = [
         ";",
         "queue_sleepers-row_with_any_trace_of_its_owner_is_settled",
     ),
+    recovery(
+        "a joining handle keeps the traces of the dead owner of its row",
+        "mq_queue_recover_row(&h->parts, (unsigned)row); mq_copy_to_shared",
+        "mq_copy_to_shared",
+        "queue_handoff-join_ends_the_turn_of_the_dead_owner_of_its_row",
+    ),
 ]

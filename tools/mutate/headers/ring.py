@@ -8,7 +8,6 @@ subscriber = mutants_of("msgq/impl/ring/subscriber.h", "ring")
 next_message = mutants_of("msgq/impl/ring/next_message.h", "ring")
 rows = mutants_of("msgq/impl/ring/batch.h", "ring")
 walk = mutants_of("msgq/impl/ring/walk.h", "ring")
-slots = mutants_of("msgq/impl/ring/reader_slots.h", "ring")
 canary = mutants_of("msgq/impl/ring/canary.h", "ring")
 snapshot = mutants_of("msgq/impl/ring/snapshot.h", "ring")
 stamps = mutants_of("msgq/impl/ring/stamps.h", "ring")
@@ -363,31 +362,6 @@ MUTANTS = [
         "tries * chunk",
         "ring_readers-lapped_consumer_of_records_that_is_overtaken_begins_far_enough_ahead",
     ),
-    slots(
-        "a slot of a living owner is taken",
-        "if (mq_reader_slot_liveness(&probe, side, owner) == MQ_DEAD)",
-        "if (mq_reader_slot_liveness(&probe, side, owner) != MQ_UNKNOWN)",
-        "ring_readers-slot_of_a_living_owner_is_never_taken",
-    ),
-    slots(
-        "a slot of another owner is left",
-        "if (slot < 0 || !mq_compare_exchange_u64(&ring->read_uids[slot], uid, 0)) return;",
-        "if (slot < 0 || !uid) return; mq_store_release_u64(&ring->read_uids[slot], 0);",
-        "ring_readers-leave_of_the_last_slot_lowers_the_count_of_slots",
-    ),
-    slots(
-        "the publisher does not see that a slot was left",
-        "mq_compare_exchange_u64(&ring->num_readers, (uint64_t)slot, (uint64_t)slot + 1); "
-        "mq_reader_slots_announce_change(side);",
-        "mq_compare_exchange_u64(&ring->num_readers, (uint64_t)slot, (uint64_t)slot + 1); (void)side;",
-        "ring_readers-leave_of_the_last_slot_lowers_the_count_of_slots",
-    ),
-    slots(
-        "a slot that was taken is not valid",
-        "mq_store_release_u64(&ring->read_valids[slot], 1);",
-        "",
-        "ring_readers-slot_of_a_living_owner_is_never_taken",
-    ),
     canary(
         "a ring's tail is written again",
         "mq_compare_exchange_u64(tail, 0, random);",
@@ -442,34 +416,10 @@ MUTANTS = [
         "if (mq_load_acquire_u64(&p->row->participant.uid) != p->uid)",
         "discard_leaves_the_row_of_another_publisher",
     ),
-    subscriber(
-        "an evicted subscriber claims a slot again",
-        "s->avoids_slots = same_publisher && (s->avoids_slots || evicted);",
-        "s->avoids_slots = false && (same_publisher || evicted);",
-        "ring_readers-evicted_subscriber_claims_no_slot_until_the_publisher_changes",
-    ),
-    subscriber(
-        "an evicted subscriber claims a slot at the second attempt",
-        "s->avoids_slots = same_publisher && (s->avoids_slots || evicted);",
-        "s->avoids_slots = same_publisher && evicted;",
-        "ring_readers-evicted_subscriber_claims_no_slot_until_the_publisher_changes",
-    ),
-    subscriber(
-        "an evicted subscriber never claims a slot again",
-        "s->avoids_slots = same_publisher && (s->avoids_slots || evicted);",
-        "s->avoids_slots |= same_publisher && evicted;",
-        "ring_readers-evicted_subscriber_claims_no_slot_until_the_publisher_changes",
-    ),
-    subscriber(
-        "a slot is claimed twice at most",
-        "!s->avoids_slots && tries < 3 &&",
-        "!s->avoids_slots && tries < 2 &&",
-        "ring_readers-slot_that_a_stock_publisher_clears_is_claimed_three_times",
-    ),
-    subscriber(
-        "a slot is claimed four times",
-        "!s->avoids_slots && tries < 3 &&",
-        "!s->avoids_slots && tries < 4 &&",
-        "ring_readers-slot_that_a_stock_publisher_clears_is_claimed_three_times",
+    rows(
+        "a copy of a batch is not validated",
+        "if (!mq_ring_subscriber_validate_cursor(s)) return -1;",
+        "",
+        "ring_readers-batch_that_was_overwritten_is_not_accepted",
     ),
 ]

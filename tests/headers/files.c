@@ -1,0 +1,69 @@
+/* base/file.h: what happens when another process is faster, and the errors. */
+#include "steps.h"
+
+#include <sys/stat.h>
+
+/* What mkdir and rename do: 0: the real call; otherwise the error, after the real call if `acts`. */
+static int refusal;
+static bool acts;
+
+static int refuse(int done) {
+    errno = refusal ? refusal : errno;
+    return refusal ? -1 : done;
+}
+#define mkdir(path, mode) refuse(refusal && !acts ? -1 : mkdir(path, mode))
+#define rename(from, to) refuse(refusal && !acts ? -1 : rename(from, to))
+
+#include "base/file.h"
+
+static const mq_file_policy policy = {.group = (gid_t)-1};
+static char directory[64];
+static mq_error error;
+
+static int make_directory(mode_t permissions, int refused, bool made_anyway) {
+    struct stat status;
+    snprintf(directory, sizeof directory, "/dev/shm/msgq_files_%d", getpid());
+    refusal = refused, acts = made_anyway;
+    int result = mq_make_directory(&policy, directory, permissions, &error);
+    refusal = 0;
+    bool is_directory = lstat(directory, &status) == 0 && S_ISDIR(status.st_mode);
+    CHECK(is_directory == (made_anyway || !refused));
+    rmdir(directory);
+    return result;
+}
+
+TEST(mode_of_a_directory_lets_readers_enter_and_is_sticky_for_writers) {
+    CHECK(mq_directory_mode(0600) == 0700 && mq_directory_mode(0640) == 0750 && mq_directory_mode(0644) == 0755);
+    CHECK(mq_directory_mode(0660) == 01770 && mq_directory_mode(0666) == 01777);
+}
+
+TEST(directory_that_another_process_creates_and_removes_is_no_error) {
+    CHECK(make_directory(0600, EEXIST, false) == 0); /* the caller finds that the directory is missing */
+    CHECK(make_directory(0660, EEXIST, false) == 0);
+    CHECK(make_directory(0660, ENOTEMPTY, false) == 0);
+}
+
+TEST(directory_that_another_user_creates_is_used) {
+    CHECK(make_directory(0600, EPERM, true) == 0); /* in a sticky directory, the kernel refuses with EPERM */
+    CHECK(make_directory(0660, EPERM, true) == 0);
+}
+
+TEST(directory_that_nobody_creates_is_an_error_with_a_path) {
+    CHECK(make_directory(0600, ENOSPC, false) == -ENOSPC);
+    CHECK(error.kind == MQ_ERROR_FILE && error.number == ENOSPC && !strcmp(error.path, directory));
+    CHECK(strstr(error.text, "cannot create directory of the prefix: No space") && strstr(error.text, "msgq clean"));
+    CHECK(make_directory(0660, EPERM, false) == -EPERM);
+}
+
+TEST(error_without_a_number_is_still_an_error) {
+    CHECK(mq_fail(&error, MQ_ERROR_CORRUPT, 0, NULL, "why") == -EIO && error.number == EIO && !*error.path);
+    CHECK(mq_fail_system(&error, 0, "path", "why") == -EIO && error.number == EIO);
+}
+
+TEST(writable_head_beyond_the_file_or_within_a_page_is_refused) {
+    struct stat found = {.st_size = 8192};
+    mq_mapping mapping = {.size = 7};
+    CHECK(mq_map_file(&policy, -1, &found, 12288, "path", &mapping, &error) == -EINVAL && !mapping.address);
+    CHECK(mq_map_file(&policy, -1, &found, 100, "path", &mapping, &error) == -EINVAL);
+    CHECK(mq_map_file(&policy, -1, &found, 4096, "path", &mapping, &error) == -EBADF);
+}
