@@ -240,9 +240,9 @@ int msgq_queue_sizes(msgq_queue *queue, uint32_t *max_messages, uint32_t *max_me
         return status;
     bool has_sizes = queue->h.parts.max_messages; /* otherwise, return the sizes that a send would choose */
     if (max_messages)
-        *max_messages = (uint32_t)(has_sizes ? queue->h.parts.max_messages : queue->max_messages);
+        *max_messages = (uint32_t)(has_sizes ? queue->h.parts.max_messages : queue->request.max_messages);
     if (max_message_size)
-        *max_message_size = (uint32_t)(has_sizes ? queue->h.parts.max_message_size : queue->max_message_size);
+        *max_message_size = (uint32_t)(has_sizes ? queue->h.parts.max_message_size : queue->request.max_message_size);
     return 0;
 }
 
