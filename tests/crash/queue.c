@@ -8,16 +8,10 @@
  */
 #include "points.h"
 
-static int lock_file(int fd, int operation, const char *function) {
-    int failed = flock(fd, operation);
-    if (!failed)
-        point(function, operation & LOCK_UN ? "gave back" : "holds", "lock");
-    return failed;
-}
-#define flock(fd, operation) lock_file(fd, operation, __func__)
+#include "lock.h"
 #define mq_fork_guard_leave(fd, liveness_token) VALUE_THEN(mq_fork_guard_leave(fd, liveness_token), "gave back", lock)
 
-#include "workqueue/recovery.h"
+#include "workqueue/join.h"
 
 enum { WORDS = 3, KEPT_MAX = 64, BLOCKS_MAX = 1024 };
 
@@ -38,23 +32,17 @@ static void say(const char *what, uint64_t number) { printf("%s %llu\n", what, (
 
 /* ---- coming and going ---- */
 
-/* As Handle._recover. */
-static void sweep(void) { mq_queue_recover_from_dead_owners(&h, mq_monotonic_ns()); }
+static void sweep(void) { mq_queue_recover(&h, mq_monotonic_ns()); }
 
-/* The first half of Handle._join: before it looks for the dead. */
+/* Join, and do not look for the dead. */
 static void enter(void) {
-    mq_row_table row_table = mq_queue_make_row_table(h.parts.queue);
-    int lock = mq_liveness_file_reopen(&liveness_file, O_RDWR);
-    if (lock < 0 || flock(lock, LOCK_EX) != 0)
-        fail("lock");
-    int row = mq_row_table_reserve(&row_table, &liveness_file, &row_lock);
-    if (row == MQ_NO_ROW)
-        fail("no row");
+    mq_file_lock lock;
+    mq_error error;
+    wait_for_lock(&lock, &liveness_file);
     uid = (uint64_t)random() << 32 | (uint64_t)random() | 1;
-    mq_queue_join(&h, row, &self, uid, row_lock != NULL);
-    flock(lock, LOCK_UN);
-    close(lock);
-    h.next_search_slot = 0;
+    if (mq_queue_join(&h, &lock, &self, uid, &row_lock, &error) != 0)
+        fail(error.text);
+    mq_file_lock_close(&lock);
 }
 
 static void join(void) {
@@ -335,8 +323,11 @@ int main(int count, char **arguments) {
         fail("usage: queue FILE CLOCK SIGNAL PATTERN N OPERATION...");
     mq_queue *queue = map(arguments[1], &fd, &bytes, &liveness_file);
     close(fd);
-    if (mq_queue_check_file(queue, bytes, &h.parts) != MQ_FILE_VALID || h.parts.block_count > BLOCKS_MAX)
-        fail("no queue");
+    mq_error error;
+    if (mq_queue_check_sized_file(queue, bytes, arguments[1], &h.parts, &error) != 0)
+        fail(error.text);
+    if (h.parts.block_count > BLOCKS_MAX)
+        fail("too many blocks");
     h.clock_offset = atoll(arguments[2]);
     run(arguments + 3, perform);
     return 0;

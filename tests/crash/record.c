@@ -10,16 +10,10 @@
 
 #include <poll.h>
 
-static int lock_file(int fd, int operation, const char *function) {
-    int failed = flock(fd, operation);
-    if (!failed)
-        point(function, operation & LOCK_UN ? "gave back" : "holds", "lock");
-    return failed;
-}
-#define flock(fd, operation) lock_file(fd, operation, __func__)
+#include "lock.h"
 #define mq_liveness_probe_end(probe) (mq_liveness_probe_end(probe), POINT("asked", whether it lives))
 
-#include "records/board.h"
+#include "records/join.h"
 
 enum { KEY_WORDS = 5, BREATH_NS = MQ_NS_PER_MS, PATIENCE_NS = MQ_NS_PER_S };
 
@@ -50,33 +44,19 @@ static uint64_t number_of(const uint64_t *filled, uint64_t count) {
 
 /* ---- coming and going ---- */
 
-/* As EndpointFile.lock. */
-static int lock(void) {
-    int fd = mq_liveness_file_reopen(&liveness_file, O_RDWR);
-    if (fd < 0 || flock(fd, LOCK_EX) != 0)
-        fail("lock");
-    return fd;
-}
-static void unlock(int fd) {
-    flock(fd, LOCK_UN);
-    close(fd);
-}
-
-/* As Handle._take_row. */
 static void join(void) {
-    mq_row_table row_table = mq_record_row_table(w.parts.header);
-    int fd = lock();
-    int row = mq_row_table_reserve(&row_table, &liveness_file, &row_lock);
-    if (row == MQ_NO_ROW)
-        fail("no row");
+    mq_file_lock lock;
+    mq_error error;
+    wait_for_lock(&lock, &liveness_file);
     uid = (uint64_t)random() << 32 | (uint64_t)random() | 1;
-    mq_record_register_writer(&w, (unsigned)row, &self, uid, row_lock != NULL);
-    if (is_exclusive() && !mq_record_acquire_owner_word(&w, &w.parts.header->owner)) {
-        mq_record_unregister_writer(&w, uid, &row_lock);
+    int failed = mq_record_join(&w, &lock, &self, uid, &row_lock, &error);
+    if (failed && error.kind == MQ_ERROR_OTHER_WRITER) {
         puts("owned");
         exit(0);
     }
-    unlock(fd);
+    if (failed)
+        fail(error.text);
+    mq_file_lock_close(&lock);
 }
 
 static void leave(void) { mq_record_unregister_writer(&w, uid, &row_lock); }
@@ -199,47 +179,44 @@ static void sleep_once(uint64_t ms) {
 
 /* ---- boards ---- */
 
-static uint64_t find(uint64_t key, char *name) {
-    size_t bytes = (size_t)snprintf(name, MQ_RECORD_KEY_BYTES, "a key that is called %llu", (unsigned long long)key);
-    return mq_board_find_key(&w.parts, name, bytes, 0);
+static size_t name_of(uint64_t key, char *name) {
+    return (size_t)snprintf(name, MQ_RECORD_KEY_BYTES, "a key that is called %llu", (unsigned long long)key);
 }
 
-/* declare:KEY, as Board.declare. */
+static uint64_t find(uint64_t key) {
+    char name[MQ_RECORD_KEY_BYTES];
+    return mq_board_find_key(&w.parts, name, name_of(key, name), 0);
+}
+
+/* declare:KEY */
 static void declare(uint64_t key) {
     char name[MQ_RECORD_KEY_BYTES];
-    int fd = lock();
-    uint64_t index = find(key, name);
-    if (index == MQ_BOARD_NO_KEY)
-        index = mq_board_add_key(&w.parts, name, strlen(name));
-    if (index == MQ_BOARD_NO_KEY)
-        fail("full");
-    bool claimed = mq_record_acquire_owner_word(&w, &w.parts.key_table[index].owner);
-    unlock(fd);
-    say(claimed ? "declared" : "taken", key);
+    mq_file_lock lock;
+    mq_error error;
+    wait_for_lock(&lock, &liveness_file);
+    int64_t index = mq_board_declare_key(&w, name, name_of(key, name), &error);
+    mq_file_lock_close(&lock);
+    if (index < 0 && error.kind != MQ_ERROR_KEY_TAKEN)
+        fail(error.text);
+    say(index < 0 ? "taken" : "declared", key);
 }
 
 /* put:KEY:NUMBER, as Entry.write */
 static void put(uint64_t key, uint64_t number) {
-    char name[MQ_RECORD_KEY_BYTES];
     fill(number);
-    mq_board_write_value(&w, find(key, name), value, (number % KEY_WORDS + 1) * 8, host_time());
+    mq_board_write_value(&w, find(key), value, (number % KEY_WORDS + 1) * 8, host_time());
     say("wrote", number);
 }
 
 /* begin:KEY: be in the middle of a write. */
 static void begin_value(uint64_t key) {
-    char name[MQ_RECORD_KEY_BYTES];
-    mq_u64 *copy =
-        mq_cell_begin_write(&w.parts, mq_cell_version_word(&w.parts, find(key, name)), (uint64_t)host_time());
+    mq_u64 *copy = mq_cell_begin_write(&w.parts, mq_cell_version_word(&w.parts, find(key)), (uint64_t)host_time());
     mq_store_relaxed_u64(copy, ~0ull);
     mq_copy_to_shared(copy + 1, fill(~0ull), 8);
 }
 
 /* return:KEY, as Entry.close */
-static void give_key_back(uint64_t key) {
-    char name[MQ_RECORD_KEY_BYTES];
-    mq_record_release_owner_word(&w, &w.parts.key_table[find(key, name)].owner);
-}
+static void give_key_back(uint64_t key) { mq_record_release_owner_word(&w, &w.parts.key_table[find(key)].owner); }
 
 /* ---- */
 
@@ -301,8 +278,9 @@ int main(int count, char **arguments) {
         fail("usage: record FILE CLOCK SIGNAL PATTERN N OPERATION...");
     mq_record_header *record = map(arguments[1], &fd, &bytes, &liveness_file);
     close(fd);
-    if (mq_record_header_check(record, bytes, &w.parts) != MQ_FILE_VALID)
-        fail("no vector");
+    mq_error error;
+    if (mq_record_check_file(record, bytes, arguments[1], &w.parts, &error) != 0)
+        fail(error.text);
     clock_offset = atoll(arguments[2]);
     words = w.parts.config.item_bytes / sizeof *value;
     value = calloc(words + 1, sizeof *value);

@@ -82,7 +82,7 @@ NAMED = {
     "join after death of other process": [
         "mq_queue_clear_row_bit: cleared &bits->word[row / 64]",
         "mq_row_table_occupy: stored &row->generation",
-        "enter: gave back lock",
+        "mq_file_lock_close: gave back lock",
         "mq_queue_reclaim_slots: exchanged &h->parts.slot_states[slot]",
     ],
     "send with delay": [

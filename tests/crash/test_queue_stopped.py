@@ -200,7 +200,7 @@ def test_lease_of_stopped_consumer_expires_and_message_is_redelivered(slot: Plac
 @pytest.mark.ci
 def test_queue_lock_of_stopped_process_makes_open_fail_after_5_seconds(slot: Place) -> None:
     """Nobody knows how long it will be stopped, so they are told. Those who are there send and receive."""
-    victim = slot.driver("arm join", "enter: holds lock", 1, signal.SIGSTOP)
+    victim = slot.driver("arm join", "mq_participant_write: stored &participant->uid", 2, signal.SIGSTOP)
     victim.wait_stopped()
     with pytest.raises(SegmentError, match="locked by another process"):
         slot.look()

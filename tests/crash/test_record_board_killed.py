@@ -61,11 +61,11 @@ SCENES = {
 #: The steps that must be among the points, or this test has lost its subject.
 NAMED = {
     "declare new key": [
-        "lock: holds lock",
+        "mq_file_lock_try: holds lock",
         "mq_board_add_key: half copied to parts->key_table[i].name",
         "mq_board_add_key: stored &parts->key_table[i].named",
         "mq_record_acquire_owner_word: stored owner",
-        "unlock: gave back lock",
+        "mq_file_lock_close: gave back lock",
     ],
     "declare key of dead owner": [
         "mq_record_acquire_owner_word: asked whether it lives",

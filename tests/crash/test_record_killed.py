@@ -95,11 +95,11 @@ SHARED_STEPS = {
     ],
     "write after death of other process": ["mq_cell_steal_ownership: exchanged version"],
     "join after death of other process": [
-        "lock: holds lock",
+        "mq_file_lock_try: holds lock",
         "mq_record_reclaim_row: exchanged version",
         "mq_row_table_occupy: stored &row->generation",
         "mq_participant_write: stored &participant->uid",
-        "unlock: gave back lock",
+        "mq_file_lock_close: gave back lock",
     ],
     "leave": ["mq_participant_leave: exchanged &participant->uid"],
 }

@@ -273,7 +273,7 @@ def test_record_lock_of_stopped_process_makes_open_fail_after_5_seconds(place: P
     """Nobody knows how long it will be stopped, so they are told. Those who are there read and write."""
     writer = place.handle()
     writer.claim()
-    victim = place.driver("arm join", "lock: holds lock", 1, signal.SIGSTOP)
+    victim = place.driver("arm join", "mq_participant_write: stored &participant->uid", 2, signal.SIGSTOP)
     victim.wait_stopped()
     with pytest.raises(SegmentError, match="locked by another process"):
         place.reader.claim()

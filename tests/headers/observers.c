@@ -88,16 +88,16 @@ static void join(mq_queue_handle *h, int row) {
     h->block_caches = memories[row];
     h->liveness_file = &liveness_file;
     memset(memories[row], 0, sizeof memories[row]);
-    mq_queue_join(h, row, &self_of_row, 100 + (uint64_t)row, true);
+    mq_queue_occupy_row(h, row, &self_of_row, 100 + (uint64_t)row, true);
     lives[MQ_QUEUE_ROW_BYTE + row] = MQ_ALIVE;
 }
 
 static void begin_queue(void) {
     uint64_t bytes = mq_queue_compute_file_bytes(SLOTS, SIZE);
     queue = zeros(bytes);
-    mq_queue_write_file_header(queue, SLOTS, SIZE, 1, 1, "test", MQ_QUEUE_EVENTS_HEADS);
+    mq_queue_write_file_header(queue, SLOTS, SIZE, 1, &self_of_row, MQ_QUEUE_EVENTS_HEADS);
     memset(&a, 0, sizeof a), memset(&b, 0, sizeof b);
-    CHECK(mq_queue_check_file(queue, bytes, &a.parts) == MQ_FILE_VALID);
+    CHECK(mq_queue_check_header(queue, bytes, &a.parts) == MQ_FILE_VALID);
     b.parts = a.parts;
     join(&a, 0);
     join(&b, 1);

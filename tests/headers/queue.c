@@ -7,21 +7,21 @@ TEST(queue_that_does_not_fit_into_its_file_is_rejected) {
     mq_queue_file_parts found;
     uint64_t bytes = mq_queue_compute_file_bytes(SLOTS, SIZE);
     begin(SLOTS);
-    CHECK(mq_queue_check_file(queue, bytes, &found) == MQ_FILE_VALID && found.max_messages == SLOTS);
-    CHECK(mq_queue_check_file(queue, bytes - 1, &found) == MQ_FILE_NOT_OURS);
+    CHECK(mq_queue_check_header(queue, bytes, &found) == MQ_FILE_VALID && found.max_messages == SLOTS);
+    CHECK(mq_queue_check_header(queue, bytes - 1, &found) == MQ_FILE_NOT_OURS);
     static const uint64_t wrong[] = {SLOTS + 1, MQ_QUEUE_MESSAGES_MAX + 1ull, UINT64_MAX};
     for (unsigned i = 0; i < 3; i++) {
         mq_store_relaxed_u64(&queue->max_messages, wrong[i]);
-        CHECK(mq_queue_check_file(queue, bytes, &found) == MQ_FILE_NOT_OURS);
+        CHECK(mq_queue_check_header(queue, bytes, &found) == MQ_FILE_NOT_OURS);
     }
     mq_store_relaxed_u64(&queue->max_messages, SLOTS);
     mq_store_relaxed_u64(&queue->max_message_size, 0);
-    CHECK(mq_queue_check_file(queue, bytes, &found) == MQ_FILE_NOT_OURS);
+    CHECK(mq_queue_check_header(queue, bytes, &found) == MQ_FILE_NOT_OURS);
     mq_store_relaxed_u64(&queue->max_message_size, SIZE);
     mq_store_relaxed_u64(&queue->events, 77);
-    CHECK(mq_queue_check_file(queue, bytes, &found) == MQ_FILE_VALID && found.events == MQ_QUEUE_EVENTS_NONE);
+    CHECK(mq_queue_check_header(queue, bytes, &found) == MQ_FILE_VALID && found.events == MQ_QUEUE_EVENTS_NONE);
     mq_store_relaxed_u64(&queue->version, (uint64_t)(MQ_QUEUE_MAJOR + 1) << 32);
-    CHECK(mq_queue_check_file(queue, bytes, &found) == MQ_FILE_OTHER_VERSION);
+    CHECK(mq_queue_check_header(queue, bytes, &found) == MQ_FILE_OTHER_VERSION);
 }
 
 TEST(queue_without_sizes_has_no_slots_until_sizes_are_stored) {
@@ -29,16 +29,15 @@ TEST(queue_without_sizes_has_no_slots_until_sizes_are_stored) {
     uint64_t bytes = mq_queue_compute_file_bytes(SLOTS, SIZE);
     begin(SLOTS);
     mq_store_relaxed_u64(&queue->max_messages, 0);
-    CHECK(mq_queue_check_file(queue, bytes, &found) == MQ_FILE_VALID && !found.max_messages && !found.block_count);
+    CHECK(mq_queue_check_header(queue, bytes, &found) == MQ_FILE_VALID && !found.max_messages && !found.block_count);
     CHECK(!mq_queue_has_sizes(queue) && !mq_queue_has_ready_message(&found));
     mq_store_relaxed_u64(&queue->ready_count, 1);
     CHECK(!mq_queue_has_ready_message(&found)); /* another program wrote this count */
-    char creator[MQ_QUEUE_CREATOR_BYTES] = "chooser";
-    mq_queue_store_sizes(queue, SLOTS, SIZE, 77, creator);
+    mq_queue_store_sizes(queue, SLOTS, SIZE, &me);
     CHECK(mq_queue_has_ready_message(&found)); /* the parts are outdated */
     CHECK(mq_queue_has_sizes(queue) && mq_queue_compute_file_bytes(0, 0) == sizeof(mq_queue));
-    CHECK(mq_queue_check_file(queue, sizeof(mq_queue), &found) == MQ_FILE_VALID && !found.max_messages);
-    CHECK(mq_queue_check_file(queue, bytes, &found) == MQ_FILE_VALID && found.max_messages == SLOTS);
+    CHECK(mq_queue_check_header(queue, sizeof(mq_queue), &found) == MQ_FILE_VALID && !found.max_messages);
+    CHECK(mq_queue_check_header(queue, bytes, &found) == MQ_FILE_VALID && found.max_messages == SLOTS);
 }
 
 TEST(queue_plan_has_room_for_each_place) {

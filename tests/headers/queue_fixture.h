@@ -4,6 +4,7 @@
 
 #include "steps.h"
 
+#include "workqueue/join.h"
 #include "workqueue/poll_state.h"
 #include "workqueue/peek.h"
 
@@ -17,13 +18,18 @@ static void *locks[HANDLES];
 static mq_queue_handle *const a = &handles[0], *const b = &handles[1], *const c = &handles[2];
 static mq_queue_taken_message t;
 
+/* Take this row. Its former owner has left; the rows before it have owners. */
 static inline void join(int row) {
     mq_queue_handle *h = &handles[row];
-    locks[row] = &holds[MQ_QUEUE_ROW_BYTE + row];
+    mq_file_lock lock = {.file = liveness_file};
+    mq_error error;
+    mq_participant_clear(&queue->rows[row].at.participant);
+    lives[MQ_QUEUE_ROW_BYTE + row] = MQ_DEAD;
     h->block_caches = memories[row];
     h->liveness_file = &liveness_file;
     memset(memories[row], 0, sizeof memories[row]);
-    mq_queue_join(h, row, &me, 100 + (uint64_t)row, true);
+    CHECK(mq_queue_join(h, &lock, &me, 100 + (uint64_t)row, &locks[row], &error) == 0);
+    CHECK(h->row_number == (unsigned)row && locks[row] == &holds[MQ_QUEUE_ROW_BYTE + row]);
     lives[MQ_QUEUE_ROW_BYTE + row] = MQ_ALIVE;
 }
 
@@ -33,9 +39,9 @@ static inline void begin(uint64_t slots) {
     forget_steps();
     memset(handles, 0, sizeof handles);
     queue = zeros(bytes);
-    mq_queue_write_file_header(queue, slots, SIZE, 1, 1, "test", MQ_QUEUE_EVENTS_NONE);
+    mq_queue_write_file_header(queue, slots, SIZE, 1, &me, MQ_QUEUE_EVENTS_NONE);
     for (int row = 0; row < HANDLES; row++) {
-        CHECK(mq_queue_check_file(queue, bytes, &handles[row].parts) == MQ_FILE_VALID);
+        CHECK(mq_queue_check_header(queue, bytes, &handles[row].parts) == MQ_FILE_VALID);
         join(row);
     }
     forget_steps();

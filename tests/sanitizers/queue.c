@@ -256,7 +256,7 @@ static void *run_told(void *argument) {
             if (!mq_queue_notification_is_due(&notification))
                 mq_futex_wait(mq_futex_word(&parts.queue->notify_seq), seen, mq_monotonic_ns() + MQ_NS_PER_MS);
             all->told += mq_queue_notification_consume(&notification);
-            mq_queue_recover_from_dead_owners(&m.h, mq_monotonic_ns());
+            mq_queue_recover(&m.h, mq_monotonic_ns());
             all->swept++;
         }
         go(&m, below(2));
@@ -295,6 +295,7 @@ static void run_process(uint64_t number) {
 
 static void make_queue(void) {
     struct stat found;
+    mq_error error;
     size_t bytes = mq_queue_compute_file_bytes(SLOTS, 8 * WORDS);
     liveness_file.fd = memfd_create("queue", MFD_CLOEXEC);
     if (liveness_file.fd < 0 || ftruncate(liveness_file.fd, (off_t)bytes) || fstat(liveness_file.fd, &found))
@@ -304,8 +305,8 @@ static void make_queue(void) {
     mq_queue *queue = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, liveness_file.fd, 0);
     if (queue == MAP_FAILED)
         wrong("no memory", 0, 0);
-    mq_queue_write_file_header(queue, SLOTS, 8 * WORDS, 1, 1, "stress", MQ_QUEUE_EVENTS_NONE);
-    if (mq_queue_check_file(queue, bytes, &parts) != MQ_FILE_VALID)
+    mq_queue_write_file_header(queue, SLOTS, 8 * WORDS, 1, &(mq_process_identity){.pid = 1}, MQ_QUEUE_EVENTS_NONE);
+    if (mq_queue_check_sized_file(queue, bytes, "", &parts, &error))
         wrong("its own queue", 0, 0);
 }
 
@@ -315,7 +316,7 @@ static void settle(void) {
     member m;
     uint64_t missing = 0, expected = all->skipped + all->killed;
     come(&m);
-    mq_queue_recover_from_dead_owners(&m.h, mq_monotonic_ns());
+    mq_queue_recover(&m.h, mq_monotonic_ns());
     pthread_mutex_lock(&m.lock);
     memset(m.last, 0, sizeof m.last);
     while (consume(&m, false))

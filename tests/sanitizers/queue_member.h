@@ -36,6 +36,8 @@ static void jostle(void) {
 #define mq_fetch_add_u64(...) (jostle(), mq_fetch_add_u64(__VA_ARGS__))
 #define mq_store_release_u64(...) (jostle(), mq_store_release_u64(__VA_ARGS__), jostle())
 
+#include "base/file_lock.h"
+#include "workqueue/join.h"
 #include "workqueue/poll_state.h"
 
 enum { SLOTS = 70, WORDS = 32, SENDERS = 4, NUMBERS = 1 << 22, PRIORITIES = 2 };
@@ -86,27 +88,26 @@ static _Thread_local bool waits;
 
 static void come(member *m) {
     mq_process_identity self;
-    mq_row_table row_table = mq_queue_make_row_table(parts.queue);
+    mq_file_lock file_lock;
+    mq_error error;
     memset(m, 0, sizeof *m);
     pthread_mutex_init(&m->lock, NULL);
     m->h.parts = parts;
     m->h.liveness_file = &liveness_file;
     m->h.block_caches = calloc(parts.block_count, sizeof *m->h.block_caches);
-    m->h.next_search_slot = below(SLOTS);
     if (!m->h.block_caches || mq_read_process_identity(&self))
         wrong("no memory", 0, 0);
-    int fd = mq_liveness_file_reopen(&liveness_file, O_RDWR);
+    if (!mq_file_lock_open(&file_lock, &liveness_file))
+        wrong("no file", (uint64_t)errno, 0);
     pthread_mutex_lock(&lock);
-    flock(fd, LOCK_EX);
-    int row = mq_row_table_reserve(&row_table, &liveness_file, &m->liveness_token);
-    if (row == MQ_NO_ROW || !m->liveness_token)
-        wrong("no row", (uint64_t)row, 0);
-    m->uid = ++all->uids;
-    mq_queue_join(&m->h, row, &self, m->uid, true);
-    flock(fd, LOCK_UN);
+    while (mq_file_lock_try(&file_lock))
+        usleep(50);
+    if (mq_queue_join(&m->h, &file_lock, &self, m->uid = ++all->uids, &m->liveness_token, &error) || !m->liveness_token)
+        wrong("no row", m->h.row_number, 0);
+    mq_file_lock_close(&file_lock);
     pthread_mutex_unlock(&lock);
-    close(fd);
-    mq_queue_recover_from_dead_owners(&m->h, mq_monotonic_ns());
+    m->h.next_search_slot = below(SLOTS);
+    mq_queue_recover(&m->h, mq_monotonic_ns());
 }
 
 static void go(member *m, bool dies) {
@@ -126,7 +127,7 @@ static void go(member *m, bool dies) {
 static void look(member *m) {
     int64_t now = mq_monotonic_ns();
     if (mq_queue_recovery_is_due(&m->h, now))
-        mq_queue_recover_from_dead_owners(&m->h, now);
+        mq_queue_recover(&m->h, now);
 }
 
 /* Who sleeps is woken when others see its bit; but the killed take wakes with them. */

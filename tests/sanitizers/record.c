@@ -137,19 +137,18 @@ static bool write_loose(member *m, uint64_t writer, uint64_t *serial) {
     return true;
 }
 
-/* Hold a key for a while. As Board.declare and Entry. */
+/* Hold a key for a while. As Entry. */
 static bool write_key(member *m, uint64_t writer) {
     char key[16];
+    mq_error error;
     uint64_t value[WORDS_MAX], most = mq_board_value_bytes(&parts) / 8;
     size_t bytes = (size_t)snprintf(key, sizeof key, "key %u", below(ELEMENTS));
     lock_file(m);
-    uint64_t i = mq_board_find_key(&parts, key, bytes, 0);
-    if (i == MQ_BOARD_NO_KEY)
-        i = mq_board_add_key(&parts, key, bytes);
-    bool ours = i != MQ_BOARD_NO_KEY && mq_record_acquire_owner_word(&m->w, &parts.key_table[i].owner);
+    int64_t index = mq_board_declare_key(&m->w, key, bytes, &error);
     unlock_file(m);
+    bool ours = index >= 0;
+    uint64_t i = (uint64_t)index;
     all->refused += !ours;
-    int64_t index = (int64_t)i;
     for (uint32_t rounds = ours ? below(64) : 0; rounds && !all->stop; rounds--) {
         uint64_t words = 1 + below((uint32_t)most);
         fill(value, stamp(writer, true, times_of(i) + 1), words);

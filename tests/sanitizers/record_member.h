@@ -38,7 +38,8 @@ static void jostle(void) {
 #define mq_fence_release() (mq_fence_release(), jostle())
 #define mq_fence_acquire() (jostle(), mq_fence_acquire())
 
-#include "records/board.h"
+#include "base/file_lock.h"
+#include "records/join.h"
 
 enum { ELEMENTS = 12, CHAIN = 6, SLEEPERS = 2, WORDS_MAX = 512 };
 enum { STUCK_MS = 3000, NAP_MS = 5000 };
@@ -81,18 +82,19 @@ typedef struct {
     mq_record_writer w;
     void *liveness_token;
     uint64_t uid;
-    int fd;
+    mq_file_lock file_lock;
 } member;
 
 static void lock_file(member *m) {
-    m->fd = mq_liveness_file_reopen(&liveness_file, O_RDWR);
+    if (!mq_file_lock_open(&m->file_lock, &liveness_file))
+        wrong("no file", (uint64_t)errno, 0);
     pthread_mutex_lock(&lock);
-    flock(m->fd, LOCK_EX);
+    while (mq_file_lock_try(&m->file_lock))
+        usleep(50);
 }
 static void unlock_file(member *m) {
-    flock(m->fd, LOCK_UN);
+    mq_file_lock_close(&m->file_lock);
     pthread_mutex_unlock(&lock);
-    close(m->fd);
 }
 
 static void go(member *m, bool dies) {
@@ -106,26 +108,21 @@ static void go(member *m, bool dies) {
     }
 }
 
-/* As Handle._take_row. False: another one owns all. */
+/* False: another one owns all. */
 static bool come(member *m) {
     mq_process_identity self;
-    mq_row_table row_table = mq_record_row_table(parts.header);
+    mq_error error;
     memset(m, 0, sizeof *m);
     m->w.parts = parts;
     m->w.liveness_file = &liveness_file;
     if (mq_read_process_identity(&self))
         wrong("who are we", 0, 0);
     lock_file(m);
-    int row = mq_row_table_reserve(&row_table, &liveness_file, &m->liveness_token);
-    if (row == MQ_NO_ROW || !m->liveness_token)
-        wrong("no row", (uint64_t)row, 0);
-    m->uid = ++all->uids;
-    mq_record_register_writer(&m->w, (unsigned)row, &self, m->uid, true);
-    bool ours = !(now.flags & MQ_RECORD_EXCLUSIVE) || mq_record_acquire_owner_word(&m->w, &parts.header->owner);
-    if (!ours)
-        mq_record_unregister_writer(&m->w, m->uid, &m->liveness_token);
+    int failed = mq_record_join(&m->w, &m->file_lock, &self, m->uid = ++all->uids, &m->liveness_token, &error);
+    if (failed ? error.kind != MQ_ERROR_OTHER_WRITER : !m->liveness_token)
+        wrong("no row", (uint64_t)-failed, 0);
     unlock_file(m);
-    return ours;
+    return !failed;
 }
 
 /* The same, until it has come; false: all is over. */

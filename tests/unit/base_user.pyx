@@ -7,7 +7,7 @@ from posix.stat cimport struct_stat
 from posix.unistd cimport close
 
 from msgq.impl.base.core cimport (
-    check_file, expose_buffer, map_writable_head, mq_schema_parts, open_file, pin_view, PinnedView, PinOwner,
+    check_file, expose_buffer, map_file, mq_schema_parts, open_file, pin_view, PinnedView, PinOwner,
     read_schema, Segment, was_truncated, write_schema,
 )
 
@@ -47,7 +47,7 @@ cdef class Parts:
         cdef int fd = open_file("parts", path, O_RDWR)
         try:
             check_file(fd, &found, "parts", path)
-            self.segment = map_writable_head(fd, &found, writable_bytes, "parts", path)
+            self.segment = map_file(fd, &found, writable_bytes, "parts", path)
         finally:
             close(fd)
 

@@ -28,6 +28,8 @@ static int fuzz_clock(clockid_t clock, struct timespec *t) {
 }
 #define clock_gettime(clock, t) fuzz_clock(clock, t)
 
+#include "base/file_lock.h"
+#include "workqueue/join.h"
 #include "workqueue/poll_state.h"
 
 enum { OPS = 200, HANDLES = 3, JOBS = 4, MOST = 200, SIZE_MOST = 200, PAGE = 4096 };
@@ -109,36 +111,39 @@ static void leave(member *m) {
     m->held = 0;
 }
 
-/* As QueueHandle._occupy_row. */
 static void join(member *m) {
     static uint64_t uids;
-    mq_row_table row_table = mq_queue_make_row_table(queue());
+    mq_file_lock lock;
+    mq_error error;
     leave(m);
     memset(m, 0, sizeof *m);
     m->h.parts = parts;
     m->h.liveness_file = &liveness_file;
     m->h.block_caches = m->blocks;
-    int row = mq_row_table_reserve(&row_table, &liveness_file, &m->liveness_token);
-    check(row >= MQ_NO_ROW && row < MQ_QUEUE_ROWS, "a row that is none");
-    if (row == MQ_NO_ROW)
+    if (!mq_file_lock_open(&lock, &liveness_file))
         return;
-    m->uid = ++uids;
-    mq_queue_join(&m->h, row, &self, m->uid, m->liveness_token != NULL);
+    while (mq_file_lock_try(&lock) != 0)
+        ;
+    m->joined = mq_queue_join(&m->h, &lock, &self, m->uid = ++uids, &m->liveness_token, &error) == 0;
+    mq_file_lock_close(&lock);
+    if (!m->joined)
+        return;
+    check(m->h.row_number < MQ_QUEUE_ROWS && m->h.next_search_slot < parts.max_messages, "a row that is none");
     m->h.next_search_slot = fuzz_below(parts.max_messages);
     m->state.h = m->notification.h = m->h;
-    m->joined = true;
-    mq_queue_recover_from_dead_owners(&m->h, mq_monotonic_ns());
+    mq_queue_recover(&m->h, mq_monotonic_ns());
 }
 
 /* Check a file with hostile sizes, as in an open. */
 static void open_file(void) {
     mq_queue_file_parts found;
+    mq_error error;
     uint64_t bytes = fuzz_one_in(2) ? memory.bytes : fuzz_below(memory.bytes);
     if (fuzz_one_in(2))
         store(&queue()->max_messages, fuzz_edge(2 * MOST));
     if (fuzz_one_in(2))
         store(&queue()->max_message_size, fuzz_edge(2 * SIZE_MOST));
-    if (mq_queue_check_file(queue(), bytes, &found) == MQ_FILE_VALID) {
+    if (mq_queue_check_file(queue(), bytes, liveness_file.path, &found, &error) == 0) {
         check(found.payloads + found.max_messages * found.stride <= memory.writable + bytes, "slots beyond the file");
         check(found.max_message_size <= found.stride &&
                   (uint8_t *)(found.slot_headers + found.max_messages) <= found.payloads &&
@@ -270,7 +275,7 @@ static void call(void) {
         break;
     case 3:
         fuzz_op = "look";
-        mq_queue_recover_from_dead_owners(&m->h, mq_monotonic_ns());
+        mq_queue_recover(&m->h, mq_monotonic_ns());
         break;
     case 4:
     case 5:
@@ -323,10 +328,11 @@ static void check_delivers(member *m) {
 static void run_case(void) {
     static const uint64_t rates[] = {0, 4, 64, 512};
     uint64_t messages = 1 + fuzz_below(fuzz_one_in(2) ? 16 : MOST), size = 1 + fuzz_below(SIZE_MOST);
+    mq_error error;
     fuzz_use(&memory, mq_queue_compute_file_bytes(messages, size));
     memset(members, 0, sizeof members);
-    mq_queue_write_file_header(queue(), messages, size, 1, 7, "fuzz", MQ_QUEUE_EVENTS_NONE);
-    check(mq_queue_check_file(queue(), memory.bytes, &parts) == MQ_FILE_VALID, "its own queue");
+    mq_queue_write_file_header(queue(), messages, size, 1, &self, MQ_QUEUE_EVENTS_NONE);
+    check(mq_queue_check_sized_file(queue(), memory.bytes, liveness_file.path, &parts, &error) == 0, "its own queue");
     for (int i = 0; i < HANDLES; i++)
         join(&members[i]);
     fuzz_calls(OPS, call, rates);

@@ -26,7 +26,8 @@ static int fuzz_clock(clockid_t clock, struct timespec *t) {
 #define nanosleep(nap, rest) ((void)(nap))
 #define sched_yield() ((void)0)
 
-#include "records/board.h"
+#include "base/file_lock.h"
+#include "records/join.h"
 #include "sources/records.h"
 
 enum { OPS = 200, HANDLES = 3, LENGTH_MOST = 20, ITEM_MOST = 200, TRIES = 50, PAGE = 4096 };
@@ -126,23 +127,22 @@ static void leave(member *m) {
     m->joined = false;
 }
 
-/* As RecordHandle._take_writer_row. */
 static void join(member *m) {
     static uint64_t uids;
-    mq_row_table row_table = mq_record_row_table(record());
+    mq_file_lock lock;
+    mq_error error;
     leave(m);
     memset(m, 0, sizeof *m);
     m->w.parts = parts;
     m->w.liveness_file = &liveness_file;
-    int row = mq_row_table_reserve(&row_table, &liveness_file, &m->liveness_token);
-    check(row >= MQ_NO_ROW && row < MQ_RECORD_ROWS, "a row that is none");
-    if (row == MQ_NO_ROW)
+    if (!mq_file_lock_open(&lock, &liveness_file))
         return;
-    m->uid = ++uids;
-    mq_record_register_writer(&m->w, (unsigned)row, &self, m->uid, m->liveness_token != NULL);
-    m->joined = true;
-    if (parts.config.flags & MQ_RECORD_EXCLUSIVE && !mq_record_acquire_owner_word(&m->w, &record()->owner))
-        leave(m);
+    while (mq_file_lock_try(&lock) != 0)
+        ;
+    m->joined = mq_record_join(&m->w, &lock, &self, m->uid = ++uids, &m->liveness_token, &error) == 0;
+    mq_file_lock_close(&lock);
+    check(!m->joined || (m->w.row >= record()->rows && m->w.row < record()->rows + MQ_RECORD_ROWS),
+          "a row that is none");
 }
 
 /* Check the parts of a file that was accepted as valid. */
@@ -167,6 +167,7 @@ static void check_parts(const mq_record_file_parts *found, uint64_t bytes) {
 /* Check a file with hostile but consistent sizes, as in an open. */
 static void open_file(void) {
     mq_record_file_parts found;
+    mq_error error;
     uint64_t bytes = fuzz_one_in(2) ? memory.bytes : fuzz_below(memory.bytes);
     mq_record_header sound = {.length = record()->length,
                               .item_bytes = record()->item_bytes,
@@ -194,7 +195,7 @@ static void open_file(void) {
     store(&record()->magic, MQ_RECORD_MAGIC);
     store(&record()->version, (uint64_t)MQ_RECORD_MAJOR << 32);
     store(&record()->header_bytes, sizeof(mq_record_header));
-    if (mq_record_header_check(record(), bytes, &found) == MQ_FILE_VALID)
+    if (mq_record_check_file(record(), bytes, liveness_file.path, &found, &error) == 0)
         check_parts(&found, bytes);
     memcpy(&record()->length, &sound.length, offsetof(mq_record_header, creator) - offsetof(mq_record_header, length));
 }
@@ -318,15 +319,16 @@ static uint64_t find_key(const char *key) {
     return i;
 }
 
-/* As Board.declare, some writes, and Entry.close. */
+/* Declare a key, write some values, and close it as Entry.close. */
 static void declare(member *m) {
     const char *key = keys[fuzz_below(3)];
-    uint64_t i = find_key(key), most = mq_board_value_bytes(&parts), length = fuzz_below(most + 1);
-    if (i == MQ_BOARD_NO_KEY)
-        i = mq_board_add_key(&parts, key, strlen(key));
-    check(i == MQ_BOARD_NO_KEY || i < parts.config.length, "a name of no element");
-    if (i == MQ_BOARD_NO_KEY || !mq_record_acquire_owner_word(&m->w, &parts.key_table[i].owner))
+    uint64_t most = mq_board_value_bytes(&parts), length = fuzz_below(most + 1);
+    mq_error error;
+    int64_t declared = mq_board_declare_key(&m->w, key, strlen(key), &error);
+    if (declared < 0)
         return;
+    uint64_t i = (uint64_t)declared;
+    check(i < parts.config.length, "a name of no element");
     uint8_t *from = room(length, 1);
     memset(from, 1, length);
     mq_board_write_value(&m->w, i, from, length, mq_monotonic_ns());
@@ -462,7 +464,8 @@ static void run_case(void) {
     fuzz_use(&memory, mq_record_compute_file_bytes(&shape));
     memset(members, 0, sizeof members);
     mq_record_header_init(record(), &shape, 1, 7, "fuzz");
-    check(mq_record_header_check(record(), memory.bytes, &parts) == MQ_FILE_VALID, "its own file");
+    mq_error error;
+    check(mq_record_check_file(record(), memory.bytes, liveness_file.path, &parts, &error) == 0, "its own file");
     mq_record_compute_file_parts(&seen_parts, (mq_record_header *)(void *)memory.readable, &shape);
     if (fuzz_one_in(8)) /* random bytes after a valid header */
         for (size_t at = sizeof(mq_record_header); at + 8 <= memory.bytes; at += 8)

@@ -143,6 +143,8 @@ cdef extern from "base/schema.h" nogil:
     mq_schema_parts mq_schema_parts_from_block(mq_schema *schema, char *data, uint64_t room)
     void mq_schema_write(const mq_schema_parts *at, const char *name, const char *encoding, const char *data,
                          uint64_t size)
+    void mq_schema_write_if_missing(const mq_schema_parts *at, const char *name, const char *encoding,
+                                    const char *data, uint64_t size)
     bint mq_schema_read(const mq_schema_parts *at, char *name, char *encoding, char *data, uint64_t *size)
 
 
@@ -263,6 +265,7 @@ cdef object read_schema(const mq_schema_parts *at)
 # A full schema also has a version, an identity and a layout. Topics have no room for these fields.
 cdef int write_full_schema(const mq_schema_parts *at, object schema) except -1
 cdef object read_full_schema(const mq_schema_parts *at)
+cdef tuple encode_full_schema(object schema)  # name, encodings, data, as mq_schema_write needs them
 
 
 # ---- endpointfile.pxi ----

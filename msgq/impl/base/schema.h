@@ -109,6 +109,19 @@ static inline void mq_schema_write(const mq_schema_parts *parts, const char *nam
     mq_store_release_u64(parts->seq, seq + 1); /* EDGE schema: release. Partner: mq_schema_read */
 }
 
+/* True if the segment has a schema, under the lock. If its writer was killed and left no shadow, it has none. */
+static inline bool mq_schema_is_set(const mq_schema_parts *parts) {
+    uint64_t bytes, seq = mq_load_relaxed_u64(parts->seq); /* relaxed: only lock holders write it */
+    return seq & 1 ? mq_schema_find_shadow(parts, seq, &bytes) != NULL : parts->name[0] != '\0';
+}
+
+/* Write the schema under the lock, unless the segment has one. */
+static inline void mq_schema_write_if_missing(const mq_schema_parts *parts, const char *name, const char *encoding,
+                                              const char *data, uint64_t bytes) {
+    if (!mq_schema_is_set(parts))
+        mq_schema_write(parts, name, encoding, data, bytes);
+}
+
 /* Copy the descriptor consistently. The caller checked the size of the segment against the layout. `data` must have
  * room for parts->room bytes. Returns false if the descriptor changed during every attempt, or if its writer died
  * without a shadow. */

@@ -3,11 +3,7 @@
 
 cdef int write_schema(const mq_schema_parts *at, object schema) except -1:
     """Write the schema. The caller holds the component's lock, and has checked that the schema fits."""
-    return _write_schema_parts(at, schema, schema.data)
-
-
-cdef int _write_schema_parts(const mq_schema_parts *at, object schema, bytes data) except -1:
-    mq_schema_write(at, schema.name.encode(), schema.encodings.encode(), <const char *> data, len(data))
+    mq_schema_write(at, schema.name.encode(), schema.encodings.encode(), schema.data, len(schema.data))
     return 0
 
 
@@ -52,8 +48,15 @@ _SCHEMA_MARKS = struct.Struct("<Q64s64sBB6x")
 
 cdef int write_full_schema(const mq_schema_parts *at, object schema) except -1:
     """As write_schema, with marks."""
+    name, encodings, data = encode_full_schema(schema)
+    mq_schema_write(at, name, encodings, data, len(data))
+    return 0
+
+
+cdef tuple encode_full_schema(object schema):
+    """Return name, encodings, and marks with data, as mq_schema_write needs them."""
     marks = _SCHEMA_MARKS.pack(schema.version, schema.identity, schema.layout, len(schema.identity), len(schema.layout))
-    return _write_schema_parts(at, schema, marks + schema.data)
+    return schema.name.encode(), schema.encodings.encode(), marks + schema.data
 
 
 cdef object read_full_schema(const mq_schema_parts *at):

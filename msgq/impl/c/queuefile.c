@@ -3,7 +3,7 @@
 #define _GNU_SOURCE
 #include "c/queuefile.h"
 
-enum { MQC_QUEUE_MESSAGES = 128, MQC_QUEUE_SIZE = 8192, MQC_QUEUE_SPIN_US = 10 };
+enum { MQC_QUEUE_SPIN_US = 10 };
 _Static_assert((int)MSGQ_EVENTS == MQ_QUEUE_EVENTS_HEADS && (int)MSGQ_EVENTS_PAYLOAD == MQ_QUEUE_EVENTS_PAYLOAD,
                "the file stores the option's value");
 
@@ -11,30 +11,17 @@ _Static_assert((int)MSGQ_EVENTS == MQ_QUEUE_EVENTS_HEADS && (int)MSGQ_EVENTS_PAY
 
 static int mqc_queue_check(void *handle) {
     msgq_queue *q = handle;
-    mq_file_check_result kind =
-        mq_queue_check_file((mq_queue *)(void *)q->segment.address, q->segment.size, &q->h.parts);
-    if (kind == MQ_FILE_OTHER_VERSION)
-        return mqc_endpoint_error(&q->endpoint, EPROTO, "has a layout other than version %d of this library",
-                                  MQ_QUEUE_MAJOR);
-    return kind == MQ_FILE_VALID ? 0 : mqc_endpoint_error(&q->endpoint, EPROTO, "is not a queue of msgq; remove it");
-}
-
-/* Write the name of this process to a field of MQ_QUEUE_CREATOR_BYTES bytes. Returns the process id. */
-static uint64_t mqc_queue_write_creator(char *creator) {
-    mq_process_identity self;
-    mqc_read_own_identity(&self); /* cannot fail, because a previous call succeeded */
-    memset(creator, 0, MQ_QUEUE_CREATOR_BYTES);
-    memcpy(creator, self.name, sizeof self.name);
-    return self.pid;
+    mq_error error;
+    int failed = mq_queue_check_file((mq_queue *)(void *)q->segment.address, q->segment.size, q->segment.path,
+                                     &q->h.parts, &error);
+    return failed ? mqc_report(&q->endpoint, &error) : 0;
 }
 
 static void mqc_queue_init_header(void *handle) {
     msgq_queue *q = handle;
-    char creator[MQ_QUEUE_CREATOR_BYTES];
-    uint64_t pid = mqc_queue_write_creator(creator);
-    mq_queue_write_file_header((mq_queue *)(void *)q->segment.address, q->names_sizes ? q->max_messages : 0,
-                               q->names_sizes ? q->max_message_size : 0, (uint64_t)msgq_time_ns(), pid, creator,
-                               (mq_queue_events_mode)q->events);
+    mq_process_identity self;
+    mqc_read_own_identity(&self); /* cannot fail, because a previous call succeeded */
+    mq_queue_init_file((mq_queue *)(void *)q->segment.address, &q->request, (uint64_t)msgq_time_ns(), &self);
 }
 
 /* ---- sizes: see queuefile.pxi and handle.pxi ---- */
@@ -42,20 +29,20 @@ static void mqc_queue_init_header(void *handle) {
 /* Map the whole file after its sizes were chosen. After an error, the handle keeps its previous mapping. */
 static int mqc_queue_map_slots(msgq_queue *q) {
     struct stat found;
+    mq_error error;
     mqc_mapped_file former = q->segment;
-    mq_queue_file_parts parts = q->h.parts;
     int status = mqc_check_file(&q->endpoint, former.fd, former.path, &found);
     if (!status && (status = mqc_map_file(&q->endpoint, former.fd, &found, true, former.path, &q->segment)))
         q->segment = former;
     if (status)
         return status;
     q->segment.fd = q->segment.liveness_file.fd = former.fd;
-    status = mqc_queue_check(q);
-    if (!status && !q->h.parts.max_messages)
-        status = mqc_endpoint_error(&q->endpoint, EPROTO, "has sizes, but no slots: another program wrote into it");
+    if (mq_queue_check_sized_file((mq_queue *)(void *)q->segment.address, q->segment.size, q->segment.path, &q->h.parts,
+                                  &error))
+        status = mqc_report(&q->endpoint, &error);
     mqc_mapped_file unused = status ? q->segment : former;
     if (status)
-        q->segment = former, q->h.parts = parts;
+        q->segment = former;
     unused.fd = -1;
     mqc_unmap_file(&unused);
     return status;
@@ -63,18 +50,16 @@ static int mqc_queue_map_slots(msgq_queue *q) {
 
 /* Choose the sizes of the queue, unless another process has chosen them. Then map the slots. */
 static int mqc_queue_choose_sizes(msgq_queue *q) {
+    mq_process_identity self;
     mq_file_lock lock;
-    char creator[MQ_QUEUE_CREATOR_BYTES];
-    int status = mqc_lock_mapped_file(&q->endpoint, &q->segment, true, &lock);
+    mq_error error;
+    int status = mqc_read_own_identity(&self);
+    if (!status)
+        status = mqc_lock_mapped_file(&q->endpoint, &q->segment, true, &lock);
     if (status)
         return status;
-    if (!mq_queue_has_sizes(q->h.parts.queue)) {
-        uint64_t bytes = mq_queue_compute_file_bytes(q->max_messages, q->max_message_size);
-        uint64_t pid = mqc_queue_write_creator(creator);
-        status = mqc_allocate_file(&q->endpoint, lock.fd, 0, bytes, q->segment.path);
-        if (!status)
-            mq_queue_store_sizes(q->h.parts.queue, q->max_messages, q->max_message_size, pid, creator);
-    }
+    if (mq_queue_choose_sizes(q->h.parts.queue, &lock, &q->request, &self, &error))
+        status = mqc_report(&q->endpoint, &error);
     mqc_unlock_mapped_file(&lock);
     return status ? status : mqc_queue_map_slots(q);
 }
@@ -92,8 +77,7 @@ int mqc_queue_obtain_slots(msgq_queue *q, bool chooses) {
         return mqc_endpoint_error(&q->endpoint, ENOMEM, "no memory for a handle");
     }
     free(q->h.block_caches);
-    q->h.block_caches = caches;
-    q->h.next_search_slot = (uint64_t)q->h.row_number * (q->h.parts.max_messages / MQ_QUEUE_ROWS);
+    mq_queue_use_slots(&q->h, &q->h.parts, caches);
     mqc_queue_recover(q, mq_monotonic_ns());
     return 0;
 }
@@ -136,34 +120,27 @@ static int mqc_queue_check_requested_options(const msgq_queue *q, const msgq_que
 /* ---- join and leave ---- */
 
 void mqc_queue_recover(msgq_queue *q, int64_t now) {
-    /* another program may have written a fill count that a cache entry still accepts */
-    mq_queue_invalidate_all_caches(&q->h);
-    q->lease_ends_ns = now + mq_queue_recover_from_dead_owners(&q->h, now);
+    q->lease_ends_ns = mq_queue_recover(&q->h, now);
     mqc_event_publisher_flush(&q->event_publisher);
 }
 
 static int mqc_queue_join(msgq_queue *q, const msgq_schema *schema) {
     mq_process_identity self;
     mq_file_lock lock;
-    mq_row_table row_table = mq_queue_make_row_table(q->h.parts.queue);
+    mq_error error;
     mq_queue *queue = q->h.parts.queue;
     mq_schema_parts at = mq_schema_parts_from_block(&queue->schema, queue->schema_data, MQ_QUEUE_SCHEMA_DATA_BYTES);
-    int status = mqc_read_own_identity(&self), row = MQ_NO_ROW;
+    int status = mqc_read_own_identity(&self);
     if (!status)
         status = mqc_lock_mapped_file(&q->endpoint, &q->segment, true, &lock);
     if (status)
         return status;
-    if (schema && !mqc_has_schema(&at))
+    if (schema && !mq_schema_is_set(&at))
         status = mqc_write_schema(&q->endpoint, &at, schema, true);
-    if (!status)
-        row = mq_row_table_reserve(&row_table, &lock.file, &q->liveness_token);
-    if (row != MQ_NO_ROW)
-        mq_queue_join(&q->h, row, &self, q->uid = mqc_new_uid(), q->liveness_token != NULL);
-    else if (!status)
-        status = mqc_endpoint_error(&q->endpoint, ENFILE, "has %d open handles, its limit; close some", MQ_QUEUE_ROWS);
+    if (!status && mq_queue_join(&q->h, &lock, &self, q->uid = mqc_new_uid(), &q->liveness_token, &error))
+        status = mqc_report(&q->endpoint, &error);
     mqc_unlock_mapped_file(&lock);
     if (!status) {
-        q->h.next_search_slot = (uint64_t)row * (q->h.parts.max_messages / MQ_QUEUE_ROWS);
         mqc_event_publisher_attach_handle(&q->event_publisher, &q->h, self.pid);
         mqc_queue_recover(q, mq_monotonic_ns());
     }
@@ -185,15 +162,14 @@ static void mqc_queue_unmap(msgq_queue *q) {
 static int mqc_queue_attach_file(msgq_queue *q, const msgq_queue_options *options) {
     mqc_file_ops kind = {.start = "msgqjobs_",
                          .least = sizeof(mq_queue),
-                         .bytes = q->names_sizes ? mq_queue_compute_file_bytes(q->max_messages, q->max_message_size)
-                                                 : sizeof(mq_queue),
+                         .bytes = mq_queue_compute_new_file_bytes(&q->request),
                          .check = mqc_queue_check,
                          .fill = mqc_queue_init_header,
                          .handle = q};
     int status = mqc_open_or_create(&q->endpoint, &kind, &q->segment);
     if (status)
         return status;
-    if (!q->h.parts.max_messages && q->names_sizes)
+    if (!q->h.parts.max_messages && q->request.names_sizes)
         status = mqc_queue_choose_sizes(q);
     if (!status)
         status = mqc_queue_check_requested_options(q, options);
@@ -216,16 +192,14 @@ static int mqc_queue_init_handle(msgq_queue *q, const char *name, const msgq_que
     if (name && *name == '/') /* POSIX names of queues begin with a slash */
         name++;
     q->generation = mqc_fork_generation();
-    q->max_messages = options->max_messages ? options->max_messages : MQC_QUEUE_MESSAGES;
-    q->max_message_size = options->max_message_size ? options->max_message_size : MQC_QUEUE_SIZE;
-    q->events = options->events;
-    q->names_sizes = options->max_messages || options->max_message_size || options->events;
+    q->request =
+        mq_queue_make_request(options->max_messages, options->max_message_size, (mq_queue_events_mode)options->events);
     int status = mqc_endpoint_init(&q->endpoint, "queue", name, MQC_NAME_MAX, &options->open, MQC_QUEUE_SPIN_US);
     if (!status)
         status = mqc_read_own_identity(&self);
     if (!status)
         status = mqc_queue_mode(&q->endpoint, options->open.mode);
-    if (!status && !mq_queue_sizes_are_valid(q->max_messages, q->max_message_size))
+    if (!status && !mq_queue_sizes_are_valid(q->request.max_messages, q->request.max_message_size))
         status =
             mqc_endpoint_error(&q->endpoint, EINVAL, "give max_messages of 1 to %d, and max_message_size of 1 to %d",
                                MQ_QUEUE_MESSAGES_MAX, MQ_QUEUE_MESSAGE_SIZE_MAX);
@@ -266,9 +240,9 @@ int msgq_queue_sizes(msgq_queue *queue, uint32_t *max_messages, uint32_t *max_me
         return status;
     bool has_sizes = queue->h.parts.max_messages; /* otherwise, return the sizes that a send would choose */
     if (max_messages)
-        *max_messages = (uint32_t)(has_sizes ? queue->h.parts.max_messages : queue->max_messages);
+        *max_messages = (uint32_t)(has_sizes ? queue->h.parts.max_messages : queue->request.max_messages);
     if (max_message_size)
-        *max_message_size = (uint32_t)(has_sizes ? queue->h.parts.max_message_size : queue->max_message_size);
+        *max_message_size = (uint32_t)(has_sizes ? queue->h.parts.max_message_size : queue->request.max_message_size);
     return 0;
 }
 

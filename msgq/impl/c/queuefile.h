@@ -3,16 +3,15 @@
 #define MQC_QUEUEFILE_H
 
 #include "c/queueevents.h"
-#include "workqueue/recovery.h"
+#include "workqueue/join.h"
 
 struct msgq_queue {
     mqc_endpoint endpoint;
     mqc_mapped_file segment;
     mq_queue_handle h;
     mqc_event_publisher event_publisher; /* used only if the queue has events */
-    uint64_t uid, max_messages, max_message_size;
-    bool names_sizes; /* the program requested sizes, or events, which depend on the sizes */
-    int events;       /* events mode of a new queue */
+    mq_queue_request request;
+    uint64_t uid;
     void *liveness_token;
     int64_t lease_ends_ns;
     mq_queue_waiting_call wait; /* state of the call that waits now */

@@ -138,10 +138,14 @@ static int mqc_side_make(mqc_topic_files *t, const mq_topic_request *request, bo
 static int mqc_side_open(mqc_topic_files *t, const mq_topic_request *request, bool *tracked) {
     struct stat found;
     mq_error error;
-    int fd = mq_topic_find_side(request, O_RDWR, &found, &error);
+    int fd = mqc_open_file(&t->endpoint, request->side_path, O_RDWR);
     if (fd < 0)
-        return fd == -ENOENT ? 0 : mqc_report(&t->endpoint, &error);
-    int status = mqc_map_file(&t->endpoint, fd, &found, true, request->side_path, &t->side);
+        return fd == -ENOENT ? 0 : fd;
+    int status = 0;
+    if (mq_topic_check_side_file(request, fd, &found, &error))
+        status = mqc_report(&t->endpoint, &error);
+    if (!status)
+        status = mqc_map_file(&t->endpoint, fd, &found, true, request->side_path, &t->side);
     close(fd);
     if (status)
         return status;

@@ -263,7 +263,7 @@ cdef extern from "ring/topic_files.h" nogil:
     int mq_topic_prepare_ring(const mq_topic_request *request, int fd, struct_stat *found, mq_error *error)
     int mq_topic_prepare_new_ring(const mq_topic_request *request, int fd, struct_stat *made, mq_error *error)
     void mq_topic_remove_unused_ring(const mq_topic_request *request, const uint8_t *ring)
-    int mq_topic_find_side(const mq_topic_request *request, int flags, struct_stat *found, mq_error *error)
+    int mq_topic_check_side_file(const mq_topic_request *request, int fd, struct_stat *found, mq_error *error)
     int mq_topic_check_side(const mq_topic_request *request, const mq_ring_header *ring, uint64_t inode,
                             uint32_t data_bytes, const mq_ring_side *side, mq_error *error)
     int mq_topic_take_side(const mq_topic_request *request, mq_ring_header *ring, uint64_t inode, uint32_t data_bytes,

@@ -120,14 +120,14 @@ cdef SegmentMemory _open_side(TopicFiles topic, bint writable, c_bool *tracked):
     cdef struct_stat found
     cdef SegmentMemory memory
     cdef mq_error error
-    cdef int status, fd = mq_topic_find_side(&topic.request, O_RDWR if writable else O_RDONLY, &found, &error)
+    cdef int status, fd = open_file(topic.endpoint, topic.side_path, O_RDWR if writable else O_RDONLY)
     cdef mq_ring_header *ring = <mq_ring_header *> topic.ring.address
     cdef mq_ring_side *side
-    if fd == -ENOENT:
-        return None
     if fd < 0:
-        raise_error(&error, topic.endpoint)
+        return None
     try:
+        if mq_topic_check_side_file(&topic.request, fd, &found, &error):
+            raise_error(&error, topic.endpoint)
         if writable:
             memory = map_shared_file(fd, &found, True, topic.endpoint, topic.side_path)
         else:

@@ -6,7 +6,7 @@
  *   2. mq_topic_prepare_ring: check the locked ring, and give it its size. A ring that this call or another process
  *      removed has to be opened again.
  *   3. mq_ring_map, or a mapping that the process already has.
- *   4. mq_topic_find_side opens the side segment. Map it; mq_topic_check_side. A stale one is removed.
+ *   4. Open the side segment; mq_topic_check_side_file. Map it; mq_topic_take_side, which removes a stale one.
  *   5. Write the ring's canary. Afterwards a missing canary shows that the ring was truncated, so step 4 comes first.
  *   6. Without a side segment: create a file, map it, mq_topic_name_side. If a process without the lock was faster,
  *      repeat from step 4.
@@ -136,27 +136,25 @@ static inline int mq_ring_map(const mq_file_policy *policy, int fd, const struct
 
 /* ---- the side segment ---- */
 
-/* Open the side segment, and check its size. Returns a descriptor, or -ENOENT without an error. Needs no lock. */
-static inline int mq_topic_find_side(const mq_topic_request *request, int flags, struct stat *found, mq_error *error) {
-    int fd = mq_open_file(request->policy, request->side_path, flags, error);
-    if (fd < 0)
-        return fd;
+/* Check the opened file of a side segment, and its size. Needs no lock. */
+static inline int mq_topic_check_side_file(const mq_topic_request *request, int fd, struct stat *found,
+                                           mq_error *error) {
     int failed = mq_check_file(request->policy, fd, found, request->side_path, error);
     if (!failed && found->st_size != MQ_SIDE_BYTES)
         failed = mq_fail(error, MQ_ERROR_CORRUPT, EPROTO, request->side_path, "has %lld bytes, not %d; remove it",
                          (long long)found->st_size, MQ_SIDE_BYTES);
-    if (failed)
-        close(fd);
-    return failed ? failed : fd;
+    return failed;
 }
 
 /* Map the side segment read-only if it exists and has its size, without a check of its header. Needs no lock. */
 static inline int mq_topic_map_side(const mq_topic_request *request, struct stat *found, mq_mapping *side,
                                     mq_error *error) {
-    int fd = mq_topic_find_side(request, O_RDONLY, found, error);
+    int fd = mq_open_file(request->policy, request->side_path, O_RDONLY, error);
     if (fd < 0)
         return fd == -ENOENT ? 0 : fd;
-    int failed = mq_map_file(request->policy, fd, found, 0, request->side_path, side, error);
+    int failed = mq_topic_check_side_file(request, fd, found, error);
+    if (!failed)
+        failed = mq_map_file(request->policy, fd, found, 0, request->side_path, side, error);
     close(fd);
     return failed;
 }

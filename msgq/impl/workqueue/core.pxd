@@ -3,9 +3,8 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 
 from msgq.impl.base.core cimport (
-    EndpointFile, mq_file_check_result, mq_file_lock, MQ_FILE_OTHER_VERSION, MQ_FILE_VALID, mq_liveness,
-    mq_liveness_file, mq_liveness_probe, mq_load_acquire_u64, mq_load_relaxed_u64, MQ_NO_ROW, mq_participant,
-    mq_participant_liveness, mq_process_identity, mq_row_table, mq_row_table_reserve, mq_schema, mq_schema_parts,
+    EndpointFile, mq_error, mq_file_lock, mq_liveness, mq_liveness_file, mq_liveness_probe, mq_load_acquire_u64,
+    mq_load_relaxed_u64, mq_participant, mq_participant_liveness, mq_process_identity, mq_schema, mq_schema_parts,
     mq_u32, mq_u64, mq_versioned_row, Segment, SegmentMemory, ThreadSharedHandle, Waitable,
 )
 
@@ -18,7 +17,6 @@ cdef extern from "base/atomics.h" nogil:
 cdef extern from "workqueue/layout.h" nogil:
     enum:
         MQ_QUEUE_CREATOR_BYTES
-        MQ_QUEUE_MAJOR
         MQ_QUEUE_ROWS
         MQ_QUEUE_ROW_BYTE
         MQ_QUEUE_SCHEMA_DATA_BYTES
@@ -54,13 +52,7 @@ cdef extern from "workqueue/layout.h" nogil:
         mq_queue_slot_header *slot_headers
         uint64_t max_messages, max_message_size, block_count
         mq_queue_events_mode events
-    uint64_t mq_queue_compute_file_bytes(uint64_t max_messages, uint64_t max_message_size)
-    void mq_queue_write_file_header(mq_queue *queue, uint64_t max_messages, uint64_t max_message_size,
-                                    uint64_t created_ns, uint64_t pid, const char *creator, mq_queue_events_mode events)
-    void mq_queue_store_sizes(mq_queue *queue, uint64_t max_messages, uint64_t max_message_size, uint64_t pid,
-                              const char *creator)
     bint mq_queue_has_sizes(const mq_queue *queue)
-    mq_file_check_result mq_queue_check_file(mq_queue *queue, uint64_t size, mq_queue_file_parts *parts)
 
 
 cdef extern from "workqueue/slot_state.h" nogil:
@@ -117,7 +109,6 @@ cdef extern from "workqueue/handle.h" nogil:
     ctypedef enum mq_queue_status:
         MQ_QUEUE_OK
         MQ_QUEUE_EMPTY
-    mq_row_table mq_queue_make_row_table(mq_queue *queue)
     void mq_queue_add_to_counter(mq_u64 *counter, uint64_t n)
     void mq_queue_set_row_bit(mq_queue_row_bits *bits, unsigned row)
     void mq_queue_clear_row_bit(mq_queue_row_bits *bits, unsigned row)
@@ -180,15 +171,35 @@ cdef extern from "workqueue/recovery.h" nogil:
     enum:
         MQ_QUEUE_RECOVER_NS
         MQ_QUEUE_RECOVER_BUSY_NS
-    int64_t mq_queue_recover_from_dead_owners(mq_queue_handle *h, int64_t now_ns)
+    int64_t mq_queue_recover(mq_queue_handle *h, int64_t now_ns)
     bint mq_queue_recovery_is_due(const mq_queue_handle *h, int64_t now_ns)
     bint mq_queue_delays_changed(const mq_queue_handle *h)
     int64_t mq_queue_reclaim_slots(mq_queue_handle *h, int64_t now_ns)
     void mq_queue_notify_if_not_empty(const mq_queue_file_parts *parts)
-    void mq_queue_join(mq_queue_handle *h, int row, const mq_process_identity *self, uint64_t uid, bint held)
     void mq_queue_leave(mq_queue_handle *h, uint64_t uid, void **liveness_token)
     void mq_queue_forward_wake_and_notify(mq_queue_handle *h)
     void mq_queue_forward_sender_wake(mq_queue_handle *h)
+
+
+cdef extern from "workqueue/join.h" nogil:
+    ctypedef struct mq_queue_request:
+        uint64_t max_messages, max_message_size
+        bint names_sizes
+    int mq_queue_check_file(mq_queue *queue, uint64_t size, const char *path, mq_queue_file_parts *parts,
+                            mq_error *error)
+    int mq_queue_check_sized_file(mq_queue *queue, uint64_t size, const char *path, mq_queue_file_parts *parts,
+                                  mq_error *error)
+    mq_queue_request mq_queue_make_request(uint64_t max_messages, uint64_t max_message_size,
+                                           mq_queue_events_mode events)
+    uint64_t mq_queue_compute_new_file_bytes(const mq_queue_request *request)
+    void mq_queue_init_file(mq_queue *queue, const mq_queue_request *request, uint64_t created_ns,
+                            const mq_process_identity *self)
+    int mq_queue_choose_sizes(mq_queue *queue, const mq_file_lock *lock, const mq_queue_request *request,
+                              const mq_process_identity *self, mq_error *error)
+    void mq_queue_use_slots(mq_queue_handle *h, const mq_queue_file_parts *parts, mq_queue_block_cache *caches)
+    int mq_queue_join(mq_queue_handle *h, const mq_file_lock *lock, const mq_process_identity *self, uint64_t uid,
+                      void **row_token, mq_error *error)
+    bint mq_queue_other_process_is_notified(const mq_queue_handle *h)
 
 
 cdef extern from "workqueue/poll_state.h" nogil:
@@ -244,10 +255,12 @@ cdef extern from "time.h" nogil:
 cdef class QueueFile(EndpointFile):
     """A queue's file, mapped and open, with its lock. Each handle of a process has its own."""
     cdef object wanted  # options.OpenRequest: the options of a new file
+    cdef mq_queue_request request  # the same for C
     cdef mq_queue_file_parts parts  # without slots, until a process has chosen the sizes and this handle maps them
     # mapping without slots and its memory, kept until the close because threads may sleep on its words
     cdef Segment unsized_segment
     cdef SegmentMemory unsized_memory
+    cdef mq_schema_parts schema_parts(self) noexcept
     cdef int choose_sizes(self) except -1
     cdef bint adopt_sizes(self, bint writable=*) except -1
     cdef int _map_slots(self, bint writable) except -1
@@ -313,10 +326,11 @@ cdef class QueueHandle(ThreadSharedHandle):
     cdef int _unwoken_messages  # sent messages whose receivers are not woken yet
     cdef EventPublisher _event_publisher  # None: the queue has no events
     cdef list _waits  # waits of threads in this handle
-    cdef int _attach_file(self, QueueFile file, schema) except -1
+    cdef int _attach_file(self, QueueFile file) except -1
     cdef int _adopt_sizes(self) except -1
     cdef int _choose_sizes(self) except -1
     cdef int _use_slots(self) except -1
+    cdef int _reset_for_process(self) except -1
     cdef int _occupy_row(self, mq_file_lock *lock) except -1
     cdef int _check_can_read(self) except -1
     cdef int _check_can_write(self) except -1

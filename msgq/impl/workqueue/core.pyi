@@ -30,14 +30,6 @@ class QueueFile(EndpointFile):
     def schema(self) -> Schema | None:
         """Schema of the messages, or None."""
 
-    def describe(self, schema: Schema) -> None:
-        """Set the schema, if the queue has no schema.
-
-        Raises
-        ------
-        SegmentError : another process held the lock for 5 s.
-        """
-
 def unlink_queue(name: str, in_prefix: str) -> None:
     """Remove the name of a queue, and its channel of events. Processes with open handles can still exchange data.
 

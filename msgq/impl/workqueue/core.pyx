@@ -10,11 +10,11 @@ from posix.stat cimport struct_stat
 
 from msgq.impl.base.clock cimport change_origin, current_origin, host_offset_ns, host_time_ns, refuse_foreign_origin
 from msgq.impl.base.core cimport (
-    allocate_file, check_file, close_at_exit, CLOSED, write_full_schema, read_full_schema, WAIT_FOREVER, LARGE_BYTES,
-    mq_read_clock_ns, mq_copy_to_shared, mq_copy_from_shared, MQ_DEAD, mq_futex_wake_all, mq_futex_word,
+    check_file, close_at_exit, CLOSED, encode_full_schema, read_full_schema, WAIT_FOREVER, LARGE_BYTES,
+    mq_read_clock_ns, mq_copy_to_shared, mq_copy_from_shared, mq_futex_wake_all, mq_futex_word,
     mq_liveness_probe_begin, mq_liveness_probe_end, mq_monotonic_ns, mq_poll_ops, mq_schema_parts_from_block,
-    map_shared_file, mq_mapping_was_truncated, not_truncated_word, read_participant, refuse_in_simulation,
-    remove_file, wait_until_ready, watcher_lock, watcher_unlock,
+    mq_schema_write_if_missing, map_shared_file, mq_mapping_was_truncated, not_truncated_word, raise_error,
+    read_participant, refuse_in_simulation, remove_file, wait_until_ready, watcher_lock, watcher_unlock,
 )
 from msgq.impl.base.process cimport fork_generation, read_own_identity, new_uid, text, this_process
 from msgq.impl.workqueue.message cimport new_message
@@ -26,7 +26,7 @@ from collections import deque
 from msgq.common import naming, settings, shm_paths
 from msgq.common.naming import events_channel
 from msgq.errors import (
-    CorruptSegmentError, ForkedSocketError, IpcError, LayoutVersionError, MsgqError, QueueBusyError, StateError,
+    CorruptSegmentError, ForkedSocketError, IpcError, MsgqError, QueueBusyError, StateError,
 )
 from msgq.impl.base.foreign_names import add_advice, unsendable_error
 from msgq.impl.base.process import process_name

@@ -12,27 +12,35 @@ cdef class QueueHandle(ThreadSharedHandle):
                   write=True, schema=None, prefix=None, trust=None, spin_us=None, events=None, create=None):
         cdef QueueFile file
         cdef mq_file_lock lock
+        cdef mq_schema_parts at
+        cdef bytes schema_name, encodings, schema_data
         wanted = options.parse_open_request(name, flags, mode, max_messages, max_message_size, read, write, events,
                                             create)
         self._endpoint, self._can_read, self._can_write, self.block = wanted.name, read, write, wanted.block
         self._spin_us = settings.resolve_spin_us(spin_us, wanted.name, options.SPIN_US)
         options.check_schema(schema, wanted.name)
+        if schema is not None:
+            schema_name, encodings, schema_data = encode_full_schema(schema)
         refuse_in_simulation(wanted.name)
         in_prefix = settings.resolve_prefix(prefix)
         self._h.clock_offset = host_offset_ns()
+        self._reset_for_process()
         while True:
             with settings.overrides(trust=trust):
                 file = queue_file(wanted.name, in_prefix, trust, wanted)
                 file.open_or_create(wanted.create, wanted.mode)
-                self._attach_file(file, schema)
+                self._attach_file(file)
             self._file.lock(&lock)
             if not self._file.is_removed(lock.fd):
                 break
             self._file.unlock(&lock)  # another process removed the file before it could see that the file is open
+        if schema is not None:
+            at = self._file.schema_parts()
+            mq_schema_write_if_missing(&at, schema_name, encodings, schema_data, len(schema_data))
         self._occupy_row(&lock)
         close_at_exit(self)
 
-    cdef int _attach_file(self, QueueFile file, schema) except -1:
+    cdef int _attach_file(self, QueueFile file) except -1:
         self._file, self._h.parts, self._h.liveness_file = file, file.parts, file.liveness_file()
         PyMem_Free(self._h.block_caches)
         self._h.block_caches = <mq_queue_block_cache *> PyMem_Calloc(file.parts.block_count,
@@ -41,8 +49,6 @@ cdef class QueueHandle(ThreadSharedHandle):
             raise MemoryError()
         self._event_publisher = new_event_publisher(file)
         self._h.event_buffer = &self._event_publisher.buffer.c if self._event_publisher is not None else NULL
-        if schema is not None:
-            file.describe(schema)
         return 0
 
     # ---- sizes ----
@@ -71,11 +77,9 @@ cdef class QueueHandle(ThreadSharedHandle):
             raise MemoryError()
         watcher_lock()
         PyMem_Free(self._h.block_caches)
-        self._h.block_caches = self._poll_state.h.block_caches = caches
-        self._h.parts = self._poll_state.h.parts = self._file.parts
-        self._h.own_row = self._poll_state.h.own_row = &self._h.parts.queue.rows[self._h.row_number]
+        mq_queue_use_slots(&self._h, &self._file.parts, caches)
+        mq_queue_use_slots(&self._poll_state.h, &self._file.parts, caches)
         watcher_unlock()
-        self._h.next_search_slot = self._h.row_number * (self._h.parts.max_messages // MQ_QUEUE_ROWS)
         if self._registration is not None:
             self._registration.notification.use_slots()
         return self._recover_from_dead_owners(mq_monotonic_ns())
@@ -93,25 +97,26 @@ cdef class QueueHandle(ThreadSharedHandle):
 
     # ---- join and leave ----
 
+    cdef int _reset_for_process(self) except -1:
+        """Begin without a row and without waits, also in a forked child, where they are the parent's."""
+        self._waits, self._user_threads, self._liveness_token, self._registration = [], [], NULL, None
+        self._forget_inherited_wait()
+        memset(self._sleeping_threads, 0, sizeof(self._sleeping_threads))
+        memset(&self._poll_state, 0, sizeof(self._poll_state))
+        return 0
+
     cdef int _occupy_row(self, mq_file_lock *lock) except -1:
-        """Take a row under the lock, also in a forked child. Then unlock, and recover slots of dead owners."""
+        """Take a row under the lock. Then unlock, and recover slots of dead owners."""
         cdef mq_process_identity us
-        cdef mq_row_table row_table = mq_queue_make_row_table(self._h.parts.queue)
-        cdef int row
+        cdef mq_error error
         try:
             read_own_identity(&us, NULL)
-            self._waits, self._user_threads, self._liveness_token, self._registration = [], [], NULL, None
-            self._forget_inherited_wait()
-            memset(self._sleeping_threads, 0, sizeof(self._sleeping_threads))
-            memset(&self._poll_state, 0, sizeof(self._poll_state))
-            row = mq_row_table_reserve(&row_table, &lock.file, &self._liveness_token)
-            if row == MQ_NO_ROW:
-                raise options.handles_error(self._endpoint)
             self._uid = new_uid()
-            mq_queue_join(&self._h, row, &us, self._uid, self._liveness_token != NULL)
+            failed = mq_queue_join(&self._h, lock, &us, self._uid, &self._liveness_token, &error)
         finally:
             self._file.unlock(lock)
-        self._h.next_search_slot = row * (self._h.parts.max_messages // MQ_QUEUE_ROWS)
+        if failed:
+            raise_error(&error, self._endpoint)
         self._poll_state.h = self._h
         if self._event_publisher is not None:
             self._event_publisher.restart_for_handle(&self._h)
@@ -124,6 +129,7 @@ cdef class QueueHandle(ThreadSharedHandle):
     cdef int _reopen_in_child(self) except -1:
         cdef int use_state = self._use_state
         cdef mq_file_lock lock
+        self._reset_for_process()  # before the lock: this may run finalizers, which may fork
         self._file.lock(&lock)
         # during the wait, another thread or a signal handler joined or closed the handle
         if self._use_state != use_state:
@@ -174,8 +180,7 @@ cdef class QueueHandle(ThreadSharedHandle):
 
     cdef int _recover_from_dead_owners(self, int64_t now) except -1:
         """Recover slots of dead owners and of expired leases."""
-        mq_queue_invalidate_all_caches(&self._h)  # another program may have restored a fill count that the cache knows
-        self._next_lease_end_ns = now + mq_queue_recover_from_dead_owners(&self._h, now)
+        self._next_lease_end_ns = mq_queue_recover(&self._h, now)
         return self._publish_recovery_events()
 
     cdef int _publish_recovery_events(self) except -1:

@@ -3,7 +3,7 @@
 #ifndef MQ_WORKQUEUE_LAYOUT_H
 #define MQ_WORKQUEUE_LAYOUT_H
 
-#include "base/layout.h"
+#include "base/process_info.h"
 
 enum {
     MQ_QUEUE_MAJOR = 1, /* major version of the layout. This code cannot read other major versions */
@@ -190,15 +190,15 @@ static inline uint64_t mq_queue_compute_file_bytes(uint64_t max_messages, uint64
     return mq_queue_compute_offsets(max_messages, max_message_size).end;
 }
 
-/* Store the sizes of the queue, and who chose them. A new file has no other user yet. Otherwise the caller holds the file
+/* Store the sizes of the queue, and the process that chose them. A new file has no other user yet. Otherwise the caller holds the file
  * lock and has allocated the whole file, and max_messages is 0. */
-static inline void mq_queue_store_sizes(mq_queue *queue, uint64_t max_messages, uint64_t max_message_size, uint64_t pid,
-                                        const char *creator) {
+static inline void mq_queue_store_sizes(mq_queue *queue, uint64_t max_messages, uint64_t max_message_size,
+                                        const mq_process_identity *creator) {
     char padded[MQ_QUEUE_CREATOR_BYTES] = "";
-    memcpy(padded, creator, strnlen(creator, sizeof padded - 1));
+    memcpy(padded, creator->name, sizeof creator->name);
     /* relaxed, all: released with max_messages */
     mq_store_relaxed_u64(&queue->total_bytes, mq_queue_compute_file_bytes(max_messages, max_message_size));
-    mq_store_relaxed_u64(&queue->creator_pid, pid);
+    mq_store_relaxed_u64(&queue->creator_pid, creator->pid);
     mq_store_relaxed_u64(&queue->max_message_size, max_message_size);
     mq_store_relaxed_u64(&queue->stride, mq_queue_round_up_to_cache_line(max_message_size));
     mq_copy_to_shared(queue->creator, padded, sizeof padded);
@@ -211,20 +211,20 @@ static inline bool mq_queue_has_sizes(const mq_queue *queue) { return mq_load_ac
 
 /* Initialize the header in a new file of zeros that has no name yet. Sizes of 0: a later process chooses the sizes. */
 static inline void mq_queue_write_file_header(mq_queue *queue, uint64_t max_messages, uint64_t max_message_size,
-                                              uint64_t created_ns, uint64_t pid, const char *creator,
+                                              uint64_t created_ns, const mq_process_identity *creator,
                                               mq_queue_events_mode events) {
     /* relaxed, all: no other process has the file yet */
     mq_store_relaxed_u64(&queue->version, (uint64_t)MQ_QUEUE_MAJOR << 32 | MQ_QUEUE_MINOR);
     mq_store_relaxed_u64(&queue->header_bytes, sizeof(mq_queue));
     mq_store_relaxed_u64(&queue->created_ns, created_ns);
     mq_store_relaxed_u64(&queue->events, events);
-    mq_queue_store_sizes(queue, max_messages, max_message_size, pid, creator);
+    mq_queue_store_sizes(queue, max_messages, max_message_size, creator);
     mq_store_release_u64(&queue->magic, MQ_QUEUE_MAGIC);
 }
 
 /* Check a mapped file of `bytes` bytes, and compute the addresses of its parts. The parts have no slots if the sizes are
  * not chosen, or were chosen after the file was mapped. */
-static inline mq_file_check_result mq_queue_check_file(mq_queue *queue, uint64_t bytes, mq_queue_file_parts *parts) {
+static inline mq_file_check_result mq_queue_check_header(mq_queue *queue, uint64_t bytes, mq_queue_file_parts *parts) {
     if (bytes < sizeof(mq_queue) || mq_load_acquire_u64(&queue->magic) != MQ_QUEUE_MAGIC)
         return MQ_FILE_NOT_OURS;
     if (mq_load_relaxed_u64(&queue->version) >> 32 != MQ_QUEUE_MAJOR) /* relaxed, all: constant since before the name */

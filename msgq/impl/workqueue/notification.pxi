@@ -36,8 +36,7 @@ cdef class QueueNotification(Waitable):
 
     def use_slots(self):
         watcher_lock()
-        self._notification.h.parts = self._file.parts
-        self._notification.h.own_row = &self._file.parts.queue.rows[self._notification.h.row_number]
+        mq_queue_use_slots(&self._notification.h, &self._file.parts, NULL)  # a notification takes no messages
         watcher_unlock()
 
     cdef bint _is_readable(self) noexcept:
@@ -61,21 +60,9 @@ cdef class QueueNotification(Waitable):
 
 def new_exclusive_notification(QueueHandle queue not None):
     """Return a notification if no other living process has one of this queue; otherwise return None."""
-    cdef mq_liveness_probe probe
-    cdef mq_queue *shared = queue._h.parts.queue
-    cdef int row
     cdef mq_file_lock lock
     queue._file.lock(&lock)
     try:
-        probe = mq_liveness_probe_begin(queue._h.liveness_file)
-        is_exclusive = True
-        for row in range(MQ_QUEUE_ROWS):
-            if (mq_queue_row_bit_is_set(&shared.notify_requested, row)
-                    and mq_load_relaxed_u64(&shared.rows[row].at.participant.pid) != this_process().pid
-                    and mq_participant_liveness(&probe, &shared.rows[row].at.participant,
-                                                MQ_QUEUE_ROW_BYTE + row) != MQ_DEAD):
-                is_exclusive = False
-        mq_liveness_probe_end(&probe)
-        return QueueNotification(queue) if is_exclusive else None
+        return None if mq_queue_other_process_is_notified(&queue._h) else QueueNotification(queue)
     finally:
         queue._file.unlock(&lock)

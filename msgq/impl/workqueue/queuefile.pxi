@@ -12,48 +12,42 @@ cdef class QueueFile(EndpointFile):
         return sizeof(mq_queue)
 
     cdef int _check_header(self) except -1:
-        status = mq_queue_check_file(<mq_queue *> self.segment.address, self.segment.size, &self.parts)
-        if status == MQ_FILE_OTHER_VERSION:
-            text = f"has a layout other than version {MQ_QUEUE_MAJOR} of this library; use one version of msgq"
-            raise LayoutVersionError(text, self.name, self.path)
-        if status != MQ_FILE_VALID:
-            raise CorruptSegmentError("is not a queue of msgq; remove it", self.name, self.path)
+        cdef mq_error error
+        if mq_queue_check_file(<mq_queue *> self.segment.address, self.segment.size, self.segment.file, &self.parts,
+                               &error):
+            raise_error(&error, self.name)
         return 0
 
     cdef tuple _prefix_directories(self):
         return shm_paths.queue_directories(self.prefix)
 
     cdef size_t _new_file_bytes(self) except 0:
-        messages, message_size = self.wanted.new_sizes() if self.wanted.names_sizes else (0, 0)
-        return mq_queue_compute_file_bytes(messages, message_size)
+        return mq_queue_compute_new_file_bytes(&self.request)
 
     cdef int _init_header(self) except -1:
-        cdef char creator[MQ_QUEUE_CREATOR_BYTES]
-        messages, message_size = self.wanted.new_sizes() if self.wanted.names_sizes else (0, 0)
-        _write_creator_name(creator)
-        mq_queue_write_file_header(<mq_queue *> self.segment.address, messages, message_size, host_time_ns(),
-                                   this_process().pid, creator, <mq_queue_events_mode> <int> self.wanted.new_events())
+        mq_queue_init_file(<mq_queue *> self.segment.address, &self.request, host_time_ns(), this_process())
         return 0
 
     cdef int _check_requested_options(self) except -1:
-        if not self.adopt_sizes() and not self.parts.max_messages and self.wanted.names_sizes:
+        if not self.adopt_sizes() and not self.parts.max_messages and self.request.names_sizes:
             self.choose_sizes()
         self.wanted.check(self.parts.max_messages, self.parts.max_message_size, self.parts.events, self.creator)
         return 0
 
     cdef int choose_sizes(self) except -1:
         """Choose the sizes of the queue, unless another process has chosen them. Then map the slots."""
+        cdef mq_process_identity us
+        cdef mq_error error
         cdef mq_file_lock lock
-        cdef char creator[MQ_QUEUE_CREATOR_BYTES]
-        messages, message_size = self.wanted.new_sizes()
         self.lock(&lock)
         try:
-            if not mq_queue_has_sizes(self.parts.queue):
-                allocate_file(lock.fd, mq_queue_compute_file_bytes(messages, message_size), self.name, self.path)
-                _write_creator_name(creator)
-                mq_queue_store_sizes(self.parts.queue, messages, message_size, this_process().pid, creator)
+            read_own_identity(&us, NULL)
+            with nogil:
+                failed = mq_queue_choose_sizes(self.parts.queue, &lock, &self.request, &us, &error)
         finally:
             self.unlock(&lock)
+        if failed:
+            raise_error(&error, self.name)
         return self._map_slots(True)  # unless another thread has done so during the wait for the lock
 
     cdef bint adopt_sizes(self, bint writable=True) except -1:
@@ -67,20 +61,15 @@ cdef class QueueFile(EndpointFile):
         """Map the whole file after its sizes were chosen. After an error, the handle keeps its previous mapping."""
         cdef struct_stat found
         cdef SegmentMemory former = self.memory
-        cdef mq_queue_file_parts parts = self.parts
-        if parts.max_messages:
+        cdef mq_error error
+        if self.parts.max_messages:
             return 0
         check_file(self.fd, &found, self.name, self.path)
         self._use_memory(map_shared_file(self.fd, &found, writable, self.name, self.path))
-        try:
-            self._check_header()
-            if not self.parts.max_messages:
-                raise CorruptSegmentError("has no slots, but has sizes: another program wrote into the file; remove it",
-                                          self.name, self.path)
-        except BaseException:
-            self.parts = parts
+        if mq_queue_check_sized_file(<mq_queue *> self.segment.address, self.segment.size, self.segment.file,
+                                     &self.parts, &error):
             self._use_memory(former)
-            raise
+            raise_error(&error, self.name)
         self.unsized_segment, self.unsized_memory = former.segment, former
         self.not_truncated = not_truncated_word(self.segment.guard) if self.segment.guard != NULL else NULL
         return 0
@@ -102,28 +91,12 @@ cdef class QueueFile(EndpointFile):
 
     @property
     def schema(self):
-        cdef mq_queue *queue = self.parts.queue
-        cdef mq_schema_parts at = mq_schema_parts_from_block(&queue.schema, queue.schema_data,
-                                                             MQ_QUEUE_SCHEMA_DATA_BYTES)
+        cdef mq_schema_parts at = self.schema_parts()
         return read_full_schema(&at)
 
-    def describe(self, schema):
-        """Set the schema, unless there is one."""
+    cdef mq_schema_parts schema_parts(self) noexcept:
         cdef mq_queue *queue = self.parts.queue
-        cdef mq_schema_parts at = mq_schema_parts_from_block(&queue.schema, queue.schema_data,
-                                                             MQ_QUEUE_SCHEMA_DATA_BYTES)
-        cdef mq_file_lock lock
-        self.lock(&lock)
-        try:
-            if read_full_schema(&at) is None:
-                write_full_schema(&at, schema)
-        finally:
-            self.unlock(&lock)
-
-
-cdef void _write_creator_name(char *creator) noexcept:
-    memset(creator, 0, MQ_QUEUE_CREATOR_BYTES)
-    memcpy(creator, this_process().name, sizeof(this_process().name))
+        return mq_schema_parts_from_block(&queue.schema, queue.schema_data, MQ_QUEUE_SCHEMA_DATA_BYTES)
 
 
 cdef QueueFile queue_file(str name, str in_prefix, object trust, object wanted):
@@ -131,6 +104,9 @@ cdef QueueFile queue_file(str name, str in_prefix, object trust, object wanted):
     cdef QueueFile file = QueueFile.__new__(QueueFile)
     file.name, file.prefix, file.trust, file.wanted = name, in_prefix, trust, wanted
     file.path = shm_paths.queue_path(name, in_prefix)
+    if wanted is not None:
+        file.request = mq_queue_make_request(wanted.max_messages or 0, wanted.max_message_size or 0,
+                                             <mq_queue_events_mode> <int> wanted.new_events())
     return file
 
 

@@ -172,10 +172,18 @@ static inline int64_t mq_queue_recover_from_dead_owners(mq_queue_handle *h, int6
     return next;
 }
 
+/* As mq_queue_recover_from_dead_owners, for the handle itself, which also scans all blocks again, because another program
+ * may have written a fill count that a cache entry still accepts. Returns when the next lease or delay ends, by
+ * CLOCK_MONOTONIC. */
+static inline int64_t mq_queue_recover(mq_queue_handle *h, int64_t now_ns) {
+    mq_queue_invalidate_all_caches(h);
+    return now_ns + mq_queue_recover_from_dead_owners(h, now_ns);
+}
+
 /* Occupy a row that the caller has reserved under the lock. Later recoveries reclaim the slots of previous owners,
  * whose words name older generations. */
-static inline void mq_queue_join(mq_queue_handle *h, int row, const mq_process_identity *self, uint64_t uid,
-                                 bool held) {
+static inline void mq_queue_occupy_row(mq_queue_handle *h, int row, const mq_process_identity *self, uint64_t uid,
+                                       bool held) {
     mq_queue_row *own_row = &h->parts.queue->rows[row];
     mq_queue_recover_row(&h->parts, (unsigned)row);
     mq_copy_to_shared(&own_row->counts_before, &own_row->counts, sizeof own_row->counts_before);
