@@ -13,9 +13,18 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 MARKS = ("ci", "nightly", "style")
-STYLE = (  # rules for names, texts and imports, and the examples of the documents
+STYLE = (  # rules for names, texts, comments and imports, and the pages and examples of the documents
+    "tests/meta/test_architecture.py",
+    "tests/meta/test_benchmarks_page.py",
+    "tests/meta/test_cli_output.py",
+    "tests/meta/test_errors_page.py",
+    "tests/meta/test_help_texts.py",
     "tests/meta/test_imports.py",
+    "tests/meta/test_memory_order_edges.py",
+    "tests/meta/test_nightly.py",
+    "tests/meta/test_prose.py",
     "tests/meta/test_readme.py",
+    "tests/meta/test_verbs.py",
     "tests/meta/test_vocabulary.py",
 )
 CI = (

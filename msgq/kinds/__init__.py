@@ -74,7 +74,8 @@ class Kind:
     name_prefix : prefix of endpoint names, for example "channel/". "" for topics, whose names have no "/", and for
         announced kinds.
     plural_name : plural noun for sentences, JSON keys and headings.
-    validate_name : takes a bare name as text or bytes; returns it as text, or raises `EndpointNameError`.
+    validate_name : takes a bare name as text or bytes; returns it as text, or raises `EndpointNameError`. An announced
+        kind validates names in recordings.
     locate_files : takes a prefix; returns the directory of the files, and the prefix of their file names. None: the
         kind has no files, because endpoints of another kind announce it.
     names_senders : True: recordings store the publisher or key of each message. False: recordings store the publisher

@@ -50,7 +50,8 @@ def open_meter(endpoint: str, payload_time: PayloadTime | None = None) -> Endpoi
     Parameters
     ----------
     endpoint : name with the name prefix of its kind.
-    payload_time : location of publish times in payloads; None: next to the payload, or none.
+    payload_time : location of publish times in payloads, for kinds with `find_stamps`; None: next to the payload, or
+        none.
     """
     kind = kind_of(endpoint)
     if kind.source.open_meter is not None:

@@ -4,6 +4,7 @@
 #ifndef ACCESSES_H
 #define ACCESSES_H
 
+#include "base/file.h"
 #include "base/futex.h"
 #include "base/liveness_lock.h"
 
@@ -46,6 +47,9 @@ static inline void copy_out(void *to, const void *shared, size_t n, const char *
 #define mq_liveness_lock(liveness_file, row, shared)                                                                   \
     VALUE_THEN(mq_liveness_lock(liveness_file, row, shared), "held", row)
 #define mq_liveness_unlock(liveness_token) (mq_liveness_unlock(liveness_token), POINT("let go of", liveness_token))
+#define mq_create_file(...) VALUE_THEN(mq_create_file(__VA_ARGS__), "made", file)
+#define mq_name_file(...) VALUE_THEN(mq_name_file(__VA_ARGS__), "named", file)
+#define mq_remove_file(...) VALUE_THEN(mq_remove_file(__VA_ARGS__), "removed", file)
 #define mq_futex_wake(word, count) (mq_futex_wake(word, count), POINT("woke", word))
 #define mq_futex_wake_all(word) (mq_futex_wake_all(word), POINT("woke", word))
 #define mq_copy_to_shared(shared, from, n) copy_in(shared, from, n, __func__, #shared)

@@ -3,20 +3,22 @@
  *     channel CHANNEL POOLS SIGNAL PATTERN N OPERATION...
  *
  * The channel file exists, and its configuration is complete. A pool's file is POOLS and its uid, 16 hexadecimal digits. Messages hold
- * their number in each word of eight bytes, so that a torn one shows. Coming and going is done in the order of steps of
- * channelfile.pxi, poolfile.pxi, publisher_pool.pxi and subscriber_rows.pxi.
+ * their number in each word of eight bytes, so that a torn one shows. Coming and going are the library's own steps
+ * (channel/join.h).
  */
 #include "points.h"
 
-#include "channel/header.h"
-#include "channel/subscriber.h"
+#include "base/file_lock.h"
+#include "channel/join.h"
 
-enum { KEPT_DEAD_POOLS = 8, KEPT_MAX = 64 };
+enum { KEPT_MAX = 64 };
 
-static const char *channel_path, *pools_path;
-static mq_channel_header *header;
+static mq_file_policy policy = {.group = (gid_t)-1};
 static mq_liveness_file liveness_file;
-static uint64_t page;
+static mq_channel_files files = {.policy = &policy, .liveness_file = &liveness_file, .mode = 0600};
+static mq_channel_header *header;
+static mq_file_lock lock;
+static mq_error error;
 static char node[MQ_NODE_NAME_BYTES] = "driver";
 
 static mq_channel_publisher publisher, former; /* former: outgrown, with a loan */
@@ -25,9 +27,8 @@ static uint32_t loan;
 static bool lent;
 
 static mq_channel_subscriber subscriber;
-static void *row_token, *views;
-static int viewer = -1;
-static uint64_t row_uid, view_uid, held, begun; /* begun: the first position */
+static mq_channel_subscriber_rows rows;
+static uint64_t held, begun; /* begun: the first position */
 static struct {
     mq_pool_map pool;
     uint32_t slot;
@@ -36,132 +37,43 @@ static struct {
 
 static uint64_t new_uid(void) { return (uint64_t)random() << 32 | (uint64_t)random() | 1; }
 
-static const char *pool_path(uint64_t uid) {
-    static char path[300];
-    snprintf(path, sizeof path, "%s%016llx", pools_path, (unsigned long long)uid);
-    return path;
-}
-
-/* As ChannelFile.lock. */
-static int lock_channel(void) {
-    int fd = open(channel_path, O_RDWR | O_CLOEXEC);
-    if (fd < 0 || flock(fd, LOCK_EX) != 0)
-        fail("lock");
+static void lock_channel(void) {
+    if (!mq_file_lock_open(&lock, &liveness_file))
+        fail("open");
+    while (mq_file_lock_try(&lock) != 0)
+        usleep(200);
     POINT("holds", lock);
-    return fd;
 }
-static void unlock_channel(int fd) {
-    flock(fd, LOCK_UN);
-    close(fd);
+/* The step under the lock has ended with this result. */
+static void unlock_channel(int result) {
+    if (result < 0)
+        fail(error.text);
+    mq_file_lock_close(&lock);
     POINT("gave back", lock);
-}
-
-/* ---- pools ---- */
-
-/* As make_pool: complete, and without a name. */
-static int make_pool(uint64_t count, uint64_t slot_bytes, mq_pool_map *slots, size_t *bytes) {
-    *bytes = mq_pool_header_bytes(count, page) + count * mq_pool_slot_stride_bytes(slot_bytes);
-    int fd = open("/dev/shm", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-    if (fd < 0 || posix_fallocate(fd, 0, (off_t)*bytes) != 0)
-        fail("a new file");
-    mq_pool_header *pool = mmap(NULL, *bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    uint64_t uid = new_uid();
-    mq_pool_header_init(pool, *bytes, count, slot_bytes, page, liveness_file.inode, uid, self.pid, node);
-    if (mq_pool_header_check(pool, *bytes, liveness_file.inode, uid, slots))
-        fail("its own pool");
-    return fd;
-}
-
-/* As name_pool. */
-static void name_pool(int fd, uint64_t uid) {
-    char unnamed[40];
-    snprintf(unnamed, sizeof unnamed, "/proc/self/fd/%d", fd);
-    if (linkat(AT_FDCWD, unnamed, AT_FDCWD, pool_path(uid), AT_SYMLINK_FOLLOW) != 0)
-        fail("name of a pool");
-    close(fd);
-    POINT("named", pool);
-}
-
-/* As open_pool. False: there is no such file. */
-static bool open_pool(uint64_t uid, mq_pool_map *slots) {
-    struct stat found;
-    int fd = open(pool_path(uid), O_RDWR | O_CLOEXEC);
-    if (fd < 0)
-        return false;
-    fstat(fd, &found);
-    mq_pool_header *pool = mmap(NULL, (size_t)found.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    close(fd);
-    const char *wrong = mq_pool_header_check(pool, (uint64_t)found.st_size, liveness_file.inode, uid, slots);
-    if (wrong)
-        fail(wrong);
-    return true;
-}
-
-/* As remove_dead_pools, without the limit of bytes. */
-static int remove_dead_pools(int most) {
-    mq_index_ring order;
-    uint64_t newest[MQ_CHANNEL_PUBLISHERS];
-    int left = 0;
-    bool dead[MQ_CHANNEL_PUBLISHERS] = {false}, begun = mq_channel_load_index_ring(header, &order);
-    mq_liveness_probe probe = mq_liveness_probe_begin(&liveness_file);
-    for (int i = 0; i < MQ_CHANNEL_PUBLISHERS; i++) {
-        dead[i] = mq_load_acquire_u64(&header->publishers[i].pool_uid) &&
-                  mq_channel_publisher_liveness(header, &probe, i) == MQ_DEAD;
-        if (dead[i] && (!begun || mq_channel_count_row_entries(&order, (unsigned)i, &newest[i]) == 0))
-            newest[i] = 0;
-        left += dead[i];
-    }
-    mq_liveness_probe_end(&probe);
-    for (;;) {
-        int oldest = -1;
-        for (int i = 0; i < MQ_CHANNEL_PUBLISHERS; i++)
-            if (dead[i] && (oldest < 0 || newest[i] < newest[oldest]))
-                oldest = i;
-        if (oldest < 0 || (newest[oldest] && left <= most))
-            return left;
-        if (begun)
-            mq_channel_retract_row_entries(&order, (unsigned)oldest);
-        unlink(pool_path(mq_load_relaxed_u64(&header->publishers[oldest].pool_uid)));
-        POINT("removed", pool);
-        mq_channel_release_row(&header->publishers[oldest]);
-        dead[oldest] = false;
-        left--;
-    }
 }
 
 /* ---- the publisher ---- */
 
-/* join:SLOTS:BYTES, as register_publisher */
-static void join(uint64_t count, uint64_t slot_bytes) {
-    size_t bytes;
-    int lock = lock_channel(), left = remove_dead_pools(KEPT_DEAD_POOLS), row;
-    mq_channel_store_config(header, mq_channel_config_unpack(mq_load_acquire_u64(&header->config)));
-    memset(&publisher, 0, sizeof publisher);
-    while ((row = mq_channel_find_free_row(header, &liveness_file, &publisher_hold)) == MQ_NO_ROW && left)
-        left = remove_dead_pools(left - 1);
-    if (row == MQ_NO_ROW)
-        fail("no row");
-    int fd = make_pool(count, slot_bytes, &publisher.slots, &bytes);
-    publisher.header = header;
-    publisher.liveness_file = &liveness_file;
-    publisher.row = &header->publishers[row];
-    publisher.number = (unsigned)row;
-    mq_channel_load_index_ring(header, &publisher.order);
-    mq_channel_publisher_init(&publisher, false);
-    mq_channel_publisher_register(publisher.row, &self, publisher_hold != NULL, &publisher.slots, bytes, 0, node);
-    name_pool(fd, publisher.slots.uid);
-    if (mq_eventcount_has_waiters_mp(&header->eventcount))
-        mq_eventcount_notify_mp(&header->eventcount);
-    unlock_channel(lock);
+/* join:SLOTS:BYTES */
+static void join_by(uint64_t count, uint64_t slot_bytes, bool replaces) {
+    mq_pool_file pool;
+    mq_channel_join_request request = {.self = &self,
+                                       .node = node,
+                                       .pool_uid = new_uid(),
+                                       .slots = count,
+                                       .slot_bytes = slot_bytes,
+                                       .max_bytes = MQ_POOL_BYTES_MAX,
+                                       .replaces = replaces};
+    lock_channel();
+    unlock_channel(mq_channel_join(&files, &lock, &request, &publisher, &publisher_hold, &pool, &error));
 }
+static void join(uint64_t count, uint64_t slot_bytes) { join_by(count, slot_bytes, false); }
 
-/* As PublisherPool.leave. */
 static void leave_row(mq_channel_publisher *p, void **liveness_token) {
-    mq_participant_leave(&p->row->participant, p->slots.uid, liveness_token);
+    mq_channel_leave(p, liveness_token);
     mq_channel_publisher_free(p);
-    int lock = lock_channel();
-    remove_dead_pools(KEPT_DEAD_POOLS);
-    unlock_channel(lock);
+    lock_channel();
+    unlock_channel(mq_channel_remove_dead_pools(&files, MQ_CHANNEL_KEPT_DEAD_POOLS, &error));
 }
 
 static void close_publisher(void) { leave_row(&publisher, &publisher_hold); }
@@ -170,7 +82,7 @@ static void close_publisher(void) { leave_row(&publisher, &publisher_hold); }
 static void grow(uint64_t count, uint64_t slot_bytes) {
     former = publisher;
     former_hold = publisher_hold;
-    join(count, slot_bytes);
+    join_by(count, slot_bytes, true);
     mq_store_release_u64(&former.row->superseded, 1);
     if (!lent)
         leave_row(&former, &former_hold);
@@ -235,53 +147,31 @@ static void account(void) {
 
 /* ---- the subscriber ---- */
 
-/* As SubscriberRows.join, and Subscriber. */
 static void listen_in(void) {
-    int lock = lock_channel();
-    mq_row_table row_table = mq_channel_subscriber_row_table(header, MQ_CHANNEL_SUBSCRIBERS);
-    int row = mq_row_table_reserve(&row_table, &liveness_file, &row_token);
-    if (row == MQ_NO_ROW)
+    lock_channel();
+    unlock_channel(mq_channel_register_subscriber(&files, &lock, &self, new_uid(), node, &rows, &error));
+    if (!rows.row)
         fail("no listener's row");
-    row_uid = new_uid();
-    memset(&subscriber, 0, sizeof subscriber);
-    subscriber.header = header;
-    subscriber.row = &header->subscribers[row];
-    mq_channel_subscriber_register(subscriber.row, &self, row_uid, row_token != NULL, node);
-    unlock_channel(lock);
+    subscriber = (mq_channel_subscriber){.header = header, .row = rows.row};
     mq_channel_subscriber_join(&subscriber, true);
     begun = mq_channel_load_cursor(&subscriber);
 }
 
-/* As _clear_pins of subscriber_rows.pxi. */
-static void clear_pins(int row) {
-    mq_liveness_probe probe = mq_liveness_probe_begin(&liveness_file);
-    for (int i = 0; i < MQ_CHANNEL_PUBLISHERS; i++) {
-        mq_pool_map pool;
-        uint64_t uid = mq_load_acquire_u64(&header->publishers[i].pool_uid);
-        if (uid && mq_channel_publisher_liveness(header, &probe, i) != MQ_DEAD && open_pool(uid, &pool))
-            mq_channel_clear_dead_viewer_pins(&pool, row);
-    }
-    mq_liveness_probe_end(&probe);
+static void become_viewer(void) {
+    lock_channel();
+    unlock_channel(mq_channel_register_viewer(&files, &lock, &self, new_uid(), &rows, &error));
 }
 
-/* As SubscriberRows.become_viewer. */
-static void become_viewer(void) {
-    int lock = lock_channel(), row = mq_channel_find_free_viewer(header, &liveness_file, 0);
-    while (row != MQ_NO_ROW) {
-        if (mq_channel_viewer_row_is_stale(header, row))
-            clear_pins(row);
-        views = mq_liveness_lock(&liveness_file, MQ_CHANNEL_VIEWER_BYTE + (uint64_t)row, false);
-        if (views)
-            break;
-        row = mq_channel_find_free_viewer(header, &liveness_file, row + 1);
-    }
-    if (row == MQ_NO_ROW)
-        fail("no viewer's row");
-    view_uid = new_uid();
-    mq_participant_write(&header->viewers[row].participant, &self, view_uid, views != NULL);
-    viewer = row;
-    mq_store_release_u64(&subscriber.row->viewer, (uint64_t)row + 1);
-    unlock_channel(lock);
+/* Map the pool of the message, or skip the message if there is no such file. */
+static void map_pool(const mq_channel_message *message) {
+    mq_pool_file pool;
+    int failed = mq_pool_open(&files, message->pool_uid, true, &pool, &error);
+    if (failed == -ENOENT)
+        mq_channel_skip_message(&subscriber, message);
+    else if (failed)
+        fail(error.text);
+    else
+        subscriber.pools[message->row] = pool.slots;
 }
 
 /* As Subscriber._look. False: nothing is there. */
@@ -292,8 +182,7 @@ static bool look(mq_channel_message *message) {
             fail("corrupt");
         if (status != MQ_CHANNEL_UNMAPPED)
             return status == MQ_CHANNEL_OK;
-        if (!open_pool(message->pool_uid, &subscriber.pools[message->row]))
-            mq_channel_skip_message(&subscriber, message);
+        map_pool(message);
     }
 }
 
@@ -334,7 +223,7 @@ static void receive(uint64_t count) {
 static void hold(uint64_t count) {
     mq_channel_message message;
     while (held < count && look(&message)) {
-        if (!mq_channel_pin_message(&subscriber, &message, (unsigned)viewer))
+        if (!mq_channel_pin_message(&subscriber, &message, (unsigned)rows.viewer))
             continue;
         kept[held].pool = subscriber.pools[message.row];
         kept[held].slot = message.number;
@@ -350,16 +239,9 @@ static void let_go(void) {
         mq_pool_slot *slot = mq_pool_slot_at(&kept[held - 1].pool, kept[held - 1].slot);
         if (number_of(mq_pool_slot_payload(slot), kept[held - 1].length) != kept[held - 1].number)
             fail("a view has changed");
-        mq_pool_pin_clear(&kept[held - 1].pool, kept[held - 1].slot, (unsigned)viewer);
+        mq_pool_pin_clear(&kept[held - 1].pool, kept[held - 1].slot, (unsigned)rows.viewer);
         mq_store_release_u64(&subscriber.row->views_held, --held);
     }
-}
-
-/* As SubscriberRows.leave. */
-static void leave(void) {
-    mq_participant_leave(&subscriber.row->participant, row_uid, &row_token);
-    if (viewer >= 0)
-        mq_participant_leave(&header->viewers[viewer].participant, view_uid, &views);
 }
 
 static void perform(const char *name, uint64_t a, uint64_t b) {
@@ -390,7 +272,7 @@ static void perform(const char *name, uint64_t a, uint64_t b) {
     else if (!strcmp(name, "announce"))
         mq_eventcount_prepare_wait_mp(&header->eventcount);
     else if (!strcmp(name, "leave"))
-        leave();
+        mq_channel_leave_rows(&rows);
     else if (!strcmp(name, "tell"))
         printf("%llu received %llu lost %llu passed\n", (unsigned long long)subscriber.received,
                (unsigned long long)subscriber.lost, (unsigned long long)(mq_channel_load_cursor(&subscriber) - begun));
@@ -404,13 +286,11 @@ int main(int count, char **arguments) {
     begin();
     if (count < 7)
         fail("usage: channel CHANNEL POOLS SIGNAL PATTERN N OPERATION...");
-    channel_path = arguments[1];
-    pools_path = arguments[2];
-    page = (uint64_t)sysconf(_SC_PAGESIZE);
-    header = map(channel_path, &fd, &bytes, &liveness_file);
+    files.pool_prefix = arguments[2];
+    header = files.header = map(arguments[1], &fd, &bytes, &liveness_file);
     close(fd);
-    if (mq_channel_header_check(header, bytes) != MQ_FILE_VALID)
-        fail("no channel");
+    if (mq_channel_check_file(header, bytes, arguments[1], &error))
+        fail(error.text);
     run(arguments + 3, perform);
     return 0;
 }

@@ -48,7 +48,7 @@ NAMED = {
         "lock_channel: holds lock",
         "mq_channel_store_config: stored &header->config",
         "mq_channel_publisher_register: stored &row->pool_uid",
-        "name_pool: named pool",
+        "mq_channel_name_pool: named file",
         "unlock_channel: gave back lock",
     ],
     "join with sleeper": ["mq_eventcount_notify_mp: woke mq_futex_word(word)"],
@@ -63,10 +63,13 @@ NAMED = {
     "send as many messages as slots": [
         "mq_index_ring_retract_entry: exchanged mq_index_ring_entry_at(order, position)",
     ],
-    "close without message": ["remove_dead_pools: removed pool", "mq_channel_release_row: stored &row->pool_uid"],
+    "close without message": [
+        "mq_channel_remove_pool_file: removed file",
+        "mq_channel_release_row: stored &row->pool_uid",
+    ],
     "join after too many deaths": [
         "mq_channel_retract_row_entries: exchanged &order->entries[i]",
-        "remove_dead_pools: removed pool",
+        "mq_channel_remove_pool_file: removed file",
         "mq_channel_release_row: stored &row->pool_uid",
     ],
     "grow": ["grow: stored &former.row->superseded", "mq_participant_leave: exchanged &participant->uid"],

@@ -115,6 +115,21 @@ TEST(header_of_another_size_or_version_is_rejected) {
     CHECK(mq_channel_header_check(&header, sizeof header) == MQ_FILE_OTHER_VERSION);
 }
 
+static void move_slots(unsigned time) {
+    (void)time;
+    mq_store_relaxed_u64(&a.slots.pool_header->slots, 4);
+    mq_store_relaxed_u64(&a.slots.pool_header->data_offset, 3 * 4096);
+}
+
+TEST(pool_whose_header_changes_during_the_opening_of_a_viewer_is_rejected) {
+    mq_pool_file pool;
+    mq_error error;
+    begin(100, 4);
+    meet("mq_pool_header_check: loaded &pool->magic", move_slots);
+    CHECK(mq_pool_open(&files, 10, true, &pool, &error) == -EPROTO);
+    CHECK(met == 1 && strstr(error.text, "changed during opening")); /* else pins are on read-only pages */
+}
+
 TEST(configure_accepts_capacities_that_are_powers_of_two_alone) {
     static const uint64_t wrong[] = {1, 3, 24, 2 * MQ_CHANNEL_CAPACITY_MAX};
     memset((void *)&header, 0, sizeof header);

@@ -4,30 +4,40 @@
 
 #include "steps.h"
 
-#include "channel/header.h"
-#include "channel/snapshot.h"
-#include "channel/subscriber.h"
+enum { CAPACITY = 16, SIZE = 64, MEMORY_FILES_MAX = 20 };
 
-enum { CAPACITY = 16, SIZE = 64 };
+static void *new_file_memory(uint64_t uid, uint64_t bytes);
+
+#include "../../tools/fuzz/memory_files.h"
+
+#include "channel/join.h"
+#include "channel/snapshot.h"
 
 static mq_channel_header header;
-static mq_liveness_file liveness_file;
+static mq_liveness_file liveness_file = {.inode = 1};
 static mq_channel_publisher a, b;
 static mq_channel_subscriber s;
 static mq_channel_message m;
 
-static inline void open_publisher(mq_channel_publisher *p, int row, uint32_t slots, uint64_t uid) {
-    char node[MQ_NODE_NAME_BYTES] = "test";
-    uint64_t bytes = mq_pool_header_bytes(slots, 4096) + slots * mq_pool_slot_stride_bytes(SIZE);
-    mq_pool_header *pool = zeros(bytes);
-    *p = (mq_channel_publisher){
-        .header = &header, .liveness_file = &liveness_file, .row = &header.publishers[row], .number = (unsigned)row};
-    mq_pool_header_init(pool, bytes, slots, SIZE, 4096, 1, uid, 1, node);
-    CHECK(!mq_pool_header_check(pool, bytes, 1, uid, &p->slots));
-    CHECK(mq_channel_load_index_ring(&header, &p->order));
-    CHECK(mq_channel_publisher_init(p, false));
-    lives[MQ_CHANNEL_PUBLISHER_BYTE + row] = MQ_ALIVE;
-    mq_channel_publisher_register(p->row, &me, true, &p->slots, bytes, 0, node);
+static const mq_channel_files files = {.policy = &memory_file_policy,
+                                       .pool_prefix = MEMORY_FILE_PREFIX,
+                                       .header = &header,
+                                       .liveness_file = &liveness_file};
+
+static void *new_file_memory(uint64_t uid, uint64_t bytes) {
+    (void)uid;
+    return zeros(bytes);
+}
+
+static inline void open_publisher(mq_channel_publisher *p, uint32_t slots, uint64_t uid) {
+    mq_file_lock lock = {.fd = -1};
+    mq_channel_join_request request = {
+        .self = &me, .node = "test", .pool_uid = uid, .slots = slots, .slot_bytes = SIZE, .max_bytes = UINT64_MAX};
+    void *liveness_token = NULL;
+    mq_pool_file pool;
+    mq_error error;
+    CHECK(mq_channel_join(&files, &lock, &request, p, &liveness_token, &pool, &error) == 0);
+    lives[MQ_CHANNEL_PUBLISHER_BYTE + p->number] = MQ_ALIVE;
 }
 
 /* A header with the publishers a and b, and a subscriber that maps both pools. */
@@ -35,8 +45,8 @@ static inline void begin(uint32_t slots_of_a, uint32_t slots_of_b) {
     memset((void *)&header, 0, sizeof header);
     CHECK(
         mq_channel_store_config(&header, (mq_channel_config){.capacity = CAPACITY, .publishers = 2, .subscribers = 2}));
-    open_publisher(&a, 0, slots_of_a, 10);
-    open_publisher(&b, 1, slots_of_b, 20);
+    open_publisher(&a, slots_of_a, 10);
+    open_publisher(&b, slots_of_b, 20);
     s = (mq_channel_subscriber){.header = &header, .row = &header.subscribers[0]};
     CHECK(mq_channel_subscriber_join(&s, true));
     s.pools[0] = a.slots;

@@ -5,12 +5,8 @@ from __future__ import annotations
 import re
 import subprocess
 
-import pytest
-
 from tests.support import ROOT
 from tests.tiers import MARKS
-
-pytestmark = pytest.mark.style
 
 
 def list_commands() -> dict[str, str]:

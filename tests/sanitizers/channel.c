@@ -26,17 +26,27 @@ static _Atomic uint64_t deaths;
         life_;                                                                                                         \
     })
 
-#include "channel/header.h"
-#include "channel/subscriber.h"
+enum { PUBLISHERS = 2, SUBSCRIBERS = 3, CAPACITY = 16, WORDS = 64, HELD_MAX = 2, MEMORY_FILES_MAX = 4096 };
 
-enum { PUBLISHERS = 2, SUBSCRIBERS = 3, CAPACITY = 16, WORDS = 64, HELD_MAX = 2, POOLS_MAX = 4096 };
+/* The memory stays after the removal of the file, because a subscriber may still read. */
+static void *new_file_memory(uint64_t uid, uint64_t bytes) {
+    (void)uid;
+    void *memory = aligned_alloc(4096, (bytes + 4095) & ~(size_t)4095);
+    return memset(memory, 0, bytes);
+}
+
+#include "../../tools/fuzz/memory_files.h"
+
+#include "channel/join.h"
 
 static mq_channel_header *header;
 static mq_liveness_file liveness_file;
 static mq_process_identity self;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the channel file */
-static mq_pool_map pools[POOLS_MAX];                     /* by uid */
+static mq_pool_map pools[MEMORY_FILES_MAX + 1];          /* by uid */
 static uint32_t pools_made;
+static mq_channel_files files = {
+    .policy = &memory_file_policy, .pool_prefix = MEMORY_FILE_PREFIX, .liveness_file = &liveness_file};
 static _Atomic bool stop;
 static _Atomic uint64_t published, refused, evicted, joined, copied, viewed, missed, lapped, died, left;
 static unsigned seed;
@@ -53,47 +63,34 @@ static uint32_t below(uint64_t *state, uint32_t n) {
 
 /* ---- publishers ---- */
 
-/* As remove_dead_pools of channelfile.pxi: pools of the dead that nobody can reach. */
-static void remove_dead_pools(const mq_index_ring *order) {
-    mq_liveness_probe probe = mq_liveness_probe_begin(&liveness_file);
-    for (int i = 0; i < MQ_CHANNEL_PUBLISHERS; i++) {
-        uint64_t newest, uid = mq_load_acquire_u64(&header->publishers[i].pool_uid);
-        if (uid && mq_channel_publisher_liveness(header, &probe, i) == MQ_DEAD &&
-            (!mq_channel_count_row_entries(order, (unsigned)i, &newest) || i % 2)) {
-            mq_channel_retract_row_entries(order, (unsigned)i);
-            mq_channel_release_row(&header->publishers[i]);
-        }
-    }
-    mq_liveness_probe_end(&probe);
+static void succeed(int result, const mq_error *error) {
+    if (result < 0)
+        wrong(error->text, (uint64_t)-result, 0);
 }
 
-/* As register_publisher. False: so many were there that it is enough. */
+/* Pools of the dead are removed with messages that nobody has read, too, at every other join. False: so many joined that
+ * it is enough. */
 static bool join(mq_channel_publisher *p, void **liveness_token, uint32_t slots) {
-    char node[MQ_NODE_NAME_BYTES] = "stress";
-    memset(p, 0, sizeof *p);
-    p->header = header;
-    p->liveness_file = &liveness_file;
-    mq_channel_load_index_ring(header, &p->order);
+    mq_file_lock row_lock = {.file = liveness_file, .fd = -1};
+    mq_error error;
+    mq_pool_file pool;
     pthread_mutex_lock(&lock);
-    remove_dead_pools(&p->order);
-    int row = mq_channel_find_free_row(header, &liveness_file, liveness_token);
-    if (row != MQ_NO_ROW && pools_made + 1 < POOLS_MAX) {
-        uint64_t uid = ++pools_made;
-        size_t bytes = mq_pool_header_bytes(slots, 4096) + slots * mq_pool_slot_stride_bytes(8 * WORDS);
-        mq_pool_header *pool = aligned_alloc(4096, (bytes + 4095) & ~(size_t)4095);
-        memset((void *)pool, 0, bytes);
-        mq_pool_header_init(pool, bytes, slots, 8 * WORDS, 4096, 1, uid, 1, node);
-        if (mq_pool_header_check(pool, bytes, 1, uid, &pools[uid]))
-            wrong("its own pool", uid, 0);
-        p->slots = pools[uid];
-        p->row = &header->publishers[row];
-        p->number = (unsigned)row;
-        mq_channel_publisher_init(p, false);
-        mq_channel_publisher_register(p->row, &self, *liveness_token != NULL, &p->slots, bytes, 0, node);
+    bool enough = pools_made == MEMORY_FILES_MAX;
+    if (!enough) {
+        mq_channel_join_request request = {.self = &self,
+                                           .node = "stress",
+                                           .pool_uid = ++pools_made,
+                                           .slots = slots,
+                                           .slot_bytes = 8 * WORDS,
+                                           .max_bytes = MQ_POOL_BYTES_MAX};
+        if (pools_made % 2)
+            succeed(mq_channel_remove_dead_pools(&files, 0, &error), &error);
+        succeed(mq_channel_join(&files, &row_lock, &request, p, liveness_token, &pool, &error), &error);
+        pools[p->slots.uid] = p->slots;
     }
     pthread_mutex_unlock(&lock);
     joined++;
-    return p->row;
+    return !enough;
 }
 
 static void leave(mq_channel_publisher *p, void **liveness_token, bool dies) {
@@ -102,7 +99,7 @@ static void leave(mq_channel_publisher *p, void **liveness_token, bool dies) {
         mq_liveness_unlock(*liveness_token);
         *liveness_token = NULL;
     } else {
-        mq_participant_leave(&p->row->participant, p->slots.uid, liveness_token);
+        mq_channel_leave(p, liveness_token);
     }
     mq_channel_publisher_free(p);
 }
@@ -144,9 +141,8 @@ static void *run_publisher(void *argument) {
 
 typedef struct {
     mq_channel_subscriber c;
-    void *row_token, *views;
-    uint64_t row_uid, begun, last[PUBLISHERS], held;
-    int viewer;
+    mq_channel_subscriber_rows rows;
+    uint64_t begun, last[PUBLISHERS], held;
     struct {
         mq_pool_map pool;
         uint32_t slot;
@@ -201,12 +197,12 @@ static void let_go(reader *r) {
         r->held--;
         mq_pool_slot *slot = mq_pool_slot_at(&r->kept[r->held].pool, r->kept[r->held].slot);
         verify((const uint64_t *)(void *)mq_pool_slot_payload(slot), r->kept[r->held].words, r->kept[r->held].word);
-        mq_pool_pin_clear(&r->kept[r->held].pool, r->kept[r->held].slot, (unsigned)r->viewer);
+        mq_pool_pin_clear(&r->kept[r->held].pool, r->kept[r->held].slot, (unsigned)r->rows.viewer);
     }
 }
 
 static void view_one(reader *r, const mq_channel_message *m) {
-    if (!mq_channel_pin_message(&r->c, m, (unsigned)r->viewer)) {
+    if (!mq_channel_pin_message(&r->c, m, (unsigned)r->rows.viewer)) {
         missed++;
         return;
     }
@@ -220,28 +216,17 @@ static void view_one(reader *r, const mq_channel_message *m) {
     viewed++;
 }
 
-/* As SubscriberRows.join and become_viewer. */
 static void come(reader *r, bool views, uint64_t history) {
     static uint64_t uids;
+    mq_file_lock row_lock = {.file = liveness_file, .fd = -1};
+    mq_error error;
     memset(r, 0, sizeof *r);
-    char node[MQ_NODE_NAME_BYTES] = "stress";
-    r->viewer = MQ_NO_ROW;
     pthread_mutex_lock(&lock);
-    mq_row_table row_table = mq_channel_subscriber_row_table(header, MQ_CHANNEL_SUBSCRIBERS);
-    r->c.row = &header->subscribers[mq_row_table_reserve(&row_table, &liveness_file, &r->row_token)];
-    r->row_uid = ++uids;
-    mq_channel_subscriber_register(r->c.row, &self, r->row_uid, r->row_token != NULL, node);
-    for (int row = 0; views && (row = mq_channel_find_free_viewer(header, &liveness_file, row)) != MQ_NO_ROW; row++) {
-        for (int i = 0; mq_channel_viewer_row_is_stale(header, row) && i < MQ_CHANNEL_PUBLISHERS; i++)
-            if (mq_load_acquire_u64(&header->publishers[i].pool_uid))
-                mq_channel_clear_dead_viewer_pins(&pools[mq_load_acquire_u64(&header->publishers[i].pool_uid)], row);
-        if (!(r->views = mq_liveness_lock(&liveness_file, MQ_CHANNEL_VIEWER_BYTE + (uint64_t)row, false)))
-            continue;
-        mq_participant_write(&header->viewers[row].participant, &self, r->row_uid, r->views != NULL);
-        r->viewer = row;
-        break;
-    }
+    succeed(mq_channel_register_subscriber(&files, &row_lock, &self, ++uids, "stress", &r->rows, &error), &error);
+    if (views)
+        succeed(mq_channel_register_viewer(&files, &row_lock, &self, ++uids, &r->rows, &error), &error);
     pthread_mutex_unlock(&lock);
+    r->c.row = r->rows.row;
     r->c.header = header;
     r->c.history = history;
     mq_channel_subscriber_join(&r->c, true);
@@ -253,15 +238,13 @@ static void go(reader *r, bool dies) {
     lapped += r->c.resets;
     if (dies) { /* with what it holds */
         deaths++;
-        mq_liveness_unlock(r->row_token);
-        mq_liveness_unlock(r->views);
+        mq_liveness_unlock(r->rows.row_token);
+        mq_liveness_unlock(r->rows.viewer_token);
         died++;
         return;
     }
     let_go(r);
-    mq_participant_leave(&r->c.row->participant, r->row_uid, &r->row_token);
-    if (r->viewer >= 0)
-        mq_participant_leave(&header->viewers[r->viewer].participant, r->row_uid, &r->views);
+    mq_channel_leave_rows(&r->rows);
     left++;
 }
 
@@ -279,7 +262,7 @@ static void *run_subscriber(void *argument) {
                 sched_yield();
                 continue;
             }
-            if (r.viewer < 0)
+            if (r.rows.viewer == MQ_NO_ROW)
                 copy_one(&r, &m);
             else
                 view_one(&r, &m);
@@ -298,7 +281,7 @@ int main(int argc, char **argv) {
     if (argc != 3)
         return fprintf(stderr, "usage: channel SECONDS SEED\n"), 2;
     seed = (unsigned)strtoul(argv[2], NULL, 10);
-    header = aligned_alloc(64, sizeof *header);
+    header = files.header = aligned_alloc(64, sizeof *header);
     memset((void *)header, 0, sizeof *header);
     struct stat found;
     liveness_file.fd = memfd_create("channel", MFD_CLOEXEC);
@@ -308,7 +291,9 @@ int main(int argc, char **argv) {
     liveness_file.device = found.st_dev;
     liveness_file.inode = found.st_ino;
     mq_channel_header_init(header, MQ_CHANNEL_PUBSUB, 0, 1, "stress");
-    mq_channel_store_config(header, (mq_channel_config){.capacity = CAPACITY, .publishers = MQ_CHANNEL_PUBLISHERS});
+    mq_channel_store_config(
+        header,
+        (mq_channel_config){.capacity = CAPACITY, .publishers = MQ_CHANNEL_PUBLISHERS, .stamps = MQ_CHANNEL_UNSTAMPED});
     for (uintptr_t i = 0; i < PUBLISHERS + SUBSCRIBERS; i++)
         pthread_create(&threads[i], NULL, i < PUBLISHERS ? run_publisher : run_subscriber,
                        (void *)(i < PUBLISHERS ? i : i - PUBLISHERS));
@@ -324,7 +309,7 @@ int main(int argc, char **argv) {
            (unsigned long long)joined, (unsigned long long)copied, (unsigned long long)viewed,
            (unsigned long long)missed, (unsigned long long)lapped, (unsigned long long)died, (unsigned long long)left);
     for (uint32_t uid = 1; uid <= pools_made; uid++)
-        free(pools[uid].pool_header);
+        free(memory_files[uid].memory);
     free(header);
     return 0;
 }

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from msgq.channel import Channel
-from msgq.common import shm_paths
+from msgq.common import settings, shm_paths
 from msgq.common.naming import events_channel
 from msgq.errors import ConcurrentUseError, EndpointClosedError
 from msgq.impl.channel.core import Publisher
@@ -20,21 +20,23 @@ from tests.support import DEADLINE, Child, in_fork, say, signal_when_asleep, wai
 
 
 class Interruption:
-    """Runs a function once, when the path of a pool is asked for next (or later)."""
+    """Runs a function once, when the path of a pool, or the trusted users, are asked for next (or later)."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._monkeypatch = monkeypatch
 
-    def arrange(self, action: Callable[[], None], which: int = 1) -> None:
-        real, calls = shm_paths.pool_path, iter(range(1, which + 1))
+    def arrange(
+        self, action: Callable[[], None], which: int = 1, module: Any = shm_paths, name: str = "pool_path"
+    ) -> None:
+        real, calls = getattr(module, name), iter(range(1, which + 1))
 
-        def path(*args: Any) -> str:
+        def answer(*args: Any) -> str:
             if next(calls) == which:
-                self._monkeypatch.setattr(shm_paths, "pool_path", real)
+                self._monkeypatch.setattr(module, name, real)
                 action()
-            return real(*args)
+            return str(real(*args))
 
-        self._monkeypatch.setattr(shm_paths, "pool_path", path)
+        self._monkeypatch.setattr(module, name, answer)
 
 
 @pytest.fixture
@@ -101,7 +103,7 @@ def test_interrupted_close_still_closes_publisher(endpoint: str, interruption: I
         raise KeyboardInterrupt
 
     publisher = Channel(endpoint).publisher()
-    interruption.arrange(interrupt)  # while it removes the pools of the dead, its own among them
+    interruption.arrange(interrupt, 2, settings, "get_trust")  # while it locks the channel to remove dead pools
     with pytest.raises(KeyboardInterrupt):
         publisher.close()
     assert publisher.closed
@@ -155,7 +157,7 @@ def test_signal_handler_can_close_publisher_that_waits_for_slot(endpoint: str) -
 
 
 def test_close_during_pool_growth_raises_concurrent_use_error(endpoint: str, interruption: Interruption) -> None:
-    """What runs while the former pool is removed cannot close the publisher under the message."""
+    """What runs while the channel is locked to remove the former pool cannot close the publisher under the message."""
     refused: list[BaseException] = []
 
     def close() -> None:
@@ -165,8 +167,8 @@ def test_close_during_pool_growth_raises_concurrent_use_error(endpoint: str, int
             refused.append(error)
 
     publisher = Channel(endpoint).publisher(slot_bytes=64)
-    removing = 2  # of the paths that are asked for: first that of the new pool, then that of the former one
-    interruption.arrange(close, removing)
+    removing = 4  # each lock asks before and after: first for the new pool, then for the former one
+    interruption.arrange(close, removing, settings, "get_trust")
     assert publisher.send(bytes(65)) == publisher.send(b"") - 1
     assert refused
     assert not publisher.closed

@@ -16,17 +16,30 @@
 #define mq_fetch_or_u64(word, bits) (fuzz_before_load(), mq_fetch_or_u64(word, bits))
 #define mq_fetch_and_u64(word, bits) (fuzz_before_load(), mq_fetch_and_u64(word, bits))
 
-#include "channel/header.h"
-#include "channel/subscriber.h"
+enum { PUBLISHERS = 2, MEMORY_FILES_MAX = PUBLISHERS };
+
+static fuzz_memory header_memory, pool_memory[PUBLISHERS]; /* a pool's uid is its index plus 1 */
+
+static void *new_file_memory(uint64_t uid, uint64_t bytes) {
+    fuzz_use(&pool_memory[uid - 1], bytes);
+    return pool_memory[uid - 1].writable;
+}
+
+#include "memory_files.h"
+
+#include "channel/join.h"
 #include "sources/channel.h"
 
-enum { OPS = 200, PUBLISHERS = 2, SUBSCRIBERS = 3, SLOTS_MAX = 20, SLOT_BYTES = 100, PAGE = 4096, CAPACITY_MOST = 64 };
+enum { OPS = 200, SUBSCRIBERS = 3, SLOTS_MAX = 20, SLOT_BYTES = 100, PAGE = 4096, CAPACITY_MOST = 64 };
 
-static fuzz_memory header_memory, pool_memory[PUBLISHERS];
 static mq_channel_publisher publishers[PUBLISHERS];
 static mq_liveness_file liveness_file = {.path = "/dev/shm/msgqchan_fuzz", .inode = 1};
 static mq_process_identity self = {.pid = 7, .name = "fuzz"};
 static char node[MQ_NODE_NAME_BYTES] = "fuzz";
+static mq_channel_files files = {
+    .policy = &memory_file_policy, .pool_prefix = MEMORY_FILE_PREFIX, .liveness_file = &liveness_file};
+static mq_file_lock row_lock = {.file = {.path = "/dev/shm/msgqchan_fuzz", .inode = 1}, .fd = -1};
+static mq_error error;
 static uint64_t capacity;
 
 typedef struct {
@@ -52,14 +65,14 @@ static uint64_t hostile_position(void) {
 }
 
 static uint64_t hostile_entry(void) {
-    unsigned row = fuzz_one_in(2) ? (unsigned)fuzz_below(PUBLISHERS) : (unsigned)fuzz_below(64);
+    unsigned row = fuzz_one_in(2) ? publishers[fuzz_below(PUBLISHERS)].number : (unsigned)fuzz_below(64);
     unsigned slot = fuzz_one_in(2) ? (unsigned)fuzz_below(SLOTS_MAX) : (unsigned)fuzz_below(1 << 14);
     return fuzz_one_in(8) ? fuzz_random() : mq_index_entry_pack(hostile_position(), row, slot);
 }
 
-/* Store a word if it is in the used bytes. */
+/* Store a word if it is in the used bytes. A pool without a name belongs to its owner alone. */
 static void store_in(fuzz_memory *memory, uint64_t offset, uint64_t value) {
-    if (offset + 8 <= memory->bytes)
+    if (offset + 8 <= memory->bytes && memory_files[1 + memory - pool_memory].named)
         __atomic_store_n((uint64_t *)(void *)(memory->writable + offset), value, __ATOMIC_RELAXED);
 }
 
@@ -98,30 +111,28 @@ static void let_go(reader *r) {
     }
 }
 
-/* As register_publisher. The pool reuses the memory of the previous pool, after all readers have forgotten it. */
+/* The pool reuses the memory of the previous pool, after all readers have forgotten it. */
 static void join(unsigned number) {
     mq_channel_publisher *p = &publishers[number];
-    uint64_t slots = 2 + fuzz_below(SLOTS_MAX - 1), uid = 1 + number;
-    size_t bytes = mq_pool_header_bytes(slots, PAGE) + slots * mq_pool_slot_stride_bytes(SLOT_BYTES);
+    mq_channel_join_request request = {.self = &self,
+                                       .node = node,
+                                       .pool_uid = 1 + number,
+                                       .slots = 2 + fuzz_below(SLOTS_MAX - 1),
+                                       .slot_bytes = SLOT_BYTES,
+                                       .max_bytes = MQ_POOL_BYTES_MAX,
+                                       .replaces = !fuzz_one_in(4)};
+    mq_pool_file pool;
+    void *liveness_token;
     for (int i = 0; i < SUBSCRIBERS; i++) {
         let_go(&readers[i]);
         memset(readers[i].c.pools, 0, sizeof readers[i].c.pools);
     }
-    fuzz_use(&pool_memory[number], bytes);
     mq_channel_publisher_free(p);
     memset(p, 0, sizeof *p);
-    mq_pool_header *pool = (mq_pool_header *)(void *)pool_memory[number].writable;
-    mq_pool_header_init(pool, bytes, slots, SLOT_BYTES, PAGE, 1, uid, 7, node);
-    if (mq_pool_header_check(pool, bytes, 1, uid, &p->slots))
-        return; /* the hostile program wrote into the pool. A real pool has no name yet at this time */
-    p->header = header();
-    p->liveness_file = &liveness_file;
-    p->row = &header()->publishers[number];
-    p->number = number;
-    if (!mq_channel_load_index_ring(header(), &p->order))
-        return;
-    check(mq_channel_publisher_init(p, false), "no memory");
-    mq_channel_publisher_register(p->row, &self, true, &p->slots, bytes, 0, node);
+    memory_files[1 + number].named = false;
+    int failed = mq_channel_join(&files, &row_lock, &request, p, &liveness_token, &pool, &error);
+    check(failed <= 0 && !failed == (p->published_slots != NULL), "an error with a publisher, or none without");
+    check(failed || p->number < MQ_CHANNEL_PUBLISHERS, "a publisher's row that is none");
 }
 
 static void publish(mq_channel_publisher *p) {
@@ -224,27 +235,17 @@ static void receive(reader *r) {
         let_go(r);
 }
 
-/* The functions that need the channel's lock, as in remove_dead_pools, register_viewer and apply_config. */
+/* The other steps that need the channel's lock. */
 static void under_lock(void) {
-    mq_index_ring order;
-    uint64_t newest;
-    mq_liveness_probe probe = mq_liveness_probe_begin(&liveness_file);
-    bool begun = mq_channel_load_index_ring(header(), &order);
-    for (unsigned i = 0; i < MQ_CHANNEL_PUBLISHERS; i++)
-        if (mq_load_acquire_u64(&header()->publishers[i].pool_uid) &&
-            mq_channel_publisher_liveness(header(), &probe, (int)i) == MQ_DEAD) {
-            if (begun && mq_channel_count_row_entries(&order, i, &newest) && fuzz_one_in(2))
-                mq_channel_retract_row_entries(&order, i);
-            if (fuzz_one_in(2))
-                mq_channel_release_row(&header()->publishers[i]);
-        }
-    mq_liveness_probe_end(&probe);
-    int row = mq_channel_find_free_viewer(header(), &liveness_file, 0);
-    check(row >= MQ_NO_ROW && row < MQ_CHANNEL_VIEWERS, "a viewer's row that is none");
-    if (row >= 0 && publishers[0].published_slots)
-        mq_channel_clear_dead_viewer_pins(&publishers[0].slots, row);
-    mq_channel_config g = mq_channel_config_unpack(mq_load_acquire_u64(&header()->config));
-    mq_channel_store_config(header(), g);
+    mq_channel_subscriber_rows rows = {.viewer = MQ_NO_ROW};
+    mq_channel_config nothing = {0}, defaults = mq_channel_default_config(capacity);
+    int left = mq_channel_remove_dead_pools(&files, (int)fuzz_below(3), &error);
+    check(left >= 0 && left <= MQ_CHANNEL_PUBLISHERS, "a number of pools that is none");
+    mq_channel_register_subscriber(&files, &row_lock, &self, 1, node, &rows, &error);
+    mq_channel_register_viewer(&files, &row_lock, &self, 2, &rows, &error);
+    check(rows.viewer >= MQ_NO_ROW && rows.viewer < MQ_CHANNEL_VIEWERS, "a viewer's row that is none");
+    mq_channel_leave_rows(&rows);
+    mq_channel_configure(header(), liveness_file.path, &nothing, &defaults, &error);
 }
 
 static void call(void) {
@@ -281,7 +282,9 @@ static void run_case(void) {
     fuzz_use(&header_memory, sizeof(mq_channel_header));
     memset(readers, 0, sizeof readers);
     memset(publishers, 0, sizeof publishers);
+    memset(memory_files, 0, sizeof memory_files);
     capacity = 2ull << fuzz_below(6);
+    files.header = header();
     mq_channel_header_init(header(), MQ_CHANNEL_PUBSUB, 0, 7, node);
     if (fuzz_one_in(4)) /* the hostile program sets the configuration */
         scribble();

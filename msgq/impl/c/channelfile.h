@@ -1,10 +1,9 @@
-/* A channel's file: open, create, lock, configure, clean up. See impl/channel/channelfile.pxi. */
+/* A channel's file: open, create, lock, configure, clean up. The steps are in channel/join.h. */
 #ifndef MQC_CHANNELFILE_H
 #define MQC_CHANNELFILE_H
 
 #include "c/file.h"
-#include "channel/header.h"
-#include "channel/subscriber.h"
+#include "channel/join.h"
 #include "msgq/channel.h"
 
 typedef struct {
@@ -13,7 +12,8 @@ typedef struct {
     mq_channel_header *header;
     void *liveness_token; /* lock by which other processes detect that this process has opened the channel */
     char node[MQ_NODE_NAME_BYTES];
-    uint64_t capacity; /* default capacity, used if the channel has no capacity yet */
+    char pool_prefix[MQC_PATH]; /* path of a pool without its uid */
+    uint64_t capacity;          /* default capacity, used if the channel has no capacity yet */
     int generation;
 } mqc_channel_file;
 
@@ -28,14 +28,10 @@ MQC_HIDDEN int mqc_channel_file_open(mqc_channel_file *file, const msgq_channel_
 MQC_HIDDEN void mqc_channel_file_close(mqc_channel_file *file);
 /* Take the join lock (mqc_lock_mapped_file), and check that the channel still exists. */
 MQC_HIDDEN int mqc_channel_file_lock(const mqc_channel_file *file, bool patient, mq_file_lock *lock);
-/* Format the path of a publisher's pool. */
-MQC_HIDDEN void mqc_pool_path(const mqc_channel_file *file, uint64_t uid, char *path);
-/* Remove pools of dead publishers, under the lock. The call removes all pools without a message in the index ring. If
- * more than `most` pools or too many bytes are left, the call also removes the oldest pools. Returns the number of
- * pools left. */
-MQC_HIDDEN int mqc_remove_dead_pools(mqc_channel_file *file, int most);
+/* Describe the open channel for the steps of channel/join.h. */
+MQC_HIDDEN mq_channel_files mqc_channel_files(const mqc_channel_file *file);
 
-enum { MQC_KEPT_DEAD_POOLS = 8, MQC_CHANNEL_NAME_MAX = 229 };
+enum { MQC_CHANNEL_NAME_MAX = 229 };
 
 /* ---- publishers for other units ---- */
 

@@ -1,11 +1,7 @@
-/* A channel's publisher. The code follows impl/channel/publisher_pool.pxi, poolfile.pxi and publisher.pxi step by step.
- * Compile as C11. */
+/* A channel's publisher. Compile as C11. */
 #define _GNU_SOURCE
 #include "c/channelfile.h"
 
-enum { MQC_LEAST_SLOTS = 4, MQC_FEW_SLOTS = 4, MQC_SPARE_SLOTS = 2, MQC_SLOT_BYTES = 4096 };
-/* default maximum bytes of a pool, unless four slots need more bytes */
-static const uint64_t MQC_POOL_DEFAULT = 1ull << 26;
 static const uint64_t MQC_POOL_MOST = 1ull << 30; /* default of max_bytes */
 /* poll interval, nanoseconds. The publisher polls because the death of a viewer wakes no process */
 static const int64_t MQC_LOOK_FOR_SLOT_NS = 100 * MQ_NS_PER_MS;
@@ -15,7 +11,7 @@ typedef struct {
     mq_channel_publisher c;
     mqc_mapped_file pool;
     void *liveness_token;
-    bool open, has_holes; /* the publisher has its row; the pool's slots get memory before their first use */
+    bool open; /* the publisher has its row */
 } mqc_publisher_pool;
 
 struct msgq_channel_publisher {
@@ -26,126 +22,16 @@ struct msgq_channel_publisher {
 
 /* ---- pool ---- */
 
-/* Return the number of slots for a pool. The default is one slot for each entry of the index ring plus spare slots,
- * within the limits. Returns 0 if the slots do not fit into max_bytes. */
-static uint64_t mqc_pool_slots(const msgq_channel_publisher *p, uint64_t slot_bytes) {
-    uint64_t stride = mq_pool_slot_stride_bytes(slot_bytes), wanted = p->slots;
-    if (!wanted) {
-        wanted = mq_channel_config_unpack(mq_load_acquire_u64(&p->file.header->config)).capacity + MQC_SPARE_SLOTS;
-        wanted = wanted < MQC_POOL_DEFAULT / stride ? wanted : MQC_POOL_DEFAULT / stride;
-        wanted = wanted > MQC_LEAST_SLOTS ? wanted : MQC_LEAST_SLOTS;
-        if (wanted * stride > p->max_bytes)
-            wanted = p->max_bytes / stride ? p->max_bytes / stride : 1;
-    }
-    return wanted <= MQ_POOL_SLOTS_MAX && wanted * stride <= p->max_bytes ? wanted : 0;
-}
-
-/* Create a complete pool without a name. Returns its descriptor. */
-static int mqc_pool_make(const mqc_channel_file *file, mqc_publisher_pool *own, uint64_t slots, uint64_t slot_bytes) {
-    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), uid = mqc_new_uid();
-    uint64_t header_bytes = mq_pool_header_bytes(slots, page);
-    uint64_t bytes = header_bytes + slots * mq_pool_slot_stride_bytes(slot_bytes);
-    mode_t mode = file->segment.mode;
-    char path[MQC_PATH];
-    struct stat found;
-    mqc_pool_path(file, uid, path);
-    own->has_holes = mq_makes_holes(&file->endpoint.policy);
-    int status = mqc_make_directory(&file->endpoint, "msgqpool_", mode);
-    /* other processes write only the header */
-    uint64_t allocated = own->has_holes ? header_bytes : bytes;
-    int fd = status ? status : mqc_create_file(&file->endpoint, path, bytes, allocated, mode, &found);
-    if (fd < 0)
-        return fd;
-    status = mqc_map_file(&file->endpoint, fd, &found, true, path, &own->pool);
-    if (status) {
-        close(fd);
-        return status;
-    }
-    mq_pool_header *pool = (mq_pool_header *)(void *)own->pool.address;
-    mq_pool_header_init(pool, bytes, slots, slot_bytes, page, file->segment.inode, uid, (uint64_t)getpid(), file->node);
-    /* the header is always valid, because this function wrote the header and no other process has the file */
-    mq_pool_header_check(pool, bytes, file->segment.inode, uid, &own->c.slots);
-    return fd;
-}
-
-/* Initialize the publisher that owns the row. */
-static int mqc_publisher_pool_init(mqc_channel_file *file, mqc_publisher_pool *own, int row) {
-    own->c.header = file->header, own->c.row = &file->header->publishers[row], own->c.number = (unsigned)row;
-    own->c.stamps = mq_channel_config_unpack(mq_load_acquire_u64(&file->header->config)).stamps == MQ_CHANNEL_STAMPED;
-    own->c.clock_offset = mqc_clock_offset_ns(), own->c.liveness_file = &file->segment.liveness_file;
-    /* the capacity was set while the channel was opened */
-    if (!mq_channel_load_index_ring(file->header, &own->c.order))
-        return mqc_endpoint_error(&file->endpoint, EPROTO,
-                                  "has an invalid order: another program wrote into the file; remove it");
-    return mq_channel_publisher_init(&own->c, own->has_holes)
-               ? 0
-               : mqc_endpoint_error(&file->endpoint, ENOMEM, "no memory for a publisher");
-}
-
-/* Create the pool, register the pool in the row, and then give the pool its name. Because of this order, each named
- * pool has a row. */
-static int mqc_publisher_fill_row(mqc_channel_file *file, mqc_publisher_pool *own, int row, uint64_t slots,
-                                  uint64_t slot_bytes) {
-    mq_process_identity self;
-    int status = mqc_read_own_identity(&self);
-    int fd = status ? status : mqc_pool_make(file, own, slots, slot_bytes);
-    if (fd < 0)
-        return fd;
-    status = mqc_publisher_pool_init(file, own, row);
-    if (!status) {
-        mq_channel_publisher_register(own->c.row, &self, own->liveness_token != NULL, &own->c.slots, own->pool.size,
-                                      own->pool.inode, file->node);
-        int named = mqc_name_file(&file->endpoint, fd, own->pool.path);
-        own->open = named == 1;
-        if (!own->open) {
-            mq_channel_release_row(own->c.row);
-            status = named ? named : mqc_endpoint_error(&file->endpoint, EEXIST, "pool exists; remove it (msgq clean)");
-        }
-    }
-    close(fd);
-    /* another publisher may have died between its message and the wake of the subscribers */
-    if (!status && mq_eventcount_has_waiters_mp(&file->header->eventcount))
-        mq_eventcount_notify_mp(&file->header->eventcount);
-    return status;
-}
-
-/* Return an error if the channel has its maximum number of publishers. */
-static int mqc_check_publisher_limit(const mqc_channel_file *file) {
-    mq_liveness_probe probe = mq_liveness_probe_begin(&file->segment.liveness_file);
-    uint64_t most = mq_channel_config_unpack(mq_load_acquire_u64(&file->header->config)).publishers, living = 0;
-    for (int i = 0; i < MQ_CHANNEL_PUBLISHERS; i++) /* relaxed: under the lock. Rows kept for loans count once */
-        if (!mq_load_relaxed_u64(&file->header->publishers[i].superseded))
-            living += mq_channel_publisher_liveness(file->header, &probe, i) != MQ_DEAD;
-    mq_liveness_probe_end(&probe);
-    if (living < most)
-        return 0;
-    return mqc_endpoint_error(&file->endpoint, ENFILE, "number of publishers is at its limit (%llu)",
-                              (unsigned long long)most);
-}
-
-/* Return a free row. Remove pools of dead publishers if needed. */
-static int mqc_publisher_find_row(mqc_channel_file *file, const mq_file_lock *lock, void **liveness_token) {
-    int left = mqc_remove_dead_pools(file, MQC_KEPT_DEAD_POOLS),
-        row = left < 0 ? left : mq_channel_find_free_row(file->header, &lock->file, liveness_token);
-    while (left > 0 && row == MQ_NO_ROW) {
-        left = mqc_remove_dead_pools(file, left - 1);
-        row = left < 0 ? left : mq_channel_find_free_row(file->header, &lock->file, liveness_token);
-    }
-    return left < 0           ? left
-           : row != MQ_NO_ROW ? row
-                              : mqc_endpoint_error(&file->endpoint, ENFILE, "all %d rows of publishers are in use",
-                                                   MQ_CHANNEL_PUBLISHERS);
-}
-
-/* Leave the row. The pool stays for subscribers that have not read its messages. If `sweeps`, remove unreachable pools
- * now. */
-static void mqc_publisher_pool_close(mqc_channel_file *file, mqc_publisher_pool *own, bool sweeps) {
+/* Leave the row, and remove unreachable pools. The pool stays for subscribers that have not read its messages. */
+static void mqc_publisher_pool_close(mqc_channel_file *file, mqc_publisher_pool *own) {
     if (own->open)
-        mq_participant_leave(&own->c.row->participant, own->c.slots.uid, &own->liveness_token);
+        mq_channel_leave(&own->c, &own->liveness_token);
     /* if another process holds the lock, the next publisher that joins removes the unreachable pools */
+    mq_channel_files files = mqc_channel_files(file);
     mq_file_lock lock;
-    if (own->open && sweeps && mqc_channel_file_lock(file, false, &lock) == 0) {
-        mqc_remove_dead_pools(file, MQC_KEPT_DEAD_POOLS);
+    mq_error error;
+    if (own->open && mqc_channel_file_lock(file, false, &lock) == 0) {
+        mq_channel_remove_dead_pools(&files, MQ_CHANNEL_KEPT_DEAD_POOLS, &error);
         mqc_unlock_mapped_file(&lock);
     }
     mq_channel_publisher_free(&own->c);
@@ -154,47 +40,57 @@ static void mqc_publisher_pool_close(mqc_channel_file *file, mqc_publisher_pool 
 }
 
 /* Take a row and create its pool. */
-static int mqc_publisher_register(msgq_channel_publisher *p, uint64_t slot_bytes, bool newcomer,
+static int mqc_publisher_register(msgq_channel_publisher *p, uint64_t slot_bytes, bool replaces,
                                   mqc_publisher_pool **entered) {
     mqc_channel_file *file = &p->file;
-    uint64_t slots = mqc_pool_slots(p, slot_bytes);
-    mqc_publisher_pool *own = calloc(1, sizeof *own);
-    if (!own || !slots) {
-        free(own);
-        return own ? mqc_endpoint_error(&file->endpoint, EMSGSIZE,
-                                        "slots of %llu bytes do not fit: the pool is limited to %llu (max_bytes)",
-                                        (unsigned long long)slot_bytes, (unsigned long long)p->max_bytes)
-                   : mqc_endpoint_error(&file->endpoint, ENOMEM, "no memory for a publisher");
-    }
+    mq_process_identity self;
+    mq_channel_files files = mqc_channel_files(file);
+    mq_channel_join_request request = {.self = &self,
+                                       .node = file->node,
+                                       .pool_uid = mqc_new_uid(),
+                                       .slots = p->slots,
+                                       .slot_bytes = slot_bytes,
+                                       .max_bytes = p->max_bytes,
+                                       .clock_offset = mqc_clock_offset_ns(),
+                                       .replaces = replaces};
     mq_file_lock lock;
-    int status = mqc_channel_file_lock(file, true, &lock);
-    bool locked = status == 0;
-    if (!status && newcomer)
-        status = mqc_check_publisher_limit(file);
-    int row = status ? status : mqc_publisher_find_row(file, &lock, &own->liveness_token);
-    status = row < 0 ? row : mqc_publisher_fill_row(file, own, row, slots, slot_bytes);
-    if (status) {
-        mq_liveness_unlock(own->liveness_token);
-        mqc_publisher_pool_close(file, own, false);
-    } else
-        *entered = own;
-    if (locked)
+    mq_pool_file pool;
+    mq_error error;
+    char path[MQC_PATH];
+    mqc_publisher_pool *own = calloc(1, sizeof *own);
+    if (!own)
+        return mqc_endpoint_error(&file->endpoint, ENOMEM, "no memory for a publisher");
+    int status = mqc_read_own_identity(&self);
+    if (!status)
+        status = mqc_channel_file_lock(file, true, &lock);
+    if (!status) {
+        if (mq_channel_join(&files, &lock, &request, &own->c, &own->liveness_token, &pool, &error))
+            status = mqc_report(&file->endpoint, &error);
         mqc_unlock_mapped_file(&lock);
-    return status;
+    }
+    if (status) {
+        free(own);
+        return status;
+    }
+    mq_pool_path(&files, request.pool_uid, path);
+    mqc_adopt_mapping(&pool.mapping, &pool.found, path, &own->pool);
+    own->open = true;
+    *entered = own;
+    return 0;
 }
 
 /* ---- publish ---- */
 
 /* Open the prepared channel file, and take a row. */
 static int mqc_publisher_start(msgq_channel_publisher *p, const msgq_channel_options *asked) {
-    uint64_t slot_bytes = asked->slot_bytes ? asked->slot_bytes : MQC_SLOT_BYTES;
+    uint64_t slot_bytes = asked->slot_bytes ? asked->slot_bytes : MQ_POOL_SLOT_BYTES_DEFAULT;
     p->slots = asked->slots;
     p->max_bytes = asked->max_bytes ? asked->max_bytes : MQC_POOL_MOST;
     int status = mqc_channel_file_open(&p->file, asked, true);
     if (!status && slot_bytes > MQ_POOL_BYTES_MAX)
         status = mqc_endpoint_error(&p->file.endpoint, EMSGSIZE, "slots have at most %llu bytes", MQ_POOL_BYTES_MAX);
     if (!status)
-        status = mqc_publisher_register(p, slot_bytes, true, &p->own);
+        status = mqc_publisher_register(p, slot_bytes, false, &p->own);
     if (status)
         mqc_channel_file_close(&p->file);
     return status;
@@ -232,7 +128,7 @@ void msgq_channel_publisher_close(msgq_channel_publisher *publisher) {
         return;
     bool ours = publisher->file.generation == mqc_fork_generation();
     publisher->own->open &= ours;
-    mqc_publisher_pool_close(&publisher->file, publisher->own, true);
+    mqc_publisher_pool_close(&publisher->file, publisher->own);
     mqc_channel_file_close(&publisher->file);
     free(publisher);
 }
@@ -240,19 +136,16 @@ void msgq_channel_publisher_close(msgq_channel_publisher *publisher) {
 /* Replace the pool by a pool with larger slots. */
 static int mqc_publisher_grow_pool(msgq_channel_publisher *p, uint64_t size) {
     mqc_publisher_pool *larger, *former = p->own;
-    uint64_t wanted = 2 * former->c.slots.slot_bytes > size ? 2 * former->c.slots.slot_bytes : size;
-    if (size > p->max_bytes) /* prevents an overflow of the product below */
-        return mqc_endpoint_error(&p->file.endpoint, EMSGSIZE,
-                                  "a message of %llu bytes does not fit: the pool is limited to %llu (max_bytes)",
-                                  (unsigned long long)size, (unsigned long long)p->max_bytes);
-    if ((p->slots ? p->slots : MQC_FEW_SLOTS) * mq_pool_slot_stride_bytes(wanted) > p->max_bytes)
-        wanted = size;
-    int status = mqc_publisher_register(p, wanted, false, &larger);
+    mq_error error;
+    int64_t wanted = mq_pool_grow_slot_bytes(p->slots, former->c.slots.slot_bytes, size, p->max_bytes, &error);
+    if (wanted < 0)
+        return mqc_report(&p->file.endpoint, &error);
+    int status = mqc_publisher_register(p, (uint64_t)wanted, true, &larger);
     if (status)
         return status;
     p->own = larger;
     mq_store_release_u64(&former->c.row->superseded, 1);
-    mqc_publisher_pool_close(&p->file, former, true);
+    mqc_publisher_pool_close(&p->file, former);
     return 0;
 }
 

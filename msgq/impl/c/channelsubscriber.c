@@ -1,5 +1,4 @@
-/* A channel's subscriber. The code follows impl/channel/subscriber_rows.pxi, poolfile.pxi and subscriber.pxi step by
- * step. Compile as C11. */
+/* A channel's subscriber. Compile as C11. */
 #define _GNU_SOURCE
 #include "c/channelfile.h"
 
@@ -13,47 +12,26 @@ struct msgq_channel_subscriber {
     mqc_channel_file file;
     mq_channel_subscriber c;
     mqc_mapped_file *pools[MQ_CHANNEL_PUBLISHERS];
-    void *row_token;
-    uint64_t uid;
+    mq_channel_subscriber_rows rows;
     int64_t nap; /* nanoseconds to sleep before the subscriber announces itself for a wake; 0: announce at once */
 };
-
-/* Return an error if the channel has its maximum number of subscribers. All rows count, because some subscribers may
- * have joined before the limit was set. */
-static int mqc_check_subscriber_limit(const mqc_channel_file *file) {
-    uint64_t most = mq_channel_config_unpack(mq_load_acquire_u64(&file->header->config)).subscribers, living = 0;
-    if (most == 0 || most > MQ_CHANNEL_SUBSCRIBERS)
-        return 0;
-    mq_liveness_probe probe = mq_liveness_probe_begin(&file->segment.liveness_file);
-    for (int i = 0; i < MQ_CHANNEL_SUBSCRIBERS; i++)
-        living += mq_participant_liveness(&probe, &file->header->subscribers[i].participant,
-                                          MQ_CHANNEL_SUBSCRIBER_BYTE + i) != MQ_DEAD;
-    mq_liveness_probe_end(&probe);
-    if (living < most)
-        return 0;
-    return mqc_endpoint_error(&file->endpoint, ENFILE, "number of subscribers is at its limit (%llu)",
-                              (unsigned long long)most);
-}
 
 /* Take a row if a row is free. */
 static int mqc_subscriber_register(msgq_channel_subscriber *s) {
     mqc_channel_file *file = &s->file;
     mq_process_identity self;
-    mq_row_table row_table = mq_channel_subscriber_row_table(file->header, MQ_CHANNEL_SUBSCRIBERS);
+    mq_channel_files files = mqc_channel_files(file);
     mq_file_lock lock;
+    mq_error error;
     int status = mqc_read_own_identity(&self);
     if (!status)
         status = mqc_channel_file_lock(file, true, &lock);
     if (status)
         return status;
-    status = mqc_check_subscriber_limit(file);
-    int row = status ? MQ_NO_ROW : mq_row_table_reserve(&row_table, &lock.file, &s->row_token);
-    if (row != MQ_NO_ROW) {
-        s->c.row = &file->header->subscribers[row];
-        s->uid = mqc_new_uid();
-        mq_channel_subscriber_register(s->c.row, &self, s->uid, s->row_token != NULL, file->node);
-    }
+    if (mq_channel_register_subscriber(&files, &lock, &self, mqc_new_uid(), file->node, &s->rows, &error))
+        status = mqc_report(&file->endpoint, &error);
     mqc_unlock_mapped_file(&lock);
+    s->c.row = s->rows.row;
     return status;
 }
 
@@ -96,8 +74,8 @@ static void mqc_pool_unmap(msgq_channel_subscriber *s, unsigned row) {
 void msgq_channel_subscriber_close(msgq_channel_subscriber *subscriber) {
     if (!subscriber)
         return;
-    if (subscriber->file.generation == mqc_fork_generation() && subscriber->c.row)
-        mq_participant_leave(&subscriber->c.row->participant, subscriber->uid, &subscriber->row_token);
+    if (subscriber->file.generation == mqc_fork_generation())
+        mq_channel_leave_rows(&subscriber->rows);
     for (unsigned row = 0; row < MQ_CHANNEL_PUBLISHERS; row++)
         mqc_pool_unmap(subscriber, row);
     mqc_channel_file_close(&subscriber->file);
@@ -108,27 +86,17 @@ void msgq_channel_subscriber_close(msgq_channel_subscriber *subscriber) {
 
 /* Map a publisher's pool for reading. Returns -ENOENT if the file does not exist. */
 static int mqc_pool_open(const mqc_channel_file *file, uint64_t uid, mqc_mapped_file *segment, mq_pool_map *slots) {
+    mq_channel_files files = mqc_channel_files(file);
+    mq_pool_file pool;
+    mq_error error;
     char path[MQC_PATH];
-    struct stat found;
-    mqc_pool_path(file, uid, path);
-    int fd = mqc_open_file(&file->endpoint, path, O_RDONLY);
-    if (fd < 0)
-        return fd;
-    int status = mqc_check_file(&file->endpoint, fd, path, &found);
-    if (!status && (uint64_t)found.st_size < sizeof(mq_pool_header))
-        status =
-            mqc_endpoint_error(&file->endpoint, EPROTO, "a pool has %lld bytes, too few", (long long)found.st_size);
-    if (!status)
-        status = mqc_map_file(&file->endpoint, fd, &found, false, path, segment);
-    close(fd);
+    int status = mq_pool_open(&files, uid, false, &pool, &error);
     if (status)
-        return status;
-    const char *wrong = mq_pool_header_check((mq_pool_header *)(void *)segment->address, segment->size,
-                                             file->segment.inode, uid, slots);
-    if (!wrong)
-        return 0;
-    mqc_unmap_file(segment);
-    return mqc_endpoint_error(&file->endpoint, EPROTO, "%s %s", path, wrong);
+        return status == -ENOENT ? status : mqc_report(&file->endpoint, &error);
+    mq_pool_path(&files, uid, path);
+    mqc_adopt_mapping(&pool.mapping, &pool.found, path, segment);
+    *slots = pool.slots;
+    return 0;
 }
 
 /* Map the pool of the message. If the pool is missing and the index ring still has the message, the message is lost. */

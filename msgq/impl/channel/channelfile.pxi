@@ -1,13 +1,7 @@
 """A channel's file: open, create, lock, configure, and clean up after dead processes.
 
-All changes except messages happen under the lock (file.h). All values that are read are checked.
+All changes except messages happen under the lock, by the steps of join.h. All values that are read are checked.
 """
-
-
-cdef enum:
-    DEFAULT_CAPACITY = 64
-    KEPT_DEAD_POOLS = 8  # maximum pools kept for subscribers that have not read the pools' messages yet
-    KEPT_DEAD_BYTES = 268435456  # maximum total bytes of the kept pools
 
 
 # (device, inode): weak references to the marks of the channels that are open in this process. A WeakValueDictionary
@@ -71,13 +65,10 @@ cdef class ChannelFile(EndpointFile):
         return sizeof(mq_channel_header)
 
     cdef int _check_header(self) except -1:
+        cdef mq_error error
         self.header = <mq_channel_header *> self.segment.address
-        status = mq_channel_header_check(self.header, self.segment.size)
-        if status == MQ_FILE_OTHER_VERSION:
-            text = f"has a layout other than version {MQ_CHANNEL_MAJOR} of this library; use one version of msgq"
-            raise LayoutVersionError(text, self.name, self.path)
-        if status != MQ_FILE_VALID:
-            raise CorruptSegmentError("is not a channel of msgq; remove it", self.name, self.path)
+        if mq_channel_check_file(self.header, self.segment.size, self.segment.file, &error):
+            raise_error(&error, self.name)
         return 0
 
     cdef tuple _prefix_directories(self):
@@ -88,9 +79,8 @@ cdef class ChannelFile(EndpointFile):
 
     cdef int _init_header(self) except -1:
         cdef bytes creator = self.creator_name.encode()[:MQ_CHANNEL_CREATOR_BYTES - 1]
-        cdef int kind = 1 if self.name.endswith(":broadcast") else 2 if ":mbx:" in self.name else 0
-        mq_channel_header_init(<mq_channel_header *> self.segment.address, kind, host_time_ns(), this_process().pid,
-                               creator)
+        mq_channel_header_init(<mq_channel_header *> self.segment.address, mq_channel_kind_of_name(self.name.encode()),
+                               host_time_ns(), this_process().pid, creator)
         return 0
 
     cdef int _mark_open(self) except -1:
@@ -134,6 +124,18 @@ cdef class ChannelFile(EndpointFile):
     cdef object _reopen_error(self, int error):
         return self._removed_error() if error in (ENOENT, ESTALE) else EndpointFile._reopen_error(self, error)
 
+    cdef int load_files(self, mq_channel_files *files, mq_file_policy *policy) except -1:
+        """Describe the channel for the steps of join.h, before the lock. The caller keeps both structs.
+
+        `policy`: NULL for a step that uses no file of a pool.
+        """
+        if policy != NULL:
+            with settings.overrides(trust=self.trust):
+                load_file_policy(policy, self.name)
+        files.policy, files.header, files.mode = policy, self.header, self.mode
+        files.pool_prefix, files.liveness_file = self.pool_prefix, self.liveness_file()
+        return 0
+
     # ---- configuration ----
 
     @property
@@ -145,56 +147,27 @@ cdef class ChannelFile(EndpointFile):
 
     def apply_config(self, capacity=None, publishers=None, subscribers=None, stamps=None, bint publishes=False):
         """Complete the configuration under the lock. A publisher sets all missing fields to their defaults."""
+        cdef mq_channel_config requested, defaults, merged
         cdef mq_file_lock lock
-        cdef uint64_t before = mq_load_acquire_u64(&self.header.config)
-        cdef mq_channel_config wanted = self._merge_config(mq_channel_config_unpack(before), capacity, publishers,
-                                                           subscribers, stamps, publishes)
-        if mq_channel_config_pack(wanted) == before and (not wanted.capacity or mq_load_acquire_u64(&self.header.tail)):
-            return  # nothing to do: the configuration is complete and never changes
-        if not self.writable:
-            raise StateError("has no complete configuration yet, and a passive handle cannot set it; open it without "
-                             "passive=True", self.name)
-        self.lock(&lock)
-        try:
-            self._apply_config_locked(capacity, publishers, subscribers, stamps, publishes)
-        finally:
-            self.unlock(&lock)
-
-    cdef int _apply_config_locked(self, capacity, publishers, subscribers, stamps, bint publishes) except -1:
-        cdef mq_channel_config before = mq_channel_config_unpack(mq_load_acquire_u64(&self.header.config))
-        cdef mq_channel_config merged = self._merge_config(before, capacity, publishers, subscribers, stamps, publishes)
-        if not mq_channel_store_config(self.header, merged):
-            text = (f"has the invalid capacity {before.capacity}: another program wrote into the file; remove it "
-                    "(msgq clean)")
-            raise CorruptSegmentError(text, self.name, self.segment.path)
-        return 0
-
-    cdef mq_channel_config _merge_config(self, mq_channel_config before, capacity, publishers, subscribers, stamps,
-                                         bint publishes) except *:
-        """Return the existing configuration, completed by the requested values."""
-        cdef mq_channel_config g
+        cdef mq_error error
+        cdef const char *path = self.segment.file
         stamped = None if stamps is None else MQ_CHANNEL_STAMPED if stamps else MQ_CHANNEL_UNSTAMPED
-        g.capacity = self._merge_config_value("capacity", before.capacity, capacity,
-                                              DEFAULT_CAPACITY if publishes else 0)
-        g.publishers = self._merge_config_value("publishers", before.publishers, publishers,
-                                                MQ_CHANNEL_PUBLISHERS if publishes else 0)
-        g.subscribers = self._merge_config_value("subscribers", before.subscribers, subscribers,
-                                                 MQ_CHANNEL_ANY_SUBSCRIBERS if publishes else 0)
-        g.stamps = self._merge_config_value("stamps", before.stamps, stamped, MQ_CHANNEL_STAMPED if publishes else 0)
-        return g
-
-    cdef uint64_t _merge_config_value(self, str setting, uint64_t current, asked, uint64_t default) except? 0:
-        if asked is None:
-            return current or default
-        if current and current != asked:
-            shown = {MQ_CHANNEL_ANY_SUBSCRIBERS: "any number"} if setting == "subscribers" else {}
-            if setting == "stamps":
-                shown = {MQ_CHANNEL_STAMPED: True, MQ_CHANNEL_UNSTAMPED: False}
-            text = (f"has {setting}={shown.get(current, current)}, but {setting}={shown.get(asked, asked)} was "
-                    "requested"
-                    "; omit the option to use the existing value, or remove the channel (msgq clean)")
-            raise ChannelMismatchError(text, self.name, self.segment.path)
-        return asked
+        requested = mq_channel_config(capacity or 0, publishers or 0, subscribers or 0, stamped or 0)
+        memset(&defaults, 0, sizeof(defaults))
+        if publishes:
+            defaults = mq_channel_default_config(MQ_CHANNEL_CAPACITY_DEFAULT)
+        failed = mq_channel_merge_config(self.header, path, &requested, &defaults, &merged, &error)
+        if not failed and mq_channel_is_configured(self.header, &merged):
+            return
+        if not failed:
+            if not self.writable:
+                raise StateError("has no complete configuration yet, and a passive handle cannot set it; open it "
+                                 "without passive=True", self.name)
+            self.lock(&lock)
+            failed = mq_channel_configure(self.header, path, &requested, &defaults, &error)
+            self.unlock(&lock)
+        if failed:
+            raise_error(&error, self.name)
 
     @property
     def messages(self):
@@ -252,36 +225,26 @@ cdef class ChannelFile(EndpointFile):
         cdef const mq_participant *owner = &self.header.viewers[row].participant
         return f"{_text(owner.name, MQ_NAME)} {mq_load_relaxed_u64(&owner.pid)}"
 
-    def describe_subscribers(self):
-        """Return descriptions of the living subscribers that have rows."""
-        cdef mq_liveness_probe probe = mq_liveness_probe_begin(self.liveness_file())
-        cdef mq_channel_subscriber_row *row
-        cdef list names = []
-        for i in range(MQ_CHANNEL_SUBSCRIBERS):
-            row = &self.header.subscribers[i]
-            if mq_participant_liveness(&probe, &row.participant, MQ_CHANNEL_SUBSCRIBER_BYTE + i) != MQ_DEAD:
-                names.append(f"{_text(row.node, MQ_NODE_NAME_BYTES)} {mq_load_relaxed_u64(&row.participant.pid)}")
-        mq_liveness_probe_end(&probe)
-        return names
-
     def unlink(self, wanted=None):
         """Remove the channel's files if `wanted(stats)` is true. Return True if they were removed."""
         cdef mq_file_lock lock
+        cdef mq_file_policy policy
+        cdef mq_channel_files files
+        cdef mq_error error
         if self.memory is None:
             return self._open_again().unlink(wanted)
+        self.load_files(&files, &policy)
         self.lock(&lock)
         try:
             if wanted is not None and not wanted(self.stats()):
                 return False
             self.require_lock(&lock)
-            for i in range(MQ_CHANNEL_PUBLISHERS):
-                uid = mq_load_acquire_u64(&self.header.publishers[i].pool_uid)
-                if uid:
-                    remove_pool(self, uid)
-            remove_file(self.name, self.segment.path)
-            return True
+            failed = mq_channel_unlink(&files, &error)
         finally:
             self.unlock(&lock)
+        if failed:
+            raise_error(&error, self.name)
+        return True
 
     cdef ChannelFile _open_again(self):
         """Return the file of the closed channel object, or raise an error if the channel was removed."""
@@ -293,11 +256,16 @@ cdef class ChannelFile(EndpointFile):
     def remove_unreachable_pools(self):
         """Remove orphaned pools (`find_orphaned_pools`). Return the channel's stats before that."""
         cdef mq_file_lock lock
+        cdef mq_file_policy policy
+        cdef mq_channel_files files
+        cdef mq_error error
+        self.load_files(&files, &policy)
         self.lock(&lock)
         try:
             stats = self.stats()
             self.require_lock(&lock)
-            remove_dead_pools(self)
+            if mq_channel_remove_dead_pools(&files, MQ_CHANNEL_KEPT_DEAD_POOLS, &error) < 0:
+                raise_error(&error, self.name)
             for path in stats.orphans:
                 remove_file(self.name, path)
             return stats
@@ -317,12 +285,15 @@ def open_channel_file(str name, str in_prefix, create=False, mode=None, trust=No
     """Open the channel, by default as an observer. `create`: True only creates, False only opens, None does either."""
     cdef ChannelFile file = ChannelFile.__new__(ChannelFile)
     file.name, file.prefix, file.trust, file.writable, file.creator_name = name, in_prefix, trust, writable, creator
-    file.path = shm_paths.channel_path(name, in_prefix)
+    file.path, file.pool_prefix = shm_paths.channel_path(name, in_prefix), _encode_pool_prefix(name, in_prefix)
     file.open_or_create(create, mode, writable)
     return file
 
 
-# ---- pools of dead publishers ----
+cdef bytes _encode_pool_prefix(str name, str in_prefix):
+    """Return the path of a pool without its uid."""
+    return os.fsencode(shm_paths.pool_path(name, in_prefix, 0).removesuffix("0" * 16))
+
 
 def remove_pool_without_channel(str name, str in_prefix, uint64_t uid):
     """Remove a pool of a channel that has no file. Return False if the file exists, or the pool is gone.
@@ -332,50 +303,3 @@ def remove_pool_without_channel(str name, str in_prefix, uint64_t uid):
     if os.path.lexists(shm_paths.channel_path(name, in_prefix)):
         return False
     return remove_file(name, shm_paths.pool_path(name, in_prefix, uid))
-
-
-cdef int remove_dead_pools(ChannelFile file, int max_kept=KEPT_DEAD_POOLS) except -1:
-    """Remove pools of dead publishers, under the lock: unreachable pools, and the oldest ones beyond `max_kept`.
-
-    Return the number of pools left.
-    """
-    cdef mq_index_ring order
-    cdef mq_channel_publisher_row *row
-    cdef mq_liveness_probe probe
-    cdef uint64_t newest
-    cdef int i
-    cdef bint has_order = mq_channel_load_index_ring(file.header, &order)
-    cdef list dead = []
-    probe = mq_liveness_probe_begin(file.liveness_file())
-    for i in range(MQ_CHANNEL_PUBLISHERS):
-        row = &file.header.publishers[i]
-        if mq_load_acquire_u64(&row.pool_uid) and mq_channel_publisher_liveness(file.header, &probe, i) == MQ_DEAD:
-            count = mq_channel_count_row_entries(&order, i, &newest) if has_order else 0
-            dead.append((newest if count else 0, i, mq_load_relaxed_u64(&row.pool_bytes)))
-    mq_liveness_probe_end(&probe)
-    if not dead:
-        return 0
-    dead.sort()
-    remaining, size = len(dead), sum(each[2] for each in dead)
-    for newest, i, pool_bytes in dead:
-        if newest and remaining <= max_kept and size <= KEPT_DEAD_BYTES:
-            break
-        _remove_publisher_pool(file, &order if has_order else NULL, i)
-        remaining, size = remaining - 1, size - pool_bytes
-    return remaining
-
-
-cdef int remove_pool(ChannelFile file, uint64_t uid) except -1:
-    with settings.overrides(trust=file.trust):
-        remove_file(file.name, shm_paths.pool_path(file.name, file.prefix, uid))
-    return 0
-
-
-cdef int _remove_publisher_pool(ChannelFile file, const mq_index_ring *order, int i) except -1:
-    """Retract a dead publisher's messages, and remove its pool."""
-    cdef mq_channel_publisher_row *row = &file.header.publishers[i]
-    if order != NULL:
-        mq_channel_retract_row_entries(order, i)
-    remove_pool(file, mq_load_relaxed_u64(&row.pool_uid))
-    mq_channel_release_row(row)
-    return 0

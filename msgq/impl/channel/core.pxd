@@ -1,11 +1,12 @@
 """Cython declarations of channels."""
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
+from posix.stat cimport struct_stat
 
 from msgq.impl.base.core cimport (
-    EndpointFile, ForkAwareHandle, mq_file_check_result, mq_file_lock, MQ_FILE_OTHER_VERSION, MQ_FILE_VALID,
-    mq_liveness, mq_liveness_file, mq_liveness_probe, mq_process_identity, mq_schema_parts, mq_u32, mq_u64, PinnedView,
-    PinOwner, Segment, SegmentMemory, Waitable,
+    EndpointFile, ForkAwareHandle, mq_error, mq_file_lock, mq_file_policy, mq_liveness, mq_liveness_file,
+    mq_liveness_probe, mq_mapping, mq_process_identity, mq_schema_parts, mq_u32, mq_u64, PinnedView, PinOwner, Segment,
+    SegmentMemory, Waitable,
 )
 
 
@@ -37,10 +38,6 @@ cdef extern from "channel/pool.h" nogil:
         uint8_t *slots_base
         uint64_t uid, slot_bytes, stride
         uint32_t slots
-    uint64_t mq_pool_slot_stride_bytes(uint64_t slot_bytes)
-    uint64_t mq_pool_header_bytes(uint64_t slots, uint64_t page)
-    void mq_pool_header_init(mq_pool_header *pool, uint64_t size, uint64_t slots, uint64_t slot_bytes, uint64_t page,
-                             uint64_t channel_inode, uint64_t uid, uint64_t pid, const char *node)
     const char *mq_pool_header_check(mq_pool_header *pool, uint64_t size, uint64_t channel_inode, uint64_t uid,
                                      mq_pool_map *slots)
     uint8_t *mq_pool_slot_payload(mq_pool_slot *slot)
@@ -51,7 +48,6 @@ cdef extern from "channel/pool.h" nogil:
 cdef extern from "channel/layout.h" nogil:
     enum:
         MQ_CHANNEL_CREATOR_BYTES
-        MQ_CHANNEL_MAJOR
         MQ_CHANNEL_PUBLISHERS
         MQ_CHANNEL_VIEWERS
         MQ_CHANNEL_SUBSCRIBERS
@@ -66,7 +62,7 @@ cdef extern from "channel/layout.h" nogil:
         pass
     ctypedef struct mq_channel_publisher_row:
         mq_participant participant
-        mq_u64 pool_uid, slots, slot_bytes, pool_bytes, pool_inode, superseded, sent, bytes, refused, evicted
+        mq_u64 pool_uid, slots, slot_bytes, superseded, sent, bytes, refused, evicted
         char node[48]
     ctypedef struct mq_channel_viewer_row:
         mq_participant participant
@@ -85,7 +81,6 @@ cdef extern from "channel/layout.h" nogil:
         char schema_data[1]
     ctypedef struct mq_channel_config:
         uint64_t capacity, publishers, subscribers, stamps
-    uint64_t mq_channel_config_pack(mq_channel_config config)
     mq_channel_config mq_channel_config_unpack(uint64_t word)
     mq_schema_parts mq_schema_parts_from_block(mq_schema *schema, char *data, uint64_t room)
 
@@ -112,7 +107,6 @@ cdef extern from "channel/publisher.h" nogil:
         bint lacks_memory
         uint32_t *limbo_slots
         uint64_t sent, bytes, refused, evicted
-    bint mq_channel_publisher_init(mq_channel_publisher *p, bint has_holes)
     void mq_channel_publisher_free(mq_channel_publisher *p)
     int mq_channel_take_free_slot(mq_channel_publisher *p)
     void mq_channel_return_slot(mq_channel_publisher *p, uint32_t slot)
@@ -167,36 +161,79 @@ cdef extern from "channel/subscriber.h" nogil:
 cdef extern from "base/row_table.h" nogil:
     enum:
         MQ_NO_ROW
-    ctypedef struct mq_row_table:
-        pass
-    int mq_row_table_reserve(const mq_row_table *row_table, const mq_liveness_file *liveness_file,
-                             void **liveness_token)
-    void mq_participant_write(mq_participant *participant, const mq_process_identity *self, uint64_t uid, bint held)
-    void mq_participant_leave(mq_participant *participant, uint64_t uid, void **liveness_token)
     mq_liveness mq_participant_liveness(mq_liveness_probe *probe, const mq_participant *participant, int byte)
+
+
+cdef extern from "base/truncation.h" nogil:
+    bint mq_file_shrank(const char *path, uint64_t inode, uint64_t bytes)
 
 
 cdef extern from "channel/header.h" nogil:
     void mq_channel_header_init(mq_channel_header *header, uint64_t kind, uint64_t created_ns, uint64_t pid,
                                 const char *creator)
-    mq_file_check_result mq_channel_header_check(const mq_channel_header *header, uint64_t size)
-    bint mq_channel_store_config(mq_channel_header *header, mq_channel_config config)
-    uint64_t mq_channel_count_row_entries(const mq_index_ring *order, unsigned row, uint64_t *newest)
-    void mq_channel_retract_row_entries(const mq_index_ring *order, unsigned row)
     mq_liveness mq_channel_publisher_liveness(const mq_channel_header *header, mq_liveness_probe *probe, int row)
     bint mq_channel_has_publisher(const mq_channel_header *header, const mq_liveness_file *liveness_file)
-    void mq_channel_release_row(mq_channel_publisher_row *row)
-    int mq_channel_find_free_row(mq_channel_header *header, const mq_liveness_file *liveness_file,
-                                 void **liveness_token)
-    void mq_channel_publisher_register(mq_channel_publisher_row *row, const mq_process_identity *self, bint held,
-                                       const mq_pool_map *slots, uint64_t pool_size, uint64_t pool_inode,
-                                       const char *node)
-    int mq_channel_find_free_viewer(const mq_channel_header *header, const mq_liveness_file *liveness_file, int row)
-    mq_row_table mq_channel_subscriber_row_table(mq_channel_header *header, int count)
-    bint mq_channel_viewer_row_is_stale(const mq_channel_header *header, int viewer)
-    void mq_channel_clear_dead_viewer_pins(const mq_pool_map *slots, int viewer)
-    void mq_channel_subscriber_register(mq_channel_subscriber_row *row, const mq_process_identity *self, uint64_t uid,
-                                        bint held, const char *node)
+
+
+cdef extern from "channel/configure.h" nogil:
+    enum:
+        MQ_CHANNEL_CAPACITY_DEFAULT
+    int mq_channel_check_file(const mq_channel_header *header, uint64_t size, const char *path, mq_error *error)
+    uint64_t mq_channel_kind_of_name(const char *name)
+    mq_channel_config mq_channel_default_config(uint64_t capacity)
+    int mq_channel_merge_config(const mq_channel_header *header, const char *path, const mq_channel_config *requested,
+                                const mq_channel_config *defaults, mq_channel_config *merged, mq_error *error)
+    bint mq_channel_is_configured(const mq_channel_header *header, const mq_channel_config *merged)
+    int mq_channel_configure(mq_channel_header *header, const char *path, const mq_channel_config *requested,
+                             const mq_channel_config *defaults, mq_error *error)
+
+
+cdef extern from "channel/pool_file.h" nogil:
+    enum:
+        MQ_POOL_SLOT_BYTES_DEFAULT
+    ctypedef struct mq_channel_files:
+        const mq_file_policy *policy
+        const char *pool_prefix
+        mq_channel_header *header
+        const mq_liveness_file *liveness_file
+        unsigned int mode
+    ctypedef struct mq_pool_file:
+        mq_mapping mapping
+        struct_stat found
+        mq_pool_map slots
+    int64_t mq_pool_grow_slot_bytes(uint64_t slots, uint64_t slot_bytes, uint64_t size, uint64_t max_bytes,
+                                    mq_error *error)
+    int mq_pool_check_file(const mq_channel_files *files, int fd, const char *path, mq_pool_file *pool, mq_error *error)
+    int mq_pool_check_mapping(const mq_channel_files *files, uint64_t uid, const char *path, mq_pool_file *pool,
+                              mq_error *error)
+    int mq_pool_map_file(const mq_channel_files *files, int fd, uint64_t uid, bint views, const char *path,
+                         mq_pool_file *pool, mq_error *error)
+
+
+cdef extern from "channel/join.h" nogil:
+    enum:
+        MQ_CHANNEL_KEPT_DEAD_POOLS
+    ctypedef struct mq_channel_join_request:
+        const mq_process_identity *self
+        const char *node
+        uint64_t pool_uid, slots, slot_bytes, max_bytes
+        int64_t clock_offset
+        bint replaces
+    ctypedef struct mq_channel_subscriber_rows:
+        mq_channel_subscriber_row *row
+        int viewer
+    int mq_channel_remove_dead_pools(const mq_channel_files *files, int max_kept, mq_error *error)
+    int mq_channel_unlink(const mq_channel_files *files, mq_error *error)
+    int mq_channel_join(const mq_channel_files *files, const mq_file_lock *lock, const mq_channel_join_request *request,
+                        mq_channel_publisher *p, void **row_token, mq_pool_file *pool, mq_error *error)
+    void mq_channel_leave(const mq_channel_publisher *p, void **row_token)
+    int mq_channel_register_subscriber(const mq_channel_files *files, const mq_file_lock *lock,
+                                       const mq_process_identity *self, uint64_t uid, const char *node,
+                                       mq_channel_subscriber_rows *rows, mq_error *error)
+    int mq_channel_register_viewer(const mq_channel_files *files, const mq_file_lock *lock,
+                                   const mq_process_identity *self, uint64_t uid, mq_channel_subscriber_rows *rows,
+                                   mq_error *error)
+    void mq_channel_leave_rows(mq_channel_subscriber_rows *rows)
 
 
 cdef extern from "base/atomics.h" nogil:
@@ -231,36 +268,23 @@ cdef class ChannelFile(EndpointFile):
     """A channel's mapped file, and the location of its pools."""
     cdef readonly bint writable
     cdef str creator_name  # creator of a new file
+    cdef bytes pool_prefix  # path of a pool without its uid
     cdef mq_channel_header *header
     cdef OpenMark open_mark  # None: an observer, or closed
     cdef uint64_t own_pools[63]  # for each row: uid of the pool created through this object
     cdef tuple identity(self)
     cdef ChannelFile _open_again(self)
     cdef SegmentMemory require_memory(self)  # raise if the channel object is closed
-    cdef int _apply_config_locked(self, capacity, publishers, subscribers, stamps, bint publishes) except -1
-    cdef mq_channel_config _merge_config(self, mq_channel_config before, capacity, publishers, subscribers, stamps,
-                                         bint publishes) except *
-    cdef uint64_t _merge_config_value(self, str setting, uint64_t current, asked, uint64_t default) except? 0
-
-cdef class PoolFile(EndpointFile):
-    """A publisher's mapped pool."""
-    cdef uint64_t channel_inode, uid
-    cdef uint64_t slot_count, slot_bytes  # slots of a new pool, and their bytes
-    cdef bint has_holes  # slots of a new pool get memory before their first use
-    cdef bint maps_header_writable
-    cdef uint64_t writable_bytes  # bytes of the header, if only the header is mapped writable
-    cdef mq_pool_map slots
-    cdef readonly str node      # name of the publisher's node
-    cdef readonly uint64_t pid
-
-cdef PoolFile open_pool(ChannelFile file, uint64_t uid, bint writable)
+    cdef int load_files(self, mq_channel_files *files, mq_file_policy *policy) except -1
 
 
 cdef class PublisherPool:
     """A row of the file and its pool, from which this process publishes."""
     cdef ChannelFile channel_file
     cdef object channel_memory  # None: the pool has left the row
-    cdef PoolFile pool_file
+    cdef Segment segment  # the pool's file
+    cdef SegmentMemory memory  # None: released
+    cdef const mq_u64 *not_truncated  # see mq_mapping_was_truncated
     cdef mq_channel_publisher c
     cdef void *liveness_token  # the row's lock; NULL: the pool has left the row, or the file system has no such locks
     cdef bint open
@@ -268,6 +292,8 @@ cdef class PublisherPool:
     cdef int generation
     cdef uint64_t open_loans  # number of slots of open loans
     cdef void _release_row(self) noexcept
+    cdef int check_truncation(self) except -1
+    cdef int adopt(self, const mq_mapping *mapping, const struct_stat *found) except -1
     cdef void release_memory(self) noexcept
     cdef int retire(self, bint removes_pool) except -1
     cdef int cancel_loan(self, uint64_t slot, bint removes_pool) except -1
@@ -304,12 +330,8 @@ cdef class SubscriberRows:
     """The rows of a subscriber, which stay until its last view is released."""
     cdef ChannelFile file
     cdef object memory  # memory of the file, until the rows are released
-    cdef mq_channel_subscriber_row *row  # NULL: the subscriber has no row
-    cdef int viewer  # row in viewers; -1: the subscriber has taken no views
+    cdef mq_channel_subscriber_rows c
     cdef uint64_t views_held  # number of views that are held
-    cdef void *row_token  # lock of the row, or a shared lock of MQ_CHANNEL_OPEN_BYTE
-    cdef void *viewer_token
-    cdef uint64_t row_uid, viewer_uid
     cdef int generation
     cdef bint closed
     cdef int register_subscriber(self, str node) except -1
@@ -320,10 +342,19 @@ cdef class SubscriberRows:
 
 cdef class MappedPool(PinOwner):
     """A pool mapped by a subscriber, whose views pin its slots."""
-    cdef SubscriberRows rows
-    cdef PoolFile pool_file
+    cdef SubscriberRows rows  # None: the pool's messages are only copied
+    cdef Segment segment  # before `memory`, whose end would give a segment that is in use private memory
+    cdef SegmentMemory memory
+    cdef const mq_u64 *not_truncated  # see mq_mapping_was_truncated
+    cdef mq_pool_map slots
+    cdef readonly str node  # name of the publisher's node
+    cdef readonly uint64_t pid
     cdef object _publisher_info  # None: not requested yet
+    cdef int adopt(self, SegmentMemory memory, const mq_pool_file *pool, str path, bint views) except -1
+    cdef int check_truncation(self, str endpoint) except -1
     cdef object describe_publisher(self)
+
+cdef MappedPool open_pool(ChannelFile file, uint64_t uid, bint views)
 
 
 cdef class Subscriber(Waitable):

@@ -97,9 +97,6 @@ class ChannelFile(EndpointFile):
     def describe_viewer(self, row: int) -> str:
         """Return the name and process id of a viewer row's current or last owner, for messages to users."""
 
-    def describe_subscribers(self) -> list[str]:
-        """Return the names and process ids of living subscribers with rows, for messages to users."""
-
     def close(self) -> None:
         """Close the file, which then accepts no publishers and subscribers. Existing ones stay open.
 

@@ -10,45 +10,40 @@ from cpython.exc cimport PyErr_CheckSignals
 from cpython.pythread cimport PyThread_get_thread_ident
 from cpython.slice cimport PySlice_Check, PySlice_GetIndicesEx
 from cython cimport no_gc, no_gc_clear
-from libc.errno cimport EAGAIN, EEXIST, EMFILE, ENFILE, ENOENT, ENOMEM, ENOSPC, ESTALE, errno
+from libc.errno cimport EMFILE, ENFILE, ENOENT, ENOMEM, ENOSPC, ESTALE
 from libc.string cimport memset
-from posix.fcntl cimport O_RDONLY
-from posix.stat cimport struct_stat
-from posix.unistd cimport _SC_PAGESIZE, close, sysconf, usleep
+from posix.fcntl cimport O_RDONLY, O_RDWR
+from posix.unistd cimport close, usleep
 
-from msgq.common.environment cimport is_preallocation_enabled
 from msgq.impl.base.clock cimport current_origin, host_offset_ns, host_time_ns, refuse_foreign_origin
 from msgq.impl.base.core cimport (
-    BUSY, check_file, close_at_exit, CLOSED, write_full_schema, read_full_schema, EndpointFile, expose_buffer,
-    WAIT_FOREVER, LARGE_BYTES, map_file, mq_can_populate,
+    adopt_mapping, BUSY, check_file, close_at_exit, CLOSED, write_full_schema, read_full_schema, EndpointFile,
+    expose_buffer, find_shared_memory, WAIT_FOREVER, LARGE_BYTES, load_file_policy, map_file,
     mq_copy_to_shared, mq_copy_from_shared, MQ_DEAD,
     mq_eventcount_has_waiters_mp, mq_eventcount_notify_mp, mq_eventcount_prepare_wait_mp, mq_futex_wait,
     mq_futex_wake_all, mq_futex_word, mq_liveness_is_locked, mq_liveness_lock, mq_liveness_probe_begin,
     mq_liveness_probe_end, mq_liveness_unlock, mq_monotonic_ns, mq_poll_ops, mq_poll_prepare_wait_mp,
-    mq_mapping_was_truncated, name_file, open_file, read_participant, pin_view, remove_file,
-    require_time, segment_error, truncated_error, usage_error, use_memory, wait_until_ready,
+    mq_mapping_was_truncated, not_truncated_word, open_file, raise_error, read_participant, pin_view, remove_file,
+    require_time, segment_error, share_memory, truncated_error, usage_error, use_memory, wait_until_ready,
 )
 from msgq.impl.base.process cimport fork_generation, read_own_identity, is_alive, new_uid, text as _text, this_process
 
-import contextlib
 import os
 import weakref
 
 from msgq.common import settings, shm_paths
 from msgq.errors import (
-    ChannelMismatchError, CorruptSegmentError, EndpointClosedError, ForkedSocketError, InvalidValueError,
-    LayoutVersionError, LostMessagesError, MessageSizeError, MessageTooLargeError, MsgqError, PoolExhaustedError,
-    SegmentError, StateError, TooManyPublishersError, TooManySubscribersError, TooManyViewsError,
+    CorruptSegmentError, EndpointClosedError, ForkedSocketError, InvalidValueError, LostMessagesError,
+    MessageSizeError, MessageTooLargeError, MsgqError, PoolExhaustedError, SegmentError, StateError, TooManyViewsError,
 )
 from msgq.impl.base.argument_checks import assign_bytes, pickle_error, timeout_ns
 from msgq.impl.base.foreign_names import add_advice, unsendable_error
 
 include "snapshot.pxi"
 include "channelfile.pxi"
-include "poolfile.pxi"
+include "subscriber_rows.pxi"
 include "publisher_pool.pxi"
 include "publisher.pxi"
-include "subscriber_rows.pxi"
 include "sample.pxi"
 include "subscriber.pxi"
 

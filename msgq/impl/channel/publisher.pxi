@@ -2,7 +2,6 @@
 
 
 cdef enum:
-    PREFERRED_SLOTS = 4  # a growing pool prefers this number of slots to larger slots
     BATCH_MESSAGES = 256  # maximum messages of an array that are published before sleepers are woken
     SLOT_POLL_NS = 100000000  # poll interval of a wait for a slot, because the death of a viewer wakes no process
 
@@ -74,8 +73,8 @@ cdef class Publisher(ForkAwareHandle):
         mq_channel_snapshot_slots(&pool.c.order, pool.c.number, &in_order)
         self._file.check_truncation()
         return ChannelPublisher(describe_this_process(), self.name, self.slots, self.slot_bytes, self.sent, self.bytes,
-                                self.refused, self.evicted, in_order.messages, pool.pool_file.segment.path,
-                                pool.pool_file.segment.size, self.closed)
+                                self.refused, self.evicted, in_order.messages, pool.segment.path,
+                                pool.segment.size, self.closed)
 
     # ---- close and fork ----
 
@@ -195,9 +194,9 @@ cdef class Publisher(ForkAwareHandle):
         if sent and mq_eventcount_has_waiters_mp(&self._pool.c.header.eventcount):
             mq_eventcount_notify_mp(&self._pool.c.header.eventcount)
         if (mq_mapping_was_truncated(self._file.not_truncated) or
-                mq_mapping_was_truncated(self._pool.pool_file.not_truncated)):
+                mq_mapping_was_truncated(self._pool.not_truncated)):
             self._file.check_truncation()
-            self._pool.pool_file.check_truncation()
+            self._pool.check_truncation()
         return sent == count
 
     cdef object _send_message(self, object data, object timeout, uint64_t origin_time):
@@ -238,9 +237,9 @@ cdef class Publisher(ForkAwareHandle):
     cdef object _publish_slot(self, PublisherPool pool, uint64_t slot, uint64_t size, uint64_t origin_time):
         cdef uint64_t position = 0
         status = mq_channel_publish(&pool.c, slot, size, origin_time or current_origin(), &position)
-        if mq_mapping_was_truncated(self._file.not_truncated) or mq_mapping_was_truncated(pool.pool_file.not_truncated):
+        if mq_mapping_was_truncated(self._file.not_truncated) or mq_mapping_was_truncated(pool.not_truncated):
             self._file.check_truncation()  # check after the copy: touching a truncated page detects the truncation
-            pool.pool_file.check_truncation()
+            pool.check_truncation()
         if status == MQ_CHANNEL_NOTIFY:
             mq_eventcount_notify_mp(&pool.c.header.eventcount)
         elif status == MQ_CHANNEL_CORRUPT:
@@ -271,12 +270,10 @@ cdef class Publisher(ForkAwareHandle):
 
     cdef object _missing_memory_error(self):
         """Return the exception for a slot without memory: the file was truncated, or /dev/shm is full."""
-        cdef PoolFile pool = self._pool.pool_file
-        with contextlib.suppress(FileNotFoundError):
-            status = os.stat(pool.path)
-            if status.st_ino == pool.segment.inode and status.st_size < <object> pool.segment.size:
-                return truncated_error(self._endpoint, pool.segment)
-        return segment_error("cannot allocate memory for the message", self._endpoint, pool.path, ENOSPC)
+        cdef Segment segment = self._pool.segment
+        if mq_file_shrank(segment.file, segment.inode, segment.size):
+            return truncated_error(self._endpoint, segment)
+        return segment_error("cannot allocate memory for the message", self._endpoint, segment.path, ENOSPC)
 
     cdef int _wait_for_slot(self, object timeout) except -2:
         """Sleep until a viewer releases a slot. Return -1 at the timeout."""
@@ -348,18 +345,11 @@ cdef class Publisher(ForkAwareHandle):
     cdef int _grow_pool(self, uint64_t size) except -1:
         """Replace the pool by one with larger slots."""
         cdef PublisherPool previous = self._pool, larger
-        cdef uint64_t wanted = max(size, 2 * previous.c.slots.slot_bytes)
-        cdef uint64_t min_slots = self._slots or 1
-        if size > self._max_bytes:  # prevents an overflow in the computation below
-            text = f"a message of {size} bytes does not fit: the pool is limited to {self._max_bytes} bytes (max_bytes)"
-            raise MessageTooLargeError(text, self._endpoint)
-        if (self._slots or PREFERRED_SLOTS) * mq_pool_slot_stride_bytes(wanted) > self._max_bytes:
-            wanted = size
-        if min_slots * mq_pool_slot_stride_bytes(wanted) > self._max_bytes:
-            text = (f"a message of {size} bytes does not fit: {min_slots} such slots need "
-                    f"{min_slots * mq_pool_slot_stride_bytes(size)} bytes, "
-                    f"and the pool is limited to {self._max_bytes} bytes (max_bytes)")
-            raise MessageTooLargeError(text, self._endpoint)
+        cdef mq_error error
+        cdef int64_t wanted = mq_pool_grow_slot_bytes(self._slots or 0, previous.c.slots.slot_bytes, size,
+                                                      self._max_bytes, &error)
+        if wanted < 0:
+            raise_error(&error, self._endpoint)
         self._use_state = BUSY
         try:
             larger = register_publisher(self._file, self.name, self._slots, wanted, self._max_bytes, False)

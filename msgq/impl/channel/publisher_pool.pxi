@@ -1,14 +1,7 @@
 """A publisher's row and pool: create, grow, and retire.
 
-The file's lock excludes other joining processes. See header.h.
+The file's lock excludes other joining processes. See join.h.
 """
-
-
-cdef enum:
-    DEFAULT_SLOT_BYTES = 4096
-    DEFAULT_POOL_BYTES = 67108864  # default limit; a pool with four slots may be larger
-    MIN_SLOTS = 4
-    SPARE_SLOTS = 2  # slots beyond the capacity: one that is being written, and one that was just evicted
 
 
 @no_gc_clear  # __dealloc__ needs the mappings
@@ -21,14 +14,18 @@ cdef class PublisherPool:
 
     cdef void _release_row(self) noexcept:
         if self.open:
-            mq_participant_leave(&self.c.row.participant, self.c.slots.uid, &self.liveness_token)
+            mq_channel_leave(&self.c, &self.liveness_token)
         self.open = False
+
+    cdef int check_truncation(self) except -1:
+        if mq_mapping_was_truncated(self.not_truncated):
+            raise truncated_error(self.channel_file.name, self.segment)
+        return 0
 
     cdef void release_memory(self) noexcept:
         """Release the memory, unless a loan is open. The last loan retires the pool."""
         if not self.open_loans:
-            self.channel_memory = None
-            self.pool_file.release()
+            self.channel_memory = self.memory = None
 
     cdef int retire(self, bint removes_pool) except -1:
         """Retire the pool. Its messages in the order stay, and so does the pool.
@@ -36,19 +33,33 @@ cdef class PublisherPool:
         `removes_pool`: remove the pool now if it has no messages. Otherwise the next joining process removes it.
         """
         cdef mq_file_lock lock
+        cdef mq_file_policy policy
+        cdef mq_channel_files files
+        cdef mq_error error  # after an error, the next joining process removes the pool
         if not self.open or self.open_loans:
             return 0
         self._release_row()
         try:
-            if removes_pool and self.channel_file.lock(&lock, False):
-                try:
-                    remove_dead_pools(self.channel_file)
-                finally:
+            if removes_pool:
+                self.channel_file.load_files(&files, &policy)
+                if self.channel_file.lock(&lock, False):
+                    mq_channel_remove_dead_pools(&files, MQ_CHANNEL_KEPT_DEAD_POOLS, &error)
                     self.channel_file.unlock(&lock)
         except MsgqError:
             pass  # the next joining process removes the pool
         finally:
             self.release_memory()
+        return 0
+
+    cdef int adopt(self, const mq_mapping *mapping, const struct_stat *found) except -1:
+        """Take the mapping of the new pool, which this process has just named."""
+        cdef ChannelFile file = self.channel_file
+        cdef uint64_t uid = self.c.slots.uid
+        self.open = True
+        self.segment = adopt_mapping(mapping, found, shm_paths.pool_path(file.name, file.prefix, uid))
+        self.segment.kept_bytes = sizeof(mq_pool_header)  # a closed publisher still describes its pool
+        self.memory, self.not_truncated = use_memory(self.segment), find_truncation_word(self.segment)
+        file.own_pools[self.c.number] = uid
         return 0
 
     cdef int cancel_loan(self, uint64_t slot, bint removes_pool) except -1:
@@ -67,117 +78,29 @@ cdef class PublisherPool:
 cdef PublisherPool register_publisher(ChannelFile file, str node, slots, slot_bytes, uint64_t max_bytes, bint newcomer):
     """Take a row and create its pool with `slots` slots (None: the default) of `slot_bytes` payload bytes."""
     cdef PublisherPool pool = PublisherPool.__new__(PublisherPool)
-    cdef int row, remaining
+    cdef mq_process_identity identity
+    cdef mq_channel_join_request request
     cdef mq_file_lock lock
-    cdef uint64_t each = slot_bytes or DEFAULT_SLOT_BYTES
+    cdef mq_file_policy policy
+    cdef mq_channel_files files
+    cdef mq_pool_file made
+    cdef mq_error error
+    cdef bytes name = node.encode()
+    cdef int failed
+    request.slots, request.slot_bytes, request.max_bytes = slots or 0, slot_bytes or MQ_POOL_SLOT_BYTES_DEFAULT, max_bytes
+    request.self, request.node, request.replaces = &identity, name, not newcomer
+    request.pool_uid, request.clock_offset = new_uid(), host_offset_ns()
     pool.channel_file = file
+    file.load_files(&files, &policy)
     file.lock(&lock)
     try:
+        read_own_identity(&identity, NULL)  # a signal handler may have forked this process before the lock
         pool.generation = fork_generation
-        file._apply_config_locked(None, None, None, None, True)
-        remaining = remove_dead_pools(file)
-        if newcomer:
-            _check_publisher_limit(file)
-        file.require_lock(&lock)
-        row = mq_channel_find_free_row(file.header, &lock.file, &pool.liveness_token)
-        while row == MQ_NO_ROW and remaining:
-            remaining = remove_dead_pools(file, remaining - 1)
-            file.require_lock(&lock)
-            row = mq_channel_find_free_row(file.header, &lock.file, &pool.liveness_token)
-        if row == MQ_NO_ROW:
-            text = f"all {MQ_CHANNEL_PUBLISHERS} rows of publishers are in use: {_describe_row_owners(file)}"
-            raise TooManyPublishersError(text, file.name)
-        try:
-            _fill_publisher_row(pool, &lock, row, node, _choose_slot_count(file, slots, each, max_bytes), each)
-        except BaseException:
-            if lock.fd >= 0:  # a forked child has not inherited the page
-                mq_liveness_unlock(pool.liveness_token)
-            pool.liveness_token = NULL
-            raise
+        with nogil:
+            failed = mq_channel_join(&files, &lock, &request, &pool.c, &pool.liveness_token, &made, &error)
     finally:
         file.unlock(&lock)
+    if failed:
+        raise_error(&error, file.name)
+    pool.adopt(&made.mapping, &made.found)
     return pool
-
-
-cdef int _fill_publisher_row(PublisherPool pool, const mq_file_lock *lock, int number, str node, uint64_t slots,
-                             uint64_t slot_bytes) except -1:
-    """Create the pool, register it in the row, and then give it its name. So no named pool is without a row."""
-    cdef ChannelFile file = pool.channel_file
-    cdef mq_process_identity identity
-    cdef mq_channel_publisher_row *row = &file.header.publishers[number]
-    cdef bytes name = node.encode()
-    read_own_identity(&identity, NULL)
-    offset = host_offset_ns()
-    pool.pool_file = make_pool(file, slots, slot_bytes, identity.pid, node)
-    pool.c.slots, pool.c.header, pool.c.row, pool.c.number = pool.pool_file.slots, file.header, row, number
-    pool.c.stamps = mq_channel_config_unpack(mq_load_acquire_u64(&file.header.config)).stamps == MQ_CHANNEL_STAMPED
-    pool.c.clock_offset, pool.c.liveness_file = offset, file.liveness_file()
-    if not mq_channel_load_index_ring(file.header, &pool.c.order):  # invalid, because the capacity was just set
-        raise CorruptSegmentError("has an invalid order: another program wrote into the file; remove it (msgq "
-                                  "clean)", file.name,
-                                  file.path)
-    if not mq_channel_publisher_init(&pool.c, pool.pool_file.has_holes):
-        raise MemoryError()
-    file.require_lock(lock)
-    mq_channel_publisher_register(row, &identity, pool.liveness_token != NULL, &pool.c.slots,
-                                  pool.pool_file.segment.size, pool.pool_file.segment.inode, name)
-    try:
-        name_pool(pool.pool_file)
-    except BaseException:
-        if lock.fd >= 0:
-            mq_channel_release_row(row)
-        raise
-    pool.open = True
-    file.own_pools[number] = pool.c.slots.uid
-    if mq_eventcount_has_waiters_mp(&file.header.eventcount):  # notify: a publisher may have died before its wake
-        mq_eventcount_notify_mp(&file.header.eventcount)
-    return 0
-
-
-cdef uint64_t _choose_slot_count(ChannelFile file, asked, uint64_t slot_bytes, uint64_t max_bytes) except 0:
-    """Return the number of slots: as requested, or one for each entry and some spare ones, within the limits."""
-    cdef uint64_t stride = mq_pool_slot_stride_bytes(slot_bytes)
-    cdef uint64_t wanted = mq_channel_config_unpack(mq_load_acquire_u64(&file.header.config)).capacity + SPARE_SLOTS
-    if asked is None:
-        wanted = max(min(wanted, <uint64_t> DEFAULT_POOL_BYTES // stride), <uint64_t> MIN_SLOTS)
-    else:
-        wanted = asked
-    if asked is None and wanted * stride > max_bytes:
-        wanted = max(max_bytes // stride, <uint64_t> 1)
-    if wanted * stride > max_bytes:
-        text = (f"{wanted} slots of {slot_bytes} bytes need {wanted * stride}; the pool is limited to "
-                f"{max_bytes} bytes (max_bytes)")
-        raise MessageTooLargeError(text, file.name)
-    return wanted
-
-
-cdef int _check_publisher_limit(ChannelFile file) except -1:
-    """Refuse a new publisher if the channel has its maximum number.
-
-    A publisher with rows kept for loans counts once.
-    """
-    cdef mq_channel_config g = mq_channel_config_unpack(mq_load_acquire_u64(&file.header.config))
-    cdef mq_liveness_probe probe = mq_liveness_probe_begin(file.liveness_file())
-    cdef int living = 0
-    for i in range(MQ_CHANNEL_PUBLISHERS):
-        if mq_load_relaxed_u64(&file.header.publishers[i].superseded) == 0:
-            living += mq_channel_publisher_liveness(file.header, &probe, i) != MQ_DEAD
-    mq_liveness_probe_end(&probe)
-    if <uint64_t> living >= g.publishers:
-        text = f"number of publishers is at its limit ({g.publishers}): {_describe_row_owners(file)}"
-        raise TooManyPublishersError(text, file.name)
-    return 0
-
-
-cdef str _describe_row_owners(ChannelFile file):
-    """Return the owners of the rows, for an error."""
-    cdef const mq_channel_publisher_row *row
-    cdef mq_liveness_probe probe = mq_liveness_probe_begin(file.liveness_file())
-    cdef dict count = {}
-    for i in range(MQ_CHANNEL_PUBLISHERS):
-        if mq_channel_publisher_liveness(file.header, &probe, i) != MQ_DEAD:
-            row = &file.header.publishers[i]
-            process = f"{_text(row.node, MQ_NODE_NAME_BYTES)} {mq_load_relaxed_u64(&row.participant.pid)}"
-            count[process] = count.get(process, 0) + 1
-    mq_liveness_probe_end(&probe)
-    return ", ".join(f"{process} ({rows} rows)" if rows > 1 else process for process, rows in count.items())

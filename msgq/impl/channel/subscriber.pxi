@@ -55,7 +55,7 @@ cdef class Subscriber(Waitable):
             self._rows = SubscriberRows.__new__(SubscriberRows)
             self._rows.file, self._rows.memory = self._file, self._memory
             self._rows.register_subscriber(self.name)
-            self.c.row = self._rows.row
+            self.c.row = self._rows.c.row
             mq_channel_store_join_position(&self.c)
         return 0
 
@@ -169,20 +169,17 @@ cdef class Subscriber(Waitable):
 
     cdef bint _map_pool(self, const mq_channel_message *message) except -1:
         """Map the pool of the message. Return False if the pool is missing."""
-        cdef PoolFile pool = None
-        cdef MappedPool mapped
         cdef bint pins = self._can_take_views()
-        pool = open_pool(self._file, message.pool_uid, pins)
+        cdef MappedPool mapped = open_pool(self._file, message.pool_uid, pins)
         if self._use_state != fork_generation:  # a signal handler may have closed the subscriber
             self._check_usable()
         if self._can_take_views() != pins:  # the first view was taken, or a handler forked: map the pool again
             return True
-        if pool is None:
+        if mapped is None:
             return False
-        mapped = MappedPool.__new__(MappedPool)
-        mapped.pool_file, mapped.rows = pool, self._rows
+        mapped.rows = self._rows
         self._pools[message.row] = mapped
-        self.c.pools[message.row] = pool.slots
+        self.c.pools[message.row] = mapped.slots
         return True
 
     cdef bint _wait_for_message(self, mq_channel_message *message, object timeout) except -1:
@@ -211,9 +208,9 @@ cdef class Subscriber(Waitable):
     cdef bint _accept_message(self, const mq_channel_message *message) except -1:
         """Validate the copy of a message. Return False if it was overwritten during the copy."""
         cdef MappedPool mapped = self._pools[message.row]
-        if mq_mapping_was_truncated(mapped.pool_file.not_truncated):
+        if mq_mapping_was_truncated(mapped.not_truncated):
             mq_channel_skip_message(&self.c, message)
-            mapped.pool_file.check_truncation()
+            mapped.check_truncation(self._endpoint)
         if not mq_channel_accept_entry(&self.c, message):
             PyErr_CheckSignals()  # handle signals even if publishers lap the subscriber repeatedly
             self._check_usable()
@@ -224,7 +221,7 @@ cdef class Subscriber(Waitable):
     cdef bint _accept_following(self, const mq_channel_message *message) except -1:
         """Do the same as `_accept_message`. Return False in a truncated pool: the next call raises the error."""
         cdef MappedPool mapped = self._pools[message.row]
-        return not mq_mapping_was_truncated(mapped.pool_file.not_truncated) and self._accept_message(message)
+        return not mq_mapping_was_truncated(mapped.not_truncated) and self._accept_message(message)
 
     cdef bint _should_stop_retrying(self, int *torn, object timeout) noexcept:
         """Return True after TORN_COPIES_MAX torn copies in one call. A call without a timeout never stops."""
@@ -349,7 +346,7 @@ cdef class Subscriber(Waitable):
             if message.length != size:
                 if count:
                     break
-                (<MappedPool> self._pools[message.row]).pool_file.check_truncation()  # the length may be that of a hole
+                (<MappedPool> self._pools[message.row]).check_truncation(self._endpoint)  # may be the length of a hole
                 text = f"next message has {message.length} bytes, but the dtype has {size}; use receive() instead"
                 raise MessageSizeError(text, self._endpoint)
             mq_copy_from_shared(<uint8_t *> view.buf + count * size, mq_pool_slot_payload(message.slot), size)
@@ -368,7 +365,7 @@ cdef class Subscriber(Waitable):
     cdef uint64_t _receive_batch(self, uint8_t *out, uint64_t size, uint64_t max_count) noexcept:
         """Take up to `max_count` messages of the last message's publisher. Special cases are left to the caller."""
         return mq_channel_receive_batch(&self.c, out, size, max_count, &self._last,
-                                        self._last_pool.pool_file.not_truncated)
+                                        self._last_pool.not_truncated)
 
     def __iter__(self):
         return self
@@ -391,8 +388,8 @@ cdef class Subscriber(Waitable):
                 self._ensure_viewer_row()
                 continue
             mapped = self._pools[message.row]
-            mapped.pool_file.check_truncation()
-            if not mq_channel_pin_message(&self.c, &message, self._rows.viewer):
+            mapped.check_truncation(self._endpoint)
+            if not mq_channel_pin_message(&self.c, &message, self._rows.c.viewer):
                 if self._should_stop_retrying(&missed, timeout):
                     break
                 continue
@@ -402,7 +399,7 @@ cdef class Subscriber(Waitable):
             expose_buffer(sample, mapped, mq_pool_slot_payload(message.slot), message.length, False)
             pin_view(sample, mapped, message.number)
             sample.position = message.position
-            sample._publisher_node, sample._publisher_pid = mapped.pool_file.node, mapped.pool_file.pid
+            sample._publisher_node, sample._publisher_pid = mapped.node, mapped.pid
             sample.publish_time, sample.origin_time = message.publish_time, message.origin_time
             self._rearm_fd()
             return sample
@@ -410,7 +407,7 @@ cdef class Subscriber(Waitable):
         return None
 
     cdef bint _can_take_views(self) noexcept:
-        return self._rows is not None and self._rows.viewer >= 0
+        return self._rows is not None and self._rows.c.viewer >= 0
 
     def _ensure_viewer_row(self):
         """Take a viewer row if needed, and check that one more view is allowed."""
@@ -419,7 +416,7 @@ cdef class Subscriber(Waitable):
         if self._rows.views_held >= <uint64_t> self.max_views:
             text = f"holds {self._rows.views_held} views, its limit (max_views); release one"
             raise TooManyViewsError(text, self._endpoint)
-        if self._rows.viewer < 0:
+        if self._rows.c.viewer < 0:
             self._begin_use()
             try:
                 self._rows.register_viewer()

@@ -6,7 +6,7 @@ cdef class SubscriberRows:
     """See core.pxd."""
 
     def __cinit__(self):
-        self.viewer = -1
+        self.c.viewer = MQ_NO_ROW
         self.generation = fork_generation
 
     def __dealloc__(self):
@@ -15,106 +15,57 @@ cdef class SubscriberRows:
     cdef int register_subscriber(self, str node) except -1:
         """Take a subscriber row if one is free. Raise if the channel has its maximum number of subscribers."""
         cdef mq_process_identity identity
-        cdef mq_channel_config g
-        cdef mq_row_table row_table
-        cdef int row
         cdef mq_file_lock lock
+        cdef mq_channel_files files
+        cdef mq_error error
         cdef bytes name = node.encode()
+        self.file.load_files(&files, NULL)
         self.file.lock(&lock)
         try:
-            g = mq_channel_config_unpack(mq_load_acquire_u64(&self.file.header.config))
-            if 0 < g.subscribers <= MQ_CHANNEL_SUBSCRIBERS:
-                # Count all rows, because some subscribers may have joined before the limit was set.
-                subscribers = self.file.describe_subscribers()
-                if len(subscribers) >= <int> g.subscribers:
-                    text = f"number of subscribers is at its limit ({g.subscribers}): {', '.join(subscribers)}"
-                    raise TooManySubscribersError(text, self.file.name)
             read_own_identity(&identity, NULL)  # a signal handler may have forked this process before the lock
-            row_table = mq_channel_subscriber_row_table(self.file.header, MQ_CHANNEL_SUBSCRIBERS)
-            row = mq_row_table_reserve(&row_table, &lock.file, &self.row_token)
-            if row != MQ_NO_ROW:
-                self.row = &self.file.header.subscribers[row]
-                self.row_uid = new_uid()
-                mq_channel_subscriber_register(self.row, &identity, self.row_uid, self.row_token != NULL, name)
-            else:
-                # The shared lock keeps the channel from removal.
-                self.row_token = mq_liveness_lock(&lock.file, MQ_CHANNEL_OPEN_BYTE, True)
+            failed = mq_channel_register_subscriber(&files, &lock, &identity, new_uid(), name, &self.c, &error)
         finally:
             self.file.unlock(&lock)
-        return 0
+        return raise_error(&error, self.file.name) if failed else 0
 
     cdef int register_viewer(self) except -1:
-        """Take a viewer row, a bit in pins. First clear a dead owner's pins in all pools of living publishers."""
+        """Take a viewer row, a bit in pins."""
         cdef mq_process_identity identity
-        cdef int row
         cdef mq_file_lock lock
+        cdef mq_file_policy policy
+        cdef mq_channel_files files
+        cdef mq_error error
+        self.file.load_files(&files, &policy)
         self.file.lock(&lock)
         try:
             read_own_identity(&identity, NULL)
-            row = mq_channel_find_free_viewer(self.file.header, self.file.liveness_file(), 0)
-            while row != MQ_NO_ROW:
-                if mq_channel_viewer_row_is_stale(self.file.header, row):
-                    _clear_dead_viewer_pins(self.file, row)
-                self.viewer_token = mq_liveness_lock(&lock.file, MQ_CHANNEL_VIEWER_BYTE + row, False)
-                # EAGAIN: the row's owner is leaving, or a child of the owner holds the lock
-                if self.viewer_token != NULL or errno != EAGAIN:
-                    break
-                row = mq_channel_find_free_viewer(self.file.header, self.file.liveness_file(), row + 1)
-            if row == MQ_NO_ROW:
-                text = f"has {MQ_CHANNEL_VIEWERS} subscribers with views, its limit; use receive(), which copies"
-                raise TooManySubscribersError(text, self.file.name)
-            self.viewer_uid = new_uid()
-            mq_participant_write(&self.file.header.viewers[row].participant, &identity, self.viewer_uid,
-                                 self.viewer_token != NULL)
-            self.viewer = row
-            if self.row != NULL:
-                mq_store_release_u64(&self.row.viewer, row + 1)
+            failed = mq_channel_register_viewer(&files, &lock, &identity, new_uid(), &self.c, &error)
         finally:
             self.file.unlock(&lock)
-        return 0
+        return raise_error(&error, self.file.name) if failed else 0
 
     cdef void add_views_held(self, int by) noexcept:
         self.views_held += by
-        if self.row != NULL:
-            mq_store_release_u64(&self.row.views_held, self.views_held)
+        if self.c.row != NULL:
+            mq_store_release_u64(&self.c.row.views_held, self.views_held)
 
     cdef void release_rows(self) noexcept:
         """Release the rows, now or after the last view. In a forked child they are the parent's."""
         self.closed = True
         if self.views_held or self.generation != fork_generation:
             return
-        if self.row != NULL:
-            mq_participant_leave(&self.row.participant, self.row_uid, &self.row_token)
-            self.row = NULL
-        mq_liveness_unlock(self.row_token)
-        self.row_token = NULL
-        if self.viewer >= 0:
-            mq_participant_leave(&self.file.header.viewers[self.viewer].participant, self.viewer_uid,
-                                 &self.viewer_token)
-            self.viewer = -1
+        mq_channel_leave_rows(&self.c)
         self.memory = None
-
-
-cdef int _clear_dead_viewer_pins(ChannelFile file, int viewer) except -1:
-    """Clear a dead viewer's pins in pools of living publishers. Pools of dead publishers are not written again."""
-    cdef mq_liveness_probe probe = mq_liveness_probe_begin(file.liveness_file())
-    cdef PoolFile pool
-    cdef uint64_t uid
-    try:
-        for i in range(MQ_CHANNEL_PUBLISHERS):
-            uid = mq_load_acquire_u64(&file.header.publishers[i].pool_uid)
-            if uid and mq_channel_publisher_liveness(file.header, &probe, i) != MQ_DEAD:
-                pool = open_pool(file, uid, True)
-                if pool is not None:
-                    mq_channel_clear_dead_viewer_pins(&pool.slots, viewer)
-    finally:
-        mq_liveness_probe_end(&probe)
-    return 0
 
 
 cdef object _make_publisher_info(str node, uint64_t pid):
     from msgq.common.stats.channel import PublisherInfo  # imported late: dataclasses take longer than an opening
     return PublisherInfo(node, pid)
+
+
+cdef const mq_u64 *find_truncation_word(Segment segment) noexcept:
+    """Return the word that is 1 until the file is truncated, or NULL if the mapping has no guard."""
+    return not_truncated_word(segment.guard) if segment.guard != NULL else NULL
 
 
 @no_gc_clear  # _unpin_part needs the mapping
@@ -123,11 +74,27 @@ cdef class MappedPool(PinOwner):
 
     cdef object describe_publisher(self):
         if self._publisher_info is None:
-            self._publisher_info = _make_publisher_info(self.pool_file.node, self.pool_file.pid)
+            self._publisher_info = _make_publisher_info(self.node, self.pid)
         return self._publisher_info
 
+    cdef int adopt(self, SegmentMemory memory, const mq_pool_file *pool, str path, bint views) except -1:
+        """Take the mapping of a pool. `memory`: it belongs to another handle of this process, too."""
+        if memory is None:
+            segment = adopt_mapping(&pool.mapping, &pool.found, path)
+            memory = use_memory(segment) if views else share_memory(segment, False)
+        self.memory, self.segment, self.slots = memory, memory.segment, pool.slots
+        self.not_truncated = find_truncation_word(memory.segment)
+        self.node = _text(pool.slots.pool_header.node, MQ_NODE_NAME_BYTES)
+        self.pid = mq_load_relaxed_u64(&pool.slots.pool_header.pid)
+        return 0
+
+    cdef int check_truncation(self, str endpoint) except -1:
+        if mq_mapping_was_truncated(self.not_truncated):
+            raise truncated_error(endpoint, self.segment)
+        return 0
+
     cdef void _unpin_part(self, uint64_t slot) noexcept:
-        mq_pool_pin_clear(&self.pool_file.slots, slot, self.rows.viewer)
+        mq_pool_pin_clear(&self.slots, slot, self.rows.c.viewer)
         self.rows.add_views_held(-1)
         if self.rows.closed:
             self.rows.release_rows()
@@ -138,6 +105,36 @@ cdef MappedPool describe_only(MappedPool mapped):
     if mapped is None:
         return None
     cdef MappedPool described = MappedPool.__new__(MappedPool)
-    described.pool_file, described._publisher_info = PoolFile.__new__(PoolFile), mapped._publisher_info
-    described.pool_file.node, described.pool_file.pid = mapped.pool_file.node, mapped.pool_file.pid
+    described.node, described.pid, described._publisher_info = mapped.node, mapped.pid, mapped._publisher_info
     return described
+
+
+cdef MappedPool open_pool(ChannelFile file, uint64_t uid, bint views):
+    """Map the pool of a publisher. `views`: map its pins writable. Return None if the file does not exist."""
+    cdef mq_file_policy policy
+    cdef mq_channel_files files
+    cdef mq_pool_file pool
+    cdef mq_error error
+    cdef SegmentMemory memory = None
+    cdef MappedPool mapped = MappedPool.__new__(MappedPool)
+    cdef str path = shm_paths.pool_path(file.name, file.prefix, uid)
+    cdef bytes encoded = os.fsencode(path)
+    cdef int failed, fd = -1
+    file.load_files(&files, &policy)
+    with settings.overrides(trust=file.trust):
+        fd = open_file(file.name, path, O_RDWR if views else O_RDONLY)
+    if fd < 0:
+        return None
+    failed = mq_pool_check_file(&files, fd, encoded, &pool, &error)
+    if not failed and not views:
+        memory = find_shared_memory(&pool.found, False, path)
+    if memory is not None:
+        pool.mapping = mq_mapping(memory.segment.address, memory.segment.size, memory.segment.guard)
+        failed = mq_pool_check_mapping(&files, uid, encoded, &pool, &error)
+    elif not failed:
+        failed = mq_pool_map_file(&files, fd, uid, views, encoded, &pool, &error)
+    close(fd)
+    if failed:
+        raise_error(&error, file.name)
+    mapped.adopt(memory, &pool, path, views)
+    return mapped

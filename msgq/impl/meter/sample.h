@@ -7,7 +7,7 @@
 #include "workqueue/events.h"
 
 enum {
-    /* maximum number of messages in one sample, larger than any backlog of short messages in a ring of 1 MiB */
+    /* maximum number of messages in one sample. A ring of 1 MiB holds at most as many messages */
     MQ_METER_SAMPLE_MESSAGES = 65536,
 };
 

@@ -28,7 +28,7 @@ cdef class TopicSource(EndpointSource):
 cdef class ChannelSource(EndpointSource):
     cdef ChannelFile _channel_file
     cdef mq_channel_source _channel_source
-    cdef list _pools  # PoolFile objects by row; None: not mapped
+    cdef list _pools  # MappedPool objects by row; None: not mapped
     cdef list _publishers  # names by id
     cdef dict _origin_ids  # ids by name
     cdef int _skip_message(self) except -1

@@ -10,7 +10,7 @@ from msgq.impl.channel.core cimport (
     MQ_CHANNEL_PUBLISHERS, mq_channel_has_publisher, mq_channel_skip_message, mq_channel_subscriber_join,
 )
 from msgq.impl.channel.core cimport ChannelFile
-from msgq.impl.channel.core cimport PoolFile, open_pool
+from msgq.impl.channel.core cimport MappedPool, open_pool
 from msgq.impl.base.core cimport MQ_ALIVE, mq_liveness_probe, mq_liveness_probe_begin, mq_liveness_probe_end
 from msgq.impl.base.core cimport Context, mq_copy_from_shared, mq_schema_parts, override_open_files, read_schema
 from msgq.impl.records.core cimport MQ_RECORD_EXCLUSIVE, MQ_RECORD_KEY_BYTES, mq_board_value_bytes, mq_record_config
@@ -287,7 +287,7 @@ cdef class ChannelSource(EndpointSource):
 
     @property
     def max_message_bytes(self):
-        return max([(<PoolFile> pool).slots.slot_bytes for pool in self._pools if pool is not None], default=0)
+        return max([(<MappedPool> pool).slots.slot_bytes for pool in self._pools if pool is not None], default=0)
 
     @property
     def options_json(self):
@@ -314,7 +314,7 @@ cdef class ChannelSource(EndpointSource):
 
     cdef int map_missing_pool(self) except -1:
         """Map the pool of the message that was found. If the pool is missing or invalid, skip the message."""
-        cdef PoolFile pool = None
+        cdef MappedPool pool = None
         cdef unsigned row = self._channel_source.at.row
         try:
             pool = open_pool(self._channel_file, self._channel_source.at.pool_uid, False)
