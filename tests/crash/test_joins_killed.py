@@ -25,6 +25,7 @@ from msgq import Board, SeqlockVector, stats
 from msgq.channel import Channel
 from msgq.errors import SegmentError
 from msgq.workqueue import MessageQueue
+from tests.crash.queues import ROWS_AT
 from tests.stress.roles import publisher, subscriber
 from tests.support import SHM, Child, hear, in_fork, say
 from tools.fuzz.build import HEADERS, cached_path, compiler, digest, run_compiler
@@ -390,3 +391,15 @@ def test_join_killed_at_each_step_leaves_usable_endpoint(
         draft.rmdir()
     left = [path for path in SHM.glob(f"msgq*_{prefix}/*") if not path.name.startswith(endpoint)]
     assert not left, "temporary files"
+
+
+@pytest.mark.parametrize("victims", [python_victims, c_victims])
+def test_queue_lock_is_released_after_the_row_has_an_owner(
+    tools: Path, endpoint: str, prefix: str, victims: Callable[..., contextlib.AbstractContextManager[Any]]
+) -> None:
+    """A kill at the release finds the row taken: otherwise two processes could repair and take it at the same time."""
+    with victims("queue", tools) as run:
+        assert run(endpoint, f"{int(signal.SIGKILL)} before unlock 1") == -signal.SIGKILL
+    file = SHM / f"msgqjobs_{prefix}" / endpoint
+    assert any(file.read_bytes()[ROWS_AT : ROWS_AT + 8]), "nobody has the first row"
+    ROLES["queue"].check(endpoint)

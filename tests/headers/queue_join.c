@@ -43,6 +43,29 @@ TEST(rejected_file_leaves_the_parts_unchanged_and_gives_the_error_of_its_kind) {
     CHECK(error.kind == MQ_ERROR_CORRUPT && strstr(error.text, "not a queue"));
 }
 
+TEST(sizes_are_chosen_once_and_only_with_their_memory) {
+    mq_queue_request none = mq_queue_make_request(0, 0, MQ_QUEUE_EVENTS_NONE);
+    mq_queue_request small = mq_queue_make_request(2, SIZE, MQ_QUEUE_EVENTS_NONE);
+    mq_file_lock lock = {.file = {.path = "/file"}, .fd = -1};
+    mq_error error;
+    struct stat found;
+    queue = zeros(sizeof(mq_queue));
+    mq_queue_init_file(queue, &none, 5, &me);
+    CHECK(mq_queue_choose_sizes(queue, &lock, &small, &me, &error) == -EBADF && !mq_queue_has_sizes(queue));
+    lock.fd = memfd_create("queue", MFD_CLOEXEC);
+    CHECK(mq_queue_choose_sizes(queue, &lock, &small, &me, &error) == 0 && mq_queue_has_sizes(queue));
+    CHECK(mq_queue_choose_sizes(queue, &lock, &none, &me, &error) == 0);
+    CHECK(mq_load_acquire_u64(&queue->max_messages) == 2 && fstat(lock.fd, &found) == 0);
+    CHECK((uint64_t)found.st_size == mq_queue_compute_file_bytes(2, SIZE));
+    close(lock.fd);
+}
+
+TEST(recovery_of_a_handle_forgets_what_its_caches_know) {
+    begin(SLOTS);
+    memories[0][0].is_valid = true;
+    CHECK(mq_queue_recover(a, 1000) == 1000 + MQ_QUEUE_RECOVER_NS && !memories[0][0].is_valid);
+}
+
 TEST(join_of_a_full_queue_fails_and_changes_nothing) {
     mq_file_lock lock = {.file = liveness_file};
     mq_error error;
@@ -74,7 +97,7 @@ TEST(handles_begin_to_search_at_places_of_their_own) {
     begin(2 * MQ_QUEUE_ROWS);
     CHECK(a->next_search_slot == 0 && b->next_search_slot == 2 && c->next_search_slot == 4);
     mq_queue_handle watcher = *c;
-    watcher.next_search_slot = 0;
+    watcher.next_search_slot = 0, watcher.own_row = NULL;
     mq_queue_use_slots(&watcher, &b->parts, NULL);
     CHECK(watcher.next_search_slot == 4 && watcher.own_row == c->own_row && !watcher.block_caches);
 }
