@@ -77,7 +77,7 @@ def test_worker_of_stream_connects_before_it_imports_pyspark(tmp_path: Path, mon
         listener.listen()
         listener.settimeout(DEADLINE)
         monkeypatch.setenv("PYTHON_WORKER_FACTORY_SOCK_PATH", str(tmp_path / "socket"))
-        command = [make_worker_python(), "-m", "pyspark.runner", "a b"]
+        command = [str(make_worker_python()), "-m", "pyspark.runner", "a b"]
         with subprocess.Popen(command, stdin=subprocess.PIPE, cwd=tmp_path) as worker:
             try:
                 with listener.accept()[0] as connection:

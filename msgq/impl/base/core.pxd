@@ -238,7 +238,6 @@ cdef int load_file_policy(mq_file_policy *policy, str endpoint) except -1
 cdef int open_file(str endpoint, str path, int flags) except -2
 cdef bint remove_file(str endpoint, str path) except -1
 cdef int allocate_file(int fd, size_t size, str endpoint, str path, size_t start=*) except -1
-cpdef int make_directories(str endpoint, tuple paths, int permissions) except -1
 cdef int create_file(str endpoint, str path, size_t size, int mode, struct_stat *made=*, size_t allocated=*) except -1
 cdef bint name_file(int fd, str endpoint, str path) except -1
 cdef int check_file(int fd, struct_stat *found, str endpoint, str path) except -1

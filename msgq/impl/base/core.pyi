@@ -33,7 +33,7 @@ class EndpointFile:
     def path(self) -> str:
         """Path of the file."""
 
-def make_directories(endpoint: str, paths: tuple[str, ...], permissions: int) -> int:
+def make_directories(endpoint: str, paths: tuple[str, ...], permissions: int) -> None:
     """Create the directories of a prefix, for files with these permissions. Existing directories stay unchanged.
 
     Raises

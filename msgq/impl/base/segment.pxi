@@ -231,14 +231,14 @@ cdef int allocate_file(int fd, size_t size, str endpoint, str path, size_t start
     return raise_error(&error, endpoint) if failed else 0
 
 
-cpdef int make_directories(str endpoint, tuple paths, int permissions) except -1:
+def make_directories(str endpoint, tuple paths, int permissions):
+    """See core.pyi."""
     cdef mq_file_policy policy
     cdef mq_error error
     load_file_policy(&policy, endpoint)
     for path in paths:
         if mq_make_directory(&policy, os.fsencode(path), permissions, &error):
             raise_error(&error, endpoint)
-    return 0
 
 
 cdef int create_file(str endpoint, str path, size_t size, int mode, struct_stat *made=NULL,

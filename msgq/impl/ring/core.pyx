@@ -22,7 +22,7 @@ from msgq.impl.base.clock cimport (
 )
 from msgq.impl.base.core cimport (
     adopt_mapping, BUSY, can_order_stores, check_file, check_context_open, close_at_exit, CLOSED, Context, create_file,
-    exception_of, find_shared_memory, WAIT_FOREVER, LARGE_BYTES, load_file_policy, lock_file, make_directories, map_file,
+    exception_of, find_shared_memory, WAIT_FOREVER, LARGE_BYTES, load_file_policy, lock_file, map_file,
     map_shared_file, MQ_ALIVE, mq_copy_to_shared, mq_copy_from_shared, MQ_DEAD,
     mq_liveness_is_locked, mq_liveness_probe_begin, mq_liveness_probe_end, mq_monotonic_ns, MQ_NS_PER_MS,
     mq_thread_liveness, name_file, not_truncated_word, open_file, pair_guards,
@@ -44,6 +44,7 @@ from msgq.impl.base.argument_checks import (
     check_sndtimeo, NOBLOCK as _NOBLOCK, untracked_topic_error, option_error, pickle_error, takeover_error, timeout_ms,
     timeout_ns, tracking_mismatch_error,
 )
+from msgq.impl.base.core import make_directories
 from msgq.impl.base.foreign_names import add_advice, unsendable_error
 
 include "topic.pxi"
