@@ -56,7 +56,7 @@ static int mqc_channel_file_configure(mqc_channel_file *file, const msgq_channel
     int status = mq_channel_configure(file->header, file->segment.path, &requested, &defaults, &error);
     if (status)
         return mqc_report(&file->endpoint, &error);
-    if (asked->schema && !mqc_has_schema(&at))
+    if (asked->schema && !mq_schema_is_set(&at))
         status = mqc_write_schema(&file->endpoint, &at, asked->schema, true);
     return status;
 }

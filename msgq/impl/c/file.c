@@ -254,8 +254,3 @@ int mqc_write_schema(const mqc_endpoint *endpoint, const mq_schema_parts *at, co
     free(whole);
     return 0;
 }
-
-bool mqc_has_schema(const mq_schema_parts *at) {
-    /* an odd seq: the writer of a schema was killed, so the segment has a schema */
-    return (mq_load_acquire_u64(at->seq) & 1) || at->name[0];
-}

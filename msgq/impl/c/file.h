@@ -144,8 +144,6 @@ MQC_HIDDEN bool mqc_is_linked(const mqc_mapped_file *segment);
  * zeros, which stand for defaults. */
 MQC_HIDDEN int mqc_write_schema(const mqc_endpoint *endpoint, const mq_schema_parts *at, const msgq_schema *schema,
                                 bool marked);
-/* True if the segment has a schema. */
-MQC_HIDDEN bool mqc_has_schema(const mq_schema_parts *at);
 
 /* ---- wait ---- */
 
