@@ -242,26 +242,6 @@ class ForkOnce:
         return result
 
 
-def test_child_forked_under_the_lock_leaves_the_join_to_its_parent(
-    endpoint: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Failure would mean: parent and child take the same row, and create the same pool."""
-    channel = msgq.Channel(endpoint)
-    forking = ForkOnce(settings.resolve_file_mode, parent_waits=True)
-    monkeypatch.setattr(settings, "resolve_file_mode", forking)
-
-    def join() -> Any:
-        return channel.publisher(slots=2, slot_bytes=64)
-
-    def repeat_after_error(result: Any) -> bool:
-        join().send(b"from the child")
-        return isinstance(result, ForkedSocketError)
-
-    publisher = forking.run(join, repeat_after_error)
-    publisher.send(b"from the parent")
-    assert [one.participant.alive for one in stats.channel(endpoint).publishers].count(True) == 1
-
-
 def test_child_forked_under_the_lock_does_not_remove_the_channel(endpoint: str) -> None:
     file = msgq.Channel(endpoint)._channel_file
     forking = ForkOnce(lambda _: forking.child == 0)

@@ -380,6 +380,7 @@ cdef class Subscriber(Waitable):
     cdef int _map_or_skip_pool(self, const mq_channel_message *message) except -1
     cdef bytes _receive_following(self)
     cdef bint _can_take_views(self) noexcept
+    cdef int _ensure_viewer_row(self) except -1
     cdef object _receive_copy(self, object timeout)
     cdef bint _should_stop_retrying(self, int *torn, object timeout) noexcept
     cdef bytes _copy_payload(self, const mq_channel_message *message)

@@ -409,7 +409,7 @@ cdef class Subscriber(Waitable):
     cdef bint _can_take_views(self) noexcept:
         return self._rows is not None and self._rows.c.viewer >= 0
 
-    def _ensure_viewer_row(self):
+    cdef int _ensure_viewer_row(self) except -1:
         """Take a viewer row if needed, and check that one more view is allowed."""
         if self._rows is None:
             raise StateError("is passive, and cannot hold views; use receive(), which copies", self._endpoint)
@@ -425,6 +425,7 @@ cdef class Subscriber(Waitable):
             self._finish_requested_close()
             self._pools = [None] * MQ_CHANNEL_PUBLISHERS  # map the pools again, with writable pins
             memset(self.c.pools, 0, sizeof(self.c.pools))
+        return 0
 
     cdef bint _read_last_stamps(self, int64_t *published, int64_t *origin) noexcept:
         published[0], origin[0] = self._last.publish_time, self._last.origin_time
