@@ -1,6 +1,7 @@
 """The environment of this process."""
 
 from libc.stdlib cimport getenv
+from libc.string cimport strcmp
 
 from msgq.errors import InvalidValueError
 
@@ -15,6 +16,14 @@ def environment(str name):
     return read_variable(name.encode())
 
 
+cdef const char *file_group() noexcept:
+    return getenv("MSGQ_GROUP")
+
+
+cdef const char *trusted_users() noexcept:
+    return getenv("MSGQ_TRUST")
+
+
 cdef bint is_preallocation_enabled() noexcept:
     """Return True if whole files are allocated and mapped at once (MSGQ_PREALLOC)."""
     return getenv("MSGQ_PREALLOC") != NULL
@@ -22,7 +31,9 @@ cdef bint is_preallocation_enabled() noexcept:
 
 cdef bint is_sigbus_handled() except -1:
     """Return True if a truncated ring causes an error instead of the signal SIGBUS (MSGQ_SIGBUS)."""
-    value = read_variable("MSGQ_SIGBUS") or "1"
-    if value not in ("0", "1"):
-        raise InvalidValueError(f"MSGQ_SIGBUS is {value!r}; give 1, or 0 for no signal handler")
-    return value == "1"
+    cdef const char *value = getenv("MSGQ_SIGBUS")
+    if value == NULL or value[0] == 0 or strcmp(value, "1") == 0:
+        return True
+    if strcmp(value, "0") != 0:
+        raise InvalidValueError(f"MSGQ_SIGBUS is {read_variable('MSGQ_SIGBUS')!r}; give 1, or 0 for no signal handler")
+    return False

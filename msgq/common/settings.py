@@ -103,6 +103,11 @@ def get_trust() -> str:
     return get_process_trust() if value is None else value
 
 
+def get_trust_override() -> str | None:
+    """Return the users that `overrides` set for this thread; None: MSGQ_TRUST applies."""
+    return _thread_overrides.trust
+
+
 def get_process_trust() -> str:
     """Return the users whose files this process accepts by default (MSGQ_TRUST). A thread may override them."""
     return environment("MSGQ_TRUST") or ""

@@ -12,7 +12,7 @@ from libc.errno cimport (
 )
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcmp, memcpy, memset
+from libc.string cimport memcmp, memcpy, memset, strcmp
 from posix.fcntl cimport F_SETFL, fcntl, O_CLOEXEC, O_NONBLOCK, O_RDONLY, O_RDWR, open as c_open
 from posix.mman cimport (
     MAP_ANONYMOUS, MAP_FAILED, MAP_FIXED, MAP_PRIVATE, MAP_SHARED, mmap, mprotect, munmap, PROT_READ, PROT_WRITE,
@@ -20,7 +20,7 @@ from posix.mman cimport (
 from posix.stat cimport fstat, lstat, S_ISREG, struct_stat
 from posix.unistd cimport close, geteuid, lseek, SEEK_CUR, SEEK_SET, usleep
 
-from msgq.common.environment cimport is_preallocation_enabled, is_sigbus_handled
+from msgq.common.environment cimport file_group, is_preallocation_enabled, is_sigbus_handled, trusted_users
 from msgq.impl.base.process cimport fork_generation, is_alive, text
 
 import _signal  # a part of Python's signal, whose import takes longer

@@ -128,7 +128,7 @@ cdef object segment_error(str what, str endpoint, str path, int number, str advi
     """Return the exception for a failed system call, with advice."""
     cdef mq_error error
     cdef bytes encoded = what.encode()
-    mq_fail_system(&error, number, os.fsencode(path), "%s", <const char *> encoded)
+    mq_fail_system(&error, number, path.encode(), "%s", <const char *> encoded)
     return SegmentError(error.text.decode(errors="replace") + advice, endpoint, path, number)
 
 
@@ -143,21 +143,31 @@ cdef void _remove_guard(void *guard) noexcept nogil:
     mq_sigbus_guard_remove(<mq_sigbus_guard *> guard)
 
 
-cdef str _policy_trust = None, _policy_group = None  # the texts that _parsed_policy holds
+# The texts that _parsed_policy holds: `trust=` of the thread, or None, then MSGQ_TRUST and MSGQ_GROUP.
+cdef tuple _policy_texts = None
 cdef mq_file_policy _parsed_policy
 
 
 cdef int load_file_policy(mq_file_policy *policy, str endpoint) except -1:
     """Load the settings by which this thread shares files. The parsed texts of the last call serve again."""
-    global _policy_trust, _policy_group
-    cdef str trust = settings.get_trust(), group = settings.get_file_group()
-    if trust != _policy_trust or group != _policy_group:
+    global _policy_texts
+    trust = settings.get_trust_override()
+    if (_policy_texts is None or trust != _policy_texts[0] or not _is_text(trusted_users(), _policy_texts[1])
+            or not _is_text(file_group(), _policy_texts[2])):
         _parse_policy(&_parsed_policy, endpoint)
-        _policy_trust, _policy_group = trust, group
+        _policy_texts = (trust, _copy_text(trusted_users()), _copy_text(file_group()))
     policy[0] = _parsed_policy
     policy.preallocate = is_preallocation_enabled()
     policy.guards = &_guard_functions if is_sigbus_handled() else NULL
     return 0
+
+
+cdef bytes _copy_text(const char *text):
+    return b"" if text == NULL else <bytes> text
+
+
+cdef bint _is_text(const char *text, bytes known) noexcept:
+    return not known if text == NULL else strcmp(text, <const char *> known) == 0
 
 
 cdef int _parse_policy(mq_file_policy *policy, str endpoint) except -1:
@@ -207,7 +217,7 @@ cdef int open_file(str endpoint, str path, int flags) except -2:
     cdef mq_file_policy policy
     cdef mq_error error
     load_file_policy(&policy, endpoint)
-    cdef int fd = mq_open_file(&policy, os.fsencode(path), flags, &error)
+    cdef int fd = mq_open_file(&policy, path.encode(), flags, &error)
     if fd < 0 and fd != -ENOENT:
         raise_error(&error, endpoint)
     return fd if fd >= 0 else -1
@@ -218,13 +228,13 @@ cdef bint remove_file(str endpoint, str path) except -1:
     cdef mq_file_policy policy
     cdef mq_error error
     load_file_policy(&policy, endpoint)
-    cdef int removed = mq_remove_file(&policy, os.fsencode(path), &error)
+    cdef int removed = mq_remove_file(&policy, path.encode(), &error)
     return removed if removed >= 0 else raise_error(&error, endpoint)
 
 
 cdef int allocate_file(int fd, size_t size, str endpoint, str path, size_t start=0) except -1:
     cdef mq_error error
-    cdef bytes encoded = os.fsencode(path)
+    cdef bytes encoded = path.encode()
     cdef const char *name = encoded
     with nogil:
         failed = mq_grow_file(fd, start, size, name, &error)
@@ -237,7 +247,7 @@ def make_directories(str endpoint, tuple paths, int permissions):
     cdef mq_error error
     load_file_policy(&policy, endpoint)
     for path in paths:
-        if mq_make_directory(&policy, os.fsencode(path), permissions, &error):
+        if mq_make_directory(&policy, path.encode(), permissions, &error):
             raise_error(&error, endpoint)
 
 
@@ -251,7 +261,7 @@ cdef int create_file(str endpoint, str path, size_t size, int mode, struct_stat 
     cdef mq_file_policy policy
     cdef mq_error error
     cdef struct_stat status
-    cdef bytes encoded = os.fsencode(path)
+    cdef bytes encoded = path.encode()
     cdef const char *name = encoded
     load_file_policy(&policy, endpoint)
     with nogil:
@@ -264,7 +274,7 @@ cdef bint name_file(int fd, str endpoint, str path) except -1:
     cdef mq_file_policy policy
     cdef mq_error error
     load_file_policy(&policy, endpoint)
-    cdef int named = mq_name_file(&policy, fd, os.fsencode(path), &error)
+    cdef int named = mq_name_file(&policy, fd, path.encode(), &error)
     return named if named >= 0 else raise_error(&error, endpoint)
 
 
@@ -272,14 +282,14 @@ cdef int check_file(int fd, struct_stat *found, str endpoint, str path) except -
     cdef mq_file_policy policy
     cdef mq_error error
     load_file_policy(&policy, endpoint)
-    return raise_error(&error, endpoint) if mq_check_file(&policy, fd, found, os.fsencode(path), &error) else 0
+    return raise_error(&error, endpoint) if mq_check_file(&policy, fd, found, path.encode(), &error) else 0
 
 
 cdef Segment map_file(int fd, const struct_stat *found, size_t writable_bytes, str endpoint, str path):
     cdef mq_file_policy policy
     cdef mq_error error
     cdef mq_mapping mapping
-    cdef bytes encoded = os.fsencode(path)
+    cdef bytes encoded = path.encode()
     load_file_policy(&policy, endpoint)
     if mq_map_file(&policy, fd, found, writable_bytes, encoded, &mapping, &error):
         raise_error(&error, endpoint)
@@ -288,7 +298,7 @@ cdef Segment map_file(int fd, const struct_stat *found, size_t writable_bytes, s
 
 cdef Segment adopt_mapping(const mq_mapping *mapping, const struct_stat *found, str path):
     cdef Segment segment = Segment.__new__(Segment)
-    segment.path, segment.file = path, os.fsencode(path)
+    segment.path, segment.file = path, path.encode()
     segment.address, segment.size, segment.guard = mapping.address, mapping.size, mapping.guard
     segment.inode = found.st_ino
     segment.liveness_file = mq_liveness_file_make(<const char *> segment.file, -1, found)

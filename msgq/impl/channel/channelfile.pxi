@@ -292,7 +292,7 @@ def open_channel_file(str name, str in_prefix, create=False, mode=None, trust=No
 
 cdef bytes _encode_pool_prefix(str name, str in_prefix):
     """Return the path of a pool without its uid."""
-    return os.fsencode(shm_paths.pool_path(name, in_prefix, 0).removesuffix("0" * 16))
+    return shm_paths.pool_path(name, in_prefix, 0).removesuffix("0" * 16).encode()
 
 
 def remove_pool_without_channel(str name, str in_prefix, uint64_t uid):

@@ -118,7 +118,7 @@ cdef MappedPool open_pool(ChannelFile file, uint64_t uid, bint views):
     cdef SegmentMemory memory = None
     cdef MappedPool mapped = MappedPool.__new__(MappedPool)
     cdef str path = shm_paths.pool_path(file.name, file.prefix, uid)
-    cdef bytes encoded = os.fsencode(path)
+    cdef bytes encoded = path.encode()
     cdef int failed, fd = -1
     file.load_files(&files, &policy)
     with settings.overrides(trust=file.trust):

@@ -25,7 +25,7 @@ cdef TopicFiles _make_topic(str endpoint, str ring_path, str side_path, bint ask
     """Return the files of a topic, not opened. `asked`: the caller requested the size `wanted`."""
     cdef TopicFiles topic = TopicFiles.__new__(TopicFiles)
     topic.endpoint, topic.ring_path, topic.side_path = endpoint, ring_path, side_path
-    topic.ring_file, topic.side_file = os.fsencode(ring_path), os.fsencode(side_path)
+    topic.ring_file, topic.side_file = ring_path.encode(), side_path.encode()
     load_file_policy(&topic.policy, endpoint)
     topic.request.policy = &topic.policy
     topic.request.ring_path, topic.request.side_path = topic.ring_file, topic.side_file
