@@ -69,13 +69,13 @@ def victim(verb: str, prefix: str) -> Iterator[Victim]:
 
 
 @contextmanager
-def hold_unfinished_requests(victim: Victim, source: str = "127.0.0.1", request: bytes = UNFINISHED) -> Iterator[None]:
+def hold_unfinished_requests(victim: Victim, source: str = "127.0.0.1") -> Iterator[None]:
     """Within the block, attackers have connected, and have sent a part of a request."""
     with ExitStack() as stack:
         for _ in range(ATTACKERS):
             attacker = stack.enter_context(victim.connect(source))
             with suppress(OSError):  # the server may have ended this connection already
-                attacker.sendall(request)
+                attacker.sendall(UNFINISHED)
         yield
 
 
@@ -93,10 +93,11 @@ def test_unfinished_requests_shut_out_no_client(victim: Victim) -> None:
 
 def test_unfinished_bodies_occupy_no_connection(victim: Victim) -> None:
     head = f"GET {victim.path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n"
-    with victim.connect() as client:  # the server ends the connection, although the client does not send the body
-        assert victim.exchange(client, head.encode()).startswith(b"HTTP/1.1 200")
     limit_descriptors(victim, 100)
-    with hold_unfinished_requests(victim, request=head.encode()):
+    with ExitStack() as stack:
+        for _ in range(150):  # the server ends each connection, although the client does not send the body
+            client = stack.enter_context(victim.connect())
+            assert victim.exchange(client, head.encode()).startswith(b"HTTP/1.1 200")
         assert victim.fetch().startswith(b"HTTP/1.1 200")
     assert victim.read_lines() == []
 

@@ -103,7 +103,7 @@ def test_interrupted_close_still_closes_publisher(endpoint: str, interruption: I
         raise KeyboardInterrupt
 
     publisher = Channel(endpoint).publisher()
-    interruption.arrange(interrupt, 2, settings, "get_trust")  # while it locks the channel to remove dead pools
+    interruption.arrange(interrupt, 2, settings, "get_trust_override")  # while it locks the channel to remove dead pools
     with pytest.raises(KeyboardInterrupt):
         publisher.close()
     assert publisher.closed
@@ -168,7 +168,7 @@ def test_close_during_pool_growth_raises_concurrent_use_error(endpoint: str, int
 
     publisher = Channel(endpoint).publisher(slot_bytes=64)
     removing = 4  # each lock asks before and after: first for the new pool, then for the former one
-    interruption.arrange(close, removing, settings, "get_trust")
+    interruption.arrange(close, removing, settings, "get_trust_override")
     assert publisher.send(bytes(65)) == publisher.send(b"") - 1
     assert refused
     assert not publisher.closed
