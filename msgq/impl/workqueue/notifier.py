@@ -8,6 +8,7 @@ import select
 import signal
 import sys
 import threading
+import time
 import weakref
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -32,6 +33,8 @@ class QueueNotification(Protocol):
         """Close the request."""
 
 
+# A signal handler may have interrupted a thread that holds the notifying thread's lock, so the wait needs an end.
+_SIGNAL_WAIT_S = 1.0
 _EVENTFD_INCREMENT = (1).to_bytes(8, sys.byteorder)
 
 
@@ -85,6 +88,7 @@ class _NotifierThread:
         # weak: the handle keeps its registration. If a signal handler raises during `add` or `cancel`, no entry remains
         self.registrations: weakref.WeakValueDictionary[int, Registration] = weakref.WeakValueDictionary()
         self.ready: select.epoll | None = None
+        self.current: Registration | None = None  # the thread runs its action
 
     def add(self, registration: Registration) -> None:
         with self.lock:
@@ -115,11 +119,12 @@ class _NotifierThread:
                 with self.lock:
                     registration = self.registrations.get(fd)
                 try:
+                    self.current = registration
                     if registration is not None:
                         registration.notify()
                 except BaseException:  # an error of the callback: other registrations are still notified
                     threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
-                registration = None  # keeps nothing alive while it waits
+                registration = self.current = None  # keeps nothing alive while it waits
 
 
 _notifier_thread = _NotifierThread()
@@ -129,12 +134,17 @@ def deliver_signals(identity: tuple[int, int]) -> None:
     """Send this process the signals for messages that it has just sent to a queue.
 
     The notifying thread would send the signals a moment later. Whoever consumes the notification first sends the
-    signal, so each notification causes one signal.
+    signal, so each notification causes one signal. If the thread was first, wait until it has sent the signal.
     """
     for registration in _notifier_thread.list_registrations():
         queue = registration.queue()
         if registration.action.signal is not None and queue is not None and queue.identity == identity:
             registration.notify()
+    current, deadline = _notifier_thread.current, time.monotonic() + _SIGNAL_WAIT_S
+    while current is not None and current.action.signal is not None and current is _notifier_thread.current:
+        if time.monotonic() > deadline:
+            return
+        time.sleep(0)  # lets the thread run
 
 
 def run_due_action(queue: Any) -> None:
