@@ -13,12 +13,12 @@ from libc.errno cimport (
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy, memset, strcmp
-from posix.fcntl cimport F_SETFL, fcntl, O_CLOEXEC, O_NONBLOCK, O_RDONLY, O_RDWR, open as c_open
+from posix.fcntl cimport F_SETFL, fcntl, O_NONBLOCK, O_RDONLY, O_RDWR
 from posix.mman cimport (
-    MAP_ANONYMOUS, MAP_FAILED, MAP_FIXED, MAP_PRIVATE, MAP_SHARED, mmap, mprotect, munmap, PROT_READ, PROT_WRITE,
+    MAP_ANONYMOUS, MAP_FAILED, MAP_FIXED, MAP_PRIVATE, MAP_SHARED, mmap, munmap, PROT_READ, PROT_WRITE,
 )
-from posix.stat cimport fstat, lstat, S_ISREG, struct_stat
-from posix.unistd cimport close, geteuid, lseek, SEEK_CUR, SEEK_SET, usleep
+from posix.stat cimport fstat, lstat, struct_stat
+from posix.unistd cimport close, lseek, SEEK_CUR, SEEK_SET, usleep
 
 from msgq.common.environment cimport file_group, is_preallocation_enabled, is_sigbus_handled, trusted_users
 from msgq.impl.base.process cimport fork_generation, is_alive, text
@@ -31,7 +31,7 @@ import struct
 import threading
 import weakref
 
-from msgq.common import file_permissions, settings, shm_paths
+from msgq.common import file_permissions, settings
 from msgq.errors import (
     BoardFullError, ChannelMismatchError, ConcurrentUseError, CorruptSegmentError, EndpointClosedError,
     ForkedSocketError, InterruptedWaitError, InvalidValueError, IpcError, KeyTakenError, LayoutVersionError,

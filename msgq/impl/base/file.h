@@ -214,9 +214,7 @@ static inline int mq_make_directory(const mq_file_policy *policy, const char *pa
     if (mkdir(path, mode) == 0 || errno == EEXIST)
         return 0;
     int number = errno; /* in a sticky directory, another user's directory gives EPERM */
-    return lstat(path, &status) == 0
-               ? 0
-               : mq_fail_system(error, number, path, "cannot create directory of the prefix");
+    return lstat(path, &status) == 0 ? 0 : mq_fail_system(error, number, path, "cannot create directory of the prefix");
 }
 
 /* ---- files ---- */

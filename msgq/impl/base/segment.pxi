@@ -103,7 +103,8 @@ cdef SegmentMemory use_memory(Segment segment):
 cdef tuple _ERROR_CLASSES = (
     SegmentError, CorruptSegmentError, LayoutVersionError, SegmentSizeError, ChannelMismatchError,
     TooManyPublishersError, TooManySubscribersError, MessageTooLargeError, TooManyHandlesError, TooManyWritersError,
-    MultipleWritersError, KeyTakenError, BoardFullError, MultiplePublishersError, InvalidValueError, StateError, IpcError,
+    MultipleWritersError, KeyTakenError, BoardFullError, MultiplePublishersError, InvalidValueError, StateError,
+    IpcError,
 )
 
 

@@ -31,13 +31,12 @@ from msgq.impl.base.core cimport (
 )
 from msgq.impl.base.process cimport is_alive, random_u32, read_own_identity, text
 
-import os
 from collections.abc import Iterator
 
 from msgq.common import naming, settings, shm_paths
 from msgq.errors import (
     CorruptSegmentError, ForkedSocketError, InvalidValueError, IpcError, MessageSizeError,
-    MessageTooLargeError, MultiplePublishersError, SegmentError, SegmentSizeError, StateError,
+    MessageTooLargeError, MultiplePublishersError, SegmentError, StateError,
 )
 from msgq.impl.base.argument_checks import (
     check_before_connect, check_linger, check_non_blocking, check_origin, check_rcvhwm, check_send_flags, check_sndhwm,
