@@ -103,7 +103,7 @@ def test_interrupted_close_still_closes_publisher(endpoint: str, interruption: I
         raise KeyboardInterrupt
 
     publisher = Channel(endpoint).publisher()
-    interruption.arrange(interrupt, 2, settings, "get_trust_override")  # while it locks the channel to remove dead pools
+    interruption.arrange(interrupt, 2, settings, "get_trust_override")  # while it locks the channel
     with pytest.raises(KeyboardInterrupt):
         publisher.close()
     assert publisher.closed
