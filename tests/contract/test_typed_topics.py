@@ -117,10 +117,11 @@ def test_wrong_record_raises_and_sends_nothing(
     connect: Connect, message: Any, error: type[Exception], match: str
 ) -> None:
     pub, sub = connect(IMU)
-    with pytest.raises(error, match=match):
-        pub.send(message)
-    pub.send(ROW)
-    assert sub.receive() == ROW.tobytes()
+    with pub, sub:
+        with pytest.raises(error, match=match):
+            pub.send(message)
+        pub.send(ROW)
+        assert sub.receive() == ROW.tobytes()
 
 
 POINT = np.dtype([("x", "<i2"), ("label", "S4")])

@@ -87,7 +87,7 @@ MISSING_BOUNDS = {
         "return mq_ring_offset(position) <= mq_ring_lap_end(data_bytes) &&",
         "return (data_bytes || 1) &&",
     ),
-    "stamp": MissingBound("core", "HEADERS", "meter/counting.h", " && (uint64_t)m->stamp_offset <= size - 8", ""),
+    "stamp": MissingBound("core", "HEADERS", "sources/message.h", " || room->skip > size - room->bytes", ""),
     "chunk": MissingBound("core", "LOG_HEADERS", "mcap_io/chunk_buffer.h", CHUNK_ROOM, " && size != UINT64_MAX;"),
     "event": MissingBound(
         "gates",
