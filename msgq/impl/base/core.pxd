@@ -74,7 +74,6 @@ cdef extern from "base/file.h" nogil:
     int mq_remove_file(const mq_file_policy *policy, const char *path, mq_error *error)
     int mq_make_directory(const mq_file_policy *policy, const char *path, unsigned int permissions, mq_error *error)
     bint mq_makes_holes(const mq_file_policy *policy)
-    int mq_grow_file(int fd, uint64_t start, uint64_t bytes, const char *path, mq_error *error)
     int mq_create_file(const mq_file_policy *policy, const char *path, uint64_t bytes, uint64_t allocated,
                        unsigned int mode, struct_stat *made, mq_error *error)
     int mq_name_file(const mq_file_policy *policy, int fd, const char *path, mq_error *error)
@@ -237,7 +236,6 @@ cdef object segment_error(str what, str endpoint, str path, int number, str advi
 cdef int load_file_policy(mq_file_policy *policy, str endpoint) except -1
 cdef int open_file(str endpoint, str path, int flags) except -2
 cdef bint remove_file(str endpoint, str path) except -1
-cdef int allocate_file(int fd, size_t size, str endpoint, str path, size_t start=*) except -1
 cdef int create_file(str endpoint, str path, size_t size, int mode, struct_stat *made=*, size_t allocated=*) except -1
 cdef bint name_file(int fd, str endpoint, str path) except -1
 cdef int check_file(int fd, struct_stat *found, str endpoint, str path) except -1

@@ -52,16 +52,22 @@ static inline void __attribute__((format(printf, 2, 3))) mq_error_append(mq_erro
     va_end(arguments);
 }
 
+static inline void __attribute__((format(printf, 5, 0))) mq_error_fill(mq_error *error, mq_error_kind kind, int number,
+                                                                       const char *path, const char *format,
+                                                                       va_list arguments) {
+    error->kind = kind, error->number = number > 0 ? number : EIO;
+    snprintf(error->path, sizeof error->path, "%s", path ? path : "");
+    vsnprintf(error->text, sizeof error->text, format, arguments);
+}
+
 /* Fill in the error. Returns the negative number. */
 static inline int __attribute__((format(printf, 5, 6))) mq_fail(mq_error *error, mq_error_kind kind, int number,
                                                                 const char *path, const char *format, ...) {
     va_list arguments;
-    error->kind = kind, error->number = number > 0 ? number : EIO;
-    snprintf(error->path, sizeof error->path, "%s", path ? path : "");
     va_start(arguments, format);
-    vsnprintf(error->text, sizeof error->text, format, arguments);
+    mq_error_fill(error, kind, number, path, format, arguments);
     va_end(arguments);
-    return -(number > 0 ? number : EIO);
+    return -error->number;
 }
 
 /* Append what a user can do about a system call's error. */
@@ -86,14 +92,12 @@ static inline void mq_error_append_advice(mq_error *error) {
 static inline int __attribute__((format(printf, 4, 5))) mq_fail_system(mq_error *error, int number, const char *path,
                                                                        const char *format, ...) {
     va_list arguments;
-    error->kind = MQ_ERROR_FILE, error->number = number > 0 ? number : EIO;
-    snprintf(error->path, sizeof error->path, "%s", path ? path : "");
     va_start(arguments, format);
-    vsnprintf(error->text, sizeof error->text, format, arguments);
+    mq_error_fill(error, MQ_ERROR_FILE, number, path, format, arguments);
     va_end(arguments);
     mq_error_append(error, ": %s", strerror(number));
     mq_error_append_advice(error);
-    return -(number > 0 ? number : EIO);
+    return -error->number;
 }
 
 #endif

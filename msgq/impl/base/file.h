@@ -18,6 +18,7 @@
 
 #include "base/error.h"
 #include "base/file_naming.h"
+#include "base/layout.h"
 #include "base/populate.h"
 
 #ifndef O_TMPFILE /* missing without _GNU_SOURCE */
@@ -332,6 +333,17 @@ static inline int mq_check_file(const mq_file_policy *policy, int fd, struct sta
                          "has %lu names (hard links), and may be another endpoint's; remove it",
                          (unsigned long)found->st_nlink);
     return failed;
+}
+
+/* Fill in the error if the check of a header failed. `what` names the kind of file, such as "a queue". */
+static inline int mq_check_layout(mq_file_check_result result, int version, const char *what, const char *path,
+                                  mq_error *error) {
+    if (result == MQ_FILE_OTHER_VERSION)
+        return mq_fail(error, MQ_ERROR_LAYOUT_VERSION, EPROTO, path,
+                       "has a layout other than version %d of this library; use one version of msgq", version);
+    if (result != MQ_FILE_VALID)
+        return mq_fail(error, MQ_ERROR_CORRUPT, EPROTO, path, "is not %s of msgq; remove it", what);
+    return 0;
 }
 
 /* ---- mappings ---- */

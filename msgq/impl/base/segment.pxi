@@ -233,15 +233,6 @@ cdef bint remove_file(str endpoint, str path) except -1:
     return removed if removed >= 0 else raise_error(&error, endpoint)
 
 
-cdef int allocate_file(int fd, size_t size, str endpoint, str path, size_t start=0) except -1:
-    cdef mq_error error
-    cdef bytes encoded = path.encode()
-    cdef const char *name = encoded
-    with nogil:
-        failed = mq_grow_file(fd, start, size, name, &error)
-    return raise_error(&error, endpoint) if failed else 0
-
-
 def make_directories(str endpoint, tuple paths, int permissions):
     """See core.pyi."""
     cdef mq_file_policy policy

@@ -35,21 +35,11 @@ int mqc_open_file(const mqc_endpoint *endpoint, const char *path, int flags) {
     return fd == -ENOENT ? fd : mqc_check_step(endpoint, fd, &error);
 }
 
-int mqc_remove_file(const mqc_endpoint *endpoint, const char *path) {
-    mq_error error;
-    return mqc_check_step(endpoint, mq_remove_file(&endpoint->policy, path, &error), &error);
-}
-
 int mqc_create_file(const mqc_endpoint *endpoint, const char *path, uint64_t bytes, uint64_t allocated, mode_t mode,
                     struct stat *made) {
     mq_error error;
     int fd = mq_create_file(&endpoint->policy, path, bytes, allocated ? allocated : bytes, mode, made, &error);
     return mqc_check_step(endpoint, fd, &error);
-}
-
-int mqc_allocate_file(const mqc_endpoint *endpoint, int fd, uint64_t start, uint64_t bytes, const char *path) {
-    mq_error error;
-    return mqc_check_step(endpoint, mq_grow_file(fd, start, bytes, path, &error), &error);
 }
 
 int mqc_name_file(const mqc_endpoint *endpoint, int fd, const char *path) {

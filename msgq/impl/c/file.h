@@ -100,15 +100,10 @@ MQC_HIDDEN int mqc_create_file(const mqc_endpoint *endpoint, const char *path, u
                                mode_t mode, struct stat *made);
 /* Give the file its name. Returns 1 if the file now has the name, and 0 if another file has the name. */
 MQC_HIDDEN int mqc_name_file(const mqc_endpoint *endpoint, int fd, const char *path);
-/* Remove a file. Returns 1 if the file was removed, and 0 if the file did not exist. */
-MQC_HIDDEN int mqc_remove_file(const mqc_endpoint *endpoint, const char *path);
 MQC_HIDDEN int mqc_check_file(const mqc_endpoint *endpoint, int fd, const char *path, struct stat *found);
 /* Use a mapping of the file. */
 MQC_HIDDEN void mqc_adopt_mapping(const mq_mapping *mapping, const struct stat *found, const char *path,
                                   mqc_mapped_file *segment);
-/* Grow the file to `bytes` bytes, and allocate its memory from `start` on. */
-MQC_HIDDEN int mqc_allocate_file(const mqc_endpoint *endpoint, int fd, uint64_t start, uint64_t bytes,
-                                 const char *path);
 MQC_HIDDEN int mqc_map_file(const mqc_endpoint *endpoint, int fd, const struct stat *found, bool writable,
                             const char *path, mqc_mapped_file *segment);
 /* Pair two mappings: after a fault in `segment`, both mappings read as zeros. Returns false if `segment` is already

@@ -4,7 +4,7 @@
 #ifndef MQ_CHANNEL_CONFIGURE_H
 #define MQ_CHANNEL_CONFIGURE_H
 
-#include "base/error.h"
+#include "base/file.h"
 #include "channel/header.h"
 
 enum { MQ_CHANNEL_CAPACITY_DEFAULT = 64 };
@@ -12,13 +12,7 @@ enum { MQ_CHANNEL_CAPACITY_DEFAULT = 64 };
 /* Check a mapped file. */
 static inline int mq_channel_check_file(const mq_channel_header *header, uint64_t bytes, const char *path,
                                         mq_error *error) {
-    mq_file_check_result result = mq_channel_header_check(header, bytes);
-    if (result == MQ_FILE_OTHER_VERSION)
-        return mq_fail(error, MQ_ERROR_LAYOUT_VERSION, EPROTO, path,
-                       "has a layout other than version %d of this library; use one version of msgq", MQ_CHANNEL_MAJOR);
-    return result == MQ_FILE_VALID
-               ? 0
-               : mq_fail(error, MQ_ERROR_CORRUPT, EPROTO, path, "is not a channel of msgq; remove it");
+    return mq_check_layout(mq_channel_header_check(header, bytes), MQ_CHANNEL_MAJOR, "a channel", path, error);
 }
 
 /* Return the kind of a new channel. */

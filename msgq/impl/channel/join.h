@@ -1,5 +1,6 @@
-/* Steps of a channel under the lock of its file (base/file_lock.h): join, sweep, leave. Python and C call them. The caller holds the lock, and releases it afterwards. A child that is forked during a step has neither
- * the lock nor a row.
+/* Steps of a channel under the lock of its file (base/file_lock.h): join, sweep, leave. Python and C call them.
+ * The caller holds the lock, and releases it afterwards. A child that is forked during a step has neither the lock nor a
+ * row.
  *
  *   `Join`: complete the configuration, remove pools of dead publishers, lock a free row, create a pool without a name,
  *   register the pool in the row, and only then give it its name. Therefore each pool with a name has a row, by which

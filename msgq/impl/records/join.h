@@ -11,7 +11,7 @@
 #ifndef MQ_RECORDS_JOIN_H
 #define MQ_RECORDS_JOIN_H
 
-#include "base/error.h"
+#include "base/file.h"
 #include "records/board.h"
 
 enum { MQ_RECORD_OWNER_TEXT_BYTES = 48 };
@@ -32,13 +32,8 @@ static inline const char *mq_record_describe_owner(const mq_record_header *heade
 /* Check a mapped file, and compute the addresses of its parts. */
 static inline int mq_record_check_file(mq_record_header *header, uint64_t bytes, const char *path,
                                        mq_record_file_parts *parts, mq_error *error) {
-    mq_file_check_result result = mq_record_header_check(header, bytes, parts);
-    if (result == MQ_FILE_OTHER_VERSION)
-        return mq_fail(error, MQ_ERROR_LAYOUT_VERSION, EPROTO, path,
-                       "has a layout other than version %d of this library; use one version of msgq", MQ_RECORD_MAJOR);
-    if (result != MQ_FILE_VALID)
-        return mq_fail(error, MQ_ERROR_CORRUPT, EPROTO, path, "is not a vector or board of msgq; remove it");
-    return 0;
+    return mq_check_layout(mq_record_header_check(header, bytes, parts), MQ_RECORD_MAJOR, "a vector or board", path,
+                           error);
 }
 
 /* Take a row. `lock` is NULL for private memory, which has one handle. Returns 0 or an error. */

@@ -18,13 +18,7 @@
 /* Check a mapped file, and compute the addresses of its parts. */
 static inline int mq_queue_check_file(mq_queue *queue, uint64_t bytes, const char *path, mq_queue_file_parts *parts,
                                       mq_error *error) {
-    mq_file_check_result result = mq_queue_check_header(queue, bytes, parts);
-    if (result == MQ_FILE_OTHER_VERSION)
-        return mq_fail(error, MQ_ERROR_LAYOUT_VERSION, EPROTO, path,
-                       "has a layout other than version %d of this library; use one version of msgq", MQ_QUEUE_MAJOR);
-    if (result != MQ_FILE_VALID)
-        return mq_fail(error, MQ_ERROR_CORRUPT, EPROTO, path, "is not a queue of msgq; remove it");
-    return 0;
+    return mq_check_layout(mq_queue_check_header(queue, bytes, parts), MQ_QUEUE_MAJOR, "a queue", path, error);
 }
 
 /* As mq_queue_check_file, for a file that was mapped after its sizes were chosen. After an error, *parts is unchanged. */
