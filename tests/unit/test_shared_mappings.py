@@ -72,21 +72,14 @@ def test_end_of_previous_mapping_does_not_end_the_sharing_of_its_successor(endpo
     assert list_mappings(path) == ["rw-s"]
 
 
-def test_mapping_of_a_garbage_collected_handle_leaves_no_entry(endpoint: str) -> None:
-    """Failure would mean: the table of shared mappings grows by each file of handles in reference cycles."""
+def test_garbage_collected_handles_in_a_cycle_leave_no_mapping(endpoint: str) -> None:
     cycle: list[Any] = [msgq.pub_sock(endpoint), msgq.MessageQueue(endpoint)]
     cycle.append(cycle)
-    assert find_shared_paths(endpoint)
+    files = [ring_path(endpoint), side_path(endpoint), SHM / f"msgqjobs_{endpoint}"]
+    assert [list_mappings(path) for path in files] == [["rw-s"]] * 3
     del cycle
     gc.collect()
-    assert find_shared_paths(endpoint) == []
-
-
-def find_shared_paths(endpoint: str) -> list[str]:
-    """Return the paths in all dictionaries of this process that have keys as the table of shared mappings."""
-    tables = [found for found in gc.get_objects() if type(found) is dict]
-    keys = [key for table in tables for key in list(table) if type(key) is tuple and len(key) == 2]
-    return [path for path, writable in keys if isinstance(path, str) and endpoint in path and writable is True]
+    assert [list_mappings(path) for path in files] == [[]] * 3
 
 
 def test_truncated_mapping_is_not_shared_with_a_new_handle(endpoint: str) -> None:
