@@ -108,7 +108,9 @@ static inline mq_mapping *mq_mapping_table_use(mq_mapping_table *table, const st
     while (mapping && !mq_mapping_shows(mapping, found, writable, guarded))
         mapping = mapping->next;
     if (mapping) {
-        mapping->users++, mapping->holders++;
+        mapping->holders++;
+        mq_fence_compiler(); /* a child that is forked here has no user that is not a holder */
+        mapping->users++;
         mapping->blocks = found->st_blocks;
     }
     mq_mapping_table_unlock(table);
