@@ -31,11 +31,8 @@ int mqc_check_file(const mqc_endpoint *endpoint, int fd, const char *path, struc
 /* ---- mappings ---- */
 
 static void *mqc_add_guard(void *address, size_t bytes, int protection, const mq_u64 **not_truncated) {
-    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-    pthread_mutex_lock(&mutex);
-    bool installed = mq_sigbus_guard_install_handler();
-    pthread_mutex_unlock(&mutex);
-    mq_sigbus_guard *guard = installed ? mq_sigbus_guard_add_mapping(address, bytes, protection) : NULL;
+    mq_sigbus_guard *guard =
+        mq_sigbus_guard_install_handler() ? mq_sigbus_guard_add_mapping(address, bytes, protection) : NULL;
     if (guard)
         *not_truncated = &guard->not_truncated;
     return guard;
