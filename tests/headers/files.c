@@ -1,4 +1,4 @@
-/* base/file.h: what happens when another process is faster, and the errors. */
+/* base/file.h and base/endpoint_file.h: what happens when another process is faster, and the errors. */
 #include "steps.h"
 
 #include <sys/stat.h>
@@ -14,7 +14,11 @@ static int refuse(int done) {
 #define mkdir(path, mode) refuse(refusal && !acts ? -1 : mkdir(path, mode))
 #define rename(from, to) refuse(refusal && !acts ? -1 : rename(from, to))
 
-#include "base/file.h"
+static int naming_refusal; /* what linkat does, like `refusal` */
+#define linkat(from_fd, from, to_fd, to, flags)                                                                        \
+    (naming_refusal ? (errno = naming_refusal, -1) : linkat(from_fd, from, to_fd, to, flags))
+
+#include "base/endpoint_file.h"
 
 static const mq_file_policy policy = {.group = (gid_t)-1};
 static char directory[64];
@@ -66,4 +70,17 @@ TEST(writable_head_beyond_the_file_or_within_a_page_is_refused) {
     CHECK(mq_map_file(&policy, -1, &found, 12288, "path", &mapping, &error) == -EINVAL && !mapping);
     CHECK(mq_map_file(&policy, -1, &found, 100, "path", &mapping, &error) == -EINVAL);
     CHECK(mq_map_file(&policy, -1, &found, 4096, "path", &mapping, &error) == -EBADF);
+}
+
+TEST(new_file_that_cannot_be_named_is_an_error) {
+    char path[64];
+    snprintf(path, sizeof path, "/dev/shm/msgqjobs_files_%d", getpid());
+    mq_endpoint_file_request request = {.policy = &policy, .path = path, .new_bytes = 1, .mode = 0600};
+    mq_endpoint_file file;
+    CHECK(mq_endpoint_file_open(&request, &file, &error) == 0 && file.is_new);
+    naming_refusal = ENOENT;
+    CHECK(mq_endpoint_file_name(&request, &file, &error) == -ENOENT && strstr(error.text, "cannot name the new file"));
+    naming_refusal = EEXIST;
+    CHECK(mq_endpoint_file_name(&request, &file, &error) == MQ_FILE_CHANGED);
+    mq_endpoint_file_close(&file);
 }

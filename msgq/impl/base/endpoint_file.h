@@ -2,7 +2,8 @@
  *
  *   1. mq_endpoint_file_open opens and maps the file, or creates one without a name.
  *   2. The caller fills in the header of a new file, and checks the header.
- *   3. mq_endpoint_file_name gives a new file its name. After MQ_FILE_CHANGED, repeat from step 1.
+ *   3. mq_endpoint_file_name gives a new file its name. After MQ_FILE_CHANGED, repeat from step 1. After -ENOENT, repeat
+ *      at most MQ_OPEN_TRIES times: other processes removed the directory, or /proc is missing.
  *
  * A process that is killed before step 3 leaves nothing. */
 #ifndef MQ_ENDPOINT_FILE_H
@@ -101,7 +102,7 @@ static inline int mq_endpoint_file_name(const mq_endpoint_file_request *request,
     int named = file->is_new ? mq_name_file(request->policy, file->fd, request->path, error) : 1;
     if (named == 0)
         return request->create == MQ_ONLY_CREATE ? MQ_FILE_EXISTS : MQ_FILE_CHANGED;
-    return named == 1 ? 0 : named == -ENOENT ? MQ_FILE_CHANGED : named;
+    return named == 1 ? 0 : named;
 }
 
 #endif

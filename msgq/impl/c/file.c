@@ -139,7 +139,7 @@ int mqc_open_or_create(const mqc_endpoint *endpoint, const mqc_file_ops *kind, m
                                         .writable = true};
     mqc_format_path(endpoint, kind->start, endpoint->name, path);
     int status = MQ_FILE_CHANGED;
-    while (status == MQ_FILE_CHANGED)
+    for (int tries = MQ_OPEN_TRIES; status == MQ_FILE_CHANGED || (status == -ENOENT && tries > 0); tries--)
         status = mqc_open_file_once(endpoint, &request, kind, segment);
     if (status == MQ_FILE_EXISTS)
         return mqc_endpoint_error(endpoint, EEXIST, "it exists; to open it, omit MSGQ_MAKE");
