@@ -6,8 +6,11 @@ import os
 import shutil
 from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+
+from tests import reports
 
 
 def succeed() -> None:
@@ -43,6 +46,17 @@ def test_report_of_test_is_sent_as_bytes_and_arrives_unchanged(
     assert str(arrived.longrepr) == str(report.longrepr)
     texts = {"longrepr": None, "$report_type": "TestReport"}
     assert vars(arrived) | texts == vars(report) | texts | {"worker_id": "gw0"}
+
+
+@pytest.mark.parametrize("runs_for_another", [True, False])
+def test_process_that_prints_no_report_keeps_none(runs_for_another: bool) -> None:
+    reporter = SimpleNamespace(stats={"passed": ["a report"]})
+    config: Any = SimpleNamespace(pluginmanager=SimpleNamespace(get_plugin={"terminalreporter": reporter}.get))
+    if runs_for_another:
+        config.workerinput = {}
+    item: Any = SimpleNamespace(config=config)
+    reports.pytest_runtest_teardown(item)
+    assert reporter.stats == ({} if runs_for_another else {"passed": ["a report"]})
 
 
 @pytest.mark.parametrize(("cores", "mebibytes", "processes"), [(1, 1024, 2), (2, 1024, 4), (2, 64, 3), (2, 8, 1)])
