@@ -179,6 +179,23 @@ TEST(row_with_any_trace_of_its_owner_is_settled) {
     }
 }
 
+TEST(row_of_the_dead_is_settled_under_the_lock_of_the_file) {
+    struct stat found;
+    int fd = memfd_create("queue", MFD_CLOEXEC);
+    CHECK(fd >= 0 && fstat(fd, &found) == 0 && flock(fd, LOCK_EX) == 0);
+    begin(SLOTS);
+    liveness_file = mq_liveness_file_make(NULL, fd, &found);
+    doze(a, MQ_QUEUE_RECEIVER);
+    die(a);
+    mq_queue_recover(b, 0);
+    CHECK(!mq_queue_row_is_clean(queue, 0)); /* the next owner of the row may set its bit now */
+    CHECK(flock(fd, LOCK_UN) == 0);
+    mq_queue_recover(b, 0);
+    CHECK(mq_queue_row_is_clean(queue, 0));
+    close(fd);
+    liveness_file = (mq_liveness_file){0};
+}
+
 TEST(settle_leaves_rows_of_the_living) {
     begin(SLOTS);
     doze(a, MQ_QUEUE_RECEIVER);
