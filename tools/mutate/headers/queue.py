@@ -332,6 +332,18 @@ MUTANTS = [
         "queue_sleepers-each_message_wakes_one_receiver_and_all_watchers",
     ),
     handle(
+        "a row that another sender is waking counts",
+        "if (mq_eventcount_notify_mp(&queue->rows[row].eventcounts[role])) rows--;",
+        "mq_eventcount_notify_mp(&queue->rows[row].eventcounts[role]); rows--;",
+        "queue_sleepers-two_senders_at_a_time_wake_two_rows",
+    ),
+    handoff(
+        "a sleeper looks at the words alone",
+        "if (mq_load_acquire_u64(&parts->queue->ready_count) && mq_unlikely(!parts->max_messages))",
+        "if (mq_unlikely(!parts->max_messages) && mq_load_acquire_u64(&parts->queue->ready_count))",
+        "queue_sleepers-sleeper_shows_itself_before_a_fence",
+    ),
+    handle(
         "an arrival wakes nobody",
         "mq_futex_wake_all(mq_futex_word(&queue->notify_seq));",
         "",
