@@ -82,7 +82,7 @@ __attribute__((unused)) static void *hold_byte(uint64_t byte) {
 #undef mq_liveness_unlock
 #define mq_futex_wake_all(word) (wake_word(word), POINT("woke", word))
 #define mq_futex_wake(word, count) (wake_word(word), POINT("woke", word))
-#define mq_liveness_lock(liveness_file, byte, shared) ((void)(liveness_file), hold_byte(byte))
+#define mq_liveness_lock(liveness_file, byte, shared) VALUE_THEN(((void)(liveness_file), hold_byte(byte)), "held", byte)
 #define mq_liveness_unlock(liveness_token) ((void)(liveness_token), POINT("let go of", liveness_token))
 #define mq_owner_liveness(probe, byte, pid, pid_namespace)                                                             \
     ((void)(probe), (void)(pid), (void)(pid_namespace), lives[byte])
