@@ -16,7 +16,7 @@ from msgq.impl.workqueue import options
 from msgq.impl.workqueue.core import QueueNotification
 from msgq.workqueue import MessageQueue
 from tests.meta.layouts import CONSTANTS, offset_of, own_identity, process_name, read, read_rows, size_of, text, words
-from tests.meta.sources import INTERNALS
+from tests.meta.sources import section
 from tests.support import Task
 
 FILL_COUNTS = size_of("mq_queue")
@@ -58,7 +58,7 @@ def check_lease(lease: int, take: int, row: int = 0) -> None:
 
 def test_documented_queue_limits_equal_limits_of_python() -> None:
     """What the page on the protocol says, and what help(MessageQueue) shows."""
-    limits = (INTERNALS / "queue-protocol.md").read_text().partition("## Limits")[2]
+    limits = section("queue-protocol.md", "Limits")
     rows = CONSTANTS["MQ_QUEUE_ROWS"]
     assert f"| 1 to {options.MESSAGES_MAX}, {options.DEFAULT_MAX_MESSAGES} by default |" in limits
     assert options.MESSAGE_SIZE_MAX == 2**30

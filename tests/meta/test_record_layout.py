@@ -17,7 +17,7 @@ from msgq.impl.base import clock
 from msgq.impl.records import options
 from msgq.records import Board, Seqlock, SeqlockVector
 from tests.meta.layouts import CONSTANTS, own_identity, process_name, read, read_rows, size_of, text, words
-from tests.meta.sources import INTERNALS
+from tests.meta.sources import section
 from tools.fuzz.build import compile_program
 
 ELEMENTS = size_of("mq_record_header")  # where they begin, in a vector
@@ -59,7 +59,7 @@ def compiled_cells(folder: Path) -> dict[tuple[int, int], tuple[int, ...]]:
 
 def documented_cells() -> dict[tuple[int, int], tuple[int, int]]:
     """Return the strides of the page's table, by items and copies."""
-    table = (INTERNALS / "record-protocol.md").read_text().partition("\n## Cells\n")[2].partition("\n## ")[0]
+    table = section("record-protocol.md", "Cells")
     rows = re.findall(r"^\| (\d+) \| (2|4) \| (\d+) \| (\d+) \|", table, re.MULTILINE)
     return {(int(item), int(copies)): (int(copy_stride), int(stride)) for item, copies, copy_stride, stride in rows}
 

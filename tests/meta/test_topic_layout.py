@@ -24,7 +24,7 @@ from tests.meta.layouts import (
     text,
     words,
 )
-from tests.meta.sources import INTERNALS
+from tests.meta.sources import section
 
 DATA = CONSTANTS["MQ_RING_HEADER"]
 MASK_64 = (1 << 64) - 1
@@ -114,9 +114,8 @@ def test_topic_file_has_golden_bytes(prefix: str) -> None:
 
 
 def test_topic_page_example_equals_bytes_of_library(prefix: str) -> None:
-    page = (INTERNALS / "topic-protocol.md").read_text()
-    section = page.partition("\n## An example in bytes\n")[2].partition("\n## ")[0]
-    found = re.findall(r"^\| (\d+) \| `([0-9a-f ]+)` \|", section, re.MULTILINE)
+    example = section("topic-protocol.md", "An example in bytes")
+    found = re.findall(r"^\| (\d+) \| `([0-9a-f ]+)` \|", example, re.MULTILINE)
     rows = {int(offset): bytes.fromhex(text) for offset, text in found}
     random_offsets = {offset_of("mq_ring_header", "write_uid"), DATA + 1024 - 8}  # and the canary
     with (
