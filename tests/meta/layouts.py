@@ -13,6 +13,7 @@ import threading
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.independent.shared_file import is_byte_locked
 from tests.meta.sources import INTERNALS
 
 PROTOCOL_PAGES = ("layout.md", "channel-protocol.md", "queue-protocol.md", "record-protocol.md")
@@ -83,6 +84,11 @@ def read_rows(name: str, data: bytes) -> dict[int, dict[str, Any]]:
     """Return the rows of a table that are not all 0, by their numbers."""
     size = size_of(name)
     return {at // size: row for at in range(0, len(data), size) if (row := read(name, data, at))}
+
+
+def locked_bytes(path: Path) -> list[int]:
+    """Return the bytes of a file that participants have locked."""
+    return [byte for byte in range(256) if is_byte_locked(path, byte)]
 
 
 def words(data: bytes) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgq
 from msgq.impl.base import clock
-from tests.meta.layouts import CONSTANTS, own_identity, read, read_rows, size_of, text, words
+from tests.meta.layouts import CONSTANTS, locked_bytes, own_identity, read, read_rows, size_of, text, words
 
 
 def read_channel(prefix: str) -> dict[str, Any]:
@@ -34,6 +34,7 @@ def test_channel_file_has_golden_bytes(prefix: str) -> None:
         found = read_channel(prefix)
         (pool,) = Path(f"/dev/shm/msgqpool_{prefix}").iterdir()
         pool_inode = pool.stat().st_ino
+        assert locked_bytes(Path(f"/dev/shm/msgqchan_{prefix}/golden")) == [0, 64, 128, 192]
         view.release()
     assert Path(f"/dev/shm/msgqchan_{prefix}/golden").read_bytes()[:8] == b"GSQCHAN1"
     assert before <= found.pop("created_ns") <= clock.offset_ns() + time.monotonic_ns()

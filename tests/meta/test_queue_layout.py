@@ -15,7 +15,18 @@ from msgq.impl.base import clock
 from msgq.impl.workqueue import options
 from msgq.impl.workqueue.core import QueueNotification
 from msgq.workqueue import MessageQueue
-from tests.meta.layouts import CONSTANTS, offset_of, own_identity, process_name, read, read_rows, size_of, text, words
+from tests.meta.layouts import (
+    CONSTANTS,
+    locked_bytes,
+    offset_of,
+    own_identity,
+    process_name,
+    read,
+    read_rows,
+    size_of,
+    text,
+    words,
+)
 from tests.meta.sources import section
 from tests.support import Task
 
@@ -133,6 +144,7 @@ def test_delayed_messages_in_queue_file_have_golden_bytes(prefix: str) -> None:
         job = queue.take(0)
         assert job
         job.nack(delay=1000.0)
+        assert locked_bytes(Path(f"/dev/shm/msgqjobs_{prefix}/golden")) == [0, 1]
         file = read_file(prefix)
     header = read("mq_queue", file)
     assert (header["ready_count"], header["delay_count"]) == (2, 2)

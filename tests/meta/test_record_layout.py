@@ -16,7 +16,17 @@ import msgq
 from msgq.impl.base import clock
 from msgq.impl.records import options
 from msgq.records import Board, Seqlock, SeqlockVector
-from tests.meta.layouts import CONSTANTS, own_identity, process_name, read, read_rows, size_of, text, words
+from tests.meta.layouts import (
+    CONSTANTS,
+    locked_bytes,
+    own_identity,
+    process_name,
+    read,
+    read_rows,
+    size_of,
+    text,
+    words,
+)
 from tests.meta.sources import section
 from tools.fuzz.build import compile_program
 
@@ -139,6 +149,7 @@ def test_vector_file_has_golden_bytes(prefix: str) -> None:
         vector[0] = (1.5, 7)
         vector[2] = (2.5, 8)
         vector[2] = (3.5, -1)
+        assert locked_bytes(Path(f"/dev/shm/msgqrec_{prefix}/golden")) == [0]
         file = read_file(prefix)
     found = check_header(file, before, length=3, item_bytes=12, copies=2, stride=64, copy_stride=24)
     assert len(file) == ELEMENTS + 3 * 64

@@ -15,6 +15,7 @@ from msgq.impl.base import clock
 from msgq.impl.ring import PubSocket
 from tests.meta.layouts import (
     CONSTANTS,
+    locked_bytes,
     offset_of,
     own_identity,
     process_name,
@@ -55,6 +56,7 @@ def test_topic_file_has_golden_bytes(prefix: str) -> None:
         assert sub.receive() == b"abc"
         ring, side = read_topic(prefix)
         inode = os.stat(f"/dev/shm/msgq_{prefix}/golden").st_ino
+        assert locked_bytes(Path(f"/dev/shm/msgqside_{prefix}/golden")) == [0, 16]
         with msgq.PubSocket() as other:
             other.connect(msgq.context, "golden", schema=msgq.Schema("Line", "json"))
             changed = read("mq_ring_side", read_topic(prefix)[1])
