@@ -200,10 +200,12 @@ class Queues(Workload):
         self._log = OperationLog(context)
 
     def stop_producing(self) -> None:
-        self.let_go()
+        """See the class. Each operation has ended, and jobs stay until the handle closes."""
 
     def close(self) -> None:
-        self.let_go()
+        if self.rng.random() < 0.5:
+            self.let_go()
+        self.record.returned += len(self._jobs)  # the end of the handle returns them
         self.queue.close()
         self._log.close()
 

@@ -82,24 +82,25 @@ class Records(Workload):
     def produce(self) -> None:
         way = self.rng.random()
         if way < 0.6:
-            self._write_elements(sorted({self.rng.randrange(LENGTH) for _ in range(self.rng.choice((1, 1, 3)))}))
+            self._write_elements(self.rng.choices(range(self.rng.choice((1, LENGTH))), k=self.rng.choice((1, 5, 20))))
         elif way < 0.7:
             self._take_turn()
         else:
             self._write_key(self.rng.randrange(KEYS))
 
     def _write_elements(self, elements: list[int]) -> None:
-        """Write elements one after the other, as one call may do it with all."""
-        begun = self.words[BEGUN]
-        for i in elements:
+        """Write elements one directly after the other."""
+        begun, done, kind = self.words[BEGUN], self.words[DONE], self._vector.dtype
+        indices = [begun[i] + 1 + elements[:k].count(i) for k, i in enumerate(elements)]
+        values = make_stamped_values(kind, [stamp(self.context.incarnation, index) for index in indices])
+        for k, i in enumerate(elements):
             begun[i] += 1
-            data = make_stamped_values(self._vector.dtype, [stamp(self.context.incarnation, begun[i])])
             try:
-                self._vector.write([i], data, timeout=0.05)
+                self._vector.write([i], values[k : k + 1], timeout=0.05)
             except WaitTimeoutError:  # another incarnation was stopped in the middle of a write; nothing was written
                 begun[i] -= 1
-            else:
-                self.words[DONE][i] += 1
+                return
+            done[i] += 1
 
     def _take_turn(self) -> None:
         """Be the one writer of the exclusive vector for a while."""

@@ -140,7 +140,7 @@ def _live(worker: Worker, steps: int, pause: float) -> None:
         steps -= 1
         if context.writes and history.begun:
             worker.produce()
-            if rng.random() < 0.2:
+            if pause and rng.random() < 0.2:
                 time.sleep(pause * rng.random())
         if context.reads:
             record.taken += worker.listen(rng.choice((0, 0, 0.001, WAIT)) if context.writes else WAIT)
