@@ -21,10 +21,10 @@ from tools.chaos.kinds.channels import Channels
 from tools.chaos.kinds.frames import Frames
 from tools.chaos.kinds.queues import Queues
 from tools.chaos.kinds.records import Records
-from tools.chaos.kinds.topics import Rows, Topics
+from tools.chaos.kinds.topics import Patient, Rows, Topics
 from tools.chaos.plan import plan_of
 
-KINDS = {kind.__name__: kind for kind in (Topics, Rows, Channels, Frames, Records, Queues)}
+KINDS = {kind.__name__: kind for kind in (Topics, Rows, Patient, Channels, Frames, Records, Queues)}
 SIZES = {"Topics": 4096, "Rows": 1 << 16, "Channels": 64, "Frames": 1 << 14, "Records": 64, "Queues": 64}
 DISTURBED = {"kills": 15, "stops": 15, "takeovers": 15}  # interventions, at least
 TAKES = {"laps": 2000}  # times that readers take something, at least; else TAKES_DISTURBED
@@ -51,9 +51,15 @@ def run(kind: str, size: int, copies: int, disturbance: str, seed: int, takes: i
         *(pytest.param(each, marks=pytest.mark.nightly) for each in ("takeovers", "guests", "crowd", "threads")),
     ],
 )
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SIZES)
 def test_traffic_with_disturbance_stays_correct(prefix: str, seed: int, kind: str, disturbance: str) -> None:
     assert run_child(run, kind, SIZES[kind], 2, disturbance, seed, TAKES.get(disturbance, TAKES_DISTURBED)) == []
+
+
+@patient
+def test_patient_publishers_that_restart_lose_no_message(prefix: str, seed: int) -> None:
+    """What: publishers that send only when everybody has read everything come and go, and so do readers."""
+    assert run_child(run, "Patient", 4096, 2, "guests", seed, TAKES_DISTURBED) == []
 
 
 @pytest.mark.nightly

@@ -8,7 +8,7 @@ from tools.chaos.kinds.channels import Channels
 from tools.chaos.kinds.frames import Frames
 from tools.chaos.kinds.queues import Queues
 from tools.chaos.kinds.records import Records
-from tools.chaos.kinds.topics import Rows, Topics
+from tools.chaos.kinds.topics import Patient, Rows, Topics
 from tools.chaos.kinds.worker import WAYS
 from tools.chaos.kinds.workload import Lane, Workload
 
@@ -104,4 +104,4 @@ def plan_of(kind: type[Workload], size: int, disturbance: str, copies: int = 2) 
     }[disturbance]
 
 
-WRITERS: dict[type[Workload], int] = {Topics: 1, Rows: 1, Channels: 3, Frames: 1, Records: 3, Queues: 3}
+WRITERS: dict[type[Workload], int] = {Topics: 1, Rows: 1, Patient: 1, Channels: 3, Frames: 1, Records: 3, Queues: 3}

@@ -12,6 +12,7 @@ import numpy as np
 
 import msgq
 from msgq.errors import MultiplePublishersError
+from tests.support import DEADLINE
 from tools.chaos.history import TOPICS, TopicRecord
 from tools.chaos.kinds.workload import (
     Counts,
@@ -174,6 +175,26 @@ class Rows(Topics):
         limit = self.rng.choice((None, 5, 1000))
         rows = socket.receive_array(np.dtype((np.void, ROW_BYTES)), limit, wait_for_one=timeout > 0)
         return [bytes(row) for row in rows]
+
+
+class Patient(Topics):
+    """A topic whose publishers send only when everybody has read everything, so nobody loses a message."""
+
+    def _send(self, socket: msgq.PubSocket, number: int) -> int:
+        socket.wait_for_readers(DEADLINE, 0.0001)
+        assert socket.all_readers_updated()
+        count = self.rng.randrange(1, 3)  # two of the largest fit
+        for i in range(count):
+            socket.send(self._stream.message(number + i))
+        return count
+
+    @staticmethod
+    def check(run_result: RunResult) -> list[str]:
+        return Topics.check(run_result) + [
+            f"{result.way} {result.incarnation} lost {record.lost} messages of a publisher that waits"
+            for result, record in run_result.records()
+            if result.is_permanent and record.lost and result.way not in ("conflating", "passive")
+        ]
 
 
 def check_successions(run_result: RunResult) -> list[str]:
