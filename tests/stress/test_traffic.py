@@ -89,7 +89,8 @@ def test_patient_publishers_that_restart_lose_no_message(prefix: str, seed: int)
 def test_traffic_of_another_size_stays_correct(
     prefix: str, seed: int, kind: str, size: int, copies: int, disturbance: str
 ) -> None:
-    assert run_child(run, kind, size, copies, disturbance, seed, TAKES_AT_NIGHT) == []
+    takes = TAKES_AT_NIGHT if disturbance == "laps" else TAKES_DISTURBED
+    assert run_child(run, kind, size, copies, disturbance, seed, takes) == []
 
 
 @patient

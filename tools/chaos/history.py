@@ -46,7 +46,7 @@ class TopicRecord(Record):
     dropped : frames that it did not publish, because clients held all buffers.
     quiet : it makes nothing any more.
     total : of the final checker: messages that the endpoint has had.
-    taken : times that the incarnation took something, of any kind.
+    taken, steps : times that the incarnation took something, of any kind, and that it tried to act.
     """
 
     __slots__ = ()
@@ -70,6 +70,7 @@ class TopicRecord(Record):
     quiet = Field(7)
     total = Field(TOTAL)
     taken = Field(9)
+    steps = Field(10)
 
 
 class History:

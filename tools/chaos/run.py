@@ -148,7 +148,8 @@ class Run:
     # ---- interventions ----
 
     def _nemesis_kill(self, incarnation: Incarnation | None) -> None:
-        if incarnation:
+        """Kill one; most of those that have just begun are spared, for on a busy machine nobody would get anywhere."""
+        if incarnation and (self.history[incarnation.number].steps > 2 or self._chance.random() < 0.1):
             incarnation.end = "killed"
             os.kill(incarnation.pid, signal.SIGKILL)
             self.done["kills"] += 1

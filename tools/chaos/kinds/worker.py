@@ -138,6 +138,7 @@ def _live(worker: Worker, steps: int, pause: float) -> None:
     history, record = context.history, context.history[context.incarnation]
     while steps and history.ending == 0 and not worker.is_over:
         steps -= 1
+        record.steps += 1
         if context.writes and history.begun:
             worker.produce()
             if pause and rng.random() < 0.2:
