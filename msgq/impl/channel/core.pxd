@@ -83,6 +83,7 @@ cdef extern from "channel/layout.h" nogil:
         uint64_t capacity, publishers, subscribers, stamps
     mq_channel_config mq_channel_config_unpack(uint64_t word)
     mq_schema_parts mq_schema_parts_from_block(mq_schema *schema, char *data, uint64_t room)
+    bint mq_schema_is_set(const mq_schema_parts *parts)
 
 
 cdef extern from "channel/publisher.h" nogil:
