@@ -18,6 +18,7 @@ from posix.mman cimport (
     MAP_ANONYMOUS, MAP_FAILED, MAP_FIXED, MAP_PRIVATE, MAP_SHARED, mmap, munmap, PROT_READ, PROT_WRITE,
 )
 from posix.stat cimport fstat, lstat, struct_stat
+from posix.types cimport uid_t
 from posix.unistd cimport close, lseek, SEEK_CUR, SEEK_SET, usleep
 
 from msgq.common.environment cimport file_group, is_preallocation_enabled, is_sigbus_handled, trusted_users
@@ -59,6 +60,7 @@ def add_hidden_base(type kind, type base):
 
 
 include "segment.pxi"
+include "owners.pxi"
 include "schema.pxi"
 include "endpointfile.pxi"
 include "views.pxi"
