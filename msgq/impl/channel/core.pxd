@@ -385,5 +385,4 @@ cdef class Subscriber(Waitable):
     cdef object _receive_copy(self, object timeout)
     cdef bint _should_stop_retrying(self, int *torn, object timeout) noexcept
     cdef bytes _copy_payload(self, const mq_channel_message *message)
-    cdef uint64_t _receive_batch(self, uint8_t *out, uint64_t size, uint64_t max_count) noexcept
     cdef uint64_t _count_receivable(self, object limit) except? 0
