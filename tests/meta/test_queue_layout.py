@@ -146,13 +146,16 @@ def test_documented_queue_constants_equal_pinned_constants() -> None:
     assert documented_constants("queue-protocol.md") == CONSTANTS
 
 
-def test_queue_limits_of_python_equal_limits_of_c_headers() -> None:
+def test_queue_limits_of_python_equal_limits_of_c_headers(tmp_path: Path) -> None:
     assert CONSTANTS["MQ_QUEUE_MESSAGES_MAX"] == options.MESSAGES_MAX
     assert CONSTANTS["MQ_QUEUE_MESSAGE_SIZE_MAX"] == options.MESSAGE_SIZE_MAX
     marks = 8 + 64 + 64 + 1 + 1 + 6  # version, identity, layout, their lengths
     assert GOLDEN["mq_queue"]["schema_data"][1] == options.SCHEMA_DATA_MAX + marks
     assert CONSTANTS["MQ_QUEUE_PRIORITY_MAX"] == options.PRIORITY_MAX
     assert posix_ipc.QUEUE_PRIORITY_MAX == options.PRIORITY_MAX
+    max_messages, max_message_size = options.DEFAULT_SIZES
+    defaults = {"MQ_QUEUE_DEFAULT_MESSAGES": max_messages, "MQ_QUEUE_DEFAULT_MESSAGE_SIZE": max_message_size}
+    check_compiled(tmp_path, ("workqueue/join.h",), {}, defaults)
 
 
 def test_documented_queue_limits_equal_limits_of_python() -> None:
