@@ -68,12 +68,13 @@ static const void *woken_words[STEPS_MAX];
 static unsigned wake_count;
 static mq_liveness lives[BYTES];
 static char holds[BYTES]; /* an address for each lock */
+static bool has_no_locks; /* as on a file system without locks */
 
 __attribute__((unused)) static void wake_word(const void *word) { woken_words[wake_count++ % STEPS_MAX] = word; }
 
 __attribute__((unused)) static void *hold_byte(uint64_t byte) {
-    errno = EAGAIN;
-    return lives[byte] == MQ_ALIVE ? NULL : &holds[byte];
+    errno = has_no_locks ? EINVAL : EAGAIN;
+    return has_no_locks || lives[byte] == MQ_ALIVE ? NULL : &holds[byte];
 }
 
 #undef mq_futex_wake_all

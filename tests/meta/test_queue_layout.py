@@ -70,6 +70,8 @@ def check_lease(lease: int, take: int, row: int = 0) -> None:
 def test_documented_queue_limits_equal_limits_of_python() -> None:
     """What the page on the protocol says, and what help(MessageQueue) shows."""
     limits = section("queue-protocol.md", "Limits")
+    defaults = (CONSTANTS["MQ_QUEUE_DEFAULT_MESSAGES"], CONSTANTS["MQ_QUEUE_DEFAULT_MESSAGE_SIZE"])
+    assert defaults == options.DEFAULT_SIZES
     rows = CONSTANTS["MQ_QUEUE_ROWS"]
     assert f"| 1 to {options.MESSAGES_MAX}, {options.DEFAULT_MAX_MESSAGES} by default |" in limits
     assert options.MESSAGE_SIZE_MAX == 2**30

@@ -3,6 +3,7 @@
 from tools.mutate.headers.mutant import mutants_of
 
 recovery = mutants_of("msgq/impl/workqueue/recovery.h", "queue")
+join = mutants_of("msgq/impl/workqueue/join.h", "queue_join")
 
 MUTANTS = [
     recovery(
@@ -200,5 +201,17 @@ MUTANTS = [
         "mq_queue_recover_row(&h->parts, (unsigned)row); mq_copy_to_shared",
         "mq_copy_to_shared",
         "queue_handoff-join_ends_the_turn_of_the_dead_owner_of_its_row",
+    ),
+    recovery(
+        "the counts of a handle include those of the former owners of its row",
+        "mq_copy_to_shared(&own_row->counts_before, &own_row->counts, sizeof own_row->counts_before);",
+        "",
+        "observers-counts_of_an_owner_begin_at_those_of_its_row",
+    ),
+    join(
+        "a handle without a lock claims that it holds one",
+        "*row_token != NULL);",
+        "true);",
+        "join_without_a_lock_claims_none",
     ),
 ]
