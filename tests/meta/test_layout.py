@@ -18,7 +18,14 @@ from tests.meta.sources import ROOT
 from tools.fuzz.build import compile_program
 
 #: Headers with all structs and constants of the pages.
-HEADERS = ("ring/layout.h", "gate/layout.h", "channel/layout.h", "workqueue/events.h", "records/cell.h")
+HEADERS = (
+    "ring/layout.h",
+    "gate/layout.h",
+    "channel/layout.h",
+    "workqueue/events.h",
+    "workqueue/join.h",
+    "records/cell.h",
+)
 LAYOUTS = (
     *("base/layout.h", "ring/layout.h", "gate/layout.h", "channel/pool.h", "channel/layout.h", "workqueue/layout.h"),
     "records/layout.h",
