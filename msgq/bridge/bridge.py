@@ -11,9 +11,10 @@ import math
 import threading
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any, Self
+from typing import Any
 
 from msgq.bridge.checks import check_bind_host, check_source
+from msgq.common.closing import ClosingContext
 from msgq.common.selection import EndpointPattern, SelectedEndpoints, list_patterns, parse_pattern
 from msgq.errors import InvalidValueError
 from msgq.kinds import kind_of, list_stored_kinds, validate_endpoint
@@ -22,7 +23,7 @@ from msgq.kinds.bridge import BridgeLink, BridgeLoop, FlowStats
 POLL_PERIOD_S = 1.0  # between two updates of the list of endpoints and publishers
 
 
-class Bridge:
+class Bridge(ClosingContext):
     """Forwards topics and channels out of this host and into it, until `stop`.
 
     The channel channel/NAME of this host is the topic NAME for ZMQ. Rings and channels have the current prefix, and ZMQ
@@ -80,12 +81,6 @@ class Bridge:
         except BaseException:
             self.close()
             raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def run(self, seconds: float | None = None) -> bool:
         """Forward messages until `stop`.

@@ -64,6 +64,8 @@ static bool perform_common(const char *name) {
         plan.armed = true;
     else if (!strcmp(name, "disarm"))
         plan.armed = false;
+    else if (!strcmp(name, "unlockable"))
+        rows_are_unlockable = true;
     else if (!strcmp(name, "ready")) {
         puts("ready");
         getchar();

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -24,6 +25,8 @@ from tests.crash.channels import (
 )
 
 __all__ = ["place", "program"]
+
+OFTEN = 4  # times that the victim stops at points of the same name: it looks at hundreds of rows, for example
 
 #: What the victim does, after "arm" step by step, and what its messages are then. Two messages of another one come
 #: while it says "ready".
@@ -108,8 +111,11 @@ def test_channel_process_stopped_at_each_access_blocks_no_other_process(place: P
     """
     with place.another(0) as trial:
         names = run(trial, scene, 0)
-    problems = []
+    problems, seen = [], Counter[str]()
     for at, (name, locked) in enumerate(zip(names, iterate_lock_states(names), strict=True), 1):
+        seen[name] += 1
+        if seen[name] > OFTEN:
+            continue
         with place.another(at) as round_:
             try:
                 run(round_, scene, at, locked)

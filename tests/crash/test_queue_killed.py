@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
+from msgq import stats
 from msgq.errors import IpcError
 from tests.crash.queues import (
     BEFORE,
@@ -267,11 +268,26 @@ def test_recovery_clears_sleeper_bits_of_dead_process(slot: Place) -> None:
     assert not slot.bits()
 
 
-def test_reused_row_does_not_inherit_sleeper_bits(slot: Place) -> None:
-    slot.killed("join lie watch crave notify")
+def test_reused_row_does_not_inherit_sleeper_bits_or_counts(slot: Place) -> None:
+    slot.killed("join send:0 lie watch crave notify")
     slot.kill_free_rows()
-    slot.waiting("enter")
+    heir = slot.waiting("enter send:1 send:2")
     assert not slot.bits(), "it lives, and does not sleep"
+    assert [handle.sent for handle in stats.queue(slot.endpoint).handles if handle.participant.pid == heir.pid] == [2]
+
+
+def test_consumer_without_row_lock_is_alive_until_its_death(slot: Place) -> None:
+    """What: the file system has no locks of rows; then others ask for the process and its start time.
+
+    Failure would mean: the message of a living consumer is given to others.
+    """
+    slot.send(0)
+    consumer = slot.waiting("unlockable join take:1")
+    slot.look()
+    assert not slot.drain(), "it lives"
+    consumer.process.kill()
+    consumer.process.wait()
+    assert slot.look_and_drain() == [(0, 2)]
 
 
 def test_closed_handle_clears_its_sleeper_bits(slot: Place) -> None:

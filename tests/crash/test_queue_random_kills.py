@@ -15,8 +15,8 @@ from typing import NamedTuple
 import pytest
 
 from msgq.workqueue import MessageQueue
+from tests.crash.killing import end, run_in_killed_child
 from tests.crash.queues import File
-from tests.crash.test_random_kills import end, run_in_killed_child
 from tests.support import LONGER, run_child
 
 SENDERS = RECEIVERS = 4

@@ -16,8 +16,8 @@ import pytest
 
 from msgq.impl.base.clock import time_ns
 from msgq.workqueue import MessageQueue
+from tests.crash.killing import end, run_in_killed_child
 from tests.crash.queues import File, Place, program, read_driver_points, slot, until_ready
-from tests.crash.test_random_kills import end, run_in_killed_child
 from tests.crash.victims import WRITES
 from tests.support import DEADLINE, LONGER, Task, run_child, wait_asleep, wait_until
 

@@ -18,6 +18,7 @@ import pytest
 
 from msgq import Board, SeqlockVector
 from msgq.errors import KeyTakenError, MultipleWritersError
+from tests.crash.killing import end, run_in_killed_child
 from tests.crash.records import (
     ROWS,
     File,
@@ -29,7 +30,6 @@ from tests.crash.records import (
     read_driver_numbers,
     values,
 )
-from tests.crash.test_random_kills import end, run_in_killed_child
 from tests.crash.victims import Driver
 from tests.support import LONGER, SHM, Task, run_child, wait_until
 

@@ -8,7 +8,7 @@
  *
  * What the thread sanitizer can say here: whether EDGE order and EDGE unpin order the plain accesses of views before and
  * after those of the publisher. What it cannot say: whether EDGE slot and EDGE pin are strong enough, as it does not
- * model fences; there, the words of the messages count, and the model (tools/model).
+ * model fences; there, the words of the messages count, and the orders that tests/headers and tests/meta check.
  */
 #include <pthread.h>
 #include <sched.h>

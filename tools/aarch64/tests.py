@@ -38,6 +38,7 @@ TESTS = (
     ),
     "tests/crash/test_publisher_killed.py",
     "tests/crash/test_creation_killed.py",
+    "tests/crash/test_joins_killed.py",
     "tests/sanitizers/test_threads.py",
     "tests/sanitizers/test_leases.py",
 )
