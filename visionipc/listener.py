@@ -169,7 +169,7 @@ class Listener:
             raise SegmentError(f"cannot lock: {error.strerror}", self._name, path, error.errno) from error
 
     def _make_in_use_error(self, pid: int) -> MultiplePublishersError:
-        owner = f"process {pid}" if pid else "another process"  # of another PID namespace, or just starting or leaving
+        owner = f"process {pid}" if pid else "another process"  # in another PID namespace, starting or leaving
         text = f"{owner} serves {self._path}; stop it, or choose another name"
         return MultiplePublishersError(text, self._name)
 

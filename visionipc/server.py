@@ -230,7 +230,7 @@ class VisionIpcServer(StreamSender, ClosingContext):
         wire.socket_path(self._name, self._prefix)
         super().__init__()
         self._forks = memfd.fork_count
-        self._lock = threading.Lock()  # of _streams, which the listener's thread reads
+        self._lock = threading.Lock()  # protects _streams, which the listener's thread reads
         self._listener: Listener | None = None
         self._closed = False
         _servers.add(self)

@@ -16,7 +16,7 @@ from msgq.impl.records.core import Span, SpanStack, TracedMessageIterator
 from msgq.records.clocks import HostStampClock, find_stamp_clock
 from msgq.records.traced_source import read_stamps, resolve_traced_source
 
-TIMING_RING_BYTES = 1 << 18  # of a timing topic: some 6500 records
+TIMING_RING_BYTES = 1 << 18  # bytes of a timing topic: some 6500 records
 TIMER_ENDPOINT_PREFIX = "@"
 
 

@@ -53,7 +53,7 @@ class JobFuture:
 
     def __init__(self, client: JobClient) -> None:
         self._client = client
-        self._number = 0  # of the call; 0: not registered
+        self._number = 0  # number of the call; 0: not registered
         self._reply: Envelope | None = None
         self._is_cancelled = False
 

@@ -8,7 +8,7 @@
 #include "base/liveness_lock.h"
 
 /* True: the locks of rows fail, as on a file system without them. */
-static bool rows_are_unlockable;
+static bool rows_are_unlockable __attribute__((unused));
 
 static inline void copy_in(void *shared, const void *from, size_t n, const char *function, const char *which) {
     memcpy(shared, from, n / 2);

@@ -68,8 +68,8 @@ static void succeed(int result, const mq_error *error) {
         wrong(error->text, (uint64_t)-result, 0);
 }
 
-/* Pools of the dead are removed with messages that nobody has read, too, at every other join. False: so many joined that
- * it is enough. */
+/* Join. Every other join also removes pools of the dead whose messages nobody has read. Returns false after the maximum
+ * number of pools. */
 static bool join(mq_channel_publisher *p, void **liveness_token, uint32_t slots) {
     mq_file_lock row_lock = {.file = liveness_file, .fd = -1};
     mq_error error;

@@ -105,7 +105,7 @@ static int mqc_lock_file(const mqc_endpoint *endpoint, const mq_file_lock *lock,
 
 /* ---- components with one file ---- */
 
-/* Open or create the file once. Returns 0, a result of mq_create, or an error. */
+/* Open or create the file once. Returns 0, a result such as MQ_FILE_MISSING, or an error. */
 static int mqc_open_file_once(const mqc_endpoint *endpoint, const mq_endpoint_file_request *request,
                               const mqc_file_ops *kind, mqc_mapped_file *segment) {
     mq_endpoint_file file;

@@ -342,7 +342,7 @@ cdef class SubscriberRows:
 cdef class MappedPool(PinOwner):
     """A pool mapped by a subscriber, whose views pin its slots."""
     cdef SubscriberRows rows  # None: the pool's messages are only copied
-    cdef Segment segment  # before `memory`, whose end would give a segment that is in use private memory
+    cdef Segment segment  # cleared before `memory`, whose end would else give the segment private memory
     cdef SegmentMemory memory
     cdef const mq_u64 *not_truncated  # see mq_mapping_was_truncated
     cdef mq_pool_map slots

@@ -46,7 +46,7 @@ class Publisher(ClosingContext):
         self.endpoint, self.name = file.name, name
         self._channel_file, self._channel = file, file.channel
         self._requested_slots, self._pool_bytes_max = slots, max_bytes
-        self._previous_counts = {"sent": 0, "bytes": 0, "refused": 0, "evicted": 0}  # of pools that were outgrown
+        self._previous_counts = {"sent": 0, "bytes": 0, "refused": 0, "evicted": 0}  # counts of replaced pools
         self._sender_mark = object()  # for the channel to know us by, without keeping us
         self._is_waiting_for_slot = False
         self._pool = self._open_pool(slot_bytes or DEFAULT_SLOT_BYTES, True)

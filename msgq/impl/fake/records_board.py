@@ -79,7 +79,7 @@ class Board(RecordHandle):
         return self._store.value_bytes
 
     def __del__(self) -> None:
-        super().close()  # what observes keys stays open
+        super().close()  # observers of keys stay open
 
     def close(self) -> None:
         """Close the handle and its observers."""

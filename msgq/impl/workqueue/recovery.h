@@ -174,9 +174,8 @@ static inline int64_t mq_queue_recover_from_dead_owners(mq_queue_handle *h, int6
     return next;
 }
 
-/* As mq_queue_recover_from_dead_owners, for the handle itself, which also scans all blocks again, because another program
- * may have written a fill count that a cache entry still accepts. Returns when the next lease or delay ends, by
- * CLOCK_MONOTONIC. */
+/* Recover from dead owners, and scan all blocks of the handle again, because another program may have written a fill
+ * count that a cache entry still accepts. Returns when the next lease or delay ends, by CLOCK_MONOTONIC. */
 static inline int64_t mq_queue_recover(mq_queue_handle *h, int64_t now_ns) {
     mq_queue_invalidate_all_caches(h);
     return now_ns + mq_queue_recover_from_dead_owners(h, now_ns);

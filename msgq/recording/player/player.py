@@ -178,7 +178,7 @@ class Player(ClosingContext):
         ] = []  # an element for each thread that asks for something: it is let in at once
         self._is_paused, self._is_stopping, self._is_running = start_paused, False, False
         self._steps_left = 0
-        self._seek_target_ns: int | None = None  # of a seek
+        self._seek_target_ns: int | None = None  # time to which a seek jumps
         self._next_message_ns = self._position_ns = self._begin_ns
         self._finished_passes = self._late_ns = self._late_max_ns = 0
         self._set_time_anchor(self._begin_ns)

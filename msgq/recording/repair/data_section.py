@@ -38,8 +38,8 @@ from msgq.recording.mcap_io.summary import SUMMARY_OPCODES
 from msgq.recording.repair.chunk_parser import ChunkContents, ChunkParser, get_record_name, parse_record
 
 _BLOCK_BYTES = 1 << 20
-_MESSAGE_INDEXES_MAX = 1 << 17  # of a chunk: ids are 16 bits, and a copy of each is more than enough
-_NEXT_RECORDS_BYTES = 1 << 16  # what cannot be compressed is a little more than it was
+_MESSAGE_INDEXES_MAX = 1 << 17  # maximum indexes of a chunk: each of the 16-bit ids twice
+_NEXT_RECORDS_BYTES = 1 << 16  # incompressible data grows a little when it is compressed
 
 
 @dataclass(slots=True)
