@@ -50,9 +50,9 @@ TEST(handles_share_the_mapping_of_a_whole_file_until_the_last_releases_it) {
     begin();
     int fd = make_file(2);
     mq_mapping *first = map(fd, 2 * PAGE), *second = map(fd, 2 * PAGE);
-    CHECK(first == second && mq_mapping_is_shared(first));
+    CHECK(first == second && first->users == 2);
     mq_mapping_release(second);
-    CHECK(!mq_mapping_is_shared(first) && is_mapped(first->address));
+    CHECK(first->users == 1 && is_mapped(first->address));
     uint8_t *address = first->address;
     mq_mapping_release(first);
     CHECK(!table.first && !is_mapped(address));
@@ -81,7 +81,7 @@ TEST(new_handle_gets_no_mapping_of_another_file_size_setting_or_of_fewer_blocks)
     policy.preallocate = false;
     CHECK(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, PAGE) == 0);
     mq_mapping *fewer = map(fd, 2 * PAGE);
-    CHECK(!mq_mapping_is_shared(fewer) && map(fd, 2 * PAGE) == fewer);
+    CHECK(fewer->users == 1 && map(fd, 2 * PAGE) == fewer);
     CHECK(ftruncate(fd, 3 * PAGE) == 0 && map(fd, 3 * PAGE) != first);
 }
 
@@ -200,5 +200,5 @@ TEST(child_that_is_forked_at_any_instruction_has_no_user_that_is_not_a_holder) {
     mq_mapping_pair(mapping, other);
     mq_mapping_release(mapping);
     step_through_instructions(false);
-    CHECK(!has_user_without_hold && !mq_mapping_is_shared(mapping));
+    CHECK(!has_user_without_hold && mapping->users == 1);
 }

@@ -12,11 +12,11 @@
 #ifndef MQ_MAPPING_H
 #define MQ_MAPPING_H
 
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/atomics.h"
 #include "base/truncation.h"
@@ -48,6 +48,7 @@ typedef struct mq_mapping {
     mq_mapping_table *table; /* NULL: not shared */
     blkcnt_t blocks;         /* blocks of the file at the last opening */
     bool writable;
+    mq_u32 is_populated; /* for the kind of the file: the pages that all processes write have memory */
     int users, holders;
     struct mq_mapping *partner; /* this mapping is one of its holders */
     struct mq_mapping *next;    /* in the table */
@@ -61,7 +62,7 @@ struct mq_mapping_table {
 
 static inline void mq_mapping_table_lock(mq_mapping_table *table) {
     while (table && !mq_compare_exchange_u32(&table->locked, 0, 1))
-        sched_yield();
+        usleep(20); /* lets a thread run that holds the lock and has a lower priority */
 }
 
 static inline void mq_mapping_table_unlock(mq_mapping_table *table) {
@@ -116,9 +117,6 @@ static inline mq_mapping *mq_mapping_table_use(mq_mapping_table *table, const st
     mq_mapping_table_unlock(table);
     return mapping;
 }
-
-/* True if another handle uses the mapping, too. */
-static inline bool mq_mapping_is_shared(const mq_mapping *mapping) { return mapping->users > 1; }
 
 /* ---- its end ---- */
 
@@ -208,12 +206,12 @@ static inline bool mq_mapping_pair_locked(mq_mapping *mapping, mq_mapping *partn
     if (mq_mapping_has_partner(mapping, partner))
         return !mq_mapping_was_truncated(mapping->not_truncated);
     mq_mapping *former = mapping->partner;
+    partner->holders++;
+    mapping->partner = partner;
     if (former) {
         mq_mapping_pair_locked(partner, former);
         former->holders--; /* `partner`, or a mapping behind it, is now its holder */
     }
-    partner->holders++;
-    mapping->partner = partner;
     return !mapping->guard || !partner->guard || mapping->guards->pair(mapping->guard, partner->guard);
 }
 

@@ -20,25 +20,32 @@ static bool mqc_load_policy(mq_file_policy *policy, const char *kind_name, bool 
     return status == 0;
 }
 
-static int64_t mqc_offset;
-
-static void mqc_find_offset(void) {
+/* Return false if the process had no free descriptor: the next call may find one. */
+static bool mqc_find_offset(int64_t *offset) {
     static const char shared[] = MQ_SHARED_MEMORY "/msgqclock";
     mq_file_policy policy;
-    mq_error error;
+    mq_error error = {.number = 0};
     char own[MQC_PATH];
-    int64_t ahead, offset;
+    int64_t ahead, agreed;
     snprintf(own, sizeof own, "%s_%u", shared, (unsigned)geteuid());
     bool found = mq_namespace_offset_ns(&ahead, &error) == 0 && mqc_load_policy(&policy, "clock", false) &&
-                 (mq_agree_on_clock_offset(&policy, shared, own, ahead, &offset, &error) == 0 ||
-                  mq_agree_on_clock_offset(&policy, own, shared, ahead, &offset, &error) == 0);
-    mqc_offset = found ? offset - ahead : mq_offset_from_monotonic_ns(CLOCK_REALTIME);
+                 (mq_agree_on_clock_offset(&policy, shared, own, ahead, &agreed, &error) == 0 ||
+                  mq_agree_on_clock_offset(&policy, own, shared, ahead, &agreed, &error) == 0);
+    *offset = found ? agreed - ahead : mq_offset_from_monotonic_ns(CLOCK_REALTIME);
+    return found || (error.number != EMFILE && error.number != ENFILE);
 }
 
 int64_t mqc_clock_offset_ns(void) {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, mqc_find_offset);
-    return mqc_offset;
+    static _Atomic int64_t offset;
+    static _Atomic bool known;
+    int64_t found;
+    if (known)
+        return offset;
+    if (!mqc_find_offset(&found))
+        return found;
+    offset = found; /* two threads that search at once find the same offset, or each its own clock */
+    known = true;
+    return offset;
 }
 
 /* ---- origins ---- */

@@ -308,6 +308,7 @@ cdef class TopicFiles:
     cdef SegmentMemory side_memory
     cdef uint32_t data_bytes
     cdef mq_topic_files files  # the mappings belong to the segments
+    cdef int generation  # fork generation of the process that locks it
     cdef void unlock(self)
 
 

@@ -9,7 +9,11 @@ cdef class TopicFiles:
         self.files.lock = -1
 
     cdef void unlock(self):
-        mq_topic_unlock(&self.files)
+        if self.generation == fork_generation:
+            mq_topic_unlock(&self.files)
+        elif self.files.lock >= 0:  # a signal handler forked this child, and the lock is the parent's
+            close(self.files.lock)
+            self.files.lock = -1
 
     def __dealloc__(self):
         self.unlock()
@@ -18,6 +22,7 @@ cdef class TopicFiles:
 cdef TopicFiles _make_topic(str endpoint, str ring_path, str side_path, bint asked, size_t wanted):
     """Return the files of a topic, not opened. `asked`: the caller requested the size `wanted`."""
     cdef TopicFiles topic = TopicFiles.__new__(TopicFiles)
+    topic.generation = fork_generation
     topic.endpoint, topic.ring_path, topic.side_path = endpoint, ring_path, side_path
     topic.ring_file, topic.side_file = ring_path.encode(), side_path.encode()
     load_file_policy(&topic.policy, endpoint)

@@ -128,9 +128,10 @@ static inline int mq_ring_map(const mq_file_policy *policy, int fd, const struct
     int failed = is_backed || makes_holes ? 0 : mq_grow_file(fd, 0, bytes, path, error);
     if (!failed)
         failed = mq_map_file(policy, fd, found, writable ? bytes : 0, path, ring, error);
-    if (failed || is_backed || !makes_holes || mq_mapping_is_shared(*ring))
+    if (failed || is_backed || !makes_holes || mq_load_acquire_u32(&(*ring)->is_populated))
         return failed;
     failed = mq_ring_populate_ends(fd, found, (*ring)->address, path, error);
+    mq_store_release_u32(&(*ring)->is_populated, !failed);
     if (failed) {
         mq_mapping_release(*ring);
         *ring = NULL;
