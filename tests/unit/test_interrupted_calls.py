@@ -92,7 +92,8 @@ def test_interrupted_frame_client_leaves_no_descriptor_and_no_row(
             for number in range(400):
                 interruptions += interrupt_call(lambda: client.connect(True), 20 * (number % 60) + 1)
             assert client.connect(True)
-            wait_until(lambda: count_descriptors() == before)  # the server's thread has some for a moment
+            # the server's thread has some for a moment, perhaps already at the first count
+            wait_until(lambda: count_descriptors() <= before)
         assert interruptions
         wait_until(lambda: server.stats(0).clients == [])
 
