@@ -6,6 +6,7 @@ The victims publish nothing: each of them is as one who is killed between its ex
 from __future__ import annotations
 
 import os
+import signal
 import struct
 from collections import Counter
 from typing import Any
@@ -14,10 +15,8 @@ from msgq import stats
 from msgq.channel import Channel
 from msgq.common.naming import events_channel
 from msgq.common.queue_events import EVENT_HEAD_FORMAT, Event
-from msgq.workqueue import MessageQueue
-from tests.crash.queues import SLOTS, Place, program, read_driver_points, slot, wait_for_driver_kill
-
-__all__ = ["program", "slot"]
+from tests.crash.harness import Step, at_each_step
+from tests.crash.queues import QueuePlace
 
 VICTIM = "join ready arm take:2 ack"
 SENT = range(1, 5)
@@ -28,12 +27,15 @@ def heard(sub: Any) -> list[tuple[Any, ...]]:
     return [struct.unpack(EVENT_HEAD_FORMAT, data) for data in sub.receive_many()]
 
 
-def kill_taker(slot: Place, at: int) -> list[str]:
-    """Have a taker killed at a step, or live (0); return the steps that it took."""
-    name = f"{slot.endpoint}-{at}"
-    MessageQueue(name, max_messages=SLOTS, max_message_size=64, events=True).close()
-    with slot.another(at) as trial, Channel(events_channel(name)) as channel, channel.subscriber() as sub:
-        victim = trial.driver(VICTIM, at=at)
+def kill_taker(endpoint: str, step: Step) -> list[str]:
+    """Have a taker killed at a step, or live; return what it said."""
+    name = f"{endpoint}-{step.at}"
+    with (
+        QueuePlace(name, events=True) as trial,
+        Channel(events_channel(name)) as channel,
+        channel.subscriber() as sub,
+    ):
+        victim = trial.driver(VICTIM, at=step.at)
         victim.wait_until_ready()
         trial.send(*SENT)
         for job in [trial.queue.take(0) for _ in SENT]:
@@ -41,7 +43,7 @@ def kill_taker(slot: Place, at: int) -> list[str]:
         heard(sub)
         before = stats.queue(name)
         victim.proceed()
-        lines = wait_for_driver_kill(victim, at)
+        lines = victim.end(-signal.SIGKILL if step.at else 0)
         left = stats.queue(name)
         got = trial.look_and_drain()
         found, events = stats.queue(name), heard(sub)
@@ -56,10 +58,10 @@ def kill_taker(slot: Place, at: int) -> list[str]:
         assert told[Event.RECEIVED] == found.acknowledged - left.acknowledged
         assert set(told) <= {Event.RETURNED, Event.RECEIVED}
         assert found.events_lost == 0
-    return read_driver_points(lines)
+    return lines
 
 
-def test_consumer_killed_before_event_publication_leaves_consistent_events(slot: Place) -> None:
+def test_consumer_killed_before_event_publication_leaves_consistent_events(endpoint: str) -> None:
     """What: the victim takes two messages and acknowledges them, and dies at each of its points in turn.
 
     Why: there is always a moment between an exchange and its event.
@@ -67,13 +69,8 @@ def test_consumer_killed_before_event_publication_leaves_consistent_events(slot:
     Failure would mean: what came back is told twice or not at all, or by the dead; or the counts cannot tell how many
     events are missing.
     """
-    steps = kill_taker(slot, 0)
-    assert "mq_queue_take_message: exchanged &h->parts.slot_states[best.slot]" in steps
-    assert "mq_queue_free_taken_slot: exchanged &h->parts.slot_states[delivery->slot]" in steps
-    problems = []
-    for at, step in enumerate(steps, 1):
-        try:
-            kill_taker(slot, at)
-        except AssertionError as problem:  # all of them: the report shows which steps fail
-            problems.append(f"after step {at} ({step}): {str(problem).splitlines()[0]}")
-    assert not problems, "\n".join([f"{len(problems)} of {len(steps)} steps:", *problems])
+    steps = (
+        "mq_queue_take_message: exchanged &h->parts.slot_states[best.slot]",
+        "mq_queue_free_taken_slot: exchanged &h->parts.slot_states[delivery->slot]",
+    )
+    at_each_step(lambda step: kill_taker(endpoint, step), steps)

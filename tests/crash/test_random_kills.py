@@ -19,6 +19,7 @@ from tests.stress.traffic import Ledger, Stream, largest_message_size
 from tests.support import LONGER, SHM, say
 
 RING = 4096
+PATIENCE = 20.0  # seconds of killing
 
 
 def publish_for_ever(endpoint: str, stream: Stream) -> None:
@@ -38,9 +39,6 @@ def join_for_ever(endpoint: str, stream: Stream, rng: random.Random) -> None:
                 ledger.take([] if message is None else [message], socket.lost)
 
 
-PATIENCE = 15.0  # seconds of killing
-
-
 def run_in_killed_child(function: Callable[..., None], *args: Any) -> int:
     """Run a function in a forked process until it is killed; it ends in another way only by a mistake."""
     if pid := fork():
@@ -52,13 +50,42 @@ def run_in_killed_child(function: Callable[..., None], *args: Any) -> int:
     os._exit(1)
 
 
-def run_random_kills(endpoint: str, seed: int, kills: int) -> dict[str, int]:
-    """Child: keep a publisher and three subscribers running, and kill one of them at a random moment, again and again.
+def end(pid: int) -> bool:
+    """Kill a child; true if it had ended by itself."""
+    os.kill(pid, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != -signal.SIGKILL
 
-    As often as wanted, or for as long as a machine that is busy with other things is given.
 
-    Returns how many of which role failed in another way than by being killed, and how many were killed.
+def kill_at_random(
+    start: Callable[[int], int],
+    roles: int,
+    rng: random.Random,
+    kills: int,
+    choose: Callable[[int], int],
+    enough: Callable[[], bool] = lambda: True,
+) -> dict[str, Any]:
+    """Keep a process of each role running, and kill one of them at a random moment, again and again.
+
+    As often as wanted, and until `enough` was done, or for as long as a machine that is busy is given. `choose` returns
+    the role for the n-th kill. Returns how many failed in another way than by being killed, and how many were killed.
     """
+    pids = [start(role) for role in range(roles)]
+    failed = killed = 0
+    until = time.monotonic() + PATIENCE * max(LONGER, 1)
+    while killed < kills and time.monotonic() < until:
+        killed += 1
+        role = choose(killed)
+        time.sleep(rng.expovariate(200))  # the moment of the crime; nothing waits for it
+        failed += end(pids[role])
+        pids[role] = start(role)
+    while not enough() and time.monotonic() < until:
+        time.sleep(0.01)
+    failed += sum(end(pid) for pid in pids)
+    return {"failed": failed, "killed": killed + roles}
+
+
+def run_random_kills(endpoint: str, seed: int, kills: int) -> dict[str, Any]:
+    """Child: kill a publisher and three subscribers."""
     rng, stream = random.Random(seed), Stream(seed, largest_message_size(RING), 16)
 
     def start(role: int) -> int:
@@ -67,23 +94,7 @@ def run_random_kills(endpoint: str, seed: int, kills: int) -> dict[str, int]:
         return run_in_killed_child(join_for_ever, endpoint, stream, random.Random(rng.random()))
 
     say("ready")
-    pids = {role: start(role) for role in range(4)}
-    failed = killed = 0
-    until = time.monotonic() + PATIENCE * max(LONGER, 1)
-    while killed < kills and time.monotonic() < until:
-        killed += 1
-        time.sleep(rng.expovariate(400))  # the moment of the crime; nothing waits for it
-        role = rng.choice((0, 0, 1, 2, 3))
-        failed += end(pids[role])
-        pids[role] = start(role)
-    failed += sum(end(pid) for pid in pids.values())
-    return {"failed": failed, "killed": killed + len(pids)}
-
-
-def end(pid: int) -> bool:
-    """Kill a child; true if it had ended by itself."""
-    os.kill(pid, signal.SIGKILL)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != -signal.SIGKILL
+    return kill_at_random(start, 4, rng, kills, lambda _: rng.choice((0, 0, 1, 2, 3)))
 
 
 def receive_and_check(endpoint: str, seed: int, kind: str) -> dict[str, Any]:
