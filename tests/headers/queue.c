@@ -24,6 +24,13 @@ TEST(queue_that_does_not_fit_into_its_file_is_rejected) {
     CHECK(mq_queue_check_header(queue, bytes, &found) == MQ_FILE_OTHER_VERSION);
 }
 
+TEST(sizes_are_valid_from_1_to_the_limit) {
+    CHECK(mq_queue_sizes_are_valid(1, 1) && !mq_queue_sizes_are_valid(0, 1) && !mq_queue_sizes_are_valid(1, 0));
+    CHECK(mq_queue_sizes_are_valid(MQ_QUEUE_MESSAGES_MAX, MQ_QUEUE_MESSAGE_SIZE_MAX));
+    CHECK(!mq_queue_sizes_are_valid(MQ_QUEUE_MESSAGES_MAX + 1ull, 1));
+    CHECK(!mq_queue_sizes_are_valid(1, MQ_QUEUE_MESSAGE_SIZE_MAX + 1ull));
+}
+
 TEST(queue_without_sizes_has_no_slots_until_sizes_are_stored) {
     mq_queue_file_parts found;
     uint64_t bytes = mq_queue_compute_file_bytes(SLOTS, SIZE);

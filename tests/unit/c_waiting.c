@@ -1,4 +1,5 @@
 /* Waits of the library, with a reader that raises a signal between two sleeps. Prints the first line that is wrong. */
+#define _GNU_SOURCE
 #include "c/file.h"
 
 #include <stdio.h>

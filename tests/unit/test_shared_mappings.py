@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ import pytest
 import msgq
 from msgq.errors import SegmentSizeError
 from tests.support import SHM, Task, in_fork
+from tests.unit.c_programs import Program
 from tests.unit.ringfile import HEADER, ring_path, side_path
 
 #: How to open a handle of each kind, and its file.
@@ -23,11 +26,11 @@ HANDLES: dict[str, tuple[Callable[[str], Any], str]] = {
 }
 
 
-def list_mappings(path: os.PathLike[str]) -> list[str]:
-    """Return the protection of each mapping of a whole file in this process, without pages that hold locks."""
+def list_mappings(path: os.PathLike[str], pid: int | str = "self") -> list[str]:
+    """Return the protection of each mapping of a whole file in a process, without pages that hold locks."""
     status = os.stat(path)
     found = []
-    with open("/proc/self/maps") as lines:
+    with open(f"/proc/{pid}/maps") as lines:
         for line in lines:
             span, protection, offset, _, inode = line.split()[:5]
             start, end = (int(address, 16) for address in span.split("-"))
@@ -72,21 +75,14 @@ def test_end_of_previous_mapping_does_not_end_the_sharing_of_its_successor(endpo
     assert list_mappings(path) == ["rw-s"]
 
 
-def test_mapping_of_a_garbage_collected_handle_leaves_no_entry(endpoint: str) -> None:
-    """Failure would mean: the table of shared mappings grows by each file of handles in reference cycles."""
+def test_garbage_collected_handles_in_a_cycle_leave_no_mapping(endpoint: str) -> None:
     cycle: list[Any] = [msgq.pub_sock(endpoint), msgq.MessageQueue(endpoint)]
     cycle.append(cycle)
-    assert find_shared_paths(endpoint)
+    files = [ring_path(endpoint), side_path(endpoint), SHM / f"msgqjobs_{endpoint}"]
+    assert [list_mappings(path) for path in files] == [["rw-s"]] * 3
     del cycle
     gc.collect()
-    assert find_shared_paths(endpoint) == []
-
-
-def find_shared_paths(endpoint: str) -> list[str]:
-    """Return the paths in all dictionaries of this process that have keys as the table of shared mappings."""
-    tables = [found for found in gc.get_objects() if type(found) is dict]
-    keys = [key for table in tables for key in list(table) if type(key) is tuple and len(key) == 2]
-    return [path for path, writable in keys if isinstance(path, str) and endpoint in path and writable is True]
+    assert [list_mappings(path) for path in files] == [[]] * 3
 
 
 def test_truncated_mapping_is_not_shared_with_a_new_handle(endpoint: str) -> None:
@@ -279,3 +275,22 @@ def test_threads_that_open_and_close_one_topic_leave_no_mapping(endpoint: str) -
     del pub, sub
     gc.collect()
     assert topic_mappings(endpoint) == ([], [])
+
+
+# ---- C ----
+
+
+def test_handles_of_a_c_program_share_the_mappings_until_the_last_is_closed(
+    programs: Path, prefix: str, token: str
+) -> None:
+    files = [ring_path(f"{prefix}/{token}"), side_path(f"{prefix}/{token}"), SHM / f"msgqchan_{prefix}" / token]
+    with Program(programs / "c-rows", token) as program:
+        child = int(program.hear())
+        assert [list_mappings(path, program.pid) for path in files] == [["rw-s"]] * 3
+        for kind in ("publisher", "channel-publisher"):
+            program.ask(kind)
+        assert [list_mappings(path, program.pid) for path in files] == [["rw-s"]] * 3
+        for kind in ("subscriber", "channel-subscriber"):
+            program.ask(kind)
+        assert [list_mappings(path, program.pid) for path in files] == [[]] * 3
+        os.kill(child, signal.SIGKILL)

@@ -24,7 +24,7 @@ CASES = [(file, program) for file, (_, programs) in FILES.items() for program in
 #: Sources that map files, and why each mapping bears a file that becomes smaller.
 MAPS = {
     "msgq/impl/base/file.h": "guarded by mq_map_file",
-    "msgq/impl/base/segment.pxi": "private memory of a closed handle",
+    "msgq/impl/base/mapping.h": "private memory of a closed handle",
     "msgq/impl/base/views.pxi": "guarded by DescriptorMapping",
     "msgq/impl/base/liveness_lock.h": "a page that holds a lock; it is never read",
     "msgq/impl/base/mapguard.h": "zeros",

@@ -17,6 +17,7 @@ static struct {
     uint8_t *memory;
     uint64_t bytes;
     bool named;
+    mq_mapping mapping;
 } memory_files[MEMORY_FILES_MAX + 1]; /* by uid */
 
 static const mq_file_policy memory_file_policy = {.preallocate = true};
@@ -52,9 +53,10 @@ static inline int memory_file_check(int fd, struct stat *found) {
     return 0;
 }
 
-static inline int memory_file_map(int fd, mq_mapping *mapping) {
-    *mapping = (mq_mapping){.address = memory_files[fd - MEMORY_FILE_FIRST].memory,
-                            .size = memory_files[fd - MEMORY_FILE_FIRST].bytes};
+static inline int memory_file_map(int fd, mq_mapping **mapping) {
+    *mapping = &memory_files[fd - MEMORY_FILE_FIRST].mapping;
+    (*mapping)->address = memory_files[fd - MEMORY_FILE_FIRST].memory;
+    (*mapping)->size = memory_files[fd - MEMORY_FILE_FIRST].bytes;
     return 0;
 }
 
@@ -78,7 +80,7 @@ static inline ssize_t memory_file_read(int fd, void *buffer, size_t bytes, off_t
     ((void)(policy), (void)(path), (void)(error), memory_file_check(fd, found))
 #define mq_map_file(policy, fd, found, writable_bytes, path, mapping, error)                                           \
     ((void)(policy), (void)(writable_bytes), (void)(path), (void)(error), memory_file_map(fd, mapping))
-#define mq_unmap(guards, mapping) ((void)(guards), (void)(mapping))
+#define mq_mapping_release(mapping) ((void)(mapping))
 #define close(fd) ((void)(fd))
 #define pread memory_file_read
 

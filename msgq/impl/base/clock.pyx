@@ -3,6 +3,7 @@
 The origins (origin.pxi) are in the same module, because a further module would delay the first socket by 0.1 ms.
 """
 
+from libc.errno cimport EMFILE, ENFILE
 from libc.stdint cimport int64_t, uint64_t
 from posix.time cimport CLOCK_REALTIME
 
@@ -24,7 +25,7 @@ cdef extern from "base/clock_file.h" nogil:
     int mq_namespace_offset_ns(int64_t *ahead, mq_error *error)
     int mq_agree_on_clock_offset(const mq_file_policy *policy, const char *path, const char *other, int64_t ahead,
                                  int64_t *offset, mq_error *error)
-    int mq_open_origins(const mq_file_policy *policy, const char *path, mq_mapping *mapping, mq_error *error)
+    int mq_open_origins(const mq_file_policy *policy, const char *path, mq_mapping **mapping, mq_error *error)
 
 
 cdef enum:
@@ -102,6 +103,8 @@ cdef int64_t _find_offset() except? -1:
             log_problem("info", "clock of the host", _clock_problem)
         return offset - ahead
     except MsgqError as problem:
+        if problem.errno in (EMFILE, ENFILE):  # the next call may find a descriptor
+            raise
         _clock_problem = f"{problem}; this process uses a separate clock"
         log_problem("warning", "clock of the host", _clock_problem)
         return mq_offset_from_monotonic_ns(CLOCK_REALTIME)

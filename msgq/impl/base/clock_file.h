@@ -128,7 +128,7 @@ static inline int mq_agree_on_clock_offset(const mq_file_policy *policy, const c
 /* ---- origins ---- */
 
 /* Map the file of origins. Returns 1, 0 if the file does not exist, or an error. */
-static inline int mq_map_origin_file(const mq_file_policy *policy, const char *path, mq_mapping *mapping,
+static inline int mq_map_origin_file(const mq_file_policy *policy, const char *path, mq_mapping **mapping,
                                      mq_error *error) {
     struct stat found;
     int fd = mq_open_file(policy, path, O_RDWR, error);
@@ -143,16 +143,16 @@ static inline int mq_map_origin_file(const mq_file_policy *policy, const char *p
     close(fd);
     if (failed)
         return failed;
-    const mq_origin *origin = (const mq_origin *)(void *)mapping->address;
-    if (origin && mq_load_acquire_u64(&origin->magic) == MQ_ORIGIN_MAGIC &&
+    const mq_origin *origin = (const mq_origin *)(void *)(*mapping)->address;
+    if (mq_load_acquire_u64(&origin->magic) == MQ_ORIGIN_MAGIC &&
         mq_load_acquire_u64(&origin->version) == MQ_ORIGIN_VERSION)
         return 1;
-    mq_unmap(policy->guards, mapping);
+    mq_mapping_release(*mapping);
     return mq_fail(error, MQ_ERROR_FILE, EPROTO, path, "has no origins of version %d; remove it", MQ_ORIGIN_VERSION);
 }
 
 /* Map the file of origins, which is created if needed. */
-static inline int mq_open_origins(const mq_file_policy *policy, const char *path, mq_mapping *mapping,
+static inline int mq_open_origins(const mq_file_policy *policy, const char *path, mq_mapping **mapping,
                                   mq_error *error) {
     static const uint64_t words[8] = {MQ_ORIGIN_MAGIC, MQ_ORIGIN_VERSION};
     for (int tries = 0; tries < MQ_CLOCK_TRIES; tries++) {

@@ -54,22 +54,48 @@ cdef extern from "base/error.h" nogil:
     int mq_fail_system(mq_error *error, int number, const char *path, const char *format, ...)
 
 
+cdef extern from "base/mapping.h" nogil:
+    ctypedef bint c_bool "bool"
+    ctypedef struct mq_guard_functions:
+        void *(*add)(void *address, size_t bytes, int protection, const mq_u64 **not_truncated) noexcept nogil
+        void (*remove)(void *guard) noexcept nogil
+        c_bool (*pair)(void *guard, void *partner) noexcept nogil
+    ctypedef struct mq_mapping_table:
+        pass
+    ctypedef struct mq_mapping:
+        uint8_t *address
+        uint64_t size
+        const mq_u64 *not_truncated
+        uint64_t kept_bytes
+        uint64_t device
+        uint64_t inode
+    void mq_mapping_table_reset_in_child(mq_mapping_table *table)
+    mq_mapping *mq_mapping_new(void *address, uint64_t size)
+    void mq_mapping_end_use(mq_mapping *mapping, bint keeps)
+    void mq_mapping_drop(mq_mapping *mapping)
+    void mq_mapping_release(mq_mapping *mapping)
+    bint mq_mapping_pair(mq_mapping *mapping, mq_mapping *partner)
+
+
 cdef extern from "base/file.h" nogil:
     enum:
         MQ_TRUSTED_MAX
-    ctypedef struct mq_guard_functions:
-        void *(*add)(void *address, size_t bytes, int protection) noexcept nogil
-        void (*remove)(void *guard) noexcept nogil
     ctypedef struct mq_file_policy:
         uid_t trusted[32]
         int trusted_count
         gid_t group
         bint preallocate
         const mq_guard_functions *guards
-    ctypedef struct mq_mapping:
-        uint8_t *address
-        uint64_t size
-        void *guard
+        mq_mapping_table *mappings
+    ctypedef enum mq_create:
+        MQ_OPEN_OR_CREATE
+        MQ_ONLY_OPEN
+        MQ_ONLY_CREATE
+    enum:
+        MQ_FILE_MISSING
+        MQ_FILE_EXISTS
+        MQ_FILE_LOCKED
+        MQ_FILE_CHANGED
     int mq_open_file(const mq_file_policy *policy, const char *path, int flags, mq_error *error)
     int mq_remove_file(const mq_file_policy *policy, const char *path, mq_error *error)
     int mq_make_directory(const mq_file_policy *policy, const char *path, unsigned int permissions, mq_error *error)
@@ -79,7 +105,28 @@ cdef extern from "base/file.h" nogil:
     int mq_name_file(const mq_file_policy *policy, int fd, const char *path, mq_error *error)
     int mq_check_file(const mq_file_policy *policy, int fd, struct_stat *found, const char *path, mq_error *error)
     int mq_map_file(const mq_file_policy *policy, int fd, const struct_stat *found, uint64_t writable_bytes,
-                    const char *path, mq_mapping *mapping, mq_error *error)
+                    const char *path, mq_mapping **mapping, mq_error *error)
+
+
+cdef extern from "base/endpoint_file.h" nogil:
+    enum:
+        MQ_OPEN_TRIES
+    ctypedef struct mq_endpoint_file_request:
+        const mq_file_policy *policy
+        const char *path
+        const char *kind_name
+        uint64_t least_bytes, new_bytes
+        unsigned int mode
+        mq_create create
+        bint writable
+    ctypedef struct mq_endpoint_file:
+        mq_mapping *mapping
+        int fd
+        unsigned int mode
+        bint is_new
+    int mq_endpoint_file_open(const mq_endpoint_file_request *request, mq_endpoint_file *file, mq_error *error)
+    int mq_endpoint_file_map(const mq_endpoint_file_request *request, mq_endpoint_file *file, mq_error *error)
+    int mq_endpoint_file_name(const mq_endpoint_file_request *request, mq_endpoint_file *file, mq_error *error)
 
 
 cdef extern from "base/origin.h" nogil:
@@ -115,6 +162,7 @@ cdef extern from "base/liveness_lock.h" nogil:
     ctypedef struct mq_liveness_probe:
         const mq_liveness_file *liveness_file
     mq_liveness_file mq_liveness_file_make(const char *path, int fd, const struct_stat *found)
+    mq_liveness_file mq_liveness_file_of(const char *path, uint64_t device, uint64_t inode)
     void *mq_liveness_lock(const mq_liveness_file *liveness_file, uint64_t row, bint shared)
     void *mq_liveness_lock_file(const char *path, mq_liveness_file *which)
     void mq_liveness_unlock(void *liveness_token)
@@ -189,38 +237,30 @@ cdef extern from "base/poll_ops.h" nogil:
 
 cdef class Segment:
     """A mapped file, or the addresses that it had: a closed handle keeps its segment, but not its memory."""
-    cdef int64_t block_count    # see _share_ring in ring/topic.pxi
-    cdef size_t kept_bytes      # bytes at the beginning that a closed handle still reads
+    cdef mq_mapping *mapping    # the segment is one of its holders
+    cdef bint is_user           # and one of its users, unless a SegmentMemory is
     cdef readonly str path
     cdef readonly size_t size
     cdef readonly uint64_t inode
     cdef readonly bytes file    # path of the file, for system calls
     cdef uint8_t *address
+    cdef const mq_u64 *not_truncated    # see mq_mapping_was_truncated
     cdef mq_liveness_file liveness_file  # locks of the participants (liveness_lock.h)
-    cdef void *guard            # see guard_mapping
-    cdef Segment partner  # see pair_guards
-    cdef void detach(self) noexcept
 
 
 cdef class SegmentMemory:
-    """The memory of a segment. With the last reference of an open handle or a view, the segment loses the file."""
-    cdef object __weakref__
+    """A user of the memory of a segment. The mapping loses the file with its last user."""
     cdef readonly Segment segment
-    cdef tuple shared_key       # path, and whether it is writable; None: new handles do not get this memory
 
-cdef SegmentMemory use_memory(Segment segment)  # for a segment that is not shared
-
-
-# Guard of a mapping whose file other programs may truncate.
-cdef void *guard_mapping(void *address, size_t size, int protection) except? NULL
-cdef void unguard_mapping(void *guard) noexcept
-cdef bint was_truncated(const void *guard) noexcept
-cdef const mq_u64 *not_truncated_word(const void *guard) noexcept
+cdef SegmentMemory use_memory(Segment segment, size_t kept_bytes=*)  # kept_bytes: see mq_mapping
 
 # If the first segment is truncated, both segments read as zeros. Returns False if the first segment is already
-# truncated. The partner stays mapped as long as the first segment. If the first segment already has a partner, the
-# previous partner becomes the partner of the new one.
-cdef bint pair_guards(Segment segment, Segment partner) noexcept
+# truncated.
+cdef bint pair_segments(Segment segment, Segment partner) noexcept
+
+# Guard of a mapping whose file other programs may truncate.
+cdef void *guard_mapping(void *address, size_t size, int protection, const mq_u64 **not_truncated) except? NULL
+cdef void unguard_mapping(void *guard) noexcept
 
 # Return the exception for a file that another program truncated.
 cdef object truncated_error(str endpoint, Segment segment)
@@ -243,12 +283,13 @@ cdef int check_file(int fd, struct_stat *found, str endpoint, str path) except -
 # Map a file; its first `writable_bytes` bytes (0, whole pages, or all) are writable. After a truncation the whole
 # mapping reads as zeros.
 cdef Segment map_file(int fd, const struct_stat *found, size_t writable_bytes, str endpoint, str path)
-cdef Segment adopt_mapping(const mq_mapping *mapping, const struct_stat *found, str path)
+cdef Segment adopt_mapping(mq_mapping *mapping, str path)  # take over a use of the mapping
 
-# The writable or read-only mapping of a file that the handles of this process share. None: no mapping shows this file.
-cdef SegmentMemory find_shared_memory(const struct_stat *found, bint writable, str path)
-cdef SegmentMemory share_memory(Segment segment, bint writable)
-cdef SegmentMemory map_shared_file(int fd, const struct_stat *found, bint writable, str endpoint, str path)
+cdef enum:
+    # Most processes hold the lock for microseconds. A publisher holds the lock for up to 1 s if it waits for the end of
+    # another publisher's send.
+    LOCK_WAIT_NS = 5000000000
+
 cdef int lock_file(int fd, str endpoint, str path) except -1
 cdef int wait_for_file_lock(int64_t deadline, str endpoint, str path) except -1
 cdef void unlock_file(int fd) noexcept
@@ -284,20 +325,17 @@ cdef class EndpointFile:
     cdef str _kind_name(self)  # name of the type in errors
     cdef size_t _min_file_bytes(self) noexcept  # minimum bytes of a file of this type
     cdef int _check_header(self) except -1  # check the header, and compute the addresses of the parts
-    cdef tuple _prefix_directories(self)  # directories of the prefix
     cdef size_t _new_file_bytes(self) except 0
-    cdef size_t _allocated_bytes(self) noexcept
     cdef int _init_header(self) except -1  # write the header of a new file
-    cdef SegmentMemory _map_file(self, int fd, const struct_stat *found, bint writable)  # map an existing file
     cdef int _check_requested_options(self) except -1  # raise an error if the file differs from the requested options
     cdef int _mark_open(self) except -1  # called after the file was opened
 
     cdef int open_or_create(self, object create, object mode, bint writable=*) except -1
-    cdef bint _try_open_or_create(self, object create, object mode, bint writable, int *tries) except -1
     cdef bint open(self, bint writable) except -1
-    cdef bint create(self, object mode) except -1
-    cdef int create_unnamed(self, object mode) except -1
-    cdef void _use_memory(self, SegmentMemory memory) noexcept
+    cdef int _create_file(self, mq_endpoint_file_request *request, object mode) except -1
+    cdef bint _open_file(self, mq_endpoint_file_request *request) except -1
+    cdef int _open_file_once(self, const mq_endpoint_file_request *request) except? -1
+    cdef void _use_segment(self, Segment segment) noexcept
     cdef int _adopt_descriptor(self, int fd) except -1
     cdef void _close_fd(self) noexcept
     cdef void release(self) noexcept  # release the memory and the descriptor, because the handle is closed
@@ -326,6 +364,7 @@ cdef class DescriptorMapping:
     cdef uint8_t *address
     cdef readonly size_t size
     cdef void *guard  # guard for memory that the server may truncate
+    cdef const mq_u64 *not_truncated
     cdef int _check_range(self, size_t offset, size_t size) except -1
 
 

@@ -12,11 +12,9 @@ from libc.errno cimport (
 )
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcmp, memcpy, memset, strcmp
-from posix.fcntl cimport F_SETFL, fcntl, O_NONBLOCK, O_RDONLY, O_RDWR
-from posix.mman cimport (
-    MAP_ANONYMOUS, MAP_FAILED, MAP_FIXED, MAP_PRIVATE, MAP_SHARED, mmap, munmap, PROT_READ, PROT_WRITE,
-)
+from libc.string cimport memcpy, memset, strcmp
+from posix.fcntl cimport F_SETFL, fcntl, O_NONBLOCK
+from posix.mman cimport MAP_FAILED, MAP_SHARED, mmap, munmap, PROT_READ, PROT_WRITE
 from posix.stat cimport fstat, lstat, struct_stat
 from posix.unistd cimport close, lseek, SEEK_CUR, SEEK_SET, usleep
 

@@ -7,10 +7,6 @@ cdef extern from "base/file_lock.h" nogil:
     void mq_file_lock_close(mq_file_lock *lock)
 
 
-cdef enum:
-    OPEN_TRIES = 5  # maximum number of attempts while other processes remove the file or its directory
-
-
 @no_gc_clear  # the garbage collector must not clear the mapping, because its rows are needed until the end
 cdef class EndpointFile:
     """See core.pxd."""
@@ -33,21 +29,11 @@ cdef class EndpointFile:
     cdef int _check_header(self) except -1:
         return 0
 
-    cdef tuple _prefix_directories(self):
-        return ()
-
     cdef size_t _new_file_bytes(self) except 0:
         return 1
 
-    cdef size_t _allocated_bytes(self) noexcept:
-        """Return the bytes of a new file that get memory at its creation; 0: all."""
-        return 0
-
     cdef int _init_header(self) except -1:
         return 0
-
-    cdef SegmentMemory _map_file(self, int fd, const struct_stat *found, bint writable):
-        return map_shared_file(fd, found, writable, self.name, self.path)
 
     cdef int _check_requested_options(self) except -1:
         return 0
@@ -59,84 +45,92 @@ cdef class EndpointFile:
 
     cdef int open_or_create(self, object create, object mode, bint writable=True) except -1:
         """Open or create the file. `create` True: only create, False: only open; otherwise raise EEXIST or ENOENT."""
-        cdef int tries = OPEN_TRIES
-        file_permissions.trusted_users(self.name)  # raise for an unknown user before the file is opened
-        while not self._try_open_or_create(create, mode, writable, &tries):
-            pass
-        return 0
-
-    cdef bint _try_open_or_create(self, object create, object mode, bint writable, int *tries) except -1:
-        """Return False if other processes created or removed the file during this; then try again."""
-        try:
-            if not create and self.open(writable):
+        cdef int tries = MQ_OPEN_TRIES
+        cdef mq_endpoint_file_request request
+        request.create = MQ_ONLY_CREATE if create else MQ_OPEN_OR_CREATE if create is None else MQ_ONLY_OPEN
+        request.writable, request.new_bytes = writable, 0
+        while True:
+            try:
+                if create or not self._open_file(&request):
+                    self._create_file(&request, mode)
                 self._check_requested_options()
-            elif create is False:
-                raise self.missing_error()
-            elif not self.create(mode):
-                if create:
-                    raise segment_error(f"{self._kind_name()} exists; to open it, omit "
-                                        "create=True", self.name, self.path, EEXIST)
-                return False
-            self._mark_open()
-            return True
-        except SegmentError as error:
-            tries[0] -= 1
-            if create is False or error.errno != ENOENT or not tries[0]:
-                raise
-            return False
+                self._mark_open()
+                return 0
+            except SegmentError as error:  # ENOENT: another process removed the file, or the directory of its prefix
+                tries -= 1
+                if request.create == MQ_ONLY_OPEN or error.errno != ENOENT or not tries:
+                    raise
 
     cdef bint open(self, bint writable) except -1:
         """Map an existing file. Return False if there is none. Observers map it read-only."""
-        cdef struct_stat found
-        cdef int fd = open_file(self.name, self.path, O_RDWR if writable else O_RDONLY)
-        if fd < 0:
-            return False
+        cdef mq_endpoint_file_request request
+        request.create, request.writable, request.new_bytes = MQ_ONLY_OPEN, writable, 0
+        return self._open_file(&request)
+
+    cdef int _create_file(self, mq_endpoint_file_request *request, object mode) except -1:
+        """Create the missing file, or open it if another process was faster. The size of a new file needs options that
+        an existing one does not need.
+        """
+        if request.create == MQ_ONLY_OPEN:
+            raise self.missing_error()
+        request.mode, request.new_bytes = settings.resolve_file_mode(mode, self.name), self._new_file_bytes()
+        self._open_file(request)
+        return 0
+
+    cdef bint _open_file(self, mq_endpoint_file_request *request) except -1:
+        """Open the file, or create it if the request has a size. Return False if it is missing."""
+        cdef mq_file_policy policy
+        cdef bytes path = self.path.encode(), kind_name = self._kind_name().encode()
+        cdef int status = MQ_FILE_CHANGED
+        load_file_policy(&policy, self.name)
+        request.policy, request.path, request.kind_name = &policy, path, kind_name
+        request.least_bytes = self._min_file_bytes()
+        while status == MQ_FILE_CHANGED:
+            status = self._open_file_once(request)
+        if status == MQ_FILE_EXISTS:
+            raise segment_error(f"{self._kind_name()} exists; to open it, omit create=True", self.name, self.path,
+                                EEXIST)
+        return status == 0
+
+    cdef int _open_file_once(self, const mq_endpoint_file_request *request) except? -1:
+        cdef mq_endpoint_file file
+        cdef mq_error error
+        cdef int status, given_fd = _open_overridden_file(self.name, self.path)
+        file.fd, file.is_new, file.mapping = given_fd, False, NULL
+        if given_fd >= 0:
+            status = mq_endpoint_file_map(request, &file, &error)
+        elif not request.new_bytes:
+            status = mq_endpoint_file_open(request, &file, &error)
+        else:
+            with nogil:  # the allocation of a large file takes milliseconds
+                status = mq_endpoint_file_open(request, &file, &error)
+        if status < 0:
+            if given_fd >= 0:
+                close(given_fd)
+            raise_error(&error, self.name)
+        if status:
+            return status
         try:
-            check_file(fd, &found, self.name, self.path)
-            if <size_t> found.st_size < self._min_file_bytes():
-                message = f"has {found.st_size} bytes, too few for a {self._kind_name()}; remove it"
-                raise CorruptSegmentError(message, self.name, self.path)
-            self._use_memory(self._map_file(fd, &found, writable))
-            self.mode = found.st_mode & 0o777
-            self._adopt_descriptor(fd)
-            fd = -1
-            return True
-        finally:
-            if fd >= 0:
-                close(fd)
+            self._use_segment(adopt_mapping(file.mapping, self.path))
+            self.mode = file.mode
+            if file.is_new:
+                self._init_header()
+            self._adopt_descriptor(file.fd)
+        except BaseException:
+            if self.fd != file.fd:
+                close(file.fd)
+            raise
+        status = mq_endpoint_file_name(request, &file, &error)
+        return status if status >= 0 else raise_error(&error, self.name)
 
-    cdef bint create(self, object mode) except -1:
-        """Create the file. Return False if another process was faster."""
-        self.create_unnamed(mode)
-        return name_file(self.fd, self.name, self.path)
-
-    cdef int create_unnamed(self, object mode) except -1:
-        """Create the file without a name. Then call `name_file`."""
-        cdef struct_stat found
-        cdef int permissions = settings.resolve_file_mode(mode, self.name)
-        if self.prefix:
-            make_directories(self.name, self._prefix_directories(), permissions)
-        cdef int fd = create_file(self.name, self.path, self._new_file_bytes(), permissions, &found,
-                                  self._allocated_bytes())
-        try:
-            self._use_memory(map_shared_file(fd, &found, True, self.name, self.path))
-            self.mode = permissions
-            self._init_header()
-            self._adopt_descriptor(fd)
-            fd = -1
-            return 0
-        finally:
-            if fd >= 0:
-                close(fd)
-
-    cdef void _use_memory(self, SegmentMemory memory) noexcept:
-        self.memory, self.segment = memory, memory.segment
-        self.segment.kept_bytes = self._min_file_bytes()  # a closed handle still describes the endpoint
+    cdef void _use_segment(self, Segment segment) noexcept:
+        # a closed handle still describes the endpoint
+        self.segment, self.memory = segment, use_memory(segment, self._min_file_bytes())
 
     cdef int _adopt_descriptor(self, int fd) except -1:
         self._check_header()
         self._close_fd()  # close the descriptor of a file that was removed during the open
-        self.not_truncated = not_truncated_word(self.segment.guard) if self.segment.guard != NULL else NULL
+        self.not_truncated = self.segment.not_truncated
         self.opened_file = self.segment.liveness_file
         self.opened_file.fd = self.fd = fd  # from now on, this class closes the descriptor
         return 0

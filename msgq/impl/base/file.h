@@ -19,6 +19,7 @@
 #include "base/error.h"
 #include "base/file_naming.h"
 #include "base/layout.h"
+#include "base/mapping.h"
 #include "base/populate.h"
 
 #ifndef O_TMPFILE /* missing without _GNU_SOURCE */
@@ -32,12 +33,16 @@
 
 enum { MQ_TRUSTED_MAX = 32, MQ_USER_TEXT_BYTES = 80 };
 
-/* Guards of mappings whose file may be truncated (mapguard.h). A process has one list of guards, so the functions
- * belong to the module with the list. */
-typedef struct {
-    void *(*add)(void *address, size_t bytes, int protection); /* NULL with errno: no guard */
-    void (*remove)(void *guard);
-} mq_guard_functions;
+/* What a process asks of a file that it opens. */
+typedef enum { MQ_OPEN_OR_CREATE, MQ_ONLY_OPEN, MQ_ONLY_CREATE } mq_create;
+
+/* Results of opening a file, besides 0 and errors. No error is filled in, and nothing is left open. */
+enum {
+    MQ_FILE_MISSING = 1, /* the file does not exist, and the caller asks only to open it */
+    MQ_FILE_EXISTS,      /* the file exists, and the caller asks only to create it */
+    MQ_FILE_LOCKED,      /* another process or thread has the lock: sleep, and begin again */
+    MQ_FILE_CHANGED,     /* another process created or removed it meanwhile: begin again */
+};
 
 /* The settings by which a process shares its files. */
 typedef struct {
@@ -46,13 +51,8 @@ typedef struct {
     gid_t group;                      /* group of new files; (gid_t)-1: the system's default */
     bool preallocate;                 /* files get all of their memory at their creation */
     const mq_guard_functions *guards; /* NULL: the program handles SIGBUS itself */
+    mq_mapping_table *mappings;       /* NULL: handles share no mappings */
 } mq_file_policy;
-
-typedef struct {
-    uint8_t *address;
-    uint64_t size;
-    void *guard; /* NULL: not guarded */
-} mq_mapping;
 
 /* ---- owners ---- */
 
@@ -122,17 +122,21 @@ static inline int mq_check_directory(const mq_file_policy *policy, int fd, const
     return failed;
 }
 
+/* Store the directory of a file. Returns false for a file in /dev/shm itself, which has no prefix. */
+static inline bool mq_directory_of(const char *path, char directory[static MQ_ERROR_PATH_BYTES]) {
+    snprintf(directory, MQ_ERROR_PATH_BYTES, "%.*s", (int)(strrchr(path, '/') - path), path);
+    return strcmp(directory, MQ_SHARED_MEMORY) != 0;
+}
+
 /* Open and check the directory of a prefix's file, and store the file's name in it. Returns the descriptor, AT_FDCWD
  * for files in /dev/shm itself, or -ENOENT without an error. mq_directory_is_open tests the result. */
 static inline int mq_open_directory(const mq_file_policy *policy, const char *path, const char **name,
                                     mq_error *error) {
     char directory[MQ_ERROR_PATH_BYTES];
-    const char *slash = strrchr(path, '/');
     *name = path;
-    snprintf(directory, sizeof directory, "%.*s", (int)(slash - path), path);
-    if (!strcmp(directory, MQ_SHARED_MEMORY))
+    if (!mq_directory_of(path, directory))
         return AT_FDCWD;
-    *name = slash + 1;
+    *name = strrchr(path, '/') + 1;
     int fd = open(directory, O_PATH | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return errno == ENOENT ? -ENOENT
@@ -218,6 +222,13 @@ static inline int mq_make_directory(const mq_file_policy *policy, const char *pa
     return lstat(path, &status) == 0 ? 0 : mq_fail_system(error, number, path, "cannot create directory of the prefix");
 }
 
+/* Create the directory of the prefix of this file, if the file has a prefix. */
+static inline int mq_make_directory_of(const mq_file_policy *policy, const char *path, mode_t permissions,
+                                       mq_error *error) {
+    char directory[MQ_ERROR_PATH_BYTES];
+    return mq_directory_of(path, directory) ? mq_make_directory(policy, directory, permissions, error) : 0;
+}
+
 /* ---- files ---- */
 
 /* Open an existing file. Returns its descriptor, or -ENOENT without an error. */
@@ -291,7 +302,7 @@ static inline int mq_create_file(const mq_file_policy *policy, const char *path,
     int directory = mq_open_existing_directory(policy, path, &name, error);
     if (!mq_directory_is_open(directory))
         return directory;
-    snprintf(place, sizeof place, "%.*s", (int)(strrchr(path, '/') - path), path);
+    mq_directory_of(path, place);
     int fd = openat(directory, directory == AT_FDCWD ? place : ".", O_TMPFILE | O_RDWR | O_CLOEXEC, mode);
     int number = errno;
     mq_close_directory(directory);
@@ -348,16 +359,10 @@ static inline int mq_check_layout(mq_file_check_result result, int version, cons
 
 /* ---- mappings ---- */
 
-/* Map a file: the first `writable_bytes` bytes (whole pages, or the whole file) writable, the rest read-only. If
- * another process truncates the file, a guarded mapping reads as zeros. In a mapping with a writable part, these zeros
- * are writable. */
-static inline int mq_map_file(const mq_file_policy *policy, int fd, const struct stat *found, uint64_t writable_bytes,
-                              const char *path, mq_mapping *mapping, mq_error *error) {
+/* Map the file, and store the new mapping, not guarded yet, in *mapping. */
+static inline int mq_map_new(const mq_file_policy *policy, int fd, const struct stat *found, uint64_t writable_bytes,
+                             const char *path, mq_mapping **mapping, mq_error *error) {
     uint64_t size = (uint64_t)found->st_size;
-    *mapping = (mq_mapping){0};
-    if (writable_bytes > size || (writable_bytes < size && writable_bytes % (uint64_t)sysconf(_SC_PAGESIZE)))
-        return mq_fail(error, MQ_ERROR_FILE, EINVAL, path, "has %llu bytes; %llu of them cannot be a writable head",
-                       (unsigned long long)size, (unsigned long long)writable_bytes);
     int protection = PROT_READ | (writable_bytes ? PROT_WRITE : 0);
     int flags = MAP_SHARED | (policy->preallocate ? MAP_POPULATE : 0);
     void *address = mmap(NULL, size, writable_bytes == size ? protection : PROT_READ, flags, fd, 0);
@@ -367,24 +372,52 @@ static inline int mq_map_file(const mq_file_policy *policy, int fd, const struct
     if (writable_bytes && writable_bytes < size && mprotect(address, writable_bytes, protection) != 0)
         failed =
             mq_fail_system(error, errno, path, "cannot map %llu bytes for writing", (unsigned long long)writable_bytes);
-    void *guard = failed || !policy->guards ? NULL : policy->guards->add(address, size, protection);
-    if (!failed && policy->guards && !guard)
-        failed = mq_fail(error, MQ_ERROR_PROCESS, errno ? errno : ENOMEM, "",
-                         "cannot handle SIGBUS: %s (MSGQ_SIGBUS=0 avoids the handler)", strerror(errno));
+    if (!failed && !(*mapping = mq_mapping_new(address, size)))
+        failed = mq_fail_system(error, ENOMEM, path, "cannot map %llu bytes", (unsigned long long)size);
     if (failed)
         munmap(address, size);
     else
-        *mapping = (mq_mapping){.address = address, .size = size, .guard = guard};
+        (*mapping)->device = found->st_dev, (*mapping)->inode = found->st_ino, (*mapping)->blocks = found->st_blocks;
     return failed;
 }
 
-/* Unmap memory of mq_map_file. NULL guards: the memory is not guarded. */
-static inline void mq_unmap(const mq_guard_functions *guards, mq_mapping *mapping) {
+/* Handle truncations of the mapped file. */
+static inline int mq_guard_mapping(const mq_file_policy *policy, mq_mapping *mapping, bool writable, mq_error *error) {
+    int protection = PROT_READ | (writable ? PROT_WRITE : 0);
+    if (!policy->guards)
+        return 0;
+    mapping->guards = policy->guards;
+    mapping->guard = policy->guards->add(mapping->address, mapping->size, protection, &mapping->not_truncated);
     if (mapping->guard)
-        guards->remove(mapping->guard);
-    if (mapping->address)
-        munmap(mapping->address, mapping->size);
-    *mapping = (mq_mapping){0};
+        return 0;
+    return mq_fail(error, MQ_ERROR_PROCESS, errno ? errno : ENOMEM, "",
+                   "cannot handle SIGBUS: %s (MSGQ_SIGBUS=0 avoids the handler)", strerror(errno));
+}
+
+/* Map a file, or use a mapping of this process: the first `writable_bytes` bytes (whole pages, or the whole file)
+ * writable, the rest read-only. If another process truncates the file, a guarded mapping reads as zeros. In a mapping
+ * with a writable part, these zeros are writable. Call mq_mapping_release after its use. After an error, *mapping is
+ * NULL. */
+static inline int mq_map_file(const mq_file_policy *policy, int fd, const struct stat *found, uint64_t writable_bytes,
+                              const char *path, mq_mapping **mapping, mq_error *error) {
+    uint64_t size = (uint64_t)found->st_size;
+    bool is_part = writable_bytes && writable_bytes < size, shares = policy->mappings && !is_part;
+    *mapping = NULL;
+    if (writable_bytes > size || (is_part && writable_bytes % (uint64_t)sysconf(_SC_PAGESIZE)))
+        return mq_fail(error, MQ_ERROR_FILE, EINVAL, path, "has %llu bytes; %llu of them cannot be a writable head",
+                       (unsigned long long)size, (unsigned long long)writable_bytes);
+    if (shares && !policy->preallocate)
+        *mapping = mq_mapping_table_use(policy->mappings, found, writable_bytes != 0, policy->guards != NULL);
+    if (*mapping)
+        return 0;
+    int failed = mq_map_new(policy, fd, found, writable_bytes, path, mapping, error);
+    if (!failed && (failed = mq_guard_mapping(policy, *mapping, writable_bytes != 0, error))) {
+        mq_mapping_release(*mapping);
+        *mapping = NULL;
+    }
+    if (!failed && shares)
+        mq_mapping_share(*mapping, policy->mappings, writable_bytes != 0);
+    return failed;
 }
 
 #endif

@@ -53,8 +53,14 @@ typedef struct mq_file_lock {
 enum { MQ_LIVENESS_PAGE_BYTES = 4096 };
 
 /* Cython code must call this function, because a Cython struct constructor leaves undeclared members undefined. */
+static inline mq_liveness_file mq_liveness_file_of(const char *path, dev_t device, ino_t inode) {
+    mq_liveness_file liveness_file = {.path = path, .fd = -1, .device = device, .inode = inode};
+    return liveness_file;
+}
+
 static inline mq_liveness_file mq_liveness_file_make(const char *path, int fd, const struct stat *found) {
-    mq_liveness_file liveness_file = {.path = path, .fd = fd, .device = found->st_dev, .inode = found->st_ino};
+    mq_liveness_file liveness_file = mq_liveness_file_of(path, found->st_dev, found->st_ino);
+    liveness_file.fd = fd;
     return liveness_file;
 }
 

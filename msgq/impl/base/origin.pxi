@@ -75,7 +75,7 @@ cdef mq_u64 *_find_origin_word() except NULL:
     """Return the user's word; a private one if no file is available."""
     global _origin_problem
     cdef mq_file_policy policy
-    cdef mq_mapping mapping  # mapped until the process ends: threads may allocate while the interpreter ends
+    cdef mq_mapping *mapping  # mapped until the process ends: threads may allocate while the interpreter ends
     cdef mq_error error
     try:
         # Trust only root in addition: another user's file would show when we allocate origins.

@@ -20,11 +20,11 @@ cdef extern from "sys/file.h" nogil:
 
 cdef extern from "sys/mman.h" nogil:
     enum:
-        MAP_NORESERVE
         MAP_POPULATE
-        MREMAP_FIXED
-        MREMAP_MAYMOVE
-    void *mremap(void *address, size_t size, size_t new_size, int flags, ...)
+
+
+cdef extern from "pthread.h" nogil:
+    int pthread_atfork(void (*prepare)(), void (*parent)(), void (*child)())
 
 
 cdef extern from "base/mapguard.h" nogil:
@@ -33,52 +33,26 @@ cdef extern from "base/mapguard.h" nogil:
     bint mq_sigbus_guard_install_handler()
     mq_sigbus_guard *mq_sigbus_guard_add_mapping(void *address, uint64_t size, int protection)
     void mq_sigbus_guard_remove(mq_sigbus_guard *guard)
-    bint mq_sigbus_guard_is_intact(const mq_sigbus_guard *guard)
     bint mq_sigbus_guard_set_partner(mq_sigbus_guard *guard, mq_sigbus_guard *partner)
 
 
-cdef enum:
-    # Most processes hold the lock for microseconds. A publisher holds the lock for up to 1 s if it waits for the end of
-    # another publisher's send.
-    LOCK_WAIT_NS = 5000000000
-    PAGE_BYTES = 4096  # step of a copy that leaves out zeros
+cdef mq_mapping_table _mappings  # the mappings that the handles of this process share
 
 
-# (path, whether it is writable): weak reference to the memory that the handles of this process share.
-cdef dict _shared_memories = {}
+cdef void _reset_mappings_in_child() noexcept nogil:
+    mq_mapping_table_reset_in_child(&_mappings)
+
+
+pthread_atfork(NULL, NULL, _reset_mappings_in_child)
 
 
 @no_gc  # no segment is in a cycle, and __dealloc__ needs all fields
 cdef class Segment:
     def __dealloc__(self):
-        if self.address != NULL:
-            unguard_mapping(self.guard)
-            munmap(self.address, self.size)
-
-    cdef void detach(self) noexcept:
-        """Replace the file by private memory. If the kernel has none, the file stays mapped.
-
-        The addresses stay valid, because a finalizer can close a handle in the middle of a call. One system call
-        replaces all pages, so no thread sees half of the header.
-        """
-        cdef size_t size, page = 0
-        cdef int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (0 if self.kept_bytes else MAP_FIXED)
-        cdef void *private = mmap(NULL if self.kept_bytes else self.address, self.size, PROT_READ | PROT_WRITE, flags,
-                                  -1, 0)
-        if private == MAP_FAILED or private == self.address:
-            return
-        while page < self.kept_bytes and not was_truncated(self.guard):
-            size = min(self.kept_bytes - page, <size_t> PAGE_BYTES)
-            _copy_used_page(<uint8_t *> private + page, self.address + page, size)
-            page += PAGE_BYTES
-        if mremap(private, self.size, self.size, MREMAP_MAYMOVE | MREMAP_FIXED, self.address) == MAP_FAILED:
-            munmap(private, self.size)
-
-
-cdef void _copy_used_page(uint8_t *to, const uint8_t *page, size_t size) noexcept:
-    """Copy a page, unless it has only zeros: such a page needs no memory."""
-    if page[0] or memcmp(page, page + 1, size - 1):
-        mq_copy_from_shared(to, page, size)
+        if self.is_user:
+            mq_mapping_release(self.mapping)
+        else:
+            mq_mapping_drop(self.mapping)
 
 
 @no_gc  # like the segment
@@ -86,15 +60,15 @@ cdef class SegmentMemory:
     """See core.pxd."""
 
     def __dealloc__(self):
-        if self.shared_key is not None:
-            _shared_memories.pop(self.shared_key, None)
-        if self.segment is not None and (<PyObject *> self.segment).ob_refcnt > 1:  # else the segment ends, too
-            self.segment.detach()
+        cdef bint keeps = self.segment is not None and (<PyObject *> self.segment).ob_refcnt > 1
+        if self.segment is not None:
+            mq_mapping_end_use(self.segment.mapping, keeps)
 
 
-cdef SegmentMemory use_memory(Segment segment):
+cdef SegmentMemory use_memory(Segment segment, size_t kept_bytes=0):
     cdef SegmentMemory memory = SegmentMemory.__new__(SegmentMemory)
-    memory.segment = segment
+    memory.segment, segment.is_user = segment, False
+    segment.mapping.kept_bytes = max(segment.mapping.kept_bytes, kept_bytes)
     return memory
 
 
@@ -133,15 +107,24 @@ cdef object segment_error(str what, str endpoint, str path, int number, str advi
     return SegmentError(error.text.decode(errors="replace") + advice, endpoint, path, number)
 
 
-cdef mq_guard_functions _guard_functions = mq_guard_functions(_add_guard, _remove_guard)
+cdef mq_guard_functions _guard_functions = mq_guard_functions(_add_guard, _remove_guard, _pair_guards)
 
 
-cdef void *_add_guard(void *address, size_t size, int protection) noexcept nogil:
-    return mq_sigbus_guard_add_mapping(address, size, protection) if mq_sigbus_guard_install_handler() else NULL
+cdef void *_add_guard(void *address, size_t size, int protection, const mq_u64 **not_truncated) noexcept nogil:
+    cdef mq_sigbus_guard *guard = NULL
+    if mq_sigbus_guard_install_handler():
+        guard = mq_sigbus_guard_add_mapping(address, size, protection)
+    if guard != NULL:
+        not_truncated[0] = &guard.not_truncated
+    return guard
 
 
 cdef void _remove_guard(void *guard) noexcept nogil:
     mq_sigbus_guard_remove(<mq_sigbus_guard *> guard)
+
+
+cdef c_bool _pair_guards(void *guard, void *partner) noexcept nogil:
+    return mq_sigbus_guard_set_partner(<mq_sigbus_guard *> guard, <mq_sigbus_guard *> partner)
 
 
 # The texts that _parsed_policy holds: `trust=` of the thread, or None, then MSGQ_TRUST and MSGQ_GROUP.
@@ -160,6 +143,7 @@ cdef int load_file_policy(mq_file_policy *policy, str endpoint) except -1:
     policy[0] = _parsed_policy
     policy.preallocate = is_preallocation_enabled()
     policy.guards = &_guard_functions if is_sigbus_handled() else NULL
+    policy.mappings = &_mappings
     return 0
 
 
@@ -280,70 +264,36 @@ cdef int check_file(int fd, struct_stat *found, str endpoint, str path) except -
 cdef Segment map_file(int fd, const struct_stat *found, size_t writable_bytes, str endpoint, str path):
     cdef mq_file_policy policy
     cdef mq_error error
-    cdef mq_mapping mapping
+    cdef mq_mapping *mapping
     cdef bytes encoded = path.encode()
     load_file_policy(&policy, endpoint)
     if mq_map_file(&policy, fd, found, writable_bytes, encoded, &mapping, &error):
         raise_error(&error, endpoint)
-    return adopt_mapping(&mapping, found, path)
+    return adopt_mapping(mapping, path)
 
 
-cdef Segment adopt_mapping(const mq_mapping *mapping, const struct_stat *found, str path):
+cdef Segment adopt_mapping(mq_mapping *mapping, str path):
     cdef Segment segment = Segment.__new__(Segment)
+    segment.mapping, segment.is_user = mapping, True
     segment.path, segment.file = path, path.encode()
-    segment.address, segment.size, segment.guard = mapping.address, mapping.size, mapping.guard
-    segment.inode = found.st_ino
-    segment.liveness_file = mq_liveness_file_make(<const char *> segment.file, -1, found)
+    segment.address, segment.size, segment.not_truncated = mapping.address, mapping.size, mapping.not_truncated
+    segment.inode = mapping.inode
+    segment.liveness_file = mq_liveness_file_of(<const char *> segment.file, mapping.device, mapping.inode)
     return segment
 
 
-cdef SegmentMemory map_shared_file(int fd, const struct_stat *found, bint writable, str endpoint, str path):
-    """Return the mapping of this file that other handles of this process use, or map the file.
-
-    The caller has opened and checked the file.
-    """
-    cdef SegmentMemory memory = find_shared_memory(found, writable, path)
-    if memory is None:
-        memory = share_memory(map_file(fd, found, found.st_size if writable else 0, endpoint, path), writable)
-    return memory
+cdef bint pair_segments(Segment segment, Segment partner) noexcept:
+    return mq_mapping_pair(segment.mapping, partner.mapping)
 
 
-cdef SegmentMemory find_shared_memory(const struct_stat *found, bint writable, str path):
-    cdef SegmentMemory memory = _look_up_memory((path, writable))
-    return memory if memory is not None and _shows_whole_file(memory.segment, found) else None
-
-
-cdef SegmentMemory _look_up_memory(tuple key):
-    reference = _shared_memories.get(key)
-    return None if reference is None else reference()
-
-
-cdef SegmentMemory share_memory(Segment segment, bint writable):
-    cdef tuple key = (segment.path, writable)
-    cdef SegmentMemory memory = use_memory(segment)
-    cdef SegmentMemory former = _look_up_memory(key)
-    if former is not None:
-        former.shared_key = None  # its end must not remove the new entry
-    memory.shared_key = key
-    _shared_memories[key] = weakref.ref(memory)
-    return memory
-
-
-cdef bint _shows_whole_file(Segment segment, const struct_stat *found) except -1:
-    """True if the segment shows this whole file, with the guard and the memory of a new mapping."""
-    return (segment.inode == found.st_ino and segment.liveness_file.device == found.st_dev
-            and segment.size == <size_t> found.st_size and not was_truncated(segment.guard)
-            and is_sigbus_handled() == (segment.guard != NULL) and not is_preallocation_enabled())
-
-
-cdef void *guard_mapping(void *address, size_t size, int protection) except? NULL:
+cdef void *guard_mapping(void *address, size_t size, int protection, const mq_u64 **not_truncated) except? NULL:
     """Guard the mapping, so that a truncation gives zeros instead of SIGBUS.
 
     Return NULL if MSGQ_SIGBUS disables this.
     """
     if not is_sigbus_handled():
         return NULL
-    cdef void *guard = _add_guard(address, size, protection)
+    cdef void *guard = _add_guard(address, size, protection, not_truncated)
     if guard == NULL:
         raise IpcError(f"cannot handle SIGBUS: {os.strerror(errno)} (MSGQ_SIGBUS=0 avoids the handler)", errno=errno)
     return guard
@@ -351,35 +301,7 @@ cdef void *guard_mapping(void *address, size_t size, int protection) except? NUL
 
 cdef void unguard_mapping(void *guard) noexcept:
     if guard != NULL:
-        mq_sigbus_guard_remove(<mq_sigbus_guard *> guard)
-
-
-cdef bint was_truncated(const void *guard) noexcept:
-    """True if the mapping was truncated, and now reads as zeros."""
-    return guard != NULL and not mq_sigbus_guard_is_intact(<const mq_sigbus_guard *> guard)
-
-
-cdef const mq_u64 *not_truncated_word(const void *guard) noexcept:
-    """Return the word that is 1 until the mapping is truncated."""
-    return &(<const mq_sigbus_guard *> guard).not_truncated
-
-
-cdef bint pair_guards(Segment segment, Segment partner) noexcept:
-    cdef mq_sigbus_guard *guard = <mq_sigbus_guard *> segment.guard
-    if _has_partner(segment, partner):
-        return not was_truncated(segment.guard)
-    if segment.partner is not None:  # other handles may use the previous partner
-        pair_guards(partner, segment.partner)
-    segment.partner = partner
-    return guard == NULL or mq_sigbus_guard_set_partner(guard, <mq_sigbus_guard *> partner.guard)
-
-
-cdef bint _has_partner(Segment segment, Segment partner) noexcept:
-    """True if the chain of partners that begins at `segment.partner` contains `partner`."""
-    cdef Segment current = segment.partner
-    while current is not None and current is not partner:
-        current = current.partner
-    return current is partner
+        _remove_guard(guard)
 
 
 cdef object truncated_error(str endpoint, Segment segment):

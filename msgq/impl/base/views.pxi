@@ -17,7 +17,7 @@ cdef class DescriptorMapping:
             raise SegmentError(text, endpoint, errno=errno)
         self.address = <uint8_t *> address
         self.size = size
-        self.guard = guard_mapping(address, size, protection)
+        self.guard = guard_mapping(address, size, protection, &self.not_truncated)
 
     def __dealloc__(self):
         if self.address != NULL:
@@ -32,7 +32,7 @@ cdef class DescriptorMapping:
 
     @property
     def lost(self):
-        return was_truncated(self.guard)
+        return mq_mapping_was_truncated(self.not_truncated)
 
     cdef int _check_range(self, size_t offset, size_t size) except -1:
         if self.address == NULL or offset > self.size or size > self.size - offset:

@@ -61,6 +61,7 @@ static mq_identity_cache mqc_identity_cache;
 
 static void mqc_count_fork(void) {
     mqc_forks++;
+    mq_mapping_table_reset_in_child(&mqc_mappings);
     mq_forget_own_identity(&mqc_identity_cache);
 }
 static void mqc_register_fork_counter(void) { pthread_atfork(NULL, NULL, mqc_count_fork); }
@@ -219,6 +220,7 @@ static int mqc_find_memory(mqc_endpoint *endpoint) {
     if (said && *said && strcmp(said, "0") != 0 && strcmp(said, "1") != 0)
         return mqc_endpoint_error(endpoint, EINVAL, "MSGQ_SIGBUS is %s; give 1, or 0 for no signal handler", said);
     endpoint->policy.guards = said && !strcmp(said, "0") ? NULL : &mqc_guard_functions;
+    endpoint->policy.mappings = &mqc_mappings;
     return 0;
 }
 

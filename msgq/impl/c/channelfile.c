@@ -124,10 +124,8 @@ int mqc_channel_file_open(mqc_channel_file *file, const msgq_channel_options *op
     int status = 0;
     snprintf(start, sizeof start, "%s:", file->endpoint.name);
     mqc_format_path(&file->endpoint, "msgqpool_", start, file->pool_prefix);
-    for (int tries = MQC_OPEN_TRIES; !status; tries--) { /* another process may remove the file during an attempt */
-        status = mqc_make_directory(&file->endpoint, "msgqpool_", file->endpoint.mode);
-        if (!status)
-            status = mqc_open_or_create(&file->endpoint, &kind, &file->segment);
+    for (int tries = MQ_OPEN_TRIES; !status; tries--) { /* another process may remove the file during an attempt */
+        status = mqc_open_or_create(&file->endpoint, &kind, &file->segment);
         if (!status && !(status = mqc_channel_file_mark_open(file, options, publishes)))
             return 0;
         mqc_channel_file_close(file);

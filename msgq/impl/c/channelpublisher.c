@@ -73,7 +73,7 @@ static int mqc_publisher_register(msgq_channel_publisher *p, uint64_t slot_bytes
         return status;
     }
     mq_pool_path(&files, request.pool_uid, path);
-    mqc_adopt_mapping(&pool.mapping, &pool.found, path, &own->pool);
+    mqc_adopt_mapping(pool.mapping, path, &own->pool);
     own->open = true;
     *entered = own;
     return 0;

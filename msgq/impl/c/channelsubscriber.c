@@ -94,7 +94,7 @@ static int mqc_pool_open(const mqc_channel_file *file, uint64_t uid, mqc_mapped_
     if (status)
         return status == -ENOENT ? status : mqc_report(&file->endpoint, &error);
     mq_pool_path(&files, uid, path);
-    mqc_adopt_mapping(&pool.mapping, &pool.found, path, segment);
+    mqc_adopt_mapping(pool.mapping, path, segment);
     *slots = pool.slots;
     return 0;
 }

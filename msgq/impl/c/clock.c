@@ -48,12 +48,12 @@ static mq_u64 *mqc_last;
 static void mqc_find_origins(void) {
     static mq_origin own_origins; /* used if the file is not available */
     mq_file_policy policy;
-    mq_mapping mapping; /* mapped until the process ends */
+    mq_mapping *mapping = NULL; /* mapped until the process ends */
     mq_error error;
     char path[MQC_PATH];
     snprintf(path, sizeof path, "%s/msgqorigin_%u", MQ_SHARED_MEMORY, (unsigned)geteuid());
     bool found = mqc_load_policy(&policy, "origins", true) && mq_open_origins(&policy, path, &mapping, &error) == 0;
-    mqc_last = mq_origin_last_word(found ? (mq_origin *)(void *)mapping.address : &own_origins);
+    mqc_last = mq_origin_last_word(found ? (mq_origin *)(void *)mapping->address : &own_origins);
 }
 
 mq_u64 *mqc_last_origin_word(void) {

@@ -9,7 +9,7 @@
 
 #include <signal.h>
 
-#include "base/file.h"
+#include "base/endpoint_file.h"
 #include "base/futex.h"
 #include "base/row_table.h"
 #include "base/schema.h"
@@ -20,9 +20,11 @@ enum {
     MQC_NAME = 256,
     MQC_PATH = MQ_ERROR_PATH_BYTES, /* bytes of a path: /dev/shm, the directory of the prefix, and the file name */
     MQC_NAME_MAX = 246,             /* maximum bytes of an endpoint's name, as NAME_BYTES_MAX of naming.py */
-    MQC_OPEN_TRIES = 5, /* maximum number of attempts while other processes remove the file or its directory */
     MQC_DATA_MARKS = 144,
 };
+
+/* Most processes hold the lock for microseconds. A starting publisher holds it for up to 1 s. */
+static const int64_t MQC_LOCK_WAIT_NS = 5ll * MQ_NS_PER_S;
 
 /* The endpoint to open, and the users whose files are accepted. */
 typedef struct {
@@ -41,8 +43,8 @@ typedef struct {
     mode_t mode;
     int fd; /* -1: closed */
     mq_liveness_file liveness_file;
-    void *guard;
-    const mq_u64 *not_truncated; /* 1 until the file is truncated */
+    mq_mapping *mapping;
+    const mq_u64 *not_truncated; /* see mq_mapping_was_truncated */
     char path[MQC_PATH];
 } mqc_mapped_file;
 
@@ -86,33 +88,23 @@ MQC_HIDDEN mq_u64 *mqc_last_origin_word(void);
 MQC_HIDDEN int mqc_endpoint_init(mqc_endpoint *endpoint, const char *kind_name, const char *name, size_t most,
                                  const msgq_options *options, int64_t spin_us);
 MQC_HIDDEN void mqc_format_path(const mqc_endpoint *endpoint, const char *start, const char *file, char *path);
-MQC_HIDDEN int mqc_make_directory(const mqc_endpoint *endpoint, const char *start, mode_t mode);
 
 /* ---- files ---- */
 
 MQC_HIDDEN extern const mq_guard_functions mqc_guard_functions;
+MQC_HIDDEN extern mq_mapping_table mqc_mappings; /* shared by the handles of this process */
 
 /* Open a file. If the file does not exist, the function returns -ENOENT and sets no error text. */
 MQC_HIDDEN int mqc_open_file(const mqc_endpoint *endpoint, const char *path, int flags);
-/* Create a file without a name, and store its status in *made. If `allocated` is not 0, only the first `allocated`
- * bytes get memory. */
-MQC_HIDDEN int mqc_create_file(const mqc_endpoint *endpoint, const char *path, uint64_t bytes, uint64_t allocated,
-                               mode_t mode, struct stat *made);
-/* Give the file its name. Returns 1 if the file now has the name, and 0 if another file has the name. */
-MQC_HIDDEN int mqc_name_file(const mqc_endpoint *endpoint, int fd, const char *path);
 MQC_HIDDEN int mqc_check_file(const mqc_endpoint *endpoint, int fd, const char *path, struct stat *found);
-/* Use a mapping of the file. */
-MQC_HIDDEN void mqc_adopt_mapping(const mq_mapping *mapping, const struct stat *found, const char *path,
-                                  mqc_mapped_file *segment);
+/* Become the owner of a use of the mapping. */
+MQC_HIDDEN void mqc_adopt_mapping(mq_mapping *mapping, const char *path, mqc_mapped_file *segment);
 MQC_HIDDEN int mqc_map_file(const mqc_endpoint *endpoint, int fd, const struct stat *found, bool writable,
                             const char *path, mqc_mapped_file *segment);
-/* Pair two mappings: after a fault in `segment`, both mappings read as zeros. Returns false if `segment` is already
- * truncated. Unmap `partner` after `segment`. */
-MQC_HIDDEN bool mqc_pair_guards(mqc_mapped_file *segment, mqc_mapped_file *partner);
 MQC_HIDDEN void mqc_unmap_file(mqc_mapped_file *segment);
 MQC_HIDDEN int mqc_check_truncation(const mqc_endpoint *endpoint, const mqc_mapped_file *segment);
-MQC_HIDDEN int mqc_lock_file(const mqc_endpoint *endpoint, int fd, const char *path);
-MQC_HIDDEN void mqc_unlock_file(int fd);
+/* Sleep before the next attempt to lock a file. Returns -EAGAIN after the deadline. */
+MQC_HIDDEN int mqc_wait_for_file_lock(const mqc_endpoint *endpoint, int64_t deadline);
 
 /* ---- components with one file ---- */
 

@@ -29,7 +29,7 @@ struct msgq_publisher {
 static int mqc_tracking_mismatch_error(const mqc_topic_files *t) {
     return mqc_endpoint_error(&t->endpoint, EINVAL,
                               "is %stracked, which cannot change after the first message; use that setting",
-                              mq_ring_side_is_tracked(mqc_topic_side_header(t)) ? "" : "not ");
+                              mq_ring_side_is_tracked(mq_topic_side(&t->files)) ? "" : "not ");
 }
 
 /* Wait for the end of the previous publisher's send. The previous publisher sees the new write_uid and starts no other
@@ -58,12 +58,12 @@ static void mqc_publisher_fill(msgq_publisher *publisher) {
     const int tracked = publisher->tracked;
     mqc_topic_files *t = publisher->topic;
     publisher->p = (mq_ring_publisher){
-        .ring = mqc_topic_ring_header(t),
-        .side = mqc_topic_side_header(t),
-        .liveness_file = &t->side.liveness_file,
-        .data = t->ring.address + MQ_RING_HEADER,
-        .canary = t->canary,
-        .data_bytes = t->data_bytes,
+        .ring = mq_topic_ring(&t->files),
+        .side = mq_topic_side(&t->files),
+        .liveness_file = &t->liveness_file,
+        .data = t->files.ring->address + MQ_RING_HEADER,
+        .canary = t->files.canary,
+        .data_bytes = mq_topic_data_bytes(&t->files),
         .needs_fence = !mqc_orders_stores(),
         .track = tracked == MSGQ_TRACKED ? MQ_TRACK_YES
                  : tracked               ? MQ_TRACK_NO
@@ -99,8 +99,8 @@ static int mqc_publisher_start(msgq_publisher *publisher) {
 }
 
 static int mqc_publisher_populate_schema(mqc_topic_files *t) {
-    if (!mq_ring_side_populate_schema(mqc_topic_side_header(t)))
-        return mqc_endpoint_error(&t->endpoint, ENOSPC, "/dev/shm has no memory for the schema in %s", t->side.path);
+    if (!mq_ring_side_populate_schema(mq_topic_side(&t->files)))
+        return mqc_endpoint_error(&t->endpoint, ENOSPC, "/dev/shm has no memory for the schema in %s", t->side_path);
     return 0;
 }
 
@@ -113,12 +113,12 @@ static int mqc_publisher_enter(msgq_publisher *publisher, const msgq_schema *sch
     if (!status)
         status = mqc_publisher_start(publisher);
     if (!status && schema) {
-        mq_schema_parts at = mq_ring_side_schema(mqc_topic_side_header(t));
+        mq_schema_parts at = mq_ring_side_schema(mq_topic_side(&t->files));
         mq_ring_publisher_begin_schema(&publisher->p);
         if ((status = mqc_write_schema(&t->endpoint, &at, schema, false)))
             mq_ring_publisher_close(&publisher->p);
     }
-    mqc_topic_files_unlock(t);
+    mq_topic_unlock(&t->files);
     return status;
 }
 
@@ -186,8 +186,9 @@ static int mqc_check_empty(msgq_publisher *publisher) {
 /* True if the ring or the side segment is truncated. The function also checks the sizes of the files, because the
  * canary never changes without the SIGBUS handler. */
 static bool mqc_is_topic_truncated(const mqc_topic_files *t) {
-    return !mq_canary_is_intact(&t->canary) || mq_file_shrank(t->ring.path, t->ring.inode, t->ring.size) ||
-           mq_file_shrank(t->side.path, t->side.inode, t->side.size);
+    return !mq_canary_is_intact(&t->files.canary) ||
+           mq_file_shrank(t->ring_path, t->files.ring->inode, t->files.ring->size) ||
+           mq_file_shrank(t->side_path, t->files.side->inode, t->files.side->size);
 }
 
 static int mqc_send_error(msgq_publisher *publisher, mq_ring_status status, size_t size) {
@@ -195,7 +196,8 @@ static int mqc_send_error(msgq_publisher *publisher, mq_ring_status status, size
     if (status == MQ_RING_TOO_LARGE)
         return mqc_endpoint_error(
             &t->endpoint, EMSGSIZE, "a message of %zu bytes does not fit: at most %llu with segment_size %u", size,
-            (unsigned long long)(mq_ring_frame_bytes_max(t->data_bytes) - 8 - publisher->p.stamps), t->data_bytes);
+            (unsigned long long)(mq_ring_frame_bytes_max(mq_topic_data_bytes(&t->files)) - 8 - publisher->p.stamps),
+            mq_topic_data_bytes(&t->files));
     if (mqc_is_topic_truncated(t))
         return mqc_topic_truncation_error(t);
     if (status == MQ_RING_NO_MEMORY)
@@ -238,7 +240,7 @@ int msgq_publisher_readers(msgq_publisher *publisher, int *attached, int *update
     int present = 0, current = 0, status = mqc_check_pointers(publisher, NULL, 0);
     if (status)
         return status;
-    if (!mq_canary_is_intact(&publisher->topic->canary))
+    if (!mq_canary_is_intact(&publisher->topic->files.canary))
         return mqc_topic_truncation_error(publisher->topic);
     mq_ring_count_subscribers(&publisher->p, &present, &current);
     if (attached)
@@ -269,14 +271,14 @@ struct msgq_subscriber {
 };
 
 static void mqc_subscriber_map(mq_ring_subscriber *s, const mqc_topic_files *t) {
-    s->ring = mqc_topic_ring_header(t);
-    s->side = mqc_topic_side_header(t);
-    s->liveness_file = &t->side.liveness_file;
-    s->data = t->ring.address + MQ_RING_HEADER;
-    s->canary = t->canary;
-    s->path = t->ring.path;
-    s->inode = t->ring.inode;
-    s->data_bytes = t->data_bytes;
+    s->ring = mq_topic_ring(&t->files);
+    s->side = mq_topic_side(&t->files);
+    s->liveness_file = &t->liveness_file;
+    s->data = t->files.ring->address + MQ_RING_HEADER;
+    s->canary = t->files.canary;
+    s->path = t->ring_path;
+    s->inode = t->files.ring->inode;
+    s->data_bytes = mq_topic_data_bytes(&t->files);
 }
 
 static int mqc_subscriber_join(msgq_subscriber *subscriber) {
@@ -307,7 +309,7 @@ int msgq_subscriber_open(msgq_subscriber **subscriber, const char *topic, const 
     status = mqc_topic_files_open(&made->topic, topic, asked);
     if (!status) {
         status = mqc_subscriber_join(made);
-        mqc_topic_files_unlock(made->topic);
+        mq_topic_unlock(&made->topic->files);
     }
     if (status) {
         mqc_topic_files_close(made->topic);
@@ -331,11 +333,11 @@ static int mqc_subscriber_rejoin(msgq_subscriber *subscriber) {
     mq_ring_subscriber_detach_row(s);
     /* If the topic was removed or truncated, new publishers do not see this subscriber. The subscriber still reads the
      * mapped ring. */
-    bool same = topic->ring.inode == inherited->ring.inode && mq_canary_is_intact(&s->canary);
+    bool same = topic->files.ring->inode == inherited->files.ring->inode && mq_canary_is_intact(&s->canary);
     if (same)
         mqc_subscriber_map(s, topic);
     mq_ring_subscriber_rejoin(s, &self, mqc_random_u32());
-    mqc_topic_files_unlock(topic);
+    mq_topic_unlock(&topic->files);
     subscriber->topic = same ? topic : inherited;
     subscriber->watched = subscriber->watch_failed = false;
     subscriber->generation = mqc_fork_generation();
@@ -358,7 +360,7 @@ static int64_t mqc_subscriber_max_sleep_ns(void *reader, int64_t slept_ns) {
     mq_ring_subscriber *s = &subscriber->s;
     if (!subscriber->watched && !subscriber->watch_failed) {
         subscriber->watched =
-            mq_signal_thread_watch_ring(s, s->ring, s->side, s->canary, subscriber->topic->ring.path, s->publisher_uid);
+            mq_signal_thread_watch_ring(s, s->ring, s->side, s->canary, subscriber->topic->ring_path, s->publisher_uid);
         subscriber->watch_failed = !subscriber->watched;
     }
     mq_ring_subscriber_recheck_publisher(s);

@@ -71,9 +71,6 @@ cdef class ChannelFile(EndpointFile):
             raise_error(&error, self.name)
         return 0
 
-    cdef tuple _prefix_directories(self):
-        return shm_paths.channel_directories(self.prefix)
-
     cdef size_t _new_file_bytes(self) except 0:
         return sizeof(mq_channel_header)
 

@@ -198,14 +198,12 @@ cdef extern from "channel/pool_file.h" nogil:
         const mq_liveness_file *liveness_file
         unsigned int mode
     ctypedef struct mq_pool_file:
-        mq_mapping mapping
+        mq_mapping *mapping
         struct_stat found
         mq_pool_map slots
     int64_t mq_pool_grow_slot_bytes(uint64_t slots, uint64_t slot_bytes, uint64_t size, uint64_t max_bytes,
                                     mq_error *error)
     int mq_pool_check_file(const mq_channel_files *files, int fd, const char *path, mq_pool_file *pool, mq_error *error)
-    int mq_pool_check_mapping(const mq_channel_files *files, uint64_t uid, const char *path, mq_pool_file *pool,
-                              mq_error *error)
     int mq_pool_map_file(const mq_channel_files *files, int fd, uint64_t uid, bint views, const char *path,
                          mq_pool_file *pool, mq_error *error)
 
@@ -293,7 +291,7 @@ cdef class PublisherPool:
     cdef uint64_t open_loans  # number of slots of open loans
     cdef void _release_row(self) noexcept
     cdef int check_truncation(self) except -1
-    cdef int adopt(self, const mq_mapping *mapping, const struct_stat *found) except -1
+    cdef int adopt(self, mq_mapping *mapping) except -1
     cdef void release_memory(self) noexcept
     cdef int retire(self, bint removes_pool) except -1
     cdef int cancel_loan(self, uint64_t slot, bint removes_pool) except -1
@@ -350,7 +348,7 @@ cdef class MappedPool(PinOwner):
     cdef readonly str node  # name of the publisher's node
     cdef readonly uint64_t pid
     cdef object _publisher_info  # None: not requested yet
-    cdef int adopt(self, SegmentMemory memory, const mq_pool_file *pool, str path, bint views) except -1
+    cdef int adopt(self, const mq_pool_file *pool, str path) except -1
     cdef int check_truncation(self, str endpoint) except -1
     cdef object describe_publisher(self)
 

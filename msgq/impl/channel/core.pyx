@@ -18,13 +18,13 @@ from posix.unistd cimport close, usleep
 from msgq.impl.base.clock cimport current_origin, host_offset_ns, host_time_ns, refuse_foreign_origin
 from msgq.impl.base.core cimport (
     adopt_mapping, BUSY, check_file, close_at_exit, CLOSED, write_full_schema, read_full_schema, EndpointFile,
-    expose_buffer, find_shared_memory, WAIT_FOREVER, LARGE_BYTES, load_file_policy, map_file,
+    expose_buffer, WAIT_FOREVER, LARGE_BYTES, load_file_policy, map_file,
     mq_copy_to_shared, mq_copy_from_shared, MQ_DEAD,
     mq_eventcount_has_waiters_mp, mq_eventcount_notify_mp, mq_eventcount_prepare_wait_mp, mq_futex_wait,
     mq_futex_wake_all, mq_futex_word, mq_liveness_is_locked, mq_liveness_lock, mq_liveness_probe_begin,
     mq_liveness_probe_end, mq_liveness_unlock, mq_monotonic_ns, mq_poll_ops, mq_poll_prepare_wait_mp,
-    mq_mapping_was_truncated, not_truncated_word, open_file, raise_error, read_participant, pin_view, remove_file,
-    require_time, segment_error, share_memory, truncated_error, usage_error, use_memory, wait_until_ready,
+    mq_mapping_was_truncated, open_file, raise_error, read_participant, pin_view, remove_file,
+    require_time, segment_error, truncated_error, usage_error, use_memory, wait_until_ready,
 )
 from msgq.impl.base.process cimport fork_generation, read_own_identity, is_alive, new_uid, text as _text, this_process
 

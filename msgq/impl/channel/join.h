@@ -243,7 +243,7 @@ static inline int mq_channel_name_pool(const mq_channel_files *files, const mq_c
                                        mq_error *error) {
     char path[MQ_ERROR_PATH_BYTES];
     mq_pool_path(files, request->pool_uid, path);
-    mq_channel_publisher_register(p->row, request->self, held, &p->slots, pool->mapping.size,
+    mq_channel_publisher_register(p->row, request->self, held, &p->slots, pool->mapping->size,
                                   (uint64_t)pool->found.st_ino, request->node);
     int named = mq_name_file(files->policy, fd, path, error);
     if (named == 1)
@@ -269,7 +269,7 @@ static inline int mq_channel_fill_publisher_row(const mq_channel_files *files, c
     close(fd);
     if (failed) {
         mq_channel_publisher_free(p);
-        mq_unmap(files->policy->guards, &pool->mapping);
+        mq_mapping_release(pool->mapping);
     }
     return failed;
 }
@@ -349,7 +349,7 @@ static inline int mq_channel_clear_pins_of_viewer(const mq_channel_files *files,
         }
         if (!failed) {
             mq_channel_clear_dead_viewer_pins(&pool.slots, viewer);
-            mq_unmap(files->policy->guards, &pool.mapping);
+            mq_mapping_release(pool.mapping);
         }
     }
     mq_liveness_probe_end(&probe);

@@ -28,7 +28,7 @@ typedef struct {
 
 /* The mapped file of a pool. */
 typedef struct {
-    mq_mapping mapping;
+    mq_mapping *mapping;
     struct stat found;
     mq_pool_map slots;
 } mq_pool_file;
@@ -84,13 +84,6 @@ static inline int64_t mq_pool_grow_slot_bytes(uint64_t slots, uint64_t slot_byte
 
 /* ---- create ---- */
 
-static inline int mq_pool_make_directory(const mq_channel_files *files, const char *path, mode_t mode,
-                                         mq_error *error) {
-    char directory[MQ_ERROR_PATH_BYTES];
-    snprintf(directory, sizeof directory, "%.*s", (int)(strrchr(path, '/') - path), path);
-    return strcmp(directory, MQ_SHARED_MEMORY) ? mq_make_directory(files->policy, directory, mode, error) : 0;
-}
-
 /* Create a complete pool without a name, and map it. Returns its descriptor. */
 static inline int mq_pool_create(const mq_channel_files *files, uint64_t uid, uint64_t slots, uint64_t slot_bytes,
                                  uint64_t pid, const char *node, mq_pool_file *pool, mq_error *error) {
@@ -102,7 +95,7 @@ static inline int mq_pool_create(const mq_channel_files *files, uint64_t uid, ui
     mode_t mode = (files->mode & 0666) | 0600; /* chmod may have changed the mode of the channel's file */
     char path[MQ_ERROR_PATH_BYTES];
     mq_pool_path(files, uid, path);
-    int failed = mq_pool_make_directory(files, path, mode, error);
+    int failed = mq_make_directory_of(files->policy, path, mode, error);
     int fd = failed ? failed : mq_create_file(files->policy, path, bytes, allocated, mode, &pool->found, error);
     if (fd < 0)
         return fd;
@@ -111,7 +104,7 @@ static inline int mq_pool_create(const mq_channel_files *files, uint64_t uid, ui
         close(fd);
         return failed;
     }
-    mq_pool_header *header = (mq_pool_header *)(void *)pool->mapping.address;
+    mq_pool_header *header = (mq_pool_header *)(void *)pool->mapping->address;
     mq_pool_header_init(header, bytes, slots, slot_bytes, page, inode, uid, pid, node);
     /* the header is valid, because no other process has the file */
     mq_pool_header_check(header, bytes, inode, uid, &pool->slots);
@@ -133,7 +126,7 @@ static inline int mq_pool_check_file(const mq_channel_files *files, int fd, cons
 /* Check the mapped pool `uid`, and store its configuration in pool->slots. */
 static inline int mq_pool_check_mapping(const mq_channel_files *files, uint64_t uid, const char *path,
                                         mq_pool_file *pool, mq_error *error) {
-    const char *wrong = mq_pool_header_check((mq_pool_header *)(void *)pool->mapping.address, pool->mapping.size,
+    const char *wrong = mq_pool_header_check((mq_pool_header *)(void *)pool->mapping->address, pool->mapping->size,
                                              files->liveness_file->inode, uid, &pool->slots);
     if (!wrong)
         return 0;
@@ -152,10 +145,10 @@ static inline int mq_pool_map_file(const mq_channel_files *files, int fd, uint64
         return failed;
     failed = mq_pool_check_mapping(files, uid, path, pool, error);
     /* in other files, pins may be outside the writable pages */
-    if (!failed && views && pool->slots.slots_base != pool->mapping.address + writable)
+    if (!failed && views && pool->slots.slots_base != pool->mapping->address + writable)
         failed = mq_fail(error, MQ_ERROR_CORRUPT, EPROTO, path, "changed during opening; another program writes it");
     if (failed)
-        mq_unmap(files->policy->guards, &pool->mapping);
+        mq_mapping_release(pool->mapping);
     return failed;
 }
 

@@ -51,14 +51,14 @@ cdef class PublisherPool:
             self.release_memory()
         return 0
 
-    cdef int adopt(self, const mq_mapping *mapping, const struct_stat *found) except -1:
+    cdef int adopt(self, mq_mapping *mapping) except -1:
         """Take the mapping of the new pool, which this process has just named."""
         cdef ChannelFile file = self.channel_file
         cdef uint64_t uid = self.c.slots.uid
         self.open = True
-        self.segment = adopt_mapping(mapping, found, shm_paths.pool_path(file.name, file.prefix, uid))
-        self.segment.kept_bytes = sizeof(mq_pool_header)  # a closed publisher still describes its pool
-        self.memory, self.not_truncated = use_memory(self.segment), find_truncation_word(self.segment)
+        self.segment = adopt_mapping(mapping, shm_paths.pool_path(file.name, file.prefix, uid))
+        self.memory = use_memory(self.segment, sizeof(mq_pool_header))  # a closed publisher still describes its pool
+        self.not_truncated = self.segment.not_truncated
         file.own_pools[self.c.number] = uid
         return 0
 
@@ -103,5 +103,5 @@ cdef PublisherPool register_publisher(ChannelFile file, str node, slots, slot_by
         file.unlock(&lock)
     if failed:
         raise_error(&error, file.name)
-    pool.adopt(&made.mapping, &made.found)
+    pool.adopt(made.mapping)
     return pool

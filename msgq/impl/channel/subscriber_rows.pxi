@@ -63,11 +63,6 @@ cdef object _make_publisher_info(str node, uint64_t pid):
     return PublisherInfo(node, pid)
 
 
-cdef const mq_u64 *find_truncation_word(Segment segment) noexcept:
-    """Return the word that is 1 until the file is truncated, or NULL if the mapping has no guard."""
-    return not_truncated_word(segment.guard) if segment.guard != NULL else NULL
-
-
 @no_gc_clear  # _unpin_part needs the mapping
 cdef class MappedPool(PinOwner):
     """See core.pxd."""
@@ -77,13 +72,10 @@ cdef class MappedPool(PinOwner):
             self._publisher_info = _make_publisher_info(self.node, self.pid)
         return self._publisher_info
 
-    cdef int adopt(self, SegmentMemory memory, const mq_pool_file *pool, str path, bint views) except -1:
-        """Take the mapping of a pool. `memory`: it belongs to another handle of this process, too."""
-        if memory is None:
-            segment = adopt_mapping(&pool.mapping, &pool.found, path)
-            memory = use_memory(segment) if views else share_memory(segment, False)
-        self.memory, self.segment, self.slots = memory, memory.segment, pool.slots
-        self.not_truncated = find_truncation_word(memory.segment)
+    cdef int adopt(self, const mq_pool_file *pool, str path) except -1:
+        """Take over the mapping of a pool."""
+        self.segment, self.slots = adopt_mapping(pool.mapping, path), pool.slots
+        self.memory, self.not_truncated = use_memory(self.segment), self.segment.not_truncated
         self.node = _text(pool.slots.pool_header.node, MQ_NODE_NAME_BYTES)
         self.pid = mq_load_relaxed_u64(&pool.slots.pool_header.pid)
         return 0
@@ -115,7 +107,6 @@ cdef MappedPool open_pool(ChannelFile file, uint64_t uid, bint views):
     cdef mq_channel_files files
     cdef mq_pool_file pool
     cdef mq_error error
-    cdef SegmentMemory memory = None
     cdef MappedPool mapped = MappedPool.__new__(MappedPool)
     cdef str path = shm_paths.pool_path(file.name, file.prefix, uid)
     cdef bytes encoded = path.encode()
@@ -126,15 +117,10 @@ cdef MappedPool open_pool(ChannelFile file, uint64_t uid, bint views):
     if fd < 0:
         return None
     failed = mq_pool_check_file(&files, fd, encoded, &pool, &error)
-    if not failed and not views:
-        memory = find_shared_memory(&pool.found, False, path)
-    if memory is not None:
-        pool.mapping = mq_mapping(memory.segment.address, memory.segment.size, memory.segment.guard)
-        failed = mq_pool_check_mapping(&files, uid, encoded, &pool, &error)
-    elif not failed:
+    if not failed:
         failed = mq_pool_map_file(&files, fd, uid, views, encoded, &pool, &error)
     close(fd)
     if failed:
         raise_error(&error, file.name)
-    mapped.adopt(memory, &pool, path, views)
+    mapped.adopt(&pool, path)
     return mapped

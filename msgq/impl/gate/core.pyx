@@ -9,8 +9,8 @@ from posix.unistd cimport close
 
 from msgq.impl.base.core cimport (
     check_file, close_at_exit, create_file, forget_at_exit, WAIT_FOREVER, lock_file, map_file, MQ_DEAD, MQ_FUTEX_32,
-    MQ_FUTEX_WAITV_MAX, mq_futex_wake_all, mq_liveness_lock, mq_liveness_unlock, mq_monotonic_ns, name_file, open_file,
-    remove_file, sleep_on_futexes, unlock_file, use_memory, was_truncated,
+    MQ_FUTEX_WAITV_MAX, mq_futex_wake_all, mq_liveness_lock, mq_liveness_unlock, mq_mapping_was_truncated,
+    mq_monotonic_ns, name_file, open_file, remove_file, sleep_on_futexes, unlock_file, use_memory,
 )
 from msgq.impl.base.process cimport fork_generation, is_alive, this_process
 

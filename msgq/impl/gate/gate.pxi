@@ -201,8 +201,7 @@ cdef class SocketEventHandle:
             self._attach_gate_file(segment)
 
     cdef int _attach_gate_file(self, Segment segment) except -1:
-        segment.kept_bytes = segment.size  # the closed gate stays closed
-        self._gate_segment, self._memory = segment, use_memory(segment)
+        self._gate_segment, self._memory = segment, use_memory(segment, segment.size)  # the closed gate stays closed
         self._event_gate = <mq_event_gate *> segment.address
         return 0
 
@@ -272,7 +271,7 @@ cdef class SocketEventHandle:
 
     cdef int _check_truncation(self) except -1:
         """Raise if another program truncated the gate's file. Call this after each access."""
-        if self._gate_segment is not None and was_truncated(self._gate_segment.guard):
+        if self._gate_segment is not None and mq_mapping_was_truncated(self._gate_segment.not_truncated):
             text = (f"has a gate of {self._gate_segment.size} bytes that another program truncated; create a "
                     "new one (fake_event_handle with override)")
             raise SegmentSizeError(text, self.endpoint, self._gate_path)
@@ -429,7 +428,7 @@ cdef class FakeEventGate(ReceiveGate):
         """True if the gate is enabled. After a truncation, the next receive searches for the gate again."""
         cdef bint enabled = mq_event_gate_is_enabled(self._event_handle._event_gate)
         cdef SocketEventHandle handle = self._event_handle
-        if was_truncated(handle._gate_segment.guard):
+        if mq_mapping_was_truncated(handle._gate_segment.not_truncated):
             self._event_handle, self._has_announced_receive = None, False
             handle._check_truncation()
         return enabled

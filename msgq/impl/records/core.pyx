@@ -12,18 +12,18 @@ from cpython.pythread cimport PyThread_get_thread_ident
 from cython cimport no_gc_clear
 from libc.errno cimport errno
 from libc.string cimport memcpy, memset
-from posix.mman cimport MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, mmap, PROT_READ, PROT_WRITE
+from posix.mman cimport MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, mmap, munmap, PROT_READ, PROT_WRITE
 
 from msgq.impl.base.clock cimport (
     change_origin, current_origin, host_offset_ns, host_time_ns, new_origin, prepare_origins,
 )
 from msgq.impl.base.core cimport (
-    close_at_exit, CLOSED, write_full_schema, read_full_schema, WAIT_FOREVER, LARGE_BYTES, mq_copy_from_shared,
-    mq_eventcount_has_waiters_mp, mq_eventcount_prepare_wait_mp, mq_liveness_probe_begin, mq_liveness_probe_end,
-    mq_load_acquire_u64, mq_load_relaxed_u64, mq_monotonic_ns, MQ_NS_PER_MS, MQ_NS_PER_S,
-    mq_participant_liveness, mq_poll_prepare_wait_mp, mq_schema_parts, mq_schema_parts_from_block,
-    raise_error, read_participant, refuse_in_simulation, remove_file, require_time, Segment, segment_error, use_memory,
-    wait_until_ready, watcher_lock, watcher_unlock,
+    adopt_mapping, close_at_exit, CLOSED, write_full_schema, read_full_schema, WAIT_FOREVER, LARGE_BYTES,
+    mq_copy_from_shared, mq_eventcount_has_waiters_mp, mq_eventcount_prepare_wait_mp, mq_liveness_probe_begin,
+    mq_liveness_probe_end, mq_load_acquire_u64, mq_load_relaxed_u64, mq_mapping, mq_mapping_new, mq_monotonic_ns,
+    MQ_NS_PER_MS, MQ_NS_PER_S, mq_participant_liveness, mq_poll_prepare_wait_mp, mq_schema_parts,
+    mq_schema_parts_from_block, raise_error, read_participant, refuse_in_simulation, remove_file, require_time,
+    segment_error, wait_until_ready, watcher_lock, watcher_unlock,
 )
 from msgq.impl.base.process cimport fork_generation, read_own_identity, new_uid, text, this_process
 

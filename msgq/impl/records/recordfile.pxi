@@ -18,9 +18,6 @@ cdef class RecordFile(EndpointFile):
             raise_error(&error, self.name)
         return 0
 
-    cdef tuple _prefix_directories(self):
-        return shm_paths.records_directories(self.prefix)
-
     cdef size_t _new_file_bytes(self) except 0:
         cdef mq_record_config config = self._make_new_config()
         return mq_record_compute_file_bytes(&config)
@@ -95,14 +92,17 @@ cdef RecordFile make_record_file(str name, str in_prefix, object trust, object w
 cdef RecordFile make_private_record_file(object wanted):
     """Return a new vector in memory of this process."""
     cdef RecordFile file = RecordFile.__new__(RecordFile)
-    cdef Segment segment = Segment.__new__(Segment)
+    cdef mq_mapping *mapping
     file.name, file.prefix, file.path, file.open_options, file.mode = "", "", "", wanted, 0o600
     cdef size_t size = file._new_file_bytes()
     cdef void *address = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
     if address == MAP_FAILED:
         raise segment_error(f"cannot allocate {size} bytes of memory", "", "", errno)
-    segment.file, segment.address, segment.size = b"", <uint8_t *> address, size
-    file._use_memory(use_memory(segment))
+    mapping = mq_mapping_new(address, size)
+    if mapping == NULL:
+        munmap(address, size)
+        raise MemoryError()
+    file._use_segment(adopt_mapping(mapping, ""))
     file._init_header()
     file._check_header()
     return file

@@ -8,7 +8,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 from posix.stat cimport struct_stat
 
 from msgq.impl.base.core cimport (
-    ForkAwareHandle, mq_error, mq_file_policy, mq_liveness, mq_liveness_file, mq_liveness_probe, mq_mapping,
+    ForkAwareHandle, mq_create, mq_error, mq_file_policy, mq_liveness, mq_liveness_file, mq_liveness_probe, mq_mapping,
     mq_poll_ops, mq_process_identity, mq_schema_parts, mq_u32, mq_u64, ReceiveGate, Segment, SegmentMemory, Waitable,
 )
 from msgq.impl.base.process cimport fork_generation
@@ -53,8 +53,6 @@ cdef extern from "ring/canary.h" nogil:
     bint mq_file_shrank(const char *path, uint64_t inode, uint64_t bytes)
     bint mq_canary_is_intact(const mq_canary *canary)
     bint mq_canary_is_nonzero(const mq_canary *canary)
-    mq_canary mq_canary_always_intact()
-    mq_canary mq_canary_of_ring(const mq_ring_header *ring, uint64_t data_bytes, const mq_u64 *word)
 
 
 cdef extern from "ring/reader_slots.h" nogil:
@@ -253,30 +251,35 @@ cdef extern from "ring/topic_files.h" nogil:
         const char *side_path
         uint32_t data_bytes
         bint is_size_asked
-    int mq_topic_fail_ring_size(const char *path, uint64_t inode, uint64_t data_bytes, mq_error *error)
-    int mq_topic_fail_side_size(const char *path, mq_error *error)
-    int mq_topic_fail_start(const mq_canary *canary, const char *path, uint64_t inode, uint32_t data_bytes,
-                            mq_error *error)
+        unsigned int mode
+        mq_create create
+        const mq_process_identity *self
+        uint64_t now_ns
+        uint32_t random
+    int mq_topic_fail_truncated(const mq_mapping *ring, const char *ring_path, const mq_mapping *side,
+                                const char *side_path, mq_error *error)
+    int mq_topic_fail_start(const mq_canary *canary, const char *path, const mq_mapping *ring, mq_error *error)
     int mq_ring_check_size(const struct_stat *found, const char *path, mq_error *error)
     int mq_ring_map(const mq_file_policy *policy, int fd, const struct_stat *found, bint writable, const char *path,
-                    mq_mapping *ring, mq_error *error)
-    int mq_topic_prepare_ring(const mq_topic_request *request, int fd, struct_stat *found, mq_error *error)
-    int mq_topic_prepare_new_ring(const mq_topic_request *request, int fd, struct_stat *made, mq_error *error)
-    void mq_topic_remove_unused_ring(const mq_topic_request *request, const uint8_t *ring)
+                    mq_mapping **ring, mq_error *error)
     int mq_topic_check_side_file(const mq_topic_request *request, int fd, struct_stat *found, mq_error *error)
     int mq_topic_check_side(const mq_topic_request *request, const mq_ring_header *ring, uint64_t inode,
                             uint32_t data_bytes, const mq_ring_side *side, mq_error *error)
-    int mq_topic_take_side(const mq_topic_request *request, mq_ring_header *ring, uint64_t inode, uint32_t data_bytes,
-                           const mq_ring_side *side, c_bool *tracked, mq_error *error)
-    int mq_topic_create_side(const mq_topic_request *request, unsigned int mode, struct_stat *made, mq_error *error)
-    int mq_topic_name_side(const mq_topic_request *request, int fd, const mq_ring_header *ring, uint64_t inode,
-                           uint32_t data_bytes, mq_ring_side *side, bint tracked, const mq_process_identity *sizer,
-                           uint64_t now_ns, mq_error *error)
-    void mq_topic_write_canary(mq_ring_header *ring, uint32_t data_bytes, uint32_t random)
-    void mq_topic_record_ring(const mq_topic_request *request, const mq_ring_header *ring, uint32_t data_bytes,
-                              mq_ring_side *side, const mq_process_identity *self)
     int mq_topic_claim_ring(mq_ring_publisher *p, const mq_process_identity *self, uint32_t random, uint64_t *former,
                             mq_error *error)
+
+
+cdef extern from "ring/topic_open.h" nogil:
+    ctypedef struct mq_topic_files:
+        mq_mapping *ring
+        mq_mapping *side
+        mq_canary canary
+        int lock
+    void mq_topic_unlock(mq_topic_files *topic)
+    int mq_topic_load_canary(mq_topic_files *topic, const char *ring_path, const char *side_path, mq_error *error)
+    int mq_topic_open(const mq_topic_request *request, mq_topic_files *topic, mq_error *error)
+    int mq_topic_remap_ring(const mq_topic_request *request, int fd, const mq_mapping *former, bint writable,
+                            mq_topic_files *topic, mq_error *error)
 
 
 cdef extern from "ring/resize.h" nogil:
@@ -303,8 +306,7 @@ cdef class TopicFiles:
     cdef SegmentMemory ring_memory  # None: opened passive; `side_memory`, too
     cdef SegmentMemory side_memory
     cdef uint32_t data_bytes
-    cdef mq_canary canary  # detects truncation of the ring
-    cdef int lock_fd
+    cdef mq_topic_files files  # the mappings belong to the segments
     cdef void unlock(self)
 
 

@@ -22,12 +22,12 @@ from msgq.impl.base.clock cimport (
 )
 from msgq.impl.base.core cimport (
     adopt_mapping, BUSY, can_order_stores, check_file, check_context_open, close_at_exit, CLOSED, Context, create_file,
-    exception_of, find_shared_memory, WAIT_FOREVER, LARGE_BYTES, load_file_policy, lock_file, map_file,
-    map_shared_file, MQ_ALIVE, mq_copy_to_shared, mq_copy_from_shared, MQ_DEAD,
-    mq_liveness_is_locked, mq_liveness_probe_begin, mq_liveness_probe_end, mq_monotonic_ns, MQ_NS_PER_MS,
-    mq_thread_liveness, name_file, not_truncated_word, open_file, pair_guards,
-    raise_error, read_schema, remove_file, RESERVED, segment_error, share_memory, unlock_file, usage_error, use_memory,
-    wait_until_ready, was_truncated, write_schema,
+    exception_of, WAIT_FOREVER, LARGE_BYTES, load_file_policy, lock_file, LOCK_WAIT_NS, map_file, MQ_ALIVE,
+    mq_copy_to_shared, mq_copy_from_shared, MQ_DEAD, MQ_FILE_EXISTS, MQ_FILE_LOCKED, MQ_FILE_MISSING,
+    mq_liveness_is_locked, mq_liveness_probe_begin, mq_liveness_probe_end, mq_makes_holes, mq_mapping_was_truncated,
+    mq_monotonic_ns, MQ_NS_PER_MS, MQ_ONLY_CREATE, MQ_ONLY_OPEN, MQ_OPEN_OR_CREATE, mq_thread_liveness, name_file,
+    open_file, raise_error, read_schema, remove_file, RESERVED, segment_error, unlock_file, usage_error, use_memory,
+    wait_for_file_lock, wait_until_ready, write_schema,
 )
 from msgq.impl.base.process cimport is_alive, random_u32, read_own_identity, text
 
@@ -43,7 +43,6 @@ from msgq.impl.base.argument_checks import (
     check_sndtimeo, NOBLOCK as _NOBLOCK, untracked_topic_error, option_error, pickle_error, takeover_error, timeout_ms,
     timeout_ns, tracking_mismatch_error,
 )
-from msgq.impl.base.core import make_directories
 from msgq.impl.base.foreign_names import add_advice, unsendable_error
 
 include "topic.pxi"

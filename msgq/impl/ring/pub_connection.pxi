@@ -97,7 +97,7 @@ cdef class PubConnection:
         self._publisher.side = <mq_ring_side *> topic.side.address
         self._publisher.data = topic.ring.address + MQ_RING_HEADER
         self._publisher.data_bytes = topic.data_bytes
-        self._publisher.canary = topic.canary
+        self._publisher.canary = topic.files.canary
         self._publisher.needs_fence = not can_order_stores()
         self._publisher.liveness_file = &topic.side.liveness_file
         self._publisher.track = MQ_TRACK_UNCHANGED if tracked is None else MQ_TRACK_YES if tracked else MQ_TRACK_NO

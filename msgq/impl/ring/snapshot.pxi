@@ -23,7 +23,7 @@ cdef object _lag_bytes(uint64_t position, uint64_t cursor, uint32_t data_bytes):
 cdef tuple _read_subscribers(TopicFiles topic, mq_ring_side *side, mq_liveness_probe *probe, uint64_t position):
     cdef mq_ring_subscriber_snapshot reader
     cdef mq_ring_subscriber observer = mq_ring_make_observer(<mq_ring_header *> topic.ring.address, side,
-                                                             probe.liveness_file, topic.data_bytes, topic.canary)
+                                                             probe.liveness_file, topic.data_bytes, topic.files.canary)
     infos = []
     for i in range(MQ_RING_SUBSCRIBERS):
         mq_ring_observer_read_subscriber(&observer, i, &reader)
@@ -71,7 +71,7 @@ cdef class TopicObserver:
     cdef mq_ring_side *_side(self):
         """The side segment, or NULL if there is none yet."""
         if self._topic.side is None:
-            attach_found_side(self._topic)
+            attach_late_side(self._topic)
         return NULL if self._topic.side is None else <mq_ring_side *> self._topic.side.address
 
     def is_bridged(self):
@@ -97,7 +97,7 @@ cdef class TopicObserver:
         cdef mq_ring_side *side = self._side()
         cdef const mq_liveness_file *liveness_file = NULL if side == NULL else &self._topic.side.liveness_file
         mq_ring_snapshot_counts(<mq_ring_header *> self._topic.ring.address, side, liveness_file,
-                                self._topic.data_bytes, self._topic.canary, &now)
+                                self._topic.data_bytes, self._topic.files.canary, &now)
         check_topic_truncation(self._topic)
         position = (now.position >> 32) * self._topic.data_bytes + (now.position & 0xFFFFFFFF)
         if side == NULL:

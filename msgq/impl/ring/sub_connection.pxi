@@ -116,7 +116,7 @@ cdef class SubConnection(Waitable):
         self._subscriber.liveness_file = NULL if topic.side is None else &topic.side.liveness_file
         self._subscriber.data = topic.ring.address + MQ_RING_HEADER
         self._subscriber.data_bytes = topic.data_bytes
-        self._subscriber.canary = topic.canary
+        self._subscriber.canary = topic.files.canary
         self._subscriber.path, self._subscriber.inode = topic.ring.file, topic.ring.inode
         self._subscriber.passive = self._passive
         return 0
@@ -168,13 +168,13 @@ cdef class SubConnection(Waitable):
         """Attach the side segment if a msgq publisher has created it."""
         if not mq_ring_subscriber_may_attach_side(&self._subscriber):
             return 0
-        cdef SegmentMemory side
+        cdef TopicFiles topic
         with settings.overrides(trust=self._trust):
-            side = find_late_side(self._endpoint, self._prefix, self._ring)
+            topic = find_late_side(self._endpoint, self._prefix, self._ring)
         if self._use_state != fork_generation:  # a signal handler may have closed the socket
             self._reopen_or_raise()
-        if side is not None:
-            self._side, self._memory = side.segment, (self._memory[0], side)
+        if topic.side is not None:
+            self._side, self._memory = topic.side, (self._memory[0], topic.side_memory)
             mq_ring_subscriber_attach_side(&self._subscriber, <mq_ring_side *> self._side.address)
         return 0
 

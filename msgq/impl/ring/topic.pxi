@@ -1,21 +1,15 @@
-"""A topic's two files: create, open, check, map.
+"""A topic's two files: open them by the steps of topic_open.h, wait for their lock, map them for observers.
 
 Opening and registering run under flock of the ring's file, which the kernel releases when its holder dies.
 """
 
 
-cdef enum:
-    PREFIX_TRIES = 100  # attempts to create a topic while other processes remove its prefix
-
-
 cdef class TopicFiles:
     def __cinit__(self):
-        self.lock_fd = -1
+        self.files.lock = -1
 
     cdef void unlock(self):
-        if self.lock_fd >= 0:
-            unlock_file(self.lock_fd)
-            self.lock_fd = -1
+        mq_topic_unlock(&self.files)
 
     def __dealloc__(self):
         self.unlock()
@@ -30,52 +24,38 @@ cdef TopicFiles _make_topic(str endpoint, str ring_path, str side_path, bint ask
     topic.request.policy = &topic.policy
     topic.request.ring_path, topic.request.side_path = topic.ring_file, topic.side_file
     topic.request.data_bytes, topic.request.is_size_asked = wanted, asked
+    topic.request.random = random_u32()
     return topic
 
 
-cdef int _map_ring(TopicFiles topic, int fd, const struct_stat *found, bint writable) except -1:
-    cdef mq_mapping mapping
+cdef int _adopt_ring(TopicFiles topic) except -1:
+    """Take over the mapping of the ring."""
+    topic.ring = adopt_mapping(topic.files.ring, topic.ring_path)
+    topic.ring_memory, topic.data_bytes = use_memory(topic.ring), topic.ring.size - MQ_RING_HEADER
+    return 0
+
+
+cdef int _adopt_side(TopicFiles topic) except -1:
+    topic.side = adopt_mapping(topic.files.side, topic.side_path)
+    topic.side_memory = use_memory(topic.side)
+    return 0
+
+
+cdef int _map_ring(TopicFiles topic, int fd, const struct_stat *found) except -1:
+    """Map the ring read-only."""
     cdef mq_error error
-    if mq_ring_map(&topic.policy, fd, found, writable, topic.ring_file, &mapping, &error):
+    if mq_ring_map(&topic.policy, fd, found, False, topic.ring_file, &topic.files.ring, &error):
         raise_error(&error, topic.endpoint)
-    topic.ring = adopt_mapping(&mapping, found, topic.ring_path)
-    topic.data_bytes = topic.ring.size - MQ_RING_HEADER
-    return 0
-
-
-cdef int _share_ring(TopicFiles topic, int fd, const struct_stat *found) except -1:
-    """Use the mapping of the ring that other sockets of this process use, or map the ring.
-
-    If the file has fewer blocks than at the last call, the ends of the ring may have lost their memory. A new mapping
-    populates the ends again.
-    """
-    cdef SegmentMemory memory = find_shared_memory(found, True, topic.ring_path)
-    if memory is not None and found.st_blocks >= memory.segment.block_count:
-        topic.ring = memory.segment
-        topic.data_bytes = topic.ring.size - MQ_RING_HEADER
-    else:
-        _map_ring(topic, fd, found, True)
-        memory = share_memory(topic.ring, True)
-    topic.ring_memory = memory
-    topic.ring.block_count = found.st_blocks
-    return 0
+    return _adopt_ring(topic)
 
 
 cdef int _load_canary(TopicFiles topic) except -1:
-    """Select the words that detect a truncation of the ring. Raise if one of both files is already truncated.
-
-    The ring has its canary by now, or never gets one. If the side segment is truncated, the ring reads as zeros, too,
-    so it is enough to check the ring.
-    """
-    cdef bint paired = topic.side is None or pair_guards(topic.side, topic.ring)
-    if topic.ring.guard == NULL:  # a load of the canary could raise SIGBUS
-        topic.canary = mq_canary_always_intact()
-    else:
-        topic.canary = mq_canary_of_ring(<mq_ring_header *> topic.ring.address, topic.data_bytes,
-                                         not_truncated_word(topic.ring.guard))
-        # The file was truncated after its size was read: the canary was written into zeros of this process.
-        if not paired or was_truncated(topic.ring.guard):
-            raise size_changed_error(topic.endpoint, topic.ring, topic.side)
+    """Select the words that detect a truncation. Raise if one of both files is already truncated."""
+    cdef mq_error error
+    topic.files.ring = topic.ring.mapping
+    topic.files.side = topic.side.mapping if topic.side is not None else NULL
+    if mq_topic_load_canary(&topic.files, topic.ring_file, topic.side_file, &error):
+        raise_error(&error, topic.endpoint)
     return 0
 
 
@@ -89,132 +69,29 @@ cdef size_t _parse_segment_size(object segment_size, str endpoint) except 0:
     return segment_size
 
 
-cdef SegmentMemory _create_side(TopicFiles topic, int mode, bint tracked, const mq_process_identity *sizer):
-    """Create the side segment, complete before it has a name. Return None if a process without the lock was faster.
-
-    `sizer`: process that created the ring; NULL: unknown.
-    """
-    cdef struct_stat found
-    cdef SegmentMemory side
-    cdef mq_error error
-    cdef int named, fd = mq_topic_create_side(&topic.request, mode, &found, &error)
-    if fd < 0:
-        raise_error(&error, topic.endpoint)
-    try:
-        side = map_shared_file(fd, &found, True, topic.endpoint, topic.side_path)
-        named = mq_topic_name_side(&topic.request, fd, <mq_ring_header *> topic.ring.address, topic.ring.inode,
-                                   topic.data_bytes, <mq_ring_side *> side.segment.address, tracked, sizer,
-                                   host_time_ns(), &error)
-    finally:
-        close(fd)
-    if named < 0:
-        raise_error(&error, topic.endpoint)
-    return side if named else None
-
-
-cdef SegmentMemory _open_side(TopicFiles topic, bint writable, c_bool *tracked):
-    """Return the ring's side segment, or None. If `writable`, remove a stale one.
-
-    *tracked: set if a stale one says that the ring's messages are tracked.
-    """
+cdef int _open_side(TopicFiles topic) except -1:
+    """Map the ring's side segment read-only, if it has one."""
     cdef struct_stat found
     cdef SegmentMemory memory
+    cdef Segment side
     cdef mq_error error
-    cdef int status, fd = open_file(topic.endpoint, topic.side_path, O_RDWR if writable else O_RDONLY)
-    cdef mq_ring_header *ring = <mq_ring_header *> topic.ring.address
-    cdef mq_ring_side *side
+    cdef int status, fd = open_file(topic.endpoint, topic.side_path, O_RDONLY)
     if fd < 0:
-        return None
+        return 0
     try:
         if mq_topic_check_side_file(&topic.request, fd, &found, &error):
             raise_error(&error, topic.endpoint)
-        if writable:
-            memory = map_shared_file(fd, &found, True, topic.endpoint, topic.side_path)
-        else:
-            memory = use_memory(map_file(fd, &found, 0, topic.endpoint, topic.side_path))
+        side = map_file(fd, &found, 0, topic.endpoint, topic.side_path)
     finally:
         close(fd)
-    side = <mq_ring_side *> memory.segment.address
-    if writable:
-        status = mq_topic_take_side(&topic.request, ring, topic.ring.inode, topic.data_bytes, side, tracked, &error)
-    else:
-        status = mq_topic_check_side(&topic.request, ring, topic.ring.inode, topic.data_bytes, side, &error)
+    memory = use_memory(side)
+    status = mq_topic_check_side(&topic.request, <mq_ring_header *> topic.ring.address, topic.ring.inode,
+                                 topic.data_bytes, <mq_ring_side *> side.address, &error)
     if status < 0:
         raise_error(&error, topic.endpoint)
-    return memory if status else None
-
-
-cdef bint _lock_existing_ring(TopicFiles topic) except -1:
-    """Lock and map an existing ring. Return False if there is none."""
-    cdef struct_stat found
-    cdef mq_error error
-    cdef int status = 0
-    while not status:
-        topic.unlock()
-        topic.lock_fd = open_file(topic.endpoint, topic.ring_path, O_RDWR)
-        if topic.lock_fd < 0:
-            return False
-        lock_file(topic.lock_fd, topic.endpoint, topic.ring_path)
-        status = mq_topic_prepare_ring(&topic.request, topic.lock_fd, &found, &error)
-    if status < 0:
-        raise_error(&error, topic.endpoint)
-    _share_ring(topic, topic.lock_fd, &found)
-    return True
-
-
-cdef bint _create_ring(TopicFiles topic, int mode) except -1:
-    """Create the ring, locked and mapped before it has a name. Return False if another process was faster."""
-    cdef struct_stat found
-    cdef mq_error error
-    topic.lock_fd = create_file(topic.endpoint, topic.ring_path, 0, mode, &found)
-    lock_file(topic.lock_fd, topic.endpoint, topic.ring_path)
-    if mq_topic_prepare_new_ring(&topic.request, topic.lock_fd, &found, &error):
-        raise_error(&error, topic.endpoint)
-    _share_ring(topic, topic.lock_fd, &found)
-    if name_file(topic.lock_fd, topic.endpoint, topic.ring_path):
-        return True
-    topic.ring = topic.ring_memory = None
-    topic.unlock()
-    return False
-
-
-cdef TopicFiles _open_topic(str endpoint, str in_prefix, bint asked, size_t wanted, int permissions, object create):
-    cdef TopicFiles topic
-    cdef mq_process_identity us
-    cdef bint made = False
-    cdef c_bool tracked = False
-    if in_prefix and create is not False:
-        make_directories(endpoint, shm_paths.topic_directories(in_prefix), permissions)
-    topic = _make_topic(endpoint, shm_paths.ring_path(endpoint, in_prefix),
-                        shm_paths.side_segment_path(endpoint, in_prefix), asked, wanted)
-    while not made and (create is True or not _lock_existing_ring(topic)):
-        if create is False:
-            raise segment_error("topic not found", endpoint, topic.ring_path, ENOENT)
-        made = _create_ring(topic, permissions)
-        if create is True and not made:
-            raise segment_error("topic exists; to open it, omit create=True", endpoint, topic.ring_path, EEXIST)
-    try:
-        # The first call of each opens a file. Without a free descriptor, fail before the side segment is created.
-        read_own_identity(&us, NULL)
-        host_offset_ns()
-        while topic.side_memory is None:
-            topic.side_memory = _open_side(topic, True, &tracked)
-            _write_canary(topic)  # after the open: a missing canary shows that the ring was truncated
-            if topic.side_memory is None:
-                topic.side_memory = _create_side(topic, permissions, tracked, &us if made else NULL)
-        topic.side = topic.side_memory.segment
-        mq_topic_record_ring(&topic.request, <mq_ring_header *> topic.ring.address, topic.data_bytes,
-                             <mq_ring_side *> topic.side.address, &us)
-        _load_canary(topic)
-    except BaseException:
-        if made and not was_truncated(topic.ring.guard):  # else a stock process has joined
-            mq_topic_remove_unused_ring(&topic.request, topic.ring.address)
-        raise
-    return topic
-
-
-cdef void _write_canary(TopicFiles topic) noexcept:
-    mq_topic_write_canary(<mq_ring_header *> topic.ring.address, topic.data_bytes, random_u32())
+    if status:
+        topic.side, topic.side_memory = side, memory
+    return 0
 
 
 cdef TopicFiles open_topic(str endpoint, str in_prefix, object segment_size, object mode, object create=None):
@@ -223,16 +100,38 @@ cdef TopicFiles open_topic(str endpoint, str in_prefix, object segment_size, obj
     `create`: True only creates, False only opens, None does either.
     """
     cdef size_t wanted = _parse_segment_size(segment_size, endpoint)
-    cdef int permissions = settings.resolve_file_mode(mode, endpoint)
-    cdef int tries = PREFIX_TRIES if in_prefix else 1
-    while True:
-        tries -= 1
-        try:
-            return _open_topic(endpoint, in_prefix, segment_size != 0, wanted, permissions, create)
-        except SegmentError as error:
-            # ENOENT: another process removed the directories of the prefix. If the topic had to exist, raise the error.
-            if error.errno != ENOENT or create is False or not tries:
-                raise
+    cdef TopicFiles topic = _make_topic(endpoint, shm_paths.ring_path(endpoint, in_prefix),
+                                        shm_paths.side_segment_path(endpoint, in_prefix), segment_size != 0, wanted)
+    cdef mq_process_identity us
+    cdef int64_t deadline = mq_monotonic_ns() + LOCK_WAIT_NS
+    cdef int status = MQ_FILE_LOCKED
+    topic.request.mode = settings.resolve_file_mode(mode, endpoint)
+    topic.request.create = MQ_ONLY_CREATE if create else MQ_OPEN_OR_CREATE if create is None else MQ_ONLY_OPEN
+    topic.request.now_ns, topic.request.self = host_time_ns(), &us
+    while status == MQ_FILE_LOCKED:
+        read_own_identity(&us, NULL)  # a signal handler may have forked this process during the wait
+        status = _open_topic_once(topic)
+        if status == MQ_FILE_LOCKED:
+            wait_for_file_lock(deadline, endpoint, topic.ring_path)
+    if status == MQ_FILE_MISSING:
+        raise segment_error("topic not found", endpoint, topic.ring_path, ENOENT)
+    if status == MQ_FILE_EXISTS:
+        raise segment_error("topic exists; to open it, omit create=True", endpoint, topic.ring_path, EEXIST)
+    _adopt_ring(topic)
+    _adopt_side(topic)
+    return topic
+
+
+cdef int _open_topic_once(TopicFiles topic) except? -1:
+    """Return 0, or a result of mq_create."""
+    cdef mq_error error
+    cdef int status
+    if mq_makes_holes(&topic.policy):
+        status = mq_topic_open(&topic.request, &topic.files, &error)
+    else:
+        with nogil:  # the allocation of a large ring takes milliseconds
+            status = mq_topic_open(&topic.request, &topic.files, &error)
+    return status if status >= 0 else raise_error(&error, topic.endpoint)
 
 
 cdef TopicFiles map_topic(str endpoint, str in_prefix):
@@ -240,15 +139,14 @@ cdef TopicFiles map_topic(str endpoint, str in_prefix):
     cdef struct_stat found
     cdef TopicFiles topic = _make_topic(endpoint, shm_paths.ring_path(endpoint, in_prefix),
                                         shm_paths.side_segment_path(endpoint, in_prefix), False, 0)
-    topic.lock_fd = open_file(endpoint, topic.ring_path, O_RDONLY)
-    if topic.lock_fd < 0:
+    topic.files.lock = open_file(endpoint, topic.ring_path, O_RDONLY)
+    if topic.files.lock < 0:
         advice = "; start its publisher first, or correct the name (`msgq list`)"
         raise segment_error("topic not found", endpoint, topic.ring_path, ENOENT, advice)
-    check_file(topic.lock_fd, &found, endpoint, topic.ring_path)
+    check_file(topic.files.lock, &found, endpoint, topic.ring_path)
     _check_ring_size(&found, endpoint, topic.ring_file)
-    _map_ring(topic, topic.lock_fd, &found, False)
-    topic.ring_memory = use_memory(topic.ring)
-    attach_found_side(topic)
+    _map_ring(topic, topic.files.lock, &found)
+    _open_side(topic)
     _load_canary(topic)
     return topic
 
@@ -256,30 +154,23 @@ cdef TopicFiles map_topic(str endpoint, str in_prefix):
 cdef TopicFiles remap_grown_topic(str endpoint, Segment former, SegmentMemory side, bint writable):
     """Map a ring again whose file is larger than the mapping. Return None if the file has not grown."""
     cdef TopicFiles topic
-    cdef struct_stat found
-    cdef int fd
+    cdef mq_error error
+    cdef int fd, grew
     if not mq_file_grew(former.file, former.inode, former.size - MQ_RING_HEADER):
         return None
     fd = open_file(endpoint, former.path, O_RDWR if writable else O_RDONLY)
     if fd < 0:
         return None
-    try:
-        check_file(fd, &found, endpoint, former.path)
-        if found.st_ino != former.inode or <size_t> found.st_size <= former.size:
-            return None
-        _check_ring_size(&found, endpoint, former.file)
-        topic = _make_topic(endpoint, former.path, "" if side is None else side.segment.path, False, 0)
-        topic.side_memory, topic.side = side, None if side is None else side.segment
-        if writable:
-            _share_ring(topic, fd, &found)
-        else:
-            _map_ring(topic, fd, &found, False)
-            topic.ring_memory = use_memory(topic.ring)
-    finally:
-        close(fd)
-    if writable:
-        _write_canary(topic)
-    _load_canary(topic)
+    topic = _make_topic(endpoint, former.path, "" if side is None else side.segment.path, False, 0)
+    topic.side_memory, topic.side = side, None if side is None else side.segment
+    topic.files.side = NULL if side is None else side.segment.mapping
+    grew = mq_topic_remap_ring(&topic.request, fd, former.mapping, writable, &topic.files, &error)
+    close(fd)
+    if grew < 0:
+        raise_error(&error, endpoint)
+    if not grew:
+        return None
+    _adopt_ring(topic)
     return topic
 
 
@@ -291,10 +182,10 @@ cdef int _check_ring_size(const struct_stat *found, str endpoint, bytes path) ex
 cdef object size_changed_error(str endpoint, Segment ring, Segment side):
     """Return the exception for a truncated ring or side segment."""
     cdef mq_error error
-    if side is not None and (was_truncated(side.guard) or mq_file_shrank(side.file, side.inode, side.size)):
-        mq_topic_fail_side_size(side.file, &error)
+    if side is None:
+        mq_topic_fail_truncated(ring.mapping, ring.file, NULL, NULL, &error)
     else:
-        mq_topic_fail_ring_size(ring.file, ring.inode, ring.size - MQ_RING_HEADER, &error)
+        mq_topic_fail_truncated(ring.mapping, ring.file, side.mapping, side.file, &error)
     return exception_of(&error, endpoint)
 
 
@@ -303,43 +194,36 @@ cdef int raise_start_error(TopicFiles topic) except -1:
     cdef mq_error error
     if topic.side is not None and mq_file_shrank(topic.side.file, topic.side.inode, topic.side.size):
         raise size_changed_error(topic.endpoint, topic.ring, topic.side)
-    mq_topic_fail_start(&topic.canary, topic.ring.file, topic.ring.inode, topic.data_bytes, &error)
+    mq_topic_fail_start(&topic.files.canary, topic.ring.file, topic.ring.mapping, &error)
     return raise_error(&error, topic.endpoint)
 
 
 cdef int wait_for_side(TopicFiles topic) except -1:
     """Find a side segment that is being created: its creator holds the lock."""
-    lock_file(topic.lock_fd, topic.endpoint, topic.ring.path)
-    attach_found_side(topic)
+    lock_file(topic.files.lock, topic.endpoint, topic.ring.path)
+    _open_side(topic)
     topic.unlock()
     _load_canary(topic)
     return 0
 
 
-cdef int attach_found_side(TopicFiles topic) except -1:
-    topic.side_memory = find_side(topic)
-    topic.side = None if topic.side_memory is None else topic.side_memory.segment
-    return 0
-
-
-cdef SegmentMemory find_side(TopicFiles topic):
-    """Return the ring's side segment, mapped read-only, or None."""
-    cdef SegmentMemory side = _open_side(topic, False, NULL)
-    if side is not None and not pair_guards(side.segment, topic.ring):
-        raise size_changed_error(topic.endpoint, topic.ring, side.segment)
-    return side
-
-
-cdef SegmentMemory find_late_side(str endpoint, str in_prefix, Segment ring):
-    """As find_side, for a ring that is mapped already."""
+cdef TopicFiles find_late_side(str endpoint, str in_prefix, Segment ring):
+    """Map the side segment, if there is one, of a ring that is mapped already."""
     cdef TopicFiles topic = _make_topic(endpoint, ring.path, shm_paths.side_segment_path(endpoint, in_prefix), False, 0)
     topic.ring, topic.data_bytes = ring, ring.size - MQ_RING_HEADER
-    return find_side(topic)
+    attach_late_side(topic)
+    return topic
+
+
+cdef int attach_late_side(TopicFiles topic) except -1:
+    _open_side(topic)
+    return 0 if topic.side is None else _load_canary(topic)
 
 
 cdef int check_topic_truncation(TopicFiles topic) except -1:
     """Raise if one of the files was truncated: bytes that were read may be zeros."""
-    if was_truncated(topic.ring.guard) or (topic.side is not None and was_truncated(topic.side.guard)):
+    if (mq_mapping_was_truncated(topic.ring.not_truncated)
+            or (topic.side is not None and mq_mapping_was_truncated(topic.side.not_truncated))):
         raise size_changed_error(topic.endpoint, topic.ring, topic.side)
     return 0
 

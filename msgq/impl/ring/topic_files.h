@@ -1,19 +1,5 @@
-/* Steps that open a topic's two files and take its rows. Python and C call them. The caller holds the flock of the
- * ring's file, except where a comment says otherwise, and maps the files between the steps, because the handles of a
- * Python process share their mappings.
- *
- *   1. Open the ring and lock it, or create it: locked, with its size, and then named.
- *   2. mq_topic_prepare_ring: check the locked ring, and give it its size. A ring that this call or another process
- *      removed has to be opened again.
- *   3. mq_ring_map, or a mapping that the process already has.
- *   4. Open the side segment; mq_topic_check_side_file. Map it; mq_topic_take_side, which removes a stale one.
- *   5. Write the ring's canary. Afterwards a missing canary shows that the ring was truncated, so step 4 comes first.
- *   6. Without a side segment: create a file, map it, mq_topic_name_side. If a process without the lock was faster,
- *      repeat from step 4.
- *   7. mq_topic_record_ring, and then the participant takes its row.
- *
- * A process that is killed between two steps leaves a complete ring without a side segment, or one with the size that
- * `size_unasked` describes. The next process that opens the topic completes them. */
+/* The two files of a topic: what a participant asks of them, their checks, errors and sizes. topic_open.h opens them by
+ * these steps. Python and C use them. */
 #ifndef MQ_RING_TOPIC_FILES_H
 #define MQ_RING_TOPIC_FILES_H
 
@@ -30,6 +16,11 @@ typedef struct {
     const char *ring_path, *side_path;
     uint32_t data_bytes; /* size of a new ring */
     bool is_size_asked;  /* the participant requests this size of an existing ring, too */
+    mode_t mode;         /* permissions of new files */
+    mq_create create;
+    const mq_process_identity *self;
+    uint64_t now_ns; /* time of the host's clock, for a new side segment */
+    uint32_t random;
 } mq_topic_request;
 
 /* ---- errors ---- */
@@ -62,6 +53,14 @@ static inline int mq_topic_fail_side_size(const char *path, mq_error *error) {
                    "has a side segment of %d bytes that another program truncated. Close this socket, remove the topic "
                    "when it is not in use (msgq clean), and connect again",
                    MQ_SIDE_BYTES);
+}
+
+/* Fill in the error of a truncated ring or side segment. NULL: no side segment. */
+static inline int mq_topic_fail_truncated(const mq_mapping *ring, const char *ring_path, const mq_mapping *side,
+                                          const char *side_path, mq_error *error) {
+    if (side && (mq_mapping_was_truncated(side->not_truncated) || mq_file_shrank(side_path, side->inode, side->size)))
+        return mq_topic_fail_side_size(side_path, error);
+    return mq_topic_fail_ring_size(ring_path, ring->inode, ring->size - MQ_RING_HEADER, error);
 }
 
 /* Fill in the error of a ring with another size. Name the process that chose the size, if it is known. */
@@ -123,14 +122,19 @@ static inline int mq_ring_populate_ends(int fd, const struct stat *found, uint8_
 
 /* Map a ring of valid size with its memory. `found` is the status of the file. */
 static inline int mq_ring_map(const mq_file_policy *policy, int fd, const struct stat *found, bool writable,
-                              const char *path, mq_mapping *ring, mq_error *error) {
+                              const char *path, mq_mapping **ring, mq_error *error) {
     uint64_t bytes = (uint64_t)found->st_size;
     bool is_backed = !writable || (uint64_t)found->st_blocks * 512 >= bytes, makes_holes = mq_makes_holes(policy);
     int failed = is_backed || makes_holes ? 0 : mq_grow_file(fd, 0, bytes, path, error);
     if (!failed)
         failed = mq_map_file(policy, fd, found, writable ? bytes : 0, path, ring, error);
-    if (!failed && !is_backed && makes_holes && (failed = mq_ring_populate_ends(fd, found, ring->address, path, error)))
-        mq_unmap(policy->guards, ring);
+    if (failed || is_backed || !makes_holes || mq_mapping_is_shared(*ring))
+        return failed;
+    failed = mq_ring_populate_ends(fd, found, (*ring)->address, path, error);
+    if (failed) {
+        mq_mapping_release(*ring);
+        *ring = NULL;
+    }
     return failed;
 }
 
@@ -147,14 +151,15 @@ static inline int mq_topic_check_side_file(const mq_topic_request *request, int 
 }
 
 /* Map the side segment read-only if it exists and has its size, without a check of its header. Needs no lock. */
-static inline int mq_topic_map_side(const mq_topic_request *request, struct stat *found, mq_mapping *side,
-                                    mq_error *error) {
+static inline int mq_topic_map_side(const mq_topic_request *request, mq_mapping **side, mq_error *error) {
+    struct stat found;
+    *side = NULL;
     int fd = mq_open_file(request->policy, request->side_path, O_RDONLY, error);
     if (fd < 0)
         return fd == -ENOENT ? 0 : fd;
-    int failed = mq_topic_check_side_file(request, fd, found, error);
+    int failed = mq_topic_check_side_file(request, fd, &found, error);
     if (!failed)
-        failed = mq_map_file(request->policy, fd, found, 0, request->side_path, side, error);
+        failed = mq_map_file(request->policy, fd, &found, 0, request->side_path, side, error);
     close(fd);
     return failed;
 }
@@ -175,45 +180,14 @@ static inline int mq_topic_check_side(const mq_topic_request *request, const mq_
     return mq_fail(error, MQ_ERROR_CORRUPT, EPROTO, request->side_path, "is not a side segment of msgq; remove it");
 }
 
-/* As mq_topic_check_side, and removes a stale side segment. *tracked is set if it says that the ring's messages are
- * tracked. */
-static inline int mq_topic_take_side(const mq_topic_request *request, mq_ring_header *ring, uint64_t inode,
-                                     uint32_t data_bytes, const mq_ring_side *side, bool *tracked, mq_error *error) {
-    int status = mq_topic_check_side(request, ring, inode, data_bytes, side, error);
-    if (status)
-        return status;
-    *tracked |= mq_ring_side_was_tracked(side, inode);
-    mq_ring_move_to_next_lap(ring, side, inode, data_bytes);
-    status = mq_remove_file(request->policy, request->side_path, error);
-    return status < 0 ? status : 0;
-}
-
-/* Create the file of a side segment. Returns its descriptor. */
-static inline int mq_topic_create_side(const mq_topic_request *request, mode_t mode, struct stat *made,
-                                       mq_error *error) {
-    uint64_t allocated = mq_makes_holes(request->policy) ? mq_ring_side_allocated_bytes() : MQ_SIDE_BYTES;
-    return mq_create_file(request->policy, request->side_path, MQ_SIDE_BYTES, allocated, mode, made, error);
-}
-
-/* Complete the new side segment, and give it its name. `sizer`: process that created the ring; NULL: unknown. Returns
- * 1, or 0 if a process without the lock was faster. */
-static inline int mq_topic_name_side(const mq_topic_request *request, int fd, const mq_ring_header *ring,
-                                     uint64_t inode, uint32_t data_bytes, mq_ring_side *side, bool tracked,
-                                     const mq_process_identity *sizer, uint64_t now_ns, mq_error *error) {
-    mq_ring_side_init(side, ring, inode, data_bytes, now_ns, tracked);
-    if (sizer)
-        mq_ring_side_record_size(side, sizer, request->is_size_asked);
-    return mq_name_file(request->policy, fd, request->side_path, error);
-}
-
 /* ---- another size ---- */
 
 /* True if the mapped ring may take the requested size. */
-static inline bool mq_topic_may_resize(const mq_topic_request *request, const struct stat *ring_status,
-                                       const mq_mapping *ring, const struct stat *side_status, const mq_mapping *side) {
+static inline bool mq_topic_may_resize(const mq_topic_request *request, const mq_mapping *ring,
+                                       const mq_mapping *side) {
     const mq_ring_side *rows = (const mq_ring_side *)(void *)side->address;
-    mq_liveness_file file = mq_liveness_file_make(request->side_path, -1, side_status);
-    uint64_t data_bytes = (uint64_t)ring_status->st_size - MQ_RING_HEADER;
+    mq_liveness_file file = mq_liveness_file_of(request->side_path, side->device, side->inode);
+    uint64_t data_bytes = ring->size - MQ_RING_HEADER;
     return mq_ring_may_be_resized((const mq_ring_header *)(void *)ring->address, rows, &file) &&
            (request->data_bytes > data_bytes || !mq_ring_has_subscribers(rows, &file));
 }
@@ -223,26 +197,25 @@ static inline bool mq_topic_may_resize(const mq_topic_request *request, const st
  * processes without the SIGBUS handler. Returns 1 if the ring grew, 0 if it was removed, or an error. */
 static inline int mq_topic_resize_ring(const mq_topic_request *request, int fd, const struct stat *found,
                                        mq_error *error) {
-    mq_mapping ring = {0}, side = {0};
-    struct stat side_status;
+    mq_mapping *ring, *side = NULL;
     uint64_t data_bytes = (uint64_t)found->st_size - MQ_RING_HEADER;
     bool grows = request->data_bytes > data_bytes;
     int status = mq_map_file(request->policy, fd, found, 0, request->ring_path, &ring, error);
     if (!status)
-        status = mq_topic_map_side(request, &side_status, &side, error);
+        status = mq_topic_map_side(request, &side, error);
     if (status >= 0) {
-        const mq_ring_side *rows = (const mq_ring_side *)(void *)side.address;
-        status = rows ? mq_topic_check_side(request, (const mq_ring_header *)(void *)ring.address, found->st_ino,
+        const mq_ring_side *rows = side ? (const mq_ring_side *)(void *)side->address : NULL;
+        status = rows ? mq_topic_check_side(request, (const mq_ring_header *)(void *)ring->address, found->st_ino,
                                             (uint32_t)data_bytes, rows, error)
                       : 0;
-        if (status == 0 || (status == 1 && !mq_topic_may_resize(request, found, &ring, &side_status, &side)))
+        if (status == 0 || (status == 1 && !mq_topic_may_resize(request, ring, side)))
             status = mq_topic_fail_other_size(request, data_bytes, status ? rows : NULL, error);
         else if (status == 1)
             status = grows ? mq_ring_grow(request->policy, fd, request->data_bytes, request->ring_path, error)
                            : mq_remove_file(request->policy, request->ring_path, error);
     }
-    mq_unmap(request->policy->guards, &side);
-    mq_unmap(request->policy->guards, &ring);
+    mq_mapping_release(side);
+    mq_mapping_release(ring);
     return status < 0 ? status : grows;
 }
 
@@ -268,35 +241,6 @@ static inline int mq_topic_prepare_ring(const mq_topic_request *request, int fd,
     return status;
 }
 
-/* Give a new ring its size, before its name. */
-static inline int mq_topic_prepare_new_ring(const mq_topic_request *request, int fd, struct stat *made,
-                                            mq_error *error) {
-    made->st_size = MQ_RING_HEADER + (off_t)request->data_bytes;
-    return mq_ring_grow(request->policy, fd, request->data_bytes, request->ring_path, error);
-}
-
-/* Remove a ring that this process created and cannot use, unless its header shows that a stock process has joined. */
-static inline void mq_topic_remove_unused_ring(const mq_topic_request *request, const uint8_t *ring) {
-    static const uint8_t zeros[MQ_RING_HEADER];
-    mq_error ignored;
-    if (memcmp(ring, zeros, sizeof zeros) == 0)
-        mq_remove_file(request->policy, request->ring_path, &ignored);
-}
-
-/* Write the ring's canary, unless it has one. */
-static inline void mq_topic_write_canary(mq_ring_header *ring, uint32_t data_bytes, uint32_t random) {
-    if (mq_ring_canary_is_unset(ring, data_bytes))
-        mq_ring_canary_write(ring, data_bytes, random | 1);
-}
-
-/* Store the size and the canary of the ring in the side segment, and who requested the size. */
-static inline void mq_topic_record_ring(const mq_topic_request *request, const mq_ring_header *ring,
-                                        uint32_t data_bytes, mq_ring_side *side, const mq_process_identity *self) {
-    mq_ring_side_record_ring(side, ring, data_bytes);
-    if (request->is_size_asked && mq_ring_size_is_unasked(side))
-        mq_ring_side_record_size(side, self, true);
-}
-
 /* ---- rows ---- */
 
 /* Take a row and the ring for a publisher. *former is the uid of the previous publisher: wait for the end of its send,
@@ -311,12 +255,11 @@ static inline int mq_topic_claim_ring(mq_ring_publisher *p, const mq_process_ide
 }
 
 /* Fill in the error of a publisher or subscriber that cannot start. */
-static inline int mq_topic_fail_start(const mq_canary *canary, const char *path, uint64_t inode, uint32_t data_bytes,
+static inline int mq_topic_fail_start(const mq_canary *canary, const char *path, const mq_mapping *ring,
                                       mq_error *error) {
     /* without the SIGBUS handler, the canary never changes */
-    bool is_whole = mq_canary_is_intact(canary) && !mq_file_shrank(path, inode, MQ_RING_HEADER + (uint64_t)data_bytes);
-    if (!is_whole)
-        return mq_topic_fail_ring_size(path, inode, data_bytes, error);
+    if (!mq_canary_is_intact(canary) || mq_file_shrank(path, ring->inode, ring->size))
+        return mq_topic_fail_ring_size(path, ring->inode, ring->size - MQ_RING_HEADER, error);
     return mq_fail(error, MQ_ERROR_CORRUPT, EPROTO, path,
                    "has an invalid write pointer: another program wrote into the file. Remove it when it is not in use "
                    "(msgq clean)");

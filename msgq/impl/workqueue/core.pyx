@@ -13,7 +13,7 @@ from msgq.impl.base.core cimport (
     check_file, close_at_exit, CLOSED, encode_full_schema, read_full_schema, WAIT_FOREVER, LARGE_BYTES,
     mq_read_clock_ns, mq_copy_to_shared, mq_copy_from_shared, mq_futex_wake_all, mq_futex_word,
     mq_liveness_probe_begin, mq_liveness_probe_end, mq_monotonic_ns, mq_poll_ops, mq_schema_parts_from_block,
-    mq_schema_write_if_missing, map_shared_file, mq_mapping_was_truncated, not_truncated_word, raise_error,
+    mq_schema_write_if_missing, map_file, mq_mapping_was_truncated, raise_error,
     read_participant, refuse_in_simulation, remove_file, wait_until_ready, watcher_lock, watcher_unlock,
 )
 from msgq.impl.base.process cimport fork_generation, read_own_identity, new_uid, text, this_process

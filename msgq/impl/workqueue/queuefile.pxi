@@ -18,9 +18,6 @@ cdef class QueueFile(EndpointFile):
             raise_error(&error, self.name)
         return 0
 
-    cdef tuple _prefix_directories(self):
-        return shm_paths.queue_directories(self.prefix)
-
     cdef size_t _new_file_bytes(self) except 0:
         return mq_queue_compute_new_file_bytes(&self.request)
 
@@ -60,18 +57,17 @@ cdef class QueueFile(EndpointFile):
     cdef int _map_slots(self, bint writable) except -1:
         """Map the whole file after its sizes were chosen. After an error, the handle keeps its previous mapping."""
         cdef struct_stat found
-        cdef SegmentMemory former = self.memory
+        cdef Segment sized
         cdef mq_error error
         if self.parts.max_messages:
             return 0
         check_file(self.fd, &found, self.name, self.path)
-        self._use_memory(map_shared_file(self.fd, &found, writable, self.name, self.path))
-        if mq_queue_check_sized_file(<mq_queue *> self.segment.address, self.segment.size, self.segment.file,
-                                     &self.parts, &error):
-            self._use_memory(former)
+        sized = map_file(self.fd, &found, found.st_size if writable else 0, self.name, self.path)
+        if mq_queue_check_sized_file(<mq_queue *> sized.address, sized.size, sized.file, &self.parts, &error):
             raise_error(&error, self.name)
-        self.unsized_segment, self.unsized_memory = former.segment, former
-        self.not_truncated = not_truncated_word(self.segment.guard) if self.segment.guard != NULL else NULL
+        self.unsized_segment, self.unsized_memory = self.segment, self.memory
+        self._use_segment(sized)
+        self.not_truncated = sized.not_truncated
         return 0
 
     cdef void release(self) noexcept:

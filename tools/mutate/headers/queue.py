@@ -397,7 +397,7 @@ MUTANTS = [
         "a queue of no messages is opened",
         "return max_messages - 1 < MQ_QUEUE_MESSAGES_MAX &&",
         "return max_messages <= MQ_QUEUE_MESSAGES_MAX &&",
-        "queue_that_does_not_fit_into_its_file_is_rejected",
+        "sizes_are_valid_from_1_to_the_limit",
     ),
     layout(
         "the last slots are in no block",
