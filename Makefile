@@ -16,6 +16,7 @@ C := $(shell find msgq visionipc tests tools examples -name '*.h' -o -name '*.c'
 BUILDS := setup.py setup.cfg $(wildcard tools/building/*.py) $(SOURCES)
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 ALONGSIDE := $(MAKE) --no-print-directory --silent --jobs=2
+TOGETHER := $(MAKE) --no-print-directory --jobs=2 --output-sync=target
 # Python keeps all bytecode in this folder and compiles only the modules that it imports. pip compiles no bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX := $(CURDIR)/build/pycache
@@ -38,11 +39,13 @@ FAST := --dist worksteal -m "not ci and not nightly and not style"
 # The parts of `make nightly`, and the time limit of each.
 PARTS := lint fast ci spark slow coverage sanitized headers modules python3.11 python3.12 python3.13 python3.14 dist
 LIMIT := 60m
+# The parts of `make lint`, which run side by side: the longest first.
+LINTERS := lint-types lint-style lint-c lint-layout
 # Reports what a step took: `$(call timed,NAME,COMMAND)`.
 SHELL := /bin/bash
 timed = @TIMEFORMAT='$(1): %0R s, %0U + %0S s of processor time'; time $(2)
 
-.PHONY: help demo test ci docs nightly $(PARTS:%=nightly-%) bench lint format dist clean
+.PHONY: help demo test ci docs nightly $(PARTS:%=nightly-%) bench lint $(LINTERS) format dist clean
 
 help:
 	@echo "make demo    set up, then show this machine's telemetry flowing between processes"
@@ -118,8 +121,7 @@ test: $(READY)
 	$(call timed,make test,$(RUN) 20m $(BIN)/python $(PYTEST) $(FAST))
 
 ci: $(READY)
-	$(call timed,make lint,$(MAKE) --no-print-directory lint)
-	$(call timed,make docs,$(MAKE) --no-print-directory docs)
+	$(call timed,make lint docs,$(TOGETHER) $(LINTERS) docs)
 	@$(MAKE) --no-print-directory test
 	$(call timed,tests marked ci,$(RUN) 50m $(BIN)/python $(PYTEST) --dist loadgroup -m "(ci and not nightly) or listed")
 
@@ -154,14 +156,24 @@ docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 lint: $(READY)
+	@$(TOGETHER) $(LINTERS)
+
+$(LINTERS): $(READY)
+lint-types:
+	$(BIN)/mypy
+lint-style:
+	$(RUN) 10m $(BIN)/python $(PYTEST) -q -m style tests/meta
+# One analysis of each header would read most headers ten times, as parts of others.
+lint-c:
+	mkdir -p build/cppcheck
+	$(BIN)/cppcheck --quiet --error-exitcode=1 --std=c11 --language=c --inline-suppr --cppcheck-build-dir=build/cppcheck \
+	  --enable=warning,performance,portability -Imsgq/impl -Imsgq/include -Imsgq/recording -Ivisionipc/impl \
+	  $$($(BIN)/python tools/top_headers.py $(filter %.h,$(SOURCES)))
+lint-layout:
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/clang-format --dry-run -Werror $(C)
-	$(BIN)/cppcheck --quiet --error-exitcode=1 --std=c11 --language=c --inline-suppr \
-	  --enable=warning,performance,portability -Imsgq/impl -Imsgq/include -Imsgq/recording -Ivisionipc/impl $(filter %.h,$(SOURCES))
 	PATH="$(CURDIR)/$(BIN):$$PATH" cython-lint msgq visionipc
-	$(BIN)/mypy
-	$(RUN) 10m $(BIN)/python $(PYTEST) -q -m style tests/meta
 
 format: $(READY)
 	$(BIN)/ruff format .

@@ -17,6 +17,10 @@ from msgq.cli.app import app
 from tests.fork_server import ForkedProcess, needs_own_start
 from tests.support import DEADLINE, wait_asleep, wait_until
 
+# Modules that verbs import late, because this takes 20 to 200 ms. The fork server imports them once.
+_LATE_IMPORTS = {"serve": ["msgq.cli.serve.server_lifetime"], "stat": ["msgq.cli.common.web.access_control"]}
+_KINDS = ["msgq.channel.source", "msgq.records.source", "msgq.topic.source", "msgq.workqueue.source", "visionipc"]
+
 
 def run(*arguments: object, code: int | None = 0, stdin: str | None = None) -> Result:
     """Run `msgq` in this process, check its exit code (None: any) and that it has no traceback; return its result."""
@@ -43,8 +47,9 @@ class Process(ForkedProcess):
     def __init__(self, words: list[str], environment: dict[str, str], **options: Any) -> None:
         assert not needs_own_start(environment), "use subprocess: a forked process ignores these variables"
         modules = accumulate(words[:2], "{}.{}".format, initial="msgq.cli")  # of a verb, perhaps in a group
+        late = [module for verb in words[:1] for module in _LATE_IMPORTS.get(verb, [])]
         options = {"stdin": DEVNULL, "stdout": PIPE, "stderr": PIPE, "env": environment, **options}
-        super().__init__(__name__, "main", words, [*modules], **options)
+        super().__init__(__name__, "main", words, [*modules, *_KINDS, *late], **options)
 
     def wait_opened(self, *parts: str) -> None:
         """Return when the process has mapped a file with each of these parts in its path, and waits."""

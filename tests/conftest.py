@@ -13,13 +13,14 @@ from typing import IO
 
 import pytest
 
-from tests import fork_server, seeds, tiers
+from tests import fork_server, reports, seeds, tiers
 from tests.browser import browser as browser
 from tests.leftovers import Leftovers, files_named, new_token, remove
 from tests.run_times import RunTimes
 from tests.support import SHM
 
 WATCHDOG_SECONDS = 300.0
+SHM_OF_PROCESS = 16 << 20  # that the tests of one process need at a time
 THE_TESTS_OWN = ("MSGQ_STRESS", "MSGQ_TEST_SEED", "MSGQ_TEST_BACKEND", "MSGQ_BENCH_STOCK")
 _stderr: list[IO[str]] = []
 _leftovers: list[Leftovers] = []
@@ -33,11 +34,19 @@ if "MSGQ_TEST_BACKEND" in os.environ:  # for tests of what has no backend of its
     os.environ["MSGQ_BACKEND"] = os.environ["MSGQ_TEST_BACKEND"]
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Return the number of processes for `-n auto`: two for each core, because a test waits for half of its time."""
+    room = shutil.disk_usage(SHM).total // SHM_OF_PROCESS - 1
+    return max(1, min(2 * len(os.sched_getaffinity(0)), room))
+
+
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):  # the processes of pytest-xdist come and go within the run
         _leftovers.append(Leftovers())
     fork_server.prepare()
     config.pluginmanager.register(RunTimes())
+    config.pluginmanager.register(reports)
     config.pluginmanager.register(seeds)
     config.pluginmanager.register(tiers)
     config.addinivalue_line("markers", f"watchdog(seconds): end a hanging test later than after {WATCHDOG_SECONDS} s")

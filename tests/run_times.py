@@ -58,6 +58,9 @@ class RunTimes:
         self.tests: dict[str, Spent] = {}
         self.too_slow: list[str] = []
 
+    def pytest_configure(self, config: pytest.Config) -> None:
+        self.prints = not hasattr(config, "workerinput")
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> None:
         now = Spent.now()  # its processor time counts from the start of the process
@@ -98,6 +101,7 @@ class RunTimes:
         report = yield
         if call.when == "teardown":
             clocks = item.stash[_clocks]
+            del item.stash[_clocks]
             spent = clocks.get("end", Spent.now()) - clocks["setup"]
             in_call = clocks.get("call", Spent(0, 0)).processor
             limited = tiers.is_fast_run(item.config) and not any(map(item.get_closest_marker, tiers.MARKS))
@@ -106,7 +110,7 @@ class RunTimes:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         properties: dict[str, Any] = dict(report.user_properties)
-        if report.when == "teardown" and PROPERTY in properties:
+        if self.prints and report.when == "teardown" and PROPERTY in properties:
             spent, in_call, limited = properties[PROPERTY]
             self.tests[report.nodeid] = Spent(*spent)
             if limited and in_call > LIMIT_SECONDS:

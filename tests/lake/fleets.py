@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -79,10 +78,7 @@ def tables(fleet: Path) -> Rows:
     return found
 
 
-def main(fleet: str, place: str, lakes: str) -> None:
-    with die_at(int(place), kill, (LakeTable, "commit_files")):
+def build_killed(fleet: str, place: int, lakes: str) -> None:
+    """Build fleet tables, and die at a commit."""
+    with die_at(place, kill, (LakeTable, "commit_files")):
         build_fleet(Path(fleet), Path(lakes))
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -64,13 +63,10 @@ def tables(lake: Path) -> Rows:
     return {name: sorted_rows(table(lake, name)) for name in GOLD_TABLE_NAMES}
 
 
-def main(lake: str, place: str, full_refresh: str) -> None:
-    with die_at(int(place), kill, (LakeTable, "commit_files")):
+def build_killed(lake: str, place: int, full_refresh: bool) -> None:
+    """Build gold, and die at a commit."""
+    with die_at(place, kill, (LakeTable, "commit_files")):
         if full_refresh:
             build_gold(Path(lake), 10 * NS_PER_S, CheckThresholds(lost=None, epochs=5), full_refresh=True)
         else:
             build_gold(Path(lake))
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

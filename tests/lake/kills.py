@@ -10,6 +10,8 @@ from itertools import count
 from typing import Any
 from unittest.mock import patch
 
+from tests.support import Child
+
 
 class Killed(BaseException):
     """What nobody catches."""
@@ -21,6 +23,14 @@ def raise_killed() -> None:
 
 def kill() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def is_killed(function: Callable[..., None], *arguments: Any) -> bool:
+    """Let a child call a function; return whether it has killed itself."""
+    with Child(function, *arguments) as child:
+        code = child.process.wait()
+    assert code in (0, -signal.SIGKILL)
+    return code != 0
 
 
 @contextmanager

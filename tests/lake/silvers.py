@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -102,10 +101,7 @@ class Lake:
         return {str(path.relative_to(self.path)) for path in self.path.glob("silver/*/*/*.parquet")}
 
 
-def main(lake: str, place: str, full_refresh: str) -> None:
-    with die_at(int(place), kill, (LakeTable, "commit_files"), (LakeDirectory, "write_json")):
-        Lake(Path(lake)).decode(full_refresh=bool(full_refresh))
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+def decode_killed(lake: str, place: int, full_refresh: bool) -> None:
+    """Decode, and die before or after a commit."""
+    with die_at(place, kill, (LakeTable, "commit_files"), (LakeDirectory, "write_json")):
+        Lake(Path(lake)).decode(full_refresh=full_refresh)

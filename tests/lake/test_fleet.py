@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
@@ -23,11 +20,11 @@ from msgq.lake.fleet.fleet_lakes import FleetLake, find_fleet_lakes, parse_lake_
 from msgq.lake.fleet.fleet_tables import LAKES_TABLE, list_rewrite_tasks, open_fleet_table, refuse_fleet_directory
 from msgq.lake.gold.gold_builder import GOLD_TABLE_NAMES
 from msgq.lake.lake_directory import LakeDirectory
+from tests.lake import fleets
 from tests.lake.fleets import build_fleet, endpoint, rows, tables, write_lake
-from tests.lake.kills import Killed, die_at, raise_killed
+from tests.lake.kills import Killed, die_at, is_killed, raise_killed
 from tests.support import LONGER
 
-PROJECT = Path(__file__).resolve().parents[2]
 DAY_NS = 86_400 * 10**9
 # Moments before and after commits are even and odd.
 FEW, MANY = range(1, 90, 5), range(0, 90, 3 if LONGER < 2 else 1)
@@ -365,11 +362,7 @@ def build_interrupted(fleet: Path, place: int, lakes: Path) -> bool:
 
 
 def build_killed(fleet: Path, place: int, lakes: Path) -> bool:
-    """Let a child build fleet tables, and die at a commit; return whether it did."""
-    command = [sys.executable, "-m", "tests.lake.fleets", str(fleet), str(place), str(lakes)]
-    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode in (0, -signal.SIGKILL), done.stderr
-    return done.returncode != 0
+    return is_killed(fleets.build_killed, str(fleet), place, str(lakes))
 
 
 @pytest.mark.watchdog(900)

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import random
 import shutil
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterable
 from itertools import chain
@@ -25,11 +22,11 @@ from msgq.lake.message_columns import BRONZE_COLUMNS
 from msgq.lake.metrics.checks import CheckThresholds
 from tests.lake import golds
 from tests.lake.bronze_rows import HOUR, MIDNIGHT, SECOND, add, directory, pieces, row, some_rows
+from tests.lake.kills import is_killed
 from tests.lake.rows import sorted_rows
 from tests.spark.kind_logs import RecordedMessage
 from tests.support import LONGER
 
-PROJECT = Path(__file__).resolve().parents[2]
 # Moments before and after commits are even and odd; so a step from one tested moment to the next is odd.
 FEW = range(1, 1000, 33)
 MANY = list(chain(range(4), range(4, 1000, 9 if LONGER < 2 else 1)))
@@ -163,14 +160,6 @@ def test_gold_window_above_one_hour_is_refused(tmp_path: Path) -> None:
         golds.gold_of(tmp_path).build_gold(2 * HOUR, None, False)
 
 
-def run_killed(lake: Path, place: int, full_refresh: bool) -> bool:
-    """Let a child make gold, and die at a commit; return whether it did."""
-    command = [sys.executable, "-m", "tests.lake.golds", str(lake), str(place), "full_refresh" if full_refresh else ""]
-    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode in (0, -signal.SIGKILL), done.stderr
-    return done.returncode != 0
-
-
 @pytest.mark.watchdog(900)
 @pytest.mark.parametrize(
     ("full_refresh", "moments"),
@@ -206,7 +195,7 @@ def test_gold_build_killed_at_commit_leaves_consistent_tables(
     seen, last = set(), 0
     for place in moments:
         lake = shutil.copytree(begun, tmp_path / f"{place}")
-        if not run_killed(lake, place, full_refresh):
+        if not is_killed(golds.build_killed, str(lake), place, full_refresh):
             break
         found, last = golds.tables(lake), place
         assert all(found[name] in (old[name], new[name]) for name in GOLD_TABLE_NAMES), place

@@ -28,6 +28,7 @@ def test_it(number):
 ROW = re.compile(r" +([0-9.]+) s of processor time, +[0-9.]+ s: (.*)")
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("options", "processes"), [((), 1), (("-n", "2"), 3)])
 def test_report_of_run_times_has_rows_for_start_and_rest(
     tmp_path: Path, options: tuple[str, ...], processes: int

@@ -18,7 +18,8 @@ from tests.meta.sources import PACKAGES, ROOT
 from tests.support import SHM
 from tests.terminal import Terminal
 
-pytestmark = [pytest.mark.ci, pytest.mark.watchdog(900)]
+# One process makes the wheel and its environment.
+pytestmark = [pytest.mark.ci, pytest.mark.watchdog(900), pytest.mark.xdist_group("wheel")]
 
 COLUMNS, LINES = 80, 24
 SHELL_LINES = 2  # the line of the command, and the prompt after its output

@@ -172,6 +172,7 @@ def test_record_compression_applies_to_each_chunk(prefix: str, tmp_path: Path) -
             assert {one.compression for one in read_chunk_indexes(tmp_path / f"{compression}.mcap")} == {said}
 
 
+@pytest.mark.ci
 def test_record_with_higher_level_writes_smaller_chunks(prefix: str, tmp_path: Path) -> None:
     words = random.Random(1).choices([b"road", b"lane", b"car", b"sign", b"light", b"speed"], k=3000)
     sizes = []

@@ -101,7 +101,9 @@ def test_index_that_contradicts_chunk_is_reported(tmp_path: Path) -> None:
     assert ["5 to 7 instead of 5 to 10" in problem.reason for problem in log.problems] == [True]
 
 
-@pytest.mark.parametrize("kind", ["unchunked", "uncompressed", "zstd"])
+@pytest.mark.parametrize(
+    "kind", ["unchunked", *(pytest.param(kind, marks=pytest.mark.ci) for kind in ("uncompressed", "zstd"))]
+)
 def test_each_flipped_bit_is_reported(tmp_path: Path, kind: str) -> None:
     """Chunks have CRCs of their own; messages outside of them are covered by that of the data section."""
     path = write_foreign(tmp_path / "a.mcap", count=10, **FOREIGN[kind], enable_data_crcs=True)
@@ -123,7 +125,10 @@ def read_all(path: Path) -> None:
     assert isinstance(log.end_time, int | None)
 
 
-@pytest.mark.parametrize("kind", ["zstd", "unchunked", "uncompressed", "no summary"])
+@pytest.mark.parametrize(
+    "kind",
+    ["zstd", *(pytest.param(kind, marks=pytest.mark.ci) for kind in ("unchunked", "uncompressed", "no summary"))],
+)
 @settings(max_examples=150)
 @given(changes=st.lists(st.tuples(st.integers(0), st.integers(1, 255)), min_size=1, max_size=6))
 def test_flipped_bytes_do_not_crash_reader(tmp_path: Path, kind: str, changes: list[tuple[int, int]]) -> None:

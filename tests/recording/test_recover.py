@@ -81,6 +81,7 @@ def test_recover_of_truncated_file_writes_complete_file(tmp_path: Path, kind: st
     check_truncation(path, before)
 
 
+@pytest.mark.ci
 def test_recover_of_file_truncated_in_index_or_end_keeps_all_messages(tmp_path: Path) -> None:
     whole = write_foreign(tmp_path / "whole.mcap", count=60)
     data, path = whole.read_bytes(), tmp_path / "a.mcap"

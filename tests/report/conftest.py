@@ -13,6 +13,12 @@ from msgq.lake.report.report_page import write_report
 from tests.report.recordings import TROUBLES, ingest_recording, write_recording
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Let one process of pytest-xdist make the pages, which takes seconds."""
+    if "folder" in getattr(item, "fixturenames", ()):
+        item.add_marker(pytest.mark.xdist_group("report"))
+
+
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A recording with trouble and a healthy one, with their lakes and pages."""

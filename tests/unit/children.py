@@ -39,6 +39,20 @@ def hold_sockets(endpoint: str, roles: list[str]) -> None:
     os._exit(0)
 
 
+def find_flags_of_open_files(process: int, endpoint: str, count: int) -> list[int]:
+    """Return the flags of files of a topic, complete ones and those in creation, that another process has open."""
+    flags: list[int] = []
+    folder = Path(f"/proc/{process}")
+    while len(flags) < count:
+        for name in os.listdir(folder / "fd"):
+            with contextlib.suppress(OSError):  # closed already
+                target = os.readlink(folder / "fd" / name)
+                if endpoint in target or target.startswith("/dev/shm/#"):
+                    text = (folder / "fdinfo" / name).read_text()
+                    flags.append(int(text.split("flags:")[1].split()[0], 8))
+    return flags
+
+
 def receive_on_a_word(endpoint: str) -> None:
     """Subscribe; on each word heard receive what is there, and say how many messages that were, and what was lost."""
     with msgq.sub_sock(endpoint) as sub:

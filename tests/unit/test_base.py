@@ -23,6 +23,7 @@ from tests.support import ROOT, SHM, in_fork
 from tools.fuzz.build import HEADERS, compiler
 
 PAGE = mmap.PAGESIZE
+pytestmark = pytest.mark.xdist_group("base")  # one process compiles the module
 
 
 @pytest.fixture(scope="session")

@@ -55,6 +55,9 @@ def short_folder() -> Iterator[Any]:
         yield Path(folder)
 
 
+of_one_run = pytest.mark.xdist_group("bench")  # one process of pytest-xdist measures for these tests
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("bench")
@@ -64,6 +67,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return printed, json.loads((folder / "out.json").read_text()), result
 
 
+@of_one_run
 def test_bench_table_has_row_per_case_and_column_per_system(finished: Any) -> None:
     table = [line.strip("| ").split(" | ") for line in finished[0].splitlines() if line.startswith("|")]
     head = table[0]
@@ -79,6 +83,7 @@ def test_bench_table_has_row_per_case_and_column_per_system(finished: Any) -> No
     assert all(len(row) == len(head) for row in rows)
 
 
+@of_one_run
 def test_second_bench_table_has_percentiles_of_timed_calls(finished: Any) -> None:
     table = [line.strip("| ").split(" | ") for line in finished[0].splitlines() if line.startswith("|")]
     head = next(row for row in table if row[1] == "one by one: p50, p99, p99.9")
@@ -88,12 +93,14 @@ def test_second_bench_table_has_percentiles_of_timed_calls(finished: Any) -> Non
     assert all(cell.count(" / ") == 2 for cell in row[2:4])
 
 
+@of_one_run
 def test_bench_prints_and_stores_machine_facts(finished: Any) -> None:
     printed, data, _ = finished
     for fact in ("CPU", "kernel", "Python", "compiler", "commit", "date", "command"):
         assert f"- {fact}: {data['machine'][fact]}" in printed
 
 
+@of_one_run
 def test_bench_json_has_all_slices_of_installed_systems(finished: Any) -> None:
     data = finished[1]
     assert {"msgq", "floor", "pipe"} == set(data["versions"]) | set(data["absent"])
@@ -105,6 +112,7 @@ def test_bench_json_has_all_slices_of_installed_systems(finished: Any) -> None:
         assert len(sample["waited"]) == len(sample["slices"])
 
 
+@of_one_run
 def test_bench_json_has_latency_percentiles(finished: Any) -> None:
     opens = [sample for sample in finished[1]["samples"] if sample["case"] == "open_fresh"]
     assert opens
@@ -115,6 +123,7 @@ def test_bench_json_has_latency_percentiles(finished: Any) -> None:
         assert sample["count"] > 0
 
 
+@of_one_run
 def test_bench_json_has_ratio_of_measured_systems(finished: Any) -> None:
     for row in summarize(finished[2]):
         both = {"msgq", "floor"} <= set(row.medians)

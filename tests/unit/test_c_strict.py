@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from tests.unit.c_programs import EXAMPLES, INCLUDE, UNITS
+from tools.fuzz.build import cached_path, digest, run_compiler
 
 STRICT = ("-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only", f"-I{INCLUDE}", f"-I{UNITS.parent}")
 COMPILERS = [name for name in ("gcc", "clang") if shutil.which(name)]
@@ -17,8 +19,28 @@ HEADERS = sorted(path.relative_to(INCLUDE).as_posix() for path in INCLUDE.rglob(
 
 
 def compiler_messages(*command: str | Path, source: str | None = None) -> str:
-    """Return a compiler's messages about a source: a file, or a text on its standard input."""
-    return subprocess.run([*command], input=source, text=True, capture_output=True, check=False).stderr
+    """Return a compiler's messages about a source: a file, or a text on its standard input.
+
+    The messages come from the cache while the compiler, the command and all C files stay the same.
+    """
+
+    def compile_source(target: Path) -> None:
+        done = subprocess.run([*command], input=source, text=True, capture_output=True, check=False)
+        target.write_text(done.stderr)
+
+    key = digest([digest_of_files(), version(str(command[0])), *map(str, command), source or ""])
+    return cached_path("messages", key, compile_source).read_text()
+
+
+@cache
+def digest_of_files() -> str:
+    paths = (path for folder in (INCLUDE.parent, EXAMPLES) for path in folder.rglob("*.*"))
+    return digest([], [path for path in paths if path.suffix in (".h", ".c", ".cpp")])
+
+
+@cache
+def version(compiler: str) -> str:
+    return run_compiler([compiler, "--version"])
 
 
 @pytest.mark.parametrize("compiler", COMPILERS)

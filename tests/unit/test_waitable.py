@@ -32,6 +32,7 @@ setup(name="bell", ext_modules=cythonize([bell], include_path=["{package}/.."], 
 
 pytestmark = [
     pytest.mark.ci,
+    pytest.mark.xdist_group("bells"),  # one process compiles the module
     pytest.mark.watchdog(180),
     pytest.mark.skipif(not shutil.which("cc"), reason="there is no compiler"),
 ]
