@@ -5,7 +5,8 @@
 #define ACCESSES_H
 
 #include "base/liveness_lock.h"
-#include "base/mapguard.h" /* memory of one process */
+#include "base/mapguard.h" /* memory of one process, as below */
+#include "base/mapping.h"
 #include "base/origin.h"
 
 static inline void copy_in(void *shared, const void *from, size_t n, const char *function, const char *which) {

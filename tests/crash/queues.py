@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from msgq.errors import QueueFullError
@@ -240,7 +240,12 @@ STOPPED = {
     name: scene
     for name, scene in (SENDERS | RECEIVERS).items()
     if scene.slots == SLOTS and scene.before < SLOTS - 1 and not scene.heir and not re.search("delay|handoff", name)
-} | {"receive from empty queue": QueueScene("join ready arm receive:1")}
+} | {
+    "receive from empty queue": QueueScene("join ready arm receive:1"),
+    "recover dead processes": replace(
+        RECEIVERS["recover dead processes"], former="join send:10 send:11 send:12 take:2 hold lie notify crave watch"
+    ),
+}
 
 #: Behind these a message is not in the queue any more, though the victim has not said so.
 GONE = ("mq_queue_free_taken_slot: ", "call: after wake", "mq_eventcount_notify_mp: ", "mq_queue_add_to_counter: ")

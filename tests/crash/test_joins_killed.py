@@ -32,7 +32,7 @@ from tests.support import SHM, Child, hear, in_fork, say
 
 SLOTS = 4
 JOINED = int.from_bytes(b"joined", "little")  # the driver's number of the message
-MESSAGE = message(3, 24)
+MESSAGE, HELD = message(3, 24), message(6, 24)
 POINTS_MAX = 400  # more mean that no run ends
 Act = Callable[[str], None]
 
@@ -176,7 +176,7 @@ def use_queue(name: str) -> None:
 
 def die_with_a_job(name: str) -> None:
     queue = MessageQueue(name, max_messages=SLOTS)
-    queue.send(b"held")
+    queue.send(HELD)
     assert queue.take(0)
     os._exit(0)
 
@@ -187,7 +187,7 @@ def check_queue(name: str) -> None:
         assert (SHM / f"msgqjobs_{os.environ['OPENPILOT_PREFIX']}" / name).stat().st_nlink == 1
     with MessageQueue(name, max_messages=SLOTS) as queue:
         left = [message.data for message in queue.receive_many()]
-        assert left in ([], [MESSAGE], [b"held"], [b"held", MESSAGE])
+        assert left in ([], [MESSAGE], [HELD], [HELD, MESSAGE])
         for lap in range(5):
             for number in range(SLOTS):
                 queue.send(bytes([lap, number]), timeout=0)
@@ -198,7 +198,7 @@ def check_queue(name: str) -> None:
 @contextlib.contextmanager
 def live_with_a_job(name: str) -> Iterator[None]:
     with MessageQueue(name, max_messages=SLOTS) as queue:
-        queue.send(b"held")
+        queue.send(HELD)
         job = queue.take(0)
         assert job is not None
         yield

@@ -16,7 +16,7 @@ import pytest
 
 from msgq.impl.base.clock import time_ns
 from msgq.workqueue import MessageQueue
-from tests.crash.harness import WRITES
+from tests.crash.harness import WRITES, Driver, points_of
 from tests.crash.queues import File, QueuePlace
 from tests.crash.test_random_kills import end, run_in_killed_child
 from tests.support import DEADLINE, LONGER, Task, run_child, wait_asleep, wait_until
@@ -87,35 +87,43 @@ WAKERS: dict[str, tuple[str, str, int, Callable[[MessageQueue], bool]]] = {
 }
 
 
-def first_step(slot: QueuePlace, operations: str, name: str, before: int) -> int:
-    """Return the number of the step of this name."""
-    with slot.another("known") as known:
-        known.send(*range(before))
-        return known.points(operations.replace("ready ", "")).index(name) + 1
+def begin(where: QueuePlace, scene: str, at: int, number: int) -> tuple[Driver, Task, float]:
+    """Have somebody sleep in a queue of one slot, since the time that is returned, and its waker at work."""
+    operations, _, before, wish = WAKERS[scene]
+    where.send(*range(before))
+    victim = where.driver(operations, WRITES, at, number)
+    victim.wait_until_ready()
+    task = Task(time_success, partial(wish, where.queue))
+    task.wait_asleep()
+    since = time.monotonic()
+    victim.proceed()
+    return victim, task, since
+
+
+def first_step(endpoint: str, scene: str) -> int:
+    """Return the number of the step behind which nobody may be left asleep."""
+    with QueuePlace(f"{endpoint}-known", slots=1) as known:
+        victim, task, _ = begin(known, scene, 0, signal.SIGKILL)
+        task.result()
+        return points_of(victim.end()).index(WAKERS[scene][1]) + 1
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
 @pytest.mark.parametrize("scene", WAKERS)
-def test_queue_sleeper_wakes_after_death_or_stop_of_its_waker(slot: QueuePlace, scene: str, number: int) -> None:
+def test_queue_sleeper_wakes_after_death_or_stop_of_its_waker(endpoint: str, scene: str, number: int) -> None:
     """What: a message, or room, is there, and its waker does not come to wake; somebody sleeps.
 
     Why: sleepers look once a second, for exactly that.
 
     Failure would mean: somebody sleeps beside what it waits for until the next message comes.
     """
-    operations, name, before, wish = WAKERS[scene]
-    first = first_step(slot, operations, name, before)
+    first = first_step(endpoint, scene)
     sleepers: list[tuple[Task, float]] = []
     with contextlib.ExitStack() as stack, Lateness() as lateness:
         for at in range(first, first + 5):
-            where = stack.enter_context(QueuePlace(f"{slot.endpoint}-{at}", slots=1))
-            where.send(*range(before))
-            victim = where.driver(operations, WRITES, at, number)
-            victim.wait_until_ready()
-            task = Task(time_success, partial(wish, where.queue))
-            task.wait_asleep()
-            sleepers.append((task, time.monotonic()))
-            victim.proceed()
+            where = stack.enter_context(QueuePlace(f"{endpoint}-{at}", slots=1))
+            victim, task, since = begin(where, scene, at, number)
+            sleepers.append((task, since))
             assert number == signal.SIGKILL or victim.stops() or at > first
             assert number == signal.SIGSTOP or victim.process.wait() == -signal.SIGKILL or at > first
         waited = [task.result() - since for task, since in sleepers]

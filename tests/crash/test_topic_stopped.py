@@ -68,7 +68,7 @@ def stop_once(topic: Topic, operations: str, at: int, busy: bool) -> None:
             owner.go_on()
             refusal = owner.end()
             assert all(
-                f"refused: {place.endpoint}" in line and f"process {os.getpid()} " in line for line in refusal
+                f"refused: topic {place.endpoint}" in line and f"process {os.getpid()} " in line for line in refusal
             ), refusal
             assert len(sent) == 3 or refusal, "the owner sent although another one has its place"
         flood(newcomer, range(100, 110))
