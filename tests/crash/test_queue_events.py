@@ -1,7 +1,4 @@
-"""Takers that are killed at each step, in a queue with events: what the survivors tell, and the books by counts.
-
-The victims publish nothing: each of them is as one who is killed between its exchange and its event.
-"""
+"""Takers that are killed at each step, in a queue with events: what they and the survivors tell, and the books."""
 
 from __future__ import annotations
 
@@ -15,6 +12,7 @@ from msgq import stats
 from msgq.channel import Channel
 from msgq.common.naming import events_channel
 from msgq.common.queue_events import EVENT_HEAD_FORMAT, Event
+from msgq.impl.base.clock import time_ns
 from tests.crash.harness import Step, at_each_step
 from tests.crash.queues import QueuePlace
 
@@ -41,22 +39,26 @@ def kill_taker(endpoint: str, step: Step) -> list[str]:
         for job in [trial.queue.take(0) for _ in SENT]:
             job.nack()  # so that each was taken before
         heard(sub)
-        before = stats.queue(name)
+        before, since = stats.queue(name), time_ns()
         victim.proceed()
         lines = victim.end(-signal.SIGKILL if step.at else 0)
         left = stats.queue(name)
         got = trial.look_and_drain()
         found, events = stats.queue(name), heard(sub)
-        told = Counter(Event(event) for event, *_ in events)
+        told = Counter(Event(event) for event, *_, pid in events if pid == os.getpid())
+        own = Counter(Event(event) for event, *_, pid in events if pid == victim.pid)
         back = [one for one in events if one[0] == Event.RETURNED]
         assert told[Event.RETURNED] == left.in_flight == found.returned - before.returned
         assert len({one[4] for one in back}) == len(back), "each came back once"
-        assert {one[9] for one in back} <= {os.getpid()}
-        assert not any(one[7] for one in back), "the victim did not say when it took them"
+        assert all(one[7] == 0 or since <= one[7] <= one[5] for one in back), "not when a former one took it"
+        assert told + own == Counter(Event(event) for event, *_ in events)
         assert before.sent == found.sent == len(SENT)
         assert told[Event.RECEIVED] == len(got) == found.received - left.received
         assert told[Event.RECEIVED] == found.acknowledged - left.acknowledged
         assert set(told) <= {Event.RETURNED, Event.RECEIVED}
+        assert set(own) <= {Event.TAKEN, Event.ACKNOWLEDGED}
+        assert own[Event.ACKNOWLEDGED] <= left.acknowledged - before.acknowledged
+        assert step.at or [*own.values()] == [2, 2]
         assert found.events_lost == 0
     return lines
 
