@@ -216,6 +216,7 @@ class ChannelPlay(Play):
                 newcomer.send(message(LATER))
                 view = late.receive_view(0)
                 assert view is not None
+                assert late.last is not None
                 assert view.position == late.last.position
                 view.release()
             self.drain()

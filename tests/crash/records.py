@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -70,12 +71,8 @@ class RecordPlace(Place):
         room = 8 + (8 * (1 + KEY_WORDS) if self.keys else item_bytes)
         each = 64 if 8 + copies * room > 64 >= 8 + room else room
         self.stride = -(-(8 + (copies - 1) * each + room) // 64) * 64
-        sizes = {"exclusive": of == "exclusive", "copies": copies}
-        self.reader = self.enter(
-            Board(endpoint, length, 8 * KEY_WORDS)
-            if self.keys
-            else SeqlockVector(endpoint, dtype(item_bytes), length, **sizes)
-        )
+        vector = partial(SeqlockVector, endpoint, dtype(item_bytes), length, exclusive=of == "exclusive", copies=copies)
+        self.reader: Any = self.enter(Board(endpoint, length, 8 * KEY_WORDS) if self.keys else vector())
         self._stack.callback(self.reader.unlink)
 
     def driver(self, operations: str, *args: Any, **options: Any) -> Driver:

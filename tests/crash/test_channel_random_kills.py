@@ -67,10 +67,10 @@ def run_random_kills(endpoint: str, seed: int, kills: int, received: str) -> dic
     def choose(kill: int) -> int:
         nonlocal most
         most = max(most, pools(endpoint))
-        if kill % AWAITED:
-            return rng.choice([*range(PUBLISHERS)] * 3 + [PUBLISHERS, PUBLISHERS + 1])
-        role = rng.randrange(PUBLISHERS)
-        wait_until(lambda: is_received(role))
+        role: int = rng.choice([*range(PUBLISHERS)] * 3 + [PUBLISHERS, PUBLISHERS + 1])
+        if kill % AWAITED == 0:
+            role = rng.randrange(PUBLISHERS)
+            wait_until(lambda: is_received(role))
         return role
 
     return kill_at_random(start, PUBLISHERS + 2, rng, kills, choose) | {"pools": most}

@@ -7,9 +7,8 @@ import signal
 import pytest
 
 from msgq import stats
-from tests.crash.harness import ACCESSES, OFTEN, Step, at_each_step, numbers_said
+from tests.crash.harness import ACCESSES, OFTEN, Step, at_each_step, message, numbers_said
 from tests.crash.queues import PRIORITIES, SLOTS, Got, QueuePlace, in_order
-from tests.crash.topics import message
 from tests.support import DEADLINE, wait_asleep, wait_until
 
 

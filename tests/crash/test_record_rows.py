@@ -22,7 +22,7 @@ from tests.crash.records import (
     numbers_of,
     values,
 )
-from tests.support import Task
+from tests.support import Task, wait_until
 
 PATIENCE = 0.005  # seconds with an element that is held
 
@@ -208,11 +208,11 @@ def test_write_waits_for_stopped_writer_until_timeout(place: RecordPlace) -> Non
 def test_write_continues_after_death_of_element_holder(place: RecordPlace) -> None:
     """Nobody wakes it for that: it asks."""
     holder = place.waiting("join hold:1")
-    task = Task(lambda: place.reader.write([1], values(2), timeout=None))
-    task.wait_asleep()
+    task = Task(lambda: place.reader.write([0, 1], values(1, 2), timeout=None))
+    wait_until(lambda: place.reader.counts()[0], "the writer has come to the element")
     holder.kill()
     task.result()
-    assert place.reader.counts().tolist() == [0, 1, 0, 0]
+    assert place.reader.counts().tolist() == [1, 1, 0, 0]
 
 
 def test_write_with_zero_timeout_takes_element_of_dead_writer(place: RecordPlace) -> None:

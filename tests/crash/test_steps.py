@@ -39,7 +39,7 @@ STOPPED: Kinds = {
 }
 
 
-def scenes(kinds: Kinds) -> Any:
+def scenes(kinds: Kinds) -> pytest.MarkDecorator:
     """Parametrize a test by the scenes of these kinds."""
     cases = [
         pytest.param(*of, scene, id=f"{kind}-{name}")
