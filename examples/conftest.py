@@ -10,7 +10,7 @@ import pytest
 from tests.leftovers import new_token
 from tests.support import SHM
 
-KINDS = ("", "side", "chan", "pool", "jobs", "rec")  # of files of a prefix
+KINDS = ("", "side", "chan", "pool", "jobs", "rec")  # parts of the names of a prefix's directories
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from examples.processes import finish, say, start
 
 ROOMS = ("kitchen", "cellar", "attic")
 READING = struct.Struct("<Id")  # number, degrees
-READINGS = 300  # of each thermometer; the channel keeps all of them
+READINGS = 300  # readings of each thermometer; the channel keeps all
 CAPACITY = 1024
 
 

@@ -16,7 +16,7 @@ from msgq.errors import LeaseExpiredError
 from msgq.workqueue import Message, parse_dead_letter
 
 PIECES = 200
-TRIES = 3  # of a job, before the job moves to the dead letters
+TRIES = 3  # tries of a job before it moves to the dead letters
 LEASE = 0.5  # seconds that a job may take
 PATIENCE = 20.0  # seconds; if all works, no call waits as long
 STOP = b"stop"

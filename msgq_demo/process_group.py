@@ -40,7 +40,7 @@ class ProcessGroup:
         """Stop a process, and kill it if it is busy. Otherwise, continue the process and return None."""
         process = self._processes[name]
         process.send_signal(signal.SIGSTOP)
-        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)  # until it stands still
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)  # wait until it stands still
         if is_busy(process.pid):
             return self.kill(name)
         process.send_signal(signal.SIGCONT)

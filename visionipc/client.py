@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from msgq.common import naming, settings
+from msgq.common.closing import ClosingContext
 from msgq.errors import EndpointClosedError, InvalidValueError, IpcError, StreamNotFoundError, WaitTimeoutError
 from msgq.impl.base.argument_checks import timeout_ms as check_timeout_ms
 from msgq.impl.ring import Context, SubSocket
@@ -49,7 +50,7 @@ def _stream_has_buffer(stream: Stream, server_id: int, index: int) -> bool:
     return server_id == stream.server_id and index < len(stream.regions)
 
 
-class VisionIpcClient(StreamReceiver):
+class VisionIpcClient(StreamReceiver, ClosingContext):
     """Receives the frames of one stream, in order, each at most once.
 
     If the server restarts or creates the stream again, the client reconnects at the next frame. `connections`
@@ -203,12 +204,6 @@ class VisionIpcClient(StreamReceiver):
         if self._subscriber is not None:
             self._subscriber.close()
         self._dropped, self._stream = self.dropped, None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     # ---- receiving ----
 

@@ -12,9 +12,8 @@ from collections.abc import Iterable
 from itertools import repeat
 from typing import Any
 
-from msgq.common import file_permissions
 from msgq.errors import CorruptSegmentError, IpcError, StreamNotFoundError, WaitTimeoutError
-from msgq.impl.base.core import DescriptorMapping
+from msgq.impl.base.core import DescriptorMapping, get_sharing_advice
 from visionipc import memfd, wire
 from visionipc.impl.core import LEASE_CLIENTS_MAX, LEASE_TABLE_BYTES, VERSION, ClientLeases, IncomingStream
 from visionipc.listener import check_peer_owner, get_peer_pid
@@ -85,7 +84,7 @@ def _send_request(name: str, request: bytes, within: float, prefix: str | None, 
     except IpcError:  # some of these errors are also OSErrors
         raise
     except OSError as error:
-        hint = file_permissions.access_hint(path) if isinstance(error, PermissionError) else ""
+        hint = get_sharing_advice(path) if isinstance(error, PermissionError) else ""
         raise IpcError(f"cannot query the server at {path}: {error.strerror}{hint}", name, error.errno) from error
     if not is_complete:
         raise CorruptSegmentError(

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from msgq.common import file_permissions, settings, shm_paths
 from msgq.errors import IpcError, MultiplePublishersError, SegmentError
+from msgq.impl.base.core import check_owner
 from msgq.impl.base.process import LockFile
 from visionipc import wire
 
@@ -86,7 +87,7 @@ def check_peer_owner(connection: socket.socket, name: str, path: str) -> None:
     SegmentError : the user is not trusted. The text names the user, and how to trust the user.
     """
     _, user = _read_peer_credentials(connection)
-    file_permissions.check_owner(user, name, path)
+    check_owner(user, name, path)
 
 
 def _unix_socket() -> socket.socket:
@@ -168,7 +169,7 @@ class Listener:
             raise SegmentError(f"cannot lock: {error.strerror}", self._name, path, error.errno) from error
 
     def _make_in_use_error(self, pid: int) -> MultiplePublishersError:
-        owner = f"process {pid}" if pid else "another process"  # of another PID namespace, or just starting or leaving
+        owner = f"process {pid}" if pid else "another process"  # in another PID namespace, starting or leaving
         text = f"{owner} serves {self._path}; stop it, or choose another name"
         return MultiplePublishersError(text, self._name)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from msgq.common import naming, settings
+from msgq.common.closing import ClosingContext
 from msgq.errors import (
     EndpointClosedError,
     ForkedSocketError,
@@ -189,7 +190,7 @@ def _close_all_servers() -> None:
         server.close()
 
 
-class VisionIpcServer(StreamSender):
+class VisionIpcServer(StreamSender, ClosingContext):
     """Serves streams of frames under a name, also to stock clients.
 
     Each stream has a fixed number of buffers in memory that clients map. A 48-byte message announces a frame, and no
@@ -229,7 +230,7 @@ class VisionIpcServer(StreamSender):
         wire.socket_path(self._name, self._prefix)
         super().__init__()
         self._forks = memfd.fork_count
-        self._lock = threading.Lock()  # of _streams, which the listener's thread reads
+        self._lock = threading.Lock()  # protects _streams, which the listener's thread reads
         self._listener: Listener | None = None
         self._closed = False
         _servers.add(self)
@@ -409,12 +410,6 @@ class VisionIpcServer(StreamSender):
             self._listener.close()
         for stream in self._streams.values():
             stream.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def __del__(self) -> None:
         if hasattr(self, "_closed"):

@@ -6,6 +6,7 @@ import time
 from collections.abc import Coroutine, Sequence
 from typing import Any, Protocol, Self
 
+from msgq.common.closing import ClosingContext
 from msgq.errors import InvalidValueError
 from msgq.impl.base.argument_checks import timeout_ms as check_timeout_ms
 from visionipc.impl.core import VisionBuf
@@ -21,7 +22,7 @@ class FrameClient(Protocol):
         """Return the next frame in an asyncio task."""
 
 
-class FrameSync:
+class FrameSync(ClosingContext):
     """Matches frames of several streams by `timestamp_sof`. A match has one frame of each stream.
 
     If a frame has no partner in another stream, the frame is released and counted. The object holds at most one frame
@@ -140,9 +141,3 @@ class FrameSync:
         A `recv` of another thread continues. To end it, close one of the clients.
         """
         self._held = [None] * len(self._clients)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -11,18 +11,19 @@ import math
 import threading
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any, Self
+from typing import Any
 
 from msgq.bridge.checks import check_bind_host, check_source
+from msgq.common.closing import ClosingContext
 from msgq.common.selection import EndpointPattern, SelectedEndpoints, list_patterns, parse_pattern
 from msgq.errors import InvalidValueError
-from msgq.kinds import Kind, kind_of, list_stored_kinds, validate_endpoint
+from msgq.kinds import kind_of, list_stored_kinds, validate_endpoint
 from msgq.kinds.bridge import BridgeLink, BridgeLoop, FlowStats
 
 POLL_PERIOD_S = 1.0  # between two updates of the list of endpoints and publishers
 
 
-class Bridge:
+class Bridge(ClosingContext):
     """Forwards topics and channels out of this host and into it, until `stop`.
 
     The channel channel/NAME of this host is the topic NAME for ZMQ. Rings and channels have the current prefix, and ZMQ
@@ -80,12 +81,6 @@ class Bridge:
         except BaseException:
             self.close()
             raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def run(self, seconds: float | None = None) -> bool:
         """Forward messages until `stop`.
@@ -165,7 +160,7 @@ class Bridge:
     def _poll_links(self) -> None:
         """Read the endpoints and their publishers, and start or end flows."""
         states: dict[str, Any] = {}
-        for kind in _list_bridged_kinds():  # topics first: a topic has its own name
+        for kind in list_stored_kinds("bridge"):  # topics first: a topic has its own name
             found = kind.bridge.find_endpoint_states()
             for name in found:
                 if name not in self._links and name in self._out:
@@ -175,12 +170,8 @@ class Bridge:
             link.poll(states.get(name))
 
 
-def _list_bridged_kinds() -> tuple[Kind, ...]:
-    return list_stored_kinds("bridge")
-
-
 def _name_bridged_kinds() -> str:
-    return " and ".join(kind.plural_name for kind in _list_bridged_kinds())
+    return " and ".join(kind.plural_name for kind in list_stored_kinds("bridge"))
 
 
 def _check_names(out: Iterable[EndpointPattern]) -> None:

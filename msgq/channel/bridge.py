@@ -23,7 +23,7 @@ from msgq.impl.channel import ChannelFile, open_channel_file, open_publisher, op
 from msgq.kinds.bridge import BATCH_MESSAGES, FORWARDING_STATE, IncomingLink, KindBridge, OutgoingLink
 from msgq.kinds.snapshots import list_inodes
 
-BRIDGE_NODE_NAME = "msgq bridge"  # of what a bridge publishes; no bridge takes it out again
+BRIDGE_NODE_NAME = "msgq bridge"  # name of a bridge's own publishers; other bridges ignore their messages
 POOL_BYTES_MAX = 1 << 30  # as `Channel.publisher` has it
 
 _OUT_OF_RESOURCE_ERRNOS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # while that is so, the same message fails again

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from msgq.common import naming, settings
+from msgq.common.closing import ClosingContext
 from msgq.common.naming import EVENTS_SUFFIX
 from msgq.errors import EndpointNameError, InvalidValueError, SchemaMismatchError, StateError
 from msgq.impl import backend as backends
@@ -11,8 +12,8 @@ from msgq.impl.base.process import process_name
 
 TYPE_CHECKING = False  # as in msgq/__init__.py
 if TYPE_CHECKING:
-    from types import ModuleType, TracebackType
-    from typing import Any, Literal, Self
+    from types import ModuleType
+    from typing import Any, Literal
 
     from msgq.common.schema import Schema
     from msgq.common.stats.channel import ChannelStats
@@ -31,7 +32,7 @@ NODE_NAME_BYTES_MAX = 47
 
 
 @add_advice
-class Channel:
+class Channel(ClosingContext):
     """A stream of messages from many publishers to many subscribers, in one order (docs/guides/channels.md).
 
     The first process that opens a channel creates it. The channel stays until `unlink`. The first publisher sets the
@@ -321,14 +322,6 @@ class Channel:
     def _check_not_closed(self) -> None:
         if self.closed:
             raise StateError("channel is closed; open it again", self.name)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 class ReservedChannel(Channel):

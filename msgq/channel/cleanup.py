@@ -13,13 +13,14 @@ import os
 from collections.abc import Iterable, Iterator
 
 from msgq.channel.names import KIND
-from msgq.common import file_permissions, shm_paths
+from msgq.common import shm_paths
 from msgq.common.naming import CHANNEL_NAME_PREFIX, parse_events_channel
 from msgq.common.stats.channel import ChannelStats, ViewHolder
 from msgq.common.texts import format_count_noun, join_first_texts
 from msgq.common.units import NS_PER_S
 from msgq.errors import EndpointNameError, SegmentError
 from msgq.impl.base import clock
+from msgq.impl.base.core import is_trusted
 from msgq.impl.channel.core import open_channel_file, remove_pool_without_channel
 from msgq.kinds import get_kind
 from msgq.kinds.cleanup import (
@@ -142,9 +143,7 @@ def remove_unreachable_pools(prefix: str, remove: bool = True) -> Iterator[FileR
         path = shm_paths.pool_path(name, prefix, uid)
         try:
             status = os.lstat(path)
-            if file_permissions.is_trusted(status.st_uid) and (
-                not remove or remove_pool_without_channel(name, prefix, uid)
-            ):
+            if is_trusted(status.st_uid) and (not remove or remove_pool_without_channel(name, prefix, uid)):
                 yield FileRemoval(CHANNEL_NAME_PREFIX + name, prefix, path, status.st_size, "pool of a removed channel")
         except FileNotFoundError:  # another process has removed it
             continue

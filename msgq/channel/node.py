@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from msgq.channel.channel import NODE_NAME_BYTES_MAX, Channel, ReservedChannel
 from msgq.common import naming
+from msgq.common.closing import ClosingContext
 from msgq.common.texts import format_count_noun, join_first_texts
 from msgq.errors import EndpointNameError, InvalidTypeError, StateError
 from msgq.impl.base.foreign_names import add_advice
@@ -40,7 +40,7 @@ class Broadcast(NamedTuple):
 
 
 @add_advice
-class Node:
+class Node(ClosingContext):
     """Opens publishers and subscribers under one name, which statistics show.
 
     Each method accepts the settings of `Channel`, and of `Channel.publisher` or `Channel.subscriber`, as keywords. A
@@ -150,14 +150,6 @@ class Node:
             channel.close()
         self._open_handles.clear()
         self.channels.clear()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _check_no_config(method: str, config: object) -> None:

@@ -16,7 +16,7 @@ from msgq.kinds.cleanup import FileRemoval
 from msgq.monitor.endpoint_selection import is_shown_by_subject, no_match_error
 from msgq.stats import endpoint_inodes
 from msgq.stats import endpoints as endpoint_stats
-from msgq.topic.leftovers import remove_dead_claims, remove_dead_gates
+from msgq.topic.leftovers import remove_dead_claims, remove_dead_gates, remove_old_drafts
 
 _HELP_EPILOG = (
     "Exit codes: 0 success, also if there was nothing to remove; "
@@ -63,9 +63,9 @@ def command(
     with the queue. The command cannot detect processes that only read records. A process that reads removed records
     keeps the old file mapped.
 
-    Without names, the command also removes leftovers of killed replay controllers and ZMQ publishers, and orphaned
-    files. A file is orphaned if its ring or main file was deleted. Without a prefix, orphaned files are removed under
-    all prefixes.
+    Without names, the command also removes leftovers of killed replay controllers and ZMQ publishers, orphaned files,
+    and directories whose creator was killed before the directory had a name. A file is orphaned if its ring or main
+    file was deleted. Without a prefix, orphaned files and directories are removed under all prefixes.
     """
     if all_prefixes and (endpoints or prefix is not None):
         raise click.UsageError("--all-prefixes excludes --prefix and endpoints; give one of them")
@@ -80,6 +80,7 @@ def command(
     if not endpoints:
         removals += remove_dead_claims(None if all_prefixes else where, not dry_run)
         removals += _remove_orphans(where, not dry_run, reported)
+        removals += remove_old_drafts(where or None, not dry_run)
     outcomes = list(_list_outcomes(removals, dry_run))
     for outcome in outcomes:
         echo_json(outcome) if as_json else echo(str(outcome))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 NESTING_MAX = 50  # levels of nested fields: readers of values are recursive
-DESCRIPTION_BYTES_MAX = 46608  # as the data of a schema
+DESCRIPTION_BYTES_MAX = 46608  # limit of a schema's data
 #: Errors of NumPy and `json` for invalid values. Other errors are those of signal handlers.
 _CONVERSION_ERRORS = (
     ArithmeticError,

@@ -13,7 +13,6 @@ import functools
 import grp
 import os
 import pwd
-import stat
 
 from msgq.common import settings
 from msgq.errors import InvalidValueError, SegmentError
@@ -56,46 +55,6 @@ def _look_up_id(name: str, is_group: bool) -> int | None:
     with contextlib.suppress(KeyError, ValueError):  # no such name, or one that cannot be
         return grp.getgrnam(name).gr_gid if is_group else pwd.getpwnam(name).pw_uid
     return None
-
-
-def is_trusted(user: int, endpoint: str = "") -> bool:
-    """Return True if files of this user are accepted."""
-    return user in (os.geteuid(), 0) or user in trusted_users(endpoint)
-
-
-def check_owner(user: int, endpoint: str, path: str) -> None:
-    """Raise an error if a file belongs to a user who is not trusted.
-
-    Raises
-    ------
-    SegmentError : the owner is not trusted. The text names the owner, and how to trust the owner.
-    """
-    if not is_trusted(user, endpoint):
-        text = f"belongs to {get_user_name(user)}{trust_hint(user)}"
-        raise SegmentError(text, endpoint, path, errno.EACCES)
-
-
-def trust_hint(user: int) -> str:
-    """Return a hint for error texts: how to trust a user."""
-    return f", not to {get_user_name(os.geteuid())} of this process; to use that user's files, set MSGQ_TRUST={user}"
-
-
-def get_user_name(user: int) -> str:
-    """Return a text such as "user 1000 (alice)"."""
-    with contextlib.suppress(KeyError):
-        return f"user {user} ({pwd.getpwuid(user).pw_name})"
-    return f"user {user}"
-
-
-def access_hint(path: str) -> str:
-    """Return a hint for error texts: what the owner of a file must do so that this user may open it."""
-    for place in (path, os.path.dirname(path)):
-        with contextlib.suppress(OSError):
-            status = os.lstat(place)
-            owner, mode = get_user_name(status.st_uid), stat.S_IMODE(status.st_mode)
-            text = f"; {place} belongs to {owner}, group {status.st_gid}, and has mode {mode:o}"
-            return f"{text}. To share it, its owner sets MSGQ_MODE=660 and a common MSGQ_GROUP before its creation"
-    return ""
 
 
 def resolve_new_file_group(endpoint: str = "") -> int | None:

@@ -26,7 +26,7 @@ EVENT_FIELDS = (
     ("size", "<u4"),
     ("pid", "<u4"),
 )
-EVENT_HEAD_FORMAT = "<BBHIQqqqII"  # of `struct`
+EVENT_HEAD_FORMAT = "<BBHIQqqqII"  # format of the module `struct`
 EVENT_HEAD_BYTES = 48
 EVENT_ENCODING = "queue-event"
 QUEUE_EVENT_SCHEMA = Schema("QueueEvent", EVENT_ENCODING, json.dumps(EVENT_FIELDS).encode())

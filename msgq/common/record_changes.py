@@ -22,7 +22,7 @@ CHANGE_HEAD_FIELDS = (("index", "<u4"), ("count", "<u8"), ("publish_time", "<i8"
 VALUE_FIELD = "value"
 _HEAD_STRUCT = struct.Struct("<IQq")
 CHANGE_HEAD_BYTES = _HEAD_STRUCT.size
-CHANGE_INDEX_BYTES = 4  # of the first element
+CHANGE_INDEX_BYTES = 4  # index of the first element
 
 
 @dataclass(frozen=True, slots=True)

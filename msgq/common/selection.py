@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 EndpointPattern = str | re.Pattern[str]
 
-PATTERN_SIGNS = frozenset("*?+|^$\\()[]{}")  # of patterns; a dot is common in names
+PATTERN_SIGNS = frozenset("*?+|^$\\()[]{}")  # characters of patterns, without the dot, which is common in names
 _WILDCARD_REGEXES = {"*": ".*", "?": "."}
 _FLAGS_REGEX = re.compile(r"\(\?[ailmsu]+\)")
 #: What a pattern is made of: an escaped character, a set, the beginning of a group or a mark in it, anything else.

@@ -25,6 +25,16 @@ from msgq.common.naming import (
 from msgq.errors import EndpointNameError, SegmentError
 
 SHARED_MEMORY = "/dev/shm"
+#: Beginnings of the names of a prefix's directories.
+_DIRECTORY_STARTS = (
+    RING_FILE_PREFIX,
+    SIDE_FILE_PREFIX,
+    CHANNEL_FILE_PREFIX,
+    POOL_FILE_PREFIX,
+    QUEUE_FILE_PREFIX,
+    RECORDS_FILE_PREFIX,
+)
+_DRAFT_SUFFIX_BYTES = 6  # random letters after the name and "."
 
 
 def _make_path(file_prefix: str, in_prefix: str, name: str) -> str:
@@ -130,21 +140,36 @@ def origin_counter_path() -> str:
 
 def list_prefixes() -> list[str]:
     """Return the prefixes with a directory for topics, channels, work queues or records, sorted."""
-    names = set()
-    for entry in os.scandir(SHARED_MEMORY):
-        for start in (
-            RING_FILE_PREFIX,
-            SIDE_FILE_PREFIX,
-            CHANNEL_FILE_PREFIX,
-            POOL_FILE_PREFIX,
-            QUEUE_FILE_PREFIX,
-            RECORDS_FILE_PREFIX,
-        ):
-            name = entry.name.removeprefix(start)
-            if name not in ("", entry.name) and entry.is_dir(follow_symlinks=False):
-                with contextlib.suppress(EndpointNameError):  # not a valid prefix
-                    names.add(validate_endpoint_name(name, "prefix"))
-    return sorted(names)
+    names = {_parse_directory_name(name) for name in _list_directories()}
+    return sorted(names - {""})
+
+
+def list_draft_directories() -> list[tuple[str, str]]:
+    """Return path and prefix of each directory of a prefix that has no name yet, sorted.
+
+    A directory that other users may enter gets its group and mode first, under the name `.NAME.XXXXXX`.
+    """
+    drafts = []
+    for directory in _list_directories():
+        name, _, suffix = directory.rpartition(".")
+        in_prefix = _parse_directory_name(name.removeprefix("."))
+        if in_prefix and name.startswith(".") and len(suffix) == _DRAFT_SUFFIX_BYTES:
+            drafts.append((f"{SHARED_MEMORY}/{directory}", in_prefix))
+    return sorted(drafts)
+
+
+def _list_directories() -> list[str]:
+    return [entry.name for entry in os.scandir(SHARED_MEMORY) if entry.is_dir(follow_symlinks=False)]
+
+
+def _parse_directory_name(name: str) -> str:
+    """Return the prefix of a directory; "": it is no directory of a prefix."""
+    for start in _DIRECTORY_STARTS:
+        in_prefix = name.removeprefix(start)
+        if in_prefix not in ("", name):
+            with contextlib.suppress(EndpointNameError):  # not a valid prefix
+                return validate_endpoint_name(in_prefix, "prefix")
+    return ""
 
 
 def locate_side_files(in_prefix: str) -> tuple[str, str]:

@@ -10,7 +10,7 @@ from msgq.decoding.cdr_types import CdrArray, CdrSequence, CdrStruct, CdrType, U
 from msgq.decoding.idl_tokens import IdlConstant, IdlTokenReader
 from msgq.decoding.scalar_types import ScalarType, TextType
 
-_DEFINITION_NESTING_MAX = 50  # of types in each other
+_DEFINITION_NESTING_MAX = 50  # maximum depth of nested types
 _CODE_BY_IDL_TYPE = {
     **{"boolean": "b1", "char": "u1", "octet": "u1", "float": "f4", "double": "f8"},
     **{"short": "i2", "long": "i4", "long long": "i8"},
@@ -45,7 +45,7 @@ class _IdlParser:
 
     def __init__(self, tokens: IdlTokenReader) -> None:
         self._tokens = tokens
-        self._definition_indexes: dict[str, int] = {}  # where the first word of a definition is, or of its annotations
+        self._definition_indexes: dict[str, int] = {}  # index of the first word of a definition or of its annotations
         self._definitions: dict[str, CdrType | IdlConstant] = {}
         self._levels = 0
         scope: list[str] = []

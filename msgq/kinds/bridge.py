@@ -97,7 +97,7 @@ class BridgeLink(ABC):
     """
 
     direction = ""
-    name_prefix = ""  # of its kind
+    name_prefix = ""  # name prefix of the kind
 
     def __init__(self, loop: BridgeLoop, topic: str, host: str) -> None:
         self._loop, self._topic, self._host = loop, topic, host

@@ -95,7 +95,7 @@ class PersistentKind(Generic[_StatsType]):
 
         A process that creates an endpoint creates the directory again.
         """
-        with contextlib.suppress(OSError):  # there are some in it, or it is gone
+        with contextlib.suppress(OSError):  # the directory has files, or is missing
             if prefix and remove and self.kind.locate_files is not None:
                 os.rmdir(self.kind.locate_files(prefix)[0])
         return ()

@@ -14,7 +14,7 @@ from msgq.lake.delta_table import LakeTable, has_table, list_table_paths
 from msgq.lake.lake_directory import LakeDirectory
 
 _LISTED_NAMES_MAX = 30  # in an error
-_SHOWN_ENDPOINTS_MAX = 3  # of a table of silver
+_SHOWN_ENDPOINTS_MAX = 3  # endpoints that are listed for a silver table
 _INTERNAL_TABLES = ("ingested_files", "schemas", "silver_manifest")
 
 _ROW_DESCRIPTIONS = {

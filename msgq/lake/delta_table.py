@@ -57,7 +57,7 @@ _UNSUPPORTED_PATH_PATTERN = re.compile(
 )  # in paths of a disk: delta-rs takes them for something else
 #: A file of less may be put together with others.
 SMALL_FILE_BYTES = 1 << 20
-_SMALL_FILES_MAX = 64  # that are left beside each other
+_SMALL_FILES_MAX = 64  # small files that may stay side by side
 _MERGED_FILE_PREFIX = "merged-"
 _CHECKPOINT_PATTERN = re.compile(r"(\d{20})\.checkpoint\b.*\.parquet")
 _UNSYNCED_LOG_ENTRIES_MAX = (

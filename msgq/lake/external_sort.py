@@ -16,7 +16,7 @@ from msgq.lake.lake_directory import LakeDirectory
 #: A row per run: the file, the value of the first sort column in the first row, and the number of rows.
 SORTED_RUN_SCHEMA = pa.schema([("name", pa.string()), ("first", pa.int64()), ("row_count", pa.int64())])
 _SORTED_RUN_ROWS = 512 << 10
-_SORTED_RUN_BYTES = 64 << 20  # of payloads
+_SORTED_RUN_BYTES = 64 << 20  # bytes of payloads in a sorted run
 _RUN_BATCH_BYTES = 1 << 20  # per run in memory during a merge, at least one row
 _RunRow = dict[str, Any]
 
@@ -53,7 +53,7 @@ def merge_sorted_runs(runs: pa.Table, order: Sequence[str], lake: LakeDirectory,
     """
     waiting = sorted(zip(*(runs.column(name).to_pylist() for name in ("first", "name")), strict=True), reverse=True)
     heads: list[tuple[tuple[Any, ...], int, _RunRow, Iterator[_RunRow]]] = []
-    number = 0  # of two rows that are the same in order, so that nothing else is compared
+    number = 0  # decides between equal rows, so that nothing else is compared
 
     def push_next_row(rows: Iterator[_RunRow]) -> None:
         nonlocal number

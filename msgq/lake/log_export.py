@@ -139,7 +139,7 @@ class _ExportChannels:
         """Return the channel number of a row."""
         key = tuple(values.get(name) for name in _CHANNEL_COLUMNS)
         if key not in self._channel_numbers:
-            before = _make_boundary_loss(values, "lost_before")  # of the first message
+            before = _make_boundary_loss(values, "lost_before")  # loss before the first message
             self._channel_numbers[key] = self._add_export_channel(values, BoundaryLosses(loss_before=before))
         return self._channel_numbers[key]
 

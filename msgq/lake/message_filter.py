@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-_TIME_MIN, _TIME_MAX = -(1 << 63), (1 << 63) - 1  # of log_time, a signed number of 64 bits
+_TIME_MIN, _TIME_MAX = -(1 << 63), (1 << 63) - 1  # limits of log_time, a signed number of 64 bits
 
 
 @dataclass(frozen=True, slots=True)

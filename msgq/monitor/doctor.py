@@ -118,14 +118,19 @@ def check_endpoints(prefix: str) -> Iterator[DoctorCheck]:
 
 
 def check_leftovers(prefix: str) -> DoctorCheck:
-    """Check for leftovers of killed replay controllers and ZMQ publishers.
+    """Check for leftovers of killed processes that belong to no endpoint.
 
     Such leftovers block no process, so they are a warning.
     """
-    dead = [*leftovers.remove_dead_gates(prefix, remove=False), *leftovers.remove_dead_claims(prefix, remove=False)]
+    dead = [
+        *leftovers.remove_dead_gates(prefix, remove=False),
+        *leftovers.remove_dead_claims(prefix, remove=False),
+        *leftovers.remove_old_drafts(prefix or None, remove=False),
+    ]
     if not dead:
-        return DoctorCheck("leftovers", "ok", "no gates or ZMQ claims of dead processes")
-    text = join_first_texts((f"{removal.endpoint}: {removal.reason}" for removal in dead), _ISSUES_SHOWN_MAX, "; ")
+        return DoctorCheck("leftovers", "ok", "no gates, ZMQ claims or unnamed directories of dead processes")
+    texts = (f"{removal.endpoint or removal.path}: {removal.reason}" for removal in dead)
+    text = join_first_texts(texts, _ISSUES_SHOWN_MAX, "; ")
     return DoctorCheck("leftovers", "warning", f"{text}. `msgq clean` removes them")
 
 

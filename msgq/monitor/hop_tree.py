@@ -112,8 +112,8 @@ class HopTreeCollector:
     def __init__(self, wanted: Callable[[str], bool], seconds: float) -> None:
         self._seconds = seconds
         self._window = SlidingWindow(seconds, time.monotonic())
-        self._numbers: dict[str, int] = {}  # of endpoints
-        self._counts: dict[str, SlidingWindow] = {}  # of what of each was lost and left out
+        self._numbers: dict[str, int] = {}  # numbers of endpoints
+        self._counts: dict[str, SlidingWindow] = {}  # lost and omitted messages of each endpoint
         self._polled_ns = 0
         self.topics: TopicFollower[_StampedTopic] = TopicFollower(
             lambda name: not name.startswith(timing.TIMING_TOPIC_PREFIX) and wanted(name), _StampedTopic

@@ -26,7 +26,7 @@ _FUTEX_WAITV_NUMBER = 449  # the same number on every architecture that Python r
 _MEMBARRIER_NUMBERS = {"x86_64": 324, "aarch64": 283}
 _MEMBARRIER_GLOBAL_EXPEDITED = 1 << 1
 _LITTLE_SPACE_BYTES = 16 << 20
-_SMALL_SHM_BYTES = 64 << 20  # what container engines give by default
+_SMALL_SHM_BYTES = 64 << 20  # default of container engines
 _FEW_FILES_COUNT = 256
 
 _libc = ctypes.CDLL(None, use_errno=True)

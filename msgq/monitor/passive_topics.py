@@ -20,7 +20,7 @@ _BATCH_BYTES_MAX = 4 << 20
 _BATCH_MESSAGES_MAX = 1 << 17  # messages of one topic before the next one's turn
 STAMP_FIELDS = ("publish_time", "origin_time")
 STAMPS_DTYPE = np.dtype([(name, "<i8") for name in STAMP_FIELDS])
-_SCHEMA_PERIOD_S = 1.0  # how late another schema may be noticed
+_SCHEMA_PERIOD_S = 1.0  # maximum delay until another schema is found
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class PassiveTopic:
         self._came_late = came_late
         self._lost_before = self._reported_losses = 0  # before we came; of all losses, those that were returned
         self._corrupt = False
-        self._schema_counts: tuple[int | None, int] | None = None  # how far the topic was when its schema was read
+        self._schema_counts: tuple[int | None, int] | None = None  # position of the topic when its schema was read
         self._schema_read_s = 0.0
         self._schema: Schema | None = None
 

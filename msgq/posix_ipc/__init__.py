@@ -85,7 +85,7 @@ __all__ = [
     "unlink_message_queue",
 ]
 
-VERSION = __version__ = "1.3.2"  # of posix_ipc, that this package behaves as
+VERSION = __version__ = "1.3.2"  # the version of posix_ipc that this package imitates
 O_TRUNC = os.O_TRUNC
 PAGE_SIZE = os.sysconf("SC_PAGESIZE")
 MESSAGE_QUEUES_SUPPORTED = True

@@ -16,7 +16,7 @@ SIGNAL_MAX = 64
 
 #: What was asked for: which handle waits, and what it does then. A handle here goes on when nobody else refers to it.
 _requests: dict[Any, tuple[workqueue.MessageQueue, Callable[..., None]]] = {}
-_requests_lock = threading.RLock()  # of the above, for moments; a signal's handler may ask for the next notification
+_requests_lock = threading.RLock()  # held for moments; a signal handler may request the next notification
 
 
 def cancel_request(queue: workqueue.MessageQueue) -> None:

@@ -15,7 +15,7 @@ from msgq.posix_ipc.errors import ExistentialError, translate_error
 O_CREAT, O_EXCL, O_NONBLOCK = os.O_CREAT, os.O_EXCL, os.O_NONBLOCK
 O_CREX = O_CREAT | O_EXCL
 O_RDONLY, O_WRONLY, O_RDWR = os.O_RDONLY, os.O_WRONLY, os.O_RDWR
-NO_ACCESS = O_WRONLY | O_RDWR  # what the kernel makes of both
+NO_ACCESS = O_WRONLY | O_RDWR  # the kernel then permits neither reading nor writing
 
 
 class OpenOptions(NamedTuple):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from msgq.common.stats.channel import PublisherInfo
 
 CAPACITY_MIN = 2
-SPARE_SLOTS = 2  # of a publisher's pool: then no message leaves the channel before its turn
+SPARE_SLOTS = 2  # spare slots of a publisher's pool, so that no message leaves the channel before its turn
 
 
 class ChannelTransport:

@@ -101,7 +101,7 @@ cdef class RecordQueue:
     cdef int64_t _channel_capacity
     cdef object _clock
     cdef bint _is_tracked, _is_small
-    cdef cnp.dtype _payload_dtype  # of a tracked queue: the dtype without stamps
+    cdef cnp.dtype _payload_dtype  # dtype of a tracked queue without its stamps
     cdef object _equal_dtype, _equal_payload_dtype  # last objects equal to the dtypes above
     cdef bytearray _stamped_record  # memory in which a record gets its stamps
     # ---- receive ----

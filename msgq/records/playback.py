@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from msgq.impl.records import SeqlockVector
 
-BOARD_FORM = "board"  # of the option "form"
+BOARD_FORM = "board"  # value of the option "form"
 _STAMP_FIELD_BYTES = 8
 
 
@@ -211,7 +211,7 @@ class BoardPlaybackWriter(EndpointWriter):
         self._board.close()
 
 
-_CHANGE_TIME_SLICE = slice(CHANGE_INDEX_BYTES + 8, CHANGE_HEAD_BYTES)  # of a change
+_CHANGE_TIME_SLICE = slice(CHANGE_INDEX_BYTES + 8, CHANGE_HEAD_BYTES)  # bytes of the time in a change
 
 
 class _RecordsPlayback(KindPlayback):

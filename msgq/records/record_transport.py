@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from msgq.common.schema import Schema
     from msgq.common.stats.channel import PublisherInfo
 
-DEFAULT_CAPACITY = 4096  # of a new queue
+DEFAULT_CAPACITY = 4096  # capacity of a new queue
 
 
 class RecordTransport(Protocol):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from msgq.common import naming, settings
+from msgq.common.closing import ClosingContext
 from msgq.common.timing import TIMING_SCHEMA, make_timing_topic
 from msgq.common.units import NS_PER_MS
 from msgq.errors import EndpointClosedError, InvalidValueError, SegmentSizeError
@@ -16,11 +16,11 @@ from msgq.impl.records.core import Span, SpanStack, TracedMessageIterator
 from msgq.records.clocks import HostStampClock, find_stamp_clock
 from msgq.records.traced_source import read_stamps, resolve_traced_source
 
-TIMING_RING_BYTES = 1 << 18  # of a timing topic: some 6500 records
+TIMING_RING_BYTES = 1 << 18  # bytes of a timing topic: some 6500 records
 TIMER_ENDPOINT_PREFIX = "@"
 
 
-class StageTracer:
+class StageTracer(ClosingContext):
     """Reports publishing time, receipt and end of each message that a stage handles (docs/guides/tracking.md).
 
     While a message is handled, the thread has the origin of this message. Messages that the thread publishes inherit
@@ -191,11 +191,3 @@ class StageTracer:
         self.closed = True
         for publisher in self._timing_publishers.values():
             publisher.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

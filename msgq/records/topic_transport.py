@@ -226,7 +226,7 @@ class TopicTransport:
     def _set_receive_timeout(self, timeout: float | None) -> None:
         if timeout == self._timeout:
             return
-        timeout_ns(timeout, self._name)  # that of the socket takes -1 as well
+        timeout_ns(timeout, self._name)  # the socket would accept -1, too
         self.subscriber.setTimeout(-1 if timeout is None else timeout_ms(math.ceil(timeout * 1000), self._name))
         self._timeout = timeout
 

@@ -44,7 +44,7 @@ class RingToZmqLink(OutgoingLink):
 
     def __init__(self, loop: BridgeLoop, topic: str, zmq_names: dict[str, str]) -> None:
         super().__init__(loop, topic, zmq_names)
-        self._publisher_checked_s = 0.0  # when it was seen last that the publisher is no bridge
+        self._publisher_checked_s = 0.0  # time of the last check that the publisher is no bridge
 
     def _open_subscriber(self) -> Any:
         return open_socket("msgq", "SubSocket", self._topic)

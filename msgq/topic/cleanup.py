@@ -13,12 +13,12 @@ import stat
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from msgq.common import file_permissions, settings, shm_paths
+from msgq.common import settings, shm_paths
 from msgq.common.stats import Participant
 from msgq.common.stats.topic import TopicStats
 from msgq.common.texts import format_count_noun
 from msgq.errors import MsgqError, SegmentError
-from msgq.impl.base.core import make_directories
+from msgq.impl.base.core import check_owner, is_trusted, make_directories
 from msgq.impl.ring.core import TopicLock, unlink_orphan, unlink_topic
 from msgq.kinds.cleanup import (
     ERROR,
@@ -155,7 +155,7 @@ def find_orphaned_sides(prefix: str) -> list[str]:
     names = [
         name
         for name, status in _find_topic_files(shm_paths.side_segment_path, prefix).items()
-        if file_permissions.is_trusted(status.st_uid)
+        if is_trusted(status.st_uid)
     ]
     return [name for name in names if not os.path.lexists(shm_paths.ring_path(name, prefix))]
 
@@ -171,7 +171,7 @@ def find_orphaned_prefixes() -> list[str]:
 
 def _is_trusted_prefix(prefix: str) -> bool:
     try:
-        return file_permissions.is_trusted(os.lstat(shm_paths.topic_directories(prefix)[1]).st_uid)
+        return is_trusted(os.lstat(shm_paths.topic_directories(prefix)[1]).st_uid)
     except FileNotFoundError:
         return False
 
@@ -239,10 +239,12 @@ def find_permission_issues(prefix: str) -> list[EndpointIssue]:
     for path_of in (shm_paths.ring_path, shm_paths.side_segment_path):
         for name, status in _find_topic_files(path_of, prefix).items():
             path, mode = path_of(name, prefix), stat.S_IMODE(status.st_mode)
-            if not file_permissions.is_trusted(status.st_uid):
-                owner = file_permissions.get_user_name(status.st_uid) + file_permissions.trust_hint(status.st_uid)
-                issues.append(EndpointIssue(f"{path} is refused: it belongs to {owner}", severity=ERROR))
-            elif status.st_uid == os.geteuid() and mode & 0o022 & ~settings.resolve_file_mode(None, ""):
+            try:
+                check_owner(status.st_uid, name, path)
+            except SegmentError as error:
+                issues.append(EndpointIssue(str(error), severity=ERROR))
+                continue
+            if status.st_uid == os.geteuid() and mode & 0o022 & ~settings.resolve_file_mode(None, ""):
                 text = f"{path} has mode {mode:o}, so that others can write it; run chmod {mode & 0o755:o}"
                 issues.append(EndpointIssue(text, severity=WARNING))
     return issues

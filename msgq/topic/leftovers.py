@@ -1,4 +1,4 @@
-"""Leftovers of dead replay controllers and ZMQ publishers: gates and claims."""
+"""Leftovers of killed processes that belong to no endpoint: gates, claims of ZMQ publishers, unnamed directories."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ import errno
 import fcntl
 import json
 import os
+import time
 from collections.abc import Callable, Iterator
 
 from msgq.common import shm_paths
 from msgq.errors import SegmentError
 from msgq.impl.gate.core import gate_owner, unlink_gate
 from msgq.kinds.cleanup import FileRemoval
+
+_DRAFT_AGE_S = 60.0  # age from which a draft is a leftover
 
 
 def remove_dead_gates(
@@ -89,3 +92,27 @@ def _try_lock_file(file: int) -> bool:
             return False
         raise
     return True
+
+
+def remove_old_drafts(prefix: str | None, remove: bool = True) -> Iterator[FileRemoval]:
+    """Remove this user's empty directories that were created a minute ago and still have no name.
+
+    A process makes a few system calls between the creation of a directory and its renaming, which take microseconds. A
+    process that was suspended there for a minute finds its draft removed, and raises SegmentError. It loses nothing,
+    because a directory with a file is never removed.
+
+    Parameters
+    ----------
+    prefix : prefix of the directories; None: all.
+    remove : False: only report what would be removed.
+    """
+    for path, in_prefix in shm_paths.list_draft_directories():
+        if prefix not in (None, in_prefix):
+            continue
+        with contextlib.suppress(OSError):  # not empty, or just renamed
+            status = os.lstat(path)
+            if status.st_uid != os.geteuid() or time.time() - status.st_mtime < _DRAFT_AGE_S or os.listdir(path):
+                continue
+            if remove:
+                os.rmdir(path)
+            yield FileRemoval("", in_prefix, path, 0, "its creator was killed before the directory had a name")

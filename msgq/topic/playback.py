@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from msgq.common.schema import Schema
     from msgq.impl.ring import PubSocket
 
-DEFAULT_RING_BYTES = 1 << 20  # what a new ring has unless it needs more
+DEFAULT_RING_BYTES = 1 << 20  # size of a new ring that needs no more
 
 
 def compute_ring_bytes(largest: int) -> int:

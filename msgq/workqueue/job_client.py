@@ -9,8 +9,9 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
+from msgq.common.closing import ClosingContext
 from msgq.errors import (
     EndpointClosedError,
     ForkedSocketError,
@@ -52,7 +53,7 @@ class JobFuture:
 
     def __init__(self, client: JobClient) -> None:
         self._client = client
-        self._number = 0  # of the call; 0: not registered
+        self._number = 0  # number of the call; 0: not registered
         self._reply: Envelope | None = None
         self._is_cancelled = False
 
@@ -123,7 +124,7 @@ class JobFuture:
 
 
 @add_advice
-class JobClient:
+class JobClient(ClosingContext):
     """Sends jobs to the workers of a queue (`Worker`), and receives the results.
 
     The results arrive in a queue of this client, ``"NAME:replies:PID-ID"``. `close`, the end of the ``with`` block and
@@ -189,12 +190,6 @@ class JobClient:
     def __repr__(self) -> str:
         state = f"{len(self._pending_numbers)} pending" if self._remove_replies.alive else "closed"
         return f"<msgq JobClient of {self.queue_name!r}, {state}>"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     @property
     def queue_name(self) -> str:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from msgq.common.stats.workqueue import QueueStats
     from msgq.impl.workqueue import MessageQueue
 
-REOPEN_SECONDS = 1.0  # until a worker checks again if a client lives
+REOPEN_SECONDS = 1.0  # pause between two checks of a worker whether a client lives
 
 
 class ReplyQueueFullError(QueueFullError):

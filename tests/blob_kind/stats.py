@@ -49,7 +49,7 @@ class BlobStats:
 
 
 class BlobWatch:
-    """See `msgq.kinds.stats.Watch`."""
+    """See `msgq.kinds.stats.EndpointWatch`."""
 
     def __init__(self, name: str, prefix: str) -> None:
         self._name, self._prefix = name, prefix
@@ -75,7 +75,7 @@ class BlobRow(EndpointRow[BlobStats, EndpointCounts]):
         return EndpointTotals(stats.bytes, stats.messages, 0)
 
     def describe(self) -> Iterator[str]:
-        """Yield lines about a blob, a line each."""
+        """Yield lines about a blob."""
         yield f"  file         {self.stats.path}"
         yield f"  messages     {self.stats.messages}"
 

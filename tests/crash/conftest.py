@@ -11,10 +11,7 @@ from tests.crash.harness import HERE
 from tests.crash.queues import QueuePlace
 from tests.crash.records import RecordPlace
 from tests.crash.topics import Topic
-from tests.stress.conftest import scene
 from tools.fuzz.build import cached_program
-
-__all__ = ["scene"]
 
 
 @pytest.fixture(scope="session")

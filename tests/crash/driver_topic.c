@@ -1,5 +1,6 @@
 /* The driver's operations on topics. */
-#include "c/topic.c"
+#include "c/topicpublisher.c"
+#include "c/topicsubscriber.c"
 
 #include "ring/batch.h"
 

@@ -13,7 +13,7 @@ import pytest
 from msgq.channel import Channel
 from tests.crash.channels import all_slots_are_to_be_had, flood
 from tests.crash.harness import message, number_of
-from tests.crash.test_random_kills import kill_at_random, run_in_killed_child
+from tests.crash.killing import kill_at_random, run_in_killed_child
 from tests.stress.roles import has_input
 from tests.support import LONGER, SHM, Child, run_child, say, wait_until
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from msgq.errors import SegmentSizeError
 from msgq.workqueue import MessageQueue
+from tests.command import run
 from tests.crash.harness import plan
 from tests.stress.roles import publisher, subscriber
 from tests.support import SHM, Child, Task, wait_until
@@ -44,6 +46,40 @@ def test_passive_subscriber_before_side_segment_creation_connects(interposer: Pa
                 pub.send(bytes(100_000))
             count = len(passive.receive_many())
             assert count + passive.lost == 40
+
+
+def test_clean_removes_old_directory_of_killed_creator(
+    interposer: Path, endpoint: str, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What: a publisher dies after it created the first directory of its prefix, and before the directory has a name.
+
+    Why: the directory is empty, so no process misses it, but its creator cannot remove it any more.
+    """
+    monkeypatch.setenv("MSGQ_MODE", "660")  # a directory for one user has its name at once
+    env = {"LD_PRELOAD": str(interposer)} | plan(signal.SIGKILL, 1, "call: before fchmod")
+    with Child(connect, endpoint, "publisher", env=env) as child:
+        assert child.process.wait() == -signal.SIGKILL
+    (draft,) = SHM.glob(f".msgq*_{prefix}.*")
+    assert run("clean", "--json").output == "", "its creator may live"
+    os.utime(draft, (0, 0))
+    assert f"{draft}: its creator was killed" in run("doctor", code=None).output
+    for option, action in (("--dry-run", "would remove"), ("--json", '"action": "removed"')):
+        assert draft.exists()
+        assert action in run("clean", option).output
+    assert not draft.exists()
+    subscriber(endpoint).close()
+
+
+def test_clean_keeps_directory_with_a_file(prefix: str) -> None:
+    draft = SHM / f".msgq_{prefix}.abcdef"
+    draft.mkdir(mode=0o700)
+    try:
+        (draft / "file").touch()
+        os.utime(draft, (0, 0))
+        assert run("clean", "--json").output == ""
+        assert draft.exists()
+    finally:
+        shutil.rmtree(draft)
 
 
 def has_open(path: Path) -> bool:

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.stress.frames import BUFFERS, count_published_frames, open_server
 from tests.support import DEADLINE_MS, Child, hear, say, wait_until
 from tests.visionipc.conftest import SOCKETS, name
+from tools.chaos.kinds.frames import BUFFERS, count_published, open_server
 from visionipc import VisionIpcClient, VisionIpcServer
 from visionipc.server import with_spare
 
@@ -128,7 +128,7 @@ def test_server_killed_while_rendering_loses_only_unpublished_frame(name: Any, s
         child.kill()
     assert client.recv(0) is None
     assert set(held.tolist()) == {1}
-    assert count_published_frames(name) == 1
+    assert count_published(name) == 1
     assert list(SOCKETS.glob(f"*_visionipc_{name}")), "nobody was there to remove it"
     with open_server(name) as server:
         assert publish(server, 3)

@@ -23,6 +23,7 @@ import pytest
 from msgq import Board, SeqlockVector, stats
 from msgq.channel import Channel
 from msgq.errors import SegmentError
+from msgq.topic.leftovers import remove_old_drafts
 from msgq.workqueue import MessageQueue
 from tests.crash.harness import WRITES, driver_program, message, number_of, plan
 from tests.crash.queues import ROWS_AT
@@ -404,7 +405,9 @@ def test_join_killed_at_each_step_leaves_usable_endpoint(
     assert code == 0
     assert point > 4, "the steps between system calls: are they different now?"
     for draft in SHM.glob(f".msgq*_{prefix}.*"):  # the folder of the prefix, before it has its name and mode
-        draft.rmdir()
+        os.utime(draft, (0, 0))
+    assert all(draft.removed for draft in remove_old_drafts(prefix))
+    assert not [*SHM.glob(f".msgq*_{prefix}.*")]
     left = [path for path in SHM.glob(f"msgq*_{prefix}/*") if not path.name.startswith(endpoint)]
     assert not left, "temporary files"
 

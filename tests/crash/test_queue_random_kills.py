@@ -16,8 +16,8 @@ import pytest
 
 from msgq.workqueue import MessageQueue
 from tests.crash.harness import number_of
+from tests.crash.killing import kill_at_random, run_in_killed_child
 from tests.crash.queues import File
-from tests.crash.test_random_kills import kill_at_random, run_in_killed_child
 from tests.support import LONGER, run_child
 
 SENDERS = RECEIVERS = 4

@@ -17,8 +17,8 @@ import pytest
 from msgq.impl.base.clock import time_ns
 from msgq.workqueue import MessageQueue
 from tests.crash.harness import WRITES, Driver, points_of
+from tests.crash.killing import end, run_in_killed_child
 from tests.crash.queues import File, QueuePlace
-from tests.crash.test_random_kills import end, run_in_killed_child
 from tests.support import DEADLINE, LONGER, Task, run_child, wait_asleep, wait_until
 
 LOOK = 1.1  # seconds that a message, or room, waits at most while somebody sleeps who may have it

@@ -16,8 +16,8 @@ import pytest
 from msgq import Board, SeqlockVector
 from msgq.errors import KeyTakenError, MultipleWritersError
 from tests.crash.harness import Driver, numbers_said
+from tests.crash.killing import kill_at_random, run_in_killed_child
 from tests.crash.records import ROWS, RecordPlace, key_name, key_number, key_value, numbers_of, values
-from tests.crash.test_random_kills import kill_at_random, run_in_killed_child
 from tests.support import LONGER, SHM, Task, run_child
 
 WRITERS, LENGTH = 4, 8

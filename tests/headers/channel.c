@@ -208,6 +208,32 @@ TEST(publish_that_another_one_overtakes_gets_the_next_position) {
     CHECK(position == CAPACITY + 1);
 }
 
+static uint64_t largest_tail;
+
+static void tail_grows(void) {
+    uint64_t tail = mq_load_acquire_u64(&header.tail);
+    CHECK(tail >= largest_tail);
+    largest_tail = tail;
+}
+
+static void others_help_first(unsigned time) {
+    if (time == 1) {
+        send_many(&b, 10, 2);
+        tail_grows();
+    }
+}
+
+TEST(helper_that_others_overtake_leaves_the_tail) {
+    begin(4, 4);
+    send_many(&a, 1, 1);
+    mq_store_release_u64(&header.tail, CAPACITY); /* as before its last step */
+    largest_tail = 0;
+    meet("mq_index_ring_publish_entry: loaded at", others_help_first);
+    must_hold = tail_grows;
+    send_many(&a, 2, 1);
+    CHECK(mq_load_acquire_u64(&header.tail) == CAPACITY + 4);
+}
+
 TEST(publish_stores_the_message_before_its_entry) {
     begin(4, 4);
     forget_steps();
@@ -215,57 +241,6 @@ TEST(publish_stores_the_message_before_its_entry) {
     CHECK(in_order("mq_channel_begin_slot_write: fenced release", "*: copied to *",
                    "mq_channel_enqueue_slot: stored &at->length", "mq_index_ring_publish_entry: exchanged at",
                    "mq_index_ring_publish_entry: exchanged order->tail"));
-}
-
-TEST(retract_all_of_a_dead_row_leaves_the_messages_of_others) {
-    uint64_t newest;
-    begin(8, 8);
-    send_many(&a, 1, 2);
-    send_many(&b, 10, 2);
-    CHECK(mq_channel_count_row_entries(&a.order, 0, &newest) == 2 && newest == CAPACITY + 2);
-    mq_channel_retract_row_entries(&a.order, 0);
-    CHECK(mq_channel_count_row_entries(&a.order, 0, &newest) == 0 && newest == 0);
-    CHECK(receive(10) && receive(11));
-    CHECK(s.lost == 2 && s.received == 2);
-}
-
-/* ---- a publisher that joins ---- */
-
-static mq_pool_map pool;
-
-static void row_has_the_pool_of_its_owner(void) {
-    uint64_t uid = mq_load_acquire_u64(&header.publishers[2].pool_uid);
-    CHECK(uid == 0 || mq_load_acquire_u64(&header.publishers[2].participant.uid) == uid);
-}
-
-TEST(publisher_register_stores_the_pool_after_the_identity) {
-    char node[MQ_NODE_NAME_BYTES] = "test";
-    begin(4, 4);
-    pool = a.slots;
-    pool.uid = 30;
-    hold_at_each_step(row_has_the_pool_of_its_owner);
-    mq_channel_publisher_register(&header.publishers[2], &me, true, &pool, 4096, 0, node);
-    CHECK(mq_load_acquire_u64(&header.publishers[2].pool_uid) == 30);
-}
-
-static void row_is_free_or_not_named(void) {
-    CHECK(mq_load_acquire_u64(&header.publishers[0].pool_uid) ||
-          !mq_load_acquire_u64(&header.publishers[0].participant.uid));
-}
-
-TEST(release_row_clears_the_identity_before_the_pool) {
-    begin(4, 4);
-    hold_at_each_step(row_is_free_or_not_named);
-    mq_channel_release_row(&header.publishers[0]);
-    CHECK(mq_load_acquire_u64(&header.publishers[0].pool_uid) == 0);
-}
-
-TEST(find_free_row_skips_a_row_whose_lock_is_held) {
-    void *liveness_token = NULL;
-    begin(4, 4);
-    lives[MQ_CHANNEL_PUBLISHER_BYTE + 2] = MQ_ALIVE; /* its owner is leaving */
-    CHECK(mq_channel_find_free_row(&header, &liveness_file, &liveness_token) == 3);
-    CHECK(liveness_token == &holds[MQ_CHANNEL_PUBLISHER_BYTE + 3]);
 }
 
 /* ---- subscribers ---- */

@@ -1,9 +1,10 @@
-/* base/file.h: what happens when another process is faster, and the errors. */
+/* base/file.h, base/endpoint_file.h and ring/topic_files.h: what happens when another process is faster, and the
+ * errors. */
 #include "steps.h"
 
 #include <sys/stat.h>
 
-/* What mkdir and rename do: 0: the real call; otherwise the error, after the real call if `acts`. */
+/* Result of mkdir and rename. 0: that of the real call; otherwise this error, after the real call if `acts`. */
 static int refusal;
 static bool acts;
 
@@ -14,7 +15,12 @@ static int refuse(int done) {
 #define mkdir(path, mode) refuse(refusal && !acts ? -1 : mkdir(path, mode))
 #define rename(from, to) refuse(refusal && !acts ? -1 : rename(from, to))
 
-#include "base/file.h"
+static int naming_refusal; /* what linkat does, like `refusal` */
+#define linkat(from_fd, from, to_fd, to, flags)                                                                        \
+    (naming_refusal ? (errno = naming_refusal, -1) : linkat(from_fd, from, to_fd, to, flags))
+
+#include "base/endpoint_file.h"
+#include "ring/topic_files.h"
 
 static const mq_file_policy policy = {.group = (gid_t)-1};
 static char directory[64];
@@ -66,4 +72,39 @@ TEST(writable_head_beyond_the_file_or_within_a_page_is_refused) {
     CHECK(mq_map_file(&policy, -1, &found, 12288, "path", &mapping, &error) == -EINVAL && !mapping);
     CHECK(mq_map_file(&policy, -1, &found, 100, "path", &mapping, &error) == -EINVAL);
     CHECK(mq_map_file(&policy, -1, &found, 4096, "path", &mapping, &error) == -EBADF);
+}
+
+TEST(new_file_that_cannot_be_named_is_an_error) {
+    char path[64];
+    snprintf(path, sizeof path, "/dev/shm/msgqjobs_files_%d", getpid());
+    mq_endpoint_file_request request = {.policy = &policy, .path = path, .new_bytes = 1, .mode = 0600};
+    mq_endpoint_file file;
+    CHECK(mq_endpoint_file_open(&request, &file, &error) == 0 && file.is_new);
+    naming_refusal = ENOENT;
+    CHECK(mq_endpoint_file_name(&request, &file, &error) == -ENOENT && strstr(error.text, "cannot name the new file"));
+    naming_refusal = EEXIST;
+    CHECK(mq_endpoint_file_name(&request, &file, &error) == MQ_FILE_CHANGED);
+    mq_endpoint_file_close(&file);
+}
+
+static mq_mapping map_memory(off_t bytes, char path[static 32]) {
+    struct stat made;
+    int fd = memfd_create("file", MFD_CLOEXEC);
+    CHECK(ftruncate(fd, bytes) == 0 && fstat(fd, &made) == 0);
+    snprintf(path, 32, "/proc/self/fd/%d", fd);
+    return (mq_mapping){.size = (uint64_t)bytes, .inode = made.st_ino};
+}
+
+TEST(error_of_a_topic_that_cannot_start_names_the_truncated_file) {
+    char ring_path[32], side_path[32];
+    mq_canary intact = mq_canary_always_intact();
+    mq_mapping ring = map_memory(MQ_RING_HEADER + 1024, ring_path), side = map_memory(MQ_SIDE_BYTES, side_path);
+    CHECK(mq_topic_fail_start(&intact, &ring, ring_path, &side, side_path, &error) == -EPROTO);
+    CHECK(error.kind == MQ_ERROR_CORRUPT && strstr(error.text, "invalid write pointer"));
+    CHECK(truncate(side_path, 0) == 0);
+    CHECK(mq_topic_fail_start(&intact, &ring, ring_path, &side, side_path, &error) == -ESTALE);
+    CHECK(error.kind == MQ_ERROR_SIZE && !strcmp(error.path, side_path));
+    CHECK(truncate(ring_path, 0) == 0);
+    CHECK(mq_topic_fail_start(&intact, &ring, ring_path, NULL, NULL, &error) == -ESTALE);
+    CHECK(error.kind == MQ_ERROR_SIZE && !strcmp(error.path, ring_path));
 }

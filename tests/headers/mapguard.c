@@ -106,3 +106,10 @@ TEST(signal_without_a_guard_is_passed_on) {
     raise(SIGBUS);
     CHECK(passed_on == 1 && mq_sigbus_guard_is_intact(one.guard));
 }
+
+TEST(handler_that_a_forked_child_installs_again_is_not_its_own_predecessor) {
+    begin();
+    mq_sigbus_guard_list.once = PTHREAD_ONCE_INIT; /* forked during the installation */
+    begin();
+    CHECK(mq_sigbus_guard_list.former.sa_handler == SIG_DFL);
+}

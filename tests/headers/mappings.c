@@ -165,3 +165,40 @@ TEST(child_that_was_forked_under_the_lock_of_the_table_can_map_files) {
     mapping->users = 0; /* forked before the last user unlisted the mapping */
     CHECK(map(fd, PAGE) != mapping);
 }
+
+static bool has_user_without_hold;
+
+static void check_holders(int number) {
+    (void)number;
+    for (const mq_mapping *mapping = table.first; mapping; mapping = mapping->next)
+        has_user_without_hold |= mapping->users > mapping->holders;
+}
+
+/* If `on`, the CPU raises SIGTRAP after each instruction. */
+static void step_through_instructions(bool on) {
+#if defined(__x86_64__)
+    uint64_t trap = 0x100, flags;
+    __asm__ volatile("leaq -128(%%rsp), %%rsp; pushfq; popq %0; leaq 128(%%rsp), %%rsp" : "=r"(flags));
+    flags = on ? flags | trap : flags & ~trap;
+    __asm__ volatile("leaq -128(%%rsp), %%rsp; pushq %0; popfq; leaq 128(%%rsp), %%rsp"
+                     :
+                     : "r"(flags)
+                     : "cc", "memory");
+#else
+    (void)on;
+#endif
+}
+
+TEST(child_that_is_forked_at_any_instruction_has_no_user_that_is_not_a_holder) {
+    begin();
+    int fd = make_file(1);
+    struct stat found;
+    mq_mapping *mapping = map(fd, PAGE), *other = map(make_file(1), PAGE);
+    CHECK(fstat(fd, &found) == 0 && signal(SIGTRAP, check_holders) != SIG_ERR);
+    step_through_instructions(true);
+    mq_mapping_table_use(&table, &found, true, true);
+    mq_mapping_pair(mapping, other);
+    mq_mapping_release(mapping);
+    step_through_instructions(false);
+    CHECK(!has_user_without_hold && !mq_mapping_is_shared(mapping));
+}

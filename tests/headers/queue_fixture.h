@@ -66,8 +66,17 @@ static inline uint64_t send_one(mq_queue_handle *h, uint64_t priority) {
     return (uint64_t)slot;
 }
 
+static inline void send_delayed(mq_queue_handle *h, uint32_t due_tick) {
+    int64_t slot = mq_queue_claim_free_slot(h, MQ_NO_TICKET);
+    mq_queue_commit_delayed_message(h, (uint64_t)slot, 1, 3, 1, 0, due_tick);
+}
+
 static inline bool take(mq_queue_handle *h) { return mq_queue_take_message(h, MQ_NO_TICKET, &t) == MQ_QUEUE_OK; }
 static inline bool receive(mq_queue_handle *h) { return take(h) && mq_queue_free_taken_slot(h, &t); }
+
+static inline int64_t sweep_at(mq_queue_handle *h, uint32_t tick) {
+    return mq_queue_reclaim_slots(h, (int64_t)tick * MQ_JOB_LEASE_TICK_NS);
+}
 
 static inline const mq_u32 *doze(mq_queue_handle *h, mq_queue_role role) {
     mq_queue_prepare_sleep(h, role, 1);

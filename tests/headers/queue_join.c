@@ -81,6 +81,15 @@ TEST(join_of_a_full_queue_fails_and_changes_nothing) {
     CHECK(mq_queue_join(a, &lock, &me, 2, &locks[0], &error) == 0 && a->row_number == 77);
 }
 
+TEST(join_without_a_lock_claims_none) {
+    mq_file_lock lock = {.file = liveness_file};
+    mq_error error;
+    begin(SLOTS);
+    has_no_locks = true;
+    CHECK(mq_queue_join(a, &lock, &me, 7, &locks[0], &error) == 0 && !locks[0]);
+    CHECK(mq_load_relaxed_u64(&a->own_row->at.participant.locked_uid) == 0);
+}
+
 TEST(join_repairs_the_row_of_a_dead_owner_before_it_stores_its_identity) {
     begin(SLOTS);
     mq_queue_set_row_bit(&queue->notify_requested, 0);

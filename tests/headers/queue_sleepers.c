@@ -8,6 +8,9 @@ TEST(sleeper_shows_itself_before_a_fence) {
     doze(a, MQ_QUEUE_RECEIVER);
     CHECK(in_order("mq_eventcount_prepare_wait_mp: exchanged word", "mq_queue_set_row_bit: set *",
                    "mq_queue_set_row_bit: fenced seq_cst"));
+    CHECK(!mq_queue_has_ready_message(&a->parts));
+    CHECK(in_order("mq_queue_set_row_bit: fenced seq_cst", "mq_queue_has_ready_message: loaded *ready_count",
+                   "mq_queue_has_ready_message: loaded *slot_states*"));
     CHECK(mq_queue_any_row_bit_is_set(&queue->sleeping_rows[MQ_QUEUE_RECEIVER]));
     forget_steps();
     mq_queue_finish_sleep(a, MQ_QUEUE_RECEIVER);
@@ -33,6 +36,19 @@ TEST(each_message_wakes_one_receiver_and_all_watchers) {
     CHECK(wakes(watchers[0]) == 1 && wakes(watchers[1]) == 1);
     mq_queue_wake_receivers(queue, 2); /* the other one: the first is woken already */
     CHECK(wakes(receivers[0]) == 1 && wakes(receivers[1]) == 1);
+}
+
+static void wake_for_a_second_message(unsigned time) {
+    if (time == 1)
+        mq_queue_wake_receivers(queue, 1);
+}
+
+TEST(two_senders_at_a_time_wake_two_rows) {
+    begin(SLOTS);
+    const mq_u32 *receivers[] = {doze(a, MQ_QUEUE_RECEIVER), doze(b, MQ_QUEUE_RECEIVER)};
+    meet("mq_eventcount_notify_mp: exchanged word", wake_for_a_second_message);
+    mq_queue_wake_receivers(queue, 1);
+    CHECK(wakes(receivers[0]) && wakes(receivers[1]));
 }
 
 TEST(free_place_wakes_one_sender) {
@@ -177,6 +193,23 @@ TEST(row_with_any_trace_of_its_owner_is_settled) {
         mq_queue_recover_dead_rows(b);
         CHECK(mq_queue_row_is_clean(queue, 0) && !mq_queue_any_row_may_need_recovery(b));
     }
+}
+
+TEST(row_of_the_dead_is_settled_under_the_lock_of_the_file) {
+    struct stat found;
+    int fd = memfd_create("queue", MFD_CLOEXEC);
+    CHECK(fd >= 0 && fstat(fd, &found) == 0 && flock(fd, LOCK_EX) == 0);
+    begin(SLOTS);
+    liveness_file = mq_liveness_file_make(NULL, fd, &found);
+    doze(a, MQ_QUEUE_RECEIVER);
+    die(a);
+    mq_queue_recover(b, 0);
+    CHECK(!mq_queue_row_is_clean(queue, 0)); /* the next owner of the row may set its bit now */
+    CHECK(flock(fd, LOCK_UN) == 0);
+    mq_queue_recover(b, 0);
+    CHECK(mq_queue_row_is_clean(queue, 0));
+    close(fd);
+    liveness_file = (mq_liveness_file){0};
 }
 
 TEST(settle_leaves_rows_of_the_living) {

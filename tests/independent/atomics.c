@@ -14,11 +14,6 @@
 uint64_t load64(uint64_t *word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
 uint32_t load32(uint32_t *word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
 void store64(uint64_t *word, uint64_t value) { __atomic_store_n(word, value, __ATOMIC_RELEASE); }
-void store32(uint32_t *word, uint32_t value) { __atomic_store_n(word, value, __ATOMIC_RELEASE); }
-uint64_t add64(uint64_t *word, uint64_t value) { return __atomic_fetch_add(word, value, __ATOMIC_SEQ_CST); }
-uint32_t add32(uint32_t *word, uint32_t value) { return __atomic_fetch_add(word, value, __ATOMIC_SEQ_CST); }
-uint64_t or64(uint64_t *word, uint64_t bits) { return __atomic_fetch_or(word, bits, __ATOMIC_SEQ_CST); }
-uint64_t and64(uint64_t *word, uint64_t bits) { return __atomic_fetch_and(word, bits, __ATOMIC_SEQ_CST); }
 
 int exchange64(uint64_t *word, uint64_t expected, uint64_t value) {
     return __atomic_compare_exchange_n(word, &expected, value, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);

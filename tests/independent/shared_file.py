@@ -1,4 +1,4 @@
-"""What all protocols share: mapped files, words, row locks, identities, the clock and the eventcount.
+"""What a participant of a topic needs: mapped files, words, row locks, identities and the clock.
 
 Everything here follows layout.md and topic-protocol.md in docs/internals; no code of msgq is used. Python has no atomic
 instructions, so `atomics.c` beside this module is compiled once with the machine's C compiler.
@@ -31,7 +31,14 @@ FIRST_POLL_S = 1.0  # topic-protocol.md, "Sleeping and waking": a sleeper polls 
 
 _OFD_GETLK, _OFD_SETLK = 36, 37
 _FLOCK = struct.Struct("hhqqi4x")
-_ARGUMENTS = {"load": (), "store": ("v",), "add": ("v",), "or": ("v",), "and": ("v",), "exchange": ("v", "v")}
+# Functions of atomics.c: bits of the word, number of values, result.
+_ATOMICS: dict[str, tuple[int, int, type | None]] = {
+    "load64": (64, 0, ctypes.c_uint64),
+    "load32": (32, 0, ctypes.c_uint32),
+    "store64": (64, 1, None),
+    "exchange64": (64, 2, ctypes.c_int),
+    "exchange32": (32, 2, ctypes.c_int),
+}
 
 
 class CorruptFileError(Exception):
@@ -48,12 +55,10 @@ def atomics() -> ctypes.CDLL:
             [*shlex.split(os.environ.get("CC", "gcc")), "-O1", "-shared", "-fPIC", "-o", library, source], check=True
         )
         functions = ctypes.CDLL(library)
-    for bits, kind in ((64, ctypes.c_uint64), (32, ctypes.c_uint32)):
-        for verb, values in _ARGUMENTS.items():
-            if bits == 64 or verb not in ("or", "and"):
-                function = getattr(functions, f"{verb}{bits}")
-                function.argtypes = [ctypes.c_void_p, *[kind for _ in values]]
-                function.restype = {"store": None, "exchange": ctypes.c_int}.get(verb, kind)
+    for name, (bits, values, result) in _ATOMICS.items():
+        function = getattr(functions, name)
+        function.argtypes = [ctypes.c_void_p, *[ctypes.c_uint64 if bits == 64 else ctypes.c_uint32] * values]
+        function.restype = result
     functions.futex_wait.argtypes = [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_int64]
     functions.futex_wake.argtypes = [ctypes.c_void_p, ctypes.c_int]
     return functions
@@ -105,25 +110,12 @@ class SharedFile:
     def store(self, offset: int, value: int) -> None:
         self._atomics.store64(self._at(offset), value & MASK_64)
 
-    def add(self, offset: int, value: int) -> int:
-        """Add to a word; return its value before."""
-        return int(self._atomics.add64(self._at(offset), value & MASK_64))
-
-    def set_bits(self, offset: int, bits: int) -> None:
-        self._atomics.or64(self._at(offset), bits)
-
-    def clear_bits(self, offset: int, bits: int) -> None:
-        self._atomics.and64(self._at(offset), ~bits & MASK_64)
-
     def exchange(self, offset: int, expected: int, value: int) -> bool:
         """Replace a word if it has the expected value; whether it had."""
         return bool(self._atomics.exchange64(self._at(offset), expected, value))
 
     def load32(self, offset: int) -> int:
         return int(self._atomics.load32(self._at(offset, 4)))
-
-    def add32(self, offset: int, value: int) -> int:
-        return int(self._atomics.add32(self._at(offset, 4), value))
 
     def exchange32(self, offset: int, expected: int, value: int) -> bool:
         return bool(self._atomics.exchange32(self._at(offset, 4), expected, value))
@@ -132,8 +124,9 @@ class SharedFile:
         """Sleep while a word of 32 bits has this value, for at most so long."""
         self._atomics.futex_wait(self._at(offset, 4), value, max(0, int(seconds * 1e9)))
 
-    def futex_wake(self, offset: int, sleepers: int = 0x7FFFFFFF) -> None:
-        self._atomics.futex_wake(self._at(offset, 4), sleepers)
+    def futex_wake(self, offset: int) -> None:
+        """Wake all sleepers."""
+        self._atomics.futex_wake(self._at(offset, 4), 0x7FFFFFFF)
 
     def read(self, offset: int, size: int) -> bytes:
         return self.map[offset : offset + size]
@@ -148,17 +141,17 @@ class SharedFile:
 
 
 @contextlib.contextmanager
-def file_lock(file: SharedFile, wait: bool = True) -> Iterator[None]:
-    """Hold `flock` of a file: the lock under which participants join. BlockingIOError: it is held, and not to wait."""
-    fcntl.flock(file.descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+def file_lock(file: SharedFile) -> Iterator[None]:
+    """Hold `flock` of a file: the lock under which participants join."""
+    fcntl.flock(file.descriptor, fcntl.LOCK_EX)
     try:
         yield
     finally:
         fcntl.flock(file.descriptor, fcntl.LOCK_UN)
 
 
-def align(number: int, unit: int = WORD) -> int:
-    return -(-number // unit) * unit
+def align(number: int) -> int:
+    return -(-number // WORD) * WORD
 
 
 def padded(text: str, size: int) -> bytes:
@@ -180,12 +173,11 @@ def as_signed(word: int) -> int:
 class RowLock:
     """A lock on one byte of a file that ends with this process: an open-file-description lock."""
 
-    def __init__(self, path: Path, byte: int, shared: bool = False) -> None:
+    def __init__(self, path: Path, byte: int) -> None:
         """Take the lock. BlockingIOError: another participant holds it."""
         self._descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-        kind = fcntl.F_RDLCK if shared else fcntl.F_WRLCK
         try:
-            fcntl.fcntl(self._descriptor, _OFD_SETLK, _FLOCK.pack(kind, os.SEEK_SET, byte, 1, 0))
+            fcntl.fcntl(self._descriptor, _OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0))
         except OSError as error:
             os.close(self._descriptor)
             if error.errno in (errno.EAGAIN, errno.EACCES):
@@ -260,44 +252,7 @@ def host_time_ns() -> int:
     return time.monotonic_ns() + _clock_offset_ns()
 
 
-# --- The eventcount: topic-protocol.md, "Sleeping and waking" ---------------------------------------------------------
-
-WAITERS, NOTIFYING, ONE_WAKE = 1, 2, 4
-
-
-class EventCount:
-    """A word of 32 bits on which readers sleep and which several writers may wake.
-
-    The ring has one writer, which clears the flags (`RingEventCount` in ring.py).
-    """
-
-    def __init__(self, file: SharedFile, offset: int) -> None:
-        self._file, self._offset = file, offset
-
-    def announce(self) -> int:
-        """Announce a sleeper, then fence; return the word on which to sleep."""
-        while True:
-            word = self._file.load32(self._offset)
-            announced = (word | WAITERS) & ~NOTIFYING
-            if self._file.exchange32(self._offset, word, announced):
-                atomics().fence()
-                return announced
-
-    def sleep(self, announced: int, seconds: float) -> None:
-        self._file.futex_wait(self._offset, announced, seconds)
-
-    def has_waiters(self) -> bool:
-        return bool(self._file.load32(self._offset) & WAITERS)
-
-    def notify(self) -> bool:
-        """Wake all sleepers; whether no other waker had begun to. The flag stands until a waker has woken."""
-        while (word := self._file.load32(self._offset)) & WAITERS:
-            counted = (word + ONE_WAKE) & MASK_32 | NOTIFYING
-            if self._file.exchange32(self._offset, word, counted):
-                self._file.futex_wake(self._offset)
-                self._file.exchange32(self._offset, counted, counted & ~(WAITERS | NOTIFYING))
-                return not word & NOTIFYING
-        return False
+# --- Time-outs: topic-protocol.md, "Sleeping and waking" --------------------------------------------------------------
 
 
 class Deadline:
@@ -307,8 +262,8 @@ class Deadline:
         self._end = None if seconds is None else time.monotonic() + seconds
         self._poll_s = FIRST_POLL_S / 3
 
-    def next_sleep(self, limit: float = float("inf")) -> float:
+    def next_sleep(self) -> float:
         """Return the seconds of the next sleep; 0: the time is over."""
-        self._poll_s = min(self._poll_s * 3, limit)
+        self._poll_s *= 3
         remaining = float("inf") if self._end is None else self._end - time.monotonic()
         return max(0.0, min(self._poll_s, remaining))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).parent
-MODULES = sorted(path for path in FOLDER.glob("*.py") if not path.name.startswith(("test_", "interruptions")))
+MODULES = sorted(path for path in FOLDER.glob("*.py") if not path.name.startswith("test_"))
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)

@@ -21,6 +21,11 @@ _FUNCTION = re.compile(
 )
 
 
+def section(page: str, title: str) -> str:
+    """Return the text of a section of a page of docs/internals, with its subsections."""
+    return (INTERNALS / page).read_text().partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
 @dataclass(frozen=True)
 class Import:
     """One imported module. `lazy`: inside a function, or for type checkers only."""

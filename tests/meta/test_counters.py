@@ -6,7 +6,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from tests.meta.sources import INTERNALS
+from tests.meta.sources import section
 from tests.meta.test_loops import PAGES
 from tests.support import ROOT
 from tools.fuzz import build
@@ -58,8 +58,7 @@ def rows() -> list[tuple[list[str], str, int]]:
     """Return the fields of each row (``struct.field``), all that its first cell says, and its bits."""
     found = []
     for page in PAGES:
-        text = (INTERNALS / page).read_text().partition("\n## Counters\n")[2].partition("\n## ")[0]
-        for cell, bits in re.findall(r"^\| ([^|]+) \| (\d+) \|", text, re.MULTILINE):
+        for cell, bits in re.findall(r"^\| ([^|]+) \| (\d+) \|", section(page, "Counters"), re.MULTILINE):
             struct, fields = "", []
             for name in re.findall(r"`(\w+(?:\.\w+)?)`", cell):
                 struct = name.partition(".")[0] if "." in name else struct

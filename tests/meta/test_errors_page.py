@@ -31,6 +31,8 @@ def python_base(name: str) -> str:
 
 def test_each_error_class_has_one_row_on_errors_page() -> None:
     assert sorted(row[0] for row in ROWS) == sorted(CLASSES)
+    defined = {name for name, value in vars(errors).items() if getattr(value, "__module__", "") == errors.__name__}
+    assert {name for name in defined if not name.startswith("_")} == {*CLASSES, "MsgqWarning"}
 
 
 def test_error_row_states_python_base_and_errno() -> None:

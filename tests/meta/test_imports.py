@@ -214,7 +214,9 @@ def test_msgq_import_with_sockets_loads_no_slow_module() -> None:
 
 
 RING = {"msgq.common.shm_paths", "msgq.impl.base.clock", "msgq.impl.ring", "msgq.impl.ring.core"}
-CHANNEL = {"msgq.channel", "msgq.channel.channel", "msgq.impl.channel", "msgq.impl.channel.core"}
+CHANNEL = {
+    *("msgq.channel", "msgq.channel.channel", "msgq.common.closing", "msgq.impl.channel", "msgq.impl.channel.core"),
+}
 QUEUE = {
     *("msgq.common.formatting", "msgq.common.texts", "msgq.impl.workqueue", "msgq.impl.workqueue.core"),
     "msgq.impl.workqueue.job_loop",

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.meta.sources import INTERNALS
+from tests.meta.sources import section
 from tests.support import ROOT
 
 PAGES = ("topic-protocol.md", "channel-protocol.md", "record-protocol.md", "queue-protocol.md")
@@ -32,8 +32,7 @@ def _is_counted(condition: str) -> bool:
 
 
 def rows(page: str) -> set[str]:
-    section = (INTERNALS / page).read_text().partition("\n## Bounds of loops\n")[2].partition("\n## ")[0]
-    cells = re.findall(r"^\| ([^|]*) \|", section, re.MULTILINE)
+    cells = re.findall(r"^\| ([^|]*) \|", section(page, "Bounds of loops"), re.MULTILINE)
     return {name for cell in cells for name in re.findall(r"`(mq_\w+)`", cell)}
 
 

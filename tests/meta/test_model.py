@@ -10,10 +10,13 @@ from typing import Any
 
 import pytest
 
-from tools.model.channel_shared import AARCH64, CPUS, X86
+from tools.model.cell import RECORDS
 from tools.model.machine import Machine
 from tools.model.memory import ACQUIRE, RELEASE, SEQ_CST
 from tools.model.ops import (
+    AARCH64,
+    CPUS,
+    X86,
     fence,
     futex_wait,
     futex_wake,
@@ -26,8 +29,9 @@ from tools.model.ops import (
     store,
 )
 from tools.model.oracle import PROPERTIES
-from tools.model.protocols import BY_SCENARIO, MUTATIONS, PROTOCOLS, RECORDS, RING, WORKQUEUE
+from tools.model.protocols import BY_SCENARIO, MUTATIONS, PROTOCOLS
 from tools.model.runner import run_schedule, search
+from tools.model.scenarios import RING
 from tools.model.scheduler import Schedule
 from tools.model.task import Steps
 
@@ -40,11 +44,10 @@ Result = dict[str, Any]
 Thread = Callable[[Result], Steps[None]]
 
 
-SLEEPING = ["sleep", "sleep_restart", "sleep_stock", "signal_stock", "eventcount_x86", "channel_sleep", "channel_full"]
-SLEEPING += ["workqueue_sleep", "workqueue_full", "workqueue_notify"]
+SLEEPING = ["sleep", "sleep_restart", "sleep_stock", "signal_stock", "eventcount_x86"]
 SLEEPING += ["cell_sleep", "cell_sleep_exclusive", "cell_board"]
 # One of each protocol; the others are searched at night.
-QUICK = {"commit-release", "many-clear-first", "channel-pin-seq-cst", "queue-not-entered", "cell-read-fence"}
+QUICK = {"commit-release", "many-clear-first", "cell-read-fence"}
 
 
 @pytest.mark.parametrize("schedules", CLEAN_SCHEDULES)
@@ -61,7 +64,7 @@ def test_model_with_load_reordering_misses_no_wakeup(scenario: str) -> None:
     rules = BY_SCENARIO[scenario].rules
     if BY_SCENARIO[scenario] is RING:
         rules = replace(rules, stock_loads_strong=False)
-    elif BY_SCENARIO[scenario] in (WORKQUEUE, RECORDS):
+    elif BY_SCENARIO[scenario] is RECORDS:
         rules = replace(rules, cpu=X86)
     finding = search(scenario, QUICK_SCHEDULES, rules=rules)
     assert finding is None, f"seed {finding.seed}: {finding.text}"

@@ -1,8 +1,11 @@
-"""The public names and signatures, pinned: what is not here is not promised, what is here does not change silently."""
+"""The public names and signatures of Python code, pinned: what is not here is not promised.
+
+What is here does not change silently. test_public_classes.py pins classes, test_stubs.py what is compiled, and
+test_errors_page.py errors.
+"""
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import importlib
 import inspect
@@ -10,16 +13,16 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 import msgq
+import msgq.channel
+import msgq.records
+import msgq.workqueue
 import visionipc
-from msgq import bridge, errors, recording, simulation, stats
+from msgq import bridge, recording, simulation, stats
 from msgq.common import selection
 from msgq.common import stats as stat_values
 from msgq.common.stats import channel, endpoint, meter, records, topic, workqueue
-from msgq.impl import backend
-from msgq.impl.base import core
+from msgq.impl.fake import workqueue as fake_workqueue
 from msgq.topic import api, fake_events
 from tests.cases import each_case
 
@@ -71,67 +74,6 @@ TOP = {
     "wait_for_one_event",
     "zeromq_address",
     "__version__",
-}
-ERRORS = {
-    "MsgqError": "Exception",
-    "MsgqWarning": "UserWarning",
-    "MissingAttributeError": "MsgqError AttributeError",
-    "IpcError": "MsgqError",
-    "MultiplePublishersError": "IpcError",
-    "EndpointNameError": "IpcError ValueError",
-    "UnknownTopicError": "IpcError KeyError",
-    "InvalidValueError": "IpcError ValueError",
-    "InvalidTypeError": "IpcError TypeError",
-    "SocketOptionError": "IpcError AttributeError",
-    "StateError": "IpcError",
-    "SegmentError": "IpcError",
-    "SegmentNotFoundError": "SegmentError FileNotFoundError",
-    "SegmentExistsError": "SegmentError FileExistsError",
-    "SegmentAccessError": "SegmentError PermissionError",
-    "SegmentSizeError": "SegmentError",
-    "LayoutVersionError": "SegmentError",
-    "CorruptSegmentError": "SegmentError",
-    "MessageSizeError": "IpcError ValueError",
-    "MessageTooLargeError": "MessageSizeError",
-    "EndpointClosedError": "IpcError",
-    "ChannelMismatchError": "SegmentError",
-    "PoolExhaustedError": "IpcError BlockingIOError",
-    "TooManyViewsError": "IpcError",
-    "TooManyPublishersError": "IpcError",
-    "TooManySubscribersError": "IpcError",
-    "LostMessagesError": "IpcError",
-    "SchemaMismatchError": "IpcError",
-    "QueueFullError": "IpcError Full",
-    "QueueAccessError": "IpcError",
-    "QueueBusyError": "IpcError",
-    "QueueMismatchError": "SegmentError",
-    "LeaseExpiredError": "IpcError",
-    "JobFailedError": "IpcError",
-    "JobCancelledError": "IpcError",
-    "TooManyHandlesError": "IpcError",
-    "RecordMismatchError": "SegmentError",
-    "RecordIndexError": "IpcError IndexError",
-    "RecordTypeError": "IpcError TypeError",
-    "MultipleWritersError": "IpcError",
-    "TooManyWritersError": "IpcError",
-    "KeyTakenError": "IpcError",
-    "BoardFullError": "IpcError",
-    "BoardKeyError": "IpcError KeyError",
-    "StreamNotFoundError": "IpcError LookupError",
-    "MissingLibraryError": "MsgqError ImportError",
-    "ForkedSocketError": "IpcError",
-    "ConcurrentUseError": "IpcError",
-    "WaitTimeoutError": "IpcError TimeoutError",
-    "InterruptedWaitError": "IpcError InterruptedError",
-    "EventTimeoutError": "WaitTimeoutError RuntimeError",
-    "EventError": "IpcError RuntimeError",
-    "ControllerDiedError": "EventError",
-    "DeadlockError": "IpcError",
-    "RecordingError": "MsgqError",
-    "UnknownEndpointError": "RecordingError KeyError",
-    "SparkError": "MsgqError",
-    "Again": "IpcError BlockingIOError",
-    "BackendNotAvailableError": "IpcError ImportError",
 }
 RECORDS = {
     stats.Participant: "pid thread_id start_time name alive",
@@ -201,6 +143,7 @@ FUNCTIONS = {
     msgq.get_include: "()",
     msgq.set_fake_prefix: "(prefix)",
     msgq.toggle_fake_events: "(enabled)",
+    msgq.workqueue.parse_dead_letter: "(message)",
     stats.channel: "(name, prefix=None)",
     stats.channels: "(prefix=None)",
     stats.channel_inodes: "(prefix=None)",
@@ -260,144 +203,6 @@ FUNCTIONS = {
     selection.compile_expression: "(text)",
     recording.compare: "(a, b, tolerances=mappingproxy({}), *, endpoints=None, time_tolerance=None)",
 }
-# What is written in Python: the arguments that make one, its methods, its plain attributes.
-MASTERS = {
-    msgq.SubMaster: {
-        "(topics, poll=None, ignore_alive=(), ignore_avg_freq=(), ignore_valid=(), addr='127.0.0.1', frequency=None, "
-        "*, decoders=mappingproxy({}), validators=mappingproxy({}), keep_all=(), segment_sizes=mappingproxy({}), "
-        "clock=None, connect=True, prefix=None)",
-        "all_alive(self, topics=None)",
-        "all_checks(self, topics=None)",
-        "all_freq_ok(self, topics=None)",
-        "all_valid(self, topics=None)",
-        "close(self)",
-        "lost",
-        "update(self, timeout=100)",
-        "update_msgs(self, now, messages)",
-        *["alive", "data", "decode_errors", "frame", "freq_ok", "messages", "recv_frame", "recv_time", "seen"],
-        *["updated", "valid"],
-    },
-    msgq.PubMaster: {
-        "(topics, *, encoders=mappingproxy({}), segment_sizes=mappingproxy({}), prefix=None)",
-        "all_readers_updated(self, topic)",
-        "close(self)",
-        "send(self, topic, data)",
-        "wait_for_readers(self, topics=None, timeout=1.0, n=None)",
-    },
-}
-_LAYOUT = "format=<FrameFormat.NV12: 0>, channels=1, *, huge_pages=False)"
-# The same of visionipc; () is a property.
-VISIONIPC = {
-    visionipc.VisionIpcServer: {
-        "": "(name, *, prefix=None)",
-        "close": "(self)",
-        "create_buffers": f"(self, type, num, width, height, {_LAYOUT}",
-        "create_buffers_with_sizes": f"(self, type, num, width, height, size, stride, uv_offset, {_LAYOUT}",
-        "frame": "",  # compiled: test_stubs has its signature
-        "name": "",
-        "send": "(self, type, data, frame_id=0, timestamp_sof=0, timestamp_eof=0)",
-        "start_listener": "(self)",
-        "stats": "(self, type)",
-    },
-    visionipc.VisionIpcClient: {
-        "": "(name, type, conflate, context=None, *, prefix=None)",
-        "areceive": "(self)",
-        "arecv": "(self)",
-        "stats": "(self)",
-        "available_streams": "(name, block=True, *, prefix=None)",
-        "close": "(self)",
-        "connect": "(self, blocking)",
-        "dropped": "",
-        "endpoint": "",
-        "fileno": "(self)",
-        "frame": "(self, timeout_ms=-1)",
-        "is_connected": "(self)",
-        "recv": "",  # compiled: test_stubs has its signature
-        **dict.fromkeys(["width", "height", "stride", "uv_offset", "buffer_len", "num_buffers", "format", "lost"], ""),
-        **dict.fromkeys(["frame_id", "timestamp_sof", "timestamp_eof", "valid"], ""),
-    },
-}
-# The same of what is compiled; "" is a property.
-METHODS = {
-    visionipc.VisionBuf: {
-        "release": "(self, /)",
-        "to_rgb": "(self, /)",
-        "valid": "(self, /)",
-        **dict.fromkeys(["width", "height", "stride", "uv_offset", "format", "idx", "fd", "leased"], ""),
-        **dict.fromkeys(["data", "array", "image", "planes", "frame_id", "timestamp_sof", "timestamp_eof"], ""),
-        **dict.fromkeys(["valid_frame", "origin_time", "publish_time"], ""),
-    },
-    visionipc.OutgoingFrame: {
-        **dict.fromkeys(["data", "array", "image", "planes", "dropped"], ""),
-        **dict.fromkeys(["frame_id", "timestamp_sof", "timestamp_eof", "valid"], ""),
-    },
-    msgq.Context: {"closed": "", "term": "(self, /)"},
-    msgq.PubSocket: {
-        "all_readers_updated": "(self, /)",
-        "close": "(self, /, linger=None)",
-        "closed": "",
-        "connect": "(self, /, context, endpoint, segment_size=0, *, mode=None, schema=None, trust=None, tracked=None, "
-        "prefix=None)",
-        "endpoint": "",
-        "linger": "",
-        "loan": "(self, /, size, *, origin_time=0)",
-        "reserve": "(self, /, size, *, origin_time=0)",
-        "send": "(self, data, /, flags=0, copy=True, *, origin_time=0)",
-        "send_many": "(self, /, messages, *, origin_time=0)",
-        "sndhwm": "",
-        "sndtimeo": "",
-        "stats": "(self, /)",
-        "tracked": "",
-        "unlink": "(self, /)",
-        "wait_for_readers": "(self, /, timeout=1.0, interval=0.001, n=None)",
-    },
-    msgq.SubSocket: {
-        "areceive": "(self, /)",
-        "arecv": "(self, /)",
-        "close": "(self, /, linger=None)",
-        "closed": "",
-        "conflate": "",
-        "connect": "(self, /, context, endpoint, address=b'127.0.0.1', conflate=False, "
-        "segment_size=0, *, mode=None, passive=False, latest=False, spin_us=None, trust=None, prefix=None)",
-        "endpoint": "",
-        "fileno": "(self, /)",
-        "linger": "",
-        "lost": "",
-        "rcvhwm": "",
-        "rcvtimeo": "",
-        "receive": "(self, /, non_blocking=False, *, timeout=None)",
-        "receive_array": "(self, /, dtype, limit=None, wait_for_one=False)",
-        "receive_into": "(self, /, buffer, non_blocking=False)",
-        "receive_many": "(self, /, limit=None, wait_for_one=False)",
-        "receive_tracked": "(self, /, non_blocking=False)",
-        "recv": "(self, /, flags=0, copy=True)",
-        "recv_into": "(self, /, buffer, flags=0)",
-        "setTimeout": "(self, /, timeout)",
-        "stats": "(self, /)",
-        "tracked": "",
-    },
-    msgq.Event: {
-        "clear": "(self, /)",
-        "fd": "",
-        "peek": "(self, /)",
-        "set": "(self, /)",
-        "wait": "(self, /, timeout_s=-1)",
-    },
-    msgq.SocketEventHandle: {
-        "close": "(self, /)",
-        "enabled": "",
-        "endpoint": "",
-        "identifier": "",
-        "recv_called_event": "",
-        "recv_ready_event": "",
-    },
-    core.Poller: {
-        "apoll": "(self, /, timeout)",
-        "poll": "(self, /, timeout)",
-        "registerSocket": "(self, /, socket)",
-        "unregisterSocket": "(self, /, socket)",
-    },
-}
 
 
 def public(namespace: object) -> set[str]:
@@ -421,12 +226,6 @@ def test_msgq_package_has_pinned_names() -> None:
     submodules = {name for name in public(msgq) if isinstance(getattr(msgq, name), types.ModuleType)}
     assert public(msgq) - submodules <= TOP
     assert set(api.__all__) | set(fake_events.__all__) <= TOP
-
-
-def test_error_classes_have_pinned_base_classes() -> None:
-    assert defined_in(errors) == set(ERRORS)
-    bases = {name: " ".join(base.__name__ for base in getattr(errors, name).__bases__) for name in ERRORS}
-    assert bases == ERRORS
 
 
 @each_case("record", RECORDS)
@@ -502,28 +301,6 @@ def test_functions_have_pinned_signatures(function: Any) -> None:
     assert plain_signature(function) == FUNCTIONS[function]
 
 
-@pytest.mark.parametrize("kind", METHODS, ids=lambda kind: kind.__name__)
-def test_methods_have_pinned_signatures(kind: Any) -> None:
-    members = {name: inspect.getattr_static(kind, name) for name in public(kind)}
-    found = {name: plain_signature(member) if callable(member) else "" for name, member in members.items()}
-    assert found == METHODS[kind]
-
-
-@pytest.mark.parametrize("kind", MASTERS, ids=lambda kind: kind.__name__)
-def test_master_classes_have_pinned_signatures(kind: Any) -> None:
-    made = kind([], connect=False) if kind is msgq.SubMaster else kind([])
-    found = {plain_signature(kind)}
-    for name in public(made):
-        method = inspect.getattr_static(kind, name, None)
-        found.add(name + plain_signature(method) if inspect.isfunction(method) else name)
-    assert found == MASTERS[kind]
-    documented = inspect.getdoc(kind) or ""
-    for name in vars(made):
-        assert name.startswith("_") or f"`{name}`" in documented
-    for name in public(kind):
-        assert inspect.getdoc(inspect.getattr_static(kind, name))
-
-
 def test_visionipc_module_has_pinned_names() -> None:
     named = {
         "ClientStats",
@@ -569,39 +346,31 @@ def test_stock_extension_modules_have_pinned_names() -> None:
     assert all(getattr(visionipc_pyx, name) is getattr(visionipc, name) for name in visionipc.__all__)
 
 
-@pytest.mark.parametrize("kind", VISIONIPC, ids=lambda kind: kind.__name__)
-def test_visionipc_classes_have_pinned_signatures(kind: Any) -> None:
-    expected = dict(VISIONIPC[kind])
-    if signature := expected.pop("", ""):
-        assert plain_signature(kind) == signature
-    found = {}
-    for name in public(kind):
-        method = inspect.unwrap(getattr(kind, name))
-        found[name] = plain_signature(method) if inspect.isfunction(method) else ""
-        assert not inspect.isfunction(method) or inspect.getdoc(method)
-    assert found == expected
+def test_channel_package_has_pinned_names() -> None:
+    assert set(msgq.channel.__all__) == {"Broadcast", "Channel", "Node"}
+    assert msgq.channel.Broadcast._fields == ("publisher", "subscriber")
+    assert msgq.Channel is msgq.channel.Channel
+    assert msgq.Node is msgq.channel.Node
 
 
-def arguments(text: str) -> list[tuple[str, str]]:
-    """Return the names of parameters and their defaults, without annotations; "" is a property."""
-    if not text:
-        return []
-    function = ast.parse(f"def f{text}: ...").body[0]
-    assert isinstance(function, ast.FunctionDef)
-    found = function.args
-    positional = [*found.posonlyargs, *found.args]
-    defaults = [None] * (len(positional) - len(found.defaults)) + found.defaults
-    pairs = [*zip(positional, defaults, strict=True), *zip(found.kwonlyargs, found.kw_defaults, strict=True)]
-    return [(argument.arg, ast.unparse(default) if default else "") for argument, default in pairs]
+def test_workqueue_package_has_pinned_names() -> None:
+    flags = {"O_CREAT", "O_CREX", "O_EXCL", "O_NONBLOCK"}
+    helpers = {"DeadLetter", "JobClient", "JobFuture", "WorkCounts", "Worker", "parse_dead_letter"}
+    assert set(msgq.workqueue.__all__) == {"Job", "Message", "MessageQueue"} | flags | helpers
+    assert msgq.MessageQueue is msgq.workqueue.MessageQueue
+    assert (msgq.Worker, msgq.JobClient) == (msgq.workqueue.Worker, msgq.workqueue.JobClient)
+    assert msgq.workqueue.Message is fake_workqueue.Message
+    counts = ["succeeded", "retried", "failed", "postponed", "expired", "unanswered"]
+    assert [field.name for field in dataclasses.fields(msgq.workqueue.WorkCounts)] == counts
+    assert msgq.workqueue.DeadLetter._fields == ("data", "reason", "deliveries")
 
 
-@pytest.mark.parametrize("name", ["zmq", "fake"])
-@pytest.mark.parametrize("kind", [msgq.Context, msgq.PubSocket, msgq.SubSocket, core.Poller])
-def test_zmq_and_fake_backends_have_methods_of_default_backend(kind: Any, name: Any) -> None:
-    same = getattr(backend.load_backend(name), kind.__name__)
-    assert public(same) == public(getattr(backend.load_backend("msgq"), kind.__name__))
-    for method_name, text in METHODS[kind].items():
-        method = inspect.getattr_static(same, method_name)
-        if method_name == "poll":  # which `PyzmqPoller` extends, for all backends alike
-            continue
-        assert not callable(method) or arguments(plain_signature(method)) == arguments(text), method_name
+def test_records_package_has_pinned_names() -> None:
+    kinds = {"Blackboard", "Board", "RecordQueue", "Seqlock", "SeqlockVector", "StageTracer", "tracked"}
+    assert set(msgq.records.__all__) == kinds | {"Changes", "Value"}
+    for name in kinds:
+        assert getattr(msgq, name) is getattr(msgq.records, name)
+    assert msgq.records.Changes._fields == ("indices", "rows", "times", "counts")
+    value = {"data", "time", "count", "age_ns", "owner", "alive"}
+    fields = {field.name for field in dataclasses.fields(msgq.records.Value) if field.repr}
+    assert fields | public(msgq.records.Value) == value

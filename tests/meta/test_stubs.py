@@ -22,6 +22,8 @@ def find_module_files(ending: str) -> dict[str, Path]:
     return {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in paths}
 
 
+STRUCT_SEQUENCE = frozenset({"n_fields", "n_sequence_fields", "n_unnamed_fields"})  # which each has
+_KEYWORD = inspect.Parameter.KEYWORD_ONLY
 ALLOWED = Path(__file__).with_name("stubtest_allowed.txt")
 
 
@@ -47,13 +49,13 @@ def find_constructors(kind: ast.ClassDef) -> list[ast.FunctionDef]:
 
 
 STUBS = {module: ast.parse(path.read_text()) for module, path in find_module_files("pyi").items()}
-METHODS = {
-    f"{module}.{kind.name}.{method.name}": method
+CLASSES = {
+    f"{module}.{kind.name}": kind
     for module, tree in STUBS.items()
     for kind in tree.body
     if isinstance(kind, ast.ClassDef)
-    for method in documented_members(kind)
 }
+METHODS = {f"{name}.{method.name}": method for name, kind in CLASSES.items() for method in documented_members(kind)}
 Documented = ast.ClassDef | ast.FunctionDef
 DOCUMENTED = {
     ".".join((module, *names)): (module, names, node)
@@ -70,6 +72,25 @@ DOCUMENTED = {
 
 def test_each_compiled_module_has_stub() -> None:
     assert set(STUBS) == set(find_module_files("pyx"))
+
+
+def names_in_stub(kind: ast.ClassDef) -> set[str]:
+    """Return the names of the members and attributes of a class in a stub."""
+    functions = {member.name for member in kind.body if isinstance(member, ast.FunctionDef)}
+    assigned = [member.target for member in kind.body if isinstance(member, ast.AnnAssign)]
+    return functions | {target.id for target in assigned if isinstance(target, ast.Name)}
+
+
+@each_case("name", CLASSES)
+def test_compiled_classes_have_public_names_of_stubs(name: str) -> None:
+    kind = load_object(*name.rsplit(".", 1))
+    promised, inherited = set(), STRUCT_SEQUENCE
+    for base in kind.__mro__:
+        stub = CLASSES.get(f"{base.__module__}.{base.__name__}")
+        promised |= names_in_stub(stub) if stub else set()
+        inherited |= set() if stub else {*dir(base)}
+    found = {name for name in dir(kind) if not name.startswith("_")} - inherited
+    assert found == {name for name in promised if not name.startswith("_")} - inherited
 
 
 @pytest.mark.watchdog(300.0)
@@ -129,16 +150,17 @@ def test_signatures_have_parameters_of_stubs(module: str, names: tuple[str, ...]
         assert parameters(found) == stub_parameters(stub.args)
 
 
-def parameters(function: Any) -> list[tuple[str, str]]:
-    """Return names and defaults, as `inspect` and editors see them."""
+def parameters(function: Any) -> list[tuple[str, str, bool]]:
+    """Return names, defaults, and which are for keywords only, as `inspect` and editors see them."""
     found = inspect.signature(function).parameters.values()
-    return [(one.name, "" if one.default is one.empty else repr(one.default)) for one in found]
+    return [(one.name, "" if one.default is one.empty else repr(one.default), one.kind is _KEYWORD) for one in found]
 
 
-def stub_parameters(arguments: ast.arguments) -> list[tuple[str, str]]:
+def stub_parameters(arguments: ast.arguments) -> list[tuple[str, str, bool]]:
     """Return the same of a stub."""
     positional = [*arguments.posonlyargs, *arguments.args]
     defaults = [None] * (len(positional) - len(arguments.defaults)) + arguments.defaults
-    pairs = [*zip(positional, defaults, strict=True), *((name, None) for name in [arguments.vararg] if name)]
-    pairs += zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
-    return [(name.arg, repr(ast.literal_eval(default)) if default else "") for name, default in pairs]
+    found = [*zip(positional, defaults, [False] * len(positional), strict=True)]
+    found += [(name, None, False) for name in [arguments.vararg] if name]
+    found += [(name, default, True) for name, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)]
+    return [(name.arg, repr(ast.literal_eval(value)) if value else "", keyword) for name, value, keyword in found]

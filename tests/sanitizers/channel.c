@@ -8,7 +8,7 @@
  *
  * What the thread sanitizer can say here: whether EDGE order and EDGE unpin order the plain accesses of views before and
  * after those of the publisher. What it cannot say: whether EDGE slot and EDGE pin are strong enough, as it does not
- * model fences; there, the words of the messages count, and the model (tools/model).
+ * model fences; there, the words of the messages count, and the orders that tests/headers and tests/meta check.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -68,8 +68,8 @@ static void succeed(int result, const mq_error *error) {
         wrong(error->text, (uint64_t)-result, 0);
 }
 
-/* Pools of the dead are removed with messages that nobody has read, too, at every other join. False: so many joined that
- * it is enough. */
+/* Join. Every other join also removes pools of the dead whose messages nobody has read. Returns false after the maximum
+ * number of pools. */
 static bool join(mq_channel_publisher *p, void **liveness_token, uint32_t slots) {
     mq_file_lock row_lock = {.file = liveness_file, .fd = -1};
     mq_error error;

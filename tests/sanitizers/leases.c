@@ -7,8 +7,8 @@
  *
  * What the thread sanitizer can say here: whether EDGE frame and EDGE lease order each plain access to a frame before
  * the next one of the other side. Packets are passed relaxed, so that nothing else does. What it cannot say: whether
- * EDGE claim is strong enough, as it does not model fences; there, the words of the frames count, and the model
- * (tools/model).
+ * EDGE claim is strong enough, as it does not model fences; there, the words of the frames count, and the orders that
+ * tests/headers and tests/meta check.
  */
 #include <pthread.h>
 #include <sched.h>

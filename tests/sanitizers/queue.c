@@ -10,7 +10,7 @@
  *
  * What the thread sanitizer can say here: whether EDGE message, free and lease order the plain accesses to a slot. It does
  * not see other processes, so with them copies are made as the library makes them. What it cannot say: whether fences are
- * strong enough; there, messages and their order count, and the model (tools/model).
+ * strong enough; there, messages and their order count, and the orders that tests/headers and tests/meta check.
  */
 #include "queue_member.h"
 

@@ -137,7 +137,7 @@ static bool write_loose(member *m, uint64_t writer, uint64_t *serial) {
     return true;
 }
 
-/* Hold a key for a while. As Entry. */
+/* Hold a key for a while, as an Entry does. */
 static bool write_key(member *m, uint64_t writer) {
     char key[16];
     mq_error error;

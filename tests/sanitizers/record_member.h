@@ -108,7 +108,7 @@ static void go(member *m, bool dies) {
     }
 }
 
-/* False: another one owns all. */
+/* Returns false if another one owns all elements. */
 static bool come(member *m) {
     mq_process_identity self;
     mq_error error;

@@ -1,8 +1,8 @@
 """Stress tests: many real processes, random sizes and moments; every message is checked byte by byte.
 
-The oracle is `tests.stress.traffic`: each byte of a message follows from its number, and a subscriber that was there
-from the start must hold message ``received + lost - 1``, at any moment. So a torn, repeated, reordered or
-miscounted message shows at once, and not only in the sum.
+The oracle of random traffic is `tools.chaos`: each byte of a message follows from its sender and its number, and a
+subscriber that was there from the start must hold message ``received + lost - 1``, at any moment. So a torn, repeated,
+reordered or miscounted message shows at once, and not only in the sum.
 
 Two variables of the environment:
 

@@ -1,54 +1,263 @@
-"""Work queues with many processes: each message goes to one of them; nobody sleeps beside a message, or beside room."""
+"""Work queues: nobody sleeps beside a message, or beside room, whoever else waits, watches or gives up.
+
+Sleepers look again after a second, so a lost wake shows only as a late message, which random traffic
+(`test_traffic.py`) does not notice. Two further tests need more places than random traffic fills.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 import random
+import select
 import signal
 import threading
-from collections import Counter
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import pytest
 
+import msgq
 from msgq import stats
 from msgq.common.stats.workqueue import QueueHandleInfo
+from msgq.common.units import NS_PER_S
+from msgq.impl.base import clock
 from msgq.workqueue import MessageQueue
-from tests.stress import queues
-from tests.stress.channels import message
 from tests.stress.process_group import ProcessGroup, finish
-from tests.support import DEADLINE, LONGER, Child, Task, wait_asleep, wait_until
+from tests.stress.roles import has_input
+from tests.support import DEADLINE, LONGER, Child, Task, hear, say, wait_asleep, wait_until
+from tools.chaos.messages import make_message, read_message
 
+PRIORITIES = (1, 2, 2, 2, 900, 32767)
+END = 2**32 - 1  # the sender of a message after which a taker ends; its priority is the lowest
+LATE_S = 0.7  # who is woken takes sooner; who was forgotten looks after 1 s
+HESITATION_S = 0.9  # long enough for a busy machine, and shorter than the second after which a sleeper polls
+SIZE = 1024
 PAUSES = 2  # so often a busy machine may let a process wait; forgotten sleepers are more
 
 
-def run(scene: ProcessGroup, name: str, kinds: list[str], senders: int, count: int, seed: int, **more: Any) -> None:
-    """Let takers of these kinds, and senders, work until all is sent, and check that each message was taken once."""
+# ---- the processes ----
+
+
+def send(name: str, source: int, count: int, seed: int) -> dict[str, Any]:
+    """Send numbered messages, one by one and many at once, of any priority, with pauses."""
+    rng, number, slow = random.Random(seed), 0, 0
     with MessageQueue(name) as queue:
-        ordered = "take" not in kinds  # it gives messages back
-        takers = scene.start_all([(queues.work, name, kind, seed + i, ordered) for i, kind in enumerate(kinds)])
-        sources = scene.start_all([(queues.send, name, i, count, seed - i) for i in range(senders)])
+        say("ready")
+        hear()
+        while number < count:
+            priority, start = rng.choice(PRIORITIES), time.monotonic()
+            if rng.random() < 0.1:
+                some = [make_message(source, number + i, rng.randrange(200)) for i in range(min(5, count - number))]
+                assert queue.send_many(some, priority, timeout=DEADLINE) == len(some)
+                number += len(some)
+            else:
+                queue.send(make_message(source, number, rng.randrange(200)), priority, timeout=DEADLINE)
+                number += 1
+            slow += time.monotonic() - start > LATE_S
+            if rng.random() < 0.02:
+                time.sleep(0.002)  # so that the others sleep, too
+    return {"sent": number, "slow": slow}
+
+
+def end(queue: MessageQueue, takers: int) -> None:
+    """Say to so many takers that this was all."""
+    for _ in range(takers):
+        queue.send(make_message(END, 0, 0), 0, timeout=DEADLINE)
+
+
+class History:
+    """What one taker got, and how much of it too late."""
+
+    def __init__(self) -> None:
+        self.ends, self.late = 0, 0
+        self.got: list[tuple[int, int]] = []
+        self.start_ns = clock.time_ns()
+
+    def enter(self, message: Any) -> None:
+        """Enter a message."""
+        sender, number = read_message(message.data)
+        if sender == END:
+            self.ends += 1
+            return
+        self.got.append((sender, number))
+        if message.sent_time > self.start_ns:  # it came while this one waited
+            self.late += clock.time_ns() - message.sent_time > LATE_S * NS_PER_S
+        self.start_ns = clock.time_ns()
+
+    def report(self) -> dict[str, Any]:
+        return {"got": self.got, "late": self.late}
+
+
+def work(name: str) -> dict[str, Any]:
+    """Take messages until one says that this was all."""
+    history = History()
+    with MessageQueue(name) as queue:
+        say("ready")
+        while not history.ends:
+            history.enter(queue.receive(DEADLINE))
+        end(queue, history.ends - 1)  # those that were meant for others
+    return history.report()
+
+
+def drain(name: str) -> list[int]:
+    """Receive what is there; return the words that the messages are."""
+    with MessageQueue(name) as queue:
+        say("ready")
+        hear()
+        got = []
+        while (one := queue.receive(0)) is not None:
+            assert int.from_bytes(one.data[:4], "little") == one.priority
+            got.append(one.priority << 32 | int.from_bytes(one.data[4:], "little"))
+    return got
+
+
+def take_best(name: str, count: int) -> list[int]:
+    """Take so many messages of priority 5, and leave all others; return those that came before an earlier one."""
+    last, wrong = -1, []
+    with MessageQueue(name) as queue:
+        say("ready")
+        while last < count - 1:
+            job = queue.take(DEADLINE)
+            assert job is not None
+            if job.priority != 5:
+                job.nack()
+                continue
+            number = int.from_bytes(job.data, "little")
+            job.ack()
+            if number < last:
+                wrong.append(number)
+            last = max(number, last)
+    return wrong
+
+
+def sleepers(name: str, handles: int) -> list[int]:
+    """Block in many handles at a time, a thread each; return what each got."""
+    queues = [MessageQueue(name) for _ in range(handles)]
+    got: list[int] = []
+
+    def take(queue: MessageQueue) -> None:
+        one = queue.receive(DEADLINE)
+        assert one is not None
+        got.append(int(one.data))
+
+    threads = [threading.Thread(target=take, args=[queue]) for queue in queues]
+    for thread in threads:
+        thread.start()
+    say("ready")
+    for thread in threads:
+        thread.join()
+    return got
+
+
+def take_late(name: str, kind: str) -> dict[str, Any]:
+    """Watch the queue until the parent ends this; take only messages that no process takes in HESITATION_S seconds."""
+    history, poller = History(), msgq.Poller()
+    with MessageQueue(name) as queue:
+        poller.registerSocket(queue)
+        say("ready")
+        while not has_input():
+            if poller.poll(200) if kind == "poller" else select.select([queue.fileno()], [], [], 0.2)[0]:
+                until = time.monotonic() + HESITATION_S
+                while queue.current_messages and time.monotonic() < until:
+                    time.sleep(0.001)
+                if (got := queue.receive(0)) is not None:
+                    history.enter(got)
+    return history.report()
+
+
+def give_up(name: str, seed: int) -> int:
+    """Wait for messages, and give up at random moments, by time and by a signal whose handler raises."""
+    queue, rng, times = MessageQueue(name), random.Random(seed), 0
+
+    def interrupt(*_: object) -> None:
+        raise TimeoutError
+
+    signal.signal(signal.SIGALRM, interrupt)
+    say("ready")
+    while not has_input():
+        with contextlib.suppress(TimeoutError):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, rng.uniform(0.0001, 0.003))
+                while True:
+                    job = queue.take(rng.uniform(0, 0.002))
+                    if job is not None:
+                        job.nack()  # it is for others
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+        times += 1
+    return times
+
+
+def interrupted(name: str) -> list[str]:
+    """Be interrupted by SIGINT in every kind of wait; say each before it begins."""
+    queue = MessageQueue(name)
+    poller = msgq.Poller()
+    poller.registerSocket(queue)
+    waits: dict[str, Callable[[], object]] = {
+        "receive": queue.receive,
+        "receive timed": lambda: queue.receive(DEADLINE),
+        "receive_into": lambda: queue.receive_into(bytearray(SIZE)),
+        "take": queue.take,
+        "take with a lease": lambda: queue.take(lease=DEADLINE),
+        "next": lambda: next(queue),
+        "poll": lambda: poller.poll(DEADLINE * 1000),
+        "select": lambda: select.select([queue.fileno()], [], []),
+        "asyncio": lambda: asyncio.run(_forever(queue)),
+        "send": lambda: queue.send(b"too much"),
+        "send timed": lambda: queue.send(b"too much", timeout=DEADLINE),
+        "send_many": lambda: queue.send_many([b"too", b"much"]),
+        "wait_space": queue.wait_space,
+    }
+    done = []
+    for what, wait in waits.items():
+        if what == "send":
+            queue.send(b"all that fits")
+        say(what)
+        try:
+            wait()
+        except KeyboardInterrupt:
+            done.append(what)
+    say("over")
+    return done
+
+
+async def _forever(queue: MessageQueue) -> None:
+    await queue.arecv()
+
+
+# ---- the tests ----
+
+
+@pytest.mark.parametrize("max_messages", [1, 2])
+def test_sleeping_senders_and_receivers_miss_no_wakeup(
+    scene: ProcessGroup, endpoint: str, seed: int, max_messages: int
+) -> None:
+    """What: two senders and two takers share one or two places, so that both sides sleep all the time.
+
+    Failure would mean: a wake is lost, or goes to one who does not use it.
+    """
+    count = int(800 * LONGER)
+    with MessageQueue(endpoint, max_messages=max_messages, max_message_size=SIZE) as queue:
+        takers = scene.start_all([(work, endpoint)] * 2)
+        sources = scene.start_all([(send, endpoint, i, count, seed - i) for i in range(2)])
         for source in sources:
             source.say("go")
-        sent = [source.result() for source in sources]
-        queues.end(queue, len(kinds))
-        reports = [one.result() for one in takers]
-        assert_queue_is_empty(queue, senders * count + len(kinds))
-    check_each_message_taken_once(reports, senders, count)
-    slow = sum(one["slow"] for one in sent), sum(one["late"] for one in reports)
-    print("slow sends, late messages:", slow)
-    assert sum(slow) <= PAUSES, "somebody slept beside a message, or beside room"
+        slow = sum(source.result()["slow"] for source in sources)
+        end(queue, len(takers))
+        reports = [taker.result() for taker in takers]
+        assert_queue_is_empty(queue, 2 * count + len(takers))
+    check_each_message_taken_once(reports, 2, count)
+    assert slow + sum(report["late"] for report in reports) <= PAUSES, "somebody slept beside a message, or beside room"
 
 
 def check_each_message_taken_once(reports: list[dict[str, Any]], senders: int, count: int) -> None:
     """Each message of each sender was taken once."""
-    for source in range(senders):
-        got = Counter(itertools.chain.from_iterable(dict(one["got"]).get(source, []) for one in reports))
-        assert [number for number, times in got.items() if times > 1] == [], "twice"
-        assert got.keys() ^ set(range(count)) == set(), "lost"
+    got = sorted(tuple(one) for report in reports for one in report["got"])
+    assert got == [(sender, number) for sender in range(senders) for number in range(count)]
 
 
 def assert_queue_is_empty(queue: MessageQueue, sent: int | None = None) -> None:
@@ -62,47 +271,10 @@ def assert_queue_is_empty(queue: MessageQueue, sent: int | None = None) -> None:
     assert not [one for one in found.handles if one.waits or not one.participant.alive]
 
 
-# ---- senders and takers ----
-
-
-@pytest.mark.parametrize("max_messages", [1, 2])
-def test_sleeping_senders_and_receivers_miss_no_wakeup(
-    scene: ProcessGroup, endpoint: str, seed: int, max_messages: int
-) -> None:
-    """What: two senders and two takers share one or two places, so that both sides sleep all the time.
-
-    Failure would mean: a wake is lost, or goes to one who does not use it.
-    """
-    MessageQueue(endpoint, max_messages=max_messages, max_message_size=queues.SIZE).close()
-    run(scene, endpoint, ["receive", "receive"], 2, int(800 * LONGER), seed)
-
-
-@pytest.mark.nightly
-def test_queue_with_four_senders_and_four_consumers_keeps_order_of_each_sender(
-    scene: ProcessGroup, endpoint: str, seed: int
-) -> None:
-    """Messages of mixed priorities; each sender's come in its order to each taker."""
-    MessageQueue(endpoint, max_messages=64, max_message_size=queues.SIZE).close()
-    run(scene, endpoint, ["receive", "many", "into", "iterate"], 4, int(3000 * LONGER), seed)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("max_messages", [1, 10, 200])
-def test_consumers_with_different_receive_calls_lose_no_message(
-    scene: ProcessGroup, endpoint: str, seed: int, max_messages: int
-) -> None:
-    """What: blocked receivers beside pollers, descriptors and coroutines; some give messages back.
-
-    Why: those who watch must not use up the wake of one who takes.
-    """
-    MessageQueue(endpoint, max_messages=max_messages, max_message_size=queues.SIZE).close()
-    run(scene, endpoint, list(queues.KINDS), 2, int(800 * LONGER), seed)
-
-
 def test_64_messages_wake_64_sleeping_receivers_once_each(scene: ProcessGroup, endpoint: str) -> None:
     """What: 64 threads in four processes sleep, a handle each; 64 messages wake one each."""
     with MessageQueue(endpoint) as queue:
-        children = scene.start_all([(queues.sleepers, endpoint, 16)] * 4)
+        children = scene.start_all([(sleepers, endpoint, 16)] * 4)
         wait_until(lambda: count_sleeping_handles(queue, "receiving") == 64)
         for number in range(32):
             queue.send(b"%d" % number)
@@ -127,7 +299,7 @@ def test_queue_with_65536_messages_is_drained_in_order(scene: ProcessGroup, endp
             words.append(priority << 32 | count - number)
             queue.send(priority.to_bytes(4, "little") + (count - number).to_bytes(4, "little"), priority, timeout=0)
         assert stats.queue(endpoint).depth == count
-        children = scene.start_all([(queues.drain, endpoint)] * 3)
+        children = scene.start_all([(drain, endpoint)] * 3)
         drained = finish(children)
         assert all(got == sorted(got, reverse=True) for got in drained)
         assert sorted(itertools.chain.from_iterable(drained)) == sorted(words)
@@ -146,13 +318,10 @@ def test_messages_of_one_sender_keep_order_during_slot_scan(scene: ProcessGroup,
             queue.send(b"old", number % 37 == 0, timeout=0)
         while (one := queue.receive(0)) is not None and one.priority:
             pass  # so free places are far apart
-        (taker,) = scene.start_all([(queues.take_best, endpoint, count)])
+        (taker,) = scene.start_all([(take_best, endpoint, count)])
         for number in range(count):
             queue.send(number.to_bytes(4, "little"), 5, timeout=DEADLINE)
         assert taker.result() == []
-
-
-# ---- those who disturb ----
 
 
 @pytest.mark.nightly
@@ -163,21 +332,21 @@ def test_polling_processes_do_not_take_wakeups_from_blocked_receiver(
     """What: two processes watch, and hesitate before they take; a third one is blocked, and gets messages at once."""
     count = int(30 * LONGER)
     with MessageQueue(endpoint) as queue:
-        watchers = scene.start_all([(queues.take_late, endpoint, kind)] * 2)
-        (taker,) = scene.start_all([(queues.work, endpoint, "receive", seed)])
+        watchers = scene.start_all([(take_late, endpoint, kind)] * 2)
+        (taker,) = scene.start_all([(work, endpoint)])
         for number in range(count):
             wait_until(
                 lambda: (
                     (count_sleeping_handles(queue, "receiving"), count_sleeping_handles(queue, "watching")) == (1, 2)
                 )
             )
-            queue.send(message(0, number, 10), 1)
+            queue.send(make_message(0, number, 10), 1)
         wait_until(lambda: stats.queue(endpoint).depth == 0)
         reports = finish(watchers)
-        queues.end(queue, 1)
+        end(queue, 1)
         reports.append(taker.result())
         check_each_message_taken_once(reports, 1, count)
-        assert len(dict(reports[-1]["got"])[0]) > count * 2 / 3, "the blocked one was woken, too"
+        assert len(reports[-1]["got"]) > count * 2 / 3, "the blocked one was woken, too"
         assert_queue_is_empty(queue)
 
 
@@ -187,107 +356,24 @@ def test_interrupted_waiters_pass_wakeups_to_other_waiters(scene: ProcessGroup, 
     which they are woken, and give back what they took; two others wait patiently.
     """
     with MessageQueue(endpoint, max_messages=4) as queue:
-        fickle = scene.start_all([(queues.give_up, endpoint, seed + i) for i in range(2)])
-        takers = scene.start_all([(queues.work, endpoint, "receive", seed, False) for _ in range(2)])
+        fickle = scene.start_all([(give_up, endpoint, seed + i) for i in range(2)])
+        takers = scene.start_all([(work, endpoint) for _ in range(2)])
         count = int(1000 * LONGER)
         for number in range(count):
-            queue.send(message(0, number, 10), 1, timeout=DEADLINE)
+            queue.send(make_message(0, number, 10), 1, timeout=DEADLINE)
         wait_until(lambda: stats.queue(endpoint).depth + stats.queue(endpoint).in_flight == 0)
         print(finish(fickle))
-        queues.end(queue, 2)
+        end(queue, 2)
         reports = [taker.result() for taker in takers]
         check_each_message_taken_once(reports, 1, count)
         assert sum(report["late"] for report in reports) <= PAUSES
         assert_queue_is_empty(queue)
 
 
-@pytest.mark.nightly
-def test_stopped_queue_processes_do_not_block_other_processes(scene: ProcessGroup, endpoint: str, seed: int) -> None:
-    """What: senders and takers are stopped at random moments; meanwhile this one sends and receives.
-
-    Why: they may be stopped with a place held, with a message taken, or between a message and the wake for it.
-    """
-    rng = random.Random(seed)
-    with MessageQueue(endpoint, max_messages=8, max_message_size=queues.SIZE) as queue:
-        floods = scene.start_all([(queues.flood, endpoint, kind) for kind in ("send", "take", "send", "take")])
-        mine = Counter[str]()
-        for _ in range(int(40 * LONGER)):
-            before = stats.queue(endpoint).received
-            wait_until(lambda: stats.queue(endpoint).received > before + rng.randrange(200), interval=0)  # noqa: B023
-            for flood in floods:
-                flood.kill(signal.SIGSTOP)
-            mine["take"] += len(queue.receive_many())
-            for _ in range(100):
-                queue.send(b"x", timeout=0)
-                mine["take"] += queue.receive(0) is not None
-            mine["send"] += 100
-            for flood in floods:
-                flood.kill(signal.SIGCONT)
-        counts = mine
-        for report in finish(floods):
-            counts.update(report)
-        counts["take"] += len(queue.receive_many())
-        assert counts["send"] == counts["take"]
-        assert_queue_is_empty(queue)
-
-
-@pytest.mark.parametrize("count", [50, pytest.param(int(500 * LONGER), marks=pytest.mark.nightly)])
-def test_handles_opened_and_closed_during_traffic_lose_no_message(
-    scene: ProcessGroup, endpoint: str, seed: int, count: int
-) -> None:
-    """What: four processes open the queue, send, take, leave jobs undone and close it, again and again."""
-    with MessageQueue(endpoint, max_messages=4 * count, max_message_size=queues.SIZE) as queue:  # never full
-        children = scene.start_all([(queues.come_and_go, endpoint, i, count, seed + i) for i in range(4)])
-        assert [child.hear() for child in children] == ["sent"] * 4
-        wait_until(lambda: stats.queue(endpoint).depth + stats.queue(endpoint).in_flight == 0)
-        reports = []
-        for _ in children:
-            queues.end(queue, 1)
-        reports = [child.result() for child in children]
-        check_each_message_taken_once(reports, 4, count)
-        found = stats.queue(endpoint)
-        assert found.returned > 0
-        assert_queue_is_empty(queue)
-        assert max(one.row for one in found.handles) < 8, "rows are used again"
-
-
-def test_many_handles_and_threads_in_one_process_lose_no_message(endpoint: str, seed: int) -> None:
-    """What: threads with handles of their own, and threads that share one, send and take at the same time."""
-    count, histories = int(500 * LONGER), [queues.History(ordered=False) for _ in range(6)]
-    with MessageQueue(endpoint, max_messages=5, max_message_size=queues.SIZE) as shared:
-        own = [MessageQueue(endpoint) for _ in range(3)]
-
-        def send(queue: MessageQueue, source: int) -> None:
-            for number in range(count):
-                queue.send(message(source, number, 20), 1, timeout=DEADLINE)
-
-        def take(queue: MessageQueue, into: queues.History, kind: str) -> None:
-            for _ in queues.taker(kind, queue, into, random.Random(seed)):
-                if into.ends:
-                    return
-
-        senders = [Task(send, queue, i) for i, queue in enumerate((shared, shared, own[0]))]
-        kinds = ("receive", "take", "into", "poller", "take", "receive")
-        handles = (shared, shared, own[0], own[1], own[1], own[2])
-        takers = [Task(take, *one) for one in zip(handles, histories, kinds, strict=True)]
-        for task in senders:
-            task.result()
-        queues.end(shared, len(takers))
-        for task in takers:
-            task.result()
-        check_each_message_taken_once([one.report() for one in histories], 3, count)
-        assert_queue_is_empty(shared)
-        for queue in own:
-            queue.close()
-
-
-# ---- interrupted ----
-
-
 def test_sigint_in_each_wait_raises_keyboard_interrupt(scene: ProcessGroup, endpoint: str) -> None:
     """Each wait ends with KeyboardInterrupt, at once, and leaves nothing behind; the handle can be used again."""
     with MessageQueue(endpoint, max_messages=1) as queue:
-        child = scene.start_child(queues.interrupted, endpoint)
+        child = scene.start_child(interrupted, endpoint)
         done = []
         while (what := child.hear()) != "over":
             how = "sending" if what.startswith(("send", "wait")) else "receiving"

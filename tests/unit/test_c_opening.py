@@ -22,11 +22,36 @@ def answer(reply: str) -> int:
     return int(reply.split()[0])
 
 
+def pools(name: str, prefix: str) -> list[str]:
+    return [shm_paths.pool_path(name, prefix, uid) for channel, uid in shm_paths.list_pools(prefix) if channel == name]
+
+
 def memory_of_pool(name: str, prefix: str) -> tuple[int, int]:
     """Return the bytes of the only pool of the channel, and how many of them have memory."""
-    (uid,) = [uid for channel, uid in shm_paths.list_pools(prefix) if channel == name]
-    status = os.stat(shm_paths.pool_path(name, prefix, uid))
+    (pool,) = pools(name, prefix)
+    status = os.stat(pool)
     return status.st_size, status.st_blocks * 512
+
+
+def kill_publisher(program: Path) -> None:
+    """Leave a pool without messages."""
+    with Program(program) as publisher:
+        assert answer(publisher.ask("open c 100")) == 0
+        publisher.kill()
+
+
+def test_c_publisher_removes_empty_pools_of_dead_publishers_at_open_and_close(programs: Path, prefix: str) -> None:
+    kill_publisher(programs / "c-channel")
+    former = pools("c", prefix)
+    with Program(programs / "c-channel") as program:
+        assert answer(program.ask("open c 100")) == 0
+        own = pools("c", prefix)
+        assert len(former) == len(own) == 1
+        assert own != former
+        kill_publisher(programs / "c-channel")
+        assert len(pools("c", prefix)) == 2
+        program.end()
+    assert pools("c", prefix) == [], "the own pool has no messages, either"
 
 
 def test_pool_of_c_publisher_has_holes_as_in_python(programs: Path, prefix: str) -> None:

@@ -346,6 +346,16 @@ def test_claim_schema_sets_schema_only_if_channel_has_none(endpoint: str) -> Non
     assert channel.schema == JSON
 
 
+def test_claim_schema_keeps_schema_that_python_cannot_read(endpoint: str) -> None:
+    """A C program may give any bytes as a name."""
+    with Channel(endpoint, schema=Schema("first", "json")) as channel:
+        path = channel_path(endpoint)
+        path.write_bytes(path.read_bytes().replace(b"first", b"fi\xffst"))
+        assert channel.schema is None
+        assert not channel.claim_schema(Schema("other", "json"))
+        assert b"other" not in path.read_bytes()
+
+
 def test_channel_stores_schema_of_largest_size(endpoint: str) -> None:
     large = Schema("n" * 192, "e" * 48, bytes(46608), bytes(64), b"x" * 64, 2**32 - 1)
     assert Channel(endpoint, schema=large).schema == large

@@ -1,15 +1,20 @@
-"""The parts of the demo that need no processes: what its checks must notice, and the moving picture."""
+"""The parts of the demo that need no processes: what its checks must notice, its replay, and the moving picture."""
 
 from dataclasses import replace
+from itertools import count
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import msgq
+from msgq_demo import replaying
 from msgq_demo.picture import LoadPicture
 from msgq_demo.results import Flow, Recorded, Results, Work, find_failures
 from msgq_demo.roles import KILLED_WORKER, PUBLISHERS, SUBSCRIBERS, WORKERS
 from tests.command import run
+from tests.recording.logs import write_log
 from visionipc import FrameFormat
 from visionipc.formats import geometry
 
@@ -84,6 +89,25 @@ def test_demo_fails_unless_killed_worker_leaves_its_job_to_others(changes: dict[
     assert len(list(find_failures(results))) == 1
     results.interrupted = True
     assert list(find_failures(results)) == []
+
+
+# ---- replay ----
+
+
+def test_demo_describes_its_replays_only_if_they_sent_the_same_messages(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    numbers = count()
+
+    def send_next_number() -> None:
+        sizes = msgq.pub_sock("sizes")
+        for _ in msgq.sub_sock("cpu"):
+            sizes.send(bytes([next(numbers)]))
+
+    log = write_log(tmp_path / "log.mcap", ("cpu", 1, b"a"), ("cpu", 2, b"bc"))
+    assert replaying.replay_twice(log) == "2 messages of cpu led to the same 2 messages"
+    monkeypatch.setitem(replaying._PROGRAMS, "cpu", send_next_number)
+    assert replaying.replay_twice(log) == ""
 
 
 # ---- command ----

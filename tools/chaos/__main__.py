@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import random
 import secrets
 import shutil
 import subprocess
@@ -14,16 +13,12 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.stress.process_group import ring
 from tests.support import ROOT, SHM
 from tools.chaos.checker import check, table
-from tools.chaos.kinds import queues, records, worker
-from tools.chaos.kinds.topics import Topic
+from tools.chaos.plan import PERSISTENT_FILES, Plan, soak_plan
 from tools.chaos.run import Run
 
-RINGS = (4096, 1 << 16, 1 << 20)  # data bytes of the topics
 SOCKETS = Path("/tmp")  # of servers of frames
-PERSISTENT_FILES = {queues.NAME, records.VECTOR, records.BOARD}  # files that stay when nobody has them open
 
 
 @contextlib.contextmanager
@@ -50,9 +45,9 @@ def check_clean(prefix: str) -> list[str]:
     """Run `msgq clean`, which must leave what goes only when it is named; then name it. Return what else is left."""
     errors = _clean()
     remaining = {path.name for path in _files(prefix)}
-    if remaining != PERSISTENT_FILES:
+    if remaining != {name.partition("/")[2] for name in PERSISTENT_FILES}:
         errors.append(f"msgq clean left {sorted(remaining)}, and {sorted(PERSISTENT_FILES)} stay until they are named")
-    errors += _clean(f"queue/{queues.NAME}", *(f"records/{name}" for name in (records.VECTOR, records.BOARD)))
+    errors += _clean(*PERSISTENT_FILES)
     return errors + [f"{path} is left after msgq clean" for path in _files(prefix)]
 
 
@@ -69,20 +64,19 @@ def _clean(*names: str) -> list[str]:
     return [f"msgq clean ended with {done.returncode}: {done.stderr}"] if done.returncode else []
 
 
-def soak(seed: int, seconds: float) -> list[str]:
-    """Run once and print the figures; return what broke."""
-    chance = random.Random(f"{seed}/topics")
+def soak(plan: Plan, seed: int, cleans: bool = False, **enough: float) -> list[str]:
+    """Run once, until it is `enough` (Run.soak), and print the figures; return what broke.
+
+    `cleans`: also check what `msgq clean` removes.
+    """
     prefix = f"{os.environ.get('OPENPILOT_PREFIX', 'chaos')}-{secrets.token_hex(6)}"
-    topics = [Topic(f"ring-{size}", size, chance.getrandbits(32)) for size in RINGS]
     with run_folder(prefix) as folder:
-        run = Run(seed, folder, topics)
-        with contextlib.ExitStack() as stack:
-            for topic in topics:
-                stack.enter_context(ring(topic.endpoint, topic.ring_bytes))
-            worker.create_files()
-            run.soak(seconds)
+        run = Run(seed, folder, plan)
+        run.soak(**enough)
+        if run.failures:
+            return run.failures
         print(table(run))
-        return run.failures or check(run) + check_clean(prefix)
+        return check(run) + (check_clean(prefix) if cleans else [])
 
 
 def main() -> int:
@@ -93,7 +87,7 @@ def main() -> int:
     options = parser.parse_args()
     seed = secrets.randbits(32) if options.seed is None else options.seed
     print(f"seed {seed}", flush=True)
-    failures = soak(seed, options.seconds)
+    failures = soak(soak_plan(), seed, cleans=True, seconds=options.seconds)
     for failure in failures:
         print(f"BROKEN: {failure}", file=sys.stderr)
     print(f"seed {seed}: {len(failures)} failures" if failures else f"seed {seed}: no errors")

@@ -1,19 +1,15 @@
-"""What the incarnations of a run write down, in memory that outlives them, and the messages that they exchange."""
+"""What the incarnations of a run write down, in memory that outlives them."""
 
 from __future__ import annotations
 
 import mmap
-import struct
 from typing import Any
 
-from tests.stress.traffic import STAMP, Stream
-
-INCARNATIONS_MAX = 1 << 17  # more than a day of a run
+INCARNATIONS_MAX = 1 << 18  # with the forked ones; hours of a run
 SECTION_WORDS = 24
 TOPICS, CHANNELS, FRAMES, RECORDS, QUEUES = range(5)  # the sections of an incarnation's account
 _INCARNATION_WORDS = 5 * SECTION_WORDS
-_ORIGIN = struct.Struct("<IQ")  # after the stamp: the incarnation that sent it, and which of its messages it is
-SMALLEST = STAMP + _ORIGIN.size
+FORKED = INCARNATIONS_MAX >> 2  # added to an incarnation's number, it is the number of the child that it forks
 
 
 class Field:
@@ -39,19 +35,22 @@ class Record:
 
 
 class TopicRecord(Record):
-    """What an incarnation has written of a topic or a stream of frames: as its publisher, and as a subscriber.
+    """What an incarnation has written of a topic, a channel or a stream of frames: as a publisher and as a subscriber.
 
     Attributes
     ----------
     base : messages that the topic had when this publisher connected; None before it knew.
     made, sent : messages that it began to send, and those whose sending had returned. A kill comes between the two.
-    joined : this subscriber is in place.
+    joined : this incarnation is in place.
     received, lost : as the subscriber counted them last.
     dropped : frames that it did not publish, because clients held all buffers.
-    quiet : an incarnation of all kinds makes nothing any more.
+    quiet : it makes nothing any more.
+    total : of the final checker: messages that the endpoint has had.
+    taken, steps : times that the incarnation took something, of any kind, and that it tried to act.
     """
 
     __slots__ = ()
+    TOTAL = 8
 
     @property
     def base(self) -> int | None:
@@ -69,6 +68,9 @@ class TopicRecord(Record):
     lost = Field(5)
     dropped = Field(6)
     quiet = Field(7)
+    total = Field(TOTAL)
+    taken = Field(9)
+    steps = Field(10)
 
 
 class History:
@@ -110,36 +112,3 @@ class History:
     @ending.setter
     def ending(self, value: int) -> None:
         self._control.made = value
-
-
-class Messages(Stream):
-    """The messages of a topic: every byte follows from a number, an incarnation, and the index in that incarnation.
-
-    Parameters
-    ----------
-    incarnation : of the publisher that makes messages; a subscriber needs none.
-    """
-
-    def __init__(self, history: History, seed: int, largest: int, incarnation: int = 0) -> None:
-        super().__init__(seed, largest, SMALLEST)
-        self._history, self._incarnation, self._record = history, incarnation, history[incarnation]
-
-    def message(self, number: int) -> bytes:
-        """Make a message of this publisher, and write down that it is about to be sent."""
-        index = number - (self._record.base or 0)
-        self._record.made = index + 1
-        return self._of(number, self._incarnation, index)
-
-    def agrees(self, message: bytes, number: int) -> bool:
-        """Whether this is the message of that number, whole, and of a publisher that made it."""
-        if len(message) < SMALLEST:
-            return False
-        incarnation, index = _ORIGIN.unpack_from(message, STAMP)
-        if not 0 < incarnation < INCARNATIONS_MAX:
-            return False
-        record = self._history[incarnation]
-        return record.base == number - index and index < record.made and message == self._of(number, incarnation, index)
-
-    def _of(self, number: int, incarnation: int, index: int) -> bytes:
-        plain = super().message(number)
-        return plain[:STAMP] + _ORIGIN.pack(incarnation, index) + plain[SMALLEST:]

@@ -36,39 +36,3 @@ def sent_sequence(uid: str) -> str:
 def checkpoint(cell: int, field: str) -> str:
     """`field` is position, sequence or era."""
     return f"checkpoint[{cell}].{field}"
-
-
-# ---- of visionipc's frames: visionipc/impl/leases.h ----
-
-
-def generation(buffer: int) -> str:
-    """The frame in a buffer; 0 while the server may write there."""
-    return f"generation[{buffer}]"
-
-
-def pixel(buffer: int, i: int) -> str:
-    """A part of the picture: the generation of the frame that it belongs to."""
-    return f"pixel[{buffer}][{i}]"
-
-
-def lease(row: int, buffer: int) -> str:
-    """The generation that a client holds; 0: none."""
-    return f"lease[{row}][{buffer}]"
-
-
-def last_read(row: int, buffer: int) -> str:
-    """The last generation that a client loaded there. Only the checks use this word."""
-    return f"last_read[{row}][{buffer}]"
-
-
-def seen_generation(row: int) -> str:
-    """The newest generation that a client has seen; 0: none yet."""
-    return f"seen_generation[{row}]"
-
-
-STOCK_READERS = "stock_readers"  # of a stream's topic
-
-
-def client_left(row: int) -> str:
-    """1: the row's client left."""
-    return f"client_left[{row}]"

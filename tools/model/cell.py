@@ -32,13 +32,12 @@ cell_scenario.py the participants and the checks at the end.
 
 from random import Random
 
-from .cell_scenario import RecordModel
+from .cell_scenario import Cue, RecordModel
 from .cell_shared import Rules, version
-from .channel_shared import X86
 from .memory import RELAXED
-from .protocol import Scenario, mutations_of
+from .ops import X86
+from .protocol import ProtocolModels, mutations_of
 from .task import Op
-from .workqueue_scenario import Cue
 
 PROTOCOL = Rules()
 
@@ -77,8 +76,8 @@ def cell_rows(rng: Random, rules: Rules, traced: bool) -> RecordModel:
         newcomers = model.schedule.tasks[3:-1]
         return model.shared.holders.get(0) in newcomers or all(task.finished for task in newcomers)
 
-    cues = [Cue("asked", takes, another_has_it)] if model.chance(0.2) else []
-    model.writer("writer", 2 + model.below(3), cues=cues)
+    cue = Cue(takes, another_has_it) if model.chance(0.2) else None
+    model.writer("writer", 2 + model.below(3), cue=cue)
     for number in range(1 + model.below(2)):
         model.writer(f"late writer {number}", 1 + model.below(2), late=True)
     model.reader("reader")
@@ -158,9 +157,8 @@ def cell_board(rng: Random, rules: Rules, traced: bool) -> RecordModel:
     return model
 
 
-SCENARIO_LIST: list[Scenario] = [cell, cell_lapped, cell_rows, cell_threads, cell_exclusive, cell_snapshot]
-SCENARIO_LIST += [cell_sleep, cell_sleep_exclusive, cell_board]
-SCENARIOS = {scenario.__name__: scenario for scenario in SCENARIO_LIST}
+SCENARIOS = [cell, cell_lapped, cell_rows, cell_threads, cell_exclusive, cell_snapshot]
+SCENARIOS += [cell_sleep, cell_sleep_exclusive, cell_board]
 
 mutation = mutations_of(PROTOCOL)
 BYTES = [
@@ -218,4 +216,4 @@ SLEEPING = [
     mutation("cell-late-silent", "cell_sleep", "who gives up tells nobody", notifies_when_late=False),
     mutation("cell-wait-silent", "cell_sleep", "who waits has not told", notifies_before_wait=False),
 ]
-MUTATIONS = {each.name: each for each in BYTES + LOCKS + EXCLUSIVE + SNAPSHOT + SLEEPING}
+RECORDS = ProtocolModels("records", PROTOCOL, SCENARIOS, BYTES + LOCKS + EXCLUSIVE + SNAPSHOT + SLEEPING)

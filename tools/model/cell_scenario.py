@@ -1,30 +1,35 @@
 """The cast of one schedule on a vector or a board, and what must hold when all is quiet."""
 
+from collections.abc import Callable
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from .cell_reader import Reader
 from .cell_shared import OWNER, Name, Rules, SharedRecords, generation, key_owner, uid, version
 from .cell_writer import Writer
-from .channel import stop_after
-from .ops import pause
+from .ops import pause, until
 from .oracle import Violation
-from .scheduler import Schedule
-from .task import Steps, Task
-from .workqueue_scenario import wait_at_cues
+from .protocol import Model
+from .task import Op, Steps, Task
 
 
-class RecordModel:
+class Cue(NamedTuple):
+    """Where a participant waits, and until when."""
+
+    at: Callable[[Op], bool]
+    until: Callable[[], bool]
+
+
+class RecordModel(Model):
     """One schedule of one scenario, ready to run. The last row is the auditor's, of a shared vector or a board."""
 
     def __init__(
         self, rng: Random, rules: Rules, traced: bool, *, length: int, rows: int, kind: str = "shared", **options: Any
     ) -> None:
-        self.rng = rng
-        copies = options.pop("copies", 0) or (2, 2, 4)[self.below(3)]
+        copies = options.pop("copies", 0) or (2, 2, 4)[int(rng.random() * 3)]
         self.shared = SharedRecords(rng, rules, length=length, copies=copies, rows=rows + 1, kind=kind, **options)
         self.kernel = self.shared.kernel
-        self.schedule = Schedule(rng, self.kernel, traced)
+        super().__init__(rng, self.kernel, traced)
         self.members: list[Writer] = []  # writers that are there from the beginning
         self.ends = 0  # writers may be killed or stopped within so many steps; 0: they are not
         self.stops = True  # else: they are only killed
@@ -33,14 +38,6 @@ class RecordModel:
         self.sleepers: list[Reader] = []
         self.auditor = Writer(self.shared, "auditor")
         self._assign_row(self.auditor, rows, self.schedule.spawn("auditor", idle()))
-
-    def below(self, limit: int) -> int:
-        """One of 0 .. limit - 1."""
-        return int(self.rng.random() * limit)
-
-    def chance(self, probability: float) -> bool:
-        """True as often as that."""
-        return self.rng.random() < probability
 
     def some(self) -> list[int]:
         """Elements in any order, some perhaps twice."""
@@ -58,7 +55,9 @@ class RecordModel:
         writer = Writer(self.shared, name)
         how = self.rng.random() if self.ends else 1.0
         lifetime = self.ends + 30 * late
-        run = wait_at_cues(self._run_writer(writer, calls, late, options), options.get("cues", []), set())
+        run = self._run_writer(writer, calls, late, options)
+        if cue := options.get("cue"):
+            run = wait_at(run, cue)
         stops = how < 0.2 and self.stops and not late
         if stops:
             run = stop_after(run, 1 + self.below(lifetime))
@@ -82,9 +81,8 @@ class RecordModel:
         writer.identity = Name(row, 1)
         writer.task = self.schedule.spawn(name, self._calls(writer, calls, {}))
         writer.task.is_writer = True
-        process = self.kernel.processes.setdefault(first.task, [first.task])
-        process.append(writer.task)
-        self.kernel.processes[writer.task] = process
+        first.task.process.append(writer.task)
+        writer.task.process = first.task.process
 
     def _run_writer(self, writer: Writer, calls: int, late: bool, options: dict[str, Any]) -> Steps[None]:
         yield pause()
@@ -95,7 +93,7 @@ class RecordModel:
             yield from self._write_keys(writer, calls)
         else:
             yield from self._calls(writer, calls, options)
-        if self.chance(0.7) and writer.task not in self.kernel.processes:
+        if self.chance(0.7) and len(writer.task.process) == 1:
             yield from writer.leave()
         else:
             self.idle.append(writer.task)
@@ -163,13 +161,13 @@ class RecordModel:
     # ---- the run ----
 
     def run(self) -> None:
-        """Raises Violation."""
+        """As of the other models, with checks."""
         self.schedule.run()
         for sleeper in self.sleepers:
             self.check_seen(sleeper, self.shared.notified, "lost-wake" if self.unfinished_tasks() else "wake")
         self.kernel.publish_all_writes(self.schedule.tasks)
         for sleeper in self.sleepers:
-            self.kernel.wake_late(sleeper.task)  # its own look
+            sleeper.task.asleep = False  # its own look
         self.schedule.run()
         counts = dict(enumerate(self.shared.counts()))
         for reader in [*self.readers, *self.sleepers]:
@@ -257,3 +255,26 @@ class RecordModel:
 def idle() -> Steps[None]:
     """One that acts at the end."""
     yield pause()
+
+
+def stop_after(steps: Steps[None], count: int) -> Steps[None]:
+    """The first so many of them: to the others it looks alive for ever."""
+    op = next(steps)
+    for _ in range(count):
+        try:
+            op = steps.send((yield op))
+        except StopIteration:
+            return
+
+
+def wait_at(steps: Steps[None], cue: Cue) -> Steps[None]:
+    """A participant that waits once, at its cue."""
+    waited, op = False, next(steps)
+    while True:
+        if not waited and cue.at(op):
+            waited = True
+            yield until(cue.until)
+        try:
+            op = steps.send((yield op))
+        except StopIteration:
+            return

@@ -1,14 +1,14 @@
 """What the participants of a vector or a board share: the words of its file, and what really happened."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Literal, NamedTuple
 
-from . import workqueue_shared
 from .addresses import EVENTCOUNT
-from .channel_shared import CPUS, Row
-from .memory import ACQUIRE, RELAXED, RELEASE, SEQ_CST, Order, View
+from .machine import Machine
+from .memory import ACQUIRE, RELAXED, RELEASE, SEQ_CST, Order, View, Write
+from .ops import CPUS
 from .oracle import Violation
 from .task import Op, Task
 
@@ -111,8 +111,47 @@ def key_name(key: int, i: int) -> str:
     return f"key_name[{key}][{i}]"
 
 
-class RecordKernel(workqueue_shared.QueueKernel):
-    """The machine, and the kernel's answers about rows."""
+class Row:
+    """A row and the kernel's lock of it, which its holder loses by leaving and by dying."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.holder: Task | None = None
+
+    @property
+    def vacant(self) -> bool:
+        """Nobody living holds the lock."""
+        return self.holder is None or self.holder.dead or self.holder.closed
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class RecordKernel(Machine):
+    """The machine, and what the kernel knows of rows and of the file's lock."""
+
+    def create(self, words: Mapping[str, Any]) -> None:
+        """Words as they are at the beginning."""
+        for location, value in words.items():
+            self.histories[location] = [Write(0.0, value)]
+
+    def try_lock(self, actor: Task) -> bool:
+        """The flock of the file, LOCK_NB."""
+        self.fence(actor, SEQ_CST)
+        if self.lock_owner is None:
+            self.lock_owner = actor
+        return self.lock_owner is actor
+
+    def unlock(self, actor: Task) -> None:
+        """Let the next one have it."""
+        self.fence(actor, SEQ_CST)
+        self.lock_owner = None
+
+    def is_vacant(self, actor: Task, row: Row) -> bool:
+        """F_OFD_GETLK: who learns that somebody is gone sees all that it wrote."""
+        if row.vacant:
+            self.fence(actor, SEQ_CST)
+        return row.vacant
 
     def is_gone(self, actor: Task, row: Row, process: Task | None) -> bool:
         """`named`: as the row says, perhaps before its lock's holder, who asks the kernel about that process, too."""
@@ -148,7 +187,7 @@ class SharedRecords:
             initial |= {key_name(e, i): None for i in PARTS}
         for row in range(rows):
             initial |= {generation(row): 0, uid(row): 0}
-        self.kernel = RecordKernel(initial, rng, (0.0, 0.3, 0.6)[int(rng.random() * 3)])
+        self.kernel = RecordKernel(initial, rng)
         self.identities: dict[int, Task] = {}  # uid -> whose it is
         self.writes = 0  # begun
         self.times = {0: 0}  # write -> what it says when it was

@@ -15,9 +15,8 @@ from .machine import Machine
 from .memory import ACQUIRE, RELEASE, SEQ_CST, Order
 from .ops import cas, fence, futex_wait, futex_wake, load, load_strong, load_x86, rmw, rmw_x86, store
 from .oracle import Violation
-from .protocol import Scenario, mutations_of
-from .scheduler import Schedule
-from .task import Op, Steps, Task
+from .protocol import Model, ProtocolModels, mutations_of
+from .task import Steps, Task
 
 #: Number of wakes; whether a thread may sleep; whether a wake runs, without a later announcement.
 Word = tuple[int, bool, bool]
@@ -49,38 +48,33 @@ def prepare_wait(word: Word, rules: Rules = PROTOCOL) -> Word:
     return (word[0], True, word[2] and not rules.announcement_shows)
 
 
-def notify(location: str, rules: Rules = PROTOCOL, call: Op = ("futex_wake",)) -> Steps[bool]:
-    """Wake all sleepers. The flag stays set until the wake is complete, because the caller may die before.
-
-    Return False if another thread began to wake them after the last announcement. `call`: the system call.
-    """
+def notify(location: str, rules: Rules = PROTOCOL) -> Steps[None]:
+    """Wake all sleepers. The flag stays set until the wake is complete, because the caller may die before."""
     while True:
         old: Word = yield load(location)
         if not old[1]:
-            return False  # another thread has woken them
+            return  # another thread has woken them
         waking: Word = (old[0] + rules.wake_counts, True, True)
         if (yield cas(location, old, waking)) == old:
             break
-    yield call
+    yield futex_wake()
     if rules.clears_what_it_left:
         yield cas(location, waking, (waking[0], False, False))
     else:
         yield rmw(location, lambda word: (word[0], False, False))
-    return not old[2]
 
 
-class EventcountModel:
+class EventcountModel(Model):
     """Some publishers and two sleepers, on one kind of CPU."""
 
     def __init__(self, rng: Random, rules: Rules, traced: bool, *, x86: bool) -> None:
-        self.rng, self.rules, self.x86 = rng, rules, x86
-        count = 2 + self.below(2)
+        self.rules, self.x86 = rules, x86
+        count = 2 + int(rng.random() * 2)
         self.words = [word_of(publisher) for publisher in range(count)]
         self.notified = [0] * count  # messages whose publisher has returned from its call
         self.cursors: dict[Task, list[int]] = {}
         start: Word = (0, False, False)
-        machine = Machine({**dict.fromkeys(self.words, 0), EVENTCOUNT: start}, rng, (0.0, 0.3, 0.6)[self.below(3)])
-        self.schedule = Schedule(rng, machine, traced)
+        super().__init__(rng, Machine({**dict.fromkeys(self.words, 0), EVENTCOUNT: start}, rng), traced)
         for publisher in range(count):
             stopped_within = 20 if self.below(2) else 0
             task = self.schedule.spawn(f"publisher {publisher}", self.publish(publisher), stopped_within)
@@ -88,10 +82,6 @@ class EventcountModel:
         for sleeper in range(2):
             cursor = [0] * count
             self.cursors[self.schedule.spawn(f"sleeper {sleeper}", self.follow(cursor))] = cursor
-
-    def below(self, limit: int) -> int:
-        """One of 0 .. limit - 1."""
-        return int(self.rng.random() * limit)
 
     # ---- publishers ----
 
@@ -140,8 +130,8 @@ class EventcountModel:
     # ---- the run ----
 
     def run(self) -> None:
-        """Raises Violation."""
-        self.schedule.run()
+        """As of the other models, with checks."""
+        super().run()
         stopped = any(task.dead for task in self.schedule.tasks)
         for task, cursor in self.cursors.items():
             if any(seen < notified for seen, notified in zip(cursor, self.notified, strict=True)):
@@ -159,8 +149,6 @@ def eventcount_x86(rng: Random, rules: Rules, traced: bool) -> EventcountModel:
     return EventcountModel(rng, rules, traced, x86=True)
 
 
-SCENARIOS: dict[str, Scenario] = {"eventcount": eventcount, "eventcount_x86": eventcount_x86}
-
 mutation = mutations_of(PROTOCOL)
 ALL = [
     mutation("many-release", "eventcount_x86", "published by a release store", publishes_by_exchange=False),
@@ -171,4 +159,4 @@ ALL = [
     mutation("many-clear-first", "eventcount", "the flag is cleared before the wake", flag_stands=False),
     mutation("many-clear-all", "eventcount", "the flag is cleared, whose it may be", clears_what_it_left=False),
 ]
-MUTATIONS = {each.name: each for each in ALL}
+EVENTCOUNT_MODELS = ProtocolModels("eventcount", PROTOCOL, (eventcount, eventcount_x86), ALL)

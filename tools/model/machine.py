@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from .memory import ACQUIRE, RELAXED, SEQ_CST, Memory
+from .memory import ACQUIRE, RELAXED, SEQ_CST, Memory, Write
 from .task import Task
 
 
@@ -24,12 +24,44 @@ class Machine(Memory):
         """Nothing keeps it behind a store that is still on its way."""
         return self.load(actor, location, ACQUIRE)
 
+    def load_c11(self, actor: Task, location: str) -> Any:
+        """What the language promises and no more: behind all sequentially consistent writes of this one location."""
+        actor.view[location] = max(actor.view.get(location, 0.0), self.flushed.get(location, 0.0))
+        return self.load(actor, location, ACQUIRE)
+
     def rmw_x86(self, actor: Task, location: str, change: Callable[[Any], Any]) -> Any:
         """A full fence as well."""
         self.fence(actor, SEQ_CST)
         before = self.rmw(actor, location, change)
         self.fence(actor, SEQ_CST)
         return before
+
+    def rmw_c11(self, actor: Task, location: str, change: Callable[[Any], Any]) -> Any:
+        """Seen by all sequentially consistent loads of this location that come later."""
+        before = self.rmw(actor, location, change)
+        self.flushed[location] = actor.view[location]
+        return before
+
+    def rmw_relaxed(self, actor: Task, location: str, change: Callable[[Any], Any]) -> Any:
+        """Hands on what the write before carried, and nothing of its own."""
+        write = self.histories[location][-1]
+        actor.view[location] = write.stamp + 1.0
+        self.histories[location].append(Write(write.stamp + 1.0, change(write.value), write.view, attached=True))
+        return write.value
+
+    def cas_x86(self, actor: Task, location: str, expected: Any, desired: Any) -> Any:
+        """A locked instruction: a full fence as well."""
+        self.fence(actor, SEQ_CST)
+        current = self.cas(actor, location, expected, desired)
+        self.fence(actor, SEQ_CST)
+        return current
+
+    def cas_c11(self, actor: Task, location: str, expected: Any, desired: Any) -> Any:
+        """The same as an exchange."""
+        current = self.cas(actor, location, expected, desired)
+        if current == expected:
+            self.flushed[location] = actor.view[location]
+        return current
 
     def membarrier(self, actor: Task) -> None:
         """A full fence on the caller and, in some order, on every registered thread."""
@@ -78,9 +110,12 @@ class Machine(Memory):
         actor.paused_until = self.clock + 1 + int(self.rng.random() * 12)
 
     def kill(self, task: Task) -> None:
-        """Kill a task. Its executed writes become visible, and the kernel releases its lock."""
-        task.steps.close()
-        task.next_op, task.dead = None, True
-        self.fence(task, SEQ_CST)
-        if self.lock_owner is task:
-            self.lock_owner = None
+        """Kill all threads of a process. Their executed writes become visible, and the kernel releases its lock."""
+        for thread in task.process:
+            if thread.closed:
+                continue
+            thread.steps.close()
+            thread.next_op, thread.dead = None, True
+            self.fence(thread, SEQ_CST)
+            if self.lock_owner is thread:
+                self.lock_owner = None

@@ -58,13 +58,14 @@ def join(view: View, other: View) -> None:
 
 
 class Memory:
-    """Locations with histories. `staleness` is the chance that a load takes less than the newest that it could."""
+    """Locations with histories. `staleness` is the chance that a load takes less than the newest that it could; None:
+    it is drawn."""
 
-    def __init__(self, initial: dict[str, Any], rng: Random, staleness: float) -> None:
+    def __init__(self, initial: dict[str, Any], rng: Random, staleness: float | None = None) -> None:
         self.histories = {location: [Write(0.0, value)] for location, value in initial.items()}
         self.flushed: View = {}  # what fences made visible to every fence after them
         self.rng = rng
-        self.staleness = staleness
+        self.staleness = (0.0, 0.3, 0.6)[int(rng.random() * 3)] if staleness is None else staleness
 
     def newest(self, location: str) -> Any:
         """The value at the end of the modification order: for checks, not for threads."""

@@ -81,27 +81,4 @@ SLEEPING = [
     mutation("helper-does-not-count", "sleep_stock", "the helper's wakes are not counted", signal_thread_counts=False),
 ]
 
-FRAMES = [
-    mutation("claim-fence", "frames", "no fence: generation, leases", claim_fence=RELAXED),
-    mutation("claim-fence-client", "frames", "no fence: lease, generation", claim_fence_client=RELAXED),
-    mutation("claim-no-second-look", "frames", "leases are looked at before only", leases_rechecked=False),
-    mutation("claim-look-first", "frames", "the lease is stored after the look", lease_before_check=False),
-    mutation("claim-no-look", "frames", "a client trusts the packet", generation_checked=False),
-    mutation("frame-release", "frames", "a frame's generation is stored relaxed", frame_store=RELAXED),
-    mutation("frame-acquire", "frames", "a frame's generation is loaded relaxed", frame_load=RELAXED),
-    mutation("lease-release", "frames", "a lease is given back relaxed", lease_store=RELAXED),
-    mutation("lease-acquire", "frames", "leases are loaded relaxed", lease_load=RELAXED),
-    mutation("leave-acquire", "frames_full", "that a client left is loaded relaxed", leave_load=RELAXED),
-    mutation("left-is-free", "frames_full", "the row of one that left is free at once", left_may_hold=False),
-    mutation("awaited-ignored", "frames_mru", "the warmest buffer, whoever awaits it", unseen_frames_kept=False),
-    mutation("passed-first", "frames_mru", "a client has passed a frame that it will take", seen_before_take=True),
-    mutation("passed-inherited", "frames_mru", "a row's next client has passed what its last had", seen_reset=False),
-    mutation("waiting-ignored", "frames_spare", "a waiting frame is lost to a spare buffer", waiting_frames_kept=False),
-    mutation("no-round", "frames_mru", "no round for clients on their way", round_for_newcomers=False),
-    mutation("no-round-after-growth", "frames_spare", "a spare buffer begins no round", round_after_growth=False),
-    mutation("no-round-for-stock", "frames_stock", "no round where a stock client has buffers", stock_goes_round=False),
-    mutation("stock-too-late", "frames_stock", "a stock client is known when it asks", stock_seen_in_topic=False),
-    mutation("frame-no-liveness-check", "frames", "leases of the living are taken back", liveness_checked=False),
-]
-
-MUTATIONS = {m.name: m for m in EDGES + READING + SENDING + TAKING_OVER + SLEEPING + FRAMES}
+MUTATIONS = EDGES + READING + SENDING + TAKING_OVER + SLEEPING

@@ -1,24 +1,33 @@
 """What the tools need to know of a protocol: its scenarios, and what can be taken away from it."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from random import Random
-from typing import Any, Protocol
+from typing import Any
 
+from .machine import Machine
 from .scheduler import Schedule
 
 
-class Model(Protocol):
-    """One schedule of one scenario, ready to run."""
+class Model:
+    """One schedule of one scenario, ready to run. `machine`: with the words of the scenario."""
 
-    @property
-    def schedule(self) -> Schedule:
-        """Who runs when."""
+    def __init__(self, rng: Random, machine: Machine, traced: bool) -> None:
+        self.rng = rng
+        self.machine = machine
+        self.schedule = Schedule(rng, machine, traced)
+
+    def below(self, limit: int) -> int:
+        """One of 0 .. limit - 1."""
+        return int(self.rng.random() * limit)
+
+    def chance(self, probability: float) -> bool:
+        """True as often as that."""
+        return self.rng.random() < probability
 
     def run(self) -> None:
         """Raises Violation."""
+        self.schedule.run()
 
 
 Scenario = Callable[[Random, Any, bool], Model]  # of a seed's numbers, the rules, and whether to keep a trace
@@ -43,7 +52,6 @@ def mutations_of(rules: Any) -> Callable[..., Mutation]:
     return mutation
 
 
-@dataclass(frozen=True)
 class ProtocolModels:
     """A protocol that is modelled.
 
@@ -53,7 +61,7 @@ class ProtocolModels:
     scenarios, mutations : by name, which no other protocol uses.
     """
 
-    name: str
-    rules: Any
-    scenarios: dict[str, Scenario]
-    mutations: dict[str, Mutation]
+    def __init__(self, name: str, rules: Any, scenarios: Iterable[Scenario], mutations: Iterable[Mutation]) -> None:
+        self.name, self.rules = name, rules
+        self.scenarios = {scenario.__name__: scenario for scenario in scenarios}
+        self.mutations = {mutation.name: mutation for mutation in mutations}

@@ -74,30 +74,5 @@ class Rules:
     signal_if_caught_up: bool = True
     signal_if_it_stands: bool = True  # ... and those that have not moved since the message before
 
-    # EDGE claim: the server clears a buffer's generation, then loads its leases. A client does the opposite.
-    claim_fence: Order = SEQ_CST
-    claim_fence_client: Order = SEQ_CST
-    leases_rechecked: bool = True  # else: only before the generation is taken away
-    lease_before_check: bool = True  # else: the client loads the generation before it stores its lease
-    generation_checked: bool = True
-    # EDGE frame: a frame before its generation. EDGE lease: looking at it before letting go.
-    frame_store: Order = RELEASE
-    frame_load: Order = ACQUIRE
-    lease_store: Order = RELEASE
-    lease_load: Order = ACQUIRE
-    # EDGE client-left: the leases that a client keeps before that it left.
-    leave_load: Order = ACQUIRE
-    left_may_hold: bool = True  # else: the row of a client that left is free, whatever it still holds
-    liveness_checked: bool = True  # else: the server also revokes leases of living clients
-    # The next buffer: the most recently used one without an unseen frame, or the next one in turn.
-    unseen_frames_kept: bool = True  # else: the most recently used one without a lease
-    seen_before_take: bool = False  # a client stores the seen generation before it tries to take the frame
-    seen_reset: bool = True  # else: the new client of a row keeps the seen generation of the previous client
-    waiting_frames_kept: bool = True  # else: a spare buffer is added only if clients hold all buffers
-    round_for_newcomers: bool = True
-    round_after_growth: bool = True  # a spare buffer makes the round that newcomers count on one frame longer
-    stock_goes_round: bool = True  # once a stock client has asked for the buffers
-    stock_seen_in_topic: bool = True  # where it is before
-
 
 PROTOCOL = Rules()

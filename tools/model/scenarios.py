@@ -4,10 +4,10 @@ from collections.abc import Callable
 from random import Random
 
 from . import addresses as at
-from .leases import FrameModel
+from .mutations import MUTATIONS
 from .ops import preempt, until
-from .protocol import Scenario
-from .rules import Rules
+from .protocol import ProtocolModels
+from .rules import PROTOCOL, Rules
 from .stock import StockPublisher, StockSubscriber
 from .subscriber import Subscriber
 from .task import Op, Steps
@@ -317,36 +317,7 @@ def signal_stock(rng: Random, rules: Rules, traced: bool) -> TopicModel:
     return model
 
 
-# ---- frames ----
-
-
-def frames(rng: Random, rules: Rules, traced: bool) -> FrameModel:
-    """A server of frames, and two clients that hold frames. Each of them may die."""
-    return FrameModel(rng, rules, traced, rows=2, clients=2)
-
-
-def frames_full(rng: Random, rules: Rules, traced: bool) -> FrameModel:
-    """More clients than rows: a row is given to the next when its client left, or died."""
-    return FrameModel(rng, rules, traced, rows=1, clients=3)
-
-
-def frames_mru(rng: Random, rules: Rules, traced: bool) -> FrameModel:
-    """More buffers than are held, so that the server may choose; rows change hands."""
-    return FrameModel(rng, rules, traced, rows=2, clients=3, buffers=4)
-
-
-def frames_spare(rng: Random, rules: Rules, traced: bool) -> FrameModel:
-    """Clients hold all buffers, and the server adds spare ones."""
-    return FrameModel(rng, rules, traced, rows=2, clients=3, buffers=4, spare=2)
-
-
-def frames_stock(rng: Random, rules: Rules, traced: bool) -> FrameModel:
-    """A stock client has the buffers, too."""
-    return FrameModel(rng, rules, traced, rows=1, clients=1, buffers=4, stock=True)
-
-
-ALL: list[Scenario] = [own_publisher, usage]
-ALL += [stock_publisher, stock_publisher_alone, stock_subscriber, stock_subscriber_large]
-ALL += [restart, overlap, newcomers, stock_takeover, back_from_stock, same_sentinel, stock_replaces]
-ALL += [sleep, sleep_restart, sleep_stock, signal_stock, frames, frames_full, frames_mru, frames_spare, frames_stock]
-SCENARIOS = {scenario.__name__: scenario for scenario in ALL}
+SCENARIOS = [own_publisher, usage, stock_publisher, stock_publisher_alone, stock_subscriber, stock_subscriber_large]
+SCENARIOS += [restart, overlap, newcomers, stock_takeover, back_from_stock, same_sentinel, stock_replaces]
+SCENARIOS += [sleep, sleep_restart, sleep_stock, signal_stock]
+RING = ProtocolModels("ring", PROTOCOL, SCENARIOS, MUTATIONS)

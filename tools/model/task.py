@@ -18,6 +18,7 @@ class Task(Observer):
         self.name = name
         self.steps = steps
         self.next_op: Op | None = next(steps)  # None: finished, or killed
+        self.process = [self]  # all its threads, which die together
         self.taken = 0  # operations executed
         self.kill_at = -1  # die before this operation (or the next one that begins with kill_op); -1: live
         self.kill_op: Op = ()

@@ -6,9 +6,9 @@ from typing import Any
 
 from .machine import Machine
 from .ops import pause, until
+from .protocol import Model
 from .publisher import Publisher, notify_sleepers
 from .rules import Rules
-from .scheduler import Schedule
 from .stock import StockPublisher, StockSubscriber
 from .subscriber import Subscriber
 from .takeover import Starter
@@ -16,8 +16,8 @@ from .task import Steps, Task
 from .topic import Geometry, Topic
 
 
-class TopicModel:
-    """One schedule of one scenario, ready to run."""
+class TopicModel(Model):
+    """A topic with its publishers and subscribers."""
 
     def __init__(
         self,
@@ -30,22 +30,11 @@ class TopicModel:
         slots: Sequence[str] = (),
         publisher: object = "A",
     ) -> None:
-        self.rng = rng
         self.topic = Topic(rules, geometry, tuple(own_uids), tuple(slots), publisher)
-        staleness = (0.0, 0.3, 0.6)[self.below(3)]
-        self.machine = Machine(self.topic.initial(), rng, staleness)
-        self.schedule = Schedule(rng, self.machine, traced)
+        super().__init__(rng, Machine(self.topic.initial(), rng), traced)
         self.palette = self._palette(geometry.need_max)
         self.publishers: dict[str, Task] = {}
         self.sleepers: list[tuple[Task, Subscriber]] = []
-
-    def chance(self, probability: float) -> bool:
-        """True as often as that."""
-        return self.rng.random() < probability
-
-    def below(self, limit: int) -> int:
-        """One of 0 .. limit - 1."""
-        return int(self.rng.random() * limit)
 
     def _palette(self, need_max: int) -> list[int]:
         """The sizes that messages have. With few of them, laps end where earlier laps ended."""
@@ -156,8 +145,8 @@ class TopicModel:
     # ---- the run ----
 
     def run(self) -> None:
-        """Raises Violation."""
-        self.schedule.run()
+        """As of the other models, with checks."""
+        super().run()
         for task, reader in self.sleepers:
             if not task.dead:
                 self.topic.oracle.check_asleep(reader)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 UP, DOWN, RIGHT = "\x1b[A", "\x1b[B", "\x1b[C"
 PAGE_UP, PAGE_DOWN, HOME, END = "\x1b[5~", "\x1b[6~", "\x1b[H", "\x1b[F"
-_OTHER_SEQUENCES = {  # of other terminals, and of other modes of a terminal
+_OTHER_SEQUENCES = {  # sequences of other terminals, and of other modes of a terminal
     **{"\x1bOA": UP, "\x1bOB": DOWN, "\x1bOC": RIGHT, "\x1bOH": HOME, "\x1bOF": END},
     **{"\x1b[1~": HOME, "\x1b[4~": END, "\x1b[7~": HOME, "\x1b[8~": END, "\r": "\n", "\b": "\x7f"},
 }

@@ -21,7 +21,7 @@ from msgq.monitor.endpoint_selection import EndpointFollower, EndpointSelection
 from msgq.stats import Distribution, MeterReading
 
 _DISTRIBUTION_ORDER = ("mean", "p50", "p99", "max", "min", "p90", "p999")  # hidden from last to first
-_REFRESH_PERIOD_S = 0.25  # how late an endpoint may be noticed that has just come
+_REFRESH_PERIOD_S = 0.25  # maximum delay until a new endpoint is found
 
 busy_poll_option = click.option(
     "--spin",
@@ -91,7 +91,7 @@ def show_readings(
 ) -> None:
     """Print one line for each endpoint and interval, until an interrupt.
 
-    If no message arrives before the timeout, the command exits with `EXIT_TIMEOUT`.
+    If no message arrives before the timeout, the command exits with `options.TIMEOUT_EXIT_CODE`.
     """
     with settings.overrides(names.prefix), end_on_interrupt():
         _show_intervals(EndpointFollower(names, make, print_left_out), names, columns, wanted)

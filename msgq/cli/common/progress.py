@@ -102,7 +102,7 @@ class ProgressLine:
         if amount < task.completed:
             start_time = task.start_time
             self._progress.reset(self._task)
-            task.start_time = start_time  # of the whole operation
+            task.start_time = start_time  # start of the whole operation
             self._progress.advance(self._task, 0)
         self._progress.update(self._task, completed=amount, total=total)
         if total not in (None, self._total):

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from visionipc import VisionBuf
 
 _FRAME_PERIOD_S = 0.1  # a terminal does not take many more pictures a second
-_COLOUR_MASK = 0xF8  # of a colour, in a terminal: 32, so that styles are found in the cache and neighbours are alike
+_COLOUR_MASK = 0xF8  # 32 levels of each colour, so that neighbours are alike and the cache finds their styles
 
 
 @click.command(epilog=options.EXIT_CODES)

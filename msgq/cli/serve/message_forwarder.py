@@ -24,7 +24,7 @@ from msgq.common.formatting import format_count
 from msgq.errors import InvalidValueError
 from msgq.monitor.endpoint_selection import EndpointSelection
 
-_REFRESH_PERIOD_S = 0.5  # how late new endpoints are noticed
+_REFRESH_PERIOD_S = 0.5  # maximum delay until a new endpoint is found
 _READ_PERIOD_S = 0.02
 
 _logger = logging.getLogger(__name__)

@@ -25,7 +25,7 @@ from msgq.decoding.scalar_types import ScalarType, TextType
 #: What the parameters of generic structs are, by the struct that has them.
 _GenericBindings: TypeAlias = tuple[tuple[int, tuple[CapnpType, ...]], ...]
 
-_LIST_NESTING_MAX = 50  # of lists in each other
+_LIST_NESTING_MAX = 50  # maximum depth of nested lists
 _SCHEMA_STRUCTS_MAX = 10_000  # each with other parameters counts
 _SCHEMA_FIELDS_MAX = 65536
 _NO_DISCRIMINANT = 0xFFFF

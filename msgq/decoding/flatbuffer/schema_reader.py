@@ -22,7 +22,7 @@ from msgq.decoding.flatbuffer.flatbuffer_types import (
 )
 from msgq.decoding.scalar_types import ScalarType, TextType
 
-_STRUCT_NESTING_MAX = 50  # of structs in each other
+_STRUCT_NESTING_MAX = 50  # maximum depth of nested structs
 _CODE_BY_BASE_TYPE = dict(enumerate(("u1", "b1", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8"), 1))
 
 

@@ -46,7 +46,7 @@ static inline int mq_namespace_offset_ns(int64_t *ahead, mq_error *error) {
     if (!strcmp(ours, "time:[4026531834]"))
         return 0; /* the first time namespace */
     bool has_text = readlink("/proc/self/ns/time_for_children", childrens, sizeof childrens - 1) > 0 &&
-                    mq_read_proc_file(offsets, text, sizeof text) > 0; /* of the namespace of future children */
+                    mq_read_proc_file(offsets, text, sizeof text) > 0; /* the offset of future children */
     const char *line = has_text ? strstr(text, "monotonic") : NULL;
     if (!line || sscanf(line, "monotonic %lld %lld", &seconds, &nanoseconds) != 2)
         return mq_fail(error, MQ_ERROR_FILE, ENODATA, offsets, "no offset of this time namespace");

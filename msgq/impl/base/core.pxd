@@ -35,12 +35,6 @@ cdef extern from "base/truncation.h" nogil:
     bint mq_mapping_was_truncated(const mq_u64 *not_truncated)
 
 
-cdef extern from "base/populate.h" nogil:
-    bint mq_can_populate()
-    uint64_t mq_file_system_free_bytes(int fd)
-    bint mq_populate(void *start, uint64_t bytes, uint64_t spare)
-
-
 cdef extern from "base/error.h" nogil:
     ctypedef enum mq_error_kind:
         MQ_ERROR_FILE
@@ -74,7 +68,6 @@ cdef extern from "base/mapping.h" nogil:
     void mq_mapping_end_use(mq_mapping *mapping, bint keeps)
     void mq_mapping_drop(mq_mapping *mapping)
     void mq_mapping_release(mq_mapping *mapping)
-    bint mq_mapping_pair(mq_mapping *mapping, mq_mapping *partner)
 
 
 cdef extern from "base/file.h" nogil:
@@ -139,7 +132,6 @@ cdef extern from "base/layout.h" nogil:
         MQ_NAME
     ctypedef enum mq_file_check_result:
         MQ_FILE_VALID
-        MQ_FILE_STALE
         MQ_FILE_OTHER_VERSION
     ctypedef struct mq_participant:
         mq_u64 uid, pid, thread_id, start_time
@@ -175,9 +167,6 @@ cdef extern from "base/liveness_lock.h" nogil:
 cdef extern from "base/row_table.h" nogil:
     enum:
         MQ_NO_ROW
-    ctypedef struct mq_row_table:
-        pass
-    int mq_row_table_reserve(const mq_row_table *row_table, const mq_liveness_file *file, void **token)
     mq_liveness mq_participant_liveness(mq_liveness_probe *probe, const mq_participant *participant, int byte)
 
 
@@ -238,7 +227,7 @@ cdef extern from "base/poll_ops.h" nogil:
 cdef class Segment:
     """A mapped file, or the addresses that it had: a closed handle keeps its segment, but not its memory."""
     cdef mq_mapping *mapping    # the segment is one of its holders
-    cdef bint is_user           # and one of its users, unless a SegmentMemory is
+    cdef bint is_user           # it is also one of its users, unless a SegmentMemory is
     cdef readonly str path
     cdef readonly size_t size
     cdef readonly uint64_t inode
@@ -254,9 +243,6 @@ cdef class SegmentMemory:
 
 cdef SegmentMemory use_memory(Segment segment, size_t kept_bytes=*)  # kept_bytes: see mq_mapping
 
-# If the first segment is truncated, both segments read as zeros. Returns False if the first segment is already
-# truncated.
-cdef bint pair_segments(Segment segment, Segment partner) noexcept
 
 # Guard of a mapping whose file other programs may truncate.
 cdef void *guard_mapping(void *address, size_t size, int protection, const mq_u64 **not_truncated) except? NULL
@@ -276,7 +262,7 @@ cdef object segment_error(str what, str endpoint, str path, int number, str advi
 cdef int load_file_policy(mq_file_policy *policy, str endpoint) except -1
 cdef int open_file(str endpoint, str path, int flags) except -2
 cdef bint remove_file(str endpoint, str path) except -1
-cdef int create_file(str endpoint, str path, size_t size, int mode, struct_stat *made=*, size_t allocated=*) except -1
+cdef int create_file(str endpoint, str path, size_t size, int mode) except -1
 cdef bint name_file(int fd, str endpoint, str path) except -1
 cdef int check_file(int fd, struct_stat *found, str endpoint, str path) except -1
 

@@ -41,6 +41,20 @@ def make_directories(endpoint: str, paths: tuple[str, ...], permissions: int) ->
     SegmentError : a directory cannot be created. `endpoint` is for the error text.
     """
 
+def is_trusted(user: int) -> bool:
+    """Return True if files of this user are accepted: own files, root's, and those of trusted users (``trust=``)."""
+
+def check_owner(owner: int, endpoint: str, path: str) -> None:
+    """Raise an error if a file belongs to a user who is not trusted.
+
+    Raises
+    ------
+    SegmentError : the owner is not trusted. The text names the owner, and how to trust the owner.
+    """
+
+def get_sharing_advice(path: str) -> str:
+    """Return the end of an error text: what the owner of a file must do so that this user may open it; "": no file."""
+
 @disjoint_base
 class DescriptorMapping:
     """Mapped memory of a file descriptor. The last reference unmaps the memory. The descriptor may be closed.

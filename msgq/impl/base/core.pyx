@@ -16,6 +16,7 @@ from libc.string cimport memcpy, memset, strcmp
 from posix.fcntl cimport F_SETFL, fcntl, O_NONBLOCK
 from posix.mman cimport MAP_FAILED, MAP_SHARED, mmap, munmap, PROT_READ, PROT_WRITE
 from posix.stat cimport fstat, lstat, struct_stat
+from posix.types cimport uid_t
 from posix.unistd cimport close, lseek, SEEK_CUR, SEEK_SET, usleep
 
 from msgq.common.environment cimport file_group, is_preallocation_enabled, is_sigbus_handled, trusted_users
@@ -57,6 +58,7 @@ def add_hidden_base(type kind, type base):
 
 
 include "segment.pxi"
+include "owners.pxi"
 include "schema.pxi"
 include "endpointfile.pxi"
 include "views.pxi"

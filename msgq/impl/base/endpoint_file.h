@@ -2,7 +2,8 @@
  *
  *   1. mq_endpoint_file_open opens and maps the file, or creates one without a name.
  *   2. The caller fills in the header of a new file, and checks the header.
- *   3. mq_endpoint_file_name gives a new file its name. After MQ_FILE_CHANGED, repeat from step 1.
+ *   3. mq_endpoint_file_name gives a new file its name. After MQ_FILE_CHANGED, repeat from step 1. After -ENOENT, repeat
+ *      at most MQ_OPEN_TRIES times: other processes removed the directory, or /proc is missing.
  *
  * A process that is killed before step 3 leaves nothing. */
 #ifndef MQ_ENDPOINT_FILE_H
@@ -12,12 +13,12 @@
 
 enum { MQ_OPEN_TRIES = 5 }; /* attempts while other processes remove the file or the directory of its prefix */
 
-/* What a handle asks of its file. */
+/* The request of a handle for its file. */
 typedef struct {
     const mq_file_policy *policy;
-    const char *path, *kind_name; /* type of the endpoint in errors, such as "queue" */
-    uint64_t least_bytes, new_bytes;
-    mode_t mode; /* permissions of a new file */
+    const char *path, *kind_name;    /* type of the endpoint in errors, such as "queue" */
+    uint64_t least_bytes, new_bytes; /* minimum size of an existing file; size of a new file, 0: create none */
+    mode_t mode;                     /* permissions of a new file */
     mq_create create;
     bool writable;
 } mq_endpoint_file_request;
@@ -94,14 +95,14 @@ static inline int mq_endpoint_file_open(const mq_endpoint_file_request *request,
     return status;
 }
 
-/* Give a new file its name, after its header is complete. Returns 0, or a result after which the caller closes the file:
- * MQ_FILE_EXISTS, MQ_FILE_CHANGED, or an error. */
+/* Give a new file its name, after its header is complete. Returns 0, or a result after which the caller closes the
+ * file: MQ_FILE_EXISTS, MQ_FILE_CHANGED, or an error. */
 static inline int mq_endpoint_file_name(const mq_endpoint_file_request *request, mq_endpoint_file *file,
                                         mq_error *error) {
     int named = file->is_new ? mq_name_file(request->policy, file->fd, request->path, error) : 1;
     if (named == 0)
         return request->create == MQ_ONLY_CREATE ? MQ_FILE_EXISTS : MQ_FILE_CHANGED;
-    return named == 1 ? 0 : named == -ENOENT ? MQ_FILE_CHANGED : named;
+    return named == 1 ? 0 : named;
 }
 
 #endif

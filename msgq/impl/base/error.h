@@ -27,9 +27,7 @@ typedef enum {
     MQ_ERROR_KEY_TAKEN,
     MQ_ERROR_BOARD_FULL,
     MQ_ERROR_PUBLISHERS, /* a topic has too many publishers */
-    MQ_ERROR_VALUE,
-    MQ_ERROR_STATE,
-    MQ_ERROR_PROCESS, /* /proc is missing, or this process has no memory */
+    MQ_ERROR_PROCESS,    /* /proc is missing, or this process has no memory */
     MQ_ERROR_KINDS,
 } mq_error_kind;
 

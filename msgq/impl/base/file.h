@@ -33,7 +33,7 @@
 
 enum { MQ_TRUSTED_MAX = 32, MQ_USER_TEXT_BYTES = 80 };
 
-/* What a process asks of a file that it opens. */
+/* The request of a process that opens a file. */
 typedef enum { MQ_OPEN_OR_CREATE, MQ_ONLY_OPEN, MQ_ONLY_CREATE } mq_create;
 
 /* Results of opening a file, besides 0 and errors. No error is filled in, and nothing is left open. */
@@ -155,7 +155,7 @@ static inline void mq_close_directory(int directory) {
         close(directory);
 }
 
-/* As mq_open_directory, for a new file. */
+/* Open the directory for a new file by mq_open_directory. A missing directory is an error. */
 static inline int mq_open_existing_directory(const mq_file_policy *policy, const char *path, const char **name,
                                              mq_error *error) {
     int directory = mq_open_directory(policy, path, name, error);

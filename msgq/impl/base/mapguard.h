@@ -46,9 +46,10 @@ typedef struct mq_sigbus_guard {
 
 static struct {
     mq_u64 first; /* mq_sigbus_guard *: first guard of the list. New guards are added at the front */
-    bool installed;
+    pthread_once_t once;
+    int error; /* errno of the installation; 0: the handler is installed */
     struct sigaction former;
-} mq_sigbus_guard_list;
+} mq_sigbus_guard_list = {.once = PTHREAD_ONCE_INIT};
 
 static inline mq_sigbus_guard *mq_sigbus_guard_first(void) {
     /* EDGE guard: acquire. A guard in the list was filled in. Partner: mq_sigbus_guard_allocate */
@@ -185,18 +186,24 @@ static void mq_sigbus_guard_reset_in_child(void) {
         mq_store_release_u32(&guard->inside, 0); /* a thread of the parent may have incremented `inside` */
 }
 
-/* Install the handler once in the process. Returns false with errno on failure. */
-static inline bool mq_sigbus_guard_install_handler(void) {
-    struct sigaction action = {.sa_sigaction = mq_sigbus_guard_handle_signal};
-    if (mq_sigbus_guard_list.installed)
-        return true;
-    if (sigaction(SIGBUS, NULL, &mq_sigbus_guard_list.former) != 0)
-        return false;
+static void mq_sigbus_guard_install_once(void) {
+    struct sigaction action = {.sa_sigaction = mq_sigbus_guard_handle_signal}, former;
+    bool failed = sigaction(SIGBUS, NULL, &former) != 0;
+    /* a child that was forked during the installation installs the handler again */
+    if (!failed && former.sa_sigaction != mq_sigbus_guard_handle_signal)
+        mq_sigbus_guard_list.former = former;
     sigfillset(&action.sa_mask);
     action.sa_flags = SA_SIGINFO | SA_ONSTACK | (mq_sigbus_guard_list.former.sa_flags & SA_RESTART);
-    if (pthread_atfork(NULL, NULL, mq_sigbus_guard_reset_in_child) != 0 || sigaction(SIGBUS, &action, NULL) != 0)
-        return false;
-    return mq_sigbus_guard_list.installed = true;
+    failed = failed || pthread_atfork(NULL, NULL, mq_sigbus_guard_reset_in_child) != 0 ||
+             sigaction(SIGBUS, &action, NULL) != 0;
+    mq_sigbus_guard_list.error = failed ? errno : 0;
+}
+
+/* Install the handler once in the process. Threads may call this at the same time. Returns false with errno on
+ * failure. */
+static inline bool mq_sigbus_guard_install_handler(void) {
+    pthread_once(&mq_sigbus_guard_list.once, mq_sigbus_guard_install_once);
+    return !mq_sigbus_guard_list.error || (errno = mq_sigbus_guard_list.error, false);
 }
 
 /* Take a free guard, or allocate a new guard. NULL: out of memory. */

@@ -7,8 +7,8 @@
  *
  * The table has a lock, which is held for a few instructions. A fork, also one in a signal handler that interrupts
  * these instructions, frees the lock in the child (mq_mapping_table_reset_in_child). The list is whole at any moment,
- * because one store inserts or removes a mapping. A number in the child may be too large; the mapping then stays until
- * the child ends. */
+ * because one store inserts or removes a mapping. In the child, a number of users or holders may be too large, so the
+ * mapping stays until the child ends. */
 #ifndef MQ_MAPPING_H
 #define MQ_MAPPING_H
 
@@ -108,7 +108,9 @@ static inline mq_mapping *mq_mapping_table_use(mq_mapping_table *table, const st
     while (mapping && !mq_mapping_shows(mapping, found, writable, guarded))
         mapping = mapping->next;
     if (mapping) {
-        mapping->users++, mapping->holders++;
+        mapping->holders++;
+        mq_fence_compiler(); /* a child that is forked here has no user that is not a holder */
+        mapping->users++;
         mapping->blocks = found->st_blocks;
     }
     mq_mapping_table_unlock(table);
@@ -120,7 +122,7 @@ static inline bool mq_mapping_is_shared(const mq_mapping *mapping) { return mapp
 
 /* ---- its end ---- */
 
-/* Return the partner, whose holder this mapping was. */
+/* Free the mapping. Returns its partner, which it has held. */
 static inline mq_mapping *mq_mapping_free(mq_mapping *mapping) {
     mq_mapping *partner = mapping->partner;
     if (mapping->guard)
@@ -172,7 +174,7 @@ static inline void mq_mapping_unlist(mq_mapping *mapping) {
         *link = mapping->next;
 }
 
-/* Stop using the mapping. The caller still holds it; `keeps`: and will go on. */
+/* Stop using the mapping, which the caller still holds. `keeps`: the caller will hold it after the call, too. */
 static inline void mq_mapping_end_use(mq_mapping *mapping, bool keeps) {
     mq_mapping_table_lock(mapping->table);
     bool is_last = --mapping->users == 0;

@@ -77,8 +77,7 @@ cdef SegmentMemory use_memory(Segment segment, size_t kept_bytes=0):
 cdef tuple _ERROR_CLASSES = (
     SegmentError, CorruptSegmentError, LayoutVersionError, SegmentSizeError, ChannelMismatchError,
     TooManyPublishersError, TooManySubscribersError, MessageTooLargeError, TooManyHandlesError, TooManyWritersError,
-    MultipleWritersError, KeyTakenError, BoardFullError, MultiplePublishersError, InvalidValueError, StateError,
-    IpcError,
+    MultipleWritersError, KeyTakenError, BoardFullError, MultiplePublishersError, IpcError,
 )
 
 
@@ -227,21 +226,13 @@ def make_directories(str endpoint, tuple paths, int permissions):
             raise_error(&error, endpoint)
 
 
-cdef int create_file(str endpoint, str path, size_t size, int mode, struct_stat *made=NULL,
-                     size_t allocated=0) except -1:
-    """Return a new file of zeros without a name, with the group of MSGQ_GROUP. Its status is stored in *made.
-
-    `allocated`: bytes at the beginning that get memory; 0: all. A process populates the other bytes before it uses
-    them.
-    """
+cdef int create_file(str endpoint, str path, size_t size, int mode) except -1:
+    """Return a new file of zeros without a name, with the group of MSGQ_GROUP."""
     cdef mq_file_policy policy
     cdef mq_error error
-    cdef struct_stat status
-    cdef bytes encoded = path.encode()
-    cdef const char *name = encoded
+    cdef struct_stat made
     load_file_policy(&policy, endpoint)
-    with nogil:
-        fd = mq_create_file(&policy, name, size, allocated or size, mode, made if made != NULL else &status, &error)
+    cdef int fd = mq_create_file(&policy, path.encode(), size, size, mode, &made, &error)
     return fd if fd >= 0 else raise_error(&error, endpoint)
 
 
@@ -280,10 +271,6 @@ cdef Segment adopt_mapping(mq_mapping *mapping, str path):
     segment.inode = mapping.inode
     segment.liveness_file = mq_liveness_file_of(<const char *> segment.file, mapping.device, mapping.inode)
     return segment
-
-
-cdef bint pair_segments(Segment segment, Segment partner) noexcept:
-    return mq_mapping_pair(segment.mapping, partner.mapping)
 
 
 cdef void *guard_mapping(void *address, size_t size, int protection, const mq_u64 **not_truncated) except? NULL:

@@ -31,11 +31,8 @@ int mqc_check_file(const mqc_endpoint *endpoint, int fd, const char *path, struc
 /* ---- mappings ---- */
 
 static void *mqc_add_guard(void *address, size_t bytes, int protection, const mq_u64 **not_truncated) {
-    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-    pthread_mutex_lock(&mutex);
-    bool installed = mq_sigbus_guard_install_handler();
-    pthread_mutex_unlock(&mutex);
-    mq_sigbus_guard *guard = installed ? mq_sigbus_guard_add_mapping(address, bytes, protection) : NULL;
+    mq_sigbus_guard *guard =
+        mq_sigbus_guard_install_handler() ? mq_sigbus_guard_add_mapping(address, bytes, protection) : NULL;
     if (guard)
         *not_truncated = &guard->not_truncated;
     return guard;
@@ -108,7 +105,7 @@ static int mqc_lock_file(const mqc_endpoint *endpoint, const mq_file_lock *lock,
 
 /* ---- components with one file ---- */
 
-/* Open or create the file once. Returns 0, a result of mq_create, or an error. */
+/* Open or create the file once. Returns 0, a result such as MQ_FILE_MISSING, or an error. */
 static int mqc_open_file_once(const mqc_endpoint *endpoint, const mq_endpoint_file_request *request,
                               const mqc_file_ops *kind, mqc_mapped_file *segment) {
     mq_endpoint_file file;
@@ -142,7 +139,7 @@ int mqc_open_or_create(const mqc_endpoint *endpoint, const mqc_file_ops *kind, m
                                         .writable = true};
     mqc_format_path(endpoint, kind->start, endpoint->name, path);
     int status = MQ_FILE_CHANGED;
-    while (status == MQ_FILE_CHANGED)
+    for (int tries = MQ_OPEN_TRIES; status == MQ_FILE_CHANGED || (status == -ENOENT && tries > 0); tries--)
         status = mqc_open_file_once(endpoint, &request, kind, segment);
     if (status == MQ_FILE_EXISTS)
         return mqc_endpoint_error(endpoint, EEXIST, "it exists; to open it, omit MSGQ_MAKE");

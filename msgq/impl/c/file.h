@@ -1,6 +1,6 @@
-/* Functions that all files of the C library share: names, files, the join lock, waiting, errors. base/segment.pxi,
- * endpointfile.pxi, naming.py and sharing.py follow the same rules. A file is complete before it has a name. All data
- * of a file is checked before its use. A process that joins or leaves holds the file's flock.
+/* Functions that all files of the C library share: names, files, the join lock, waiting, errors. Python has the same
+ * functions in base/segment.pxi, endpointfile.pxi and msgq/common/naming.py. Both call the steps of base/file.h and
+ * endpoint_file.h. All data of a file is checked before its use. A process that joins or leaves holds the file's flock.
  *
  * Each function returns a negative errno after an error, and sets a text for msgq_error_text. If a function differs
  * from this rule, the comment of the function describes the difference. */

@@ -1,5 +1,4 @@
-/* Open and close work queues: the file and the row of a handle. The code follows impl/workqueue/queuefile.pxi and
- * handle.pxi step by step. Compile as C11. */
+/* Open and close work queues: the file and the row of a handle, by the steps of workqueue/join.h. Compile as C11. */
 #define _GNU_SOURCE
 #include "c/queuefile.h"
 
@@ -24,7 +23,7 @@ static void mqc_queue_init_header(void *handle) {
     mq_queue_init_file((mq_queue *)(void *)q->segment.address, &q->request, (uint64_t)msgq_time_ns(), &self);
 }
 
-/* ---- sizes: see queuefile.pxi and handle.pxi ---- */
+/* ---- sizes ---- */
 
 /* Map the whole file after its sizes were chosen. After an error, the handle keeps its previous mapping. */
 static int mqc_queue_map_slots(msgq_queue *q) {

@@ -1,5 +1,4 @@
-/* Functions that vectors and boards share: the file, the row, waiting. See impl/records/recordfile.pxi and
- * handle.pxi. */
+/* Functions that vectors and boards share: the file, the row, waiting. The steps are in records/join.h. */
 #ifndef MQC_RECORDFILE_H
 #define MQC_RECORDFILE_H
 

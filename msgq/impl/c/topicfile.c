@@ -16,7 +16,7 @@ int mqc_topic_truncation_error(const mqc_topic_files *t) {
 
 int mqc_topic_start_error(const mqc_topic_files *t) {
     mq_error error;
-    mq_topic_fail_start(&t->files.canary, t->ring_path, t->files.ring, &error);
+    mq_topic_fail_start(&t->files.canary, t->files.ring, t->ring_path, t->files.side, t->side_path, &error);
     return mqc_report(&t->endpoint, &error);
 }
 

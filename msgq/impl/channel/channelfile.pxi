@@ -197,11 +197,9 @@ cdef class ChannelFile(EndpointFile):
             raise StateError("was opened passive, and cannot set a schema; open it without passive=True", self.name)
         self.lock(&lock)
         try:
-            current = read_full_schema(&at)
-            if current is None or replace:
+            if replace or not mq_schema_is_set(&at):
                 write_full_schema(&at, schema)
-                current = schema
-            return current
+            return read_full_schema(&at)
         finally:
             self.unlock(&lock)
 

@@ -83,6 +83,7 @@ cdef extern from "channel/layout.h" nogil:
         uint64_t capacity, publishers, subscribers, stamps
     mq_channel_config mq_channel_config_unpack(uint64_t word)
     mq_schema_parts mq_schema_parts_from_block(mq_schema *schema, char *data, uint64_t room)
+    bint mq_schema_is_set(const mq_schema_parts *parts)
 
 
 cdef extern from "channel/publisher.h" nogil:
@@ -341,7 +342,7 @@ cdef class SubscriberRows:
 cdef class MappedPool(PinOwner):
     """A pool mapped by a subscriber, whose views pin its slots."""
     cdef SubscriberRows rows  # None: the pool's messages are only copied
-    cdef Segment segment  # before `memory`, whose end would give a segment that is in use private memory
+    cdef Segment segment  # cleared before `memory`, whose end would else give the segment private memory
     cdef SegmentMemory memory
     cdef const mq_u64 *not_truncated  # see mq_mapping_was_truncated
     cdef mq_pool_map slots
@@ -382,5 +383,4 @@ cdef class Subscriber(Waitable):
     cdef object _receive_copy(self, object timeout)
     cdef bint _should_stop_retrying(self, int *torn, object timeout) noexcept
     cdef bytes _copy_payload(self, const mq_channel_message *message)
-    cdef uint64_t _receive_batch(self, uint8_t *out, uint64_t size, uint64_t max_count) noexcept
     cdef uint64_t _count_receivable(self, object limit) except? 0

@@ -1,6 +1,5 @@
-/* Steps of a channel under the lock of its file (base/file_lock.h): join, sweep, leave. Python and C call them.
- * The caller holds the lock, and releases it afterwards. A child that is forked during a step has neither the lock nor a
- * row.
+/* Steps of a channel under the lock of its file (base/file_lock.h): join, sweep, leave. Python and C call them. The
+ * caller holds the lock, and releases it afterwards. A child that is forked during a step has neither lock nor row.
  *
  *   `Join`: complete the configuration, remove pools of dead publishers, lock a free row, create a pool without a name,
  *   register the pool in the row, and only then give it its name. Therefore each pool with a name has a row, by which
@@ -69,10 +68,9 @@ static inline void mq_channel_append_owners(const mq_channel_files *files, const
         mq_error_append(error, ", and %u more", count - shown);
 }
 
-static inline int mq_channel_too_many_publishers(const mq_channel_files *files, mq_error *error) {
+static inline void mq_channel_append_publishers(const mq_channel_files *files, mq_error *error) {
     mq_row_table table = mq_channel_publisher_row_table(files->header);
     mq_channel_append_owners(files, &table, offsetof(mq_channel_publisher_row, node), error);
-    return -ENFILE;
 }
 
 /* Refuse a new publisher if the channel has its maximum number. */
@@ -87,7 +85,8 @@ static inline int mq_channel_check_publisher_limit(const mq_channel_files *files
         return 0;
     mq_fail(error, MQ_ERROR_TOO_MANY_PUBLISHERS, ENFILE, "", "number of publishers is at its limit (%llu)",
             (unsigned long long)most);
-    return mq_channel_too_many_publishers(files, error);
+    mq_channel_append_publishers(files, error);
+    return -ENFILE;
 }
 
 /* Refuse a new subscriber if the channel has its maximum number. All rows count, because some subscribers may have
@@ -123,7 +122,7 @@ static inline int mq_channel_compare_dead_pools(const void *one, const void *oth
     return (a->newest > b->newest) - (a->newest < b->newest);
 }
 
-/* List the pools of dead publishers, sorted by the position of their newest message. `order` is NULL without messages. */
+/* List the pools of dead publishers, sorted by the position of their newest message. `order`: NULL without messages. */
 static inline int mq_channel_list_dead_pools(const mq_channel_files *files, const mq_index_ring *order,
                                              mq_channel_dead_pool *dead) {
     mq_liveness_probe probe = mq_liveness_probe_begin(files->liveness_file);
@@ -214,7 +213,8 @@ static inline int mq_channel_take_publisher_row(const mq_channel_files *files, c
         return row;
     mq_fail(error, MQ_ERROR_TOO_MANY_PUBLISHERS, ENFILE, "", "all %d rows of publishers are in use",
             MQ_CHANNEL_PUBLISHERS);
-    return mq_channel_too_many_publishers(files, error);
+    mq_channel_append_publishers(files, error);
+    return -ENFILE;
 }
 
 /* Initialize the publisher that owns the row and the pool. */
@@ -229,7 +229,7 @@ static inline int mq_channel_init_publisher(const mq_channel_files *files, const
                                 .stamps = mq_channel_config_unpack(config).stamps == MQ_CHANNEL_STAMPED,
                                 .clock_offset = request->clock_offset,
                                 .liveness_file = files->liveness_file};
-    if (!mq_channel_load_index_ring(files->header, &p->order)) /* invalid, because the capacity was just set */
+    if (!mq_channel_load_index_ring(files->header, &p->order)) /* the capacity is set, so the order has another error */
         return mq_fail(error, MQ_ERROR_CORRUPT, EPROTO, files->liveness_file->path,
                        "has an invalid order: another program wrote into the file; remove it (msgq clean)");
     if (!mq_channel_publisher_init(p, mq_makes_holes(files->policy)))

@@ -150,8 +150,7 @@ static inline void mq_channel_conflate_to_newest(mq_channel_subscriber *s) {
 
 /* If the pool of an entry's message is mapped, store the message in *m. The result MQ_CHANNEL_CORRUPT is reliable only
  * if the entry is unchanged after the call. */
-static inline __attribute__((always_inline)) mq_channel_status
-mq_channel_resolve_message_slot(const mq_channel_subscriber *s, mq_channel_message *m) {
+static inline mq_channel_status mq_channel_resolve_message_slot(const mq_channel_subscriber *s, mq_channel_message *m) {
     const mq_pool_map *pool = &s->pools[m->row];
     if (m->pool_uid != pool->uid)
         return MQ_CHANNEL_UNMAPPED;
@@ -220,8 +219,7 @@ static inline __attribute__((always_inline)) mq_channel_status mq_channel_find_m
 /* Find the message at the cursor, and skip lost and excluded messages. After using the message, validate the message
  * with mq_channel_accept_entry. If the result is MQ_CHANNEL_UNMAPPED, map the pool of the message's row, or call
  * mq_channel_skip_message. */
-static inline __attribute__((always_inline)) mq_channel_status mq_channel_next_message(mq_channel_subscriber *s,
-                                                                                       mq_channel_message *m) {
+static inline mq_channel_status mq_channel_next_message(mq_channel_subscriber *s, mq_channel_message *m) {
     if (!s->order.capacity && !mq_channel_subscriber_join(s, false))
         return MQ_CHANNEL_EMPTY;
     if (s->conflate)
@@ -249,8 +247,7 @@ static inline void mq_channel_advance_cursor(mq_channel_subscriber *s, const mq_
 }
 
 /* Validate the copy of a message. If the copy is intact, the message counts as received. */
-static inline __attribute__((always_inline)) bool mq_channel_accept_entry(mq_channel_subscriber *s,
-                                                                          const mq_channel_message *m) {
+static inline bool mq_channel_accept_entry(mq_channel_subscriber *s, const mq_channel_message *m) {
     /* EDGE slot: acquire. The bytes were read, then the entry is. Partner: mq_channel_begin_slot_write */
     mq_fence_acquire();
     /* relaxed: ordered by the fence */

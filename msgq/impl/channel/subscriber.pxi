@@ -112,10 +112,7 @@ cdef class Subscriber(Waitable):
     # ---- find messages ----
 
     cdef bint _next_message(self, mq_channel_message *message) except -1:
-        """Return the message at the cursor.
-
-        Return False if there is none, or if too many pools in a row are missing.
-        """
+        """Return the message at the cursor. Return False if there is none, or too many pools in a row are missing."""
         cdef int _mapped
         for _mapped in range(POOL_MAPS_MAX):
             status = mq_channel_next_message(&self.c, message)
@@ -354,18 +351,15 @@ cdef class Subscriber(Waitable):
                 if count:
                     break
                 continue
-            batch_count = 1 + self._receive_batch(<uint8_t *> view.buf + (count + 1) * size, size,
-                                                  max_count - count - 1)
+            # the messages that follow from the same publisher, up to the next special case
+            batch_count = 1 + mq_channel_receive_batch(
+                &self.c, <uint8_t *> view.buf + (count + 1) * size, size, max_count - count - 1, &self._last,
+                self._last_pool.not_truncated)
             count += batch_count
             if publishers is not None:
                 publishers += [self._last_pool.describe_publisher()] * <Py_ssize_t> batch_count
         self._rearm_fd()
         return out[:count]
-
-    cdef uint64_t _receive_batch(self, uint8_t *out, uint64_t size, uint64_t max_count) noexcept:
-        """Take up to `max_count` messages of the last message's publisher. Special cases are left to the caller."""
-        return mq_channel_receive_batch(&self.c, out, size, max_count, &self._last,
-                                        self._last_pool.not_truncated)
 
     def __iter__(self):
         return self

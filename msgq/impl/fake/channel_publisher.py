@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, SupportsIndex, cast
 
+from msgq.common.closing import ClosingContext
 from msgq.errors import (
     ConcurrentUseError,
     EndpointClosedError,
@@ -37,7 +38,7 @@ PayloadBytes = bytes  # a publisher has a property of that name
 
 
 @add_advice
-class Publisher:
+class Publisher(ClosingContext):
     """Publishes on a channel, from its own pool."""
 
     def __init__(self, file: ChannelFile, name: str, slots: int | None, slot_bytes: int | None, max_bytes: int) -> None:
@@ -45,7 +46,7 @@ class Publisher:
         self.endpoint, self.name = file.name, name
         self._channel_file, self._channel = file, file.channel
         self._requested_slots, self._pool_bytes_max = slots, max_bytes
-        self._previous_counts = {"sent": 0, "bytes": 0, "refused": 0, "evicted": 0}  # of pools that were outgrown
+        self._previous_counts = {"sent": 0, "bytes": 0, "refused": 0, "evicted": 0}  # counts of replaced pools
         self._sender_mark = object()  # for the channel to know us by, without keeping us
         self._is_waiting_for_slot = False
         self._pool = self._open_pool(slot_bytes or DEFAULT_SLOT_BYTES, True)
@@ -138,12 +139,6 @@ class Publisher:
             self._pool.leaves_after_loans = True  # loans that are open end it
             self._pool.retire_pool(removes_pool)
         self.closed = True
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _is_last_sender(self, source: EndpointState[Any]) -> bool:
         """See `BusMember`."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
@@ -72,6 +74,33 @@ class Inbox:
     def set_arrival_callback(self, callback: Callable[[], object]) -> None:
         """Call `callback` for each arriving message, and now if a message is available."""
         raise NotImplementedError
+
+
+class SharedInbox(Inbox):
+    """State of a handle with which several calls may wait at once. Messages arrive at the endpoint, not at its handles.
+
+    Attributes
+    ----------
+    event_fd : an eventfd that is readable while a receive would return; -1: none was requested.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(lambda _message: None)
+        self.event_fd = -1
+
+    def has_pending_messages(self) -> bool:
+        """See `Inbox`."""
+        return self.can_receive()
+
+    def update_descriptor(self) -> None:
+        """Update the readability of the descriptor."""
+        if self.event_fd < 0:
+            return
+        if self.can_receive():
+            os.eventfd_write(self.event_fd, 1)
+        else:
+            with contextlib.suppress(BlockingIOError):
+                os.eventfd_read(self.event_fd)
 
 
 InboxT = TypeVar("InboxT", bound=Inbox)

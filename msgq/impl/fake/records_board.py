@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
+from msgq.common.closing import ClosingContext
 from msgq.common.stats import Participant
 from msgq.impl.base.foreign_names import add_advice, key_assignment_error
 from msgq.impl.base.process import process_name
@@ -78,7 +79,7 @@ class Board(RecordHandle):
         return self._store.value_bytes
 
     def __del__(self) -> None:
-        super().close()  # what observes keys stays open
+        super().close()  # observers of keys stay open
 
     def close(self) -> None:
         """Close the handle and its observers."""
@@ -142,7 +143,7 @@ class Board(RecordHandle):
     _read_newest = changes
 
 
-class Entry:
+class Entry(ClosingContext):
     """A key owned by a handle, until the entry or the handle closes."""
 
     def __init__(self, board: Board, store: BoardStore, row: RecordHandleRow, key: str) -> None:
@@ -161,12 +162,6 @@ class Entry:
 
     def __repr__(self) -> str:
         return f"<msgq fake Entry {self._key!r} of board {self._store.name!r}>"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     @property
     def key(self) -> str:

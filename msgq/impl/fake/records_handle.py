@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ from msgq.impl.fake.bus import InProcessBus, current_bus
 from msgq.impl.fake.endpoint_state import EndpointState, fork_error
 from msgq.impl.fake.records_stats import read_record_stats
 from msgq.impl.fake.records_store import RecordHandleRow, RecordStore
-from msgq.impl.fake.waiting import Waitable
+from msgq.impl.fake.waiting import SharedWaitable
 from msgq.impl.records import options
 from msgq.impl.records.values import ChangeIterator
 
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from msgq.common.stats.records import RecordStats
 
 
-class RecordWatcher(Waitable):
+class RecordWatcher(SharedWaitable):
     """An object that can wait for changes: a handle, or an observer of a key."""
 
     _handle_row: RecordHandleRow | None = None
@@ -51,24 +50,6 @@ class RecordWatcher(Waitable):
 
     def _check_usable(self) -> RecordHandleRow:
         return self._get_usable_row()
-
-    def _acquire(self) -> None:
-        """Do nothing, because several waits with one handle are allowed."""
-
-    def _release(self, _inbox: object) -> None:
-        """See `_acquire`."""
-
-    def _rearm_fd(self) -> None:
-        """Do nothing, because the row updates the descriptor."""
-
-    def fileno(self) -> int:
-        """Return a descriptor that is readable while a change is available. In a simulation: `DeadlockError`."""
-        row = self._get_usable_row()
-        self._bus.check_descriptor_allowed(self._endpoint)
-        if self._event_fd < 0:
-            self._event_fd = row.event_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-            row.update_descriptor()
-        return self._event_fd
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for a change. Return False at the timeout."""

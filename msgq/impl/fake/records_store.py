@@ -6,7 +6,6 @@ elements of one call are one write.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 from collections.abc import Callable
@@ -19,7 +18,7 @@ from msgq.common.naming import RECORDS_NAME_PREFIX
 from msgq.common.schema import Schema
 from msgq.impl.base.process import process_name
 from msgq.impl.fake.bus import InProcessBus
-from msgq.impl.fake.endpoint_state import BusMessage, EndpointState, Inbox
+from msgq.impl.fake.endpoint_state import BusMessage, EndpointState, Inbox, SharedInbox
 from msgq.impl.records import options
 
 if TYPE_CHECKING:
@@ -29,37 +28,21 @@ if TYPE_CHECKING:
 _store_numbers = itertools.count(1)
 
 
-class RecordHandleRow(Inbox):
+class RecordHandleRow(SharedInbox):
     """A handle in the state of its vector or board. Unseen changes are its pending messages.
 
     Attributes
     ----------
     may_write : True if the handle is registered as a writer.
     written_count : number of elements that the handle wrote.
-    event_fd : an eventfd that is readable while there is an unseen change; -1: none was requested.
     """
 
     def __init__(self, store: RecordStore) -> None:
-        super().__init__(lambda _message: None)  # writes arrive at the store, not at its handles
+        super().__init__()
         self.store = store
         self.may_write = False
         self.written_count = 0
-        self.event_fd = -1
         store.handle_rows.append(self)
-
-    def has_pending_messages(self) -> bool:
-        """See `Inbox`."""
-        return self.can_receive()
-
-    def update_descriptor(self) -> None:
-        """Update the readability of the descriptor."""
-        if self.event_fd < 0:
-            return
-        if self.can_receive():
-            os.eventfd_write(self.event_fd, 1)
-        else:
-            with contextlib.suppress(BlockingIOError):
-                os.eventfd_read(self.event_fd)
 
     def close_handle(self) -> None:
         """Close the handle."""

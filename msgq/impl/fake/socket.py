@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from msgq.common import naming
+from msgq.common.closing import ClosingContext
 from msgq.errors import StateError
 from msgq.impl.base.core import Context
 
@@ -24,7 +25,7 @@ def check_can_connect(context: Context, endpoint: str | bytes, closed: bool, con
     return name
 
 
-class FakeSocket:
+class FakeSocket(ClosingContext):
     """Common base of publisher and subscriber sockets."""
 
     __slots__ = ("__weakref__", "_endpoint")
@@ -36,20 +37,10 @@ class FakeSocket:
         if hasattr(self, "_endpoint"):  # False: the constructor refused its arguments
             self.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     @property
     def endpoint(self) -> str:
         """Name of the endpoint; "" before the first `connect`."""
         return self._endpoint
-
-    def close(self) -> None:
-        """Close the socket."""
-        raise NotImplementedError
 
     def _is_last_sender(self, _source: EndpointState[Any]) -> bool:
         """See `BusMember`."""

@@ -308,8 +308,8 @@ class SubSocket(StrictOptionSocket, PyzmqReceiver, NoLingerOption, Waitable):
         inbox = self._wait_for_inbox(False) if wait_for_one and message_limit else self._check_usable()
         messages: list[bytes] = []
         if inbox is not None and inbox.is_newly_lapped():
-            message_limit = 0  # as the ring's: the call that finds a lap returns nothing
-        next_cursor = 0  # where the next message begins, if none is dropped
+            message_limit = 0  # a call that finds a lap returns nothing, as in the ring
+        next_cursor = 0  # position of the next message if none is dropped
         while inbox is not None and len(messages) < message_limit and inbox.can_receive():
             pending_bytes, element_bytes = len(inbox.peek_message()), element.itemsize
             if (

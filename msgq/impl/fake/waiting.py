@@ -12,7 +12,7 @@ from msgq.common.units import NS_PER_MS
 from msgq.errors import ConcurrentUseError, EndpointClosedError
 from msgq.impl.base.argument_checks import timeout_ms, warn_in_event_loop
 from msgq.impl.fake.bus import current_bus
-from msgq.impl.fake.endpoint_state import Inbox
+from msgq.impl.fake.endpoint_state import Inbox, SharedInbox
 from msgq.impl.fake.socket import FakeSocket
 from msgq.impl.sockets.async_receiver import AsyncReceiver
 from msgq.impl.sockets.polling import PythonPoller, PyzmqPoller
@@ -96,6 +96,33 @@ class Waitable(AsyncReceiver, FakeSocket):
         if self._event_fd >= 0 and not self.closed and not self._check_usable().has_pending_messages():
             with contextlib.suppress(BlockingIOError):
                 os.eventfd_read(self._event_fd)
+
+
+class SharedWaitable(Waitable):
+    """A handle with which several calls may wait at once. The endpoint updates its descriptor."""
+
+    __slots__ = ()
+
+    def _check_usable(self) -> SharedInbox:
+        raise NotImplementedError
+
+    def _acquire(self) -> None:
+        """Do nothing, because other calls may wait."""
+
+    def _release(self, _inbox: object) -> None:
+        """See `_acquire`."""
+
+    def _rearm_fd(self) -> None:
+        """Do nothing, because the endpoint updates the descriptor."""
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable while a receive returns at once. In a simulation: `DeadlockError`."""
+        inbox = self._check_usable()
+        self._bus.check_descriptor_allowed(self._endpoint)
+        if self._event_fd < 0:
+            self._event_fd = inbox.event_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+            inbox.update_descriptor()
+        return self._event_fd
 
 
 def wait_until_ready(subscribers: list[Waitable], timeout_ns: int | None) -> None:

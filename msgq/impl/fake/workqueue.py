@@ -24,7 +24,7 @@ from msgq.impl.fake.bus import InProcessBus, current_bus
 from msgq.impl.fake.endpoint_state import fork_error
 from msgq.impl.fake.owned_buffer import copy_buffer
 from msgq.impl.fake.subscriber import copy_into_buffer
-from msgq.impl.fake.waiting import Waitable
+from msgq.impl.fake.waiting import SharedWaitable
 from msgq.impl.fake.workqueue_events import EventPublisher, remove_events
 from msgq.impl.fake.workqueue_job import Job
 from msgq.impl.fake.workqueue_store import (
@@ -49,7 +49,7 @@ __all__ = ["Job", "Message", "MessageQueue"]
 
 
 @add_advice
-class MessageQueue(Waitable):
+class MessageQueue(SharedWaitable):
     """One handle of a queue. The stub msgq/impl/workqueue/core.pyi documents the methods."""
 
     signals_end_waits = False  # no wait takes time in which a signal could come
@@ -229,29 +229,11 @@ class MessageQueue(Waitable):
     def _check_usable(self) -> QueueHandleRow:
         return self._get_usable_row("read")
 
-    def _acquire(self) -> None:
-        """Do nothing, because several waits with one handle are allowed."""
-
-    def _release(self, _inbox: object) -> None:
-        """See `_acquire`."""
-
     def _default_timeout_ns(self) -> int | None:
         return None if self._blocks_by_default else 0
 
     def _receive_now(self) -> Any:  # a generator of a simulation gets the message
         return self.receive(0)
-
-    def _rearm_fd(self) -> None:
-        """Do nothing, because the queue updates the descriptor."""
-
-    def fileno(self) -> int:
-        """Return a descriptor that is readable while a message waits. In a simulation: `DeadlockError`."""
-        row = self._check_usable()
-        self._bus.check_descriptor_allowed(self._endpoint)
-        if self._event_fd < 0:
-            self._event_fd = row.event_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-            self._queue.update_descriptors()
-        return self._event_fd
 
     def arecv(self) -> Coroutine[Any, Any, Any]:
         """Return the next message, in a task of an asyncio loop."""

@@ -6,7 +6,6 @@ became ready before it. A returned message keeps its order.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import heapq
 import itertools
@@ -22,7 +21,7 @@ from msgq.common.schema import Schema
 from msgq.errors import SegmentError
 from msgq.impl.base.process import process_name
 from msgq.impl.fake.bus import InProcessBus
-from msgq.impl.fake.endpoint_state import BusMessage, EndpointState, Inbox
+from msgq.impl.fake.endpoint_state import BusMessage, EndpointState, Inbox, SharedInbox
 from msgq.impl.workqueue import options
 
 _queue_numbers = itertools.count(1)
@@ -117,7 +116,7 @@ class JobClaim:
             self._requeue_item()
 
 
-class QueueHandleRow(Inbox):
+class QueueHandleRow(SharedInbox):
     """An open handle in the state of its queue.
 
     Attributes
@@ -127,12 +126,11 @@ class QueueHandleRow(Inbox):
     event_counts : number of events of each type.
     open_claims : taken messages of the handle.
     waiting_receives : calls that wait for a message.
-    event_fd : an eventfd that is readable while a message waits; -1: none was requested.
     notify_callback : called for a message in the empty queue.
     """
 
     def __init__(self, queue: QueueState) -> None:
-        super().__init__(lambda _message: None)  # messages arrive at the queue, not at its handles
+        super().__init__()
         self.queue = queue
         numbers = {row.handle_number for row in queue.handle_rows}
         self.handle_number: int = next(number for number in itertools.count() if number not in numbers)
@@ -140,7 +138,6 @@ class QueueHandleRow(Inbox):
         self.event_counts: Counter[Event] = Counter()
         self.open_claims: list[JobClaim] = []
         self.waiting_receives = 0
-        self.event_fd = -1
         self.notify_callback: Callable[[], object] | None = None
         queue.handle_rows.append(self)
 
@@ -154,10 +151,6 @@ class QueueHandleRow(Inbox):
     def can_receive(self) -> bool:
         """See `Inbox`."""
         return bool(self.queue.ready_heap)
-
-    def has_pending_messages(self) -> bool:
-        """See `Inbox`."""
-        return self.can_receive()
 
     def close_handle(self) -> None:
         """Close the handle. Messages taken by the handle return to the queue."""
@@ -299,11 +292,7 @@ class QueueState(EndpointState[Inbox]):
     def update_descriptors(self) -> None:
         """Update the readability of the handles' descriptors."""
         for row in self.handle_rows:
-            if row.event_fd >= 0 and self.ready_heap:
-                os.eventfd_write(row.event_fd, 1)
-            elif row.event_fd >= 0:
-                with contextlib.suppress(BlockingIOError):
-                    os.eventfd_read(row.event_fd)
+            row.update_descriptor()
 
     def notify_if_idle(self) -> None:
         """Notify of messages if no receiver waits."""

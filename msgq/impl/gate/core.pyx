@@ -17,12 +17,13 @@ from msgq.impl.base.process cimport fork_generation, is_alive, this_process
 import contextlib
 import os
 
-from msgq.common import file_permissions, naming, settings, shm_paths
+from msgq.common import naming, settings, shm_paths
 from msgq.errors import (
     ControllerDiedError, CorruptSegmentError, EventError, EventTimeoutError, InvalidValueError, LayoutVersionError,
     SegmentSizeError, StateError,
 )
 from msgq.impl.base.argument_checks import check_seconds
+from msgq.impl.base.core import is_trusted
 
 include "gatefile.pxi"
 include "gate.pxi"

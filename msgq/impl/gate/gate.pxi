@@ -331,7 +331,7 @@ cdef class SocketEventHandle:
         cdef mq_fake_event *event = mq_fake_event_select(self._event_gate, which)
         cdef int fd = open_file(self.endpoint, path, O_RDWR)
         good = fd >= 0 and fstat(fd, &found) == 0 and S_ISFIFO(found.st_mode)
-        good = good and file_permissions.is_trusted(found.st_uid)
+        good = good and is_trusted(found.st_uid)
         if not good or (not fresh and found.st_ino != mq_fake_event_fifo_inode(event)):
             if fd >= 0:
                 close(fd)

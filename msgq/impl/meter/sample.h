@@ -28,7 +28,7 @@ typedef struct {
     mq_meter *meter;
     mq_source *source;            /* NULL: no source. Another thread must not use the source */
     mq_meter_queue_reader *queue; /* counters of a queue; NULL: none */
-    bool counts_events;           /* messages of the source are events of a queue */
+    bool counts_events;           /* the source is a channel with the events of a queue */
     mq_source_status status;      /* result of the last sample, for Python */
 } mq_metered_endpoint;
 
@@ -111,18 +111,19 @@ static inline __attribute__((always_inline)) int64_t mq_meter_sample_source(mq_m
 
 /* The branches give each kind and content its own loop, which does not test them. */
 static inline __attribute__((always_inline)) int64_t mq_meter_sample_kind(mq_metered_endpoint *e, mq_source_kind kind) {
-    if (e->counts_events)
-        return mq_meter_sample_source(e, kind, MQ_METER_EVENTS);
     return e->meter->stamp_offset < 0 ? mq_meter_sample_source(e, kind, MQ_METER_SIZES)
                                       : mq_meter_sample_source(e, kind, MQ_METER_TIMES);
 }
 
-/* Count all waiting messages. Returns the number of messages, or -1 if Python must handle `status`. */
-static inline int64_t mq_meter_sample(mq_metered_endpoint *e) {
+/* Count all waiting messages. Returns the number of messages, or -1 if Python must handle `status`. The attribute
+ * inlines the steps of subscribers into the loops, because a call takes a fifth of the time of a message. */
+static inline __attribute__((flatten)) int64_t mq_meter_sample(mq_metered_endpoint *e) {
     if (e->queue)
         return mq_meter_sample_queue(e->meter, e->queue);
     if (!e->source)
         return 0;
+    if (e->counts_events)
+        return mq_meter_sample_source(e, MQ_SOURCE_CHANNEL, MQ_METER_EVENTS);
     switch (e->source->kind) {
     case MQ_SOURCE_RING: return mq_meter_sample_kind(e, MQ_SOURCE_RING);
     case MQ_SOURCE_CHANNEL: return mq_meter_sample_kind(e, MQ_SOURCE_CHANNEL);

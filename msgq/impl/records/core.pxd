@@ -19,7 +19,6 @@ cdef extern from "records/layout.h" nogil:
         MQ_RECORD_CREATOR_BYTES
         MQ_RECORD_EXCLUSIVE
         MQ_RECORD_KEY_BYTES
-        MQ_RECORD_MAJOR
         MQ_RECORD_ROWS
         MQ_RECORD_ROW_BYTE
     uint64_t MQ_RECORD_SCHEMA_BYTES

@@ -6,7 +6,7 @@ readers have none.
 
 
 cdef enum:
-    READ_TIMEOUT_NS = 1000000000  # how long a reader repeats while writers replace the value
+    READ_TIMEOUT_NS = 1000000000  # limit of a reader's attempts while writers replace the value
     RECHECK_SLEEP_NS = MQ_NS_PER_S  # first poll interval without a wake; the next intervals are 3 s, 9 s, ...
     PASSIVE_SLEEP_MIN_NS = MQ_NS_PER_MS  # poll interval of a passive handle, which announces no sleep
     PASSIVE_SLEEP_MAX_NS = 10 * MQ_NS_PER_MS

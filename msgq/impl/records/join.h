@@ -1,6 +1,5 @@
 /* Steps under the lock of a vector's or board's file: take a row, and declare a key. Python and C call them. The caller
- * holds the file's lock (base/file_lock.h), and releases it
- * afterwards.
+ * holds the lock (base/file_lock.h), and releases it afterwards.
  *
  *   `Join`: reserve a row and lock its byte, release what a dead owner of the row left, occupy the row. In an exclusive
  *   vector, also become the only owner. If that fails, leave the row again.

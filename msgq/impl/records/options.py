@@ -49,7 +49,7 @@ DEFAULT_VALUE_BYTES = 1008
 LENGTH_WORD_BYTES = 8  # before a board's value
 VALUE_BYTES_MAX = ITEM_BYTES_MAX - LENGTH_WORD_BYTES
 WRITERS_MAX = 128
-READ_TIMEOUT_S = 1  # how long a reader tries, while others write faster than it reads
+READ_TIMEOUT_S = 1  # limit of a reader's attempts while others write faster than it reads
 _CACHE_LINE_BYTES = 64
 _WORD_BYTES = 8
 

@@ -2,7 +2,7 @@
 
 
 cdef enum:
-    SPIN_GIL_NS = 10 * MQ_NS_PER_MS  # how long a wait for an element ignores signals
+    SPIN_GIL_NS = 10 * MQ_NS_PER_MS  # time in which a wait for an element ignores signals
     VALUE_ROWS_BYTES = 4096  # bytes of the rows that are allocated at once
 
 
@@ -15,7 +15,7 @@ cdef class VectorBase(RecordHandle):
     cdef object _ndarray          # numpy.ndarray
     cdef object _empty_array           # numpy.empty
     cdef object _index_dtype  # dtype of indexes
-    cdef object _integer_check  # of values for the scratch row; None: the dtype has no integers
+    cdef object _integer_check  # check of values for the scratch row; None: the dtype has no integers
     cdef tuple _integer_positions
     cdef _ArrayMemory _scratch_row  # a row for the conversion of single values; None: the values are large
     cdef _ArrayMemory _value_rows  # rows for single values that are read

@@ -258,7 +258,8 @@ cdef extern from "ring/topic_files.h" nogil:
         uint32_t random
     int mq_topic_fail_truncated(const mq_mapping *ring, const char *ring_path, const mq_mapping *side,
                                 const char *side_path, mq_error *error)
-    int mq_topic_fail_start(const mq_canary *canary, const char *path, const mq_mapping *ring, mq_error *error)
+    int mq_topic_fail_start(const mq_canary *canary, const mq_mapping *ring, const char *ring_path,
+                            const mq_mapping *side, const char *side_path, mq_error *error)
     int mq_ring_check_size(const struct_stat *found, const char *path, mq_error *error)
     int mq_ring_map(const mq_file_policy *policy, int fd, const struct_stat *found, bint writable, const char *path,
                     mq_mapping **ring, mq_error *error)

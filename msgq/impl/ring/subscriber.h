@@ -411,8 +411,7 @@ static inline bool mq_ring_subscriber_pass_wrap_mark(mq_ring_subscriber *s, uint
 
 /* Return the message at the cursor, without moving the cursor. Copy the message, then call
  * mq_ring_subscriber_accept_copy. */
-static inline __attribute__((always_inline)) mq_ring_status mq_ring_subscriber_peek_message(mq_ring_subscriber *s,
-                                                                                            mq_ring_message *message) {
+static inline mq_ring_status mq_ring_subscriber_peek_message(mq_ring_subscriber *s, mq_ring_message *message) {
     for (int tries = 0; tries < 64; tries++) {
         if (s->cursor == s->published) {
             mq_ring_status status = mq_ring_subscriber_refresh_published(s);
@@ -443,8 +442,7 @@ static inline void mq_ring_subscriber_advance_past(mq_ring_subscriber *s, const 
 /* Validate the copy of the message. An intact copy counts as a received message. Returns false if the copy is torn.
  * If the copy is torn, all bytes at the cursor may be overwritten. If the copy is torn, the caller calls
  * mq_ring_subscriber_recover_from_lap. A caller that conflates seeks the newest message again instead. */
-static inline __attribute__((always_inline)) bool mq_ring_subscriber_accept_copy(mq_ring_subscriber *s,
-                                                                                 const mq_ring_message *message) {
+static inline bool mq_ring_subscriber_accept_copy(mq_ring_subscriber *s, const mq_ring_message *message) {
     if (mq_unlikely(!mq_ring_subscriber_validate_cursor(s)))
         return false;
     mq_ring_subscriber_advance_past(s, message);

@@ -41,14 +41,6 @@ cdef int _adopt_side(TopicFiles topic) except -1:
     return 0
 
 
-cdef int _map_ring(TopicFiles topic, int fd, const struct_stat *found) except -1:
-    """Map the ring read-only."""
-    cdef mq_error error
-    if mq_ring_map(&topic.policy, fd, found, False, topic.ring_file, &topic.files.ring, &error):
-        raise_error(&error, topic.endpoint)
-    return _adopt_ring(topic)
-
-
 cdef int _load_canary(TopicFiles topic) except -1:
     """Select the words that detect a truncation. Raise if one of both files is already truncated."""
     cdef mq_error error
@@ -123,7 +115,7 @@ cdef TopicFiles open_topic(str endpoint, str in_prefix, object segment_size, obj
 
 
 cdef int _open_topic_once(TopicFiles topic) except? -1:
-    """Return 0, or a result of mq_create."""
+    """Return 0, or a result such as MQ_FILE_LOCKED."""
     cdef mq_error error
     cdef int status
     if mq_makes_holes(&topic.policy):
@@ -137,6 +129,7 @@ cdef int _open_topic_once(TopicFiles topic) except? -1:
 cdef TopicFiles map_topic(str endpoint, str in_prefix):
     """Map both files read-only, without the lock or a trace. The ring must exist."""
     cdef struct_stat found
+    cdef mq_error error
     cdef TopicFiles topic = _make_topic(endpoint, shm_paths.ring_path(endpoint, in_prefix),
                                         shm_paths.side_segment_path(endpoint, in_prefix), False, 0)
     topic.files.lock = open_file(endpoint, topic.ring_path, O_RDONLY)
@@ -144,8 +137,10 @@ cdef TopicFiles map_topic(str endpoint, str in_prefix):
         advice = "; start its publisher first, or correct the name (`msgq list`)"
         raise segment_error("topic not found", endpoint, topic.ring_path, ENOENT, advice)
     check_file(topic.files.lock, &found, endpoint, topic.ring_path)
-    _check_ring_size(&found, endpoint, topic.ring_file)
-    _map_ring(topic, topic.files.lock, &found)
+    if (mq_ring_check_size(&found, topic.ring_file, &error)
+            or mq_ring_map(&topic.policy, topic.files.lock, &found, False, topic.ring_file, &topic.files.ring, &error)):
+        raise_error(&error, endpoint)
+    _adopt_ring(topic)
     _open_side(topic)
     _load_canary(topic)
     return topic
@@ -174,11 +169,6 @@ cdef TopicFiles remap_grown_topic(str endpoint, Segment former, SegmentMemory si
     return topic
 
 
-cdef int _check_ring_size(const struct_stat *found, str endpoint, bytes path) except -1:
-    cdef mq_error error
-    return raise_error(&error, endpoint) if mq_ring_check_size(found, path, &error) else 0
-
-
 cdef object size_changed_error(str endpoint, Segment ring, Segment side):
     """Return the exception for a truncated ring or side segment."""
     cdef mq_error error
@@ -192,9 +182,8 @@ cdef object size_changed_error(str endpoint, Segment ring, Segment side):
 cdef int raise_start_error(TopicFiles topic) except -1:
     """Raise the error of a publisher or subscriber that cannot start."""
     cdef mq_error error
-    if topic.side is not None and mq_file_shrank(topic.side.file, topic.side.inode, topic.side.size):
-        raise size_changed_error(topic.endpoint, topic.ring, topic.side)
-    mq_topic_fail_start(&topic.files.canary, topic.ring.file, topic.ring.mapping, &error)
+    mq_topic_fail_start(&topic.files.canary, topic.files.ring, topic.ring_file, topic.files.side, topic.side_file,
+                        &error)
     return raise_error(&error, topic.endpoint)
 
 

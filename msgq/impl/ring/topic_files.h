@@ -1,4 +1,4 @@
-/* The two files of a topic: what a participant asks of them, their checks, errors and sizes. topic_open.h opens them by
+/* The two files of a topic: the request of a participant, checks, errors and sizes. topic_open.h opens the files by
  * these steps. Python and C use them. */
 #ifndef MQ_RING_TOPIC_FILES_H
 #define MQ_RING_TOPIC_FILES_H
@@ -10,7 +10,7 @@
 
 enum { MQ_RING_DATA_BYTES_MIN = 128 }; /* a smaller ring has no room for three messages, even if they are empty */
 
-/* What a participant asks of a topic. */
+/* The request of a participant for a topic. */
 typedef struct {
     const mq_file_policy *policy;
     const char *ring_path, *side_path;
@@ -244,7 +244,7 @@ static inline int mq_topic_prepare_ring(const mq_topic_request *request, int fd,
 /* ---- rows ---- */
 
 /* Take a row and the ring for a publisher. *former is the uid of the previous publisher: wait for the end of its send,
- * then call mq_topic_start_publisher, or mq_ring_publisher_release_ring to give the ring back. */
+ * then call mq_ring_publisher_start, or mq_ring_publisher_release_ring to give the ring back. */
 static inline int mq_topic_claim_ring(mq_ring_publisher *p, const mq_process_identity *self, uint32_t random,
                                       uint64_t *former, mq_error *error) {
     if (!mq_ring_publisher_claim(p, self, random, former))
@@ -254,13 +254,14 @@ static inline int mq_topic_claim_ring(mq_ring_publisher *p, const mq_process_ide
     return 0;
 }
 
-/* Fill in the error of a publisher or subscriber that cannot start. */
-static inline int mq_topic_fail_start(const mq_canary *canary, const char *path, const mq_mapping *ring,
-                                      mq_error *error) {
+/* Fill in the error of a publisher or subscriber that cannot start. NULL: no side segment. */
+static inline int mq_topic_fail_start(const mq_canary *canary, const mq_mapping *ring, const char *ring_path,
+                                      const mq_mapping *side, const char *side_path, mq_error *error) {
     /* without the SIGBUS handler, the canary never changes */
-    if (!mq_canary_is_intact(canary) || mq_file_shrank(path, ring->inode, ring->size))
-        return mq_topic_fail_ring_size(path, ring->inode, ring->size - MQ_RING_HEADER, error);
-    return mq_fail(error, MQ_ERROR_CORRUPT, EPROTO, path,
+    if (!mq_canary_is_intact(canary) || mq_file_shrank(ring_path, ring->inode, ring->size) ||
+        (side && mq_file_shrank(side_path, side->inode, side->size)))
+        return mq_topic_fail_truncated(ring, ring_path, side, side_path, error);
+    return mq_fail(error, MQ_ERROR_CORRUPT, EPROTO, ring_path,
                    "has an invalid write pointer: another program wrote into the file. Remove it when it is not in use "
                    "(msgq clean)");
 }

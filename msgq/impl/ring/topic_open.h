@@ -11,8 +11,8 @@
  *
  * The participant then takes its row, and unlocks. A process that is killed between two steps leaves a complete ring
  * without a side segment, or one with the size that `size_unasked` describes. The next process that opens the topic
- * completes them. No step waits for the lock: the result is MQ_FILE_LOCKED, nothing is held, and the caller waits in the
- * way of its language. */
+ * completes them. No step waits for the lock: the result is then MQ_FILE_LOCKED, nothing is held, and the caller waits
+ * in the way of its language. */
 #ifndef MQ_RING_TOPIC_OPEN_H
 #define MQ_RING_TOPIC_OPEN_H
 
@@ -80,7 +80,8 @@ static inline int mq_topic_load_canary(mq_topic_files *topic, const char *ring_p
 
 /* ---- the ring ---- */
 
-/* Open the ring and lock it. Returns 0, a result of mq_create, or an error. */
+/* Lock the ring. `fd` is its descriptor, or the error of its opening. Returns 0, MQ_FILE_MISSING, MQ_FILE_LOCKED, or an
+ * error. */
 static inline int mq_topic_lock_file(const mq_topic_request *request, mq_topic_files *topic, int fd, mq_error *error) {
     if (fd < 0)
         return fd == -ENOENT ? MQ_FILE_MISSING : fd;
@@ -254,7 +255,7 @@ static inline int mq_topic_open_once(const mq_topic_request *request, mq_topic_f
     return status;
 }
 
-/* Open or create both files, and lock the topic. Returns 0, a result of mq_create, or an error. */
+/* Open or create both files, and lock the topic. Returns 0, a result such as MQ_FILE_LOCKED, or an error. */
 static inline int mq_topic_open(const mq_topic_request *request, mq_topic_files *topic, mq_error *error) {
     char directory[MQ_ERROR_PATH_BYTES];
     bool has_prefix = mq_directory_of(request->ring_path, directory);

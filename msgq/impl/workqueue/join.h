@@ -21,7 +21,7 @@ static inline int mq_queue_check_file(mq_queue *queue, uint64_t bytes, const cha
     return mq_check_layout(mq_queue_check_header(queue, bytes, parts), MQ_QUEUE_MAJOR, "a queue", path, error);
 }
 
-/* As mq_queue_check_file, for a file that was mapped after its sizes were chosen. After an error, *parts is unchanged. */
+/* Check a file that was mapped after its sizes were chosen. After an error, *parts is unchanged. */
 static inline int mq_queue_check_sized_file(mq_queue *queue, uint64_t bytes, const char *path,
                                             mq_queue_file_parts *parts, mq_error *error) {
     mq_queue_file_parts found = {.max_messages = 0};

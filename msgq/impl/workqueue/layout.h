@@ -190,8 +190,8 @@ static inline uint64_t mq_queue_compute_file_bytes(uint64_t max_messages, uint64
     return mq_queue_compute_offsets(max_messages, max_message_size).end;
 }
 
-/* Store the sizes of the queue, and the process that chose them. A new file has no other user yet. Otherwise the caller holds the file
- * lock and has allocated the whole file, and max_messages is 0. */
+/* Store the sizes of the queue, and the process that chose them. A new file has no other user yet. Otherwise the caller
+ * holds the lock of the file and has allocated all of it, and max_messages is 0. */
 static inline void mq_queue_store_sizes(mq_queue *queue, uint64_t max_messages, uint64_t max_message_size,
                                         const mq_process_identity *creator) {
     char padded[MQ_QUEUE_CREATOR_BYTES] = "";

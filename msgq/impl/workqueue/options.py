@@ -48,13 +48,13 @@ PRIORITY_MAX = 32767
 SPIN_US = 10
 #: What a queue says of its messages, as it is asked for; a queue's file has the index.
 EVENTS_CHOICES = (None, True, "payload")
-EVENTS_CAPACITY = 4096  # of the channel of events
-EVENTS_PAYLOAD_BYTES = 1 << 23  # of a pool for events with payload, unless four slots need more
+EVENTS_CAPACITY = 4096  # capacity of the channel of events
+EVENTS_PAYLOAD_BYTES = 1 << 23  # bytes of a pool for events with payload, unless four slots need more
 _EVENTS_SLOTS = EVENTS_CAPACITY + 2
 _EVENTS_LEAST_SLOTS = 4
 SCHEMA_DATA_MAX = 20032
 WORD_MAX = 2**64 - 1
-_LONGEST_WAIT_S = TIMEOUT_MAX_MS * NS_PER_MS // NS_PER_S  # of waits and leases: 24 days
+_LONGEST_WAIT_S = TIMEOUT_MAX_MS * NS_PER_MS // NS_PER_S  # limit of waits and leases: 24 days
 
 
 class OpenRequest:

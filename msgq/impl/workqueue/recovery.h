@@ -57,6 +57,8 @@ static inline int64_t mq_queue_reclaim_slots(mq_queue_handle *h, int64_t now_ns)
     /* before the scan: the scan finds each message that the count includes. Partner: mq_queue_announce_delay */
     h->seen_delay_count = mq_load_acquire_u64(&h->parts.queue->delay_count);
     for (uint64_t slot = 0; slot < h->parts.max_messages; slot++) {
+        /* EDGE word-owner: acquire. The word is loaded, then the generation of its owner's row. Partner:
+         * mq_queue_claim_free_slot */
         uint64_t word = mq_load_acquire_u64(&h->parts.slot_states[slot]);
         mq_slot_state state = mq_slot_state_decode(word);
         if (state != MQ_SLOT_FILLING && state != MQ_SLOT_TAKEN && state != MQ_SLOT_DELAYED)
@@ -172,9 +174,8 @@ static inline int64_t mq_queue_recover_from_dead_owners(mq_queue_handle *h, int6
     return next;
 }
 
-/* As mq_queue_recover_from_dead_owners, for the handle itself, which also scans all blocks again, because another program
- * may have written a fill count that a cache entry still accepts. Returns when the next lease or delay ends, by
- * CLOCK_MONOTONIC. */
+/* Recover from dead owners, and scan all blocks of the handle again, because another program may have written a fill
+ * count that a cache entry still accepts. Returns when the next lease or delay ends, by CLOCK_MONOTONIC. */
 static inline int64_t mq_queue_recover(mq_queue_handle *h, int64_t now_ns) {
     mq_queue_invalidate_all_caches(h);
     return now_ns + mq_queue_recover_from_dead_owners(h, now_ns);

@@ -28,7 +28,9 @@ static inline int64_t mq_queue_claim_free_slot(mq_queue_handle *h, uint64_t tick
         mq_u64 *word = &h->parts.slot_states[slot];
         if (mq_load_relaxed_u64(word) != 0) /* relaxed: the exchange checks it */
             continue;
-        /* EDGE free: acquire. Partner: mq_queue_free_taken_slot. If weaker: the payload is overwritten during the
+        /* EDGE word-owner: release. The row's generation is stored, then the word that names it. Partner:
+         * mq_queue_reclaim_slots. If weaker: a living owner looks dead.
+         * EDGE free: acquire. Partner: mq_queue_free_taken_slot. If weaker: the payload is overwritten during the
          * consumer's copy. */
         if (!mq_compare_exchange_u64(word, 0, filling))
             continue;

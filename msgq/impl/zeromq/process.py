@@ -20,9 +20,9 @@ import zmq
 from msgq.errors import ConcurrentUseError, IpcError
 from msgq.impl.zeromq.guard import keep_forever
 
-CURVE_OVERHEAD_BYTES = 33  # that encryption adds to a message
-ZMQ_SOCKETS_MAX = 4096  # of ZMQ's: a subscriber has three, with its monitor
-CONTEXT_EPOLL_COUNT = 2  # that a context has: its I/O thread's and its reaper's
+CURVE_OVERHEAD_BYTES = 33  # bytes that encryption adds to a message
+ZMQ_SOCKETS_MAX = 4096  # limit of a context; a subscriber has three sockets, with its monitor
+CONTEXT_EPOLL_COUNT = 2  # a context's I/O thread and its reaper have one each
 
 _zmq_context: zmq.Context[zmq.Socket[bytes]] | None = None
 _context_epolls: set[int] = set()  # the context's; empty when they are not known

@@ -37,11 +37,11 @@ from msgq.lake.metrics.partial_aggregates import compute_aggregates
 
 _LARGE_PAYLOAD_BYTES = 64 << 10  # payloads from here on are apart: a row group of small ones has many rows
 _ROW_GROUP_ROWS = 512 << 10
-_ROW_GROUP_BYTES = 64 << 20  # of payloads
+_ROW_GROUP_BYTES = 64 << 20  # bytes of payloads in a row group
 _OPEN_BRONZE_FILES_MAX = 200  # bronze files at a time
-_LARGE_ROW_GROUP_BYTES = 8 << 20  # of large ones, with one more: who reads a few pictures has a row group in memory
+_LARGE_ROW_GROUP_BYTES = 8 << 20  # the same for large payloads: a reader of few pictures holds a whole row group
 _DICTIONARY_ENCODED_COLUMNS = ("run", "host", "endpoint", "encoding", "schema", "kind", "publisher", "key", "options")
-_DELTA_ENCODED_COLUMNS = ("sequence", "publish_time", "log_time", "origin_time")  # that grow by little from row to row
+_DELTA_ENCODED_COLUMNS = ("sequence", "publish_time", "log_time", "origin_time")  # these grow little from row to row
 
 
 def open_messages_table(lake: LakeDirectory) -> LakeTable:

@@ -45,7 +45,7 @@ from msgq.lake.table_snapshot import TableSnapshot
 
 _INSPECT_TASKS_MAX = 64
 _LAKES_PER_INSPECT_TASK = 16  # at least
-_COPY_TASK_BYTES = 64 << 20  # of gold files of a task, about
+_COPY_TASK_BYTES = 64 << 20  # approximate bytes of gold files that a task copies
 _LAKE_COST_BYTES = 2 << 20  # a lake costs as much as so many bytes
 _RETAIN_HOURS = 168
 

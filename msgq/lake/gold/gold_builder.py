@@ -48,7 +48,7 @@ from msgq.lake.table_snapshot import TableSnapshot
 GOLD_TABLE_NAMES = tuple(name for name in GOLD_TABLE_SCHEMAS if not name.startswith("_"))
 _INTERMEDIATE_TABLES = tuple(name for name in HOURLY_SCHEMAS if name.startswith("_"))
 _TASKS_PER_JOB_MAX = 64
-_RUN_TASK_BYTES = 8 << 20  # of intermediate files of a task, about
+_RUN_TASK_BYTES = 8 << 20  # approximate bytes of intermediate files of a task
 _RUN_COST_BYTES = 128 << 10  # a run costs as much as so many bytes
 
 _WorkItem = TypeVar("_WorkItem")

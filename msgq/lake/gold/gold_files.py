@@ -23,7 +23,7 @@ from msgq.lake.table_snapshot import TableSnapshot
 
 #: The columns that queries see.
 GOLD_TABLE_SCHEMAS = HOURLY_SCHEMAS | RUN_SCHEMAS
-_HOUR_FIELD = pa.field("hour", pa.int64())  # of hourly tables, hours since the epoch
+_HOUR_FIELD = pa.field("hour", pa.int64())  # hours since the epoch, in hourly tables
 #: Number of small files of a table before an update merges the files.
 SMALL_FILES_MAX = 16
 _KEPT_FILE_ROWS = 1 << 17

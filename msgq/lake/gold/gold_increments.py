@@ -29,7 +29,7 @@ from msgq.lake.metrics.queues import compute_event_hours
 from msgq.lake.metrics.saturating_time import MAX_TIME, MIN_TIME
 from msgq.lake.metrics.time_windows import HOUR_NS
 
-_TASK_MESSAGES = 1 << 18  # of a task, about
+_TASK_MESSAGES = 1 << 18  # approximate messages of a task
 _INCREMENT_COST_MESSAGES = 1 << 10  # an increment costs as much as so many messages
 #: The time that says of which hour a row is.
 _TIME_COLUMN_BY_TABLE = {

@@ -62,7 +62,7 @@ def make_hourly_tables(aggregates: Mapping[str, pa.Table], at_least: int) -> dic
     """
     made = {name: schema.empty_table() for name, schema in HOURLY_SCHEMAS.items()}
     for name, make in _HOURLY_TABLE_MAKERS.items():
-        if aggregates[name].num_rows:  # of most there is nothing, and hours are many
+        if aggregates[name].num_rows:  # most tables of an hour are empty, and hours are many
             made |= make(aggregates[name], at_least)
     return made
 

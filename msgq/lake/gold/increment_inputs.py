@@ -28,7 +28,7 @@ from msgq.lake.metrics.time_windows import HOUR_NS
 from msgq.lake.table_snapshot import TableSnapshot
 from msgq.lake.text_columns import TextColumn, make_text_column, subtract_texts
 
-_GOLD_FORMAT_VERSION = 1  # of the gold tables; a change makes all hours again
+_GOLD_FORMAT_VERSION = 1  # version of the gold tables; a new version computes all hours again
 _INPUT_FORMAT = f"{AGGREGATES_VERSION} {_GOLD_FORMAT_VERSION}"
 _INPUTS_SCHEMA = pa.schema(
     [

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 IntegerArray = np.ndarray[Any, np.dtype[np.int64]]
 BooleanArray = np.ndarray[Any, np.dtype[np.bool_]]
-_GROUP_CODE_MAX = 1 << 62  # of numbers that stand for several values at once
+_GROUP_CODE_MAX = 1 << 62  # limit of numbers that stand for several values at once
 _DENSE_RANGE_MAX = 1 << 22  # integers that are no farther apart stand for themselves
 
 

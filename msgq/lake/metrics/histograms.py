@@ -18,8 +18,8 @@ from msgq.lake.metrics.group_by import IntegerArray, RowGroups
 
 #: Of a column of histograms.
 HISTOGRAM_TYPE = pa.list_(pa.struct([("bucket", pa.int32()), ("count", pa.int64())]))
-_BUCKETS_PER_OCTAVE = 16  # of a factor of 2
-_LARGEST_DURATION_NS = np.nextafter(2.0**63, 0)  # that fits into 64 bits
+_BUCKETS_PER_OCTAVE = 16  # buckets between a duration and its double
+_LARGEST_DURATION_NS = np.nextafter(2.0**63, 0)  # the largest duration that fits into 64 bits
 _BUCKET_ID_OFFSET = 1024  # more than there are buckets of one sign, a power of 2
 
 

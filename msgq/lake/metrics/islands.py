@@ -25,7 +25,7 @@ from msgq.lake.metrics.group_by import (
 
 _SEQUENCE_MODULUS = 1 << 32  # a sequence has 32 bits
 _HALF_SEQUENCE_MODULUS = 1 << 31
-_MINUTE_NS = 60 * NS_PER_S  # of log_time: 2**31 messages in a minute there will not be
+_MINUTE_NS = 60 * NS_PER_S  # step of log_time, in which there are never 2**31 messages
 EPOCH_KEY_COLUMNS = ("run", "endpoint", "epoch")
 STATE_KEY_COLUMNS = (*EPOCH_KEY_COLUMNS, "key", "index")
 #: Of an island. base, base_time: the sequence of the message that came first in the same minute, or in all that was
@@ -107,8 +107,8 @@ class _SortedIslands(NamedTuple):
     """Islands of each key, sorted by sequence, with the previous island of each."""
 
     key_groups: RowGroups
-    row_order: IntegerArray  # of the rows
-    first_sequence: IntegerArray  # of each key's first message
+    row_order: IntegerArray  # order of the rows
+    first_sequence: IntegerArray  # sequence of each key's first message
     last_minute_distance: IntegerArray  # from there to the last minute's, of each key
     first_message_row: IntegerArray  # the row of each key in which its first message is
     low_sequence: IntegerArray
@@ -125,7 +125,7 @@ def _sort_islands(rows: pa.Table, keys: Sequence[str]) -> _SortedIslands:
     place, bases, times, turns = place[recorded], bases[recorded], times[recorded], turns[recorded]
     inside = np.diff(groups.sorted_ids, prepend=-1) == 0
     other = ~(inside & _is_equal_to_previous(bases) & _is_equal_to_previous(times))
-    reached = np.roll(bases + turns, 1)  # where the one before ended
+    reached = np.roll(bases + turns, 1)  # end of the previous one
     step = (
         ((bases - reached + _HALF_SEQUENCE_MODULUS) & (_SEQUENCE_MODULUS - 1))
         - _HALF_SEQUENCE_MODULUS

@@ -32,7 +32,7 @@ from msgq.lake.report.page_parts import (
 from msgq.lake.report.thumbnails import choose_pictures
 
 _PLOTTED_QUEUES_MAX = 10  # with lines of their own, four each
-_LISTED_CHECKS_MAX = 200  # that failed
+_LISTED_CHECKS_MAX = 200  # maximum number of failed checks on the page
 _TIMELINE_ANOMALIES_MAX = 40
 _MULTIPLES_MAX = 12  # endpoints with a plot of their own
 _MAP_ENDPOINTS_MAX = 1000

@@ -14,7 +14,7 @@ from msgq.lake.silver.silver_writer import decode_bronze_file
 from msgq.lake.silver.table_assignment import SilverTable, TableAssignment
 from msgq.lake.text_columns import TextColumn
 
-_TASKS_MAX = 256  # of a job, at most
+_TASKS_MAX = 256  # maximum tasks of a job
 
 
 def build_silver(

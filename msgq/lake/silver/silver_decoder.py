@@ -19,7 +19,7 @@ from msgq.kinds import list_kinds_without_senders
 from msgq.lake.delta_types import convert_to_delta_type
 
 _BATCH_ROWS = 65536
-_BATCH_BYTES = 16 << 20  # of payloads that are decoded at once
+_BATCH_BYTES = 16 << 20  # bytes of payloads that are decoded at once
 #: What each row of silver begins with.
 SILVER_FIXED_COLUMNS = pa.schema(
     [

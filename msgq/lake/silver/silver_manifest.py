@@ -30,8 +30,8 @@ from msgq.lake.silver.table_assignment import DECODE_ERRORS_TABLE, SilverTable, 
 from msgq.lake.table_snapshot import TableSnapshot
 from msgq.lake.text_columns import TextColumn, make_text_column, subtract_texts
 
-_MANIFEST_FILES_MAX = 64  # of the manifest, until they become one
-_TABLE_COLUMNS = ("table_name", "encoding", "schema", "has_source", "column_types")  # that describe a silver table
+_MANIFEST_FILES_MAX = 64  # maximum files of the manifest before they become one
+_TABLE_COLUMNS = ("table_name", "encoding", "schema", "has_source", "column_types")  # these describe a silver table
 _DATE_FIELD = pa.field("date", pa.date32())
 _APPLIED_VERSION_PATH = "silver/_synced.json"
 #: Decodes bronze files, knowing what tables there are, and gives the manifest of each.

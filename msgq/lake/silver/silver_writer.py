@@ -20,9 +20,9 @@ from msgq.lake.lake_directory import LakeDirectory
 from msgq.lake.silver.silver_decoder import SILVER_INPUT_COLUMNS, SILVER_SOURCE_COLUMNS, SchemaFamily, SilverDecoder
 from msgq.lake.silver.table_assignment import DECODE_ERRORS_TABLE, TableAssignment, open_silver_table
 
-_BUFFERED_ROWS_MAX = 1 << 18  # of a table
+_BUFFERED_ROWS_MAX = 1 << 18  # maximum buffered rows of a table
 _BUFFERED_BYTES_MAX = 64 << 20
-_TOTAL_BUFFERED_BYTES_MAX = 256 << 20  # of all tables
+_TOTAL_BUFFERED_BYTES_MAX = 256 << 20  # maximum buffered bytes of all tables
 _ROW_GROUP_ROWS = 1 << 16  # few, so that each row group has few endpoints
 _ROW_GROUP_BYTES = 16 << 20
 _OPEN_FILES_MAX = 200  # files at a time
@@ -106,7 +106,7 @@ class _TableBuffer:
         self.waiting: list[pa.Table] = []
         self.count = self.size = 0
         self.files: list[_OpenSilverFile] = []
-        self.fields: dict[str, pa.Schema] = {}  # of each endpoint
+        self.fields: dict[str, pa.Schema] = {}  # fields by endpoint
 
     def add_rows(self, rows: pa.Table, fields: pa.Schema) -> None:
         """Buffer rows, and store the fields of their endpoints."""

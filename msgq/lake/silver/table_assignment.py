@@ -20,7 +20,7 @@ from msgq.lake.lake_directory import LakeDirectory
 from msgq.lake.silver.silver_decoder import SchemaFamily
 
 _SIMILAR_TABLES_MAX = 64  # tables of one family; from then on messages share one with whom it fits, alike or not
-_SHARED_TABLE_COLUMNS_MAX = 500  # of a table that others may join
+_SHARED_TABLE_COLUMNS_MAX = 500  # maximum columns of a table that other endpoints may join
 _LABEL_LENGTH_MAX = 60  # letters
 #: The place of what could not be decoded, which no table of silver is called.
 DECODE_ERRORS_TABLE = "decode_errors"

@@ -24,8 +24,8 @@ from msgq.simulation import SentMessage, Simulation
 __all__ = ["Comparison", "Difference", "EndpointComparison", "Tolerance", "compare"]
 
 _EXACT_TOLERANCE = Tolerance()
-_UNMATCHED_BYTES_MAX = 1 << 30  # of messages that have no partner yet
-_MESSAGE_OVERHEAD_BYTES = 200  # of Python, for each
+_UNMATCHED_BYTES_MAX = 1 << 30  # bytes of messages without a partner yet
+_MESSAGE_OVERHEAD_BYTES = 200  # bytes of Python objects for each message
 
 #: What can be compared. Of a simulation it is what its nodes sent, without what was played.
 ComparedOutputs = LogReader | str | PathLike[str] | Simulation | Iterable[SentMessage] | Iterable[Message]

@@ -26,7 +26,7 @@ from msgq.recording.reader.log_view import LogView, unknown_endpoint_error
 
 _MESSAGE_COLUMNS = ("log_time", "publish_time", "sequence", "origin_time", "data")
 _INTEGER_COLUMNS = ("log_time", "publish_time", "sequence", "epoch", "origin_time")
-_MESSAGE_SOURCE_COLUMNS = ("publisher", "key")  # of endpoints that are not topics
+_MESSAGE_SOURCE_COLUMNS = ("publisher", "key")  # columns of endpoints other than topics
 _ELEMENT_INDEX_COLUMN = "element_index"
 #: What could not be decoded.
 UNDECODED_ARROW_SCHEMA = pa.schema(

@@ -13,7 +13,7 @@ from msgq.recording.mcap_io.record_structs import RECORD_HEAD_STRUCT, Extensible
 
 ATTACHMENT_CRC_BYTES = 4  # after the data of an attachment
 _ATTACHMENT_TIMES_STRUCT = struct.Struct("<QQ")  # log_time, create_time: how an attachment begins
-_ATTACHMENT_TEXTS_BYTES_MAX = 1 << 16  # of an attachment's name and media type, at most
+_ATTACHMENT_TEXTS_BYTES_MAX = 1 << 16  # maximum bytes of an attachment's name and media type
 
 
 def read_attachment_index(fd: int, offset: int, length: int) -> records.AttachmentIndex:

@@ -26,7 +26,7 @@ METADATA_BYTES_MAX = 32 << 20
 #: Other descriptions of channels that a file already had: MCAP wants that there are none, files in a row have some.
 CHANNEL_CHANGES_MAX = 1 << 16
 CLOCK_RECORDS_MAX = 4096
-_DECLARATION_OVERHEAD_BYTES = 256  # of Python, for each
+_DECLARATION_OVERHEAD_BYTES = 256  # bytes of Python objects for each declaration
 _RECORD_READERS: dict[Opcode, Callable[[ReadDataStream], Any]] = {
     Opcode.SCHEMA: records.Schema.read,
     Opcode.CHANNEL: records.Channel.read,

@@ -7,7 +7,7 @@ from typing import BinaryIO
 
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _BLOCK_BYTES = 4 << 20
-_ZSTD_FRAME_HEAD_BYTES_MAX = 18  # of a frame, at most: they say how large it was
+_ZSTD_FRAME_HEAD_BYTES_MAX = 18  # maximum bytes of a frame's head, which has the size of its content
 
 
 def decompress_data(name: str, data: memoryview[int], size: int) -> bytes:

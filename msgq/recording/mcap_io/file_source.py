@@ -16,7 +16,7 @@ from msgq.errors import RecordingError
 from msgq.recording.mcap_io.compression import ZSTD_MAGIC, iter_decompressed_blocks
 from msgq.recording.mcap_io.record_scanner import open_readonly
 
-_DISK_RESERVE_BYTES = 64 << 20  # that a copy leaves on its disk
+_DISK_RESERVE_BYTES = 64 << 20  # bytes that a copy leaves free on its disk
 
 
 class FileSource:

@@ -22,7 +22,7 @@ from msgq.recording.mcap_io.segment_writer import ChunkCompressor, EncodedChanne
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-_TEMPORARY_NUMBERS = itertools.count()  # of unfinished files, of which several may become one path
+_TEMPORARY_NUMBERS = itertools.count()  # numbers of unfinished files, because several may be written for one path
 
 
 @contextmanager
@@ -43,7 +43,7 @@ def create_atomically(path: Path) -> Iterator[Path]:
     except OSError as error:
         raise RecordingError(f"output file '{path}' cannot be written: {error.strerror}", errno=error.errno) from error
     finally:
-        if os.getpid() == pid:  # what a forked child throws away is the parent's
+        if os.getpid() == pid:  # a forked child must not remove the parent's file
             unfinished.unlink(missing_ok=True)
 
 

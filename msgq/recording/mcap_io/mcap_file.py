@@ -102,7 +102,7 @@ class McapFile:
         self.registry = ChannelRegistry(assign_code, self._report_problem)
         # The same file, to search its chunks for channels. `blocks` has the chunks that were not searched yet.
         self._whole_file: McapFile | None = None
-        self._known_chunk_start = (0, b"")  # what a chunk began with, all of which is known, after so many changes
+        self._known_chunk_start = (0, b"")  # changes of channels, and the beginning of a chunk that declares none
         with self.file_source.open_descriptor() as fd:
             self.size_bytes = os.fstat(fd).st_size
             if self.file_source.damage_reason:

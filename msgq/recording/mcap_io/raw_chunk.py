@@ -16,13 +16,13 @@ from msgq.recording.mcap_io.record_structs import CHUNK_HEAD_STRUCT, MESSAGE_IND
 _COPYABLE_COMPRESSIONS = ("", "zstd", "lz4")
 _INDEX_ENTRY_DTYPE = np.dtype([("log_time", "<u8"), ("offset", "<u8")])
 _MIN_MESSAGE_BYTES = RECORD_HEAD_STRUCT.size + 22
-_INDEX_ENTRIES_MAX = 1 << 22  # of a chunk; with more it is read, chunk and all
+_INDEX_ENTRIES_MAX = 1 << 22  # maximum entries of a chunk's indexes; a chunk with more is read as a whole
 
 
 class ChannelIndexSummary(NamedTuple):
     """Summary of a channel in a chunk's message index."""
 
-    index_start: int  # where in the file the record is
+    index_start: int  # position of the record in the file
     index_end: int
     message_count: int
     first_time: int

@@ -23,11 +23,11 @@ from msgq.recording.mcap_io.compression import decompress_data, read_decompresse
 from msgq.recording.mcap_io.core import crc32
 from msgq.recording.mcap_io.record_structs import CHUNK_HEAD_STRUCT, MCAP_MAGIC, RECORD_HEAD_STRUCT
 
-CHUNK_BYTES_MAX = 256 << 20  # of a chunk, before compression, unless the user wants larger ones
+CHUNK_BYTES_MAX = 256 << 20  # maximum uncompressed bytes of a chunk, unless the user sets a larger limit
 RECORD_BYTES_MAX = 2**31 - 1  # Arrow cannot store longer records, so they count as damage
 FIRST_PRIVATE_OPCODE = 0x80  # opcodes from here on are free for applications; others ignore them
 DAMAGE_OPCODE = 0  # no opcode of MCAP's
-_COMPRESSION_NAME_BYTES = 16  # of a compression, at most
+_COMPRESSION_NAME_BYTES = 16  # maximum bytes of the name of a compression
 _CHUNK_HEAD_BYTES = RECORD_HEAD_STRUCT.size + CHUNK_HEAD_STRUCT.size + _COMPRESSION_NAME_BYTES + 8
 _BLOCK_BYTES = 1 << 20
 # A chunk of less than 4 GiB. The search tries each byte, because a chunk may begin within a wrong match.

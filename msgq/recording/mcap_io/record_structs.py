@@ -28,7 +28,7 @@ _CHUNK_INDEX_HEAD_STRUCT = struct.Struct("<QQQQI")  # start, end, offset and byt
 _CHUNK_INDEX_TAIL_STRUCT = struct.Struct("<QI")  # bytes of the message indexes, bytes of the codec's name
 _CHUNK_SIZES_STRUCT = struct.Struct("<QQ")  # compressed and uncompressed size
 _MESSAGE_INDEX_OFFSET_STRUCT = struct.Struct("<HQ")  # channel, offset of its message index
-FOOTER_BYTES = RECORD_HEAD_STRUCT.size + 20 + len(MCAP_MAGIC)  # of the footer, to the file's end
+FOOTER_BYTES = RECORD_HEAD_STRUCT.size + 20 + len(MCAP_MAGIC)  # bytes of the footer and of all that follows it
 
 
 class RecordStream(ReadDataStream):

@@ -13,8 +13,8 @@ from msgq.recording.mcap_io.problem import Problem
 from msgq.recording.mcap_io.rosbag2 import SQLITE_BAG_SUFFIX, list_bag_files, make_sqlite_error
 
 MCAP_SUFFIX = ".mcap"
-MCAP_SUFFIXES = (MCAP_SUFFIX, ".mcap.zstd", ".mcap.zst")  # of what can be read: rosbag2 compresses files as a whole
-RECOVERED_LABEL, REINDEXED_LABEL = "recovered", "reindexed"  # of files that are made of others, in their names
+MCAP_SUFFIXES = (MCAP_SUFFIX, ".mcap.zstd", ".mcap.zst")  # readable files; rosbag2 compresses files as a whole
+RECOVERED_LABEL, REINDEXED_LABEL = "recovered", "reindexed"  # labels in the names of files that were made from others
 _FILE_NAME_BYTES_MAX = 200  # bytes of a file's name, to which others are added; it may have 255
 
 

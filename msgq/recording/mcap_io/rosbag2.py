@@ -15,7 +15,7 @@ from msgq.recording.mcap_io.record_scanner import open_readonly
 BAG_METADATA_FILE = "metadata.yaml"
 SQLITE_BAG_SUFFIX = ".db3"
 _BAG_ROOT_KEY = "rosbag2_bagfile_information"
-_METADATA_BYTES_MAX = 4 << 20  # of metadata.yaml: some thousand topics and files
+_METADATA_BYTES_MAX = 4 << 20  # maximum bytes of metadata.yaml: some thousand topics and files
 
 
 def list_bag_files(directory: Path) -> list[Path] | None:

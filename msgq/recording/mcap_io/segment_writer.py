@@ -217,7 +217,7 @@ class SegmentWriter:
         self.path = path
         self.message_count = 0
         self._compressor = compressor
-        self._written_channels: dict[int, EncodedChannel] = {}  # that are described in the data, here or in a chunk
+        self._written_channels: dict[int, EncodedChannel] = {}  # channels that the data or a chunk describes
         self._written_schemas: dict[int, records.Schema] = {}
         self._summary_builder = SummaryBuilder()
         self._channel_statistics = ChannelStatistics()

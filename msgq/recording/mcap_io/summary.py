@@ -22,7 +22,7 @@ from msgq.recording.mcap_io.record_structs import (
 )
 
 #: What a summary consists of; opcodes that MCAP does not know yet may be among them.
-_SUMMARY_OPCODES = {
+SUMMARY_OPCODES = {
     Opcode.SCHEMA,
     Opcode.CHANNEL,
     Opcode.CHUNK_INDEX,
@@ -87,7 +87,7 @@ def read_summary(fd: int, size: int, most: int, problem: Callable[[int, str], No
 
 
 def _parse_summary(data: bytes, start: int, size: int, problem: Callable[[int, str], None]) -> SummarySection | None:
-    if not all(opcode in _SUMMARY_OPCODES or opcode > Opcode.DATA_END for opcode, _, _ in _iter_summary_records(data)):
+    if not all(opcode in SUMMARY_OPCODES or opcode > Opcode.DATA_END for opcode, _, _ in _iter_summary_records(data)):
         problem(start, "the place that the footer states has no summary; the whole file is scanned instead")
         return None
     summary = SummarySection(start)

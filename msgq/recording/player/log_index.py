@@ -24,9 +24,9 @@ from msgq.topic.playback import DEFAULT_RING_BYTES, compute_ring_bytes
 _BATCH_ROWS = 16384
 _INDEX_BYTES_MAX = 32 << 20  # maximum bytes of message indexes to read
 _CHUNK_INDEX_BYTES_MIN = 16 << 10  # smaller indexes are not worth the time of a read
-_MESSAGE_HEAD_BYTES = RECORD_HEAD_STRUCT.size + 22  # of a message's record before its payload
+_MESSAGE_HEAD_BYTES = RECORD_HEAD_STRUCT.size + 22  # bytes of a message's record before its payload
 _OffsetArray = np.ndarray[Any, np.dtype[np.int64]]
-_INDEX_HEAD_STRUCT = struct.Struct("<HI")  # how a message index begins: the channel, and bytes of what follows
+_INDEX_HEAD_STRUCT = struct.Struct("<HI")  # head of a message index: the channel, and the number of bytes that follow
 
 
 class IndexedEndpoint(NamedTuple):

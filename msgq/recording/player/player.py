@@ -12,9 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from os import PathLike
 from types import MappingProxyType
-from typing import Protocol, Self
+from typing import Protocol
 
 from msgq.common import settings
+from msgq.common.closing import ClosingContext
 from msgq.common.selection import list_names
 from msgq.common.units import NS_PER_S
 from msgq.errors import InvalidValueError, RecordingError, StateError
@@ -79,7 +80,7 @@ class PlayerStats:
     by_kind: dict[str, int] = field(default_factory=dict, hash=False)
 
 
-class Player:
+class Player(ClosingContext):
     """Plays a log: ``Player("log").run()``.
 
     The deadline of each message follows from its time in the log alone, so errors do not accumulate. Late messages are
@@ -177,7 +178,7 @@ class Player:
         ] = []  # an element for each thread that asks for something: it is let in at once
         self._is_paused, self._is_stopping, self._is_running = start_paused, False, False
         self._steps_left = 0
-        self._seek_target_ns: int | None = None  # of a seek
+        self._seek_target_ns: int | None = None  # time to which a seek jumps
         self._next_message_ns = self._position_ns = self._begin_ns
         self._finished_passes = self._late_ns = self._late_max_ns = 0
         self._set_time_anchor(self._begin_ns)
@@ -306,12 +307,6 @@ class Player:
                 while self._is_running:
                     self._state_changed.wait()
         self._writers.close_writers()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     # ---- the thread that plays ----
 

@@ -24,12 +24,10 @@ from msgq.recording.player.ring_sender import UNKNOWN_AGE, order_publish_times
 from msgq.recording.reader.column_batches import BatchMergeBuffer, MessageBatch
 
 TIME_SOURCES = ("publish_time", "log_time")
-#: A publish_time that is further from the log_time is not believed; and so much of a log waits to be put in order.
+#: A publish_time that is further from the log_time is ignored. Messages of this time wait to be put in order.
 MAX_PUBLISH_SKEW_NS = NS_PER_S
-_UNORDERED_BYTES_MAX = (
-    128 << 20
-)  # of a log that may wait for that; of more than this, the older half does not wait so long
-_BATCH_ROWS = 4096  # of which tuples are made at once
+_UNORDERED_BYTES_MAX = 128 << 20  # bytes of messages that wait to be put in order; beyond, the older half is taken
+_BATCH_ROWS = 4096  # rows converted to tuples at once
 
 
 class TimedMessages:
@@ -49,8 +47,8 @@ class TimedMessages:
             raise InvalidValueError(f"time_source {time_source!r} is unknown; use one of {', '.join(TIME_SOURCES)}")
         self.names, self.new_names = names, list[str | None]()
         self._log_reader, self._time_source, self._plan = log, time_source, plan
-        self._is_code_played = np.empty(0, np.bool_)  # of each code
-        self._first_bytes = np.empty(0, np.int16)  # that messages of each code need to be sent; -1: any
+        self._is_code_played = np.empty(0, np.bool_)  # played or not, by code
+        self._first_bytes = np.empty(0, np.int16)  # first byte of the messages to send, by code; -1: any
 
     def iter_batches(self, begin_ns: int = 0) -> Iterator[MessageBatch]:
         """Yield batches from a log time on. Omits events of work queues, except for sent messages.

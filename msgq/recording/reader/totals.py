@@ -20,7 +20,7 @@ from msgq.recording.reader.log_view import LogView
 from msgq.recording.reader.message import EndpointInfo
 
 _BATCH_ROWS = 16384
-_CHANNEL_ID_DIGITS = 5  # of 65535, the largest ID
+_CHANNEL_ID_DIGITS = 5  # digits of 65535, the largest ID
 _TALLY_COUNT_FIELDS = ("messages", "bytes", "largest", "lost")
 _STATISTICS_FIELDS = ("messages", "bytes", "largest", "first_time", "last_time")
 

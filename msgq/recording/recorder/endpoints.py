@@ -106,14 +106,14 @@ class RecordedEndpoints:
         self._unlinked_sources: dict[
             int, int
         ] = {}  # CLOCK_MONOTONIC by number: when others were found to have no name any more
-        self._last_inodes: dict[str, int] = {}  # of the files that were met last, whether they could be opened or not
+        self._last_inodes: dict[str, int] = {}  # inodes of the last found files, opened or not
         # Endpoints whose files were created after the first scan, and that are not open yet.
         self._new_endpoints: set[str] = set()
         self._unfinished_deadlines_s: dict[str, float] = {}  # end of the repeated attempts to open them
         self._scanned_inodes: dict[str, int] = {}  # inodes of files that a scan found before inotify reported them
         self._lost_by_endpoint: dict[str, int | None] = {}  # by endpoint, for closed sources
-        self._losses_lock = threading.Lock()  # of `endpoints_by_source` and `_lost_by_endpoint`
-        self._assigned_epochs: dict[tuple[int, int], int] = {}  # of the endpoint, by number and epoch of the source
+        self._losses_lock = threading.Lock()  # protects `endpoints_by_source` and `_lost_by_endpoint`
+        self._assigned_epochs: dict[tuple[int, int], int] = {}  # epochs of endpoints, by number and epoch of the source
         self._last_epochs: Counter[str] = Counter()
         self._file_watcher = self._start_watcher()
 

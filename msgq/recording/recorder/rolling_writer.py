@@ -74,7 +74,7 @@ class RollingWriter:
         self._limits = limits
         self._compressor = compressor
         self._wall_clock = wall_clock
-        self._clock_written_ns = 0  # what the wall clock was set to up to then is in a segment
+        self._clock_written_ns = 0  # a segment has the changes of the wall clock until this time
         self._run_metadata = {
             "run": uuid4().hex,
             "host": platform.node(),
@@ -161,7 +161,7 @@ class RollingWriter:
             "wall_offset_ns": str(self._wall_clock.find_reading(first_ns).offset_ns),
         }
         self._started_segments += 1
-        self._clock_written_ns = first_ns  # what waited may be older than what the former segment noted at its end
+        self._clock_written_ns = first_ns  # waiting messages may be older than the last time in the former segment
         self._segment_start_s = time.monotonic()  # no clock that is set makes a segment longer or shorter
         return SegmentWriter(path, self._compressor, metadata)
 

@@ -23,7 +23,7 @@ from msgq.recording.mcap_io.core import (
 from msgq.recording.mcap_io.mcap_file import NON_MESSAGES_MAX
 from msgq.recording.mcap_io.record_structs import RECORD_HEAD_STRUCT, RecordStream, read_chunk_index
 
-MESSAGE_HEAD_BYTES = 22  # of a message before its payload: channel, sequence, log_time, publish_time
+MESSAGE_HEAD_BYTES = 22  # bytes before the payload: channel, sequence, log_time, publish_time
 _ALL_CHANNEL_CODES = np.arange(1 << 16, dtype=np.int32)
 _MESSAGE_TIME_STRUCT = struct.Struct("<H4xQ")  # channel, log_time: how a message begins
 _VALID_CACHE_BYTES_MAX = 1 << 20

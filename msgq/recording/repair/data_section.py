@@ -34,18 +34,12 @@ from msgq.recording.mcap_io.record_structs import (
     MESSAGE_INDEX_HEAD_STRUCT,
     RECORD_HEAD_STRUCT,
 )
+from msgq.recording.mcap_io.summary import SUMMARY_OPCODES
 from msgq.recording.repair.chunk_parser import ChunkContents, ChunkParser, get_record_name, parse_record
 
 _BLOCK_BYTES = 1 << 20
-_MESSAGE_INDEXES_MAX = 1 << 17  # of a chunk: ids are 16 bits, and a copy of each is more than enough
-_NEXT_RECORDS_BYTES = 1 << 16  # what cannot be compressed is a little more than it was
-_SUMMARY_OPCODES = (
-    Opcode.CHUNK_INDEX,
-    Opcode.ATTACHMENT_INDEX,
-    Opcode.STATISTICS,
-    Opcode.METADATA_INDEX,
-    Opcode.SUMMARY_OFFSET,
-)
+_MESSAGE_INDEXES_MAX = 1 << 17  # maximum indexes of a chunk: each of the 16-bit ids twice
+_NEXT_RECORDS_BYTES = 1 << 16  # incompressible data grows a little when it is compressed
 
 
 @dataclass(slots=True)
@@ -145,7 +139,7 @@ class DataSection:
                 part.end_offset = start + RECORD_HEAD_STRUCT.size + RECORD_HEAD_STRUCT.unpack_from(head)[1]
             elif opcode == Opcode.DATA_END:
                 part.end_offset = start  # there is no such record: what comes is the footer
-            elif opcode in _SUMMARY_OPCODES:
+            elif opcode in SUMMARY_OPCODES:
                 raise ValueError(f"a {get_record_name(opcode)} is in the data section, where it is not allowed")
         except ChunkTooLargeError as error:
             part.damage_reason = str(error)

@@ -85,7 +85,7 @@ class FileExamination:
         self._newest_log_time = 0  # greatest log_time until now
         self._out_of_order_messages, self._first_out_of_order_offset, self._unreadable_messages = 0, 0, 0
         self._first_unindexed_chunk = 0
-        self._reported_findings: set[tuple[DeclarationKey, int | None]] = set()  # what nothing describes
+        self._reported_findings: set[tuple[DeclarationKey, int | None]] = set()  # reported missing descriptions
 
     def __iter__(self) -> Iterator[Finding]:
         """Yield the findings.

@@ -26,7 +26,7 @@ from msgq.recording.mcap_io.unknown_records import SKIPPED_BYTES_MAGIC, SKIPPED_
 from msgq.recording.repair.chunk_parser import ChunkContents, ChunkParser
 from msgq.recording.repair.repair_plan import RepairAction, RepairPlan, RepairStep
 
-_SKIPPED_RECORD_BYTES_MAX = 1 << 30  # of one such record
+_SKIPPED_RECORD_BYTES_MAX = 1 << 30  # maximum bytes of a skipped record
 _BLOCK_BYTES = 1 << 20
 
 

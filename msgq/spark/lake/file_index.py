@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _PARTITION_COLUMNS = ("date", "size_class")
 _FIRST_UNIX_DATE = date(1970, 1, 1)
 
-_FileEntry = dict[str, Any]  # of `TableSnapshot.list_files`
+_FileEntry = dict[str, Any]  # entry of `TableSnapshot.list_files`
 _PartitionValues = tuple[date | None, str | None]
 
 

@@ -45,7 +45,7 @@ def choose_archive_options(java: JavaRuntime, options_of_others: str = "") -> st
         return ""
     with suppress(OSError):
         archive = _get_archive_path(java)
-        if ":" in str(archive):  # which Java takes for two files
+        if ":" in str(archive):  # Java would read two paths
             return ""
         drafts = _adopt_archive_drafts(archive)
         if archive.exists():

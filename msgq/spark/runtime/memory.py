@@ -10,7 +10,7 @@ from pathlib import Path
 _HEAP_MEMORY_DIVISOR = 4
 _HEAP_BYTES_MIN = 1 << 30  # Spark's own default
 _HEAP_BYTES_MAX = 31 << 30  # from 32 GiB on each reference takes twice the room, and there is no archive of classes
-_CGROUP_LIMIT_FILES = {"memory": "memory.limit_in_bytes", "": "memory.max"}  # of control groups, versions 1 and 2
+_CGROUP_LIMIT_FILES = {"memory": "memory.limit_in_bytes", "": "memory.max"}  # files of control groups, versions 1 and 2
 
 
 def choose_driver_memory() -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from msgq.errors import SparkError
 
-_JAVA_EXIT_TIMEOUT_S = 10.0  # that a Java which does not answer any more may take to end
+_JAVA_EXIT_TIMEOUT_S = 10.0  # limit for the end of a Java process that no longer answers
 _TRACEBACK_HEADER = "Traceback (most recent call last):"
 _OUT_OF_MEMORY_ERROR = "OutOfMemoryError"
 _OUT_OF_MEMORY_EXIT_CODE = 52  # with which Spark ends a Java that has no memory left

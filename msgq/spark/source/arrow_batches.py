@@ -24,7 +24,7 @@ from msgq.spark.source.origin_times import find_origin_time_byte_offset, read_or
 
 _ORIGIN_COLUMN = "origin_time"
 _BATCH_ROWS = 65536
-_BATCH_BYTES = 32 << 20  # of payloads in a batch; the worker and Java hold a few of them
+_BATCH_BYTES = 32 << 20  # bytes of payloads in a batch; the worker and Java hold a few batches
 
 #: Columns about the source of a message, in addition to its endpoint.
 MESSAGE_SOURCE_COLUMNS = ("kind", "publisher", "key")

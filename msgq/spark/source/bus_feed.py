@@ -131,7 +131,7 @@ class ZmqFeed:
         self._poller = module.Poller()
         self._context = module.Context()
         self._sockets: dict[SubSocket, int] = {}
-        self._pending: deque[tuple[int, int, int, int, bytes]] = deque()  # as `ChunkBuffer.append_message` takes them
+        self._pending: deque[tuple[int, int, int, int, bytes]] = deque()  # arguments of `ChunkBuffer.append_message`
         self._received_counts: dict[int, int] = {}
         self.channels: dict[int, EncodedChannel] = {}
         for name in names:

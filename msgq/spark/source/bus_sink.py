@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
+from msgq.common.closing import ClosingContext
 from msgq.errors import InvalidValueError
 
 if TYPE_CHECKING:
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from msgq import PubSocket
 
 
-class BusSink:
+class BusSink(ClosingContext):
     """Publishes rows: ``stream.writeStream.foreachBatch(BusSink("alarms")).start()``, or ``publish(table)``.
 
     The driver has one socket, so the endpoint has one publisher and the rows keep their order. Spark repeats a failed
@@ -91,9 +92,3 @@ class BusSink:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

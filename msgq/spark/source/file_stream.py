@@ -36,7 +36,7 @@ except ModuleNotFoundError as missing:
     ) from missing
 
 _RECORD_HEADER = struct.Struct("<BQ")
-_CHUNK_SIZE_FIELD = struct.Struct("<16xQ")  # of its content, behind two times
+_CHUNK_SIZE_FIELD = struct.Struct("<16xQ")  # bytes of the content, after two times
 _CLOSED_FILE_BYTES_MIN = 2 * len(MCAP_MAGIC) + _RECORD_HEADER.size + 20  # the least that a closed file has
 _SEGMENT_NAME_PATTERN = re.compile(r"(\d{6,7})" + re.escape(MCAP_SUFFIX))
 _END_POSITION = 2**62
@@ -61,7 +61,7 @@ class RecordingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._options = options
         self._columns = columns
         self._position_files = PositionFiles(options.checkpoint_location)
-        self._final_positions: dict[str, StreamPosition] | None = None  # of a stream that ends after the existing data
+        self._final_positions: dict[str, StreamPosition] | None = None  # None: the stream has no end
 
     def initialOffset(self) -> RecordingOffset:
         """Return the beginning of all recordings."""

@@ -42,7 +42,7 @@ class LiveStreamReader(DataSourceStreamReader):
     def __init__(self, options: SourceOptions, columns: pa.Schema) -> None:
         self._options = options
         self._columns = columns
-        self._previous_offset: LiveOffset | None = None  # where the query was when it was started again
+        self._previous_offset: LiveOffset | None = None  # position of the query when it was started again
         self._forgotten_counts: dict[int, int] = {}  # messages of batches that were planned before, by their end
 
     @cached_property

@@ -18,7 +18,7 @@ from msgq.spark.source import arrow_batches
 from msgq.spark.source.source_options import SourceOptions
 
 _OPENED_FILES_MAX = 256  # files that are opened where the query is planned
-_SAMPLED_FILES_MAX = 16  # of these, to know how well they are compressed
+_SAMPLED_FILES_MAX = 16  # files that are read to estimate the compression
 _UNSPLIT_FILE_BYTES_MAX = 512 << 20  # on disk; larger files are split
 _UNKNOWN_FILE_BYTES = 2**62
 

@@ -37,7 +37,7 @@ RecordingOffset = dict[str, Any]
 
 FILE_FIELD = "positions_file"  # cannot be a recording, because paths of recordings are absolute
 LISTED_POSITIONS_MAX = 256
-_POSITIONS_FOLDER, _OFFSETS_FOLDER, _QUERY_FILE = "recording_positions", "offsets", "metadata"  # of the checkpoint
+_POSITIONS_FOLDER, _OFFSETS_FOLDER, _QUERY_FILE = "recording_positions", "offsets", "metadata"  # in the checkpoint
 _FILE_NAME_PATTERN = re.compile(rb"[0-9a-f]{16}-[0-9a-f]{32}\.json\.gz")
 _CACHED_FILES_MAX = 2  # the files of the start and of the end of a batch
 

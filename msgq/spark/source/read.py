@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from msgq.spark.source.data_source import RecordingReader
 
 _LIST_OPTION_NAMES = frozenset(("endpoints", "exclude", "importpaths", "schemas"))
-_PICKLED_PIECES_BYTES_MAX = 8 << 20  # of all pieces, because each task gets all pieces. Spark distributes more pieces
+_PICKLED_PIECES_BYTES_MAX = 8 << 20  # each task gets all pieces; Spark distributes more than this
 
 
 def read(

@@ -21,7 +21,7 @@ from msgq.recording.reader.log_view import CLOCK_CHOICES, HOST_CLOCK
 _UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PARTITION_BYTES = 256 << 20
 _PARTITION_BYTES_MIN = 8 << 20  # a task costs as much as reading so many bytes
-_CHUNK_BYTES = 1 << 20  # what does not fit goes to the next: without this room there would be one task more
+_CHUNK_BYTES = 1 << 20  # room of a task, without which the rest would need another task
 SOURCE_OPTION_NAMES = (
     "path",
     "paths",

@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 JOIN_STRATEGIES = ("auto", "arrow", "window")
-_ARROW_BYTES_MAX = 256 << 20  # of a key, both sides and what comes of them, for "auto"
+_ARROW_BYTES_MAX = 256 << 20  # bytes of a key for "auto": both sides and their result
 _VARIABLE_SIZE_TYPES = (StringType, BinaryType, StructType, ArrayType, MapType)
 _VALUE_WORD_BYTES = 8  # bytes of a value, or of its length
-_SPAN_NS_MIN = 60_000_000_000  # of a key's time for one task, at least
+_SPAN_NS_MIN = 60_000_000_000  # minimum time of a key for one task
 _TOLERANCE_NS_MAX = 1 << 62  # older than all there is; times and this add up to less than 63 bits
 _SPAN_TOLERANCE_NS_MAX = 1 << 58
 _SPAN_COLUMN = "_span"
-_RESAMPLE_TICKS_MAX = 10_000_000  # of one row: 28 hours at 100 Hz
+_RESAMPLE_TICKS_MAX = 10_000_000  # maximum ticks of one row: 28 hours at 100 Hz
 
 
 def asof_join(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from msgq.common.schema import Schema
     from msgq.lake.silver.silver_decoder import DecodedMessages
 
-_BATCH_ROWS = 1 << 18  # that are decoded together
+_BATCH_ROWS = 1 << 18  # rows that are decoded together
 _BATCH_BYTES = 64 << 20
 _RecordBatches = Iterable["pyarrow.RecordBatch"]
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any
 
+from msgq.common.closing import ClosingContext
 from msgq.common.texts import join_first_texts
 from msgq.topic import api
 from msgq.topic.masters.topic_names import TopicDict, check_callables, name_topic_in_errors, parse_topic_rates
@@ -14,7 +15,7 @@ from msgq.topic.masters.topic_names import TopicDict, check_callables, name_topi
 _EMPTY_MAPPING: Mapping[str, Any] = MappingProxyType({})
 
 
-class PubMaster:
+class PubMaster(ClosingContext):
     """Publishes on many topics.
 
     One thread at a time may use a topic. Different threads may send on different topics. After a fork, a topic belongs
@@ -137,9 +138,3 @@ class PubMaster:
         """
         for socket in self._sockets.values():
             socket.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any
 
+from msgq.common.closing import ClosingContext
 from msgq.common.texts import format_count_noun, join_first_texts
 from msgq.errors import EndpointClosedError, InvalidValueError
 from msgq.topic import api
@@ -37,7 +38,7 @@ class _TopicOptions:
     validator: Callable[[Any], Any] | None
 
 
-class SubMaster:
+class SubMaster(ClosingContext):
     """Subscribes to many topics, and reports new messages, rates and validity by topic.
 
     Each `update` takes the arrived messages and sets these dictionaries by topic:
@@ -360,12 +361,6 @@ class SubMaster:
         """Close the sockets. The received data stays. A second close has no effect."""
         for socket in self._sockets.values():
             socket.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _make_rate_checks(

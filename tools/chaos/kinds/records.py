@@ -1,23 +1,59 @@
-"""A vector that all incarnations write, and a board of which each key has one owner at a time."""
+"""A vector that all write, one with an exclusive writer, and a board whose keys have one owner at a time."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import msgq
-from msgq.errors import KeyTakenError, WaitTimeoutError
-from msgq.records import Board, SeqlockVector
-from tests.stress.records import dtype, make_stamped_values, read_stamps, value
-from tools.chaos.history import RECORDS, History
-from tools.chaos.kinds.workload import Counts, RunResult, WorkerContext, Workload, check_within
+import numpy as np
 
-VECTOR, BOARD = "state", "settings"
-LENGTH, ITEM_BYTES = 8, 64
+import msgq
+from msgq.errors import KeyTakenError, MultipleWritersError, WaitTimeoutError
+from msgq.records import Board, SeqlockVector
+from tools.chaos.history import RECORDS, History, Record
+from tools.chaos.kinds.workload import (
+    Counts,
+    Lane,
+    RunResult,
+    WorkerContext,
+    Workload,
+    check_none_left,
+    check_within,
+)
+
+LENGTH = 8  # elements of the vector that all write
 KEYS = 4
+KEY_VALUE_BYTES = 400
 # Words of an incarnation: started writes of each element, completed writes; then its counts for the table.
 BEGUN, DONE, SEEN, WROTE, LOOKED = slice(0, LENGTH), slice(LENGTH, 2 * LENGTH), 16, 17, 18
-# Words of incarnation 0: writes of each key that its owners began, and those that returned; of each element at the end.
-KEY_BEGUN, KEY_DONE, TOTAL = 0, KEYS, 16
+# Words of incarnation 0: writes of each key that its owners began, and those that returned; of the exclusive vector the
+# same; of each element at the end.
+KEY_BEGUN, KEY_DONE, TURN_BEGUN, TURN_DONE, TOTAL = 0, KEYS, 2 * KEYS, 2 * KEYS + 1, 16
+
+
+def dtype(item_bytes: int) -> np.dtype[Any]:
+    """Return the type of an element."""
+    return np.dtype([("words", "<u8", (item_bytes // 8,))])
+
+
+def make_stamped_values(kind: np.dtype[Any], stamps: list[int]) -> Any:
+    """Return values, one for each stamp."""
+    values = np.zeros(len(stamps), kind)
+    factors = np.arange(1, kind.itemsize // 8 + 1, dtype=np.uint64)
+    values["words"] = np.array(stamps, np.uint64)[:, None] * factors
+    return values
+
+
+def read_stamps(values: Any) -> Any:
+    """Return the stamps of whole values."""
+    words = np.atleast_2d(values["words"])
+    factors = np.arange(1, words.shape[1] + 1, dtype=np.uint64)
+    assert (words == words[:, :1] * factors).all(), "torn"
+    return words[:, 0]
+
+
+def make_key_value(count: int) -> bytes:
+    """Return the value that a key has when it was written so often."""
+    return count.to_bytes(8, "little") * (1 + count % 50)
 
 
 def stamp(incarnation: int, index: int) -> int:
@@ -26,15 +62,16 @@ def stamp(incarnation: int, index: int) -> int:
 
 
 class Records(Workload):
-    """The vector and the board of the incarnations of all kinds."""
+    """The vectors and the board of a run."""
 
-    section = RECORDS
+    section, record_type = RECORDS, Record
 
-    def __init__(self, context: WorkerContext) -> None:
-        super().__init__(context)
-        self._begun, self._done = self.words[BEGUN], self.words[DONE]
-        self._keys = context.history.words(0, RECORDS)
-        self._vector, self._board = SeqlockVector(VECTOR), Board(BOARD)
+    def __init__(self, context: WorkerContext, lane: Lane) -> None:
+        super().__init__(context, lane)
+        self._shared = context.history.words(0, RECORDS)
+        passive = context.way == "passive" and not context.writes
+        self._vector, self._board = SeqlockVector(lane.name, passive=passive), Board(board_of(lane))
+        self._turn = SeqlockVector(turns_of(lane), passive=passive)
         self._entries: dict[int, Any] = {}
         self._counts, self._times, self._last = [0] * LENGTH, [0] * LENGTH, dict[tuple[int, int], int]()
         self._key_counts: dict[str, int] = {}
@@ -43,30 +80,55 @@ class Records(Workload):
         return [self._vector, self._board]
 
     def produce(self) -> None:
-        if self.rng.random() < 0.6:
-            self._write_element(self.rng.randrange(LENGTH))
+        way = self.rng.random()
+        if way < 0.6:
+            self._write_elements(self.rng.choices(range(self.rng.choice((1, LENGTH))), k=self.rng.choice((1, 5, 20))))
+        elif way < 0.7:
+            self._take_turn()
         else:
             self._write_key(self.rng.randrange(KEYS))
 
-    def _write_element(self, i: int) -> None:
-        self._begun[i] += 1
-        data = make_stamped_values(self._vector.dtype, [stamp(self.context.incarnation, self._begun[i])])
-        try:
-            self._vector.write([i], data, timeout=0.05)
-        except WaitTimeoutError:  # another incarnation was stopped in the middle of a write; nothing was written
-            self._begun[i] -= 1
-        else:
-            self._done[i] += 1
+    def _write_elements(self, elements: list[int]) -> None:
+        """Write elements one directly after the other."""
+        begun, done, kind = self.words[BEGUN], self.words[DONE], self._vector.dtype
+        indices = [begun[i] + 1 + elements[:k].count(i) for k, i in enumerate(elements)]
+        values = make_stamped_values(kind, [stamp(self.context.incarnation, index) for index in indices])
+        for k, i in enumerate(elements):
+            begun[i] += 1
+            try:
+                self._vector.write([i], values[k : k + 1], timeout=0.05)
+            except WaitTimeoutError:  # another incarnation was stopped in the middle of a write; nothing was written
+                begun[i] -= 1
+                return
+            done[i] += 1
+
+    def _take_turn(self) -> None:
+        """Be the one writer of the exclusive vector for a while."""
+        with SeqlockVector(self._turn.name) as vector:
+            try:
+                vector.claim()
+            except MultipleWritersError:
+                return
+            count, shared = int(vector.counts([0])[0]), self._shared
+            begun, done = shared[TURN_BEGUN], shared[TURN_DONE]
+            assert done <= count <= begun, f"{count} exclusive writes, by the history {done} to {begun}"
+            for _ in range(self.rng.randrange(20)):
+                shared[TURN_BEGUN] = count + 1
+                vector[0] = make_stamped_values(vector.dtype, [count + 1])[0]
+                count += 1
+                assert vector.counts([0])[0] == count, "somebody else wrote"
+                shared[TURN_DONE] = count
+            shared[TURN_BEGUN] = shared[TURN_DONE] = count
 
     def _write_key(self, k: int) -> None:
         if k not in self._entries and not self._declare(k):
             return
-        entry, count = self._entries[k], self._keys[KEY_DONE + k]
+        entry, count = self._entries[k], self._shared[KEY_DONE + k]
         for _ in range(self.rng.randrange(10)):
             count += 1
-            self._keys[KEY_BEGUN + k] = count
-            entry.write(value(count))
-            self._keys[KEY_DONE + k] = count
+            self._shared[KEY_BEGUN + k] = count
+            entry.write(make_key_value(count))
+            self._shared[KEY_DONE + k] = count
             self.words[WROTE] += 1
         if self.rng.random() < 0.2:
             self._entries.pop(k).close()
@@ -80,23 +142,41 @@ class Records(Workload):
         with self._board.observe(f"key {k}") as observed:
             current = observed.read()
         count = current.count if current else 0
-        begun, done = self._keys[KEY_BEGUN + k], self._keys[KEY_DONE + k]
+        begun, done = self._shared[KEY_BEGUN + k], self._shared[KEY_DONE + k]
         assert done <= count <= begun, f"key {k} was written {count} times, by the history {done} to {begun}"
-        self._keys[KEY_BEGUN + k] = self._keys[KEY_DONE + k] = count
+        self._shared[KEY_BEGUN + k] = self._shared[KEY_DONE + k] = count
         return True
 
-    def take(self, reader: Any) -> None:
-        if isinstance(reader, SeqlockVector):
-            self._take_elements()
-        else:
-            self._take_keys()
+    def take(self, reader: Any, timeout: float = 0.0) -> bool:
+        if timeout:
+            reader.wait(timeout)
+        if reader is self._board:
+            return self._check_keys(reader.changes())
+        self._look_at_elements(reader)
+        return self._check_elements(reader.changes())
 
-    def _take_elements(self) -> None:
-        changes = self._vector.changes()
-        if not len(changes.rows):
-            return
-        parts = changes.indices.tolist(), read_stamps(changes.rows).tolist(), changes.counts.tolist()
-        for i, stamp_read, count, time in zip(*parts, changes.times.tolist(), strict=True):
+    async def atake(self, reader: Any) -> None:
+        changes = await reader.areceive()
+        if reader is self._board:
+            self._check_keys(changes)
+        else:
+            self._check_elements(changes)
+
+    def _look_at_elements(self, vector: SeqlockVector) -> None:
+        """Read whole values, in one of the ways there are."""
+        way = self.rng.randrange(6)
+        if way == 0:
+            read_stamps(vector[self.rng.randrange(LENGTH)])
+        elif way == 1:
+            read_stamps(vector.read([self.rng.randrange(LENGTH) for _ in range(5)]))
+        elif way == 2:
+            read_stamps(vector.snapshot())
+        elif way == 3:
+            read_stamps(self._turn[0])
+
+    def _check_elements(self, changes: Any) -> bool:
+        parts = changes.indices.tolist(), read_stamps(changes.rows).tolist() if len(changes.rows) else []
+        for i, stamp_read, count, time in zip(*parts, changes.counts.tolist(), changes.times.tolist(), strict=True):
             incarnation, index = stamp_read >> 32, stamp_read & 0xFFFFFFFF
             assert count > self._counts[i], f"element {i}: write {count} came after {self._counts[i]}"
             assert time >= self._times[i], f"element {i}: time {time} came after {self._times[i]}"
@@ -106,69 +186,81 @@ class Records(Workload):
             assert index <= begun, f"element {i}: incarnation {incarnation} began {begun} writes, not {index}"
             self._counts[i], self._times[i], self._last[i, incarnation] = count, time, index
             self.words[SEEN] += 1
+        return bool(parts[0])
 
-    def _take_keys(self) -> None:
-        for key, current in self._board.changes().items():
-            before, begun = self._key_counts.get(key, 0), self._keys[KEY_BEGUN + int(key[4:])]
-            assert current.data == value(current.count), f"{key}: torn"
+    def _check_keys(self, changes: dict[str, Any]) -> bool:
+        for key, current in changes.items():
+            before, begun = self._key_counts.get(key, 0), self._shared[KEY_BEGUN + int(key[4:])]
+            assert current.data == make_key_value(current.count), f"{key}: torn"
             assert before < current.count <= begun, f"{key}: write {current.count} after {before}, of {begun}"
             self._key_counts[key] = current.count
             self.words[LOOKED] += 1
+        return bool(changes)
 
     def stop_producing(self) -> None:
         while self._entries:
             self._entries.popitem()[1].close()
-        assert list(self._begun) == list(self._done), "every write has returned"
+        assert list(self.words[BEGUN]) == list(self.words[DONE]), "every write has returned"
 
     def close(self) -> None:
-        self._vector.close()
-        self._board.close()
+        for one in (self._vector, self._turn, self._board):
+            one.close()
 
     @staticmethod
-    def create_files() -> None:
-        SeqlockVector(VECTOR, dtype(ITEM_BYTES), LENGTH).close()
-        Board(BOARD).close()
+    def create_files(lane: Lane) -> None:
+        SeqlockVector(lane.name, dtype(lane.size), LENGTH, copies=lane.copies).close()
+        SeqlockVector(turns_of(lane), dtype(lane.size), 1, exclusive=True).close()
+        Board(board_of(lane), value_bytes=KEY_VALUE_BYTES).close()
 
     @staticmethod
-    def check_at_end(context: WorkerContext) -> None:
-        keys = context.history.words(0, RECORDS)
-        with SeqlockVector(VECTOR) as vector:
+    def check_at_end(context: WorkerContext, lane: Lane) -> None:
+        shared = context.history.words(0, RECORDS)
+        with SeqlockVector(lane.name) as vector, SeqlockVector(turns_of(lane)) as turn:
             counts = vector.counts().tolist()
-            _check_last(context.history, read_stamps(vector.read()).tolist(), counts)
+            _check_last(context.history, read_stamps(vector.snapshot(atomic=True)).tolist(), counts)
             for i, count in enumerate(counts):
-                keys[TOTAL + i] = count
+                shared[TOTAL + i] = count
             vector[0] = make_stamped_values(vector.dtype, [1])[0]
             assert vector.counts([0])[0] == counts[0] + 1, "a vector that everybody left cannot be used"
-        with Board(BOARD) as board:
+            assert shared[TURN_DONE] <= turn.counts()[0] <= shared[TURN_BEGUN], "exclusive writes"
+            turn.claim()
+        with Board(board_of(lane)) as board:
             written = board.changes()
             for k in range(KEYS):
                 current = written.get(f"key {k}")
                 count = current.count if current else 0
-                assert current is None or current.data == value(count), f"key {k}: torn"
-                assert keys[KEY_DONE + k] <= count <= keys[KEY_BEGUN + k], f"key {k}: {count} writes"
+                assert current is None or current.data == make_key_value(count), f"key {k}: torn"
+                assert shared[KEY_DONE + k] <= count <= shared[KEY_BEGUN + k], f"key {k}: {count} writes"
                 board.declare(f"key {k}").close()
-        for name in (VECTOR, BOARD):
-            stats = msgq.stats.record(name)
-            assert not [participant for participant in stats.writers if participant.participant.alive is not False], (
-                stats.writers
-            )
+        for name in (lane.name, turns_of(lane), board_of(lane)):
+            check_none_left(one.participant for one in msgq.stats.record(name).writers)
 
     @staticmethod
     def check(run_result: RunResult) -> list[str]:
-        records = [run_result.history.words(result.incarnation, RECORDS) for result in run_result.results]
+        records = [record.words for _, record in run_result.records()]
         totals, errors = run_result.history.words(0, RECORDS)[TOTAL:], list[str]()
         for i in range(LENGTH):
-            done, begun = (sum(record[workload][i] for record in records) for workload in (DONE, BEGUN))
-            errors += check_within(f"writes of element {i} of records/{VECTOR}", done, totals[i], begun)
+            done, begun = (sum(record[part][i] for record in records) for part in (DONE, BEGUN))
+            errors += check_within(f"writes of element {i} of records/{run_result.lane.name}", done, totals[i], begun)
         return errors
 
     @staticmethod
     def counts(run_result: RunResult) -> list[Counts]:
-        records = [run_result.history.words(result.incarnation, RECORDS) for result in run_result.results]
-        keys = run_result.history.words(0, RECORDS)
-        elements, seen = sum(keys[TOTAL : TOTAL + LENGTH]), sum(record[SEEN] for record in records)
-        values, looked = sum(keys[KEY_DONE : KEY_DONE + KEYS]), sum(record[LOOKED] for record in records)
+        records = [record.words for _, record in run_result.records()]
+        shared = run_result.history.words(0, RECORDS)
+        elements, seen = sum(shared[TOTAL : TOTAL + LENGTH]), sum(record[SEEN] for record in records)
+        values, looked = sum(shared[KEY_DONE : KEY_DONE + KEYS]), sum(record[LOOKED] for record in records)
         return [Counts("vector", elements, seen, 0, "state"), Counts("board", values, looked, 0, "state")]
+
+
+def board_of(lane: Lane) -> str:
+    """Return the name of the board next to the lane's vector."""
+    return f"{lane.name}-board"
+
+
+def turns_of(lane: Lane) -> str:
+    """Return the name of the exclusive vector next to the lane's vector."""
+    return f"{lane.name}-turns"
 
 
 def _check_last(history: History, stamps: list[int], counts: list[int]) -> None:

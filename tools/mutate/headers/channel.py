@@ -8,6 +8,7 @@ header = mutants_of("msgq/impl/channel/header.h", "channel")
 publisher = mutants_of("msgq/impl/channel/publisher.h", "channel")
 subscriber = mutants_of("msgq/impl/channel/subscriber.h", "channel")
 layout = mutants_of("msgq/impl/channel/layout.h", "channel")
+join = mutants_of("msgq/impl/channel/join.h", "channel_rows")
 
 MUTANTS = [
     publisher(
@@ -89,6 +90,62 @@ MUTANTS = [
         "for (uint32_t slot = 0; slot < slots->slots; slot++) if (mq_pool_pin_holders",
         "for (uint32_t slot = 0; slot + 1 < slots->slots; slot++) if (mq_pool_pin_holders",
         "clear_pins_takes_the_pins_of_one_viewer_alone",
+    ),
+    publisher(
+        "the pins of dead viewers on published messages are cleared",
+        "for (uint32_t i = 0; dead && i < p->limbo_count; i++) "
+        "if (mq_pool_pin_holders(&p->slots, p->limbo_slots[i]) & dead) "
+        "mq_fetch_and_u64(&p->slots.pool_header->pins[p->limbo_slots[i]].holders, ~dead);",
+        "for (uint32_t i = 0; dead && i < mq_channel_count_used_slots(p); i++) "
+        "mq_fetch_and_u64(&p->slots.pool_header->pins[mq_channel_get_used_slot(p, i)].holders, ~dead);",
+        "channel_rows-pins_of_the_dead_are_cleared_where_the_next_viewer_cannot_pin",
+    ),
+    publisher(
+        "a viewer that was found dead stays dead",
+        "uint64_t dead = mq_channel_find_dead_viewers(p, p->limbo_count);",
+        "static uint64_t dead; dead |= mq_channel_find_dead_viewers(p, p->limbo_count);",
+        "channel_rows-next_viewer_in_the_row_of_the_dead_is_alive",
+    ),
+    publisher(
+        "a slot that was released in limbo is taken last",
+        "if (slot == MQ_CHANNEL_NO_SLOT) slot = mq_channel_take_released_slot(p);",
+        "if (slot == MQ_CHANNEL_NO_SLOT && !mq_channel_has_unpinned_slot(p, 0)) "
+        "slot = mq_channel_take_released_slot(p);",
+        "channel_rows-released_slot_is_taken_before_a_message_is_withdrawn",
+    ),
+    join(
+        "a viewer inherits the pins of the dead",
+        "failed = mq_channel_clear_pins_of_viewer(files, row, error);",
+        "failed = 0;",
+        "viewer_clears_the_pins_of_the_dead_before_it_locks_the_row",
+    ),
+    join(
+        "a viewer locks its row, then clears the pins of the dead",
+        "if (mq_channel_viewer_row_is_stale(files->header, row)) "
+        "failed = mq_channel_clear_pins_of_viewer(files, row, error); if (failed) return failed; "
+        "rows->viewer_token = mq_liveness_lock(&lock->file, "
+        "MQ_CHANNEL_VIEWER_BYTE + (uint64_t)row, false);",
+        "rows->viewer_token = mq_liveness_lock(&lock->file, MQ_CHANNEL_VIEWER_BYTE + (uint64_t)row, false); "
+        "failed = mq_channel_clear_pins_of_viewer(files, row, error); if (failed) return failed;",
+        "viewer_clears_the_pins_of_the_dead_before_it_locks_the_row",
+    ),
+    join(
+        "the pool of a dead row is removed before its messages",
+        "if (has_order) mq_channel_retract_row_entries(&order, (unsigned)dead[i].row);",
+        "",
+        "row_of_the_dead_is_released_after_its_messages_are_retracted",
+    ),
+    join(
+        "the entries of a row are counted, then its owner is found dead",
+        "|| mq_channel_publisher_liveness(files->header, &probe, i) != MQ_DEAD) continue; "
+        "mq_channel_dead_pool *pool = &dead[count++]; *pool = (mq_channel_dead_pool){.row = i, "
+        ".bytes = mq_load_relaxed_u64(&row->pool_bytes)}; "
+        "if (order && !mq_channel_count_row_entries(order, (unsigned)i, &pool->newest)) pool->newest = 0;",
+        ")\ncontinue;\nmq_channel_dead_pool *pool = &dead[count]; *pool = (mq_channel_dead_pool){.row = i, "
+        ".bytes = mq_load_relaxed_u64(&row->pool_bytes)}; "
+        "if (order && !mq_channel_count_row_entries(order, (unsigned)i, &pool->newest)) pool->newest = 0; "
+        "count += mq_channel_publisher_liveness(files->header, &probe, i) == MQ_DEAD;",
+        "entries_of_a_row_are_counted_after_the_death_of_its_owner",
     ),
     publisher(
         "a slot that is held is taken for free",
@@ -255,37 +312,43 @@ MUTANTS = [
         "mq_store_release_u64(&row->pool_uid, slots->uid);",
         "mq_store_release_u64(&row->pool_uid, slots->uid); "
         "mq_participant_write(&row->participant, self, slots->uid, held);",
-        "publisher_register_stores_the_pool_after_the_identity",
+        "channel_rows-publisher_register_stores_the_pool_after_the_identity",
     ),
     header(
         "a row is freed before its identity is cleared",
         "mq_participant_clear(&row->participant); mq_store_release_u64(&row->pool_uid, 0);",
         "mq_store_release_u64(&row->pool_uid, 0); mq_participant_clear(&row->participant);",
-        "release_row_clears_the_identity_before_the_pool",
+        "channel_rows-release_row_clears_the_identity_before_the_pool",
     ),
     header(
         "a row whose owner is just leaving is taken",
         "if (*liveness_token || errno != EAGAIN)",
         "if (*liveness_token || errno)",
-        "find_free_row_skips_a_row_whose_lock_is_held",
+        "channel_rows-find_free_row_skips_a_row_whose_lock_is_held",
     ),
     header(
         "messages of others are retracted with those of a dead row",
         "if (mq_index_entry_pool_row(entry) == row)",
         "if (mq_index_entry_pool_row(entry) >= row)",
-        "retract_all_of_a_dead_row_leaves_the_messages_of_others",
+        "channel_rows-retract_all_of_a_dead_row_leaves_the_messages_of_others",
     ),
     header(
         "the newest message of a row is its last entry",
         "*newest = after > *newest ? after : *newest;",
         "*newest = after - 1;",
-        "retract_all_of_a_dead_row_leaves_the_messages_of_others",
+        "channel_rows-retract_all_of_a_dead_row_leaves_the_messages_of_others",
     ),
     order(
         "a publisher that stopped before its tail is not helped",
         "if (ahead == 0) mq_compare_exchange_u64(order->tail, position, position + 1);",
         "",
         "publish_helps_a_publisher_that_stopped_before_its_tail",
+    ),
+    order(
+        "a helper stores the tail without an exchange",
+        "if (ahead == 0) mq_compare_exchange_u64(order->tail, position, position + 1);",
+        "if (ahead == 0) mq_store_release_u64(order->tail, position + 1);",
+        "helper_that_others_overtake_leaves_the_tail",
     ),
     order(
         "an entry is stored without an exchange",

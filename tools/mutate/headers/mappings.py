@@ -37,8 +37,8 @@ MUTANTS = [
     ),
     mapping(
         "a new user is no holder",
-        "mapping->users++, mapping->holders++;",
-        "mapping->users++;",
+        "mapping->holders++;\n        mq_fence_compiler();",
+        "mq_fence_compiler();",
         "handles_share_the_mapping_of_a_whole_file_until_the_last_releases_it",
     ),
     mapping(

@@ -45,6 +45,14 @@ MUTANTS = [
         "mq_load_relaxed_u64(&h->parts.slot_headers[slot].lease);",
     ),
     relaxed(
+        f"{_QUEUE}/recovery.h",
+        "word-owner",
+        "mq_load_acquire_u64(&h->parts.slot_states[slot]); mq_slot_state state = mq_slot_state_decode(word); "
+        "if (state != MQ_SLOT_FILLING && state != MQ_SLOT_TAKEN && state",
+        "mq_load_relaxed_u64(&h->parts.slot_states[slot]); mq_slot_state state = mq_slot_state_decode(word); "
+        "if (state != MQ_SLOT_FILLING && state != MQ_SLOT_TAKEN && state",
+    ),
+    relaxed(
         f"{_QUEUE}/events.h",
         "taken-time",
         "mq_store_release_u64(&header->taken_by, taken);",

@@ -35,6 +35,13 @@ MUTANTS = [
         "returned_message_wakes_a_receiver_and_is_notified",
     ),
     sender(
+        "a return wakes a receiver before it",
+        "if (!mq_compare_exchange_u64(&h->parts.slot_states[slot], word, key)) {",
+        "mq_queue_wake_receivers(h->parts.queue, 1); "
+        "if (!mq_compare_exchange_u64(&h->parts.slot_states[slot], word, key)) {",
+        "returned_message_wakes_a_receiver_and_is_notified",
+    ),
+    sender(
         "a failed return leaves a debt",
         "mq_queue_clear_notify_debt(h->own_row, 1); return false;",
         "return false;",
@@ -130,6 +137,12 @@ MUTANTS = [
         "equal_keys_of_two_places_are_two_messages",
     ),
     receiver(
+        "`ready_count` is loaded again without a fence",
+        "mq_fence_acquire();",
+        "",
+        "message_that_another_one_took_is_not_tried_again",
+    ),
+    receiver(
         "a block with slots of others is cached",
         ".is_valid = !owned};",
         ".is_valid = true};",
@@ -139,6 +152,7 @@ MUTANTS = [
         "a taken message stays cached as READY",
         "mq_queue_invalidate_block_cache(h, best.slot / MQ_QUEUE_BLOCK_SLOTS);",
         "",
+        "message_that_another_one_took_is_not_tried_again",
         "messages_come_by_priority_and_then_in_the_order_of_sending",
         "block_with_a_held_or_taken_place_is_not_cached",
     ),
@@ -183,32 +197,54 @@ MUTANTS = [
         "a delayed message wakes nobody",
         "mq_fetch_add_u64(&h->parts.queue->delay_count, 1); mq_queue_wake_receivers(h->parts.queue, 1);",
         "mq_fetch_add_u64(&h->parts.queue->delay_count, 1);",
-        "delayed_message_wakes_a_receiver_that_then_learns_its_due_time",
+        "queue_delays-delayed_message_wakes_a_receiver_that_then_learns_its_due_time",
+    ),
+    sender(
+        "a delay wakes a receiver before it is counted",
+        "mq_fetch_add_u64(&h->parts.queue->delay_count, 1); mq_queue_wake_receivers(h->parts.queue, 1);",
+        "mq_queue_wake_receivers(h->parts.queue, 1); mq_fetch_add_u64(&h->parts.queue->delay_count, 1);",
+        "queue_delays-delayed_message_wakes_a_receiver_that_then_learns_its_due_time",
+    ),
+    sender(
+        "a message is DELAYED before it has its due time",
+        "mq_store_relaxed_u64(&h->parts.slot_headers[slot].lease, mq_job_lease_encode(taken, due_tick)); "
+        "mq_store_release_u64(&h->parts.slot_states[slot], mq_slot_state_encode_delayed(taken));",
+        "mq_store_release_u64(&h->parts.slot_states[slot], mq_slot_state_encode_delayed(taken)); "
+        "mq_store_relaxed_u64(&h->parts.slot_headers[slot].lease, mq_job_lease_encode(taken, due_tick));",
+        "queue_delays-delayed_message_becomes_ready_at_its_due_time",
+    ),
+    receiver(
+        "a returned message is DELAYED before it has its due time",
+        "mq_store_release_u64(&header->lease, mq_job_lease_encode(renewed, due_tick)); "
+        "if (mq_compare_exchange_u64(word, renewed, mq_slot_state_encode_delayed(renewed)))",
+        "bool delayed = mq_compare_exchange_u64(word, renewed, mq_slot_state_encode_delayed(renewed)); "
+        "mq_store_release_u64(&header->lease, mq_job_lease_encode(renewed, due_tick)); if (delayed)",
+        "queue_delays-job_returned_with_a_delay_is_taken_again_after_the_delay",
     ),
     sender(
         "a delay is not counted",
         "mq_fetch_add_u64(&h->parts.queue->delay_count, 1);",
         "",
-        "delayed_message_wakes_a_receiver_that_then_learns_its_due_time",
+        "queue_delays-delayed_message_wakes_a_receiver_that_then_learns_its_due_time",
     ),
     sender(
         "two delayed messages have the same order",
         "mq_fetch_add_u64(&h->parts.queue->ready_count, 1); /* the next message of this thread gets a larger order */",
         "",
-        "due_message_has_the_position_of_its_send",
-        "delayed_message_becomes_ready_at_its_due_time",
+        "queue_delays-due_message_has_the_position_of_its_send",
+        "queue_delays-delayed_message_becomes_ready_at_its_due_time",
     ),
     sender(
         "a due message counts as returned",
         "mq_fetch_add_u64(&h->own_row->counts.returned, is_taken);",
         "mq_fetch_add_u64(&h->own_row->counts.returned, 1);",
-        "delayed_message_becomes_ready_at_its_due_time",
+        "queue_delays-delayed_message_becomes_ready_at_its_due_time",
     ),
     receiver(
         "a delayed return does not renew the job",
         "if (!mq_compare_exchange_u64(word, delivery->word, renewed)) return false;",
         "renewed = delivery->word;",
-        "delay_of_a_job_whose_lease_ended_leaves_the_next_taker_alone",
+        "queue_delays-delay_of_a_job_whose_lease_ended_leaves_the_next_taker_alone",
     ),
     poll_state(
         "a poll forgets the end of the next lease",
@@ -238,20 +274,20 @@ MUTANTS = [
         "a delayed return keeps its take number",
         "uint64_t renewed = mq_slot_state_encode_taken(h->row_number, h->generation, mq_queue_advance_take_number(h));",
         "uint64_t renewed = delivery->word;",
-        "lease_that_ends_during_the_return_with_a_delay_does_not_count",
+        "queue_delays-lease_that_ends_during_the_return_with_a_delay_does_not_count",
     ),
     receiver(
         "a delayed return wakes nobody",
         "mq_slot_state_encode_delayed(renewed))) mq_queue_announce_delay(h);",
         "mq_slot_state_encode_delayed(renewed))) (void)h;",
-        "job_returned_with_a_delay_wakes_a_receiver",
+        "queue_delays-job_returned_with_a_delay_wakes_a_receiver",
     ),
     sender(
         "a delay wakes nobody that requested a notification",
         "if (mq_queue_any_row_bit_is_set(&h->parts.queue->notify_requested)) "
         "mq_futex_wake_all(mq_futex_word(&h->parts.queue->notify_seq));",
         "",
-        "delayed_message_wakes_those_that_requested_a_notification",
+        "queue_delays-delayed_message_wakes_those_that_requested_a_notification",
     ),
     slot_state(
         "a lease of another take counts",
@@ -294,6 +330,18 @@ MUTANTS = [
         "mq_queue_wake_rows(queue, MQ_QUEUE_RECEIVER, messages);",
         "mq_queue_wake_rows(queue, MQ_QUEUE_RECEIVER, MQ_QUEUE_ROWS + messages);",
         "queue_sleepers-each_message_wakes_one_receiver_and_all_watchers",
+    ),
+    handle(
+        "a row that another sender is waking counts",
+        "if (mq_eventcount_notify_mp(&queue->rows[row].eventcounts[role])) rows--;",
+        "mq_eventcount_notify_mp(&queue->rows[row].eventcounts[role]); rows--;",
+        "queue_sleepers-two_senders_at_a_time_wake_two_rows",
+    ),
+    handoff(
+        "a sleeper looks at the words alone",
+        "if (mq_load_acquire_u64(&parts->queue->ready_count) && mq_unlikely(!parts->max_messages))",
+        "if (mq_unlikely(!parts->max_messages) && mq_load_acquire_u64(&parts->queue->ready_count))",
+        "queue_sleepers-sleeper_shows_itself_before_a_fence",
     ),
     handle(
         "an arrival wakes nobody",

@@ -3,6 +3,7 @@
 from tools.mutate.headers.mutant import mutants_of
 
 recovery = mutants_of("msgq/impl/workqueue/recovery.h", "queue")
+join = mutants_of("msgq/impl/workqueue/join.h", "queue_join")
 
 MUTANTS = [
     recovery(
@@ -68,6 +69,12 @@ MUTANTS = [
         "queue_sleepers-settle_leaves_rows_of_the_living",
     ),
     recovery(
+        "rows of the dead are recovered without the lock of the file",
+        "if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)",
+        "if (fd >= 0)",
+        "queue_sleepers-row_of_the_dead_is_settled_under_the_lock_of_the_file",
+    ),
+    recovery(
         "a request for notification outlives its owner",
         "mq_queue_clear_row_bit(&queue->notify_requested, row);",
         "",
@@ -113,25 +120,25 @@ MUTANTS = [
         "a delayed message is due one tick later",
         "? !leased || left <= 0",
         "? !leased || left < 0",
-        "delayed_message_becomes_ready_at_its_due_time",
+        "queue_delays-delayed_message_becomes_ready_at_its_due_time",
     ),
     recovery(
         "a delayed message belongs to its sender",
         "bool is_over = state == MQ_SLOT_DELAYED ? !leased || left <= 0 :",
         "bool is_over = state == MQ_SLOT_DELAYED && !leased ? true :",
-        "delayed_message_needs_no_living_owner",
+        "queue_delays-delayed_message_needs_no_living_owner",
     ),
     recovery(
         "a delayed message with a corrupt due time stays",
         "? !leased || left <= 0",
         "? left <= 0",
-        "delayed_message_with_a_corrupt_due_time_is_due",
+        "queue_delays-delayed_message_with_a_corrupt_due_time_is_due",
     ),
     recovery(
         "a search for due messages is repeated",
         "h->seen_delay_count = mq_load_acquire_u64(&h->parts.queue->delay_count);",
         "",
-        "delayed_message_wakes_a_receiver_that_then_learns_its_due_time",
+        "queue_delays-delayed_message_wakes_a_receiver_that_then_learns_its_due_time",
     ),
     recovery(
         "a lease lasts one tick longer",
@@ -194,5 +201,17 @@ MUTANTS = [
         "mq_queue_recover_row(&h->parts, (unsigned)row); mq_copy_to_shared",
         "mq_copy_to_shared",
         "queue_handoff-join_ends_the_turn_of_the_dead_owner_of_its_row",
+    ),
+    recovery(
+        "the counts of a handle include those of the former owners of its row",
+        "mq_copy_to_shared(&own_row->counts_before, &own_row->counts, sizeof own_row->counts_before);",
+        "",
+        "observers-counts_of_an_owner_begin_at_those_of_its_row",
+    ),
+    join(
+        "a handle without a lock claims that it holds one",
+        "*row_token != NULL);",
+        "true);",
+        "join_without_a_lock_claims_none",
     ),
 ]
