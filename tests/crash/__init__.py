@@ -1,8 +1,9 @@
 """Crash tests: participants that die or stop at every step of the protocol, and what the others make of it.
 
-Three instruments, which the library does not know of: `driver.c` includes the library's headers with a point after
-each access to shared memory (`points.h`, `accesses.h`); `interpose.c` is preloaded into Python and has points around
-system calls; `library.c` is the whole C library with both kinds of points.
+Two instruments, which the library does not know of: `interpose.c` is preloaded into Python and has points around system
+calls; `driver.c` is the whole C library with these points, and one after each access to shared memory (`accesses.h`).
+`harness.py` runs the driver, and kills or stops it at each point. `topics.py`, `channels.py`, `queues.py` and
+`records.py` have tables of scenes, and what must hold afterwards; `test_steps.py` plays them.
 
 =============================================  ===================================  ===================================
 point (the last thing that was done)           what is left                         who repairs, when
@@ -28,7 +29,7 @@ subscriber: eventcount set, or asleep           one bit, one sleeper less       
 subscriber: payload half copied                nothing shared                       nobody needs to
 =============================================  ===================================  ===================================
 
-Of work queues, by `queue.c`:
+Of work queues:
 
 =============================================  ===================================  ===================================
 point (the last thing that was done)           what is left                         who repairs, when

@@ -1,14 +1,13 @@
-/* Has each access to shared memory, of the headers that are included after this one, followed by a call of `point`:
- * point(__func__, "stored", "&p->ring->write_pointer"). Whoever includes this defines `point` first.
+/* Follow each access to shared memory, of the headers and sources that are included after this one, by a call of `point`
+ * (driver.h), for example point(__func__, "stored", "&p->ring->write_pointer").
  */
 #ifndef ACCESSES_H
 #define ACCESSES_H
 
-#include "base/futex.h"
 #include "base/liveness_lock.h"
-
-/* True: the locks of rows fail, as on a file system without them. */
-static bool rows_are_unlockable __attribute__((unused));
+#include "base/mapguard.h" /* memory of one process, as below */
+#include "base/mapping.h"
+#include "base/origin.h"
 
 static inline void copy_in(void *shared, const void *from, size_t n, const char *function, const char *which) {
     memcpy(shared, from, n / 2);
@@ -19,9 +18,9 @@ static inline void copy_in(void *shared, const void *from, size_t n, const char 
 
 static inline void copy_out(void *to, const void *shared, size_t n, const char *function, const char *which) {
     memcpy(to, shared, n / 2);
-    point(function, "half copied from", which);
+    point(function, "loaded half of", which);
     memcpy((char *)to + n / 2, (const char *)shared + n / 2, n - n / 2);
-    point(function, "copied from", which);
+    point(function, "loaded", which);
 }
 
 #define POINT(what, which) point(__func__, what, #which)
@@ -45,12 +44,8 @@ static inline void copy_out(void *to, const void *shared, size_t n, const char *
 #define mq_compare_exchange_u32(word, a, b) VALUE_THEN(mq_compare_exchange_u32(word, a, b), "exchanged", word)
 #define mq_fetch_or_u32(word, bits) VALUE_THEN(mq_fetch_or_u32(word, bits), "set", word)
 #define mq_fetch_add_u32(word, n) VALUE_THEN(mq_fetch_add_u32(word, n), "counted", word)
-#define mq_membarrier() VALUE_THEN(mq_membarrier(), "ordered", membarrier)
-#define mq_liveness_lock(liveness_file, row, shared)                                                                   \
-    VALUE_THEN(rows_are_unlockable ? (errno = ENOLCK, NULL) : mq_liveness_lock(liveness_file, row, shared), "held", row)
-#define mq_liveness_unlock(liveness_token) (mq_liveness_unlock(liveness_token), POINT("let go of", liveness_token))
-#define mq_futex_wake(word, count) (mq_futex_wake(word, count), POINT("woke", word))
-#define mq_futex_wake_all(word) (mq_futex_wake_all(word), POINT("woke", word))
+#define mq_liveness_lock(file, row, shared) (rows_are_lockable ? mq_liveness_lock(file, row, shared) : no_row_lock())
+#define mq_liveness_probe_end(probe) (mq_liveness_probe_end(probe), POINT("looked at", liveness))
 #define mq_copy_to_shared(shared, from, n) copy_in(shared, from, n, __func__, #shared)
 #define mq_copy_from_shared(to, shared, n) copy_out(to, shared, n, __func__, #shared)
 

@@ -1,21 +1,18 @@
-"""Running the channel's driver, and checking what it left."""
+"""Channels on which the driver is killed or stopped, and what the others make of it."""
 
 from __future__ import annotations
 
 import contextlib
-import signal
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
-
-import pytest
+from typing import Any
 
 from msgq.channel import Channel
 from msgq.errors import EndpointClosedError
-from tests.crash.victims import WRITES, Driver, message, number_of
+from tests.crash.harness import Place, Play, Scene, Step, message, number_of, numbers_said
 from tests.support import SHM
-from tools.fuzz.build import cached_program
 
 CAPACITY = 16  # small, so that a few messages make a lap
 BURST = 4
@@ -23,34 +20,22 @@ LAPS = 10
 VICTIM, FORMER, OTHER, LATER = 0, 1000, 2000, 3000  # where the numbers of each publisher's messages begin
 
 
-class Place:
-    """A channel, and everything that a test opens on it, closed at its end."""
+class ChannelPlace(Place):
+    """A channel with a few messages to a lap."""
 
-    def __init__(self, program: Path, endpoint: str) -> None:
-        self.program, self.endpoint = program, endpoint
-        self._stack = contextlib.ExitStack()
-        self.channel = self._stack.enter_context(Channel(endpoint, capacity=CAPACITY, create=True))
+    kind, start = "channel", "msgqchan_"
+
+    def __init__(self, endpoint: str) -> None:
+        super().__init__(endpoint)
+        self.channel = self.enter(Channel(endpoint, capacity=CAPACITY, create=True))
         self._stack.callback(self.channel.unlink)
-        self.watcher = self._stack.enter_context(Channel(endpoint, passive=True))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-
-    def another(self, name: object) -> Place:
-        """Return a channel of its own for another round of the same test."""
-        return Place(self.program, f"{self.endpoint}-{name}")
-
-    def driver(self, operations: str, point: str = WRITES, at: int = 1, number: int = signal.SIGKILL) -> Driver:
-        """Start the driver; it ends at the `at`-th point of this pattern that it passes after the operation "arm"."""
-        files = [str(SHM / f"msgqchan_{self.endpoint}"), str(SHM / f"msgqpool_{self.endpoint}:")]
-        command = [str(self.program), *files, str(int(number)), point, str(at), *operations.split()]
-        return self._stack.enter_context(Driver(command))
+        self.watcher = self.enter(Channel(endpoint, passive=True))
 
     def publisher(self, **options: Any) -> Any:
-        return self._stack.enter_context(self.channel.publisher(**options))
+        return self.enter(self.channel.publisher(**options))
+
+    def join(self) -> None:
+        self.publisher()
 
     def reader(self, kind: str) -> Reader:
         """Return a subscriber: "copy", "view" or "passive"."""
@@ -58,16 +43,16 @@ class Place:
         self._stack.callback(reader.close)
         return reader
 
-    def readers(self) -> list[Reader]:
-        return [self.reader(kind) for kind in ("copy", "view", "passive")]
-
     def pools(self) -> list[Path]:
         return sorted(SHM.glob(f"msgqpool_{self.endpoint}:*"))
 
-
-def wait_for_driver_kill(victim: Driver, at: int) -> list[str]:
-    """Wait for the victim to be killed at its `at`-th point; 0: it ends well. Returns the points that it then named."""
-    return [line for line in victim.ended(-signal.SIGKILL if at else 0) if ": " in line]
+    def pins(self) -> list[int]:
+        """Return who holds each slot of each pool."""
+        found = []
+        for data in (path.read_bytes() for path in self.pools()):
+            slots = range(int.from_bytes(data[24:32], "little"))
+            found += [int.from_bytes(data[192 + 64 * slot : 200 + 64 * slot], "little") for slot in slots]
+        return found
 
 
 class Reader:
@@ -127,46 +112,198 @@ def all_slots_are_to_be_had(publisher: Any) -> None:
             stack.callback(publisher.loan(1).discard)
 
 
-def life_goes_on(place: Place, readers: list[Reader], publisher: Any) -> None:
-    """Others pass ten capacities of messages: all are received by those who keep up, then exactly counted.
+@dataclass(frozen=True)
+class ChannelScene(Scene):
+    """sent : how many messages of the victim's are published before "arm", and `sends` after it. Their numbers go up.
 
-    Afterwards no file is there but those of `publisher` and of one that joins.
+    retracts : its last messages take the places of its first.
     """
-    for start in range(OTHER, OTHER + LAPS * CAPACITY, BURST):
-        lost = [reader.subscriber.lost for reader in readers]
-        flood(publisher, range(start, start + BURST))
-        for reader, before in zip(readers, lost, strict=True):
-            assert reader.drain() == [*range(start, start + BURST)], reader.kind
-            assert reader.subscriber.lost == before, reader.kind
-            reader.check(place.channel.messages)
-    late = place.reader("view")
-    newcomer = place.publisher()
-    flood(newcomer, range(LATER, LATER + LAPS * CAPACITY))
-    for reader in [*readers, late]:
-        last = reader.drain()
-        assert last == [*range(LATER + LAPS * CAPACITY - len(last), LATER + LAPS * CAPACITY)], reader.kind
-        reader.check(place.channel.messages)
-    place.publisher().close()  # one join
-    assert len(place.pools()) <= 3, "files of the dead"  # its own may stay: the row is free, and no message was sent
-    all_slots_are_to_be_had(publisher)
-    all_slots_are_to_be_had(newcomer)
+
+    sent: int = 0
+    sends: int = 0
+    retracts: bool = False
 
 
-def pins(place: Place) -> Iterator[int]:
-    """Yield who holds each slot of each pool."""
-    for path in place.pools():
-        data = path.read_bytes()
-        for slot in range(int.from_bytes(data[24:32], "little")):
-            yield int.from_bytes(data[192 + 64 * slot : 200 + 64 * slot], "little")
+#: "announce" is a sleeper to wake.
+PUBLISHERS = {
+    "join": ChannelScene("ready arm join:10:64 send:16:0", "call: after link", sends=1),
+    "join with sleeper": ChannelScene("listen announce ready arm join:10:64", "call: after wake"),
+    "join after death of other process": ChannelScene(
+        "join:10:64 send:16:0 close ready arm join:10:64 send:16:1", sent=1, sends=1
+    ),
+    "send": ChannelScene(
+        "join:10:64 send:16:0 listen announce ready arm send:16:1 send:16:2",
+        "mq_index_ring_publish_entry: exchanged order->tail",
+        sent=1,
+        sends=2,
+    ),
+    "send as many messages as slots": ChannelScene(
+        "join:2:64 send:16:0 send:16:1 ready arm send:16:2 send:16:3",
+        "mq_index_ring_retract_entry: exchanged mq_index_ring_entry_at(order, position)",
+        sent=2,
+        sends=2,
+        retracts=True,
+    ),
+    "grow": ChannelScene(
+        "join:10:64 send:16:0 ready arm send:120:1",
+        "mqc_publisher_grow_pool: stored &former->c.row->superseded",
+        sent=1,
+        sends=1,
+    ),
+    "close": ChannelScene("join:10:64 send:16:0 ready arm close", sent=1),
+    "close without message": ChannelScene("join:10:64 ready arm close", "call: after unlink"),
+}
+TOO_MANY_DEATHS = {
+    "join after too many deaths": ChannelScene(
+        " ".join(f"join:2:64 send:16:{number} close" for number in range(9))
+        + " join:2:64 send:16:9 ready arm close join:10:64",
+        "mq_channel_retract_row_entries: exchanged &order->entries[i]",
+        sent=10,
+    ),
+}
+SUBSCRIBERS = {
+    "listener": ChannelScene("ready arm listen leave", before=3),
+    "copy": ChannelScene("listen ready arm receive:2 tell receive:1 leave", before=3),
+    "viewer": ChannelScene("listen ready arm view hold:3 release leave", before=3),
+    "view": ChannelScene(
+        "listen view ready arm hold:2 release tell leave",
+        "mq_pool_pin_set: set &slots->pool_header->pins[slot].holders",
+        before=3,
+    ),
+}
 
 
-@pytest.fixture(scope="session")
-def program() -> Path:
-    """The driver, compiled."""
-    return cached_program(Path(__file__).with_name("channel.c"), "-O1")
+class ChannelPlay(Play):
+    """Subscribers of all kinds drain the channel, others publish, and then lap them; one more joins."""
+
+    place: ChannelPlace
+    scene: ChannelScene
+
+    @classmethod
+    def make(cls, endpoint: str, scene: Any) -> Place:
+        return ChannelPlace(endpoint)
+
+    def prepare(self) -> None:
+        self.other = self.place.publisher()
+        self.readers = [self.place.reader(kind) for kind in ("copy", "view", "passive")]
+        with self.place.channel.publisher() as former:  # its message is still there
+            former.send(message(FORMER))
+        self.drain()
+        self.others = [FORMER]
+
+    def begin(self) -> None:
+        self.publish(self.scene.before)
+
+    def publish(self, count: int) -> None:
+        """Send messages of the other one."""
+        start = OTHER + len(self.others)
+        self.others += range(start, start + count)
+        flood(self.other, range(start, start + count))
+
+    def drain(self) -> None:
+        """Let each reader take what is there."""
+        for reader in self.readers:
+            reader.drain()
+
+    def go_on(self, step: Step) -> None:
+        """Let ten capacities pass, which each reader gets as they come."""
+        for _ in range(LAPS * CAPACITY // BURST):
+            self.publish(BURST)
+            self.drain()
+            assert all(reader.numbers[-BURST:] == self.others[-BURST:] for reader in self.readers)
+        if not step.locked:
+            with self.place.channel.publisher() as newcomer, self.place.channel.subscriber() as late:
+                newcomer.send(message(LATER))
+                view = late.receive_view(0)
+                assert view is not None
+                assert late.last is not None
+                assert view.position == late.last.position
+                view.release()
+            self.drain()
+            self.others.append(LATER)
+
+    def check(self, step: Step, lines: list[str]) -> None:
+        self.drain()
+        most = self.scene.sent + self.scene.sends
+        for reader in self.readers:
+            own, lost = [number for number in reader.numbers if number < FORMER], reader.subscriber.lost  # retracted
+            assert [number for number in reader.numbers if number >= FORMER] == self.others, reader.kind
+            assert own == [*range(lost, lost + len(own))] or (self.stood and self.scene.retracts), (
+                f"{reader.kind}: {own}"
+            )
+            assert (self.scene.sent if step.at and not self.stood else most) <= len(own) + lost <= most, reader.kind
+        assert len({tuple(reader.numbers) for reader in self.readers}) == 1
+        said = [numbers_said(lines, what) for what in ("received", "missed", "passed")]
+        assert all(received + lost == passed for received, lost, passed in zip(*said, strict=True)), said
+        self.life_goes_on()
+        assert not any(self.place.pins()), "a bit of the dead"
+
+    def life_goes_on(self) -> None:
+        """Let others pass ten capacities: all are received by those who keep up, then exactly counted.
+
+        Afterwards no file is there but those of the other publisher and of one that joins.
+        """
+        for _ in range(LAPS * CAPACITY // BURST):
+            lost = [reader.subscriber.lost for reader in self.readers]
+            self.publish(BURST)
+            self.drain()
+            for reader, before in zip(self.readers, lost, strict=True):
+                assert reader.numbers[-BURST:] == self.others[-BURST:], reader.kind
+                assert reader.subscriber.lost == before, reader.kind
+                reader.check(self.place.channel.messages)
+        late, newcomer = self.place.reader("view"), self.place.publisher()
+        flood(newcomer, range(LATER + 1, LATER + 1 + LAPS * CAPACITY))
+        for reader in [*self.readers, late]:
+            last = reader.drain()
+            end = LATER + 1 + LAPS * CAPACITY
+            assert last == [*range(end - len(last), end)], reader.kind
+            reader.check(self.place.channel.messages)
+        self.place.publisher().close()  # one join
+        assert len(self.place.pools()) <= 3, "files of the dead"  # its own may stay: the row is free
+        all_slots_are_to_be_had(self.other)
+        all_slots_are_to_be_had(newcomer)
 
 
-@pytest.fixture
-def place(program: Path, endpoint: str) -> Iterator[Place]:
-    with Place(program, endpoint) as place:
-        yield place
+STOPPED = {
+    name: scene
+    for name, scene in (PUBLISHERS | SUBSCRIBERS).items()
+    if name in ("join", "send", "send as many messages as slots", "grow", "close", "copy", "view", "viewer")
+}
+HEIRS = {
+    "row of dead viewer": Scene(
+        "listen ready arm view",
+        "mq_pool_pin_clear: cleared &slots->pool_header->pins[slot].holders",
+        former="history:4:0 listen view hold:4",
+    )
+}
+
+
+class HeirPlay(Play):
+    """A viewer died with all slots in its hands, and its successor at a step of taking over; another one comes.
+
+    A bit that is handed on with slots that nobody holds keeps them from the publisher for ever.
+    """
+
+    place: ChannelPlace
+
+    @classmethod
+    def make(cls, endpoint: str, scene: Any) -> Place:
+        return ChannelPlace(endpoint)
+
+    def prepare(self) -> None:
+        self.other = self.place.publisher(slots=4)
+        flood(self.other, range(4))
+
+    def begin(self) -> None:
+        assert self.place.pins() == [1] * 4
+
+    def check(self, step: Step, lines: list[str]) -> None:
+        with self.place.channel.subscriber() as viewer, contextlib.ExitStack() as stack:
+            assert viewer.receive_view(0) is None
+            assert not any(self.place.pins()), "a bit that nobody has"
+            flood(self.other, range(4, 8))
+            for view in [viewer.receive_view(0) for _ in range(4)]:
+                assert view is not None
+                stack.callback(view.release)
+            assert self.place.pins() == [1] * 4
+        all_slots_are_to_be_had(self.other)

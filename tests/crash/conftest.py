@@ -1,4 +1,4 @@
-"""Fixtures of the crash tests: the two instruments, compiled once a session."""
+"""Fixtures of the crash tests."""
 
 from __future__ import annotations
 
@@ -7,32 +7,46 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.victims import Topic
-from tests.stress.conftest import scene
+from tests.crash.harness import HERE
+from tests.crash.queues import QueuePlace
+from tests.crash.records import RecordPlace
+from tests.crash.topics import Topic
 from tools.fuzz.build import cached_program
 
-__all__ = ["scene", "tools", "topic"]
-
-HERE = Path(__file__).parent
-
 
 @pytest.fixture(scope="session")
-def tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with the compiled driver and interposer."""
-    folder = tmp_path_factory.mktemp("crash")
-    (folder / "driver").symlink_to(cached_program(HERE / "driver.c", "-O1"))
-    (folder / "row_table").symlink_to(cached_program(HERE / "row_table.c", "-O1"))
-    (folder / "interpose.so").symlink_to(cached_program(HERE / "interpose.c", "-O1", "-shared", "-fPIC", "-ldl"))
-    return folder
-
-
-@pytest.fixture(scope="session")
-def record_driver() -> Path:
-    """The driver of vectors and boards, compiled."""
-    return cached_program(HERE / "record.c", "-O1")
+def interposer() -> Path:
+    """The points around system calls, to be preloaded into Python."""
+    return cached_program(HERE / "interpose.c", "-O1", "-shared", "-fPIC", "-ldl")
 
 
 @pytest.fixture
-def topic(tools: Path, endpoint: str) -> Iterator[Topic]:
-    with Topic(tools, endpoint) as topic:
+def topic(endpoint: str) -> Iterator[Topic]:
+    with Topic(endpoint) as topic:
         yield topic
+
+
+@pytest.fixture
+def slot(endpoint: str) -> Iterator[QueuePlace]:
+    """A work queue."""
+    with QueuePlace(endpoint) as slot:
+        yield slot
+
+
+@pytest.fixture
+def place(endpoint: str) -> Iterator[RecordPlace]:
+    """A shared vector."""
+    with RecordPlace(endpoint) as place:
+        yield place
+
+
+@pytest.fixture
+def exclusive(endpoint: str) -> Iterator[RecordPlace]:
+    with RecordPlace(endpoint, "exclusive") as place:
+        yield place
+
+
+@pytest.fixture
+def board(endpoint: str) -> Iterator[RecordPlace]:
+    with RecordPlace(endpoint, "board") as place:
+        yield place

@@ -1,15 +1,17 @@
-/* Preloaded into a Python process: raises a signal at a chosen system call of the library.
+/* Points around the system calls of the library. Preloaded into a Python process, or a part of the driver (driver.c).
  *
- * MSGQ_TEST_CALLS="SIGNAL NAME N" raises SIGNAL at the N-th point NAME, which is "before" or "after" and one of the
- * calls below, or "any point". The files are created, locked and mapped by Cython code that no C driver can include;
- * this way the steps between those calls are reached as well. library.c adds points of the C library.
+ * MSGQ_TEST_POINT="SIGNAL N PATTERN" raises SIGNAL at the N-th point whose name matches PATTERN (fnmatch). The names are
+ * such as "call: before link", and those of accesses.h. N = 0 prints the names instead.
  */
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <fnmatch.h>
 #include <linux/futex.h>
 #include <linux/membarrier.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,25 +21,32 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-static void call_point(const char *when, const char *call) {
-    static int signal_number, at, seen;
-    static char wanted_when[16], wanted_call[32];
-    const char *plan = getenv("MSGQ_TEST_CALLS");
-    if (!plan || sscanf(plan, "%d %15s %31s %d", &signal_number, wanted_when, wanted_call, &at) != 4)
+static bool is_armed = true;
+
+void point(const char *function, const char *what, const char *which);
+void point(const char *function, const char *what, const char *which) {
+    static int signal_number, seen;
+    static char pattern[100], name[256];
+    int at;
+    const char *plan = is_armed ? getenv("MSGQ_TEST_POINT") : NULL;
+    if (!plan || sscanf(plan, "%d %d %99[^\n]", &signal_number, &at, pattern) != 3)
         return;
-    if (strcmp(wanted_when, "any") && (strcmp(when, wanted_when) || strcmp(call, wanted_call)))
+    snprintf(name, sizeof name, "%s: %s %s", function, what, which);
+    if (fnmatch(pattern, name, 0) != 0)
         return;
-    if (++seen != at)
-        return;
-    fprintf(stderr, "%s %s\n", when, call); /* shown if a test fails */
-    raise(signal_number);
+    if (at == 0)
+        puts(name);
+    else if (++seen == at) {
+        fprintf(stderr, "%s\n", name); /* shown if a test fails */
+        raise(signal_number);
+    }
 }
 
 #define AROUND(name, call)                                                                                             \
     ({                                                                                                                 \
-        call_point("before", name);                                                                                    \
+        point("call", "before", name);                                                                                 \
         __typeof__(call) result_ = (call);                                                                             \
-        call_point("after", name);                                                                                     \
+        point("call", "after", name);                                                                                  \
         result_;                                                                                                       \
     })
 #define REAL(function) ((__typeof__(&function))dlsym(RTLD_NEXT, #function))

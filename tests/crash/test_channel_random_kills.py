@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import random
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,8 @@ import pytest
 
 from msgq.channel import Channel
 from tests.crash.channels import all_slots_are_to_be_had, flood
-from tests.crash.killing import end, run_in_killed_child
-from tests.crash.victims import message, number_of
+from tests.crash.harness import message, number_of
+from tests.crash.killing import kill_at_random, run_in_killed_child
 from tests.stress.roles import has_input
 from tests.support import LONGER, SHM, Child, run_child, say, wait_until
 
@@ -22,7 +21,6 @@ CAPACITY = 32
 PUBLISHERS = 3
 AWAITED = 8  # of so many kills, one is of a publisher from which both watchers have received
 POOLS_MAX = 8 + PUBLISHERS + 20  # the dead that stay, the living, and those who died while they joined
-PATIENCE = 30.0  # seconds of killing
 
 
 def publish_for_ever(endpoint: str, victim: int) -> None:
@@ -53,12 +51,9 @@ def pools(endpoint: str) -> int:
     return sum(1 for path in os.listdir(SHM) if path.startswith(f"msgqpool_{endpoint}:"))
 
 
-def run_random_kills(endpoint: str, seed: int, kills: int, received: str) -> dict[str, int]:
-    """Child: keep publishers and two subscribers running, and kill one of them at a random moment, again and again.
-
-    Returns how many failed in another way than by being killed, how many were killed, and the most pools at a time.
-    """
-    rng, victims, numbers = random.Random(seed), itertools.count(), [0] * PUBLISHERS
+def run_random_kills(endpoint: str, seed: int, kills: int, received: str) -> dict[str, Any]:
+    """Child: kill publishers and two subscribers. Returns the most pools at a time, too."""
+    rng, victims, numbers, most = random.Random(seed), itertools.count(), [0] * PUBLISHERS, 0
 
     def start(role: int) -> int:
         if role < PUBLISHERS:
@@ -66,24 +61,19 @@ def run_random_kills(endpoint: str, seed: int, kills: int, received: str) -> dic
             return run_in_killed_child(publish_for_ever, endpoint, numbers[role])
         return run_in_killed_child(receive_for_ever, endpoint, role == PUBLISHERS)
 
-    def is_received(number: int) -> bool:
-        return all(Path(received, f"{number}-{views}").exists() for views in (False, True))
+    def is_received(role: int) -> bool:
+        return all(Path(received, f"{numbers[role]}-{views}").exists() for views in (False, True))
 
-    pids = {role: start(role) for role in range(PUBLISHERS + 2)}
-    failed = killed = most = 0
-    until = time.monotonic() + PATIENCE * max(LONGER, 1)
-    while killed < kills and time.monotonic() < until:
-        killed += 1
-        role = rng.choice([*range(PUBLISHERS)] * 3 + [PUBLISHERS, PUBLISHERS + 1])
-        if killed % AWAITED == 0:
-            role = rng.randrange(PUBLISHERS)
-            wait_until(lambda role=role: is_received(numbers[role]))  # type: ignore[misc]
-        time.sleep(rng.expovariate(200))  # a random moment for the kill; nothing waits for it
-        failed += end(pids[role])
-        pids[role] = start(role)
+    def choose(kill: int) -> int:
+        nonlocal most
         most = max(most, pools(endpoint))
-    failed += sum(end(pid) for pid in pids.values())
-    return {"failed": failed, "killed": killed, "pools": most}
+        role: int = rng.choice([*range(PUBLISHERS)] * 3 + [PUBLISHERS, PUBLISHERS + 1])
+        if kill % AWAITED == 0:
+            role = rng.randrange(PUBLISHERS)
+            wait_until(lambda: is_received(role))
+        return role
+
+    return kill_at_random(start, PUBLISHERS + 2, rng, kills, choose) | {"pools": most}
 
 
 def receive_and_check(endpoint: str, views: bool, received: str) -> dict[str, int]:

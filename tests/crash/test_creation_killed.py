@@ -13,6 +13,7 @@ import pytest
 from msgq.errors import SegmentSizeError
 from msgq.workqueue import MessageQueue
 from tests.command import run
+from tests.crash.harness import plan
 from tests.stress.roles import publisher, subscriber
 from tests.support import SHM, Child, Task, wait_until
 
@@ -23,7 +24,7 @@ def connect(endpoint: str, role: str) -> str:
         return "connected"
 
 
-def test_passive_subscriber_before_side_segment_creation_connects(tools: Path, endpoint: str, prefix: str) -> None:
+def test_passive_subscriber_before_side_segment_creation_connects(interposer: Path, endpoint: str, prefix: str) -> None:
     """What: a publisher stops when the ring has its name and the side segment not yet; a passive subscriber connects;
     the publisher goes on.
 
@@ -33,7 +34,7 @@ def test_passive_subscriber_before_side_segment_creation_connects(tools: Path, e
     it lost.
     """
     ring = SHM / f"msgq_{prefix}" / endpoint
-    env = {"LD_PRELOAD": str(tools / "interpose.so"), "MSGQ_TEST_CALLS": f"{int(signal.SIGSTOP)} before link 2"}
+    env = {"LD_PRELOAD": str(interposer), **plan(signal.SIGSTOP, 2, "call: before link")}
     with Child(connect, endpoint, "publisher", env=env) as maker:
         os.waitid(os.P_PID, maker.pid, os.WSTOPPED)
         task = Task(lambda: subscriber(endpoint, passive=True))
@@ -48,14 +49,14 @@ def test_passive_subscriber_before_side_segment_creation_connects(tools: Path, e
 
 
 def test_clean_removes_old_directory_of_killed_creator(
-    tools: Path, endpoint: str, prefix: str, monkeypatch: pytest.MonkeyPatch
+    interposer: Path, endpoint: str, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What: a publisher dies after it created the first directory of its prefix, and before the directory has a name.
 
     Why: the directory is empty, so no process misses it, but its creator cannot remove it any more.
     """
     monkeypatch.setenv("MSGQ_MODE", "660")  # a directory for one user has its name at once
-    env = {"LD_PRELOAD": str(tools / "interpose.so"), "MSGQ_TEST_CALLS": f"{int(signal.SIGKILL)} before fchmod 1"}
+    env = {"LD_PRELOAD": str(interposer)} | plan(signal.SIGKILL, 1, "call: before fchmod")
     with Child(connect, endpoint, "publisher", env=env) as child:
         assert child.process.wait() == -signal.SIGKILL
     (draft,) = SHM.glob(f".msgq*_{prefix}.*")
@@ -99,7 +100,7 @@ def connect_with_size(endpoint: str, segment_size: int) -> None:
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("call", ["lock", "allocate", "unlink", "link", "unlock"])
 def test_resize_killed_around_each_system_call_leaves_ring_to_resize(
-    tools: Path, endpoint: str, call: str, when: str, size: int
+    interposer: Path, endpoint: str, call: str, when: str, size: int
 ) -> None:
     """What: a publisher dies while it gives its size to an empty ring.
 
@@ -109,8 +110,8 @@ def test_resize_killed_around_each_system_call_leaves_ring_to_resize(
     sub = subscriber(endpoint)
     if not grows:
         sub.close()
-    plan = {"LD_PRELOAD": str(tools / "interpose.so"), "MSGQ_TEST_CALLS": f"{int(signal.SIGKILL)} {when} {call} 1"}
-    with Child(connect_with_size, endpoint, size, env=plan) as child:
+    env = {"LD_PRELOAD": str(interposer), **plan(signal.SIGKILL, 1, f"call: {when} {call}")}
+    with Child(connect_with_size, endpoint, size, env=env) as child:
         code = child.process.wait()
     was_reached = code == -signal.SIGKILL
     assert was_reached or (call in ("link", "unlink") and grows), "calls of the other way to resize"
@@ -136,15 +137,15 @@ def choose_sizes(name: str, max_messages: int) -> None:
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("call", ["lock", "allocate", "unlock"])
 def test_choice_of_sizes_killed_around_each_system_call_leaves_usable_queue(
-    tools: Path, endpoint: str, call: str, when: str
+    interposer: Path, endpoint: str, call: str, when: str
 ) -> None:
     """What: a process dies while it chooses the sizes of a queue that others have open.
 
     Why: until the sizes are stored, any process may choose others, also larger ones than the file has memory for.
     """
-    plan = {"LD_PRELOAD": str(tools / "interpose.so"), "MSGQ_TEST_CALLS": f"{int(signal.SIGKILL)} {when} {call} 1"}
+    env = {"LD_PRELOAD": str(interposer), **plan(signal.SIGKILL, 1, f"call: {when} {call}")}
     with MessageQueue(endpoint) as consumer:
-        with Child(choose_sizes, endpoint, 100, env=plan) as child:
+        with Child(choose_sizes, endpoint, 100, env=env) as child:
             assert child.process.wait() == -signal.SIGKILL
         max_messages = 100 if call == "unlock" else 200
         with MessageQueue(endpoint, max_messages=max_messages) as producer:

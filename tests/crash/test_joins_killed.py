@@ -1,7 +1,7 @@
 """Processes that are killed at each step by which they make an endpoint, join it, use it a little, and leave.
 
 The steps are those of users: Python handles, which are killed around each system call (interpose.c), and the C library,
-which is killed after each write to shared memory, too (library.c). A table names the roles. Each role meets a new
+which is killed after each write to shared memory, too (driver.c). A table names the roles. Each role meets a new
 endpoint, one with living participants, and one with dead participants: they hold a row, and a pool, a message, an
 element or a key.
 """
@@ -14,25 +14,26 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import msgq
 from msgq import Board, SeqlockVector, stats
 from msgq.channel import Channel
 from msgq.errors import SegmentError
 from msgq.topic.leftovers import remove_old_drafts
 from msgq.workqueue import MessageQueue
+from tests.crash.harness import WRITES, driver_program, message, number_of, plan
 from tests.crash.queues import ROWS_AT
+from tests.crash.records import key_name
 from tests.stress.roles import publisher, subscriber
 from tests.support import SHM, Child, hear, in_fork, say
-from tools.fuzz.build import HEADERS, cached_path, compiler, digest, run_compiler
 
-HERE = Path(__file__).parent
 SLOTS = 4
+JOINED = int.from_bytes(b"joined", "little")  # the driver's number of the message
+MESSAGE, HELD = message(3, 24), message(6, 24)
 POINTS_MAX = 400  # more mean that no run ends
 Act = Callable[[str], None]
 
@@ -106,7 +107,10 @@ def live_on_topic(name: str) -> Iterator[None]:
 def publish_on_channel(name: str) -> None:
     with Channel(name, capacity=4) as channel, channel.publisher(slot_bytes=64) as pub:
         pub.send(b"joined")
-        pub.send(bytes(1000))  # the pool grows
+        loan = pub.loan(8)
+        pub.send(bytes(1000))  # the pool grows; the loan keeps the former one
+        loan[:] = b"lent out"
+        loan.publish()
 
 
 def subscribe_to_channel(name: str) -> None:
@@ -134,7 +138,7 @@ def check_channel(name: str) -> None:
         assert found.orphans == (), "a pool with a name has a row"
     with Channel(name, capacity=4) as channel, channel.subscriber() as sub:
         # the dead publisher gave its last message a position, and did not advance the tail
-        assert sub.receive_many() in ([], [b"joined"], [bytes(1000)])
+        assert sub.receive_many() in ([], [b"joined"], [bytes(1000)], [b"lent out"])
         with channel.publisher() as pub:
             for number in range(40):
                 pub.send(bytes([number]))
@@ -165,7 +169,7 @@ def live_on_channel(name: str) -> Iterator[None]:
 
 def use_queue(name: str) -> None:
     with MessageQueue(name, max_messages=SLOTS) as queue:
-        queue.send(b"message")
+        queue.send(MESSAGE)
         job = queue.take(0)
         assert job is not None
         job.nack()
@@ -173,7 +177,7 @@ def use_queue(name: str) -> None:
 
 def die_with_a_job(name: str) -> None:
     queue = MessageQueue(name, max_messages=SLOTS)
-    queue.send(b"held")
+    queue.send(HELD)
     assert queue.take(0)
     os._exit(0)
 
@@ -184,7 +188,7 @@ def check_queue(name: str) -> None:
         assert (SHM / f"msgqjobs_{os.environ['OPENPILOT_PREFIX']}" / name).stat().st_nlink == 1
     with MessageQueue(name, max_messages=SLOTS) as queue:
         left = [message.data for message in queue.receive_many()]
-        assert left in ([], [b"message"], [b"held"], [b"held", b"message"])
+        assert left in ([], [MESSAGE], [HELD], [HELD, MESSAGE])
         for lap in range(5):
             for number in range(SLOTS):
                 queue.send(bytes([lap, number]), timeout=0)
@@ -195,11 +199,11 @@ def check_queue(name: str) -> None:
 @contextlib.contextmanager
 def live_with_a_job(name: str) -> Iterator[None]:
     with MessageQueue(name, max_messages=SLOTS) as queue:
-        queue.send(b"held")
+        queue.send(HELD)
         job = queue.take(0)
         assert job is not None
         yield
-        assert [message.data for message in queue.receive_many()] in ([], [b"message"])
+        assert [message.data for message in queue.receive_many()] in ([], [MESSAGE])
         job.ack()
 
 
@@ -214,8 +218,8 @@ def open_record(kind: str, name: str) -> Any:
 
 def write(handle: Any, number: int) -> None:
     if isinstance(handle, Board):
-        with handle.declare("key") as entry:
-            entry.write(number.to_bytes(8, "little") * 2)
+        with handle.declare(key_name(0)) as entry:
+            entry.write(message(number))
     else:
         handle[0] = number
 
@@ -224,9 +228,8 @@ def read(handle: Any) -> int:
     """Return what is there; 0: nothing was written."""
     if not isinstance(handle, Board):
         return int(handle[0])
-    data = handle.observe("key").data() or bytes(16)
-    assert data == data[:8] * 2
-    return int.from_bytes(data[:8], "little")
+    data = handle.observe(key_name(0)).data() or bytes(16)
+    return number_of(data)
 
 
 def write_record(kind: str, name: str) -> None:
@@ -237,7 +240,7 @@ def write_record(kind: str, name: str) -> None:
 def die_with_a_record(kind: str, name: str) -> None:
     handle = open_record(kind, name)
     if isinstance(handle, Board):
-        handle.declare("key").write(bytes(16))
+        handle.declare(key_name(0)).write(bytes(16))
     else:
         handle[0] = 0
     os._exit(0)
@@ -248,7 +251,7 @@ def check_record(kind: str, name: str) -> None:
         assert not any(writer.participant.alive for writer in stats.record(name).writers)
         assert (SHM / f"msgqrec_{os.environ['OPENPILOT_PREFIX']}" / name).stat().st_nlink == 1
     with open_record(kind, name) as handle:
-        assert read(handle) in (0, 7)
+        assert read(handle) in (0, 6, 7)
         write(handle, 8)
         assert read(handle) == 8
         handle.unlink()
@@ -258,7 +261,7 @@ def check_record(kind: str, name: str) -> None:
 def live_with_a_record(kind: str, name: str) -> Iterator[None]:
     with open_record(kind, name) as handle:
         yield
-        assert read(handle) in (0, 7)
+        assert read(handle) in (0, 6, 7)
 
 
 # ---- the table ----
@@ -268,7 +271,7 @@ def live_with_a_record(kind: str, name: str) -> Iterator[None]:
 class Role:
     """What a process does with an endpoint, and who lives or has died there.
 
-    act : the call of Python. `library`: the same role of library.c. None: C has no such call.
+    act : the call of Python. `c`: the same by the driver, its kind and operations. None: C has no such call.
     live : has living participants before the block, and uses them after it.
     die : leaves a dead participant.
     check : observes what the killed process left, and uses the endpoint as others do.
@@ -278,14 +281,21 @@ class Role:
     live: Callable[[str], contextlib.AbstractContextManager[None]]
     die: Act
     check: Act
-    library: str | None = None
+    c: str | None = None
+
+
+RECORDS = {
+    "shared": "vector:2 arm open write:0:7",
+    "exclusive": "vector:2:1 arm open write:0:7",
+    "board": "board:2 arm openboard declare:0 put:0:6",
+}
 
 
 def of_record(kind: str, unlinks: bool = False) -> Role:
-    library = None if unlinks else kind
+    c = None if unlinks else f"record {RECORDS[kind]} leave"
     act = partial(unlink, partial(open_record, kind)) if unlinks else partial(write_record, kind)
     live, die = partial(live_with_a_record, kind), partial(die_with_a_record, kind)
-    return Role(act, live, die, partial(check_record, kind), library)
+    return Role(act, live, die, partial(check_record, kind), c)
 
 
 def unlink(opened: Callable[[str], Any], name: str) -> None:
@@ -294,15 +304,25 @@ def unlink(opened: Callable[[str], Any], name: str) -> None:
 
 
 ROLES = {
-    "publisher": Role(publish, live_on_topic, die_on_topic, check_topic, "publisher"),
-    "subscriber": Role(subscribe, live_on_topic, die_on_topic, check_topic, "subscriber"),
+    "publisher": Role(publish, live_on_topic, die_on_topic, check_topic, f"topic arm claim send:6:{JOINED} close"),
+    "subscriber": Role(subscribe, live_on_topic, die_on_topic, check_topic, "topic arm join receive:1 leave"),
     "channel's publisher": Role(
-        publish_on_channel, live_on_channel, die_on_channel, check_channel, "channel-publisher"
+        publish_on_channel,
+        live_on_channel,
+        die_on_channel,
+        check_channel,
+        f"channel history:0:4 arm join:0:64 send:6:{JOINED} send:1000:0 close",
     ),
     "channel's subscriber": Role(
-        subscribe_to_channel, live_on_channel, die_on_channel, check_channel, "channel-subscriber"
+        subscribe_to_channel,
+        live_on_channel,
+        die_on_channel,
+        check_channel,
+        "channel history:4:4 arm listen receive:1 leave",
     ),
-    "queue": Role(use_queue, live_with_a_job, die_with_a_job, check_queue, "queue"),
+    "queue": Role(
+        use_queue, live_with_a_job, die_with_a_job, check_queue, "queue slots:4 arm join send:3 take:1 nack leave"
+    ),
     "queue's end": Role(
         partial(unlink, partial(MessageQueue, max_messages=SLOTS)), live_with_a_job, die_with_a_job, check_queue
     ),
@@ -321,28 +341,17 @@ def die_as_planned(role: str) -> None:
     import numpy  # noqa: F401  # once, and not in each of them
 
     while planned := hear():
-        name, os.environ["MSGQ_TEST_CALLS"] = planned
+        name, plan = planned
+        os.environ |= plan
         say(in_fork(partial(ROLES[role].act, name)))
 
 
-@cache
-def library_program() -> Path:
-    """Return library.c, compiled with the sources of the C library."""
-    sources = [HERE / "library.c", *sorted((HEADERS / "c").glob("*.c"))]
-    included = ("-include", HERE / "library.h", "-I", HEADERS, "-I", msgq.get_include())
-    flags = map(str, ("-std=gnu11", "-D_GNU_SOURCE=", "-O0", *included, *sources, "-pthread", "-ldl"))
-    command = [compiler(), *flags]
-    headers = [path for folder in (HERE, HEADERS, Path(msgq.get_include())) for path in folder.rglob("*.[ch]")]
-    key = digest(command, headers)
-    return cached_path("library", key, lambda target: run_compiler([*command, "-o", str(target)]))
-
-
 @contextlib.contextmanager
-def python_victims(role: str, tools: Path) -> Iterator[Callable[[str, str], int]]:
-    with Child(die_as_planned, role, env={"LD_PRELOAD": str(tools / "interpose.so")}) as child:
+def python_victims(role: str, interposer: Path) -> Iterator[Callable[[str, int, str], int]]:
+    with Child(die_as_planned, role, env={"LD_PRELOAD": str(interposer)}) as child:
 
-        def run(name: str, plan: str) -> int:
-            child.say((name, plan))
+        def run(name: str, number: int, point: str) -> int:
+            child.say((name, plan(signal.SIGKILL, number, point)))
             return int(child.hear())
 
         yield run
@@ -351,22 +360,29 @@ def python_victims(role: str, tools: Path) -> Iterator[Callable[[str, str], int]
 
 
 @contextlib.contextmanager
-def c_victims(role: str, _tools: Path) -> Iterator[Callable[[str, str], int]]:
-    def run(name: str, plan: str) -> int:
-        command = [str(library_program()), str(ROLES[role].library), name]
-        return subprocess.run(command, env=os.environ | {"MSGQ_TEST_CALLS": plan}, check=False).returncode
+def c_victims(role: str, _interposer: Path) -> Iterator[Callable[[str, int, str], int]]:
+    def run(name: str, number: int, point: str) -> int:
+        command = [str(driver_program()), *str(ROLES[role].c).replace(" ", f" {name} ", 1).split()]
+        env = os.environ | plan(signal.SIGKILL, number, point)
+        return subprocess.run(command, env=env, stdout=subprocess.DEVNULL, check=False).returncode
 
     yield run
 
 
 PYTHON = [("Python", role) for role in ROLES]
-C = [("C", name) for name, role in ROLES.items() if role.library]
+C = [("C", name) for name, role in ROLES.items() if role.c]
 
 
 @pytest.mark.parametrize("endpoint_is", ["new", "of the living", "of the dead"])
 @pytest.mark.parametrize(("language", "role"), [*PYTHON, *C])
 def test_join_killed_at_each_step_leaves_usable_endpoint(
-    tools: Path, endpoint: str, prefix: str, language: str, role: str, endpoint_is: str, monkeypatch: pytest.MonkeyPatch
+    interposer: Path,
+    endpoint: str,
+    prefix: str,
+    language: str,
+    role: str,
+    endpoint_is: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What: a process dies at the first step, at the second one, and so on, until it is not killed any more.
 
@@ -375,13 +391,13 @@ def test_join_killed_at_each_step_leaves_usable_endpoint(
     Failure would mean: a file stays that nobody removes, or others trip over it, wait for a dead process or lose a row.
     """
     monkeypatch.setenv("MSGQ_MODE", "660")  # as the umask would not have it: else there is no fchmod
-    with (python_victims if language == "Python" else c_victims)(role, tools) as run:
+    with (python_victims if language == "Python" else c_victims)(role, interposer) as run:
         for point in range(1, POINTS_MAX):
             name = f"{endpoint}-{point}"
             if endpoint_is == "of the dead":
                 assert in_fork(partial(ROLES[role].die, name)) == 0
             with ROLES[role].live(name) if endpoint_is == "of the living" else contextlib.nullcontext():
-                code = run(name, f"{int(signal.SIGKILL)} any point {point}")
+                code = run(name, point, "call: *" if language == "Python" else WRITES)
                 assert code in (0, -signal.SIGKILL)
             ROLES[role].check(name)
             if code == 0:
@@ -398,11 +414,11 @@ def test_join_killed_at_each_step_leaves_usable_endpoint(
 
 @pytest.mark.parametrize("victims", [python_victims, c_victims])
 def test_queue_lock_is_released_after_the_row_has_an_owner(
-    tools: Path, endpoint: str, prefix: str, victims: Callable[..., contextlib.AbstractContextManager[Any]]
+    interposer: Path, endpoint: str, prefix: str, victims: Callable[..., contextlib.AbstractContextManager[Any]]
 ) -> None:
     """A kill at the release finds the row taken: otherwise two processes could repair and take it at the same time."""
-    with victims("queue", tools) as run:
-        assert run(endpoint, f"{int(signal.SIGKILL)} before unlock 1") == -signal.SIGKILL
+    with victims("queue", interposer) as run:
+        assert run(endpoint, 1, "call: before unlock") == -signal.SIGKILL
     file = SHM / f"msgqjobs_{prefix}" / endpoint
     assert any(file.read_bytes()[ROWS_AT : ROWS_AT + 8]), "nobody has the first row"
     ROLES["queue"].check(endpoint)

@@ -1,11 +1,9 @@
-"""Takers that are killed at each step, in a queue with events: what the survivors tell, and the books by counts.
-
-The victims publish nothing: each of them is as one who is killed between its exchange and its event.
-"""
+"""Takers that are killed at each step, in a queue with events: what they and the survivors tell, and the books."""
 
 from __future__ import annotations
 
 import os
+import signal
 import struct
 from collections import Counter
 from typing import Any
@@ -14,10 +12,9 @@ from msgq import stats
 from msgq.channel import Channel
 from msgq.common.naming import events_channel
 from msgq.common.queue_events import EVENT_HEAD_FORMAT, Event
-from msgq.workqueue import MessageQueue
-from tests.crash.queues import SLOTS, Place, program, read_driver_points, slot, wait_for_driver_kill
-
-__all__ = ["program", "slot"]
+from msgq.impl.base.clock import time_ns
+from tests.crash.harness import Step, at_each_step
+from tests.crash.queues import QueuePlace
 
 VICTIM = "join ready arm take:2 ack"
 SENT = range(1, 5)
@@ -28,38 +25,45 @@ def heard(sub: Any) -> list[tuple[Any, ...]]:
     return [struct.unpack(EVENT_HEAD_FORMAT, data) for data in sub.receive_many()]
 
 
-def kill_taker(slot: Place, at: int) -> list[str]:
-    """Have a taker killed at a step, or live (0); return the steps that it took."""
-    name = f"{slot.endpoint}-{at}"
-    MessageQueue(name, max_messages=SLOTS, max_message_size=64, events=True).close()
-    with slot.another(at) as trial, Channel(events_channel(name)) as channel, channel.subscriber() as sub:
-        victim = trial.driver(VICTIM, at=at)
+def kill_taker(endpoint: str, step: Step) -> list[str]:
+    """Have a taker killed at a step, or live; return what it said."""
+    name = f"{endpoint}-{step.at}"
+    with (
+        QueuePlace(name, events=True) as trial,
+        Channel(events_channel(name)) as channel,
+        channel.subscriber() as sub,
+    ):
+        victim = trial.driver(VICTIM, at=step.at)
         victim.wait_until_ready()
         trial.send(*SENT)
         for job in [trial.queue.take(0) for _ in SENT]:
             job.nack()  # so that each was taken before
         heard(sub)
-        before = stats.queue(name)
+        before, since = stats.queue(name), time_ns()
         victim.proceed()
-        lines = wait_for_driver_kill(victim, at)
+        lines = victim.end(-signal.SIGKILL if step.at else 0)
         left = stats.queue(name)
         got = trial.look_and_drain()
         found, events = stats.queue(name), heard(sub)
-        told = Counter(Event(event) for event, *_ in events)
+        told = Counter(Event(event) for event, *_, pid in events if pid == os.getpid())
+        own = Counter(Event(event) for event, *_, pid in events if pid == victim.pid)
         back = [one for one in events if one[0] == Event.RETURNED]
         assert told[Event.RETURNED] == left.in_flight == found.returned - before.returned
         assert len({one[4] for one in back}) == len(back), "each came back once"
-        assert {one[9] for one in back} <= {os.getpid()}
-        assert not any(one[7] for one in back), "the victim did not say when it took them"
+        assert all(one[7] == 0 or since <= one[7] <= one[5] for one in back), "not when a former one took it"
+        assert told + own == Counter(Event(event) for event, *_ in events)
         assert before.sent == found.sent == len(SENT)
         assert told[Event.RECEIVED] == len(got) == found.received - left.received
         assert told[Event.RECEIVED] == found.acknowledged - left.acknowledged
         assert set(told) <= {Event.RETURNED, Event.RECEIVED}
+        assert set(own) <= {Event.TAKEN, Event.ACKNOWLEDGED}
+        assert own[Event.ACKNOWLEDGED] <= left.acknowledged - before.acknowledged
+        assert step.at or [*own.values()] == [2, 2]
         assert found.events_lost == 0
-    return read_driver_points(lines)
+    return lines
 
 
-def test_consumer_killed_before_event_publication_leaves_consistent_events(slot: Place) -> None:
+def test_consumer_killed_before_event_publication_leaves_consistent_events(endpoint: str) -> None:
     """What: the victim takes two messages and acknowledges them, and dies at each of its points in turn.
 
     Why: there is always a moment between an exchange and its event.
@@ -67,13 +71,8 @@ def test_consumer_killed_before_event_publication_leaves_consistent_events(slot:
     Failure would mean: what came back is told twice or not at all, or by the dead; or the counts cannot tell how many
     events are missing.
     """
-    steps = kill_taker(slot, 0)
-    assert "mq_queue_take_message: exchanged &h->parts.slot_states[best.slot]" in steps
-    assert "mq_queue_free_taken_slot: exchanged &h->parts.slot_states[delivery->slot]" in steps
-    problems = []
-    for at, step in enumerate(steps, 1):
-        try:
-            kill_taker(slot, at)
-        except AssertionError as problem:  # all of them: the report shows which steps fail
-            problems.append(f"after step {at} ({step}): {str(problem).splitlines()[0]}")
-    assert not problems, "\n".join([f"{len(problems)} of {len(steps)} steps:", *problems])
+    steps = (
+        "mq_queue_take_message: exchanged &h->parts.slot_states[best.slot]",
+        "mq_queue_free_taken_slot: exchanged &h->parts.slot_states[delivery->slot]",
+    )
+    at_each_step(lambda step: kill_taker(endpoint, step), steps)

@@ -10,17 +10,17 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 from msgq.workqueue import MessageQueue
-from tests.crash.killing import end, run_in_killed_child
+from tests.crash.harness import number_of
+from tests.crash.killing import kill_at_random, run_in_killed_child
 from tests.crash.queues import File
 from tests.support import LONGER, run_child
 
 SENDERS = RECEIVERS = 4
-PATIENCE = 30.0  # seconds of killing
 SURVIVOR = 0  # who looks after all are dead
 
 #: What a process writes down: "sent" when send has returned, "calls" before receive, "got" when it has returned, "took"
@@ -63,11 +63,6 @@ def send_for_ever(name: str, diary: str, participant: int) -> None:
                 time.sleep(0.001)  # so that the queue is empty at times; nothing waits for it
 
 
-def number_of(data: bytes) -> int:
-    assert data == data[:8] * (len(data) // 8), f"torn: {data.hex()}"
-    return int.from_bytes(data[:8], "little")
-
-
 def take_one(queue: MessageQueue, notes: Diary, participant: int, timeout: float | None = None) -> bool:
     job = queue.take(timeout)
     if job is None:
@@ -98,11 +93,8 @@ def consume_for_ever(name: str, diary: str, participant: int, way: str) -> None:
             WAYS[way](queue, notes, participant)
 
 
-def run_random_kills(name: str, diary: str, way: str, seed: int, kills: int, messages: int) -> dict[str, int]:
-    """Child: keep four senders and four receivers running, and kill one of them at a random moment, again and again.
-
-    Returns how many failed in another way than by being killed, and how many were killed.
-    """
+def run_random_kills(name: str, diary: str, way: str, seed: int, kills: int, messages: int) -> dict[str, Any]:
+    """Child: kill four senders and four receivers."""
     rng, victims = random.Random(seed), itertools.count(SURVIVOR + 1)
 
     def start(role: int) -> int:
@@ -111,19 +103,10 @@ def run_random_kills(name: str, diary: str, way: str, seed: int, kills: int, mes
         return run_in_killed_child(consume_for_ever, name, diary, next(victims), way)
 
     def enough() -> bool:  # each message has three records: of two calls that begin, or end, and of what was sent
-        return killed >= kills and os.path.getsize(diary) > 3 * messages * Diary.FORMAT.size
+        return os.path.getsize(diary) > 3 * messages * Diary.FORMAT.size
 
-    pids = {role: start(role) for role in range(SENDERS + RECEIVERS)}
-    failed = killed = 0
-    until = time.monotonic() + PATIENCE * max(LONGER, 1)
-    while not enough() and time.monotonic() < until:
-        killed += 1
-        time.sleep(rng.expovariate(200))  # the moment of the crime; nothing waits for it
-        role = rng.randrange(SENDERS + RECEIVERS)
-        failed += end(pids[role])
-        pids[role] = start(role)
-    failed += sum(end(pid) for pid in pids.values())
-    return {"failed": failed, "killed": killed + len(pids)}
+    roles = SENDERS + RECEIVERS
+    return kill_at_random(start, roles, rng, kills, lambda _: rng.randrange(roles), enough)
 
 
 def check_sent(records: list[Record], arrived: set[int]) -> set[int]:

@@ -16,12 +16,10 @@ import pytest
 
 from msgq.impl.base.clock import time_ns
 from msgq.workqueue import MessageQueue
+from tests.crash.harness import WRITES, Driver, points_of
 from tests.crash.killing import end, run_in_killed_child
-from tests.crash.queues import File, Place, program, read_driver_points, slot, until_ready
-from tests.crash.victims import WRITES
+from tests.crash.queues import File, QueuePlace
 from tests.support import DEADLINE, LONGER, Task, run_child, wait_asleep, wait_until
-
-__all__ = ["program", "slot"]
 
 LOOK = 1.1  # seconds that a message, or room, waits at most while somebody sleeps who may have it
 
@@ -89,48 +87,53 @@ WAKERS: dict[str, tuple[str, str, int, Callable[[MessageQueue], bool]]] = {
 }
 
 
-def first_step(slot: Place, operations: str, name: str, before: int) -> int:
-    """Return the number of the step of this name."""
-    with slot.another("known") as known:
-        known.send(*range(before))
-        names = read_driver_points(known.driver(operations.replace("ready ", ""), WRITES, 0).ended(0))
-    return names.index(name) + 1
+def begin(where: QueuePlace, scene: str, at: int, number: int) -> tuple[Driver, Task, float]:
+    """Have somebody sleep in a queue of one slot, since the time that is returned, and its waker at work."""
+    operations, _, before, wish = WAKERS[scene]
+    where.send(*range(before))
+    victim = where.driver(operations, WRITES, at, number)
+    victim.wait_until_ready()
+    task = Task(time_success, partial(wish, where.queue))
+    task.wait_asleep()
+    since = time.monotonic()
+    victim.proceed()
+    return victim, task, since
 
 
-@pytest.mark.ci
+def first_step(endpoint: str, scene: str) -> int:
+    """Return the number of the step behind which nobody may be left asleep."""
+    with QueuePlace(f"{endpoint}-known", slots=1) as known:
+        victim, task, _ = begin(known, scene, 0, signal.SIGKILL)
+        task.result()
+        return points_of(victim.end()).index(WAKERS[scene][1]) + 1
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
 @pytest.mark.parametrize("scene", WAKERS)
-def test_queue_sleeper_wakes_after_death_or_stop_of_its_waker(slot: Place, scene: str, number: int) -> None:
+def test_queue_sleeper_wakes_after_death_or_stop_of_its_waker(endpoint: str, scene: str, number: int) -> None:
     """What: a message, or room, is there, and its waker does not come to wake; somebody sleeps.
 
     Why: sleepers look once a second, for exactly that.
 
     Failure would mean: somebody sleeps beside what it waits for until the next message comes.
     """
-    operations, name, before, wish = WAKERS[scene]
-    first = first_step(slot, operations, name, before)
+    first = first_step(endpoint, scene)
     sleepers: list[tuple[Task, float]] = []
     with contextlib.ExitStack() as stack, Lateness() as lateness:
         for at in range(first, first + 5):
-            where = stack.enter_context(slot.another(at, slots=1))
-            where.send(*range(before))
-            victim = where.driver(operations, WRITES, at, number)
-            until_ready(victim)
-            task = Task(time_success, partial(wish, where.queue))
-            task.wait_asleep()
-            sleepers.append((task, time.monotonic()))
-            victim.proceed()
-            assert number == signal.SIGKILL or victim.wait_stopped_or_ended() or at > first
+            where = stack.enter_context(QueuePlace(f"{endpoint}-{at}", slots=1))
+            victim, task, since = begin(where, scene, at, number)
+            sleepers.append((task, since))
+            assert number == signal.SIGKILL or victim.stops() or at > first
             assert number == signal.SIGSTOP or victim.process.wait() == -signal.SIGKILL or at > first
         waited = [task.result() - since for task, since in sleepers]
     assert lateness.allows(max(waited)), waited
 
 
-@pytest.mark.ci
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
-@pytest.mark.parametrize(("operation", "before", "wish"), [("wait:30000", 0, receive), ("waitroom:30000", 1, send)])
+@pytest.mark.parametrize(("operation", "before", "wish"), [("wait:30000", 0, receive), ("waitsend:30000:0", 1, send)])
 def test_message_reaches_next_sleeper_after_woken_sleeper_dies_or_stops(
-    slot: Place, number: int, operation: str, before: int, wish: Callable[[MessageQueue], bool]
+    slot: QueuePlace, number: int, operation: str, before: int, wish: Callable[[MessageQueue], bool]
 ) -> None:
     """What: three sleep; the first is woken and does nothing any more.
 
@@ -138,9 +141,9 @@ def test_message_reaches_next_sleeper_after_woken_sleeper_dies_or_stops(
 
     Failure would mean: one dead process makes the others sleep on.
     """
-    with slot.another("full", slots=1) as where, Lateness() as lateness:
+    with QueuePlace(f"{slot.endpoint}-full", slots=1) as where, Lateness() as lateness:
         where.send(*range(before))
-        victim = where.driver(f"join ready arm {operation}", "doze: slept*", 1, number)
+        victim = where.driver(f"join ready arm {operation}", "call: after sleep", 1, number)
         victim.wait_until_ready()
         victim.proceed()
         wait_asleep(victim.pid)
@@ -149,7 +152,7 @@ def test_message_reaches_next_sleeper_after_woken_sleeper_dies_or_stops(
             task.wait_asleep()
         since = time.monotonic()
         assert (where.other.receive(0) is not None) if before else where.other.send(b"") is None
-        assert victim.wait_stopped_or_ended() == (number == signal.SIGSTOP)
+        assert victim.stops() == (number == signal.SIGSTOP)
         wait_until(lambda: not all(task.is_alive() for task in tasks))
         waited = min(task.result() for task in tasks if not task.is_alive()) - since
         assert (where.other.receive(0) is not None) if before else where.other.send(b"") is None
@@ -158,42 +161,39 @@ def test_message_reaches_next_sleeper_after_woken_sleeper_dies_or_stops(
     assert lateness.allows(waited)
 
 
-@pytest.mark.ci
-def test_interrupted_sleeper_passes_its_wake_to_another_sleeper(slot: Place) -> None:
+def test_interrupted_sleeper_passes_its_wake_to_another_sleeper(slot: QueuePlace) -> None:
     """What: two sleep; the first is woken, and leaves without the message, as one whom a signal ended.
 
     Failure would mean: the other one sleeps on until it looks for itself, which takes a second.
     """
 
     leaver = slot.driver("join giveup:30000", "*never*")
-    wait_until(lambda: slot.bits())
+    wait_until(lambda: slot.file.bits())
     wait_asleep(leaver.pid)
     task = Task(receive, slot.handle())  # in a higher row: it is not woken first
 
     def wake() -> None:
         slot.other.send(b"")
-        leaver.ended(0)
+        leaver.end()
 
     assert task.is_woken_by(wake)
     assert task.result()
-    assert slot.is_as_new()
+    assert slot.file.is_as_new()
 
 
-@pytest.mark.ci
-def test_recovery_of_slot_wakes_sleeping_sender(slot: Place) -> None:
+def test_recovery_of_slot_wakes_sleeping_sender(slot: QueuePlace) -> None:
     """Else it sleeps on until it looks for itself, which takes a second."""
 
-    with slot.another("full", slots=1) as where:
+    with QueuePlace(f"{slot.endpoint}-full", slots=1) as where:
         holder = where.waiting("join hold")
-        finder = where.driver("enter ready sweep", "*never*")
+        finder = where.driver("join ready sweep", "*never*")
         finder.wait_until_ready()
         task = Task(send, where.queue)
 
         def find() -> None:  # only this, because the sender looks for dead processes once a second
-            holder.process.kill()
-            holder.process.wait()
+            holder.kill()
             finder.proceed()
-            finder.ended(0)
+            finder.end()
 
         assert task.is_woken_by(find)
         assert task.result()

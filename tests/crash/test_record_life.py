@@ -1,4 +1,4 @@
-"""Writers that become something else: another program, parents, dead; where nobody sees them."""
+"""Writers that fork, whose vector is unlinked, or whose row has had tens of thousands of owners."""
 
 from __future__ import annotations
 
@@ -13,106 +13,18 @@ import pytest
 
 from msgq import Board, SeqlockVector
 from msgq.errors import KeyTakenError, MultipleWritersError, WaitTimeoutError
-from tests.crash.records import (
-    GENERATION,
-    LENGTH,
-    ROW_BYTES,
-    ROWS_AT,
-    Place,
-    board,
-    exclusive,
-    key_name,
-    kill,
-    numbers_of,
-    place,
-    values,
-)
-from tests.support import DEADLINE, Child, Task, hear, in_fork, say, wait_until
-from tests.unit import liveness_children
-
-__all__ = ["board", "exclusive", "place"]
+from tests.crash.records import LENGTH, RecordPlace, key_name, numbers_of, values
+from tests.crash.test_life import Vector
+from tests.support import DEADLINE, Child, Task, in_fork, say, wait_until
 
 LARGE = 1 << 24  # bytes; a copy takes milliseconds, without Python's lock
 
 
-def write_and_become_another_program(name: str) -> None:
-    vector = SeqlockVector(name)
-    vector[0] = (1, 1, 1)
-    say("wrote")
-    liveness_children.exec_into_sleep()
-    assert vector
-
-
-def write_and_leave_children(name: str) -> None:
-    vector = SeqlockVector(name)
-    vector[0] = (1, 1, 1)
-    say(liveness_children.leave_children())
-    hear()
-    assert vector
-
-
-def write_in_namespace(name: str) -> None:
-    """Write as a process of a PID namespace of its own, at once, and as often as somebody says a word."""
-
-    def write() -> None:
-        vector = SeqlockVector(name)
-        while True:
-            try:
-                vector.write([0], values(1), timeout=0.01)
-                say("wrote")
-            except (MultipleWritersError, WaitTimeoutError) as error:
-                say(type(error).__name__)
-            hear()
-
-    liveness_children.run_in_namespace(liveness_children.PID, write)
-
-
-def entered(child: Child) -> int:
-    """Return the outer pid of a namespace's process."""
-    pid = child.hear()
-    if pid == "not permitted":
-        pytest.skip("needs the right to make namespaces")
-    return int(pid)
-
-
-def may_write(where: Place) -> bool:
-    """Whether a newcomer may write now."""
-    with where.another_handle() as handle:
-        try:
-            handle[1] = (2, 2, 2)
-        except MultipleWritersError:
-            return False
-    return True
-
-
-def test_writer_after_exec_counts_as_dead(exclusive: Place) -> None:
-    """It keeps its pid and its start time, and nothing else."""
-    with Child(write_and_become_another_program, exclusive.endpoint) as child:
-        assert child.hear() == "wrote"
-        assert not may_write(exclusive)
-        child.say()
-        assert child.hear() == "another program"
-        assert may_write(exclusive)
-    assert numbers_of(exclusive.reader.read()) == [1, 2, 0, 0]
-
-
-def test_dead_writer_with_living_children_counts_as_dead(exclusive: Place) -> None:
-    with Child(write_and_leave_children, exclusive.endpoint) as child:
-        pids = child.hear()
-        try:
-            assert not may_write(exclusive)
-            child.kill()
-            assert may_write(exclusive)
-        finally:
-            for pid in pids:
-                os.kill(pid, signal.SIGKILL)
-
-
 class TestForks:
-    def test_forked_child_gets_new_row_and_parent_keeps_its_row(self, place: Place) -> None:
+    def test_forked_child_gets_new_row_and_parent_keeps_its_row(self, place: RecordPlace) -> None:
         """And its parent's row stays, whatever the child does with the handle."""
         place.reader[0] = (1, 1, 1)
-        row = place.word(ROWS_AT)
+        row = place.word(place.rows[0])
 
         def use() -> None:
             assert numbers_of(place.reader.read())[0] == 1
@@ -123,12 +35,12 @@ class TestForks:
 
         assert in_fork(use) == 0
         assert in_fork(place.reader.close) == 0
-        assert place.word(ROWS_AT) == row
+        assert place.word(place.rows[0]) == row
         place.reader[0] = (3, 3, 3)
         assert place.taken_rows() == [0]
         assert place.reader.counts().tolist() == [3, 0, 0, 0]
 
-    def test_forked_child_of_exclusive_writer_is_separate_handle(self, exclusive: Place) -> None:
+    def test_forked_child_of_exclusive_writer_is_separate_handle(self, exclusive: RecordPlace) -> None:
         exclusive.reader[0] = (1, 1, 1)
 
         def use() -> None:
@@ -139,9 +51,9 @@ class TestForks:
 
         assert in_fork(use) == -signal.SIGKILL
         exclusive.reader[0] = (3, 3, 3)
-        assert not may_write(exclusive)
+        assert not Vector.is_free(exclusive)
 
-    def test_forked_child_of_key_owner_is_separate_handle(self, board: Place) -> None:
+    def test_forked_child_of_key_owner_is_separate_handle(self, board: RecordPlace) -> None:
         entry = board.reader.declare(key_name(0))
         entry.write(b"parent")
 
@@ -224,26 +136,7 @@ def write_as_a_child(vector: Any, exclusive: bool, data: Any) -> None:
             return
 
 
-class TestNamespaces:
-    def test_exclusive_writer_in_other_pid_namespace_is_alive_until_its_death(self, exclusive: Place) -> None:
-        with Child(write_in_namespace, exclusive.endpoint) as child:
-            pid = entered(child)
-            assert child.hear() == "wrote"
-            assert not may_write(exclusive)
-            os.kill(pid, signal.SIGKILL)
-            wait_until(lambda: may_write(exclusive))
-
-    def test_writer_in_other_pid_namespace_takes_element_of_dead_writer(self, place: Place) -> None:
-        holder = place.waiting("join hold:0")
-        with Child(write_in_namespace, place.endpoint) as child:
-            entered(child)
-            assert child.hear() == "WaitTimeoutError", "it lives"
-            kill(holder)
-            child.say()
-            assert child.hear() == "wrote"
-
-
-def test_unlinked_vector_releases_element_of_dead_writer(place: Place) -> None:
+def test_unlinked_vector_releases_element_of_dead_writer(place: RecordPlace) -> None:
     """What: the name is gone, and another vector has it, when one dies who has an element.
 
     Why: whether somebody lives is asked of the file, which then is to be had by a descriptor only.
@@ -255,7 +148,7 @@ def test_unlinked_vector_releases_element_of_dead_writer(place: Place) -> None:
     with SeqlockVector(place.endpoint, "u8", 1) as successor:
         with pytest.raises(WaitTimeoutError, match=str(holder.pid)):
             place.reader.write([0], values(1), timeout=0.01)
-        kill(holder)
+        holder.kill()
         place.reader.write([0], values(1), timeout=0)
         successor[0] = 5
         assert numbers_of(place.reader.read())[0] == 1
@@ -264,8 +157,7 @@ def test_unlinked_vector_releases_element_of_dead_writer(place: Place) -> None:
 class TestRows:
     """The words name a row and 16 bits of its generation."""
 
-    @pytest.mark.ci
-    def test_record_row_with_70000_owners_keeps_elements_of_living_writer(self, place: Place) -> None:
+    def test_record_row_with_70000_owners_keeps_elements_of_living_writer(self, place: RecordPlace) -> None:
         """What: a row has 70,000 owners; before, and meanwhile, elements are held by one who is dead and one who lives.
 
         Failure would mean: what the dead one had is not to be had, or what the living one has is.
@@ -275,30 +167,30 @@ class TestRows:
         place.kill_free_rows()
         living = place.waiting("join hold:2")  # it has the dead one's row
         dying = place.waiting("join hold:3")
-        kill(dying)
-        place.driver("pass:70000", "*never*").ended(0)
+        dying.kill()
+        place.driver("pass:70000", "*never*").end()
         assert place.generation(2) >= 70_000
         assert [bool(holder) for holder in place.holders()] == [False, False, True, False]
         with pytest.raises(WaitTimeoutError, match=str(living.pid)):
             place.reader.write([2], values(2), timeout=0)
         place.reader.write([0, 1, 3], values(0, 1, 3), timeout=0)
 
-    def test_record_row_with_wrapped_generation_releases_elements_of_dead_writer(self, place: Place) -> None:
+    def test_record_row_with_wrapped_generation_releases_elements_of_dead_writer(self, place: RecordPlace) -> None:
         """What: 65,536 owners later somebody takes the row of a dead one; it would be called as that one."""
         place.reader.claim()
         place.killed("join hold:1 hold:2")
-        place.write(ROWS_AT + ROW_BYTES + GENERATION, place.generation(1) - 1 + 65_536)
+        place.write(place.rows[1] + 64, place.generation(1) - 1 + 65_536)
         place.kill_free_rows()
         heir = place.waiting("join hold:2")
         place.reader.write([0, 1, 3], values(0, 1, 3), timeout=0)
         with pytest.raises(WaitTimeoutError, match=str(heir.pid)):
             place.reader.write([2], values(2), timeout=0)
-        kill(heir)
+        heir.kill()
         place.reader.write([2], values(2), timeout=0)
         assert numbers_of(place.reader.read()) == [*range(LENGTH)]
 
 
-def test_board_with_only_dead_owners_gives_all_keys_with_values(board: Place) -> None:
+def test_board_with_only_dead_owners_gives_all_keys_with_values(board: RecordPlace) -> None:
     """All keys belong to dead ones, of several rows: all of them can be had, in any order, with their values."""
     for key in range(LENGTH):
         board.killed(f"join declare:{key} put:{key}:{key + 5}")

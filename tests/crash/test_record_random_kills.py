@@ -7,10 +7,7 @@ import itertools
 import os
 import random
 import shutil
-import signal
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,26 +15,14 @@ import pytest
 
 from msgq import Board, SeqlockVector
 from msgq.errors import KeyTakenError, MultipleWritersError
-from tests.crash.killing import end, run_in_killed_child
-from tests.crash.records import (
-    ROWS,
-    File,
-    Place,
-    key_name,
-    key_number,
-    key_value,
-    numbers_of,
-    read_driver_numbers,
-    values,
-)
-from tests.crash.victims import Driver
-from tests.support import LONGER, SHM, Task, run_child, wait_until
+from tests.crash.harness import Driver, numbers_said
+from tests.crash.killing import kill_at_random, run_in_killed_child
+from tests.crash.records import ROWS, RecordPlace, key_name, key_number, key_value, numbers_of, values
+from tests.support import LONGER, SHM, Task, run_child
 
 WRITERS, LENGTH = 4, 8
 KILLS = 3 * ROWS * LONGER  # so that each row has had several owners
 WRITES = 1000  # completed writes at the end, at least
-ITEM_BYTES = 24
-PATIENCE = 30.0  # seconds of killing
 
 
 # ---- tearing ----
@@ -50,13 +35,11 @@ def kill_for(seconds: float, rng: random.Random, start: Any) -> int:
     while time.monotonic() < until:
         time.sleep(rng.expovariate(50))  # the moment of the crime; nothing waits for it
         each = rng.randrange(2)
-        writers[each].process.kill()
-        assert writers[each].process.wait() == -signal.SIGKILL, writers[each].process.communicate()
+        writers[each].kill()
         writers[each] = start()
         killed += 1
     for writer in writers:
-        writer.process.kill()
-        assert writer.process.wait() == -signal.SIGKILL, writer.process.communicate()
+        writer.kill()
     return killed
 
 
@@ -71,11 +54,9 @@ def read_until(vector: Any, stop: list[bool]) -> int:
     return rounds
 
 
-def tear(
-    record_driver: Path, endpoint: str, rng: random.Random, item_bytes: int, copies: int, seconds: float, pause_us: int
-) -> None:
+def tear(endpoint: str, rng: random.Random, item_bytes: int, copies: int, seconds: float, pause_us: int) -> None:
     length = 2 if item_bytes > 4096 else LENGTH
-    with Place(record_driver, endpoint, "shared", length, item_bytes, copies) as where:
+    with RecordPlace(endpoint, "shared", length, item_bytes, copies) as where:
         watchers = [where.driver("ready watch", "*never*") for _ in range(2)]
         for watcher in watchers:
             watcher.wait_until_ready()
@@ -89,24 +70,22 @@ def tear(
         print(killed, "killed,", task.result(), "reads in Python")
         for watcher in watchers:
             watcher.proceed()
-            lines = watcher.ended(0)
+            lines = watcher.end()
             print(lines)
-            assert read_driver_numbers(lines, "read")[0] > 0
+            assert numbers_said(lines, "read")[0] > 0
         assert where.reader.counts().sum() > 0
         where.reader.write(None, values(*range(length), item_bytes=item_bytes), timeout=0.05)
         assert numbers_of(where.reader.read()) == [*range(length)]
-        assert where.holders(length) == [0] * length
+        assert where.holders() == [0] * length
 
 
 @pytest.mark.parametrize("item_bytes", [8, 56, 4096, 1 << 20])
-def test_record_with_killed_writers_has_no_torn_value(
-    record_driver: Path, endpoint: str, seed: int, item_bytes: int
-) -> None:
+def test_record_with_killed_writers_has_no_torn_value(endpoint: str, seed: int, item_bytes: int) -> None:
     """What: two write the same elements as fast as they can and are killed again and again; three others read.
 
     Failure would mean: a reader finds half of one value and half of another, or an older one than before.
     """
-    tear(record_driver, endpoint, random.Random(seed), item_bytes, 2, 0.3, 5000 if item_bytes > 4096 else 0)
+    tear(endpoint, random.Random(seed), item_bytes, 2, 0.3, 5000 if item_bytes > 4096 else 0)
 
 
 @pytest.mark.nightly
@@ -114,13 +93,13 @@ def test_record_with_killed_writers_has_no_torn_value(
 @pytest.mark.parametrize("copies", [2, 4])
 @pytest.mark.parametrize("item_bytes", [8, 56, 4096, 1 << 20])
 def test_record_with_killed_writers_has_no_torn_value_in_long_run(
-    record_driver: Path, endpoint: str, seed: int, item_bytes: int, copies: int
+    endpoint: str, seed: int, item_bytes: int, copies: int
 ) -> None:
     """The same for longer, and with four copies."""
     seconds, rng = 3.0 * LONGER, random.Random(seed)
     pause = (5000 if copies == 2 else 500) if item_bytes > 4096 else 0
     for _ in range(max(1, round(seconds / 8))):  # a driver lives for 50 s
-        tear(record_driver, endpoint, rng, item_bytes, copies, min(seconds, 8.0), pause)
+        tear(endpoint, rng, item_bytes, copies, min(seconds, 8.0), pause)
 
 
 # ---- counts ----
@@ -185,39 +164,18 @@ KINDS = {"shared": write_for_ever, "exclusive": own_for_ever, "board": declare_f
 
 
 def run_random_kills(name: str, kind: str, seed: int, kills: int) -> dict[str, Any]:
-    """Child: keep four writers running, and kill one of them at a random moment, again and again.
-
-    Returns how many failed in another way than by being killed, how many were killed, and of each element how often it
-    was written at least, and at most.
-    """
+    """Child: kill four writers. Returns of each element how often it was written at least, and at most, too."""
     rng, numbers = random.Random(seed), itertools.count()
-    ledger = Ledger(kills + WRITERS + 1)
-    pids = [run_in_killed_child(KINDS[kind], name, ledger, next(numbers)) for _ in range(WRITERS)]
-    failed = killed = 0
-    until = time.monotonic() + PATIENCE * max(LONGER, 1)
-    while killed < kills and time.monotonic() < until:
-        killed += 1
-        time.sleep(rng.expovariate(200))  # the moment of the crime; nothing waits for it
-        each = rng.randrange(WRITERS)
-        failed += end(pids[each])
-        pids[each] = run_in_killed_child(KINDS[kind], name, ledger, next(numbers))
-    wait_until(lambda: ledger.ended.sum() > WRITES)
-    failed += sum(end(pid) for pid in pids)
-    ended, begun = ledger.ended.sum(axis=0).tolist(), ledger.begun.sum(axis=0).tolist()
-    return {"failed": failed, "killed": killed + WRITERS, "ended": ended, "begun": begun}
+    ledger = Ledger(kills + WRITERS)
 
+    def start(_role: int) -> int:
+        return run_in_killed_child(KINDS[kind], name, ledger, next(numbers))
 
-@contextlib.contextmanager
-def opened(name: str, kind: str) -> Iterator[Any]:
-    """Make a vector or board, which is removed at the end."""
-    handle: Any
-    if kind == "board":
-        handle = Board(name, LENGTH, 40)
-    else:
-        handle = SeqlockVector(name, values(0).dtype, LENGTH, exclusive=kind == "exclusive")
-    with handle:
-        yield handle
-        handle.unlink()
+    def enough() -> bool:
+        return bool(ledger.ended.sum() > WRITES)
+
+    result = kill_at_random(start, WRITERS, rng, kills, lambda _: rng.randrange(WRITERS), enough)
+    return result | {"ended": ledger.ended.sum(axis=0).tolist(), "begun": ledger.begun.sum(axis=0).tolist()}
 
 
 def look(handle: Any, counts: list[int]) -> list[int]:
@@ -246,7 +204,8 @@ def test_record_with_random_kills_has_correct_values(endpoint: str, seed: int, k
     end for lack of rows; a file that grows, or one more.
     """
     files, used = {*os.listdir(SHM)}, shutil.disk_usage(SHM).used
-    with opened(endpoint, kind) as handle:
+    with RecordPlace(endpoint, kind, LENGTH) as place:
+        handle = place.reader
         size = os.stat(SHM / f"msgqrec_{endpoint}").st_size
         task = Task(run_child, run_random_kills, endpoint, kind, seed, kills)
         counts, looks = [0] * LENGTH, 0
@@ -260,16 +219,17 @@ def test_record_with_random_kills_has_correct_values(endpoint: str, seed: int, k
         for least, count, most in zip(result["ended"], counts, result["begun"], strict=True):
             assert least <= count <= most
         assert sum(counts) > WRITES
-        assert len(File(endpoint).taken_rows()) <= ROWS
+        assert len(place.taken_rows()) <= ROWS
         assert os.stat(SHM / f"msgqrec_{endpoint}").st_size == size
         ours = {name for name in {*os.listdir(SHM)} - files if endpoint in name}
         assert ours == {f"msgqrec_{endpoint}"}
-        goes_on(handle, endpoint, counts)
+        goes_on(place, counts)
     print("bytes of /dev/shm:", used, shutil.disk_usage(SHM).used)
 
 
-def goes_on(handle: Any, name: str, counts: list[int]) -> None:
+def goes_on(place: RecordPlace, counts: list[int]) -> None:
     """Everything can be written, at once."""
+    handle = place.reader
     if isinstance(handle, Board):
         for i in range(LENGTH):
             with handle.declare(key_name(i)) as entry:
@@ -278,5 +238,5 @@ def goes_on(handle: Any, name: str, counts: list[int]) -> None:
     else:
         handle.write(None, values(*range(LENGTH)), timeout=0)
         assert numbers_of(handle.read()) == [*range(LENGTH)]
-        assert File(name, ITEM_BYTES).holders(LENGTH) == [0] * LENGTH
+        assert place.holders() == [0] * LENGTH
     assert look(handle, counts) == [count + 1 for count in counts]

@@ -5,18 +5,15 @@ from __future__ import annotations
 import signal
 import time
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from msgq import Poller
-from tests.crash.records import Place, at_each_step, key_name, kill, place, read_driver_points, until_ready, values
+from tests.crash.harness import WRITES, at_each_step
+from tests.crash.records import RecordPlace, key_name, values
 from tests.crash.test_queue_sleepers import Lateness
-from tests.crash.victims import WRITES
 from tests.support import Task, wait_asleep
-
-__all__ = ["place"]
 
 PATIENCE = 20.0  # seconds
 TURNED = "mq_cell_commit_*: [es]* version"  # exchanged, or stored
@@ -45,51 +42,48 @@ def sleeper(way: str, handle: Any) -> Task:
     return task
 
 
-def begin(where: Place, number: int, at: int = 1, point: str = TURNED) -> Any:
+def begin(where: RecordPlace, number: int, at: int = 1, point: str = TURNED) -> Any:
     """Have a writer that is about to write."""
-    operations = "join declare:0 ready arm put:0:1" if where.kind == "board" else "join ready arm write:0:1"
+    operations = "join declare:0 ready arm put:0:1" if where.of == "board" else "join ready arm write:0:1"
     victim = where.driver(operations, point, at, number)
-    until_ready(victim)
+    victim.wait_until_ready()
     return victim
 
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
-def test_next_write_wakes_sleeper_of_dead_or_stopped_writer(place: Place, number: int, way: str) -> None:
+def test_next_write_wakes_sleeper_of_dead_or_stopped_writer(place: RecordPlace, number: int, way: str) -> None:
     """What: one writes, and dies or stops before it wakes who sleeps; at each step; then somebody else writes.
 
     Failure would mean: a sleeper is woken for no write any more, as somebody has taken that upon itself.
     """
     writer = place.handle()
     writer.claim()
-    steps = read_driver_points(place.driver("join lie arm write:0:1", WRITES, 0).ended(0))
+    steps = place.points("join lie arm write:0:1")
     first = steps.index("mq_cell_commit_write: exchanged version") + 1
     for at in range(first, len(steps)):
         place.reader.changes()
         task = sleeper(way, place.reader)
         victim = begin(place, number, at, WRITES)
         victim.proceed()
-        assert victim.wait_stopped_or_ended() == (number == signal.SIGSTOP)
+        assert victim.stops() == (number == signal.SIGSTOP)
         sleeps = task.sleeps()  # None: the victim has woken it
         writer.write([1], values(at), timeout=0)
         assert sleeps is None or task.sleeps() != sleeps, f"after {steps[at - 1]} the reader sleeps until it polls"
         task.result()
-        kill(victim)
+        victim.kill()
 
 
-@pytest.mark.ci
 @pytest.mark.parametrize("kind", ["shared", "board"])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
-def test_record_sleeper_without_wake_finds_value_by_polling(
-    record_driver: Path, endpoint: str, kind: str, number: int
-) -> None:
+def test_record_sleeper_without_wake_finds_value_by_polling(endpoint: str, kind: str, number: int) -> None:
     """What: the same, and nobody writes any more.
 
     Why: sleepers look once a second, for exactly that.
 
     Failure would mean: somebody sleeps beside a change until the next one comes.
     """
-    with Place(record_driver, endpoint, kind) as where, Lateness() as lateness:
+    with RecordPlace(endpoint, kind) as where, Lateness() as lateness:
         handles = [where.handle(), where.handle()]
         if kind == "board":
             handles.append(where.handle().observe(key_name(0)))
@@ -97,12 +91,12 @@ def test_record_sleeper_without_wake_finds_value_by_polling(
         tasks = [sleeper(way, handle) for way, handle in zip(("wait", "poll", "wait"), handles, strict=False)]
         since = time.monotonic()
         victim.proceed()
-        assert victim.wait_stopped_or_ended() == (number == signal.SIGSTOP)
+        assert victim.stops() == (number == signal.SIGSTOP)
         waited = max(task.result() for task in tasks) - since
     assert lateness.allows(waited), "a look each second"
 
 
-def test_dead_and_stopped_sleepers_do_not_delay_wake_of_third_sleeper(place: Place) -> None:
+def test_dead_and_stopped_sleepers_do_not_delay_wake_of_third_sleeper(place: RecordPlace) -> None:
     """What: three sleep; one is killed, one stopped; a write wakes the third, and the next write, too.
 
     Failure would mean: a wake is used up by one who does not live to see it.
@@ -114,9 +108,9 @@ def test_dead_and_stopped_sleepers_do_not_delay_wake_of_third_sleeper(place: Pla
         wait_asleep(other.pid)
     writer = place.handle()
     task = sleeper("wait", place.reader)
-    kill(others[0])
+    others[0].kill()
     others[1].process.send_signal(signal.SIGSTOP)
-    others[1].wait_stopped()
+    others[1].stops()
     for number in range(2):
         assert task.is_woken_by(partial(writer.__setitem__, number, (1, 1, 1)))
         task.result()
@@ -125,11 +119,10 @@ def test_dead_and_stopped_sleepers_do_not_delay_wake_of_third_sleeper(place: Pla
     writer[3] = (1, 1, 1)
     task.result()
     others[1].go_on()
-    assert others[1].ended(0) == ["changed 0"]
+    assert others[1].end() == ["changed"]
 
 
-@pytest.mark.ci
-def test_writer_notifies_of_first_element_before_waiting_for_second_element(place: Place) -> None:
+def test_writer_notifies_of_first_element_before_waiting_for_second_element(place: RecordPlace) -> None:
     """What: the victim has written one of two, and waits for the other, which a stopped one has; it is killed there.
 
     Failure would mean: a change that nobody was told of, for as long as the other one is stopped.
@@ -142,13 +135,13 @@ def test_writer_notifies_of_first_element_before_waiting_for_second_element(plac
         place.reader.changes()
         task = sleeper("wait", place.reader)
         victim = place.driver("join ready patience:1 arm many:2:7", WRITES, step.at, signal.SIGKILL)
-        until_ready(victim)
+        victim.wait_until_ready()
         victim.proceed()
-        lines = victim.ended(-signal.SIGKILL if step.at else 0)
+        lines = victim.end(0, -signal.SIGKILL)
         if not place.reader.wait(0):
             writer.write([0], values(1), timeout=0)
         task.result()
-        return read_driver_points(lines)
+        return lines
 
     at_each_step(play, often=1)
-    kill(holder)
+    holder.kill()

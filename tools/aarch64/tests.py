@@ -36,9 +36,9 @@ TESTS = (
             "signals",
         )
     ),
-    "tests/crash/test_publisher_killed.py",
     "tests/crash/test_creation_killed.py",
     "tests/crash/test_joins_killed.py",
+    "tests/crash/test_steps.py::test_process_killed_at_each_step_leaves_usable_endpoint",
     "tests/sanitizers/test_threads.py",
     "tests/sanitizers/test_leases.py",
 )
