@@ -30,6 +30,7 @@ _ARCHITECTURE = Path("/proc/sys/kernel/arch")  # since Linux 6.1. The kernel's o
 _FUTEX, *_PATIENT = _CALLS.get(
     _ARCHITECTURE.read_text().strip() if _ARCHITECTURE.exists() else os.uname().machine, (-1,)
 )
+_MANY_SLEEPS = 100  # more than a thread has before its first wait
 _FUTEX_PRIVATE = 128  # a flag: the futex of one process
 LONGER = float(os.environ.get("MSGQ_STRESS") or 1)  # how much longer than usual tests of chance run
 
@@ -96,10 +97,11 @@ def asleep(pid: int, thread_id: int | None = None) -> bool:
 def wait_asleep(pid: int, thread_id: int | None = None) -> None:
     """Return when a thread waits in the kernel for something other than the GIL.
 
-    A nap, a ppoll and a wait on a futex that processes share count at once. Any other wait must last for more than two
-    switch intervals, because it could be a short wait for a lock.
+    A nap, a ppoll and a wait on a futex that processes share count at once, and so do many sleeps: on a busy machine, a
+    thread between two naps mostly waits for a CPU. Any other wait must last for more than two switch intervals, because
+    it could be a short wait for a lock.
     """
-    seen, since = _sleeps(pid, thread_id), time.monotonic()
+    seen, since, first = _sleeps(pid, thread_id), time.monotonic(), _count_sleeps(pid, thread_id)[0]
 
     def waits() -> bool:
         nonlocal seen, since
@@ -108,16 +110,23 @@ def wait_asleep(pid: int, thread_id: int | None = None) -> None:
         seen = _sleeps(pid, thread_id)
         if lasting is False or seen is None or seen != last:
             since = time.monotonic()
-        return lasting or before - since > 2.5 * sys.getswitchinterval()
+        many = _count_sleeps(pid, thread_id)[0] - first > _MANY_SLEEPS
+        return lasting or many or before - since > 2.5 * sys.getswitchinterval()
 
     wait_until(waits, f"thread {thread_id or pid} waits")
 
 
 def _sleeps(pid: int, thread_id: int | None) -> int | None:
     """Return how often a sleeping thread has gone to sleep; None: it does not sleep."""
+    count, is_asleep = _count_sleeps(pid, thread_id)
+    return count if is_asleep else None
+
+
+def _count_sleeps(pid: int, thread_id: int | None) -> tuple[int, bool]:
+    """Return how often a thread has gone to sleep, and whether it sleeps."""
     status = Path(f"/proc/{pid}/task/{thread_id or pid}/status").read_text()
     fields = dict(line.split(":\t", 1) for line in status.splitlines())
-    return int(fields["voluntary_ctxt_switches"]) if fields["State"].startswith("S") else None
+    return int(fields["voluntary_ctxt_switches"]), fields["State"].startswith("S")
 
 
 def _lasts(pid: int, thread_id: int | None) -> bool | None:
