@@ -4,10 +4,8 @@
 #ifndef ACCESSES_H
 #define ACCESSES_H
 
+#include "base/futex.h"
 #include "base/liveness_lock.h"
-#include "base/mapguard.h" /* memory of one process, as below */
-#include "base/mapping.h"
-#include "base/origin.h"
 
 static inline void copy_in(void *shared, const void *from, size_t n, const char *function, const char *which) {
     memcpy(shared, from, n / 2);
@@ -20,7 +18,7 @@ static inline void copy_out(void *to, const void *shared, size_t n, const char *
     memcpy(to, shared, n / 2);
     point(function, "loaded half of", which);
     memcpy((char *)to + n / 2, (const char *)shared + n / 2, n - n / 2);
-    point(function, "loaded", which);
+    point(function, "loaded bytes of", which);
 }
 
 #define POINT(what, which) point(__func__, what, #which)

@@ -12,6 +12,11 @@ void point(const char *function, const char *what, const char *which);
 extern bool rows_are_lockable;
 void *no_row_lock(void);
 
+/* no points: memory of one process */
+#include "base/mapguard.h"
+#include "base/mapping.h"
+#include "base/origin.h"
+
 #include "accesses.h"
 
 typedef struct {

@@ -282,7 +282,7 @@ static void another_describes(unsigned time) {
 
 TEST(schema_read_that_a_writer_overtakes_reads_again) {
     begin_schema();
-    meet("mq_schema_read: copied from coded", another_describes);
+    meet("mq_schema_read: loaded bytes of coded", another_describes);
     CHECK(reads("second"));
     CHECK(met == 2);
 }
@@ -297,7 +297,7 @@ static void another_is_killed(unsigned time) {
 
 TEST(schema_read_that_a_killed_writer_overtakes_reads_its_shadow) {
     begin_schema();
-    meet("mq_schema_read: copied from coded", another_is_killed);
+    meet("mq_schema_read: loaded bytes of coded", another_is_killed);
     CHECK(reads("second"));
 }
 

@@ -203,7 +203,7 @@ static void write_again(unsigned time) {
 TEST(read_that_one_write_overtakes_with_two_copies_reads_again) {
     begin(2, 0);
     CHECK(write_at(&one, 2, 7, 1) == MQ_VECTOR_WRITTEN);
-    meet("mq_vector_read_one: half copied from *", write_again);
+    meet("mq_vector_read_one: loaded half of *", write_again);
     CHECK(has(2, 8));
     CHECK(met == 2);
 }
@@ -211,7 +211,7 @@ TEST(read_that_one_write_overtakes_with_two_copies_reads_again) {
 TEST(read_that_one_write_overtakes_with_four_copies_keeps_its_value) {
     begin(4, 0);
     CHECK(write_at(&one, 2, 7, 1) == MQ_VECTOR_WRITTEN);
-    meet("mq_vector_read_one: half copied from *", write_again);
+    meet("mq_vector_read_one: loaded half of *", write_again);
     CHECK(has(2, 7));
     CHECK(met == 1);
 }
@@ -219,7 +219,7 @@ TEST(read_that_one_write_overtakes_with_four_copies_keeps_its_value) {
 TEST(read_compares_versions_after_a_fence) {
     begin(2, 0);
     CHECK(has(2, 0));
-    CHECK(in_order("mq_cell_read_begin: loaded version", "*: copied from *", "mq_cell_read_fence: fenced acquire",
+    CHECK(in_order("mq_cell_read_begin: loaded version", "*: loaded bytes of *", "mq_cell_read_fence: fenced acquire",
                    "mq_cell_read_valid: loaded version"));
 }
 
@@ -233,7 +233,7 @@ TEST(step_of_four_that_a_write_overtakes_reads_again) {
     mq_element_selection all = {.first = 0, .count = LENGTH};
     uint64_t times[LENGTH];
     begin(2, 0);
-    meet("mq_vector_read_step: half copied from *", write_third_of_four);
+    meet("mq_vector_read_step: loaded half of *", write_third_of_four);
     CHECK(mq_vector_read_counted(&parts, &all, (uint8_t *)values, times) == LENGTH);
     CHECK(!memcmp(&values[3], &expected, sizeof expected) && times[3] == 1 && times[2] == 0);
 }
