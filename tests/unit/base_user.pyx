@@ -8,7 +8,7 @@ from posix.unistd cimport close
 
 from msgq.impl.base.core cimport (
     check_file, expose_buffer, map_file, mq_schema_parts, open_file, pin_view, PinnedView, PinOwner,
-    read_schema, Segment, was_truncated, write_schema,
+    read_schema, mq_mapping_was_truncated, Segment, write_schema,
 )
 
 
@@ -59,7 +59,7 @@ cdef class Parts:
 
     @property
     def lost(self):
-        return was_truncated(self.segment.guard)
+        return mq_mapping_was_truncated(self.segment.not_truncated)
 
     def describe(self, schema, uint64_t room):
         cdef mq_schema *head = <mq_schema *> self.segment.address
