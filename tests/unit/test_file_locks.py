@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import gc
 import operator
 import os
@@ -329,3 +330,40 @@ def test_fork_in_signal_handler_under_the_lock_leaves_the_parent_locked(endpoint
         for descriptor in end:
             os.close(descriptor)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_child_that_is_forked_during_the_wait_for_a_topic_unlocks_it_after_joining(endpoint: str) -> None:
+    """Failure would mean: the mapping of the child keeps the lock, and others cannot open the topic while it lives."""
+    msgq.pub_sock(endpoint).close()
+    path, child = SHM / f"msgq_{endpoint}", -1
+
+    def can_lock() -> bool:
+        other = os.open(path, os.O_RDWR)
+        try:
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        finally:
+            os.close(other)
+        return True
+
+    def fork_and_unlock(*_: object) -> None:
+        nonlocal child
+        child = os.fork()
+        fcntl.flock(held, fcntl.LOCK_UN)
+
+    held = os.open(path, os.O_RDWR)
+    before = signal.signal(signal.SIGALRM, fork_and_unlock)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        with msgq.sub_sock(endpoint):
+            if child == 0:
+                os._exit(0 if wait_until(can_lock, deadline=20) else 1)
+            wait_until(can_lock)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    finally:
+        if child == 0:
+            os._exit(1)
+        signal.signal(signal.SIGALRM, before)
+        os.close(held)

@@ -107,6 +107,7 @@ cdef TopicFiles open_topic(str endpoint, str in_prefix, object segment_size, obj
     topic.request.now_ns, topic.request.self = host_time_ns(), &us
     while status == MQ_FILE_LOCKED:
         read_own_identity(&us, NULL)  # a signal handler may have forked this process during the wait
+        topic.generation = fork_generation
         status = _open_topic_once(topic)
         if status == MQ_FILE_LOCKED:
             wait_for_file_lock(deadline, endpoint, topic.ring_path)
