@@ -45,7 +45,6 @@ cdef extern from "base/error.h" nogil:
         int number
         char path[640]
         char text[1024]
-    int mq_fail_system(mq_error *error, int number, const char *path, const char *format, ...)
 
 
 cdef extern from "base/mapping.h" nogil:
@@ -63,11 +62,7 @@ cdef extern from "base/mapping.h" nogil:
         uint64_t kept_bytes
         uint64_t device
         uint64_t inode
-    void mq_mapping_table_reset_in_child(mq_mapping_table *table)
     mq_mapping *mq_mapping_new(void *address, uint64_t size)
-    void mq_mapping_end_use(mq_mapping *mapping, bint keeps)
-    void mq_mapping_drop(mq_mapping *mapping)
-    void mq_mapping_release(mq_mapping *mapping)
 
 
 cdef extern from "base/file.h" nogil:
@@ -89,21 +84,10 @@ cdef extern from "base/file.h" nogil:
         MQ_FILE_EXISTS
         MQ_FILE_LOCKED
         MQ_FILE_CHANGED
-    int mq_open_file(const mq_file_policy *policy, const char *path, int flags, mq_error *error)
-    int mq_remove_file(const mq_file_policy *policy, const char *path, mq_error *error)
-    int mq_make_directory(const mq_file_policy *policy, const char *path, unsigned int permissions, mq_error *error)
     bint mq_makes_holes(const mq_file_policy *policy)
-    int mq_create_file(const mq_file_policy *policy, const char *path, uint64_t bytes, uint64_t allocated,
-                       unsigned int mode, struct_stat *made, mq_error *error)
-    int mq_name_file(const mq_file_policy *policy, int fd, const char *path, mq_error *error)
-    int mq_check_file(const mq_file_policy *policy, int fd, struct_stat *found, const char *path, mq_error *error)
-    int mq_map_file(const mq_file_policy *policy, int fd, const struct_stat *found, uint64_t writable_bytes,
-                    const char *path, mq_mapping **mapping, mq_error *error)
 
 
 cdef extern from "base/endpoint_file.h" nogil:
-    enum:
-        MQ_OPEN_TRIES
     ctypedef struct mq_endpoint_file_request:
         const mq_file_policy *policy
         const char *path
@@ -112,14 +96,6 @@ cdef extern from "base/endpoint_file.h" nogil:
         unsigned int mode
         mq_create create
         bint writable
-    ctypedef struct mq_endpoint_file:
-        mq_mapping *mapping
-        int fd
-        unsigned int mode
-        bint is_new
-    int mq_endpoint_file_open(const mq_endpoint_file_request *request, mq_endpoint_file *file, mq_error *error)
-    int mq_endpoint_file_map(const mq_endpoint_file_request *request, mq_endpoint_file *file, mq_error *error)
-    int mq_endpoint_file_name(const mq_endpoint_file_request *request, mq_endpoint_file *file, mq_error *error)
 
 
 cdef extern from "base/origin.h" nogil:

@@ -7,6 +7,19 @@ cdef extern from "base/file_lock.h" nogil:
     void mq_file_lock_close(mq_file_lock *lock)
 
 
+cdef extern from "base/endpoint_file.h" nogil:
+    enum:
+        MQ_OPEN_TRIES
+    ctypedef struct mq_endpoint_file:
+        mq_mapping *mapping
+        int fd
+        unsigned int mode
+        bint is_new
+    int mq_endpoint_file_open(const mq_endpoint_file_request *request, mq_endpoint_file *file, mq_error *error)
+    int mq_endpoint_file_map(const mq_endpoint_file_request *request, mq_endpoint_file *file, mq_error *error)
+    int mq_endpoint_file_name(const mq_endpoint_file_request *request, mq_endpoint_file *file, mq_error *error)
+
+
 @no_gc_clear  # the garbage collector must not clear the mapping, because its rows are needed until the end
 cdef class EndpointFile:
     """See core.pxd."""

@@ -27,6 +27,29 @@ cdef extern from "pthread.h" nogil:
     int pthread_atfork(void (*prepare)(), void (*parent)(), void (*child)())
 
 
+cdef extern from "base/error.h" nogil:
+    int mq_fail_system(mq_error *error, int number, const char *path, const char *format, ...)
+
+
+cdef extern from "base/mapping.h" nogil:
+    void mq_mapping_table_reset_in_child(mq_mapping_table *table)
+    void mq_mapping_end_use(mq_mapping *mapping, bint keeps)
+    void mq_mapping_drop(mq_mapping *mapping)
+    void mq_mapping_release(mq_mapping *mapping)
+
+
+cdef extern from "base/file.h" nogil:
+    int mq_open_file(const mq_file_policy *policy, const char *path, int flags, mq_error *error)
+    int mq_remove_file(const mq_file_policy *policy, const char *path, mq_error *error)
+    int mq_make_directory(const mq_file_policy *policy, const char *path, unsigned int permissions, mq_error *error)
+    int mq_create_file(const mq_file_policy *policy, const char *path, uint64_t bytes, uint64_t allocated,
+                       unsigned int mode, struct_stat *made, mq_error *error)
+    int mq_name_file(const mq_file_policy *policy, int fd, const char *path, mq_error *error)
+    int mq_check_file(const mq_file_policy *policy, int fd, struct_stat *found, const char *path, mq_error *error)
+    int mq_map_file(const mq_file_policy *policy, int fd, const struct_stat *found, uint64_t writable_bytes,
+                    const char *path, mq_mapping **mapping, mq_error *error)
+
+
 cdef extern from "base/mapguard.h" nogil:
     ctypedef struct mq_sigbus_guard:
         mq_u64 not_truncated

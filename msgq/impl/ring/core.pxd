@@ -238,10 +238,6 @@ cdef extern from "ring/registry.h" nogil:
     void mq_ring_count_subscribers(const mq_ring_publisher *p, int *attached, int *updated)
 
 
-cdef extern from "stdbool.h" nogil:
-    ctypedef bint c_bool "bool"
-
-
 cdef extern from "ring/topic_files.h" nogil:
     enum:
         MQ_RING_DATA_BYTES_MIN

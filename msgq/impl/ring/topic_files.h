@@ -151,16 +151,18 @@ static inline int mq_topic_check_side_file(const mq_topic_request *request, int 
     return failed;
 }
 
-/* Map the side segment read-only if it exists and has its size, without a check of its header. Needs no lock. */
-static inline int mq_topic_map_side(const mq_topic_request *request, mq_mapping **side, mq_error *error) {
+/* Map the side segment if it exists and has its size, without a check of its header. Needs no lock. */
+static inline int mq_topic_map_side(const mq_topic_request *request, bool writable, mq_mapping **side,
+                                    mq_error *error) {
     struct stat found;
     *side = NULL;
-    int fd = mq_open_file(request->policy, request->side_path, O_RDONLY, error);
+    int fd = mq_open_file(request->policy, request->side_path, writable ? O_RDWR : O_RDONLY, error);
     if (fd < 0)
         return fd == -ENOENT ? 0 : fd;
     int failed = mq_topic_check_side_file(request, fd, &found, error);
     if (!failed)
-        failed = mq_map_file(request->policy, fd, &found, 0, request->side_path, side, error);
+        failed =
+            mq_map_file(request->policy, fd, &found, writable ? MQ_SIDE_BYTES : 0, request->side_path, side, error);
     close(fd);
     return failed;
 }
@@ -203,7 +205,7 @@ static inline int mq_topic_resize_ring(const mq_topic_request *request, int fd, 
     bool grows = request->data_bytes > data_bytes;
     int status = mq_map_file(request->policy, fd, found, 0, request->ring_path, &ring, error);
     if (!status)
-        status = mq_topic_map_side(request, &side, error);
+        status = mq_topic_map_side(request, false, &side, error);
     if (status >= 0) {
         const mq_ring_side *rows = side ? (const mq_ring_side *)(void *)side->address : NULL;
         status = rows ? mq_topic_check_side(request, (const mq_ring_header *)(void *)ring->address, found->st_ino,

@@ -130,18 +130,14 @@ static inline int mq_topic_create_ring(const mq_topic_request *request, mq_topic
 /* Lock the ring, as requested. *made: this call created it. */
 static inline int mq_topic_obtain_ring(const mq_topic_request *request, mq_topic_files *topic, bool *made,
                                        mq_error *error) {
-    int status = MQ_FILE_EXISTS;
-    if (request->create == MQ_ONLY_OPEN)
-        return mq_topic_lock_ring(request, topic, error);
-    while (status == MQ_FILE_EXISTS) {
+    int status;
+    do {
         status = request->create == MQ_ONLY_CREATE ? MQ_FILE_MISSING : mq_topic_lock_ring(request, topic, error);
-        if (status == MQ_FILE_MISSING) {
+        if (status == MQ_FILE_MISSING && request->create != MQ_ONLY_OPEN) {
             status = mq_topic_create_ring(request, topic, error);
             *made = status == 0;
         }
-        if (request->create == MQ_ONLY_CREATE)
-            return status;
-    }
+    } while (status == MQ_FILE_EXISTS && request->create == MQ_OPEN_OR_CREATE);
     return status;
 }
 
@@ -159,16 +155,9 @@ static inline void mq_topic_remove_unused_ring(const mq_topic_request *request, 
  * ring's messages are tracked. */
 static inline int mq_topic_open_side(const mq_topic_request *request, mq_topic_files *topic, bool *tracked,
                                      mq_error *error) {
-    struct stat found;
-    mq_mapping *side = NULL;
-    int fd = mq_open_file(request->policy, request->side_path, O_RDWR, error);
-    if (fd < 0)
-        return fd == -ENOENT ? 0 : fd;
-    int status = mq_topic_check_side_file(request, fd, &found, error);
-    if (!status)
-        status = mq_map_file(request->policy, fd, &found, MQ_SIDE_BYTES, request->side_path, &side, error);
-    close(fd);
-    if (status)
+    mq_mapping *side;
+    int status = mq_topic_map_side(request, true, &side, error);
+    if (status || !side)
         return status;
     const mq_ring_side *rows = (const mq_ring_side *)(void *)side->address;
     uint32_t data_bytes = mq_topic_data_bytes(topic);
