@@ -69,8 +69,9 @@ static inline int mq_endpoint_file_create(const mq_endpoint_file_request *reques
     return mq_map_file(request->policy, file->fd, &made, request->new_bytes, request->path, &file->mapping, error);
 }
 
-static inline int mq_endpoint_file_open_once(const mq_endpoint_file_request *request, mq_endpoint_file *file,
-                                             mq_error *error) {
+/* Open and map the file, or create one. Returns 0, MQ_FILE_MISSING, or an error. */
+static inline int mq_endpoint_file_open(const mq_endpoint_file_request *request, mq_endpoint_file *file,
+                                        mq_error *error) {
     *file = (mq_endpoint_file){.fd = -1};
     int status = -ENOENT;
     if (request->create != MQ_ONLY_CREATE)
@@ -83,15 +84,6 @@ static inline int mq_endpoint_file_open_once(const mq_endpoint_file_request *req
         status = mq_endpoint_file_create(request, file, error);
     if (status)
         mq_endpoint_file_close(file);
-    return status;
-}
-
-/* Open and map the file, or create one. Returns 0, MQ_FILE_MISSING, or an error. */
-static inline int mq_endpoint_file_open(const mq_endpoint_file_request *request, mq_endpoint_file *file,
-                                        mq_error *error) {
-    int status = -ENOENT;
-    for (int tries = 0; status == -ENOENT && tries < MQ_OPEN_TRIES; tries++)
-        status = mq_endpoint_file_open_once(request, file, error);
     return status;
 }
 
