@@ -38,7 +38,14 @@ _DRAFT_SUFFIX_BYTES = 6  # random letters after the name and "."
 
 
 def _make_path(file_prefix: str, in_prefix: str, name: str) -> str:
-    return f"{SHARED_MEMORY}/{file_prefix}{in_prefix}/{name}" if in_prefix else f"{SHARED_MEMORY}/{file_prefix}{name}"
+    root, in_prefix = _split_bus(in_prefix)
+    return f"{root}/{file_prefix}{in_prefix}/{name}" if in_prefix else f"{root}/{file_prefix}{name}"
+
+
+def _split_bus(in_prefix: str) -> tuple[str, str]:
+    """Return the root of the paths, and the prefix in it. The files of a bus are not in shared memory."""
+    bus, _, prefix = in_prefix.partition("/")
+    return (bus, prefix) if bus.startswith("bus:") else (SHARED_MEMORY, in_prefix)
 
 
 def _locate_files(file_prefix: str, in_prefix: str) -> tuple[str, str]:

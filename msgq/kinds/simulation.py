@@ -14,7 +14,7 @@ from msgq.kinds.playback import PlaybackMessage
 
 if TYPE_CHECKING:
     from msgq.impl.fake.channel import Subscriber
-    from msgq.impl.fake.subscriber import SubSocket
+    from msgq.impl.fake.topic import SubSocket
 
 FaultKind = Literal["drop", "delay", "duplicate", "reorder", "lap", "restart"]
 FAULT_KINDS: tuple[FaultKind, ...] = get_args(FaultKind)

@@ -57,8 +57,29 @@ class SimulationEngine(InProcessBus):
         self._skipped_inboxes: list[Inbox] = []  # see _deliver_next
         self._restarting_programs: list[SimulatedProgram] = []
         self._is_ended = False
+        self._sources: dict[int, EndpointState[Any]] = {}
 
     # ---- members ----
+
+    def on_opened(self, handle: Any) -> None:
+        """Store the node that opened the handle."""
+        self._current_node.sockets.append(weakref.ref(handle))
+        handle.enter_simulation(self)
+
+    def on_closed(self, handle: Any) -> None:
+        """Let the handle leave the simulation."""
+        handle.leave_simulation()
+
+    def on_published(self, handle: Any) -> None:
+        """Take over the messages that a publisher of a topic has sent."""
+        handle._topic.publish(handle)
+
+    def find_source(self, number: int, make: Callable[[Any], EndpointState[Any]]) -> Any:
+        """Return the endpoint with this number of its file. Makes it if it is new."""
+        source = self._sources.get(number)
+        if source is None:
+            source = self._sources[number] = make(self.choose_route)
+        return source
 
     def on_member_opened(self, socket: BusMember) -> None:
         """Store the node that opened the socket."""
@@ -178,6 +199,7 @@ class SimulationEngine(InProcessBus):
             else:
                 delivery = PendingDelivery(now_ns + faults.get("delay", 0), "reorder" in faults, message)
                 inbox.undelivered.extend([delivery] * (2 if "duplicate" in faults else 1))
+                inbox.add_undelivered(message)
                 if inbox not in self._busy_inboxes:
                     self._busy_inboxes.append(inbox)
             if "lap" in faults:

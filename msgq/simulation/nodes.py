@@ -12,8 +12,8 @@ from typing import Any
 
 from msgq.common.units import NS_PER_S
 from msgq.errors import ConcurrentUseError, DeadlockError, InvalidTypeError, MsgqError
+from msgq.impl.base.core import Poller, Waitable, make_wait_condition
 from msgq.impl.fake.endpoint_state import BusMember, Inbox
-from msgq.impl.fake.waiting import Poller, Waitable, make_wait_condition
 
 #: What a generator waits for: a message, any of several, or seconds.
 WaitTarget = Waitable | Poller | float
@@ -102,7 +102,7 @@ class FunctionNode(SimulatedNode):
 
     def get_inbox(self) -> Inbox:
         """Return the inbox of the subscriber."""
-        return self._subscriber._check_usable()
+        return self._subscriber._inbox
 
     def handle_delivery(self) -> None:
         """Call the function with the delivered message."""
@@ -172,7 +172,9 @@ class GeneratorNode(SimulatedProgram):
         except StopIteration:
             return
         if isinstance(self._wait_target, (Waitable, Poller)):
-            ready, timeout_ns, label = make_wait_condition(self._wait_target)
+            is_one = isinstance(self._wait_target, Waitable)
+            ready, label = make_wait_condition([self._wait_target] if is_one else self._wait_target._registered_sockets())
+            timeout_ns = self._wait_target._default_timeout_ns() if is_one else None
         elif isinstance(self._wait_target, (int, float)) and self._wait_target >= 0:
             ready, timeout_ns, label = (lambda: False), round(self._wait_target * NS_PER_S), "its time"
         else:

@@ -8,8 +8,7 @@ from typing import Any
 from msgq.common.message_source import TOPIC_SOURCE, MessageSource
 from msgq.impl.base.core import Context
 from msgq.impl.fake.endpoint_state import BusMessage, EndpointState
-from msgq.impl.fake.subscriber import SubSocket
-from msgq.impl.fake.topic_state import TopicState
+from msgq.impl.fake.topic import SubSocket, TopicState
 from msgq.kinds import find_recorded_kind
 from msgq.kinds.simulation import KindSimulation, SentMessage
 

@@ -46,15 +46,16 @@ TEST(rejected_file_leaves_the_parts_unchanged_and_gives_the_error_of_its_kind) {
 TEST(sizes_are_chosen_once_and_only_with_their_memory) {
     mq_queue_request none = mq_queue_make_request(0, 0, MQ_QUEUE_EVENTS_NONE);
     mq_queue_request small = mq_queue_make_request(2, SIZE, MQ_QUEUE_EVENTS_NONE);
+    mq_file_policy policy = {.group = (gid_t)-1};
     mq_file_lock lock = {.file = {.path = "/file"}, .fd = -1};
     mq_error error;
     struct stat found;
     queue = zeros(sizeof(mq_queue));
     mq_queue_init_file(queue, &none, 5, &me);
-    CHECK(mq_queue_choose_sizes(queue, &lock, &small, &me, &error) == -EBADF && !mq_queue_has_sizes(queue));
+    CHECK(mq_queue_choose_sizes(queue, &policy, &lock, &small, &me, &error) == -EBADF && !mq_queue_has_sizes(queue));
     lock.fd = memfd_create("queue", MFD_CLOEXEC);
-    CHECK(mq_queue_choose_sizes(queue, &lock, &small, &me, &error) == 0 && mq_queue_has_sizes(queue));
-    CHECK(mq_queue_choose_sizes(queue, &lock, &none, &me, &error) == 0);
+    CHECK(mq_queue_choose_sizes(queue, &policy, &lock, &small, &me, &error) == 0 && mq_queue_has_sizes(queue));
+    CHECK(mq_queue_choose_sizes(queue, &policy, &lock, &none, &me, &error) == 0);
     CHECK(mq_load_acquire_u64(&queue->max_messages) == 2 && fstat(lock.fd, &found) == 0);
     CHECK((uint64_t)found.st_size == mq_queue_compute_file_bytes(2, SIZE));
     close(lock.fd);

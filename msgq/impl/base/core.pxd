@@ -47,6 +47,11 @@ cdef extern from "base/error.h" nogil:
         char text[1024]
 
 
+cdef extern from "base/private_file.h" nogil:
+    ctypedef struct mq_private_files:
+        pass
+
+
 cdef extern from "base/mapping.h" nogil:
     ctypedef bint c_bool "bool"
     ctypedef struct mq_guard_functions:
@@ -75,6 +80,7 @@ cdef extern from "base/file.h" nogil:
         bint preallocate
         const mq_guard_functions *guards
         mq_mapping_table *mappings
+        mq_private_files *private_files
     ctypedef enum mq_create:
         MQ_OPEN_OR_CREATE
         MQ_ONLY_OPEN
@@ -85,6 +91,9 @@ cdef extern from "base/file.h" nogil:
         MQ_FILE_LOCKED
         MQ_FILE_CHANGED
     bint mq_makes_holes(const mq_file_policy *policy)
+    void mq_close_file(int fd)
+    bint mq_file_status(const mq_file_policy *policy, int fd, struct_stat *status)
+    bint mq_file_is_linked(const mq_file_policy *policy, int fd, const char *path)
 
 
 cdef extern from "base/endpoint_file.h" nogil:
@@ -257,6 +266,23 @@ cdef int wait_for_file_lock(int64_t deadline, str endpoint, str path) except -1
 cdef void unlock_file(int fd) noexcept
 
 
+# ---- bus.pxi ----
+
+cdef class VirtualTime:
+    """The time of a bus. It advances only while a call waits."""
+    cdef public int64_t now_ns
+    cdef int64_t _last_origin_ns
+
+
+cdef class Bus:
+    """A host in the memory of this process, with files and a time of its own. The fake backend has the subclass."""
+    cdef readonly VirtualTime clock
+    cdef readonly str prefix  # the first part of the paths of its files
+    cdef uint32_t _numbers
+    cdef str resolve_prefix(self, object asked)  # the prefix of a handle's paths
+    cdef uint32_t next_number(self) noexcept  # for uids: unlike a random number, equal in each run of a simulation
+
+
 # ---- schema.pxi ----
 
 cdef int write_schema(const mq_schema_parts *at, object schema) except -1
@@ -387,9 +413,9 @@ cdef enum:
     # A copy of this size takes long enough (about 30 us) to let other threads run.
     LARGE_BYTES = 262144
 
-# In a node of a simulation, raise an error for endpoints that the simulation does not have.
-cdef int refuse_in_simulation(str endpoint) except -1
-cdef int check_context_open(Context context, str endpoint) except -1
+# In a node of a simulation, raise an error for endpoints that are on no bus.
+cdef int refuse_in_simulation(str endpoint, Bus bus=*) except -1
+cdef int check_context_open(Context context, str endpoint, Bus bus=*) except -1
 cdef int close_at_exit(handle) except -1
 cdef void forget_at_exit(handle) noexcept
 cdef object usage_error(int ticket, str endpoint)
@@ -407,7 +433,11 @@ cdef class ForkAwareHandle:
     cdef str _endpoint
     cdef unsigned long _user_thread_id    # thread that uses the handle, while the state is BUSY
     cdef object _memory         # memory that the handle uses until it is closed
+    cdef readonly Bus _bus      # the bus of its endpoint; None: shared memory
     cdef object __weakref__
+    cdef str _enter_bus(self, object prefix)  # choose the bus of the handle, and return the prefix of its paths
+    cdef int64_t _now_ns(self) noexcept  # time of the handle's deadlines: CLOCK_MONOTONIC, or virtual
+    cdef uint32_t _random_u32(self) noexcept
     cdef void _release_memory(self) noexcept  # called at the end of `close`, after the last use
     cdef int _check_usable(self) except -1
     cdef int _reopen_or_raise(self) except -1
@@ -431,6 +461,7 @@ cdef class Waitable(ForkAwareHandle):
     cdef int _spin_us
     cdef int _sleeps_without_pause  # number of next sleeps that begin without a pause (_gather_messages)
     cdef bint _signals_end_wait  # a signal handler ends a wait of this handle, as for a system call
+    cdef unsigned _connection  # number of closes, so that a wait on a bus notices a close
     cdef int _fd  # descriptor for event loops; -1: no descriptor was requested
     cdef public object _asyncio_wait  # see event_loop.py
 
@@ -454,6 +485,7 @@ cdef class Waitable(ForkAwareHandle):
     cdef bint _read_last_stamps(self, int64_t *published, int64_t *origin) noexcept
 
     # Methods of this class:
+    cdef int _abandon_rows(self) except -1  # leave the rows as they are, and release their locks
     cdef void _forget_inherited_wait(self) noexcept
     cdef int _finish_requested_close(self) except -1
     cdef int _rearm_fd(self) except -1
@@ -496,4 +528,5 @@ cdef class ThreadSharedHandle(Waitable):
 cdef class Poller:
     cdef list _sockets  # Waitable objects of any type
     cdef readonly bint _last_poll_was_step  # the last poll was a step of an event-gated run: one check without a wait
+    cdef int64_t _now_ns(self) noexcept
     cdef bint _pass_event_gates(self) except -1

@@ -15,12 +15,12 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset, strcmp
 from posix.fcntl cimport F_SETFL, fcntl, O_NONBLOCK
 from posix.mman cimport MAP_FAILED, MAP_SHARED, mmap, munmap, PROT_READ, PROT_WRITE
-from posix.stat cimport fstat, lstat, struct_stat
+from posix.stat cimport fstat, struct_stat
 from posix.types cimport uid_t
 from posix.unistd cimport close, lseek, SEEK_CUR, SEEK_SET, usleep
 
 from msgq.common.environment cimport file_group, is_preallocation_enabled, is_sigbus_handled, trusted_users
-from msgq.impl.base.process cimport fork_generation, is_alive, text
+from msgq.impl.base.process cimport fork_generation, is_alive, random_u32, text
 
 import _signal  # a part of Python's signal, whose import takes longer
 import atexit
@@ -34,7 +34,7 @@ from msgq.common import file_permissions, settings
 from msgq.errors import (
     BoardFullError, ChannelMismatchError, ConcurrentUseError, CorruptSegmentError, EndpointClosedError,
     ForkedSocketError, InterruptedWaitError, InvalidValueError, IpcError, KeyTakenError, LayoutVersionError,
-    MessageTooLargeError, MultiplePublishersError, MultipleWritersError,
+    MessageTooLargeError, MsgqError, MultiplePublishersError, MultipleWritersError,
     SegmentError, SegmentSizeError, StateError, TooManyHandlesError, TooManyPublishersError, TooManySubscribersError,
     TooManyWritersError,
 )
@@ -58,6 +58,7 @@ def add_hidden_base(type kind, type base):
 
 
 include "segment.pxi"
+include "bus.pxi"
 include "owners.pxi"
 include "schema.pxi"
 include "endpointfile.pxi"

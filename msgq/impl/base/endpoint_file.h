@@ -33,8 +33,7 @@ typedef struct {
 /* Release the mapping and the descriptor. */
 static inline void mq_endpoint_file_close(mq_endpoint_file *file) {
     mq_mapping_release(file->mapping);
-    if (file->fd >= 0)
-        close(file->fd);
+    mq_close_file(file->fd);
     file->mapping = NULL, file->fd = -1;
 }
 

@@ -28,8 +28,7 @@ cdef class EndpointFile:
         self.fd = -1
 
     def __dealloc__(self):
-        if self.fd >= 0:
-            close(self.fd)
+        mq_close_file(self.fd)
 
     # ---- methods of subclasses ----
 
@@ -131,7 +130,7 @@ cdef class EndpointFile:
             self._adopt_descriptor(file.fd)
         except BaseException:
             if self.fd != file.fd:
-                close(file.fd)
+                mq_close_file(file.fd)
             raise
         status = mq_endpoint_file_name(request, &file, &error)
         return status if status >= 0 else raise_error(&error, self.name)
@@ -149,8 +148,7 @@ cdef class EndpointFile:
         return 0
 
     cdef void _close_fd(self) noexcept:
-        if self.fd >= 0:
-            close(self.fd)
+        mq_close_file(self.fd)
         self.opened_file.fd = self.fd = -1
 
     cdef void release(self) noexcept:
@@ -215,7 +213,9 @@ cdef class EndpointFile:
     cdef bint is_removed(self, int fd) noexcept:
         """True if the open file has no name."""
         cdef struct_stat status
-        return fstat(fd, &status) != 0 or status.st_nlink == 0
+        cdef mq_file_policy policy
+        policy.private_files = &_private_files
+        return not mq_file_status(&policy, fd, &status) or status.st_nlink == 0
 
     cdef int check_truncation(self) except -1:
         if mq_mapping_was_truncated(self.not_truncated):
@@ -224,10 +224,9 @@ cdef class EndpointFile:
 
     cdef bint is_linked(self) noexcept:
         """True if the path still leads to this file."""
-        cdef struct_stat here, named
-        cdef bytes path = self.segment.file
-        return (fstat(self.fd, &here) == 0 and lstat(path, &named) == 0 and here.st_ino == named.st_ino
-                and here.st_dev == named.st_dev)
+        cdef mq_file_policy policy
+        policy.private_files = &_private_files
+        return mq_file_is_linked(&policy, self.fd, self.segment.file)
 
     cdef bint remove_if(self, object condition) except -1:
         """Remove the file's name if `condition()` is true under the lock. Return True if it was removed."""

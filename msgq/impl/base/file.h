@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <pwd.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -52,7 +53,43 @@ typedef struct {
     bool preallocate;                 /* files get all of their memory at their creation */
     const mq_guard_functions *guards; /* NULL: the program handles SIGBUS itself */
     mq_mapping_table *mappings;       /* NULL: handles share no mappings */
+    mq_private_files *private_files;  /* NULL: the process has no bus, and no path is private */
 } mq_file_policy;
+
+/* ---- descriptors, of the kernel and of private files ---- */
+
+static inline void mq_close_file(int fd) {
+    if (fd >= 0 && !mq_is_private_fd(fd))
+        close(fd);
+}
+
+/* Try to lock the file by flock(2). Returns 0, or -1 with errno. */
+static inline int mq_lock_file(int fd) { return mq_is_private_fd(fd) ? 0 : flock(fd, LOCK_EX | LOCK_NB); }
+
+/* Unlock and close the file. The page of a row's lock keeps the open file, so close alone is not enough. */
+static inline void mq_unlock_file(int fd) {
+    if (fd >= 0 && !mq_is_private_fd(fd))
+        flock(fd, LOCK_UN);
+    mq_close_file(fd);
+}
+
+/* Store the status of the open file. Returns false with errno on failure. */
+static inline bool mq_file_status(const mq_file_policy *policy, int fd, struct stat *status) {
+    if (!mq_is_private_fd(fd))
+        return fstat(fd, status) == 0;
+    errno = EBADF;
+    return mq_private_status(policy->private_files, fd, status);
+}
+
+/* True if the path leads to the open file. */
+static inline bool mq_file_is_linked(const mq_file_policy *policy, int fd, const char *path) {
+    struct stat here, named;
+    if (!mq_file_status(policy, fd, &here))
+        return false;
+    if (mq_is_private_fd(fd))
+        return here.st_nlink != 0;
+    return lstat(path, &named) == 0 && here.st_ino == named.st_ino && here.st_dev == named.st_dev;
+}
 
 /* ---- owners ---- */
 
@@ -226,7 +263,9 @@ static inline int mq_make_directory(const mq_file_policy *policy, const char *pa
 static inline int mq_make_directory_of(const mq_file_policy *policy, const char *path, mode_t permissions,
                                        mq_error *error) {
     char directory[MQ_ERROR_PATH_BYTES];
-    return mq_directory_of(path, directory) ? mq_make_directory(policy, directory, permissions, error) : 0;
+    if (mq_is_private_path(path) || !mq_directory_of(path, directory))
+        return 0;
+    return mq_make_directory(policy, directory, permissions, error);
 }
 
 /* ---- files ---- */
@@ -234,6 +273,8 @@ static inline int mq_make_directory_of(const mq_file_policy *policy, const char 
 /* Open an existing file. Returns its descriptor, or -ENOENT without an error. */
 static inline int mq_open_file(const mq_file_policy *policy, const char *path, int flags, mq_error *error) {
     const char *name;
+    if (mq_is_private_path(path))
+        return mq_private_open(policy->private_files, path);
     int directory = mq_open_directory(policy, path, &name, error);
     if (!mq_directory_is_open(directory))
         return directory;
@@ -252,6 +293,8 @@ static inline int mq_remove_file(const mq_file_policy *policy, const char *path,
     const char *name;
     char owner[MQ_USER_TEXT_BYTES];
     struct stat status;
+    if (mq_is_private_path(path))
+        return mq_private_remove(policy->private_files, path);
     int directory = mq_open_directory(policy, path, &name, error);
     if (!mq_directory_is_open(directory))
         return directory == -ENOENT ? 0 : directory;
@@ -275,8 +318,11 @@ static inline int mq_check_allocation(int number, uint64_t bytes, const char *pa
 
 /* Grow the file to `bytes` bytes, and allocate every page from `start` on. Without this, a full file system would
  * raise SIGBUS at a later write. */
-static inline int mq_grow_file(int fd, uint64_t start, uint64_t bytes, const char *path, mq_error *error) {
-    return mq_check_allocation(mq_allocate_file(fd, start, bytes), bytes, path, error);
+static inline int mq_grow_file(const mq_file_policy *policy, int fd, uint64_t start, uint64_t bytes, const char *path,
+                               mq_error *error) {
+    int number = mq_is_private_fd(fd) ? mq_private_grow(policy->private_files, fd, bytes)
+                                      : mq_allocate_file(fd, start, bytes);
+    return mq_check_allocation(number, bytes, path, error);
 }
 
 /* Give a new file its mode, its group, and `bytes` bytes, of which the first `allocated` get memory. */
@@ -293,12 +339,23 @@ static inline int mq_prepare_new_file(const mq_file_policy *policy, int fd, cons
     return failed;
 }
 
+static inline int mq_create_private_file(const mq_file_policy *policy, const char *path, uint64_t bytes, mode_t mode,
+                                         struct stat *made, mq_error *error) {
+    int fd = mq_private_create(policy->private_files, path, bytes, mode);
+    if (fd < 0)
+        return mq_check_allocation(-fd, bytes, path, error);
+    mq_private_status(policy->private_files, fd, made);
+    return fd;
+}
+
 /* Create a file of zeros without a name. Its status is stored in *made. `allocated`: bytes at the beginning that get
  * memory; processes populate the others before they write them. Returns the descriptor. */
 static inline int mq_create_file(const mq_file_policy *policy, const char *path, uint64_t bytes, uint64_t allocated,
                                  mode_t mode, struct stat *made, mq_error *error) {
     char place[MQ_ERROR_PATH_BYTES];
     const char *name;
+    if (mq_is_private_path(path))
+        return mq_create_private_file(policy, path, bytes, mode, made, error);
     int directory = mq_open_existing_directory(policy, path, &name, error);
     if (!mq_directory_is_open(directory))
         return directory;
@@ -321,6 +378,10 @@ static inline int mq_create_file(const mq_file_policy *policy, const char *path,
 /* Give a new file its name. Returns 1, or 0 if another file has the name. */
 static inline int mq_name_file(const mq_file_policy *policy, int fd, const char *path, mq_error *error) {
     const char *name;
+    if (mq_is_private_fd(fd)) {
+        int named = mq_private_name(policy->private_files, fd);
+        return named >= 0 ? named : mq_fail_system(error, -named, path, "cannot name the new file");
+    }
     int directory = mq_open_existing_directory(policy, path, &name, error);
     if (!mq_directory_is_open(directory))
         return directory;
@@ -334,7 +395,7 @@ static inline int mq_name_file(const mq_file_policy *policy, int fd, const char 
 /* Reject a file that is not regular, has a second name, or belongs to a user who is not trusted. */
 static inline int mq_check_file(const mq_file_policy *policy, int fd, struct stat *found, const char *path,
                                 mq_error *error) {
-    if (fstat(fd, found) != 0)
+    if (!mq_file_status(policy, fd, found))
         return mq_fail_system(error, errno, path, "cannot examine");
     if (!S_ISREG(found->st_mode))
         return mq_fail(error, MQ_ERROR_FILE, EINVAL, path, "is not a regular file; remove it");
@@ -381,6 +442,22 @@ static inline int mq_map_new(const mq_file_policy *policy, int fd, const struct 
     return failed;
 }
 
+/* Map the private file. Its mapping is never guarded or shared: nobody truncates it, and all mappings of a file have
+ * one address. */
+static inline int mq_map_private(const mq_file_policy *policy, int fd, const char *path, mq_mapping **mapping,
+                                 mq_error *error) {
+    mq_private_file *file = mq_private_use(policy->private_files, fd);
+    *mapping = file ? mq_mapping_new(file->address, file->bytes) : NULL;
+    if (*mapping) {
+        (*mapping)->device = MQ_PRIVATE_DEVICE, (*mapping)->inode = (ino_t)(uintptr_t)file;
+        (*mapping)->private_file = file;
+        return 0;
+    }
+    if (file)
+        mq_private_file_release(file);
+    return mq_fail_system(error, file ? ENOMEM : EBADF, path, "cannot map the file");
+}
+
 /* Handle truncations of the mapped file. */
 static inline int mq_guard_mapping(const mq_file_policy *policy, mq_mapping *mapping, bool writable, mq_error *error) {
     int protection = PROT_READ | (writable ? PROT_WRITE : 0);
@@ -403,6 +480,8 @@ static inline int mq_map_file(const mq_file_policy *policy, int fd, const struct
     uint64_t size = (uint64_t)found->st_size;
     bool is_part = writable_bytes && writable_bytes < size, shares = policy->mappings && !is_part;
     *mapping = NULL;
+    if (mq_is_private_fd(fd))
+        return mq_map_private(policy, fd, path, mapping, error);
     if (writable_bytes > size || (is_part && writable_bytes % (uint64_t)sysconf(_SC_PAGESIZE)))
         return mq_fail(error, MQ_ERROR_FILE, EINVAL, path, "has %llu bytes; %llu of them cannot be a writable head",
                        (unsigned long long)size, (unsigned long long)writable_bytes);

@@ -29,6 +29,11 @@ static inline bool mq_file_lock_open(mq_file_lock *lock, const mq_liveness_file 
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, mq_file_lock_register);
     *lock = (mq_file_lock){.file = *file, .fd = -1};
+    const mq_private_file *private_file = mq_liveness_private_file(file);
+    if (private_file) {
+        lock->fd = private_file->fd;
+        return true;
+    }
     mq_fork_guard_enter();
     lock->fd = mq_liveness_file_reopen(file, O_RDWR);
     if (lock->fd >= 0) {
@@ -41,12 +46,16 @@ static inline bool mq_file_lock_open(mq_file_lock *lock, const mq_liveness_file 
 
 /* Returns 0, or -1 with errno. EAGAIN: another process or thread has the lock. EBADF: a signal handler forked this
  * process, so open the file again. */
-static inline int mq_file_lock_try(const mq_file_lock *lock) { return flock(lock->fd, LOCK_EX | LOCK_NB); }
+static inline int mq_file_lock_try(const mq_file_lock *lock) {
+    return mq_is_private_fd(lock->fd) ? 0 : flock(lock->fd, LOCK_EX | LOCK_NB);
+}
 
 /* Unlock the file, and close the descriptor. A child that was forked under the lock has neither. */
 static inline void mq_file_lock_close(mq_file_lock *lock) {
-    if (lock->fd < 0)
+    if (lock->fd < 0 || mq_is_private_fd(lock->fd)) {
+        lock->fd = -1;
         return;
+    }
     flock(lock->fd, LOCK_UN); /* the page of a row's lock keeps the open file, so close alone is not enough */
     mq_fork_guard_enter();
     lock->next->previous = lock->previous, lock->previous->next = lock->next;

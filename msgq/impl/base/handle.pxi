@@ -32,6 +32,20 @@ cdef class ForkAwareHandle:
     def __exit__(self, *_):
         self.close()
 
+    def _find_bus(self):
+        """Return the bus on which the handle opens its endpoint; None: shared memory."""
+        return None
+
+    cdef str _enter_bus(self, object prefix):
+        self._bus = self._find_bus()
+        return settings.resolve_prefix(prefix) if self._bus is None else self._bus.resolve_prefix(prefix)
+
+    cdef int64_t _now_ns(self) noexcept:
+        return mq_monotonic_ns() if self._bus is None else self._bus.clock.now_ns
+
+    cdef uint32_t _random_u32(self) noexcept:
+        return random_u32() if self._bus is None else self._bus.next_number()
+
     cdef void _release_memory(self) noexcept:
         self._memory = None
 
@@ -46,6 +60,9 @@ cdef class ForkAwareHandle:
         cdef int use_state = self._use_state, generation = self._fork_generation
         if use_state == CLOSED or generation == fork_generation:
             raise usage_error(use_state, self._endpoint)
+        if self._bus is not None:
+            raise ForkedSocketError("was connected before a fork, on the bus of the parent process; close it and "
+                                    "connect again", self._endpoint)
         self._fork_generation, self._use_state = fork_generation, BUSY
         self._user_thread_id = PyThread_get_thread_ident()
         try:

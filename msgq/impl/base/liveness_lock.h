@@ -26,6 +26,7 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 
+#include "base/private_file.h"
 #include "base/process_info.h"
 
 #ifndef F_OFD_GETLK /* missing without _GNU_SOURCE */
@@ -62,6 +63,11 @@ static inline mq_liveness_file mq_liveness_file_make(const char *path, int fd, c
     mq_liveness_file liveness_file = mq_liveness_file_of(path, found->st_dev, found->st_ino);
     liveness_file.fd = fd;
     return liveness_file;
+}
+
+/* Return the private file of a bus, or NULL. */
+static inline mq_private_file *mq_liveness_private_file(const mq_liveness_file *liveness_file) {
+    return liveness_file ? mq_private_file_of((dev_t)liveness_file->device, liveness_file->inode) : NULL;
 }
 
 static inline bool mq_liveness_file_matches(const mq_liveness_file *liveness_file, int fd) {
@@ -148,6 +154,9 @@ static inline void *mq_liveness_lock_open_file(int fd, uint64_t row, bool shared
  * Returns NULL with errno on failure. EAGAIN: a living process holds the lock. */
 static inline void *mq_liveness_lock(const mq_liveness_file *liveness_file, uint64_t row, bool shared) {
     mq_file_lock *component_lock = liveness_file ? liveness_file->component_lock : NULL;
+    mq_private_file *private_file = mq_liveness_private_file(liveness_file);
+    if (private_file)
+        return mq_private_lock_row(private_file, row, shared);
     mq_fork_guard_enter();
     if (component_lock && component_lock->fd >= 0 && !component_lock->has_row_lock) {
         void *liveness_token = mq_liveness_lock_open_file(component_lock->fd, row, shared);
@@ -177,7 +186,10 @@ static inline void *mq_liveness_lock_file(const char *path, mq_liveness_file *wh
 
 /* Unlock a row or file. Never call this in a forked child, because the child has not inherited the page. */
 static inline void mq_liveness_unlock(void *liveness_token) {
-    if (liveness_token)
+    mq_private_row *private_row = mq_private_row_of(liveness_token);
+    if (private_row)
+        mq_private_unlock_row(private_row);
+    else if (liveness_token)
         munmap(liveness_token, MQ_LIVENESS_PAGE_BYTES);
 }
 
@@ -205,6 +217,9 @@ static inline void mq_liveness_probe_end(mq_liveness_probe *probe) {
  * fails. */
 static inline mq_liveness mq_liveness_is_locked(mq_liveness_probe *probe, uint64_t row) {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)row, .l_len = 1};
+    const mq_private_file *private_file = mq_liveness_private_file(probe->liveness_file);
+    if (private_file)
+        return mq_private_is_locked(private_file, row) ? MQ_ALIVE : MQ_DEAD;
     if (probe->fd == MQ_PROBE_NOT_OPEN)
         probe->fd = mq_liveness_file_reopen(probe->liveness_file, O_RDONLY);
     if (probe->fd < 0 || fcntl(probe->fd, F_OFD_GETLK, &lock) != 0)

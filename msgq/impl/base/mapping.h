@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "base/atomics.h"
+#include "base/private_file.h"
 #include "base/truncation.h"
 
 enum { MQ_KEPT_STEP_BYTES = 4096 }; /* step of a copy that leaves out zeros */
@@ -50,8 +51,9 @@ typedef struct mq_mapping {
     bool writable;
     mq_u32 is_populated; /* for the kind of the file: the pages that all processes write have memory */
     int users, holders;
-    struct mq_mapping *partner; /* this mapping is one of its holders */
-    struct mq_mapping *next;    /* in the table */
+    mq_private_file *private_file; /* NULL: a file of the kernel */
+    struct mq_mapping *partner;    /* this mapping is one of its holders */
+    struct mq_mapping *next;       /* in the table */
 } mq_mapping;
 
 /* The shared mappings of a process. */
@@ -125,7 +127,10 @@ static inline mq_mapping *mq_mapping_free(mq_mapping *mapping) {
     mq_mapping *partner = mapping->partner;
     if (mapping->guard)
         mapping->guards->remove(mapping->guard);
-    munmap(mapping->address, mapping->size);
+    if (mapping->private_file)
+        mq_private_file_release(mapping->private_file);
+    else
+        munmap(mapping->address, mapping->size);
     free(mapping);
     return partner;
 }
@@ -178,7 +183,7 @@ static inline void mq_mapping_end_use(mq_mapping *mapping, bool keeps) {
     bool is_last = --mapping->users == 0;
     if (is_last && mapping->table)
         mq_mapping_unlist(mapping);
-    bool is_needed = keeps || mapping->holders > 1;
+    bool is_needed = (keeps || mapping->holders > 1) && !mapping->private_file;
     mq_mapping_table_unlock(mapping->table);
     if (is_last && is_needed)
         mq_mapping_detach(mapping);

@@ -27,7 +27,7 @@ cdef class Poller:
 
     def poll(self, timeout):
         cdef int left_ms = timeout_ms(timeout)
-        deadline = deadline_after(left_ms)
+        deadline = WAIT_FOREVER if left_ms < 0 else self._now_ns() + left_ms * <int64_t> MQ_NS_PER_MS
         self._last_poll_was_step = self._pass_event_gates()
         if self._last_poll_was_step:
             left_ms = 0  # the controller has sent all messages of this step
@@ -38,8 +38,11 @@ cdef class Poller:
                 return ready
             # Publishers may lap a subscriber whenever it becomes readable.
             PyErr_CheckSignals()
-            if 0 <= deadline <= mq_monotonic_ns():
+            if 0 <= deadline <= self._now_ns():
                 left_ms = 0
+
+    cdef int64_t _now_ns(self) noexcept:
+        return (<Waitable> self._sockets[0])._now_ns() if self._sockets else mq_monotonic_ns()
 
     cdef bint _pass_event_gates(self) except -1:
         """Pass the gates of an event-gated run, one after the other. Return False if there was none."""

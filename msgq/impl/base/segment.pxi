@@ -10,14 +10,6 @@ cdef extern from "fcntl.h" nogil:
         F_DUPFD_CLOEXEC
 
 
-cdef extern from "sys/file.h" nogil:
-    enum:
-        LOCK_EX
-        LOCK_NB
-        LOCK_UN
-    int flock(int fd, int operation)
-
-
 cdef extern from "sys/mman.h" nogil:
     enum:
         MAP_POPULATE
@@ -39,6 +31,8 @@ cdef extern from "base/mapping.h" nogil:
 
 
 cdef extern from "base/file.h" nogil:
+    int mq_lock_file(int fd)
+    void mq_unlock_file(int fd)
     int mq_open_file(const mq_file_policy *policy, const char *path, int flags, mq_error *error)
     int mq_remove_file(const mq_file_policy *policy, const char *path, mq_error *error)
     int mq_make_directory(const mq_file_policy *policy, const char *path, unsigned int permissions, mq_error *error)
@@ -165,7 +159,7 @@ cdef int load_file_policy(mq_file_policy *policy, str endpoint) except -1:
     policy[0] = _parsed_policy
     policy.preallocate = is_preallocation_enabled()
     policy.guards = &_guard_functions if is_sigbus_handled() else NULL
-    policy.mappings = &_mappings
+    policy.mappings, policy.private_files = &_mappings, &_private_files
     return 0
 
 
@@ -322,7 +316,7 @@ cdef object truncated_error(str endpoint, Segment segment):
 cdef int lock_file(int fd, str endpoint, str path) except -1:
     """Lock the file. unlock_file releases the lock."""
     cdef int64_t deadline = mq_monotonic_ns() + LOCK_WAIT_NS
-    while flock(fd, LOCK_EX | LOCK_NB) != 0:
+    while mq_lock_file(fd) != 0:
         if errno != EAGAIN and errno != EINTR:
             raise segment_error("cannot lock", endpoint, path, errno)
         wait_for_file_lock(deadline, endpoint, path)
@@ -341,5 +335,4 @@ cdef int wait_for_file_lock(int64_t deadline, str endpoint, str path) except -1:
 
 
 cdef void unlock_file(int fd) noexcept:
-    flock(fd, LOCK_UN)  # close alone does not release the lock, because the mapping keeps the open file alive
-    close(fd)
+    mq_unlock_file(fd)

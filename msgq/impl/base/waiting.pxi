@@ -135,7 +135,7 @@ cdef class Waitable:
         return 0
 
     def close(self):
-        if self._use_state == BUSY and self._fork_generation == fork_generation:
+        if self._use_state == BUSY and self._fork_generation == fork_generation and self._bus is None:
             self._is_closing = True
             while (self._use_state == BUSY and self._user_thread_id != PyThread_get_thread_ident()
                    and self._fork_generation == fork_generation):  # a signal handler may fork
@@ -146,13 +146,17 @@ cdef class Waitable:
             if self._use_state == BUSY and self._fork_generation == fork_generation:
                 return  # this signal handler interrupted a sleep of the same thread, and the sleep checks _is_closing
         if self._use_state != CLOSED:
-            if self._fork_generation == fork_generation:
+            is_own = self._fork_generation == fork_generation
+            if is_own:
                 self._close_handle()
             self._use_state = CLOSED
             self._fd, self._asyncio_wait = -1, None  # in a forked child, both fields belonged to the parent
             self._release_memory()
+            if is_own and self._bus is not None:
+                self._bus.on_closed(self)
 
     cdef int _close_handle(self) except -1:
+        self._connection += 1
         waiting, self._asyncio_wait = self._asyncio_wait, None
         if waiting is not None:
             waiting(self._endpoint)  # end the wait with an error before the descriptor wakes the event loop
@@ -164,11 +168,30 @@ cdef class Waitable:
         self._release_memory()
         return 0
 
+    def _would_receive_return(self):
+        """Return True if a receive would return or raise at once, also during a wait on a bus."""
+        return self._use_state == CLOSED or _is_ready(self, self._use_state == BUSY)
+
+    cdef int _abandon_rows(self) except -1:
+        return 0
+
+    def _abandon(self):
+        """End the handle as the death of a process does: its rows stay, without their locks. Only on a bus."""
+        if self._use_state == CLOSED or self._fork_generation != fork_generation:
+            return
+        self._abandon_rows()
+        self._connection += 1
+        self._use_state = CLOSED
+        self._release_memory()
+        self._bus.on_closed(self)
+
     # ---- event loops ----
 
     def fileno(self):
         cdef mq_poll_ops ops
         self._check_usable()
+        if self._bus is not None:
+            self._bus.check_descriptor_allowed(self._endpoint)
         if self._fd < 0:
             ops = self._poll_ops()
             self._fd = mq_watcher_add(&ops)
@@ -288,8 +311,10 @@ cdef int check_time(timeout, str endpoint) except -1:
 
 
 cdef bint wait_until_ready(list waitables, int64_t deadline) except -1:
-    """Sleep until a handle may be readable. Return False at the deadline (CLOCK_MONOTONIC ns, -1: none)."""
+    """Sleep until a handle may be readable. Return False at the deadline (ns of `_now_ns`, -1: none)."""
     cdef Waitable each
+    if (<Waitable> waitables[0])._bus is not None:
+        return _wait_on_bus(waitables, deadline)
     cdef str closed = None
     cdef bint logs_signals = False
     if _spin_until_readable(waitables, deadline):

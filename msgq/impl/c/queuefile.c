@@ -57,7 +57,7 @@ static int mqc_queue_choose_sizes(msgq_queue *q) {
         status = mqc_lock_mapped_file(&q->endpoint, &q->segment, true, &lock);
     if (status)
         return status;
-    if (mq_queue_choose_sizes(q->h.parts.queue, &lock, &q->request, &self, &error))
+    if (mq_queue_choose_sizes(q->h.parts.queue, &q->endpoint.policy, &lock, &q->request, &self, &error))
         status = mqc_report(&q->endpoint, &error);
     mqc_unlock_mapped_file(&lock);
     return status ? status : mqc_queue_map_slots(q);

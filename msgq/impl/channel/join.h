@@ -266,7 +266,7 @@ static inline int mq_channel_fill_publisher_row(const mq_channel_files *files, c
     int failed = mq_channel_init_publisher(files, request, row, pool, p, error);
     if (!failed)
         failed = mq_channel_name_pool(files, request, p, held, fd, pool, error);
-    close(fd);
+    mq_close_file(fd);
     if (failed) {
         mq_channel_publisher_free(p);
         mq_mapping_release(pool->mapping);

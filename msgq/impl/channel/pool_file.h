@@ -101,7 +101,7 @@ static inline int mq_pool_create(const mq_channel_files *files, uint64_t uid, ui
         return fd;
     failed = mq_map_file(files->policy, fd, &pool->found, bytes, path, &pool->mapping, error);
     if (failed) {
-        close(fd);
+        mq_close_file(fd);
         return failed;
     }
     mq_pool_header *header = (mq_pool_header *)(void *)pool->mapping->address;
@@ -138,14 +138,16 @@ static inline int mq_pool_check_mapping(const mq_channel_files *files, uint64_t 
 static inline int mq_pool_map_file(const mq_channel_files *files, int fd, uint64_t uid, bool views, const char *path,
                                    mq_pool_file *pool, mq_error *error) {
     uint64_t writable = 0;
-    if (views && pread(fd, &writable, sizeof writable, offsetof(mq_pool_header, data_offset)) != sizeof writable)
+    if (views && !mq_is_private_fd(fd) &&
+        pread(fd, &writable, sizeof writable, offsetof(mq_pool_header, data_offset)) != sizeof writable)
         return mq_fail_system(error, EIO, path, "cannot read the header");
     int failed = mq_map_file(files->policy, fd, &pool->found, writable, path, &pool->mapping, error);
     if (failed)
         return failed;
     failed = mq_pool_check_mapping(files, uid, path, pool, error);
     /* in other files, pins may be outside the writable pages */
-    if (!failed && views && pool->slots.slots_base != pool->mapping->address + writable)
+    if (!failed && views && !mq_is_private_fd(fd) &&
+        pool->slots.slots_base != pool->mapping->address + writable)
         failed = mq_fail(error, MQ_ERROR_CORRUPT, EPROTO, path, "changed during opening; another program writes it");
     if (failed)
         mq_mapping_release(pool->mapping);
@@ -163,7 +165,7 @@ static inline int mq_pool_open(const mq_channel_files *files, uint64_t uid, bool
     int failed = mq_pool_check_file(files, fd, path, pool, error);
     if (!failed)
         failed = mq_pool_map_file(files, fd, uid, views, path, pool, error);
-    close(fd);
+    mq_close_file(fd);
     return failed;
 }
 

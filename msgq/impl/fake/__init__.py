@@ -6,8 +6,6 @@ time may use a bus.
 """
 
 from msgq.impl.base.core import Context
-from msgq.impl.fake.publisher import PubSocket
-from msgq.impl.fake.subscriber import SubSocket
-from msgq.impl.fake.waiting import Poller
+from msgq.impl.fake.topic import Poller, PubSocket, SubSocket
 
 __all__ = ["Context", "Poller", "PubSocket", "SubSocket"]

@@ -12,18 +12,13 @@ from collections.abc import Callable
 from itertools import chain
 from typing import Any
 
-from msgq.common import settings
-from msgq.errors import DeadlockError, InvalidValueError, SegmentError
+from msgq.errors import DeadlockError
+from msgq.impl.base.core import Bus
 from msgq.impl.fake.clock import VirtualClock
 from msgq.impl.fake.endpoint_state import BusMember, EndpointState, MessageHandler, combine_handlers
-from msgq.impl.fake.topic_state import TopicState
-
-DEFAULT_DATA_BYTES = 1 << 20
-DATA_BYTES_MIN = 128
-DATA_BYTES_MAX = 2**32 - 1
 
 
-class InProcessBus:
+class InProcessBus(Bus):
     """Endpoints of a process. A send delivers its message before it returns.
 
     Virtual time advances only while a call waits.
@@ -35,63 +30,19 @@ class InProcessBus:
     """
 
     def __init__(self) -> None:
-        self.clock = VirtualClock(lambda ns: self.wait_until(lambda: False, ns, "its time"))
-        self._topics: dict[tuple[str, str], TopicState] = {}
+        super().__init__(VirtualClock(lambda ns: self.wait_until(lambda: False, ns, "its time")))
         self.channels: dict[tuple[str, str], EndpointState[Any]] = {}
         self.queues: dict[tuple[str, str], EndpointState[Any]] = {}
         self.records: dict[tuple[str, str], EndpointState[Any]] = {}
         self.frame_servers: dict[tuple[str, str], Any] = {}
 
-    def open_topic(self, endpoint: str, segment_size: int, mode: int | None, prefix: str | None = None) -> TopicState:
-        """Return an endpoint's topic. Creates it if necessary. Like the ring's files, it stays.
-
-        Raises
-        ------
-        InvalidValueError : the size or mode is invalid.
-        SegmentSizeError : the topic exists with another size.
-        """
-        if segment_size and not DATA_BYTES_MIN <= segment_size <= DATA_BYTES_MAX:
-            allowed = f"{DATA_BYTES_MIN} to {DATA_BYTES_MAX}, or 0 for 1 MiB"
-            raise InvalidValueError(f"segment_size is {segment_size} bytes; give {allowed}", endpoint)
-        key = (settings.resolve_prefix(prefix), endpoint)
-        topic = self._topics.get(key)
-        if topic is None:
-            settings.resolve_file_mode(mode, endpoint)
-            topic = self._topics[key] = TopicState(endpoint, segment_size or DEFAULT_DATA_BYTES, self.choose_route)
-            topic.size_is_requested = segment_size != 0
-        elif segment_size:
-            topic.request_size(segment_size)
-        return topic
-
     def mark_inherited_by_fork(self) -> None:
         """In a forked child: mark all endpoints as belonging to the parent."""
-        registries = self._topics, self.channels, self.queues, self.records
+        registries = self.channels, self.queues, self.records
         for source in chain.from_iterable(registry.values() for registry in registries):
             source.mark_inherited_by_fork()
         for registry in (*registries, self.frame_servers, self.clock.alarms):
             registry.clear()
-
-    def find_topic(self, endpoint: str, prefix: str | None = None) -> TopicState:
-        """Return an endpoint's topic.
-
-        Raises
-        ------
-        SegmentError : the topic does not exist.
-        """
-        topic = self._topics.get((settings.resolve_prefix(prefix), endpoint))
-        if topic is None:
-            raise SegmentError("topic not found; start its publisher first, or correct the name", endpoint)
-        return topic
-
-    def remove_topic(self, topic: TopicState) -> bool:
-        """Remove the name of a topic, so that later sockets create another one.
-
-        Return False if the name was removed before.
-        """
-        keys = [key for key, registered_topic in self._topics.items() if registered_topic is topic]
-        for key in keys:
-            del self._topics[key]
-        return bool(keys)
 
     def choose_route(self, source: EndpointState[Any]) -> MessageHandler:
         """Return the handler for messages of an endpoint."""

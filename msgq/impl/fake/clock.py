@@ -9,12 +9,13 @@ from contextlib import contextmanager
 
 from msgq.common.units import NS_PER_S
 from msgq.impl.base import clock as host
+from msgq.impl.base.core import VirtualTime
 
 #: Waits so many nanoseconds of virtual time: the bus knows who else may go on meanwhile.
 SleepFunction = Callable[[int], None]
 
 
-class VirtualClock:
+class VirtualClock(VirtualTime):
     """A virtual clock with the functions of `time`.
 
     The clock starts at 1 s, because a time of 0 means "never" or "unknown" in statistics, events and origins. A
@@ -31,7 +32,6 @@ class VirtualClock:
         self.now_ns = NS_PER_S
         self.alarms: dict[object, tuple[int, Callable[[], object]]] = {}
         self._sleep_ns = sleep_ns
-        self._last_origin_ns = 0
 
     def time(self) -> float:
         """Return the virtual time in seconds."""
@@ -45,12 +45,6 @@ class VirtualClock:
         return self.now_ns
 
     monotonic_ns = time_ns
-
-    def new_origin_time(self, count: int = 1) -> int:
-        """Return the virtual time as a unique origin in ns. `count`: number of consecutive reserved values."""
-        first = max(self.now_ns, self._last_origin_ns + 1)
-        self._last_origin_ns = first + count - 1
-        return first
 
     def sleep(self, seconds: float) -> None:
         """Advance the time by `seconds`. In a simulation, other nodes run during this time.

@@ -10,8 +10,8 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from msgq.errors import ForkedSocketError
 
-#: A message under way: the cursor of who reads it next, its bytes; on a tracked topic, its publish and origin time.
-BusMessage = tuple[int, bytes] | tuple[int, bytes, int, int]
+#: A message under way: its start in the ring, its bytes, its end; its publish and origin time, or 0.
+BusMessage = tuple[int, bytes, int, int, int]
 #: Takes each message that is sent.
 MessageHandler = Callable[[BusMessage], object]
 
@@ -62,6 +62,9 @@ class Inbox:
     def has_pending_messages(self) -> bool:
         """Return True if a delivered message or loss has not been handled yet."""
         raise NotImplementedError
+
+    def add_undelivered(self, message: BusMessage) -> None:
+        """Called once for each message that is added to `undelivered`."""
 
     def drop_message(self, message: BusMessage) -> None:
         """Count a message as lost, because it will never arrive."""

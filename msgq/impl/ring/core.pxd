@@ -87,6 +87,8 @@ cdef extern from "ring/publisher.h" nogil:
         bint for_bridge
         bint needs_fence
         uint64_t uid
+        uint64_t populated_from, populated_to
+        uint64_t readers_seen
         uint64_t position
         uint64_t pending
         uint64_t sequence
@@ -311,11 +313,13 @@ cdef class TopicFiles:
 cdef class PubConnection(ForkAwareHandle):
     cdef str _prefix
     cdef tuple _options  # options of `connect`, which a forked child uses again
-    cdef Segment _ring
+    cdef readonly Segment _ring
     cdef Segment _side
     cdef mq_ring_publisher _publisher
     cdef int64_t _clock_offset_ns  # host's clock minus CLOCK_MONOTONIC, in nanoseconds
     cdef public bint _for_bridge  # see bridge.py
+    cdef bint _is_observed          # in a simulation: the bus gets each message
+    cdef uint64_t _published_to     # position up to which the bus has the messages
     cdef int _populate_schema(self, TopicFiles topic) except -1
     cdef int _become_publisher(self) except -1
     cdef int _start_publishing(self, TopicFiles topic, tracked) except -1
@@ -342,10 +346,24 @@ cdef class PubSocket(PubConnection):
     cdef int _check_empty_message(self) except -1
 
 
+cdef class ArrivalView:
+    """What has arrived at a subscriber in a simulation."""
+    cdef mq_ring_header _shown      # the copy of the ring's header that the subscriber reads
+    cdef const mq_ring_header *_ring
+    cdef const mq_ring_side *_side
+    cdef object _arrivals           # after what is shown, in order: kind, start and end of a message
+    cdef bint _is_lapped            # a fault: all that has arrived by the next receive is overwritten
+    cdef int begin(self, SubConnection subscriber) except -1
+    cdef int show(self, SubConnection subscriber, mq_ring_header *ring) except -1
+    cdef bint advance(self, mq_ring_subscriber *s, bint conflate) except -1
+    cdef bint _has_later_arrival(self)
+    cdef bint _recover_from_lap(self, mq_ring_subscriber *s) except -1
+
+
 cdef class SubConnection(Waitable):
     cdef str _prefix
     cdef object _trust  # users whose files are accepted, in addition to own files and root's; None: MSGQ_TRUST
-    cdef Segment _ring
+    cdef readonly Segment _ring
     cdef Segment _side
     cdef mq_ring_subscriber _subscriber
     cdef mq_ring_poll_state _poll_state  # the subscriber's state for the watcher thread
@@ -361,6 +379,8 @@ cdef class SubConnection(Waitable):
     cdef ReceiveGate _gate               # None: fake events were off when the socket connected
     cdef bint _gate_passed      # a poll has passed the gate for the next receive
     cdef public bint _for_bridge  # see bridge.py
+    cdef ArrivalView _view          # in a simulation: what has arrived; None: all that is published
+    cdef bint _advance_view(self) except -1
     cdef int _join_topic(self, TopicFiles topic) except -1
     cdef int _attach_topic(self, TopicFiles topic) except -1
     cdef bint _remap_if_grown(self) except -1
@@ -389,6 +409,7 @@ cdef class SubSocket(SubConnection):
     cdef bytes take_message(self, bint non_blocking)
     cdef bytes take_message_within(self, int64_t wait_ns)
     cdef bytes _receive_message(self, int64_t wait_ns)
+    cdef bint _has_known_messages(self) except -1
     cdef bytes _receive_following(self)
     cdef int _wait_for_message(self, mq_ring_message *message, int64_t wait_ns) except -1
     cdef bytes _copy_large_message(self, const mq_ring_message *message)

@@ -20,13 +20,13 @@ cdef class PubConnection:
     def connect(self, Context context not None, endpoint, segment_size=0, *, mode=None, schema=None, trust=None,
                 tracked=None, prefix=None):
         cdef str name = naming.validate_endpoint_name(endpoint)
-        check_context_open(context, name)
+        check_context_open(context, name, self._find_bus())
         if self._use_state != CLOSED:
             raise StateError("socket is connected already; close it first", self._endpoint)
         if schema is not None:
             from msgq.common.schema import require_schema  # imported late: the import takes longer than a connect
             require_schema(schema)
-        self._prefix = settings.resolve_prefix(prefix)
+        self._prefix = self._enter_bus(prefix)
         self._endpoint = name
         self._options = segment_size, mode, schema, trust, tracked
         self._fork_generation, self._use_state = fork_generation, BUSY
@@ -37,7 +37,10 @@ cdef class PubConnection:
             if self._use_state == BUSY:
                 self._use_state = CLOSED
                 self._release_memory()
-        close_at_exit(self)
+        if self._bus is None:
+            close_at_exit(self)
+        else:
+            self._bus.on_opened(self)
 
     cdef int _become_publisher(self) except -1:
         """Become the endpoint's publisher with the options of `connect`."""
@@ -45,7 +48,7 @@ cdef class PubConnection:
         cdef mq_schema_parts at
         segment_size, mode, schema, trust, tracked = self._options
         with settings.overrides(trust=trust):
-            topic = open_topic(self._endpoint, self._prefix, segment_size, mode)
+            topic = open_topic(self, self._prefix, segment_size, mode)
         try:
             if schema is not None:
                 self._populate_schema(topic)  # first: if the memory is full, the previous publisher goes on
@@ -55,7 +58,7 @@ cdef class PubConnection:
                     mq_ring_publisher_begin_schema(&self._publisher)
                     at = mq_ring_side_schema(self._publisher.side)
                     write_schema(&at, schema)
-                if self._publisher.stamps:
+                if self._publisher.stamps and self._bus is None:
                     # Call this before the first send, because Python code must not run between two steps of a send.
                     prepare_origins()
             except BaseException:
@@ -101,10 +104,10 @@ cdef class PubConnection:
         self._publisher.needs_fence = not can_order_stores()
         self._publisher.liveness_file = &topic.side.liveness_file
         self._publisher.track = MQ_TRACK_UNCHANGED if tracked is None else MQ_TRACK_YES if tracked else MQ_TRACK_NO
-        self._clock_offset_ns = host_offset_ns()
+        self._clock_offset_ns = host_offset_ns() if self._bus is None else 0
         if not mq_ring_side_can_track(self._publisher.ring, self._publisher.side, self._publisher.track):
             raise tracking_mismatch_error(self._endpoint, tracked)
-        if mq_topic_claim_ring(&self._publisher, &us, random_u32(), &former, &error):
+        if mq_topic_claim_ring(&self._publisher, &us, self._random_u32(), &former, &error):
             raise_error(&error, self._endpoint)
         try:
             self._wait_for_previous_send(former)
@@ -116,12 +119,14 @@ cdef class PubConnection:
         except BaseException:
             mq_ring_publisher_release_ring(&self._publisher, former)
             raise
+        if self._bus is not None:  # private memory is there
+            self._publisher.populated_from, self._publisher.populated_to = 0, topic.data_bytes
         return 0
 
     cdef int _wait_for_previous_send(self, uint64_t uid) except -1:
         """Wait for the end of the previous publisher's send. That publisher sees write_uid and starts no other send."""
         cdef const mq_ring_publisher_row *former
-        cdef int64_t deadline = mq_monotonic_ns() + SEND_IN_PROGRESS_NS
+        cdef int64_t deadline = self._now_ns() + SEND_IN_PROGRESS_NS
         cdef bint late = False  # set once in each round, so that the test and its consequence agree
         stock_publisher_lives = self._publisher.after_stock and mq_thread_liveness(<uint32_t> uid) != MQ_DEAD
         if stock_publisher_lives or self._publisher.unordered:
@@ -134,11 +139,22 @@ cdef class PubConnection:
                 pid = mq_ring_publisher_pid(former)
                 text = f"process {pid} has been sending (or holding a reservation) for 1 s"
                 raise MultiplePublishersError(f"{text}; stop the process, then connect again", self._endpoint)
-            with nogil:
-                usleep(50)
-            PyErr_CheckSignals()
-            late = mq_monotonic_ns() > deadline
+            if self._bus is not None:
+                self._bus.wait_until(self._has_previous_send_ended, SEND_IN_PROGRESS_NS,
+                                     f"the end of a send on {self._endpoint!r}")
+            else:
+                with nogil:
+                    usleep(50)
+                PyErr_CheckSignals()
+            late = self._now_ns() >= deadline
         return 0
+
+    @property
+    def _requested_schema(self):
+        return self._options[2]
+
+    def _has_previous_send_ended(self):
+        return mq_ring_find_sending_publisher(&self._publisher, False) == NULL
 
     def unlink(self):
         if self._use_state == CLOSED:
@@ -156,6 +172,15 @@ cdef class PubConnection:
             mq_ring_publisher_close(&self._publisher)
         else:
             mq_ring_publisher_detach_row(&self._publisher)
+        self._use_state = CLOSED
+        self._release_memory()
+
+    def _abandon(self):
+        """See `Waitable._abandon`."""
+        if self._use_state == CLOSED or self._fork_generation != fork_generation:
+            return
+        mq_liveness_unlock(self._publisher.liveness_token)
+        mq_ring_publisher_detach_row(&self._publisher)
         self._use_state = CLOSED
         self._release_memory()
 

@@ -48,7 +48,10 @@ cdef class PubSocket(PubConnection):
             return 0
         if status == MQ_RING_NOTIFY:
             # Keep the GIL: a wake takes about 8 us, and releasing the GIL could delay the sender by 5 ms.
-            mq_ring_publisher_notify_subscribers(&self._publisher)
+            if self._is_observed:
+                self._bus.on_published(self)
+            else:
+                mq_ring_publisher_notify_subscribers(&self._publisher)
             return 0
         if status == MQ_RING_TOO_LARGE:
             raise self._message_too_large_error(size)
@@ -57,6 +60,14 @@ cdef class PubSocket(PubConnection):
             raise segment_error(f"cannot send a message of {size} bytes", self._endpoint, self._ring.path, ENOSPC)
         pid = mq_ring_current_publisher_pid(self._publisher.ring, self._publisher.side)
         raise takeover_error(self._endpoint, pid)
+
+    def _observe(self):
+        """Tell the bus about each message from now on."""
+        self._is_observed, self._published_to = True, self._publisher.position
+        self._publisher.readers_seen = UINT64_MAX  # unlike any number of readers, so that each send notifies
+
+    def _read_published(self):
+        return read_published(self)
 
     cdef int _populate_ring(self) except -1:
         """Populate the whole ring now, because the caller cannot handle missing memory later."""
@@ -103,10 +114,11 @@ cdef class PubSocket(PubConnection):
 
     cdef int _fill_stamps(self, mq_stamps *stamps, int64_t origin_time) except -1:
         """Store the stamps of a message published now on a tracked topic."""
-        stamps.publish_time = mq_monotonic_ns() + self._clock_offset_ns
+        stamps.publish_time = self._now_ns() + self._clock_offset_ns
         stamps.origin_time = origin_time or current_origin()
         if not stamps.origin_time:  # without an origin, the message itself is an origin
-            stamps.publish_time = stamps.origin_time = new_origin(stamps.publish_time)
+            stamps.publish_time = stamps.origin_time = (
+                new_origin(stamps.publish_time) if self._bus is None else self._bus.clock.new_origin_time())
         return 0
 
     cdef int _check_origin(self, int64_t origin_time) except -1:
@@ -114,7 +126,8 @@ cdef class PubSocket(PubConnection):
             if not self._publisher.stamps:
                 raise untracked_topic_error(self._endpoint)
             check_origin(origin_time, self._endpoint)
-            refuse_foreign_origin(origin_time, self._endpoint)
+            if self._bus is None:
+                refuse_foreign_origin(origin_time, self._endpoint)
         return 0
 
     def send(self, data, /, int flags=0, copy=True, *, int64_t origin_time=0):
@@ -332,7 +345,7 @@ cdef class PubSocket(PubConnection):
 
     def wait_for_readers(self, timeout=1.0, interval=0.001, n=None):
         from msgq.impl.sockets.publishing import wait_for_readers  # imported late, to keep the import of sockets fast
-        wait_for_readers(self._count_readers_or_raise, timeout, interval, n, self._endpoint)
+        wait_for_readers(self._count_readers_or_raise, timeout, interval, n, self._endpoint, self._bus)
 
     def stats(self):
         from msgq.common.stats.topic import PublisherStats

@@ -36,22 +36,21 @@ cdef class SubConnection(Waitable):
                 mode=None, bint passive=False, bint latest=False, spin_us=None, trust=None, prefix=None):
         cdef str name = naming.validate_endpoint_name(endpoint)
         cdef TopicFiles topic
-        check_context_open(context, name)
+        check_context_open(context, name, self._find_bus())
         if self._use_state != CLOSED:
             raise StateError("socket is connected already; close it first", self._endpoint)
         if not isinstance(address, (str, bytes)):
             raise TypeError(f"address is of type {type(address).__name__}; give str or bytes")
-        in_prefix = settings.resolve_prefix(prefix)
+        self._prefix = self._enter_bus(prefix)
         self._endpoint = name
-        self._prefix = in_prefix
         self._trust = trust
         self._conflate = conflate or self._conflate_default
         self._passive, self._from_last = passive, latest
         self._spin_us = settings.resolve_spin_us(spin_us, name)
         memset(&self._subscriber, 0, sizeof(self._subscriber))
         self._watches_for_stock = self._stock_watch_failed = self._is_closing = self._gate_passed = False
-        self._gate = None
-        if settings.is_fake_events_enabled():
+        self._gate = self._view = None
+        if self._bus is None and settings.is_fake_events_enabled():
             from msgq.impl.gate.core import FakeEventGate  # imported late: only event-gated runs need it
             self._gate = FakeEventGate(name, self._prefix, settings.read_fake_prefix())
         self._fork_generation = fork_generation
@@ -61,7 +60,7 @@ cdef class SubConnection(Waitable):
                 if passive:
                     topic = map_topic(name, self._prefix)
                 else:
-                    topic = open_topic(name, self._prefix, segment_size, mode, self._create)
+                    topic = open_topic(self, self._prefix, segment_size, mode, self._create)
                 self._join_topic(topic)
             self._use_state = self._fork_generation
         finally:
@@ -72,7 +71,14 @@ cdef class SubConnection(Waitable):
                 self._use_state = CLOSED
                 self._release_memory()
         self._finish_requested_close()
-        close_at_exit(self)
+        if self._bus is None:
+            close_at_exit(self)
+        else:
+            self._bus.on_opened(self)
+
+    def _default_timeout_ns(self):
+        """Return the timeout of a receive without an argument; None: forever."""
+        return None if self._timeout_ms < 0 else self._timeout_ms * <int64_t> MQ_NS_PER_MS
 
     def _set_create(self, create):
         """Set whether `connect` must create the topic (True), must find it (False), or may do either (None)."""
@@ -97,7 +103,7 @@ cdef class SubConnection(Waitable):
             if topic.side is None:
                 wait_for_side(topic)
             self._attach_topic(topic)
-            status = mq_ring_subscriber_join(&self._subscriber, &us, random_u32())
+            status = mq_ring_subscriber_join(&self._subscriber, &us, self._random_u32())
             if status == MQ_RING_OK and self._from_oldest:
                 status = mq_ring_subscriber_seek_oldest(&self._subscriber)
             elif status == MQ_RING_OK and self._from_last:
@@ -119,6 +125,8 @@ cdef class SubConnection(Waitable):
         self._subscriber.canary = topic.files.canary
         self._subscriber.path, self._subscriber.inode = topic.ring.file, topic.ring.inode
         self._subscriber.passive = self._passive
+        if self._view is not None:
+            self._view.show(self, self._subscriber.ring)
         return 0
 
     cdef bint _remap_if_grown(self) except -1:
@@ -158,10 +166,24 @@ cdef class SubConnection(Waitable):
         mq_ring_subscriber_refresh_published(&self._subscriber)
         return True
 
+    cdef bint _advance_view(self) except -1:
+        return self._view is not None and self._view.advance(&self._subscriber, self._conflate)
+
+    def _open_view(self):
+        """In a simulation: receive only what has arrived. Return what the bus reports arrivals to."""
+        self._view = ArrivalView.__new__(ArrivalView)
+        self._view.begin(self)
+        return self._view
+
     cdef int _release_rows(self) except -1:
         mq_signal_thread_unwatch_ring(&self._subscriber)
         mq_ring_subscriber_leave(&self._subscriber)
         self._gate = None
+        return 0
+
+    cdef int _abandon_rows(self) except -1:
+        mq_liveness_unlock(self._subscriber.liveness_token)
+        mq_ring_subscriber_detach_row(&self._subscriber)
         return 0
 
     cdef int _find_late_side(self) except -1:
@@ -188,14 +210,14 @@ cdef class SubConnection(Waitable):
             return 0
         mq_ring_subscriber_detach_row(&self._subscriber)
         with settings.overrides(trust=self._trust):
-            topic = open_topic(self._endpoint, self._prefix, 0, None)
+            topic = open_topic(self, self._prefix, 0, None)
         try:
             # If the topic was removed or truncated, new publishers do not see this socket. The socket still reads the
             # mapped ring.
             if topic.ring.inode == self._ring.inode and mq_canary_is_intact(&self._subscriber.canary):
                 self._attach_topic(topic)
             read_own_identity(&us, MQ_BRIDGE_NAME if self._for_bridge else NULL)
-            mq_ring_subscriber_rejoin(&self._subscriber, &us, random_u32())
+            mq_ring_subscriber_rejoin(&self._subscriber, &us, self._random_u32())
         finally:
             topic.unlock()
         return self._finish_requested_close()
@@ -221,6 +243,7 @@ cdef class SubConnection(Waitable):
         cdef mq_ring_message message
         cdef mq_ring_status status = MQ_RING_CORRUPT
         check_usable(self)
+        self._advance_view()
         while status == MQ_RING_CORRUPT:
             status = mq_ring_subscriber_next_intact_message(&self._subscriber, self._conflate, &message)
             if status == MQ_RING_CORRUPT and not self._remap_for_poll():
@@ -260,6 +283,8 @@ cdef class SubConnection(Waitable):
         return mq_ring_subscriber_poll_ops(&self._subscriber, &self._poll_state)
 
     cdef int64_t _max_sleep_ns(self, int64_t slept_ns) except -2:
+        if self._bus is not None:  # all publishers are of this process, and announce their messages
+            return INT64_MAX if not self._passive else PASSIVE_SLEEP_MAX_NS
         if self._passive:
             return min(max(slept_ns // 4, PASSIVE_SLEEP_MIN_NS), PASSIVE_SLEEP_MAX_NS)
         if not self._watches_for_stock and not self._stock_watch_failed:

@@ -62,7 +62,9 @@ cdef inline int64_t default_wait_ns(SubSocket self, bint non_blocking) noexcept:
 cdef inline int begin_receive(SubSocket self) except -1:
     """Check that the socket may be used, and pass the gate if one may exist."""
     check_usable(self)
-    if self._gate is not None:
+    if self._view is not None:
+        self._advance_view()
+    elif self._gate is not None:
         self._pass_gate_once()
     return 0
 
@@ -165,6 +167,8 @@ cdef class SubSocket(SubConnection):
         while True:
             status = mq_ring_subscriber_next_message(&self._subscriber, self._conflate, &message)
             if status != MQ_RING_OK:
+                if self._view is not None and self._advance_view():
+                    continue
                 if status == MQ_RING_EMPTY and wait_ns == 0:
                     # The subscriber took this cache line from the publisher, and the next send reads the line first.
                     mq_prefetch(last_ring.header)
@@ -211,7 +215,7 @@ cdef class SubSocket(SubConnection):
 
     cdef int _wait_for_message(self, mq_ring_message *message, int64_t wait_ns) except -1:
         """Return an intact message at the cursor, waiting up to `wait_ns`. Return False if there is none."""
-        cdef int64_t deadline = wait_ns if wait_ns <= 0 else mq_monotonic_ns() + wait_ns
+        cdef int64_t deadline = wait_ns if wait_ns <= 0 else self._now_ns() + wait_ns
         cdef mq_ring_status status
         while True:
             status = mq_ring_subscriber_next_intact_message(&self._subscriber, self._conflate, message)
@@ -219,6 +223,8 @@ cdef class SubSocket(SubConnection):
                 return True
             if status != MQ_RING_EMPTY:
                 self._handle_corruption()
+                continue
+            if self._view is not None and self._advance_view():
                 continue
             mq_prefetch(last_ring.header)  # see _receive_message
             if deadline == 0 or not wait_until_ready([self], deadline):
@@ -256,7 +262,7 @@ cdef class SubSocket(SubConnection):
         if mq_ring_subscriber_refresh_published(&self._subscriber) == MQ_RING_CORRUPT:
             self._handle_corruption()
         # The next call receives messages that arrive later.
-        while <uint64_t> len(messages) < most and self._subscriber.cursor != self._subscriber.published:
+        while <uint64_t> len(messages) < most and self._has_known_messages():
             check_usable(self)  # a large copy releases the GIL, so a signal handler may have run
             message = self._receive_following() if messages else self._receive_message(0)
             if message is None:
@@ -264,6 +270,14 @@ cdef class SubSocket(SubConnection):
             messages.append(message)
         self._rearm_fd()
         return messages
+
+    cdef bint _has_known_messages(self) except -1:
+        """True if the last load of the publisher's position covers more messages, or if more have arrived in a
+        simulation."""
+        if self._subscriber.cursor != self._subscriber.published:
+            return True
+        return (self._view is not None and self._advance_view()
+                and mq_ring_subscriber_refresh_published(&self._subscriber) == MQ_RING_OK)
 
     cdef bytes _receive_following(self):
         """Return the message that follows the received ones; None if the next call must count a loss or raise."""
@@ -376,6 +390,7 @@ cdef class SubSocket(SubConnection):
         cdef mq_ring_status status
         cdef uint64_t need
         cdef Py_buffer view
+        self._advance_view()
         if self._conflate:  # skips all messages except the newest
             status = mq_ring_subscriber_next_message(&self._subscriber, True, &message)
             most = min(most, <uint64_t> (status == MQ_RING_OK))
@@ -431,6 +446,9 @@ cdef class SubSocket(SubConnection):
             text = f"next message has {message.size} bytes, but the dtype has {size}; use receive() instead"
             raise MessageSizeError(text, self._endpoint)
         return 0
+
+    def _receive_now(self):
+        return self.take_message(True)
 
     # ---- pyzmq's names ----
 

@@ -11,15 +11,16 @@ cdef class TopicFiles:
     cdef void unlock(self):
         if self.generation == fork_generation:
             mq_topic_unlock(&self.files)
-        elif self.files.lock >= 0:  # a signal handler forked this child, and the lock is the parent's
-            close(self.files.lock)
+        else:  # a signal handler forked this child, and the lock is the parent's
+            mq_close_file(self.files.lock)
             self.files.lock = -1
 
     def __dealloc__(self):
         self.unlock()
 
 
-cdef TopicFiles _make_topic(str endpoint, str ring_path, str side_path, bint asked, size_t wanted):
+cdef TopicFiles _make_topic(str endpoint, str ring_path, str side_path, bint asked, size_t wanted,
+                            uint32_t random=1):
     """Return the files of a topic, not opened. `asked`: the caller requested the size `wanted`."""
     cdef TopicFiles topic = TopicFiles.__new__(TopicFiles)
     topic.generation = fork_generation
@@ -29,7 +30,7 @@ cdef TopicFiles _make_topic(str endpoint, str ring_path, str side_path, bint ask
     topic.request.policy = &topic.policy
     topic.request.ring_path, topic.request.side_path = topic.ring_file, topic.side_file
     topic.request.data_bytes, topic.request.is_size_asked = wanted, asked
-    topic.request.random = random_u32()
+    topic.request.random = random
     return topic
 
 
@@ -80,7 +81,7 @@ cdef int _open_side(TopicFiles topic) except -1:
             raise_error(&error, topic.endpoint)
         side = map_file(fd, &found, 0, topic.endpoint, topic.side_path)
     finally:
-        close(fd)
+        mq_close_file(fd)
     memory = use_memory(side)
     status = mq_topic_check_side(&topic.request, <mq_ring_header *> topic.ring.address, topic.ring.inode,
                                  topic.data_bytes, <mq_ring_side *> side.address, &error)
@@ -91,20 +92,23 @@ cdef int _open_side(TopicFiles topic) except -1:
     return 0
 
 
-cdef TopicFiles open_topic(str endpoint, str in_prefix, object segment_size, object mode, object create=None):
+cdef TopicFiles open_topic(ForkAwareHandle handle, str in_prefix, object segment_size, object mode, object create=None):
     """Open or create both files for a participant. The topic is locked. Unlock it after registering.
 
     `create`: True only creates, False only opens, None does either.
     """
+    cdef str endpoint = handle._endpoint
     cdef size_t wanted = _parse_segment_size(segment_size, endpoint)
     cdef TopicFiles topic = _make_topic(endpoint, shm_paths.ring_path(endpoint, in_prefix),
-                                        shm_paths.side_segment_path(endpoint, in_prefix), segment_size != 0, wanted)
+                                        shm_paths.side_segment_path(endpoint, in_prefix), segment_size != 0, wanted,
+                                        handle._random_u32())
     cdef mq_process_identity us
     cdef int64_t deadline = mq_monotonic_ns() + LOCK_WAIT_NS
     cdef int status = MQ_FILE_LOCKED
     topic.request.mode = settings.resolve_file_mode(mode, endpoint)
     topic.request.create = MQ_ONLY_CREATE if create else MQ_OPEN_OR_CREATE if create is None else MQ_ONLY_OPEN
-    topic.request.now_ns, topic.request.self = host_time_ns(), &us
+    topic.request.now_ns = host_time_ns() if handle._bus is None else handle._bus.clock.now_ns
+    topic.request.self = &us
     while status == MQ_FILE_LOCKED:
         read_own_identity(&us, NULL)  # a signal handler may have forked this process during the wait
         topic.generation = fork_generation
@@ -166,7 +170,7 @@ cdef TopicFiles remap_grown_topic(str endpoint, Segment former, SegmentMemory si
     topic.side_memory, topic.side = side, None if side is None else side.segment
     topic.files.side = NULL if side is None else side.segment.mapping
     grew = mq_topic_remap_ring(&topic.request, fd, former.mapping, writable, &topic.files, &error)
-    close(fd)
+    mq_close_file(fd)
     if grew < 0:
         raise_error(&error, endpoint)
     if not grew:
@@ -251,9 +255,8 @@ cdef class TopicLock:
             self.__exit__()  # another process removed the file between open and lock, and perhaps created it again
 
     def __exit__(self, *_):
-        if self._fd >= 0:
-            close(self._fd)
-            self._fd = -1
+        mq_close_file(self._fd)
+        self._fd = -1
 
 
 def unlink_topic(endpoint, in_prefix=None):

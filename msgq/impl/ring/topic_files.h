@@ -89,11 +89,11 @@ static inline int mq_topic_fail_other_size(const mq_topic_request *request, uint
 static inline int mq_ring_grow(const mq_file_policy *policy, int fd, uint64_t data_bytes, const char *path,
                                mq_error *error) {
     uint64_t bytes = MQ_RING_HEADER + data_bytes;
-    if (!mq_makes_holes(policy))
-        return mq_grow_file(fd, 0, bytes, path, error);
+    if (!mq_makes_holes(policy) || mq_is_private_fd(fd))
+        return mq_grow_file(policy, fd, 0, bytes, path, error);
     if (mq_file_system_free_bytes(fd) < bytes + MQ_SIDE_BYTES)
         return mq_fail_system(error, ENOSPC, path, "cannot allocate %llu bytes", (unsigned long long)bytes);
-    return mq_grow_file(fd, bytes - 8, bytes, path, error);
+    return mq_grow_file(policy, fd, bytes - 8, bytes, path, error);
 }
 
 /* Needs no lock. */
@@ -125,7 +125,7 @@ static inline int mq_ring_map(const mq_file_policy *policy, int fd, const struct
                               const char *path, mq_mapping **ring, mq_error *error) {
     uint64_t bytes = (uint64_t)found->st_size;
     bool is_backed = !writable || (uint64_t)found->st_blocks * 512 >= bytes, makes_holes = mq_makes_holes(policy);
-    int failed = is_backed || makes_holes ? 0 : mq_grow_file(fd, 0, bytes, path, error);
+    int failed = is_backed || makes_holes ? 0 : mq_grow_file(policy, fd, 0, bytes, path, error);
     if (!failed)
         failed = mq_map_file(policy, fd, found, writable ? bytes : 0, path, ring, error);
     if (failed || is_backed || !makes_holes || mq_load_acquire_u32(&(*ring)->is_populated))
@@ -163,7 +163,7 @@ static inline int mq_topic_map_side(const mq_topic_request *request, bool writab
     if (!failed)
         failed =
             mq_map_file(request->policy, fd, &found, writable ? MQ_SIDE_BYTES : 0, request->side_path, side, error);
-    close(fd);
+    mq_close_file(fd);
     return failed;
 }
 

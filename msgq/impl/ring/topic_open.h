@@ -42,10 +42,7 @@ static inline uint32_t mq_topic_data_bytes(const mq_topic_files *topic) {
 }
 
 static inline void mq_topic_unlock(mq_topic_files *topic) {
-    if (topic->lock < 0)
-        return;
-    flock(topic->lock, LOCK_UN); /* the page of a row's lock keeps the open file, so close alone is not enough */
-    close(topic->lock);
+    mq_unlock_file(topic->lock);
     topic->lock = -1;
 }
 
@@ -86,7 +83,7 @@ static inline int mq_topic_lock_file(const mq_topic_request *request, mq_topic_f
     if (fd < 0)
         return fd == -ENOENT ? MQ_FILE_MISSING : fd;
     topic->lock = fd;
-    if (flock(fd, LOCK_EX | LOCK_NB) == 0)
+    if (mq_lock_file(fd) == 0)
         return 0;
     return errno == EWOULDBLOCK || errno == EINTR ? MQ_FILE_LOCKED
                                                   : mq_fail_system(error, errno, request->ring_path, "cannot lock");
@@ -195,7 +192,7 @@ static inline int mq_topic_create_side(const mq_topic_request *request, mq_topic
             mq_ring_side_record_size(rows, request->self, request->is_size_asked);
         status = mq_name_file(policy, fd, request->side_path, error);
     }
-    close(fd);
+    mq_close_file(fd);
     if (status == 1)
         topic->side = side;
     else

@@ -5,12 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from math import inf, isinf
 from types import TracebackType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgq.common.texts import format_count_noun
+from msgq.common.units import NS_PER_S
 from msgq.errors import StateError, WaitTimeoutError
 from msgq.impl.base.argument_checks import check_wait_for_readers
+
+if TYPE_CHECKING:
+    from msgq.impl.base.core import Bus
 
 
 def wait_for_readers(
@@ -19,12 +24,14 @@ def wait_for_readers(
     interval: float,
     n: int | None,
     endpoint: str,
+    bus: Bus | None = None,
 ) -> None:
     """Wait until subscribers are connected or up to date; see the ring's core.pyi.
 
     Parameters
     ----------
     count_readers : returns the number of attached subscribers, and the number of up-to-date subscribers; None: unknown.
+    bus : the bus that waits in virtual time; None: shared memory.
 
     Raises
     ------
@@ -32,11 +39,21 @@ def wait_for_readers(
     InvalidValueError : as `check_wait_for_readers`.
     """
     check_wait_for_readers(timeout, interval, n, endpoint)
-    deadline = None if timeout is None else time.monotonic() + timeout
+    if bus is not None:
+        _wait_on_bus(bus, lambda: has_enough_readers(*count_readers(), n), timeout, endpoint)
+        deadline = 0.0
+    else:
+        deadline = inf if timeout is None else time.monotonic() + timeout
     while not has_enough_readers(*(counts := count_readers()), n):
-        if deadline is not None and time.monotonic() >= deadline:
+        if time.monotonic() >= deadline:
             raise missing_readers_error(*counts, timeout, n, endpoint)
         time.sleep(interval)
+
+
+def _wait_on_bus(bus: Bus, are_ready: Callable[[], bool], timeout: float | None, endpoint: str) -> None:
+    if not are_ready() and timeout != 0:
+        timeout_ns = None if timeout is None or isinf(timeout) else round(timeout * NS_PER_S)
+        bus.wait_until(are_ready, timeout_ns, f"readers of {endpoint!r}")
 
 
 def has_enough_readers(attached: int, updated: int | None, n: int | None) -> bool:

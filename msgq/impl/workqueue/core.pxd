@@ -3,7 +3,7 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 
 from msgq.impl.base.core cimport (
-    EndpointFile, mq_error, mq_file_lock, mq_liveness, mq_liveness_file, mq_liveness_probe, mq_load_acquire_u64,
+    EndpointFile, mq_error, mq_file_lock, mq_file_policy, mq_liveness, mq_liveness_file, mq_liveness_probe, mq_load_acquire_u64,
     mq_load_relaxed_u64, mq_participant, mq_participant_liveness, mq_process_identity, mq_schema, mq_schema_parts,
     mq_u32, mq_u64, mq_versioned_row, Segment, SegmentMemory, ThreadSharedHandle, Waitable,
 )
@@ -194,8 +194,8 @@ cdef extern from "workqueue/join.h" nogil:
     uint64_t mq_queue_compute_new_file_bytes(const mq_queue_request *request)
     void mq_queue_init_file(mq_queue *queue, const mq_queue_request *request, uint64_t created_ns,
                             const mq_process_identity *self)
-    int mq_queue_choose_sizes(mq_queue *queue, const mq_file_lock *lock, const mq_queue_request *request,
-                              const mq_process_identity *self, mq_error *error)
+    int mq_queue_choose_sizes(mq_queue *queue, const mq_file_policy *policy, const mq_file_lock *lock,
+                              const mq_queue_request *request, const mq_process_identity *self, mq_error *error)
     void mq_queue_use_slots(mq_queue_handle *h, const mq_queue_file_parts *parts, mq_queue_block_cache *caches)
     int mq_queue_join(mq_queue_handle *h, const mq_file_lock *lock, const mq_process_identity *self, uint64_t uid,
                       void **row_token, mq_error *error)

@@ -70,12 +70,13 @@ static inline void mq_queue_init_file(mq_queue *queue, const mq_queue_request *r
 }
 
 /* Choose the sizes of the queue, unless another process has chosen them. */
-static inline int mq_queue_choose_sizes(mq_queue *queue, const mq_file_lock *lock, const mq_queue_request *request,
-                                        const mq_process_identity *self, mq_error *error) {
+static inline int mq_queue_choose_sizes(mq_queue *queue, const mq_file_policy *policy, const mq_file_lock *lock,
+                                        const mq_queue_request *request, const mq_process_identity *self,
+                                        mq_error *error) {
     uint64_t bytes = mq_queue_compute_file_bytes(request->max_messages, request->max_message_size);
     if (mq_queue_has_sizes(queue))
         return 0;
-    int failed = mq_grow_file(lock->fd, 0, bytes, lock->file.path, error);
+    int failed = mq_grow_file(policy, lock->fd, 0, bytes, lock->file.path, error);
     if (!failed)
         mq_queue_store_sizes(queue, request->max_messages, request->max_message_size, self);
     return failed;

@@ -1,0 +1,139 @@
+"""A bus of the fake backend: a host in the memory of this process, with files and a time of its own.
+
+The endpoints of a bus are the real ones. Their files are private (private_file.h), because the prefix of their paths
+begins with the name of the bus. A handle of a bus reads the virtual time, and its waits let the bus run other nodes.
+"""
+
+
+cdef extern from "base/private_file.h" nogil:
+    void mq_private_files_reset_in_child(mq_private_files *list_of_files)
+    void mq_private_end_bus(mq_private_files *list_of_files, const char *bus)
+
+
+cdef mq_private_files _private_files  # of all buses of the process
+cdef uint64_t _last_bus_number = 0
+
+
+cdef void _reset_private_files_in_child() noexcept nogil:
+    mq_private_files_reset_in_child(&_private_files)
+
+
+pthread_atfork(NULL, NULL, _reset_private_files_in_child)
+
+
+cdef class VirtualTime:
+    """See core.pxd, and the type stub (core.pyi)."""
+
+    def new_origin_time(self, int64_t count=1):
+        cdef int64_t first = max(self.now_ns, self._last_origin_ns + 1)
+        self._last_origin_ns = first + count - 1
+        return first
+
+
+cdef class Bus:
+    """See core.pxd, and the type stub (core.pyi)."""
+
+    def __cinit__(self, *_, **_options):
+        global _last_bus_number
+        _last_bus_number += 1
+        self.prefix = f"bus:{_last_bus_number}"
+
+    def __init__(self, VirtualTime clock not None):
+        self.clock = clock
+
+    def __dealloc__(self):
+        mq_private_end_bus(&_private_files, self.prefix.encode())
+
+    def wait_until(self, ready, timeout_ns, subject):
+        raise NotImplementedError
+
+    def on_opened(self, handle):
+        pass
+
+    def on_closed(self, handle):
+        pass
+
+    def on_published(self, handle):
+        pass
+
+    def check_descriptor_allowed(self, endpoint):
+        pass
+
+    cdef str resolve_prefix(self, object asked):
+        prefix = settings.resolve_prefix(asked)
+        return f"{self.prefix}/{prefix}" if prefix else self.prefix
+
+    cdef uint32_t next_number(self) noexcept:
+        self._numbers += 1
+        return self._numbers
+
+
+cdef class _BusWait:
+    """The condition of a wait on a bus: a receive of one of the handles would return or raise."""
+
+    cdef list _waitables
+    cdef list _connections
+    cdef bint _holds_handles  # the handles are in use by the wait
+
+    cdef bint has_closed(self, Py_ssize_t i) noexcept:
+        return (<Waitable> self._waitables[i])._connection != self._connections[i]
+
+    def is_over(self):
+        cdef Py_ssize_t i
+        for i in range(len(self._waitables)):
+            if self.has_closed(i) or _is_ready(self._waitables[i], self._holds_handles):
+                return True
+        return False
+
+
+cdef bint _is_ready(Waitable handle, bint is_held):
+    """True if a receive would return or raise. `is_held`: the handle is in use by the wait that asks."""
+    if is_held:
+        handle._end_use()
+    try:
+        return handle._can_receive_now()
+    except MsgqError:
+        return True
+    finally:
+        if is_held:
+            handle._begin_use()
+
+
+cdef _BusWait _make_wait(list waitables, bint holds_handles):
+    cdef _BusWait wait = _BusWait.__new__(_BusWait)
+    wait._waitables, wait._connections = waitables, [(<Waitable> each)._connection for each in waitables]
+    wait._holds_handles = holds_handles
+    return wait
+
+
+def make_wait_condition(list waitables):
+    for each in waitables:
+        (<Waitable> each)._check_usable()
+    return _make_wait(waitables, False).is_over, _describe_awaited(waitables)
+
+
+cdef str _describe_awaited(list waitables):
+    return "a message on " + " or ".join([repr((<Waitable> each)._endpoint) for each in waitables])
+
+
+cdef bint _wait_on_bus(list waitables, int64_t deadline) except -1:
+    """Let the bus run other nodes until a handle is ready. Return False at the deadline (virtual ns, -1: none)."""
+    cdef Bus bus = (<Waitable> waitables[0])._bus
+    cdef _BusWait wait = _make_wait(waitables, True)
+    cdef Py_ssize_t i
+    cdef str closed = None
+    warn_in_event_loop()
+    for each in waitables:
+        (<Waitable> each)._begin_use()
+    try:
+        bus.wait_until(wait.is_over, None if deadline < 0 else max(deadline - bus.clock.now_ns, 0),
+                       _describe_awaited(waitables))
+    finally:
+        for i in range(len(waitables)):
+            if wait.has_closed(i):
+                closed = (<Waitable> waitables[i])._endpoint
+            else:
+                (<Waitable> waitables[i])._end_use()
+    if closed is not None:
+        raise EndpointClosedError("was closed during the wait", closed)
+    return deadline < 0 or bus.clock.now_ns < deadline or _make_wait(waitables, False).is_over()

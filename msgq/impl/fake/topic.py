@@ -1,0 +1,152 @@
+"""Topics on the bus: the sockets of the ring, and what a simulation does between them.
+
+A simulation delivers each message to each subscriber at a time of its own. The ring has the message as soon as it is
+sent; a subscriber sees only what has arrived (`ArrivalView`).
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from msgq.common.schema import Schema
+from msgq.impl.base.core import Poller as CorePoller
+from msgq.impl.fake.endpoint_state import BusMessage, EndpointState, Inbox
+from msgq.impl.fake.handle import OnBus
+from msgq.impl.ring import core as ring
+from msgq.impl.sockets.polling import PyzmqPoller
+
+if TYPE_CHECKING:
+    from msgq.impl.fake.bus import InProcessBus
+    from msgq.impl.ring.core import ArrivalView
+
+
+class TopicState(EndpointState["TopicInbox"]):
+    """A topic in a simulation.
+
+    Attributes
+    ----------
+    schema : schema of the messages, set by the last publisher that gave one.
+    extract_picture : for a frame stream: converts a message for a simulation.
+    last_sender : the publisher of the newest message.
+    """
+
+    def __init__(self, endpoint: str, choose_route: Callable[[EndpointState[Any]], Any]) -> None:
+        super().__init__(endpoint, choose_route)
+        self.schema: Schema | None = None
+        self.extract_picture: Callable[[bytes], bytes] | None = None
+        self.last_sender: weakref.ref[PubSocket] | None = None
+
+    def publish(self, publisher: PubSocket) -> None:
+        """Send what the publisher has written to the simulation."""
+        self.last_sender = weakref.ref(publisher)
+        for message in publisher._read_published():
+            self.published_count += 1
+            for inbox in self.inboxes:
+                inbox.forget_overwritten(message[0])
+            self.deliver_message(message)
+
+
+class TopicInbox(Inbox):
+    """The messages on their way to one subscriber of a simulation."""
+
+    def __init__(self, topic: TopicState, subscriber: SubSocket, view: ArrivalView) -> None:
+        super().__init__(self._receive_arrival)
+        self.topic = topic
+        self._view = view
+        self._subscriber = weakref.ref(subscriber, lambda _: self.close())
+        #: Sent messages, and whether they were dropped, up to the newest one that is still on its way.
+        self._in_flight: deque[tuple[BusMessage, bool]] = deque()
+        topic.add_inbox(self)
+
+    def can_receive(self) -> bool:
+        """See `Inbox`."""
+        subscriber = self._subscriber()
+        return subscriber is None or subscriber._would_receive_return()
+
+    def add_undelivered(self, message: BusMessage) -> None:
+        """See `Inbox`."""
+        self._in_flight.append((message, False))
+
+    def drop_message(self, message: BusMessage) -> None:
+        """See `Inbox`. The subscriber loses the message in its turn: after those that were sent before it."""
+        self._in_flight.append((message, True))
+        self._drop_next()
+
+    def _drop_next(self) -> None:
+        while self._in_flight and self._in_flight[0][1]:
+            start, _, end, *_ = self._in_flight.popleft()[0]
+            self._view.add_drop(start, end)
+
+    def _receive_arrival(self, message: BusMessage) -> None:
+        start, _, end, *_ = message
+        if self._in_flight and self._in_flight[0][0] is message:
+            self._in_flight.popleft()
+            self._view.add_arrival(start, end)
+        else:
+            self._view.add_repeat(start, end)
+        self._drop_next()
+
+    def overwrite_unread(self) -> None:
+        """See `Inbox`."""
+        while self._in_flight:
+            start, _, end, *_ = self._in_flight.popleft()[0]
+            self._view.add_arrival(start, end)
+        self.undelivered.clear()
+        self._view.lap()
+
+    def forget_overwritten(self, newest_start: int) -> None:
+        """Forget the messages on their way that the publisher has overwritten. The subscriber counts their loss."""
+        while self._in_flight and self._view.is_overwritten(self._in_flight[0][0][0]):
+            message, _ = self._in_flight.popleft()
+            while self.undelivered and self.undelivered[0].message is message:
+                self.undelivered.popleft()
+        self._view.skip_overwritten(self._in_flight[0][0][0] if self._in_flight else newest_start)
+
+    def close(self) -> None:
+        """Leave the topic for good."""
+        if not self.closed:
+            self.closed = True
+            self.undelivered.clear()
+            self.topic.remove_inbox(self)
+
+
+def _find_topic(bus: InProcessBus, socket: PubSocket | SubSocket) -> TopicState:
+    return bus.find_source(socket._ring.inode, lambda route: TopicState(socket.endpoint, route))
+
+
+class PubSocket(OnBus, ring.PubSocket):
+    """Publishes messages on one endpoint of a bus. The ring's core.pyi documents the methods."""
+
+    __slots__ = ("_topic",)
+
+    def enter_simulation(self, bus: InProcessBus) -> None:
+        """See `OnBus`."""
+        self._topic = _find_topic(bus, self)
+        self._topic.schema = self._requested_schema or self._topic.schema
+        self._observe()
+
+    def _is_last_sender(self, source: EndpointState[Any]) -> bool:
+        """See `BusMember`."""
+        sender = source.last_sender if isinstance(source, TopicState) else None
+        return sender is not None and sender() is self and not self.closed
+
+
+class SubSocket(OnBus, ring.SubSocket):
+    """Receives the messages of one endpoint of a bus. The ring's core.pyi documents the methods."""
+
+    __slots__ = ("_inbox",)
+
+    def enter_simulation(self, bus: InProcessBus) -> None:
+        """See `OnBus`."""
+        self._inbox = TopicInbox(_find_topic(bus, self), self, self._open_view())
+
+    def leave_simulation(self) -> None:
+        """See `OnBus`."""
+        self._inbox.close()
+
+
+class Poller(PyzmqPoller[SubSocket], CorePoller):
+    """Waits for several subscribers, and descriptors, at once. See the ring's core.pyi."""
