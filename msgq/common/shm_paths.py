@@ -7,6 +7,7 @@ import os
 import stat
 
 from msgq.common.naming import (
+    BUS_PREFIX_START,
     CHANNEL_FILE_PREFIX,
     CLOCK_FILE_PREFIX,
     FILE_NAME_BYTES_MAX,
@@ -45,12 +46,13 @@ def _make_path(file_prefix: str, in_prefix: str, name: str) -> str:
 def _split_bus(in_prefix: str) -> tuple[str, str]:
     """Return the root of the paths, and the prefix in it. The files of a bus are not in shared memory."""
     bus, _, prefix = in_prefix.partition("/")
-    return (bus, prefix) if bus.startswith("bus:") else (SHARED_MEMORY, in_prefix)
+    return (bus, prefix) if bus.startswith(BUS_PREFIX_START) else (SHARED_MEMORY, in_prefix)
 
 
 def _locate_files(file_prefix: str, in_prefix: str) -> tuple[str, str]:
     """Return the directory of files, and the prefix of their names."""
-    return (f"{SHARED_MEMORY}/{file_prefix}{in_prefix}", "") if in_prefix else (SHARED_MEMORY, file_prefix)
+    root, in_prefix = _split_bus(in_prefix)
+    return (f"{root}/{file_prefix}{in_prefix}", "") if in_prefix else (root, file_prefix)
 
 
 def ring_path(endpoint: str, in_prefix: str) -> str:

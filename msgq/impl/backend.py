@@ -91,6 +91,15 @@ def is_fake_backend() -> bool:
     )
 
 
+def resolve_prefix(asked: str | None) -> str:
+    """Return the prefix of an endpoint's files, as `settings.resolve_prefix`. With the fake backend: on its bus."""
+    if is_fake_backend():
+        from msgq.impl.fake.bus import current_bus  # late: few programs use it
+
+        return current_bus().resolve_prefix(asked)
+    return settings.resolve_prefix(asked)
+
+
 def set_backend(module: ModuleType | None) -> ModuleType | None:
     """Set the backend of the process, and return the previous one; None: not selected yet.
 

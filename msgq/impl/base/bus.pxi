@@ -7,6 +7,8 @@ begins with the name of the bus. A handle of a bus reads the virtual time, and i
 
 cdef extern from "base/private_file.h" nogil:
     void mq_private_files_reset_in_child(mq_private_files *list_of_files)
+    void mq_private_files_lock(mq_private_files *list_of_files)
+    void mq_private_files_unlock(mq_private_files *list_of_files)
     void mq_private_end_bus(mq_private_files *list_of_files, const char *bus)
 
 
@@ -19,6 +21,22 @@ cdef void _reset_private_files_in_child() noexcept nogil:
 
 
 pthread_atfork(NULL, NULL, _reset_private_files_in_child)
+
+
+def list_private_files(str root):
+    cdef bytes start = root.encode() + b"/"
+    cdef list found = []
+    cdef mq_private_file *file
+    mq_private_files_lock(&_private_files)
+    file = _private_files.first
+    while file != NULL:
+        if file.is_named and strncmp(file.path, start, len(start)) == 0:
+            name = file.path[len(start):].decode()
+            if "/" not in name:  # another prefix
+                found.append((name, <uintptr_t> file))
+        file = file.next
+    mq_private_files_unlock(&_private_files)
+    return found
 
 
 cdef class VirtualTime:
@@ -59,8 +77,10 @@ cdef class Bus:
     def check_descriptor_allowed(self, endpoint):
         pass
 
-    cdef str resolve_prefix(self, object asked):
+    cpdef str resolve_prefix(self, object asked):
         prefix = settings.resolve_prefix(asked)
+        if prefix.startswith(self.prefix):
+            return prefix
         return f"{self.prefix}/{prefix}" if prefix else self.prefix
 
     cdef uint32_t next_number(self) noexcept:

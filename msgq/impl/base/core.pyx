@@ -12,7 +12,7 @@ from libc.errno cimport (
 )
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy, memset, strcmp
+from libc.string cimport memcpy, memset, strcmp, strncmp
 from posix.fcntl cimport F_SETFL, fcntl, O_NONBLOCK
 from posix.mman cimport MAP_FAILED, MAP_SHARED, mmap, munmap, PROT_READ, PROT_WRITE
 from posix.stat cimport fstat, struct_stat
@@ -30,7 +30,7 @@ import struct
 import threading
 import weakref
 
-from msgq.common import file_permissions, settings
+from msgq.common import file_permissions, naming, settings
 from msgq.errors import (
     BoardFullError, ChannelMismatchError, ConcurrentUseError, CorruptSegmentError, EndpointClosedError,
     ForkedSocketError, InterruptedWaitError, InvalidValueError, IpcError, KeyTakenError, LayoutVersionError,

@@ -36,9 +36,14 @@ cdef class ForkAwareHandle:
         """Return the bus on which the handle opens its endpoint; None: shared memory."""
         return None
 
-    cdef str _enter_bus(self, object prefix):
+    cdef str _enter_bus(self, object prefix, str endpoint):
         self._bus = self._find_bus()
-        return settings.resolve_prefix(prefix) if self._bus is None else self._bus.resolve_prefix(prefix)
+        if self._bus is not None:
+            return self._bus.resolve_prefix(prefix)
+        in_prefix = settings.resolve_prefix(prefix)
+        if not in_prefix.startswith(naming.BUS_PREFIX_START):  # an observer of a bus reads its files like others
+            refuse_in_simulation(endpoint)
+        return in_prefix
 
     cdef int64_t _now_ns(self) noexcept:
         return mq_monotonic_ns() if self._bus is None else self._bus.clock.now_ns

@@ -23,7 +23,7 @@ from msgq.impl.base.foreign_names import add_advice
 from msgq.impl.fake.bus import InProcessBus, current_bus
 from msgq.impl.fake.endpoint_state import fork_error
 from msgq.impl.fake.owned_buffer import copy_buffer
-from msgq.impl.fake.subscriber import copy_into_buffer
+from msgq.impl.fake.waiting import copy_into_buffer
 from msgq.impl.fake.waiting import SharedWaitable
 from msgq.impl.fake.workqueue_events import EventPublisher, remove_events
 from msgq.impl.fake.workqueue_job import Job
