@@ -282,7 +282,7 @@ cdef class Bus:
     """A host in the memory of this process, with files and a time of its own. The fake backend has the subclass."""
     cdef readonly VirtualTime clock
     cdef readonly str prefix  # the first part of the paths of its files
-    cdef readonly uint32_t topic_bytes  # size of topics that are opened without a size; 0: the default
+    cdef public uint32_t segment_size  # data bytes of topics that are opened without a size; 0: the default
     cdef uint32_t _numbers
     cpdef str resolve_prefix(self, object asked)  # the prefix of a handle's paths
     cdef uint32_t next_number(self) noexcept  # for uids: unlike a random number, equal in each run of a simulation

@@ -118,7 +118,8 @@ class TopicInbox(Inbox):
 
 
 def _find_topic(bus: InProcessBus, socket: PubSocket | SubSocket) -> TopicState:
-    return bus.find_source(socket._ring.inode, lambda route: TopicState(socket.endpoint, route))
+    topic: TopicState = bus.find_source(socket._ring.inode, lambda route: TopicState(socket.endpoint, route))
+    return topic
 
 
 class PubSocket(OnBus, ring.PubSocket):
