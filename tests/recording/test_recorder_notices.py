@@ -7,7 +7,7 @@ import os
 import struct
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -33,8 +33,8 @@ def start(prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     monkeypatch.setattr(recording, "_RESCAN_INTERVAL_S", float("inf"))
     made: list[Recorder] = []
 
-    def started(**options: Any) -> Recorder:
-        made.append(Recorder(tmp_path / "log", **{"chunk_seconds": 60.0, **options}))
+    def started(log: str = "log", **options: Any) -> Recorder:
+        made.append(Recorder(tmp_path / log, **{"chunk_seconds": 60.0, **options}))
         return made[-1]
 
     yield started
@@ -44,22 +44,21 @@ def start(prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 @pytest.fixture
 def join_lock(monkeypatch: pytest.MonkeyPatch) -> threading.Lock:
-    """A lock: as long as somebody has it, what appears is not joined; it is opened all the same."""
+    """A lock: as long as somebody has it, no recorder joins what appears; each opens it all the same."""
     lock = threading.Lock()
     notice, arrived = RecordedEndpoints.handle_changes, RecordedEndpoints._poll_watcher
-    kept: list[tuple[list[FileArrival], bool]] = []
+    kept: defaultdict[RecordedEndpoints, list[tuple[list[FileArrival], bool]]] = defaultdict(list)  # by recorder
 
     def locked(sources: RecordedEndpoints) -> bool:
         while not lock.acquire(timeout=0.005):  # a run ends with the first file: others may come a while later
-            kept.append(arrived(sources))
+            kept[sources].append(arrived(sources))
         try:
             return notice(sources)
         finally:
             lock.release()
 
     def all_arrived(sources: RecordedEndpoints) -> tuple[list[FileArrival], bool]:
-        every = [*kept, arrived(sources)]
-        kept.clear()
+        every = [*kept.pop(sources, []), arrived(sources)]
         return [arrival for arrivals, _ in every for arrival in arrivals], any(look for _, look in every)
 
     monkeypatch.setattr(RecordedEndpoints, "handle_changes", locked)
@@ -77,8 +76,8 @@ def wait_until_joined(recorder: Recorder, endpoint: str) -> None:
     wait_until(lambda: endpoint in recorder._recorded_endpoints._named_endpoints, f"{endpoint} is recorded")
 
 
-def wait_until_open(path: str) -> None:
-    """Wait until this process has the file open, be it by a name that it has lost."""
+def wait_until_open(path: str, count: int = 1) -> None:
+    """Wait until this process has the file open so many times, be it by a name that it has lost."""
 
     def seen() -> bool:
         links = []
@@ -87,7 +86,7 @@ def wait_until_open(path: str) -> None:
                 links.append(os.readlink(f"/proc/self/fd/{name}"))
             except FileNotFoundError:
                 continue
-        return path in links or f"{path} (deleted)" in links
+        return links.count(path) + links.count(f"{path} (deleted)") >= count
 
     wait_until(seen, f"{path} is open")
 
@@ -172,6 +171,24 @@ def test_messages_of_short_lived_program_with_removed_topic_are_recorded(
     assert {message.origin_time for message in first} == {7}
     assert (other.data, other.origin_time) == (b"another life", 0)
     assert {message.epoch for message in first} != {other.epoch}
+
+
+def test_each_recorder_of_process_records_short_lived_topic(
+    start: Any, join_lock: Any, tmp_path: Path, prefix: str
+) -> None:
+    make_directories()
+    recorders = [start("first"), start("second")]
+    with join_lock:
+        with msgq.pub_sock("e") as pub:
+            for data in build_numbers(3):
+                pub.send(data)
+            wait_until_open(shm_paths.ring_path("e", prefix), len(recorders))
+            wait_until_open(shm_paths.side_segment_path("e", prefix), len(recorders))
+        unlink_topic("e")
+    for recorder in recorders:
+        wait_until(lambda other=recorder: other.stats().endpoints)
+        stats = recorder.stop()
+        assert (stats.messages, stats.lost, stats.refused) == (3, 0, {})
 
 
 def test_topic_removed_before_open_has_unknown_loss(prefix: str) -> None:
