@@ -20,11 +20,12 @@ from msgq.common import settings, shm_paths, timing
 from msgq.common.selection import SelectedEndpoints
 from msgq.impl.ring.core import unlink_topic
 from msgq.recording import LogReader, Recorder
+from msgq.recording.mcap_io.core import ChunkBuffer
 from msgq.recording.recorder import endpoints
 from msgq.recording.recorder import recorder as recording
-from msgq.recording.recorder.core import Capture, FileArrival
+from msgq.recording.recorder.core import Capture, FileArrival, FileWatcher
 from msgq.recording.recorder.endpoints import RecordedEndpoints
-from tests.support import Child, wait_until
+from tests.support import DEADLINE, Child, wait_until
 
 
 @pytest.fixture
@@ -331,24 +332,48 @@ def test_recorder_without_inotify_finds_all_endpoints_by_scan(
                 pub.send(data)
         wait_until_joined(recorder, "e")
         stats = recorder.stop()
-    assert (stats.messages, stats.lost) == (100, 0)
-    assert "detected late: Too many open files" in caplog.text
+    assert (stats.messages, stats.lost, recorder._recorded_endpoints.count_losses()) == (100, None, {"e": 0})
+    assert "detected late, and some may be missed: Too many open files" in caplog.text
+
+
+class FullWatcher:
+    """A watcher that cannot watch another directory."""
+
+    def __init__(self, watcher: FileWatcher | None) -> None:
+        assert watcher is not None
+        self.poll_arrivals = watcher.poll_arrivals
+
+    def update_watches(self) -> None:
+        raise OSError(28, "No space left on device")
+
+
+def test_removed_topic_is_recorded_although_watcher_fails(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its files were opened before the failure."""
+    make_directories()
+    sources = RecordedEndpoints(capture := Capture(), SelectedEndpoints(), None)
+    sources.rescan_endpoints()
+    with msgq.pub_sock("e") as pub:
+        pub.send(b"x")
+    capture.capture_messages(ChunkBuffer(4096, 4096), DEADLINE)
+    unlink_topic("e")
+    monkeypatch.setattr(sources, "_file_watcher", FullWatcher(sources._file_watcher))
+    assert sources.handle_changes()
+    chunk = ChunkBuffer(4096, 4096)
+    capture.capture_messages(chunk, 0)
+    assert (len(chunk), sources.count_losses(), sources.refusal_reasons) == (1, {"e": 0}, {})
 
 
 def test_directory_without_watch_is_scanned(
     prefix: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class NoMore:
-        def poll_arrivals(self) -> None:
-            raise OSError(28, "No space left on device")
-
     sources = RecordedEndpoints(Capture(), SelectedEndpoints(), None)
     sources.rescan_endpoints()
-    monkeypatch.setattr(sources, "_file_watcher", NoMore())
+    monkeypatch.setattr(sources, "_file_watcher", FullWatcher(sources._file_watcher))
     with msgq.pub_sock("e"):
         assert sources.handle_changes()
         assert set(sources.count_losses()) == {"e"}
-    assert "detected late: No space left on device" in caplog.text
+    assert "detected late, and some may be missed: No space left on device" in caplog.text
+    assert sources.may_have_missed_endpoints
     assert sources.handle_changes()  # the publisher of "e" has closed the topic
     with msgq.pub_sock("f"):
         assert not sources.handle_changes()

@@ -171,16 +171,22 @@ class RecordedEndpoints:
         """Detect new endpoints by scans only."""
         self._capture.set_file_watcher(None)
         self._file_watcher = None
-        text = "new endpoints are detected late: %s; raise fs.inotify.max_user_instances, or ulimit -n"
+        text = (
+            "new endpoints are detected late, and some may be missed: %s; "
+            "raise fs.inotify.max_user_instances and max_user_watches, or ulimit -n"
+        )
         _logger.warning(text, error.strerror)
 
     def _poll_watcher(self) -> tuple[list[FileArrival], bool]:
         """Return new files, and True if a scan is necessary."""
+        if self._file_watcher is None:
+            return [], False
+        arrivals, has_overflowed = self._file_watcher.poll_arrivals()
         try:
-            return self._file_watcher.poll_arrivals() if self._file_watcher is not None else ([], False)
+            return arrivals, self._file_watcher.update_watches() or has_overflowed
         except OSError as error:
             self._fall_back_to_scans(error)
-            return [], True
+            return arrivals, True
 
     # ---- files ----
 
@@ -462,7 +468,7 @@ class RecordedEndpoints:
     @property
     def may_have_missed_endpoints(self) -> bool:
         """True if endpoints may have appeared and disappeared unnoticed."""
-        return self._file_watcher is not None and self._file_watcher.has_overflowed
+        return self._file_watcher is None or self._file_watcher.has_overflowed
 
     def find_unmatched(self) -> list[str]:
         """Return the names and expressions that have selected no endpoint up to now."""
