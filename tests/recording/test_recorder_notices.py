@@ -208,6 +208,20 @@ def test_topic_removed_before_open_has_unknown_loss(prefix: str) -> None:
     assert not sources.handle_changes()
 
 
+def test_topic_recreated_before_open_has_unknown_loss(prefix: str) -> None:
+    """Both events open the second file, which says nothing of the first one."""
+    make_directories()
+    sources = RecordedEndpoints(Capture(), SelectedEndpoints(), None)
+    sources.rescan_endpoints()
+    with msgq.pub_sock("e") as pub:
+        pub.send(b"x")
+    unlink_topic("e")
+    with msgq.pub_sock("e"):
+        assert sources.handle_changes()
+        assert (sources.count_losses(), sources._named_endpoints.keys()) == ({"e": None}, {"e"})
+        assert not sources.handle_changes()
+
+
 def test_two_hundred_removed_topics_are_all_reported(prefix: str) -> None:
     make_directories()
     sources = RecordedEndpoints(Capture(), SelectedEndpoints(), None)
@@ -220,6 +234,42 @@ def test_two_hundred_removed_topics_are_all_reported(prefix: str) -> None:
     while sources.handle_changes():
         continue
     assert sources.count_losses() == dict.fromkeys(names)
+
+
+def publish_on_many_topics(capture: Capture) -> list[str]:
+    """Publish on 40 topics, whose files then appear in a run: 64 are opened, of 32 topics. Return the names."""
+    names = [f"e{number}" for number in range(40)]
+    for name in names:
+        with msgq.pub_sock(name, segment_size=4096) as pub:
+            pub.send(b"x")
+    capture.capture_messages(ChunkBuffer(4096, 4096), DEADLINE)
+    return names
+
+
+def test_topics_beyond_open_files_and_removed_have_unknown_loss(prefix: str) -> None:
+    make_directories()
+    sources = RecordedEndpoints(capture := Capture(), SelectedEndpoints(), None)
+    sources.rescan_endpoints()
+    names = publish_on_many_topics(capture)
+    for name in names:
+        unlink_topic(name)
+    assert sources.handle_changes()
+    assert sources.count_losses() == {**dict.fromkeys(names[:32], 0), **dict.fromkeys(names[32:])}
+    assert sources.refusal_reasons.keys() == set(names[32:])
+
+
+def test_topic_beyond_open_files_and_recreated_has_unknown_loss(prefix: str) -> None:
+    """Only its first life is missed. The others have their names."""
+    make_directories()
+    sources = RecordedEndpoints(capture := Capture(), SelectedEndpoints(), None)
+    sources.rescan_endpoints()
+    names = publish_on_many_topics(capture)
+    unlink_topic(names[-1])
+    with msgq.pub_sock(names[-1]):
+        assert sources.handle_changes()
+        assert sources.count_losses() == {**dict.fromkeys(names, 0), names[-1]: None}
+        assert sources._named_endpoints.keys() == set(names)
+        assert not sources.handle_changes()
 
 
 def test_topic_found_by_scan_and_removed_is_not_reported_lost(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
