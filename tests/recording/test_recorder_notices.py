@@ -9,6 +9,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,10 @@ def make_directories() -> None:
 
 def wait_until_joined(recorder: Recorder, endpoint: str) -> None:
     wait_until(lambda: endpoint in recorder._recorded_endpoints._named_endpoints, f"{endpoint} is recorded")
+
+
+def has_noticed(recorder: Recorder) -> bool:
+    return recorder.stats().endpoints > 0
 
 
 def wait_until_open(path: str, count: int = 1) -> None:
@@ -187,7 +192,7 @@ def test_each_recorder_of_process_records_short_lived_topic(
             wait_until_open(shm_paths.side_segment_path("e", prefix), len(recorders))
         unlink_topic("e")
     for recorder in recorders:
-        wait_until(lambda other=recorder: other.stats().endpoints)
+        wait_until(partial(has_noticed, recorder))
         stats = recorder.stop()
         assert (stats.messages, stats.lost, stats.refused) == (3, 0, {})
 
@@ -218,7 +223,8 @@ def test_topic_recreated_before_open_has_unknown_loss(prefix: str) -> None:
     unlink_topic("e")
     with msgq.pub_sock("e"):
         assert sources.handle_changes()
-        assert (sources.count_losses(), sources._named_endpoints.keys()) == ({"e": None}, {"e"})
+        assert sources.count_losses() == {"e": None}
+        assert sources._named_endpoints.keys() == {"e"}
         assert not sources.handle_changes()
 
 
@@ -354,6 +360,67 @@ def test_incomplete_endpoint_file_is_opened_when_complete(start: Any, tmp_path: 
     wait_until_joined(recorder, "e")
     stats = recorder.stop()
     assert (stats.messages, stats.lost, stats.refused) == (3, 0, {})
+
+
+@pytest.mark.parametrize(("size", "lost"), [(0, 0), (100, None)])
+def test_incomplete_endpoint_file_replaced_before_open_has_unknown_loss(
+    prefix: str, size: int, lost: int | None
+) -> None:
+    """Nobody has used an empty file."""
+    make_directories()
+    sources = RecordedEndpoints(Capture(), SelectedEndpoints(), None)
+    sources.rescan_endpoints()
+    Path(shm_paths.ring_path("e", prefix)).write_bytes(bytes(size))
+    assert sources.handle_changes()
+    assert sources.refusal_reasons.keys() == {"e"}
+    unlink_topic("e")
+    with msgq.pub_sock("e"):
+        assert sources.handle_changes()
+        assert sources.count_losses() == {"e": lost}
+        assert sources._named_endpoints.keys() == {"e"}
+
+
+def test_incomplete_endpoint_file_removed_before_open_has_unknown_loss(prefix: str) -> None:
+    make_directories()
+    sources = RecordedEndpoints(Capture(), SelectedEndpoints(), None)
+    sources.rescan_endpoints()
+    Path(shm_paths.ring_path("e", prefix)).write_bytes(bytes(100))
+    assert sources.handle_changes()
+    unlink_topic("e")
+    sources.rescan_endpoints()
+    assert sources.count_losses() == {"e": None}
+
+
+@pytest.mark.parametrize("is_opened", [False, True])
+def test_incomplete_endpoint_file_found_by_scan_and_removed_has_unknown_loss(
+    prefix: str, monkeypatch: pytest.MonkeyPatch, is_opened: bool
+) -> None:
+    make_directories()
+    sources = RecordedEndpoints(capture := Capture(), SelectedEndpoints(), None)
+    sources.rescan_endpoints()
+    scan = sources._scan_endpoints
+
+    def scanned() -> None:
+        scan()
+        unlink_topic("e")
+
+    Path(shm_paths.ring_path("e", prefix)).write_bytes(bytes(100))
+    if is_opened:
+        capture.capture_messages(ChunkBuffer(4096, 4096), DEADLINE)
+    monkeypatch.setattr(sources, "_scan_endpoints", scanned)
+    sources.rescan_endpoints()
+    assert sources.count_losses() == {"e": None}
+
+
+def test_incomplete_endpoint_file_removed_in_pause_is_no_loss(prefix: str) -> None:
+    make_directories()
+    sources = RecordedEndpoints(Capture(), SelectedEndpoints(), None)
+    sources.rescan_endpoints()
+    Path(shm_paths.ring_path("e", prefix)).write_bytes(bytes(100))
+    assert sources.handle_changes()
+    unlink_topic("e")
+    sources.rejoin_at_present()
+    assert sources.count_losses() == {}
 
 
 def test_prefix_directories_created_and_removed_are_followed(start: Any, tmp_path: Path, prefix: str) -> None:

@@ -111,6 +111,7 @@ class RecordedEndpoints:
         # Endpoints whose files were created after the first scan, and that are not open yet.
         self._new_endpoints: set[str] = set()
         self._unfinished_deadlines_s: dict[str, float] = {}  # end of the repeated attempts to open them
+        self._refused_arrivals: dict[tuple[str, int], FileArrival] = {}  # their open files, by endpoint and inode
         self._scanned_inodes: dict[str, int] = {}  # inodes of files that a scan found before inotify reported them
         self._lost_by_endpoint: dict[str, int | None] = {}  # by endpoint, for closed sources
         self._losses_lock = threading.Lock()  # protects `endpoints_by_source` and `_lost_by_endpoint`
@@ -156,6 +157,7 @@ class RecordedEndpoints:
             self._remove_source(number, wants_unread=False)
         self._named_endpoints.clear()
         self._new_endpoints.clear()
+        self._refused_arrivals.clear()
         self._has_scanned = False
         self.rescan_endpoints()
 
@@ -213,6 +215,8 @@ class RecordedEndpoints:
         self._scanned_inodes.clear()
         for endpoint in list(self._unfinished_deadlines_s):
             self._check_named_file(endpoint)
+        for endpoint, inode in list(self._refused_arrivals):
+            self._check_refused_file(endpoint, inode)
 
     def _rescan_until_quiet(self) -> list[FileArrival]:
         """Scan until no file appears during the scan. Return the files that appeared."""
@@ -238,24 +242,34 @@ class RecordedEndpoints:
     def _check_vanished_file(self, endpoint: str, arrivals: list[FileArrival], began: bool) -> None:
         """Handle a new file that was removed before it could be opened.
 
-        If no scan found it, its messages are missed. A file that still has its name is another one.
+        If no scan joined it, its messages are missed. A file that still has its name is another one.
         """
         inode = self._scanned_inodes.get(endpoint)
         is_other = inode in {arrival.inode for arrival in arrivals} or inode == self._read_inode(endpoint)
-        if inode is not None and not is_other:
+        if inode is not None and not is_other and self._find_source_number(endpoint, inode) is not None:
             del self._scanned_inodes[endpoint]
         elif began:
             self._report_missed_file(endpoint)
 
     def _check_arrival(self, endpoint: str, arrivals: list[FileArrival], at: int, inode: int) -> None:
         """Join a new file by its name, or by its descriptor if it has been unlinked."""
-        if inode == self._last_inodes.get(endpoint):
+        if inode == self._last_inodes.get(endpoint) and endpoint not in self._new_endpoints:
             return
         if inode == self._read_inode(endpoint):
             self._check_named_file(endpoint)
         if self._find_source_number(endpoint, inode) is None and self._read_inode(endpoint) != inode:
             self._poll_later_arrivals(arrivals)  # the side segment was created later
             self._join_unlinked_file(endpoint, arrivals[at:])
+        elif endpoint in self._new_endpoints:
+            self._refused_arrivals[endpoint, inode] = arrivals[at]
+
+    def _check_refused_file(self, endpoint: str, inode: int) -> None:
+        """Join a new file by its descriptor, or report it, if it lost its name before it could be joined."""
+        is_joined = self._find_source_number(endpoint, inode) is not None
+        if is_joined or self._read_inode(endpoint) != inode:
+            file = self._refused_arrivals.pop((endpoint, inode))
+            if not is_joined:
+                self._join_unlinked_file(endpoint, [file])
 
     def _join_unopened_file(self, endpoint: str, arrivals: list[FileArrival], at: int) -> bool:
         """Join a new file that was not opened, by its name. Return False if another file has the name, or none has it.
