@@ -1,5 +1,5 @@
 /* Files of pools in memory of the program, in place of those of base/file.h: for the steps by which a publisher or viewer
- * joins a channel (channel/join.h). A file's descriptor is its pool's uid plus a number that no real descriptor reaches.
+ * joins a channel (channel/join.h). A file's descriptor is its pool's uid plus a number that no real descriptor reaches, and below those of private files.
  *
  * Include this before channel/join.h. Before that, define MEMORY_FILES_MAX, the maximum uid, and `new_file_memory`, which
  * returns memory of zeros for the file of a pool. */
@@ -9,7 +9,7 @@
 #include "base/file.h"
 #include "base/row_table.h"
 
-enum { MEMORY_FILE_FIRST = 1 << 30 };
+enum { MEMORY_FILE_FIRST = 1 << 28 };
 
 #define MEMORY_FILE_PREFIX "/dev/shm/msgqpool_memory:"
 
