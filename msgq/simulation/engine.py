@@ -153,6 +153,7 @@ class SimulationEngine(InProcessBus):
                 stack.callback(node.close_sockets)
             for program in reversed(self._programs):
                 stack.callback(self._run_as_node, program, program.end_program)
+            self.remove_files()
 
     # ---- messages ----
 
@@ -370,8 +371,8 @@ class SimulationEngine(InProcessBus):
             return False
         program = self._restarting_programs.pop(0)
         self._skipped_inboxes = []
-        self._run_as_node(program, program.end_program)
-        program.close_sockets()
+        program.abandon_sockets()
+        self._run_as_node(program, program.end_killed_program)
         self._run_as_node(program, program.run_to_first_wait)
         return True
 

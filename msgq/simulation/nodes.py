@@ -6,6 +6,7 @@ import inspect
 import threading
 import weakref
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -63,6 +64,13 @@ class SimulatedNode:
     def owns_matching_socket(self, socket_is: Callable[[BusMember], bool]) -> bool:
         """Return True if the function returns True for one of the node's sockets."""
         return any(socket_is(socket) for reference in self.sockets if (socket := reference()) is not None)
+
+    def abandon_sockets(self) -> None:
+        """End the sockets as the death of a process does."""
+        for reference in self.sockets:
+            if (socket := reference()) is not None:
+                socket._abandon()
+        self.sockets.clear()
 
     def close_sockets(self) -> None:
         """Close the sockets that the node left open."""
@@ -126,6 +134,11 @@ class SimulatedProgram(SimulatedNode):
     def end_program(self) -> None:
         """End the program at its wait. Its ``finally`` blocks run, and must not wait."""
         raise NotImplementedError
+
+    def end_killed_program(self) -> None:
+        """End a program whose sockets were abandoned. Its ``finally`` blocks run, and find the sockets closed."""
+        with suppress(MsgqError):
+            self.end_program()
 
     def halt_for_restart(self, wait: NodeWait) -> None:
         """Stop the program for a restart. Only blocking code can stop here; a generator continues to its next wait."""

@@ -62,6 +62,9 @@ cdef class Bus:
     def __dealloc__(self):
         mq_private_end_bus(&_private_files, self.prefix.encode())
 
+    def remove_files(self):
+        mq_private_end_bus(&_private_files, self.prefix.encode())
+
     def wait_until(self, ready, timeout_ns, subject):
         raise NotImplementedError
 

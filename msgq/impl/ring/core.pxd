@@ -346,8 +346,8 @@ cdef class PubSocket(PubConnection):
     cdef int _check_empty_message(self) except -1
 
 
-cdef class ArrivalView:
-    """What has arrived at a subscriber in a simulation."""
+cdef class ArrivalView(ReceiveGate):
+    """What has arrived at a subscriber in a simulation. It is also the gate, which each receive passes first."""
     cdef mq_ring_header _shown      # the copy of the ring's header that the subscriber reads
     cdef const mq_ring_header *_ring
     cdef const mq_ring_side *_side
@@ -377,7 +377,7 @@ cdef class SubConnection(Waitable):
     cdef bint _watches_for_stock  # the helper thread watches for stock publishers
     cdef bint _stock_watch_failed
     cdef int _timeout_ms  # timeout in milliseconds; -1: wait without end
-    cdef ReceiveGate _gate               # None: fake events were off when the socket connected
+    cdef ReceiveGate _gate               # None: fake events were off when the socket connected; or the view
     cdef bint _gate_passed      # a poll has passed the gate for the next receive
     cdef public bint _for_bridge  # see bridge.py
     cdef ArrivalView _view          # in a simulation: what has arrived; None: all that is published

@@ -12,7 +12,7 @@ from typing_extensions import disjoint_base
 
 from msgq.common.schema import Schema
 from msgq.common.stats.topic import PublisherStats, SubscriberStats, TopicCounts, TopicStats, Tracked
-from msgq.impl.base.core import Context, ForkAwareHandle, Waitable
+from msgq.impl.base.core import Context, ForkAwareHandle, ReceiveGate, Waitable
 from msgq.impl.sockets.pyzmq_names import Frame
 
 class TopicLock:
@@ -68,7 +68,7 @@ def unlink_orphan(endpoint: str | bytes, in_prefix: str | None = None) -> bool:
     """
 
 @disjoint_base
-class ArrivalView:
+class ArrivalView(ReceiveGate):
     """What has arrived at a subscriber of a simulation. Only `SubConnection._open_view` creates it.
 
     Positions are those of the ring (docs/internals/topic-protocol.md): the start and the end of a message.

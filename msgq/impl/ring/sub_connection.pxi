@@ -175,7 +175,7 @@ cdef class SubConnection(Waitable):
 
     def _open_view(self):
         """In a simulation: receive only what has arrived. Return what the bus reports arrivals to."""
-        self._view = ArrivalView.__new__(ArrivalView)
+        self._gate = self._view = ArrivalView.__new__(ArrivalView)
         self._view.begin(self)
         return self._view
 
@@ -262,7 +262,7 @@ cdef class SubConnection(Waitable):
             return False
 
     cdef bint _begin_poll(self) except -1:
-        if self._gate is None:
+        if self._gate is None or self._view is not None:
             return False
         check_usable(self)
         self._gate_passed = self._pass_gate()

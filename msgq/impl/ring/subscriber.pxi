@@ -62,9 +62,7 @@ cdef inline int64_t default_wait_ns(SubSocket self, bint non_blocking) noexcept:
 cdef inline int begin_receive(SubSocket self) except -1:
     """Check that the socket may be used, and pass the gate if one may exist."""
     check_usable(self)
-    if self._view is not None:
-        self._advance_view()
-    elif self._gate is not None:
+    if self._gate is not None:
         self._pass_gate_once()
     return 0
 
@@ -120,6 +118,9 @@ cdef class SubSocket(SubConnection):
 
     cdef bint _pass_gate_once(self) except -1:
         """Pass the gate at the beginning of a receive. Return True if an enabled gate was passed."""
+        if self._view is not None:
+            self._advance_view()
+            return False
         if self._gate_passed:
             self._gate_passed = False
             return True
