@@ -13,10 +13,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from tests.fork_server import ForkedProcess, can_adopt_orphans, needs_own_start
 
@@ -32,6 +32,7 @@ _FUTEX, *_PATIENT = _CALLS.get(
 )
 _MANY_SLEEPS = 100  # more than a thread has before its first wait
 _FUTEX_PRIVATE = 128  # a flag: the futex of one process
+Step = TypeVar("Step")
 LONGER = float(os.environ.get("MSGQ_STRESS") or 1)  # how much longer than usual tests of chance run
 
 
@@ -47,6 +48,20 @@ def wait_until(
         assert time.monotonic() < until, f"{description} did not come true in {deadline} s"
         time.sleep(interval)
     return value
+
+
+def shortest(steps: Sequence[Step], differs: Callable[[Sequence[Step]], bool]) -> Sequence[Step]:
+    """Return as few steps of a program as still differ."""
+    size = len(steps)
+    while size := size // 2:
+        at = 0
+        while at < len(steps):
+            fewer = [*steps[:at], *steps[at + size :]]
+            if differs(fewer):
+                steps = fewer
+            else:
+                at += size
+    return steps
 
 
 class Task(threading.Thread):

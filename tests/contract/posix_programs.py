@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from tests.support import Child, hear, say
+from tests.support import Child, hear, say, shortest
 
 MODULES = ("posix_ipc", "msgq.posix_ipc")
 KNOWN = {"Error", "BusyError", "ExistentialError", "PermissionsError", "SignalError"}
@@ -321,23 +321,9 @@ class Stage:
         """Whether the two modules do not agree."""
         return self.run(MODULES[0], steps) != self.run(MODULES[1], steps)
 
-    def shortest(self, steps: list[Step]) -> list[Step]:
-        """Return as short a part of a program as still differs."""
-        size = len(steps) // 2
-        while size:
-            at = 0
-            while at < len(steps):
-                shorter = steps[:at] + steps[at + size :]
-                if self.differs(shorter):
-                    steps = shorter
-                else:
-                    at += size
-            size //= 2
-        return steps
-
     def report(self, seed: int, steps: list[Step]) -> str:
         """Return, for people, where the modules part."""
-        steps = self.shortest(steps)
+        steps = list(shortest(steps, lambda part: self.differs(list(part))))
         lines = [f"seed {seed}: the modules differ; the shortest program that shows it:"]
         both = [self.run(module, steps) for module in MODULES]
         for step, *results in zip(steps, *both, strict=True):

@@ -51,6 +51,18 @@ def test_lapped_conflating_subscriber_receives_newest_message(backend: Backend, 
     assert sub.lost == 999
 
 
+@pytest.mark.needs("lost", "segment", "passive", "takeover")
+@pytest.mark.parametrize("passive", [False, True])
+def test_lapped_conflating_subscriber_receives_newest_message_of_next_publisher(
+    backend: Backend, endpoint: str, passive: bool
+) -> None:
+    backend.pub(endpoint, 1024)
+    sub = backend.sub(endpoint, conflate=True, passive=passive)
+    backend.pub(endpoint).send_many([b"%d" % i for i in range(1000)])
+    assert sub.receive() == b"999"
+    assert sub.lost == 999
+
+
 def test_conflating_subscriber_does_not_affect_ordinary_subscribers(backend: Backend, endpoint: str) -> None:
     pub, newest = backend.pair(endpoint, conflate=True)
     everything = backend.sub(endpoint)

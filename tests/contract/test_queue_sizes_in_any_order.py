@@ -100,6 +100,12 @@ class TestOrder:
         message = consumer.receive(timeout=DEADLINE)
         assert message.data == b"later"
 
+    def test_handle_receives_after_stats_of_sizes_that_another_handle_chose(self, queues: Queues) -> None:
+        consumer, producer = queues.open(), queues.open()
+        producer.send(b"job")
+        assert consumer.stats().depth == 1
+        assert receive_all(consumer) == [b"job"]
+
     def test_worker_before_job_client_with_sizes(self, queues: Queues) -> None:
         worker = Worker(queues.open(), lambda message: message.data.upper())
         with JobClient(queues.open(max_messages=MANY, max_message_size=BIG)) as client:

@@ -127,6 +127,13 @@ class TestChanges:
         with pytest.raises(InvalidValueError, match="limit"):
             numbers.changes(limit=-1)
 
+    def test_changes_without_limit_after_limited_batch_return_all_elements(self, records: Records) -> None:
+        numbers = records.vector("i8", 5)
+        numbers[[1, 3]] = 1
+        assert numbers.changes(limit=1).indices.tolist() == [1]
+        numbers[1] = 2
+        assert numbers.changes().indices.tolist() == [1, 3]
+
     def test_watch_iterates_until_no_change_is_left(self, records: Records) -> None:
         numbers = records.vector("i8", 3)
         numbers[1] = 5

@@ -2,36 +2,50 @@
 
 from __future__ import annotations
 
+import dataclasses
 from functools import partial
 
 import pytest
 
 import msgq
 from msgq.errors import InvalidValueError
+from msgq.kinds.simulation import FAULT_KINDS
 from msgq.simulation import Simulation
 from msgq.simulation.choices import ChoiceSequence, SplitMixRandom
 from tests.support import run_child
 from tests.unit import simulation_scenario
 
-#: What `simulation_scenario.run` sends, pinned: each machine, Python, and version of this library sends the same bytes.
+SEED = 7
+#: Digests of the scenarios with this seed: each machine, Python and version of this library sends the same bytes.
 GOLDEN = {
-    0: "f5ac3ace0017b679f2a905ea3b5c25b1b2b72e874783ce90ebc405625bd7d6c2",
-    7: "6005bfb3f8fba29b05ac68f36deb5c0d74247789271cc35e28347f62284e6cb9",
+    "topics": "65b804d90953dcec59df1aef37930d94938f04279d7ce8e0c07a4718212916b3",
+    "channels": "f969019f1a896b1281fc5e31586d83b62a0f4f0638ae9dee4fd61305ea0feed9",
+    "queues": "fe81044210bc5407f18c24e516fbbef235cb58cbaaea62bfaf9ba899558a175f",
+    "records": "8fd8a05caa97ed50334590795a5a3e8ffb0a27029dd072f939d1e97f0d123b28",
+    "frames": "56e22ddb08b8cef94bbd790390d996f32f600837d9ff2a3d4629f6ea9a86d06a",
+    "mixed": "c67ac005d50dd9dc0fc27219781afb00c8df215748435916fb436325367a5996",
 }
 
 
-@pytest.mark.parametrize("seed", GOLDEN)
-def test_simulation_seed_gives_golden_bytes(seed: int) -> None:
-    assert simulation_scenario.digest(seed) == GOLDEN[seed]
+@pytest.mark.parametrize("scenario", simulation_scenario.SCENARIOS)
+def test_simulation_seed_gives_golden_bytes(scenario: str) -> None:
+    assert simulation_scenario.digest(scenario, SEED) == GOLDEN[scenario]
 
 
-@pytest.mark.parametrize("hash_seed", ["0", "1", "4294967295"])
-def test_simulation_seed_in_new_process_gives_golden_bytes(hash_seed: str) -> None:
-    assert run_child(simulation_scenario.digest, 7, env={"PYTHONHASHSEED": hash_seed}) == GOLDEN[7]
+@pytest.mark.seeds(1, 10, 100)
+def test_simulation_beside_noise_and_with_other_hash_seed_gives_golden_bytes(seed: int) -> None:
+    """`make nightly` has 100 runs with each Python."""
+    assert run_child(simulation_scenario.noisy_digests, SEED, env={"PYTHONHASHSEED": str(seed)}) == GOLDEN
+
+
+@pytest.mark.parametrize("fault", FAULT_KINDS)
+def test_each_fault_changes_mixed_scenario(fault: str) -> None:
+    others = dataclasses.replace(simulation_scenario.FAULTS, **{fault: 0.0})
+    assert simulation_scenario.digest("mixed", SEED, others) != GOLDEN["mixed"]
 
 
 def test_different_seeds_give_different_runs() -> None:
-    assert len({simulation_scenario.digest(seed) for seed in range(20)}) == 20
+    assert len({simulation_scenario.digest("topics", seed) for seed in range(20)}) == 20
 
 
 def test_random_generator_is_splitmix64() -> None:

@@ -29,7 +29,7 @@ cdef class QueueMeter(EndpointMeter):
     cdef int _measure_waiting_messages(self) except -1:
         if self._file is None:
             return 0
-        self._file.adopt_sizes(False)
+        self._file.adopt_sizes()
         memset(&self.c.meter.delays_ns, 0, sizeof(mq_histogram))
         mq_meter_add_waiting_ages(self.c.meter, &self._queue)
         return self._file.check_truncation()

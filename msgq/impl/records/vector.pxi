@@ -426,6 +426,7 @@ cdef class VectorBase(RecordHandle):
         cdef _ArrayMemory index_memory, rows, times, counts
         self._begin_reading_changes()
         try:
+            self._next_index = 0 if limit is None else self._next_index
             index_memory = _ArrayMemory(self._empty_array(room, "i8"), True)
             count = self._collect_changes(<int64_t *> index_memory.at, room)
             index_memory = _ArrayMemory(index_memory.array[:count].copy(), False)

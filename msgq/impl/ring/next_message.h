@@ -65,6 +65,11 @@ static inline mq_ring_status mq_ring_subscriber_skip_to_newest(mq_ring_subscribe
             count = mq_ring_count_messages(s->data, s->data_bytes, from, s->published, &last);
         }
         bool found = count > 0 && mq_ring_subscriber_is_valid(s, from) && mq_ring_subscriber_is_intact(s, last);
+        if (!found && !mq_ring_subscriber_sentinel_unchanged(s)) {
+            /* Repeat the checks: they fail after a change of the publisher, too, and not only after a lap. */
+            mq_ring_subscriber_reclassify_publisher(s);
+            continue;
+        }
         /* after the checks: a lap between this check and theirs would look like corruption */
         bool lapped = !found && !mq_ring_subscriber_is_valid(s, s->cursor);
         /* A new publisher stores its checkpoint after the last message, and the lapped cursor leads to no message. */

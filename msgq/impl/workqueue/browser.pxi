@@ -76,7 +76,7 @@ cdef class QueueBrowser:
         cdef mq_queue_pending_message pending
         cdef uint64_t slot
         slots = []
-        if self._file.adopt_sizes(False):
+        if self._file.adopt_sizes():
             self._allocate_seen()
         for slot in range(self._file.parts.max_messages):
             if not mq_peek_read_slot(&self._file.parts, slot, &pending):

@@ -262,8 +262,8 @@ cdef class QueueFile(EndpointFile):
     cdef SegmentMemory unsized_memory
     cdef mq_schema_parts schema_parts(self) noexcept
     cdef int choose_sizes(self) except -1
-    cdef bint adopt_sizes(self, bint writable=*) except -1
-    cdef int _map_slots(self, bint writable) except -1
+    cdef bint adopt_sizes(self) except -1
+    cdef int _map_slots(self) except -1
 
 cdef QueueFile queue_file(str name, str in_prefix, object trust, object wanted)
 

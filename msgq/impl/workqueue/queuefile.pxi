@@ -47,24 +47,28 @@ cdef class QueueFile(EndpointFile):
             self.unlock(&lock)
         if failed:
             raise_error(&error, self.name)
-        return self._map_slots(True)  # unless another thread has done so during the wait for the lock
+        return self._map_slots()  # unless another thread has done so during the wait for the lock
 
-    cdef bint adopt_sizes(self, bint writable=True) except -1:
+    cdef bint adopt_sizes(self) except -1:
         """Map the slots if the sizes were chosen since this file was mapped. Return False if they were not."""
         if self.parts.max_messages or not mq_queue_has_sizes(self.parts.queue):
             return False
-        self._map_slots(writable)
+        self._map_slots()
         return True
 
-    cdef int _map_slots(self, bint writable) except -1:
-        """Map the whole file after its sizes were chosen. After an error, the handle keeps its previous mapping."""
+    cdef int _map_slots(self) except -1:
+        """Map the whole file after its sizes were chosen, read-only for observers.
+
+        After an error, the handle keeps its previous mapping.
+        """
         cdef struct_stat found
         cdef Segment sized
         cdef mq_error error
         if self.parts.max_messages:
             return 0
         check_file(self.fd, &found, self.name, self.path)
-        sized = map_file(self.fd, &found, found.st_size if writable else 0, self.name, self.path)
+        writable_bytes = 0 if self.wanted is None else found.st_size
+        sized = map_file(self.fd, &found, writable_bytes, self.name, self.path)
         if mq_queue_check_sized_file(<mq_queue *> sized.address, sized.size, sized.file, &self.parts, &error):
             raise_error(&error, self.name)
         self.unsized_segment, self.unsized_memory = self.segment, self.memory

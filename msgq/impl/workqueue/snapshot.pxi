@@ -70,7 +70,7 @@ cdef object _measure_queue_stats(QueueFile file):
     from msgq.common.stats.workqueue import QueueStats  # imported late: few programs read statistics
     cdef mq_queue_slot_counts counts
     cdef uint64_t now = host_time_ns()
-    cdef bint has_slots = file.parts.max_messages != 0 or file.adopt_sizes(False)
+    cdef bint has_slots = file.parts.max_messages != 0 or file.adopt_sizes()
     # without a choice, the sizes that a send would choose
     sizes = (file.parts.max_messages, file.parts.max_message_size) if has_slots else options.DEFAULT_SIZES
     cdef uint32_t *by_priority = <uint32_t *> PyMem_Calloc(MQ_QUEUE_PRIORITIES, sizeof(uint32_t))
