@@ -71,8 +71,8 @@ class SimulationEngine(InProcessBus):
         handle.leave_simulation()
 
     def on_published(self, handle: Any) -> None:
-        """Take over the messages that a publisher of a topic has sent."""
-        handle._topic.publish(handle)
+        """Take over the messages that a publisher has sent."""
+        handle.publish_in_simulation()
 
     def find_source(self, number: int, make: Callable[[Any], EndpointState[Any]]) -> Any:
         """Return the endpoint with this number of its file. Makes it if it is new."""

@@ -128,6 +128,10 @@ class PubSocket(OnBus, ring.PubSocket):
         self._topic.schema = self._requested_schema or self._topic.schema
         self._observe()
 
+    def publish_in_simulation(self) -> None:
+        """See `OnBus`."""
+        self._topic.publish(self)
+
     def _is_last_sender(self, source: EndpointState[Any]) -> bool:
         """See `BusMember`."""
         sender = source.last_sender if isinstance(source, TopicState) else None
