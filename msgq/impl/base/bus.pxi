@@ -10,9 +10,11 @@ cdef extern from "base/private_file.h" nogil:
     void mq_private_files_lock(mq_private_files *list_of_files)
     void mq_private_files_unlock(mq_private_files *list_of_files)
     void mq_private_end_bus(mq_private_files *list_of_files, const char *bus)
+    bint mq_private_describe(mq_private_files *list_of_files, uint64_t number, char *path, uint64_t *file_bytes)
 
 
 cdef mq_private_files _private_files  # of all buses of the process
+cdef dict _buses = {}  # prefix: a weak reference to the bus
 cdef uint64_t _last_bus_number = 0
 
 
@@ -55,11 +57,13 @@ cdef class Bus:
         global _last_bus_number
         _last_bus_number += 1
         self.prefix = f"bus:{_last_bus_number}"
+        _buses[self.prefix] = PyWeakref_NewRef(self, None)
 
     def __init__(self, VirtualTime clock not None):
         self.clock = clock
 
     def __dealloc__(self):
+        _buses.pop(self.prefix, None)
         mq_private_end_bus(&_private_files, self.prefix.encode())
 
     def remove_files(self):
@@ -89,6 +93,23 @@ cdef class Bus:
     cdef uint32_t next_number(self) noexcept:
         self._numbers += 1
         return self._numbers
+
+
+cdef Bus find_bus(str in_prefix):
+    reference = _buses.get(in_prefix.partition("/")[0])
+    return None if reference is None else reference()
+
+
+def list_private_files(str start):
+    cdef char path[640]  # MQ_ERROR_PATH_BYTES
+    cdef uint64_t number = 0, file_bytes = 0
+    files = {}
+    while mq_private_describe(&_private_files, number, path, &file_bytes):
+        name = path.decode(errors="surrogateescape")
+        if name.startswith(start):
+            files[name] = file_bytes
+        number += 1
+    return files
 
 
 cdef class _BusWait:

@@ -286,6 +286,9 @@ cdef class Bus:
     cdef uint32_t _numbers
     cpdef str resolve_prefix(self, object asked)  # the prefix of a handle's paths
     cdef uint32_t next_number(self) noexcept  # for uids: unlike a random number, equal in each run of a simulation
+    cdef object __weakref__
+
+cdef Bus find_bus(str in_prefix)  # the bus that the prefix of paths names; None: shared memory
 
 
 # ---- schema.pxi ----

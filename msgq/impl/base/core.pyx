@@ -6,6 +6,7 @@ from cpython.exc cimport PyErr_CheckSignals
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from cpython.pythread cimport PyThread_get_thread_ident
+from cpython.weakref cimport PyWeakref_NewRef
 from cython cimport no_gc, no_gc_clear
 from libc.errno cimport (
     EAGAIN, EEXIST, EINTR, ENOENT, ENOSYS, EPERM, errno,

@@ -1,6 +1,6 @@
 """Bus of the fake backend: endpoints inside this process, without shared memory, waiting or threads.
 
-topic_state.py has the state of topics, channel_state.py the state of channels.
+topic.py and channel.py have what a simulation does between the handles of topics and channels.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class InProcessBus(Bus):
 
     Attributes
     ----------
-    channels, queues, records : by prefix and name; see channel_state.py, workqueue_store.py and records_store.py.
+    queues, records : by prefix and name; see workqueue_store.py and records_store.py.
     frame_servers : frame servers by prefix and name; see visionipc/fake.py.
     """
 
@@ -35,14 +35,13 @@ class InProcessBus(Bus):
     def __init__(self) -> None:
         self._sources: dict[int, EndpointState[Any]] = {}
         super().__init__(VirtualClock(lambda ns: self.wait_until(lambda: False, ns, "its time")))
-        self.channels: dict[tuple[str, str], EndpointState[Any]] = {}
         self.queues: dict[tuple[str, str], EndpointState[Any]] = {}
         self.records: dict[tuple[str, str], EndpointState[Any]] = {}
         self.frame_servers: dict[tuple[str, str], Any] = {}
 
     def mark_inherited_by_fork(self) -> None:
         """In a forked child: mark all endpoints as belonging to the parent."""
-        registries = self.channels, self.queues, self.records
+        registries = self.queues, self.records
         for source in chain.from_iterable(registry.values() for registry in registries):
             source.mark_inherited_by_fork()
         for registry in (*registries, self.frame_servers, self.clock.alarms):

@@ -67,7 +67,6 @@ class EventPublisher:
         channel_file = open_channel_file(
             events_channel(self._queue.name), self._prefix, None, writable=True, creator=process_name()
         )
-        channel_file.channel.reports_queue_events = True
         channel_file.apply_config(channel_file.config[0] or options.EVENTS_CAPACITY, publishes=True)
         channel_file.set_schema(QUEUE_EVENT_SCHEMA, False)
         pool = options.size_events_pool(self._queue.max_message_size, payload)
