@@ -7,6 +7,7 @@ from importlib import import_module
 from types import MappingProxyType, ModuleType
 
 from msgq.common import settings
+from msgq.common.shm_paths import is_on_bus
 from msgq.errors import BackendNotAvailableError, MissingAttributeError
 from msgq.impl.base.core import Context
 
@@ -89,6 +90,20 @@ def is_fake_backend() -> bool:
         if _current_backend is not None
         else settings.get_backend_name() == "fake"
     )
+
+
+def resolve_prefix(asked: str | None) -> str:
+    """Return the prefix of the paths of the current backend, for readers of files; None: the current prefix.
+
+    A prefix of paths stays as it is: on the fake backend, it begins with the name of its bus.
+    """
+    if asked is not None and is_on_bus(asked):
+        return asked
+    if not is_fake_backend():
+        return settings.resolve_prefix(asked)
+    from msgq.impl.fake.bus import current_bus  # imported late: most programs have no bus
+
+    return current_bus().resolve_prefix(asked)
 
 
 def set_backend(module: ModuleType | None) -> ModuleType | None:

@@ -379,7 +379,7 @@ class SimulationEngine(InProcessBus):
         program = self._restarting_programs.pop(0)
         self._skipped_inboxes = []
         self._run_as_node(program, program.end_program)
-        program.close_sockets()
+        program.abandon_sockets()
         self._run_as_node(program, program.run_to_first_wait)
         return True
 

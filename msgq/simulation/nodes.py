@@ -71,6 +71,13 @@ class SimulatedNode:
                 socket.close()
         self.sockets.clear()
 
+    def abandon_sockets(self) -> None:
+        """Leave the sockets as a killed process does: others recover what the node held."""
+        for reference in self.sockets:
+            if (socket := reference()) is not None:
+                getattr(socket, "_abandon", socket.close)()
+        self.sockets.clear()
+
 
 def refuse_unstarted_code(name: str, result: object) -> None:
     """Raise an error if a function returned code that nobody runs: a coroutine or a generator.

@@ -7,10 +7,12 @@ begins with the name of the bus. A handle of a bus reads the virtual time, and i
 
 cdef extern from "base/private_file.h" nogil:
     void mq_private_files_reset_in_child(mq_private_files *list_of_files)
+    uint64_t mq_private_read_entry(mq_private_files *list_of_files, uint64_t index, char *path, size_t room)
     void mq_private_end_bus(mq_private_files *list_of_files, const char *bus)
 
 
 cdef mq_private_files _private_files  # of all buses of the process
+cdef dict _clocks = {}  # by the prefix of the bus
 cdef uint64_t _last_bus_number = 0
 
 
@@ -39,9 +41,10 @@ cdef class Bus:
         self.prefix = f"bus:{_last_bus_number}"
 
     def __init__(self, VirtualTime clock not None):
-        self.clock = clock
+        self.clock = _clocks[self.prefix] = clock
 
     def __dealloc__(self):
+        _clocks.pop(self.prefix, None)
         mq_private_end_bus(&_private_files, self.prefix.encode())
 
     def wait_until(self, ready, timeout_ns, subject):
@@ -59,13 +62,29 @@ cdef class Bus:
     def check_descriptor_allowed(self, endpoint):
         pass
 
-    cdef str resolve_prefix(self, object asked):
+    cpdef str resolve_prefix(self, object asked):
         prefix = settings.resolve_prefix(asked)
         return f"{self.prefix}/{prefix}" if prefix else self.prefix
 
     cdef uint32_t next_number(self) noexcept:
         self._numbers += 1
         return self._numbers
+
+
+cdef VirtualTime find_clock(str in_prefix):
+    return _clocks.get(in_prefix.partition("/")[0])
+
+
+def list_private_files(str directory):
+    cdef char path[512]
+    cdef uint64_t inode = 1, index = 0
+    cdef list files = []
+    while inode := mq_private_read_entry(&_private_files, index, path, sizeof(path)):
+        index += 1
+        parent, _, name = path.decode().rpartition("/")
+        if parent == directory:
+            files.append((name, inode))
+    return files
 
 
 cdef class _BusWait:

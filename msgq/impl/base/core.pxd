@@ -279,8 +279,10 @@ cdef class Bus:
     cdef readonly VirtualTime clock
     cdef readonly str prefix  # the first part of the paths of its files
     cdef uint32_t _numbers
-    cdef str resolve_prefix(self, object asked)  # the prefix of a handle's paths
+    cpdef str resolve_prefix(self, object asked)  # the prefix of a handle's paths
     cdef uint32_t next_number(self) noexcept  # for uids: unlike a random number, equal in each run of a simulation
+
+cdef VirtualTime find_clock(str in_prefix)  # of the bus that the prefix of paths names; None: shared memory
 
 
 # ---- schema.pxi ----

@@ -55,6 +55,9 @@ def check_owner(owner: int, endpoint: str, path: str) -> None:
 def get_sharing_advice(path: str) -> str:
     """Return the end of an error text: what the owner of a file must do so that this user may open it; "": no file."""
 
+def list_private_files(directory: str) -> list[tuple[str, int]]:
+    """Return the names in a directory of a bus ("bus:1", "bus:1/msgqjobs_prefix"), each with its inode number."""
+
 @disjoint_base
 class DescriptorMapping:
     """Mapped memory of a file descriptor. The last reference unmaps the memory. The descriptor may be closed.

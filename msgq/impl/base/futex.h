@@ -43,6 +43,11 @@ static inline int64_t mq_read_clock_ns(clockid_t clock) {
 
 static inline int64_t mq_monotonic_ns(void) { return mq_read_clock_ns(CLOCK_MONOTONIC); }
 
+/* Return the virtual time of a bus (bus.pxi), or for NULL that of CLOCK_MONOTONIC. */
+static inline int64_t mq_read_time_ns(const int64_t *virtual_ns) {
+    return virtual_ns ? *virtual_ns : mq_monotonic_ns();
+}
+
 /* Pause for tens of nanoseconds, in a loop that waits for another core. */
 static inline void mq_cpu_relax(void) {
 #if defined(__x86_64__)

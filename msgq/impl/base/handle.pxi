@@ -60,9 +60,7 @@ cdef class ForkAwareHandle:
         cdef int use_state = self._use_state, generation = self._fork_generation
         if use_state == CLOSED or generation == fork_generation:
             raise usage_error(use_state, self._endpoint)
-        if self._bus is not None:
-            raise ForkedSocketError("was connected before a fork, on the bus of the parent process; close it and "
-                                    "connect again", self._endpoint)
+        refuse_inherited_bus(self)
         self._fork_generation, self._use_state = fork_generation, BUSY
         self._user_thread_id = PyThread_get_thread_ident()
         try:
@@ -76,3 +74,11 @@ cdef class ForkAwareHandle:
 
     cdef int _reopen_in_child(self) except -1:
         raise not_connected_error(self._endpoint)
+
+
+cdef int refuse_inherited_bus(ForkAwareHandle handle) except -1:
+    """Raise in a forked child, where the bus of its parent's handle does not exist."""
+    if handle._bus is not None:
+        raise ForkedSocketError("was connected before a fork, on the bus of the parent process; close it and "
+                                "connect again", handle._endpoint)
+    return 0

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable
 from itertools import chain
+from types import ModuleType
 from typing import Any
 
 from msgq.errors import DeadlockError
@@ -25,20 +26,19 @@ class InProcessBus(Bus):
 
     Attributes
     ----------
-    channels, queues, records : by prefix and name; see channel_state.py, workqueue_store.py and records_store.py.
+    channels, records : by prefix and name; see channel_state.py and records_store.py.
     frame_servers : frame servers by prefix and name; see visionipc/fake.py.
     """
 
     def __init__(self) -> None:
         super().__init__(VirtualClock(lambda ns: self.wait_until(lambda: False, ns, "its time")))
         self.channels: dict[tuple[str, str], EndpointState[Any]] = {}
-        self.queues: dict[tuple[str, str], EndpointState[Any]] = {}
         self.records: dict[tuple[str, str], EndpointState[Any]] = {}
         self.frame_servers: dict[tuple[str, str], Any] = {}
 
     def mark_inherited_by_fork(self) -> None:
         """In a forked child: mark all endpoints as belonging to the parent."""
-        registries = self.channels, self.queues, self.records
+        registries = self.channels, self.records
         for source in chain.from_iterable(registry.values() for registry in registries):
             source.mark_inherited_by_fork()
         for registry in (*registries, self.frame_servers, self.clock.alarms):
@@ -50,6 +50,13 @@ class InProcessBus(Bus):
 
     def on_member_opened(self, socket: BusMember) -> None:
         """Called when a socket, a channel participant, or a handle of a queue or of records is opened."""
+
+    @property
+    def event_channel(self) -> ModuleType:
+        """Module that opens the channel of a queue's events."""
+        from msgq.impl.fake import queue_events  # imported late: few queues have events
+
+        return queue_events
 
     def on_message_taken(self, source: EndpointState[Any], number: int) -> None:
         """Called when a consumer has taken a message of a queue, with its number from 1."""
