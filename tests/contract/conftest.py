@@ -222,7 +222,9 @@ class Queues:
 
     def _names(self) -> list[tuple[str, str]]:
         places = "", f"p{self.name}"
-        return [(prefix, name) for prefix in places for name in stats.queue_inodes(prefix) if name.startswith(self.name)]
+        return [
+            (prefix, name) for prefix in places for name in stats.queue_inodes(prefix) if name.startswith(self.name)
+        ]
 
 
 def receive_all(queue: Any) -> list[bytes]:

@@ -14,7 +14,7 @@ from msgq.common import naming
 from msgq.common.naming import QUEUE_NAME_PREFIX
 from msgq.common.shm_paths import split_bus
 from msgq.impl.fake.bus import InProcessBus, current_bus
-from msgq.impl.fake.endpoint_state import BusMessage, EndpointState, Inbox
+from msgq.impl.fake.endpoint_state import EndpointState, Inbox
 from msgq.impl.fake.handle import OnBus
 from msgq.impl.workqueue import core
 from msgq.impl.workqueue.core import HeldSend, Job
@@ -57,9 +57,13 @@ class QueueState(EndpointState[Inbox]):
 
     def send(self, held: HeldSend) -> None:
         """Let the simulation commit the message, now or later."""
-        self.published_count += 1
-        self.numbers[held.slot] = self.published_count
+        self.add_message(held.slot)
         self.deliver_message((self.published_count, held.data, held))
+
+    def add_message(self, slot: int) -> None:
+        """Number a message that has this slot."""
+        self.published_count += 1
+        self.numbers[slot] = self.published_count
 
     def recover(self) -> None:
         """Return what a killed handle has taken, as the next consumer that looks would do."""
@@ -83,10 +87,16 @@ class MessageQueue(OnBus, core.MessageQueue):
     def leave_simulation(self) -> None:
         """See `OnBus`."""
         self._state.handles.remove(weakref.ref(self))
+
+    def _abandon(self) -> None:
+        super()._abandon()
         self._state.recover()
 
     def _on_sent(self, send: HeldSend) -> None:
         self._state.send(send)
+
+    def _on_delayed(self, slot: int) -> None:
+        self._state.add_message(slot)
 
     def _on_taken(self, slot: int) -> None:
         self._bus.on_message_taken(self._state, self._state.numbers.get(slot, 0))

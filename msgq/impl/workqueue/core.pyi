@@ -662,10 +662,13 @@ class MessageQueue(QueueHandle):
         """
 
     def _observe(self) -> None:
-        """Call `_on_sent` and `_on_taken` from now on."""
+        """Call `_on_sent`, `_on_delayed` and `_on_taken` from now on."""
 
     def _on_sent(self, send: HeldSend) -> None:
         """Called in place of the second step of a send. A subclass calls `commit`, now or later."""
+
+    def _on_delayed(self, slot: int) -> None:
+        """Called after a send with a delay. The message in the slot waits for its due time."""
 
     def _on_taken(self, slot: int) -> None:
         """Called when this handle has received, taken or removed the message in a slot."""

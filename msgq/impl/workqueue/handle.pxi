@@ -152,8 +152,10 @@ cdef class QueueHandle(ThreadSharedHandle):
             mq_futex_wake_all(mq_futex_word(mq_queue_get_eventcount(&self._h, role)))
 
     cdef int _close_handle(self) except -1:
-        if self._held_sends and self._joined:
-            return self._return_taken_messages(False)  # the row belongs to the sends
+        if self._held_sends and self._joined:  # they keep the row
+            self._return_taken_messages(False)
+            self._publish_recovery_events()
+            return self._run_notifications()
         return ThreadSharedHandle._close_handle(self) if self._joined else 0
 
     cdef int _release_rows(self) except -1:

@@ -191,6 +191,8 @@ cdef class MessageQueue(QueueHandle):
             key = mq_queue_commit_delayed_message(&self._h, slot, view.len, rank, sent_time, origin,
                                                   mq_job_lease_convert_to_ticks(sent_time + delay_ns) + 1)
             self._set_alarm(slot, sent_time + delay_ns)
+            if self._is_observed:
+                self._on_delayed(slot)
         else:
             key = mq_queue_commit_message(&self._h, slot, view.len, rank, sent_time, origin)
         self._file.check_truncation()  # check after the copy: touching a truncated page detects the truncation
@@ -212,6 +214,9 @@ cdef class MessageQueue(QueueHandle):
 
     def _on_sent(self, send):
         send.commit()
+
+    def _on_delayed(self, slot):
+        pass
 
     def _on_taken(self, slot):
         pass
