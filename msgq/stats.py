@@ -10,7 +10,7 @@ from msgq.common.stats.meter import Distribution, MeterReading
 from msgq.common.stats.records import RecordKeyInfo, RecordStats, RecordWriterInfo
 from msgq.common.stats.topic import PublisherStats, SubscriberInfo, SubscriberStats, TopicCounts, TopicStats
 from msgq.common.stats.workqueue import QueueHandleInfo, QueueMessage, QueueStats
-from msgq.impl import backend
+from msgq.impl.backend import resolve_prefix
 from msgq.kinds import get_kind
 from msgq.kinds.snapshots import endpoint, endpoint_inodes, endpoints, list_inodes, read, read_all
 
@@ -184,7 +184,7 @@ def queue_messages(name: str | bytes, prefix: str | None = None, limit: int | No
     """
     from msgq.impl.workqueue.core import queue_messages  # late, as above
 
-    return queue_messages(naming.validate_queue_name(name), backend.resolve_prefix(prefix), limit)
+    return queue_messages(naming.validate_queue_name(name), resolve_prefix(prefix), limit)
 
 
 def queue_inodes(prefix: str | None = None) -> dict[str, int]:

@@ -8,6 +8,7 @@ import gc
 import os
 import shutil
 import signal
+import threading
 from collections.abc import Generator, Iterator
 from typing import IO
 
@@ -125,6 +126,15 @@ def token() -> Iterator[str]:
     for path in left:
         remove(path)
     assert not left, "left behind by the test"
+
+
+@pytest.fixture(autouse=True)
+def recorders() -> Iterator[None]:
+    """Fail a test that leaves a recorder running, because it would take part in the tests after it."""
+    before = set(threading.enumerate())
+    yield
+    left = {thread for thread in threading.enumerate() if thread.name in ("msgq record", "msgq frames")} - before
+    assert not left, "threads of a recorder left running by the test; stop it"
 
 
 @pytest.fixture

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from msgq.errors import EndpointNameError
 
+#: Beginning of the prefix of a bus of the fake backend, whose files are in the memory of the process.
+BUS_PREFIX_START = "bus:"
 RING_FILE_PREFIX = "msgq_"
 SIDE_FILE_PREFIX = "msgqside_"
 ZMQ_FILE_PREFIX = "msgqzmq_"

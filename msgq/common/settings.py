@@ -57,9 +57,14 @@ def get_prefix() -> str:
 
 
 def resolve_prefix(asked: str | None) -> str:
-    """Return `asked` after a check; None: the current prefix. "" stands for no prefix."""
+    """Return `asked` after a check; None: the current prefix. "" stands for no prefix.
+
+    The prefix of a bus of the fake backend stays as it is.
+    """
     if asked is None:
         return get_prefix()
+    if asked.startswith(naming.BUS_PREFIX_START):
+        return asked
     return naming.validate_endpoint_name(asked, "prefix") if asked else ""
 
 

@@ -7,6 +7,7 @@ import os
 import stat
 
 from msgq.common.naming import (
+    BUS_PREFIX_START,
     CHANNEL_FILE_PREFIX,
     CLOCK_FILE_PREFIX,
     FILE_NAME_BYTES_MAX,
@@ -38,24 +39,24 @@ _DRAFT_SUFFIX_BYTES = 6  # random letters after the name and "."
 
 
 def _make_path(file_prefix: str, in_prefix: str, name: str) -> str:
-    root, in_prefix = split_bus(in_prefix)
+    root, in_prefix = _split_bus(in_prefix)
     return f"{root}/{file_prefix}{in_prefix}/{name}" if in_prefix else f"{root}/{file_prefix}{name}"
 
 
-def split_bus(in_prefix: str) -> tuple[str, str]:
+def _split_bus(in_prefix: str) -> tuple[str, str]:
     """Return the root of the paths, and the prefix in it. The files of a bus are not in shared memory."""
     bus, _, prefix = in_prefix.partition("/")
-    return (bus, prefix) if is_on_bus(in_prefix) else (SHARED_MEMORY, in_prefix)
+    return (bus, prefix) if bus.startswith(BUS_PREFIX_START) else (SHARED_MEMORY, in_prefix)
 
 
-def is_on_bus(path: str) -> bool:
-    """Return True for a path or prefix on a bus of the fake backend."""
-    return path.startswith("bus:")
+def strip_bus(in_prefix: str) -> str:
+    """Return the prefix of paths without the name of its bus."""
+    return _split_bus(in_prefix)[1]
 
 
 def _locate_files(file_prefix: str, in_prefix: str) -> tuple[str, str]:
     """Return the directory of files, and the prefix of their names."""
-    root, in_prefix = split_bus(in_prefix)
+    root, in_prefix = _split_bus(in_prefix)
     return (f"{root}/{file_prefix}{in_prefix}", "") if in_prefix else (root, file_prefix)
 
 

@@ -7,7 +7,6 @@ from importlib import import_module
 from types import MappingProxyType, ModuleType
 
 from msgq.common import settings
-from msgq.common.shm_paths import is_on_bus
 from msgq.errors import BackendNotAvailableError, MissingAttributeError
 from msgq.impl.base.core import Context
 
@@ -93,17 +92,12 @@ def is_fake_backend() -> bool:
 
 
 def resolve_prefix(asked: str | None) -> str:
-    """Return the prefix of the paths of the current backend, for readers of files; None: the current prefix.
+    """Return the prefix of an endpoint's files, as `settings.resolve_prefix`. With the fake backend: on its bus."""
+    if is_fake_backend():
+        from msgq.impl.fake.bus import current_bus  # late: few programs use it
 
-    A prefix of paths stays as it is: on the fake backend, it begins with the name of its bus.
-    """
-    if asked is not None and is_on_bus(asked):
-        return asked
-    if not is_fake_backend():
-        return settings.resolve_prefix(asked)
-    from msgq.impl.fake.bus import current_bus  # imported late: most programs have no bus
-
-    return current_bus().resolve_prefix(asked)
+        return current_bus().resolve_prefix(asked)
+    return settings.resolve_prefix(asked)
 
 
 def set_backend(module: ModuleType | None) -> ModuleType | None:

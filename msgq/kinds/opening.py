@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from msgq.common.schema import Schema
 from msgq.errors import SegmentError
-from msgq.impl import backend
+from msgq.impl.backend import resolve_prefix
 from msgq.impl.meter import EndpointMeter, SourceMeter
 from msgq.impl.sources import EndpointSource
 from msgq.kinds import find_kind, kind_of, snapshots, validate_endpoint
@@ -35,13 +35,13 @@ def open_source(
     SegmentError : the endpoint does not exist, its files are not readable, or they contain invalid data.
     """
     kind = kind_of(validate_endpoint(endpoint))
-    return kind.source.open_source(kind.bare_name(endpoint), backend.resolve_prefix(prefix), whole, files)
+    return kind.source.open_source(kind.bare_name(endpoint), resolve_prefix(prefix), whole, files)
 
 
 def open_feed(endpoint: str) -> EndpointFeed:
     """Return a feed of new items of an endpoint of any kind, in the current prefix."""
     kind = kind_of(endpoint)
-    return kind.source.open_feed(kind.bare_name(endpoint), backend.resolve_prefix(None))
+    return kind.source.open_feed(kind.bare_name(endpoint), resolve_prefix(None))
 
 
 def open_meter(endpoint: str, payload_time: PayloadTime | None = None) -> EndpointMeter:
@@ -55,7 +55,7 @@ def open_meter(endpoint: str, payload_time: PayloadTime | None = None) -> Endpoi
     """
     kind = kind_of(endpoint)
     if kind.source.open_meter is not None:
-        return kind.source.open_meter(kind.bare_name(endpoint), backend.resolve_prefix(None))
+        return kind.source.open_meter(kind.bare_name(endpoint), resolve_prefix(None))
     return SourceMeter(open_source(endpoint), *(payload_time or ()))
 
 

@@ -6,9 +6,9 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Any
 
-from msgq.common.shm_paths import is_on_bus
+from msgq.common.naming import BUS_PREFIX_START
 from msgq.errors import EndpointNameError, SegmentError
-from msgq.impl import backend
+from msgq.impl.backend import resolve_prefix
 from msgq.impl.base.core import list_private_files
 from msgq.kinds import Kind, find_announced_kind, kind_of, list_stored_kinds
 
@@ -43,7 +43,7 @@ def endpoints(prefix: str | None = None) -> list[EndpointStats]:
     ----------
     prefix : prefix of the endpoints; None: the current prefix, "": no prefix.
     """
-    where = backend.resolve_prefix(prefix)
+    where = resolve_prefix(prefix)
     snapshots = []
     for kind in list_stored_kinds("stats"):
         for name in list_inodes(kind, where):
@@ -77,7 +77,7 @@ def read(kind: Kind, name: str | bytes, prefix: str | None = None) -> Any:
     EndpointNameError : the name is invalid.
     SegmentError : the endpoint does not exist, or its files cannot be read.
     """
-    return kind.stats.open_watch(kind.validate_name(name), backend.resolve_prefix(prefix)).stats()
+    return kind.stats.open_watch(kind.validate_name(name), resolve_prefix(prefix)).stats()
 
 
 def _make_endpoint_stats(kind: Kind, bare_name: str, prefix: str | None) -> EndpointStats:
@@ -92,7 +92,7 @@ def _make_endpoint_stats(kind: Kind, bare_name: str, prefix: str | None) -> Endp
 
 def read_all(kind: Kind, prefix: str | None = None) -> list[Any]:
     """Return the statistics of all readable endpoints of one kind, sorted by name."""
-    where = backend.resolve_prefix(prefix)
+    where = resolve_prefix(prefix)
     snapshots = []
     for name in list_inodes(kind, where):
         with contextlib.suppress(SegmentError, EndpointNameError):
@@ -104,13 +104,16 @@ def list_inodes(kind: Kind, prefix: str | None = None) -> dict[str, int]:
     """Return a dictionary of the names that may be endpoints of a kind, and their inode numbers. Opens no file."""
     if kind.locate_files is None:
         return {}
-    directory, start = kind.locate_files(backend.resolve_prefix(prefix))
-    files = list_private_files(directory) if is_on_bus(directory) else _list_shared_files(directory)
+    directory, start = kind.locate_files(resolve_prefix(prefix))
+    try:
+        files = _list_files(directory)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):  # PermissionError: another user's directory
+        return {}
     return {name[len(start) :]: inode for name, inode in sorted(files) if name.startswith(start) and name != start}
 
 
-def _list_shared_files(directory: str) -> list[tuple[str, int]]:
-    try:
-        return [(entry.name, entry.inode()) for entry in os.scandir(directory) if entry.is_file(follow_symlinks=False)]
-    except (FileNotFoundError, NotADirectoryError, PermissionError):  # PermissionError: another user's directory
-        return []
+def _list_files(directory: str) -> list[tuple[str, int]]:
+    """Return name and inode number of each file of a directory in shared memory, or of the root of a bus."""
+    if directory.startswith(BUS_PREFIX_START):
+        return list_private_files(directory)
+    return [(entry.name, entry.inode()) for entry in os.scandir(directory) if entry.is_file(follow_symlinks=False)]

@@ -57,7 +57,6 @@ class SimulationEngine(InProcessBus):
         self._skipped_inboxes: list[Inbox] = []  # see _deliver_next
         self._restarting_programs: list[SimulatedProgram] = []
         self._is_ended = False
-        self._sources: dict[int, EndpointState[Any]] = {}
 
     # ---- members ----
 
@@ -73,13 +72,6 @@ class SimulationEngine(InProcessBus):
     def on_published(self, handle: Any) -> None:
         """Take over the messages that a publisher of a topic has sent."""
         handle._topic.publish(handle)
-
-    def find_source(self, number: int, make: Callable[[Any], EndpointState[Any]]) -> Any:
-        """Return the endpoint with this number of its file. Makes it if it is new."""
-        source = self._sources.get(number)
-        if source is None:
-            source = self._sources[number] = make(self.choose_route)
-        return source
 
     def on_member_opened(self, socket: BusMember) -> None:
         """Store the node that opened the socket."""
@@ -378,8 +370,9 @@ class SimulationEngine(InProcessBus):
             return False
         program = self._restarting_programs.pop(0)
         self._skipped_inboxes = []
+        program.kill_handles()
         self._run_as_node(program, program.end_program)
-        program.abandon_sockets()
+        program.close_sockets()
         self._run_as_node(program, program.run_to_first_wait)
         return True
 

@@ -64,18 +64,18 @@ class SimulatedNode:
         """Return True if the function returns True for one of the node's sockets."""
         return any(socket_is(socket) for reference in self.sockets if (socket := reference()) is not None)
 
+    def kill_handles(self) -> None:
+        """End the handles of the real core as the death of a process does: their rows stay, without their locks."""
+        for reference in self.sockets:
+            kill = getattr(reference(), "_abandon", None)
+            if kill is not None:
+                kill()
+
     def close_sockets(self) -> None:
         """Close the sockets that the node left open."""
         for reference in self.sockets:
             if (socket := reference()) is not None:
                 socket.close()
-        self.sockets.clear()
-
-    def abandon_sockets(self) -> None:
-        """Leave the sockets as a killed process does: others recover what the node held."""
-        for reference in self.sockets:
-            if (socket := reference()) is not None:
-                getattr(socket, "_abandon", socket.close)()
         self.sockets.clear()
 
 
@@ -97,19 +97,20 @@ def refuse_unstarted_code(name: str, result: object) -> None:
 class FunctionNode(SimulatedNode):
     """A function that is called for each message."""
 
-    _subscriber: Waitable
+    _subscriber: Any
 
     def __init__(self, name: str, function: Callable[[bytes], object]) -> None:
         super().__init__(name)
         self._function = function
 
-    def set_subscriber(self, subscriber: Waitable) -> None:
+    def set_subscriber(self, subscriber: Any) -> None:
         """Set the subscriber whose messages the function gets."""
         self._subscriber = subscriber
 
     def get_inbox(self) -> Inbox:
         """Return the inbox of the subscriber."""
-        return self._subscriber._inbox
+        inbox: Inbox = self._subscriber._inbox
+        return inbox
 
     def handle_delivery(self) -> None:
         """Call the function with the delivered message."""
@@ -179,9 +180,7 @@ class GeneratorNode(SimulatedProgram):
         except StopIteration:
             return
         if isinstance(self._wait_target, (Waitable, Poller)):
-            is_one = isinstance(self._wait_target, Waitable)
-            ready, label = make_wait_condition([self._wait_target] if is_one else self._wait_target._registered_sockets())
-            timeout_ns = self._wait_target._default_timeout_ns() if is_one else None
+            ready, timeout_ns, label = _describe_wait(self._wait_target)
         elif isinstance(self._wait_target, (int, float)) and self._wait_target >= 0:
             ready, timeout_ns, label = (lambda: False), round(self._wait_target * NS_PER_S), "its time"
         else:
@@ -191,6 +190,15 @@ class GeneratorNode(SimulatedProgram):
             )
             raise TypeError(text)
         self.current_wait = NodeWait(ready, None if timeout_ns is None else self._now_ns() + timeout_ns, label)
+
+
+def _describe_wait(target: Waitable | Poller) -> tuple[Callable[[], bool], int | None, str]:
+    """Return the condition, the timeout in ns and the name of a wait for messages."""
+    if isinstance(target, Waitable):
+        condition, name = make_wait_condition([target])
+        return condition, target._default_timeout_ns(), name
+    condition, name = make_wait_condition(target._registered_sockets())
+    return condition, None, name
 
 
 class _NodeEndedError(BaseException):

@@ -42,6 +42,8 @@ class Simulation:
     faults : probabilities of random faults; None: no random faults.
     fault_schedule : faults of given messages or times.
     choices : choices instead of the seed; see `explore`. After the last choice, the first possibility counts.
+    segment_size : data bytes of topics that are opened without a size; 0: 1 MiB. A topic takes this memory during its
+        first lap, as in shared memory.
 
     Attributes
     ----------
@@ -55,11 +57,13 @@ class Simulation:
         faults: Faults | None = None,
         fault_schedule: Sequence[Fault] = (),
         choices: Sequence[int] | None = None,
+        segment_size: int = 0,
     ) -> None:
         self.seed = seed
         self._choice_sequence = ChoiceSequence(seed, choices)
         self._by_choices = choices is not None
         self._engine = SimulationEngine(self._choice_sequence, FaultInjector(faults or Faults(), fault_schedule, seed))
+        self._engine.segment_size = segment_size
         self._node_names: list[str] = ["main", "play"]
         self._is_active = False
 

@@ -27,14 +27,19 @@ def arrivals(folder: Path) -> FileWatcher:
     return FileWatcher([(str(folder), "a_")], str(folder.parent))
 
 
+def poll_arrivals(arrivals: FileWatcher) -> tuple[list[FileArrival], bool]:
+    found, has_overflowed = arrivals.poll_arrivals()
+    return found, arrivals.update_watches() or has_overflowed
+
+
 def poll_arrived_files(arrivals: FileWatcher) -> list[FileArrival]:
-    found, look = arrivals.poll_arrivals()
+    found, look = poll_arrivals(arrivals)
     assert not look
     return found
 
 
 def to_be_looked(arrivals: FileWatcher) -> bool:
-    return arrivals.poll_arrivals()[1]
+    return poll_arrivals(arrivals)[1]
 
 
 def poll_arrived_names(arrivals: FileWatcher) -> list[str]:
@@ -185,7 +190,7 @@ def test_new_file_is_reported_with_its_directory(folder: Path) -> None:
     arrivals = FileWatcher([(str(folder), "a_"), (str(later), "")], str(folder.parent))
     (folder / "a_1").write_text("text")
     later.mkdir()
-    (arrival,), look = arrivals.poll_arrivals()
+    (arrival,), look = poll_arrivals(arrivals)
     assert look
     assert os.pread(arrival.fd, 9, 0) == b"text"
 

@@ -73,15 +73,15 @@ def test_recorder_stopped_after_resume_records_no_messages_of_pause(prefix: str,
 
 def test_recorder_resume_does_not_wait_for_end_of_chunk(prefix: str, tmp_path: Path) -> None:
     pub = msgq.pub_sock("e")
-    recorder = Recorder(tmp_path / "log", start_paused=True, chunk_bytes=1024, chunk_seconds=60)
-    wait_until(lambda: waiting(recorder))
-    recorder.resume()
 
     def recorded() -> bool:
         pub.send(bytes(1000))
         return bool(recorder.stats().messages)
 
-    wait_until(recorded)
+    with Recorder(tmp_path / "log", start_paused=True, chunk_bytes=1024, chunk_seconds=60) as recorder:
+        wait_until(lambda: waiting(recorder))
+        recorder.resume()
+        wait_until(recorded)
 
 
 def test_chunk_larger_than_queue_limit_is_accepted(prefix: str, tmp_path: Path) -> None:

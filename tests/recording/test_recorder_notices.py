@@ -7,8 +7,9 @@ import os
 import struct
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,12 @@ from msgq.common import settings, shm_paths, timing
 from msgq.common.selection import SelectedEndpoints
 from msgq.impl.ring.core import unlink_topic
 from msgq.recording import LogReader, Recorder
+from msgq.recording.mcap_io.core import ChunkBuffer
 from msgq.recording.recorder import endpoints
 from msgq.recording.recorder import recorder as recording
-from msgq.recording.recorder.core import Capture, FileArrival
+from msgq.recording.recorder.core import Capture, FileArrival, FileWatcher
 from msgq.recording.recorder.endpoints import RecordedEndpoints
-from tests.support import Child, wait_until
+from tests.support import DEADLINE, Child, wait_until
 
 
 @pytest.fixture
@@ -33,8 +35,8 @@ def start(prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     monkeypatch.setattr(recording, "_RESCAN_INTERVAL_S", float("inf"))
     made: list[Recorder] = []
 
-    def started(**options: Any) -> Recorder:
-        made.append(Recorder(tmp_path / "log", **{"chunk_seconds": 60.0, **options}))
+    def started(log: str = "log", **options: Any) -> Recorder:
+        made.append(Recorder(tmp_path / log, **{"chunk_seconds": 60.0, **options}))
         return made[-1]
 
     yield started
@@ -44,22 +46,21 @@ def start(prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 @pytest.fixture
 def join_lock(monkeypatch: pytest.MonkeyPatch) -> threading.Lock:
-    """A lock: as long as somebody has it, what appears is not joined; it is opened all the same."""
+    """A lock: as long as somebody has it, no recorder joins what appears; each opens it all the same."""
     lock = threading.Lock()
     notice, arrived = RecordedEndpoints.handle_changes, RecordedEndpoints._poll_watcher
-    kept: list[tuple[list[FileArrival], bool]] = []
+    kept: defaultdict[RecordedEndpoints, list[tuple[list[FileArrival], bool]]] = defaultdict(list)  # by recorder
 
     def locked(sources: RecordedEndpoints) -> bool:
         while not lock.acquire(timeout=0.005):  # a run ends with the first file: others may come a while later
-            kept.append(arrived(sources))
+            kept[sources].append(arrived(sources))
         try:
             return notice(sources)
         finally:
             lock.release()
 
     def all_arrived(sources: RecordedEndpoints) -> tuple[list[FileArrival], bool]:
-        every = [*kept, arrived(sources)]
-        kept.clear()
+        every = [*kept.pop(sources, []), arrived(sources)]
         return [arrival for arrivals, _ in every for arrival in arrivals], any(look for _, look in every)
 
     monkeypatch.setattr(RecordedEndpoints, "handle_changes", locked)
@@ -77,8 +78,12 @@ def wait_until_joined(recorder: Recorder, endpoint: str) -> None:
     wait_until(lambda: endpoint in recorder._recorded_endpoints._named_endpoints, f"{endpoint} is recorded")
 
 
-def wait_until_open(path: str) -> None:
-    """Wait until this process has the file open, be it by a name that it has lost."""
+def has_noticed(recorder: Recorder) -> bool:
+    return recorder.stats().endpoints > 0
+
+
+def wait_until_open(path: str, count: int = 1) -> None:
+    """Wait until this process has the file open so many times, be it by a name that it has lost."""
 
     def seen() -> bool:
         links = []
@@ -87,7 +92,7 @@ def wait_until_open(path: str) -> None:
                 links.append(os.readlink(f"/proc/self/fd/{name}"))
             except FileNotFoundError:
                 continue
-        return path in links or f"{path} (deleted)" in links
+        return links.count(path) + links.count(f"{path} (deleted)") >= count
 
     wait_until(seen, f"{path} is open")
 
@@ -174,6 +179,24 @@ def test_messages_of_short_lived_program_with_removed_topic_are_recorded(
     assert {message.epoch for message in first} != {other.epoch}
 
 
+def test_each_recorder_of_process_records_short_lived_topic(
+    start: Any, join_lock: Any, tmp_path: Path, prefix: str
+) -> None:
+    make_directories()
+    recorders = [start("first"), start("second")]
+    with join_lock:
+        with msgq.pub_sock("e") as pub:
+            for data in build_numbers(3):
+                pub.send(data)
+            wait_until_open(shm_paths.ring_path("e", prefix), len(recorders))
+            wait_until_open(shm_paths.side_segment_path("e", prefix), len(recorders))
+        unlink_topic("e")
+    for recorder in recorders:
+        wait_until(partial(has_noticed, recorder))
+        stats = recorder.stop()
+        assert (stats.messages, stats.lost, stats.refused) == (3, 0, {})
+
+
 def test_topic_removed_before_open_has_unknown_loss(prefix: str) -> None:
     """Nobody knows whether anything was published: that is said."""
     make_directories()
@@ -190,6 +213,21 @@ def test_topic_removed_before_open_has_unknown_loss(prefix: str) -> None:
     assert not sources.handle_changes()
 
 
+def test_topic_recreated_before_open_has_unknown_loss(prefix: str) -> None:
+    """Both events open the second file, which says nothing of the first one."""
+    make_directories()
+    sources = RecordedEndpoints(Capture(), SelectedEndpoints(), None)
+    sources.rescan_endpoints()
+    with msgq.pub_sock("e") as pub:
+        pub.send(b"x")
+    unlink_topic("e")
+    with msgq.pub_sock("e"):
+        assert sources.handle_changes()
+        assert sources.count_losses() == {"e": None}
+        assert sources._named_endpoints.keys() == {"e"}
+        assert not sources.handle_changes()
+
+
 def test_two_hundred_removed_topics_are_all_reported(prefix: str) -> None:
     make_directories()
     sources = RecordedEndpoints(Capture(), SelectedEndpoints(), None)
@@ -202,6 +240,42 @@ def test_two_hundred_removed_topics_are_all_reported(prefix: str) -> None:
     while sources.handle_changes():
         continue
     assert sources.count_losses() == dict.fromkeys(names)
+
+
+def publish_on_many_topics(capture: Capture) -> list[str]:
+    """Publish on 40 topics, whose files then appear in a run: 64 are opened, of 32 topics. Return the names."""
+    names = [f"e{number}" for number in range(40)]
+    for name in names:
+        with msgq.pub_sock(name, segment_size=4096) as pub:
+            pub.send(b"x")
+    capture.capture_messages(ChunkBuffer(4096, 4096), DEADLINE)
+    return names
+
+
+def test_topics_beyond_open_files_and_removed_have_unknown_loss(prefix: str) -> None:
+    make_directories()
+    sources = RecordedEndpoints(capture := Capture(), SelectedEndpoints(), None)
+    sources.rescan_endpoints()
+    names = publish_on_many_topics(capture)
+    for name in names:
+        unlink_topic(name)
+    assert sources.handle_changes()
+    assert sources.count_losses() == {**dict.fromkeys(names[:32], 0), **dict.fromkeys(names[32:])}
+    assert sources.refusal_reasons.keys() == set(names[32:])
+
+
+def test_topic_beyond_open_files_and_recreated_has_unknown_loss(prefix: str) -> None:
+    """Only its first life is missed. The others have their names."""
+    make_directories()
+    sources = RecordedEndpoints(capture := Capture(), SelectedEndpoints(), None)
+    sources.rescan_endpoints()
+    names = publish_on_many_topics(capture)
+    unlink_topic(names[-1])
+    with msgq.pub_sock(names[-1]):
+        assert sources.handle_changes()
+        assert sources.count_losses() == {**dict.fromkeys(names, 0), names[-1]: None}
+        assert sources._named_endpoints.keys() == set(names)
+        assert not sources.handle_changes()
 
 
 def test_topic_found_by_scan_and_removed_is_not_reported_lost(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,6 +362,67 @@ def test_incomplete_endpoint_file_is_opened_when_complete(start: Any, tmp_path: 
     assert (stats.messages, stats.lost, stats.refused) == (3, 0, {})
 
 
+@pytest.mark.parametrize(("size", "lost"), [(0, 0), (100, None)])
+def test_incomplete_endpoint_file_replaced_before_open_has_unknown_loss(
+    prefix: str, size: int, lost: int | None
+) -> None:
+    """Nobody has used an empty file."""
+    make_directories()
+    sources = RecordedEndpoints(Capture(), SelectedEndpoints(), None)
+    sources.rescan_endpoints()
+    Path(shm_paths.ring_path("e", prefix)).write_bytes(bytes(size))
+    assert sources.handle_changes()
+    assert sources.refusal_reasons.keys() == {"e"}
+    unlink_topic("e")
+    with msgq.pub_sock("e"):
+        assert sources.handle_changes()
+        assert sources.count_losses() == {"e": lost}
+        assert sources._named_endpoints.keys() == {"e"}
+
+
+def test_incomplete_endpoint_file_removed_before_open_has_unknown_loss(prefix: str) -> None:
+    make_directories()
+    sources = RecordedEndpoints(Capture(), SelectedEndpoints(), None)
+    sources.rescan_endpoints()
+    Path(shm_paths.ring_path("e", prefix)).write_bytes(bytes(100))
+    assert sources.handle_changes()
+    unlink_topic("e")
+    sources.rescan_endpoints()
+    assert sources.count_losses() == {"e": None}
+
+
+@pytest.mark.parametrize("is_opened", [False, True])
+def test_incomplete_endpoint_file_found_by_scan_and_removed_has_unknown_loss(
+    prefix: str, monkeypatch: pytest.MonkeyPatch, is_opened: bool
+) -> None:
+    make_directories()
+    sources = RecordedEndpoints(capture := Capture(), SelectedEndpoints(), None)
+    sources.rescan_endpoints()
+    scan = sources._scan_endpoints
+
+    def scanned() -> None:
+        scan()
+        unlink_topic("e")
+
+    Path(shm_paths.ring_path("e", prefix)).write_bytes(bytes(100))
+    if is_opened:
+        capture.capture_messages(ChunkBuffer(4096, 4096), DEADLINE)
+    monkeypatch.setattr(sources, "_scan_endpoints", scanned)
+    sources.rescan_endpoints()
+    assert sources.count_losses() == {"e": None}
+
+
+def test_incomplete_endpoint_file_removed_in_pause_is_no_loss(prefix: str) -> None:
+    make_directories()
+    sources = RecordedEndpoints(Capture(), SelectedEndpoints(), None)
+    sources.rescan_endpoints()
+    Path(shm_paths.ring_path("e", prefix)).write_bytes(bytes(100))
+    assert sources.handle_changes()
+    unlink_topic("e")
+    sources.rejoin_at_present()
+    assert sources.count_losses() == {}
+
+
 def test_prefix_directories_created_and_removed_are_followed(start: Any, tmp_path: Path, prefix: str) -> None:
     recorder = start()
     for number in range(3):
@@ -314,24 +449,48 @@ def test_recorder_without_inotify_finds_all_endpoints_by_scan(
                 pub.send(data)
         wait_until_joined(recorder, "e")
         stats = recorder.stop()
-    assert (stats.messages, stats.lost) == (100, 0)
-    assert "detected late: Too many open files" in caplog.text
+    assert (stats.messages, stats.lost, recorder._recorded_endpoints.count_losses()) == (100, None, {"e": 0})
+    assert "detected late, and some may be missed: Too many open files" in caplog.text
+
+
+class FullWatcher:
+    """A watcher that cannot watch another directory."""
+
+    def __init__(self, watcher: FileWatcher | None) -> None:
+        assert watcher is not None
+        self.poll_arrivals = watcher.poll_arrivals
+
+    def update_watches(self) -> None:
+        raise OSError(28, "No space left on device")
+
+
+def test_removed_topic_is_recorded_although_watcher_fails(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its files were opened before the failure."""
+    make_directories()
+    sources = RecordedEndpoints(capture := Capture(), SelectedEndpoints(), None)
+    sources.rescan_endpoints()
+    with msgq.pub_sock("e") as pub:
+        pub.send(b"x")
+    capture.capture_messages(ChunkBuffer(4096, 4096), DEADLINE)
+    unlink_topic("e")
+    monkeypatch.setattr(sources, "_file_watcher", FullWatcher(sources._file_watcher))
+    assert sources.handle_changes()
+    chunk = ChunkBuffer(4096, 4096)
+    capture.capture_messages(chunk, 0)
+    assert (len(chunk), sources.count_losses(), sources.refusal_reasons) == (1, {"e": 0}, {})
 
 
 def test_directory_without_watch_is_scanned(
     prefix: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class NoMore:
-        def poll_arrivals(self) -> None:
-            raise OSError(28, "No space left on device")
-
     sources = RecordedEndpoints(Capture(), SelectedEndpoints(), None)
     sources.rescan_endpoints()
-    monkeypatch.setattr(sources, "_file_watcher", NoMore())
+    monkeypatch.setattr(sources, "_file_watcher", FullWatcher(sources._file_watcher))
     with msgq.pub_sock("e"):
         assert sources.handle_changes()
         assert set(sources.count_losses()) == {"e"}
-    assert "detected late: No space left on device" in caplog.text
+    assert "detected late, and some may be missed: No space left on device" in caplog.text
+    assert sources.may_have_missed_endpoints
     assert sources.handle_changes()  # the publisher of "e" has closed the topic
     with msgq.pub_sock("f"):
         assert not sources.handle_changes()

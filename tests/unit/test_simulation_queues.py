@@ -480,6 +480,25 @@ class TestLeases:
 
 
 class TestWaits:
+    def test_close_ends_polls_of_other_nodes(self) -> None:
+        ended: list[float] = []
+        with Simulation() as sim:
+            queue = open_jobs_queue()
+
+            def polls() -> None:
+                poller = msgq.Poller()
+                poller.registerSocket(queue)
+                with pytest.raises(EndpointClosedError, match="during the wait"):
+                    poller.poll(-1)
+                ended.append(sim.clock.time())
+
+            sim.add(polls)
+            sim.run(until=1.0)
+            queue.close()
+            assert msgq.stats.queue("jobs").handles == ()
+            sim.run()
+        assert ended == [1.0]
+
     def test_close_ends_waits_of_other_nodes(self) -> None:
         ended: list[float] = []
         with Simulation() as sim:

@@ -7,12 +7,13 @@ begins with the name of the bus. A handle of a bus reads the virtual time, and i
 
 cdef extern from "base/private_file.h" nogil:
     void mq_private_files_reset_in_child(mq_private_files *list_of_files)
-    uint64_t mq_private_read_entry(mq_private_files *list_of_files, uint64_t index, char *path, size_t room)
+    void mq_private_files_lock(mq_private_files *list_of_files)
+    void mq_private_files_unlock(mq_private_files *list_of_files)
     void mq_private_end_bus(mq_private_files *list_of_files, const char *bus)
 
 
 cdef mq_private_files _private_files  # of all buses of the process
-cdef dict _clocks = {}  # by the prefix of the bus
+cdef dict _buses = {}  # prefix: a weak reference to the bus
 cdef uint64_t _last_bus_number = 0
 
 
@@ -21,6 +22,22 @@ cdef void _reset_private_files_in_child() noexcept nogil:
 
 
 pthread_atfork(NULL, NULL, _reset_private_files_in_child)
+
+
+def list_private_files(str root):
+    cdef bytes start = root.encode() + b"/"
+    cdef list found = []
+    cdef mq_private_file *file
+    mq_private_files_lock(&_private_files)
+    file = _private_files.first
+    while file != NULL:
+        if file.is_named and strncmp(file.path, start, len(start)) == 0:
+            name = file.path[len(start):].decode()
+            if "/" not in name:  # another prefix
+                found.append((name, <uintptr_t> file))
+        file = file.next
+    mq_private_files_unlock(&_private_files)
+    return found
 
 
 cdef class VirtualTime:
@@ -39,12 +56,13 @@ cdef class Bus:
         global _last_bus_number
         _last_bus_number += 1
         self.prefix = f"bus:{_last_bus_number}"
+        _buses[self.prefix] = PyWeakref_NewRef(self, None)
 
     def __init__(self, VirtualTime clock not None):
-        self.clock = _clocks[self.prefix] = clock
+        self.clock = clock
 
     def __dealloc__(self):
-        _clocks.pop(self.prefix, None)
+        _buses.pop(self.prefix, None)
         mq_private_end_bus(&_private_files, self.prefix.encode())
 
     def wait_until(self, ready, timeout_ns, subject):
@@ -64,6 +82,8 @@ cdef class Bus:
 
     cpdef str resolve_prefix(self, object asked):
         prefix = settings.resolve_prefix(asked)
+        if prefix.startswith(self.prefix):
+            return prefix
         return f"{self.prefix}/{prefix}" if prefix else self.prefix
 
     cdef uint32_t next_number(self) noexcept:
@@ -71,20 +91,9 @@ cdef class Bus:
         return self._numbers
 
 
-cdef VirtualTime find_clock(str in_prefix):
-    return _clocks.get(in_prefix.partition("/")[0])
-
-
-def list_private_files(str directory):
-    cdef char path[512]
-    cdef uint64_t inode = 1, index = 0
-    cdef list files = []
-    while inode := mq_private_read_entry(&_private_files, index, path, sizeof(path)):
-        index += 1
-        parent, _, name = path.decode().rpartition("/")
-        if parent == directory:
-            files.append((name, inode))
-    return files
+cdef Bus find_bus(str in_prefix):
+    reference = _buses.get(in_prefix.partition("/")[0])
+    return None if reference is None else reference()
 
 
 cdef class _BusWait:

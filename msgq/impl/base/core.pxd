@@ -48,8 +48,12 @@ cdef extern from "base/error.h" nogil:
 
 
 cdef extern from "base/private_file.h" nogil:
+    ctypedef struct mq_private_file:
+        bint is_named
+        char *path
+        mq_private_file *next
     ctypedef struct mq_private_files:
-        pass
+        mq_private_file *first
 
 
 cdef extern from "base/mapping.h" nogil:
@@ -278,11 +282,13 @@ cdef class Bus:
     """A host in the memory of this process, with files and a time of its own. The fake backend has the subclass."""
     cdef readonly VirtualTime clock
     cdef readonly str prefix  # the first part of the paths of its files
+    cdef public uint32_t segment_size  # data bytes of topics that are opened without a size; 0: the default
     cdef uint32_t _numbers
     cpdef str resolve_prefix(self, object asked)  # the prefix of a handle's paths
     cdef uint32_t next_number(self) noexcept  # for uids: unlike a random number, equal in each run of a simulation
+    cdef object __weakref__
 
-cdef VirtualTime find_clock(str in_prefix)  # of the bus that the prefix of paths names; None: shared memory
+cdef Bus find_bus(str in_prefix)  # the bus that the prefix of paths names; None: shared memory
 
 
 # ---- schema.pxi ----
@@ -415,9 +421,9 @@ cdef enum:
     # A copy of this size takes long enough (about 30 us) to let other threads run.
     LARGE_BYTES = 262144
 
-# In a node of a simulation, raise an error for endpoints that are on no bus.
-cdef int refuse_in_simulation(str endpoint, Bus bus=*) except -1
-cdef int check_context_open(Context context, str endpoint, Bus bus=*) except -1
+# In a node of a simulation, raise an error.
+cdef int refuse_in_simulation(str endpoint) except -1
+cdef int check_context_open(Context context, str endpoint) except -1
 cdef int close_at_exit(handle) except -1
 cdef void forget_at_exit(handle) noexcept
 cdef object usage_error(int ticket, str endpoint)
@@ -437,7 +443,8 @@ cdef class ForkAwareHandle:
     cdef object _memory         # memory that the handle uses until it is closed
     cdef readonly Bus _bus      # the bus of its endpoint; None: shared memory
     cdef object __weakref__
-    cdef str _enter_bus(self, object prefix)  # choose the bus of the handle, and return the prefix of its paths
+    # Choose the bus of the handle, and return the prefix of its paths. In a node of a simulation, refuse shared memory.
+    cdef str _enter_bus(self, object prefix, str endpoint)
     cdef int64_t _now_ns(self) noexcept  # time of the handle's deadlines: CLOCK_MONOTONIC, or virtual
     cdef uint32_t _random_u32(self) noexcept
     cdef void _release_memory(self) noexcept  # called at the end of `close`, after the last use

@@ -55,9 +55,6 @@ def check_owner(owner: int, endpoint: str, path: str) -> None:
 def get_sharing_advice(path: str) -> str:
     """Return the end of an error text: what the owner of a file must do so that this user may open it; "": no file."""
 
-def list_private_files(directory: str) -> list[tuple[str, int]]:
-    """Return the names in a directory of a bus ("bus:1", "bus:1/msgqjobs_prefix"), each with its inode number."""
-
 @disjoint_base
 class DescriptorMapping:
     """Mapped memory of a file descriptor. The last reference unmaps the memory. The descriptor may be closed.
@@ -160,8 +157,85 @@ def add_hidden_base(kind: type[Any], base: type[Any]) -> None:
     """
 
 @disjoint_base
+class VirtualTime:
+    """The time of a bus. It advances only while a call waits.
+
+    Attributes
+    ----------
+    now_ns : current time in ns.
+    """
+
+    now_ns: int
+
+    def new_origin_time(self, count: int = 1) -> int:
+        """Return the virtual time as a unique origin in ns. `count`: number of consecutive reserved values."""
+
+@disjoint_base
+class Bus:
+    """A host in the memory of this process, with files and a time of its own. One thread at a time may use a bus.
+
+    The endpoints of a bus are the real ones, in anonymous private memory. Their files end with the bus; open handles
+    keep their memory. The fake backend has the subclass, which decides what happens during a wait.
+
+    Parameters
+    ----------
+    clock : the time that handles of the bus read.
+
+    Attributes
+    ----------
+    prefix : the first part of the paths of its files, and of prefixes that select them, such as "bus:7".
+    segment_size : data bytes of topics that are opened without a size; 0: the default.
+    """
+
+    segment_size: int
+
+    def __init__(self, clock: VirtualTime) -> None: ...
+    @property
+    def clock(self) -> VirtualTime:
+        """The time that handles of the bus read."""
+
+    @property
+    def prefix(self) -> str:
+        """The first part of the paths of its files."""
+
+    def resolve_prefix(self, asked: str | None) -> str:
+        """Return the prefix of an endpoint's paths on this bus, as `settings.resolve_prefix` for shared memory."""
+
+    def wait_until(self, ready: Callable[[], bool], timeout_ns: int | None, subject: str) -> None:
+        """Wait until `ready` returns True, or until the timeout in virtual time; None: forever."""
+
+    def on_opened(self, handle: Any) -> None:
+        """Called when a handle of the bus has opened its endpoint."""
+
+    def on_closed(self, handle: Any) -> None:
+        """Called when a handle of the bus was closed."""
+
+    def on_published(self, handle: Any) -> None:
+        """Called when an observed publisher has sent messages."""
+
+    def check_descriptor_allowed(self, endpoint: str) -> None:
+        """Raise an error if a wait for a descriptor would never end."""
+
+def list_private_files(root: str) -> list[tuple[str, int]]:
+    """Return name and number of each file whose path is `root`, a slash and the name. `root`: as `Bus.prefix`."""
+
+def make_wait_condition(waitables: list[Any]) -> tuple[Callable[[], bool], str]:
+    """Return a function that is True if a receive of one reader would return or raise, and a text about the wait.
+
+    Raises
+    ------
+    EndpointClosedError : a reader is closed.
+    ConcurrentUseError : another node uses a reader.
+    """
+
+@disjoint_base
 class ForkAwareHandle:
     """Base of handles that detect a fork. Derived cdef classes define how to reopen in a forked child (handle.pxi)."""
+
+    @property
+    def _bus(self) -> Bus | None: ...
+    def _find_bus(self) -> Bus | None:
+        """Return the bus on which the handle opens its endpoint; None: shared memory. The fake backend overrides it."""
 
     @property
     def endpoint(self) -> str:
@@ -191,6 +265,18 @@ class Waitable(ForkAwareHandle):
     """
 
     _asyncio_wait: Any
+
+    def _receive_now(self) -> Any:
+        """Take the next message without waiting; None: there is none. For nodes of a simulation."""
+
+    def _default_timeout_ns(self) -> int | None:
+        """Return the timeout in ns of a receive without an argument; None: forever. For nodes of a simulation."""
+
+    def _would_receive_return(self) -> bool:
+        """Return True if a receive would return or raise at once, also during a wait on a bus."""
+
+    def _abandon(self) -> None:
+        """End the handle as the death of a process does: its rows stay, without their locks. Only on a bus."""
 
     def close(self) -> None:
         """Close the reader. The end of a ``with`` block also closes the object. A second close has no effect.
@@ -297,6 +383,7 @@ class Poller:
         Linux before 5.16, the wait polls once per millisecond.
         """
 
+    def _registered_sockets(self) -> list[Any]: ...
     def apoll(self, timeout: float) -> Coroutine[Any, Any, list[Any]]:
         """In a task of an asyncio loop, do the same as `poll`. Readers registered after the call are ignored.
 

@@ -6,13 +6,14 @@ from cpython.exc cimport PyErr_CheckSignals
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from cpython.pythread cimport PyThread_get_thread_ident
+from cpython.weakref cimport PyWeakref_NewRef
 from cython cimport no_gc, no_gc_clear
 from libc.errno cimport (
     EAGAIN, EEXIST, EINTR, ENOENT, ENOSYS, EPERM, errno,
 )
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy, memset, strcmp
+from libc.string cimport memcpy, memset, strcmp, strncmp
 from posix.fcntl cimport F_SETFL, fcntl, O_NONBLOCK
 from posix.mman cimport MAP_FAILED, MAP_SHARED, mmap, munmap, PROT_READ, PROT_WRITE
 from posix.stat cimport fstat, struct_stat
@@ -30,7 +31,7 @@ import struct
 import threading
 import weakref
 
-from msgq.common import file_permissions, settings
+from msgq.common import file_permissions, naming, settings
 from msgq.errors import (
     BoardFullError, ChannelMismatchError, ConcurrentUseError, CorruptSegmentError, EndpointClosedError,
     ForkedSocketError, InterruptedWaitError, InvalidValueError, IpcError, KeyTakenError, LayoutVersionError,

@@ -36,9 +36,14 @@ cdef class ForkAwareHandle:
         """Return the bus on which the handle opens its endpoint; None: shared memory."""
         return None
 
-    cdef str _enter_bus(self, object prefix):
+    cdef str _enter_bus(self, object prefix, str endpoint):
         self._bus = self._find_bus()
-        return settings.resolve_prefix(prefix) if self._bus is None else self._bus.resolve_prefix(prefix)
+        if self._bus is not None:
+            return self._bus.resolve_prefix(prefix)
+        in_prefix = settings.resolve_prefix(prefix)
+        if not in_prefix.startswith(naming.BUS_PREFIX_START):  # an observer of a bus reads its files like others
+            refuse_in_simulation(endpoint)
+        return in_prefix
 
     cdef int64_t _now_ns(self) noexcept:
         return mq_monotonic_ns() if self._bus is None else self._bus.clock.now_ns
@@ -60,7 +65,8 @@ cdef class ForkAwareHandle:
         cdef int use_state = self._use_state, generation = self._fork_generation
         if use_state == CLOSED or generation == fork_generation:
             raise usage_error(use_state, self._endpoint)
-        refuse_inherited_bus(self)
+        if self._bus is not None:
+            raise inherited_bus_error(self._endpoint)
         self._fork_generation, self._use_state = fork_generation, BUSY
         self._user_thread_id = PyThread_get_thread_ident()
         try:
@@ -76,9 +82,6 @@ cdef class ForkAwareHandle:
         raise not_connected_error(self._endpoint)
 
 
-cdef int refuse_inherited_bus(ForkAwareHandle handle) except -1:
-    """Raise in a forked child, where the bus of its parent's handle does not exist."""
-    if handle._bus is not None:
-        raise ForkedSocketError("was connected before a fork, on the bus of the parent process; close it and "
-                                "connect again", handle._endpoint)
-    return 0
+cdef object inherited_bus_error(str endpoint):
+    text = "was connected before a fork, on the bus of the parent process; close it and connect again"
+    return ForkedSocketError(text, endpoint)

@@ -12,7 +12,6 @@
 #define MQ_PRIVATE_FILE_H
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -87,18 +86,6 @@ static inline mq_private_file *mq_private_find_fd(const mq_private_files *files,
 /* Return the file of an identity that mq_private_status has stored, or NULL if it is a file of the kernel. */
 static inline mq_private_file *mq_private_file_of(dev_t device, uint64_t inode) {
     return device == MQ_PRIVATE_DEVICE ? (mq_private_file *)(uintptr_t)inode : NULL;
-}
-
-/* Copy the path of the named file with this index, of at most `room` bytes. Returns its inode, or 0 after the last. */
-static inline uint64_t mq_private_read_entry(mq_private_files *files, uint64_t index, char *path, size_t room) {
-    mq_private_files_lock(files);
-    const mq_private_file *file = files->first;
-    while (file && !(file->is_named && index-- == 0))
-        file = file->next;
-    if (file)
-        snprintf(path, room, "%s", file->path);
-    mq_private_files_unlock(files);
-    return (uint64_t)(uintptr_t)file;
 }
 
 /* ---- the end ---- */

@@ -168,6 +168,12 @@ cdef class Waitable:
         self._release_memory()
         return 0
 
+    def _receive_now(self):
+        raise NotImplementedError
+
+    def _default_timeout_ns(self):
+        return None
+
     def _would_receive_return(self):
         """Return True if a receive would return or raise at once, also during a wait on a bus."""
         return self._use_state == CLOSED or _is_ready(self, self._use_state == BUSY)

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from itertools import chain
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgq.errors import DeadlockError
 from msgq.impl.base.core import Bus
@@ -30,7 +30,11 @@ class InProcessBus(Bus):
     frame_servers : frame servers by prefix and name; see visionipc/fake.py.
     """
 
+    if TYPE_CHECKING:
+        clock: VirtualClock
+
     def __init__(self) -> None:
+        self._sources: dict[int, EndpointState[Any]] = {}
         super().__init__(VirtualClock(lambda ns: self.wait_until(lambda: False, ns, "its time")))
         self.channels: dict[tuple[str, str], EndpointState[Any]] = {}
         self.records: dict[tuple[str, str], EndpointState[Any]] = {}
@@ -43,6 +47,13 @@ class InProcessBus(Bus):
             source.mark_inherited_by_fork()
         for registry in (*registries, self.frame_servers, self.clock.alarms):
             registry.clear()
+
+    def find_source(self, number: int, make: Callable[[Callable[..., Any]], EndpointState[Any]]) -> Any:
+        """Return the endpoint with this number of its file. Makes it if it is new."""
+        source = self._sources.get(number)
+        if source is None:
+            source = self._sources[number] = make(self.choose_route)
+        return source
 
     def choose_route(self, source: EndpointState[Any]) -> MessageHandler:
         """Return the handler for messages of an endpoint."""

@@ -23,7 +23,7 @@ from msgq.impl.fake.channel_cursor import ChannelCursor
 from msgq.impl.fake.channel_state import ChannelFile, IndexEntry, PoolSlot, PublisherPool
 from msgq.impl.fake.endpoint_state import fork_error
 from msgq.impl.fake.owned_buffer import OwnedBuffer
-from msgq.impl.fake.subscriber import copy_into_buffer
+from msgq.impl.fake.waiting import copy_into_buffer
 from msgq.impl.fake.waiting import Waitable, wait_until_ready
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from msgq.errors import ForkedSocketError
 
-#: A message under way: its start in the ring, its bytes, its end; its publish and origin time, or 0.
-BusMessage = tuple[int, bytes, int, int, int]
+#: A message on its way, as its kind describes it.
+BusMessage = Any
 #: Takes each message that is sent.
 MessageHandler = Callable[[BusMessage], object]
 

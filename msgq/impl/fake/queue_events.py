@@ -6,7 +6,7 @@ import contextlib
 
 from msgq.common.naming import events_channel
 from msgq.common.queue_events import QUEUE_EVENT_SCHEMA
-from msgq.common.shm_paths import split_bus
+from msgq.common.shm_paths import strip_bus
 from msgq.errors import MsgqError
 from msgq.impl.fake import channel
 from msgq.impl.fake.channel import Publisher as EventChannelPublisher
@@ -18,7 +18,7 @@ def open_channel_file(
     name: str, in_prefix: str, create: bool | None, mode: int, trust: object, writable: bool, creator: str
 ) -> channel.ChannelFile:
     """Open the channel. Its messages are events, which faults do not affect."""
-    file = channel.open_channel_file(name, split_bus(in_prefix)[1], create, mode, trust, writable, creator)
+    file = channel.open_channel_file(name, strip_bus(in_prefix), create, mode, trust, writable, creator)
     file.channel.reports_queue_events = True
     return file
 

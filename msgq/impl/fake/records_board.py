@@ -21,7 +21,7 @@ from msgq.impl.fake.records_store import (
     RecordHandleRow,
     open_store,
 )
-from msgq.impl.fake.subscriber import copy_into_buffer
+from msgq.impl.fake.waiting import copy_into_buffer
 from msgq.impl.records import options
 from msgq.impl.records.values import Value
 

@@ -87,10 +87,14 @@ class TopicInbox(Inbox):
             self._view.add_arrival(start, end)
         else:
             self._view.add_repeat(start, end)
-        self._drop_next()
+        if not (self.undelivered and self.undelivered[0].message is message):
+            self._drop_next()  # after the last copy of the message
 
     def overwrite_unread(self) -> None:
-        """See `Inbox`."""
+        """See `Inbox`. A subscriber that conflates, or whose messages have one size, reads what a lap leaves."""
+        subscriber = self._subscriber()
+        if subscriber is None or subscriber._survives_laps():
+            return
         while self._in_flight:
             start, _, end, *_ = self._in_flight.popleft()[0]
             self._view.add_arrival(start, end)
@@ -114,18 +118,25 @@ class TopicInbox(Inbox):
 
 
 def _find_topic(bus: InProcessBus, socket: PubSocket | SubSocket) -> TopicState:
-    return bus.find_source(socket._ring.inode, lambda route: TopicState(socket.endpoint, route))
+    topic: TopicState = bus.find_source(socket._ring.inode, lambda route: TopicState(socket.endpoint, route))
+    return topic
 
 
 class PubSocket(OnBus, ring.PubSocket):
     """Publishes messages on one endpoint of a bus. The ring's core.pyi documents the methods."""
 
-    __slots__ = ("_topic",)
+    __slots__ = ("_topic", "extract_picture")
+
+    def __init__(self) -> None:
+        super().__init__()
+        #: For a frame stream: converts a message for `Simulation.sent_messages`. Set it before `connect`.
+        self.extract_picture: Callable[[bytes], bytes] | None = None
 
     def enter_simulation(self, bus: InProcessBus) -> None:
         """See `OnBus`."""
         self._topic = _find_topic(bus, self)
         self._topic.schema = self._requested_schema or self._topic.schema
+        self._topic.extract_picture = self.extract_picture
         self._observe()
 
     def _is_last_sender(self, source: EndpointState[Any]) -> bool:

@@ -6,7 +6,8 @@ import contextlib
 import os
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
 
 from msgq.common.units import NS_PER_MS
 from msgq.errors import ConcurrentUseError, EndpointClosedError
@@ -19,6 +20,11 @@ from msgq.impl.sockets.polling import PythonPoller, PyzmqPoller
 
 if TYPE_CHECKING:
     from msgq.impl.base.event_loop import AsyncWait
+
+
+def copy_into_buffer(buffer: Any, data: bytes) -> int:
+    """Copy bytes into a writable, contiguous buffer, as far as they fit. Return the number of copied bytes."""
+    return BytesIO(data).readinto(buffer)
 
 
 class Waitable(AsyncReceiver, FakeSocket):

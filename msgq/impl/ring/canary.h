@@ -68,9 +68,7 @@ static inline mq_canary mq_canary_of_ring(const mq_ring_header *ring, uint64_t d
 
 /* True if the file with this name is the mapped file and is larger now. */
 static inline bool mq_file_grew(const char *path, uint64_t inode, uint64_t data_bytes) {
-    struct stat found;
-    return stat(path, &found) == 0 && (uint64_t)found.st_ino == inode &&
-           (uint64_t)found.st_size > MQ_RING_HEADER + data_bytes;
+    return mq_named_file_bytes(path, inode) > (int64_t)(MQ_RING_HEADER + data_bytes);
 }
 
 #endif

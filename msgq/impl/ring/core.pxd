@@ -357,6 +357,7 @@ cdef class ArrivalView:
     cdef int show(self, SubConnection subscriber, mq_ring_header *ring) except -1
     cdef bint advance(self, mq_ring_subscriber *s, bint conflate) except -1
     cdef bint _has_later_arrival(self)
+    cdef void _show_to(self, uint64_t position) noexcept
     cdef bint _recover_from_lap(self, mq_ring_subscriber *s) except -1
 
 

@@ -68,8 +68,40 @@ def unlink_orphan(endpoint: str | bytes, in_prefix: str | None = None) -> bool:
     """
 
 @disjoint_base
+class ArrivalView:
+    """What has arrived at a subscriber of a simulation. Only `SubConnection._open_view` creates it.
+
+    Positions are those of the ring (docs/internals/topic-protocol.md): the start and the end of a message.
+    """
+
+    def add_arrival(self, start: int, end: int) -> None:
+        """Let the subscriber receive the message."""
+
+    def add_drop(self, start: int, end: int) -> None:
+        """Let the subscriber lose the message in its turn."""
+
+    def add_repeat(self, start: int, end: int) -> None:
+        """Let the subscriber receive the message that arrived last once more."""
+
+    def lap(self) -> None:
+        """Let the subscriber lose all that has arrived by its next receive, as after a lap of the ring."""
+
+    def is_overwritten(self, position: int) -> bool:
+        """Return True if the publisher has overwritten, or is about to overwrite, the message at this position."""
+
+    def skip_overwritten(self, next_start: int) -> None:
+        """Pass arrivals that are overwritten; if all are, continue at `next_start`, an intact message."""
+
+@disjoint_base
 class PubConnection(ForkAwareHandle):
     """Base of `PubSocket`: the connection of a publisher to its topic."""
+
+    @property
+    def _ring(self) -> Any: ...
+    @property
+    def _requested_schema(self) -> Schema | None: ...
+    def _abandon(self) -> None:
+        """End the socket as the death of a process does: its row stays, without its lock. Only on a bus."""
 
     def connect(
         self,
@@ -160,6 +192,12 @@ class PubSocket(PubConnection):
     """
 
     _sent_count: int
+
+    def _observe(self) -> None:
+        """Call `Bus.on_published` after each send from now on."""
+
+    def _read_published(self) -> list[tuple[int, bytes, int, int, int]]:
+        """Return the messages since the last call: start, bytes, end, publish time and origin (0: not tracked)."""
 
     @property
     def tracked(self) -> bool:
@@ -310,6 +348,15 @@ class PubSocket(PubConnection):
 @disjoint_base
 class SubConnection(Waitable):
     """Base of `SubSocket`: the connection of a subscriber to its topic."""
+
+    @property
+    def _ring(self) -> Any: ...
+    def _open_view(self) -> ArrivalView:
+        """In a simulation: receive only what arrives at the returned view."""
+
+    def _survives_laps(self) -> bool:
+        """Return True if the socket reads the messages that a lap leaves: the newest, or those of one size."""
+
 
     def connect(
         self,

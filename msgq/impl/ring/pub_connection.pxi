@@ -20,13 +20,13 @@ cdef class PubConnection:
     def connect(self, Context context not None, endpoint, segment_size=0, *, mode=None, schema=None, trust=None,
                 tracked=None, prefix=None):
         cdef str name = naming.validate_endpoint_name(endpoint)
-        check_context_open(context, name, self._find_bus())
+        check_context_open(context, name)
         if self._use_state != CLOSED:
             raise StateError("socket is connected already; close it first", self._endpoint)
         if schema is not None:
             from msgq.common.schema import require_schema  # imported late: the import takes longer than a connect
             require_schema(schema)
-        self._prefix = self._enter_bus(prefix)
+        self._prefix = self._enter_bus(prefix, name)
         self._endpoint = name
         self._options = segment_size, mode, schema, trust, tracked
         self._fork_generation, self._use_state = fork_generation, BUSY

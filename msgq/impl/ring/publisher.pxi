@@ -326,7 +326,7 @@ cdef class PubSocket(PubConnection):
     def _count_readers(self):
         cdef int attached = 0, updated = 0
         # Count for an inherited publisher, too: counting must not take over the topic.
-        inherited = self._use_state != CLOSED and self._fork_generation != fork_generation
+        inherited = self._use_state != CLOSED and self._fork_generation != fork_generation and self._bus is None
         if self._use_state != fork_generation and not inherited:
             self._reopen_or_raise()
         if not mq_canary_is_intact(&self._publisher.canary):

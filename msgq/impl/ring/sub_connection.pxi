@@ -36,12 +36,12 @@ cdef class SubConnection(Waitable):
                 mode=None, bint passive=False, bint latest=False, spin_us=None, trust=None, prefix=None):
         cdef str name = naming.validate_endpoint_name(endpoint)
         cdef TopicFiles topic
-        check_context_open(context, name, self._find_bus())
+        check_context_open(context, name)
         if self._use_state != CLOSED:
             raise StateError("socket is connected already; close it first", self._endpoint)
         if not isinstance(address, (str, bytes)):
             raise TypeError(f"address is of type {type(address).__name__}; give str or bytes")
-        self._prefix = self._enter_bus(prefix)
+        self._prefix = self._enter_bus(prefix, name)
         self._endpoint = name
         self._trust = trust
         self._conflate = conflate or self._conflate_default
@@ -83,6 +83,10 @@ cdef class SubConnection(Waitable):
     def _set_create(self, create):
         """Set whether `connect` must create the topic (True), must find it (False), or may do either (None)."""
         self._create = create
+
+    def _survives_laps(self):
+        """Return True if the socket reads the messages that a lap leaves: the newest, or those of one size."""
+        return self._conflate or self._subscriber.record_bytes != 0
 
     def _set_record_bytes(self, uint64_t size):
         """Set the size of all messages, so that a lapped socket continues at the oldest message left."""

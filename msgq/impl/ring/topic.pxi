@@ -57,10 +57,13 @@ cdef int _load_canary(TopicFiles topic) except -1:
     return 0
 
 
-cdef size_t _parse_segment_size(object segment_size, str endpoint) except 0:
+cdef size_t _parse_segment_size(object segment_size, ForkAwareHandle handle) except 0:
     """Return the requested data size in bytes; 0 selects the default."""
-    if segment_size == 0:
+    cdef str endpoint = handle._endpoint
+    if segment_size == 0 and (handle._bus is None or not handle._bus.segment_size):
         return MQ_DEFAULT_DATA_BYTES
+    if segment_size == 0:
+        segment_size = handle._bus.segment_size
     if not MQ_RING_DATA_BYTES_MIN <= segment_size < 2**32:
         text = f"segment_size is {segment_size} bytes; give {MQ_RING_DATA_BYTES_MIN} to {2**32 - 1}, or 0 for 1 MiB"
         raise InvalidValueError(text, endpoint)
@@ -98,7 +101,7 @@ cdef TopicFiles open_topic(ForkAwareHandle handle, str in_prefix, object segment
     `create`: True only creates, False only opens, None does either.
     """
     cdef str endpoint = handle._endpoint
-    cdef size_t wanted = _parse_segment_size(segment_size, endpoint)
+    cdef size_t wanted = _parse_segment_size(segment_size, handle)
     cdef TopicFiles topic = _make_topic(endpoint, shm_paths.ring_path(endpoint, in_prefix),
                                         shm_paths.side_segment_path(endpoint, in_prefix), segment_size != 0, wanted,
                                         handle._random_u32())

@@ -28,10 +28,10 @@ typedef struct {
 /* Return what happened to a ring whose mapping is larger than its file was at some moment, for people. */
 static inline const char *mq_ring_describe_change(const char *path, uint64_t inode, uint64_t data_bytes,
                                                   char text[static 48]) {
-    struct stat now;
+    int64_t bytes = mq_named_file_bytes(path, inode);
     snprintf(text, 48, "removed");
-    if (stat(path, &now) == 0 && (uint64_t)now.st_ino == inode) {
-        uint64_t current = now.st_size > MQ_RING_HEADER ? (uint64_t)now.st_size - MQ_RING_HEADER : 0;
+    if (bytes >= 0) {
+        uint64_t current = bytes > MQ_RING_HEADER ? (uint64_t)bytes - MQ_RING_HEADER : 0;
         snprintf(text, 48, "set to %llu%s", (unsigned long long)current, current == data_bytes ? " again" : "");
     }
     return text;

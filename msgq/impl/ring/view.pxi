@@ -28,13 +28,13 @@ cdef class ArrivalView:
         """Show what is published now."""
         self._arrivals = deque()
         self.show(subscriber, <mq_ring_header *> subscriber._ring.address)
-        mq_ring_view_show(&self._shown, self._ring, subscriber._subscriber.published)
+        self._show_to(subscriber._subscriber.published)
         return 0
 
     cdef int show(self, SubConnection subscriber, mq_ring_header *ring) except -1:
         """Show this mapping of the ring to the subscriber."""
         self._ring, self._side, subscriber._subscriber.ring = ring, subscriber._subscriber.side, &self._shown
-        mq_ring_view_show(&self._shown, self._ring, mq_ring_view_end(&self._shown))
+        self._show_to(mq_ring_view_end(&self._shown))
         return 0
 
     def add_arrival(self, uint64_t start, uint64_t end):
@@ -58,43 +58,42 @@ cdef class ArrivalView:
             end = self._arrivals.popleft()[2]
         if not mq_ring_view_is_intact(self._side, end):
             end = next_start
-        mq_ring_view_show(&self._shown, self._ring, end)
+        self._show_to(end)
 
     cdef bint advance(self, mq_ring_subscriber *s, bint conflate) except -1:
-        """Show what has arrived since, if the subscriber has read all that is shown. Return True if it may receive."""
-        cdef uint64_t start, end, shown = mq_ring_view_end(&self._shown)
+        """Show what has arrived. Return True if the subscriber may receive."""
+        cdef uint64_t start, end
         cdef int kind
-        mq_ring_view_show(&self._shown, self._ring, shown)  # the publisher may have changed
+        self._show_to(mq_ring_view_end(&self._shown))  # the publisher may have changed
         if self._is_lapped:
             return self._recover_from_lap(s)
-        if s.cursor != shown:
-            return False
         while self._arrivals:
             kind, start, end = self._arrivals[0]
-            if kind == ARRIVED or (conflate and kind == DROPPED and self._has_later_arrival()):
-                self._arrivals.popleft()  # a receive that conflates passes it, and counts it
-                mq_ring_view_show(&self._shown, self._ring, end)
-                continue
-            if s.cursor != mq_ring_view_end(&self._shown):
-                break  # first the messages before it
-            self._arrivals.popleft()
-            if kind == DROPPED:
-                mq_ring_view_show(&self._shown, self._ring, end)
+            if kind == ARRIVED or (conflate and self._has_later_arrival()):  # a receive that conflates passes the others
+                self._show_to(end)
+            elif s.cursor != mq_ring_view_end(&self._shown):
+                if not conflate or kind == DROPPED:
+                    break  # first the messages before it
+            elif kind == DROPPED:
+                self._show_to(end)
                 s.published = end
                 mq_ring_subscriber_skip_to(s, end, 1)
             elif mq_ring_view_is_intact(self._side, start):
                 mq_ring_view_repeat(s, start)
-                break
+            self._arrivals.popleft()
         return s.cursor != mq_ring_view_end(&self._shown)
 
     cdef bint _has_later_arrival(self):
-        return any(kind != DROPPED for kind, _, _ in self._arrivals)
+        return any([kind != DROPPED for kind, _, _ in list(self._arrivals)[1:]])
+
+    cdef void _show_to(self, uint64_t position) noexcept:
+        mq_ring_view_show(&self._shown, self._ring, position)
 
     cdef bint _recover_from_lap(self, mq_ring_subscriber *s) except -1:
         """Continue after all that has arrived, as after a real lap."""
         self._is_lapped = False
         while self._arrivals:
-            mq_ring_view_show(&self._shown, self._ring, self._arrivals.popleft()[2])
+            self._show_to(self._arrivals.popleft()[2])
         mq_ring_subscriber_recover_from_lap(s)
         return True
 

@@ -21,8 +21,8 @@ cdef class QueueHandle(ThreadSharedHandle):
         options.check_schema(schema, wanted.name)
         if schema is not None:
             schema_name, encodings, schema_data = encode_full_schema(schema)
-        self._prefix, in_prefix = settings.resolve_prefix(prefix), self._enter_bus(prefix)
-        refuse_in_simulation(wanted.name, self._bus)
+        in_prefix = self._enter_bus(prefix, wanted.name)
+        self._prefix = shm_paths.strip_bus(in_prefix)
         if self._bus is None:
             self._h.clock_offset = host_offset_ns()
         else:

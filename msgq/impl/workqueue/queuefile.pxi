@@ -99,8 +99,8 @@ cdef class QueueFile(EndpointFile):
 
 cdef int64_t read_time_ns(str in_prefix) except -1:
     """Return the time of a queue's events and messages: the host's, or the virtual one of its bus."""
-    cdef VirtualTime clock = find_clock(in_prefix)
-    return host_time_ns() if clock is None else clock.now_ns
+    cdef Bus bus = find_bus(in_prefix)
+    return host_time_ns() if bus is None else bus.clock.now_ns
 
 
 cdef QueueFile queue_file(str name, str in_prefix, object trust, object wanted):

@@ -18,6 +18,7 @@ from posix.unistd cimport usleep
 
 from msgq.impl.base.core cimport (
     BUSY, check_context_open, CLOSED, Context, deadline_after, WAIT_FOREVER, ForkAwareHandle, mq_monotonic_ns,
+    refuse_in_simulation,
     MQ_NS_PER_MS, RESERVED,
 )
 from msgq.impl.base.process cimport fork_generation
@@ -67,6 +68,7 @@ cdef class SocketGuard(ForkAwareHandle):
 
     def _check_connectable(self, Context context not None, str name not None):
         check_context_open(context, name)
+        refuse_in_simulation(name)
         if self._use_state != CLOSED:
             raise StateError("socket is connected already; close it first", self._endpoint)
         self._endpoint = name

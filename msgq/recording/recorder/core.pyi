@@ -57,12 +57,19 @@ class FileWatcher:
     def poll_arrivals(self) -> tuple[list[FileArrival], bool]:
         """Return files created since the last call, oldest first, at most 256. Does not wait.
 
-        The second value is True if the watcher may have missed files, because a directory or too many files appeared.
-        In this case, scan the directories.
+        The second value is True if the watcher missed files, because too many files appeared. In this case, scan the
+        directories. After each call, also call `update_watches`.
+        """
+
+    def update_watches(self) -> bool:
+        """Watch the directories that `poll_arrivals` saw appear.
+
+        Return True if there are some. In this case, scan the directories, because the first files may have appeared
+        before the watch.
 
         Raises
         ------
-        OSError : as above, for a directory that just appeared.
+        OSError : this user has no inotify watches left.
         """
 
 CAPTURE_BATCH_MAX: int  # messages of a source before the next source's turn

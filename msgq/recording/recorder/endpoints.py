@@ -107,9 +107,11 @@ class RecordedEndpoints:
             int, int
         ] = {}  # CLOCK_MONOTONIC by number: when others were found to have no name any more
         self._last_inodes: dict[str, int] = {}  # inodes of the last found files, opened or not
+        self._arrived_inodes: dict[str, int] = {}  # inodes of the last files that inotify reported, if opened
         # Endpoints whose files were created after the first scan, and that are not open yet.
         self._new_endpoints: set[str] = set()
         self._unfinished_deadlines_s: dict[str, float] = {}  # end of the repeated attempts to open them
+        self._refused_arrivals: dict[tuple[str, int], FileArrival] = {}  # their open files, by endpoint and inode
         self._scanned_inodes: dict[str, int] = {}  # inodes of files that a scan found before inotify reported them
         self._lost_by_endpoint: dict[str, int | None] = {}  # by endpoint, for closed sources
         self._losses_lock = threading.Lock()  # protects `endpoints_by_source` and `_lost_by_endpoint`
@@ -155,6 +157,7 @@ class RecordedEndpoints:
             self._remove_source(number, wants_unread=False)
         self._named_endpoints.clear()
         self._new_endpoints.clear()
+        self._refused_arrivals.clear()
         self._has_scanned = False
         self.rescan_endpoints()
 
@@ -171,16 +174,27 @@ class RecordedEndpoints:
         """Detect new endpoints by scans only."""
         self._capture.set_file_watcher(None)
         self._file_watcher = None
-        text = "new endpoints are detected late: %s; raise fs.inotify.max_user_instances, or ulimit -n"
+        text = (
+            "new endpoints are detected late, and some may be missed: %s; "
+            "raise fs.inotify.max_user_instances and max_user_watches, or ulimit -n"
+        )
         _logger.warning(text, error.strerror)
 
     def _poll_watcher(self) -> tuple[list[FileArrival], bool]:
         """Return new files, and True if a scan is necessary."""
+        if self._file_watcher is None:
+            return [], False
+        arrivals, has_overflowed = self._file_watcher.poll_arrivals()
         try:
-            return self._file_watcher.poll_arrivals() if self._file_watcher is not None else ([], False)
+            return arrivals, self._file_watcher.update_watches() or has_overflowed
         except OSError as error:
             self._fall_back_to_scans(error)
-            return [], True
+            return arrivals, True
+
+    def _poll_later_arrivals(self, arrivals: list[FileArrival]) -> None:
+        """Append the files that appeared meanwhile."""
+        later, rescan = self._poll_watcher()
+        arrivals += later + (self._rescan_until_quiet() if rescan else [])
 
     # ---- files ----
 
@@ -191,13 +205,18 @@ class RecordedEndpoints:
             arrivals = arrivals + self._rescan_until_quiet()
         for at, arrival in enumerate(arrivals):  # the list may grow during the loop
             for endpoint in self._iter_file_endpoints(arrival.directory, arrival.name):
-                if arrival.is_gone:
+                if arrival.is_gone or (arrival.inode is None and not self._join_unopened_file(endpoint, arrivals, at)):
                     self._check_vanished_file(endpoint, arrivals, began)
-                elif arrival.inode is None or arrival.inode != self._last_inodes.get(endpoint):
-                    self._check_arrival(endpoint, arrivals, at)
+                elif arrival.inode is not None:
+                    if arrival.inode == self._arrived_inodes.get(endpoint):  # the previous file was replaced unopened
+                        self._check_vanished_file(endpoint, arrivals, began)
+                    self._arrived_inodes[endpoint] = arrival.inode
+                    self._check_arrival(endpoint, arrivals, at, arrival.inode)
         self._scanned_inodes.clear()
         for endpoint in list(self._unfinished_deadlines_s):
             self._check_named_file(endpoint)
+        for endpoint, inode in list(self._refused_arrivals):
+            self._check_refused_file(endpoint, inode)
 
     def _rescan_until_quiet(self) -> list[FileArrival]:
         """Scan until no file appears during the scan. Return the files that appeared."""
@@ -223,27 +242,47 @@ class RecordedEndpoints:
     def _check_vanished_file(self, endpoint: str, arrivals: list[FileArrival], began: bool) -> None:
         """Handle a new file that was removed before it could be opened.
 
-        If no scan found it, its messages are missed.
+        If no scan joined it, its messages are missed. A file that still has its name is another one.
         """
         inode = self._scanned_inodes.get(endpoint)
-        if inode is not None and inode not in {arrival.inode for arrival in arrivals}:
+        is_other = inode in {arrival.inode for arrival in arrivals} or inode == self._read_inode(endpoint)
+        if inode is not None and not is_other and self._find_source_number(endpoint, inode) is not None:
             del self._scanned_inodes[endpoint]
         elif began:
             self._report_missed_file(endpoint)
 
-    def _check_arrival(self, endpoint: str, arrivals: list[FileArrival], at: int) -> None:
+    def _check_arrival(self, endpoint: str, arrivals: list[FileArrival], at: int, inode: int) -> None:
         """Join a new file by its name, or by its descriptor if it has been unlinked."""
-        inode = arrivals[at].inode
-        if inode is None or inode == self._read_inode(endpoint):
+        if inode == self._last_inodes.get(endpoint) and endpoint not in self._new_endpoints:
+            return
+        if inode == self._read_inode(endpoint):
             self._check_named_file(endpoint)
-        if (
-            inode is not None
-            and self._find_source_number(endpoint, inode) is None
-            and self._read_inode(endpoint) != inode
-        ):
-            new_arrivals, rescan = self._poll_watcher()  # the side segment was created later
-            arrivals += new_arrivals + (self._rescan_until_quiet() if rescan else [])
+        if self._find_source_number(endpoint, inode) is None and self._read_inode(endpoint) != inode:
+            self._poll_later_arrivals(arrivals)  # the side segment was created later
             self._join_unlinked_file(endpoint, arrivals[at:])
+        elif endpoint in self._new_endpoints:
+            self._refused_arrivals[endpoint, inode] = arrivals[at]
+
+    def _check_refused_file(self, endpoint: str, inode: int) -> None:
+        """Join a new file by its descriptor, or report it, if it lost its name before it could be joined."""
+        is_joined = self._find_source_number(endpoint, inode) is not None
+        if is_joined or self._read_inode(endpoint) != inode:
+            file = self._refused_arrivals.pop((endpoint, inode))
+            if not is_joined:
+                self._join_unlinked_file(endpoint, [file])
+
+    def _join_unopened_file(self, endpoint: str, arrivals: list[FileArrival], at: int) -> bool:
+        """Join a new file that was not opened, by its name. Return False if another file has the name, or none has it.
+
+        The file with the name is another one if it was created later.
+        """
+        inode = self._read_inode(endpoint)
+        if inode is None:
+            return False
+        self._check_file(endpoint, inode)
+        self._poll_later_arrivals(arrivals)
+        path = _make_arrival_path(arrivals[at])
+        return all(_make_arrival_path(later) != path for later in arrivals[at + 1 :])
 
     def _scan_directories(self) -> Iterator[tuple[str, int]]:
         """Yield each existing and selected endpoint, with the inode of its file."""
@@ -462,7 +501,7 @@ class RecordedEndpoints:
     @property
     def may_have_missed_endpoints(self) -> bool:
         """True if endpoints may have appeared and disappeared unnoticed."""
-        return self._file_watcher is not None and self._file_watcher.has_overflowed
+        return self._file_watcher is None or self._file_watcher.has_overflowed
 
     def find_unmatched(self) -> list[str]:
         """Return the names and expressions that have selected no endpoint up to now."""

@@ -121,10 +121,11 @@ static inline bool mq_file_watcher_poll_arrival_burst(mq_file_watcher *watcher) 
     return mq_file_watcher_poll_arrivals(watcher);
 }
 
-/* Clear the list of new files after the caller took the files. The caller closes the files. */
+/* Clear the list of new files after the caller took the files. The caller closes the files. `changed` stays until the
+ * caller has updated the watches. */
 static inline void mq_file_watcher_clear_arrivals(mq_file_watcher *watcher) {
     watcher->arrival_count = watcher->open_count = 0;
-    watcher->overflowed = watcher->changed = false;
+    watcher->overflowed = false;
 }
 
 #endif

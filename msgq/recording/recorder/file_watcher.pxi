@@ -50,7 +50,7 @@ cdef class FileWatcher:
             raise OSError(errno, os.strerror(errno))
         if parent not in self._directories:
             self._watch_directory(parent, <bytes> os.fsencode(parent))
-        self._update_watches()
+        self._watch_directories()
 
     def __dealloc__(self):
         for i in range(self._watcher.arrival_count):
@@ -66,7 +66,7 @@ cdef class FileWatcher:
             raise OSError(errno, os.strerror(errno), directory)
         return watch
 
-    cdef bint _update_watches(self) except -1:
+    cdef bint _watch_directories(self) except -1:
         """Watch the existing directories. Return True if a new one appeared."""
         cdef mq_watched_directory *watched
         cdef int watch
@@ -86,7 +86,11 @@ cdef class FileWatcher:
         arrived = [_make_file_arrival(self._directories[self._watcher.arrivals[i].directory_index],
                                       &self._watcher.arrivals[i])
                    for i in range(self._watcher.arrival_count)]
-        changed, has_overflowed = self._watcher.changed, self._watcher.overflowed
+        has_overflowed = self._watcher.overflowed
         mq_file_watcher_clear_arrivals(&self._watcher)
         self.has_overflowed |= has_overflowed
-        return arrived, (changed and self._update_watches()) or has_overflowed
+        return arrived, has_overflowed
+
+    def update_watches(self):
+        changed, self._watcher.changed = self._watcher.changed, False
+        return changed and self._watch_directories()

@@ -18,8 +18,9 @@ class RecorderStats:
     at_risk_bytes : bytes that a kill would cost now: `waiting_bytes` and the open chunk. Before compression.
     uncompressed_chunks : number of chunks written uncompressed, because too many bytes waited.
     lost : number of published messages that are missing in the recording, including received messages that could not be
-        written. None: unknown, because of a stock publisher. Overwritten values of vectors and boards do not count as
-        lost. The counts of the values show how many were overwritten.
+        written. None: unknown, because of a stock publisher, or because endpoints may have appeared and disappeared
+        unnoticed. Overwritten values of vectors and boards do not count as lost. The counts of the values show how many
+        were overwritten.
     endpoints : number of recorded endpoints.
     segments, removed_segments : number of segments, and of segments removed because of `max_total_bytes`.
     free_bytes : free bytes on the disk.
