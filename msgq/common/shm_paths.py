@@ -49,6 +49,11 @@ def _split_bus(in_prefix: str) -> tuple[str, str]:
     return (bus, prefix) if bus.startswith(BUS_PREFIX_START) else (SHARED_MEMORY, in_prefix)
 
 
+def strip_bus(in_prefix: str) -> str:
+    """Return the prefix of paths without the name of its bus."""
+    return _split_bus(in_prefix)[1]
+
+
 def _locate_files(file_prefix: str, in_prefix: str) -> tuple[str, str]:
     """Return the directory of files, and the prefix of their names."""
     root, in_prefix = _split_bus(in_prefix)

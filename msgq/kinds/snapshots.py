@@ -115,5 +115,5 @@ def list_inodes(kind: Kind, prefix: str | None = None) -> dict[str, int]:
 def _list_files(directory: str) -> list[tuple[str, int]]:
     """Return name and inode number of each file of a directory in shared memory, or of the root of a bus."""
     if directory.startswith(BUS_PREFIX_START):
-        return list_private_files(directory)
+        return [(name, number) for name, number, _ in list_private_files(directory)]
     return [(entry.name, entry.inode()) for entry in os.scandir(directory) if entry.is_file(follow_symlinks=False)]

@@ -9,8 +9,7 @@ from typing import Any
 from msgq.common.message_source import MessageSource
 from msgq.impl.fake.bus import InProcessBus
 from msgq.impl.fake.endpoint_state import BusMessage, EndpointState
-from msgq.impl.fake.workqueue import MessageQueue
-from msgq.impl.fake.workqueue_store import QueueState
+from msgq.impl.fake.workqueue import MessageQueue, QueueState
 from msgq.kinds.playback import PlaybackMessage
 from msgq.kinds.simulation import KindSimulation, SentMessage
 from msgq.workqueue.names import KIND
@@ -31,10 +30,10 @@ def _describe_sent(
     time_ns: int, node: str, queue: EndpointState[Any], bus_message: BusMessage
 ) -> Iterator[SentMessage]:
     if isinstance(queue, QueueState):
-        sizes = {"max_messages": queue.max_messages, "max_message_size": queue.max_message_size}
+        send = bus_message[-1]
+        sizes = {"max_messages": send.queue.max_messages, "max_message_size": send.queue.max_message_size}
         source = MessageSource(KIND.name, node, options=json.dumps(sizes))
-        priority = queue.get_delayed_item(bus_message).priority
-        yield SentMessage(time_ns, node, queue.endpoint, bus_message[1], source, queue.schema, priority)
+        yield SentMessage(time_ns, node, queue.endpoint, send.data, source, send.queue.schema, send.priority)
 
 
 class _QueueSimulation(KindSimulation):

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from msgq import stats
 from msgq.channel import Channel, Node
 from msgq.channel.channel import ReservedChannel
 from msgq.errors import SegmentError
@@ -223,11 +224,10 @@ class Queues:
         shutil.rmtree(SHM / f"msgqjobs_p{self.name}", ignore_errors=True)
 
     def _names(self) -> list[tuple[str, str]]:
-        if self.backend == "fake":
-            return [key for key in current_bus().queues if self.name in key[1]]
-        bare = [("", path.name.removeprefix("msgqjobs_")) for path in SHM.glob(f"msgqjobs_{self.name}*")]
-        prefix = f"p{self.name}"
-        return bare + [(prefix, path.name) for path in SHM.glob(f"msgqjobs_{prefix}/*")]
+        places = "", f"p{self.name}"
+        return [
+            (prefix, name) for prefix in places for name in stats.queue_inodes(prefix) if name.startswith(self.name)
+        ]
 
 
 def receive_all(queue: Any) -> list[bytes]:

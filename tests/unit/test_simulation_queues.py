@@ -13,7 +13,15 @@ import pytest
 
 import msgq
 from msgq.common.queue_events import EVENT_HEAD_FORMAT, Event
-from msgq.errors import DeadlockError, InvalidValueError, QueueFullError, SegmentError, StateError
+from msgq.errors import (
+    DeadlockError,
+    EndpointClosedError,
+    InvalidValueError,
+    LeaseExpiredError,
+    QueueFullError,
+    SegmentError,
+    StateError,
+)
 from msgq.impl.fake import workqueue
 from msgq.impl.workqueue.options import O_CREX
 from msgq.simulation import Fault, Faults, Simulation, explore
@@ -172,6 +180,37 @@ class TestFaults:
             assert sim.clock.time() == 2.5
             assert queue.receive() == (b"behind it", 0)
 
+    def test_held_send_is_slot_of_living_sender_until_it_arrives(self) -> None:
+        """The state is that of a process that was stopped in the middle of a send, also after a close of the handle."""
+        with Simulation(fault_schedule=[Fault("delay", "queue/jobs", message=1, delay=1.0)]) as sim:
+            with open_jobs_queue() as sender:
+                sender.send(b"message")
+            found = msgq.stats.queue("jobs")
+            assert (found.pending_slots, found.lost_slots, found.depth) == (1, 0, 0)
+            assert [(handle.pending_slots, handle.participant.alive) for handle in found.handles] == [(1, True)]
+            queue = open_jobs_queue()  # its recovery finds no dead owner
+            sim.run()
+            assert queue.receive(0) == (b"message", 0)
+            found = msgq.stats.queue("jobs")
+            assert (found.pending_slots, len(found.handles)) == (0, 1)
+
+    def test_delayed_sends_count_as_numbers_of_messages(self) -> None:
+        starts: list[float] = []
+
+        def taker() -> None:
+            starts.append(sim.clock.time())
+            while True:
+                open_jobs_queue().take().ack()
+
+        with Simulation(fault_schedule=[Fault("restart", "queue/jobs", message=2)]) as sim:
+            sim.add(taker)
+            queue = open_jobs_queue()
+            queue.send(b"1")
+            queue.send(b"2", delay=3.0)
+            queue.send(b"3")
+            sim.run()
+        assert starts == [0.0, 3.0]
+
     def test_random_delays_lose_no_queue_message(self) -> None:
         for seed in range(20):
             with Simulation(seed, Faults(delay=0.5, reorder=0.3, drop=0.9, delay_max=1.0)) as sim:
@@ -188,6 +227,35 @@ class TestFaults:
             sim.run()
         assert done == [b"1", b"2", b"3"]
         assert starts == [0.0, 1.0]
+
+    def test_job_of_killed_node_is_recovered_by_another_consumer(self) -> None:
+        """The node dies inside of `take`, and does not open the queue again: another handle finds the dead row."""
+        got: list[tuple[str, bytes, int]] = []
+        starts: list[float] = []
+
+        def dies() -> None:
+            starts.append(sim.clock.time())
+            if len(starts) == 1:
+                open_jobs_queue().take(lease=100.0)
+
+        def works() -> None:
+            sim.clock.sleep(1.0)
+            job = open_jobs_queue().take()
+            got.append(("works", job.data, job.deliveries))
+            job.ack()
+
+        with Simulation(fault_schedule=[Fault("restart", "queue/jobs", message=1)]) as sim:
+            queue = open_jobs_queue()
+            sim.add(dies)
+            sim.add(works)
+            queue.send(b"job")
+            sim.run()
+            found = queue.stats()
+            assert (found.returned, found.leases, found.in_flight) == (1, 0, 0)
+            assert [handle.participant.alive for handle in found.handles] == [True, False]
+            assert sim.clock.time() == 1.0  # the lease has ended with its taker
+        assert got == [("works", b"job", 2)]
+        assert starts == [0.0, 0.0]
 
     def test_redelivered_queue_message_has_delivery_count(self) -> None:
         with Simulation(fault_schedule=[Fault("restart", "queue/jobs", at=0.5)]) as sim:
@@ -356,6 +424,54 @@ class TestLeases:
             sim.run(until=50)
         assert done == [("job", 2.0)]
 
+    @pytest.mark.parametrize("seconds", [0.000_000_001, 0.01, 0.123_456_789, 5.0])
+    def test_due_times_of_queue_are_exact(self, seconds: float) -> None:
+        """In shared memory, leases and delays end up to 20 ms late."""
+        with Simulation() as sim:
+            queue = open_jobs_queue()
+            sim.clock.sleep(0.333_333_333)
+            start_ns = sim.clock.now_ns
+            queue.send(b"message", delay=seconds)
+            job = queue.take(lease=seconds)
+            assert sim.clock.now_ns - start_ns == round(seconds * 1e9)
+            assert queue.receive() == (b"message", 0)
+            assert sim.clock.now_ns - start_ns == 2 * round(seconds * 1e9)
+            with pytest.raises(LeaseExpiredError):
+                job.ack()
+            queue.send(b"again")
+            queue.take().nack(delay=seconds)
+            assert queue.receive() == (b"again", 0)
+            assert sim.clock.now_ns - start_ns == 3 * round(seconds * 1e9)
+
+    def test_delay_outlives_handles_of_queue(self) -> None:
+        with Simulation() as sim:
+            with open_jobs_queue() as sender:
+                sender.send(b"message", delay=1.005)
+            sim.run(until=1.0)
+            assert msgq.stats.queue("jobs").delayed == 1
+            sim.run()
+            assert sim.clock.time() == 1.005
+            assert open_jobs_queue().receive(0) == (b"message", 0)
+
+    def test_removed_delayed_message_does_not_advance_virtual_time(self) -> None:
+        with Simulation() as sim:
+            queue = open_jobs_queue()
+            queue.send(b"message", delay=100.0)
+            assert queue._remove_waiting_message(b"age")
+            sim.run()
+            assert sim.clock.time() == 0
+
+    def test_lease_of_closed_handle_does_not_advance_virtual_time(self) -> None:
+        with Simulation() as sim:
+            queue = open_jobs_queue()
+            queue.send(b"message")
+            with open_jobs_queue() as taker:
+                job = taker.take(lease=100.0)
+            sim.run()
+            assert sim.clock.time() == 0
+            assert queue.receive(0).deliveries == 2
+        del job
+
     def test_lease_of_ended_job_does_not_advance_virtual_time(self) -> None:
         with Simulation() as sim:
             send(b"job")
@@ -365,6 +481,43 @@ class TestLeases:
 
 
 class TestWaits:
+    def test_close_ends_polls_of_other_nodes(self) -> None:
+        ended: list[float] = []
+        with Simulation() as sim:
+            queue = open_jobs_queue()
+
+            def polls() -> None:
+                poller = msgq.Poller()
+                poller.registerSocket(queue)
+                with pytest.raises(EndpointClosedError, match="during the wait"):
+                    poller.poll(-1)
+                ended.append(sim.clock.time())
+
+            sim.add(polls)
+            sim.run(until=1.0)
+            queue.close()
+            assert msgq.stats.queue("jobs").handles == ()
+            sim.run()
+        assert ended == [1.0]
+
+    def test_close_ends_waits_of_other_nodes(self) -> None:
+        ended: list[float] = []
+        with Simulation() as sim:
+            queue = open_jobs_queue()
+
+            def waits() -> None:
+                with pytest.raises(EndpointClosedError, match="during the wait"):
+                    queue.receive()
+                ended.append(sim.clock.time())
+
+            sim.add(waits)
+            sim.add(waits)
+            sim.run(until=1.0)
+            queue.close()
+            sim.run()
+            assert msgq.stats.queue("jobs").handles == ()
+        assert ended == [1.0, 1.0]
+
     def test_sender_waits_for_free_queue_slot(self) -> None:
         def receiver() -> None:
             sim.clock.sleep(2.0)

@@ -10,7 +10,6 @@ cdef extern from "base/private_file.h" nogil:
     void mq_private_files_lock(mq_private_files *list_of_files)
     void mq_private_files_unlock(mq_private_files *list_of_files)
     void mq_private_end_bus(mq_private_files *list_of_files, const char *bus)
-    bint mq_private_describe(mq_private_files *list_of_files, uint64_t number, char *path, uint64_t *file_bytes)
 
 
 cdef mq_private_files _private_files  # of all buses of the process
@@ -35,7 +34,7 @@ def list_private_files(str root):
         if file.is_named and strncmp(file.path, start, len(start)) == 0:
             name = file.path[len(start):].decode()
             if "/" not in name:  # another prefix
-                found.append((name, <uintptr_t> file))
+                found.append((name, <uintptr_t> file, file.bytes))
         file = file.next
     mq_private_files_unlock(&_private_files)
     return found
@@ -98,18 +97,6 @@ cdef class Bus:
 cdef Bus find_bus(str in_prefix):
     reference = _buses.get(in_prefix.partition("/")[0])
     return None if reference is None else reference()
-
-
-def list_private_files(str start):
-    cdef char path[640]  # MQ_ERROR_PATH_BYTES
-    cdef uint64_t number = 0, file_bytes = 0
-    files = {}
-    while mq_private_describe(&_private_files, number, path, &file_bytes):
-        name = path.decode(errors="surrogateescape")
-        if name.startswith(start):
-            files[name] = file_bytes
-        number += 1
-    return files
 
 
 cdef class _BusWait:

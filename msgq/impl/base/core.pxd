@@ -51,6 +51,7 @@ cdef extern from "base/private_file.h" nogil:
     ctypedef struct mq_private_file:
         bint is_named
         char *path
+        uint64_t bytes
         mq_private_file *next
     ctypedef struct mq_private_files:
         mq_private_file *first

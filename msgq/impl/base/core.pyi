@@ -149,9 +149,6 @@ class Context:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None: ...
 
-def list_private_files(start: str) -> dict[str, int]:
-    """Return the size of each file of a bus, by its path, if the path begins with `start`."""
-
 def add_hidden_base(kind: type[Any], base: type[Any]) -> None:
     """Look up names that a class and its bases lack in another class, before `object`.
 
@@ -222,8 +219,8 @@ class Bus:
     def check_descriptor_allowed(self, endpoint: str) -> None:
         """Raise an error if a wait for a descriptor would never end."""
 
-def list_private_files(root: str) -> list[tuple[str, int]]:
-    """Return name and number of each file whose path is `root`, a slash and the name. `root`: as `Bus.prefix`."""
+def list_private_files(root: str) -> list[tuple[str, int, int]]:
+    """Return name, number and bytes of each file whose path is `root`, a slash and the name. `root`: as `Bus.prefix`."""
 
 def make_wait_condition(waitables: list[Any]) -> tuple[Callable[[], bool], str]:
     """Return a function that is True if a receive of one reader would return or raise, and a text about the wait.

@@ -123,6 +123,22 @@ static inline void *mq_fork_guard_leave(int fd, void *liveness_token) {
     return liveness_token;
 }
 
+/* Lock the component for a moment in which no process may be forked, if nobody else has the lock. Returns a descriptor
+ * for mq_liveness_end_moment, also if the lock is not free: then it is negative. */
+static inline int mq_liveness_begin_moment(const mq_liveness_file *liveness_file) {
+    const mq_private_file *private_file = mq_liveness_private_file(liveness_file);
+    mq_fork_guard_enter();
+    if (private_file)
+        return private_file->fd; /* no other node of the bus runs now */
+    int fd = mq_liveness_file_reopen(liveness_file, O_RDWR);
+    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        close(fd);
+        fd = -1;
+    }
+    return fd;
+}
+static inline void mq_liveness_end_moment(int fd) { mq_fork_guard_leave(mq_is_private_fd(fd) ? -1 : fd, NULL); }
+
 /* Map a page of the open file. Forked children do not inherit the page. Returns NULL with errno on failure. */
 static inline void *mq_liveness_map_page(int fd) {
     void *liveness_token = mmap(NULL, MQ_LIVENESS_PAGE_BYTES, PROT_READ, MAP_SHARED, fd, 0);

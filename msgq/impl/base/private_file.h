@@ -220,22 +220,6 @@ static inline bool mq_private_status(mq_private_files *files, int fd, struct sta
     return file != NULL;
 }
 
-/* Store the path and the size of one of the files, by its number. A file without a name has the path "". Returns false
- * if there are not so many files. */
-static inline bool mq_private_describe(mq_private_files *files, uint64_t number, char path[static MQ_ERROR_PATH_BYTES],
-                                       uint64_t *bytes) {
-    mq_private_files_lock(files);
-    const mq_private_file *file = files->first;
-    while (file && number--)
-        file = file->next;
-    if (file) {
-        snprintf(path, MQ_ERROR_PATH_BYTES, "%s", file->is_named ? file->path : "");
-        *bytes = file->bytes;
-    }
-    mq_private_files_unlock(files);
-    return file != NULL;
-}
-
 /* Return the file for a new mapping, or NULL if it is gone. End the mapping by mq_private_file_release. */
 static inline mq_private_file *mq_private_use(mq_private_files *files, int fd) {
     mq_private_files_lock(files);

@@ -13,6 +13,8 @@ cdef class ThreadSharedHandle(Waitable):
         """As the base, but other threads may use the handle during the call."""
         if self._use_state == CLOSED:
             raise usage_error(CLOSED, self._endpoint)
+        if self._bus is not None:
+            raise inherited_bus_error(self._endpoint)
         return self._reopen_in_child()
 
     cdef void _add_user_thread(self) noexcept:
@@ -23,19 +25,24 @@ cdef class ThreadSharedHandle(Waitable):
             self._user_threads.remove(PyThread_get_thread_ident())
 
     cdef void _begin_use(self) noexcept:
-        self._add_user_thread()  # other threads may use the handle during the call
+        if self._bus is None:  # a wait on a bus notices a close by itself
+            self._add_user_thread()  # other threads may use the handle during the call
 
     cdef void _end_use(self) noexcept:
         self._remove_user_thread()
 
     def close(self):
-        if self._use_state == CLOSED and not self._is_closing:
+        if self._use_state == CLOSED and (self._bus is not None or not self._is_closing):
             return  # a previous close is complete. After an interrupted close, _is_closing is still set
         self._use_state = CLOSED
         if self._fork_generation != fork_generation:
             self._release_memory()
             return  # in a forked child, the row belongs to the parent
         self._is_closing = True
+        if self._bus is not None:  # no use ends during this call, so the last one closes the handle
+            self._close_handle()
+            self._bus.on_closed(self)
+            return
         while self._user_threads and self._fork_generation == fork_generation:  # a signal handler may fork
             self._interrupt_wait()
             if PyThread_get_thread_ident() in self._user_threads:

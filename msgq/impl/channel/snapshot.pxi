@@ -181,12 +181,11 @@ cdef object read_channel_counts(Segment segment):
 
 cdef dict list_pool_sizes(str name, str in_prefix):
     """Return the bytes of a channel's pools by uid, including pools without a row."""
-    cdef str start
     sizes = {}
     if find_bus(in_prefix) is not None:
-        start = shm_paths.pool_path(name, in_prefix, 0).removesuffix("0" * 16)
-        return {int(path.removeprefix(start), 16): size for path, size in list_private_files(start).items()
-                if len(path) == len(start) + 16}  # not a pool of a channel whose name begins with this one
+        directory, _, start = shm_paths.pool_path(name, in_prefix, 0)[:-POOL_UID_DIGITS].rpartition("/")
+        return {int(file[len(start):], 16): size for file, _, size in list_private_files(directory)
+                if file.startswith(start)}
     for channel, uid in shm_paths.list_pools(in_prefix):
         if channel == name:
             try:

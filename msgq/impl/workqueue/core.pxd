@@ -3,10 +3,14 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 
 from msgq.impl.base.core cimport (
-    EndpointFile, mq_error, mq_file_lock, mq_file_policy, mq_liveness, mq_liveness_file, mq_liveness_probe, mq_load_acquire_u64,
-    mq_load_relaxed_u64, mq_participant, mq_participant_liveness, mq_process_identity, mq_schema, mq_schema_parts,
+    Bus, EndpointFile, mq_error, mq_file_lock, mq_file_policy, mq_liveness, mq_liveness_file, mq_liveness_probe,
+    mq_load_acquire_u64, mq_load_relaxed_u64, mq_participant, mq_participant_liveness, mq_process_identity, mq_schema, mq_schema_parts,
     mq_u32, mq_u64, mq_versioned_row, Segment, SegmentMemory, ThreadSharedHandle, Waitable,
 )
+
+
+cdef extern from "base/futex.h" nogil:
+    int64_t mq_read_time_ns(const int64_t *virtual_ns)
 
 
 cdef extern from "base/atomics.h" nogil:
@@ -83,6 +87,7 @@ cdef extern from "workqueue/events.h" nogil:
         uint8_t number
         uint32_t pid
         int64_t clock_offset
+        const int64_t *virtual_ns
         uint64_t first, end, capacity
         mq_queue_event_record *records
     void mq_queue_count_lost_events(const mq_queue_event_buffer *buffer, uint64_t n)
@@ -100,10 +105,12 @@ cdef extern from "workqueue/handle.h" nogil:
         mq_queue_file_parts parts
         mq_queue_row *own_row
         unsigned row_number
+        uint64_t take_count
         uint64_t next_search_slot
         mq_queue_block_cache *block_caches
         bint saw_owned_slots
         int64_t clock_offset
+        const int64_t *virtual_ns
         const mq_liveness_file *liveness_file
         mq_queue_event_buffer *event_buffer
     ctypedef enum mq_queue_status:
@@ -127,6 +134,7 @@ cdef extern from "workqueue/handoff.h" nogil:
     uint64_t MQ_NO_TICKET
     bint mq_queue_has_ready_message(const mq_queue_file_parts *parts)
     bint mq_queue_has_free_slot(const mq_queue_file_parts *parts)
+    int mq_queue_count_available(const mq_queue_file_parts *parts, mq_queue_role role)
     ctypedef struct mq_queue_waiting_call:
         mq_queue_role role
         bint takes
@@ -151,6 +159,7 @@ cdef extern from "workqueue/sender.h" nogil:
     uint64_t mq_queue_commit_delayed_message(mq_queue_handle *h, uint64_t slot, uint64_t length, uint64_t priority,
                                              uint64_t sent_time, uint64_t origin_time, uint32_t due_tick)
     bint mq_queue_requeue_message(mq_queue_handle *h, uint64_t slot, uint64_t word)
+    bint mq_queue_end_delay(const mq_queue_file_parts *parts, uint64_t slot, uint64_t word)
 
 
 cdef extern from "workqueue/receiver.h" nogil:
@@ -176,6 +185,7 @@ cdef extern from "workqueue/recovery.h" nogil:
     bint mq_queue_delays_changed(const mq_queue_handle *h)
     int64_t mq_queue_reclaim_slots(mq_queue_handle *h, int64_t now_ns)
     void mq_queue_notify_if_not_empty(const mq_queue_file_parts *parts)
+    bint mq_queue_owns_word(const mq_queue_handle *h, uint64_t word)
     void mq_queue_leave(mq_queue_handle *h, uint64_t uid, void **liveness_token)
     void mq_queue_forward_wake_and_notify(mq_queue_handle *h)
     void mq_queue_forward_sender_wake(mq_queue_handle *h)
@@ -266,6 +276,7 @@ cdef class QueueFile(EndpointFile):
     cdef int _map_slots(self) except -1
 
 cdef QueueFile queue_file(str name, str in_prefix, object trust, object wanted)
+cdef int64_t read_time_ns(str in_prefix) except -1
 
 
 cdef class EventBuffer:
@@ -282,6 +293,7 @@ cdef class EventPublisher:
     cdef uint64_t _slot_bytes  # payload bytes of the pool's slots
     cdef bint _with_payload  # events of sends contain the payload
     cdef bint _has_payload_slots  # the slots have room for payloads
+    cdef Bus _bus  # of the queue; None: shared memory
     cdef bint _is_publishing  # a thread publishes events or opens the channel
     cdef int64_t _next_open_attempt_ns  # time of the next attempt to open the channel, by CLOCK_MONOTONIC
     cdef object _deferred_events  # events added while a thread publishes: messages with their origins
@@ -292,13 +304,14 @@ cdef class EventPublisher:
     cdef void publish_buffered_events(self) noexcept
     cdef void publish_event(self, const mq_queue_event_record *record, const Py_buffer *payload) noexcept
     cdef int close(self) except -1
+    cdef int64_t _now_ns(self) noexcept
     cdef int _open_channel(self, bint sends) except -1
     cdef int _send_or_defer_event(self, bytes message, uint64_t origin_time) except -1
     cdef int _send_event(self, bytes message, uint64_t origin_time) except -1
     cdef int _send_deferred_events(self) except -1
 
 
-cdef EventPublisher new_event_publisher(QueueFile file)
+cdef EventPublisher new_event_publisher(QueueFile file, Bus bus)
 
 
 cdef enum:
@@ -326,6 +339,10 @@ cdef class QueueHandle(ThreadSharedHandle):
     cdef int _unwoken_messages  # sent messages whose receivers are not woken yet
     cdef EventPublisher _event_publisher  # None: the queue has no events
     cdef list _waits  # waits of threads in this handle
+    cdef str _prefix  # prefix without the bus
+    cdef bint _is_reported  # the queue has events, or the handle is observed
+    cdef bint _is_observed  # in a simulation: the bus learns of each send, and of each message taken
+    cdef int _held_sends  # in a simulation: sends that wait for their commit
     cdef int _attach_file(self, QueueFile file) except -1
     cdef int _adopt_sizes(self) except -1
     cdef int _choose_sizes(self) except -1
@@ -341,6 +358,13 @@ cdef class QueueHandle(ThreadSharedHandle):
     cdef void _publish_buffered_events(self) noexcept
     cdef void _publish_delivery_event(self, mq_queue_event_type event_type,
                                       const mq_queue_taken_message *delivery) noexcept
+    cdef int _report_delivery(self, mq_queue_event_type event_type, const mq_queue_taken_message *delivery) except -1
+    cdef int _run_notifications(self) except -1
+    cdef tuple _alarm_key(self, uint64_t slot, uint64_t word)
+    cdef int _set_alarm(self, uint64_t slot, int64_t due_ns) except -1
+    cdef int _cancel_alarm(self, uint64_t slot, uint64_t word) except -1
+    cdef int _return_taken_messages(self, bint abandoned) except -1
+    cdef bint _wait_on_bus(self, QueueWait wait, int64_t give_up_ns) except -1
     cdef int _publish_recovery_events(self) except -1
     cdef bint _recover_if_due(self, int64_t now) except -1
     cdef int64_t _compute_next_recovery_ns(self) except -2
@@ -362,7 +386,31 @@ cdef class QueueWait(Waitable):
     """The wait of one call in a handle, for a message or a slot: one sleep or several."""
     cdef QueueHandle _queue
     cdef mq_queue_waiting_call _c
+    cdef list _tickets  # on a bus: the tickets of all calls that wait for the same
+    cdef bint _is_over_on_bus(self) except -1
     cdef void _finish_waiting(self) noexcept
+
+
+cdef int run_notifications(QueueFile file) except -1
+
+
+cdef class QueueAlarm:
+    """The end of a lease or a delay on a bus."""
+    cdef QueueHandle _taker  # of a message with a lease; None: the message is delayed, and has no owner
+    cdef QueueFile _file
+    cdef uint64_t _slot, _word
+
+
+cdef class HeldSend:
+    """A send in a simulation between its two steps: the slot is filled, and the message is not sent yet."""
+    cdef readonly QueueHandle queue
+    cdef readonly uint64_t slot
+    cdef readonly bytes data
+    cdef readonly uint64_t priority
+    cdef int64_t _sent_time
+    cdef uint64_t _origin_time
+    cdef bint _is_over
+    cdef int _end(self) except -1
 
 
 cdef object new_job(QueueHandle queue, const mq_queue_taken_message *delivery)
@@ -374,6 +422,7 @@ cdef class MessageQueue(QueueHandle):
     cdef object _count_slots(self, mq_slot_state state)
     cdef bint _send_without_wake(self, const Py_buffer *view, uint64_t rank, uint64_t origin, int64_t delay_ns,
                                  int64_t give_up_ns) except -1
+    cdef int _hold_send(self, const Py_buffer *view, uint64_t rank, uint64_t origin, uint64_t slot) except -1
     cdef void _publish_sent_event(self, const Py_buffer *view, uint64_t key, uint64_t slot, int64_t sent_time,
                                   uint64_t origin) noexcept
     cdef void _publish_refused_event(self, const Py_buffer *view, uint64_t rank, uint64_t origin) noexcept

@@ -181,6 +181,31 @@ class Job:
     ) -> None: ...
 
 @disjoint_base
+class HeldSend:
+    """A send in a simulation between its two steps: its slot is filled, and no consumer sees the message.
+
+    The handle of the send keeps its row until the commit, also after its close. Only compiled code creates this object.
+    """
+
+    @property
+    def queue(self) -> MessageQueue:
+        """The handle that sends."""
+
+    @property
+    def slot(self) -> int:
+        """Index of the slot."""
+
+    @property
+    def data(self) -> bytes:
+        """The message."""
+
+    @property
+    def priority(self) -> int:
+        """Priority of the message."""
+
+    def commit(self) -> None:
+        """Send the message."""
+
 class QueueNotification(Waitable):
     """A request for notifications of messages that arrive in an empty queue. One thread at a time.
 
@@ -635,6 +660,34 @@ class MessageQueue(QueueHandle):
         Exceptions of the function go to ``threading.excepthook``. Keep the handle, because a deleted or closed handle
         gets no notifications. A forked child gets no notifications until the child calls `notify`.
         """
+
+    def _observe(self) -> None:
+        """Call `_on_sent`, `_on_delayed` and `_on_taken` from now on."""
+
+    def _on_sent(self, send: HeldSend) -> None:
+        """Called in place of the second step of a send. A subclass calls `commit`, now or later."""
+
+    def _on_delayed(self, slot: int) -> None:
+        """Called after a send with a delay. The message in the slot waits for its due time."""
+
+    def _on_taken(self, slot: int) -> None:
+        """Called when this handle has received, taken or removed the message in a slot."""
+
+    def _recover(self) -> None:
+        """Return the messages that dead handles have taken."""
+
+    @property
+    def _file_number(self) -> int:
+        """Number of the queue's file, unique in this process. Only of a file on a bus."""
+
+    def _reopen_function(self) -> Callable[..., Any]:
+        """Return the function that opens a pickled handle again."""
+
+    def _default_timeout_ns(self) -> int | None:
+        """Return the timeout of a receive without arguments; None: forever."""
+
+    def _receive_now(self) -> Message | None:
+        """Take the next message without waiting."""
 
     def unlink(self) -> None:
         """Remove the name of the queue. The messages are removed when the last handle closes. Open handles continue.

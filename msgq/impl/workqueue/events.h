@@ -46,13 +46,14 @@ typedef struct {
     uint8_t number;        /* index of the handle's row */
     uint32_t pid;
     int64_t clock_offset; /* host's clock minus CLOCK_MONOTONIC, in nanoseconds */
+    const int64_t *virtual_ns; /* as in mq_queue_handle */
     uint64_t first, end;  /* range of the unpublished events. `first` and `end` are 0 if all events are published */
     uint64_t capacity;
     mq_queue_event_record *records;
 } mq_queue_event_buffer;
 
 static inline int64_t mq_queue_read_event_clock_ns(const mq_queue_event_buffer *buffer) {
-    return mq_monotonic_ns() + buffer->clock_offset;
+    return mq_read_time_ns(buffer->virtual_ns) + buffer->clock_offset;
 }
 
 /* Count events that will not be published. Observers read the count. */

@@ -29,12 +29,13 @@ cdef class EventBuffer:
         PyMem_Free(self.c.records)
 
 
-cdef EventPublisher new_event_publisher(QueueFile file):
+cdef EventPublisher new_event_publisher(QueueFile file, Bus bus):
     """Return the event publisher of a handle of this queue, or None if the queue has no events."""
     cdef EventPublisher publisher
     if not file.parts.events:
         return None
     publisher = EventPublisher.__new__(EventPublisher)
+    publisher._bus = bus
     room = min(file.parts.max_messages, <uint64_t> BUFFERED_EVENTS_MAX) + 1
     publisher._file, publisher.buffer, publisher.watcher_buffer = file, EventBuffer(room), EventBuffer(room)
     publisher._with_payload = file.parts.events == MQ_QUEUE_EVENTS_PAYLOAD
@@ -50,7 +51,7 @@ cdef class EventPublisher:
         cdef EventBuffer each
         for each in (self.buffer, self.watcher_buffer):
             each.c.own_row, each.c.number, each.c.pid = h.own_row, h.row_number, this_process().pid
-            each.c.clock_offset = h.clock_offset
+            each.c.clock_offset, each.c.virtual_ns = h.clock_offset, h.virtual_ns
             each.c.first = each.c.end = 0
         self._publisher, self._deferred_events = None, deque()
         self._is_publishing, self._next_open_attempt_ns = False, 0
@@ -58,22 +59,25 @@ cdef class EventPublisher:
 
     # ---- open ----
 
+    cdef int64_t _now_ns(self) noexcept:
+        return mq_read_time_ns(self.buffer.c.virtual_ns)
+
     cdef bint can_publish_now(self, bint sends) noexcept:
         """True if the channel is open, or the next attempt is not due."""
         if self._is_publishing:
             return True
         if self._publisher is not None and (self._has_payload_slots or not (sends and self._with_payload)):
             return True
-        return mq_monotonic_ns() < self._next_open_attempt_ns
+        return self._now_ns() < self._next_open_attempt_ns
 
     cdef int open_channel(self, bint sends) except -1:
         """Open the channel; `sends`: for events of sends. If this fails, events are lost."""
-        cdef int64_t now, pause_ns, started = mq_monotonic_ns()
+        cdef int64_t now, pause_ns, started = self._now_ns()
         self._is_publishing = True
         try:
             self._open_channel(sends)
         except (MsgqError, MemoryError):
-            now = mq_monotonic_ns()
+            now = self._now_ns()
             pause_ns = max(<int64_t> OPEN_RETRY_INTERVAL_NS, OPEN_RETRY_FACTOR * (now - started))
             self._next_open_attempt_ns = now + pause_ns
         finally:
@@ -81,7 +85,10 @@ cdef class EventPublisher:
         return self._send_deferred_events()
 
     cdef int _open_channel(self, bint sends) except -1:
-        from msgq.impl.workqueue import event_channel  # imported late: few queues have events
+        if self._bus is not None:
+            event_channel = self._bus.event_channel
+        else:
+            from msgq.impl.workqueue import event_channel  # imported late: few queues have events
         name = events_channel(self._file.name)
         slots, slot_bytes = options.size_events_pool(self._file.parts.max_message_size, sends and self._with_payload)
         if not self._file.is_linked():  # the channel with this name belongs to another queue, or to no queue

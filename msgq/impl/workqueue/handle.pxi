@@ -21,9 +21,12 @@ cdef class QueueHandle(ThreadSharedHandle):
         options.check_schema(schema, wanted.name)
         if schema is not None:
             schema_name, encodings, schema_data = encode_full_schema(schema)
-        refuse_in_simulation(wanted.name)
-        in_prefix = settings.resolve_prefix(prefix)
-        self._h.clock_offset = host_offset_ns()
+        in_prefix = self._enter_bus(prefix, wanted.name)
+        self._prefix = shm_paths.strip_bus(in_prefix)
+        if self._bus is None:
+            self._h.clock_offset = host_offset_ns()
+        else:
+            self._h.virtual_ns = &self._bus.clock.now_ns
         self._reset_for_process()
         while True:
             with settings.overrides(trust=trust):
@@ -38,7 +41,10 @@ cdef class QueueHandle(ThreadSharedHandle):
             at = self._file.schema_parts()
             mq_schema_write_if_missing(&at, schema_name, encodings, schema_data, len(schema_data))
         self._occupy_row(&lock)
-        close_at_exit(self)
+        if self._bus is None:
+            close_at_exit(self)
+        else:
+            self._bus.on_opened(self)
 
     cdef int _attach_file(self, QueueFile file) except -1:
         self._file, self._h.parts, self._h.liveness_file = file, file.parts, file.liveness_file()
@@ -47,8 +53,9 @@ cdef class QueueHandle(ThreadSharedHandle):
                                                                      sizeof(mq_queue_block_cache))
         if self._h.block_caches == NULL:
             raise MemoryError()
-        self._event_publisher = new_event_publisher(file)
+        self._event_publisher = new_event_publisher(file, self._bus)
         self._h.event_buffer = &self._event_publisher.buffer.c if self._event_publisher is not None else NULL
+        self._is_reported = self._event_publisher is not None
         return 0
 
     # ---- sizes ----
@@ -82,7 +89,7 @@ cdef class QueueHandle(ThreadSharedHandle):
         watcher_unlock()
         if self._registration is not None:
             self._registration.notification.use_slots()
-        return self._recover_from_dead_owners(mq_monotonic_ns())
+        return self._recover_from_dead_owners(self._now_ns())
 
     def __del__(self):
         # Do this before __dealloc__, where the notification thread's weak reference could return the freed handle.
@@ -111,7 +118,7 @@ cdef class QueueHandle(ThreadSharedHandle):
         cdef mq_error error
         try:
             read_own_identity(&us, NULL)
-            self._uid = new_uid()
+            self._uid = new_uid() if self._bus is None else self._bus.next_number()
             failed = mq_queue_join(&self._h, lock, &us, self._uid, &self._liveness_token, &error)
         finally:
             self._file.unlock(lock)
@@ -123,7 +130,7 @@ cdef class QueueHandle(ThreadSharedHandle):
             self._poll_state.h.event_buffer = &self._event_publisher.watcher_buffer.c
         self._fork_generation, self._joined = fork_generation, True
         self._use_state = fork_generation
-        self._recover_from_dead_owners(mq_monotonic_ns())
+        self._recover_from_dead_owners(self._now_ns())
         return 0
 
     cdef int _reopen_in_child(self) except -1:
@@ -145,9 +152,15 @@ cdef class QueueHandle(ThreadSharedHandle):
             mq_futex_wake_all(mq_futex_word(mq_queue_get_eventcount(&self._h, role)))
 
     cdef int _close_handle(self) except -1:
+        if self._held_sends and self._joined:  # they keep the row
+            self._return_taken_messages(False)
+            self._publish_recovery_events()
+            return self._run_notifications()
         return ThreadSharedHandle._close_handle(self) if self._joined else 0
 
     cdef int _release_rows(self) except -1:
+        if self._bus is not None:
+            self._return_taken_messages(False)
         self._joined = False
         registration, self._registration = self._registration, None
         try:
@@ -158,6 +171,7 @@ cdef class QueueHandle(ThreadSharedHandle):
             if self._h.event_buffer != NULL:
                 self._event_publisher.publish_buffered_events()
                 self._event_publisher.close()
+            self._run_notifications()
         return 0
 
     cdef void _release_memory(self) noexcept:
@@ -181,7 +195,8 @@ cdef class QueueHandle(ThreadSharedHandle):
     cdef int _recover_from_dead_owners(self, int64_t now) except -1:
         """Recover slots of dead owners and of expired leases."""
         self._next_lease_end_ns = mq_queue_recover(&self._h, now)
-        return self._publish_recovery_events()
+        self._publish_recovery_events()
+        return self._run_notifications()
 
     cdef int _publish_recovery_events(self) except -1:
         if self._h.event_buffer != NULL and self._event_publisher.has_buffered_events():
@@ -203,7 +218,7 @@ cdef class QueueHandle(ThreadSharedHandle):
 
     cdef int64_t _compute_next_recovery_ns(self) except -2:
         """Return the longest sleep. If a recovery is due, do it first."""
-        cdef int64_t lease_end_in_ns, now = mq_monotonic_ns()
+        cdef int64_t lease_end_in_ns, now = self._now_ns()
         if not self._recover_if_due(now) and self._h.saw_owned_slots:
             return MQ_QUEUE_RECOVER_BUSY_NS  # the recovery is due after this time, and finds the end of the first lease
         lease_end_in_ns = max(self._next_lease_end_ns - now, <int64_t> MQ_QUEUE_RECOVER_BUSY_NS)
@@ -224,7 +239,7 @@ cdef class QueueHandle(ThreadSharedHandle):
         Return False at the timeout. A signal handler may run and fork.
         """
         cdef mq_queue_role role = wait._c.role
-        if give_up_ns != WAIT_FOREVER and mq_monotonic_ns() >= give_up_ns:
+        if give_up_ns != WAIT_FOREVER and self._now_ns() >= give_up_ns:
             return False  # stop here, because other handles might take every message before this call
         if wait._fork_generation != fork_generation:  # a handler forked, and the ticket belongs to the parent
             wait._c = mq_queue_wait_begin(&self._h, role, wait._c.takes)
@@ -235,7 +250,7 @@ cdef class QueueHandle(ThreadSharedHandle):
         self._waits.append(wait)
         self._add_user_thread()
         try:
-            return wait_until_ready([wait], give_up_ns)
+            return wait_until_ready([wait], give_up_ns) if self._bus is None else self._wait_on_bus(wait, give_up_ns)
         except BaseException:
             if wait._fork_generation == fork_generation:  # the wake may have been for this wait
                 if role == MQ_QUEUE_RECEIVER:
@@ -260,9 +275,12 @@ cdef class QueueHandle(ThreadSharedHandle):
             return WAIT_FOREVER if self.block else NO_WAIT
         if deadline is None and type(timeout) in (int, float) and timeout == 0:  # the most frequent case first
             return NO_WAIT
-        patience = options.wait_ns(timeout, deadline, self.block, self._endpoint)
+        if self._bus is None:
+            patience = options.wait_ns(timeout, deadline, self.block, self._endpoint)
+        else:
+            patience = options.wait_ns(timeout, deadline, self.block, self._endpoint, self._bus.clock.monotonic)
         self._check_usable()  # the arguments may have any type, and their conversion may run any code
-        return mq_monotonic_ns() + patience if patience > 0 else patience
+        return self._now_ns() + patience if patience > 0 else patience
 
     # ---- events, if self._h.event_buffer is not NULL ----
 
@@ -297,6 +315,95 @@ cdef class QueueHandle(ThreadSharedHandle):
         mq_queue_buffer_delivery_event(&self._h, event_type, delivery)
         self._event_publisher.publish_buffered_events()
 
+    cdef int _report_delivery(self, mq_queue_event_type event_type, const mq_queue_taken_message *delivery) except -1:
+        """Report a taken message, if `_is_reported`."""
+        if self._h.event_buffer != NULL:
+            self._publish_delivery_event(event_type, delivery)
+        if self._is_observed:
+            self._on_taken(delivery.slot)
+        return 0
+
+    # ---- on a bus ----
+
+    cdef int _run_notifications(self) except -1:
+        """On a bus: notify of messages that have just arrived. In shared memory, a thread does it."""
+        return 0 if self._bus is None else run_notifications(self._file)
+
+    cdef tuple _alarm_key(self, uint64_t slot, uint64_t word):
+        return self._file.segment.liveness_file.inode, slot, word
+
+    cdef int _set_alarm(self, uint64_t slot, int64_t due_ns) except -1:
+        """On a bus: return the TAKEN or DELAYED message in the slot at its time, which ticks only approximate."""
+        cdef QueueAlarm alarm
+        cdef uint64_t word
+        if self._bus is None:
+            return 0
+        word = mq_load_acquire_u64(&self._h.parts.slot_states[slot])
+        alarm = QueueAlarm.__new__(QueueAlarm)
+        alarm._file, alarm._slot, alarm._word = self._file, slot, word
+        if mq_slot_state_decode(word) == MQ_SLOT_TAKEN:
+            alarm._taker = self
+        self._bus.clock.alarms[self._alarm_key(slot, word)] = due_ns, alarm
+        return 0
+
+    cdef int _cancel_alarm(self, uint64_t slot, uint64_t word) except -1:
+        if self._bus is not None:
+            self._bus.clock.alarms.pop(self._alarm_key(slot, word), None)
+        return 0
+
+    cdef int _return_taken_messages(self, bint abandoned) except -1:
+        """End the leases of all taken messages. Return the messages to the queue, unless the handle is abandoned."""
+        cdef uint64_t slot, word
+        for slot in range(self._h.parts.max_messages):
+            word = mq_load_acquire_u64(&self._h.parts.slot_states[slot])
+            if mq_slot_state_decode(word) != MQ_SLOT_TAKEN or not mq_queue_owns_word(&self._h, word):
+                continue
+            self._cancel_alarm(slot, word)
+            if not abandoned:
+                mq_queue_requeue_message(&self._h, slot, word)
+        return 0
+
+    cdef int _abandon_rows(self) except -1:
+        self._return_taken_messages(True)
+        registration, self._registration = self._registration, None
+        if registration is not None:
+            registration.cancel()
+        self._joined = False
+        mq_liveness_unlock(self._liveness_token)
+        if self._h.event_buffer != NULL:
+            self._event_publisher.close()
+        return 0
+
+    def _abandon(self):
+        if self._held_sends or self._user_threads:
+            self.close()  # a send that the simulation holds has returned, so it belongs to nobody who could die
+        else:
+            ThreadSharedHandle._abandon(self)
+
+    cdef bint _wait_on_bus(self, QueueWait wait, int64_t give_up_ns) except -1:
+        """As `wait_until_ready`. Calls that take go on in the order of their tickets."""
+        cdef tuple place = (self._file.segment.liveness_file.inode, <int> wait._c.role)
+        cdef list tickets = _waiting_tickets.setdefault(place, [])
+        awaited = "room for a message" if wait._c.role == MQ_QUEUE_SENDER else "a message"
+        warn_in_event_loop()
+        wait._tickets = tickets
+        if wait._c.takes:
+            tickets.append(wait._c.ticket)
+            tickets.sort()
+        wait._prepare_wait()
+        try:
+            self._bus.wait_until(wait.is_over, None if give_up_ns == WAIT_FOREVER else give_up_ns - self._now_ns(),
+                                 f"{awaited} of the queue {self._endpoint!r}")
+        finally:
+            wait._end_wait()
+            if wait._c.takes:
+                tickets.remove(wait._c.ticket)
+            if not tickets:
+                _waiting_tickets.pop(place, None)
+        if self._use_state == CLOSED:
+            raise EndpointClosedError("was closed during the wait", self._endpoint)
+        return give_up_ns == WAIT_FOREVER or self._now_ns() < give_up_ns
+
     # Methods of a watched handle. A Poller or an event loop calls them.
 
     cdef bint _is_readable(self) noexcept:
@@ -329,7 +436,7 @@ cdef class QueueHandle(ThreadSharedHandle):
     cdef int64_t _max_sleep_ns(self, int64_t slept_ns) except -2:
         # The watcher keeps this interval, and therefore needs the end of the first lease.
         if not slept_ns and self._h.saw_owned_slots:
-            self._recover_from_dead_owners(mq_monotonic_ns())
+            self._recover_from_dead_owners(self._now_ns())
             self._h.saw_owned_slots = False
         return self._compute_next_recovery_ns()
 
@@ -370,7 +477,7 @@ cdef class QueueHandle(ThreadSharedHandle):
         self._wake_receivers()  # wake receivers before waiting for a free slot
         self._file.check_truncation()
         self._h.saw_owned_slots = True  # other handles own all slots
-        now = mq_monotonic_ns()
+        now = self._now_ns()
         if mq_queue_recovery_is_due(&self._h, now):
             self._recover_from_dead_owners(now)
             slot = mq_queue_claim_free_slot(&self._h, MQ_NO_TICKET)
@@ -416,7 +523,11 @@ cdef class QueueHandle(ThreadSharedHandle):
 
     cdef bint _try_take_message(self, uint64_t ticket, mq_queue_taken_message *delivery) except -1:
         """Take the best message. Return False if there is none."""
-        cdef int64_t now = mq_read_clock_ns(CLOCK_MONOTONIC_COARSE)  # the coarse clock is at most 4 ms late
+        cdef int64_t now
+        if self._bus is None:
+            now = mq_read_clock_ns(CLOCK_MONOTONIC_COARSE)  # the coarse clock is at most 4 ms late
+        else:
+            now = self._bus.clock.now_ns
         if self._h.event_buffer != NULL:
             self._open_event_channel_to_take()
         if not self._h.parts.max_messages:
@@ -466,6 +577,7 @@ cdef class QueueHandle(ThreadSharedHandle):
                 has_message = self._try_take_message(wait._c.ticket, delivery)
                 if has_message:
                     mq_queue_notify_if_not_empty(&self._h.parts)
+                self._run_notifications()
                 if uid == self._uid:
                     mq_queue_clear_notify_debt(self._h.own_row, 1)
                 if has_message or not in_time:

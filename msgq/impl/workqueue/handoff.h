@@ -121,7 +121,7 @@ static inline bool mq_queue_yield_to_handoff(mq_queue_handle *h, mq_queue_role r
         yields->ticket = 0;
         return true;
     }
-    int64_t now = mq_monotonic_ns();
+    int64_t now = mq_read_time_ns(h->virtual_ns);
     if (yields->ticket != ticket)
         *yields = (mq_queue_handoff_yield){.ticket = ticket, .until_ns = now + MQ_QUEUE_HANDOFF_NS};
     if (now < yields->until_ns)

@@ -19,9 +19,11 @@ cdef class Job:
 
     def __dealloc__(self):
         if self._queue is not None and self._is_still_owned():
+            self._queue._cancel_alarm(self._delivery.slot, self._delivery.word)
             mq_queue_requeue_message(&self._queue._h, self._delivery.slot, self._delivery.word)
             if self._queue._h.event_buffer != NULL:
                 self._queue._publish_buffered_events()
+            self._queue._run_notifications()
 
     def __repr__(self):
         if self._queue is None:
@@ -69,7 +71,7 @@ cdef class Job:
             self._queue._open_event_channel(False)
             self._check_is_open()  # opening the channel may have run any code
         self._is_ended = True
-        return 0
+        return self._queue._cancel_alarm(self._delivery.slot, self._delivery.word)
 
     def ack(self):
         self._begin_job_end()
@@ -80,17 +82,22 @@ cdef class Job:
             self._queue._publish_delivery_event(MQ_QUEUE_EVENT_ACKNOWLEDGED, &self._delivery)
 
     def nack(self, delay=None):
+        cdef QueueHandle queue = self._queue
+        cdef int64_t due_ns
         cdef int64_t delay_ns = 0 if delay is None or self._queue is None else options.delay_ns(
             delay, self._queue._endpoint)
         self._begin_job_end()
         # If the lease has ended, these calls change nothing.
         if delay_ns:
-            mq_queue_delay_taken_message(&self._queue._h, &self._delivery,
-                                         mq_job_lease_convert_to_ticks(host_time_ns() + delay_ns) + 1)
+            due_ns = queue._now_ns() + delay_ns
+            if mq_queue_delay_taken_message(&queue._h, &self._delivery,
+                                            mq_job_lease_convert_to_ticks(due_ns + queue._h.clock_offset) + 1):
+                queue._set_alarm(self._delivery.slot, due_ns)
         else:
-            mq_queue_requeue_message(&self._queue._h, self._delivery.slot, self._delivery.word)
-        if self._queue._h.event_buffer != NULL:
-            self._queue._publish_buffered_events()
+            mq_queue_requeue_message(&queue._h, self._delivery.slot, self._delivery.word)
+        if queue._h.event_buffer != NULL:
+            queue._publish_buffered_events()
+        queue._run_notifications()
 
     def __enter__(self):
         self._check_is_open()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import select
 import signal
@@ -10,6 +11,7 @@ import sys
 import threading
 import time
 import weakref
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -54,13 +56,17 @@ class Registration:
         self, queue: Any, notification: QueueNotification, target: Any, action: Notification, once: bool
     ) -> None:
         self.queue, self.notification, self.once = weakref.ref(queue), notification, once
-        self.target, self.action = target, action
+        self.target, self.action, self.bus = target, action, queue._bus
+        if self.bus is not None:
+            _bus_registrations[next(_registration_numbers)] = self
+            return
         self.fd = notification.fileno()
         _notifier_thread.add(self)
 
     def cancel(self) -> None:
         """Cancel the notifications. A running call continues."""
-        _notifier_thread.remove(self)
+        if self.bus is None:
+            _notifier_thread.remove(self)
         self.notification.close()
 
     def notify(self) -> None:
@@ -70,7 +76,9 @@ class Registration:
             return
         if self.once:
             queue._cancel_registration(self)
-        if self.action.function is not None:
+        if self.action.function is not None and self.bus is not None:
+            self.bus.run_notification(queue, partial(self.action.function, queue))
+        elif self.action.function is not None:
             self.action.function(queue)
         elif self.action.signal is not None:
             # Python runs handlers in the main thread: it shall notice, also when it sleeps.
@@ -128,6 +136,9 @@ class _NotifierThread:
 
 
 _notifier_thread = _NotifierThread()
+#: Registrations of handles on a bus, in their order.
+_bus_registrations: weakref.WeakValueDictionary[int, Registration] = weakref.WeakValueDictionary()
+_registration_numbers = itertools.count()
 
 
 def deliver_signals(identity: tuple[int, int]) -> None:
@@ -154,10 +165,19 @@ def run_due_action(queue: Any) -> None:
             registration.notify()
 
 
+def notify_on_bus(identity: tuple[int, int]) -> None:
+    """Run the actions for messages that arrived in an empty queue of a bus, where no thread waits for them."""
+    for registration in [*_bus_registrations.values()]:
+        queue = registration.queue()
+        if queue is not None and not queue.closed and queue.identity == identity:
+            registration.notify()
+
+
 def _reset_after_fork() -> None:
     """Reset the state in a forked child, because thread and registrations belong to the parent."""
     global _notifier_thread
     _notifier_thread = _NotifierThread()
+    _bus_registrations.clear()
 
 
 os.register_at_fork(after_in_child=_reset_after_fork)

@@ -20,7 +20,7 @@ typedef struct {
 /* Recover, or search for due messages, if either is necessary. Returns false if neither is. A thread that polls may be
  * the only thread of the handle that waits, so its polls run the recovery. */
 static inline bool mq_queue_sweep_if_due(mq_queue_handle *h, int64_t *next_recovery_ns) {
-    int64_t now = mq_monotonic_ns();
+    int64_t now = mq_read_time_ns(h->virtual_ns);
     if (mq_queue_recovery_is_due(h, now))
         *next_recovery_ns = now + mq_queue_recover_from_dead_owners(h, now);
     else if (mq_queue_delays_changed(h) || now >= *next_recovery_ns)
@@ -31,8 +31,8 @@ static inline bool mq_queue_sweep_if_due(mq_queue_handle *h, int64_t *next_recov
 }
 
 /* Return the nanoseconds until the next poll. */
-static inline int64_t mq_queue_limit_poll_sleep_ns(int64_t next_recovery_ns) {
-    int64_t left_ns = next_recovery_ns - mq_monotonic_ns();
+static inline int64_t mq_queue_limit_poll_sleep_ns(const mq_queue_handle *h, int64_t next_recovery_ns) {
+    int64_t left_ns = next_recovery_ns - mq_read_time_ns(h->virtual_ns);
     return left_ns > MQ_QUEUE_RECOVER_BUSY_NS ? left_ns : MQ_QUEUE_RECOVER_BUSY_NS;
 }
 
@@ -57,7 +57,8 @@ static inline int mq_queue_poll_has_more(const void *reader) {
 }
 
 static inline int64_t mq_queue_poll_max_sleep_ns(const void *reader) {
-    return mq_queue_limit_poll_sleep_ns(((const mq_queue_poll_state *)reader)->next_recovery_ns);
+    const mq_queue_poll_state *state = (const mq_queue_poll_state *)reader;
+    return mq_queue_limit_poll_sleep_ns(&state->h, state->next_recovery_ns);
 }
 
 static inline uint32_t mq_queue_poll_prepare_wait(const void *reader, mq_u32 *word) {
@@ -101,7 +102,8 @@ static inline int mq_queue_notification_has_more(const void *reader) {
 }
 
 static inline int64_t mq_queue_notification_max_sleep_ns(const void *reader) {
-    return mq_queue_limit_poll_sleep_ns(((const mq_queue_notification *)reader)->next_recovery_ns);
+    const mq_queue_notification *notification = (const mq_queue_notification *)reader;
+    return mq_queue_limit_poll_sleep_ns(&notification->h, notification->next_recovery_ns);
 }
 
 static inline uint32_t mq_queue_notification_prepare_wait(const void *reader, mq_u32 *word) {

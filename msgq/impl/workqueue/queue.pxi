@@ -42,8 +42,11 @@ cdef class MessageQueue(QueueHandle):
         return f"<msgq MessageQueue {self._endpoint!r}, {self.current_messages} of {self.max_messages} messages>"
 
     def __reduce__(self):
-        arguments = self._endpoint, self._file.prefix, self._file.trust, self._can_read, self._can_write, self.block
-        return _reopen_pickled_queue, arguments
+        arguments = self._endpoint, self._prefix, self._file.trust, self._can_read, self._can_write, self.block
+        return self._reopen_function(), arguments
+
+    def _reopen_function(self):
+        return _reopen_pickled_queue
 
     def unlink(self):
         with settings.overrides(trust=self._file.trust):
@@ -61,7 +64,7 @@ cdef class MessageQueue(QueueHandle):
 
     @property
     def prefix(self):
-        return self._file.prefix
+        return self._prefix
 
     @property
     def path(self):
@@ -155,6 +158,8 @@ cdef class MessageQueue(QueueHandle):
     cdef int _deliver_signals(self) except -1:
         """Send this process the signals for the sent messages. As with queues of the kernel, no send returns before."""
         if mq_queue_any_row_bit_is_set(&self._h.parts.queue.notify_requested):
+            if self._bus is not None:
+                return run_notifications(self._file)
             from msgq.impl.workqueue import notifier  # imported late: few programs need notifications
             notifier.deliver_signals(self.identity)
         return 0
@@ -174,16 +179,61 @@ cdef class MessageQueue(QueueHandle):
                 self._publish_refused_event(view, rank, origin or current_origin())
             return False
         self._copy_payload_in(slot, view.buf, view.len)
-        sent_time, origin = mq_monotonic_ns() + self._h.clock_offset, origin or current_origin()
+        origin = origin or current_origin()
+        if self._bus is None:
+            sent_time = mq_monotonic_ns() + self._h.clock_offset
+        else:
+            sent_time = self._bus.clock.now_ns
+            if self._is_observed and not delay_ns:
+                self._hold_send(view, rank, origin, slot)
+                return True
         if delay_ns:
             key = mq_queue_commit_delayed_message(&self._h, slot, view.len, rank, sent_time, origin,
                                                   mq_job_lease_convert_to_ticks(sent_time + delay_ns) + 1)
+            self._set_alarm(slot, sent_time + delay_ns)
+            if self._is_observed:
+                self._on_delayed(slot)
         else:
             key = mq_queue_commit_message(&self._h, slot, view.len, rank, sent_time, origin)
         self._file.check_truncation()  # check after the copy: touching a truncated page detects the truncation
         if self._h.event_buffer != NULL:
             self._publish_sent_event(view, key, slot, sent_time, origin)
         return True
+
+    cdef int _hold_send(self, const Py_buffer *view, uint64_t rank, uint64_t origin, uint64_t slot) except -1:
+        """In a simulation: leave the commit to the bus."""
+        cdef HeldSend send = HeldSend.__new__(HeldSend)
+        send.queue, send.slot, send.priority, send._origin_time = self, slot, rank, origin
+        send.data, send._sent_time = PyBytes_FromStringAndSize(<char *> view.buf, view.len), self._bus.clock.now_ns
+        self._held_sends += 1
+        self._on_sent(send)
+        return 0
+
+    def _observe(self):
+        self._is_observed = self._is_reported = True
+
+    def _on_sent(self, send):
+        send.commit()
+
+    def _on_delayed(self, slot):
+        pass
+
+    def _on_taken(self, slot):
+        pass
+
+    def _recover(self):
+        if self._joined:
+            self._recover_from_dead_owners(self._now_ns())
+
+    @property
+    def _file_number(self):
+        return self._file.fd
+
+    def _default_timeout_ns(self):
+        return None if self.block else 0
+
+    def _receive_now(self):
+        return self.receive(0.0)
 
     cdef void _publish_sent_event(self, const Py_buffer *view, uint64_t key, uint64_t slot, int64_t sent_time,
                                   uint64_t origin) noexcept:
@@ -244,7 +294,7 @@ cdef class MessageQueue(QueueHandle):
             in_time = wait is not None and self._sleep_until_wake(wait, give_up_ns)
             self._check_usable()
             if not in_time:
-                self._recover_from_dead_owners(mq_monotonic_ns())
+                self._recover_from_dead_owners(self._now_ns())
             has_room = mq_queue_has_free_slot(&self._h.parts)
             if not in_time:
                 break
@@ -263,8 +313,8 @@ cdef class MessageQueue(QueueHandle):
             priority = mq_slot_state_get_priority(delivery.key)
             message = new_message(data, priority, delivery.deliveries, delivery.sent_time, delivery.origin_time)
             if mq_queue_free_taken_slot(&self._h, &delivery):  # last, because other steps may raise MemoryError
-                if self._h.event_buffer != NULL:
-                    self._publish_delivery_event(MQ_QUEUE_EVENT_RECEIVED, &delivery)
+                if self._is_reported:
+                    self._report_delivery(MQ_QUEUE_EVENT_RECEIVED, &delivery)
                 break
             message = None
         if self._fd >= 0:
@@ -283,8 +333,8 @@ cdef class MessageQueue(QueueHandle):
                 mq_copy_from_shared(view.buf, mq_queue_get_slot_payload(&self._h, delivery.slot), delivery.length)
                 self._file.check_truncation()
                 if mq_queue_free_taken_slot(&self._h, &delivery):
-                    if self._h.event_buffer != NULL:
-                        self._publish_delivery_event(MQ_QUEUE_EVENT_RECEIVED, &delivery)
+                    if self._is_reported:
+                        self._report_delivery(MQ_QUEUE_EVENT_RECEIVED, &delivery)
                     return delivery.length, mq_slot_state_get_priority(delivery.key)
             return None
         finally:
@@ -332,8 +382,8 @@ cdef class MessageQueue(QueueHandle):
                     or self._take_slot_with_ending(slot, ending, &delivery)):
                 continue
             if mq_queue_free_taken_slot(&self._h, &delivery):
-                if self._h.event_buffer != NULL:
-                    self._publish_delivery_event(MQ_QUEUE_EVENT_RECEIVED, &delivery)
+                if self._is_reported:
+                    self._report_delivery(MQ_QUEUE_EVENT_RECEIVED, &delivery)
                 return True
         self._file.check_truncation()
         return False
@@ -346,6 +396,7 @@ cdef class MessageQueue(QueueHandle):
         if not self._slot_ends_with(slot, ending) or not mq_queue_take_slot(&self._h, slot, word, delivery):
             return False
         if self._slot_ends_with(slot, ending):
+            self._cancel_alarm(slot, word)
             return True
         self._requeue_unseen_message(delivery[0])  # another message had replaced the message
         return False
@@ -370,12 +421,13 @@ cdef class MessageQueue(QueueHandle):
         cdef int64_t lease_ns = options.lease_ns(lease, self._endpoint)
         job = None
         if self._take_message_or_wait(&delivery, timeout, deadline):
-            if self._h.event_buffer != NULL:
-                self._publish_delivery_event(MQ_QUEUE_EVENT_TAKEN, &delivery)
+            if self._is_reported:
+                self._report_delivery(MQ_QUEUE_EVENT_TAKEN, &delivery)
             job = new_job(self, &delivery)
             self._check_usable()  # a finalizer may just have closed the handle; the message has then returned
             if lease_ns:
-                self._set_job_lease(&delivery, mq_monotonic_ns() + lease_ns)
+                self._set_job_lease(&delivery, self._now_ns() + lease_ns)
+                self._set_alarm(delivery.slot, self._now_ns() + lease_ns)
         if self._fd >= 0:
             self._rearm_fd()
         return job
@@ -433,7 +485,9 @@ cdef class MessageQueue(QueueHandle):
                            pending.origin_time)
 
     def notify(self, target, once=False, *, exclusive=False):
+        global _notify_on_bus
         from msgq.impl.workqueue import notifier  # imported late: few programs need the notification thread
+        _notify_on_bus = notifier.notify_on_bus
         action = None if target is None else options.parse_notification(target, self._endpoint)
         self._check_usable()
         self._cancel_registration(self._registration)

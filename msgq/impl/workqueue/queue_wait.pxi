@@ -26,6 +26,19 @@ cdef class QueueWait(Waitable):
     cdef int64_t _max_sleep_ns(self, int64_t slept_ns) except -2:
         return mq_queue_wait_limit_sleep_ns(&self._queue._h, &self._c, self._queue._compute_next_recovery_ns())
 
+    def is_over(self):
+        return self._is_over_on_bus()
+
+    cdef bint _is_over_on_bus(self) except -1:
+        """On a bus: True if the call goes on. An older call that waits is the first to get a message or slot."""
+        cdef QueueHandle queue = self._queue
+        if queue._use_state == CLOSED:
+            return True
+        queue._adopt_sizes()
+        if not self._c.takes or self._tickets[0] == self._c.ticket:
+            return mq_queue_wait_is_over(&queue._h, &self._c)
+        return mq_queue_count_available(&queue._h.parts, self._c.role) > self._tickets.index(self._c.ticket)
+
     cdef void _finish_waiting(self) noexcept:
         """End the wait, and its handoff if it has one."""
         if self._fork_generation == fork_generation and self._queue._joined:

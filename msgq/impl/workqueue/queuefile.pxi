@@ -22,7 +22,7 @@ cdef class QueueFile(EndpointFile):
         return mq_queue_compute_new_file_bytes(&self.request)
 
     cdef int _init_header(self) except -1:
-        mq_queue_init_file(<mq_queue *> self.segment.address, &self.request, host_time_ns(), this_process())
+        mq_queue_init_file(<mq_queue *> self.segment.address, &self.request, read_time_ns(self.prefix), this_process())
         return 0
 
     cdef int _check_requested_options(self) except -1:
@@ -99,6 +99,12 @@ cdef class QueueFile(EndpointFile):
     cdef mq_schema_parts schema_parts(self) noexcept:
         cdef mq_queue *queue = self.parts.queue
         return mq_schema_parts_from_block(&queue.schema, queue.schema_data, MQ_QUEUE_SCHEMA_DATA_BYTES)
+
+
+cdef int64_t read_time_ns(str in_prefix) except -1:
+    """Return the time of a queue's events and messages: the host's, or the virtual one of its bus."""
+    cdef Bus bus = find_bus(in_prefix)
+    return host_time_ns() if bus is None else bus.clock.now_ns
 
 
 cdef QueueFile queue_file(str name, str in_prefix, object trust, object wanted):

@@ -166,11 +166,10 @@ static inline int64_t mq_queue_recover_from_dead_owners(mq_queue_handle *h, int6
         mq_queue_must_yield_to_handoff(h, (mq_queue_role)role, MQ_NO_TICKET);
     if (!mq_queue_any_row_may_need_recovery(h))
         return next;
-    mq_fork_guard_enter(); /* a child forked now would keep the lock */
-    int fd = mq_liveness_file_reopen(h->liveness_file, O_RDWR);
-    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
+    int fd = mq_liveness_begin_moment(h->liveness_file);
+    if (fd >= 0)
         mq_queue_recover_dead_rows(h);
-    mq_fork_guard_leave(fd, NULL);
+    mq_liveness_end_moment(fd);
     return next;
 }
 
@@ -195,16 +194,21 @@ static inline void mq_queue_occupy_row(mq_queue_handle *h, int row, const mq_pro
 
 /* ---- leave ---- */
 
+/* True if this handle owns a slot with the word. */
+static inline bool mq_queue_owns_word(const mq_queue_handle *h, uint64_t word) {
+    mq_slot_state state = mq_slot_state_decode(word);
+    return (state == MQ_SLOT_FILLING || state == MQ_SLOT_TAKEN) &&
+           mq_slot_state_get_owner_row(word) == h->row_number && mq_slot_state_get_generation(word) == h->generation;
+}
+
 /* Return all taken messages of this handle, and release its unsent slots. Call this when no thread uses the handle
  * any more. */
 static inline void mq_queue_requeue_own_messages(mq_queue_handle *h) {
     for (uint64_t slot = 0; slot < h->parts.max_messages; slot++) {
         uint64_t word = mq_load_acquire_u64(&h->parts.slot_states[slot]);
-        mq_slot_state state = mq_slot_state_decode(word);
-        if ((state != MQ_SLOT_FILLING && state != MQ_SLOT_TAKEN) ||
-            mq_slot_state_get_owner_row(word) != h->row_number || mq_slot_state_get_generation(word) != h->generation)
+        if (!mq_queue_owns_word(h, word))
             continue;
-        if (state == MQ_SLOT_TAKEN)
+        if (mq_slot_state_decode(word) == MQ_SLOT_TAKEN)
             mq_queue_requeue_message(h, slot, word);
         else
             mq_queue_release_unsent_slot(h, slot);

@@ -196,4 +196,12 @@ static inline bool mq_queue_requeue_message(mq_queue_handle *h, uint64_t slot, u
     return true;
 }
 
+/* Make a DELAYED message READY for a caller that has no row. Returns false if the word has changed. */
+static inline bool mq_queue_end_delay(const mq_queue_file_parts *parts, uint64_t slot, uint64_t word) {
+    mq_queue_row no_row;
+    memset(&no_row, 0, sizeof no_row); /* a DELAYED message has no owner, so only the debt of this call is counted */
+    mq_queue_handle h = {.parts = *parts, .own_row = &no_row};
+    return mq_queue_requeue_message(&h, slot, word);
+}
+
 #endif

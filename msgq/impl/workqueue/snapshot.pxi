@@ -69,7 +69,7 @@ cdef dict _sum_counts(mq_queue *queue):
 cdef object _measure_queue_stats(QueueFile file):
     from msgq.common.stats.workqueue import QueueStats  # imported late: few programs read statistics
     cdef mq_queue_slot_counts counts
-    cdef uint64_t now = host_time_ns()
+    cdef uint64_t now = read_time_ns(file.prefix)
     cdef bint has_slots = file.parts.max_messages != 0 or file.adopt_sizes()
     # without a choice, the sizes that a send would choose
     sizes = (file.parts.max_messages, file.parts.max_message_size) if has_slots else options.DEFAULT_SIZES
@@ -83,7 +83,7 @@ cdef object _measure_queue_stats(QueueFile file):
     finally:
         PyMem_Free(by_priority)
     stats = QueueStats(
-        file.name, file.prefix, file.path, file.segment.size, file.mode, file.creator, file.created_ns,
+        file.name, shm_paths.strip_bus(file.prefix), file.path, file.segment.size, file.mode, file.creator, file.created_ns,
         *sizes, file.schema, counts.ready, counts.taken, counts.delayed,
         counts.filling, counts.free if has_slots else sizes[0], counts.corrupt, counts.lost, counts.oldest or None,
         max(0, <object> now - counts.oldest) if counts.oldest else None, priorities, counts.redelivered,
