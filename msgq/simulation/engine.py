@@ -153,7 +153,7 @@ class SimulationEngine(InProcessBus):
                 stack.callback(node.close_sockets)
             for program in reversed(self._programs):
                 stack.callback(self._run_as_node, program, program.end_program)
-            self.remove_files()
+            self.end()
 
     # ---- messages ----
 

@@ -14,7 +14,6 @@ cdef extern from "base/private_file.h" nogil:
 
 cdef mq_private_files _private_files  # of all buses of the process
 cdef dict _buses = {}  # prefix: a weak reference to the bus
-cdef uint64_t _last_bus_number = 0
 
 
 cdef void _reset_private_files_in_child() noexcept nogil:
@@ -53,20 +52,26 @@ cdef class Bus:
     """See core.pxd, and the type stub (core.pyi)."""
 
     def __cinit__(self, *_, **_options):
-        global _last_bus_number
-        _last_bus_number += 1
-        self.prefix = f"bus:{_last_bus_number}"
+        cdef unsigned number = 1
+        while f"bus:{number}" in _buses:  # a run of a simulation that is repeated gets the same number
+            number += 1
+        self.prefix = f"bus:{number}"
         _buses[self.prefix] = PyWeakref_NewRef(self, None)
 
     def __init__(self, VirtualTime clock not None):
         self.clock = clock
 
     def __dealloc__(self):
-        _buses.pop(self.prefix, None)
-        mq_private_end_bus(&_private_files, self.prefix.encode())
+        self._end()
 
-    def remove_files(self):
-        mq_private_end_bus(&_private_files, self.prefix.encode())
+    def end(self):
+        self._end()
+
+    cdef void _end(self) noexcept:
+        if not self._has_ended:
+            self._has_ended = True
+            mq_private_end_bus(&_private_files, self.prefix.encode())
+            _buses.pop(self.prefix, None)
 
     def wait_until(self, ready, timeout_ns, subject):
         raise NotImplementedError

@@ -285,6 +285,8 @@ cdef class Bus:
     cdef readonly str prefix  # the first part of the paths of its files
     cdef public uint32_t segment_size  # data bytes of topics that are opened without a size; 0: the default
     cdef uint32_t _numbers
+    cdef bint _has_ended
+    cdef void _end(self) noexcept
     cpdef str resolve_prefix(self, object asked)  # the prefix of a handle's paths
     cdef uint32_t next_number(self) noexcept  # for uids: unlike a random number, equal in each run of a simulation
     cdef object __weakref__

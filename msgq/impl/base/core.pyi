@@ -201,8 +201,8 @@ class Bus:
     def resolve_prefix(self, asked: str | None) -> str:
         """Return the prefix of an endpoint's paths on this bus, as `settings.resolve_prefix` for shared memory."""
 
-    def remove_files(self) -> None:
-        """Remove the names of all files. Open handles keep their memory."""
+    def end(self) -> None:
+        """Remove the names of all files. Open handles keep their memory. Another bus may get the same prefix."""
 
     def wait_until(self, ready: Callable[[], bool], timeout_ns: int | None, subject: str) -> None:
         """Wait until `ready` returns True, or until the timeout in virtual time; None: forever."""
