@@ -70,8 +70,8 @@ class SimulationEngine(InProcessBus):
         handle.leave_simulation()
 
     def on_published(self, handle: Any) -> None:
-        """Take over the messages that a publisher of a topic has sent."""
-        handle._topic.publish(handle)
+        """Take over the messages that a publisher has sent."""
+        handle.publish_in_simulation()
 
     def on_member_opened(self, socket: BusMember) -> None:
         """Store the node that opened the socket."""

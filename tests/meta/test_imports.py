@@ -53,7 +53,7 @@ OUTSIDE = {
     "numpy": {
         *("msgq.common.schema", "msgq.topic.api", "msgq.topic.typed_publisher"),  # for types only
         "msgq.workqueue.job_client",  # for types only
-        *("msgq.impl.channel.core", "msgq.impl.fake.channel_subscriber"),
+        "msgq.impl.channel.core",
         *("msgq.impl.ring.core", "msgq.impl.fake.publisher", "msgq.impl.fake.subscriber", "msgq.impl.zeromq"),
         *(
             "msgq.common.dtypes",

@@ -10,6 +10,7 @@ cdef extern from "base/private_file.h" nogil:
     void mq_private_files_lock(mq_private_files *list_of_files)
     void mq_private_files_unlock(mq_private_files *list_of_files)
     void mq_private_end_bus(mq_private_files *list_of_files, const char *bus)
+    bint mq_private_describe(mq_private_files *list_of_files, uint64_t number, char *path, uint64_t *file_bytes)
 
 
 cdef mq_private_files _private_files  # of all buses of the process
@@ -94,6 +95,18 @@ cdef class Bus:
 cdef Bus find_bus(str in_prefix):
     reference = _buses.get(in_prefix.partition("/")[0])
     return None if reference is None else reference()
+
+
+def measure_private_files(str start):
+    cdef char path[640]  # MQ_ERROR_PATH_BYTES
+    cdef uint64_t number = 0, file_bytes = 0
+    files = {}
+    while mq_private_describe(&_private_files, number, path, &file_bytes):
+        name = path.decode(errors="surrogateescape")
+        if name.startswith(start):
+            files[name] = file_bytes
+        number += 1
+    return files
 
 
 cdef class _BusWait:

@@ -149,6 +149,9 @@ class Context:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None: ...
 
+def measure_private_files(start: str) -> dict[str, int]:
+    """Return the size of each file of a bus, by its path, if the path begins with `start`."""
+
 def add_hidden_base(kind: type[Any], base: type[Any]) -> None:
     """Look up names that a class and its bases lack in another class, before `object`.
 

@@ -12,6 +12,7 @@
 #define MQ_PRIVATE_FILE_H
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -19,6 +20,7 @@
 #include <unistd.h>
 
 #include "base/atomics.h"
+#include "base/error.h"
 
 enum { MQ_PRIVATE_FD = 1 << 29 };
 #define MQ_PRIVATE_DEVICE ((dev_t)-1)
@@ -213,6 +215,22 @@ static inline bool mq_private_status(mq_private_files *files, int fd, struct sta
         status->st_dev = MQ_PRIVATE_DEVICE, status->st_ino = (ino_t)(uintptr_t)file;
         status->st_mode = S_IFREG | file->mode, status->st_nlink = file->is_named, status->st_uid = geteuid();
         status->st_size = (off_t)file->bytes, status->st_blocks = (blkcnt_t)((file->bytes + 511) / 512);
+    }
+    mq_private_files_unlock(files);
+    return file != NULL;
+}
+
+/* Store the path and the size of one of the files, by its number. A file without a name has the path "". Returns false
+ * if there are not so many files. */
+static inline bool mq_private_describe(mq_private_files *files, uint64_t number, char path[static MQ_ERROR_PATH_BYTES],
+                                       uint64_t *bytes) {
+    mq_private_files_lock(files);
+    const mq_private_file *file = files->first;
+    while (file && number--)
+        file = file->next;
+    if (file) {
+        snprintf(path, MQ_ERROR_PATH_BYTES, "%s", file->is_named ? file->path : "");
+        *bytes = file->bytes;
     }
     mq_private_files_unlock(files);
     return file != NULL;

@@ -77,7 +77,8 @@ cdef class ChannelFile(EndpointFile):
     cdef int _init_header(self) except -1:
         cdef bytes creator = self.creator_name.encode()[:MQ_CHANNEL_CREATOR_BYTES - 1]
         mq_channel_header_init(<mq_channel_header *> self.segment.address, mq_channel_kind_of_name(self.name.encode()),
-                               host_time_ns(), this_process().pid, creator)
+                               host_time_ns() if self.bus is None else self.bus.clock.now_ns,
+                               this_process().pid, creator)
         return 0
 
     cdef int _mark_open(self) except -1:
@@ -96,6 +97,9 @@ cdef class ChannelFile(EndpointFile):
         if self.memory is None:
             raise StateError("channel is closed; open it again", self.name)
         return self.memory
+
+    cdef uint64_t make_uid(self) noexcept:
+        return new_uid() if self.bus is None else self.bus.next_number()
 
     cdef tuple identity(self):
         return self.segment.liveness_file.device, self.segment.inode
@@ -280,6 +284,7 @@ def open_channel_file(str name, str in_prefix, create=False, mode=None, trust=No
     """Open the channel, by default as an observer. `create`: True only creates, False only opens, None does either."""
     cdef ChannelFile file = ChannelFile.__new__(ChannelFile)
     file.name, file.prefix, file.trust, file.writable, file.creator_name = name, in_prefix, trust, writable, creator
+    file.bus = find_bus(in_prefix)
     file.path, file.pool_prefix = shm_paths.channel_path(name, in_prefix), _encode_pool_prefix(name, in_prefix)
     file.open_or_create(create, mode, writable)
     return file

@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 from posix.stat cimport struct_stat
 
 from msgq.impl.base.core cimport (
-    EndpointFile, ForkAwareHandle, mq_error, mq_file_lock, mq_file_policy, mq_liveness, mq_liveness_file,
+    Bus, EndpointFile, ForkAwareHandle, mq_error, mq_file_lock, mq_file_policy, mq_liveness, mq_liveness_file,
     mq_liveness_probe, mq_mapping, mq_process_identity, mq_schema_parts, mq_u32, mq_u64, PinnedView, PinOwner, Segment,
     SegmentMemory, Waitable,
 )
@@ -32,7 +32,7 @@ cdef extern from "channel/pool.h" nogil:
         char node[48]
         mq_u32 slot_released
     ctypedef struct mq_pool_slot:
-        pass
+        mq_u64 publish_time, origin_time
     ctypedef struct mq_pool_map:
         mq_pool_header *pool_header
         uint8_t *slots_base
@@ -40,6 +40,7 @@ cdef extern from "channel/pool.h" nogil:
         uint32_t slots
     const char *mq_pool_header_check(mq_pool_header *pool, uint64_t size, uint64_t channel_inode, uint64_t uid,
                                      mq_pool_map *slots)
+    mq_pool_slot *mq_pool_slot_at(const mq_pool_map *slots, uint32_t slot)
     uint8_t *mq_pool_slot_payload(mq_pool_slot *slot)
     uint64_t mq_pool_pin_holders(const mq_pool_map *slots, uint32_t slot)
     void mq_pool_pin_clear(const mq_pool_map *slots, uint32_t slot, unsigned viewer)
@@ -110,6 +111,7 @@ cdef extern from "channel/publisher.h" nogil:
         uint64_t sent, bytes, refused, evicted
     void mq_channel_publisher_free(mq_channel_publisher *p)
     int mq_channel_take_free_slot(mq_channel_publisher *p)
+    bint mq_channel_can_take_slot(const mq_channel_publisher *p)
     void mq_channel_return_slot(mq_channel_publisher *p, uint32_t slot)
     uint32_t mq_channel_count_used_slots(const mq_channel_publisher *p)
     uint32_t mq_channel_get_used_slot(const mq_channel_publisher *p, uint32_t i)
@@ -217,6 +219,7 @@ cdef extern from "channel/join.h" nogil:
         const char *node
         uint64_t pool_uid, slots, slot_bytes, max_bytes
         int64_t clock_offset
+        const int64_t *virtual_ns
         bint replaces
     ctypedef struct mq_channel_subscriber_rows:
         mq_channel_subscriber_row *row
@@ -226,6 +229,7 @@ cdef extern from "channel/join.h" nogil:
     int mq_channel_join(const mq_channel_files *files, const mq_file_lock *lock, const mq_channel_join_request *request,
                         mq_channel_publisher *p, void **row_token, mq_pool_file *pool, mq_error *error)
     void mq_channel_leave(const mq_channel_publisher *p, void **row_token)
+    void mq_channel_abandon(void **row_token)
     int mq_channel_register_subscriber(const mq_channel_files *files, const mq_file_lock *lock,
                                        const mq_process_identity *self, uint64_t uid, const char *node,
                                        mq_channel_subscriber_rows *rows, mq_error *error)
@@ -233,6 +237,13 @@ cdef extern from "channel/join.h" nogil:
                                    const mq_process_identity *self, uint64_t uid, mq_channel_subscriber_rows *rows,
                                    mq_error *error)
     void mq_channel_leave_rows(mq_channel_subscriber_rows *rows)
+    void mq_channel_abandon_rows(mq_channel_subscriber_rows *rows)
+
+
+cdef extern from "channel/view.h" nogil:
+    ctypedef struct mq_channel_view:
+        mq_index_ring ring
+        uint64_t end
 
 
 cdef extern from "base/atomics.h" nogil:
@@ -266,12 +277,14 @@ cdef class OpenMark:
 cdef class ChannelFile(EndpointFile):
     """A channel's mapped file, and the location of its pools."""
     cdef readonly bint writable
+    cdef readonly Bus bus  # None: shared memory
     cdef str creator_name  # creator of a new file
     cdef bytes pool_prefix  # path of a pool without its uid
     cdef mq_channel_header *header
     cdef OpenMark open_mark  # None: an observer, or closed
     cdef uint64_t own_pools[63]  # for each row: uid of the pool created through this object
     cdef tuple identity(self)
+    cdef uint64_t make_uid(self) noexcept  # for a new row or pool
     cdef ChannelFile _open_again(self)
     cdef SegmentMemory require_memory(self)  # raise if the channel object is closed
     cdef int load_files(self, mq_channel_files *files, mq_file_policy *policy) except -1
@@ -291,6 +304,7 @@ cdef class PublisherPool:
     cdef int generation
     cdef uint64_t open_loans  # number of slots of open loans
     cdef void _release_row(self) noexcept
+    cdef void abandon(self) noexcept
     cdef int check_truncation(self) except -1
     cdef int adopt(self, mq_mapping *mapping) except -1
     cdef void release_memory(self) noexcept
@@ -303,8 +317,10 @@ cdef class Publisher(ForkAwareHandle):
     cdef unsigned long _waiting_thread  # the thread that waits for a slot; 0: no thread waits
     cdef bint _is_closing  # `close` was called during the wait for a slot; the waiting thread then closes the publisher
     cdef readonly str name  # name of the publisher's node
-    cdef ChannelFile _file
+    cdef readonly ChannelFile _file
     cdef PublisherPool _pool
+    cdef bint _is_observed      # in a simulation: the bus gets each message
+    cdef object _published      # the last message for the bus
     cdef object _slots  # requested number of slots; None: the default
     cdef uint64_t _max_bytes
     cdef uint64_t _sent, _sent_bytes, _refused, _evicted  # counters of previous pools
@@ -319,6 +335,8 @@ cdef class Publisher(ForkAwareHandle):
     cdef object _publish_slot(self, PublisherPool pool, uint64_t slot, uint64_t size, uint64_t origin_time)
     cdef int _reclaim_slot(self, object timeout) except -1
     cdef int _wait_for_slot(self, object timeout) except -2
+    cdef int _wait_for_slot_on_bus(self, object limit) except -2
+    cdef int _tell_bus(self, PublisherPool pool, uint64_t slot, uint64_t size, uint64_t position) except -1
     cdef bint _close_after_wait(self, PublisherPool pool, int slot) except -1
     cdef object _missing_memory_error(self)
     cdef object _pool_exhausted_error(self)
@@ -333,10 +351,12 @@ cdef class SubscriberRows:
     cdef uint64_t views_held  # number of views that are held
     cdef int generation
     cdef bint closed
+    cdef bint abandoned  # the pins of views stay, as those of a dead process
     cdef int register_subscriber(self, str node) except -1
     cdef int register_viewer(self) except -1
     cdef void add_views_held(self, int by) noexcept
     cdef void release_rows(self) noexcept
+    cdef void abandon(self) noexcept
 
 
 cdef class MappedPool(PinOwner):
@@ -356,10 +376,27 @@ cdef class MappedPool(PinOwner):
 cdef MappedPool open_pool(ChannelFile file, uint64_t uid, bint views)
 
 
+cdef class ArrivalView:
+    """What has arrived at a subscriber in a simulation."""
+    cdef mq_channel_view c
+    cdef readonly bint conflates
+    cdef object _arrivals           # positions of messages, in the order of their arrival
+    cdef set _dropped               # positions of messages that never arrive
+    cdef uint64_t _overwritten_end  # a fault: the messages before this position are overwritten
+    cdef int begin(self, mq_channel_subscriber *s) except -1
+    cdef int _show_ring(self, mq_channel_subscriber *s, uint64_t end) except -1
+    cdef bint is_lapped(self, mq_channel_subscriber *s) noexcept
+    cdef int advance(self, mq_channel_subscriber *s) except -1
+    cdef bint _show_next(self, mq_channel_subscriber *s, uint64_t position) except -1
+    cdef int _pass_dropped(self) except -1
+    cdef int _hide_dropped(self) except -1
+
+
 cdef class Subscriber(Waitable):
     cdef readonly str name      # name of the subscriber's node
     cdef readonly int max_views
-    cdef ChannelFile _file
+    cdef readonly ChannelFile _file
+    cdef ArrivalView _view  # in a simulation: what has arrived; None: all that is published
     cdef SubscriberRows _rows  # None: a passive subscriber, which has no rows
     cdef mq_channel_subscriber c
     cdef list _pools  # for each row: MappedPool, or None if the pool is not mapped

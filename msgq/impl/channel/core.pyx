@@ -13,12 +13,12 @@ from cython cimport no_gc, no_gc_clear
 from libc.errno cimport EMFILE, ENFILE, ENOENT, ENOMEM, ENOSPC, ESTALE
 from libc.string cimport memset
 from posix.fcntl cimport O_RDONLY, O_RDWR
-from posix.unistd cimport close, usleep
+from posix.unistd cimport usleep
 
 from msgq.impl.base.clock cimport current_origin, host_offset_ns, host_time_ns, refuse_foreign_origin
 from msgq.impl.base.core cimport (
     adopt_mapping, BUSY, check_file, close_at_exit, CLOSED, write_full_schema, read_full_schema, EndpointFile,
-    expose_buffer, WAIT_FOREVER, LARGE_BYTES, load_file_policy, map_file,
+    expose_buffer, find_bus, WAIT_FOREVER, LARGE_BYTES, load_file_policy, map_file, mq_close_file,
     mq_copy_to_shared, mq_copy_from_shared, MQ_DEAD,
     mq_eventcount_has_waiters_mp, mq_eventcount_notify_mp, mq_eventcount_prepare_wait_mp, mq_futex_wait,
     mq_futex_wake_all, mq_futex_word, mq_liveness_is_locked, mq_liveness_lock, mq_liveness_probe_begin,
@@ -36,6 +36,7 @@ from msgq.errors import (
     CorruptSegmentError, EndpointClosedError, ForkedSocketError, InvalidValueError, LostMessagesError,
     MessageSizeError, MessageTooLargeError, MsgqError, PoolExhaustedError, SegmentError, StateError, TooManyViewsError,
 )
+from msgq.impl.base.core import measure_private_files
 from msgq.impl.base.argument_checks import assign_bytes, pickle_error, timeout_ns
 from msgq.impl.base.foreign_names import add_advice, unsendable_error
 
@@ -45,6 +46,7 @@ include "subscriber_rows.pxi"
 include "publisher_pool.pxi"
 include "publisher.pxi"
 include "sample.pxi"
+include "view.pxi"
 include "subscriber.pxi"
 
 add_advice(Publisher)

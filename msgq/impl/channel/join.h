@@ -196,6 +196,7 @@ typedef struct {
     uint64_t slots, slot_bytes; /* 0 slots: the default */
     uint64_t max_bytes;         /* maximum bytes of the pool's slots */
     int64_t clock_offset;
+    const int64_t *virtual_ns;
     bool replaces; /* the publisher has a row already, and needs a larger pool */
 } mq_channel_join_request;
 
@@ -228,11 +229,14 @@ static inline int mq_channel_init_publisher(const mq_channel_files *files, const
                                 .number = (unsigned)row,
                                 .stamps = mq_channel_config_unpack(config).stamps == MQ_CHANNEL_STAMPED,
                                 .clock_offset = request->clock_offset,
+                                .virtual_ns = request->virtual_ns,
                                 .liveness_file = files->liveness_file};
     if (!mq_channel_load_index_ring(files->header, &p->order)) /* the capacity is set, so the order has another error */
         return mq_fail(error, MQ_ERROR_CORRUPT, EPROTO, files->liveness_file->path,
                        "has an invalid order: another program wrote into the file; remove it (msgq clean)");
-    if (!mq_channel_publisher_init(p, mq_makes_holes(files->policy)))
+    /* private memory has no holes that the memory of others could fill */
+    bool is_private = mq_liveness_private_file(files->liveness_file) != NULL;
+    if (!mq_channel_publisher_init(p, mq_makes_holes(files->policy) && !is_private))
         return mq_fail(error, MQ_ERROR_PROCESS, ENOMEM, "", "no memory for a publisher");
     return 0;
 }
@@ -300,6 +304,12 @@ static inline int mq_channel_join(const mq_channel_files *files, const mq_file_l
 /* Leave the row, at any time and without the lock. The pool stays for subscribers that have not read its messages. */
 static inline void mq_channel_leave(const mq_channel_publisher *p, void **row_token) {
     mq_participant_leave(&p->row->participant, p->slots.uid, row_token);
+}
+
+/* Leave the row as the death of its process does: the row stays, without its lock. Only on a bus. */
+static inline void mq_channel_abandon(void **row_token) {
+    mq_liveness_unlock(*row_token);
+    *row_token = NULL;
 }
 
 /* ---- subscribers ---- */
@@ -380,6 +390,13 @@ static inline int mq_channel_register_viewer(const mq_channel_files *files, cons
     if (rows->row)
         mq_store_release_u64(&rows->row->viewer, (uint64_t)row + 1);
     return 0;
+}
+
+/* Leave all rows as the death of their process does: they stay, without their locks. Only on a bus. */
+static inline void mq_channel_abandon_rows(mq_channel_subscriber_rows *rows) {
+    mq_liveness_unlock(rows->row_token);
+    mq_liveness_unlock(rows->viewer_token);
+    *rows = (mq_channel_subscriber_rows){.viewer = MQ_NO_ROW};
 }
 
 /* Leave all rows, at any time and without the lock. */

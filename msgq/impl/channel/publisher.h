@@ -46,6 +46,7 @@ typedef struct {
     unsigned number; /* index of the publisher's row */
     bool stamps;
     int64_t clock_offset;               /* host's clock minus CLOCK_MONOTONIC, in nanoseconds */
+    const int64_t *virtual_ns;          /* time of a bus; NULL: CLOCK_MONOTONIC */
     uint32_t populated_slots;           /* slots below this number have memory. The others are holes of the file */
     bool lacks_memory;                  /* the last attempt to populate a slot failed */
     uint32_t *free_slots, *limbo_slots; /* stacks */
@@ -159,6 +160,18 @@ static inline bool mq_channel_can_evict_message(mq_channel_publisher *p) {
     return true;
 }
 
+/* True if a publisher that waits for a slot can take one. Changes nothing, unlike mq_channel_take_free_slot. */
+static inline bool mq_channel_can_take_slot(const mq_channel_publisher *p) {
+    uint32_t count = mq_channel_count_used_slots(p);
+    if (p->free_count)
+        return true;
+    uint64_t dead = mq_channel_find_dead_viewers(p, count);
+    for (uint32_t i = 0; i < count; i++)
+        if (!(mq_pool_pin_holders(&p->slots, mq_channel_get_used_slot(p, i)) & ~dead))
+            return true;
+    return false;
+}
+
 /* Allocate the memory of all slots below `end`. Returns false if /dev/shm is full or the file is truncated. */
 static inline bool mq_channel_populate_slots(mq_channel_publisher *p, uint64_t end) {
     uint64_t from = p->populated_slots * p->slots.stride;
@@ -258,7 +271,7 @@ static inline uint64_t mq_channel_enqueue_slot(mq_channel_publisher *p, uint32_t
 
 /* Return the publish time for a message published now. */
 static inline uint64_t mq_channel_make_publish_time(const mq_channel_publisher *p) {
-    return p->stamps ? (uint64_t)(mq_monotonic_ns() + p->clock_offset) : 0;
+    return p->stamps ? (uint64_t)(mq_read_time_ns(p->virtual_ns) + p->clock_offset) : 0;
 }
 
 /* Publish the message in the slot. If the result is MQ_CHANNEL_CORRUPT, the slot still belongs to the caller. */

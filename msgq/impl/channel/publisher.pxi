@@ -25,13 +25,16 @@ cdef class Publisher(ForkAwareHandle):
     """See core.pyi."""
 
     def __cinit__(self, ChannelFile file not None, str name not None, slots, slot_bytes, uint64_t max_bytes):
-        self._endpoint, self.name, self._file = file.name, name, file
+        self._endpoint, self.name, self._file, self._bus = file.name, name, file, file.bus
         self._slots, self._max_bytes = slots, max_bytes
         self._memory = file.require_memory()
         self._pool = register_publisher(file, name, slots, slot_bytes, max_bytes, True)
         self._pool.channel_memory = self._memory
         self._fork_generation = self._use_state = fork_generation
-        close_at_exit(self)
+        if self._bus is None:
+            close_at_exit(self)
+        else:
+            self._bus.on_opened(self)
 
     def __reduce__(self):
         raise pickle_error(self)
@@ -82,12 +85,12 @@ cdef class Publisher(ForkAwareHandle):
         cdef bint is_owner = self._fork_generation == fork_generation
         if self._use_state == CLOSED:
             return
-        if is_owner and self._waiting_thread:
+        if is_owner and self._waiting_thread and self._bus is None:
             self._interrupt_wait()
             is_owner = self._fork_generation == fork_generation
             if is_owner:
                 return
-        if is_owner and self._use_state != fork_generation:
+        if is_owner and self._use_state != fork_generation and not self._waiting_thread:
             raise usage_error(self._use_state, self._endpoint)
         # Set this before leaving the row: an interrupt may end this call, and the row may get another owner.
         self._use_state = CLOSED
@@ -97,6 +100,17 @@ cdef class Publisher(ForkAwareHandle):
         else:
             self._pool.release_memory()
         self._release_memory()
+        if is_owner and self._bus is not None:
+            self._bus.on_closed(self)
+
+    def _abandon(self):
+        """See `Waitable._abandon`."""
+        if self._use_state == CLOSED or self._fork_generation != fork_generation:
+            return
+        self._use_state = CLOSED
+        self._pool.abandon()
+        self._release_memory()
+        self._bus.on_closed(self)
 
     cdef int _interrupt_wait(self) except -1:
         """End the wait for a slot, which closes the publisher.
@@ -141,6 +155,25 @@ cdef class Publisher(ForkAwareHandle):
         self._refused += self._pool.c.refused
         self._evicted += self._pool.c.evicted
         self._pool, pool.channel_memory = pool, self._memory
+        if self._is_observed:
+            self._observe()
+        return 0
+
+    # ---- in a simulation ----
+
+    def _observe(self):
+        """Tell the bus about each message from now on."""
+        self._is_observed = True
+        mq_eventcount_prepare_wait_mp(&self._pool.c.header.eventcount)  # so that each publication notifies
+
+    def _read_published(self):
+        return [self._published]
+
+    cdef int _tell_bus(self, PublisherPool pool, uint64_t slot, uint64_t size, uint64_t position) except -1:
+        cdef mq_pool_slot *at = mq_pool_slot_at(&pool.c.slots, slot)
+        self._published = (position, (<const char *> mq_pool_slot_payload(at))[:size], position + 1,
+                           mq_load_relaxed_u64(&at.publish_time), mq_load_relaxed_u64(&at.origin_time))
+        self._bus.on_published(self)
         return 0
 
     # ---- send ----
@@ -180,7 +213,8 @@ cdef class Publisher(ForkAwareHandle):
         block = max(<uint64_t> 1, min(<uint64_t> BATCH_MESSAGES, <uint64_t> LARGE_BYTES // max(size, <uint64_t> 1)))
         while done < count:
             wanted = min(block, count - done)
-            if size >= LARGE_BYTES or not self._publish_batch(data + done * size, size, wanted, origin, &done):
+            if (size >= LARGE_BYTES or self._is_observed  # a bus gets each message before the next one is published
+                    or not self._publish_batch(data + done * size, size, wanted, origin, &done)):
                 self._send_bytes(data + done * size, size, 0.0, origin)  # _send_bytes handles special cases
                 done += 1
         return count
@@ -241,7 +275,10 @@ cdef class Publisher(ForkAwareHandle):
             self._file.check_truncation()  # check after the copy: touching a truncated page detects the truncation
             pool.check_truncation()
         if status == MQ_CHANNEL_NOTIFY:
-            mq_eventcount_notify_mp(&pool.c.header.eventcount)
+            if self._is_observed:
+                self._tell_bus(pool, slot, size, position)
+            else:
+                mq_eventcount_notify_mp(&pool.c.header.eventcount)
         elif status == MQ_CHANNEL_CORRUPT:
             mq_channel_return_slot(&pool.c, slot)
             text = ("has an invalid order of messages: another program wrote into the file; remove the channel (msgq "
@@ -282,6 +319,8 @@ cdef class Publisher(ForkAwareHandle):
         cdef int slot = MQ_CHANNEL_NO_SLOT
         cdef PublisherPool pool
         limit = timeout_ns(timeout, self._endpoint)
+        if self._bus is not None:
+            return self._wait_for_slot_on_bus(limit)
         if limit >= 0:
             deadline = mq_monotonic_ns() + <int64_t> limit
         if self._use_state != fork_generation:  # a signal handler may have closed the publisher
@@ -312,6 +351,26 @@ cdef class Publisher(ForkAwareHandle):
             raise EndpointClosedError("was closed during the wait for a slot", self._endpoint)
         self._check_not_inherited()
         return slot
+
+    cdef int _wait_for_slot_on_bus(self, object limit) except -2:
+        """Let the bus run other nodes until a slot is free. Return -1 at the time limit (ns; negative: none)."""
+        self._check_usable()
+        self._use_state, self._waiting_thread = BUSY, PyThread_get_thread_ident()
+        try:
+            self._bus.wait_until(self._can_take_slot, None if limit < 0 else limit, f"a slot of {self._endpoint!r}")
+        finally:
+            self._waiting_thread = 0
+            if self._use_state == BUSY:
+                self._use_state = self._fork_generation
+        if self._use_state == CLOSED:
+            raise EndpointClosedError("was closed during the wait for a slot", self._endpoint)
+        slot = mq_channel_take_free_slot(&self._pool.c)
+        if slot == MQ_CHANNEL_NO_SLOT and mq_channel_clear_dead_pins(&self._pool.c):
+            slot = mq_channel_take_free_slot(&self._pool.c)
+        return slot
+
+    def _can_take_slot(self):
+        return self._use_state == CLOSED or mq_channel_can_take_slot(&self._pool.c)
 
     cdef bint _close_after_wait(self, PublisherPool pool, int slot) except -1:
         """Close the publisher if `close` was called during the wait. Return True if it was closed."""

@@ -17,6 +17,12 @@ cdef class PublisherPool:
             mq_channel_leave(&self.c, &self.liveness_token)
         self.open = False
 
+    cdef void abandon(self) noexcept:
+        """Leave the row as it is. Only on a bus."""
+        mq_channel_abandon(&self.liveness_token)
+        self.open = False
+        self.channel_memory = self.memory = None
+
     cdef int check_truncation(self) except -1:
         if mq_mapping_was_truncated(self.not_truncated):
             raise truncated_error(self.channel_file.name, self.segment)
@@ -90,7 +96,9 @@ cdef PublisherPool register_publisher(ChannelFile file, str node, slots, slot_by
     request.slots, request.max_bytes = slots or 0, max_bytes
     request.slot_bytes = slot_bytes or MQ_POOL_SLOT_BYTES_DEFAULT
     request.self, request.node, request.replaces = &identity, name, not newcomer
-    request.pool_uid, request.clock_offset = new_uid(), host_offset_ns()
+    request.pool_uid = file.make_uid()
+    request.clock_offset = host_offset_ns() if file.bus is None else 0
+    request.virtual_ns = NULL if file.bus is None else &file.bus.clock.now_ns
     pool.channel_file = file
     file.load_files(&files, &policy)
     file.lock(&lock)

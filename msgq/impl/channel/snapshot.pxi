@@ -58,7 +58,7 @@ cdef class _ChannelSnapshot:
                         return None
                     segment = map_file(fd, &info, 0, self.name, path)
                 finally:
-                    close(fd)
+                    mq_close_file(fd)
         except SegmentError:
             return None
         header = <mq_pool_header *> segment.address
@@ -105,6 +105,8 @@ cdef class _ChannelSnapshot:
 
     cdef tuple list_orphaned_pools(self):
         """Return pools without a row. The files were listed first: a row is registered before its pool has a name."""
+        if find_bus(self.in_prefix) is not None:
+            return ()  # no node is stopped between two steps
         uids = {mq_load_acquire_u64(&self.header.publishers[i].pool_uid) for i in range(MQ_CHANNEL_PUBLISHERS)}
         paths = [shm_paths.pool_path(self.name, self.in_prefix, uid)
                  for uid in self.pool_bytes_by_uid if uid not in uids]
@@ -179,7 +181,12 @@ cdef object read_channel_counts(Segment segment):
 
 cdef dict list_pool_sizes(str name, str in_prefix):
     """Return the bytes of a channel's pools by uid, including pools without a row."""
+    cdef str start
     sizes = {}
+    if find_bus(in_prefix) is not None:
+        start = shm_paths.pool_path(name, in_prefix, 0).removesuffix("0" * 16)
+        return {int(path.removeprefix(start), 16): size for path, size in measure_private_files(start).items()
+                if len(path) == len(start) + 16}  # not a pool of a channel whose name begins with this one
     for channel, uid in shm_paths.list_pools(in_prefix):
         if channel == name:
             try:

@@ -18,7 +18,7 @@ cdef class Subscriber(Waitable):
 
     def __cinit__(self, ChannelFile file not None, str name not None, uint64_t history, int max_views, bint conflate,
                   bint newest, bint raises, bint own, spin_us):
-        self._endpoint, self.name, self._file = file.name, name, file
+        self._endpoint, self.name, self._file, self._bus = file.name, name, file, file.bus
         self.max_views, self._raise_on_lost = max_views, raises
         self._spin_us = settings.resolve_spin_us(spin_us, file.name)
         self.c.header, self.c.not_truncated = file.header, file.not_truncated
@@ -33,7 +33,10 @@ cdef class Subscriber(Waitable):
         finally:
             if self._use_state != self._fork_generation:
                 self._use_state = CLOSED
-        close_at_exit(self)
+        if self._bus is None:
+            close_at_exit(self)
+        else:
+            self._bus.on_opened(self)
 
     def __reduce__(self):
         raise pickle_error(self)
@@ -99,12 +102,13 @@ cdef class Subscriber(Waitable):
 
     def stats(self):
         cdef mq_channel_subscriber_snapshot copy
+        cdef mq_index_ring order
         from msgq.common.stats.channel import ChannelSubscriber  # imported late: few programs read statistics
         memset(&copy, 0, sizeof(copy))
         copy.cursor, copy.joined = mq_channel_load_cursor(&self.c), self.c.joined_at
         copy.received, copy.lost, copy.resets = self.c.received, self.c.lost, self.c.resets
-        if self.c.order.capacity:
-            mq_channel_snapshot_count_unread(&self.c.order, &copy)
+        if self.c.order.capacity and mq_channel_load_index_ring(self.c.header, &order):
+            mq_channel_snapshot_count_unread(&order, &copy)
         self._file.check_truncation()
         return ChannelSubscriber(describe_this_process(), self.name, copy.cursor, copy.lag, copy.received, copy.lost,
                                  copy.resets, self.views_held)
@@ -115,6 +119,8 @@ cdef class Subscriber(Waitable):
         """Return the message at the cursor. Return False if there is none, or too many pools in a row are missing."""
         cdef int _mapped
         for _mapped in range(POOL_MAPS_MAX):
+            if self._view is not None:
+                self._view.advance(&self.c)
             status = mq_channel_next_message(&self.c, message)
             if self._raise_on_lost and self.c.lost != self._lost_reported:
                 lost, self._lost_reported = self.c.lost - self._lost_reported, self.c.lost
@@ -141,6 +147,10 @@ cdef class Subscriber(Waitable):
         """Return the message that follows the received ones. Return False before a loss or error of the next call."""
         cdef int _mapped
         for _mapped in range(POOL_MAPS_MAX):
+            if self._view is not None:
+                if self._view.is_lapped(&self.c):
+                    return False
+                self._view.advance(&self.c)
             status = mq_channel_following_message(&self.c, message)
             try:
                 if status != MQ_CHANNEL_UNMAPPED or not self._map_pool(message):
@@ -189,14 +199,14 @@ cdef class Subscriber(Waitable):
             return False
         deadline = timeout_ns(timeout, self._endpoint)
         if deadline != WAIT_FOREVER:
-            deadline += mq_monotonic_ns()
+            deadline += self._now_ns()
         try:
-            self._nap_ns = mq_channel_compute_lapped_nap_ns(&self.c, mq_monotonic_ns())
+            self._nap_ns = mq_channel_compute_lapped_nap_ns(&self.c, self._now_ns())
             while wait_until_ready([self], deadline):
                 self._check_usable()  # a signal handler may have forked
                 if self._next_message(message):
                     return True
-                if 0 <= deadline <= mq_monotonic_ns():  # the message that caused the wake was excluded or retracted
+                if 0 <= deadline <= self._now_ns():  # the message that caused the wake was excluded or retracted
                     break
         finally:
             self._nap_ns = 0
@@ -285,11 +295,13 @@ cdef class Subscriber(Waitable):
         if limit is not None and limit < 0:
             raise InvalidValueError(f"limit is {limit}; give 0 or more, or None for all", self._endpoint)
         self._check_usable()
+        if self._view is not None:
+            self._view.advance(&self.c)
         if not self.c.order.capacity and not mq_channel_subscriber_join(&self.c, False):
             return 0
-        tail = mq_index_ring_load_tail(&self.c.order)
+        tail = mq_index_ring_load_tail(&self.c.order) if self._view is None else self._view.c.end
         available = tail - min(mq_channel_load_cursor(&self.c), tail)
-        if available == 0 and self._is_readable():
+        if available == 0 and self._view is None and self._is_readable():
             available = 1  # the message's publisher stopped before it advanced the tail
         return available if limit is None else min(available, limit)
 
@@ -475,6 +487,24 @@ cdef class Subscriber(Waitable):
         if not self._file.writable:
             poll_ops.prepare_wait = NULL
         return poll_ops
+
+    def _open_view(self):
+        """In a simulation: show only what arrives from now on, besides what is published already."""
+        self._view = ArrivalView.__new__(ArrivalView)
+        self._view.begin(&self.c)
+        return self._view
+
+    def _receive_now(self):
+        return self.receive(0)
+
+    def _default_timeout_ns(self):
+        return None
+
+    cdef int _abandon_rows(self) except -1:
+        self.c.row = NULL
+        if self._rows is not None:
+            self._rows.abandon()
+        return 0
 
     cdef int _release_rows(self) except -1:
         self.c.row = NULL

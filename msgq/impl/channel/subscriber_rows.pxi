@@ -23,7 +23,7 @@ cdef class SubscriberRows:
         self.file.lock(&lock)
         try:
             read_own_identity(&identity, NULL)  # a signal handler may have forked this process before the lock
-            failed = mq_channel_register_subscriber(&files, &lock, &identity, new_uid(), name, &self.c, &error)
+            failed = mq_channel_register_subscriber(&files, &lock, &identity, self.file.make_uid(), name, &self.c, &error)
         finally:
             self.file.unlock(&lock)
         return raise_error(&error, self.file.name) if failed else 0
@@ -39,7 +39,7 @@ cdef class SubscriberRows:
         self.file.lock(&lock)
         try:
             read_own_identity(&identity, NULL)
-            failed = mq_channel_register_viewer(&files, &lock, &identity, new_uid(), &self.c, &error)
+            failed = mq_channel_register_viewer(&files, &lock, &identity, self.file.make_uid(), &self.c, &error)
         finally:
             self.file.unlock(&lock)
         return raise_error(&error, self.file.name) if failed else 0
@@ -55,6 +55,12 @@ cdef class SubscriberRows:
         if self.views_held or self.generation != fork_generation:
             return
         mq_channel_leave_rows(&self.c)
+        self.memory = None
+
+    cdef void abandon(self) noexcept:
+        """Leave the rows and the pins of views as they are. Only on a bus."""
+        self.closed = self.abandoned = True
+        mq_channel_abandon_rows(&self.c)
         self.memory = None
 
 
@@ -86,6 +92,8 @@ cdef class MappedPool(PinOwner):
         return 0
 
     cdef void _unpin_part(self, uint64_t slot) noexcept:
+        if self.rows.abandoned:
+            return
         mq_pool_pin_clear(&self.slots, slot, self.rows.c.viewer)
         self.rows.add_views_held(-1)
         if self.rows.closed:
@@ -119,7 +127,7 @@ cdef MappedPool open_pool(ChannelFile file, uint64_t uid, bint views):
     failed = mq_pool_check_file(&files, fd, encoded, &pool, &error)
     if not failed:
         failed = mq_pool_map_file(&files, fd, uid, views, encoded, &pool, &error)
-    close(fd)
+    mq_close_file(fd)
     if failed:
         raise_error(&error, file.name)
     mapped.adopt(&pool, path)

@@ -1,6 +1,6 @@
 """Bus of the fake backend: endpoints inside this process, without shared memory, waiting or threads.
 
-topic_state.py has the state of topics, channel_state.py the state of channels.
+topic.py and channel.py have what a simulation does between the handles of topics and channels.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import sys
 import threading
 from collections.abc import Callable
 from itertools import chain
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from msgq.errors import DeadlockError
@@ -26,7 +25,7 @@ class InProcessBus(Bus):
 
     Attributes
     ----------
-    channels, records : by prefix and name; see channel_state.py and records_store.py.
+    records : by prefix and name; see records_store.py.
     frame_servers : frame servers by prefix and name; see visionipc/fake.py.
     """
 
@@ -36,13 +35,12 @@ class InProcessBus(Bus):
     def __init__(self) -> None:
         self._sources: dict[int, EndpointState[Any]] = {}
         super().__init__(VirtualClock(lambda ns: self.wait_until(lambda: False, ns, "its time")))
-        self.channels: dict[tuple[str, str], EndpointState[Any]] = {}
         self.records: dict[tuple[str, str], EndpointState[Any]] = {}
         self.frame_servers: dict[tuple[str, str], Any] = {}
 
     def mark_inherited_by_fork(self) -> None:
         """In a forked child: mark all endpoints as belonging to the parent."""
-        registries = self.channels, self.records
+        registries = (self.records,)
         for source in chain.from_iterable(registry.values() for registry in registries):
             source.mark_inherited_by_fork()
         for registry in (*registries, self.frame_servers, self.clock.alarms):
@@ -63,11 +61,11 @@ class InProcessBus(Bus):
         """Called when a socket, a channel participant, or a handle of a queue or of records is opened."""
 
     @property
-    def event_channel(self) -> ModuleType:
-        """Module that opens the channel of a queue's events."""
-        from msgq.impl.fake import queue_events  # imported late: few queues have events
+    def event_publisher_class(self) -> Any:
+        """Class of the publishers of queues' events."""
+        from msgq.impl.fake.channel import Publisher  # imported late: few queues have events
 
-        return queue_events
+        return Publisher
 
     def on_message_taken(self, source: EndpointState[Any], number: int) -> None:
         """Called when a consumer has taken a message of a queue, with its number from 1."""

@@ -27,6 +27,9 @@ class OnBus:
     def leave_simulation(self) -> None:
         """Called when the handle was closed, after `enter_simulation`."""
 
+    def publish_in_simulation(self) -> None:
+        """Called after each message or batch of an observed publisher."""
+
     def _is_last_sender(self, _source: EndpointState[Any]) -> bool:
         """See `BusMember`."""
         return False

@@ -139,6 +139,10 @@ class PubSocket(OnBus, ring.PubSocket):
         self._topic.extract_picture = self.extract_picture
         self._observe()
 
+    def publish_in_simulation(self) -> None:
+        """See `OnBus`."""
+        self._topic.publish(self)
+
     def _is_last_sender(self, source: EndpointState[Any]) -> bool:
         """See `BusMember`."""
         sender = source.last_sender if isinstance(source, TopicState) else None
