@@ -10,7 +10,6 @@ import sys
 import threading
 from collections.abc import Callable
 from itertools import chain
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from msgq.errors import DeadlockError
@@ -62,11 +61,11 @@ class InProcessBus(Bus):
         """Called when a socket, a channel participant, or a handle of a queue or of records is opened."""
 
     @property
-    def event_channel(self) -> ModuleType:
-        """Module that opens the channel of a queue's events."""
-        from msgq.impl.fake import queue_events  # imported late: few queues have events
+    def event_publisher_class(self) -> Any:
+        """Class of the publishers of queues' events."""
+        from msgq.impl.fake.channel import Publisher  # imported late: few queues have events
 
-        return queue_events
+        return Publisher
 
     def on_message_taken(self, source: EndpointState[Any], number: int) -> None:
         """Called when a consumer has taken a message of a queue, with its number from 1."""

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from msgq.common import naming
 from msgq.common.naming import QUEUE_NAME_PREFIX
-from msgq.common.shm_paths import strip_bus
 from msgq.impl.fake.bus import InProcessBus, current_bus
 from msgq.impl.fake.endpoint_state import EndpointState, Inbox
 from msgq.impl.fake.handle import OnBus
 from msgq.impl.workqueue import core
 from msgq.impl.workqueue.core import HeldSend, Job
 from msgq.impl.workqueue.message import Message
+from msgq.impl.workqueue.removal import remove_events
 
 if TYPE_CHECKING:
     from msgq.impl.fake.endpoint_state import MessageHandler
@@ -118,7 +118,7 @@ def remove_queue(bus: InProcessBus, prefix: str | None, name: str) -> None:
     """Remove a queue's name, and its events channel."""
     in_prefix = bus.resolve_prefix(prefix)
     core.unlink_queue(name, in_prefix)
-    bus.event_channel.remove_events(name, strip_bus(in_prefix))
+    remove_events(name, in_prefix)
 
 
 def reopen_pickled_queue(

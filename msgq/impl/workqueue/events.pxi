@@ -85,10 +85,8 @@ cdef class EventPublisher:
         return self._send_deferred_events()
 
     cdef int _open_channel(self, bint sends) except -1:
-        if self._bus is not None:
-            event_channel = self._bus.event_channel
-        else:
-            from msgq.impl.workqueue import event_channel  # imported late: few queues have events
+        from msgq.impl.workqueue import event_channel  # imported late: few queues have events
+        kind = event_channel.EventChannelPublisher if self._bus is None else self._bus.event_publisher_class
         name = events_channel(self._file.name)
         slots, slot_bytes = options.size_events_pool(self._file.parts.max_message_size, sends and self._with_payload)
         if not self._file.is_linked():  # the channel with this name belongs to another queue, or to no queue
@@ -99,8 +97,7 @@ cdef class EventPublisher:
             try:
                 channel_file.apply_config(channel_file.config[0] or options.EVENTS_CAPACITY, publishes=True)
                 channel_file.set_schema(event_channel.QUEUE_EVENT_SCHEMA, False)
-                publisher = event_channel.EventChannelPublisher(channel_file, process_name(), slots, slot_bytes,
-                                                                _POOL_BYTES_MAX)
+                publisher = kind(channel_file, process_name(), slots, slot_bytes, _POOL_BYTES_MAX)
             finally:
                 channel_file.close()  # the publisher itself marks the channel as open
         if not self._file.is_linked():
