@@ -23,8 +23,7 @@ from msgq.errors import (
 from msgq.impl.base.argument_checks import timeout_ms as check_timeout_ms
 from msgq.impl.base.core import Context
 from msgq.impl.fake.bus import current_bus
-from msgq.impl.fake.publisher import PubSocket
-from msgq.impl.fake.subscriber import SubSocket
+from msgq.impl.fake.topic import PubSocket, SubSocket
 from visionipc import image_messages
 from visionipc.client import VisionIpcClient
 from visionipc.formats import Geometry
@@ -36,7 +35,8 @@ if TYPE_CHECKING:
     import numpy as np
     from typing_extensions import Buffer
 
-FAKE_RING_BYTES = 1 << 30  # a fake ring takes no memory
+#: Size of a stream's ring, which takes memory as pictures arrive. A picture may take a third of it.
+STREAM_RING_BYTES = 1 << 28
 _TRAILER_STRUCT = struct.Struct("<QQQ?7x")  # timestamp_sof, timestamp_eof, uv_offset, valid
 _UINT64_MAX = (1 << 64) - 1
 _FRAME_ID_MAX = (1 << 32) - 1
@@ -56,8 +56,9 @@ class _FakeServerStream:
         self.published = 0
         self.busy = False
         self.socket = PubSocket()
-        self.socket.connect(Context(), endpoint, FAKE_RING_BYTES, schema=IMAGE, prefix=prefix)
-        self.bus.open_topic(endpoint, 0, None, prefix).extract_picture = strip_trailer
+        self.socket.connect(Context(), endpoint, STREAM_RING_BYTES, schema=IMAGE, prefix=prefix)
+        if hasattr(self.socket, "_topic"):  # only in a simulation
+            self.socket._topic.extract_picture = strip_trailer
 
     def send(self, data: Buffer, frame_id: int, sof: int, eof: int, valid: bool = True) -> bool:
         """Publish a frame."""
@@ -206,7 +207,7 @@ class FakeClient(VisionIpcClient):
         bus, key = current_bus(), (self._prefix, self._name)
         if self._subscriber is None:
             socket: Any = SubSocket()
-            options = {"conflate": self._conflate, "segment_size": FAKE_RING_BYTES, "prefix": self._prefix}
+            options = {"conflate": self._conflate, "segment_size": STREAM_RING_BYTES, "prefix": self._prefix}
             socket.connect(Context(), self._endpoint, **options)
             self._subscriber = socket
         if blocking and key not in bus.frame_servers:
