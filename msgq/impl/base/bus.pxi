@@ -12,6 +12,7 @@ cdef extern from "base/private_file.h" nogil:
 
 cdef mq_private_files _private_files  # of all buses of the process
 cdef uint64_t _last_bus_number = 0
+cdef object _buses = weakref.WeakValueDictionary()  # by prefix
 
 
 cdef void _reset_private_files_in_child() noexcept nogil:
@@ -37,6 +38,7 @@ cdef class Bus:
         global _last_bus_number
         _last_bus_number += 1
         self.prefix = f"bus:{_last_bus_number}"
+        _buses[self.prefix] = self
 
     def __init__(self, VirtualTime clock not None):
         self.clock = clock
@@ -59,13 +61,20 @@ cdef class Bus:
     def check_descriptor_allowed(self, endpoint):
         pass
 
-    cdef str resolve_prefix(self, object asked):
+    cpdef str resolve_prefix(self, object asked):
         prefix = settings.resolve_prefix(asked)
         return f"{self.prefix}/{prefix}" if prefix else self.prefix
+
+    cdef str strip_prefix(self, str resolved):
+        return resolved[len(self.prefix) + 1:]
 
     cdef uint32_t next_number(self) noexcept:
         self._numbers += 1
         return self._numbers
+
+
+cdef Bus find_bus(str in_prefix):
+    return _buses.get(in_prefix.partition("/")[0]) if in_prefix.startswith("bus:") else None
 
 
 cdef class _BusWait:

@@ -279,8 +279,13 @@ cdef class Bus:
     cdef readonly VirtualTime clock
     cdef readonly str prefix  # the first part of the paths of its files
     cdef uint32_t _numbers
-    cdef str resolve_prefix(self, object asked)  # the prefix of a handle's paths
+    cdef object __weakref__
+    cpdef str resolve_prefix(self, object asked)  # the prefix of a handle's paths
+    cdef str strip_prefix(self, str resolved)  # the prefix that the program gave
     cdef uint32_t next_number(self) noexcept  # for uids: unlike a random number, equal in each run of a simulation
+
+# Return the bus that a prefix of paths names. None: shared memory, or the bus has ended.
+cdef Bus find_bus(str in_prefix)
 
 
 # ---- schema.pxi ----
