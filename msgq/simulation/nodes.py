@@ -64,6 +64,13 @@ class SimulatedNode:
         """Return True if the function returns True for one of the node's sockets."""
         return any(socket_is(socket) for reference in self.sockets if (socket := reference()) is not None)
 
+    def kill_handles(self) -> None:
+        """End the handles of the real core as the death of a process does: their rows stay, without their locks."""
+        for reference in self.sockets:
+            kill = getattr(reference(), "_abandon", None)
+            if kill is not None:
+                kill()
+
     def close_sockets(self) -> None:
         """Close the sockets that the node left open."""
         for reference in self.sockets:

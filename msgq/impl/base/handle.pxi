@@ -61,8 +61,7 @@ cdef class ForkAwareHandle:
         if use_state == CLOSED or generation == fork_generation:
             raise usage_error(use_state, self._endpoint)
         if self._bus is not None:
-            raise ForkedSocketError("was connected before a fork, on the bus of the parent process; close it and "
-                                    "connect again", self._endpoint)
+            raise inherited_bus_error(self._endpoint)
         self._fork_generation, self._use_state = fork_generation, BUSY
         self._user_thread_id = PyThread_get_thread_ident()
         try:
@@ -76,3 +75,8 @@ cdef class ForkAwareHandle:
 
     cdef int _reopen_in_child(self) except -1:
         raise not_connected_error(self._endpoint)
+
+
+cdef object inherited_bus_error(str endpoint):
+    text = "was connected before a fork, on the bus of the parent process; close it and connect again"
+    return ForkedSocketError(text, endpoint)

@@ -13,6 +13,8 @@ cdef class ThreadSharedHandle(Waitable):
         """As the base, but other threads may use the handle during the call."""
         if self._use_state == CLOSED:
             raise usage_error(CLOSED, self._endpoint)
+        if self._bus is not None:
+            raise inherited_bus_error(self._endpoint)
         return self._reopen_in_child()
 
     cdef void _add_user_thread(self) noexcept:
@@ -23,7 +25,8 @@ cdef class ThreadSharedHandle(Waitable):
             self._user_threads.remove(PyThread_get_thread_ident())
 
     cdef void _begin_use(self) noexcept:
-        self._add_user_thread()  # other threads may use the handle during the call
+        if self._bus is None:  # a wait on a bus notices a close by itself
+            self._add_user_thread()  # other threads may use the handle during the call
 
     cdef void _end_use(self) noexcept:
         self._remove_user_thread()
@@ -45,6 +48,8 @@ cdef class ThreadSharedHandle(Waitable):
             PyErr_CheckSignals()
         self._close_handle()
         self._is_closing = False
+        if self._bus is not None:
+            self._bus.on_closed(self)
 
     cdef int _close_handle(self) except -1:
         if self._user_threads or self._fork_generation != fork_generation:

@@ -25,7 +25,7 @@ class InProcessBus(Bus):
 
     Attributes
     ----------
-    channels, queues, records : by prefix and name; see channel_state.py, workqueue_store.py and records_store.py.
+    channels, queues : by prefix and name; see channel_state.py and workqueue_store.py.
     frame_servers : frame servers by prefix and name; see visionipc/fake.py.
     """
 
@@ -33,12 +33,11 @@ class InProcessBus(Bus):
         super().__init__(VirtualClock(lambda ns: self.wait_until(lambda: False, ns, "its time")))
         self.channels: dict[tuple[str, str], EndpointState[Any]] = {}
         self.queues: dict[tuple[str, str], EndpointState[Any]] = {}
-        self.records: dict[tuple[str, str], EndpointState[Any]] = {}
         self.frame_servers: dict[tuple[str, str], Any] = {}
 
     def mark_inherited_by_fork(self) -> None:
         """In a forked child: mark all endpoints as belonging to the parent."""
-        registries = self.channels, self.queues, self.records
+        registries = self.channels, self.queues
         for source in chain.from_iterable(registry.values() for registry in registries):
             source.mark_inherited_by_fork()
         for registry in (*registries, self.frame_servers, self.clock.alarms):
