@@ -91,13 +91,19 @@ def is_fake_backend() -> bool:
     )
 
 
-def resolve_prefix(asked: str | None) -> str:
-    """Return the prefix of an endpoint's files, as `settings.resolve_prefix`. With the fake backend: on its bus."""
-    if is_fake_backend():
-        from msgq.impl.fake.bus import current_bus  # late: few programs use it
+def resolve_prefix(prefix: str | None = None, backend: ModuleType | None = None) -> str:
+    """Return the prefix of the paths of an endpoint: in shared memory, or on the current bus of the fake backend.
 
-        return current_bus().resolve_prefix(asked)
-    return settings.resolve_prefix(asked)
+    Parameters
+    ----------
+    prefix : prefix of the endpoint; None: the current prefix, "": no prefix.
+    backend : result of `load_backend`; None: the current backend, which the call does not select.
+    """
+    is_fake = is_fake_backend() if backend is None else backend.__name__ == BACKEND_MODULES["fake"]
+    if not is_fake:
+        return settings.resolve_prefix(prefix)
+    resolved: str = _import_module_once("msgq.impl.fake.bus").current_bus().resolve_prefix(prefix)
+    return resolved
 
 
 def set_backend(module: ModuleType | None) -> ModuleType | None:

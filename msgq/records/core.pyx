@@ -85,6 +85,11 @@ cdef object make_concurrent_use_error(str name, str action):
     return ConcurrentUseError(text, name)
 
 
+cdef bint is_in_shared_ring(socket):
+    """Return True if compiled calls may pass by the socket's own. On a bus, time and arrivals are the socket's."""
+    return isinstance(socket, (PubSocket, SubSocket)) and socket._bus is None
+
+
 @cython.auto_pickle(False)
 cdef class RecordQueue:
     """See core.pyi."""
@@ -138,7 +143,7 @@ cdef class RecordQueue:
         self._last_wait_ns = WAIT_FOREVER
         self._is_receive_overridden = type(self).receive is not RecordQueue.receive
         subscriber = transport.subscriber
-        self._ring_subscriber = subscriber if isinstance(subscriber, SubSocket) and not transport.raises else None
+        self._ring_subscriber = subscriber if is_in_shared_ring(subscriber) and not transport.raises else None
         self._channel_subscriber = subscriber if isinstance(subscriber, ChannelSubscriber) else None
         return 0
 
@@ -261,7 +266,7 @@ cdef class RecordQueue:
         cdef cnp.ndarray rows = self._add_stamps(records, origin_time) if self._is_tracked else self._convert(records)
         number = self._transport.send(rows, origin_time) if len(rows) else self._transport.get_next_number()
         publisher = self._transport.publisher
-        self._ring_publisher = publisher if isinstance(publisher, PubSocket) else None
+        self._ring_publisher = publisher if is_in_shared_ring(publisher) else None
         self._channel_publisher = publisher if isinstance(publisher, ChannelPublisher) else None
         if self._channel_publisher is not None:
             self._channel_capacity = self._transport.capacity

@@ -6,19 +6,20 @@ import json
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
-from msgq.common import record_changes, settings
+from msgq.common import record_changes
 from msgq.common.message_source import MessageSource
+from msgq.errors import RecordMismatchError, SegmentError
 from msgq.impl.fake.bus import InProcessBus
 from msgq.impl.fake.endpoint_state import BusMessage, EndpointState
-from msgq.impl.fake.records import Board, SeqlockVector
-from msgq.impl.fake.records_store import BoardStore, VectorStore
+from msgq.impl.fake.records import Board, RecordsState, SeqlockVector
+from msgq.impl.records.core import is_board
 from msgq.kinds.playback import PlaybackMessage
 from msgq.kinds.simulation import KindSimulation, SentMessage
 from msgq.records.names import KIND
 
 
 def _follow_changes(
-    name: str, bus: InProcessBus, function: Callable[[Any], object]
+    name: str, _bus: InProcessBus, function: Callable[[Any], object]
 ) -> Generator[Board | SeqlockVector, Any, None]:
     """Call a function for each change of a vector or board, with `Changes`, or a dict of `Value` by key.
 
@@ -26,45 +27,48 @@ def _follow_changes(
     ------
     SegmentError : the vector or board does not exist.
     """
-    handle = Board(name, create=False) if _is_board(bus, name) else SeqlockVector(name)
+    try:
+        handle: Board | SeqlockVector = SeqlockVector(name, create=False)
+    except RecordMismatchError:
+        handle = Board(name, create=False)
     while True:
         changes = yield handle
         function(changes)
 
 
-def _is_board(bus: InProcessBus, name: str) -> bool:
-    return isinstance(bus.records.get((settings.get_prefix(), name)), BoardStore)
-
-
 def _describe_sent_message(
-    time_ns: int, node: str, store: EndpointState[Any], bus_message: BusMessage
+    time_ns: int, node: str, state: EndpointState[Any], bus_message: BusMessage
 ) -> Iterator[SentMessage]:
-    if isinstance(store, BoardStore):
-        key, data, _ = store.get_pending_change(bus_message)
-        form = {"form": "board", "keys": store.capacity, "value_bytes": store.value_bytes}
-        source = MessageSource(KIND.name, key=key, options=json.dumps(form))
-        yield SentMessage(time_ns, node, store.endpoint, data, source, store.schema)
-    elif isinstance(store, VectorStore):
-        yield from _describe_vector_changes(time_ns, node, store, bus_message)
-
-
-def _describe_vector_changes(
-    time_ns: int, node: str, store: VectorStore, bus_message: BusMessage
-) -> Iterator[SentMessage]:
-    indices, rows, _ = store.get_pending_change(bus_message)
-    form = {"form": "vector", "length": len(store.elements), "copies": store.copies, "exclusive": store.exclusive}
-    said = MessageSource(KIND.name, options=json.dumps(form))
-    schema = record_changes.make_record_change_schema(store.dtype)
-    for place, index in enumerate(indices.tolist()):
-        change = record_changes.RecordChange(index, store.count_begun_write(index), time_ns)
-        data = record_changes.pack_change(change, rows[place].tobytes())
-        yield SentMessage(time_ns, node, store.endpoint, data, said, schema)
+    if not isinstance(state, RecordsState):
+        return
+    write: Any = bus_message[1]
+    options = state.read_options(write.handle)
+    if state.dtype is None:
+        form = {"form": "board", "keys": options.length, "value_bytes": write.handle.value_bytes}
+        source = MessageSource(KIND.name, key=write.key, options=json.dumps(form))
+        yield SentMessage(time_ns, node, state.endpoint, write.data, source, state.schema)
+        return
+    form = {
+        "form": "vector",
+        "length": options.length,
+        "copies": options.copies,
+        "exclusive": options.exclusive,
+    }
+    source = MessageSource(KIND.name, options=json.dumps(form))
+    schema, size = record_changes.make_record_change_schema(state.dtype), state.dtype.itemsize
+    for place, index in enumerate(write.indices.tolist()):
+        change = record_changes.RecordChange(index, state.count_begun_write(index), time_ns)
+        data = record_changes.pack_change(change, write.data[place * size : (place + 1) * size])
+        yield SentMessage(time_ns, node, state.endpoint, data, source, schema)
 
 
 class _RecordsSimulation(KindSimulation):
     def encode_playback(self, message: PlaybackMessage, bus: InProcessBus) -> PlaybackMessage:
         """Return a change of a vector, or a value of a board, whose bytes have the key, a zero byte and the value."""
-        if not _is_board(bus, KIND.bare_name(message.endpoint)):
+        try:
+            if not is_board(KIND.bare_name(message.endpoint), bus.resolve_prefix(None)):
+                return message
+        except SegmentError:  # it does not exist yet
             return message
         key, _, value = message.data.partition(b"\0")
         return message._replace(data=value, source=MessageSource(KIND.name, key=key.decode()))

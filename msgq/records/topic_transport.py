@@ -16,7 +16,6 @@ from msgq.errors import InvalidValueError, LostMessagesError, SegmentError, Segm
 from msgq.impl import backend as backends
 from msgq.impl.base.argument_checks import not_connected_error, timeout_ms, timeout_ns
 from msgq.kinds import get_kind
-from msgq.kinds.snapshots import read
 from msgq.records.record_transport import DEFAULT_CAPACITY, make_bytes_dtype, resolve_queue_dtype, round_capacity
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ class TopicTransport:
     def _connect_subscriber(self, create: bool | None, any_size: bool, spin_us: int | None) -> Any:
         size = resolve_ring_bytes(self.dtype.itemsize, self.capacity, self._name)
         socket = self._module.SubSocket()
-        if self._module.__name__ == RING_BACKEND:
+        if self._module.__name__ in (RING_BACKEND, FAKE_BACKEND):
             socket._set_create(create)
         with settings.overrides(in_prefix=self._prefix, trust=self._trust):
             try:
@@ -289,15 +288,11 @@ def unlink_queue_topic(backend: ModuleType, name: str, prefix: str) -> None:
     StateError : the backend has no names.
     """
     with settings.overrides(in_prefix=prefix):
-        if backend.__name__ == RING_BACKEND:
-            ring = import_module("msgq.impl.ring.core")
-            with ring.TopicLock(name, prefix) as ring_exists:
-                removed: bool = ring.unlink_topic(name, prefix) if ring_exists else ring.unlink_orphan(name, prefix)
-        elif backend.__name__ == FAKE_BACKEND:
-            bus = import_module("msgq.impl.fake.bus").current_bus()
-            removed = bus.remove_topic(bus.find_topic(name))
-        else:
+        if backend.__name__ not in (RING_BACKEND, FAKE_BACKEND):
             raise StateError("ZMQ endpoint has no file to remove; use the msgq backend", name)
+        ring, prefix = import_module("msgq.impl.ring.core"), backends.resolve_prefix(prefix, backend)
+        with ring.TopicLock(name, prefix) as ring_exists:
+            removed: bool = ring.unlink_topic(name, prefix) if ring_exists else ring.unlink_orphan(name, prefix)
     if not removed:
         raise SegmentError("topic not found", name, errno=errno.ENOENT)
 
@@ -309,8 +304,6 @@ def read_topic_stats(backend: ModuleType, name: str, prefix: str) -> Any:
     ------
     SegmentError : the topic does not exist.
     """
-    if backend.__name__ == RING_BACKEND:
-        return read(get_kind("topic"), name, prefix)
-    if backend.__name__ != FAKE_BACKEND:
+    if backend.__name__ not in (RING_BACKEND, FAKE_BACKEND):
         return None
-    return import_module("msgq.impl.fake.bus").current_bus().find_topic(name)
+    return get_kind("topic").stats.open_watch(name, backends.resolve_prefix(prefix, backend)).stats()

@@ -204,7 +204,7 @@ class SimulationEngine(InProcessBus):
 
         This happens at once, unless a fault delays the message, or delays an earlier message of the endpoint.
         """
-        (inbox,) = source.inboxes
+        inbox = source.find_inbox(message)
         now_ns = self.clock.now_ns
         asked = tuple(kind for kind in kinds if kind != "restart")
         scheduled = self._fault_injector.find_scheduled_faults(source.endpoint, source.published_count, now_ns, asked)
@@ -215,6 +215,7 @@ class SimulationEngine(InProcessBus):
         if not inbox.undelivered and faults.keys().isdisjoint(kinds):
             inbox.message_handler(message)
             return
+        inbox.add_undelivered(message)
         inbox.undelivered.append(PendingDelivery(now_ns + faults.get("delay", 0), "reorder" in faults, message))
         if inbox not in self._busy_inboxes:
             self._busy_inboxes.append(inbox)

@@ -224,7 +224,7 @@ class ExclusivePlay(VectorPlay):
 
 
 SHARED = {
-    "write": Scene("join ready arm write:0:500 write:0:510 write:3:520", "mq_vector_write_one: half copied to value"),
+    "write": Scene("join ready arm write:0:500 write:0:510 write:3:520", "mq_vector_fill_one: half copied to value"),
     "write many": Scene("join ready arm many:3:500"),
     "write with sleeper": Scene("join ready lie arm write:1:500 many:2:510", "call: after wake"),
     "write after death of other process": Scene(
@@ -324,7 +324,7 @@ BOARD_STOPPED = {
         "join ready arm declare:0 put:0:11", "mq_board_add_key: half copied to parts->key_table[i].name"
     ),
     "write": Scene(
-        "join declare:0 put:0:10 ready arm put:0:11 put:0:14", "mq_board_write_value: half copied to value + 1"
+        "join declare:0 put:0:10 ready arm put:0:11 put:0:14", "mq_board_fill_value: half copied to value + 1"
     ),
     "return key": Scene(
         "join declare:0 put:0:10 ready arm return:0 declare:0", "mq_record_release_owner_word: exchanged owner"

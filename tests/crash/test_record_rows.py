@@ -187,7 +187,7 @@ def test_write_waits_for_stopped_writer_until_timeout(place: RecordPlace) -> Non
     Failure would mean: a write gives up too early, or never; or what was written before it waited is told to nobody.
     """
     place.reader.changes()
-    holder = place.driver("join arm write:1:5", "mq_vector_write_one: half*", 1, signal.SIGSTOP)
+    holder = place.driver("join arm write:1:5", "mq_vector_fill_one: half*", 1, signal.SIGSTOP)
     holder.stops()
     writer = place.handle()
     since = time.monotonic()

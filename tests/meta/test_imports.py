@@ -59,8 +59,6 @@ OUTSIDE = {
             "msgq.common.dtypes",
             "msgq.common.dtype_descriptions",
             "msgq.impl.records",
-            "msgq.impl.fake.records_store",
-            "msgq.impl.fake.records_vector",
         ),
         *("msgq.records", "msgq.common.record_changes"),
         *("msgq.cli", "msgq.decoding", "msgq.lake", "msgq.monitor", "msgq.recording", "msgq.spark"),

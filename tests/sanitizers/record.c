@@ -72,7 +72,7 @@ static void write_some(member *m, const int64_t *list, uint64_t n, const uint64_
     await((uint64_t)list[n - 1]);
 }
 
-/* One element step by step, as mq_vector_write_one: so its number is known. False: we died in the middle. */
+/* One element step by step, as the steps of vector.h: so its number is known. False: we died in the middle. */
 static bool write_known(member *m, uint64_t i, uint64_t writer) {
     uint64_t value[WORDS_MAX];
     int64_t index = (int64_t)i;

@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 
 from msgq.common.record_changes import RecordChange, pack_change
-from msgq.errors import DeadlockError, InvalidValueError, MultipleWritersError, SegmentError
+from msgq.errors import (
+    DeadlockError,
+    InvalidValueError,
+    KeyTakenError,
+    MultipleWritersError,
+    SegmentError,
+    WaitTimeoutError,
+)
 from msgq.impl.base.clock import set_origin
 from msgq.records import Board, SeqlockVector
 from msgq.simulation import Fault, Faults, Simulation, explore
@@ -117,7 +124,7 @@ class TestWaits:
     def test_endless_wait_for_records_raises_with_their_name(self) -> None:
         with Simulation() as sim:
             sim.add(lambda: open_vector().wait(), name="node")
-            with pytest.raises(DeadlockError, match=r"node waits for a change of 'numbers'"):
+            with pytest.raises(DeadlockError, match=r"node waits for a message on 'numbers'"):
                 sim.run(until=lambda: False)
 
     def test_record_descriptor_in_simulation_raises_deadlock_error(self) -> None:
@@ -146,6 +153,82 @@ class TestFaults:
             assert numbers.read().tolist() == [1, 2, 0, 0]
             assert numbers.times().tolist() == [0] * 4
 
+    def test_dropped_record_write_leaves_element_of_dead_writer(self) -> None:
+        with Simulation(fault_schedule=[Fault("drop", RECORDS, message=1)]):
+            numbers, other = open_vector(), open_vector()
+            numbers[1] = 5
+            stats = other.stats()
+            assert (stats.locked, stats.locked_by_dead) == (1, 1)
+            other[1] = 6
+            assert numbers[1] == 6
+            assert other.stats().locked == 0
+
+    def test_dropped_write_of_exclusive_vector_leaves_its_owner(self) -> None:
+        with Simulation(fault_schedule=[Fault("drop", RECORDS, message=1)]):
+            numbers, other = open_vector(exclusive=True), open_vector(exclusive=True)
+            numbers[1] = 5
+            assert numbers.counts().tolist() == [0] * 4
+            with pytest.raises(MultipleWritersError):
+                other[1] = 6
+            numbers[1] = 7
+            assert other[1] == 7
+
+    def test_other_writer_waits_for_element_of_stopped_writer(self) -> None:
+        with Simulation(fault_schedule=[Fault("delay", RECORDS, message=1, delay=0.5)]) as sim:
+            numbers, other = open_vector(), open_vector()
+            numbers[0] = 1
+            other[1] = 2
+            assert (other.read().tolist(), sim.clock.time()) == ([0, 2, 0, 0], 0)
+            other[0] = 3
+            assert (other[0], other.counts([0])[0], sim.clock.time()) == (3, 2, 0.5)
+
+    def test_write_of_stopped_writers_element_times_out_in_virtual_time(self) -> None:
+        with Simulation(fault_schedule=[Fault("delay", RECORDS, message=1, delay=5)]) as sim:
+            numbers, other = open_vector(), open_vector()
+            numbers[0] = 1
+            with pytest.raises(WaitTimeoutError, match=r"element 0 was locked for 2 s"):
+                other.write([0], [3], timeout=2)
+            assert sim.clock.time() == 2
+            with pytest.raises(WaitTimeoutError, match=r"element 0 was locked for 0 s"):
+                other.write([0], [3], timeout=0)
+            sim.run()
+            assert other.read().tolist() == [1, 0, 0, 0]
+
+    def test_late_write_follows_writer_that_has_its_element(self) -> None:
+        delays = [Fault("delay", RECORDS, message=1, delay=2), Fault("delay", RECORDS, message=2, delay=0.5)]
+        with Simulation(fault_schedule=delays) as sim:
+            first, second = open_vector(), open_vector()
+            first[1] = 1
+            second[:2] = 2
+            sim.run(until=1)
+            assert first.read().tolist() == [2, 0, 0, 0]
+            second[2] = 3  # after the write before it, which waits for element 1
+            sim.run()
+            assert first.read().tolist() == [2, 2, 3, 0]
+            assert (first.stats().locked, first.counts().tolist()) == (0, [1, 2, 1, 0])
+
+    def test_closed_handle_finishes_stopped_write(self) -> None:
+        with Simulation(fault_schedule=[Fault("delay", RECORDS, message=1, delay=0.5)]) as sim:
+            numbers, other = open_vector(), open_vector()
+            numbers[0] = 1
+            numbers.close()
+            assert len(other.stats().writers) == 1
+            sim.run()
+            assert (other[0], other.stats().writers) == (1, ())
+
+    def test_delayed_board_value_keeps_its_key_after_close(self) -> None:
+        import msgq.records
+
+        with Simulation(fault_schedule=[Fault("delay", "records/board", message=1, delay=0.5)]) as sim:
+            board, other = msgq.records.Board("board"), msgq.records.Board("board")
+            with board.declare("key") as entry:
+                entry.write(b"late")
+            with pytest.raises(KeyTakenError):
+                other.declare("key")
+            sim.run()
+            other.declare("key")
+            assert other["key"] == b"late"
+
     def test_delayed_record_write_stores_values_of_its_call(self) -> None:
         with Simulation(fault_schedule=[Fault("delay", RECORDS, message=1, delay=0.5)]) as sim:
             numbers, values = open_vector(), np.arange(4)
@@ -168,6 +251,53 @@ class TestFaults:
             sim.run()
             assert starts == [0, 1]
             assert open_vector()[0] == 2
+
+    def test_killed_writer_leaves_element_that_next_writer_takes(self) -> None:
+        faults = [Fault("delay", RECORDS, message=1, delay=5), Fault("restart", RECORDS, message=1)]
+        starts: list[tuple[int, bool | None]] = []
+
+        def writer() -> Generator[Any, Any, None]:
+            numbers = open_vector()
+            stats = numbers.stats()
+            starts.append((stats.locked, stats.writers[0].participant.alive if stats.writers else None))
+            if len(starts) == 1:
+                numbers[0] = 7
+            yield 1.0
+            numbers[0] = 8
+
+        with Simulation(fault_schedule=faults) as sim:
+            numbers = open_vector()
+            sim.add(writer)
+            sim.run(until=2)
+            assert starts == [(0, None), (1, False)]
+            assert (numbers[0], numbers.stats().locked) == (8, 0)
+            sim.run()
+            assert (numbers[0], numbers.counts()[0]) == (8, 1)
+
+    def test_key_and_exclusive_vector_of_killed_node_have_new_owner(self) -> None:
+        owners: list[str] = []
+
+        def owner() -> Generator[Any, Any, None]:
+            import msgq.records
+
+            name = "first" if not owners else "second"
+            with msgq.records.Board("board") as board, board.declare("key") as entry, open_vector(
+                exclusive=True
+            ) as numbers:
+                owners.append(f"{name} {[writer.participant.alive for writer in board.stats().writers]}")
+                entry.write(name.encode())
+                numbers[0] = len(owners)
+                yield 1.0
+
+        with Simulation(fault_schedule=[Fault("restart", RECORDS, message=1)]) as sim:
+            import msgq.records
+
+            board, numbers = msgq.records.Board("board"), open_vector(exclusive=True)
+            sim.add(owner)
+            sim.run()
+            assert owners == ["first [True]", "second [False, True]"]
+            assert (board["key"], numbers[0]) == (b"second", 2)
+            assert [writer.participant.alive for writer in numbers.stats().writers] == [False]  # the killed one
 
     def test_random_faults_affect_record_writes(self) -> None:
         with Simulation(seed=5, faults=Faults(drop=0.5, delay=0.3, duplicate=0.5, lap=0.5)) as sim:
@@ -248,4 +378,4 @@ def test_records_module_has_fake_classes_in_simulation() -> None:
     with Simulation():
         import msgq.records
 
-        assert msgq.records.Board.__module__ == "msgq.impl.fake.records_board"
+        assert msgq.records.Board.__module__ == "msgq.impl.fake.records"

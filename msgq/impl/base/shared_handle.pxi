@@ -52,6 +52,8 @@ cdef class ThreadSharedHandle(Waitable):
             PyErr_CheckSignals()
         self._close_handle()
         self._is_closing = False
+        if self._bus is not None:
+            self._bus.on_closed(self)
 
     cdef int _close_handle(self) except -1:
         if self._user_threads or self._fork_generation != fork_generation:

@@ -9,7 +9,6 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from msgq.errors import DeadlockError
@@ -25,7 +24,6 @@ class InProcessBus(Bus):
 
     Attributes
     ----------
-    records : by prefix and name; see records_store.py.
     frame_servers : frame servers by prefix and name; see visionipc/fake.py.
     """
 
@@ -35,15 +33,11 @@ class InProcessBus(Bus):
     def __init__(self) -> None:
         self._sources: dict[int, EndpointState[Any]] = {}
         super().__init__(VirtualClock(lambda ns: self.wait_until(lambda: False, ns, "its time")))
-        self.records: dict[tuple[str, str], EndpointState[Any]] = {}
         self.frame_servers: dict[tuple[str, str], Any] = {}
 
     def mark_inherited_by_fork(self) -> None:
-        """In a forked child: mark all endpoints as belonging to the parent."""
-        registries = (self.records,)
-        for source in chain.from_iterable(registry.values() for registry in registries):
-            source.mark_inherited_by_fork()
-        for registry in (*registries, self.frame_servers, self.clock.alarms):
+        """In a forked child: forget the parent's endpoints."""
+        for registry in (self._sources, self.frame_servers, self.clock.alarms):
             registry.clear()
 
     def find_source(self, number: int, make: Callable[[Callable[..., Any]], EndpointState[Any]]) -> Any:

@@ -140,6 +140,11 @@ class EndpointState(Generic[InboxT]):
         self.inboxes.append(inbox)
         self.update_route()
 
+    def find_inbox(self, _message: BusMessage) -> InboxT:
+        """Return the inbox through which a message goes, if it is delivered exactly once or changes shared state."""
+        (inbox,) = self.inboxes
+        return inbox
+
     def remove_inbox(self, inbox: InboxT) -> None:
         """Remove an inbox from delivery."""
         self.inboxes.remove(inbox)

@@ -54,15 +54,26 @@ static inline uint64_t mq_board_value_bytes(const mq_record_file_parts *parts) {
     return parts->config.item_bytes - sizeof(mq_u64);
 }
 
-/* Write the value of a key as its owner, and wake waiting readers. The caller has checked the length. */
-static inline void mq_board_write_value(mq_record_writer *w, uint64_t index, const void *from, uint64_t length,
-                                        int64_t time) {
-    mq_u64 *version = mq_cell_version_word(&w->parts, index);
+/* Fill the next copy of a key's value as its owner. The caller has checked the length. */
+static inline void mq_board_fill_value(mq_record_writer *w, mq_u64 *version, const void *from, uint64_t length,
+                                       int64_t time) {
     mq_u64 *value = mq_cell_begin_write(&w->parts, version, (uint64_t)time);
     mq_store_relaxed_u64(value, length); /* relaxed: released with the version */
     mq_copy_to_shared(value + 1, from, length);
+}
+
+/* Publish the filled copy, and wake waiting readers. */
+static inline void mq_board_commit_value(mq_record_writer *w, mq_u64 *version) {
     mq_cell_commit_exclusive_write(&w->parts, version);
     mq_record_notify_written(w, 1, true);
+}
+
+/* Write the value of a key as its owner. */
+static inline void mq_board_write_value(mq_record_writer *w, uint64_t index, const void *from, uint64_t length,
+                                        int64_t time) {
+    mq_u64 *version = mq_cell_version_word(&w->parts, index);
+    mq_board_fill_value(w, version, from, length, time);
+    mq_board_commit_value(w, version);
 }
 
 /* The state of one read of a value. */

@@ -5,9 +5,9 @@ cdef enum:
     CHANGE_BATCH_KEYS = 64  # number of keys in one search for changes
 
 
-def _reopen_board(name, prefix, trust, passive):
+def _reopen_board(kind, name, prefix, trust, passive):
     """Return a handle for a pickled one."""
-    return Board(name, create=False, prefix=prefix, trust=trust, passive=passive)
+    return kind(name, create=False, prefix=prefix, trust=trust, passive=passive)
 
 
 cdef object _check_read_deadline(int64_t deadline, uint64_t index, str name):
@@ -94,13 +94,15 @@ cdef class Board(RecordHandle):
         wanted = options.check_board_options(name, keys, value_bytes, schema, create, mode, passive)
         self._open_handle(wanted, prefix, trust, spin_us)
         wanted.check_existing(self._writer.parts.config.length, mq_board_value_bytes(&self._writer.parts))
+        if self._bus is not None:
+            self._bus.on_opened(self)
 
     def __repr__(self):
         state = "closed" if self._use_state == CLOSED else f"{len(self)} of {self._writer.parts.config.length} keys"
         return f"<msgq Board {self._endpoint!r}, {state}>"
 
     def __reduce__(self):
-        return _reopen_board, (self._endpoint, self._file.prefix, self._file.trust, self._passive)
+        return _reopen_board, (type(self), self._endpoint, self.prefix, self._file.trust, self._passive)
 
     @property
     def capacity(self):
@@ -221,7 +223,7 @@ cdef class Board(RecordHandle):
     def _read_change(self, uint64_t index):
         cdef mq_board_value_copy value
         cdef int64_t at = index
-        current = _read_board_value(self._file, index, mq_monotonic_ns() + self._clock_offset, &value)
+        current = _read_board_value(self._file, index, self._now_ns() + self._clock_offset, &value)
         self._mark_changes_seen(&value.count, &at, 1)
         return _read_key_name(self._file, index), current
 
@@ -252,7 +254,7 @@ cdef str _read_key_name(RecordFile file, uint64_t index):
 
 cdef Entry _make_entry(Board board, str key):
     """Return the entry of a key that the board has not declared yet."""
-    cdef Entry entry = Entry.__new__(Entry)
+    cdef Entry entry = Entry.__new__(Entry) if board._bus is None else EntryOnBus.__new__(EntryOnBus)
     entry._board, entry.key, entry._closed = board, key, True
     return entry
 
@@ -265,6 +267,7 @@ cdef class Entry:
     cdef uint64_t _uid  # uid of the row that declared the key
     cdef bint _closed
     cdef bint _is_writing
+    cdef uint64_t _held_writes  # number of writes that a simulation holds
 
     def __init__(self):
         raise TypeError("entries cannot be created directly; call Board.declare()")
@@ -328,7 +331,12 @@ cdef class Entry:
                                      "time", board._endpoint)
         self._closed = True
         if board._use_state == fork_generation and board._writer.row != NULL and board._uid == self._uid:
-            mq_record_release_owner_word(&board._writer, &board._writer.parts.key_table[self._index].owner)
+            self._release_key()
+
+    cdef int _release_key(self) except -1:
+        if not self._held_writes:  # the last one releases the key
+            mq_record_release_owner_word(&self._board._writer, &self._board._writer.parts.key_table[self._index].owner)
+        return 0
 
     @property
     def closed(self):
@@ -342,6 +350,31 @@ cdef class Entry:
 
     def __repr__(self):
         return f"<msgq Entry {self.key!r} of board {self._board._endpoint!r}>"
+
+
+cdef class EntryOnBus(Entry):
+    """An entry on a bus of the fake backend."""
+
+    def write(self, data):
+        cdef Board board = self._board
+        if not PyObject_CheckBuffer(data):
+            raise unsendable_error(data, board._endpoint)
+        cdef Py_buffer view
+        cdef bytes value
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        try:
+            value = (<const char *> view.buf)[:view.len]
+        finally:
+            PyBuffer_Release(&view)
+        self._check_entry_writable()
+        max_bytes = mq_board_value_bytes(&board._writer.parts)
+        if <uint64_t> len(value) > max_bytes:
+            raise options.value_too_large_error(len(value), max_bytes, board._endpoint)
+        write = _make_value_write(self, value)
+        if board._observer is None:
+            write.complete()
+        else:
+            board._observer.start_write(write)
 
 
 @cython.no_gc_clear  # its mapping is needed until the end
@@ -358,13 +391,15 @@ cdef class KeyObserver(Waitable):
         board._check_usable()
         self._file, self._memory, self._endpoint, self.key = board._file, board._file.memory, board._endpoint, key
         self._passive, self._clock_offset, self._spin_us = board._passive, board._clock_offset, board._spin_us
+        self._bus = board._bus
         self._key_poll_state.parts, self._key_poll_state.not_truncated = &self._file.parts, self._file.not_truncated
         memset(self._key_poll_state.key, 0, sizeof(self._key_poll_state.key))
         memcpy(self._key_poll_state.key, <const char *> name, len(name))
         self._key_poll_state.bytes, self._key_poll_state.index = len(name), MQ_BOARD_NO_KEY
         self._use_state = self._fork_generation = fork_generation
         board._observers.add(self)
-        close_at_exit(self)
+        if self._bus is None:
+            close_at_exit(self)
 
     def __dealloc__(self):
         if self._use_state == fork_generation:
@@ -405,7 +440,7 @@ cdef class KeyObserver(Waitable):
         cdef uint64_t index = self._find_key_element()
         current = None
         if index != MQ_BOARD_NO_KEY:
-            current = _read_board_value(self._file, index, mq_monotonic_ns() + self._clock_offset, &value)
+            current = _read_board_value(self._file, index, self._now_ns() + self._clock_offset, &value)
         if current is None:
             self._rearm_fd()
         else:

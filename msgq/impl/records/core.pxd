@@ -3,7 +3,7 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 
 from msgq.impl.base.core cimport (
-    EndpointFile, mq_error, mq_file_lock, mq_liveness, mq_liveness_file, mq_liveness_probe, mq_participant,
+    Bus, EndpointFile, mq_error, mq_file_lock, mq_liveness, mq_liveness_file, mq_liveness_probe, mq_participant,
     mq_poll_ops, mq_process_identity, mq_schema, mq_u32, mq_u64, mq_versioned_row, ThreadSharedHandle, Waitable,
 )
 
@@ -61,6 +61,7 @@ cdef extern from "records/writer.h" nogil:
         const mq_liveness_file *liveness_file
     mq_liveness mq_record_owner_liveness(mq_record_header *header, mq_liveness_probe *probe, uint64_t who)
     void mq_record_release_owner_word(mq_record_writer *w, mq_u64 *owner)
+    void mq_record_notify_written(mq_record_writer *w, uint64_t elements, bint exclusive)
     void mq_record_unregister_writer(mq_record_writer *w, uint64_t uid, void **liveness_token)
 
 
@@ -85,6 +86,9 @@ cdef extern from "records/vector.h" nogil:
     mq_vector_status mq_vector_write_elements(mq_record_writer *w, const mq_element_selection *selection,
                                               const uint8_t *source, int64_t time, const mq_stamps *stamps,
                                               int64_t deadline_ns, uint64_t *done)
+    mq_vector_status mq_vector_fill_one(mq_record_writer *w, mq_u64 *version, const uint8_t *source, size_t item_bytes,
+                                        int64_t time, const mq_stamps *stamps, int64_t deadline_ns)
+    mq_vector_status mq_vector_commit_one(mq_record_writer *w, mq_u64 *version)
     ctypedef struct mq_vector_poll_state:
         const mq_record_file_parts *parts
         const uint64_t *seen_write_counts
@@ -98,6 +102,8 @@ cdef extern from "records/board.h" nogil:
     uint64_t mq_board_key_count(const mq_record_file_parts *parts)
     uint64_t mq_board_value_bytes(const mq_record_file_parts *parts)
     void mq_board_write_value(mq_record_writer *w, uint64_t index, const void *source, uint64_t length, int64_t time)
+    void mq_board_fill_value(mq_record_writer *w, mq_u64 *version, const void *source, uint64_t length, int64_t time)
+    void mq_board_commit_value(mq_record_writer *w, mq_u64 *version)
     ctypedef struct mq_board_value_copy:
         uint64_t count, length
         int64_t time_ns
@@ -149,6 +155,8 @@ cdef class RecordFile(EndpointFile):
     """The file of a vector or board, with its lock. Without a name: private memory, which has neither."""
     cdef object open_options  # options.VectorOpenOptions or BoardOpenOptions; None for observers
     cdef mq_record_file_parts parts
+    cdef Bus bus  # None: shared memory
+    cdef int64_t now_ns(self) noexcept  # host's clock, or virtual
     cdef mq_record_config _make_new_config(self) except *
     cdef bint is_board(self) noexcept
 

@@ -31,6 +31,14 @@ class RecordFile(EndpointFile):
     def schema(self) -> Schema | None:
         """Schema of the values, or None."""
 
+def is_board(name: str, in_prefix: str) -> bool:
+    """Return True if the name is that of a board, and False if it is that of a vector.
+
+    Raises
+    ------
+    SegmentError : the name does not exist.
+    """
+
 def unlink_records(name: str, in_prefix: str) -> None:
     """Remove the name of a vector or board. Processes with open handles can still exchange data.
 
@@ -42,6 +50,11 @@ def unlink_records(name: str, in_prefix: str) -> None:
 @disjoint_base
 class RecordHandle(ThreadSharedHandle):
     """Base of `VectorBase` and `Board`: an open handle with a row for its writer. Do not use this class directly."""
+
+    _observer: Any  # in a simulation: its method `start_write` gets each `RecordWrite`
+    @property
+    def _held_writes(self) -> int:
+        """Number of writes that a simulation holds. A closed handle leaves its row after them."""
 
     @property
     def name(self) -> str | None:
@@ -783,6 +796,73 @@ class Entry:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None: ...
+
+@disjoint_base
+class EntryOnBus(Entry):
+    """An entry on a bus of the fake backend."""
+
+@disjoint_base
+class RecordWrite:
+    """A write on a bus of the fake backend, in the two steps of the real one: fill the copy, then commit it.
+
+    A simulation may stop or kill the writer between both steps.
+    """
+
+    @property
+    def handle(self) -> RecordHandle:
+        """Handle that writes."""
+
+    @property
+    def data(self) -> bytes:
+        """Values of all elements, or value of the key."""
+
+    @property
+    def time_ns(self) -> int:
+        """Virtual time of the call."""
+
+    @property
+    def is_held(self) -> bool:
+        """True between `hold` and the end of the write."""
+
+    def complete(self) -> None:
+        """Do both steps. While another writer has an element, let other nodes run.
+
+        Raises
+        ------
+        WaitTimeoutError : another living writer had the element for the timeout of the call, in virtual time.
+        DeadlockError : the node cannot wait.
+        """
+
+    def stop_in_middle(self) -> None:
+        """Do the first step, after the same wait. `finish` does the second one. Raises as `complete`."""
+
+    def hold(self) -> None:
+        """Let the handle keep its row until the write has ended, even if the program closes the handle."""
+
+    def finish(self) -> bool:
+        """Do what is left of the write. Return False if another living writer has the next element."""
+
+    def kill(self) -> None:
+        """End the write after its first step, as the death of the writer does."""
+
+@disjoint_base
+class VectorWrite(RecordWrite):
+    """A write of elements. Of several elements, the first one is written in two steps, and the others after it."""
+
+    @property
+    def indices(self) -> npt.NDArray[np.int64]:
+        """Indexes of the elements."""
+
+    def is_unlocked(self) -> bool:
+        """Return True if no living writer has the next element."""
+
+@disjoint_base
+class ValueWrite(RecordWrite):
+    """A write of a key's value. A key has one writer, so the write never waits."""
+
+    @property
+    def key(self) -> str:
+        """Name of the key."""
 
 @disjoint_base
 class KeyObserver(Waitable):

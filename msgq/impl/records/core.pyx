@@ -18,11 +18,11 @@ from msgq.impl.base.clock cimport (
     change_origin, current_origin, host_offset_ns, host_time_ns, new_origin, prepare_origins,
 )
 from msgq.impl.base.core cimport (
-    adopt_mapping, close_at_exit, CLOSED, write_full_schema, read_full_schema, WAIT_FOREVER, LARGE_BYTES,
+    adopt_mapping, close_at_exit, find_bus, mq_liveness_unlock, MQ_DEAD, CLOSED, write_full_schema, read_full_schema, WAIT_FOREVER, LARGE_BYTES,
     mq_copy_from_shared, mq_eventcount_has_waiters_mp, mq_eventcount_prepare_wait_mp, mq_liveness_probe_begin,
     mq_liveness_probe_end, mq_load_acquire_u64, mq_load_relaxed_u64, mq_mapping, mq_mapping_new, mq_monotonic_ns,
     MQ_NS_PER_MS, MQ_NS_PER_S, mq_participant_liveness, mq_poll_prepare_wait_mp, mq_schema_parts,
-    mq_schema_parts_from_block, raise_error, read_participant, refuse_in_simulation, remove_file, require_time,
+    mq_schema_parts_from_block, raise_error, read_participant, remove_file, require_time,
     segment_error, wait_until_ready, watcher_lock, watcher_unlock,
 )
 from msgq.impl.base.process cimport fork_generation, read_own_identity, new_uid, text, this_process
@@ -47,6 +47,7 @@ include "element_selection.pxi"
 include "vector.pxi"
 include "seqlock.pxi"
 include "board.pxi"
+include "buswrite.pxi"
 include "snapshot.pxi"
 include "spans.pxi"
 

@@ -37,13 +37,19 @@ cdef bint wait_until_readable(Waitable waitable, RecordFile file, timeout) excep
     """Wait until the handle has a change to report. Return False at the timeout."""
     cdef int64_t patience = timeout_ns(timeout, waitable._endpoint)
     waitable._check_usable()
-    cdef int64_t until = WAIT_FOREVER if patience < 0 else mq_monotonic_ns() + patience
+    cdef int64_t until = WAIT_FOREVER if patience < 0 else waitable._now_ns() + patience
     while not waitable._is_readable():
         if not patience or not wait_until_ready([waitable], until):
             return False
         waitable._check_usable()  # a signal handler may have closed the handle, or forked
     file.check_truncation()
     return True
+
+
+cdef enum WriteState:
+    WRITES_DIRECTLY
+    WRITES_IN_THREAD  # for exclusive vectors: a thread writes without the GIL
+    WRITES_ON_BUS     # each write is a RecordWrite
 
 
 @cython.no_gc_clear  # __dealloc__ needs the mapping
@@ -60,19 +66,21 @@ cdef class RecordHandle(ThreadSharedHandle):
     cdef int64_t _clock_offset  # host's clock minus CLOCK_MONOTONIC, in nanoseconds
     cdef uint64_t _next_index  # element at which a limited batch of changes continues
     cdef bint _is_reading_changes  # a thread is in `changes`
-    cdef bint _is_writing  # for exclusive vectors: a thread writes without the GIL
+    cdef WriteState _write_state
+    cdef readonly uint64_t _held_writes  # number of writes that a simulation holds
+    cdef public object _observer  # in a simulation: gets each write
 
     def _open_handle(self, wanted, prefix, trust, spin_us):
         """Open the file that the options describe, and attach it."""
         cdef RecordFile file
         self._endpoint, self._passive = wanted.name, wanted.passive
         self._spin_us = settings.resolve_spin_us(spin_us, wanted.name)
-        self._clock_offset = host_offset_ns()
+        self._bus = self._find_bus()
+        self._clock_offset = host_offset_ns() if self._bus is None else 0
         if not wanted.name:
-            self._attach_record_file(make_private_record_file(wanted))
+            self._attach_record_file(make_private_record_file(wanted, self._bus))
             return
-        refuse_in_simulation(wanted.name)
-        in_prefix = settings.resolve_prefix(prefix)
+        in_prefix = self._enter_bus(prefix, wanted.name)
         with settings.overrides(trust=trust):
             file = make_record_file(wanted.name, in_prefix, trust, wanted)
             if wanted.passive:
@@ -97,7 +105,8 @@ cdef class RecordHandle(ThreadSharedHandle):
 
     def _reset_for_process(self):
         """Reset the state for this process: no users and no row."""
-        self._user_threads, self._is_reading_changes, self._is_writing = [], False, False
+        self._user_threads, self._is_reading_changes = [], False
+        self._write_state = WRITES_DIRECTLY if self._bus is None else WRITES_ON_BUS
         self._writer.row, self._row_token = NULL, NULL
         self._forget_inherited_wait()
         self._use_state = self._fork_generation = fork_generation
@@ -123,7 +132,8 @@ cdef class RecordHandle(ThreadSharedHandle):
     cdef int _register_writer(self) except -1:
         if self._passive:
             raise options.passive_writer_error(self._endpoint)
-        close_at_exit(self)  # runs Python code, which may close the handle: do this before taking the row
+        if self._bus is None:
+            close_at_exit(self)  # runs Python code, which may close the handle: do this before taking the row
         cdef mq_file_lock lock
         if self._file.fd < 0:  # private memory has no liveness file, and one handle
             return self._take_writer_row(NULL)
@@ -141,10 +151,20 @@ cdef class RecordHandle(ThreadSharedHandle):
         cdef mq_process_identity identity
         cdef mq_error error
         read_own_identity(&identity, NULL)
-        self._uid = new_uid()
+        self._uid = new_uid() if self._bus is None else self._bus.next_number()
         if mq_record_join(&self._writer, lock, &identity, self._uid, &self._row_token, &error):
             raise_error(&error, self._endpoint)
         return 0
+
+    cdef int _abandon_rows(self) except -1:
+        mq_liveness_unlock(self._row_token)
+        self._writer.row, self._row_token, self._held_writes = NULL, NULL, 0
+        return 0
+
+    cdef int _close_handle(self) except -1:
+        if self._held_writes:
+            return 0  # the last one closes the handle
+        return ThreadSharedHandle._close_handle(self)
 
     cdef int _release_rows(self) except -1:
         if self._writer.row != NULL:
@@ -209,7 +229,7 @@ cdef class RecordHandle(ThreadSharedHandle):
 
     @property
     def prefix(self):
-        return self._file.prefix
+        return self._file.prefix if self._bus is None else self._bus.strip_prefix(self._file.prefix)
 
     @property
     def path(self):

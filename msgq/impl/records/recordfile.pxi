@@ -48,7 +48,7 @@ cdef class RecordFile(EndpointFile):
             schema = struct_schema(self.open_options.fill_defaults()[0])
         if schema is not None:
             write_full_schema(&at, schema)
-        mq_record_header_init(header, &config, host_time_ns(), this_process().pid, creator)
+        mq_record_header_init(header, &config, self.now_ns(), this_process().pid, creator)
         return 0
 
     cdef object missing_error(self):
@@ -61,6 +61,9 @@ cdef class RecordFile(EndpointFile):
         return 0
 
     # ---- information ----
+
+    cdef int64_t now_ns(self) noexcept:
+        return host_time_ns() if self.bus is None else self.bus.clock.now_ns
 
     cdef bint is_board(self) noexcept:
         return self.parts.config.flags & MQ_RECORD_BOARD != 0
@@ -85,15 +88,16 @@ cdef RecordFile make_record_file(str name, str in_prefix, object trust, object w
     """Return the file of a vector or board, not opened."""
     cdef RecordFile file = RecordFile.__new__(RecordFile)
     file.name, file.prefix, file.trust, file.open_options = name, in_prefix, trust, wanted
-    file.path = shm_paths.records_path(name, in_prefix)
+    file.path, file.bus = shm_paths.records_path(name, in_prefix), find_bus(in_prefix)
     return file
 
 
-cdef RecordFile make_private_record_file(object wanted):
+cdef RecordFile make_private_record_file(object wanted, Bus bus):
     """Return a new vector in memory of this process."""
     cdef RecordFile file = RecordFile.__new__(RecordFile)
     cdef mq_mapping *mapping
     file.name, file.prefix, file.path, file.open_options, file.mode = "", "", "", wanted, 0o600
+    file.bus = bus
     cdef size_t size = file._new_file_bytes()
     cdef void *address = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
     if address == MAP_FAILED:
@@ -106,6 +110,10 @@ cdef RecordFile make_private_record_file(object wanted):
     file._init_header()
     file._check_header()
     return file
+
+
+def is_board(str name, str in_prefix):
+    return _open_record_file(name, in_prefix).is_board()
 
 
 def unlink_records(str name, str in_prefix):

@@ -212,14 +212,13 @@ typedef enum {
     MQ_VECTOR_CORRUPT, /* another program wrote the element without permission */
 } mq_vector_status;
 
-/* Write one element, and do not wake readers. If another writer holds the element, wait until `deadline_ns`
+/* Acquire an element, and fill its next copy. If another writer holds the element, wait until `deadline_ns`
  * (CLOCK_MONOTONIC). If `deadline_ns` is 0, do not wait. */
-static inline __attribute__((always_inline)) mq_vector_status mq_vector_write_one(mq_record_writer *w, uint64_t index,
-                                                                                  const uint8_t *from,
-                                                                                  size_t item_bytes, int64_t time,
-                                                                                  const mq_stamps *stamps,
-                                                                                  int64_t deadline_ns) {
-    mq_u64 *version = mq_cell_version_word(&w->parts, index);
+static inline __attribute__((always_inline)) mq_vector_status mq_vector_fill_one(mq_record_writer *w, mq_u64 *version,
+                                                                                 const uint8_t *from,
+                                                                                 size_t item_bytes, int64_t time,
+                                                                                 const mq_stamps *stamps,
+                                                                                 int64_t deadline_ns) {
     bool exclusive = w->parts.config.flags & MQ_RECORD_EXCLUSIVE;
     if (!exclusive && mq_unlikely(mq_cell_try_acquire(version, w->owner)) &&
         (!deadline_ns || !mq_record_acquire_element(w, version, deadline_ns)))
@@ -229,7 +228,13 @@ static inline __attribute__((always_inline)) mq_vector_status mq_vector_write_on
         mq_vector_fill_copy(value, from, w->parts.config.item_bytes, stamps);
     else
         mq_copy_to_shared(value, from, item_bytes);
-    if (exclusive)
+    return MQ_VECTOR_WRITTEN;
+}
+
+/* Publish the filled copy of an element, and release the element. */
+static inline __attribute__((always_inline)) mq_vector_status mq_vector_commit_one(mq_record_writer *w,
+                                                                                   mq_u64 *version) {
+    if (w->parts.config.flags & MQ_RECORD_EXCLUSIVE)
         mq_cell_commit_exclusive_write(&w->parts, version);
     else if (mq_unlikely(!mq_cell_commit_write(&w->parts, version, w->owner)))
         return MQ_VECTOR_CORRUPT;
@@ -243,8 +248,10 @@ mq_vector_write_sized(mq_record_writer *w, const mq_element_selection *selection
     mq_vector_status status = MQ_VECTOR_WRITTEN;
     uint64_t i = *done;
     for (; i < selection->count; i++) {
-        status = mq_vector_write_one(w, mq_element_selection_index_at(selection, i), from + i * item_bytes, item_bytes,
-                                     time, stamps, deadline_ns);
+        mq_u64 *version = mq_cell_version_word(&w->parts, mq_element_selection_index_at(selection, i));
+        status = mq_vector_fill_one(w, version, from + i * item_bytes, item_bytes, time, stamps, deadline_ns);
+        if (mq_likely(status == MQ_VECTOR_WRITTEN))
+            status = mq_vector_commit_one(w, version);
         if (status != MQ_VECTOR_WRITTEN)
             break;
     }

@@ -42,12 +42,14 @@ cdef class VectorBase(RecordHandle):
         self._exclusive = exclusive
         self._ndarray, self._empty_array, self._index_dtype = np.ndarray, np.empty, np.dtype(np.int64)
         self._tracked = arrays.is_tracked_dtype(self._dtype)
-        if self._tracked and not wanted.passive:
+        if self._tracked and not wanted.passive and self._bus is None:
             prepare_origins()
         if config.item_bytes < LARGE_BYTES:
             self._scratch_row = _ArrayMemory(np.zeros(1, self._dtype), True)
             self._integer_check = make_integer_check(self._dtype)
             self._integer_positions = () if self._integer_check is None else self._integer_check.integer_positions
+        if self._bus is not None and self._endpoint:
+            self._bus.on_opened(self)
 
     def __repr__(self):
         kind = type(self).__name__
@@ -59,7 +61,7 @@ cdef class VectorBase(RecordHandle):
         if not self._endpoint:
             raise TypeError("private memory (name=None) cannot be pickled; give a name to share it")
         arguments = (self._endpoint, None, self._length) if isinstance(self, SeqlockVector) else (self._endpoint,)
-        return _reopen_vector, (type(self), arguments, self._file.prefix, self._file.trust, self._passive)
+        return _reopen_vector, (type(self), arguments, self.prefix, self._file.trust, self._passive)
 
     @property
     def dtype(self):
@@ -244,8 +246,11 @@ cdef class VectorBase(RecordHandle):
         """Return the stamps for values of a tracked dtype, or NULL if it is not tracked."""
         if not self._tracked:
             return NULL
-        stamps.publish_time, stamps.origin_time = time, current_origin() or new_origin(time)
+        stamps.publish_time, stamps.origin_time = time, current_origin() or self._make_new_origin(time)
         return stamps
+
+    cdef int64_t _make_new_origin(self, int64_t time) except -1:
+        return new_origin(time) if self._bus is None else self._bus.clock.new_origin_time()
 
     cdef int _write_element(self, uint64_t index, value, timeout) except -1:
         """Write one element."""
@@ -329,7 +334,7 @@ cdef class VectorBase(RecordHandle):
         cdef mq_stamps stamps
         cdef uint64_t done = 0
         cdef int64_t time
-        if self._is_writing:
+        if self._write_state:
             return False
         time = mq_monotonic_ns() + self._clock_offset
         status = mq_vector_write_elements(&self._writer, elements, source, time,
@@ -346,7 +351,9 @@ cdef class VectorBase(RecordHandle):
         # Do this before taking the row, because the call runs Python code.
         cdef int64_t time, patience = timeout_ns(timeout, self._endpoint)
         self._ensure_writer_row()
-        if self._is_writing:
+        if self._write_state == WRITES_ON_BUS:
+            return self._write_on_bus(elements, source, patience)
+        if self._write_state:
             text = "another thread writes; an exclusive vector allows one writing thread at a time"
             raise ConcurrentUseError(text, self._endpoint)
         time = mq_monotonic_ns() + self._clock_offset
@@ -363,10 +370,10 @@ cdef class VectorBase(RecordHandle):
         while True:
             if large or until:
                 self._add_user_thread()
-                self._is_writing = self._exclusive
+                self._write_state = WRITES_IN_THREAD if self._exclusive else WRITES_DIRECTLY
                 with nogil:
                     status = mq_vector_write_elements(&self._writer, elements, source, time, stamps, until, done)
-                self._is_writing = False
+                self._write_state = WRITES_DIRECTLY
                 self._remove_user_thread()
             else:
                 status = mq_vector_write_elements(&self._writer, elements, source, time, stamps, until, done)
@@ -384,6 +391,17 @@ cdef class VectorBase(RecordHandle):
             until = now + SPIN_GIL_NS if patience < 0 else min(now + SPIN_GIL_NS, began + patience)
             PyErr_CheckSignals()
             self._ensure_writer_row()
+
+    cdef int _write_on_bus(self, const mq_element_selection *elements, const uint8_t *source,
+                           int64_t patience) except -1:
+        if not elements.count:
+            return 0
+        write = _make_vector_write(self, elements, source, patience)
+        if self._observer is None:
+            write.complete()
+        else:
+            self._observer.start_write(write)
+        return 0
 
     cdef object _element_locked_error(self, uint64_t index, double waited_s):
         cdef char owner[MQ_RECORD_OWNER_TEXT_BYTES]
