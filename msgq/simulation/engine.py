@@ -63,11 +63,11 @@ class SimulationEngine(InProcessBus):
     def on_opened(self, handle: Any) -> None:
         """Store the node that opened the handle."""
         self._current_node.sockets.append(weakref.ref(handle))
-        handle.enter_simulation(self)
+        handle._enter_simulation(self)
 
     def on_closed(self, handle: Any) -> None:
         """Let the handle leave the simulation."""
-        handle.leave_simulation()
+        handle._leave_simulation()
 
     def on_published(self, handle: Any) -> None:
         """Take over the messages that a publisher has sent."""
@@ -88,6 +88,10 @@ class SimulationEngine(InProcessBus):
             ),
             call,
         )
+
+    def can_wait(self) -> bool:
+        """See `InProcessBus`."""
+        return self._current_node is self.main_node or self._current_node.can_block
 
     def check_descriptor_allowed(self, endpoint: str) -> None:
         """Refuse waits by asyncio or select. Such waits take real time, in which no other node runs."""

@@ -38,7 +38,10 @@ class SimulatedNode:
     Attributes
     ----------
     current_wait : current wait; None: the node does not wait, or has ended.
+    can_block : a call of the node can wait.
     """
+
+    can_block = False
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -213,6 +216,8 @@ class _NodeEndedError(BaseException):
 
 class BlockingNode(SimulatedProgram):
     """Blocking code in its own thread. The thread runs only while the simulation hands control to it."""
+
+    can_block = True
 
     def __init__(self, name: str, function: Callable[[], object]) -> None:
         super().__init__(name)

@@ -18,12 +18,12 @@ from tests.unit import simulation_scenario
 SEED = 7
 #: Digests of the scenarios with this seed: each machine, Python and version of this library sends the same bytes.
 GOLDEN = {
-    "topics": "65b804d90953dcec59df1aef37930d94938f04279d7ce8e0c07a4718212916b3",
-    "channels": "f969019f1a896b1281fc5e31586d83b62a0f4f0638ae9dee4fd61305ea0feed9",
+    "topics": "933942813d09b277e20ec55393ff8e9b1a3aa327d4fa2544ef5a1aac3a30b5ee",
+    "channels": "69400403bcb993cfe72e4e88516f098c768e20588e87d444ad77c8b9e966359f",
     "queues": "fe81044210bc5407f18c24e516fbbef235cb58cbaaea62bfaf9ba899558a175f",
-    "records": "8fd8a05caa97ed50334590795a5a3e8ffb0a27029dd072f939d1e97f0d123b28",
-    "frames": "56e22ddb08b8cef94bbd790390d996f32f600837d9ff2a3d4629f6ea9a86d06a",
-    "mixed": "c67ac005d50dd9dc0fc27219781afb00c8df215748435916fb436325367a5996",
+    "records": "c4eeda17b7e7ff8be21c4d7889165a931100728ce530f44601d04711e0ae3746",
+    "frames": "23f4eea8758eea14e3ac4933788985b09f825df805d8565521310e73be6ac609",
+    "mixed": "221b1b5f28a015692c072c7f662bc4170308cdfbf2310f26ae5f2ceffb0f9054",
 }
 
 

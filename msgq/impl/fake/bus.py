@@ -71,6 +71,10 @@ class InProcessBus(Bus):
         except BaseException:
             threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
 
+    def can_wait(self) -> bool:
+        """Return True if the current code can wait in a call. Otherwise, a call that would wait raises an error."""
+        return True
+
     def check_descriptor_allowed(self, endpoint: str) -> None:
         """Raise an error if a wait for a descriptor would never end.
 

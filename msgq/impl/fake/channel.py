@@ -101,7 +101,7 @@ class Publisher(OnBus, channel.Publisher):
 
     __slots__ = ("_channel",)
 
-    def enter_simulation(self, bus: InProcessBus) -> None:
+    def _enter_simulation(self, bus: InProcessBus) -> None:
         """See `OnBus`."""
         self._channel = _find_channel(bus, self._file)
         self._observe()
@@ -121,11 +121,11 @@ class Subscriber(OnBus, channel.Subscriber):
 
     __slots__ = ("_inbox",)
 
-    def enter_simulation(self, bus: InProcessBus) -> None:
+    def _enter_simulation(self, bus: InProcessBus) -> None:
         """See `OnBus`."""
         self._inbox = ChannelInbox(_find_channel(bus, self._file), self, self._open_view())
 
-    def leave_simulation(self) -> None:
+    def _leave_simulation(self) -> None:
         """See `OnBus`."""
         self._inbox.close()
 

@@ -21,11 +21,11 @@ class OnBus:
         """See `ForkAwareHandle`."""
         return current_bus()
 
-    def enter_simulation(self, bus: InProcessBus) -> None:
+    def _enter_simulation(self, bus: InProcessBus) -> None:
         """Called when the handle was opened on the bus of a simulation."""
 
-    def leave_simulation(self) -> None:
-        """Called when the handle was closed, after `enter_simulation`."""
+    def _leave_simulation(self) -> None:
+        """Called when the handle was closed, after `_enter_simulation`."""
 
     def publish_in_simulation(self) -> None:
         """Called after each message or batch of an observed publisher."""

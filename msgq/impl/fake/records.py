@@ -123,22 +123,30 @@ class WriterInbox(Inbox):
             if not write.is_held:
                 write.hold()
             self._state.finish_write(write)
-        else:
+        elif write.handle._bus.can_wait():
             write.complete()
+        else:  # if another writer has an element, the call returns, and the write goes on after that writer
+            write.hold()
+            self._state.finish_write(write)
 
     def add_undelivered(self, message: BusMessage) -> None:
         """See `Inbox`. Stop the writer in the middle of the write, or before it if it is stopped already."""
         write: Any = message[1]
-        if not self._is_writer_stopped(write):
-            write.stop_in_middle()
+        self._stop_in_middle(write)
         write.hold()
 
     def drop_message(self, message: BusMessage) -> None:
         """See `Inbox`. Kill the writer in the middle of the write, or before it if it is stopped."""
         write: Any = message[1]
-        if not self._is_writer_stopped(write):
-            write.stop_in_middle()
+        if self._stop_in_middle(write):
             write.kill()
+
+    def _stop_in_middle(self, write: Any) -> bool:
+        """Do the first step of the write. Return False if the writer, or that of its element, is stopped already."""
+        is_next = not self._is_writer_stopped(write) and (write.handle._bus.can_wait() or write.is_unlocked())
+        if is_next:
+            write.stop_in_middle()
+        return is_next
 
 
 class WatcherOnBus(OnBus):
@@ -161,13 +169,13 @@ class RecordsOnBus(WatcherOnBus):
     _observer: RecordsState | None
     _inbox: WriterInbox
 
-    def enter_simulation(self, bus: InProcessBus) -> None:
+    def _enter_simulation(self, bus: InProcessBus) -> None:
         """See `OnBus`."""
         number: int = self.identity[1]  # type: ignore[attr-defined]
         self._observer = bus.find_source(number, lambda route: RecordsState(self, route))  # type: ignore[attr-defined]
         self._inbox = WriterInbox(self._observer)  # type: ignore[arg-type]
 
-    def leave_simulation(self) -> None:
+    def _leave_simulation(self) -> None:
         """See `OnBus`."""
         if self._observer is not None and not self._held_writes:  # type: ignore[attr-defined]
             self._inbox.undelivered.clear()  # the node was killed; a closed handle first ends its writes

@@ -132,7 +132,7 @@ class PubSocket(OnBus, ring.PubSocket):
         #: For a frame stream: converts a message for `Simulation.sent_messages`. Set it before `connect`.
         self.extract_picture: Callable[[bytes], bytes] | None = None
 
-    def enter_simulation(self, bus: InProcessBus) -> None:
+    def _enter_simulation(self, bus: InProcessBus) -> None:
         """See `OnBus`."""
         self._topic = _find_topic(bus, self)
         self._topic.schema = self._requested_schema or self._topic.schema
@@ -154,11 +154,11 @@ class SubSocket(OnBus, ring.SubSocket):
 
     __slots__ = ("_inbox",)
 
-    def enter_simulation(self, bus: InProcessBus) -> None:
+    def _enter_simulation(self, bus: InProcessBus) -> None:
         """See `OnBus`."""
         self._inbox = TopicInbox(_find_topic(bus, self), self, self._open_view())
 
-    def leave_simulation(self) -> None:
+    def _leave_simulation(self) -> None:
         """See `OnBus`."""
         self._inbox.close()
 

@@ -78,13 +78,13 @@ class MessageQueue(OnBus, core.MessageQueue):
 
     _state: QueueState
 
-    def enter_simulation(self, bus: InProcessBus) -> None:
+    def _enter_simulation(self, bus: InProcessBus) -> None:
         """See `OnBus`."""
         self._state = bus.find_source(self._file_number, lambda route: QueueState(self.name, route))
         self._state.handles.append(weakref.ref(self, self._state.handles.remove))
         self._observe()
 
-    def leave_simulation(self) -> None:
+    def _leave_simulation(self) -> None:
         """See `OnBus`."""
         self._state.handles.remove(weakref.ref(self))
 

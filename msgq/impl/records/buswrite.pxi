@@ -28,6 +28,7 @@ cdef class RecordWrite:
 
     def hold(self):
         """Let the handle keep its row until the write has ended, even if the program closes the handle."""
+        self.handle._ensure_writer_row()
         self.is_held = True
         self.handle._held_writes += 1
 
@@ -36,6 +37,10 @@ cdef class RecordWrite:
 
     def kill(self):
         raise NotImplementedError
+
+    def is_unlocked(self):
+        """Return True if no living writer has the next element."""
+        return True
 
     def _fill(self):
         raise NotImplementedError
@@ -65,7 +70,6 @@ cdef class VectorWrite(RecordWrite):
         return self._indices.array
 
     def is_unlocked(self):
-        """Return True if no living writer has the next element."""
         cdef mq_record_writer *w = &self.handle._writer
         cdef uint64_t owner = mq_cell_version_owner(mq_load_acquire_u64(self._next_version()))
         cdef mq_liveness_probe probe = mq_liveness_probe_begin(w.liveness_file)
