@@ -56,7 +56,7 @@ class _FakeServerStream:
         self.published = 0
         self.busy = False
         self.socket = PubSocket()
-        self.socket.extract_picture = strip_trailer
+        self.socket._extract_picture = strip_trailer
         self.socket.connect(Context(), endpoint, _RING_BYTES, schema=IMAGE, prefix=prefix)
 
     def send(self, data: Buffer, frame_id: int, sof: int, eof: int, valid: bool = True) -> bool:

@@ -71,7 +71,7 @@ class SimulationEngine(InProcessBus):
 
     def on_published(self, handle: Any) -> None:
         """Take over the messages that a publisher has sent."""
-        handle.publish_in_simulation()
+        handle._publish_in_simulation()
 
     def on_member_opened(self, socket: BusMember) -> None:
         """Store the node that opened the socket."""

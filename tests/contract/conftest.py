@@ -15,10 +15,11 @@ import pytest
 from msgq import stats
 from msgq.channel import Channel, Node
 from msgq.channel.channel import ReservedChannel
+from msgq.common import shm_paths
 from msgq.errors import SegmentError
 from msgq.impl import backend as backends
 from msgq.impl.base import clock
-from msgq.impl.base.core import measure_private_files
+from msgq.impl.base.core import list_private_files
 from msgq.impl.fake.bus import current_bus
 from tests.contract import posix_children, posix_programs, record_children
 from tests.contract.queue_children import MODULES
@@ -158,9 +159,13 @@ class Channels:
 
     def _names(self) -> list[tuple[str, str]]:
         if self.name == "fake":
-            start = f"{current_bus().prefix}/msgqchan_"
-            names = [path.removeprefix(start).rpartition("/") for path in measure_private_files(start)]
-            return [(prefix, name) for prefix, _, name in names if self.token in name]
+            return [
+                (prefix, name.removeprefix(start))
+                for prefix in ("", f"p{self.token}")
+                for directory, start in [shm_paths.locate_channel_files(current_bus().resolve_prefix(prefix))]
+                for name, _, _ in list_private_files(directory)
+                if name.startswith(start) and self.token in name
+            ]
         bare = [("", path.name.removeprefix("msgqchan_")) for path in SHM.glob(f"msgqchan_{self.token}*")]
         prefix = f"p{self.token}"
         return bare + [(prefix, path.name) for path in SHM.glob(f"msgqchan_{prefix}/*")]

@@ -94,9 +94,6 @@ cdef class Bus:
             return prefix
         return f"{self.prefix}/{prefix}" if prefix else self.prefix
 
-    cdef str strip_prefix(self, str resolved):
-        return resolved[len(self.prefix) + 1:]
-
     cdef uint32_t next_number(self) noexcept:
         self._numbers += 1
         return self._numbers

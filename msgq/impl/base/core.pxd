@@ -288,7 +288,6 @@ cdef class Bus:
     cdef bint _has_ended
     cdef void _end(self) noexcept
     cpdef str resolve_prefix(self, object asked)  # the prefix of a handle's paths
-    cdef str strip_prefix(self, str resolved)  # the prefix that the program gave
     cdef uint32_t next_number(self) noexcept  # for uids: unlike a random number, equal in each run of a simulation
     cdef object __weakref__
 

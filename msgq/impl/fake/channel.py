@@ -106,7 +106,7 @@ class Publisher(OnBus, channel.Publisher):
         self._channel = _find_channel(bus, self._file)
         self._observe()
 
-    def publish_in_simulation(self) -> None:
+    def _publish_in_simulation(self) -> None:
         """See `OnBus`."""
         self._channel.publish(self)
 

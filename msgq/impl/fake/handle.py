@@ -27,7 +27,7 @@ class OnBus:
     def _leave_simulation(self) -> None:
         """Called when the handle was closed, after `_enter_simulation`."""
 
-    def publish_in_simulation(self) -> None:
+    def _publish_in_simulation(self) -> None:
         """Called after each message or batch of an observed publisher."""
 
     def _is_last_sender(self, _source: EndpointState[Any]) -> bool:

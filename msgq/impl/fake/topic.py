@@ -29,14 +29,14 @@ class TopicState(EndpointState["TopicInbox"]):
     Attributes
     ----------
     schema : schema of the messages, set by the last publisher that gave one.
-    extract_picture : for a frame stream: converts a message for a simulation.
+    _extract_picture : for a frame stream: converts a message for a simulation.
     last_sender : the publisher of the newest message.
     """
 
     def __init__(self, endpoint: str, choose_route: Callable[[EndpointState[Any]], Any]) -> None:
         super().__init__(endpoint, choose_route)
         self.schema: Schema | None = None
-        self.extract_picture: Callable[[bytes], bytes] | None = None
+        self._extract_picture: Callable[[bytes], bytes] | None = None
         self.last_sender: weakref.ref[PubSocket] | None = None
 
     def publish(self, publisher: PubSocket) -> None:
@@ -125,21 +125,21 @@ def _find_topic(bus: InProcessBus, socket: PubSocket | SubSocket) -> TopicState:
 class PubSocket(OnBus, ring.PubSocket):
     """Publishes messages on one endpoint of a bus. The ring's core.pyi documents the methods."""
 
-    __slots__ = ("_topic", "extract_picture")
+    __slots__ = ("_topic", "_extract_picture")
 
     def __init__(self) -> None:
         super().__init__()
         #: For a frame stream: converts a message for `Simulation.sent_messages`. Set it before `connect`.
-        self.extract_picture: Callable[[bytes], bytes] | None = None
+        self._extract_picture: Callable[[bytes], bytes] | None = None
 
     def _enter_simulation(self, bus: InProcessBus) -> None:
         """See `OnBus`."""
         self._topic = _find_topic(bus, self)
         self._topic.schema = self._requested_schema or self._topic.schema
-        self._topic.extract_picture = self.extract_picture
+        self._topic._extract_picture = self._extract_picture
         self._observe()
 
-    def publish_in_simulation(self) -> None:
+    def _publish_in_simulation(self) -> None:
         """See `OnBus`."""
         self._topic.publish(self)
 

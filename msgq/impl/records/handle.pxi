@@ -229,7 +229,7 @@ cdef class RecordHandle(ThreadSharedHandle):
 
     @property
     def prefix(self):
-        return self._file.prefix if self._bus is None else self._bus.strip_prefix(self._file.prefix)
+        return shm_paths.strip_bus(self._file.prefix)
 
     @property
     def path(self):
