@@ -190,7 +190,7 @@ class Machine:
         if dataclasses.is_dataclass(value):
             names = [field.name for field in dataclasses.fields(value) if field.name not in OMITTED]
             return {name: self._plain(getattr(value, name)) for name in names}
-        return type(value).__name__
+        return next(kind.__name__ for kind in type(value).__mro__ if not kind.__name__.endswith("OnBus"))
 
     def _strip(self, text: str) -> str:
         return text.replace(self._token, "")

@@ -70,6 +70,12 @@ static inline mq_private_file *mq_liveness_private_file(const mq_liveness_file *
     return liveness_file ? mq_private_file_of((dev_t)liveness_file->device, liveness_file->inode) : NULL;
 }
 
+/* True if a process could open the private file again, as a file of the kernel. */
+static inline bool mq_liveness_can_reopen(const mq_liveness_file *liveness_file, const mq_private_file *private_file) {
+    errno = ESTALE;
+    return private_file->is_named || liveness_file->fd >= 0;
+}
+
 static inline bool mq_liveness_file_matches(const mq_liveness_file *liveness_file, int fd) {
     struct stat found;
     return fstat(fd, &found) == 0 && found.st_ino == liveness_file->inode && found.st_dev == liveness_file->device;
@@ -172,7 +178,8 @@ static inline void *mq_liveness_lock(const mq_liveness_file *liveness_file, uint
     mq_file_lock *component_lock = liveness_file ? liveness_file->component_lock : NULL;
     mq_private_file *private_file = mq_liveness_private_file(liveness_file);
     if (private_file)
-        return mq_private_lock_row(private_file, row, shared);
+        return mq_liveness_can_reopen(liveness_file, private_file) ? mq_private_lock_row(private_file, row, shared)
+                                                                   : NULL;
     mq_fork_guard_enter();
     if (component_lock && component_lock->fd >= 0 && !component_lock->has_row_lock) {
         void *liveness_token = mq_liveness_lock_open_file(component_lock->fd, row, shared);
@@ -234,6 +241,8 @@ static inline void mq_liveness_probe_end(mq_liveness_probe *probe) {
 static inline mq_liveness mq_liveness_is_locked(mq_liveness_probe *probe, uint64_t row) {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)row, .l_len = 1};
     const mq_private_file *private_file = mq_liveness_private_file(probe->liveness_file);
+    if (private_file && !mq_liveness_can_reopen(probe->liveness_file, private_file))
+        return MQ_UNKNOWN;
     if (private_file)
         return mq_private_is_locked(private_file, row) ? MQ_ALIVE : MQ_DEAD;
     if (probe->fd == MQ_PROBE_NOT_OPEN)
