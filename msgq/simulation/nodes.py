@@ -180,7 +180,9 @@ class GeneratorNode(SimulatedProgram):
             return
         if isinstance(self._wait_target, (Waitable, Poller)):
             is_one = isinstance(self._wait_target, Waitable)
-            ready, label = make_wait_condition([self._wait_target] if is_one else self._wait_target._registered_sockets())
+            ready, label = make_wait_condition(
+                [self._wait_target] if is_one else self._wait_target._registered_sockets()
+            )
             timeout_ns = self._wait_target._default_timeout_ns() if is_one else None
         elif isinstance(self._wait_target, (int, float)) and self._wait_target >= 0:
             ready, timeout_ns, label = (lambda: False), round(self._wait_target * NS_PER_S), "its time"

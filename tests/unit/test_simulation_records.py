@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from msgq.common.record_changes import RecordChange, pack_change
+from msgq.common.record_changes import RecordChange, pack_change, unpack_change
 from msgq.errors import (
     DeadlockError,
     InvalidValueError,
@@ -48,6 +48,14 @@ class TestWrites:
             sim.clock.sleep(2.5)
             numbers[1] = 5
             assert numbers.times().tolist() == [0, 2_500_000_000, 0, 0]
+
+    def test_vector_that_is_created_again_counts_its_writes_from_one(self) -> None:
+        with Simulation() as sim:
+            for _ in range(2):
+                with open_vector() as numbers:
+                    numbers[0] = 1
+                    numbers.unlink()
+            assert [unpack_change(data)[0].count for data in sim.sent_on(RECORDS)] == [1, 1]
 
     def test_record_stats_are_read_by_path_of_bus_in_virtual_time(self) -> None:
         with Simulation() as sim:

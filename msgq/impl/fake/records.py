@@ -44,6 +44,7 @@ class RecordsState(EndpointState["WriterInbox"]):
         self.schema: Schema | None = handle.schema
         self.dtype = getattr(handle, "dtype", None)
         self.last_writer: weakref.ref[Any] | None = None
+        self._file_memory: object = handle._file_memory  # no later file is taken for this one
         self._options: RecordStats | None = None
         self._begun_counts: dict[int, int] = {}
         self._late_writes: list[RecordWrite] = []  # their time has come, but other writers hold their elements
