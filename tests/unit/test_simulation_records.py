@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from msgq.common.record_changes import RecordChange, pack_change
+from msgq.common.record_changes import RecordChange, pack_change, unpack_change
 from msgq.errors import (
     DeadlockError,
     InvalidValueError,
@@ -17,11 +17,14 @@ from msgq.errors import (
     SegmentError,
     WaitTimeoutError,
 )
+from msgq.impl import backend
 from msgq.impl.base.clock import set_origin
+from msgq.impl.records.core import RecordStatsReader
 from msgq.records import Board, SeqlockVector
 from msgq.simulation import Fault, Faults, Simulation, explore
 
 RECORDS = "records/numbers"
+S = 1_000_000_000
 
 
 def open_vector(**options: Any) -> Any:
@@ -45,6 +48,25 @@ class TestWrites:
             sim.clock.sleep(2.5)
             numbers[1] = 5
             assert numbers.times().tolist() == [0, 2_500_000_000, 0, 0]
+
+    def test_vector_that_is_created_again_counts_its_writes_from_one(self) -> None:
+        with Simulation() as sim:
+            for _ in range(2):
+                with open_vector() as numbers:
+                    numbers[0] = 1
+                    numbers.unlink()
+            assert [unpack_change(data)[0].count for data in sim.sent_on(RECORDS)] == [1, 1]
+
+    def test_record_stats_are_read_by_path_of_bus_in_virtual_time(self) -> None:
+        with Simulation() as sim:
+            sim.clock.sleep(1)
+            numbers = open_vector()
+            sim.clock.sleep(0.5)
+            numbers[1] = 5
+            sim.clock.sleep(2)
+            stats = RecordStatsReader("numbers", backend.resolve_prefix()).stats()
+            assert (stats.created_ns, stats.last_ns, stats.last_age_ns) == (S, 1.5 * S, 2 * S)
+            assert (stats.written, stats.last_index, stats.writers[0].participant.alive) == (1, 1, True)
 
     def test_faults_do_not_affect_private_records(self) -> None:
         with Simulation(faults=Faults(drop=1)) as sim:
@@ -203,6 +225,7 @@ class TestFaults:
             sim.run(until=1)
             assert first.read().tolist() == [2, 0, 0, 0]
             second[2] = 3  # after the write before it, which waits for element 1
+            assert first[2] == 0
             sim.run()
             assert first.read().tolist() == [2, 2, 3, 0]
             assert (first.stats().locked, first.counts().tolist()) == (0, [1, 2, 1, 0])
@@ -274,6 +297,29 @@ class TestFaults:
             sim.run()
             assert (numbers[0], numbers.counts()[0]) == (8, 1)
 
+    def test_late_write_of_killed_writer_never_arrives(self) -> None:
+        faults = [
+            Fault("delay", RECORDS, message=1, delay=5),
+            Fault("delay", RECORDS, message=2, delay=0.5),
+            Fault("restart", RECORDS, message=3),
+        ]
+        starts: list[None] = []
+
+        def writer() -> Generator[Any, Any, None]:
+            numbers = open_vector()
+            starts.append(None)
+            if len(starts) == 1:
+                numbers[:2] = 7
+                yield 1.0
+                numbers[3] = 8
+
+        with Simulation(fault_schedule=faults) as sim:
+            numbers = open_vector()
+            numbers[1] = 1
+            sim.add(writer)
+            sim.run()
+            assert (len(starts), numbers.read().tolist()) == (2, [7, 1, 0, 0])
+
     def test_key_and_exclusive_vector_of_killed_node_have_new_owner(self) -> None:
         owners: list[str] = []
 
@@ -281,9 +327,11 @@ class TestFaults:
             import msgq.records
 
             name = "first" if not owners else "second"
-            with msgq.records.Board("board") as board, board.declare("key") as entry, open_vector(
-                exclusive=True
-            ) as numbers:
+            with (
+                msgq.records.Board("board") as board,
+                board.declare("key") as entry,
+                open_vector(exclusive=True) as numbers,
+            ):
                 owners.append(f"{name} {[writer.participant.alive for writer in board.stats().writers]}")
                 entry.write(name.encode())
                 numbers[0] = len(owners)

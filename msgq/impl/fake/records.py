@@ -44,6 +44,7 @@ class RecordsState(EndpointState["WriterInbox"]):
         self.schema: Schema | None = handle.schema
         self.dtype = getattr(handle, "dtype", None)
         self.last_writer: weakref.ref[Any] | None = None
+        self._file_memory: object = handle._file_memory  # no later file is taken for this one
         self._options: RecordStats | None = None
         self._begun_counts: dict[int, int] = {}
         self._late_writes: list[RecordWrite] = []  # their time has come, but other writers hold their elements
@@ -85,7 +86,8 @@ class RecordsState(EndpointState["WriterInbox"]):
         """Finish the writes that can go on, those of one handle in their order."""
         is_done = True
         while is_done:  # a finished write releases elements, for which other writes may wait
-            is_done, waiting = False, []
+            is_done = False
+            waiting: list[RecordWrite] = []
             for write in self._late_writes:
                 if any(earlier.handle is write.handle for earlier in waiting) or not write.finish():
                     waiting.append(write)
@@ -166,24 +168,24 @@ class RecordsOnBus(WatcherOnBus):
     """A handle of a vector or board of a bus."""
 
     __slots__ = ()
-    _observer: RecordsState | None
-    _inbox: WriterInbox
 
     def _enter_simulation(self, bus: InProcessBus) -> None:
         """See `OnBus`."""
-        number: int = self.identity[1]  # type: ignore[attr-defined]
-        self._observer = bus.find_source(number, lambda route: RecordsState(self, route))  # type: ignore[attr-defined]
-        self._inbox = WriterInbox(self._observer)  # type: ignore[arg-type]
+        handle: Any = self  # a handle of the real core, too
+        handle._observer = bus.find_source(handle.identity[1], lambda route: RecordsState(handle, route))
+        handle._inbox = WriterInbox(handle._observer)
 
     def _leave_simulation(self) -> None:
         """See `OnBus`."""
-        if self._observer is not None and not self._held_writes:  # type: ignore[attr-defined]
-            self._inbox.undelivered.clear()  # the node was killed; a closed handle first ends its writes
-            self._observer.forget_writes(self)
+        handle: Any = self
+        if handle._observer is not None and not handle._held_writes:
+            handle._inbox.undelivered.clear()  # the node was killed; a closed handle first ends its writes
+            handle._observer.forget_writes(self)
 
     def _is_last_sender(self, source: EndpointState[Any]) -> bool:
         """See `BusMember`."""
-        return source is self._observer and source.last_writer is not None and source.last_writer() is self
+        sender = source.last_writer if isinstance(source, RecordsState) else None
+        return sender is not None and sender() is self
 
     @staticmethod
     def unlink_name(name: str | bytes, prefix: str | None = None) -> None:
@@ -209,7 +211,8 @@ class KeyObserver(WatcherOnBus, core.KeyObserver):
     __slots__ = ()
 
     def __init__(self, _board: Board, _key: str) -> None:
-        self._bus.on_opened(self)
+        handle: Any = self
+        handle._bus.on_opened(self)
 
 
 class Board(RecordsOnBus, core.Board):

@@ -53,6 +53,10 @@ class RecordHandle(ThreadSharedHandle):
 
     _observer: Any  # in a simulation: its method `start_write` gets each `RecordWrite`
     @property
+    def _file_memory(self) -> object:
+        """An object that keeps the memory of the file. On a bus, no other file then gets the same `identity`."""
+
+    @property
     def _held_writes(self) -> int:
         """Number of writes that a simulation holds. A closed handle leaves its row after them."""
 

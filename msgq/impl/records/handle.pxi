@@ -261,6 +261,10 @@ cdef class RecordHandle(ThreadSharedHandle):
         liveness_file = self._file.segment.liveness_file
         return (liveness_file.device, liveness_file.inode) if self._endpoint else None
 
+    @property
+    def _file_memory(self):
+        return self._file.memory
+
     def stats(self):
         self._check_usable()
         return _read_record_stats(self._file)

@@ -215,9 +215,8 @@ typedef enum {
 /* Acquire an element, and fill its next copy. If another writer holds the element, wait until `deadline_ns`
  * (CLOCK_MONOTONIC). If `deadline_ns` is 0, do not wait. */
 static inline __attribute__((always_inline)) mq_vector_status mq_vector_fill_one(mq_record_writer *w, mq_u64 *version,
-                                                                                 const uint8_t *from,
-                                                                                 size_t item_bytes, int64_t time,
-                                                                                 const mq_stamps *stamps,
+                                                                                 const uint8_t *from, size_t item_bytes,
+                                                                                 int64_t time, const mq_stamps *stamps,
                                                                                  int64_t deadline_ns) {
     bool exclusive = w->parts.config.flags & MQ_RECORD_EXCLUSIVE;
     if (!exclusive && mq_unlikely(mq_cell_try_acquire(version, w->owner)) &&
