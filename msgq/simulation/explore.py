@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import NamedTuple
 
-from msgq.errors import InvalidValueError
+from msgq.errors import InvalidValueError, SimulationFailedError
+from msgq.simulation.comparison import TraceComparison
 from msgq.simulation.faults import Fault
 from msgq.simulation.simulation import Simulation
+from msgq.simulation.trace import Trace
+
+_ORDERS_AFTER_FAILURE_MAX = 100  # tried in search of an order that passes
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,19 +26,34 @@ class Exploration:
     complete : True if all orders were run, and none failed.
     choices : choices of the first order that failed; None: none failed. ``Simulation(choices=...)`` repeats this order.
     error : exception of the first order that failed; None: none failed.
+    comparison : events of the failing order beside those of the most similar passing order; None: none failed.
     """
 
     orders: int
     complete: bool
     choices: tuple[int, ...] | None = None
     error: Exception | None = None
+    comparison: TraceComparison | None = field(default=None, repr=False, compare=False)
 
     def __str__(self) -> str:
+        if self.error is None:
+            return f"{self.orders} orders, {'all there are' if self.complete else 'not all there are'}; none failed"
+        error = f"{type(self.error).__name__}: {self.error}"
+        again = f"Simulation(choices={list(self.choices or ())})"
+        return f"order {self.orders} failed: {error}; the same again: {again}\n{self.comparison}"
+
+    def check(self) -> None:
+        """Raise an error unless all orders were run and passed.
+
+        Raises
+        ------
+        SimulationFailedError : an order failed, or `limit` ended the exploration. The text compares the events of the
+            failing order with a passing order. The exception of the failing order is the cause.
+        """
         if self.error is not None:
-            error = f"{type(self.error).__name__}: {self.error}"
-            again = f"Simulation(choices={list(self.choices or ())})"
-            return f"order {self.orders} failed: {error}; the same again: {again}"
-        return f"{self.orders} orders, {'all there are' if self.complete else 'not all there are'}; none failed"
+            raise SimulationFailedError(str(self)) from self.error
+        if not self.complete:
+            raise SimulationFailedError(f"{self}; give explore a larger limit, or a shorter scenario")
 
 
 def explore(
@@ -55,9 +76,43 @@ def explore(
     ------
     InvalidValueError : the scenario behaves differently when it is run again with the same choices.
     """
+    passing: Trace | None = None
+    runs = _iter_runs(scenario, fault_schedule)
+    for count, (simulation, failure, is_last) in enumerate(islice(runs, limit), 1):
+        if failure is not None:
+            # The runs go depth first: no earlier run has more choices in common with this one than the previous run.
+            comparison = TraceComparison(simulation.trace, passing or _find_passing_trace(runs))
+            return Exploration(count, False, tuple(choice for choice, _ in simulation.decisions), failure, comparison)
+        if is_last:
+            return Exploration(count, True)
+        passing = simulation.trace
+    return Exploration(limit, False)
+
+
+def _find_passing_trace(runs: Iterable[_OrderRun]) -> Trace | None:
+    """Return the events of the next run that passes; None: no run passes soon."""
+    later = islice(runs, _ORDERS_AFTER_FAILURE_MAX)
+    return next((run.simulation.trace for run in later if run.failure is None), None)
+
+
+class _OrderRun(NamedTuple):
+    """A run of one order. `is_last`: True if no other order is left."""
+
+    simulation: Simulation
+    failure: Exception | None
+    is_last: bool
+
+
+def _iter_runs(scenario: Callable[[Simulation], object], fault_schedule: Sequence[Fault]) -> Iterator[_OrderRun]:
+    """Run a scenario once for each order.
+
+    Raises
+    ------
+    InvalidValueError : see `explore`.
+    """
     choices: tuple[int, ...] = ()
     before: list[tuple[int, int]] = []
-    for count in range(1, limit + 1):
+    while True:
         simulation = Simulation(choices=choices, fault_schedule=fault_schedule)
         failure = _run_scenario_once(scenario, simulation)
         decisions = simulation.decisions
@@ -66,13 +121,10 @@ def explore(
                 f"scenario is not deterministic: the decisions were {before[: len(choices)]}, and now are {decisions}"
             )
             raise InvalidValueError(text) from failure
-        if failure is not None:
-            return Exploration(count, False, tuple(choice for choice, _ in decisions), failure)
-        before = decisions
-        choices = _find_next_choices(decisions)
+        before, choices = decisions, _find_next_choices(decisions)
+        yield _OrderRun(simulation, failure, not choices)
         if not choices:
-            return Exploration(count, True)
-    return Exploration(limit, False)
+            return
 
 
 def _run_scenario_once(scenario: Callable[[Simulation], object], simulation: Simulation) -> Exception | None:
