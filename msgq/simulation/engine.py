@@ -36,7 +36,7 @@ from msgq.kinds.simulation import FaultKind, KindSimulation, SentMessage
 from msgq.simulation.choices import ChoiceSequence
 from msgq.simulation.faults import FaultInjector
 from msgq.simulation.nodes import FunctionNode, GeneratorNode, NodeWait, SimulatedNode, SimulatedProgram
-from msgq.simulation.trace import EventKind, Trace
+from msgq.simulation.trace import Trace
 
 #: A message of a recording, or nanoseconds, endpoint, bytes.
 PlaybackInput = PlaybackMessage | tuple[int, str, bytes]
@@ -160,19 +160,16 @@ class SimulationEngine(InProcessBus):
             inbox.receiver = inbox.receiver or (source.endpoint if is_shared else self._current_node.name)
         return lambda message: self._publish_entry(source, message)
 
-    def _record_event(self, kind: EventKind, node: str, message_id: MessageId | None = None) -> None:
-        self.trace.add_event(self.clock.now_ns, kind, node, message_id)
-
     def _record_sent(self, source: EndpointState[Any], message: BusMessage) -> MessageId:
         """List a sent message, and return its number in the trace."""
         node, list_messages = self._current_node.name, self._find_kind_simulation(source.endpoint).list_sent_messages
-        messages = list(list_messages(self.clock.now_ns, node, source, message))
+        messages = [*list_messages(self.clock.now_ns, node, source, message)]
         if not source.reports_queue_events:  # events repeat sent messages, and contain ids of this process
             self.sent_messages += messages
         message_id = source.endpoint, source.published_count
         self.trace.add_message(message_id, messages)
         if not source.inboxes:
-            self._record_event("unheard", node, message_id)
+            self.trace.add_event(self.clock.now_ns, "unheard", node, message_id)
         return message_id
 
     def _publish_entry(self, source: EndpointState[Any], message: BusMessage) -> None:
@@ -195,7 +192,8 @@ class SimulationEngine(InProcessBus):
                 **({} if source.reports_queue_events else self._fault_injector.choose_random_faults(restart=False)),
                 **scheduled,
             }
-            self._record_faults(faults, inbox, message_id)
+            if faults:
+                self._record_faults(faults, inbox, message_id)
             if "drop" in faults:
                 inbox.drop_message(message)
             else:
@@ -210,7 +208,7 @@ class SimulationEngine(InProcessBus):
     def _record_faults(self, faults: Collection[FaultKind], inbox: Inbox, message_id: MessageId) -> None:
         for kind in faults:
             if kind != "restart":  # recorded when the node restarts
-                self._record_event(kind, inbox.receiver, message_id)
+                self.trace.add_event(self.clock.now_ns, kind, inbox.receiver, message_id)
 
     def _send_exact(self, source: EndpointState[Any], message: BusMessage, message_id: MessageId) -> None:
         """Add a message to a queue, or write records.
@@ -227,7 +225,7 @@ class SimulationEngine(InProcessBus):
             inbox.drop_message(message)
             return
         if not inbox.undelivered and faults.keys().isdisjoint(kinds):
-            self._record_event("arrive", inbox.receiver, message_id)
+            self.trace.add_event(self.clock.now_ns, "arrive", inbox.receiver, message_id)
             inbox.message_handler(message)
             return
         delivery = PendingDelivery(now_ns + faults.get("delay", 0), "reorder" in faults, message, message_id)
@@ -237,7 +235,7 @@ class SimulationEngine(InProcessBus):
 
     def on_message_taken(self, source: EndpointState[Any], number: int) -> None:
         """Restart the consumer of a queue's message if a fault requires it. See `InProcessBus.on_message_taken`."""
-        self._record_event("take", self._current_node.name, (source.endpoint, number))
+        self.trace.add_event(self.clock.now_ns, "take", self._current_node.name, (source.endpoint, number))
         scheduled = self._fault_injector.find_scheduled_faults(source.endpoint, number, self.clock.now_ns, ("restart",))
         if not scheduled and not self._fault_injector.choose_random_faults(restart=True):
             return
@@ -284,7 +282,7 @@ class SimulationEngine(InProcessBus):
         delivery = inbox.undelivered.popleft()
         if handler:
             inbox.can_receive()  # it waits for messages all the time, so it has seen that it was lapped
-        self._record_event("arrive", inbox.receiver, delivery.message_id)
+        self.trace.add_event(self.clock.now_ns, "arrive", inbox.receiver, delivery.message_id)
         inbox.message_handler(delivery.message)
         if handler:
             self._run_as_node(handler, handler.handle_delivery)
@@ -381,7 +379,7 @@ class SimulationEngine(InProcessBus):
             self._deliver_next(action)
         else:
             self._skipped_inboxes = []
-            self._record_event("run", action.name)
+            self.trace.add_event(self.clock.now_ns, "run", action.name)
             self._run_as_node(action, action.run_to_next_wait)
 
     def _restart_next_program(self) -> bool:
@@ -389,7 +387,7 @@ class SimulationEngine(InProcessBus):
         if not self._restarting_programs:
             return False
         program = self._restarting_programs.pop(0)
-        self._record_event("restart", program.name)
+        self.trace.add_event(self.clock.now_ns, "restart", program.name)
         self._skipped_inboxes = []
         self._run_as_node(program, program.end_program)
         program.close_sockets()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import NamedTuple
 
 from msgq.errors import InvalidValueError, SimulationFailedError
 from msgq.simulation.comparison import TraceComparison
@@ -13,7 +12,7 @@ from msgq.simulation.faults import Fault
 from msgq.simulation.simulation import Simulation
 from msgq.simulation.trace import Trace
 
-_ORDERS_AFTER_FAILURE_MAX = 100  # tried in search of an order that passes
+_ORDERS_AFTER_FAILURE_MAX = 100  # maximum number of runs in search of an order that passes
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,49 +69,17 @@ def explore(
 
     Returns
     -------
-    The result up to the first failure.
+    The result up to the first failure. If the first order fails, up to 100 further runs search for an order that
+    passes, for the comparison. They differ from the first order in one decision, and `orders` does not count them.
 
     Raises
     ------
     InvalidValueError : the scenario behaves differently when it is run again with the same choices.
     """
-    passing: Trace | None = None
-    runs = _iter_runs(scenario, fault_schedule)
-    for count, (simulation, failure, is_last) in enumerate(islice(runs, limit), 1):
-        if failure is not None:
-            # The runs go depth first: no earlier run has more choices in common with this one than the previous run.
-            comparison = TraceComparison(simulation.trace, passing or _find_passing_trace(runs))
-            return Exploration(count, False, tuple(choice for choice, _ in simulation.decisions), failure, comparison)
-        if is_last:
-            return Exploration(count, True)
-        passing = simulation.trace
-    return Exploration(limit, False)
-
-
-def _find_passing_trace(runs: Iterable[_OrderRun]) -> Trace | None:
-    """Return the events of the next run that passes; None: no run passes soon."""
-    later = islice(runs, _ORDERS_AFTER_FAILURE_MAX)
-    return next((run.simulation.trace for run in later if run.failure is None), None)
-
-
-class _OrderRun(NamedTuple):
-    """A run of one order. `is_last`: True if no other order is left."""
-
-    simulation: Simulation
-    failure: Exception | None
-    is_last: bool
-
-
-def _iter_runs(scenario: Callable[[Simulation], object], fault_schedule: Sequence[Fault]) -> Iterator[_OrderRun]:
-    """Run a scenario once for each order.
-
-    Raises
-    ------
-    InvalidValueError : see `explore`.
-    """
     choices: tuple[int, ...] = ()
     before: list[tuple[int, int]] = []
-    while True:
+    passing: Trace | None = None
+    for count in range(1, limit + 1):
         simulation = Simulation(choices=choices, fault_schedule=fault_schedule)
         failure = _run_scenario_once(scenario, simulation)
         decisions = simulation.decisions
@@ -121,10 +88,36 @@ def _iter_runs(scenario: Callable[[Simulation], object], fault_schedule: Sequenc
                 f"scenario is not deterministic: the decisions were {before[: len(choices)]}, and now are {decisions}"
             )
             raise InvalidValueError(text) from failure
-        before, choices = decisions, _find_next_choices(decisions)
-        yield _OrderRun(simulation, failure, not choices)
+        if failure is not None:
+            # The search is depth first: of all earlier orders, the previous one has the most first choices in common.
+            passing = passing or _find_passing_trace(scenario, fault_schedule, decisions)
+            comparison = TraceComparison(simulation.trace, passing)
+            return Exploration(count, False, tuple(choice for choice, _ in decisions), failure, comparison)
+        before, passing = decisions, simulation.trace
+        choices = _find_next_choices(decisions)
         if not choices:
-            return
+            return Exploration(count, True)
+    return Exploration(limit, False)
+
+
+def _find_passing_trace(
+    scenario: Callable[[Simulation], object], fault_schedule: Sequence[Fault], decisions: list[tuple[int, int]]
+) -> Trace | None:
+    """Run orders with one decision that differs from those of a failing order, until an order passes; None: none does.
+
+    The last decisions come first, because these orders have the most events in common with the failing one.
+    """
+    orders = (
+        (*(earlier for earlier, _ in decisions[:place]), other)
+        for place, (choice, n) in reversed([*enumerate(decisions)])
+        for other in range(n)
+        if other != choice
+    )
+    for choices in islice(orders, _ORDERS_AFTER_FAILURE_MAX):
+        simulation = Simulation(choices=choices, fault_schedule=fault_schedule)
+        if _run_scenario_once(scenario, simulation) is None:
+            return simulation.trace
+    return None
 
 
 def _run_scenario_once(scenario: Callable[[Simulation], object], simulation: Simulation) -> Exception | None:

@@ -389,9 +389,9 @@ class TestExploration:
 
         def scenario(sim: Simulation) -> None:
             runs.append(1)
-            for name in "abcdefg":
+            for name in "abcdefghijklmno":
                 sim.on(name, lambda _: None)
-            sim.play([(0.0, name, b"") for name in "abcdefg"])
+            sim.play([(0.0, name, b"") for name in "abcdefghijklmno"])
             sim.run()
             raise KeyError("always")
 
