@@ -413,6 +413,11 @@ class TestNote:
         assert lines[:3] == ["last events:", "(10 earlier events)", "10.0 s: a #11 arrives at node: b''"]
         assert len(lines) == 22
 
+    def test_error_of_explored_order_has_no_list(self) -> None:
+        error = explore_ledger().error
+        assert error is not None
+        assert error.__notes__ == ["in node 'ledger' at 1 s", "the same run again: Simulation(choices=[1])"]
+
     def test_error_of_simulation_without_events_has_no_list(self) -> None:
         with pytest.raises(KeyError) as caught, Simulation(seed=5):
             raise KeyError("x")
