@@ -1,19 +1,23 @@
 """The pytest fixture `msgq_sim`: a fresh simulation for each test, with as many seeds as wanted.
 
+The report of a failed test has a section with the events of the simulation, beside those of a seed that passed.
+
 It stands beside the package so that pytest, which loads it in every session, does not import msgq before a test asks
 for it: that would cost each session of any project its time, and tools that measure coverage start after it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
-    from msgq.simulation import Simulation
+    from msgq.simulation import Simulation, Trace
 
+_PASSING_TRACES_MAX = 100  # newest seeds of a test with which a failing seed is compared
 _MARKER = (
     "msgq_sim(seeds=1, faults=None, fault_schedule=()): seeds to run the test with (--msgq-seeds goes before), and the "
     "faults and the fault schedule of the fixture's Simulation"
@@ -28,8 +32,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known."""
+    """Make the marker known, and start to keep the seeds that pass."""
     config.addinivalue_line("markers", _MARKER)
+    config.pluginmanager.register(_EventReporter())
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -57,3 +62,36 @@ def msgq_sim(request: pytest.FixtureRequest) -> Iterator[Simulation]:
     print(f"msgq_sim has seed {request.param}; again: pytest '{request.node.nodeid}' --msgq-seed {request.param}")
     with Simulation(seed=request.param, **options) as simulation:
         yield simulation
+
+
+class _EventReporter:
+    """Adds the events of a failed simulation to the report of its test."""
+
+    def __init__(self) -> None:
+        self._function: object = None  # whose seeds run now
+        self._passing: deque[Trace] = deque(maxlen=_PASSING_TRACES_MAX)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Compare the events of a failed test with the most similar seed that passed."""
+        report = yield
+        simulation: Simulation | None = getattr(item, "funcargs", {}).get("msgq_sim")
+        if simulation is None or call.when != "call":
+            return report
+        function = getattr(item, "originalname", None), item.parent
+        if function != self._function:
+            self._function = function
+            self._passing.clear()
+        if report.passed:
+            self._passing.append(simulation.trace)
+        elif report.failed:
+            report.sections.append(("msgq simulation", _describe_events(simulation.trace, self._passing)))
+        return report
+
+
+def _describe_events(failing: Trace, passing: Iterable[Trace]) -> str:
+    from msgq.simulation import TraceComparison
+
+    return str(TraceComparison(failing, max(passing, key=failing.count_common_events, default=None)))

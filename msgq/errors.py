@@ -408,6 +408,14 @@ class DeadlockError(IpcError):
     errno = errno.EDEADLK
 
 
+class SimulationFailedError(MsgqError, AssertionError):
+    """An order of a simulation failed, or not all orders were tried.
+
+    The text compares the events of the failing order with a passing order. The failure itself is the error's
+    `__cause__`. Not an `IpcError`, because no socket raises it.
+    """
+
+
 class RecordingError(MsgqError):
     """A recording cannot be written or read: no space, another file format, or invalid data.
 

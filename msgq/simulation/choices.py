@@ -42,9 +42,14 @@ class ChoiceSequence:
     """
 
     def __init__(self, seed: int, choices: Sequence[int] | None) -> None:
-        self._random = SplitMixRandom(seed)
+        self._seed, self._random = seed, SplitMixRandom(seed)
         self._given_choices = choices
         self.decisions: list[tuple[int, int]] = []
+
+    def __str__(self) -> str:
+        if self._given_choices is None:
+            return f"seed={self._seed}"
+        return f"choices={[choice for choice, _ in self.decisions]}"
 
     def choose_index(self, n: int) -> int:
         """Return a number from 0 to n - 1, by the seed, or by the given choices. After the last given choice, return 0.

@@ -20,7 +20,15 @@ from msgq.common.message_source import MessageSource
 from msgq.common.units import NS_PER_S
 from msgq.errors import ConcurrentUseError, DeadlockError, InvalidValueError, StateError
 from msgq.impl.fake.bus import InProcessBus
-from msgq.impl.fake.endpoint_state import BusMember, BusMessage, EndpointState, Inbox, MessageHandler, PendingDelivery
+from msgq.impl.fake.endpoint_state import (
+    BusMember,
+    BusMessage,
+    EndpointState,
+    Inbox,
+    MessageHandler,
+    MessageId,
+    PendingDelivery,
+)
 from msgq.kinds import kind_of
 from msgq.kinds.opening import open_writer
 from msgq.kinds.playback import EndpointSpec, EndpointWriter, PlaybackMessage, PlaybackTarget, UnplayableError
@@ -28,6 +36,7 @@ from msgq.kinds.simulation import FaultKind, KindSimulation, SentMessage
 from msgq.simulation.choices import ChoiceSequence
 from msgq.simulation.faults import FaultInjector
 from msgq.simulation.nodes import FunctionNode, GeneratorNode, NodeWait, SimulatedNode, SimulatedProgram
+from msgq.simulation.trace import Trace
 
 #: A message of a recording, or nanoseconds, endpoint, bytes.
 PlaybackInput = PlaybackMessage | tuple[int, str, bytes]
@@ -44,6 +53,7 @@ class SimulationEngine(InProcessBus):
         self.main_node = self._current_node = SimulatedNode("main")
         self._main_thread_id = threading.get_ident()
         self._choice_sequence, self._fault_injector = order, injector
+        self.trace = Trace(order)
         self._programs: list[SimulatedProgram] = []
         self._handlers: dict[Inbox, FunctionNode] = {}
         self._player_node = SimulatedNode("play")
@@ -163,21 +173,30 @@ class SimulationEngine(InProcessBus):
 
     def choose_route(self, source: EndpointState[Any]) -> MessageHandler:
         """Route each message to the simulation."""
+        is_shared = source.delivers_exactly_once or source.is_shared_state
+        for inbox in source.inboxes:
+            inbox.receiver = inbox.receiver or (source.endpoint if is_shared else self._current_node.name)
         return lambda message: self._publish_entry(source, message)
 
-    def _publish_entry(self, source: EndpointState[Any], message: BusMessage) -> None:
-        now_ns = self.clock.now_ns
+    def _record_sent(self, source: EndpointState[Any], message: BusMessage) -> MessageId:
+        """List a sent message, and return its number in the trace."""
+        node, list_messages = self._current_node.name, self._find_kind_simulation(source.endpoint).list_sent_messages
+        messages = [*list_messages(self.clock.now_ns, node, source, message)]
         if not source.reports_queue_events:  # events repeat sent messages, and contain ids of this process
-            self.sent_messages.extend(
-                self._find_kind_simulation(source.endpoint).list_sent_messages(
-                    now_ns, self._current_node.name, source, message
-                )
-            )
+            self.sent_messages += messages
+        message_id = source.endpoint, source.published_count
+        self.trace.add_message(message_id, messages)
+        if not source.inboxes:
+            self.trace.add_event(self.clock.now_ns, "unheard", node, message_id)
+        return message_id
+
+    def _publish_entry(self, source: EndpointState[Any], message: BusMessage) -> None:
+        now_ns, message_id = self.clock.now_ns, self._record_sent(source, message)
         if source.delivers_exactly_once:
-            self._send_exact(source, message, self._find_kind_simulation(source.endpoint).fault_kinds)
+            self._send_exact(source, message, message_id)
             return
         if source.is_shared_state:
-            self._send_exact(source, message, self._find_kind_simulation(source.endpoint).fault_kinds)
+            self._send_exact(source, message, message_id)
             self._restart_sender(
                 source,
                 self._fault_injector.find_scheduled_faults(
@@ -191,10 +210,12 @@ class SimulationEngine(InProcessBus):
                 **({} if source.reports_queue_events else self._fault_injector.choose_random_faults(restart=False)),
                 **scheduled,
             }
+            if faults:
+                self._record_faults(faults, inbox, message_id)
             if "drop" in faults:
                 inbox.drop_message(message)
             else:
-                delivery = PendingDelivery(now_ns + faults.get("delay", 0), "reorder" in faults, message)
+                delivery = PendingDelivery(now_ns + faults.get("delay", 0), "reorder" in faults, message, message_id)
                 inbox.undelivered.extend([delivery] * (2 if "duplicate" in faults else 1))
                 inbox.add_undelivered(message)
                 if inbox not in self._busy_inboxes:
@@ -203,29 +224,38 @@ class SimulationEngine(InProcessBus):
                 inbox.overwrite_unread()
         self._restart_sender(source, scheduled)
 
-    def _send_exact(self, source: EndpointState[Any], message: BusMessage, kinds: tuple[FaultKind, ...]) -> None:
+    def _record_faults(self, faults: Collection[FaultKind], inbox: Inbox, message_id: MessageId) -> None:
+        for kind in faults:
+            if kind != "restart":  # recorded when the node restarts
+                self.trace.add_event(self.clock.now_ns, kind, inbox.receiver, message_id)
+
+    def _send_exact(self, source: EndpointState[Any], message: BusMessage, message_id: MessageId) -> None:
         """Add a message to a queue, or write records.
 
         This happens at once, unless a fault delays the message, or delays an earlier message of the endpoint.
         """
         inbox = source.find_inbox(message)
-        now_ns = self.clock.now_ns
+        now_ns, kinds = self.clock.now_ns, self._find_kind_simulation(source.endpoint).fault_kinds
         asked = tuple(kind for kind in kinds if kind != "restart")
         scheduled = self._fault_injector.find_scheduled_faults(source.endpoint, source.published_count, now_ns, asked)
         faults = {**self._fault_injector.choose_random_faults(restart=False), **scheduled}
+        self._record_faults([kind for kind in faults if kind in kinds], inbox, message_id)
         if "drop" in faults and "drop" in kinds:
             inbox.drop_message(message)
             return
         if not inbox.undelivered and faults.keys().isdisjoint(kinds):
+            self.trace.add_event(self.clock.now_ns, "arrive", inbox.receiver, message_id)
             inbox.message_handler(message)
             return
         inbox.add_undelivered(message)
-        inbox.undelivered.append(PendingDelivery(now_ns + faults.get("delay", 0), "reorder" in faults, message))
+        delivery = PendingDelivery(now_ns + faults.get("delay", 0), "reorder" in faults, message, message_id)
+        inbox.undelivered.append(delivery)
         if inbox not in self._busy_inboxes:
             self._busy_inboxes.append(inbox)
 
     def on_message_taken(self, source: EndpointState[Any], number: int) -> None:
         """Restart the consumer of a queue's message if a fault requires it. See `InProcessBus.on_message_taken`."""
+        self.trace.add_event(self.clock.now_ns, "take", self._current_node.name, (source.endpoint, number))
         scheduled = self._fault_injector.find_scheduled_faults(source.endpoint, number, self.clock.now_ns, ("restart",))
         if not scheduled and not self._fault_injector.choose_random_faults(restart=True):
             return
@@ -272,6 +302,7 @@ class SimulationEngine(InProcessBus):
         delivery = inbox.undelivered.popleft()
         if handler:
             inbox.can_receive()  # it waits for messages all the time, so it has seen that it was lapped
+        self.trace.add_event(self.clock.now_ns, "arrive", inbox.receiver, delivery.message_id)
         inbox.message_handler(delivery.message)
         if handler:
             self._run_as_node(handler, handler.handle_delivery)
@@ -368,6 +399,7 @@ class SimulationEngine(InProcessBus):
             self._deliver_next(action)
         else:
             self._skipped_inboxes = []
+            self.trace.add_event(self.clock.now_ns, "run", action.name)
             self._run_as_node(action, action.run_to_next_wait)
 
     def _restart_next_program(self) -> bool:
@@ -375,6 +407,7 @@ class SimulationEngine(InProcessBus):
         if not self._restarting_programs:
             return False
         program = self._restarting_programs.pop(0)
+        self.trace.add_event(self.clock.now_ns, "restart", program.name)
         self._skipped_inboxes = []
         program.abandon_sockets()
         self._run_as_node(program, program.end_killed_program)

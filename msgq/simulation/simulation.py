@@ -22,6 +22,9 @@ from msgq.simulation.choices import ChoiceSequence
 from msgq.simulation.engine import PlaybackInput, SimulationEngine
 from msgq.simulation.faults import Fault, FaultInjector, Faults
 from msgq.simulation.nodes import BlockingNode, GeneratorNode
+from msgq.simulation.trace import Trace
+
+_NOTE_EVENTS_MAX = 20  # events in the note of an exception
 
 
 class Simulation:
@@ -34,7 +37,8 @@ class Simulation:
 
     One node runs at a time. Code in the block is the node "main". When this code waits (in `run`, ``receive``,
     ``poll``, ``clock.sleep``), other nodes run. The end of the block ends all nodes and closes all sockets. An
-    exception that leaves the block has a note that explains how to repeat the run.
+    exception that leaves the block has a note that explains how to repeat the run. With a seed, a second note lists the
+    last 20 events.
 
     Parameters
     ----------
@@ -68,9 +72,7 @@ class Simulation:
         self._is_active = False
 
     def __repr__(self) -> str:
-        if self._by_choices:
-            return f"Simulation(choices={[choice for choice, _ in self.decisions]})"
-        return f"Simulation(seed={self.seed})"
+        return self.trace.simulation
 
     @property
     def clock(self) -> VirtualClock:
@@ -81,6 +83,11 @@ class Simulation:
     def sent_messages(self) -> list[SentMessage]:
         """Messages sent up to now; see `SentMessage`."""
         return self._engine.sent_messages
+
+    @property
+    def trace(self) -> Trace:
+        """Events up to now; see `Trace`."""
+        return self._engine.trace
 
     @property
     def decisions(self) -> list[tuple[int, int]]:
@@ -107,6 +114,8 @@ class Simulation:
     ) -> None:
         if error is not None:
             error.add_note(f"the same run again: {self!r}")
+            if not self._by_choices and (events := str(self.trace.select_last(_NOTE_EVENTS_MAX))):
+                error.add_note(f"last events:\n{events}")  # with choices, `explore` compares the events of two runs
         try:
             self._engine.close()
         finally:

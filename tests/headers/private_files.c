@@ -136,6 +136,16 @@ TEST(locked_row_keeps_a_removed_file) {
     CHECK(!list.first);
 }
 
+TEST(pinned_file_stays_until_its_bus_ends) {
+    mq_mapping *mapping = map(create_named("bus:1/a", 8));
+    mq_private_pin(&list, mapping->inode);
+    CHECK(mq_remove_file(&policy, "bus:1/a", &error) == 1);
+    mq_mapping_release(mapping);
+    CHECK(count_files() == 1);
+    mq_private_end_bus(&list, "bus:1");
+    CHECK(!list.first);
+}
+
 TEST(forked_child_has_no_files_and_may_end_the_mappings_of_its_parent) {
     mq_mapping *mapping = map(create_named("bus:1/a", 8));
     mq_private_files_lock(&list); /* a thread of the parent may hold the lock */

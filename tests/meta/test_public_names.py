@@ -119,7 +119,8 @@ RECORDS = {
     visionipc.Geometry: "format width height stride uv_offset size channels",
     visionipc.ClientStats: "lost dropped connections buffers",
     visionipc.StreamStats: "endpoint geometry buffers held published dropped clients taken_back",
-    simulation.Exploration: "orders complete choices error",
+    simulation.Exploration: "orders complete choices error comparison",
+    simulation.SimulationEvent: "time_ns kind node endpoint number sender payload",
     recording.PlayerStats: "messages bytes passes position late_ns late_max_ns unplayed by_kind",
     recording.Difference: "endpoint index field time_a time_b a b",
     recording.EndpointComparison: "a b different",
@@ -242,15 +243,21 @@ def test_simulation_module_has_pinned_names() -> None:
         "PlaybackMessage",
         "SentMessage",
         "Simulation",
+        "SimulationEvent",
         "MessageSource",
+        "Trace",
+        "TraceComparison",
         "explore",
     }
     assert simulation.SentMessage._fields == ("time_ns", "node", "endpoint", "data", "source", "schema", "priority")
     assert simulation.PlaybackMessage._fields == ("time_ns", "endpoint", "data", "age_ns", "source", "schema")
     assert simulation.MessageSource._fields == ("kind", "publisher", "key", "options")
     members = {"add", "clock", "decisions", "on", "play", "prepare"}
-    members |= {"run", "run_until_idle", "sent_messages", "sent_on"}
+    members |= {"run", "run_until_idle", "sent_messages", "sent_on", "trace"}
     assert public(simulation.Simulation) == members  # seed is set by __init__
+    trace = {"add_event", "add_message", "count_common_events", "events", "left_out", "select_last", "simulation"}
+    assert public(simulation.Trace) == trace
+    assert public(simulation.TraceComparison) == {"to_mermaid", "to_svg", "write_report"}
 
 
 def test_recording_module_has_pinned_names() -> None:

@@ -105,6 +105,7 @@ BUILTIN: dict[type[MsgqError], tuple[int | None, type[BaseException]]] = {
     errors.EventError: (None, RuntimeError),
     errors.ControllerDiedError: (errno.EOWNERDEAD, RuntimeError),
     errors.DeadlockError: (errno.EDEADLK, Exception),
+    errors.SimulationFailedError: (None, AssertionError),
     errors.RecordingError: (None, Exception),
     errors.UnknownEndpointError: (None, KeyError),
     errors.SparkError: (None, Exception),

@@ -1,10 +1,12 @@
-"""The fixture `msgq_sim`, in a pytest of its own."""
+"""The fixture `msgq_sim` and what it reports, in a pytest of its own."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,18 +36,44 @@ def test_without_simulation():
     pass
 """
 
+LEDGER_TESTS = """
+import msgq
+import pytest
+from msgq.simulation import explore
+
+def deposit_and_withdraw(sim):
+    order = []
+    sim.on("deposit", order.append, name="ledger")
+    sim.on("withdraw", order.append, name="cashier")
+    sim.play([(1.0, "deposit", b"100"), (1.0, "withdraw", b"50")])
+    sim.run()
+    assert order == [b"50", b"100"]
+
+@pytest.mark.msgq_sim(seeds=10)
+def test_seeds(msgq_sim):
+    deposit_and_withdraw(msgq_sim)
+
+@pytest.mark.msgq_sim(seeds=10)
+def test_other_seeds(msgq_sim):
+    deposit_and_withdraw(msgq_sim)
+    assert False
+
+def test_orders():
+    explore(deposit_and_withdraw).check()
+"""
+
+
+def run_pytest(folder: Path, *options: str) -> tuple[int, str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "COV"))}
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--strict-markers", "-v", *options]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
+
 
 @pytest.fixture
 def run(tmp_path: Path) -> object:
     (tmp_path / "test_it.py").write_text(TESTS)
-
-    def run(*options: str) -> tuple[int, str]:
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "COV"))}
-        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--strict-markers", "-v", *options]
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-        return done.returncode, done.stdout + done.stderr
-
-    return run
+    return partial(run_pytest, tmp_path)
 
 
 def test_failing_seed_is_printed_with_command_that_repeats_it(run: Any) -> None:
@@ -78,3 +106,35 @@ def test_seed_count_below_one_is_refused(run: Any) -> None:
     code, output = run("--msgq-seeds", "0")
     assert code != 0
     assert "at least 1" in output
+
+
+DIFFERENCE = "1.0 s: deposit arrives at ledger before withdraw arrives at cashier"
+
+
+def find_section(output: str, test: str) -> list[str]:
+    """Return the lines about the simulation in the report of the first failure of a test."""
+    lines = iter(output.splitlines())
+    next(line for line in lines if line.startswith("_") and f" {test}" in line)
+    next(line for line in lines if "- msgq simulation -" in line)
+    return list(itertools.takewhile(lambda line: not line.startswith(("---", "___", "===")), lines))
+
+
+def test_report_of_failed_test_compares_events(tmp_path: Path) -> None:
+    (tmp_path / "test_ledger.py").write_text(LEDGER_TESTS)
+    code, output = run_pytest(tmp_path)
+    assert code == 1
+    assert "test_seeds[seed0] PASSED" in output
+
+    difference, titles, marked, *_ = find_section(output, "test_seeds")
+    assert difference == DIFFERENCE
+    assert titles.split()[0::2] == ["failing:", "passing:"]
+    assert marked.startswith("> 1.0 s: deposit #1 arrives at ledger: b'100'")
+    assert marked.endswith("1.0 s: withdraw #1 arrives at cashier: b'50'")
+
+    title, *events = find_section(output, "test_other_seeds")  # no seed of this test passes
+    assert title == "failing: Simulation(seed=0)"
+    assert {event.split()[2] for event in events} == {"deposit", "withdraw"}
+
+    orders = output[output.index(" test_orders ") :]
+    assert f" {DIFFERENCE}" in orders
+    assert "> 1.0 s: deposit #1 arrives at ledger: b'100'" in orders

@@ -367,7 +367,10 @@ class TestErrors:
 
         with pytest.raises(KeyError) as caught, Simulation(seed=41) as sim:
             scenario(sim)
-        assert caught.value.__notes__ == ["in node 'culprit' at 1.5 s", "the same run again: Simulation(seed=41)"]
+        last = "last events:\n1.5 s: a #1 arrives at culprit: b'x'" + (
+            "" if kind == "function" else "\n1.5 s: culprit runs"
+        )
+        assert caught.value.__notes__ == ["in node 'culprit' at 1.5 s", "the same run again: Simulation(seed=41)", last]
 
     @pytest.mark.parametrize("kind", ["function", "generator"])
     def test_blocking_call_in_function_or_generator_raises(self, kind: str) -> None:

@@ -9,6 +9,7 @@ cdef extern from "base/private_file.h" nogil:
     void mq_private_files_reset_in_child(mq_private_files *list_of_files)
     void mq_private_files_lock(mq_private_files *list_of_files)
     void mq_private_files_unlock(mq_private_files *list_of_files)
+    void mq_private_pin(mq_private_files *list_of_files, uint64_t inode)
     void mq_private_end_bus(mq_private_files *list_of_files, const char *bus)
 
 
@@ -87,6 +88,9 @@ cdef class Bus:
 
     def check_descriptor_allowed(self, endpoint):
         pass
+
+    def pin_file(self, uint64_t number):
+        mq_private_pin(&_private_files, number)
 
     cpdef str resolve_prefix(self, object asked):
         prefix = settings.resolve_prefix(asked)

@@ -204,6 +204,9 @@ class Bus:
     def end(self) -> None:
         """Remove the names of all files. Open handles keep their memory. Another bus may get the same prefix."""
 
+    def pin_file(self, number: int) -> None:
+        """Keep the open file with this number (inode) until the bus ends, so that no other file gets the number."""
+
     def wait_until(self, ready: Callable[[], bool], timeout_ns: int | None, subject: str) -> None:
         """Wait until `ready` returns True, or until the timeout in virtual time; None: forever."""
 

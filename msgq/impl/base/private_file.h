@@ -45,6 +45,7 @@ typedef struct mq_private_file {
     int fd;
     int users; /* mappings */
     bool is_named, was_named;
+    bool is_pinned; /* it stays until its bus ends, so that no other file gets its identity */
     char path[]; /* the name that it has, had, or gets */
 } mq_private_file;
 
@@ -95,7 +96,7 @@ static inline mq_private_file *mq_private_file_of(dev_t device, uint64_t inode) 
 /* Remove the file from the locked list, if nobody can reach it. */
 static inline void mq_private_file_collect(mq_private_file *file) {
     mq_private_file **link = &file->list->first;
-    if (file->users || file->locked_rows || file->is_named || !file->was_named)
+    if (file->users || file->locked_rows || file->is_pinned || file->is_named || !file->was_named)
         return;
     while (*link && *link != file)
         link = &(*link)->next;
@@ -134,10 +135,17 @@ static inline void mq_private_end_bus(mq_private_files *files, const char *bus) 
     for (mq_private_file *file = files->first, *next; file; file = next) {
         next = file->next;
         if (strncmp(file->path, bus, length) == 0 && file->path[length] == '/') {
-            file->is_named = false, file->was_named = true;
+            file->is_named = file->is_pinned = false, file->was_named = true;
             mq_private_file_collect(file);
         }
     }
+    mq_private_files_unlock(files);
+}
+
+/* Keep the file of this identity until its bus ends. */
+static inline void mq_private_pin(mq_private_files *files, uint64_t inode) {
+    mq_private_files_lock(files);
+    mq_private_file_of(MQ_PRIVATE_DEVICE, inode)->is_pinned = true;
     mq_private_files_unlock(files);
 }
 

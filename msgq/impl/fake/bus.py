@@ -44,6 +44,7 @@ class InProcessBus(Bus):
         """Return the endpoint with this number of its file. Makes it if it is new."""
         source = self._sources.get(number)
         if source is None:
+            self.pin_file(number)
             source = self._sources[number] = make(self.choose_route)
         return source
 

@@ -12,6 +12,8 @@ from msgq.errors import ForkedSocketError
 
 #: A message on its way, as its kind describes it.
 BusMessage = Any
+#: Endpoint of a message, and its number on the endpoint, from 1.
+MessageId = tuple[str, int]
 #: Takes each message that is sent.
 MessageHandler = Callable[[BusMessage], object]
 
@@ -28,6 +30,7 @@ class PendingDelivery(NamedTuple):
     due_ns: int
     runs_last: bool
     message: BusMessage
+    message_id: MessageId
 
 
 class BusMember(Protocol):
@@ -48,7 +51,10 @@ class Inbox:
     undelivered : sent messages that are not delivered yet; only in a simulation.
     message_handler : function for delivered messages.
     closed : True if the subscriber is closed.
+    receiver : in a simulation: name of the node that opened it; name of the endpoint if all its handles share it.
     """
+
+    receiver = ""
 
     def __init__(self, message_handler: MessageHandler) -> None:
         self.undelivered: deque[PendingDelivery] = deque()

@@ -44,9 +44,21 @@ MUTANTS = [
         "end_of_a_bus_removes_its_files_alone",
     ),
     private_file(
-        "the end of a bus leaves files without a name",
+        "the end of a bus leaves pinned files",
+        "file->is_named = file->is_pinned = false, file->was_named = true;",
         "file->is_named = false, file->was_named = true;",
-        "file->is_named = false;",
+        "pinned_file_stays_until_its_bus_ends",
+    ),
+    private_file(
+        "a pinned file ends with its last mapping",
+        "file->locked_rows || file->is_pinned",
+        "file->locked_rows",
+        "pinned_file_stays_until_its_bus_ends",
+    ),
+    private_file(
+        "the end of a bus leaves files without a name",
+        "file->is_named = file->is_pinned = false, file->was_named = true;",
+        "file->is_named = file->is_pinned = false;",
         "end_of_a_bus_removes_its_files_alone",
     ),
     private_file(
