@@ -145,7 +145,11 @@ static inline void mq_private_end_bus(mq_private_files *files, const char *bus) 
 /* Keep the file of this identity until its bus ends. */
 static inline void mq_private_pin(mq_private_files *files, uint64_t inode) {
     mq_private_files_lock(files);
-    mq_private_file_of(MQ_PRIVATE_DEVICE, inode)->is_pinned = true;
+    mq_private_file *file = files->first;
+    while (file && file != mq_private_file_of(MQ_PRIVATE_DEVICE, inode))
+        file = file->next;
+    if (file)
+        file->is_pinned = true;
     mq_private_files_unlock(files);
 }
 

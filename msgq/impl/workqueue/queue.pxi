@@ -227,7 +227,7 @@ cdef class MessageQueue(QueueHandle):
 
     @property
     def _file_number(self):
-        return self._file.fd
+        return self._file.segment.inode
 
     def _default_timeout_ns(self):
         return None if self.block else 0
