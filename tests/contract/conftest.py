@@ -191,7 +191,7 @@ def channels(request: pytest.FixtureRequest, token: str) -> Iterator[Channels]:
 #: Backend: what it does not promise of work queues, in the words above. fork: a child's handle opens itself again.
 QUEUES: dict[str, frozenset[str]] = {
     "msgq": frozenset(),
-    "fake": frozenset({"fork", "processes", "sharing", "threads"}),
+    "fake": frozenset({"fork", "processes", "threads"}),
 }
 
 

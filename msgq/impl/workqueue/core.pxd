@@ -422,6 +422,8 @@ cdef class MessageQueue(QueueHandle):
     cdef object _count_slots(self, mq_slot_state state)
     cdef bint _send_without_wake(self, const Py_buffer *view, uint64_t rank, uint64_t origin, int64_t delay_ns,
                                  int64_t give_up_ns) except -1
+    cdef bint _send_on_bus(self, const Py_buffer *view, uint64_t rank, uint64_t origin, int64_t delay_ns,
+                           uint64_t slot) except -1
     cdef int _hold_send(self, const Py_buffer *view, uint64_t rank, uint64_t origin, uint64_t slot) except -1
     cdef void _publish_sent_event(self, const Py_buffer *view, uint64_t key, uint64_t slot, int64_t sent_time,
                                   uint64_t origin) noexcept

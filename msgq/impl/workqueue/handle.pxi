@@ -333,11 +333,9 @@ cdef class QueueHandle(ThreadSharedHandle):
         return self._file.segment.liveness_file.inode, slot, word
 
     cdef int _set_alarm(self, uint64_t slot, int64_t due_ns) except -1:
-        """On a bus: return the TAKEN or DELAYED message in the slot at its time, which ticks only approximate."""
+        """Return the TAKEN or DELAYED message in the slot at its time, which ticks only approximate."""
         cdef QueueAlarm alarm
         cdef uint64_t word
-        if self._bus is None:
-            return 0
         word = mq_load_acquire_u64(&self._h.parts.slot_states[slot])
         alarm = QueueAlarm.__new__(QueueAlarm)
         alarm._file, alarm._slot, alarm._word = self._file, slot, word
@@ -347,8 +345,7 @@ cdef class QueueHandle(ThreadSharedHandle):
         return 0
 
     cdef int _cancel_alarm(self, uint64_t slot, uint64_t word) except -1:
-        if self._bus is not None:
-            self._bus.clock.alarms.pop(self._alarm_key(slot, word), None)
+        self._bus.clock.alarms.pop(self._alarm_key(slot, word), None)
         return 0
 
     cdef int _return_taken_messages(self, bint abandoned) except -1:
@@ -523,11 +520,8 @@ cdef class QueueHandle(ThreadSharedHandle):
 
     cdef bint _try_take_message(self, uint64_t ticket, mq_queue_taken_message *delivery) except -1:
         """Take the best message. Return False if there is none."""
-        cdef int64_t now
-        if self._bus is None:
-            now = mq_read_clock_ns(CLOCK_MONOTONIC_COARSE)  # the coarse clock is at most 4 ms late
-        else:
-            now = self._bus.clock.now_ns
+        # the coarse clock is at most 4 ms late
+        cdef int64_t now = mq_read_clock_ns(CLOCK_MONOTONIC_COARSE) if self._bus is None else self._bus.clock.now_ns
         if self._h.event_buffer != NULL:
             self._open_event_channel_to_take()
         if not self._h.parts.max_messages:

@@ -19,7 +19,8 @@ cdef class Job:
 
     def __dealloc__(self):
         if self._queue is not None and self._is_still_owned():
-            self._queue._cancel_alarm(self._delivery.slot, self._delivery.word)
+            if self._queue._bus is not None:
+                self._queue._cancel_alarm(self._delivery.slot, self._delivery.word)
             mq_queue_requeue_message(&self._queue._h, self._delivery.slot, self._delivery.word)
             if self._queue._h.event_buffer != NULL:
                 self._queue._publish_buffered_events()
@@ -71,7 +72,9 @@ cdef class Job:
             self._queue._open_event_channel(False)
             self._check_is_open()  # opening the channel may have run any code
         self._is_ended = True
-        return self._queue._cancel_alarm(self._delivery.slot, self._delivery.word)
+        if self._queue._bus is not None:
+            self._queue._cancel_alarm(self._delivery.slot, self._delivery.word)
+        return 0
 
     def ack(self):
         self._begin_job_end()
@@ -92,7 +95,8 @@ cdef class Job:
             due_ns = queue._now_ns() + delay_ns
             if mq_queue_delay_taken_message(&queue._h, &self._delivery,
                                             mq_job_lease_convert_to_ticks(due_ns + queue._h.clock_offset) + 1):
-                queue._set_alarm(self._delivery.slot, due_ns)
+                if queue._bus is not None:
+                    queue._set_alarm(self._delivery.slot, due_ns)
         else:
             mq_queue_requeue_message(&queue._h, self._delivery.slot, self._delivery.word)
         if queue._h.event_buffer != NULL:

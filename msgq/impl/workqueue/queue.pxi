@@ -179,25 +179,37 @@ cdef class MessageQueue(QueueHandle):
                 self._publish_refused_event(view, rank, origin or current_origin())
             return False
         self._copy_payload_in(slot, view.buf, view.len)
-        origin = origin or current_origin()
-        if self._bus is None:
-            sent_time = mq_monotonic_ns() + self._h.clock_offset
-        else:
-            sent_time = self._bus.clock.now_ns
-            if self._is_observed and not delay_ns:
-                self._hold_send(view, rank, origin, slot)
-                return True
+        if self._bus is not None:
+            return self._send_on_bus(view, rank, origin or current_origin(), delay_ns, slot)
+        sent_time, origin = mq_monotonic_ns() + self._h.clock_offset, origin or current_origin()
         if delay_ns:
             key = mq_queue_commit_delayed_message(&self._h, slot, view.len, rank, sent_time, origin,
                                                   mq_job_lease_convert_to_ticks(sent_time + delay_ns) + 1)
-            self._set_alarm(slot, sent_time + delay_ns)
-            if self._is_observed:
-                self._on_delayed(slot)
         else:
             key = mq_queue_commit_message(&self._h, slot, view.len, rank, sent_time, origin)
         self._file.check_truncation()  # check after the copy: touching a truncated page detects the truncation
         if self._h.event_buffer != NULL:
             self._publish_sent_event(view, key, slot, sent_time, origin)
+        return True
+
+    cdef bint _send_on_bus(self, const Py_buffer *view, uint64_t rank, uint64_t origin, int64_t delay_ns,
+                           uint64_t slot) except -1:
+        """As the end of `_send_without_wake`, in virtual time. A simulation commits the message itself."""
+        cdef uint64_t key
+        cdef int64_t now = self._bus.clock.now_ns
+        if self._is_observed and not delay_ns:
+            self._hold_send(view, rank, origin, slot)
+            return True
+        if delay_ns:
+            key = mq_queue_commit_delayed_message(&self._h, slot, view.len, rank, now, origin,
+                                                  mq_job_lease_convert_to_ticks(now + delay_ns) + 1)
+            self._set_alarm(slot, now + delay_ns)
+            if self._is_observed:
+                self._on_delayed(slot)
+        else:
+            key = mq_queue_commit_message(&self._h, slot, view.len, rank, now, origin)
+        if self._h.event_buffer != NULL:
+            self._publish_sent_event(view, key, slot, now, origin)
         return True
 
     cdef int _hold_send(self, const Py_buffer *view, uint64_t rank, uint64_t origin, uint64_t slot) except -1:
@@ -396,7 +408,8 @@ cdef class MessageQueue(QueueHandle):
         if not self._slot_ends_with(slot, ending) or not mq_queue_take_slot(&self._h, slot, word, delivery):
             return False
         if self._slot_ends_with(slot, ending):
-            self._cancel_alarm(slot, word)
+            if self._bus is not None:
+                self._cancel_alarm(slot, word)
             return True
         self._requeue_unseen_message(delivery[0])  # another message had replaced the message
         return False
@@ -427,7 +440,8 @@ cdef class MessageQueue(QueueHandle):
             self._check_usable()  # a finalizer may just have closed the handle; the message has then returned
             if lease_ns:
                 self._set_job_lease(&delivery, self._now_ns() + lease_ns)
-                self._set_alarm(delivery.slot, self._now_ns() + lease_ns)
+                if self._bus is not None:
+                    self._set_alarm(delivery.slot, self._bus.clock.now_ns + lease_ns)
         if self._fd >= 0:
             self._rearm_fd()
         return job
