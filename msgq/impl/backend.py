@@ -91,6 +91,16 @@ def is_fake_backend() -> bool:
     )
 
 
+def resolve_prefix(prefix: str | None = None) -> str:
+    """Return the prefix of paths: as `settings.resolve_prefix`, and on the fake backend on the current bus."""
+    if prefix is not None and prefix.startswith("bus:"):
+        return prefix
+    if not is_fake_backend():
+        return settings.resolve_prefix(prefix)
+    path_prefix: str = _import_module_once("msgq.impl.fake.bus").current_bus().resolve_prefix(prefix)
+    return path_prefix
+
+
 def set_backend(module: ModuleType | None) -> ModuleType | None:
     """Set the backend of the process, and return the previous one; None: not selected yet.
 

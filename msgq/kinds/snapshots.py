@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgq.common import settings
 from msgq.errors import EndpointNameError, SegmentError
+from msgq.impl import backend as backends
 from msgq.kinds import Kind, find_announced_kind, kind_of, list_stored_kinds
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def read(kind: Kind, name: str | bytes, prefix: str | None = None) -> Any:
     EndpointNameError : the name is invalid.
     SegmentError : the endpoint does not exist, or its files cannot be read.
     """
-    return kind.stats.open_watch(kind.validate_name(name), settings.resolve_prefix(prefix)).stats()
+    return kind.stats.open_watch(kind.validate_name(name), backends.resolve_prefix(prefix)).stats()
 
 
 def _make_endpoint_stats(kind: Kind, bare_name: str, prefix: str | None) -> EndpointStats:

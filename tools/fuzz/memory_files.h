@@ -9,7 +9,7 @@
 #include "base/file.h"
 #include "base/row_table.h"
 
-enum { MEMORY_FILE_FIRST = 1 << 30 };
+enum { MEMORY_FILE_FIRST = 1 << 28 }; /* above the descriptors of the kernel, below those of private files */
 
 #define MEMORY_FILE_PREFIX "/dev/shm/msgqpool_memory:"
 

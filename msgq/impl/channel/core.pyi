@@ -198,6 +198,20 @@ class Publisher(ForkAwareHandle):
     """
 
     @property
+    def _file(self) -> ChannelFile: ...
+    def _observe(self) -> None:
+        """Tell the bus about each message from now on. Only in a simulation."""
+
+    def _read_published(self) -> list[tuple[int, builtins.bytes, int, int, int]]:
+        """Return the newest message for the bus: position, payload, next position, publish time, origin time."""
+
+    def _can_take_slot(self) -> bool:
+        """Return True if a wait for a slot is over. Only on a bus."""
+
+    def _abandon(self) -> None:
+        """End the publisher as the death of its process does: its row and pool stay. Only on a bus."""
+
+    @property
     def name(self) -> str:
         """Name of the node, shown to subscribers."""
 
@@ -396,6 +410,27 @@ class Loan(Buffer):
     ) -> None: ...
 
 @disjoint_base
+class ArrivalView:
+    """What has arrived at a subscriber in a simulation.
+
+    The messages are in the channel as soon as they are published. The subscriber sees only those that have arrived.
+
+    Attributes
+    ----------
+    conflates : the subscriber receives only the newest message.
+    """
+
+    conflates: bool
+
+    def add_arrival(self, position: int) -> None:
+        """Let the subscriber receive the message; once more if it has arrived before."""
+
+    def add_drop(self, position: int) -> None:
+        """Let the subscriber lose the message in its turn."""
+
+    def lap(self, end: int) -> None:
+        """Let the subscriber lose all unread messages before `end`, as if they were overwritten."""
+
 class Subscriber(Waitable):
     """Receives the messages of a channel.
 
@@ -425,6 +460,17 @@ class Subscriber(Waitable):
 
     Lifetime: deleted subscribers close, and open subscribers close when the process ends.
     """
+
+    @property
+    def _file(self) -> ChannelFile: ...
+    def _open_view(self) -> ArrivalView:
+        """Show only what arrives from now on, besides what is published already. Only in a simulation."""
+
+    def _receive_now(self) -> bytes | None:
+        """Return the next message; None: no message is there."""
+
+    def _default_timeout_ns(self) -> None:
+        """Return the timeout of a receive without an argument: none."""
 
     def stats(self) -> ChannelSubscriber:
         """Return the counters. `lost` includes losses that the next receive will report. Works after `close`, too."""
