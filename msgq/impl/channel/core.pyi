@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Coroutine, Iterable
 from types import TracebackType
-from typing import Any, Literal, Self, SupportsIndex, overload
+from typing import Any, Literal, Self, SupportsIndex, final, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,10 @@ class ChannelFile(EndpointFile):
     Methods that change the file wait up to 5 s for its lock, with the GIL released. If the lock is not free after 5 s,
     or the channel was removed, these methods raise `SegmentError`.
     """
+
+    @property
+    def bus(self) -> object:
+        """The bus of the channel; None: shared memory."""
 
     @property
     def writable(self) -> bool:
@@ -202,7 +206,7 @@ class Publisher(ForkAwareHandle):
     def _observe(self) -> None:
         """Tell the bus about each message from now on. Only in a simulation."""
 
-    def _read_published(self) -> list[tuple[int, builtins.bytes, int, int, int]]:
+    def _read_published(self) -> list[tuple[int, Any, int, int, int]]:
         """Return the newest message for the bus: position, payload, next position, publish time, origin time."""
 
     def _can_take_slot(self) -> bool:
@@ -409,18 +413,16 @@ class Loan(Buffer):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None: ...
 
-@disjoint_base
+@final
 class ArrivalView:
     """What has arrived at a subscriber in a simulation.
 
     The messages are in the channel as soon as they are published. The subscriber sees only those that have arrived.
-
-    Attributes
-    ----------
-    conflates : the subscriber receives only the newest message.
     """
 
-    conflates: bool
+    @property
+    def conflates(self) -> bool:
+        """True if the subscriber receives only the newest message."""
 
     def add_arrival(self, position: int) -> None:
         """Let the subscriber receive the message; once more if it has arrived before."""
@@ -431,6 +433,7 @@ class ArrivalView:
     def lap(self, end: int) -> None:
         """Let the subscriber lose all unread messages before `end`, as if they were overwritten."""
 
+@disjoint_base
 class Subscriber(Waitable):
     """Receives the messages of a channel.
 
