@@ -10,7 +10,13 @@ import pytest
 
 import msgq
 from msgq.channel import Channel
-from msgq.errors import DeadlockError, InvalidValueError, LostMessagesError
+from msgq.errors import (
+    DeadlockError,
+    EndpointClosedError,
+    InvalidValueError,
+    LostMessagesError,
+    PoolExhaustedError,
+)
 from msgq.simulation import Fault, Faults, Simulation, explore
 
 
@@ -269,3 +275,95 @@ class TestWaits:
                 sub, pub = channel.subscriber(), channel.publisher()
             assert sub.closed
             assert pub.closed
+
+
+class TestKilledNodes:
+    """Rows and pools stay as a dead process leaves them, and the next participants recover them."""
+
+    def test_messages_of_killed_publisher_arrive_and_its_pool_is_removed_later(self) -> None:
+        with Simulation() as sim:
+            channel = open_scans_channel(capacity=2)
+            sub, dead = channel.subscriber(), channel.publisher()
+            dead.send(b"last")
+            dead._abandon()
+            (row,) = channel.stats().publishers
+            assert (row.participant.alive, row.left, row.messages) == (False, False, 1)
+            sim.run()
+            assert sub.receive(0) == b"last"
+            with pytest.raises(EndpointClosedError):
+                dead.send(b"more")
+            living = [channel.publisher()]
+            living[0].send_many([b"1", b"2"])  # the message of the dead one leaves the channel
+            living.append(channel.publisher())
+            assert all(row.participant.alive for row in channel.stats().publishers)
+
+    def test_publisher_takes_back_slot_whose_viewer_was_killed(self) -> None:
+        with Simulation() as sim:
+            channel = open_scans_channel()
+            sub, pub = channel.subscriber(), channel.publisher(slots=1)
+            pub.send(b"1")
+            sim.run()
+            view = sub.receive_view(0)
+            with pytest.raises(PoolExhaustedError):
+                pub.send(b"2")
+            sub._abandon()
+            pub.send(b"2")
+            other = channel.subscriber(history=1)
+            held = other.receive_view(0)
+            view.release()  # the bit in the pins belongs to the other one now
+            with pytest.raises(PoolExhaustedError):
+                pub.send(b"3")
+            held.release()
+            pub.send(b"3")
+
+    def test_kill_of_viewer_ends_wait_for_its_slot(self) -> None:
+        def viewer() -> None:
+            subs.append(open_scans_channel().subscriber(history=1))
+            views.append(subs[0].receive_view())
+            sim.clock.sleep(2.0)
+            subs[0]._abandon()
+
+        def publisher() -> None:
+            side = open_scans_channel().publisher(slots=1)
+            side.send(b"1")
+            sim.clock.sleep(0.5)
+            side.send(b"2", timeout=None)
+            times.append(sim.clock.time())
+
+        subs: list[Any] = []
+        views: list[Any] = []
+        times: list[float] = []
+        with Simulation() as sim:
+            sim.add(publisher)
+            sim.add(viewer)
+            sim.run()
+        assert times == [2.0]
+
+    def test_close_of_publisher_by_other_node_ends_its_wait_for_slot(self) -> None:
+        def publisher() -> None:
+            side = open_scans_channel().publisher(slots=1)
+            sides.append(side)
+            side.send(b"1")
+            view = open_scans_channel().subscriber(history=1).receive_view(0)
+            with pytest.raises(EndpointClosedError):
+                side.send(b"2", timeout=None)
+            view.release()
+            ended.append(sim.clock.time())
+
+        sides: list[Any] = []
+        ended: list[float] = []
+        with Simulation() as sim:
+            sim.add(publisher)
+            sim.clock.sleep(1.0)
+            sides[0].close()
+            sim.run()
+        assert ended == [1.0]
+
+
+def test_statistics_of_simulated_channel_are_those_of_real_one() -> None:
+    with Simulation():
+        channel = open_scans_channel()
+        publisher = channel.publisher()
+        publisher.send(b"message")
+        assert msgq.stats.channel("scans") == channel.stats()
+        assert channel.stats().pool_bytes == publisher.stats().pool_bytes

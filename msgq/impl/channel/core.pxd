@@ -380,15 +380,20 @@ cdef class ArrivalView:
     """What has arrived at a subscriber in a simulation."""
     cdef mq_channel_view c
     cdef readonly bint conflates
-    cdef object _arrivals           # positions of messages, in the order of their arrival
+    cdef object _repeats            # positions of messages that arrived again
     cdef set _dropped               # positions of messages that never arrive
+    cdef uint64_t _repeated, _resume_at  # the message that the cursor was set back to; where it continues, or 0
     cdef uint64_t _overwritten_end  # a fault: the messages before this position are overwritten
     cdef int begin(self, mq_channel_subscriber *s) except -1
     cdef int _show_ring(self, mq_channel_subscriber *s, uint64_t end) except -1
+    cdef bint _has_ring(self, mq_channel_subscriber *s) except -1
+    cdef int _pass_dropped(self) except -1
     cdef bint is_lapped(self, mq_channel_subscriber *s) noexcept
     cdef int advance(self, mq_channel_subscriber *s) except -1
-    cdef bint _show_next(self, mq_channel_subscriber *s, uint64_t position) except -1
-    cdef int _pass_dropped(self) except -1
+    cdef int show_arrivals(self, mq_channel_subscriber *s) except -1
+    cdef int _show(self, mq_channel_subscriber *s) except -1
+    cdef int _begin_repeat(self, mq_channel_subscriber *s) except -1
+    cdef int _end_repeat(self, mq_channel_subscriber *s) except -1
     cdef int _hide_dropped(self) except -1
 
 

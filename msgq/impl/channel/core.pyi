@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Coroutine, Iterable
 from types import TracebackType
-from typing import Any, Literal, Self, SupportsIndex, overload
+from typing import Any, Literal, Self, SupportsIndex, final, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,10 @@ class ChannelFile(EndpointFile):
     Methods that change the file wait up to 5 s for its lock, with the GIL released. If the lock is not free after 5 s,
     or the channel was removed, these methods raise `SegmentError`.
     """
+
+    @property
+    def bus(self) -> object:
+        """The bus of the channel; None: shared memory."""
 
     @property
     def writable(self) -> bool:
@@ -196,6 +200,20 @@ class Publisher(ForkAwareHandle):
     Lifetime: a closed publisher raises `EndpointClosedError`. Deleted publishers close, and open publishers close when
     the process ends.
     """
+
+    @property
+    def _file(self) -> ChannelFile: ...
+    def _observe(self) -> None:
+        """Tell the bus about each message from now on. Only in a simulation."""
+
+    def _read_published(self) -> list[tuple[int, Any, int, int, int]]:
+        """Return the newest message for the bus: position, payload, next position, publish time, origin time."""
+
+    def _can_take_slot(self) -> bool:
+        """Return True if a wait for a slot is over. Only on a bus."""
+
+    def _abandon(self) -> None:
+        """End the publisher as the death of its process does: its row and pool stay. Only on a bus."""
 
     @property
     def name(self) -> str:
@@ -395,6 +413,26 @@ class Loan(Buffer):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None: ...
 
+@final
+class ArrivalView:
+    """What has arrived at a subscriber in a simulation.
+
+    The messages are in the channel as soon as they are published. The subscriber sees only those that have arrived.
+    """
+
+    @property
+    def conflates(self) -> bool:
+        """True if the subscriber receives only the newest message."""
+
+    def add_arrival(self, position: int) -> None:
+        """Let the subscriber receive the message; once more if it has arrived before."""
+
+    def add_drop(self, position: int) -> None:
+        """Let the subscriber lose the message in its turn."""
+
+    def lap(self, end: int) -> None:
+        """Let the subscriber lose all unread messages before `end`, as if they were overwritten."""
+
 @disjoint_base
 class Subscriber(Waitable):
     """Receives the messages of a channel.
@@ -425,6 +463,17 @@ class Subscriber(Waitable):
 
     Lifetime: deleted subscribers close, and open subscribers close when the process ends.
     """
+
+    @property
+    def _file(self) -> ChannelFile: ...
+    def _open_view(self) -> ArrivalView:
+        """Show only what arrives from now on, besides what is published already. Only in a simulation."""
+
+    def _receive_now(self) -> bytes | None:
+        """Return the next message; None: no message is there."""
+
+    def _default_timeout_ns(self) -> None:
+        """Return the timeout of a receive without an argument: none."""
 
     def stats(self) -> ChannelSubscriber:
         """Return the counters. `lost` includes losses that the next receive will report. Works after `close`, too."""

@@ -126,6 +126,14 @@ static inline bool mq_channel_subscriber_join(mq_channel_subscriber *s, bool at_
     return true;
 }
 
+/* True if the entry has a message that is not excluded. */
+static inline bool mq_channel_is_wanted(const mq_channel_subscriber *s, uint64_t entry) {
+    unsigned row = mq_index_entry_pool_row(entry);
+    bool is_excluded = row < MQ_CHANNEL_PUBLISHERS && s->excluded_pools && s->excluded_pools[row] &&
+                       s->excluded_pools[row] == mq_load_acquire_u64(&s->header->publishers[row].pool_uid);
+    return row < MQ_CHANNEL_PUBLISHERS && !is_excluded;
+}
+
 /* Move the cursor to the newest message that is not excluded. Skipped messages count as lost. */
 static inline void mq_channel_conflate_to_newest(mq_channel_subscriber *s) {
     uint64_t cursor = mq_channel_load_cursor(s),
@@ -138,10 +146,7 @@ static inline void mq_channel_conflate_to_newest(mq_channel_subscriber *s) {
     for (uint64_t at = tail; at > cursor + 1 && at + s->order.capacity > tail; at--) {
         if (mq_index_ring_load_entry(&s->order, at - 1, &entry) != 0)
             break;
-        unsigned row = mq_index_entry_pool_row(entry);
-        bool is_excluded = row < MQ_CHANNEL_PUBLISHERS && s->excluded_pools && s->excluded_pools[row] &&
-                           s->excluded_pools[row] == mq_load_acquire_u64(&s->header->publishers[row].pool_uid);
-        if (row < MQ_CHANNEL_PUBLISHERS && !is_excluded) {
+        if (mq_channel_is_wanted(s, entry)) {
             mq_channel_skip_lost(s, at - 1);
             return;
         }

@@ -296,7 +296,7 @@ cdef class Subscriber(Waitable):
             raise InvalidValueError(f"limit is {limit}; give 0 or more, or None for all", self._endpoint)
         self._check_usable()
         if self._view is not None:
-            self._view.advance(&self.c)
+            self._view.show_arrivals(&self.c)
         if not self.c.order.capacity and not mq_channel_subscriber_join(&self.c, False):
             return 0
         tail = mq_index_ring_load_tail(&self.c.order) if self._view is None else self._view.c.end
@@ -364,9 +364,11 @@ cdef class Subscriber(Waitable):
                     break
                 continue
             # the messages that follow from the same publisher, up to the next special case
-            batch_count = 1 + mq_channel_receive_batch(
-                &self.c, <uint8_t *> view.buf + (count + 1) * size, size, max_count - count - 1, &self._last,
-                self._last_pool.not_truncated)
+            batch_count = 1
+            if self._view is None:  # else a message may arrive again
+                batch_count += mq_channel_receive_batch(
+                    &self.c, <uint8_t *> view.buf + (count + 1) * size, size, max_count - count - 1, &self._last,
+                    self._last_pool.not_truncated)
             count += batch_count
             if publishers is not None:
                 publishers += [self._last_pool.describe_publisher()] * <Py_ssize_t> batch_count

@@ -13,11 +13,11 @@ typedef struct {
 } mq_channel_view;
 
 /* Let the subscriber read the copy. Returns false if memory is missing. */
-static inline bool mq_channel_view_begin(mq_channel_view *v, mq_channel_subscriber *s, uint64_t end) {
+static inline bool mq_channel_view_begin(mq_channel_view *v, mq_channel_subscriber *s) {
     v->entries = calloc(s->order.capacity, sizeof *v->entries);
     if (!v->entries)
         return false;
-    v->ring = s->order, v->end = end;
+    v->ring = s->order;
     s->order.tail = &v->tail, s->order.entries = v->entries;
     return true;
 }
@@ -33,10 +33,8 @@ static inline uint64_t mq_channel_view_hide_entry(const mq_channel_view *v, uint
     return mq_index_entry_pack(last + 1, MQ_INDEX_RING_RETRACTED, 0);
 }
 
-/* Copy the ring. A lapped subscriber continues at the oldest message of the ring, whether that has arrived or not. A
- * subscriber that conflates continues before the end of the arrived messages, unless all of them are overwritten. */
-static inline void mq_channel_view_show(mq_channel_view *v, bool conflate) {
-    uint64_t tail = mq_index_ring_load_tail(&v->ring);
+/* Copy the ring. */
+static inline void mq_channel_view_show(mq_channel_view *v) {
     for (uint64_t i = 0; i < v->ring.capacity; i++) {
         uint64_t entry = mq_load_acquire_u64(&v->ring.entries[i]);
         int64_t ahead = mq_index_entry_positions_ahead(entry, v->end);
@@ -44,7 +42,22 @@ static inline void mq_channel_view_show(mq_channel_view *v, bool conflate) {
             entry = mq_channel_view_hide_entry(v, v->end + (uint64_t)ahead);
         mq_store_relaxed_u64(&v->entries[i], entry); /* relaxed: one thread */
     }
-    mq_store_release_u64(&v->tail, conflate && v->end > tail - v->ring.capacity ? v->end : tail);
+}
+
+/* Choose the tail to show. A lapped subscriber continues at the oldest message of the ring, whether that has arrived or
+ * not: it gets the ring's tail. A subscriber that conflates gets the end of the messages that have arrived, if it can
+ * continue at one of these. */
+static inline void mq_channel_view_choose_tail(mq_channel_view *v, const mq_channel_subscriber *s) {
+    uint64_t tail = mq_index_ring_load_tail(&v->ring), entry;
+    for (uint64_t at = v->end; s->conflate && at > mq_channel_load_cursor(s) + 1; at--) {
+        if (mq_index_ring_load_entry(&s->order, at - 1, &entry) != 0)
+            break;
+        if (mq_channel_is_wanted(s, entry)) {
+            tail = v->end;
+            break;
+        }
+    }
+    mq_store_release_u64(&v->tail, tail);
 }
 
 /* True if the message at `position` is still in the channel's order. */
@@ -67,14 +80,6 @@ static inline void mq_channel_view_lap(mq_channel_subscriber *s, uint64_t positi
         return;
     s->resets++;
     mq_channel_skip_lost(s, position);
-}
-
-/* Let the subscriber receive the message before its cursor once more. Returns false if the message is gone. */
-static inline bool mq_channel_view_repeat(const mq_channel_view *v, mq_channel_subscriber *s, uint64_t position) {
-    if (mq_channel_load_cursor(s) != position + 1 || !mq_channel_view_is_intact(v, position))
-        return false;
-    mq_channel_set_cursor(s, position);
-    return true;
 }
 
 #endif

@@ -93,7 +93,8 @@ class ChannelInbox(Inbox):
 
 
 def _find_channel(bus: InProcessBus, file: ChannelFile) -> ChannelState:
-    return bus.find_source(file.inode, lambda route: ChannelState(file.name, file.prefix, route))
+    state: ChannelState = bus.find_source(file.inode, lambda route: ChannelState(file.name, file.prefix, route))
+    return state
 
 
 class Publisher(OnBus, channel.Publisher):
@@ -138,7 +139,7 @@ def open_channel_file(
     in_prefix: str,
     create: bool | None = False,
     mode: int | None = None,
-    trust: object = None,
+    trust: str | None = None,
     writable: bool = False,
     creator: str = "",
 ) -> ChannelFile:
