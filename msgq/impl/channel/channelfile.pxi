@@ -111,6 +111,9 @@ cdef class ChannelFile(EndpointFile):
     cdef int _check_locked_file(self, const mq_file_lock *lock) except -1:
         """Raise an error if the channel was removed, or another user owns it now."""
         cdef struct_stat status
+        if self.bus is not None and self.open_mark is not None and self.open_mark.generation != fork_generation:
+            raise ForkedSocketError("was opened before a fork, on the bus of the parent process; open it again",
+                                    self.name)
         if self.trust is None:
             check_file(lock.fd, &status, self.name, self.segment.path)
         else:
