@@ -19,11 +19,11 @@ SEED = 7
 #: Digests of the scenarios with this seed: each machine, Python and version of this library sends the same bytes.
 GOLDEN = {
     "topics": "933942813d09b277e20ec55393ff8e9b1a3aa327d4fa2544ef5a1aac3a30b5ee",
-    "channels": "69400403bcb993cfe72e4e88516f098c768e20588e87d444ad77c8b9e966359f",
+    "channels": "88c154998ac950a0b2abfd8532570e49ccb5568c180cdae015048eec911042d3",
     "queues": "fe81044210bc5407f18c24e516fbbef235cb58cbaaea62bfaf9ba899558a175f",
     "records": "c4eeda17b7e7ff8be21c4d7889165a931100728ce530f44601d04711e0ae3746",
     "frames": "23f4eea8758eea14e3ac4933788985b09f825df805d8565521310e73be6ac609",
-    "mixed": "221b1b5f28a015692c072c7f662bc4170308cdfbf2310f26ae5f2ceffb0f9054",
+    "mixed": "706a8ff205bf3588ce257e242a3e9255f1375357ce504902c344663fe60ef7d3",
 }
 
 

@@ -174,6 +174,7 @@ class RecordsOnBus(WatcherOnBus):
         handle: Any = self  # a handle of the real core, too
         handle._observer = bus.find_source(handle.identity[1], lambda route: RecordsState(handle, route))
         handle._inbox = WriterInbox(handle._observer)
+        handle._inbox.receiver = handle._observer.endpoint
 
     def _leave_simulation(self) -> None:
         """See `OnBus`."""
