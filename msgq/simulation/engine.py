@@ -186,7 +186,7 @@ class SimulationEngine(InProcessBus):
             self.sent_messages += messages
         message_id = source.endpoint, source.published_count
         self.trace.add_message(message_id, messages)
-        if not source.inboxes:
+        if not source.inboxes and not source.is_shared_state:
             self.trace.add_event(self.clock.now_ns, "unheard", node, message_id)
         return message_id
 

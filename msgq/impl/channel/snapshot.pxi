@@ -105,11 +105,11 @@ cdef class _ChannelSnapshot:
 
     cdef tuple list_orphaned_pools(self):
         """Return pools without a row. The files were listed first: a row is registered before its pool has a name."""
-        if find_bus(self.in_prefix) is not None:
-            return ()  # no node is stopped between two steps
         uids = {mq_load_acquire_u64(&self.header.publishers[i].pool_uid) for i in range(MQ_CHANNEL_PUBLISHERS)}
         paths = [shm_paths.pool_path(self.name, self.in_prefix, uid)
                  for uid in self.pool_bytes_by_uid if uid not in uids]
+        if find_bus(self.in_prefix) is not None:  # no file was removed since they were listed
+            return tuple(paths)
         return tuple(filter(os.path.lexists, paths))
 
 
@@ -185,7 +185,7 @@ cdef dict list_pool_sizes(str name, str in_prefix):
     if find_bus(in_prefix) is not None:
         directory, _, start = shm_paths.pool_path(name, in_prefix, 0)[:-POOL_UID_DIGITS].rpartition("/")
         return {int(file[len(start):], 16): size for file, _, size in list_private_files(directory)
-                if file.startswith(start)}
+                if file.startswith(start) and len(file) == len(start) + POOL_UID_DIGITS}
     for channel, uid in shm_paths.list_pools(in_prefix):
         if channel == name:
             try:
