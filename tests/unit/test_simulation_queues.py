@@ -257,6 +257,27 @@ class TestFaults:
         assert got == [("works", b"job", 2)]
         assert starts == [0.0, 0.0]
 
+    def test_consumer_that_waits_gets_job_of_killed_node(self) -> None:
+        got: list[tuple[bytes, int, float]] = []
+        starts: list[float] = []
+
+        def dies() -> None:
+            starts.append(sim.clock.time())
+            if len(starts) == 1:
+                open_jobs_queue().take()
+
+        def waits() -> None:
+            job = open_jobs_queue().take()
+            got.append((job.data, job.deliveries, sim.clock.time()))
+            job.ack()
+
+        with Simulation(fault_schedule=[Fault("restart", "queue/jobs", at=0.5)]) as sim:
+            sim.add(dies)
+            sim.add(waits)
+            sim.play([(1.0, "queue/jobs", b"job")])
+            sim.run()
+        assert got == [(b"job", 2, 1.0)]
+
     def test_redelivered_queue_message_has_delivery_count(self) -> None:
         with Simulation(fault_schedule=[Fault("restart", "queue/jobs", at=0.5)]) as sim:
             deliveries: list[tuple[bytes, int]] = []

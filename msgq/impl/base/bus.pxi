@@ -7,8 +7,8 @@ begins with the name of the bus. A handle of a bus reads the virtual time, and i
 
 cdef extern from "base/private_file.h" nogil:
     void mq_private_files_reset_in_child(mq_private_files *list_of_files)
-    void mq_private_files_lock(mq_private_files *list_of_files)
-    void mq_private_files_unlock(mq_private_files *list_of_files)
+    int mq_private_describe_older(mq_private_files *list_of_files, const char *root, int before, char *path,
+                                  size_t path_bytes, uint64_t *inode, uint64_t *bytes)
     void mq_private_pin(mq_private_files *list_of_files, uint64_t inode)
     void mq_private_end_bus(mq_private_files *list_of_files, const char *bus)
 
@@ -25,18 +25,16 @@ pthread_atfork(NULL, NULL, _reset_private_files_in_child)
 
 
 def list_private_files(str root):
-    cdef bytes start = root.encode() + b"/"
+    # The loop holds no lock while it creates objects, because a collection of garbage may release a mapping.
+    cdef char path[MQ_ERROR_PATH_BYTES]
+    cdef uint64_t number = 0, size = 0
+    cdef int fd = INT_MAX
+    cdef bytes start = root.encode()
     cdef list found = []
-    cdef mq_private_file *file
-    mq_private_files_lock(&_private_files)
-    file = _private_files.first
-    while file != NULL:
-        if file.is_named and strncmp(file.path, start, len(start)) == 0:
-            name = file.path[len(start):].decode()
-            if "/" not in name:  # another prefix
-                found.append((name, <uintptr_t> file, file.bytes))
-        file = file.next
-    mq_private_files_unlock(&_private_files)
+    while fd := mq_private_describe_older(&_private_files, start, fd, path, sizeof(path), &number, &size):
+        name = path[len(start) + 1:].decode()
+        if "/" not in name:  # another prefix
+            found.append((name, number, size))
     return found
 
 

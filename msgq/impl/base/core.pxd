@@ -36,6 +36,8 @@ cdef extern from "base/truncation.h" nogil:
 
 
 cdef extern from "base/error.h" nogil:
+    enum:
+        MQ_ERROR_PATH_BYTES
     ctypedef enum mq_error_kind:
         MQ_ERROR_FILE
         MQ_ERROR_PROCESS
@@ -48,13 +50,8 @@ cdef extern from "base/error.h" nogil:
 
 
 cdef extern from "base/private_file.h" nogil:
-    ctypedef struct mq_private_file:
-        bint is_named
-        char *path
-        uint64_t bytes
-        mq_private_file *next
     ctypedef struct mq_private_files:
-        mq_private_file *first
+        pass
 
 
 cdef extern from "base/mapping.h" nogil:

@@ -11,9 +11,10 @@ from cython cimport no_gc, no_gc_clear
 from libc.errno cimport (
     EAGAIN, EEXIST, EINTR, ENOENT, ENOSYS, EPERM, errno,
 )
+from libc.limits cimport INT_MAX
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy, memset, strcmp, strncmp
+from libc.string cimport memcpy, memset, strcmp
 from posix.fcntl cimport F_SETFL, fcntl, O_NONBLOCK
 from posix.mman cimport MAP_FAILED, MAP_SHARED, mmap, munmap, PROT_READ, PROT_WRITE
 from posix.stat cimport fstat, struct_stat

@@ -232,6 +232,25 @@ static inline bool mq_private_status(mq_private_files *files, int fd, struct sta
     return file != NULL;
 }
 
+/* Describe the newest named file of a root, such as "bus:7", that is older than the descriptor `before`. Returns its
+ * descriptor, or 0 if there is none. `path` gets its whole path. */
+static inline int mq_private_describe_older(mq_private_files *files, const char *root, int before, char *path,
+                                            size_t path_bytes, uint64_t *inode, uint64_t *bytes) {
+    size_t length = strlen(root);
+    mq_private_files_lock(files);
+    const mq_private_file *file = files->first; /* the newest file is the first */
+    while (file && !(file->fd < before && file->is_named && strncmp(file->path, root, length) == 0 &&
+                     file->path[length] == '/'))
+        file = file->next;
+    if (file) {
+        snprintf(path, path_bytes, "%s", file->path);
+        *inode = (uint64_t)(uintptr_t)file, *bytes = file->bytes;
+    }
+    int fd = file ? file->fd : 0;
+    mq_private_files_unlock(files);
+    return fd;
+}
+
 /* Return the file for a new mapping, or NULL if it is gone. End the mapping by mq_private_file_release. */
 static inline mq_private_file *mq_private_use(mq_private_files *files, int fd) {
     mq_private_files_lock(files);

@@ -55,13 +55,6 @@ class InProcessBus(Bus):
     def on_member_opened(self, socket: BusMember) -> None:
         """Called when a socket, a channel participant, or a handle of a queue or of records is opened."""
 
-    @property
-    def event_publisher_class(self) -> Any:
-        """Class of the publishers of queues' events."""
-        from msgq.impl.fake.channel import Publisher  # imported late: few queues have events
-
-        return Publisher
-
     def on_message_taken(self, source: EndpointState[Any], number: int) -> None:
         """Called when a consumer has taken a message of a queue, with its number from 1."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from msgq.common import naming
 from msgq.common.naming import QUEUE_NAME_PREFIX
@@ -77,9 +77,11 @@ class MessageQueue(OnBus, core.MessageQueue):
     """One handle of a queue of a bus. The stub msgq/impl/workqueue/core.pyi documents the methods."""
 
     _state: QueueState
+    _simulation: InProcessBus
 
     def _enter_simulation(self, bus: InProcessBus) -> None:
         """See `OnBus`."""
+        self._simulation = bus
         self._state = bus.find_source(self._file_number, lambda route: QueueState(self.name, route))
         self._state.handles.append(weakref.ref(self, self._state.handles.remove))
         self._observe()
@@ -99,14 +101,20 @@ class MessageQueue(OnBus, core.MessageQueue):
         self._state.add_message(slot)
 
     def _on_taken(self, slot: int) -> None:
-        self._bus.on_message_taken(self._state, self._state.numbers.get(slot, 0))
+        self._simulation.on_message_taken(self._state, self._state.numbers.get(slot, 0))
+
+    @staticmethod
+    def _load_event_publisher() -> Any:
+        from msgq.impl.fake.channel import Publisher  # imported late: few queues have events
+
+        return Publisher
 
     def _reopen_function(self) -> Callable[..., MessageQueue]:
         return reopen_pickled_queue
 
     def unlink(self) -> None:
         """Remove the queue's name. Open handles continue."""
-        remove_queue(self._bus, self.prefix, self.name)
+        remove_queue(cast("InProcessBus", self._bus), self.prefix, self.name)
 
     @staticmethod
     def unlink_name(name: str | bytes, prefix: str | None = None) -> None:

@@ -3,7 +3,7 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 
 from msgq.impl.base.core cimport (
-    Bus, EndpointFile, mq_error, mq_file_lock, mq_file_policy, mq_liveness, mq_liveness_file, mq_liveness_probe,
+    EndpointFile, mq_error, mq_file_lock, mq_file_policy, mq_liveness, mq_liveness_file, mq_liveness_probe,
     mq_load_acquire_u64, mq_load_relaxed_u64, mq_participant, mq_participant_liveness, mq_process_identity, mq_schema, mq_schema_parts,
     mq_u32, mq_u64, mq_versioned_row, Segment, SegmentMemory, ThreadSharedHandle, Waitable,
 )
@@ -293,7 +293,7 @@ cdef class EventPublisher:
     cdef uint64_t _slot_bytes  # payload bytes of the pool's slots
     cdef bint _with_payload  # events of sends contain the payload
     cdef bint _has_payload_slots  # the slots have room for payloads
-    cdef Bus _bus  # of the queue; None: shared memory
+    cdef object _load_publisher  # returns the class of the channel's publishers
     cdef bint _is_publishing  # a thread publishes events or opens the channel
     cdef int64_t _next_open_attempt_ns  # time of the next attempt to open the channel, by CLOCK_MONOTONIC
     cdef object _deferred_events  # events added while a thread publishes: messages with their origins
@@ -311,7 +311,7 @@ cdef class EventPublisher:
     cdef int _send_deferred_events(self) except -1
 
 
-cdef EventPublisher new_event_publisher(QueueFile file, Bus bus)
+cdef EventPublisher new_event_publisher(QueueFile file, object load_publisher)
 
 
 cdef enum:

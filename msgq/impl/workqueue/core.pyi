@@ -680,6 +680,10 @@ class MessageQueue(QueueHandle):
     def _file_number(self) -> int:
         """Number of the queue's file, unique in this process. Only of a file on a bus."""
 
+    @staticmethod
+    def _load_event_publisher() -> Any:
+        """Return the class of the publishers of the queue's events."""
+
     def _reopen_function(self) -> Callable[..., Any]:
         """Return the function that opens a pickled handle again."""
 

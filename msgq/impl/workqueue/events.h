@@ -45,9 +45,9 @@ typedef struct {
     mq_queue_row *own_row; /* the handle's row */
     uint8_t number;        /* index of the handle's row */
     uint32_t pid;
-    int64_t clock_offset; /* host's clock minus CLOCK_MONOTONIC, in nanoseconds */
+    int64_t clock_offset;      /* host's clock minus CLOCK_MONOTONIC, in nanoseconds */
     const int64_t *virtual_ns; /* as in mq_queue_handle */
-    uint64_t first, end;  /* range of the unpublished events. `first` and `end` are 0 if all events are published */
+    uint64_t first, end; /* range of the unpublished events. `first` and `end` are 0 if all events are published */
     uint64_t capacity;
     mq_queue_event_record *records;
 } mq_queue_event_buffer;

@@ -29,13 +29,13 @@ cdef class EventBuffer:
         PyMem_Free(self.c.records)
 
 
-cdef EventPublisher new_event_publisher(QueueFile file, Bus bus):
+cdef EventPublisher new_event_publisher(QueueFile file, object load_publisher):
     """Return the event publisher of a handle of this queue, or None if the queue has no events."""
     cdef EventPublisher publisher
     if not file.parts.events:
         return None
     publisher = EventPublisher.__new__(EventPublisher)
-    publisher._bus = bus
+    publisher._load_publisher = load_publisher
     room = min(file.parts.max_messages, <uint64_t> BUFFERED_EVENTS_MAX) + 1
     publisher._file, publisher.buffer, publisher.watcher_buffer = file, EventBuffer(room), EventBuffer(room)
     publisher._with_payload = file.parts.events == MQ_QUEUE_EVENTS_PAYLOAD
@@ -86,7 +86,6 @@ cdef class EventPublisher:
 
     cdef int _open_channel(self, bint sends) except -1:
         from msgq.impl.workqueue import event_channel  # imported late: few queues have events
-        kind = event_channel.EventChannelPublisher if self._bus is None else self._bus.event_publisher_class
         name = events_channel(self._file.name)
         slots, slot_bytes = options.size_events_pool(self._file.parts.max_message_size, sends and self._with_payload)
         if not self._file.is_linked():  # the channel with this name belongs to another queue, or to no queue
@@ -97,7 +96,7 @@ cdef class EventPublisher:
             try:
                 channel_file.apply_config(channel_file.config[0] or options.EVENTS_CAPACITY, publishes=True)
                 channel_file.set_schema(event_channel.QUEUE_EVENT_SCHEMA, False)
-                publisher = kind(channel_file, process_name(), slots, slot_bytes, _POOL_BYTES_MAX)
+                publisher = self._load_publisher()(channel_file, process_name(), slots, slot_bytes, _POOL_BYTES_MAX)
             finally:
                 channel_file.close()  # the publisher itself marks the channel as open
         if not self._file.is_linked():

@@ -55,10 +55,10 @@ typedef struct {
     uint64_t seen_delay_count;          /* delay_count before the last search for due messages */
     int64_t last_recovery_ns;           /* time of the last recovery, by CLOCK_MONOTONIC */
     int64_t clock_offset;               /* host's clock minus CLOCK_MONOTONIC, in nanoseconds */
-    const int64_t *virtual_ns;          /* time of the handle's bus, in place of CLOCK_MONOTONIC. NULL: no bus */
     mq_queue_handoff_yield yields[MQ_QUEUE_ROLES];
     const mq_liveness_file *liveness_file;
     mq_queue_event_buffer *event_buffer; /* NULL: the queue has no events */
+    const int64_t *virtual_ns;           /* time of the handle's bus, in place of CLOCK_MONOTONIC. NULL: no bus */
 } mq_queue_handle;
 
 typedef enum { MQ_QUEUE_OK, MQ_QUEUE_EMPTY, MQ_QUEUE_CORRUPT } mq_queue_status;

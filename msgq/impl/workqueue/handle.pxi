@@ -53,7 +53,7 @@ cdef class QueueHandle(ThreadSharedHandle):
                                                                      sizeof(mq_queue_block_cache))
         if self._h.block_caches == NULL:
             raise MemoryError()
-        self._event_publisher = new_event_publisher(file, self._bus)
+        self._event_publisher = new_event_publisher(file, self._load_event_publisher)
         self._h.event_buffer = &self._event_publisher.buffer.c if self._event_publisher is not None else NULL
         self._is_reported = self._event_publisher is not None
         return 0

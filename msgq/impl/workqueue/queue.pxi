@@ -45,6 +45,11 @@ cdef class MessageQueue(QueueHandle):
         arguments = self._endpoint, self._prefix, self._file.trust, self._can_read, self._can_write, self.block
         return self._reopen_function(), arguments
 
+    @staticmethod
+    def _load_event_publisher():
+        from msgq.impl.workqueue import event_channel  # imported late: few queues have events
+        return event_channel.EventChannelPublisher
+
     def _reopen_function(self):
         return _reopen_pickled_queue
 

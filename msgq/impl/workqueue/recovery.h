@@ -197,8 +197,8 @@ static inline void mq_queue_occupy_row(mq_queue_handle *h, int row, const mq_pro
 /* True if this handle owns a slot with the word. */
 static inline bool mq_queue_owns_word(const mq_queue_handle *h, uint64_t word) {
     mq_slot_state state = mq_slot_state_decode(word);
-    return (state == MQ_SLOT_FILLING || state == MQ_SLOT_TAKEN) &&
-           mq_slot_state_get_owner_row(word) == h->row_number && mq_slot_state_get_generation(word) == h->generation;
+    return (state == MQ_SLOT_FILLING || state == MQ_SLOT_TAKEN) && mq_slot_state_get_owner_row(word) == h->row_number &&
+           mq_slot_state_get_generation(word) == h->generation;
 }
 
 /* Return all taken messages of this handle, and release its unsent slots. Call this when no thread uses the handle
