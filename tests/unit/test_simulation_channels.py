@@ -285,7 +285,7 @@ class TestKilledNodes:
             channel = open_scans_channel(capacity=2)
             sub, dead = channel.subscriber(), channel.publisher()
             dead.send(b"last")
-            dead._abandon()
+            dead._abandon_handle()
             (row,) = channel.stats().publishers
             assert (row.participant.alive, row.left, row.messages) == (False, False, 1)
             sim.run()
@@ -306,7 +306,7 @@ class TestKilledNodes:
             view = sub.receive_view(0)
             with pytest.raises(PoolExhaustedError):
                 pub.send(b"2")
-            sub._abandon()
+            sub._abandon_handle()
             pub.send(b"2")
             other = channel.subscriber(history=1)
             held = other.receive_view(0)
@@ -321,7 +321,7 @@ class TestKilledNodes:
             subs.append(open_scans_channel().subscriber(history=1))
             views.append(subs[0].receive_view())
             sim.clock.sleep(2.0)
-            subs[0]._abandon()
+            subs[0]._abandon_handle()
 
         def publisher() -> None:
             side = open_scans_channel().publisher(slots=1)

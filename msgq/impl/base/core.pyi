@@ -281,7 +281,7 @@ class Waitable(ForkAwareHandle):
     def _would_receive_return(self) -> bool:
         """Return True if a receive would return or raise at once, also during a wait on a bus."""
 
-    def _abandon(self) -> None:
+    def _abandon_handle(self) -> None:
         """End the handle as the death of a process does: its rows stay, without their locks. Only on a bus."""
 
     def close(self) -> None:

@@ -181,7 +181,7 @@ cdef class Waitable:
     cdef int _abandon_rows(self) except -1:
         return 0
 
-    def _abandon(self):
+    def _abandon_handle(self):
         """End the handle as the death of a process does: its rows stay, without their locks. Only on a bus."""
         if self._use_state == CLOSED or self._fork_generation != fork_generation:
             return

@@ -212,7 +212,7 @@ class Publisher(ForkAwareHandle):
     def _can_take_slot(self) -> bool:
         """Return True if a wait for a slot is over. Only on a bus."""
 
-    def _abandon(self) -> None:
+    def _abandon_handle(self) -> None:
         """End the publisher as the death of its process does: its row and pool stay. Only on a bus."""
 
     @property

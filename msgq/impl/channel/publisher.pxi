@@ -103,8 +103,8 @@ cdef class Publisher(ForkAwareHandle):
         if is_owner and self._bus is not None:
             self._bus.on_closed(self)
 
-    def _abandon(self):
-        """See `Waitable._abandon`."""
+    def _abandon_handle(self):
+        """See `Waitable._abandon_handle`."""
         if self._use_state == CLOSED or self._fork_generation != fork_generation:
             return
         self._use_state = CLOSED

@@ -39,6 +39,9 @@ class BusMember(Protocol):
     def close(self) -> None:
         """Close the socket or handle."""
 
+    def _abandon_handle(self) -> None:
+        """End the handle as the death of a process does."""
+
     def _is_last_sender(self, source: EndpointState[Any]) -> bool:
         """Return True if this member sent the newest message."""
 

@@ -64,7 +64,7 @@ class RecordsState(EndpointState["WriterInbox"]):
         """Pass a write to the simulation."""
         self.published_count += 1
         self.last_writer = weakref.ref(write.handle)
-        self.deliver_message((self.published_count, write))  # type: ignore[arg-type]
+        self.deliver_message((self.published_count, write))
 
     def find_inbox(self, message: Any) -> WriterInbox:
         """See `EndpointState`."""

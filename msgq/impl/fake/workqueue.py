@@ -90,8 +90,8 @@ class MessageQueue(OnBus, core.MessageQueue):
         """See `OnBus`."""
         self._state.handles.remove(weakref.ref(self))
 
-    def _abandon(self) -> None:
-        super()._abandon()
+    def _abandon_handle(self) -> None:
+        super()._abandon_handle()
         self._state.recover()
 
     def _on_sent(self, send: HeldSend) -> None:

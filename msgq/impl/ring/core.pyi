@@ -100,7 +100,7 @@ class PubConnection(ForkAwareHandle):
     def _ring(self) -> Any: ...
     @property
     def _requested_schema(self) -> Schema | None: ...
-    def _abandon(self) -> None:
+    def _abandon_handle(self) -> None:
         """End the socket as the death of a process does: its row stays, without its lock. Only on a bus."""
 
     def connect(

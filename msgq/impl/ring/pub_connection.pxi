@@ -175,8 +175,8 @@ cdef class PubConnection:
         self._use_state = CLOSED
         self._release_memory()
 
-    def _abandon(self):
-        """See `Waitable._abandon`."""
+    def _abandon_handle(self):
+        """See `Waitable._abandon_handle`."""
         if self._use_state == CLOSED or self._fork_generation != fork_generation:
             return
         mq_liveness_unlock(self._publisher.liveness_token)

@@ -18,6 +18,7 @@ static inline uint64_t mq_ring_view_end(const mq_ring_header *shown) {
 
 /* True if the publisher has not begun to overwrite the message at `position`. */
 static inline bool mq_ring_view_is_intact(const mq_ring_side *side, uint64_t position) {
+    /* relaxed: the nodes of a simulation run one at a time */
     return mq_ring_message_is_intact(mq_load_relaxed_u64(&side->write_limit), position);
 }
 

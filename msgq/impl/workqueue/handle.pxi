@@ -371,11 +371,11 @@ cdef class QueueHandle(ThreadSharedHandle):
             self._event_publisher.close()
         return 0
 
-    def _abandon(self):
+    def _abandon_handle(self):
         if self._held_sends or self._user_threads:
             self.close()  # a send that the simulation holds has returned, so it belongs to nobody who could die
         else:
-            ThreadSharedHandle._abandon(self)
+            ThreadSharedHandle._abandon_handle(self)
 
     cdef bint _wait_on_bus(self, QueueWait wait, int64_t give_up_ns) except -1:
         """As `wait_until_ready`. Calls that take go on in the order of their tickets."""
