@@ -223,7 +223,7 @@ class Bus:
         """Raise an error if a wait for a descriptor would never end."""
 
 def list_private_files(root: str) -> list[tuple[str, int, int]]:
-    """Return name, number and bytes of each file whose path is `root`, a slash and the name. `root`: as `Bus.prefix`."""
+    """Return name, number and bytes of each file directly in `root`, such as `Bus.prefix`."""
 
 def make_wait_condition(waitables: list[Any]) -> tuple[Callable[[], bool], str]:
     """Return a function that is True if a receive of one reader would return or raise, and a text about the wait.

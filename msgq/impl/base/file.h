@@ -320,8 +320,8 @@ static inline int mq_check_allocation(int number, uint64_t bytes, const char *pa
  * raise SIGBUS at a later write. */
 static inline int mq_grow_file(const mq_file_policy *policy, int fd, uint64_t start, uint64_t bytes, const char *path,
                                mq_error *error) {
-    int number = mq_is_private_fd(fd) ? mq_private_grow(policy->private_files, fd, bytes)
-                                      : mq_allocate_file(fd, start, bytes);
+    int number =
+        mq_is_private_fd(fd) ? mq_private_grow(policy->private_files, fd, bytes) : mq_allocate_file(fd, start, bytes);
     return mq_check_allocation(number, bytes, path, error);
 }
 

@@ -23,7 +23,7 @@
 #include "base/error.h"
 
 enum { MQ_PRIVATE_FD = 1 << 29 };
-#define MQ_PRIVATE_DEVICE ((dev_t)-1)
+#define MQ_PRIVATE_DEVICE ((dev_t) - 1)
 
 /* Address space that each file reserves, so that it can grow where it is: that of the largest ring. */
 #define MQ_PRIVATE_ROOM (((uint64_t)1 << 32) + 65536)
@@ -46,7 +46,7 @@ typedef struct mq_private_file {
     int users; /* mappings */
     bool is_named, was_named;
     bool is_pinned; /* it stays until its bus ends, so that no other file gets its identity */
-    char path[]; /* the name that it has, had, or gets */
+    char path[];    /* the name that it has, had, or gets */
 } mq_private_file;
 
 /* All private files of a process. */

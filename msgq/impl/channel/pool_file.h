@@ -146,8 +146,7 @@ static inline int mq_pool_map_file(const mq_channel_files *files, int fd, uint64
         return failed;
     failed = mq_pool_check_mapping(files, uid, path, pool, error);
     /* in other files, pins may be outside the writable pages */
-    if (!failed && views && !mq_is_private_fd(fd) &&
-        pool->slots.slots_base != pool->mapping->address + writable)
+    if (!failed && views && !mq_is_private_fd(fd) && pool->slots.slots_base != pool->mapping->address + writable)
         failed = mq_fail(error, MQ_ERROR_CORRUPT, EPROTO, path, "changed during opening; another program writes it");
     if (failed)
         mq_mapping_release(pool->mapping);

@@ -145,7 +145,8 @@ cdef object read_channel_stats(Segment segment, str name, str in_prefix, trust, 
     kind = mq_load_relaxed_u64(&header.kind)
     messages = mq_index_ring_load_tail(&snapshot.order) - snapshot.order.capacity if has_order else 0
     return ChannelStats(
-        name, shm_paths.strip_bus(in_prefix), segment.path, _CHANNEL_KINDS[kind] if kind < <uint64_t> len(_CHANNEL_KINDS) else "pubsub",
+        name, shm_paths.strip_bus(in_prefix), segment.path, _CHANNEL_KINDS[kind] if kind < <uint64_t>
+        len(_CHANNEL_KINDS) else "pubsub",
         g.capacity or None, g.publishers or None,
         None if g.subscribers == MQ_CHANNEL_ANY_SUBSCRIBERS else g.subscribers or None,
         g.stamps == MQ_CHANNEL_STAMPED if g.stamps else None, messages,

@@ -23,7 +23,8 @@ cdef class SubscriberRows:
         self.file.lock(&lock)
         try:
             read_own_identity(&identity, NULL)  # a signal handler may have forked this process before the lock
-            failed = mq_channel_register_subscriber(&files, &lock, &identity, self.file.make_uid(), name, &self.c, &error)
+            failed = mq_channel_register_subscriber(&files, &lock, &identity, self.file.make_uid(), name, &self.c,
+                                                    &error)
         finally:
             self.file.unlock(&lock)
         return raise_error(&error, self.file.name) if failed else 0

@@ -125,7 +125,7 @@ def _find_topic(bus: InProcessBus, socket: PubSocket | SubSocket) -> TopicState:
 class PubSocket(OnBus, ring.PubSocket):
     """Publishes messages on one endpoint of a bus. The ring's core.pyi documents the methods."""
 
-    __slots__ = ("_topic", "_extract_picture")
+    __slots__ = ("_extract_picture", "_topic")
 
     def __init__(self) -> None:
         super().__init__()

@@ -74,7 +74,8 @@ cdef object _read_record_stats(RecordFile file):
     keys = tuple([_read_key_info(file, i, writers, now) for i in range(min(key_count, <uint64_t> SHOWN_KEYS_MAX))])
     locked_by_dead = sum([each.locked for each in writers.values() if each.participant.alive is False])
     stats = RecordStats(
-        file.name, shm_paths.strip_bus(file.prefix), file.path, file.segment.size, file.mode, "board" if is_board else "vector",
+        file.name, shm_paths.strip_bus(file.prefix), file.path, file.segment.size, file.mode, "board" if is_board else
+        "vector",
         file.creator, file.created_ns, file.parts.config.length,
         mq_board_value_bytes(&file.parts) if is_board else file.parts.config.item_bytes, file.parts.config.copies,
         bool(file.parts.config.flags & MQ_RECORD_EXCLUSIVE), file.schema,

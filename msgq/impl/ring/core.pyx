@@ -21,10 +21,12 @@ from msgq.impl.base.clock cimport (
     current_origin, host_offset_ns, host_time_ns, new_origin, prepare_origins, refuse_foreign_origin,
 )
 from msgq.impl.base.core cimport (
-    adopt_mapping, BUSY, c_bool, can_order_stores, check_file, check_context_open, close_at_exit, CLOSED, Context, create_file,
+    adopt_mapping, BUSY, c_bool, can_order_stores, check_file, check_context_open, close_at_exit, CLOSED, Context,
+    create_file,
     exception_of, WAIT_FOREVER, LARGE_BYTES, load_file_policy, lock_file, LOCK_WAIT_NS, map_file, MQ_ALIVE,
     mq_close_file, mq_copy_to_shared, mq_copy_from_shared, MQ_DEAD, MQ_FILE_EXISTS, MQ_FILE_LOCKED, MQ_FILE_MISSING,
-    ForkAwareHandle, mq_liveness_unlock, mq_liveness_is_locked, mq_liveness_probe_begin, mq_liveness_probe_end, mq_makes_holes, mq_mapping_was_truncated,
+    ForkAwareHandle, mq_liveness_unlock, mq_liveness_is_locked, mq_liveness_probe_begin, mq_liveness_probe_end,
+    mq_makes_holes, mq_mapping_was_truncated,
     mq_monotonic_ns, MQ_NS_PER_MS, MQ_ONLY_CREATE, MQ_ONLY_OPEN, MQ_OPEN_OR_CREATE, mq_thread_liveness, name_file,
     open_file, raise_error, read_schema, remove_file, RESERVED, segment_error, unlock_file, usage_error, use_memory,
     wait_for_file_lock, wait_until_ready, write_schema,

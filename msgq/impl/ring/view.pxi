@@ -69,7 +69,8 @@ cdef class ArrivalView:
             return self._recover_from_lap(s)
         while self._arrivals:
             kind, start, end = self._arrivals[0]
-            if kind == ARRIVED or (conflate and self._has_later_arrival()):  # a receive that conflates passes the others
+            # a receive that conflates passes drops and repeats before a later arrival
+            if kind == ARRIVED or (conflate and self._has_later_arrival()):
                 self._show_to(end)
             elif s.cursor != mq_ring_view_end(&self._shown):
                 if not conflate or kind == DROPPED:

@@ -4,7 +4,8 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 
 from msgq.impl.base.core cimport (
     EndpointFile, mq_error, mq_file_lock, mq_file_policy, mq_liveness, mq_liveness_file, mq_liveness_probe,
-    mq_load_acquire_u64, mq_load_relaxed_u64, mq_participant, mq_participant_liveness, mq_process_identity, mq_schema, mq_schema_parts,
+    mq_load_acquire_u64, mq_load_relaxed_u64, mq_participant, mq_participant_liveness, mq_process_identity, mq_schema,
+    mq_schema_parts,
     mq_u32, mq_u64, mq_versioned_row, Segment, SegmentMemory, ThreadSharedHandle, Waitable,
 )
 

@@ -83,7 +83,8 @@ cdef object _measure_queue_stats(QueueFile file):
     finally:
         PyMem_Free(by_priority)
     stats = QueueStats(
-        file.name, shm_paths.strip_bus(file.prefix), file.path, file.segment.size, file.mode, file.creator, file.created_ns,
+        file.name, shm_paths.strip_bus(file.prefix), file.path, file.segment.size, file.mode, file.creator,
+        file.created_ns,
         *sizes, file.schema, counts.ready, counts.taken, counts.delayed,
         counts.filling, counts.free if has_slots else sizes[0], counts.corrupt, counts.lost, counts.oldest or None,
         max(0, <object> now - counts.oldest) if counts.oldest else None, priorities, counts.redelivered,
