@@ -29,6 +29,7 @@ MAPS = {
     "msgq/impl/base/liveness_lock.h": "a page that holds a lock; it is never read",
     "msgq/impl/base/mapguard.h": "zeros",
     "msgq/impl/base/populate.h": "private memory",
+    "msgq/impl/base/private_file.h": "private memory",
     "msgq/impl/records/recordfile.pxi": "private memory",
 }
 

@@ -90,7 +90,7 @@ cdef class Bus:
     def pin_file(self, uint64_t number):
         mq_private_pin(&_private_files, number)
 
-    cpdef str resolve_prefix(self, object asked):
+    def resolve_prefix(self, asked):
         prefix = settings.resolve_prefix(asked)
         if prefix.startswith(self.prefix):
             return prefix

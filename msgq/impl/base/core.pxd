@@ -284,7 +284,6 @@ cdef class Bus:
     cdef uint32_t _numbers
     cdef bint _has_ended
     cdef void _end(self) noexcept
-    cpdef str resolve_prefix(self, object asked)  # the prefix of a handle's paths
     cdef uint32_t next_number(self) noexcept  # for uids: unlike a random number, equal in each run of a simulation
     cdef object __weakref__
 

@@ -208,7 +208,18 @@ class Bus:
         """Keep the open file with this number (inode) until the bus ends, so that no other file gets the number."""
 
     def wait_until(self, ready: Callable[[], bool], timeout_ns: int | None, subject: str) -> None:
-        """Wait until `ready` returns True, or until the timeout in virtual time; None: forever."""
+        """Wait until `ready` returns True, or until the timeout in virtual time.
+
+        Parameters
+        ----------
+        ready : called after each event.
+        timeout_ns : timeout in ns; None: forever.
+        subject : awaited object, for error texts.
+
+        Raises
+        ------
+        DeadlockError : the wait would never end.
+        """
 
     def on_opened(self, handle: Any) -> None:
         """Called when a handle of the bus has opened its endpoint."""

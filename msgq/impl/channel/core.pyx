@@ -31,12 +31,11 @@ from msgq.impl.base.process cimport fork_generation, read_own_identity, is_alive
 import os
 import weakref
 
-from msgq.common import settings, shm_paths
+from msgq.common import naming, settings, shm_paths
 from msgq.errors import (
     CorruptSegmentError, EndpointClosedError, ForkedSocketError, InvalidValueError, LostMessagesError,
     MessageSizeError, MessageTooLargeError, MsgqError, PoolExhaustedError, SegmentError, StateError, TooManyViewsError,
 )
-from msgq.common.naming import POOL_UID_DIGITS
 from msgq.impl.base.core import list_private_files
 from msgq.impl.base.argument_checks import assign_bytes, pickle_error, timeout_ns
 from msgq.impl.base.foreign_names import add_advice, unsendable_error

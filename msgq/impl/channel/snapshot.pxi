@@ -184,9 +184,9 @@ cdef dict list_pool_sizes(str name, str in_prefix):
     """Return the bytes of a channel's pools by uid, including pools without a row."""
     sizes = {}
     if find_bus(in_prefix) is not None:
-        directory, _, start = shm_paths.pool_path(name, in_prefix, 0)[:-POOL_UID_DIGITS].rpartition("/")
+        directory, _, start = shm_paths.pool_path(name, in_prefix, 0)[:-naming.POOL_UID_DIGITS].rpartition("/")
         return {int(file[len(start):], 16): size for file, _, size in list_private_files(directory)
-                if file.startswith(start) and len(file) == len(start) + POOL_UID_DIGITS}
+                if file.startswith(start) and len(file) == len(start) + naming.POOL_UID_DIGITS}
     for channel, uid in shm_paths.list_pools(in_prefix):
         if channel == name:
             try:

@@ -801,7 +801,6 @@ class Entry:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None: ...
 
-@disjoint_base
 class EntryOnBus(Entry):
     """An entry on a bus of the fake backend."""
 
@@ -827,6 +826,9 @@ class RecordWrite:
     @property
     def is_held(self) -> bool:
         """True between `hold` and the end of the write."""
+
+    def is_unlocked(self) -> bool:
+        """Return True if no living writer has the next element."""
 
     def complete(self) -> None:
         """Do both steps. While another writer has an element, let other nodes run.
@@ -856,9 +858,6 @@ class VectorWrite(RecordWrite):
     @property
     def indices(self) -> npt.NDArray[np.int64]:
         """Indexes of the elements."""
-
-    def is_unlocked(self) -> bool:
-        """Return True if no living writer has the next element."""
 
 @disjoint_base
 class ValueWrite(RecordWrite):

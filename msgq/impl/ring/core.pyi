@@ -3,7 +3,7 @@
 from collections.abc import Coroutine, Iterable
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any, Literal, Self, overload
+from typing import Any, Literal, Self, final, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -67,7 +67,7 @@ def unlink_orphan(endpoint: str | bytes, in_prefix: str | None = None) -> bool:
     SegmentError : the file could not be removed, or a directory is missing or belongs to another user.
     """
 
-@disjoint_base
+@final
 class ArrivalView(ReceiveGate):
     """What has arrived at a subscriber of a simulation. Only `SubConnection._open_view` creates it.
 
@@ -75,13 +75,31 @@ class ArrivalView(ReceiveGate):
     """
 
     def add_arrival(self, start: int, end: int) -> None:
-        """Let the subscriber receive the message."""
+        """Let the subscriber receive the message.
+
+        Parameters
+        ----------
+        start : position of the message.
+        end : position after the message.
+        """
 
     def add_drop(self, start: int, end: int) -> None:
-        """Let the subscriber lose the message in its turn."""
+        """Let the subscriber lose the message in its turn.
+
+        Parameters
+        ----------
+        start : position of the message.
+        end : position after the message.
+        """
 
     def add_repeat(self, start: int, end: int) -> None:
-        """Let the subscriber receive the message that arrived last once more."""
+        """Let the subscriber receive the message that arrived last once more.
+
+        Parameters
+        ----------
+        start : position of the message.
+        end : position after the message.
+        """
 
     def lap(self) -> None:
         """Let the subscriber lose all that has arrived by its next receive, as after a lap of the ring."""

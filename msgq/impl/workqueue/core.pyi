@@ -206,6 +206,13 @@ class HeldSend:
     def commit(self) -> None:
         """Send the message."""
 
+@disjoint_base
+class QueueAlarm:
+    """The end of a lease or delay on a bus of the fake backend. Its call returns the message to the queue."""
+
+    def __call__(self) -> None: ...
+
+@disjoint_base
 class QueueNotification(Waitable):
     """A request for notifications of messages that arrive in an empty queue. One thread at a time.
 

@@ -95,8 +95,8 @@ MUTANTS = [
     ),
     life(
         "a row's lock is that of the next one",
-        ".l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)row, .l_len = 1}; if",
-        ".l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)row + 1, .l_len = 1}; if",
+        ".l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)row, .l_len = 1}; const",
+        ".l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)row + 1, .l_len = 1}; const",
         "row_is_held_until_it_is_let_go",
     ),
     life(

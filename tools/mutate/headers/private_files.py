@@ -39,8 +39,8 @@ MUTANTS = [
     ),
     private_file(
         "a bus ends others whose number begins with its own",
-        "&& file->path[length] == '/'",
-        "",
+        "if (strncmp(file->path, bus, length) == 0 && file->path[length] == '/')",
+        "if (strncmp(file->path, bus, length) == 0)",
         "end_of_a_bus_removes_its_files_alone",
     ),
     private_file(

@@ -70,8 +70,8 @@ MUTANTS = [
     ),
     recovery(
         "rows of the dead are recovered without the lock of the file",
-        "if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)",
-        "if (fd >= 0)",
+        "if (fd >= 0) mq_queue_recover_dead_rows(h);",
+        "mq_queue_recover_dead_rows(h);",
         "queue_sleepers-row_of_the_dead_is_settled_under_the_lock_of_the_file",
     ),
     recovery(
@@ -154,16 +154,16 @@ MUTANTS = [
     ),
     recovery(
         "a leaving handle returns nothing",
-        "if (state == MQ_SLOT_TAKEN) mq_queue_requeue_message(h, slot, word); else mq_queue_release_unsent_slot",
-        "if (state != MQ_SLOT_TAKEN) mq_queue_release_unsent_slot",
+        "if (mq_slot_state_decode(word) == MQ_SLOT_TAKEN) mq_queue_requeue_message(h, slot, word); else mq_queue_release",
+        "if (mq_slot_state_decode(word) != MQ_SLOT_TAKEN) mq_queue_release",
         "queue_sleepers-leave_returns_the_messages_and_places_of_its_handle",
     ),
     # Equivalent: mq_queue_owner_died without the comparison of the generation. mq_row_liveness compares it, too. If the
     # owner of a row changes during a recovery, the next recovery finds the row.
     recovery(
         "a leaving handle frees slots of others",
-        "|| mq_slot_state_get_owner_row(word) != h->row_number || mq_slot_state_get_generation(word) != h->generation)",
-        ")",
+        "if (!mq_queue_owns_word(h, word)) continue; if (mq_slot",
+        "if (mq_slot",
         "queue_sleepers-leave_returns_the_messages_and_places_of_its_handle",
     ),
     recovery(
