@@ -210,7 +210,7 @@ class HeldSend:
 class QueueAlarm:
     """The end of a lease or delay on a bus of the fake backend. Its call returns the message to the queue."""
 
-    def __call__(self) -> None: ...
+    def __call__(self, /, *args: object, **kwargs: object) -> None: ...
 
 @disjoint_base
 class QueueNotification(Waitable):
