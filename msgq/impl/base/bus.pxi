@@ -94,7 +94,7 @@ cdef class Bus:
 
     cpdef str resolve_prefix(self, object asked):
         prefix = settings.resolve_prefix(asked)
-        if prefix.startswith(self.prefix):
+        if prefix == self.prefix or prefix.startswith(f"{self.prefix}/"):
             return prefix
         return f"{self.prefix}/{prefix}" if prefix else self.prefix
 
