@@ -6,7 +6,6 @@ import contextlib
 import os
 import secrets
 import threading
-import time
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -23,6 +22,7 @@ from msgq.errors import (
     QueueFullError,
     WaitTimeoutError,
 )
+from msgq.impl import backend
 from msgq.impl.base.argument_checks import refuse_queue_name, timeout_ns
 from msgq.impl.base.foreign_names import add_advice
 from msgq.impl.workqueue.options import MESSAGES_MAX
@@ -223,7 +223,7 @@ class JobClient(ClosingContext):
         Errors of `MessageQueue.send`.
         """
         timeout_ns(timeout, self.queue_name)
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = None if timeout is None else backend.monotonic() + timeout
         future = JobFuture(self)
         try:
             if not self._wait_until(lambda: self._register_future(future), timeout):
@@ -233,7 +233,7 @@ class JobClient(ClosingContext):
                 raise EndpointClosedError("client is closed; create a client", self.queue_name)
             message = join_envelope(data, EnvelopeType.CALL, future._number, self._client_id)
             self._check_size(len(message))
-            remaining = None if deadline is None else max(deadline - time.monotonic(), 0)
+            remaining = None if deadline is None else max(deadline - backend.monotonic(), 0)
             self._queue.send(message, priority, timeout=remaining, delay=delay)
         except BaseException:
             self._pending_numbers.discard(future._number)
@@ -293,12 +293,12 @@ class JobClient(ClosingContext):
     def _wait_until(self, is_finished: Callable[[], bool], timeout: float | None) -> bool:
         """Receive replies until a condition is true. Return False at the timeout."""
         self._check_owner()
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = None if timeout is None else backend.monotonic() + timeout
         while True:
             with self._lock:
                 if is_finished():
                     return True
-            remaining = None if deadline is None else max(deadline - time.monotonic(), 0)
+            remaining = None if deadline is None else max(deadline - backend.monotonic(), 0)
             if not self._await_reply(remaining):
                 with self._lock:
                     return is_finished()

@@ -21,6 +21,7 @@ from msgq.errors import (
     QueueFullError,
     SegmentError,
     StateError,
+    WaitTimeoutError,
 )
 from msgq.impl.fake import workqueue
 from msgq.impl.workqueue.options import O_CREX
@@ -346,6 +347,21 @@ def test_restarted_workers_and_clients_get_all_results(caplog: pytest.LogCapture
             sim.add(call_workers, results)
             sim.run()
         assert results == [b"%d" % number for number in range(6)]
+
+
+def test_result_of_a_job_times_out_in_virtual_time_while_other_results_arrive() -> None:
+    """Each result that arrives begins another wait, whose end is that of the call."""
+    with Simulation() as sim, open_jobs_queue() as queue, JobClient(queue) as client:
+
+        def work(message: Any) -> bytes:
+            sim.clock.sleep(0.4)
+            return bytes(message.data)
+
+        futures = [client.submit(b"%d" % number) for number in range(5)]
+        sim.add(lambda: Worker(open_jobs_queue(), work).run(5.0))
+        with pytest.raises(WaitTimeoutError):
+            futures[-1].result(1.0)
+        assert sim.clock.now_ns == 10**9
 
 
 def collect_events(sim: Simulation) -> list[tuple[Any, ...]]:
