@@ -152,7 +152,7 @@ class JobClient(ClosingContext):
         if not 1 <= max_pending <= MESSAGES_MAX:
             raise InvalidValueError(f"max_pending is {max_pending}; give 1 to {MESSAGES_MAX}", queue.name)
         self._queue, self._max_pending = queue, max_pending
-        self._client_id = f"{os.getpid()}-{secrets.token_hex(4)}"
+        self._client_id = _make_client_id(queue)
         result_size = queue.max_message_size if max_result_size is None else max_result_size
         if result_size < 0:
             raise InvalidValueError(f"max_result_size is {result_size}; give a number of bytes", queue.name)
@@ -370,6 +370,13 @@ def _disown_clients_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_disown_clients_in_child)
+
+
+def _make_client_id(queue: MessageQueue) -> str:
+    """Return an id that no other client of the queue has. On a bus, it is equal in each run of a simulation."""
+    if queue._bus is None:
+        return f"{os.getpid()}-{secrets.token_hex(4)}"
+    return str(queue._bus.clock.new_origin_time())
 
 
 def _remove_reply_queue(replies: MessageQueue) -> None:
