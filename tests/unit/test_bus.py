@@ -5,9 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import signal
+import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from threading import Event
 from typing import Any
 
 import pytest
@@ -32,7 +35,7 @@ from msgq.kinds.opening import open_source
 from msgq.recording.mcap_io.core import ChunkBuffer
 from msgq.recording.recorder.core import Capture
 from msgq.simulation import Fault, Simulation
-from tests.support import run_child
+from tests.support import DEADLINE, run_child
 from visionipc import VisionIpcServer
 
 
@@ -461,6 +464,36 @@ class TestHostileUse:
             assert sub.receive(timeout=1) == b"x"
             assert queue.receive(1) == (b"x", 0)
             assert records.wait(1)
+
+    def test_interrupted_run_lets_the_blocking_node_reach_its_wait(self) -> None:
+        """Otherwise, the node and the interrupted program would run at the same time."""
+        handled, left = Event(), Event()
+        steps = []
+
+        def interrupt(*_: object) -> None:
+            handled.set()
+            raise KeyboardInterrupt
+
+        def node() -> None:
+            sim.clock.sleep(1)
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+            handled.wait(DEADLINE)
+            steps.append(left.wait(0.1))
+            sim.clock.sleep(1)
+            steps.append(left.is_set())
+
+        previous = signal.signal(signal.SIGUSR1, interrupt)
+        try:
+            with Simulation() as sim:
+                sim.add(node)
+                with pytest.raises(KeyboardInterrupt):
+                    sim.run()
+                left.set()
+                assert steps == [False]
+                sim.run()
+                assert steps == [False, True]
+        finally:
+            signal.signal(signal.SIGUSR1, previous)
 
     def test_forked_child_cannot_use_the_simulation_of_its_parent(self, endpoint: str) -> None:
         with Simulation() as sim:
