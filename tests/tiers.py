@@ -24,6 +24,7 @@ STYLE = (  # rules for names, texts, comments and imports, and the pages and exa
     "tests/meta/test_nightly.py",
     "tests/meta/test_prose.py",
     "tests/meta/test_readme.py",
+    "tests/meta/test_real_time.py",
     "tests/meta/test_verbs.py",
     "tests/meta/test_vocabulary.py",
 )

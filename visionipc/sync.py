@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Coroutine, Sequence
 from typing import Any, Protocol, Self
 
 from msgq.common.closing import ClosingContext
 from msgq.errors import InvalidValueError
+from msgq.impl import backend
 from msgq.impl.base.argument_checks import timeout_ms as check_timeout_ms
 from visionipc.impl.core import VisionBuf
 
@@ -80,7 +80,7 @@ class FrameSync(ClosingContext):
         EndpointClosedError, InvalidValueError : as in `VisionIpcClient.recv`.
         """
         check_timeout_ms(timeout_ms)
-        until = time.monotonic() + timeout_ms / 1000
+        until = backend.monotonic() + timeout_ms / 1000
         left_ms = timeout_ms
         while (stream := self._next_stream()) is not None:
             frame = self._clients[stream].recv(left_ms)
@@ -88,7 +88,7 @@ class FrameSync(ClosingContext):
                 return None
             self._hold_frame(stream, frame)
             if timeout_ms > 0:
-                left_ms = (until - time.monotonic()) * 1000
+                left_ms = (until - backend.monotonic()) * 1000
                 if left_ms <= 0:  # a stream of frames without partners may be endless
                     break
         return None if self._next_stream() is not None else self._match_frames()

@@ -100,6 +100,8 @@ class Channel(ClosingContext):
         self.closed = False
         self._module = backends.load_backend_module(BACKEND_MODULES, "channels", self._backend_module)
         self._claimed_schema: Schema | None = None
+        if not passive and self._module.__name__ == BACKEND_MODULES["msgq.impl.ring"]:
+            settings.refuse_bus_prefix(self.prefix, self.name)
         if passive and create:
             raise InvalidValueError(
                 "create=True and passive=True exclude each other: a passive handle cannot create a channel", self.name

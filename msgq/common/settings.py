@@ -68,6 +68,13 @@ def resolve_prefix(asked: str | None) -> str:
     return naming.validate_endpoint_name(asked, "prefix") if asked else ""
 
 
+def refuse_bus_prefix(in_prefix: str, endpoint: str) -> None:
+    """Refuse the prefix of a bus for a participant in shared memory, which would wait in real time for nobody."""
+    if in_prefix.startswith(naming.BUS_PREFIX_START):
+        text = f"prefix {in_prefix!r} begins with {naming.BUS_PREFIX_START!r}, which names a bus of the fake backend"
+        raise InvalidValueError(f"{text}; choose another prefix, or set MSGQ_BACKEND=fake", endpoint)
+
+
 def get_backend_name() -> str:
     """Return the backend that the environment selects."""
     stock_switch = environment("ZMQ") not in (None, "", "0")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 from importlib import import_module
 from types import MappingProxyType, ModuleType
 
@@ -104,6 +105,14 @@ def resolve_prefix(prefix: str | None = None, backend: ModuleType | None = None)
         return settings.resolve_prefix(prefix)
     resolved: str = _import_module_once("msgq.impl.fake.bus").current_bus().resolve_prefix(prefix)
     return resolved
+
+
+def monotonic() -> float:
+    """Return the time of deadlines in seconds: that of `time.monotonic`, or the virtual time of the current bus."""
+    if not is_fake_backend():
+        return time.monotonic()
+    seconds: float = _import_module_once("msgq.impl.fake.bus").current_bus().clock.monotonic()
+    return seconds
 
 
 def set_backend(module: ModuleType | None) -> ModuleType | None:

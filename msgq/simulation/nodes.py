@@ -249,7 +249,11 @@ class BlockingNode(SimulatedProgram):
     def _hand_over_baton(self) -> None:
         """Let the node run until it waits or ends."""
         self._node_baton.release()
-        self._engine_baton.acquire()
+        try:
+            self._engine_baton.acquire()
+        except BaseException:  # of a signal handler: one node runs at a time, so this one first goes on to its wait
+            self._engine_baton.acquire()
+            raise
         error, self._error = self._error, None
         if error is not None:
             raise error

@@ -14,7 +14,7 @@ from msgq.common.units import NS_PER_S
 from msgq.errors import InvalidValueError, StateError
 from msgq.impl import backend, fake
 from msgq.impl.base.core import watch_connects
-from msgq.impl.fake.bus import activate_bus, restore_previous_bus
+from msgq.impl.fake.bus import activate_bus, current_bus, restore_previous_bus
 from msgq.impl.fake.clock import VirtualClock
 from msgq.kinds.playback import EndpointSpec, PlaybackMessage
 from msgq.kinds.simulation import SentMessage
@@ -112,6 +112,8 @@ class Simulation:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None:
+        if current_bus() is not self._engine:
+            raise StateError("another simulation was entered after this one and is still active; leave that one first")
         if error is not None:
             error.add_note(f"the same run again: {self!r}")
             if not self._by_choices and (events := str(self.trace.select_last(_NOTE_EVENTS_MAX))):

@@ -6,7 +6,6 @@ import contextlib
 import os
 import secrets
 import threading
-import time
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -23,6 +22,7 @@ from msgq.errors import (
     QueueFullError,
     WaitTimeoutError,
 )
+from msgq.impl import backend
 from msgq.impl.base.argument_checks import refuse_queue_name, timeout_ns
 from msgq.impl.base.foreign_names import add_advice
 from msgq.impl.workqueue.options import MESSAGES_MAX
@@ -152,7 +152,7 @@ class JobClient(ClosingContext):
         if not 1 <= max_pending <= MESSAGES_MAX:
             raise InvalidValueError(f"max_pending is {max_pending}; give 1 to {MESSAGES_MAX}", queue.name)
         self._queue, self._max_pending = queue, max_pending
-        self._client_id = f"{os.getpid()}-{secrets.token_hex(4)}"
+        self._client_id = _make_client_id(queue)
         result_size = queue.max_message_size if max_result_size is None else max_result_size
         if result_size < 0:
             raise InvalidValueError(f"max_result_size is {result_size}; give a number of bytes", queue.name)
@@ -223,7 +223,7 @@ class JobClient(ClosingContext):
         Errors of `MessageQueue.send`.
         """
         timeout_ns(timeout, self.queue_name)
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = None if timeout is None else backend.monotonic() + timeout
         future = JobFuture(self)
         try:
             if not self._wait_until(lambda: self._register_future(future), timeout):
@@ -233,7 +233,7 @@ class JobClient(ClosingContext):
                 raise EndpointClosedError("client is closed; create a client", self.queue_name)
             message = join_envelope(data, EnvelopeType.CALL, future._number, self._client_id)
             self._check_size(len(message))
-            remaining = None if deadline is None else max(deadline - time.monotonic(), 0)
+            remaining = None if deadline is None else max(deadline - backend.monotonic(), 0)
             self._queue.send(message, priority, timeout=remaining, delay=delay)
         except BaseException:
             self._pending_numbers.discard(future._number)
@@ -293,12 +293,12 @@ class JobClient(ClosingContext):
     def _wait_until(self, is_finished: Callable[[], bool], timeout: float | None) -> bool:
         """Receive replies until a condition is true. Return False at the timeout."""
         self._check_owner()
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = None if timeout is None else backend.monotonic() + timeout
         while True:
             with self._lock:
                 if is_finished():
                     return True
-            remaining = None if deadline is None else max(deadline - time.monotonic(), 0)
+            remaining = None if deadline is None else max(deadline - backend.monotonic(), 0)
             if not self._await_reply(remaining):
                 with self._lock:
                     return is_finished()
@@ -370,6 +370,13 @@ def _disown_clients_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_disown_clients_in_child)
+
+
+def _make_client_id(queue: MessageQueue) -> str:
+    """Return an id that no other client of the queue has. On a bus, it is equal in each run of a simulation."""
+    if queue._bus is None:
+        return f"{os.getpid()}-{secrets.token_hex(4)}"
+    return str(queue._bus.clock.new_origin_time())
 
 
 def _remove_reply_queue(replies: MessageQueue) -> None:

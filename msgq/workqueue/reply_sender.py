@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgq.errors import EndpointNameError, QueueFullError, SegmentError, SegmentNotFoundError
+from msgq.impl import backend
 from msgq.workqueue.envelope import EnvelopeType, join_envelope, name_reply_queue, split_envelope
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ class ReplyQueueFullError(QueueFullError):
 
 
 class OpenReplyQueue(NamedTuple):
-    """A reply queue that is open until a time of ``time.monotonic()``."""
+    """A reply queue that is open until a time of `backend.monotonic`."""
 
     queue: MessageQueue
     close_time: float
@@ -53,12 +53,12 @@ class ReplySender:
         """
         reply = join_envelope(result, reply_type, number, reason)
         open_queue = self._reply_queues.get(client_id)
-        if open_queue is None or open_queue.close_time < time.monotonic():
+        if open_queue is None or open_queue.close_time < backend.monotonic():
             self._close_old_queues()
             queue = self._open_reply_queue(client_id)
             if queue is None:
                 return False
-            open_queue = OpenReplyQueue(queue, time.monotonic() + REOPEN_SECONDS)
+            open_queue = OpenReplyQueue(queue, backend.monotonic() + REOPEN_SECONDS)
             self._reply_queues[client_id] = open_queue
         try:
             open_queue.queue.send(reply, timeout=0)
@@ -73,7 +73,7 @@ class ReplySender:
             self._reply_queues.popitem()[1].queue.close()
 
     def _close_old_queues(self) -> None:
-        now = time.monotonic()
+        now = backend.monotonic()
         for client_id in [name for name, each in self._reply_queues.items() if each.close_time < now]:
             self._reply_queues.pop(client_id).queue.close()
 

@@ -27,6 +27,7 @@ from msgq.posix_ipc import O_CREAT, ExistentialError
 from msgq.posix_ipc import MessageQueue as PosixQueue
 from msgq.recording import Player, PlayerStats
 from msgq.topic import fake_events
+from tests.cases import each_case
 from tests.recording.logs import write_log
 from tests.unit.recordfile import RecordFile
 from visionipc import FrameSync, VisionIpcClient, VisionIpcServer
@@ -417,7 +418,7 @@ TABLE = [
     Row(
         ("msgq", "zmq"),
         open_pubmaster,
-        {"PubMaster.wait_for_readers": lambda master: master.wait_for_readers(None, n=1)},
+        {"PubMaster.wait_for_readers": lambda master: master.wait_for_readers(timeout=None, n=1)},
     ),
     Row(
         RING,
@@ -465,3 +466,34 @@ APART = {
     "SubSocket.setTimeout": "sets a time-out",
     "SubSocket.rcvtimeo": "sets a time-out",
 }
+
+
+def each_call(kind: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Run a test with each call of a kind that waits."""
+    cases = {f"{_opener(row)}-{name}": (row, name) for row in TABLE for name in _calls(row, kind)}
+    return each_case("row, name", cases.values(), cases, reset="place.renew")
+
+
+def _calls(row: Row, kind: str) -> list[str]:
+    polls = [("Poller.poll" if kind == "waits" else "Poller.apoll")] if row.polled else []
+    mixed = ["Poller.poll and a descriptor"] if row.polled and kind == "waits" else []
+    return [*getattr(row, kind), *polls, *mixed]
+
+
+def _opener(row: Row) -> str:
+    function = row.open
+    if isinstance(function, partial):
+        return f"{function.func.__name__} {function.keywords['producers']}"
+    return function.__name__
+
+
+def make_call(place: Place, row: Row, name: str, one: Any) -> Callable[[], Any]:
+    if not name.startswith("Poller"):
+        return partial((row.waits | row.tasks)[name], one)
+    poller = place.module.Poller()
+    poller.registerSocket(one)
+    if name == "Poller.apoll":
+        return partial(poller.apoll, -1)
+    if name != "Poller.poll":
+        poller.register(place.pipe()[0])
+    return partial(poller.poll, -1)

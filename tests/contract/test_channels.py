@@ -523,6 +523,17 @@ class TestStats:
         pub.close()
         assert (pub.stats().sent, pub.stats().left, sub.stats().received) == (1, True, 1)
 
+    @pytest.mark.parametrize("passive", [False, True])
+    def test_closed_channel_has_no_stats(self, channels: Channels, passive: bool) -> None:
+        """The memory of a closed channel stays as it was at the close, so statistics would show other rows."""
+        pub = channels.open().publisher()
+        closed = channels.open(passive=passive)
+        closed.close()
+        pub.close()
+        for call in (closed.stats, closed.diagnose):
+            with pytest.raises(StateError, match="channel is closed; open it again"):
+                call()
+
     def test_stats_include_all_pools_of_a_grown_publisher(self, channels: Channels) -> None:
         pub = channels.open().publisher(slot_bytes=64)
         pub.send(b"1")

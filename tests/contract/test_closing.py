@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import asyncio
-import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,7 @@ from typing import Any
 import pytest
 
 from msgq.errors import EndpointClosedError
-from tests.cases import each_case
-from tests.contract.close_cases import APART, EVERY_BACKEND, POLLS, TABLE, Place, Row, place_on
+from tests.contract.close_cases import APART, EVERY_BACKEND, POLLS, TABLE, Place, Row, each_call, make_call, place_on
 from tests.support import DEADLINE, ROOT, Task
 
 #: Folders and files whose classes are not for users to wait with.
@@ -49,42 +47,11 @@ WAITING_PARAMETERS = {"timeout", "deadline", "timeout_ms", "timeout_s", "non_blo
 WAITING_NAMES = {"__next__", "wait", "run", "recv", "recv_into", "update"}
 
 
-def each_call(kind: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Run a test with each call of a kind that waits."""
-    cases = {f"{_opener(row)}-{name}": (row, name) for row in TABLE for name in _calls(row, kind)}
-    return each_case("row, name", cases.values(), cases, reset="place.renew")
-
-
-def _calls(row: Row, kind: str) -> list[str]:
-    polls = [("Poller.poll" if kind == "waits" else "Poller.apoll")] if row.polled else []
-    mixed = ["Poller.poll and a descriptor"] if row.polled and kind == "waits" else []
-    return [*getattr(row, kind), *polls, *mixed]
-
-
-def _opener(row: Row) -> str:
-    function = row.open
-    if isinstance(function, functools.partial):
-        return f"{function.func.__name__} {function.keywords['producers']}"
-    return function.__name__
-
-
 @pytest.fixture
 def place(prefix: str, token: str, backend: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Place]:
     monkeypatch.setenv("MSGQ_ZMQ_TRANSPORT", "ipc")
     with place_on(backend, token, prefix, tmp_path) as place:
         yield place
-
-
-def _call(place: Place, row: Row, name: str, one: Any) -> Callable[[], Any]:
-    if not name.startswith("Poller"):
-        return functools.partial((row.waits | row.tasks)[name], one)
-    poller = place.module.Poller()
-    poller.registerSocket(one)
-    if name == "Poller.apoll":
-        return functools.partial(poller.apoll, -1)
-    if name != "Poller.poll":
-        poller.register(place.pipe()[0])
-    return functools.partial(poller.poll, -1)
 
 
 def _check_end(row: Row, name: str, result: Callable[[], Any]) -> None:
@@ -104,7 +71,7 @@ def test_close_ends_the_wait_of_another_thread(place: Place, row: Row, name: str
     for how in row.open(place)[1] if place.backend in row.backends else ():
         place.close()
         one, closes = row.open(place)
-        task = Task(_call(place, row, name, one))
+        task = Task(make_call(place, row, name, one))
         task.wait_asleep()
         closes[how]()
         _check_end(row, name, task.result)
@@ -116,7 +83,7 @@ def test_close_ends_the_wait_of_another_thread(place: Place, row: Row, name: str
 def test_close_ends_the_wait_of_an_asyncio_task(place: Place, row: Row, name: str, closer: str) -> None:
     async def main(how: str) -> None:
         one, closes = row.open(place)
-        task = asyncio.ensure_future(_call(place, row, name, one)())
+        task = asyncio.ensure_future(make_call(place, row, name, one)())
         await asyncio.sleep(0)
         assert not task.done()
         if closer == "another thread":

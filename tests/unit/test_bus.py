@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Generator
+import resource
+import signal
+import threading
+from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from threading import Event
 from typing import Any
 
 import pytest
@@ -13,6 +20,9 @@ from msgq import stats
 from msgq.errors import (
     ConcurrentUseError,
     EndpointClosedError,
+    ForkedSocketError,
+    InvalidValueError,
+    MsgqError,
     MultiplePublishersError,
     SegmentNotFoundError,
     StateError,
@@ -20,8 +30,13 @@ from msgq.errors import (
 )
 from msgq.impl import ring
 from msgq.impl.base import clock as host_clock
+from msgq.impl.fake.bus import InProcessBus, current_bus
 from msgq.kinds.opening import open_source
+from msgq.recording.mcap_io.core import ChunkBuffer
+from msgq.recording.recorder.core import Capture
 from msgq.simulation import Fault, Simulation
+from tests.support import DEADLINE, run_child
+from visionipc import VisionIpcServer
 
 
 def list_shared_files() -> set[str]:
@@ -30,6 +45,35 @@ def list_shared_files() -> set[str]:
 
 def count_descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
+
+
+def use_all_kinds_then_read_clock() -> dict[str, str]:
+    """Use all kinds in a simulation. Return why the files of the clock cannot be opened: they were not open before."""
+    with Simulation() as sim:
+        msgq.pub_sock("topic", tracked=True).send(b"x")
+        msgq.MessageQueue("queue", events=True).send(b"x")
+        channel = msgq.Channel("channel")
+        channel.publisher().send(b"x")
+        channel.subscriber().receive(0)
+        records = msgq.SeqlockVector("vector", msgq.tracked([("x", "f8")]), 2)
+        records[0] = (0, 0, 1.0)
+        msgq.Board("board").declare("key").write(b"x")
+        msgq.RecordQueue("records", msgq.tracked([("x", "f8")])).produce((1.0,))
+        with VisionIpcServer("frames") as server:
+            server.create_buffers(0, 1, 64, 48)
+            server.start_listener()
+        assert stats.endpoints()
+        sim.run()
+    free = os.dup(0)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    try:
+        host_clock.offset_ns()
+        clock = "known"
+    except MsgqError as error:
+        clock = errno.errorcode[error.errno or 0]
+    origins = "EMFILE" if os.strerror(errno.EMFILE) in host_clock.origin_problem() else "known"
+    return {"clock": clock, "origins": origins}
 
 
 class TestMemory:
@@ -112,6 +156,46 @@ class TestTools:
         with pytest.raises(SegmentNotFoundError):
             stats.topic(endpoint)
 
+    def test_source_of_records_pauses_in_virtual_time(self, endpoint: str) -> None:
+        def count_taken() -> int:
+            chunk = ChunkBuffer(1 << 20, 1 << 10)
+            capture.capture_messages(chunk, 0.01)
+            return len(chunk)
+
+        with Simulation() as sim:
+            records, capture = msgq.SeqlockVector(endpoint, "f8", 2), Capture()
+            source = open_source(f"records/{endpoint}")
+            assert source.read_message_schema()
+            capture.add_source(source)
+            found = []
+            for value in range(3):
+                records[0] = value
+                found.append(count_taken())
+                records[1] = value
+                found.append(count_taken())  # the scan of the same time has ended
+                sim.clock.sleep(0.001)
+            assert found == [1, 0, 2, 0, 2, 0]
+
+    @pytest.mark.parametrize("prefix", ["bus:1", "bus:1/inner", "bus:77", "bus:"])
+    def test_participant_of_shared_memory_refuses_the_prefix_of_a_bus(self, endpoint: str, prefix: str) -> None:
+        calls: list[Callable[[], Any]] = [
+            lambda: ring.PubSocket().connect(msgq.context, endpoint, prefix=prefix),
+            lambda: ring.SubSocket().connect(msgq.context, endpoint, prefix=prefix),
+            lambda: msgq.MessageQueue(endpoint, prefix=prefix),
+            lambda: msgq.SeqlockVector(endpoint, "f8", 2, prefix=prefix),
+            lambda: msgq.Board(endpoint, prefix=prefix),
+            lambda: msgq.Channel(endpoint, prefix=prefix),
+        ]
+        for call in calls:
+            with pytest.raises(InvalidValueError, match=f"prefix '{prefix}' begins with 'bus:'"):
+                call()
+
+    def test_prefix_that_begins_like_the_name_of_the_bus_is_a_prefix_on_the_bus(self) -> None:
+        bus = InProcessBus()
+        assert bus.resolve_prefix(f"{bus.prefix}/inner") == f"{bus.prefix}/inner"
+        assert bus.resolve_prefix(f"{bus.prefix}7") == f"{bus.prefix}/{bus.prefix}7"
+        bus.end()
+
     def test_class_of_shared_memory_is_refused_in_a_node(self, endpoint: str) -> None:
         with Simulation(), pytest.raises(StateError, match="does not belong to the simulation"):
             ring.PubSocket().connect(msgq.context, endpoint)
@@ -142,6 +226,9 @@ class TestTime:
         assert received is not None
         assert before <= received.publish_time <= host_clock.time_ns()
         pub.unlink()
+
+    def test_simulation_opens_no_file_of_the_clock_or_of_origins(self) -> None:
+        assert run_child(use_all_kinds_then_read_clock) == {"clock": "EMFILE", "origins": "EMFILE"}
 
     def test_timeouts_and_waits_for_readers_take_virtual_time(self, endpoint: str) -> None:
         with Simulation() as sim:
@@ -248,3 +335,182 @@ class TestKilledNodes:
             with msgq.pub_sock(endpoint).reserve(8), pytest.raises(MultiplePublishersError, match="for 1 s"):
                 msgq.pub_sock(endpoint)
             assert sim.clock.now_ns == 1_000_000_000
+
+
+class TestHostileUse:
+    def test_function_that_raises_keeps_later_messages(self, endpoint: str) -> None:
+        seen = []
+
+        def raise_on_first(message: bytes) -> None:
+            seen.append(message)
+            if message == b"0":
+                raise RuntimeError("first")
+
+        with Simulation() as sim:
+            sim.on(endpoint, raise_on_first)
+            pub = msgq.pub_sock(endpoint)
+            for i in range(3):
+                pub.send(b"%d" % i)
+            with pytest.raises(RuntimeError, match="first"):
+                sim.run()
+            sim.run()
+        assert seen == [b"0", b"1", b"2"]
+
+    def test_function_closes_all_sockets_of_the_topic(self, endpoint: str) -> None:
+        with Simulation() as sim:
+            pub, sub = msgq.pub_sock(endpoint), msgq.sub_sock(endpoint)
+            seen = []
+
+            def close_sockets(message: bytes) -> None:
+                seen.append(message)
+                pub.close()
+                sub.close()
+
+            sim.on(endpoint, close_sockets)
+            pub.send(b"0")
+            pub.send(b"1")
+            sim.run()
+            assert seen == [b"0", b"1"]
+
+    def test_subscriber_without_references_leaves_during_a_delivery(self, endpoint: str) -> None:
+        with Simulation() as sim:
+            subs = [msgq.sub_sock(endpoint)]
+            sim.on(endpoint, lambda _: subs.clear())
+            pub = msgq.pub_sock(endpoint)
+            for _ in range(3):
+                pub.send(b"x")
+            sim.run()
+            assert len(stats.topic(endpoint).subscribers) == 1
+
+    def test_socket_that_connects_to_another_topic_gets_only_its_messages(self, endpoint: str) -> None:
+        with Simulation() as sim:
+            sub, pub = msgq.sub_sock(endpoint), msgq.pub_sock(endpoint)
+            pub.send(b"before")
+            sub.close()
+            sub.connect(msgq.context, f"{endpoint}-other")
+            pub.send(b"between")
+            pub.close()
+            pub.connect(msgq.context, f"{endpoint}-other")
+            pub.send(b"after")
+            sim.run()
+            assert (sub.receive_many(), sub.lost) == ([b"after"], 0)
+
+    def test_topic_unlinked_in_a_simulation_is_another_topic_afterwards(self, endpoint: str) -> None:
+        with Simulation() as sim:
+            sub, pub = msgq.sub_sock(endpoint), msgq.pub_sock(endpoint)
+            pub.unlink()
+            later_sub, later_pub = msgq.sub_sock(endpoint), msgq.pub_sock(endpoint)
+            pub.send(b"old")
+            later_pub.send(b"new")
+            sim.run()
+            assert (sub.receive_many(), later_sub.receive_many()) == ([b"old"], [b"new"])
+
+    def test_two_publishers_that_connect_during_a_reservation_have_one_winner(self, endpoint: str) -> None:
+        with Simulation() as sim:
+            holder, sub = msgq.pub_sock(endpoint), msgq.sub_sock(endpoint)
+            outcomes = []
+
+            def connect(number: int) -> None:
+                try:
+                    msgq.pub_sock(endpoint).send(b"%d" % number)
+                    outcomes.append(number)
+                except MultiplePublishersError:
+                    outcomes.append(-number)
+
+            with pytest.raises(MultiplePublishersError), holder.reserve(8):
+                sim.add(connect, 1)
+                sim.add(connect, 2)
+                sim.clock.sleep(0.1)
+            sim.run()
+            (winner,) = [number for number in outcomes if number > 0]
+            assert len(outcomes) == 2
+            assert (sub.receive_many(), sub.lost) == ([b"%d" % winner], 0)
+
+    def test_simulation_in_a_thread_has_its_own_bus(self, endpoint: str) -> None:
+        def simulate() -> bytes | None:
+            with Simulation() as sim:
+                sub = msgq.sub_sock(endpoint)
+                msgq.pub_sock(endpoint).send(b"x")
+                sim.run()
+                return sub.receive()
+
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(simulate).result() == b"x"
+
+    def test_simulation_that_ends_before_an_inner_one_is_refused(self) -> None:
+        outer, inner = Simulation(), Simulation()
+        with outer:
+            with inner:
+                with pytest.raises(StateError, match="leave that one first"):
+                    outer.__exit__(None, None, None)
+                assert current_bus() is inner._engine
+            assert current_bus() is outer._engine
+        assert current_bus() not in (outer._engine, inner._engine)
+
+    def test_interrupted_wait_leaves_the_socket_usable(self, endpoint: str) -> None:
+        with Simulation() as sim:
+            sub, queue = msgq.sub_sock(endpoint), msgq.MessageQueue(endpoint)
+            records = msgq.SeqlockVector(endpoint, "f8", 2)
+            waits: list[Callable[[], Any]] = [lambda: sub.receive(timeout=5), lambda: queue.receive(5), records.wait]
+            for wait in waits:
+
+                def interrupt() -> Generator[Any, Any, None]:
+                    yield 0.5
+                    raise KeyboardInterrupt
+
+                sim.add(interrupt)
+                with pytest.raises(KeyboardInterrupt):
+                    wait()
+            msgq.pub_sock(endpoint).send(b"x")
+            queue.send(b"x")
+            records[0] = 1.0
+            assert sub.receive(timeout=1) == b"x"
+            assert queue.receive(1) == (b"x", 0)
+            assert records.wait(1)
+
+    def test_interrupted_run_lets_the_blocking_node_reach_its_wait(self) -> None:
+        """Otherwise, the node and the interrupted program would run at the same time."""
+        handled, left = Event(), Event()
+        steps = []
+
+        def interrupt(*_: object) -> None:
+            handled.set()
+            raise KeyboardInterrupt
+
+        def node() -> None:
+            sim.clock.sleep(1)
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+            handled.wait(DEADLINE)
+            steps.append(left.wait(0.1))
+            sim.clock.sleep(1)
+            steps.append(left.is_set())
+
+        previous = signal.signal(signal.SIGUSR1, interrupt)
+        try:
+            with Simulation() as sim:
+                sim.add(node)
+                with pytest.raises(KeyboardInterrupt):
+                    sim.run()
+                left.set()
+                assert steps == [False]
+                sim.run()
+                assert steps == [False, True]
+        finally:
+            signal.signal(signal.SIGUSR1, previous)
+
+    def test_forked_child_cannot_use_the_simulation_of_its_parent(self, endpoint: str) -> None:
+        with Simulation() as sim:
+            sub, pub = msgq.sub_sock(endpoint), msgq.pub_sock(endpoint)
+            pub.send(b"of the parent")
+            pid = os.fork()
+            if pid == 0:
+                refused = 0
+                for call in (sub.receive, lambda: pub.send(b"of the child")):
+                    with suppress(ForkedSocketError):
+                        call()
+                        refused -= 1
+                    refused += 1
+                os._exit(refused)
+            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 2
+            sim.run()
+            assert sub.receive_many() == [b"of the parent"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from msgq.errors import (
     WaitTimeoutError,
 )
 from msgq.simulation import Fault, Simulation
-from visionipc import FrameFormat, VisionIpcClient, VisionIpcServer
+from visionipc import FrameFormat, FrameSync, VisionIpcClient, VisionIpcServer
 from visionipc.image_messages import picture
 
 S = 1_000_000_000
@@ -205,3 +206,22 @@ class TestNodes:
             )
             other.run()
         assert again == [(number, bytes([number]) * 12) for number, _ in seen]
+
+
+def test_sync_of_frames_without_partners_times_out_in_virtual_time() -> None:
+    with Simulation() as sim:
+        server = VisionIpcServer("cam")
+        for stream in (1, 2):
+            server.create_buffers(stream, 4, 2, 2, FrameFormat.RGB24)
+        server.start_listener()
+        clients = [VisionIpcClient("cam", stream, False) for stream in (1, 2)]
+        assert all(client.connect(True) for client in clients)
+
+        def film() -> Generator[Any, Any, None]:
+            for frame in range(1000):
+                server.send(1 + frame % 2, bytes(12), frame, frame, frame)
+                yield 0.01
+
+        sim.add(film)
+        assert FrameSync(clients, 0).recv(100) is None
+        assert sim.clock.now_ns == S // 10

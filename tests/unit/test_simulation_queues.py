@@ -21,6 +21,7 @@ from msgq.errors import (
     QueueFullError,
     SegmentError,
     StateError,
+    WaitTimeoutError,
 )
 from msgq.impl.fake import workqueue
 from msgq.impl.workqueue.options import O_CREX
@@ -367,6 +368,37 @@ def test_restarted_workers_and_clients_get_all_results(caplog: pytest.LogCapture
             sim.add(call_workers, results)
             sim.run()
         assert results == [b"%d" % number for number in range(6)]
+
+
+def test_equal_seeds_give_equal_runs_of_clients_and_workers() -> None:
+    """The names of the clients' queues, too, which contain the process in shared memory."""
+
+    def run() -> tuple[str, list[Any]]:
+        with Simulation(1, Faults(delay=0.2)) as sim:
+            for _ in range(2):
+                sim.add(lambda: Worker(open_jobs_queue(), lambda message: message.data).run(1.0))
+            with open_jobs_queue() as queue, JobClient(queue) as first, JobClient(queue) as second:
+                futures = [client.submit(b"x") for client in (first, second) for _ in range(3)]
+                assert [future.result(60.0) for future in futures] == [b"x"] * 6
+            sim.run()
+            return str(sim.trace), sim.sent_messages
+
+    assert run() == run()
+
+
+def test_result_of_a_job_times_out_in_virtual_time_while_other_results_arrive() -> None:
+    """Each result that arrives begins another wait, whose end is that of the call."""
+    with Simulation() as sim, open_jobs_queue() as queue, JobClient(queue) as client:
+
+        def work(message: Any) -> bytes:
+            sim.clock.sleep(0.4)
+            return bytes(message.data)
+
+        futures = [client.submit(b"%d" % number) for number in range(5)]
+        sim.add(lambda: Worker(open_jobs_queue(), work).run(5.0))
+        with pytest.raises(WaitTimeoutError):
+            futures[-1].result(1.0)
+        assert sim.clock.now_ns == 10**9
 
 
 def collect_events(sim: Simulation) -> list[tuple[Any, ...]]:

@@ -92,7 +92,7 @@ cdef class Bus:
 
     def resolve_prefix(self, asked):
         prefix = settings.resolve_prefix(asked)
-        if prefix.startswith(self.prefix):
+        if prefix == self.prefix or prefix.startswith(f"{self.prefix}/"):
             return prefix
         return f"{self.prefix}/{prefix}" if prefix else self.prefix
 

@@ -445,7 +445,7 @@ cdef class ForkAwareHandle:
     cdef readonly Bus _bus      # the bus of its endpoint; None: shared memory
     cdef object __weakref__
     # Choose the bus of the handle, and return the prefix of its paths. In a node of a simulation, refuse shared memory.
-    cdef str _enter_bus(self, object prefix, str endpoint)
+    cdef str _enter_bus(self, object prefix, str endpoint, bint passive=*)
     cdef int64_t _now_ns(self) noexcept  # time of the handle's deadlines: CLOCK_MONOTONIC, or virtual
     cdef uint32_t _random_u32(self) noexcept
     cdef void _release_memory(self) noexcept  # called at the end of `close`, after the last use

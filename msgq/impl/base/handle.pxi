@@ -36,11 +36,13 @@ cdef class ForkAwareHandle:
         """Return the bus on which the handle opens its endpoint; None: shared memory."""
         return None
 
-    cdef str _enter_bus(self, object prefix, str endpoint):
+    cdef str _enter_bus(self, object prefix, str endpoint, bint passive=False):
         self._bus = self._find_bus()
         if self._bus is not None:
             return self._bus.resolve_prefix(prefix)
         in_prefix = settings.resolve_prefix(prefix)
+        if not passive:
+            settings.refuse_bus_prefix(in_prefix, endpoint)
         if not in_prefix.startswith(naming.BUS_PREFIX_START):  # an observer of a bus reads its files like others
             refuse_in_simulation(endpoint)
         return in_prefix

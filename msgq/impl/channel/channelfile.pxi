@@ -212,11 +212,13 @@ cdef class ChannelFile(EndpointFile):
 
     def stats(self):
         """See `msgq.stats.channel`. Maps pools read-only, without a trace."""
+        self.require_memory()  # what a closed channel still shows is of the time of its close
         stats = read_channel_stats(self.segment, self.name, self.prefix, self.trust, self.schema)
         self.check_truncation()
         return stats
 
     def counts(self):
+        self.require_memory()
         counts = read_channel_counts(self.segment)
         self.check_truncation()
         return counts

@@ -80,7 +80,7 @@ cdef class RecordHandle(ThreadSharedHandle):
         if not wanted.name:
             self._attach_record_file(make_private_record_file(wanted, self._bus))
             return
-        in_prefix = self._enter_bus(prefix, wanted.name)
+        in_prefix = self._enter_bus(prefix, wanted.name, wanted.passive)
         with settings.overrides(trust=trust):
             file = make_record_file(wanted.name, in_prefix, trust, wanted)
             if wanted.passive:

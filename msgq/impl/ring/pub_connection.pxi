@@ -129,7 +129,7 @@ cdef class PubConnection:
         cdef int64_t deadline = self._now_ns() + SEND_IN_PROGRESS_NS
         cdef bint late = False  # set once in each round, so that the test and its consequence agree
         stock_publisher_lives = self._publisher.after_stock and mq_thread_liveness(<uint32_t> uid) != MQ_DEAD
-        if stock_publisher_lives or self._publisher.unordered:
+        if (stock_publisher_lives or self._publisher.unordered) and self._bus is None:
             with nogil:  # the previous publisher announces sends late or never; a send takes microseconds
                 usleep(STOCK_SEND_US)
         # After the deadline, wait only for publishers that are known to live. Without locks, the liveness of a

@@ -41,7 +41,7 @@ cdef class SubConnection(Waitable):
             raise StateError("socket is connected already; close it first", self._endpoint)
         if not isinstance(address, (str, bytes)):
             raise TypeError(f"address is of type {type(address).__name__}; give str or bytes")
-        self._prefix = self._enter_bus(prefix, name)
+        self._prefix = self._enter_bus(prefix, name, passive)
         self._endpoint = name
         self._trust = trust
         self._conflate = conflate or self._conflate_default

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from msgq.common.texts import format_count_noun
 from msgq.common.units import NS_PER_S
-from msgq.errors import StateError, WaitTimeoutError
+from msgq.errors import MsgqError, StateError, WaitTimeoutError
 from msgq.impl.base.argument_checks import check_wait_for_readers
 
 if TYPE_CHECKING:
@@ -51,9 +51,15 @@ def wait_for_readers(
 
 
 def _wait_on_bus(bus: Bus, are_ready: Callable[[], bool], timeout: float | None, endpoint: str) -> None:
+    def is_over() -> bool:
+        try:
+            return are_ready()
+        except MsgqError:  # another node has closed the publisher: the waiting node raises the error
+            return True
+
     if not are_ready() and timeout != 0:
         timeout_ns = None if timeout is None or isinf(timeout) else round(timeout * NS_PER_S)
-        bus.wait_until(are_ready, timeout_ns, f"readers of {endpoint!r}")
+        bus.wait_until(is_over, timeout_ns, f"readers of {endpoint!r}")
 
 
 def has_enough_readers(attached: int, updated: int | None, n: int | None) -> bool:

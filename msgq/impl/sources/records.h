@@ -26,8 +26,9 @@ typedef struct {
     uint64_t end;                /* number of elements; for a board, the number of keys with a name */
     uint64_t next_index;         /* element at which the scan continues */
     uint64_t elements_left;      /* number of elements that this call may still scan */
-    int64_t scan_started_ns;     /* beginning of the last scan, nanoseconds of CLOCK_MONOTONIC */
-    int64_t next_scan_ns;        /* earliest beginning of the next scan, nanoseconds of CLOCK_MONOTONIC */
+    const int64_t *virtual_ns;   /* the time of a bus; NULL: CLOCK_MONOTONIC */
+    int64_t scan_started_ns;     /* beginning of the last scan, nanoseconds of that clock */
+    int64_t next_scan_ns;        /* earliest beginning of the next scan, nanoseconds of that clock */
     uint64_t changes;            /* number of reported changes of a vector */
     uint64_t
         overwritten; /* for a meter: number of writes that a later write replaced before the source read their value */
@@ -42,7 +43,7 @@ static inline bool mq_record_source_is_board(const mq_record_source *r) {
 static inline bool mq_record_source_begin_scan(mq_record_source *r) {
     if (r->next_index)
         return true;
-    int64_t now = mq_monotonic_ns();
+    int64_t now = mq_read_time_ns(r->virtual_ns);
     if (now < r->next_scan_ns)
         return false;
     r->scan_started_ns = now;
@@ -66,7 +67,7 @@ static inline void mq_record_source_end_call(mq_record_source *r) {
     r->elements_left = r->for_meter ? UINT64_MAX : MQ_RECORD_SCAN_ELEMENTS;
     if (r->next_index < r->end)
         return;
-    int64_t now = mq_monotonic_ns();
+    int64_t now = mq_read_time_ns(r->virtual_ns);
     r->next_index = 0;
     r->next_scan_ns =
         now + (r->for_meter ? MQ_RECORD_REST_FACTOR * (now - r->scan_started_ns) : MQ_RECORD_SCAN_INTERVAL_NS);

@@ -433,6 +433,7 @@ cdef object _open_records(str endpoint, str name, str in_prefix):
     memset(&source._record_source, 0, sizeof(source._record_source))
     source._file, source.inode = file, file.segment.inode
     source._record_source.parts, source._record_source.not_truncated = file.parts, file.not_truncated
+    source._record_source.virtual_ns = NULL if file.bus is None else &file.bus.clock.now_ns
     source._record_source.elements_left = MQ_RECORD_SCAN_ELEMENTS
     source._record_source.seen_write_counts = <uint64_t *> PyMem_Calloc(file.parts.config.length, sizeof(uint64_t))
     if source._record_source.seen_write_counts == NULL:
