@@ -29,7 +29,10 @@ BACKENDS = ("msgq", "fake")
 OMITTED = {"pid", "thread_id", "start_time", "path", "creator", "oldest_age_ns", "last_age_ns", "age_ns", "last_index"}
 TIME_MIN = 10**9  # virtual time begins at 1 s, and no size or count of a program is as large
 _HANDLE = re.compile(r"\b[a-z]+\d+\b")
-_UNSTABLE = [(re.compile(r"(/dev/shm|bus:\d+)/[\w./:-]+"), "PATH"), (re.compile(r"\b(process|pid|user|uid) \d+"), r"\1 N")]
+_UNSTABLE = [
+    (re.compile(r"(/dev/shm|bus:\d+)/[\w./:-]+"), "PATH"),
+    (re.compile(r"\b(process|pid|user|uid) \d+"), r"\1 N"),
+]
 _UNSTABLE += [(re.compile(r"\(\d+\)"), "(N)")]  # the process of a handle
 
 

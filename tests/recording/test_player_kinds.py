@@ -397,14 +397,10 @@ def test_player_on_zmq_plays_topics_only(log: Any) -> None:
 def test_player_on_fake_backend_plays_all_kinds(log: Any) -> None:
     done, player = play_with_player(log(fill_all), backend="fake")
     assert (done.messages, player.skipped) == (50, {})
-    from msgq.common.settings import get_prefix
-    from msgq.impl.fake.bus import current_bus
-
-    quotes: Any = current_bus().records[get_prefix(), "quotes"]
-    assert quotes.write_counts[:4].tolist() == [3, 3, 2, 2]
     backend = backends.set_backend(backends.load_backend("fake"))
     try:
         assert msgq.Channel("lidar", create=False).messages == 10
+        assert msgq.SeqlockVector("quotes", create=False).counts()[:4].tolist() == [3, 3, 2, 2]
     finally:
         backends.set_backend(backend)
 

@@ -357,7 +357,6 @@ class SubConnection(Waitable):
     def _survives_laps(self) -> bool:
         """Return True if the socket reads the messages that a lap leaves: the newest, or those of one size."""
 
-
     def connect(
         self,
         context: Context,

@@ -680,9 +680,6 @@ class MessageQueue(QueueHandle):
     def _file_number(self) -> int:
         """Number of the queue's file, unique in this process. Only of a file on a bus."""
 
-    def _reopen_function(self) -> Callable[..., Any]:
-        """Return the function that opens a pickled handle again."""
-
     def _default_timeout_ns(self) -> int | None:
         """Return the timeout of a receive without arguments; None: forever."""
 

@@ -1,9 +1,9 @@
 """The public MessageQueue over shared memory. Joins, leaves and waits are in handle.pxi. See core.pyi."""
 
 
-def _reopen_pickled_queue(name, prefix, trust, read, write, block):
-    """Return a handle for a pickled one."""
-    queue = MessageQueue(name, 0, read=read, write=write, prefix=prefix, trust=trust)
+def _reopen_pickled_queue(kind, name, prefix, trust, read, write, block):
+    """Return a handle of this class for a pickled one."""
+    queue = kind(name, 0, read=read, write=write, prefix=prefix, trust=trust)
     queue.block = block
     return queue
 
@@ -42,11 +42,8 @@ cdef class MessageQueue(QueueHandle):
         return f"<msgq MessageQueue {self._endpoint!r}, {self.current_messages} of {self.max_messages} messages>"
 
     def __reduce__(self):
-        arguments = self._endpoint, self._prefix, self._file.trust, self._can_read, self._can_write, self.block
-        return self._reopen_function(), arguments
-
-    def _reopen_function(self):
-        return _reopen_pickled_queue
+        names = type(self), self._endpoint, self._prefix, self._file.trust
+        return _reopen_pickled_queue, (*names, self._can_read, self._can_write, self.block)
 
     def unlink(self):
         with settings.overrides(trust=self._file.trust):
