@@ -29,7 +29,7 @@ def _describe_sent_message(
 
 def _make_message_source(channel: ChannelState, node: str) -> MessageSource:
     """Return the source of the newest message."""
-    publisher = None if channel.last_sender is None else channel.last_sender()
+    publisher = channel.last_sender
     capacity, _, _, stamps = channel.file.config
     options = {"capacity": capacity, "slot_bytes": 0 if publisher is None else publisher.slot_bytes, "stamps": stamps}
     name = "" if publisher is None else publisher.name

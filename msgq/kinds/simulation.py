@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from msgq.common.message_source import TOPIC_SOURCE, MessageSource
 from msgq.common.schema import Schema
-from msgq.impl.fake.bus import InProcessBus
 from msgq.impl.fake.endpoint_state import BusMessage, EndpointState
 from msgq.kinds.playback import PlaybackMessage
 
@@ -67,7 +66,7 @@ class KindSimulation:
     ----------
     open_subscriber : takes a bare name and the name of a node; returns a subscriber to which the simulation delivers
         messages one by one. None: the simulation uses `follow_endpoint`.
-    follow_endpoint : takes a bare name, the bus and a function; returns a generator, like a program's, that calls the
+    follow_endpoint : takes a bare name and a function; returns a generator, like a program's, that calls the
         function for each message.
     list_sent_messages : takes a time, the name of a node, the state of an endpoint on the bus and a sent entry; yields
         the messages of `Simulation.sent_messages`.
@@ -76,9 +75,9 @@ class KindSimulation:
 
     list_sent_messages: Callable[[int, str, EndpointState[Any], BusMessage], Iterator[SentMessage]]
     open_subscriber: Callable[[str, str], SubSocket | Subscriber] | None = None
-    follow_endpoint: Callable[[str, InProcessBus, Callable[[Any], object]], Generator[Any, Any, None]] | None = None
+    follow_endpoint: Callable[[str, Callable[[Any], object]], Generator[Any, Any, None]] | None = None
     fault_kinds: tuple[FaultKind, ...] = FAULT_KINDS
 
-    def encode_playback(self, message: PlaybackMessage, bus: InProcessBus) -> PlaybackMessage:
+    def encode_playback(self, message: PlaybackMessage) -> PlaybackMessage:
         """Return the recorded form of a message of `Simulation.play` that was given as bytes."""
         return message

@@ -9,7 +9,7 @@ from typing import Any
 from msgq.common import record_changes
 from msgq.common.message_source import MessageSource
 from msgq.errors import RecordMismatchError, SegmentError
-from msgq.impl.fake.bus import InProcessBus
+from msgq.impl import backend
 from msgq.impl.fake.endpoint_state import BusMessage, EndpointState
 from msgq.impl.fake.records import Board, RecordsState, SeqlockVector
 from msgq.impl.records.core import is_board
@@ -18,9 +18,7 @@ from msgq.kinds.simulation import KindSimulation, SentMessage
 from msgq.records.names import KIND
 
 
-def _follow_changes(
-    name: str, _bus: InProcessBus, function: Callable[[Any], object]
-) -> Generator[Board | SeqlockVector, Any, None]:
+def _follow_changes(name: str, function: Callable[[Any], object]) -> Generator[Board | SeqlockVector, Any, None]:
     """Call a function for each change of a vector or board, with `Changes`, or a dict of `Value` by key.
 
     Raises
@@ -41,7 +39,7 @@ def _describe_sent_message(
 ) -> Iterator[SentMessage]:
     if not isinstance(state, RecordsState):
         return
-    write: Any = bus_message[1]
+    write: Any = bus_message
     options = state.read_options(write.handle)
     if state.dtype is None:
         form = {"form": "board", "keys": options.length, "value_bytes": write.handle.value_bytes}
@@ -63,10 +61,10 @@ def _describe_sent_message(
 
 
 class _RecordsSimulation(KindSimulation):
-    def encode_playback(self, message: PlaybackMessage, bus: InProcessBus) -> PlaybackMessage:
+    def encode_playback(self, message: PlaybackMessage) -> PlaybackMessage:
         """Return a change of a vector, or a value of a board, whose bytes have the key, a zero byte and the value."""
         try:
-            if not is_board(KIND.bare_name(message.endpoint), bus.resolve_prefix(None)):
+            if not is_board(KIND.bare_name(message.endpoint), backend.resolve_prefix(None)):
                 return message
         except SegmentError:  # it does not exist yet
             return message

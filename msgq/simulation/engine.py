@@ -19,15 +19,13 @@ from msgq.common import settings
 from msgq.common.message_source import MessageSource
 from msgq.common.units import NS_PER_S
 from msgq.errors import ConcurrentUseError, DeadlockError, InvalidValueError, StateError
-from msgq.impl.fake.bus import InProcessBus
 from msgq.impl.fake.endpoint_state import (
-    BusMember,
     BusMessage,
     EndpointState,
     Inbox,
-    MessageHandler,
     MessageId,
     PendingDelivery,
+    SimulationBus,
 )
 from msgq.kinds import kind_of
 from msgq.kinds.opening import open_writer
@@ -42,7 +40,7 @@ from msgq.simulation.trace import Trace
 PlaybackInput = PlaybackMessage | tuple[int, str, bytes]
 
 
-class SimulationEngine(InProcessBus):
+class SimulationEngine(SimulationBus):
     """Bus and scheduler of a simulation; see the module."""
 
     def __init__(self, order: ChoiceSequence, injector: FaultInjector) -> None:
@@ -68,11 +66,11 @@ class SimulationEngine(InProcessBus):
         self._restarting_programs: list[SimulatedProgram] = []
         self._is_ended = False
 
-    # ---- members ----
+    # ---- handles ----
 
     def on_opened(self, handle: Any) -> None:
         """Store the node that opened the handle."""
-        self._current_node.sockets.append(weakref.ref(handle))
+        self._current_node.handles.append(weakref.ref(handle))
         handle._enter_simulation(self)
 
     def on_closed(self, handle: Any) -> None:
@@ -81,26 +79,21 @@ class SimulationEngine(InProcessBus):
 
     def on_published(self, handle: Any) -> None:
         """Take over the messages that a publisher has sent."""
-        handle._publish_in_simulation()
+        for message in handle._read_published():
+            handle._state.publish(handle, message)
 
-    def on_member_opened(self, socket: BusMember) -> None:
-        """Store the node that opened the socket."""
-        self._current_node.sockets.append(weakref.ref(socket))
-
-    def run_notification(self, handle: BusMember, call: Callable[[], object]) -> None:
+    def run_notification(self, handle: Any, call: Callable[[], object]) -> None:
         """Call the function in the name of the handle's node. Does nothing after the end of the simulation."""
-        if self._is_ended:
-            return
-        nodes = (self.main_node, *self._programs)
-        self._run_as_node(
-            next(
-                (node for node in nodes if node.owns_matching_socket(lambda socket: socket is handle)), self.main_node
-            ),
-            call,
-        )
+        if not self._is_ended:
+            self._run_as_node(next((node for node in self._programs if node.owns(handle)), self.main_node), call)
+
+    @property
+    def node_name(self) -> str:
+        """See `SimulationBus`."""
+        return self._current_node.name
 
     def can_wait(self) -> bool:
-        """See `InProcessBus`."""
+        """See `SimulationBus`."""
         return self._current_node is self.main_node or self._current_node.can_block
 
     def check_descriptor_allowed(self, endpoint: str) -> None:
@@ -128,7 +121,7 @@ class SimulationEngine(InProcessBus):
         subscribe, follow = simulated.open_subscriber, simulated.follow_endpoint
         if subscribe is None:
             if follow is not None:
-                self.start_program(GeneratorNode(name, partial(follow, bare_name, self, function), self.clock.time_ns))
+                self.start_program(GeneratorNode(name, partial(follow, bare_name, function), self.clock.time_ns))
             return
         node = FunctionNode(name, function)
         self._run_as_node(node, lambda: node.set_subscriber(subscribe(bare_name, name)))
@@ -164,99 +157,73 @@ class SimulationEngine(InProcessBus):
         self._is_ended = True
         with ExitStack() as stack:  # does all of it, whatever their ends raise
             for node in (*self._programs, *self._handlers.values(), self._player_node, self.main_node):
-                stack.callback(node.close_sockets)
+                stack.callback(node.close_handles)
             for program in reversed(self._programs):
                 stack.callback(self._run_as_node, program, program.end_program)
             self.end()
 
     # ---- messages ----
 
-    def choose_route(self, source: EndpointState[Any]) -> MessageHandler:
-        """Route each message to the simulation."""
-        is_shared = source.delivers_exactly_once or source.is_shared_state
-        for inbox in source.inboxes:
-            inbox.receiver = inbox.receiver or (source.endpoint if is_shared else self._current_node.name)
-        return lambda message: self._publish_entry(source, message)
+    def deliver_message(self, state: EndpointState[Any], message: BusMessage) -> None:
+        """See `SimulationBus`. Faults decide what becomes of the message."""
+        message_id = self._record_sent(state, message)
+        possible = self._find_kind_simulation(state.endpoint).fault_kinds
+        if state.restarts_consumer:
+            possible = tuple(kind for kind in possible if kind != "restart")
+        number, now_ns = state.published_count, self.clock.now_ns
+        scheduled = self._fault_injector.find_scheduled_faults(state.endpoint, number, now_ns, possible)
+        for inbox in [state.find_inbox(message)] if state.is_shared else state.inboxes:
+            random = {} if state.reports_queue_events else self._fault_injector.choose_random_faults(restart=False)
+            faults = {kind: delay_ns for kind, delay_ns in {**random, **scheduled}.items() if kind in possible}
+            self._record_faults(faults, inbox, message_id)
+            if state.is_shared and faults.keys() <= {"restart"} and not inbox.undelivered:
+                self._deliver(inbox, message, message_id)
+            else:
+                self._apply_faults(faults, inbox, message, message_id)
+        if not state.restarts_consumer:
+            self._restart_sender(state, scheduled)
 
-    def _record_sent(self, source: EndpointState[Any], message: BusMessage) -> MessageId:
+    def _record_sent(self, state: EndpointState[Any], message: BusMessage) -> MessageId:
         """List a sent message, and return its number in the trace."""
-        node, list_messages = self._current_node.name, self._find_kind_simulation(source.endpoint).list_sent_messages
-        messages = [*list_messages(self.clock.now_ns, node, source, message)]
-        if not source.reports_queue_events:  # events repeat sent messages, and contain ids of this process
+        node, list_messages = self._current_node.name, self._find_kind_simulation(state.endpoint).list_sent_messages
+        messages = [*list_messages(self.clock.now_ns, node, state, message)]
+        if not state.reports_queue_events:  # events repeat sent messages, and contain ids of this process
             self.sent_messages += messages
-        message_id = source.endpoint, source.published_count
+        message_id = state.endpoint, state.published_count
         self.trace.add_message(message_id, messages)
-        if not source.inboxes and not source.is_shared_state:
+        if not (state.inboxes or state.is_shared):
             self.trace.add_event(self.clock.now_ns, "unheard", node, message_id)
         return message_id
-
-    def _publish_entry(self, source: EndpointState[Any], message: BusMessage) -> None:
-        now_ns, message_id = self.clock.now_ns, self._record_sent(source, message)
-        if source.delivers_exactly_once:
-            self._send_exact(source, message, message_id)
-            return
-        if source.is_shared_state:
-            self._send_exact(source, message, message_id)
-            self._restart_sender(
-                source,
-                self._fault_injector.find_scheduled_faults(
-                    source.endpoint, source.published_count, now_ns, ("restart",)
-                ),
-            )
-            return
-        scheduled = self._fault_injector.find_scheduled_faults(source.endpoint, source.published_count, now_ns)
-        for inbox in source.inboxes:
-            faults = {
-                **({} if source.reports_queue_events else self._fault_injector.choose_random_faults(restart=False)),
-                **scheduled,
-            }
-            if faults:
-                self._record_faults(faults, inbox, message_id)
-            if "drop" in faults:
-                inbox.drop_message(message)
-            else:
-                delivery = PendingDelivery(now_ns + faults.get("delay", 0), "reorder" in faults, message, message_id)
-                inbox.undelivered.extend([delivery] * (2 if "duplicate" in faults else 1))
-                inbox.add_undelivered(message)
-                if inbox not in self._busy_inboxes:
-                    self._busy_inboxes.append(inbox)
-            if "lap" in faults:
-                inbox.overwrite_unread()
-        self._restart_sender(source, scheduled)
 
     def _record_faults(self, faults: Collection[FaultKind], inbox: Inbox, message_id: MessageId) -> None:
         for kind in faults:
             if kind != "restart":  # recorded when the node restarts
                 self.trace.add_event(self.clock.now_ns, kind, inbox.receiver, message_id)
 
-    def _send_exact(self, source: EndpointState[Any], message: BusMessage, message_id: MessageId) -> None:
-        """Add a message to a queue, or write records.
+    def _deliver(self, inbox: Inbox, message: BusMessage, message_id: MessageId) -> None:
+        self.trace.add_event(self.clock.now_ns, "arrive", inbox.receiver, message_id)
+        inbox.deliver(message)
 
-        This happens at once, unless a fault delays the message, or delays an earlier message of the endpoint.
-        """
-        inbox = source.find_inbox(message)
-        now_ns, kinds = self.clock.now_ns, self._find_kind_simulation(source.endpoint).fault_kinds
-        asked = tuple(kind for kind in kinds if kind != "restart")
-        scheduled = self._fault_injector.find_scheduled_faults(source.endpoint, source.published_count, now_ns, asked)
-        faults = {**self._fault_injector.choose_random_faults(restart=False), **scheduled}
-        self._record_faults([kind for kind in faults if kind in kinds], inbox, message_id)
-        if "drop" in faults and "drop" in kinds:
+    def _apply_faults(
+        self, faults: dict[FaultKind, int], inbox: Inbox, message: BusMessage, message_id: MessageId
+    ) -> None:
+        """Drop the message, or send it on its way. A lap then overwrites it."""
+        if "drop" in faults:
             inbox.drop_message(message)
-            return
-        if not inbox.undelivered and faults.keys().isdisjoint(kinds):
-            self.trace.add_event(self.clock.now_ns, "arrive", inbox.receiver, message_id)
-            inbox.message_handler(message)
-            return
-        inbox.add_undelivered(message)
-        delivery = PendingDelivery(now_ns + faults.get("delay", 0), "reorder" in faults, message, message_id)
-        inbox.undelivered.append(delivery)
-        if inbox not in self._busy_inboxes:
-            self._busy_inboxes.append(inbox)
+        else:
+            due_ns = self.clock.now_ns + faults.get("delay", 0)
+            delivery = PendingDelivery(due_ns, "reorder" in faults, message, message_id)
+            inbox.add_undelivered(message)
+            inbox.undelivered.extend([delivery] * (2 if "duplicate" in faults else 1))
+            if inbox not in self._busy_inboxes:
+                self._busy_inboxes.append(inbox)
+        if "lap" in faults:
+            inbox.overwrite_unread()
 
-    def on_message_taken(self, source: EndpointState[Any], number: int) -> None:
-        """Restart the consumer of a queue's message if a fault requires it. See `InProcessBus.on_message_taken`."""
-        self.trace.add_event(self.clock.now_ns, "take", self._current_node.name, (source.endpoint, number))
-        scheduled = self._fault_injector.find_scheduled_faults(source.endpoint, number, self.clock.now_ns, ("restart",))
+    def on_message_taken(self, state: EndpointState[Any], number: int) -> None:
+        """Restart the consumer of a queue's message if a fault requires it. See `SimulationBus`."""
+        self.trace.add_event(self.clock.now_ns, "take", self._current_node.name, (state.endpoint, number))
+        scheduled = self._fault_injector.find_scheduled_faults(state.endpoint, number, self.clock.now_ns, ("restart",))
         if not scheduled and not self._fault_injector.choose_random_faults(restart=True):
             return
         taker = self._current_node
@@ -266,28 +233,25 @@ class SimulationEngine(InProcessBus):
                     f"node {taker.name!r} receives the message and cannot be restarted; "
                     "only nodes added with Simulation.add can"
                 )
-                raise InvalidValueError(text, source.endpoint)
+                raise InvalidValueError(text, state.endpoint)
             return
         if taker not in self._restarting_programs:
             self._restarting_programs.append(taker)
         taker.halt_for_restart(NodeWait(lambda: False, None, "its restart"))
 
-    def _restart_sender(self, source: EndpointState[Any], scheduled: Collection[FaultKind]) -> None:
+    def _restart_sender(self, state: EndpointState[Any], scheduled: Collection[FaultKind]) -> None:
         """Restart the sender of the newest message if a fault requires it."""
         must = "restart" in scheduled
-        if not must and (source.reports_queue_events or not self._fault_injector.choose_random_faults(restart=True)):
+        if not must and (state.reports_queue_events or not self._fault_injector.choose_random_faults(restart=True)):
             return
-        owners = [
-            program
-            for program in self._programs
-            if program.owns_matching_socket(lambda socket: socket._is_last_sender(source))
-        ]
+        sender = state.last_sender
+        owners = [program for program in self._programs if program.owns(sender)]
         if must and not owners:
             name = self._current_node.name
             text = (
                 f"node {name!r} publishes the message and cannot be restarted; only nodes added with Simulation.add can"
             )
-            raise InvalidValueError(text, source.endpoint)
+            raise InvalidValueError(text, state.endpoint)
         self._restarting_programs += [owner for owner in owners if owner not in self._restarting_programs]
 
     def _deliver_next(self, inbox: Inbox) -> None:
@@ -301,9 +265,8 @@ class SimulationEngine(InProcessBus):
         self._skipped_inboxes = [] if handler else self._busy_inboxes[: self._busy_inboxes.index(inbox)]
         delivery = inbox.undelivered.popleft()
         if handler:
-            inbox.can_receive()  # it waits for messages all the time, so it has seen that it was lapped
-        self.trace.add_event(self.clock.now_ns, "arrive", inbox.receiver, delivery.message_id)
-        inbox.message_handler(delivery.message)
+            handler.notice_laps()
+        self._deliver(inbox, delivery.message, delivery.message_id)
         if handler:
             self._run_as_node(handler, handler.handle_delivery)
 
@@ -409,7 +372,7 @@ class SimulationEngine(InProcessBus):
         program = self._restarting_programs.pop(0)
         self.trace.add_event(self.clock.now_ns, "restart", program.name)
         self._skipped_inboxes = []
-        program.abandon_sockets()
+        program.abandon_handles()
         self._run_as_node(program, program.end_killed_program)
         self._run_as_node(program, program.run_to_first_wait)
         return True
@@ -451,7 +414,7 @@ class SimulationEngine(InProcessBus):
 
     def _encode_playback(self, time_ns: int, endpoint: str, data: bytes) -> PlaybackMessage:
         message = PlaybackMessage(time_ns, endpoint, data, source=MessageSource(kind_of(endpoint).name))
-        return self._find_kind_simulation(endpoint).encode_playback(message, self)
+        return self._find_kind_simulation(endpoint).encode_playback(message)
 
     def _send_playback_message(self, item: PlaybackInput) -> None:
         message = item if isinstance(item, PlaybackMessage) else self._encode_playback(*item)

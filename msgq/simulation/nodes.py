@@ -14,7 +14,7 @@ from typing import Any
 from msgq.common.units import NS_PER_S
 from msgq.errors import ConcurrentUseError, DeadlockError, InvalidTypeError, MsgqError
 from msgq.impl.base.core import Poller, Waitable, make_wait_condition
-from msgq.impl.fake.endpoint_state import BusMember, Inbox
+from msgq.impl.fake.endpoint_state import Inbox
 
 #: What a generator waits for: a message, any of several, or seconds.
 WaitTarget = Waitable | Poller | float
@@ -31,12 +31,13 @@ class NodeWait:
 
 
 class SimulatedNode:
-    """A node with a name and sockets.
+    """A node with a name and handles.
 
     This base class is for nodes that the simulation does not run (test code, recordings).
 
     Attributes
     ----------
+    handles : handles that the node has opened.
     current_wait : current wait; None: the node does not wait, or has ended.
     can_block : a call of the node can wait.
     """
@@ -46,7 +47,7 @@ class SimulatedNode:
     def __init__(self, name: str) -> None:
         self.name = name
         self.current_wait: NodeWait | None = None
-        self.sockets: list[weakref.ref[BusMember]] = []
+        self.handles: list[weakref.ref[Any]] = []
 
     def is_runnable(self, now_ns: int) -> bool:
         """Return True if the wait of the node is over."""
@@ -64,23 +65,24 @@ class SimulatedNode:
         why = "a handler function must return, and a generator must yield the socket, poller or seconds"
         raise DeadlockError(f"node {self.name!r} cannot wait ({wait.description}): {why}")
 
-    def owns_matching_socket(self, socket_is: Callable[[BusMember], bool]) -> bool:
-        """Return True if the function returns True for one of the node's sockets."""
-        return any(socket_is(socket) for reference in self.sockets if (socket := reference()) is not None)
+    def owns(self, handle: object) -> bool:
+        """Return True if the node has opened the handle."""
+        return any(reference() is handle for reference in self.handles)
 
-    def abandon_sockets(self) -> None:
-        """End the sockets as the death of a process does."""
-        for reference in self.sockets:
-            if (socket := reference()) is not None:
-                socket._abandon_handle()
-        self.sockets.clear()
+    def abandon_handles(self) -> None:
+        """End the handles as the death of a process does."""
+        for handle in self._take_handles():
+            handle._abandon_handle()
 
-    def close_sockets(self) -> None:
-        """Close the sockets that the node left open."""
-        for reference in self.sockets:
-            if (socket := reference()) is not None:
-                socket.close()
-        self.sockets.clear()
+    def close_handles(self) -> None:
+        """Close the handles that the node left open."""
+        for handle in self._take_handles():
+            handle.close()
+
+    def _take_handles(self) -> list[Any]:
+        handles = [handle for reference in self.handles if (handle := reference()) is not None]
+        self.handles.clear()
+        return handles
 
 
 def refuse_unstarted_code(name: str, result: object) -> None:
@@ -116,6 +118,10 @@ class FunctionNode(SimulatedNode):
         inbox: Inbox = self._subscriber._inbox
         return inbox
 
+    def notice_laps(self) -> None:
+        """Count what was overwritten, as a subscriber that waits all the time does."""
+        self._subscriber._would_receive_return()
+
     def handle_delivery(self) -> None:
         """Call the function with the delivered message."""
         message = self._subscriber._receive_now()
@@ -139,7 +145,7 @@ class SimulatedProgram(SimulatedNode):
         raise NotImplementedError
 
     def end_killed_program(self) -> None:
-        """End a program whose sockets were abandoned. Its ``finally`` blocks run, and find the sockets closed."""
+        """End a program whose handles were abandoned. Its ``finally`` blocks run, and find the handles closed."""
         with suppress(MsgqError):
             self.end_program()
 

@@ -24,12 +24,12 @@ def _describe_sent(
 ) -> Iterator[SentMessage]:
     if not isinstance(topic, TopicState):
         return
-    if topic._extract_picture is None:
+    if topic.extract_picture is None:
         yield SentMessage(time_ns, node, topic.endpoint, bus_message[1], TOPIC_SOURCE, topic.schema)
     else:  # it announces a frame
         image = f"{topic.endpoint}/image"
         source = MessageSource(find_recorded_kind(image).name)
-        yield SentMessage(time_ns, node, image, topic._extract_picture(bus_message[1]), source, topic.schema)
+        yield SentMessage(time_ns, node, image, topic.extract_picture(bus_message[1]), source, topic.schema)
 
 
 SIMULATION = KindSimulation(_describe_sent, open_subscriber=_subscribe)

@@ -7,18 +7,16 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 from msgq.common.message_source import MessageSource
-from msgq.impl.fake.bus import InProcessBus
 from msgq.impl.fake.endpoint_state import BusMessage, EndpointState
 from msgq.impl.fake.workqueue import MessageQueue, QueueState
+from msgq.impl.workqueue.core import HeldSend
 from msgq.kinds.playback import PlaybackMessage
 from msgq.kinds.simulation import KindSimulation, SentMessage
 from msgq.workqueue.names import KIND
 from msgq.workqueue.playback import encode_sent_event
 
 
-def _follow_queue(
-    name: str, _bus: InProcessBus, function: Callable[[bytes], object]
-) -> Generator[MessageQueue, Any, None]:
+def _follow_queue(name: str, function: Callable[[bytes], object]) -> Generator[MessageQueue, Any, None]:
     """Call a function with each message of a queue, in competition with other consumers."""
     queue = MessageQueue(name)
     while True:
@@ -30,14 +28,14 @@ def _describe_sent(
     time_ns: int, node: str, queue: EndpointState[Any], bus_message: BusMessage
 ) -> Iterator[SentMessage]:
     if isinstance(queue, QueueState):
-        send = bus_message[-1]
+        send: HeldSend = bus_message
         sizes = {"max_messages": send.queue.max_messages, "max_message_size": send.queue.max_message_size}
         source = MessageSource(KIND.name, node, options=json.dumps(sizes))
         yield SentMessage(time_ns, node, queue.endpoint, send.data, source, send.queue.schema, send.priority)
 
 
 class _QueueSimulation(KindSimulation):
-    def encode_playback(self, message: PlaybackMessage, bus: InProcessBus) -> PlaybackMessage:
+    def encode_playback(self, message: PlaybackMessage) -> PlaybackMessage:
         return message._replace(data=encode_sent_event(message.data, 0, 0, message.time_ns))
 
 

@@ -401,6 +401,7 @@ def test_player_on_fake_backend_plays_all_kinds(log: Any) -> None:
     try:
         assert msgq.records.SeqlockVector("quotes", passive=True).counts([0, 1, 2, 3]).tolist() == [3, 3, 2, 2]
         assert msgq.Channel("lidar", create=False).messages == 10
+        assert msgq.SeqlockVector("quotes", create=False).counts()[:4].tolist() == [3, 3, 2, 2]
     finally:
         backends.set_backend(backend)
 

@@ -209,8 +209,8 @@ class TestTime:
             pub.send(b"first")
             pub.send(b"second", origin_time=7)
             first, second = sub.receive_tracked(), sub.receive_tracked()
-        assert first is not None
-        assert second is not None
+        assert first
+        assert second
         assert (first.publish_time, first.origin_time) == (2_500_000_000,) * 2
         assert (second.publish_time, second.origin_time) == (2_500_000_000, 7)
 

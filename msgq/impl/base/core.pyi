@@ -234,7 +234,7 @@ class Bus:
         """Raise an error if a wait for a descriptor would never end."""
 
 def list_private_files(root: str) -> list[tuple[str, int, int]]:
-    """Return name, number and bytes of each file directly in `root`, such as `Bus.prefix`."""
+    """Return name, number and bytes of each file below a prefix of a bus."""
 
 def make_wait_condition(waitables: list[Any]) -> tuple[Callable[[], bool], str]:
     """Return a function that is True if a receive of one reader would return or raise, and a text about the wait.
@@ -251,7 +251,7 @@ class ForkAwareHandle:
 
     @property
     def _bus(self) -> Bus | None: ...
-    def _find_bus(self) -> Bus | None:
+    def _choose_bus(self) -> Bus | None:
         """Return the bus on which the handle opens its endpoint; None: shared memory. The fake backend overrides it."""
 
     @property

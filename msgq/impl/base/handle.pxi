@@ -32,12 +32,12 @@ cdef class ForkAwareHandle:
     def __exit__(self, *_):
         self.close()
 
-    def _find_bus(self):
+    def _choose_bus(self):
         """Return the bus on which the handle opens its endpoint; None: shared memory."""
         return None
 
     cdef str _enter_bus(self, object prefix, str endpoint, bint passive=False):
-        self._bus = self._find_bus()
+        self._bus = self._choose_bus()
         if self._bus is not None:
             return self._bus.resolve_prefix(prefix)
         in_prefix = settings.resolve_prefix(prefix)

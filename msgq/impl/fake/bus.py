@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 from msgq.errors import DeadlockError
 from msgq.impl.base.core import Bus
 from msgq.impl.fake.clock import VirtualClock
-from msgq.impl.fake.endpoint_state import BusMember, EndpointState, MessageHandler, combine_handlers
 
 
 class InProcessBus(Bus):
-    """Endpoints of a process. A send delivers its message before it returns.
+    """The bus of a process, or of a simulation. A message has arrived when its send returns.
 
     Virtual time advances only while a call waits.
 
@@ -31,43 +30,20 @@ class InProcessBus(Bus):
         clock: VirtualClock
 
     def __init__(self) -> None:
-        self._sources: dict[int, EndpointState[Any]] = {}
         super().__init__(VirtualClock(lambda ns: self.wait_until(lambda: False, ns, "its time")))
         self.frame_servers: dict[tuple[str, str], Any] = {}
 
-    def mark_inherited_by_fork(self) -> None:
-        """In a forked child: forget the parent's endpoints."""
-        for registry in (self._sources, self.frame_servers, self.clock.alarms):
-            registry.clear()
+    def forget_parent(self) -> None:
+        """In a forked child: forget what belongs to the parent."""
+        self.frame_servers.clear()
+        self.clock.alarms.clear()
 
-    def find_source(self, number: int, make: Callable[[Callable[..., Any]], EndpointState[Any]]) -> Any:
-        """Return the endpoint with this number of its file. Makes it if it is new."""
-        source = self._sources.get(number)
-        if source is None:
-            self.pin_file(number)
-            source = self._sources[number] = make(self.choose_route)
-        return source
-
-    def choose_route(self, source: EndpointState[Any]) -> MessageHandler:
-        """Return the handler for messages of an endpoint."""
-        return combine_handlers([inbox.message_handler for inbox in source.inboxes])
-
-    def on_member_opened(self, socket: BusMember) -> None:
-        """Called when a socket, a channel participant, or a handle of a queue or of records is opened."""
-
-    def on_message_taken(self, source: EndpointState[Any], number: int) -> None:
-        """Called when a consumer has taken a message of a queue, with its number from 1."""
-
-    def run_notification(self, _handle: BusMember, call: Callable[[], object]) -> None:
+    def run_notification(self, _handle: Any, call: Callable[[], object]) -> None:
         """Call the notification function of a queue's handle. Its exceptions do not reach the sender."""
         try:
             call()
         except BaseException:
             threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
-
-    def can_wait(self) -> bool:
-        """Return True if the current code can wait in a call. Otherwise, a call that would wait raises an error."""
-        return True
 
     def check_descriptor_allowed(self, endpoint: str) -> None:
         """Raise an error if a wait for a descriptor would never end.
@@ -105,12 +81,12 @@ class InProcessBus(Bus):
 _bus_stack = [InProcessBus()]
 
 
-def _mark_inherited_by_fork() -> None:
+def _forget_parent() -> None:
     for bus in _bus_stack:
-        bus.mark_inherited_by_fork()
+        bus.forget_parent()
 
 
-os.register_at_fork(after_in_child=_mark_inherited_by_fork)
+os.register_at_fork(after_in_child=_forget_parent)
 
 
 def current_bus() -> InProcessBus:

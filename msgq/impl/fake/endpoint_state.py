@@ -1,21 +1,21 @@
-"""State of an endpoint on the fake bus, and the inboxes of its receivers, for all kinds."""
+"""Endpoints of a simulation, and the inboxes of their receivers, for all kinds.
+
+Only a simulation has them. Without a simulation, the endpoints of a bus are the real ones and nothing more.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import os
+import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from msgq.errors import ForkedSocketError
+from msgq.impl.fake.bus import InProcessBus
 
 #: A message on its way, as its kind describes it.
 BusMessage = Any
 #: Endpoint of a message, and its number on the endpoint, from 1.
 MessageId = tuple[str, int]
-#: Takes each message that is sent.
-MessageHandler = Callable[[BusMessage], object]
 
 
 class PendingDelivery(NamedTuple):
@@ -33,158 +33,127 @@ class PendingDelivery(NamedTuple):
     message_id: MessageId
 
 
-class BusMember(Protocol):
-    """A socket or handle that a node of a simulation has created, and that may still be open."""
-
-    def close(self) -> None:
-        """Close the socket or handle."""
-
-    def _abandon_handle(self) -> None:
-        """End the handle as the death of a process does."""
-
-    def _is_last_sender(self, source: EndpointState[Any]) -> bool:
-        """Return True if this member sent the newest message."""
-
-
 class Inbox:
-    """Delivered and pending messages of one subscriber.
+    """Messages on their way to one receiver.
 
     Attributes
     ----------
-    undelivered : sent messages that are not delivered yet; only in a simulation.
-    message_handler : function for delivered messages.
-    closed : True if the subscriber is closed.
-    receiver : in a simulation: name of the node that opened it; name of the endpoint if all its handles share it.
+    receiver : name of the node that receives; name of the endpoint if all its handles share the messages.
+    undelivered : sent messages that have not arrived yet.
     """
 
-    receiver = ""
-
-    def __init__(self, message_handler: MessageHandler) -> None:
+    def __init__(self, receiver: str) -> None:
+        self.receiver = receiver
         self.undelivered: deque[PendingDelivery] = deque()
-        self.message_handler = message_handler
-        self.closed = False
 
-    def can_receive(self) -> bool:
-        """Return True if a receive would return or raise at once."""
-        raise NotImplementedError
-
-    def has_pending_messages(self) -> bool:
-        """Return True if a delivered message or loss has not been handled yet."""
+    def deliver(self, message: BusMessage) -> None:
+        """Let the message arrive."""
         raise NotImplementedError
 
     def add_undelivered(self, message: BusMessage) -> None:
         """Called once for each message that is added to `undelivered`."""
 
     def drop_message(self, message: BusMessage) -> None:
-        """Count a message as lost, because it will never arrive."""
+        """Lose a message, which will never arrive."""
         raise NotImplementedError
 
     def overwrite_unread(self) -> None:
-        """Overwrite all unread messages."""
+        """Overwrite all messages that the receiver has not read."""
         raise NotImplementedError
-
-    def set_arrival_callback(self, callback: Callable[[], object]) -> None:
-        """Call `callback` for each arriving message, and now if a message is available."""
-        raise NotImplementedError
-
-
-class SharedInbox(Inbox):
-    """State of a handle with which several calls may wait at once. Messages arrive at the endpoint, not at its handles.
-
-    Attributes
-    ----------
-    event_fd : an eventfd that is readable while a receive would return; -1: none was requested.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(lambda _message: None)
-        self.event_fd = -1
-
-    def has_pending_messages(self) -> bool:
-        """See `Inbox`."""
-        return self.can_receive()
-
-    def update_descriptor(self) -> None:
-        """Update the readability of the descriptor."""
-        if self.event_fd < 0:
-            return
-        if self.can_receive():
-            os.eventfd_write(self.event_fd, 1)
-        else:
-            with contextlib.suppress(BlockingIOError):
-                os.eventfd_read(self.event_fd)
 
 
 InboxT = TypeVar("InboxT", bound=Inbox)
+StateT = TypeVar("StateT", bound="EndpointState[Any]")
 
 
 class EndpointState(Generic[InboxT]):
-    """Source of messages: a topic, a channel, a work queue, or records (whose messages are writes).
+    """An endpoint in a simulation: a topic, a channel, a work queue, or records (whose messages are writes).
 
     Attributes
     ----------
-    endpoint : name in a simulation.
-    delivers_exactly_once : True: one receiver takes each message. No message is lost, and no subscriber is lapped.
-    is_shared_state : True: each message changes state that all handles share.
+    endpoint : name with the prefix of the kind.
+    is_shared : True: each message changes memory that all handles share. False: each subscriber has an inbox.
+    restarts_consumer : True: a restart affects the node that takes a message, else the node that sends it.
     reports_queue_events : True: the messages are events of a queue. Random faults do not affect them.
     published_count : number of published messages.
-    inherited_by_fork : True in a forked child: the endpoint belongs to the parent, and no socket here gets its
-        messages.
-    inboxes : inboxes of its subscribers.
-    deliver_message : function for each message, chosen by the bus: delivers to the subscribers, or to a simulation.
+    inboxes : inboxes of the subscribers, or the inbox of all handles.
     """
 
-    delivers_exactly_once = is_shared_state = reports_queue_events = False
+    is_shared = restarts_consumer = reports_queue_events = False
 
-    def __init__(self, endpoint: str, choose_route: Callable[[EndpointState[Any]], MessageHandler]) -> None:
-        self.endpoint = endpoint
-        self._choose_route = choose_route
+    def __init__(self, endpoint: str, bus: SimulationBus) -> None:
+        self.endpoint, self._bus = endpoint, bus
         self.published_count = 0
-        self.inherited_by_fork = False
         self.inboxes: list[InboxT] = []
-        self.deliver_message = choose_route(self)
+        self._last_sender: weakref.ref[Any] | None = None
 
-    def add_inbox(self, inbox: InboxT) -> None:
-        """Add an inbox for delivery."""
-        self.inboxes.append(inbox)
-        self.update_route()
+    @property
+    def last_sender(self) -> Any:
+        """The handle that sent the newest message; None: no message, or the handle no longer exists."""
+        return None if self._last_sender is None else self._last_sender()
+
+    def publish(self, sender: Any, message: BusMessage) -> None:
+        """Pass a message of a handle to the simulation."""
+        self.published_count += 1
+        self._last_sender = weakref.ref(sender)
+        self._bus.deliver_message(self, message)
 
     def find_inbox(self, _message: BusMessage) -> InboxT:
-        """Return the inbox through which a message goes, if it is delivered exactly once or changes shared state."""
+        """Return the inbox for a message, if `is_shared`."""
         (inbox,) = self.inboxes
         return inbox
 
-    def remove_inbox(self, inbox: InboxT) -> None:
-        """Remove an inbox from delivery."""
-        self.inboxes.remove(inbox)
-        self.update_route()
 
-    def update_route(self) -> None:
-        """Choose `deliver_message` again, after a subscriber joined, left, or was lapped."""
-        self.deliver_message = self._choose_route(self)
+class SubscriberInbox(Inbox):
+    """Messages on their way to one subscriber, whose view of the real endpoint shows what has arrived."""
 
-    def mark_inherited_by_fork(self) -> None:
-        """In a forked child: mark the endpoint as the parent's. Each use then raises an error."""
-        self.inherited_by_fork = True
+    def __init__(self, state: EndpointState[Any], subscriber: Any, receiver: str) -> None:
+        super().__init__(receiver)
+        self._state, self._view = state, subscriber._open_view()
+        self._subscriber = weakref.ref(subscriber, lambda _: self.close())
+        state.inboxes.append(self)
 
-
-def _discard_message(_message: BusMessage) -> None:
-    """Discard a message without subscribers."""
-
-
-def combine_handlers(handlers: list[MessageHandler]) -> MessageHandler:
-    """Return a handler that passes a message to all handlers."""
-    if len(handlers) < 2:
-        return handlers[0] if handlers else _discard_message
-
-    def handle_by_all(message: BusMessage) -> None:
-        for message_handler in handlers:
-            message_handler(message)
-
-    return handle_by_all
+    def close(self) -> None:
+        """Leave the endpoint for good. A second call has no effect."""
+        self.undelivered.clear()
+        if self in self._state.inboxes:
+            self._state.inboxes.remove(self)
 
 
-def fork_error(endpoint: str) -> ForkedSocketError:
-    """Return the error for a socket inherited through a fork."""
-    text = "was connected before a fork, on the bus of the parent process; close it and connect again"
-    return ForkedSocketError(text, endpoint)
+class SimulationBus(InProcessBus):
+    """A bus that decides when each message arrives, and which node runs. `msgq.simulation` has the subclass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._states: dict[int, EndpointState[Any]] = {}  # by the number of the endpoint's file
+
+    def forget_parent(self) -> None:
+        """See `InProcessBus`."""
+        super().forget_parent()
+        self._states.clear()
+
+    def find_state(self, file_number: int, make: Callable[[], StateT]) -> StateT:
+        """Return the state of an endpoint. Makes it if it is new."""
+        state: Any = self._states.get(file_number)
+        if state is None:
+            self.pin_file(file_number)
+            state = self._states[file_number] = make()
+        found: StateT = state
+        return found
+
+    @property
+    def node_name(self) -> str:
+        """Name of the node that runs now."""
+        raise NotImplementedError
+
+    def can_wait(self) -> bool:
+        """Return True if the node that runs now can wait in a call. Otherwise, a call that would wait raises."""
+        raise NotImplementedError
+
+    def deliver_message(self, state: EndpointState[Any], message: BusMessage) -> None:
+        """Deliver a message of an endpoint to its receivers, now or later."""
+        raise NotImplementedError
+
+    def on_message_taken(self, state: EndpointState[Any], number: int) -> None:
+        """Called when a consumer has taken a message of a queue, with its number from 1."""
+        raise NotImplementedError

@@ -8,8 +8,7 @@ from msgq.impl.fake.bus import current_bus
 
 if TYPE_CHECKING:
     from msgq.impl.base.core import Bus
-    from msgq.impl.fake.bus import InProcessBus
-    from msgq.impl.fake.endpoint_state import EndpointState
+    from msgq.impl.fake.endpoint_state import EndpointState, SimulationBus, SubscriberInbox
 
 
 class OnBus:
@@ -17,19 +16,32 @@ class OnBus:
 
     __slots__ = ()
 
-    def _find_bus(self) -> Bus:
+    def _choose_bus(self) -> Bus:
         """See `ForkAwareHandle`."""
         return current_bus()
 
-    def _enter_simulation(self, bus: InProcessBus) -> None:
+    def _enter_simulation(self, bus: SimulationBus) -> None:
         """Called when the handle was opened on the bus of a simulation."""
 
     def _leave_simulation(self) -> None:
         """Called when the handle was closed, after `_enter_simulation`."""
 
-    def _publish_in_simulation(self) -> None:
-        """Called after each message or batch of an observed publisher."""
 
-    def _is_last_sender(self, _source: EndpointState[Any]) -> bool:
-        """See `BusMember`."""
-        return False
+class PublisherOnBus(OnBus):
+    """A publisher. The bus of a simulation takes its messages by `_read_published`, and passes them to `_state`."""
+
+    __slots__ = ()
+
+    _state: EndpointState[Any]
+
+
+class SubscriberOnBus(OnBus):
+    """A subscriber. In a simulation, `_inbox` has the messages on their way to it."""
+
+    __slots__ = ()
+
+    _inbox: SubscriberInbox
+
+    def _leave_simulation(self) -> None:
+        """See `OnBus`."""
+        self._inbox.close()

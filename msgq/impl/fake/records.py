@@ -7,43 +7,36 @@ later writes of the stopped handle follow the stopped one.
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from msgq.common import naming
 from msgq.common.schema import Schema
 from msgq.impl.fake.bus import current_bus
-from msgq.impl.fake.endpoint_state import BusMessage, EndpointState, Inbox
+from msgq.impl.fake.endpoint_state import EndpointState, Inbox
 from msgq.impl.fake.handle import OnBus
 from msgq.impl.records import core
 
 if TYPE_CHECKING:
     from msgq.common.stats.records import RecordStats
-    from msgq.impl.fake.bus import InProcessBus
+    from msgq.impl.fake.endpoint_state import SimulationBus
     from msgq.impl.records.core import RecordWrite
-
-#: A write under way: its number at the endpoint, and the write.
-WriteMessage = tuple[int, "RecordWrite"]
 
 
 class RecordsState(EndpointState["WriterInbox"]):
-    """A vector or board in a simulation. The messages are writes.
+    """A vector or board in a simulation. The messages are `RecordWrite` objects. Each handle has an inbox.
 
     Attributes
     ----------
     schema : schema of the values; None: a board without a schema.
     dtype : dtype of a vector's elements; None: a board.
-    last_writer : handle that wrote last.
     """
 
-    is_shared_state = True
+    is_shared = True
 
-    def __init__(self, handle: Any, choose_route: Callable[[EndpointState[Any]], Any]) -> None:
-        super().__init__(naming.RECORDS_NAME_PREFIX + handle.name, choose_route)
+    def __init__(self, handle: Any, bus: SimulationBus) -> None:
+        super().__init__(naming.RECORDS_NAME_PREFIX + handle.name, bus)
         self.schema: Schema | None = handle.schema
         self.dtype = getattr(handle, "dtype", None)
-        self.last_writer: weakref.ref[Any] | None = None
         self._file_memory: object = handle._file_memory  # no later file is taken for this one
         self._options: RecordStats | None = None
         self._begun_counts: dict[int, int] = {}
@@ -60,15 +53,10 @@ class RecordsState(EndpointState["WriterInbox"]):
         self._begun_counts[index] = count = self._begun_counts.get(index, 0) + 1
         return count
 
-    def start_write(self, write: RecordWrite) -> None:
-        """Pass a write to the simulation."""
-        self.published_count += 1
-        self.last_writer = weakref.ref(write.handle)
-        self.deliver_message((self.published_count, write))
-
-    def find_inbox(self, message: Any) -> WriterInbox:
+    def find_inbox(self, message: RecordWrite) -> WriterInbox:
         """See `EndpointState`."""
-        inbox: WriterInbox = message[1].handle._inbox
+        handle: Any = message.handle
+        inbox: WriterInbox = handle._inbox
         return inbox
 
     # ---- writes that were stopped ----
@@ -105,22 +93,15 @@ class WriterInbox(Inbox):
     """Writes of one handle that a simulation stops."""
 
     def __init__(self, state: RecordsState) -> None:
-        super().__init__(self._end_write)
+        super().__init__(state.endpoint)
         self._state = state
-
-    def can_receive(self) -> bool:
-        """See `Inbox`."""
-        return False
-
-    def has_pending_messages(self) -> bool:
-        """See `Inbox`."""
-        return False
 
     def _is_writer_stopped(self, write: RecordWrite) -> bool:
         return bool(self.undelivered) or self._state.has_late_write(write.handle)
 
-    def _end_write(self, message: BusMessage) -> None:
-        write: Any = message[1]
+    def deliver(self, message: RecordWrite) -> None:
+        """See `Inbox`. Do the write, or what is left of it."""
+        write: Any = message
         if write.is_held or self._is_writer_stopped(write):
             if not write.is_held:
                 write.hold()
@@ -131,17 +112,15 @@ class WriterInbox(Inbox):
             write.hold()
             self._state.finish_write(write)
 
-    def add_undelivered(self, message: BusMessage) -> None:
+    def add_undelivered(self, message: RecordWrite) -> None:
         """See `Inbox`. Stop the writer in the middle of the write, or before it if it is stopped already."""
-        write: Any = message[1]
-        self._stop_in_middle(write)
-        write.hold()
+        self._stop_in_middle(message)
+        message.hold()
 
-    def drop_message(self, message: BusMessage) -> None:
+    def drop_message(self, message: RecordWrite) -> None:
         """See `Inbox`. Kill the writer in the middle of the write, or before it if it is stopped."""
-        write: Any = message[1]
-        if self._stop_in_middle(write):
-            write.kill()
+        if self._stop_in_middle(message):
+            message.abandon()
 
     def _stop_in_middle(self, write: Any) -> bool:
         """Do the first step of the write. Return False if the writer, or that of its element, is stopped already."""
@@ -169,24 +148,18 @@ class RecordsOnBus(WatcherOnBus):
 
     __slots__ = ()
 
-    def _enter_simulation(self, bus: InProcessBus) -> None:
+    def _enter_simulation(self, bus: SimulationBus) -> None:
         """See `OnBus`."""
         handle: Any = self  # a handle of the real core, too
-        handle._observer = bus.find_source(handle.identity[1], lambda route: RecordsState(handle, route))
-        handle._inbox = WriterInbox(handle._observer)
-        handle._inbox.receiver = handle._observer.endpoint
+        handle._state = bus.find_state(handle.identity[1], lambda: RecordsState(handle, bus))
+        handle._inbox = WriterInbox(handle._state)
 
     def _leave_simulation(self) -> None:
         """See `OnBus`."""
         handle: Any = self
-        if handle._observer is not None and not handle._held_writes:
+        if handle._state is not None and not handle._held_writes:
             handle._inbox.undelivered.clear()  # the node was killed; a closed handle first ends its writes
-            handle._observer.forget_writes(self)
-
-    def _is_last_sender(self, source: EndpointState[Any]) -> bool:
-        """See `BusMember`."""
-        sender = source.last_writer if isinstance(source, RecordsState) else None
-        return sender is not None and sender() is self
+            handle._state.forget_writes(self)
 
     @staticmethod
     def unlink_name(name: str | bytes, prefix: str | None = None) -> None:

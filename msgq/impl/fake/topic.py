@@ -6,20 +6,19 @@ sent; a subscriber sees only what has arrived (`ArrivalView`).
 
 from __future__ import annotations
 
-import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgq.common.schema import Schema
 from msgq.impl.base.core import Poller as CorePoller
-from msgq.impl.fake.endpoint_state import BusMessage, EndpointState, Inbox
-from msgq.impl.fake.handle import OnBus
+from msgq.impl.fake.endpoint_state import BusMessage, EndpointState, SubscriberInbox
+from msgq.impl.fake.handle import PublisherOnBus, SubscriberOnBus
 from msgq.impl.ring import core as ring
 from msgq.impl.sockets.polling import PyzmqPoller
 
 if TYPE_CHECKING:
-    from msgq.impl.fake.bus import InProcessBus
+    from msgq.impl.fake.endpoint_state import SimulationBus
     from msgq.impl.ring.core import ArrivalView
 
 
@@ -29,42 +28,30 @@ class TopicState(EndpointState["TopicInbox"]):
     Attributes
     ----------
     schema : schema of the messages, set by the last publisher that gave one.
-    _extract_picture : for a frame stream: converts a message for a simulation.
-    last_sender : the publisher of the newest message.
+    extract_picture : for a frame stream: converts a message for `Simulation.sent_messages`.
     """
 
-    def __init__(self, endpoint: str, choose_route: Callable[[EndpointState[Any]], Any]) -> None:
-        super().__init__(endpoint, choose_route)
+    def __init__(self, endpoint: str, bus: SimulationBus) -> None:
+        super().__init__(endpoint, bus)
         self.schema: Schema | None = None
-        self._extract_picture: Callable[[bytes], bytes] | None = None
-        self.last_sender: weakref.ref[PubSocket] | None = None
+        self.extract_picture: Callable[[bytes], bytes] | None = None
 
-    def publish(self, publisher: PubSocket) -> None:
-        """Send what the publisher has written to the simulation."""
-        self.last_sender = weakref.ref(publisher)
-        for message in publisher._read_published():
-            self.published_count += 1
-            for inbox in self.inboxes:
-                inbox.forget_overwritten(message[0])
-            self.deliver_message(message)
+    def publish(self, sender: PubSocket, message: BusMessage) -> None:
+        """See `EndpointState`."""
+        for inbox in self.inboxes:
+            inbox.forget_overwritten(message[0])
+        super().publish(sender, message)
 
 
-class TopicInbox(Inbox):
-    """The messages on their way to one subscriber of a simulation."""
+class TopicInbox(SubscriberInbox):
+    """The messages on their way to one subscriber of a topic."""
 
-    def __init__(self, topic: TopicState, subscriber: SubSocket, view: ArrivalView) -> None:
-        super().__init__(self._receive_arrival)
-        self.topic = topic
-        self._view = view
-        self._subscriber = weakref.ref(subscriber, lambda _: self.close())
+    _view: ArrivalView
+
+    def __init__(self, topic: TopicState, subscriber: SubSocket, receiver: str) -> None:
         #: Sent messages, and whether they were dropped, up to the newest one that is still on its way.
         self._in_flight: deque[tuple[BusMessage, bool]] = deque()
-        topic.add_inbox(self)
-
-    def can_receive(self) -> bool:
-        """See `Inbox`."""
-        subscriber = self._subscriber()
-        return subscriber is None or subscriber._would_receive_return()
+        super().__init__(topic, subscriber, receiver)
 
     def add_undelivered(self, message: BusMessage) -> None:
         """See `Inbox`."""
@@ -80,7 +67,8 @@ class TopicInbox(Inbox):
             start, _, end, *_ = self._in_flight.popleft()[0]
             self._view.add_drop(start, end)
 
-    def _receive_arrival(self, message: BusMessage) -> None:
+    def deliver(self, message: BusMessage) -> None:
+        """See `Inbox`."""
         start, _, end, *_ = message
         if self._in_flight and self._in_flight[0][0] is message:
             self._in_flight.popleft()
@@ -109,58 +97,37 @@ class TopicInbox(Inbox):
                 self.undelivered.popleft()
         self._view.skip_overwritten(self._in_flight[0][0][0] if self._in_flight else newest_start)
 
-    def close(self) -> None:
-        """Leave the topic for good."""
-        if not self.closed:
-            self.closed = True
-            self.undelivered.clear()
-            self.topic.remove_inbox(self)
+
+def _find_topic(bus: SimulationBus, socket: PubSocket | SubSocket) -> TopicState:
+    return bus.find_state(socket._ring.inode, lambda: TopicState(socket.endpoint, bus))
 
 
-def _find_topic(bus: InProcessBus, socket: PubSocket | SubSocket) -> TopicState:
-    topic: TopicState = bus.find_source(socket._ring.inode, lambda route: TopicState(socket.endpoint, route))
-    return topic
-
-
-class PubSocket(OnBus, ring.PubSocket):
+class PubSocket(PublisherOnBus, ring.PubSocket):
     """Publishes messages on one endpoint of a bus. The ring's core.pyi documents the methods."""
 
-    __slots__ = ("_extract_picture", "_topic")
+    __slots__ = ("_extract_picture", "_state")
 
     def __init__(self) -> None:
         super().__init__()
         #: For a frame stream: converts a message for `Simulation.sent_messages`. Set it before `connect`.
         self._extract_picture: Callable[[bytes], bytes] | None = None
 
-    def _enter_simulation(self, bus: InProcessBus) -> None:
+    def _enter_simulation(self, bus: SimulationBus) -> None:
         """See `OnBus`."""
-        self._topic = _find_topic(bus, self)
-        self._topic.schema = self._requested_schema or self._topic.schema
-        self._topic._extract_picture = self._extract_picture
+        self._state = topic = _find_topic(bus, self)
+        topic.schema = self._requested_schema or topic.schema
+        topic.extract_picture = self._extract_picture
         self._observe()
 
-    def _publish_in_simulation(self) -> None:
-        """See `OnBus`."""
-        self._topic.publish(self)
 
-    def _is_last_sender(self, source: EndpointState[Any]) -> bool:
-        """See `BusMember`."""
-        sender = source.last_sender if isinstance(source, TopicState) else None
-        return sender is not None and sender() is self and not self.closed
-
-
-class SubSocket(OnBus, ring.SubSocket):
+class SubSocket(SubscriberOnBus, ring.SubSocket):
     """Receives the messages of one endpoint of a bus. The ring's core.pyi documents the methods."""
 
     __slots__ = ("_inbox",)
 
-    def _enter_simulation(self, bus: InProcessBus) -> None:
+    def _enter_simulation(self, bus: SimulationBus) -> None:
         """See `OnBus`."""
-        self._inbox = TopicInbox(_find_topic(bus, self), self, self._open_view())
-
-    def _leave_simulation(self) -> None:
-        """See `OnBus`."""
-        self._inbox.close()
+        self._inbox = TopicInbox(_find_topic(bus, self), self, bus.node_name)
 
 
 class Poller(PyzmqPoller[SubSocket], CorePoller):

@@ -35,7 +35,7 @@ cdef class RecordWrite:
     def finish(self):
         raise NotImplementedError
 
-    def kill(self):
+    def abandon(self):
         raise NotImplementedError
 
     def is_unlocked(self):
@@ -127,7 +127,7 @@ cdef class VectorWrite(RecordWrite):
             raise (<VectorBase> self.handle)._corrupt_versions_error()
         return True
 
-    def kill(self):
+    def abandon(self):
         """End the write in its middle, as the death of the writer does. A later write takes a new row.
 
         The version of an exclusive vector does not name its writer, which therefore stays the owner.
@@ -169,7 +169,7 @@ cdef class ValueWrite(RecordWrite):
         self._end_hold()
         return True
 
-    def kill(self):
+    def abandon(self):
         """End the write in its middle. The handle stays the owner of the key."""
 
 

@@ -51,7 +51,7 @@ def unlink_records(name: str, in_prefix: str) -> None:
 class RecordHandle(ThreadSharedHandle):
     """Base of `VectorBase` and `Board`: an open handle with a row for its writer. Do not use this class directly."""
 
-    _observer: Any  # in a simulation: its method `start_write` gets each `RecordWrite`
+    _state: Any  # in a simulation: its method `publish` gets each `RecordWrite`
     @property
     def _file_memory(self) -> object:
         """An object that keeps the memory of the file. On a bus, no other file then gets the same `identity`."""
@@ -848,7 +848,7 @@ class RecordWrite:
     def finish(self) -> bool:
         """Do what is left of the write. Return False if another living writer has the next element."""
 
-    def kill(self) -> None:
+    def abandon(self) -> None:
         """End the write after its first step, as the death of the writer does."""
 
 @disjoint_base

@@ -68,14 +68,14 @@ cdef class RecordHandle(ThreadSharedHandle):
     cdef bint _is_reading_changes  # a thread is in `changes`
     cdef WriteState _write_state
     cdef readonly uint64_t _held_writes  # number of writes that a simulation holds
-    cdef public object _observer  # in a simulation: gets each write
+    cdef public object _state  # in a simulation: its method `publish` gets each write
 
     def _open_handle(self, wanted, prefix, trust, spin_us):
         """Open the file that the options describe, and attach it."""
         cdef RecordFile file
         self._endpoint, self._passive = wanted.name, wanted.passive
         self._spin_us = settings.resolve_spin_us(spin_us, wanted.name)
-        self._bus = self._find_bus()
+        self._bus = self._choose_bus()
         self._clock_offset = host_offset_ns() if self._bus is None else 0
         if not wanted.name:
             self._attach_record_file(make_private_record_file(wanted, self._bus))

@@ -691,9 +691,6 @@ class MessageQueue(QueueHandle):
     def _load_event_publisher() -> Any:
         """Return the class of the publishers of the queue's events."""
 
-    def _reopen_function(self) -> Callable[..., Any]:
-        """Return the function that opens a pickled handle again."""
-
     def _default_timeout_ns(self) -> int | None:
         """Return the timeout of a receive without arguments; None: forever."""
 

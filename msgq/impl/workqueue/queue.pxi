@@ -1,9 +1,9 @@
 """The public MessageQueue over shared memory. Joins, leaves and waits are in handle.pxi. See core.pyi."""
 
 
-def _reopen_pickled_queue(name, prefix, trust, read, write, block):
-    """Return a handle for a pickled one."""
-    queue = MessageQueue(name, 0, read=read, write=write, prefix=prefix, trust=trust)
+def _reopen_pickled_queue(kind, name, prefix, trust, read, write, block):
+    """Return a handle of this class for a pickled one."""
+    queue = kind(name, 0, read=read, write=write, prefix=prefix, trust=trust)
     queue.block = block
     return queue
 
@@ -42,16 +42,13 @@ cdef class MessageQueue(QueueHandle):
         return f"<msgq MessageQueue {self._endpoint!r}, {self.current_messages} of {self.max_messages} messages>"
 
     def __reduce__(self):
-        arguments = self._endpoint, self._prefix, self._file.trust, self._can_read, self._can_write, self.block
-        return self._reopen_function(), arguments
+        names = type(self), self._endpoint, self._prefix, self._file.trust
+        return _reopen_pickled_queue, (*names, self._can_read, self._can_write, self.block)
 
     @staticmethod
     def _load_event_publisher():
         from msgq.impl.workqueue import event_channel  # imported late: few queues have events
         return event_channel.EventChannelPublisher
-
-    def _reopen_function(self):
-        return _reopen_pickled_queue
 
     def unlink(self):
         with settings.overrides(trust=self._file.trust):
