@@ -220,6 +220,14 @@ class TestReceiving:
         assert sub.receive(0.05) is None
         assert channels.monotonic_ns() - before >= 50_000_000
 
+    def test_receive_array_waits_for_its_timeout_after_messages_of_its_own_process(self, channels: Channels) -> None:
+        channel = channels.open()
+        sub, pub = channel.subscriber(own=False), channel.publisher()
+        pub.send(b"mine")
+        before = channels.monotonic_ns()
+        assert sub.receive_array("S4", timeout=0.05).tolist() == []
+        assert channels.monotonic_ns() - before >= 50_000_000
+
     @pytest.mark.parametrize("timeout", [-1, -0.001, 1e10, float("nan")])
     def test_receive_with_invalid_timeout_is_refused(self, channels: Channels, timeout: float) -> None:
         _, sub = channels.pair()
