@@ -8,6 +8,7 @@ from types import MappingProxyType, ModuleType
 
 from msgq.common import settings
 from msgq.errors import BackendNotAvailableError, MissingAttributeError
+from msgq.impl.base import clock
 from msgq.impl.base.core import Context
 
 TYPE_CHECKING = False  # as in __init__.py
@@ -104,6 +105,14 @@ def resolve_prefix(prefix: str | None = None, backend: ModuleType | None = None)
         return settings.resolve_prefix(prefix)
     resolved: str = _import_module_once("msgq.impl.fake.bus").current_bus().resolve_prefix(prefix)
     return resolved
+
+
+def time_ns() -> int:
+    """Return the time of publish times in nanoseconds: that of the host, or of the current bus of the fake backend."""
+    if not is_fake_backend():
+        return clock.time_ns()
+    virtual: int = _import_module_once("msgq.impl.fake.bus").current_bus().clock.time_ns()
+    return virtual
 
 
 def set_backend(module: ModuleType | None) -> ModuleType | None:

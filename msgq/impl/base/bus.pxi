@@ -34,7 +34,7 @@ def list_private_files(str root):
         if file.is_named and strncmp(file.path, start, len(start)) == 0:
             name = file.path[len(start):].decode()
             if "/" not in name:  # another prefix
-                found.append((name, <uintptr_t> file, file.bytes))
+                found.append((name, <uintptr_t> file, file.bytes, file.mode))
         file = file.next
     mq_private_files_unlock(&_private_files)
     return found
@@ -94,7 +94,7 @@ cdef class Bus:
 
     cpdef str resolve_prefix(self, object asked):
         prefix = settings.resolve_prefix(asked)
-        if prefix.startswith(self.prefix):
+        if prefix.startswith(naming.BUS_PREFIX_START):
             return prefix
         return f"{self.prefix}/{prefix}" if prefix else self.prefix
 

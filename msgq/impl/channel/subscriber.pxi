@@ -18,7 +18,9 @@ cdef class Subscriber(Waitable):
 
     def __cinit__(self, ChannelFile file not None, str name not None, uint64_t history, int max_views, bint conflate,
                   bint newest, bint raises, bint own, spin_us):
-        self._endpoint, self.name, self._file, self._bus = file.name, name, file, file.bus
+        self._endpoint, self.name, self._file = file.name, name, file
+        if self._find_bus() is not None:  # else an observer of a bus, which reads its files like others
+            self._bus = file.bus
         self.max_views, self._raise_on_lost = max_views, raises
         self._spin_us = settings.resolve_spin_us(spin_us, file.name)
         self.c.header, self.c.not_truncated = file.header, file.not_truncated

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from msgq.common.naming import CHANNEL_NAME_PREFIX, EVENTS_SUFFIX
+from msgq.impl.base.core import require_own_prefix
 from msgq.impl.channel import core as channel
 from msgq.impl.channel.core import ChannelFile, Loan, Sample
 from msgq.impl.fake.bus import current_bus
@@ -144,5 +145,5 @@ def open_channel_file(
     creator: str = "",
 ) -> ChannelFile:
     """Open a channel of the current bus. See the stub msgq/impl/channel/core.pyi."""
-    prefix = current_bus().resolve_prefix(in_prefix)
+    prefix = require_own_prefix(current_bus(), in_prefix, name)
     return channel.open_channel_file(name, prefix, create, mode, trust, writable, creator)

@@ -32,6 +32,8 @@ typedef struct {
     uint64_t
         overwritten; /* for a meter: number of writes that a later write replaced before the source read their value */
     bool for_meter;  /* see mq_record_source_follow_writes */
+    const int64_t
+        *virtual_ns; /* time of a bus, on which scans have no pause, because a pause saves nothing; NULL: none */
 } mq_record_source;
 
 static inline bool mq_record_source_is_board(const mq_record_source *r) {
@@ -42,8 +44,8 @@ static inline bool mq_record_source_is_board(const mq_record_source *r) {
 static inline bool mq_record_source_begin_scan(mq_record_source *r) {
     if (r->next_index)
         return true;
-    int64_t now = mq_monotonic_ns();
-    if (now < r->next_scan_ns)
+    int64_t now = mq_read_time_ns(r->virtual_ns);
+    if (now < r->next_scan_ns && !r->virtual_ns)
         return false;
     r->scan_started_ns = now;
     if (!mq_record_source_is_board(r))
@@ -66,7 +68,7 @@ static inline void mq_record_source_end_call(mq_record_source *r) {
     r->elements_left = r->for_meter ? UINT64_MAX : MQ_RECORD_SCAN_ELEMENTS;
     if (r->next_index < r->end)
         return;
-    int64_t now = mq_monotonic_ns();
+    int64_t now = mq_read_time_ns(r->virtual_ns);
     r->next_index = 0;
     r->next_scan_ns =
         now + (r->for_meter ? MQ_RECORD_REST_FACTOR * (now - r->scan_started_ns) : MQ_RECORD_SCAN_INTERVAL_NS);
