@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
-import os
 from collections.abc import Iterable, Iterator
 
 from msgq.channel.names import KIND
@@ -19,9 +18,11 @@ from msgq.common.stats.channel import ChannelStats, ViewHolder
 from msgq.common.texts import format_count_noun, join_first_texts
 from msgq.common.units import NS_PER_S
 from msgq.errors import EndpointNameError, SegmentError
-from msgq.impl.base import clock
+from msgq.impl import backend as backends
 from msgq.impl.base.core import is_trusted
+from msgq.impl.base.files import read_file_status
 from msgq.impl.channel.core import open_channel_file, remove_pool_without_channel
+from msgq.impl.channel.pool_files import list_pools
 from msgq.kinds import get_kind
 from msgq.kinds.cleanup import (
     ERROR,
@@ -135,28 +136,28 @@ def remove_unreachable_pools(prefix: str, remove: bool = True) -> Iterator[FileR
     remove : False: only report what would be removed.
     """
     existing = list_inodes(KIND, prefix)
-    lost = [(name, uid) for name, uid in shm_paths.list_pools(prefix) if name not in existing]
+    lost = [(name, uid) for name, uid in list_pools(prefix) if name not in existing]
     for name in existing:
         with contextlib.suppress(SegmentError, EndpointNameError):  # damaged, another user's, or just removed
             yield from _remove_pools_of_channel(name, prefix, remove)
     for name, uid in lost:
         path = shm_paths.pool_path(name, prefix, uid)
+        status = read_file_status(path)  # None: another process has removed it
         try:
-            status = os.lstat(path)
-            if is_trusted(status.st_uid) and (not remove or remove_pool_without_channel(name, prefix, uid)):
-                yield FileRemoval(CHANNEL_NAME_PREFIX + name, prefix, path, status.st_size, "pool of a removed channel")
-        except FileNotFoundError:  # another process has removed it
-            continue
+            if status is None or not is_trusted(status.owner):
+                continue
+            if not remove or remove_pool_without_channel(name, prefix, uid):
+                yield FileRemoval(CHANNEL_NAME_PREFIX + name, prefix, path, status.bytes, "pool of a removed channel")
         except SegmentError as error:
             yield FileRemoval(CHANNEL_NAME_PREFIX + name, prefix, path, 0, str(error), removed=False)
-    if remove and prefix:
+    if remove and shm_paths.has_directories(prefix):
         remove_directories(*shm_paths.channel_directories(prefix))
 
 
 def _remove_pools_of_channel(name: str, prefix: str, remove: bool) -> Iterator[FileRemoval]:
     channel = read(KIND, name, prefix)
     lost = find_orphaned_pools(channel)
-    sizes = {path: os.lstat(path).st_size for path in lost if os.path.lexists(path)}
+    sizes = {path: status.bytes for path in lost if (status := read_file_status(path)) is not None}
     if lost and remove:
         lost = find_orphaned_pools(open_channel_file(name, prefix, writable=True).remove_unreachable_pools())
     for path, why in lost.items():
@@ -187,7 +188,7 @@ def diagnose(channel: ChannelStats) -> list[EndpointIssue]:
 
 def _describe_long_view(viewer: ViewHolder) -> str:
     """Return a text if a subscriber keeps views of old messages for long; else ""."""
-    kept_s = 0.0 if viewer.oldest_ns is None else (clock.time_ns() - viewer.oldest_ns) / NS_PER_S
+    kept_s = 0.0 if viewer.oldest_ns is None else (backends.time_ns() - viewer.oldest_ns) / NS_PER_S
     if not viewer.outdated or kept_s <= LONG_HELD_VIEW_S:
         return ""
     holder = f"{viewer.node or 'a subscriber'} {viewer.participant.pid}"
@@ -212,9 +213,7 @@ class _ChannelCleanup(KindCleanup):
     def find_orphans(self, prefix: str) -> list[EndpointIssue]:
         """Return the pools of a prefix without a channel, as warnings. They block no process."""
         existing = list_inodes(KIND, prefix)
-        paths = [
-            shm_paths.pool_path(name, prefix, uid) for name, uid in shm_paths.list_pools(prefix) if name not in existing
-        ]
+        paths = [shm_paths.pool_path(name, prefix, uid) for name, uid in list_pools(prefix) if name not in existing]
         if not paths:
             return []
         text = (

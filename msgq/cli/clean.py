@@ -8,9 +8,10 @@ import click
 
 from msgq.cli.common import options
 from msgq.cli.common.render import echo, echo_json
-from msgq.common import settings, shm_paths
+from msgq.common import shm_paths
 from msgq.common.formatting import format_bytes
 from msgq.common.selection import SelectedEndpoints, parse_patterns
+from msgq.impl.backend import resolve_prefix
 from msgq.kinds import kind_of, list_stored_kinds
 from msgq.kinds.cleanup import FileRemoval
 from msgq.monitor.endpoint_selection import is_shown_by_subject, no_match_error
@@ -69,7 +70,7 @@ def command(
     """
     if all_prefixes and (endpoints or prefix is not None):
         raise click.UsageError("--all-prefixes excludes --prefix and endpoints; give one of them")
-    where = "" if all_prefixes else settings.resolve_prefix(prefix)
+    where = "" if all_prefixes else resolve_prefix(prefix)
     every = ["", *shm_paths.list_prefixes()] if all_prefixes else [where]
     wanted = SelectedEndpoints(parse_patterns(endpoints) or None)
     removals: list[FileRemoval] = []

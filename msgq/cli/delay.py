@@ -15,9 +15,9 @@ from msgq.cli.common.meters import (
     make_distribution_columns,
     show_readings,
 )
-from msgq.common import settings
 from msgq.common.formatting import format_count, format_microseconds
 from msgq.decoding.time_fields import find_time_field_offset
+from msgq.impl.backend import resolve_prefix
 from msgq.impl.meter import EndpointMeter
 from msgq.kinds import find_announced_kind, kind_of, list_stored_kinds
 from msgq.kinds.opening import open_meter
@@ -78,7 +78,7 @@ def command(endpoints: tuple[str, ...], prefix: str | None, offset: int | None, 
                 )
                 raise click.UsageError(f"--offset cannot be used with {name}; use --offset for {supported_kinds}")
             return open_meter(name)
-        stamps = kind.source.find_stamps(kind.bare_name(name), settings.resolve_prefix(None))
+        stamps = kind.source.find_stamps(kind.bare_name(name), resolve_prefix())
         payload_offset = _resolve_time_offset(name, offset, stamps)
         return open_meter(name, None if payload_offset is None else PayloadTime(payload_offset, clock))
 

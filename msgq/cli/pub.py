@@ -20,6 +20,7 @@ from msgq.common.formatting import format_count
 from msgq.common.schema import Schema
 from msgq.common.texts import format_count_noun
 from msgq.errors import PoolExhaustedError, QueueFullError, SegmentError, WaitTimeoutError
+from msgq.impl.backend import resolve_prefix
 from msgq.impl.workqueue.options import PRIORITY_MAX
 from msgq.kinds import kind_of, list_stored_kinds, validate_endpoint
 from msgq.kinds.publish import PublishOptions, PublishRefusedError, PublishTarget, PublishUsageError
@@ -148,7 +149,7 @@ def _count_subscribers(endpoint: str) -> int | None:
     if not kind_of(endpoint).name_prefix and settings.get_backend_name() != "msgq":
         return None  # a topic outside of the shared memory
     try:
-        return LiveEndpoint(endpoint, settings.resolve_prefix(None)).poll().live_subscriber_count
+        return LiveEndpoint(endpoint, resolve_prefix()).poll().live_subscriber_count
     except SegmentError:
         return None
 

@@ -54,6 +54,11 @@ def strip_bus(in_prefix: str) -> str:
     return _split_bus(in_prefix)[1]
 
 
+def has_directories(in_prefix: str) -> bool:
+    """Return True if the files of a prefix have directories of their own. A bus and shared memory itself have none."""
+    return bool(in_prefix) and _split_bus(in_prefix)[0] == SHARED_MEMORY
+
+
 def _locate_files(file_prefix: str, in_prefix: str) -> tuple[str, str]:
     """Return the directory of files, and the prefix of their names."""
     root, in_prefix = _split_bus(in_prefix)
@@ -126,17 +131,9 @@ def locate_records_files(in_prefix: str) -> tuple[str, str]:
     return _locate_files(RECORDS_FILE_PREFIX, in_prefix)
 
 
-def list_pools(in_prefix: str) -> list[tuple[str, int]]:
-    """Return channel and uid of each pool of a prefix, sorted. `pool_path` returns the path."""
-    directory, start = _locate_files(POOL_FILE_PREFIX, in_prefix)
-    pool_files = []
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
-        for entry in os.scandir(directory):
-            channel, colon, uid = entry.name.removeprefix(start).rpartition(":")
-            digits = len(uid) == POOL_UID_DIGITS and set(uid) <= set("0123456789abcdef")
-            if entry.name.startswith(start) and channel and colon and digits and entry.is_file(follow_symlinks=False):
-                pool_files.append((channel, int(uid, 16)))
-    return sorted(pool_files)
+def locate_pool_files(in_prefix: str) -> tuple[str, str]:
+    """Return the directory of a prefix's pools, and the prefix of their file names."""
+    return _locate_files(POOL_FILE_PREFIX, in_prefix)
 
 
 def clock_paths() -> tuple[str, str]:

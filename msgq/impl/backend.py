@@ -9,6 +9,7 @@ from types import MappingProxyType, ModuleType
 
 from msgq.common import settings
 from msgq.errors import BackendNotAvailableError, MissingAttributeError
+from msgq.impl.base import clock
 from msgq.impl.base.core import Context
 
 TYPE_CHECKING = False  # as in __init__.py
@@ -113,6 +114,12 @@ def monotonic() -> float:
         return time.monotonic()
     seconds: float = _import_module_once("msgq.impl.fake.bus").current_bus().clock.monotonic()
     return seconds
+def time_ns() -> int:
+    """Return the time of publish times in nanoseconds: that of the host, or of the current bus of the fake backend."""
+    if not is_fake_backend():
+        return clock.time_ns()
+    virtual: int = _import_module_once("msgq.impl.fake.bus").current_bus().clock.time_ns()
+    return virtual
 
 
 def set_backend(module: ModuleType | None) -> ModuleType | None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
+from msgq.common.shm_paths import strip_bus
 from msgq.common.texts import join_first_texts
 from msgq.errors import CorruptSegmentError, EndpointNameError, LayoutVersionError, SegmentError
 
@@ -39,6 +40,10 @@ class FileRemoval:
     reason: str
     removed: bool = True
     can_be_forced: bool = False
+
+    def __post_init__(self) -> None:
+        """Give the prefix as the program gives it, without the name of its bus."""
+        object.__setattr__(self, "prefix", strip_bus(self.prefix))
 
 
 class EndpointUsers(NamedTuple):

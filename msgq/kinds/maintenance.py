@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 
 from msgq.common.stats.endpoint import EndpointStats
+from msgq.impl.base.files import list_files
 from msgq.kinds import Kind, list_stored_kinds
 from msgq.kinds.cleanup import ERROR, EndpointIssue, RepairReport, read_issues
 from msgq.kinds.snapshots import endpoint
@@ -27,9 +27,9 @@ def _find_unreadable(kind: Kind, prefix: str) -> list[EndpointIssue]:
     if kind.locate_files is None:
         return []
     directory, start = kind.locate_files(prefix)
-    paths = sorted(Path(directory).glob(f"{start}?*"))
-    files = [path for path in paths if not path.is_dir() or path.is_symlink()]  # else the endpoints of a prefix
-    return read_issues([kind.endpoint(path.name.removeprefix(start)) for path in files], prefix, endpoint)
+    files = sorted(name for name, _ in list_files(directory, regular=False))  # directories are those of prefixes
+    names = [name.removeprefix(start) for name in files if name.startswith(start) and name != start]
+    return read_issues([kind.endpoint(name) for name in names], prefix, endpoint)
 
 
 def diagnose_kind(kind: Kind, endpoints: Iterable[EndpointStats], prefix: str) -> list[EndpointIssue]:

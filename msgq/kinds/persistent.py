@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
+from msgq.common import shm_paths
 from msgq.common.stats import Participant
 from msgq.errors import SegmentError
 from msgq.kinds import Kind
@@ -96,7 +97,7 @@ class PersistentKind(Generic[_StatsType]):
         A process that creates an endpoint creates the directory again.
         """
         with contextlib.suppress(OSError):  # the directory has files, or is missing
-            if prefix and remove and self.kind.locate_files is not None:
+            if remove and shm_paths.has_directories(prefix) and self.kind.locate_files is not None:
                 os.rmdir(self.kind.locate_files(prefix)[0])
         return ()
 

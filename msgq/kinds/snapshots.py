@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from typing import TYPE_CHECKING, Any
 
-from msgq.common.naming import BUS_PREFIX_START
 from msgq.errors import EndpointNameError, SegmentError
 from msgq.impl.backend import resolve_prefix
-from msgq.impl.base.core import list_private_files
+from msgq.impl.base.files import list_files
 from msgq.kinds import Kind, find_announced_kind, kind_of, list_stored_kinds
 
 if TYPE_CHECKING:
@@ -105,15 +103,5 @@ def list_inodes(kind: Kind, prefix: str | None = None) -> dict[str, int]:
     if kind.locate_files is None:
         return {}
     directory, start = kind.locate_files(resolve_prefix(prefix))
-    try:
-        files = _list_files(directory)
-    except (FileNotFoundError, NotADirectoryError, PermissionError):  # PermissionError: another user's directory
-        return {}
-    return {name[len(start) :]: inode for name, inode in sorted(files) if name.startswith(start) and name != start}
-
-
-def _list_files(directory: str) -> list[tuple[str, int]]:
-    """Return name and inode number of each file of a directory in shared memory, or of the root of a bus."""
-    if directory.startswith(BUS_PREFIX_START):
-        return [(name, number) for name, number, _ in list_private_files(directory)]
-    return [(entry.name, entry.inode()) for entry in os.scandir(directory) if entry.is_file(follow_symlinks=False)]
+    files = sorted(list_files(directory))
+    return {name[len(start) :]: inode for name, inode in files if name.startswith(start) and name != start}

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -16,7 +14,8 @@ from msgq.common.stats.endpoint import EndpointCounts
 from msgq.common.stats.topic import TopicCounts
 from msgq.common.texts import format_count_noun
 from msgq.common.units import NS_PER_S
-from msgq.impl.base import clock
+from msgq.impl import backend as backends
+from msgq.impl.base.files import read_file_status
 
 
 class EndpointTotals(NamedTuple):
@@ -236,11 +235,8 @@ class FileAccess(NamedTuple):
 
 def read_file_access(path: str) -> FileAccess:
     """Return the owner and the mode of a file."""
-    try:
-        status = os.stat(path)
-    except FileNotFoundError:  # removed just now; the mapping is still good
-        return FileAccess(None, None)
-    return FileAccess(status.st_uid, f"{stat.S_IMODE(status.st_mode):o}")
+    status = read_file_status(path)  # None: removed just now; the mapping is still good
+    return FileAccess(None, None) if status is None else FileAccess(status.owner, f"{status.mode:o}")
 
 
 def describe_schema(schema: Schema | None) -> str:
@@ -252,10 +248,10 @@ def describe_schema(schema: Schema | None) -> str:
 
 
 def format_age(created_ns: int | None) -> str:
-    """Return the time since a creation time of the host's clock, in the largest unit with a value of at least 2."""
+    """Return the time since a creation time, in the largest unit with a value of at least 2."""
     if not created_ns:
         return "-"
-    seconds = max(0, clock.time_ns() - created_ns) // NS_PER_S
+    seconds = max(0, backends.time_ns() - created_ns) // NS_PER_S
     for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * length:
             return f"{seconds // length} {unit}"

@@ -5,10 +5,11 @@ import os
 from collections.abc import Iterator, Sequence
 
 import msgq
-from msgq.common import settings, shm_paths
+from msgq.common import shm_paths
 from msgq.common.formatting import format_bytes
 from msgq.common.texts import format_count_noun, join_first_texts
 from msgq.errors import MsgqError
+from msgq.impl.backend import resolve_prefix
 from msgq.impl.base import clock
 from msgq.impl.ring.core import unlink_topic
 from msgq.kinds import kind_of, list_stored_kinds, maintenance
@@ -23,7 +24,7 @@ _ISSUES_SHOWN_MAX = 10  # issues of a check that are shown, errors first
 
 def run_checks(prefix: str | None, fix: bool) -> Iterator[DoctorCheck]:
     """Yield the result of each check. `fix`: first remove leftovers of dead processes, and repair queues."""
-    where = settings.resolve_prefix(prefix)
+    where = resolve_prefix(prefix)
     if fix:
         yield repair_endpoints(where)
     yield from (check() for check in MACHINE_CHECKS)
@@ -55,10 +56,10 @@ def check_round_trip() -> DoctorCheck:
         with msgq.sub_sock(endpoint, timeout=1000) as subscriber, msgq.pub_sock(endpoint) as publisher:
             publisher.send(b"ping")
             arrived = subscriber.receive() == b"ping"
-        unlink_topic(endpoint)
+        unlink_topic(endpoint, resolve_prefix())
     except MsgqError as error:
         with contextlib.suppress(MsgqError):  # of a read-only directory
-            unlink_topic(endpoint)
+            unlink_topic(endpoint, resolve_prefix())
         return DoctorCheck("round trip", "error", str(error))
     if not arrived:
         return DoctorCheck("round trip", "error", "sent message did not arrive within 1 s")

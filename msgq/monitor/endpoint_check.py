@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator
 
-from msgq.common import settings
+from msgq.impl.backend import resolve_prefix
 from msgq.impl.meter import run_meters
 from msgq.kinds import find_carrier_endpoint, kind_of
 from msgq.kinds.opening import open_meter
@@ -19,7 +19,7 @@ class _CheckedEndpoint:
     """An endpoint under measurement. If a meter measures more than the counters, the endpoint has a meter."""
 
     def __init__(self, name: str) -> None:
-        self.live = LiveEndpoint(name, settings.get_prefix())
+        self.live = LiveEndpoint(name, resolve_prefix())
         self.meter = open_meter(name) if kind_of(name).stats.row_class.has_better_meter else None
         self.live.poll()
 

@@ -4,8 +4,8 @@ import contextlib
 import time
 from typing import Any
 
-from msgq.common import settings
 from msgq.errors import SegmentError
+from msgq.impl.backend import resolve_prefix
 from msgq.kinds import find_announced_kind, kind_of, list_stored_kinds
 from msgq.kinds.stats import AnyEndpointRow
 from msgq.monitor.endpoint_selection import EndpointFollower, EndpointSelection
@@ -59,7 +59,7 @@ class LiveEndpoints:
     """
 
     def __init__(self, names: EndpointSelection, skips_named: bool = False) -> None:
-        prefix = settings.resolve_prefix(names.prefix)
+        prefix = resolve_prefix(names.prefix)
         self._endpoints: EndpointFollower[LiveEndpoint] = EndpointFollower(
             names, lambda name: LiveEndpoint(name, prefix), skips_named=skips_named
         )

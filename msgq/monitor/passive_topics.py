@@ -12,6 +12,7 @@ import msgq
 from msgq.common import settings
 from msgq.common.schema import Schema
 from msgq.errors import CorruptSegmentError, MessageSizeError, MsgqError
+from msgq.impl.backend import resolve_prefix
 from msgq.impl.ring import SubSocket
 from msgq.impl.ring.core import TopicObserver
 from msgq.stats import topic_inodes
@@ -55,9 +56,11 @@ class PassiveTopic:
     def __init__(self, name: str, came_late: bool) -> None:
         self.name = name
         self._socket = SubSocket()
-        self._socket.connect(msgq.context, name, passive=True)
+        prefix = resolve_prefix()
+        with settings.overrides(prefix):
+            self._socket.connect(msgq.context, name, passive=True)
         self._socket.setTimeout(0)
-        self._observer = TopicObserver(name, settings.get_prefix())
+        self._observer = TopicObserver(name, prefix)
         self._came_late = came_late
         self._lost_before = self._reported_losses = 0  # before we came; of all losses, those that were returned
         self._corrupt = False

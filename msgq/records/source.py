@@ -7,7 +7,7 @@ from typing import Any
 from msgq.common.dtypes import struct_schema
 from msgq.common.formatting import format_microseconds
 from msgq.errors import RecordMismatchError
-from msgq.impl.base import clock
+from msgq.impl import backend as backends
 from msgq.impl.records import Board, SeqlockVector
 from msgq.impl.sources import open_record_source
 from msgq.kinds.source import EndpointFeed, KindSource, SourceItem
@@ -23,7 +23,7 @@ class VectorFeed(EndpointFeed):
     def take_items(self) -> list[SourceItem]:
         """Return the changed elements."""
         changes = self._vector.changes()
-        now_ns = clock.time_ns()
+        now_ns = backends.time_ns()
         columns = (changes.indices.tolist(), changes.counts.tolist(), changes.times.tolist(), changes.rows)
         return [
             SourceItem(row.tobytes(), *_describe_element_write("index", index, count, time_ns, now_ns), self._schema)
@@ -40,7 +40,7 @@ class BoardFeed(EndpointFeed):
     def take_items(self) -> list[SourceItem]:
         """Return the changed values."""
         changes = self._board.changes()
-        now_ns, schema = clock.time_ns(), self._board.schema
+        now_ns, schema = backends.time_ns(), self._board.schema
         return [
             SourceItem(value.data, *_describe_element_write("key", key, value.count, value.time, now_ns), schema)
             for key, value in changes.items()

@@ -9,9 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import stat
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 
 from msgq.common import settings, shm_paths
 from msgq.common.stats import Participant
@@ -19,6 +17,7 @@ from msgq.common.stats.topic import TopicStats
 from msgq.common.texts import format_count_noun
 from msgq.errors import MsgqError, SegmentError
 from msgq.impl.base.core import check_owner, is_trusted, make_directories
+from msgq.impl.base.files import FileStatus, list_files, read_file_status
 from msgq.impl.ring.core import TopicLock, unlink_orphan, unlink_topic
 from msgq.kinds.cleanup import (
     ERROR,
@@ -134,20 +133,15 @@ def remove_dead_topics(prefix: str) -> Iterator[FileRemoval]:
             yield FileRemoval(topic.endpoint, prefix, path, removal.bytes, "only dead processes used it")
 
 
-def _find_topic_files(path_of: Callable[[str, str], str], prefix: str) -> dict[str, os.stat_result]:
+def _find_topic_files(path_of: Callable[[str, str], str], prefix: str) -> dict[str, FileStatus]:
     """Return the status of each endpoint's file. `path_of`: `ring_path` or `side_segment_path`.
 
     The result includes unreadable files.
     """
-    sample_path = Path(path_of("x", prefix))
-    name_prefix = sample_path.name.removesuffix("x")
-    status_by_name = {}
-    for path in sorted(sample_path.parent.glob(f"{name_prefix}?*")):
-        with contextlib.suppress(OSError):  # just removed
-            status = path.lstat()
-            if stat.S_ISREG(status.st_mode):
-                status_by_name[path.name.removeprefix(name_prefix)] = status
-    return status_by_name
+    directory, _, start = path_of("", prefix).rpartition("/")
+    files = sorted(name for name, _ in list_files(directory) if name.startswith(start) and name != start)
+    found = {name.removeprefix(start): read_file_status(f"{directory}/{name}") for name in files}
+    return {name: status for name, status in found.items() if status is not None}  # None: just removed
 
 
 def find_orphaned_sides(prefix: str) -> list[str]:
@@ -155,9 +149,9 @@ def find_orphaned_sides(prefix: str) -> list[str]:
     names = [
         name
         for name, status in _find_topic_files(shm_paths.side_segment_path, prefix).items()
-        if is_trusted(status.st_uid)
+        if is_trusted(status.owner)
     ]
-    return [name for name in names if not os.path.lexists(shm_paths.ring_path(name, prefix))]
+    return [name for name in names if read_file_status(shm_paths.ring_path(name, prefix)) is None]
 
 
 def find_orphaned_prefixes() -> list[str]:
@@ -185,7 +179,7 @@ def _is_empty_prefix(prefix: str) -> bool:
 
 def remove_orphans(prefix: str, remove: bool = True) -> Iterator[FileRemoval]:
     """Call `remove_orphaned_sides`, unless another user owns the directories of the prefix."""
-    if not prefix or _is_trusted_prefix(prefix):
+    if not shm_paths.has_directories(prefix) or _is_trusted_prefix(prefix):
         yield from remove_orphaned_sides(prefix, remove)
 
 
@@ -201,11 +195,10 @@ def remove_orphaned_sides(prefix: str, remove: bool = True) -> Iterator[FileRemo
     """
     endpoints = find_orphaned_sides(prefix)
     rings, sides = shm_paths.topic_directories(prefix)
-    is_empty_prefix, has_no_rings = (
-        bool(prefix) and _is_empty_prefix(prefix),
-        bool(prefix) and not os.path.lexists(rings),
-    )
-    if remove and endpoints and prefix:
+    has_directories = shm_paths.has_directories(prefix)
+    is_empty_prefix = has_directories and _is_empty_prefix(prefix)
+    has_no_rings = has_directories and not os.path.lexists(rings)
+    if remove and endpoints and has_directories:
         # The removal of a side segment locks the name of the ring, which needs these directories.
         make_directories("", shm_paths.topic_directories(prefix), settings.resolve_file_mode(None, ""))
     for endpoint in endpoints:
@@ -220,17 +213,17 @@ def remove_orphaned_sides(prefix: str, remove: bool = True) -> Iterator[FileRemo
 def _remove_orphaned_side(endpoint: str, prefix: str, remove: bool) -> FileRemoval | None:
     """Remove one side segment; None: nothing to remove."""
     path = shm_paths.side_segment_path(endpoint, prefix)
+    status = read_file_status(path)
+    if status is None:
+        return None
     try:
-        size = os.stat(path).st_size
         if remove and not unlink_orphan(endpoint, prefix):
             return None
-    except FileNotFoundError:
-        return None
     except SegmentError as error:
         return (
             None if error.errno == errno.ENOENT else FileRemoval(endpoint, prefix, path, 0, str(error), removed=False)
         )
-    return FileRemoval(endpoint, prefix, path, size, "side segment without a ring")
+    return FileRemoval(endpoint, prefix, path, status.bytes, "side segment without a ring")
 
 
 def find_permission_issues(prefix: str) -> list[EndpointIssue]:
@@ -238,13 +231,13 @@ def find_permission_issues(prefix: str) -> list[EndpointIssue]:
     issues = []
     for path_of in (shm_paths.ring_path, shm_paths.side_segment_path):
         for name, status in _find_topic_files(path_of, prefix).items():
-            path, mode = path_of(name, prefix), stat.S_IMODE(status.st_mode)
+            path, mode = path_of(name, prefix), status.mode
             try:
-                check_owner(status.st_uid, name, path)
+                check_owner(status.owner, name, path)
             except SegmentError as error:
                 issues.append(EndpointIssue(str(error), severity=ERROR))
                 continue
-            if status.st_uid == os.geteuid() and mode & 0o022 & ~settings.resolve_file_mode(None, ""):
+            if status.owner == os.geteuid() and mode & 0o022 & ~settings.resolve_file_mode(None, ""):
                 text = f"{path} has mode {mode:o}, so that others can write it; run chmod {mode & 0o755:o}"
                 issues.append(EndpointIssue(text, severity=WARNING))
     return issues

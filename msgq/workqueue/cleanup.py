@@ -15,7 +15,8 @@ from msgq.common.naming import QUEUE_NAME_PREFIX
 from msgq.common.stats.workqueue import QueueStats
 from msgq.common.texts import format_count_noun, join_first_texts
 from msgq.errors import MsgqError
-from msgq.impl.workqueue.core import MessageQueue, remove_queue
+from msgq.impl.backend import is_fake_backend, load_backend, load_backend_class
+from msgq.impl.workqueue.core import remove_queue
 from msgq.impl.workqueue.options import HANDLES_MAX
 from msgq.kinds.cleanup import (
     ERROR,
@@ -72,12 +73,14 @@ def list_keep_reasons(prefix: str) -> Iterator[FileRemoval]:
 def repair(prefix: str) -> RepairReport:
     """Repair the queues of a prefix after the death of processes. Return texts about completed and failed repairs."""
     done, failed = describe_removals(_remove_abandoned_replies(prefix, remove=True))
+    backend = load_backend("fake" if is_fake_backend() else "msgq")  # on a bus, leases expire in virtual time
+    queue_class = load_backend_class("MessageQueue", backend)
     for one in read_all(KIND, prefix):
         left = _describe_leftovers(one)
         if not left:
             continue
         try:
-            MessageQueue(one.name, 0, prefix=prefix).close()  # each new handle recovers the slots of dead owners
+            queue_class(one.name, 0, prefix=prefix).close()  # each new handle recovers the slots of dead owners
             done.append(f"repaired {QUEUE_NAME_PREFIX}{one.name}: {join_first_texts(left)}")
         except MsgqError as error:
             if error.errno != errno.ENOENT:  # ENOENT: another process has removed it

@@ -19,11 +19,19 @@ from msgq.common import shm_paths
 from msgq.errors import SegmentError
 from msgq.impl import backend as backends
 from msgq.impl.base import clock
-from msgq.impl.base.core import list_private_files
+from msgq.impl.base.files import list_files
 from msgq.impl.fake.bus import current_bus
 from tests.contract import posix_children, posix_programs, record_children
 from tests.contract.queue_children import MODULES
 from tests.support import DEADLINE, DEADLINE_MS, SHM, Child, wait_threads_asleep
+
+#: What the fake backend does not promise of any kind, in the words below, and as the guide (docs/guides/simulation.md)
+#: calls it.
+FAKE_LACKS = {
+    "fork": "forked children",
+    "processes": "other processes",
+    "threads": "threads that wake each other",
+}
 
 #: Backend: what it does not promise. The words, as used by ``@pytest.mark.needs``:
 #: fork: a child goes on with a cursor of its own, and may not publish. lost: exact counts. passive: watching without a
@@ -34,7 +42,7 @@ from tests.support import DEADLINE, DEADLINE_MS, SHM, Child, wait_threads_asleep
 BACKENDS: dict[str, frozenset[str]] = {
     "msgq": frozenset(),
     "zmq": frozenset({"fork", "lost", "passive", "read", "replay", "segment", "stats", "takeover", "tracked"}),
-    "fake": frozenset({"fork", "processes", "stats", "threads"}),
+    "fake": frozenset(FAKE_LACKS),
 }
 
 
@@ -116,11 +124,10 @@ def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     backend.close()
 
 
-#: Backend: what it does not promise of channels. fork: a child's subscriber goes on. processes: others can join.
-#: sharing: its files have a mode and a prefix of their own. threads: one that waits is woken by what others do.
+#: Backend: what it does not promise of channels, in the words above. fork: a child's subscriber goes on.
 CHANNELS: dict[str, frozenset[str]] = {
     "msgq": frozenset(),
-    "fake": frozenset({"fork", "processes", "sharing", "threads"}),
+    "fake": frozenset(FAKE_LACKS),
 }
 
 
@@ -163,7 +170,7 @@ class Channels:
                 (prefix, name.removeprefix(start))
                 for prefix in ("", f"p{self.token}")
                 for directory, start in [shm_paths.locate_channel_files(current_bus().resolve_prefix(prefix))]
-                for name, _, _ in list_private_files(directory)
+                for name, _ in list_files(directory)
                 if name.startswith(start) and self.token in name
             ]
         bare = [("", path.name.removeprefix("msgqchan_")) for path in SHM.glob(f"msgqchan_{self.token}*")]
@@ -191,7 +198,7 @@ def channels(request: pytest.FixtureRequest, token: str) -> Iterator[Channels]:
 #: Backend: what it does not promise of work queues, in the words above. fork: a child's handle opens itself again.
 QUEUES: dict[str, frozenset[str]] = {
     "msgq": frozenset(),
-    "fake": frozenset({"fork", "processes", "threads"}),
+    "fake": frozenset(FAKE_LACKS),
 }
 
 
@@ -271,7 +278,7 @@ def queues(request: pytest.FixtureRequest, token: str) -> Iterator[Queues]:
 #: Backend: what it does not promise of vectors and boards, in the words above.
 RECORDS: dict[str, frozenset[str]] = {
     "msgq": frozenset(),
-    "fake": frozenset({"fork", "processes", "sharing", "threads"}),
+    "fake": frozenset(FAKE_LACKS),
 }
 
 

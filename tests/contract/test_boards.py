@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import msgq
+from msgq.common import shm_paths
 from msgq.common.schema import Schema
 from msgq.errors import (
     BoardFullError,
@@ -29,9 +30,11 @@ from msgq.errors import (
     SegmentError,
     StateError,
 )
+from msgq.impl.backend import resolve_prefix
+from msgq.impl.base.files import read_file_status
 from msgq.impl.records.values import Value
 from tests.contract.conftest import Records, readable
-from tests.support import DEADLINE, DEADLINE_MS, SHM, Task
+from tests.support import DEADLINE, DEADLINE_MS, Task
 
 SHORT = 0.05
 BAD_KEYS = ["", "x" * 112, "é" * 56, "a\0b", "\ud800"]
@@ -117,14 +120,14 @@ class TestOpening:
         assert len(records.board()) == 0
         outside.unlink()
 
-    @pytest.mark.needs("sharing")
     def test_board_is_stored_in_one_file(self, records: Records) -> None:
         board = records.board(4, 100, mode=0o640)
-        path = SHM / f"msgqrec_{records.name}"
-        assert board.path == str(path)
-        assert path.stat().st_mode & 0o777 == board.mode == 0o640
-        assert path.stat().st_size == 32768 + 4 * 128 + 4 * 256  # each 8 + 2 * (8 + 112), rounded up
-        assert board.identity == (path.stat().st_dev, path.stat().st_ino)
+        assert board.path == shm_paths.records_path(records.name, resolve_prefix(""))
+        file = read_file_status(board.path)
+        assert file is not None
+        assert file.mode == board.mode == 0o640
+        assert file.bytes == 32768 + 4 * 128 + 4 * 256  # each 8 + 2 * (8 + 112), rounded up
+        assert board.identity[1] == file.number
 
     def test_board_entry_and_observed_value_cannot_be_pickled_or_copied(self, records: Records) -> None:
         board = records.board()

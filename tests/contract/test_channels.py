@@ -28,6 +28,7 @@ from msgq.errors import (
     TooManyPublishersError,
     TooManySubscribersError,
 )
+from msgq.impl.base.files import read_file_status
 from tests.contract.conftest import Channels
 from tests.support import DEADLINE, DEADLINE_MS, SHM, Task, in_fork, run_child
 
@@ -218,6 +219,14 @@ class TestReceiving:
         _, sub = channels.pair()
         before = channels.monotonic_ns()
         assert sub.receive(0.05) is None
+        assert channels.monotonic_ns() - before >= 50_000_000
+
+    def test_receive_array_waits_for_its_timeout_after_messages_of_its_own_process(self, channels: Channels) -> None:
+        channel = channels.open()
+        sub, pub = channel.subscriber(own=False), channel.publisher()
+        pub.send(b"mine")
+        before = channels.monotonic_ns()
+        assert sub.receive_array("S4", timeout=0.05).tolist() == []
         assert channels.monotonic_ns() - before >= 50_000_000
 
     @pytest.mark.parametrize("timeout", [-1, -0.001, 1e10, float("nan")])
@@ -437,13 +446,15 @@ class TestOpening:
         assert (here.messages, there.messages) == (1, 0)
         assert (here.prefix, there.prefix) == (prefix, "")
 
-    @pytest.mark.needs("sharing")
     def test_channel_mode_applies_to_all_files(self, channels: Channels) -> None:
-        channels.open(mode=0o640).publisher()
-        files = [*SHM.glob(f"msgqchan_{channels.token}"), *SHM.glob(f"msgqpool_{channels.token}:*")]
-        assert [path.stat().st_mode & 0o777 for path in files] == [0o640] * 2
+        channel = channels.open(mode=0o640)
+        publisher = channel.publisher()
+        (pool,) = [each.path for each in channel.stats().publishers]
+        files = [read_file_status(path) for path in (channel.stats().path, pool)]
+        assert [file and file.mode for file in files] == [0o640] * 2
+        publisher.close()
 
-    @pytest.mark.needs("sharing")
+    @pytest.mark.needs("processes")
     @pytest.mark.parametrize(("mode", "pool_mode"), [(0o777, 0o666), (0o755, 0o644)])
     def test_pool_of_channel_with_executable_file_is_not_executable(
         self, channels: Channels, mode: int, pool_mode: int

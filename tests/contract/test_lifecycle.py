@@ -307,7 +307,7 @@ class TestEnd:
         with pytest.raises(TimeoutError, match="0 subscribers"):
             pub.wait_for_readers(0, n=1)
 
-    @pytest.mark.needs("stats")
+    @pytest.mark.needs("processes", "stats")
     @pytest.mark.parametrize("how", ["open", "deleted", "blocked daemon thread"])
     def test_process_exit_without_close_frees_its_rows(self, backend: Backend, endpoint: str, how: str) -> None:
         with Child(children.exits_without_closing, backend.name, endpoint, how) as child:

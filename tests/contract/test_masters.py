@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 import pytest
 
 from msgq import PubMaster, SubMaster, stats
-from msgq.common import settings
 from msgq.errors import (
     EndpointClosedError,
     EndpointNameError,
@@ -19,6 +18,7 @@ from msgq.errors import (
     UnknownTopicError,
     WaitTimeoutError,
 )
+from msgq.impl import backend as backends
 from tests.contract import children
 from tests.contract.conftest import Backend
 from tests.support import DEADLINE, DEADLINE_MS, Child, Task
@@ -28,9 +28,8 @@ _M = TypeVar("_M", SubMaster, PubMaster)
 
 @pytest.fixture
 def opened(backend: Backend, prefix: str) -> Iterator[Callable[[_M], _M]]:
-    """Close the masters of a test when it ends. They use this process's backend; MSGQ_TEST_BACKEND chooses one."""
-    if backend.name != settings.get_backend_name():
-        pytest.skip(f"MSGQ_BACKEND is {settings.get_backend_name()}")
+    """Choose the backend of the test, and close its masters when it ends."""
+    former = backends.set_backend(backends.load_backend(backend.name))
     masters: list[Any] = []
 
     def remember(master: _M) -> _M:
@@ -40,6 +39,7 @@ def opened(backend: Backend, prefix: str) -> Iterator[Callable[[_M], _M]]:
     yield remember
     for master in masters:
         master.close()
+    backends.set_backend(former)
 
 
 @pytest.fixture

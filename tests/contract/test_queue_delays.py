@@ -172,10 +172,7 @@ class TestOthers:
 class TestSharedMemory:
     """Processes and threads, which only the shared memory has."""
 
-    @pytest.fixture(autouse=True)
-    def _shared_memory_only(self, queues: Queues) -> None:
-        if queues.backend != "msgq":
-            pytest.skip("the fake has one thread in virtual time")
+    pytestmark = pytest.mark.needs("processes", "threads")
 
     def test_message_arrives_in_a_thread_that_already_sleeps(self, queues: Queues) -> None:
         queue, other = queues.open(), queues.open(spin_us=0)

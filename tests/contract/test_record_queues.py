@@ -36,6 +36,7 @@ from msgq.simulation import Fault, Faults, Simulation
 from tests.cases import each_case
 from tests.contract import record_children
 from tests.contract.children import Crossing, in_fork_quietly
+from tests.contract.conftest import FAKE_LACKS
 from tests.support import DEADLINE, SHM, Child, Task, wait_until
 
 QUOTE = np.dtype([("number", "<i8"), ("price", "<f8")])
@@ -44,8 +45,8 @@ KINDS = {
     "msgq-single": frozenset[str](),
     "msgq-multiple": frozenset({"takeover"}),
     "zmq-single": frozenset({"fork", "lost", "schema", "segment", "takeover"}),
-    "fake-single": frozenset({"fork", "processes", "threads"}),
-    "fake-multiple": frozenset({"fork", "processes", "takeover", "threads"}),
+    "fake-single": frozenset(FAKE_LACKS),
+    "fake-multiple": frozenset({*FAKE_LACKS, "takeover"}),
 }
 
 

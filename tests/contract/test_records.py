@@ -800,7 +800,7 @@ class TestPassive:
         numbers[1] = 5
         assert watcher.wait(10) is True
 
-    @pytest.mark.needs("sharing")
+    @pytest.mark.needs("processes")
     def test_passive_vector_needs_only_read_permission(self, records: Records) -> None:
         numbers = records.vector("i8", 3, mode=0o600)
         numbers[0] = 5

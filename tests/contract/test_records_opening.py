@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from msgq.common import shm_paths
 from msgq.errors import (
     EndpointClosedError,
     EndpointNameError,
@@ -21,9 +22,10 @@ from msgq.errors import (
     SegmentError,
     TooManyWritersError,
 )
+from msgq.impl.backend import resolve_prefix
+from msgq.impl.base.files import read_file_status
 from tests.cases import each_case
 from tests.contract.conftest import Records
-from tests.support import SHM
 
 QUOTE = np.dtype([("bid", "f8"), ("ask", "f8")])
 
@@ -246,16 +248,15 @@ class TestNames:
         outside[0] = 6
         records.SeqlockVector.unlink_name(records.name, "")
 
-    @pytest.mark.needs("sharing")
     def test_vector_is_one_file_with_the_requested_mode(self, records: Records) -> None:
         numbers = records.vector("i8", 3, mode=0o640)
-        path = SHM / f"msgqrec_{records.name}"
-        assert numbers.path == str(path)
-        assert path.stat().st_mode & 0o777 == numbers.mode == 0o640
+        assert numbers.path == shm_paths.records_path(records.name, resolve_prefix(""))
+        file = read_file_status(numbers.path)
+        assert file is not None
+        assert file.mode == numbers.mode == 0o640
         assert records.vector(mode=0o600).mode == 0o640
-        status = path.stat()
-        assert numbers.identity == (status.st_dev, status.st_ino)
-        assert status.st_size == 32768 + 3 * 64
+        assert numbers.identity[1] == file.number
+        assert file.bytes == 32768 + 3 * 64
 
     def test_vectors_of_different_names_are_separate(self, records: Records) -> None:
         one, other = records.vector("i8", 3, name="1"), records.vector("i8", 3, name="2")

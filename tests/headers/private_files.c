@@ -139,13 +139,15 @@ TEST(locked_row_keeps_a_removed_file) {
 TEST(files_of_a_bus_are_listed_from_the_newest) {
     char path[64];
     uint64_t inode = 0, bytes = 0;
+    mode_t mode = 0;
     int first = create_named("bus:1/a", 8), second = create_named("bus:1/b", 16);
     create_named("bus:11/c", 8);
     create("bus:1/unnamed", 8);
-    CHECK(mq_private_describe_older(&list, "bus:1", INT_MAX, path, sizeof path, &inode, &bytes) == second);
-    CHECK(!strcmp(path, "bus:1/b") && bytes == 16 && mq_private_file_of(MQ_PRIVATE_DEVICE, inode)->fd == second);
-    CHECK(mq_private_describe_older(&list, "bus:1", second, path, sizeof path, &inode, &bytes) == first);
-    CHECK(mq_private_describe_older(&list, "bus:1", first, path, sizeof path, &inode, &bytes) == 0);
+    CHECK(mq_private_describe_older(&list, "bus:1", INT_MAX, path, sizeof path, &inode, &bytes, &mode) == second);
+    CHECK(!strcmp(path, "bus:1/b") && bytes == 16 && mode == 0640 &&
+          mq_private_file_of(MQ_PRIVATE_DEVICE, inode)->fd == second);
+    CHECK(mq_private_describe_older(&list, "bus:1", second, path, sizeof path, &inode, &bytes, &mode) == first);
+    CHECK(mq_private_describe_older(&list, "bus:1", first, path, sizeof path, &inode, &bytes, &mode) == 0);
 }
 
 TEST(pinned_file_stays_until_its_bus_ends) {

@@ -11,6 +11,7 @@ import pytest
 
 import msgq
 from msgq.common import shm_paths
+from msgq.impl.channel.pool_files import list_pools
 from msgq.kinds.opening import open_source
 from msgq.recording import LogReader
 from msgq.recording.mcap_io.core import ChunkBuffer
@@ -84,7 +85,7 @@ def test_recorder_with_more_keys_than_mcap_channels_continues(start: Any, prefix
 def huge_slots(prefix: str) -> Any:
     """Return the publisher of a channel whose pool says that it has slots of 1 TiB, in a sparse file of that size."""
     publisher = msgq.Channel("c").publisher(slots=4, slot_bytes=4096)
-    [(_, uid)] = shm_paths.list_pools(prefix)
+    [(_, uid)] = list_pools(prefix)
     path = shm_paths.pool_path("c", prefix, uid)
     os.truncate(path, 4 * ((1 << 40) + 4096))
     overwrite_bytes(path, 32, (1 << 40).to_bytes(8, "little"))
@@ -104,7 +105,7 @@ def test_recorder_skips_message_of_impossible_length(prefix: str) -> None:
     """Failure would mean: one length in shared memory has the recorder ask for room that nobody has."""
     publisher = huge_slots(prefix)
     publisher.send(b"large")
-    path = shm_paths.pool_path("c", prefix, shm_paths.list_pools(prefix)[0][1])
+    path = shm_paths.pool_path("c", prefix, list_pools(prefix)[0][1])
     with open(path, "rb") as file:
         at = file.read(1 << 16).index((5).to_bytes(8, "little"), 4096)
     overwrite_bytes(path, at, (1 << 39).to_bytes(8, "little"))

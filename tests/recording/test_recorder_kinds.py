@@ -14,6 +14,7 @@ from mcap.reader import make_reader
 import msgq
 from msgq import errors
 from msgq.common import queue_events, shm_paths
+from msgq.impl.channel.pool_files import list_pools
 from msgq.recording import LogReader
 from msgq.recording.merge.log_copy import write_merged_log
 from msgq.recording.recorder.recorder import Recorder
@@ -404,7 +405,7 @@ def test_removed_pool_loses_only_its_messages(start: Any, prefix: str) -> None:
     channel = msgq.Channel("c")
     publisher = channel.publisher()
     recorder = start()
-    for _, uid in shm_paths.list_pools(prefix):
+    for _, uid in list_pools(prefix):
         os.unlink(shm_paths.pool_path("c", prefix, uid))
     publisher.send(b"x")
     wait_until(lambda: recorder.stats().lost == 1)

@@ -10,6 +10,7 @@ import pytest
 
 import msgq
 from msgq.common import shm_paths
+from msgq.impl.channel.pool_files import list_pools
 from tests.support import SHM, run_child
 from tests.unit.c_programs import Program
 from tests.unit.children import fill, small_shared_memory
@@ -23,7 +24,7 @@ def answer(reply: str) -> int:
 
 
 def pools(name: str, prefix: str) -> list[str]:
-    return [shm_paths.pool_path(name, prefix, uid) for channel, uid in shm_paths.list_pools(prefix) if channel == name]
+    return [shm_paths.pool_path(name, prefix, uid) for channel, uid in list_pools(prefix) if channel == name]
 
 
 def memory_of_pool(name: str, prefix: str) -> tuple[int, int]:

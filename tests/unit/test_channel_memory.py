@@ -8,6 +8,7 @@ import pytest
 
 import msgq
 from msgq.common import shm_paths
+from msgq.impl.channel.pool_files import list_pools
 from tests.support import run_child
 from tests.unit import children
 
@@ -17,7 +18,7 @@ PAGE_BYTES = 4096
 
 def read_pool_status(name: str) -> os.stat_result:
     """Return the status of the only pool of the channel."""
-    (uid,) = [uid for channel, uid in shm_paths.list_pools("") if channel == name]
+    (uid,) = [uid for channel, uid in list_pools("") if channel == name]
     return os.stat(shm_paths.pool_path(name, "", uid))
 
 

@@ -17,8 +17,9 @@ import pytest
 
 import msgq
 from msgq import stats
-from msgq.common import settings, shm_paths
+from msgq.common import settings
 from msgq.errors import ForkedSocketError, SegmentError
+from msgq.impl.channel.pool_files import list_pools
 from tests.support import SHM, Child, Task, count_descriptors, hear, in_fork, say, wait_until
 from tests.unit.liveness_children import libc
 
@@ -252,8 +253,8 @@ def test_child_forked_under_the_lock_does_not_remove_the_channel(endpoint: str) 
 
 def test_child_forked_under_the_lock_removes_no_pools(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     file = msgq.Channel(endpoint)._channel_file
-    forking = ForkOnce(shm_paths.list_pools)
-    monkeypatch.setattr(shm_paths, "list_pools", forking)
+    forking = ForkOnce(list_pools)
+    monkeypatch.setattr("msgq.impl.channel.core.list_pools", forking)
     removed = forking.run(file.remove_unreachable_pools, lambda result: isinstance(result, ForkedSocketError))
     assert removed.orphans == ()
 

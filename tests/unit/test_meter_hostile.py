@@ -7,6 +7,7 @@ import threading
 
 import msgq
 from msgq.common import settings, shm_paths
+from msgq.impl.channel.pool_files import list_pools
 from msgq.impl.meter import run_meters
 from msgq.kinds.opening import open_meter
 from tests.support import Child, say
@@ -15,7 +16,7 @@ from tests.support import Child, say
 def publish_without_pool_name(name: str) -> None:
     """Child: publish from a pool that has no name any more, until it is killed."""
     publisher = msgq.Channel(name, capacity=8192).publisher(slot_bytes=64)
-    for _, uid in shm_paths.list_pools(settings.get_prefix()):
+    for _, uid in list_pools(settings.get_prefix()):
         os.unlink(shm_paths.pool_path(name, settings.get_prefix(), uid))
     say("ready")
     while True:

@@ -8,7 +8,7 @@ begins with the name of the bus. A handle of a bus reads the virtual time, and i
 cdef extern from "base/private_file.h" nogil:
     void mq_private_files_reset_in_child(mq_private_files *list_of_files)
     int mq_private_describe_older(mq_private_files *list_of_files, const char *root, int before, char *path,
-                                  size_t path_bytes, uint64_t *inode, uint64_t *bytes)
+                                  size_t path_bytes, uint64_t *inode, uint64_t *bytes, unsigned *mode)
     void mq_private_pin(mq_private_files *list_of_files, uint64_t inode)
     void mq_private_end_bus(mq_private_files *list_of_files, const char *bus)
 
@@ -28,13 +28,14 @@ def list_private_files(str root):
     # The loop holds no lock while it creates objects, because a collection of garbage may release a mapping.
     cdef char path[MQ_ERROR_PATH_BYTES]
     cdef uint64_t number = 0, size = 0
+    cdef unsigned mode = 0
     cdef int fd = INT_MAX
     cdef bytes start = root.encode()
     cdef list found = []
-    while fd := mq_private_describe_older(&_private_files, start, fd, path, sizeof(path), &number, &size):
+    while fd := mq_private_describe_older(&_private_files, start, fd, path, sizeof(path), &number, &size, &mode):
         name = path[len(start) + 1:].decode()
         if "/" not in name:  # another prefix
-            found.append((name, number, size))
+            found.append((name, number, size, mode))
     return found
 
 
@@ -92,7 +93,7 @@ cdef class Bus:
 
     def resolve_prefix(self, asked):
         prefix = settings.resolve_prefix(asked)
-        if prefix == self.prefix or prefix.startswith(f"{self.prefix}/"):
+        if prefix.startswith(naming.BUS_PREFIX_START):
             return prefix
         return f"{self.prefix}/{prefix}" if prefix else self.prefix
 

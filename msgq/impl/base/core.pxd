@@ -184,6 +184,7 @@ cdef extern from "base/futex.h" nogil:
     uint32_t *mq_futex_word(mq_u32 *shared)
     int64_t mq_read_clock_ns(int clock)
     int64_t mq_monotonic_ns()
+    int64_t mq_read_time_ns(const int64_t *virtual_ns)
     void mq_cpu_relax()
     long mq_futex_wait(uint32_t *word, uint32_t expected, int64_t deadline_ns)
     long mq_futex_waitv(const mq_futex_waitv_entry *words, unsigned count, int64_t deadline_ns)

@@ -233,8 +233,19 @@ class Bus:
     def check_descriptor_allowed(self, endpoint: str) -> None:
         """Raise an error if a wait for a descriptor would never end."""
 
-def list_private_files(root: str) -> list[tuple[str, int, int]]:
-    """Return name, number and bytes of each file below a prefix of a bus."""
+def list_private_files(root: str) -> list[tuple[str, int, int, int]]:
+    """Return name, number, bytes and mode of each file whose path is `root`, a slash and the name.
+
+    `root`: as `Bus.prefix`.
+    """
+
+def require_own_prefix(bus: Bus, prefix: str | None, endpoint: str) -> str:
+    """Return the prefix of the paths of an endpoint that a handle of a bus opens.
+
+    Raises
+    ------
+    StateError : the prefix is that of another bus. A handle reads the time of its own bus.
+    """
 
 def make_wait_condition(waitables: list[Any]) -> tuple[Callable[[], bool], str]:
     """Return a function that is True if a receive of one reader would return or raise, and a text about the wait.

@@ -39,7 +39,7 @@ cdef class ForkAwareHandle:
     cdef str _enter_bus(self, object prefix, str endpoint, bint passive=False):
         self._bus = self._choose_bus()
         if self._bus is not None:
-            return self._bus.resolve_prefix(prefix)
+            return require_own_prefix(self._bus, prefix, endpoint)
         in_prefix = settings.resolve_prefix(prefix)
         if not passive:
             settings.refuse_bus_prefix(in_prefix, endpoint)
@@ -82,6 +82,15 @@ cdef class ForkAwareHandle:
 
     cdef int _reopen_in_child(self) except -1:
         raise not_connected_error(self._endpoint)
+
+
+def require_own_prefix(Bus bus not None, prefix, str endpoint):
+    in_prefix = bus.resolve_prefix(prefix)
+    if find_bus(in_prefix) is not bus:
+        text = (f"prefix {in_prefix!r} is not that of the current bus, {bus.prefix!r}; open the endpoint in its "
+                "simulation")
+        raise StateError(text, endpoint)
+    return in_prefix
 
 
 cdef object inherited_bus_error(str endpoint):

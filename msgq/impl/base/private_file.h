@@ -235,7 +235,7 @@ static inline bool mq_private_status(mq_private_files *files, int fd, struct sta
 /* Describe the newest named file of a root, such as "bus:7", that is older than the descriptor `before`. Returns its
  * descriptor, or 0 if there is none. `path` gets its whole path. */
 static inline int mq_private_describe_older(mq_private_files *files, const char *root, int before, char *path,
-                                            size_t path_bytes, uint64_t *inode, uint64_t *bytes) {
+                                            size_t path_bytes, uint64_t *inode, uint64_t *bytes, mode_t *mode) {
     size_t length = strlen(root);
     mq_private_files_lock(files);
     const mq_private_file *file = files->first; /* the newest file is the first */
@@ -244,7 +244,7 @@ static inline int mq_private_describe_older(mq_private_files *files, const char 
         file = file->next;
     if (file) {
         snprintf(path, path_bytes, "%s", file->path);
-        *inode = (uint64_t)(uintptr_t)file, *bytes = file->bytes;
+        *inode = (uint64_t)(uintptr_t)file, *bytes = file->bytes, *mode = file->mode;
     }
     int fd = file ? file->fd : 0;
     mq_private_files_unlock(files);

@@ -305,6 +305,6 @@ def remove_pool_without_channel(str name, str in_prefix, uint64_t uid):
 
     A later file has other pools, because their uids are random.
     """
-    if os.path.lexists(shm_paths.channel_path(name, in_prefix)):
+    if read_file_status(shm_paths.channel_path(name, in_prefix)) is not None:
         return False
     return remove_file(name, shm_paths.pool_path(name, in_prefix, uid))

@@ -28,7 +28,6 @@ from msgq.impl.base.core cimport (
 )
 from msgq.impl.base.process cimport fork_generation, read_own_identity, is_alive, new_uid, text as _text, this_process
 
-import os
 import weakref
 
 from msgq.common import naming, settings, shm_paths
@@ -36,7 +35,8 @@ from msgq.errors import (
     CorruptSegmentError, EndpointClosedError, ForkedSocketError, InvalidValueError, LostMessagesError,
     MessageSizeError, MessageTooLargeError, MsgqError, PoolExhaustedError, SegmentError, StateError, TooManyViewsError,
 )
-from msgq.impl.base.core import list_private_files
+from msgq.impl.base.files import read_file_status
+from msgq.impl.channel.pool_files import list_pools
 from msgq.impl.base.argument_checks import assign_bytes, pickle_error, timeout_ns
 from msgq.impl.base.foreign_names import add_advice, unsendable_error
 

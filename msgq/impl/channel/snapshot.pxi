@@ -108,9 +108,7 @@ cdef class _ChannelSnapshot:
         uids = {mq_load_acquire_u64(&self.header.publishers[i].pool_uid) for i in range(MQ_CHANNEL_PUBLISHERS)}
         paths = [shm_paths.pool_path(self.name, self.in_prefix, uid)
                  for uid in self.pool_bytes_by_uid if uid not in uids]
-        if find_bus(self.in_prefix) is not None:  # no file was removed since they were listed
-            return tuple(paths)
-        return tuple(filter(os.path.lexists, paths))
+        return tuple(filter(read_file_status, paths))
 
 
 cdef object describe_this_process():
@@ -183,14 +181,8 @@ cdef object read_channel_counts(Segment segment):
 cdef dict list_pool_sizes(str name, str in_prefix):
     """Return the bytes of a channel's pools by uid, including pools without a row."""
     sizes = {}
-    if find_bus(in_prefix) is not None:
-        directory, _, start = shm_paths.pool_path(name, in_prefix, 0)[:-naming.POOL_UID_DIGITS].rpartition("/")
-        return {int(file[len(start):], 16): size for file, _, size in list_private_files(directory)
-                if file.startswith(start) and len(file) == len(start) + naming.POOL_UID_DIGITS}
-    for channel, uid in shm_paths.list_pools(in_prefix):
-        if channel == name:
-            try:
-                sizes[uid] = os.lstat(shm_paths.pool_path(name, in_prefix, uid)).st_size
-            except FileNotFoundError:  # just removed
-                continue
+    for channel, uid in list_pools(in_prefix):
+        status = read_file_status(shm_paths.pool_path(name, in_prefix, uid)) if channel == name else None
+        if status is not None:  # else of another channel, or just removed
+            sizes[uid] = status.bytes
     return sizes

@@ -18,7 +18,9 @@ cdef class Subscriber(Waitable):
 
     def __cinit__(self, ChannelFile file not None, str name not None, uint64_t history, int max_views, bint conflate,
                   bint newest, bint raises, bint own, spin_us):
-        self._endpoint, self.name, self._file, self._bus = file.name, name, file, file.bus
+        self._endpoint, self.name, self._file = file.name, name, file
+        if self._choose_bus() is not None:  # else an observer of a bus, which reads its files like others
+            self._bus = file.bus
         self.max_views, self._raise_on_lost = max_views, raises
         self._spin_us = settings.resolve_spin_us(spin_us, file.name)
         self.c.header, self.c.not_truncated = file.header, file.not_truncated
@@ -342,15 +344,15 @@ cdef class Subscriber(Waitable):
         if size == 0 or dtype.hasobject:
             raise InvalidValueError(f"dtype {dtype} has no fixed size; give one with a fixed size", self._endpoint)
         max_count = self._count_receivable(limit)
-        if max_count == 0 and limit != 0 and timeout != 0 and self._wait_for_message(&message, timeout):
-            max_count = self._count_receivable(limit)
+        if limit != 0 and timeout != 0:  # the counted messages may be lost, retracted or excluded
+            max_count = self._count_receivable(limit) if self._wait_for_message(&message, timeout) else 0
         max_count = min(max_count, self.c.order.capacity)  # the channel never holds more messages than its capacity
         out = numpy.empty(max_count, dtype)
         PyObject_GetBuffer(out, &view, PyBUF_WRITABLE)
         PyBuffer_Release(&view)  # no other code has the array, so its memory stays
         self._check_usable()  # Python code may have run
         while count < max_count:
-            if not (self._following_message(&message) if count else self._next_message(&message)):
+            if not (self._following_message(&message) if count else self._wait_for_message(&message, timeout)):
                 break
             if message.length != size:
                 if count:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from msgq.common.naming import CHANNEL_NAME_PREFIX, EVENTS_SUFFIX
+from msgq.impl.base.core import require_own_prefix
 from msgq.impl.channel import core as channel
 from msgq.impl.channel.core import ChannelFile, Loan, Sample
 from msgq.impl.fake.bus import current_bus
@@ -111,5 +112,5 @@ def open_channel_file(
     creator: str = "",
 ) -> ChannelFile:
     """Open a channel of the current bus. See the stub msgq/impl/channel/core.pyi."""
-    prefix = current_bus().resolve_prefix(in_prefix)
+    prefix = require_own_prefix(current_bus(), in_prefix, name)
     return channel.open_channel_file(name, prefix, create, mode, trust, writable, creator)

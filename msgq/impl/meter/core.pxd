@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t, uint64_t
 
-from msgq.impl.base.core cimport mq_futex_waitv_entry
+from msgq.impl.base.core cimport Bus, mq_futex_waitv_entry
 from msgq.impl.sources.core cimport mq_source, mq_source_status
 from msgq.impl.workqueue.core cimport mq_queue_file_parts
 
@@ -25,6 +25,7 @@ cdef extern from "meter/counting.h" nogil:
         int64_t stamp_offset
         int64_t stamp_clock
         int64_t clock_offset_ns
+        const int64_t *virtual_ns
     double mq_histogram_compute_percentile(const mq_histogram *h, double share)
 
 
@@ -60,8 +61,10 @@ cdef class EndpointMeter:
     cdef bint _closed
     cdef uint64_t _lost_before
     cdef int64_t _started_ns
+    cdef Bus _bus  # None: shared memory
 
     cdef int _set_timestamp_source(self, stamp_offset, str clock) except -1
+    cdef int _enter_bus(self, str in_prefix) except -1  # called by subclasses that open an endpoint of this prefix
     # Methods of subclasses, which also set c.source or c.queue:
     # Called before samples without the GIL, which need the returned object. Raises if no sample is possible.
     cdef object _begin_sampling(self)

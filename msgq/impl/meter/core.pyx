@@ -7,7 +7,9 @@ from libc.string cimport memset
 from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME
 
 from msgq.impl.base.clock cimport host_offset_ns
-from msgq.impl.base.core cimport MQ_FUTEX_WAITV_MAX, mq_futex_waitv_entry, mq_monotonic_ns, sleep_on_futexes
+from msgq.impl.base.core cimport (
+    Bus, find_bus, MQ_FUTEX_WAITV_MAX, mq_futex_waitv_entry, mq_monotonic_ns, mq_read_time_ns, sleep_on_futexes,
+)
 from msgq.impl.sources.core cimport MQ_SOURCE_UNMAPPED, mq_source_count_unseen, mq_source_lost_is_known
 from msgq.impl.sources.source cimport EndpointSource
 from msgq.impl.workqueue.core cimport queue_file, QueueFile

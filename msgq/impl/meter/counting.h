@@ -76,13 +76,14 @@ typedef struct {
     /* byte offset of the publish time (u64, nanoseconds) in the payload. If the offset is negative, the meter uses the
      * message's stamp */
     int64_t stamp_offset;
-    int64_t stamp_clock;     /* clock of the publish time, as a clock id of clock_gettime */
-    int64_t clock_offset_ns; /* nanoseconds to add to the time of stamp_clock */
+    int64_t stamp_clock;       /* clock of the publish time, as a clock id of clock_gettime */
+    int64_t clock_offset_ns;   /* nanoseconds to add to the time of stamp_clock */
+    const int64_t *virtual_ns; /* time of the endpoint's bus, in place of all clocks; NULL: no bus */
 } mq_meter;
 
 /* Return the current time by the clock that publishers use for publish times. */
 static inline int64_t mq_meter_read_wall_clock_ns(const mq_meter *m) {
-    return mq_read_clock_ns((clockid_t)m->stamp_clock) + m->clock_offset_ns;
+    return m->virtual_ns ? *m->virtual_ns : mq_read_clock_ns((clockid_t)m->stamp_clock) + m->clock_offset_ns;
 }
 
 static inline void mq_meter_add_delay(mq_meter *m, int64_t now_ns, uint64_t stamp_ns) {

@@ -4,6 +4,7 @@
 cdef enum:
     SAMPLE_INTERVAL_NS = 50000  # nanoseconds between two samples, because passive readers may miss wakes
     SPIN_GIL_NS = 50000000  # nanoseconds between two checks for signals
+    RECOVERIES_MAX = 100  # of one sample on a bus
     STAMP_OFFSET_MAX = 0x7FFFFFFF
 
 
@@ -39,6 +40,13 @@ cdef class EndpointMeter:
         m.clock_offset_ns = host_offset_ns() if clock == "host" else 0
         return 0
 
+    cdef int _enter_bus(self, str in_prefix) except -1:
+        self._bus = find_bus(in_prefix)
+        if self._bus is not None:
+            self.c.meter.virtual_ns = &self._bus.clock.now_ns
+            self._started_ns = self._bus.clock.now_ns
+        return 0
+
     cdef object _begin_sampling(self):
         if self._closed:
             raise EndpointClosedError("meter is closed", self.endpoint)
@@ -60,12 +68,14 @@ cdef class EndpointMeter:
 
     def reset_counts(self):
         cdef mq_meter *m = self.c.meter
+        cdef const int64_t *bus_ns = m.virtual_ns
         cdef int64_t last_ns = m.last_ns, offset = m.stamp_offset, clock = m.stamp_clock, ahead = m.clock_offset_ns
         memset(m, 0, sizeof(mq_meter))
         m.stamp_offset, m.stamp_clock, m.clock_offset_ns = offset, clock, ahead
+        m.virtual_ns = bus_ns
         m.last_ns = m.first_ns = last_ns  # the period of the next message begins at the last message
         self._lost_before = self._count_lost() or 0
-        self._started_ns = mq_monotonic_ns()
+        self._started_ns = mq_read_time_ns(m.virtual_ns)
 
     def take_reading(self):
         cdef const mq_meter *m = self.c.meter
@@ -73,7 +83,7 @@ cdef class EndpointMeter:
         lost = self._count_lost()
         return MeterReading(
             self.endpoint, m.messages, int(m.sizes.sum) if m.sizes.count or not m.messages else None,
-            None if lost is None else lost - self._lost_before, (mq_monotonic_ns() - self._started_ns) / 1e9,
+            None if lost is None else lost - self._lost_before, (mq_read_time_ns(m.virtual_ns) - self._started_ns) / 1e9,
             (m.last_ns - m.first_ns) / 1e9, _summarize_histogram(&m.periods_ns, 1e-3),
             _summarize_histogram(&m.sizes, 1), _summarize_histogram(&m.delays_ns, 1e-3), m.without_timestamp,
             m.negative_delays, self._get_delay_end(),
@@ -81,6 +91,37 @@ cdef class EndpointMeter:
 
 
 def run_meters(meters, double seconds, bint spin=False):
+    bus = (<EndpointMeter> meters[0])._bus if meters else None
+    _run_in_real_time(meters, seconds, spin) if bus is None else _run_on_bus(bus, meters, seconds)
+
+
+def _run_on_bus(Bus bus, meters, double seconds):
+    """Sample after each event of the bus, during `seconds` of virtual time."""
+    def sample():
+        for meter in meters:
+            _sample_all(meter)
+        return False
+
+    sample()
+    bus.wait_until(sample, <int64_t> (seconds * 1e9), "the end of a measurement")
+
+
+cdef int _sample_all(EndpointMeter meter) except -1:
+    """Count all messages that are there."""
+    cdef mq_metered_endpoint endpoint
+    cdef int64_t found = 1
+    cdef int recoveries = 0
+    while found > 0 or (found < 0 and recoveries < RECOVERIES_MAX):
+        read = meter._begin_sampling()  # stays mapped during the sample
+        endpoint = meter.c
+        found = mq_meter_sample(&endpoint)
+        if found < 0:
+            meter._handle_sample_failure(endpoint.status)
+            recoveries += 1
+    return 0
+
+
+cdef int _run_in_real_time(meters, double seconds, bint spin) except -1:
     cdef unsigned count = len(meters)
     cdef mq_metered_endpoint *inputs = <mq_metered_endpoint *> calloc(count + 1, sizeof(mq_metered_endpoint))
     cdef int64_t until = mq_monotonic_ns() + <int64_t> (seconds * 1e9)
@@ -102,7 +143,7 @@ def run_meters(meters, double seconds, bint spin=False):
                 continue
             # After a recovery, sample the meter once more. Stop if meters need recovery all the time.
             if status >= 0 or recoveries > count:
-                return
+                return 0
             recoveries += 1
     finally:
         prctl(PR_SET_TIMERSLACK, slack_ns)

@@ -18,7 +18,7 @@ static inline int64_t mq_meter_sample_queue(mq_meter *m, mq_meter_queue_reader *
     if (ready == q->ready_count)
         return 0;
     uint64_t sent = mq_queue_sum_sent_counts(q->parts->queue), found = sent > q->sent ? sent - q->sent : 0;
-    int64_t now = mq_monotonic_ns();
+    int64_t now = mq_read_time_ns(m->virtual_ns);
     q->ready_count = ready, q->sent = sent;
     mq_meter_count_messages(m, now, found);
     return (int64_t)found;

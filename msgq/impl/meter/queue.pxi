@@ -12,6 +12,7 @@ cdef class QueueMeter(EndpointMeter):
         cdef QueueFile file = queue_file(name, in_prefix, None, None)
         if not file.open(False):
             raise file.missing_error()
+        self._enter_bus(in_prefix)
         self._queue.parts = &file.parts
         mq_meter_start_queue(&self._queue)
         self._file = file

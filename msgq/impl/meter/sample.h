@@ -105,7 +105,7 @@ static inline __attribute__((always_inline)) int64_t mq_meter_sample_source(mq_m
     }
     e->status = status;
     if (found)
-        mq_meter_count_messages(e->meter, mq_monotonic_ns(), found);
+        mq_meter_count_messages(e->meter, mq_read_time_ns(e->meter->virtual_ns), found);
     return status == MQ_SOURCE_OK || status == MQ_SOURCE_EMPTY || status == MQ_SOURCE_NEW_SCHEMA ? (int64_t)found : -1;
 }
 

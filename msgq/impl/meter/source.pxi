@@ -10,6 +10,7 @@ cdef class SourceMeter(EndpointMeter):
     def __init__(self, EndpointSource source not None, stamp_offset=None, str clock="host"):
         self.endpoint = source.endpoint
         self._set_timestamp_source(stamp_offset, clock)
+        self._enter_bus(source.prefix)
         self._set_source(source)
 
     cdef int _set_source(self, EndpointSource source) except -1:
@@ -49,6 +50,7 @@ cdef class QueueEventsMeter(SourceMeter):
         self.endpoint = naming.QUEUE_NAME_PREFIX + name
         self._name, self._prefix, self._lost = name, in_prefix, 0
         self.c.counts_events = True
+        self._enter_bus(in_prefix)
         self._open_events(False)
 
     cdef int _open_events(self, bint whole) except -1:

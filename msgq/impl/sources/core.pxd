@@ -30,8 +30,8 @@ cdef extern from "sources/records.h" nogil:
         mq_record_file_parts parts
         const mq_u64 *not_truncated
         uint64_t *seen_write_counts
-        const int64_t *virtual_ns
         uint64_t elements_left
+        const int64_t *virtual_ns
     bint mq_record_source_has_scanned_since(const mq_record_source *r, int64_t since_ns)
     void mq_record_source_follow_writes(mq_record_source *r)
 

@@ -26,7 +26,7 @@ typedef struct {
     uint64_t end;                /* number of elements; for a board, the number of keys with a name */
     uint64_t next_index;         /* element at which the scan continues */
     uint64_t elements_left;      /* number of elements that this call may still scan */
-    const int64_t *virtual_ns;   /* the time of a bus; NULL: CLOCK_MONOTONIC */
+    const int64_t *virtual_ns;   /* the time of a bus, on which a pause saves nothing; NULL: CLOCK_MONOTONIC */
     int64_t scan_started_ns;     /* beginning of the last scan, nanoseconds of that clock */
     int64_t next_scan_ns;        /* earliest beginning of the next scan, nanoseconds of that clock */
     uint64_t changes;            /* number of reported changes of a vector */
@@ -44,7 +44,7 @@ static inline bool mq_record_source_begin_scan(mq_record_source *r) {
     if (r->next_index)
         return true;
     int64_t now = mq_read_time_ns(r->virtual_ns);
-    if (now < r->next_scan_ns)
+    if (now < r->next_scan_ns && !r->virtual_ns)
         return false;
     r->scan_started_ns = now;
     if (!mq_record_source_is_board(r))

@@ -32,11 +32,11 @@ from msgq.impl.sources.core cimport (
 from array import array
 from itertools import accumulate
 import json
-import os
 
 from msgq.common import record_changes
 from msgq.common import naming, settings
 from msgq.errors import CorruptSegmentError, IpcError, SegmentError, SegmentSizeError
+from msgq.impl.base.files import read_file_status
 from msgq.impl.channel.core import open_channel_file
 from msgq.impl.records.options import read_schema_dtype
 from msgq.impl.workqueue.core import QueueWatch
@@ -268,10 +268,8 @@ cdef bint _has_lost_side_segment(SubSocket socket) except -1:
     cdef mq_ring_header *ring = socket._subscriber.ring
     if socket._side is not None:
         return False
-    try:
-        named = os.lstat(socket._ring.path).st_ino == socket._ring.inode
-    except OSError:
-        named = False
+    status = read_file_status(socket._ring.path)
+    named = status is not None and status.number == socket._ring.inode
     return not named or (mq_ring_write_uid(ring) == 0 and mq_ring_write_pointer(ring) != 0)
 
 

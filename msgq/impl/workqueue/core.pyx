@@ -22,7 +22,6 @@ from msgq.impl.base.process cimport fork_generation, read_own_identity, new_uid,
 from msgq.impl.workqueue.message cimport new_message
 
 import contextlib
-import os
 from collections import deque
 
 from msgq.common import naming, settings, shm_paths
@@ -31,6 +30,7 @@ from msgq.errors import (
     CorruptSegmentError, EndpointClosedError, ForkedSocketError, IpcError, MsgqError, QueueBusyError, StateError,
 )
 from msgq.impl.base.argument_checks import warn_in_event_loop
+from msgq.impl.base.files import read_file_status
 from msgq.impl.base.foreign_names import add_advice, unsendable_error
 from msgq.impl.base.process import process_name
 from msgq.impl.workqueue import options

@@ -121,7 +121,7 @@ cdef QueueFile queue_file(str name, str in_prefix, object trust, object wanted):
 def unlink_queue(str name, str in_prefix):
     """See core.pyi."""
     file = queue_file(name, in_prefix, None, None)
-    if find_bus(in_prefix) is not None or os.path.lexists(file.path):
+    if read_file_status(file.path) is not None:
         remove_events(name, in_prefix)  # first, so that a process that creates the queue again does not find the events
     if not remove_file(name, file.path):
         raise file.missing_error()

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import os
 
 from msgq.common import shm_paths
-from msgq.common.naming import BUS_PREFIX_START, events_channel
+from msgq.common.naming import events_channel
 from msgq.errors import MsgqError
+from msgq.impl.base.files import read_file_status
 
 
 def remove_events(queue: str, in_prefix: str) -> None:
     """Remove a queue's events channel, if it exists and can be removed. Open subscribers continue."""
     name = events_channel(queue)
     with contextlib.suppress(MsgqError):
-        if in_prefix.startswith(BUS_PREFIX_START) or os.path.lexists(shm_paths.channel_path(name, in_prefix)):
+        if read_file_status(shm_paths.channel_path(name, in_prefix)) is not None:
             from msgq.impl.channel.core import open_channel_file  # imported late: few queues have events
 
             open_channel_file(name, in_prefix).unlink()

@@ -14,12 +14,14 @@ from msgq.common import settings
 from msgq.common.selection import EndpointChoice, EndpointPattern, SelectedEndpoints, select_endpoints
 from msgq.common.texts import format_count_noun, join_first_texts
 from msgq.errors import (
+    BackendNotAvailableError,
     ForkedSocketError,
     InvalidValueError,
     RecordingError,
     SegmentError,
     StateError,
 )
+from msgq.impl.backend import is_fake_backend
 from msgq.impl.base.argument_checks import warn_program
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.core import ChunkBuffer
@@ -78,6 +80,7 @@ class Recorder:
     ------
     RecordingError : a recording exists at `path`, or nothing can be written there.
     InvalidValueError : an argument is out of range.
+    BackendNotAvailableError : the backend is fake.
     """
 
     def __init__(
@@ -103,6 +106,7 @@ class Recorder:
         self._pid = os.getpid()
         self._chunk_bytes, self._chunk_seconds = chunk_bytes, chunk_seconds
         self._capture = Capture()
+        _check_backend()
         where = settings.resolve_prefix(prefix)
         frames = list(frames)
         selection = select_endpoints(endpoints, exclude, may_be_empty=bool(frames))
@@ -474,6 +478,15 @@ class Recorder:
             name: metadata_keys.UNKNOWN_LOSSES if lost is None else str(lost)
             for name, lost in self._compute_losses().items()
         }
+
+
+def _check_backend() -> None:
+    if is_fake_backend():
+        text = (
+            "backend 'fake' has no recorder, because a recorder has threads and works in real time; use the backend "
+            "msgq (MSGQ_BACKEND), or write the messages of a simulation with msgq.recording.Writer"
+        )
+        raise BackendNotAvailableError(text)
 
 
 def _check_size_options(chunk_bytes: int, chunk_seconds: float, cache_bytes: int) -> None:
