@@ -72,7 +72,7 @@ BANNED_FUNCTIONS = {
 }
 #: Private names of one word in msgq and visionipc. Each is a standard verb, or says what its class is about.
 ONE_WORD_PRIVATE = {
-    *("_SNDMORE", "_acquire", "_libc", "_logger", "_reader", "_reconnect", "_release", "_stream", "_subscribe"),
+    *("_SNDMORE", "_libc", "_logger", "_reader", "_reconnect", "_stream", "_subscribe"),
 }
 
 _STORY_ALONE = re.compile(r"_*([a-z]+)")
