@@ -177,7 +177,7 @@ FUNCTIONS = {
     recording.LogReader.to_pandas: "(self, endpoint, datetimes=False)",
     recording.LogReader.batches: "(self, columns=None, rows=65536)",
     recording.LogReader.decoded: "(self)",
-    simulation.Simulation: "(seed=0, faults=None, fault_schedule=(), choices=None)",
+    simulation.Simulation: "(seed=0, faults=None, fault_schedule=(), choices=None, segment_size=0)",
     simulation.Simulation.add: "(self, function, *args, name=None)",
     simulation.Simulation.on: "(self, endpoint, function, *, name=None)",
     simulation.Simulation.play: "(self, recording)",

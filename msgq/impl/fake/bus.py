@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from msgq.errors import DeadlockError
@@ -41,9 +42,7 @@ class InProcessBus(Bus):
     @property
     def event_publisher_class(self) -> Any:
         """Class of the publishers of queues' events."""
-        from msgq.impl.fake.channel import Publisher  # imported late: few queues have events
-
-        return Publisher
+        return import_module("msgq.impl.fake.channel").Publisher  # imported late: few queues have events
 
     def run_notification(self, _handle: Any, call: Callable[[], object]) -> None:
         """Call the notification function of a queue's handle. Its exceptions do not reach the sender."""
