@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import numpy as np
     from typing_extensions import Buffer
 
-#: Server and clients request one size, in any order. A picture takes a third of it at most.
+#: Server and clients request one size. A picture has a third of it at most. Only written pages take memory.
 _RING_BYTES = 256 << 20
 _TRAILER_STRUCT = struct.Struct("<QQQ?7x")  # timestamp_sof, timestamp_eof, uv_offset, valid
 _UINT64_MAX = (1 << 64) - 1

@@ -177,7 +177,7 @@ class SimulationEngine(SimulationBus):
             faults = {kind: delay_ns for kind, delay_ns in {**random, **scheduled}.items() if kind in possible}
             self._record_faults(faults, inbox, message_id)
             if state.is_shared and faults.keys() <= {"restart"} and not inbox.undelivered:
-                self._deliver(inbox, message, message_id)
+                self._let_arrive(inbox, message, message_id)
             else:
                 self._apply_faults(faults, inbox, message, message_id)
         if not state.restarts_consumer:
@@ -200,7 +200,7 @@ class SimulationEngine(SimulationBus):
             if kind != "restart":  # recorded when the node restarts
                 self.trace.add_event(self.clock.now_ns, kind, inbox.receiver, message_id)
 
-    def _deliver(self, inbox: Inbox, message: BusMessage, message_id: MessageId) -> None:
+    def _let_arrive(self, inbox: Inbox, message: BusMessage, message_id: MessageId) -> None:
         self.trace.add_event(self.clock.now_ns, "arrive", inbox.receiver, message_id)
         inbox.deliver(message)
 
@@ -266,7 +266,7 @@ class SimulationEngine(SimulationBus):
         delivery = inbox.undelivered.popleft()
         if handler:
             handler.notice_laps()
-        self._deliver(inbox, delivery.message, delivery.message_id)
+        self._let_arrive(inbox, delivery.message, delivery.message_id)
         if handler:
             self._run_as_node(handler, handler.handle_delivery)
 

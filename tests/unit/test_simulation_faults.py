@@ -222,3 +222,83 @@ def test_fault_with_invalid_arguments_is_refused(wrong: dict[str, Any]) -> None:
 def test_impossible_fault_probability_is_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(InvalidValueError, match=next(iter(wrong))):
         Faults(**wrong)
+
+
+def open_pair(kind: str, conflate: bool) -> tuple[Any, Any]:
+    """Return a publisher and a subscriber of the topic or channel "a"."""
+    if kind == "topic":
+        return msgq.pub_sock("a"), msgq.sub_sock("a", conflate=conflate, timeout=0)
+    channel = msgq.Channel("a", capacity=8)
+    return channel.publisher(), channel.subscriber(conflate=conflate)
+
+
+def receive_all(subscriber: Any) -> tuple[str, list[int], int]:
+    """Return the waiting messages, `lost` after each receive and after the last one, and `resets`."""
+    got, lost = "", []
+    while (message := subscriber.receive(0)) is not None:
+        got += bytes(message).decode()
+        lost.append(subscriber.lost)
+    return got, [*lost, subscriber.lost], subscriber.stats().resets
+
+
+@pytest.mark.parametrize("kind", ["topic", "channel"])
+@pytest.mark.parametrize(
+    ("fault", "conflate", "received"),
+    [
+        ("drop", False, ("13", [0, 1, 1], 0)),  # it counts in its turn
+        ("delay", False, ("123", [0, 0, 0, 0], 0)),
+        ("duplicate", False, ("1223", [0, 0, 0, 0, 0], 0)),
+        ("reorder", False, ("123", [0, 0, 0, 0], 0)),
+        *[(fault, True, ("3", [2, 2], 0)) for fault in ("drop", "delay", "duplicate", "reorder", "lap")],
+    ],
+)
+def test_fault_of_second_message_has_effect_of_guide(kind: str, fault: Any, conflate: bool, received: Any) -> None:
+    """The table of the guide: what arrives, and what `lost` and `resets` count."""
+    endpoint = "a" if kind == "topic" else "channel/a"
+    with Simulation(fault_schedule=[Fault(fault, endpoint, message=2, delay=fault == "delay")]) as sim:
+        publisher, subscriber = open_pair(kind, conflate)
+        for data in (b"1", b"2", b"3"):
+            publisher.send(data)
+        sim.run()
+        assert receive_all(subscriber) == received
+
+
+@pytest.mark.parametrize("kind", ["topic", "channel"])
+@pytest.mark.parametrize(("conflate", "received"), [(False, ("11", [0, 0, 0])), (True, ("1", [0, 0]))])
+def test_conflating_subscriber_omits_duplicate_that_arrived_before_its_receive(
+    kind: str, conflate: bool, received: Any
+) -> None:
+    endpoint = "a" if kind == "topic" else "channel/a"
+    with Simulation(fault_schedule=[Fault("duplicate", endpoint, message=1)]) as sim:
+        publisher, subscriber = open_pair(kind, conflate)
+        publisher.send(b"1")
+        sim.run()
+        assert receive_all(subscriber)[:2] == received
+
+
+def test_lap_fault_overwrites_what_arrives_before_subscriber_looks() -> None:
+    """The table of the guide: a subscriber of a topic continues at the newest message, that of a channel sooner."""
+    schedule = [Fault("lap", "a", message=2), Fault("lap", "channel/a", message=2)]
+    counts = {}
+    with Simulation(fault_schedule=schedule) as sim:
+        for kind in ("topic", "channel"):
+            publisher, subscriber = open_pair(kind, False)
+            for data in (b"1", b"2", b"3"):
+                publisher.send(data)
+            sim.run()
+            counts[kind] = receive_all(subscriber)
+    assert counts == {"topic": ("", [3], 1), "channel": ("3", [2, 2], 1)}
+
+
+@pytest.mark.parametrize("kind", ["topic", "channel"])
+def test_messages_overwritten_on_their_way_are_lost_as_after_real_lap(kind: str) -> None:
+    endpoint = "a" if kind == "topic" else "channel/a"
+    with Simulation(fault_schedule=[Fault("delay", endpoint, message=1, delay=9)], segment_size=4096) as sim:
+        publisher, subscriber = open_pair(kind, False)
+        for i in range(100):
+            publisher.send(b"%d" % (i % 10) * 200)
+        sim.run()
+        received = [*iter(lambda: subscriber.receive(0), None)]
+        assert len(received) < 100
+        assert subscriber.lost == 100 - len(received)
+        assert subscriber.stats().resets == 1

@@ -64,7 +64,7 @@ class QueueState(EndpointState[HeldInbox]):
         self._bus.on_message_taken(self, self.numbers.get(slot, 0))
 
     def recover(self) -> None:
-        """Return what a killed handle has taken, as the next consumer that looks would do."""
+        """Return what a killed handle has taken, as the next consumer that looks would do. Without one, do nothing."""
         for reference in self.handles:
             if (handle := reference()) is not None:
                 handle._recover()
@@ -86,9 +86,6 @@ class MessageQueue(OnBus, core.MessageQueue):
     def _leave_simulation(self) -> None:
         """See `OnBus`."""
         self._state.handles.remove(weakref.ref(self))
-
-    def _abandon_handle(self) -> None:
-        super()._abandon_handle()
         self._state.recover()
 
     def _on_sent(self, send: HeldSend) -> None:
