@@ -172,9 +172,10 @@ class RecordsOnBus(WatcherOnBus):
     def _enter_simulation(self, bus: InProcessBus) -> None:
         """See `OnBus`."""
         handle: Any = self  # a handle of the real core, too
-        handle._observer = bus.find_source(handle.identity[1], lambda route: RecordsState(handle, route))
-        handle._inbox = WriterInbox(handle._observer)
-        handle._inbox.receiver = handle._observer.endpoint
+        state = bus.find_source(handle.identity[1], lambda route: RecordsState(handle, route))
+        handle._observe(state)
+        handle._inbox = WriterInbox(state)
+        handle._inbox.receiver = state.endpoint
 
     def _leave_simulation(self) -> None:
         """See `OnBus`."""

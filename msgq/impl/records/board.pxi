@@ -371,10 +371,10 @@ cdef class EntryOnBus(Entry):
         if <uint64_t> len(value) > max_bytes:
             raise options.value_too_large_error(len(value), max_bytes, board._endpoint)
         write = _make_value_write(self, value)
-        if board._observer is None:
+        if board._file.observer is None:
             write.complete()
         else:
-            board._observer.start_write(write)
+            board._file.observer.start_write(write)
 
 
 @cython.no_gc_clear  # its mapping is needed until the end

@@ -397,10 +397,10 @@ cdef class VectorBase(RecordHandle):
         if not elements.count:
             return 0
         write = _make_vector_write(self, elements, source, patience)
-        if self._observer is None:
+        if self._file.observer is None:
             write.complete()
         else:
-            self._observer.start_write(write)
+            self._file.observer.start_write(write)
         return 0
 
     cdef object _element_locked_error(self, uint64_t index, double waited_s):
