@@ -168,9 +168,7 @@ cdef class SubSocket(SubConnection):
         while True:
             status = mq_ring_subscriber_next_message(&self._subscriber, self._conflate, &message)
             if status != MQ_RING_OK:
-                if self._view is not None and self._advance_view():
-                    continue
-                if status == MQ_RING_EMPTY and wait_ns == 0:
+                if status == MQ_RING_EMPTY and wait_ns == 0 and self._view is None:
                     # The subscriber took this cache line from the publisher, and the next send reads the line first.
                     mq_prefetch(last_ring.header)
                     if self._fd >= 0:  # rarely true; this check avoids a call for each empty ring
