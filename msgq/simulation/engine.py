@@ -34,7 +34,7 @@ from msgq.kinds.opening import open_writer
 from msgq.kinds.playback import EndpointSpec, EndpointWriter, PlaybackMessage, PlaybackTarget, UnplayableError
 from msgq.kinds.simulation import FaultKind, KindSimulation, SentMessage
 from msgq.simulation.choices import ChoiceSequence
-from msgq.simulation.faults import FaultInjector
+from msgq.simulation.faults import FaultInjector, FaultName
 from msgq.simulation.nodes import FunctionNode, GeneratorNode, NodeWait, SimulatedNode, SimulatedProgram
 from msgq.simulation.trace import Trace
 
@@ -176,7 +176,7 @@ class SimulationEngine(InProcessBus):
         is_shared = source.delivers_exactly_once or source.is_shared_state
         for inbox in source.inboxes:
             inbox.receiver = inbox.receiver or (source.endpoint if is_shared else self._current_node.name)
-        return lambda message: self._publish_entry(source, message)
+        return partial(self._publish_entry, source)
 
     def _record_sent(self, source: EndpointState[Any], message: BusMessage) -> MessageId:
         """List a sent message, and return its number in the trace."""
@@ -204,6 +204,11 @@ class SimulationEngine(InProcessBus):
                 ),
             )
             return
+        undisturbed = PendingDelivery(now_ns, False, message, message_id)
+        if not self._fault_injector.has_faults:  # nothing below would do anything else
+            for inbox in source.inboxes:
+                self._add_deliveries(inbox, undisturbed, 1)
+            return
         scheduled = self._fault_injector.find_scheduled_faults(source.endpoint, source.published_count, now_ns)
         for inbox in source.inboxes:
             faults = {
@@ -211,18 +216,27 @@ class SimulationEngine(InProcessBus):
                 **scheduled,
             }
             if faults:
-                self._record_faults(faults, inbox, message_id)
-            if "drop" in faults:
-                inbox.drop_message(message)
+                self._send_with_faults(inbox, undisturbed, faults)
             else:
-                delivery = PendingDelivery(now_ns + faults.get("delay", 0), "reorder" in faults, message, message_id)
-                inbox.undelivered.extend([delivery] * (2 if "duplicate" in faults else 1))
-                inbox.add_undelivered(message)
-                if inbox not in self._busy_inboxes:
-                    self._busy_inboxes.append(inbox)
-            if "lap" in faults:
-                inbox.overwrite_unread()
+                self._add_deliveries(inbox, undisturbed, 1)
         self._restart_sender(source, scheduled)
+
+    def _add_deliveries(self, inbox: Inbox, delivery: PendingDelivery, count: int) -> None:
+        inbox.undelivered.extend([delivery] * count)
+        inbox.add_undelivered(delivery.message)
+        if inbox not in self._busy_inboxes:
+            self._busy_inboxes.append(inbox)
+
+    def _send_with_faults(self, inbox: Inbox, undisturbed: PendingDelivery, faults: dict[FaultName, int]) -> None:
+        self._record_faults(faults, inbox, undisturbed.message_id)
+        if "drop" in faults:
+            inbox.drop_message(undisturbed.message)
+        else:
+            due_ns, runs_last = undisturbed.due_ns + faults.get("delay", 0), "reorder" in faults
+            delivery = undisturbed._replace(due_ns=due_ns, runs_last=runs_last)
+            self._add_deliveries(inbox, delivery, 2 if "duplicate" in faults else 1)
+        if "lap" in faults:
+            inbox.overwrite_unread()
 
     def _record_faults(self, faults: Collection[FaultKind], inbox: Inbox, message_id: MessageId) -> None:
         for kind in faults:
@@ -380,8 +394,10 @@ class SimulationEngine(InProcessBus):
         self._busy_inboxes = [inbox for inbox in self._busy_inboxes if inbox.undelivered]
         due = [inbox for inbox in self._busy_inboxes if inbox.undelivered[0].due_ns <= now_ns]
         first = [inbox for inbox in due if not inbox.undelivered[0].runs_last]
-        programs = [program for program in self._programs if program.is_runnable(now_ns)]
-        return [*programs, *(inbox for inbox in first if inbox not in self._skipped_inboxes)] or [*(first or due)]
+        actions: list[SimulatedProgram | Inbox] = [node for node in self._programs if node.is_runnable(now_ns)]
+        skipped = self._skipped_inboxes
+        actions += [inbox for inbox in first if inbox not in skipped] if skipped else first
+        return actions or [*(first or due)]
 
     def _iter_next_times(self) -> list[int]:
         """Return all times at which an action becomes possible."""
