@@ -114,7 +114,10 @@ cdef class PubSocket(PubConnection):
 
     cdef int _fill_stamps(self, mq_stamps *stamps, int64_t origin_time) except -1:
         """Store the stamps of a message published now on a tracked topic."""
-        stamps.publish_time = self._now_ns() + self._clock_offset_ns
+        if self._bus is None:  # without the call of _now_ns
+            stamps.publish_time = mq_monotonic_ns() + self._clock_offset_ns
+        else:
+            stamps.publish_time = self._bus.clock.now_ns
         stamps.origin_time = origin_time or current_origin()
         if not stamps.origin_time:  # without an origin, the message itself is an origin
             stamps.publish_time = stamps.origin_time = (
