@@ -18,9 +18,7 @@ def _subscribe(name: str, _node: str) -> SubSocket:
     return socket
 
 
-def _describe_sent(
-    time_ns: int, node: str, topic: EndpointState[Any], bus_message: BusMessage
-) -> list[SentMessage]:
+def _describe_sent(time_ns: int, node: str, topic: EndpointState[Any], bus_message: BusMessage) -> list[SentMessage]:
     if not isinstance(topic, TopicState):
         return []
     if topic._extract_picture is None:
