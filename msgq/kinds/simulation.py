@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
@@ -68,12 +68,12 @@ class KindSimulation:
         messages one by one. None: the simulation uses `follow_endpoint`.
     follow_endpoint : takes a bare name and a function; returns a generator, like a program's, that calls the
         function for each message.
-    list_sent_messages : takes a time, the name of a node, the state of an endpoint on the bus and a sent entry; yields
+    list_sent_messages : takes a time, the name of a node, the state of an endpoint on the bus and a sent entry; returns
         the messages of `Simulation.sent_messages`.
     fault_kinds : kinds of possible faults.
     """
 
-    list_sent_messages: Callable[[int, str, EndpointState[Any], BusMessage], Iterator[SentMessage]]
+    list_sent_messages: Callable[[int, str, EndpointState[Any], BusMessage], Iterable[SentMessage]]
     open_subscriber: Callable[[str, str], SubSocket | Subscriber] | None = None
     follow_endpoint: Callable[[str, Callable[[Any], object]], Generator[Any, Any, None]] | None = None
     fault_kinds: tuple[FaultKind, ...] = FAULT_KINDS

@@ -32,7 +32,7 @@ from msgq.kinds.opening import open_writer
 from msgq.kinds.playback import EndpointSpec, EndpointWriter, PlaybackMessage, PlaybackTarget, UnplayableError
 from msgq.kinds.simulation import FaultKind, KindSimulation, SentMessage
 from msgq.simulation.choices import ChoiceSequence
-from msgq.simulation.faults import FaultInjector
+from msgq.simulation.faults import FaultInjector, FaultName
 from msgq.simulation.nodes import FunctionNode, GeneratorNode, NodeWait, SimulatedNode, SimulatedProgram
 from msgq.simulation.trace import Trace
 
@@ -167,6 +167,10 @@ class SimulationEngine(SimulationBus):
     def deliver_message(self, state: EndpointState[Any], message: BusMessage) -> None:
         """See `SimulationBus`. Faults decide what becomes of the message."""
         message_id = self._record_sent(state, message)
+        if not (state.is_shared or self._fault_injector.has_faults):  # the steps below would do nothing else
+            for inbox in state.inboxes:
+                self._apply_faults({}, inbox, message, message_id)
+            return
         possible = self._find_kind_simulation(state.endpoint).fault_kinds
         if state.restarts_consumer:
             possible = tuple(kind for kind in possible if kind != "restart")
@@ -343,8 +347,10 @@ class SimulationEngine(SimulationBus):
         self._busy_inboxes = [inbox for inbox in self._busy_inboxes if inbox.undelivered]
         due = [inbox for inbox in self._busy_inboxes if inbox.undelivered[0].due_ns <= now_ns]
         first = [inbox for inbox in due if not inbox.undelivered[0].runs_last]
-        programs = [program for program in self._programs if program.is_runnable(now_ns)]
-        return [*programs, *(inbox for inbox in first if inbox not in self._skipped_inboxes)] or [*(first or due)]
+        actions: list[SimulatedProgram | Inbox] = [node for node in self._programs if node.is_runnable(now_ns)]
+        skipped = self._skipped_inboxes
+        actions += [inbox for inbox in first if inbox not in skipped] if skipped else first
+        return actions or [*(first or due)]
 
     def _iter_next_times(self) -> list[int]:
         """Return all times at which an action becomes possible."""

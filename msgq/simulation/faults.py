@@ -112,6 +112,11 @@ class FaultInjector:
         self._fault_probabilities = [(kind, getattr(faults, kind)) for kind in FAULT_NAMES if getattr(faults, kind) > 0]
         self._delay_max_ns = round(faults.delay_max * NS_PER_S)
 
+    @property
+    def has_faults(self) -> bool:
+        """False: no message has a fault from now on."""
+        return bool(self._fault_schedule or self._fault_probabilities)
+
     def find_scheduled_faults(
         self, endpoint: str, number: int, now_ns: int, kinds: tuple[FaultName, ...] = FAULT_NAMES
     ) -> dict[FaultName, int]:

@@ -92,6 +92,8 @@ def refuse_unstarted_code(name: str, result: object) -> None:
     ------
     InvalidTypeError : the result is a coroutine or generator.
     """
+    if result is None:
+        return
     if inspect.iscoroutine(result) or inspect.isgenerator(result):
         result.close()  # otherwise, Python warns of a coroutine that was never awaited
     elif not inspect.isasyncgen(result):

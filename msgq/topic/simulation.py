@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from msgq.common.message_source import TOPIC_SOURCE, MessageSource
@@ -19,17 +18,14 @@ def _subscribe(name: str, _node: str) -> SubSocket:
     return socket
 
 
-def _describe_sent(
-    time_ns: int, node: str, topic: EndpointState[Any], bus_message: BusMessage
-) -> Iterator[SentMessage]:
+def _describe_sent(time_ns: int, node: str, topic: EndpointState[Any], bus_message: BusMessage) -> list[SentMessage]:
     if not isinstance(topic, TopicState):
-        return
+        return []
     if topic.extract_picture is None:
-        yield SentMessage(time_ns, node, topic.endpoint, bus_message[1], TOPIC_SOURCE, topic.schema)
-    else:  # it announces a frame
-        image = f"{topic.endpoint}/image"
-        source = MessageSource(find_recorded_kind(image).name)
-        yield SentMessage(time_ns, node, image, topic.extract_picture(bus_message[1]), source, topic.schema)
+        return [SentMessage(time_ns, node, topic.endpoint, bus_message[1], TOPIC_SOURCE, topic.schema)]
+    image = f"{topic.endpoint}/image"  # the message announces a frame
+    source = MessageSource(find_recorded_kind(image).name)
+    return [SentMessage(time_ns, node, image, topic.extract_picture(bus_message[1]), source, topic.schema)]
 
 
 SIMULATION = KindSimulation(_describe_sent, open_subscriber=_subscribe)

@@ -110,6 +110,36 @@ TEST(end_of_a_bus_removes_its_files_alone) {
     CHECK(count_files() == 1);
 }
 
+/* End a new file, and return its address. */
+static uint8_t *end_file(uint64_t bytes) {
+    mq_mapping *mapping = map(create_named("bus:1/a", bytes));
+    uint8_t *address = mapping->address;
+    memset(address, 7, bytes);
+    mq_private_end_bus(&list, "bus:1");
+    mq_mapping_release(mapping);
+    return address;
+}
+
+TEST(file_takes_over_the_address_space_of_an_ended_file_of_its_size_with_zeros) {
+    uint8_t *small = end_file(100), *large = end_file(5000), zeros[5000] = {0};
+    CHECK(map(create_named("bus:2/other", 101))->address != small);
+    CHECK(map(create_named("bus:2/large", 5000))->address == large && memcmp(large, zeros, 5000) == 0);
+    CHECK(map(create_named("bus:2/small", 100))->address == small && memcmp(small, zeros, 100) == 0);
+    CHECK(map(create_named("bus:2/second", 100))->address != small);
+    CHECK(mq_grow_file(&policy, mq_open_file(&policy, "bus:2/small", O_RDWR, &error), 0, 9000, "path", &error) == 0);
+    small[8999] = 1;
+}
+
+TEST(address_space_of_the_oldest_ended_files_is_not_kept) {
+    uint8_t *first = end_file(4096);
+    for (unsigned i = 1; i <= MQ_PRIVATE_ROOMS; i++)
+        end_file(4096 + i);
+    for (unsigned i = 0; i < MQ_PRIVATE_ROOMS; i++)
+        CHECK(list.rooms[i].address && list.rooms[i].bytes > 4096);
+    unsigned char there;
+    CHECK(mincore(first, 4096, &there) != 0);
+}
+
 TEST(row_is_locked_exclusively_or_shared) {
     map(create_named("bus:1/a", 8));
     mq_private_file *file = list.first;

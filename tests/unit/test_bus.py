@@ -87,7 +87,7 @@ class TestMemory:
             assert not [name for name in list_shared_files() if endpoint in name]
             sim.run()
 
-    def test_bus_maps_a_topic_once_and_unmaps_it_after_its_end(self, endpoint: str) -> None:
+    def test_few_mappings_of_ended_topics_stay_for_the_next_ones(self, endpoint: str) -> None:
         def count_maps() -> int:
             with open("/proc/self/maps") as maps:
                 return len(maps.readlines())
@@ -98,7 +98,7 @@ class TestMemory:
                 pubs = [msgq.pub_sock(f"{endpoint}{i}") for i in range(4)]
                 subs = [msgq.sub_sock(f"{endpoint}{i}") for i in range(4)]
             del pubs, subs
-        assert count_maps() - before < 8
+        assert count_maps() - before < 2 * 16 + 8  # of 800: the used and the reserved part of 16 files
 
     def test_handles_that_outlive_their_simulation_are_closed(self, endpoint: str) -> None:
         with Simulation():

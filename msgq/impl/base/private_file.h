@@ -22,8 +22,8 @@
 #include "base/atomics.h"
 #include "base/error.h"
 
-enum { MQ_PRIVATE_FD = 1 << 29 };
-#define MQ_PRIVATE_DEVICE ((dev_t) - 1)
+enum { MQ_PRIVATE_FD = 1 << 29, MQ_PRIVATE_ROOMS = 16 };
+#define MQ_PRIVATE_DEVICE ((dev_t)-1)
 
 /* Address space that each file reserves, so that it can grow where it is: that of the largest ring. */
 #define MQ_PRIVATE_ROOM (((uint64_t)1 << 32) + 65536)
@@ -49,11 +49,20 @@ typedef struct mq_private_file {
     char path[];    /* the name that it has, had, or gets */
 } mq_private_file;
 
+/* Address space of a file that has ended, with zeros in the size of that file. A file of the same size takes it over
+ * with the kernel's tables for it. That is three times as fast as to unmap it and reserve other address space. */
+typedef struct {
+    uint8_t *address; /* NULL: none */
+    uint64_t bytes;
+} mq_private_room;
+
 /* All private files of a process. */
 typedef struct mq_private_files {
     mq_u32 locked;
     int last_number; /* of a descriptor */
     mq_private_file *first;
+    mq_private_room rooms[MQ_PRIVATE_ROOMS];
+    unsigned next_room; /* to replace */
 } mq_private_files;
 
 static inline bool mq_is_private_path(const char *path) { return path[0] != '/'; }
@@ -67,6 +76,7 @@ static inline void mq_private_files_unlock(mq_private_files *files) { mq_store_r
 
 static inline void mq_private_files_reset_in_child(mq_private_files *files) {
     files->first = NULL;
+    memset(files->rooms, 0, sizeof files->rooms); /* another thread of the parent may have been changing them */
     mq_private_files_unlock(files);
 }
 
@@ -91,6 +101,32 @@ static inline mq_private_file *mq_private_file_of(dev_t device, uint64_t inode) 
     return device == MQ_PRIVATE_DEVICE ? (mq_private_file *)(uintptr_t)inode : NULL;
 }
 
+/* ---- address space ---- */
+
+/* Keep the address space of a file that ends, instead of the oldest that is kept. The list is locked. */
+static inline void mq_private_give_room(mq_private_files *files, const mq_private_file *file) {
+    mq_private_room *kept = &files->rooms[files->next_room++ % MQ_PRIVATE_ROOMS];
+    if (file->room != MQ_PRIVATE_ROOM || madvise(file->address, file->bytes, MADV_DONTNEED) != 0) {
+        munmap(file->address, file->room);
+        return;
+    }
+    if (kept->address)
+        munmap(kept->address, MQ_PRIVATE_ROOM);
+    *kept = (mq_private_room){file->address, file->bytes};
+}
+
+/* Give the file kept address space with this size. Returns false if there is none. */
+static inline bool mq_private_take_room(mq_private_files *files, mq_private_file *file, uint64_t bytes) {
+    mq_private_files_lock(files);
+    for (unsigned i = 0; i < MQ_PRIVATE_ROOMS && !file->address; i++)
+        if (files->rooms[i].address && files->rooms[i].bytes == bytes) {
+            file->address = files->rooms[i].address, file->room = MQ_PRIVATE_ROOM, file->bytes = bytes;
+            files->rooms[i].address = NULL;
+        }
+    mq_private_files_unlock(files);
+    return file->address != NULL;
+}
+
 /* ---- the end ---- */
 
 /* Remove the file from the locked list, if nobody can reach it. */
@@ -103,7 +139,7 @@ static inline void mq_private_file_collect(mq_private_file *file) {
     if (*link)
         *link = file->next;
     if (file->address)
-        munmap(file->address, file->room);
+        mq_private_give_room(file->list, file);
     free(file);
 }
 
@@ -157,6 +193,8 @@ static inline void mq_private_pin(mq_private_files *files, uint64_t inode) {
 
 /* Give the file a size that is not smaller. Its new bytes are zeros. Returns 0 or an errno. */
 static inline int mq_private_set_size(mq_private_file *file, uint64_t bytes) {
+    if (!file->address && mq_private_take_room(file->list, file, bytes))
+        return 0;
     if (!file->address) {
         uint64_t room = bytes > MQ_PRIVATE_ROOM ? bytes : MQ_PRIVATE_ROOM;
         void *address = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

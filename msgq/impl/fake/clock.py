@@ -59,8 +59,10 @@ class VirtualClock(VirtualTime):
 
     def run_next_alarm(self, until_ns: int | None) -> bool:
         """Advance to the next alarm, and run it. Return False if no alarm is due up to `until_ns`; None: no limit."""
-        next_alarm = min(self.alarms, key=lambda alarm: self.alarms[alarm][0], default=None)
-        if next_alarm is None or (until_ns is not None and self.alarms[next_alarm][0] > until_ns):
+        if not self.alarms:
+            return False
+        next_alarm = min(self.alarms, key=lambda alarm: self.alarms[alarm][0])
+        if until_ns is not None and self.alarms[next_alarm][0] > until_ns:
             return False
         time_ns, callback = self.alarms.pop(next_alarm)
         self.now_ns = max(self.now_ns, time_ns)

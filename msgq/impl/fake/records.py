@@ -151,8 +151,9 @@ class RecordsOnBus(WatcherOnBus):
     def _enter_simulation(self, bus: SimulationBus) -> None:
         """See `OnBus`."""
         handle: Any = self  # a handle of the real core, too
-        handle._state = bus.find_state(handle.identity[1], lambda: RecordsState(handle, bus))
-        handle._inbox = WriterInbox(handle._state)
+        state = bus.find_state(handle.identity[1], lambda: RecordsState(handle, bus))
+        handle._observe(state)
+        handle._inbox = WriterInbox(state)
 
     def _leave_simulation(self) -> None:
         """See `OnBus`."""

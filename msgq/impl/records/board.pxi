@@ -371,10 +371,10 @@ cdef class EntryOnBus(Entry):
         if <uint64_t> len(value) > max_bytes:
             raise options.value_too_large_error(len(value), max_bytes, board._endpoint)
         write = _make_value_write(self, value)
-        if board._state is None:
+        if board._file.state is None:
             write.complete()
         else:
-            board._state.publish(board, write)
+            board._file.state.publish(board, write)
 
 
 @cython.no_gc_clear  # its mapping is needed until the end

@@ -30,7 +30,7 @@ cdef class RecordWrite:
         """Let the handle keep its row until the write has ended, even if the program closes the handle."""
         self.handle._ensure_writer_row()
         self.is_held = True
-        self.handle._held_writes += 1
+        self.handle._file.held_writes += 1
 
     def finish(self):
         raise NotImplementedError
@@ -52,7 +52,7 @@ cdef class RecordWrite:
     cdef int _end_hold(self) except -1:
         if self.is_held:
             self.is_held = False
-            self.handle._held_writes -= 1
+            self.handle._file.held_writes -= 1
             if self.handle._use_state == CLOSED:
                 self.handle._close_handle()
         return 0

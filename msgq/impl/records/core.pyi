@@ -51,7 +51,11 @@ def unlink_records(name: str, in_prefix: str) -> None:
 class RecordHandle(ThreadSharedHandle):
     """Base of `VectorBase` and `Board`: an open handle with a row for its writer. Do not use this class directly."""
 
-    _state: Any  # in a simulation: its method `publish` gets each `RecordWrite`
+    @property
+    def _state(self) -> Any:
+        """The object whose method `publish` gets each `RecordWrite`; None: not in a simulation."""
+
+    def _observe(self, state: Any) -> None: ...
     @property
     def _file_memory(self) -> object:
         """An object that keeps the memory of the file. On a bus, no other file then gets the same `identity`."""

@@ -67,8 +67,6 @@ cdef class RecordHandle(ThreadSharedHandle):
     cdef uint64_t _next_index  # element at which a limited batch of changes continues
     cdef bint _is_reading_changes  # a thread is in `changes`
     cdef WriteState _write_state
-    cdef readonly uint64_t _held_writes  # number of writes that a simulation holds
-    cdef public object _state  # in a simulation: its method `publish` gets each write
 
     def _open_handle(self, wanted, prefix, trust, spin_us):
         """Open the file that the options describe, and attach it."""
@@ -158,11 +156,11 @@ cdef class RecordHandle(ThreadSharedHandle):
 
     cdef int _abandon_rows(self) except -1:
         mq_liveness_unlock(self._row_token)
-        self._writer.row, self._row_token, self._held_writes = NULL, NULL, 0
+        self._writer.row, self._row_token, self._file.held_writes = NULL, NULL, 0
         return 0
 
     cdef int _close_handle(self) except -1:
-        if self._held_writes:
+        if self._file.held_writes:
             return 0  # the last one closes the handle
         return ThreadSharedHandle._close_handle(self)
 
@@ -264,6 +262,18 @@ cdef class RecordHandle(ThreadSharedHandle):
     @property
     def _file_memory(self):
         return self._file.memory
+
+    @property
+    def _held_writes(self):
+        return self._file.held_writes
+
+    @property
+    def _state(self):
+        return self._file.state
+
+    def _observe(self, state):
+        """Let `state` get each write from now on."""
+        self._file.state = state
 
     def stats(self):
         self._check_usable()

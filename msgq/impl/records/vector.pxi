@@ -397,10 +397,10 @@ cdef class VectorBase(RecordHandle):
         if not elements.count:
             return 0
         write = _make_vector_write(self, elements, source, patience)
-        if self._state is None:
+        if self._file.state is None:
             write.complete()
         else:
-            self._state.publish(self, write)
+            self._file.state.publish(self, write)
         return 0
 
     cdef object _element_locked_error(self, uint64_t index, double waited_s):

@@ -410,7 +410,7 @@ cdef class SubSocket(SubConnection):
     cdef bytes take_message(self, bint non_blocking)
     cdef bytes take_message_within(self, int64_t wait_ns)
     cdef bytes _receive_message(self, int64_t wait_ns)
-    cdef bint _has_known_messages(self) except -1
+    cdef bint _have_more_arrived(self) except -1
     cdef bytes _receive_following(self)
     cdef int _wait_for_message(self, mq_ring_message *message, int64_t wait_ns) except -1
     cdef bytes _copy_large_message(self, const mq_ring_message *message)

@@ -168,9 +168,7 @@ cdef class SubSocket(SubConnection):
         while True:
             status = mq_ring_subscriber_next_message(&self._subscriber, self._conflate, &message)
             if status != MQ_RING_OK:
-                if self._view is not None and self._advance_view():
-                    continue
-                if status == MQ_RING_EMPTY and wait_ns == 0:
+                if status == MQ_RING_EMPTY and wait_ns == 0 and self._view is None:
                     # The subscriber took this cache line from the publisher, and the next send reads the line first.
                     mq_prefetch(last_ring.header)
                     if self._fd >= 0:  # rarely true; this check avoids a call for each empty ring
@@ -263,7 +261,8 @@ cdef class SubSocket(SubConnection):
         if mq_ring_subscriber_refresh_published(&self._subscriber) == MQ_RING_CORRUPT:
             self._handle_corruption()
         # The next call receives messages that arrive later.
-        while <uint64_t> len(messages) < most and self._has_known_messages():
+        while <uint64_t> len(messages) < most and (
+                self._subscriber.cursor != self._subscriber.published or self._have_more_arrived()):
             check_usable(self)  # a large copy releases the GIL, so a signal handler may have run
             message = self._receive_following() if messages else self._receive_message(0)
             if message is None:
@@ -272,11 +271,8 @@ cdef class SubSocket(SubConnection):
         self._rearm_fd()
         return messages
 
-    cdef bint _has_known_messages(self) except -1:
-        """True if the last load of the publisher's position covers more messages, or if more have arrived in a
-        simulation."""
-        if self._subscriber.cursor != self._subscriber.published:
-            return True
+    cdef bint _have_more_arrived(self) except -1:
+        """In a simulation: True if there are messages after those that the last load of the position covers."""
         return (self._view is not None and self._advance_view()
                 and mq_ring_subscriber_refresh_published(&self._subscriber) == MQ_RING_OK)
 

@@ -124,7 +124,8 @@ static inline int mq_ring_populate_ends(int fd, const struct stat *found, uint8_
 static inline int mq_ring_map(const mq_file_policy *policy, int fd, const struct stat *found, bool writable,
                               const char *path, mq_mapping **ring, mq_error *error) {
     uint64_t bytes = (uint64_t)found->st_size;
-    bool is_backed = !writable || (uint64_t)found->st_blocks * 512 >= bytes, makes_holes = mq_makes_holes(policy);
+    bool is_backed = !writable || mq_is_private_fd(fd) || (uint64_t)found->st_blocks * 512 >= bytes;
+    bool makes_holes = mq_makes_holes(policy);
     int failed = is_backed || makes_holes ? 0 : mq_grow_file(policy, fd, 0, bytes, path, error);
     if (!failed)
         failed = mq_map_file(policy, fd, found, writable ? bytes : 0, path, ring, error);

@@ -54,9 +54,9 @@ static inline void mq_topic_close(mq_topic_files *topic) {
     topic->side = topic->ring = NULL;
 }
 
-/* Write the ring's canary, unless it has one. */
+/* Write the ring's canary, unless it has one. Nobody can truncate a private ring, so it has none. */
 static inline void mq_topic_write_canary(const mq_topic_files *topic, uint32_t random) {
-    if (mq_ring_canary_is_unset(mq_topic_ring(topic), mq_topic_data_bytes(topic)))
+    if (!topic->ring->private_file && mq_ring_canary_is_unset(mq_topic_ring(topic), mq_topic_data_bytes(topic)))
         mq_ring_canary_write(mq_topic_ring(topic), mq_topic_data_bytes(topic), random | 1);
 }
 
