@@ -414,10 +414,13 @@ class TestHostileUse:
                 except MultiplePublishersError:
                     outcomes.append(-number)
 
-            with pytest.raises(MultiplePublishersError), holder.reserve(8):
-                sim.add(connect, 1)
-                sim.add(connect, 2)
-                sim.clock.sleep(0.1)
+            reservation = holder.reserve(8)
+            reservation.__enter__()
+            sim.add(connect, 1)
+            sim.add(connect, 2)
+            sim.clock.sleep(0.1)
+            with pytest.raises(MultiplePublishersError):
+                reservation.__exit__(None, None, None)
             sim.run()
             (winner,) = [number for number in outcomes if number > 0]
             assert len(outcomes) == 2
