@@ -178,7 +178,7 @@ class GeneratorNode(SimulatedProgram):
         if self._generator is not None:
             self._generator.close()
 
-    def _receive_answer(self) -> bytes | list[Waitable] | None:
+    def _receive_answer(self) -> Any:
         if isinstance(self._wait_target, Waitable):
             return self._wait_target._receive_now()
         return self._wait_target.poll(0) if isinstance(self._wait_target, Poller) else None

@@ -39,6 +39,9 @@ class BusMember(Protocol):
     def close(self) -> None:
         """Close the socket or handle."""
 
+    def _abandon(self) -> None:
+        """End it as the death of its process does."""
+
     def _is_last_sender(self, source: EndpointState[Any]) -> bool:
         """Return True if this member sent the newest message."""
 
