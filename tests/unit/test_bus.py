@@ -211,6 +211,14 @@ class TestTime:
         assert (first.publish_time, first.origin_time) == (2_500_000_000,) * 2
         assert (second.publish_time, second.origin_time) == (2_500_000_000, 7)
 
+    def test_origins_of_one_virtual_time_differ(self, endpoint: str) -> None:
+        with Simulation() as sim:
+            first = sim.clock.new_origin_time(3)
+            pub, sub = msgq.pub_sock(endpoint, tracked=True), msgq.sub_sock(endpoint)
+            for _ in range(2):
+                pub.send(b"x")
+            assert [sub.receive_tracked().origin_time - first for _ in range(2)] == [3, 4]
+
     def test_shared_memory_keeps_real_time_during_a_simulation(self, endpoint: str) -> None:
         pub, sub = ring.PubSocket(), ring.SubSocket()
         pub.connect(msgq.context, endpoint, tracked=True)
@@ -254,6 +262,17 @@ class TestWaits:
             sim.add(other)
             assert sub.receive(timeout=1) is None
             assert len(refused) == 2
+
+    def test_generator_that_yields_a_closed_socket_is_refused_at_once(self, endpoint: str) -> None:
+        with Simulation() as sim:
+
+            def node() -> Generator[Any, Any, None]:
+                sub = msgq.sub_sock(endpoint)
+                sub.close()
+                yield sub
+
+            with pytest.raises(EndpointClosedError):
+                sim.add(node)
 
     def test_socket_closed_and_connected_again_during_a_wait_ends_the_wait(self, endpoint: str) -> None:
         with Simulation() as sim:
