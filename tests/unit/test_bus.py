@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import resource
@@ -23,6 +24,7 @@ from msgq.errors import (
     ForkedSocketError,
     InvalidValueError,
     MsgqError,
+    MsgqWarning,
     MultiplePublishersError,
     SegmentNotFoundError,
     StateError,
@@ -149,6 +151,14 @@ class TestTools:
             source.close()
         assert endpoint not in stats.endpoint_inodes()
 
+    def test_endpoints_of_another_prefix_of_the_bus_are_not_listed(self, endpoint: str) -> None:
+        with Simulation():
+            msgq.pub_sock(endpoint)
+            other = msgq.PubSocket()
+            other.connect(msgq.context, f"{endpoint}-other", prefix="inner")
+            assert [each.endpoint for each in stats.endpoints()] == [endpoint]
+            assert [each.endpoint for each in stats.endpoints("inner")] == [f"{endpoint}-other"]
+
     def test_observer_of_shared_memory_sees_no_bus(self, endpoint: str) -> None:
         with Simulation():
             msgq.pub_sock(endpoint)
@@ -188,6 +198,13 @@ class TestTools:
         for call in calls:
             with pytest.raises(InvalidValueError, match=f"prefix '{prefix}' begins with 'bus:'"):
                 call()
+
+    def test_repeated_simulation_has_the_same_name_of_its_bus(self) -> None:
+        names = set()
+        for _ in range(3):
+            with Simulation() as sim:
+                names.add(sim._engine.prefix)
+        assert len(names) == 1
 
     def test_prefix_that_begins_like_the_name_of_the_bus_is_a_prefix_on_the_bus(self) -> None:
         bus = InProcessBus()
@@ -247,6 +264,14 @@ class TestTime:
 
 
 class TestWaits:
+    def test_wait_in_a_running_event_loop_warns(self, endpoint: str) -> None:
+        async def wait() -> None:
+            with pytest.warns(MsgqWarning, match="event loop|asyncio"):
+                assert msgq.sub_sock(endpoint).receive(timeout=0.5) is None
+
+        with Simulation():
+            asyncio.run(wait())
+
     def test_waiting_socket_may_not_be_used_by_another_node(self, endpoint: str) -> None:
         with Simulation() as sim:
             sub = msgq.sub_sock(endpoint)
