@@ -17,8 +17,8 @@ from tests.meta.sources import ROOT, code, without_comments
 FOLDERS = ("msgq/impl", "msgq/kinds", "msgq/topic", "msgq/channel", "msgq/workqueue", "msgq/records", "visionipc")
 WITHOUT_BUS = ("msgq/impl/zeromq/", "msgq/impl/c/")
 CALL = re.compile(
-    r"(?<![\w.])(?<!def )(mq_monotonic_ns|mq_read_clock_ns|mq_offset_from_monotonic_ns|mq_namespace_offset_ns|host_time_ns|"
-    r"host_offset_ns|_?clock_gettime(?:_ns)?|usleep|nanosleep|sched_yield|mq_futex_waitv?|sleep_on_futexes|p?poll|"
+    r"(?<![\w.])(?<!def )(mq_monotonic_ns|mq_read_clock_ns|mq_offset_from_monotonic_ns|mq_namespace_offset_ns|"
+    r"host_time_ns|host_offset_ns|_?clock_gettime(?:_ns)?|usleep|nanosleep|sched_yield|mq_futex_waitv?|sleep_on_futexes|p?poll|"
     r"time\.(?:sleep|monotonic|time|perf_counter|clock_gettime)(?:_ns)?|select\.(?:poll|epoll|select))\("
 )
 ADVICE = """{file} calls {call} {found} times, and the table of {test} lists {listed}.

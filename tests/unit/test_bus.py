@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import resource
@@ -23,6 +24,7 @@ from msgq.errors import (
     ForkedSocketError,
     InvalidValueError,
     MsgqError,
+    MsgqWarning,
     MultiplePublishersError,
     SegmentNotFoundError,
     StateError,
@@ -150,6 +152,14 @@ class TestTools:
             source.close()
         assert endpoint not in stats.endpoint_inodes()
 
+    def test_endpoints_of_another_prefix_of_the_bus_are_not_listed(self, endpoint: str) -> None:
+        with Simulation():
+            msgq.pub_sock(endpoint)
+            other = msgq.PubSocket()
+            other.connect(msgq.context, f"{endpoint}-other", prefix="inner")
+            assert [each.endpoint for each in stats.endpoints()] == [endpoint]
+            assert [each.endpoint for each in stats.endpoints("inner")] == [f"{endpoint}-other"]
+
     def test_observer_of_shared_memory_sees_no_bus(self, endpoint: str) -> None:
         with Simulation():
             msgq.pub_sock(endpoint)
@@ -190,6 +200,13 @@ class TestTools:
             with pytest.raises(InvalidValueError, match=f"prefix '{prefix}' begins with 'bus:'"):
                 call()
 
+    def test_repeated_simulation_has_the_same_name_of_its_bus(self) -> None:
+        names = set()
+        for _ in range(3):
+            with Simulation() as sim:
+                names.add(sim._engine.prefix)
+        assert len(names) == 1
+
     def test_prefix_of_a_bus_stays_as_it_is(self) -> None:
         bus = InProcessBus()
         assert bus.resolve_prefix(f"{bus.prefix}/inner") == f"{bus.prefix}/inner"
@@ -213,6 +230,14 @@ class TestTime:
         assert second
         assert (first.publish_time, first.origin_time) == (2_500_000_000,) * 2
         assert (second.publish_time, second.origin_time) == (2_500_000_000, 7)
+
+    def test_origins_of_one_virtual_time_differ(self, endpoint: str) -> None:
+        with Simulation() as sim:
+            first = sim.clock.new_origin_time(3)
+            pub, sub = msgq.pub_sock(endpoint, tracked=True), msgq.sub_sock(endpoint)
+            for _ in range(2):
+                pub.send(b"x")
+            assert [sub.receive_tracked().origin_time - first for _ in range(2)] == [3, 4]
 
     def test_shared_memory_keeps_real_time_during_a_simulation(self, endpoint: str) -> None:
         pub, sub = ring.PubSocket(), ring.SubSocket()
@@ -242,6 +267,14 @@ class TestTime:
 
 
 class TestWaits:
+    def test_wait_in_a_running_event_loop_warns(self, endpoint: str) -> None:
+        async def wait() -> None:
+            with pytest.warns(MsgqWarning, match="event loop|asyncio"):
+                assert msgq.sub_sock(endpoint).receive(timeout=0.5) is None
+
+        with Simulation():
+            asyncio.run(wait())
+
     def test_waiting_socket_may_not_be_used_by_another_node(self, endpoint: str) -> None:
         with Simulation() as sim:
             sub = msgq.sub_sock(endpoint)
@@ -257,6 +290,17 @@ class TestWaits:
             sim.add(other)
             assert sub.receive(timeout=1) is None
             assert len(refused) == 2
+
+    def test_generator_that_yields_a_closed_socket_is_refused_at_once(self, endpoint: str) -> None:
+        with Simulation() as sim:
+
+            def node() -> Generator[Any, Any, None]:
+                sub = msgq.sub_sock(endpoint)
+                sub.close()
+                yield sub
+
+            with pytest.raises(EndpointClosedError):
+                sim.add(node)
 
     def test_socket_closed_and_connected_again_during_a_wait_ends_the_wait(self, endpoint: str) -> None:
         with Simulation() as sim:
@@ -417,10 +461,13 @@ class TestHostileUse:
                 except MultiplePublishersError:
                     outcomes.append(-number)
 
-            with pytest.raises(MultiplePublishersError), holder.reserve(8):
-                sim.add(connect, 1)
-                sim.add(connect, 2)
-                sim.clock.sleep(0.1)
+            reservation = holder.reserve(8)
+            reservation.__enter__()
+            sim.add(connect, 1)
+            sim.add(connect, 2)
+            sim.clock.sleep(0.1)
+            with pytest.raises(MultiplePublishersError):
+                reservation.__exit__(None, None, None)
             sim.run()
             (winner,) = [number for number in outcomes if number > 0]
             assert len(outcomes) == 2

@@ -15,6 +15,7 @@ from msgq.errors import (
     EndpointClosedError,
     InvalidValueError,
     LostMessagesError,
+    MessageTooLargeError,
     PoolExhaustedError,
 )
 from msgq.simulation import Fault, Faults, Simulation, explore
@@ -161,6 +162,32 @@ class TestFaults:
             sim.run(until=6)
             assert sub.receive_many() == [b"6", b"7", b"8", b"9"]
             assert (sub.lost, sub.resets) == (6, 1)
+
+    @pytest.mark.parametrize(
+        ("capacity", "faults", "received", "lost"),
+        [
+            (2, [], [b"2", b"3"], 0),  # the repeated message is overwritten
+            (8, [Fault("lap", "channel/c", message=3)], [], 2),
+            (8, [], [b"1", b"2", b"3"], 0),
+        ],
+    )
+    def test_repeated_message_that_was_not_received_ends_before_later_ones(
+        self, capacity: int, faults: list[Fault], received: list[bytes], lost: int
+    ) -> None:
+        with Simulation(fault_schedule=[Fault("duplicate", "channel/c", message=1), *faults]) as sim:
+            channel = Channel("c", capacity=capacity)
+            pub, sub = channel.publisher(), channel.subscriber()
+            pub.send(b"1")
+            sim.run()
+            assert sub.receive(0) == b"1"
+            with pytest.raises(MessageTooLargeError):
+                sub.receive_into(bytearray(0), 0)  # the second copy, which stays
+            pub.send(b"2")
+            pub.send(b"3")
+            sim.run()
+            before = sub.lost
+            assert sub.receive_many() == received
+            assert sub.lost - before == lost
 
     def test_duplicate_fault_delivers_channel_message_twice(self) -> None:
         sub, got = self.run(Fault("duplicate", "channel/scans", message=2))

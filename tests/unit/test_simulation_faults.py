@@ -302,3 +302,19 @@ def test_messages_overwritten_on_their_way_are_lost_as_after_real_lap(kind: str)
         assert len(received) < 100
         assert subscriber.lost == 100 - len(received)
         assert subscriber.stats().resets == 1
+def test_repeated_message_that_is_overwritten_before_its_turn_is_not_received() -> None:
+    overwritten = 0
+    for later in range(1, 60):
+        with Simulation(fault_schedule=[Fault("duplicate", "topic", message=1)], segment_size=1024) as sim:
+            sub, pub = msgq.sub_sock("topic"), msgq.pub_sock("topic")
+            pub.send(bytes(300))
+            sim.run()
+            assert sub.receive() == bytes(300)
+            for number in range(later):
+                pub.send(b"%8d" % number)
+            sim.run()
+            received = sub.receive_many()
+            repeats = received.count(bytes(300))
+            assert len(received) - repeats + sub.lost == later
+            overwritten += not repeats and not sub.lost
+    assert overwritten

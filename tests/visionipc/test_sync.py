@@ -118,7 +118,7 @@ def test_frame_sync_with_endless_unmatched_frames_ends_at_timeout(
     monkeypatch: pytest.MonkeyPatch, timeout_ms: float
 ) -> None:
     endless = Endless()
-    monkeypatch.setattr("visionipc.sync.time", endless)
+    monkeypatch.setattr("visionipc.sync.backend", endless)
     sync = FrameSync([Script([10**9]), endless], 1)
     assert sync.recv(timeout_ms) is None
     assert endless.timeouts == [timeout_ms, timeout_ms - 15.625, timeout_ms - 31.25]
@@ -127,7 +127,7 @@ def test_frame_sync_with_endless_unmatched_frames_ends_at_timeout(
 
 def test_frame_sync_returns_match_that_last_frame_before_timeout_completes(monkeypatch: pytest.MonkeyPatch) -> None:
     endless = Endless()
-    monkeypatch.setattr("visionipc.sync.time", endless)
+    monkeypatch.setattr("visionipc.sync.backend", endless)
     sync = FrameSync([Script([3000]), endless], 1)
     frames = sync.recv(46.875)
     assert frames is not None
