@@ -150,6 +150,21 @@ class TestTime:
                 pub.wait_for_readers(timeout=0.5)
             assert sim.clock.now_ns == 2_000_000_000
 
+    def test_pubmaster_waits_for_the_readers_of_all_topics_in_virtual_time(self, endpoint: str) -> None:
+        with Simulation() as sim:
+            master = msgq.PubMaster([endpoint, f"{endpoint}-unread"])
+
+            def reader() -> Generator[Any, Any, None]:
+                yield 1.0
+                sub = msgq.sub_sock(endpoint)
+                yield 9.0
+                sub.close()
+
+            sim.add(reader)
+            with pytest.raises(WaitTimeoutError, match=f"'{endpoint}-unread'"):
+                master.wait_for_readers(timeout=1.5, n=1)
+            assert sim.clock.now_ns == 1_500_000_000
+
 
 class TestWaits:
     def test_waiting_socket_may_not_be_used_by_another_node(self, endpoint: str) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
 from msgq.common.closing import ClosingContext
 from msgq.common.texts import join_first_texts
+from msgq.common.units import NS_PER_S
+from msgq.impl import backend as backends
 from msgq.topic import api
 from msgq.topic.masters.topic_names import TopicDict, check_callables, name_topic_in_errors, parse_topic_rates
 
@@ -115,10 +116,10 @@ class PubMaster(ClosingContext):
         InvalidValueError : `timeout` or `n` is negative.
         """
         for name in self._sockets.select_topics(self._sockets if topics is None else topics):
-            started = time.monotonic()
+            started_ns = backends.time_ns()
             self._sockets[name].wait_for_readers(timeout, n=n)
             if timeout is not None:
-                timeout = max(0.0, timeout - (time.monotonic() - started))
+                timeout = max(0.0, timeout - (backends.time_ns() - started_ns) / NS_PER_S)
 
     def all_readers_updated(self, topic: str) -> bool:
         """Return True if every living subscriber of a topic has read all messages; False if no subscriber exists.
