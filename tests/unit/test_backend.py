@@ -54,7 +54,7 @@ for name in ("pigeons", "pigeons", "fake"):
     except ImportError as error:
         print("no")
 """
-        assert run_python("-c", import_with_backend("pigeons") + code).stdout == "no\nno\nmsgq.impl.fake.publisher\n"
+        assert run_python("-c", import_with_backend("pigeons") + code).stdout == "no\nno\nmsgq.impl.fake.topic\n"
 
 
 @pytest.mark.parametrize("name", ["msgq", "zmq", "fake"])
@@ -135,7 +135,7 @@ try:
 except ImportError:
     print("none")
 """
-        assert run_python("-c", import_with_backend("pigeons") + code).stdout == "msgq.impl.fake.publisher\nnone\n"
+        assert run_python("-c", import_with_backend("pigeons") + code).stdout == "msgq.impl.fake.topic\nnone\n"
 
     def test_name_lookup_during_backend_change_stores_no_old_class(self, monkeypatch: pytest.MonkeyPatch) -> None:
         names = {"__name__": "program"}
