@@ -54,7 +54,7 @@ OUTSIDE = {
         *("msgq.common.schema", "msgq.topic.api", "msgq.topic.typed_publisher"),  # for types only
         "msgq.workqueue.job_client",  # for types only
         "msgq.impl.channel.core",
-        *("msgq.impl.ring.core", "msgq.impl.fake.publisher", "msgq.impl.fake.subscriber", "msgq.impl.zeromq"),
+        *("msgq.impl.ring.core", "msgq.impl.zeromq"),
         *(
             "msgq.common.dtypes",
             "msgq.common.dtype_descriptions",
@@ -257,7 +257,7 @@ def test_zmq_backend_is_not_imported_by_name() -> None:
 
 def test_numpy_is_imported_only_in_functions() -> None:
     """It takes longer to import than all of msgq, and most programs do not need it."""
-    users = ("msgq/impl/ring/subscriber.pxi", "msgq/impl/fake/subscriber.py", "msgq/impl/zeromq/subscriber.py")
+    users = ("msgq/impl/ring/subscriber.pxi", "msgq/impl/zeromq/subscriber.py")
     for path in (*users, "msgq/impl/channel/subscriber.pxi", "visionipc/impl/pictures.pxi"):
         wanted = [found for found in imports(ROOT / path) if found.module == "numpy"]
         assert wanted
