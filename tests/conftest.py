@@ -22,7 +22,7 @@ from tests.support import SHM
 
 WATCHDOG_SECONDS = 300.0
 SHM_OF_PROCESS = 16 << 20  # that the tests of one process need at a time
-THE_TESTS_OWN = ("MSGQ_STRESS", "MSGQ_TEST_SEED", "MSGQ_TEST_BACKEND", "MSGQ_BENCH_STOCK")
+THE_TESTS_OWN = ("MSGQ_STRESS", "MSGQ_TEST_SEED", "MSGQ_BENCH_STOCK")
 _stderr: list[IO[str]] = []
 _leftovers: list[Leftovers] = []
 
@@ -31,8 +31,6 @@ _leftovers: list[Leftovers] = []
 for _name in [name for name in os.environ if name.startswith(("MSGQ_", "CEREAL_", "OPENPILOT_PREFIX"))] + ["ZMQ"]:
     if _name not in THE_TESTS_OWN:
         os.environ.pop(_name, None)
-if "MSGQ_TEST_BACKEND" in os.environ:  # for tests of what has no backend of its own, such as masters
-    os.environ["MSGQ_BACKEND"] = os.environ["MSGQ_TEST_BACKEND"]
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -9,7 +9,6 @@ from types import MappingProxyType, ModuleType
 
 from msgq.common import settings
 from msgq.errors import BackendNotAvailableError, MissingAttributeError
-from msgq.impl.base import clock
 from msgq.impl.base.core import Context
 
 TYPE_CHECKING = False  # as in __init__.py
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 BACKEND_MODULES = {"msgq": "msgq.impl.ring", "zmq": "msgq.impl.zeromq", "fake": "msgq.impl.fake"}
+CLOCK_MODULE = "msgq.impl.base.clock"
 #: What a backend needs that is not always installed: the module, and the extra of this distribution that brings it.
 BACKEND_EXTRAS = {"zmq": "zmq"}
 #: What a module that is `make_lazy_attributes` has of the chosen backend.
@@ -116,10 +116,10 @@ def monotonic() -> float:
     return seconds
 def time_ns() -> int:
     """Return the time of publish times in nanoseconds: that of the host, or of the current bus of the fake backend."""
-    if not is_fake_backend():
-        return clock.time_ns()
-    virtual: int = _import_module_once("msgq.impl.fake.bus").current_bus().clock.time_ns()
-    return virtual
+    fake = is_fake_backend()
+    clock = _import_module_once("msgq.impl.fake.bus").current_bus().clock if fake else _import_module_once(CLOCK_MODULE)
+    now_ns: int = clock.time_ns()
+    return now_ns
 
 
 def set_backend(module: ModuleType | None) -> ModuleType | None:

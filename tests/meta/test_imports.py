@@ -214,10 +214,11 @@ def test_msgq_import_with_sockets_loads_no_slow_module() -> None:
 RING = {"msgq.common.shm_paths", "msgq.impl.base.clock", "msgq.impl.ring", "msgq.impl.ring.core"}
 CHANNEL = {
     *("msgq.channel", "msgq.channel.channel", "msgq.common.closing", "msgq.impl.channel", "msgq.impl.channel.core"),
+    *("msgq.impl.base.files", "msgq.impl.channel.pool_files"),
 }
 QUEUE = {
     *("msgq.common.formatting", "msgq.common.texts", "msgq.impl.workqueue", "msgq.impl.workqueue.core"),
-    "msgq.impl.workqueue.job_loop",
+    *("msgq.impl.base.files", "msgq.impl.workqueue.job_loop"),
     *("msgq.impl.workqueue.message", "msgq.impl.workqueue.options", "msgq.impl.workqueue.removal"),
 }
 FIRST_MESSAGES = {

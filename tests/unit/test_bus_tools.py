@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import pytest
 
@@ -56,7 +56,7 @@ def open_channel(name: str, prefix: str | None = None) -> OpenEndpoint:
     return OpenEndpoint(f"channel/{name}", lambda: pub.send(DATA), [pub, channel])
 
 
-def open_queue(name: str, prefix: str | None = None, events: bool | None = None) -> OpenEndpoint:
+def open_queue(name: str, prefix: str | None = None, events: Literal[True] | None = None) -> OpenEndpoint:
     queue = msgq.MessageQueue(name, events=events, prefix=prefix)
     return OpenEndpoint(f"queue/{name}", lambda: queue.send(DATA), [queue])
 
@@ -265,7 +265,7 @@ class TestCleanup:
     @pytest.mark.parametrize("prefix", [None, "", "inside", "bus"])
     def test_unlink_name_removes_the_endpoint_of_the_bus(self, bus: Any, endpoint: str, prefix: str | None) -> None:
         given = bus.prefix if prefix == "bus" else prefix
-        handles = [
+        handles: list[Any] = [
             open_channel(endpoint, given),
             open_queue(f"{endpoint}-queue", given),
             open_vector(f"{endpoint}-vector", given),

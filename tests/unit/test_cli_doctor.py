@@ -120,8 +120,8 @@ def test_doctor_reports_failed_round_trip_as_error(monkeypatch: pytest.MonkeyPat
 def test_doctor_reports_failed_removal_of_its_topic_as_error(monkeypatch: pytest.MonkeyPatch, prefix: str) -> None:
     removed = unlink_topic
 
-    def refuse(endpoint: str) -> None:
-        removed(endpoint)
+    def refuse(endpoint: str, in_prefix: str) -> None:
+        removed(endpoint, in_prefix)
         raise msgq.errors.SegmentError("cannot remove: Read-only file system", endpoint)
 
     monkeypatch.setattr(doctor, "unlink_topic", refuse)

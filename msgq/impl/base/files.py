@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import NamedTuple
 
 from msgq.common.naming import BUS_PREFIX_START
 from msgq.impl.base.core import list_private_files
 
 
-class FileStatus(NamedTuple):
+class FileStatus:
     """Status of a file that has a name.
 
     Attributes
@@ -21,10 +20,10 @@ class FileStatus(NamedTuple):
     mode : permissions.
     """
 
-    number: int
-    bytes: int
-    owner: int
-    mode: int
+    __slots__ = ("bytes", "mode", "number", "owner")
+
+    def __init__(self, number: int, size: int, owner: int, mode: int) -> None:
+        self.number, self.bytes, self.owner, self.mode = number, size, owner, mode
 
 
 def list_files(directory: str, *, regular: bool = True) -> list[tuple[str, int]]:
