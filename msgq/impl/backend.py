@@ -114,6 +114,8 @@ def monotonic() -> float:
         return time.monotonic()
     seconds: float = _import_module_once("msgq.impl.fake.bus").current_bus().clock.monotonic()
     return seconds
+
+
 def time_ns() -> int:
     """Return the time of publish times in nanoseconds: that of the host, or of the current bus of the fake backend."""
     fake = is_fake_backend()

@@ -69,6 +69,7 @@ TABLE = {
         "usleep, 2 mq_monotonic_ns, mq_futex_wait",
         "`_wait_for_slot` asks the bus first; `close` interrupts such a wait only without a bus",
     ),
+    "msgq/impl/ring/publisher.pxi": ("mq_monotonic_ns", "stamps of a message; those of a bus are virtual"),
     "msgq/impl/ring/pub_connection.pxi": (
         "host_offset_ns, 2 usleep",
         "the offset is 0 on a bus; `_wait_for_previous_send` asks the bus, which has no stock publishers",
@@ -124,12 +125,10 @@ TABLE = {
         "the notifying thread; notifications of a bus run after the send (`notify_on_bus`)",
     ),
     "msgq/impl/meter/meter.pxi": (
-        "8 mq_monotonic_ns, host_offset_ns, sleep_on_futexes",
-        "a meter measures real time, for the command line",
+        "6 mq_monotonic_ns, host_offset_ns, sleep_on_futexes",
+        "on a bus, meters run as events of the virtual time",
     ),
     "msgq/impl/meter/counting.h": ("mq_read_clock_ns", "the same"),
-    "msgq/impl/meter/queue.h": ("mq_monotonic_ns", "the same"),
-    "msgq/impl/meter/sample.h": ("mq_monotonic_ns", "the same"),
     "msgq/kinds/bridge.py": ("select.epoll", "a bridge runs in real time, between hosts"),
     "msgq/topic/bridge.py": ("2 time.monotonic", "the same"),
     "msgq/topic/leftovers.py": ("time.time", "the age of files of dead processes, which a bus does not have"),

@@ -23,7 +23,7 @@
 #include "base/error.h"
 
 enum { MQ_PRIVATE_FD = 1 << 29, MQ_PRIVATE_ROOMS = 16 };
-#define MQ_PRIVATE_DEVICE ((dev_t)-1)
+#define MQ_PRIVATE_DEVICE ((dev_t) - 1)
 
 /* Address space that each file reserves, so that it can grow where it is: that of the largest ring. */
 #define MQ_PRIVATE_ROOM (((uint64_t)1 << 32) + 65536)

@@ -75,7 +75,6 @@ class MessageQueue(OnBus, core.MessageQueue):
     """One handle of a queue of a bus. The stub msgq/impl/workqueue/core.pyi documents the methods."""
 
     _state: QueueState
-    _simulation: InProcessBus
 
     def _enter_simulation(self, bus: SimulationBus) -> None:
         """See `OnBus`."""
