@@ -377,5 +377,5 @@ def test_doctor_fix_reports_queues_it_cannot_repair(prefix: str, monkeypatch: py
     def refuse(*_: object, **__: object) -> None:
         raise SegmentError("it is another user's", "jobs", "", errno.EACCES)
 
-    monkeypatch.setattr(cleanup, "MessageQueue", refuse)
+    monkeypatch.setattr(cleanup, "load_backend_class", lambda *_: refuse)
     assert "it is another user's" in command.run("doctor", "--fix", "--json", code=1).output

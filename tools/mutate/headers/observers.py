@@ -188,7 +188,7 @@ MUTANTS = [
     ),
     record_source(
         "a scan is followed by no rest",
-        "if (now < r->next_scan_ns) return false;",
+        "if (now < r->next_scan_ns && !r->virtual_ns) return false;",
         "",
         "meter_of_records_counts_writes_that_were_overwritten_as_lost",
     ),

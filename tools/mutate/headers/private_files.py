@@ -81,14 +81,14 @@ MUTANTS = [
     ),
     private_file(
         "a child keeps its parent's files",
-        "files->first = NULL; mq_private_files_unlock(files);",
-        "mq_private_files_unlock(files);",
+        "files->first = NULL; memset",
+        "memset",
         "forked_child_has_no_files_and_may_end_the_mappings_of_its_parent",
     ),
     private_file(
         "a child inherits the lock of the list",
-        "files->first = NULL; mq_private_files_unlock(files);",
-        "files->first = NULL;",
+        "memset(files->rooms, 0, sizeof files->rooms); mq_private_files_unlock(files);",
+        "memset(files->rooms, 0, sizeof files->rooms);",
         "forked_child_has_no_files_and_may_end_the_mappings_of_its_parent",
     ),
     mapping(
