@@ -32,7 +32,7 @@ from msgq.kinds.opening import open_writer
 from msgq.kinds.playback import EndpointSpec, EndpointWriter, PlaybackMessage, PlaybackTarget, UnplayableError
 from msgq.kinds.simulation import FaultKind, KindSimulation, SentMessage
 from msgq.simulation.choices import ChoiceSequence
-from msgq.simulation.faults import FaultInjector, FaultName
+from msgq.simulation.faults import FaultInjector
 from msgq.simulation.nodes import FunctionNode, GeneratorNode, NodeWait, SimulatedNode, SimulatedProgram
 from msgq.simulation.trace import Trace
 

@@ -37,7 +37,7 @@ from msgq.kinds.opening import open_source
 from msgq.recording.mcap_io.core import ChunkBuffer
 from msgq.recording.recorder.core import Capture
 from msgq.simulation import Fault, Simulation
-from tests.support import DEADLINE, run_child
+from tests.support import run_child
 from visionipc import VisionIpcServer
 
 

@@ -154,7 +154,8 @@ MUTANTS = [
     ),
     recovery(
         "a leaving handle returns nothing",
-        "if (mq_slot_state_decode(word) == MQ_SLOT_TAKEN) mq_queue_requeue_message(h, slot, word); else mq_queue_release",
+        "if (mq_slot_state_decode(word) == MQ_SLOT_TAKEN) mq_queue_requeue_message(h, slot, word); "
+        "else mq_queue_release",
         "if (mq_slot_state_decode(word) != MQ_SLOT_TAKEN) mq_queue_release",
         "queue_sleepers-leave_returns_the_messages_and_places_of_its_handle",
     ),
