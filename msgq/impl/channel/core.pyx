@@ -30,7 +30,7 @@ from msgq.impl.base.process cimport fork_generation, read_own_identity, is_alive
 
 import weakref
 
-from msgq.common import naming, settings, shm_paths
+from msgq.common import settings, shm_paths
 from msgq.errors import (
     CorruptSegmentError, EndpointClosedError, ForkedSocketError, InvalidValueError, LostMessagesError,
     MessageSizeError, MessageTooLargeError, MsgqError, PoolExhaustedError, SegmentError, StateError, TooManyViewsError,

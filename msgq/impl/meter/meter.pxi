@@ -83,7 +83,8 @@ cdef class EndpointMeter:
         lost = self._count_lost()
         return MeterReading(
             self.endpoint, m.messages, int(m.sizes.sum) if m.sizes.count or not m.messages else None,
-            None if lost is None else lost - self._lost_before, (mq_read_time_ns(m.virtual_ns) - self._started_ns) / 1e9,
+            None if lost is None else lost - self._lost_before,
+            (mq_read_time_ns(m.virtual_ns) - self._started_ns) / 1e9,
             (m.last_ns - m.first_ns) / 1e9, _summarize_histogram(&m.periods_ns, 1e-3),
             _summarize_histogram(&m.sizes, 1), _summarize_histogram(&m.delays_ns, 1e-3), m.without_timestamp,
             m.negative_delays, self._get_delay_end(),
