@@ -7,7 +7,7 @@ import random
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from msgq.recording.mcap_io.segment_writer import ChunkCompressor
 from msgq.recording.recorder.chunk_queue import ChunkQueue
 from msgq.recording.recorder.recorder import Recorder
 from msgq.recording.recorder.snapshot_buffer import SnapshotBuffer
-from tests.support import LONGER, Child, Task, say, wait_until
+from tests.support import DEADLINE, LONGER, Child, Task, say, wait_until
 
 CHUNK_BYTES = 16 << 10
 QUEUE = 128 << 10
@@ -155,19 +155,38 @@ def test_snapshot_memory_counts_as_at_risk_bytes_and_never_blocks() -> None:
 # ---- uncompressed ----
 
 
+class HeldCompression:
+    """Compression that waits until a call of this object.
+
+    Attributes
+    ----------
+    begun : set when the compressor has a chunk.
+    """
+
+    def __init__(self) -> None:
+        self.begun, self._free = threading.Event(), threading.Event()
+
+    def __call__(self) -> None:
+        self._free.set()
+
+    def hold(self) -> None:
+        self.begun.set()
+        assert self._free.wait(30)
+
+
 @pytest.fixture
-def compressing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
-    """Compression waits for `set`: a function that lets it go on."""
-    free = threading.Event()
+def compressing(monkeypatch: pytest.MonkeyPatch) -> Iterator[HeldCompression]:
+    held = HeldCompression()
     real = ChunkCompressor.compress_chunk
 
     def compress(self: ChunkCompressor, content: memoryview[int]) -> bytes | memoryview[int]:
-        assert not self.compression_name or free.wait(30)
+        if self.compression_name:
+            held.hold()
         return real(self, content)
 
     monkeypatch.setattr(ChunkCompressor, "compress_chunk", compress)
-    yield free.set
-    free.set()
+    yield held
+    held()
 
 
 def read_compressions(path: Path) -> list[str]:
@@ -185,6 +204,7 @@ def test_delayed_compressor_writes_uncompressed_chunks(prefix: str, tmp_path: Pa
         for number in range(7):  # one with the compressor, the others behind it
             pub.send(b"%1000d" % number)
             wait_until(lambda number=number: recorder.stats().messages > number)  # type: ignore[misc]
+            assert number or compressing.begun.wait(DEADLINE)  # else the first chunk may be written without it
         assert recorder.stats().at_risk_bytes == 7 * (1000 + MESSAGE_RECORD_HEADER_BYTES)
         compressing()
         wait_until(lambda: not recorder.stats().waiting_bytes)
