@@ -197,11 +197,17 @@ def test_each_recorder_of_process_records_short_lived_topic(
         assert (stats.messages, stats.lost, stats.refused) == (3, 0, {})
 
 
-def test_topic_removed_before_open_has_unknown_loss(prefix: str) -> None:
-    """Nobody knows whether anything was published: that is said."""
+def open_sources() -> RecordedEndpoints:
+    """Return the endpoints of a recorder that has looked at the empty directories."""
     make_directories()
     sources = RecordedEndpoints(Capture(), SelectedEndpoints(), None)
     sources.rescan_endpoints()
+    return sources
+
+
+def test_topic_removed_before_open_has_unknown_loss(prefix: str) -> None:
+    """Nobody knows whether anything was published: that is said."""
+    sources = open_sources()
     with msgq.pub_sock("e") as pub:
         pub.send(b"x")
     unlink_topic("e")
@@ -215,9 +221,7 @@ def test_topic_removed_before_open_has_unknown_loss(prefix: str) -> None:
 
 def test_topic_recreated_before_open_has_unknown_loss(prefix: str) -> None:
     """Both events open the second file, which says nothing of the first one."""
-    make_directories()
-    sources = RecordedEndpoints(Capture(), SelectedEndpoints(), None)
-    sources.rescan_endpoints()
+    sources = open_sources()
     with msgq.pub_sock("e") as pub:
         pub.send(b"x")
     unlink_topic("e")
@@ -229,9 +233,7 @@ def test_topic_recreated_before_open_has_unknown_loss(prefix: str) -> None:
 
 
 def test_two_hundred_removed_topics_are_all_reported(prefix: str) -> None:
-    make_directories()
-    sources = RecordedEndpoints(Capture(), SelectedEndpoints(), None)
-    sources.rescan_endpoints()
+    sources = open_sources()
     names = [f"e{number}" for number in range(200)]
     for name in names:
         with msgq.pub_sock(name) as pub:
@@ -367,9 +369,7 @@ def test_incomplete_endpoint_file_replaced_before_open_has_unknown_loss(
     prefix: str, size: int, lost: int | None
 ) -> None:
     """Nobody has used an empty file."""
-    make_directories()
-    sources = RecordedEndpoints(Capture(), SelectedEndpoints(), None)
-    sources.rescan_endpoints()
+    sources = open_sources()
     Path(shm_paths.ring_path("e", prefix)).write_bytes(bytes(size))
     assert sources.handle_changes()
     assert sources.refusal_reasons.keys() == {"e"}
@@ -381,9 +381,7 @@ def test_incomplete_endpoint_file_replaced_before_open_has_unknown_loss(
 
 
 def test_incomplete_endpoint_file_removed_before_open_has_unknown_loss(prefix: str) -> None:
-    make_directories()
-    sources = RecordedEndpoints(Capture(), SelectedEndpoints(), None)
-    sources.rescan_endpoints()
+    sources = open_sources()
     Path(shm_paths.ring_path("e", prefix)).write_bytes(bytes(100))
     assert sources.handle_changes()
     unlink_topic("e")
@@ -413,9 +411,7 @@ def test_incomplete_endpoint_file_found_by_scan_and_removed_has_unknown_loss(
 
 
 def test_incomplete_endpoint_file_removed_in_pause_is_no_loss(prefix: str) -> None:
-    make_directories()
-    sources = RecordedEndpoints(Capture(), SelectedEndpoints(), None)
-    sources.rescan_endpoints()
+    sources = open_sources()
     Path(shm_paths.ring_path("e", prefix)).write_bytes(bytes(100))
     assert sources.handle_changes()
     unlink_topic("e")

@@ -45,27 +45,8 @@ class InProcessBus(Bus):
         except BaseException:
             threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
 
-    def check_descriptor_allowed(self, endpoint: str) -> None:
-        """Raise an error if a wait for a descriptor would never end.
-
-        On this bus, other code may send during the wait.
-        """
-
     def wait_until(self, ready: Callable[[], bool], timeout_ns: int | None, subject: str) -> None:
-        """Wait until `ready` returns True, or until the timeout in virtual time.
-
-        Without a simulation, only the time advances.
-
-        Parameters
-        ----------
-        ready : called after each event.
-        timeout_ns : timeout in ns; None: forever.
-        subject : awaited object, for error texts.
-
-        Raises
-        ------
-        DeadlockError : the wait would never end.
-        """
+        """Wait as `Bus` describes; without a simulation, only the virtual time advances."""
         end_ns = None if timeout_ns is None else self.clock.now_ns + timeout_ns
         while self.clock.run_next_alarm(end_ns):
             if ready():
