@@ -9,7 +9,7 @@ from libc.stdint cimport int64_t, UINT64_MAX, uint64_t, uint8_t
 from libc.string cimport memcpy
 
 from msgq.impl.base.clock cimport current_origin, host_time_ns, new_origin, refuse_foreign_origin
-from msgq.impl.base.core cimport LARGE_BYTES, MQ_NS_PER_MS, WAIT_FOREVER
+from msgq.impl.base.core cimport LARGE_BYTES, MQ_NS_PER_MS, parse_timeout_ns, WAIT_FOREVER
 from msgq.impl.base.process cimport fork_generation
 from msgq.impl.channel.core cimport Publisher as ChannelPublisher, Subscriber as ChannelSubscriber
 from msgq.impl.ring.core cimport PubSocket, SubSocket
@@ -19,7 +19,6 @@ import numpy as np
 from msgq.common import naming, settings
 from msgq.errors import ConcurrentUseError, InvalidValueError, MessageSizeError
 from msgq.impl import backend as backends
-from msgq.impl.base.argument_checks import timeout_ns
 from msgq.impl.base.foreign_names import add_advice
 from msgq.impl.records import arrays
 from msgq.records import queue_opening, stamps
@@ -246,7 +245,7 @@ cdef class RecordQueue:
             self._ring_publisher._send_bytes(record, self._record_bytes, 0)
             return self._ring_publisher._publisher.sequence - 1
         self._channel_publisher._check_usable()
-        position = self._channel_publisher._send_bytes(record, self._record_bytes, 0.0, origin_time)
+        position = self._channel_publisher._send_bytes(record, self._record_bytes, 0, origin_time)
         return <int64_t> position - self._channel_capacity
 
     @cython.final
@@ -381,7 +380,7 @@ cdef class RecordQueue:
                 data = self._ring_subscriber.take_message_within(self._round_timeout(timeout))
             elif self._channel_subscriber is not None:
                 self._channel_subscriber._check_usable()
-                data = self._channel_subscriber._receive_copy(timeout)
+                data = self._channel_subscriber._receive_copy(parse_timeout_ns(timeout, self.name))
             else:
                 data = self._transport.take_record(timeout)
             if data is None:
@@ -399,7 +398,7 @@ cdef class RecordQueue:
     cdef inline int64_t _round_timeout(self, timeout) except? -1:
         """Return a timeout in nanoseconds, rounded up to milliseconds; -1: wait without limit."""
         if timeout is not self._last_timeout:
-            nanoseconds = timeout_ns(timeout, self.name)
+            nanoseconds = parse_timeout_ns(timeout, self.name)
             self._last_wait_ns = -(nanoseconds // -MQ_NS_PER_MS) * MQ_NS_PER_MS if timeout is not None else WAIT_FOREVER
             self._last_timeout = timeout
         return self._last_wait_ns

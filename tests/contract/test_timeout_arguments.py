@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -16,6 +17,7 @@ import pytest
 
 import msgq
 from msgq.errors import InvalidTypeError, InvalidValueError, MsgqError
+from msgq.impl.fake.bus import current_bus
 from msgq.topic import fake_events
 from tests.cases import each_case
 from tests.contract import close_cases
@@ -299,6 +301,27 @@ def test_receive_with_duration_as_non_blocking_flag_is_refused(place: Place) -> 
                 call(time)
     for flag in (True, 1, np.True_):
         assert sub.receive(flag) is None
+
+
+MS_VALUES = (-1, -1.0, 0, 0.1234567, 9, 9.9996, 10, 10.0, 10.001, 12345.5, 2**31 - 1, 2.0**31 - 1, Fraction(21, 2))
+S_VALUES = (0, 1, 1e-10, 0.1, 0.3, 1 / 3, 999, 999.9999999999, 1000.5, 900 * 365, 2147483.0, Fraction(1, 3))
+
+
+@every_backend
+def test_set_timeout_rounds_milliseconds_up(place: Place) -> None:
+    sub, _ = close_cases.open_sub_socket(place)
+    for time in MS_VALUES:
+        sub.setTimeout(time)
+        assert sub.rcvtimeo == math.ceil(time)
+
+
+@pytest.mark.parametrize("backend", ["fake"])
+def test_receive_waits_for_the_timeout_rounded_up_to_nanoseconds(place: Place) -> None:
+    sub, _ = close_cases.open_channel_subscriber(place)
+    for time in S_VALUES:
+        began = current_bus().clock.now_ns
+        assert sub.receive(time) is None
+        assert current_bus().clock.now_ns - began == math.ceil(time * 10**9)
 
 
 # ---- that the table is complete ----

@@ -5,7 +5,6 @@ The work of each frame is in C, because most frames arrive after a sleep, when t
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from cpython.long cimport PyLong_CheckExact
 from cpython.memoryview cimport PyMemoryView_FromObject
 from cython cimport final, freelist, no_gc_clear
 from libc.errno cimport errno
@@ -17,7 +16,7 @@ from posix.unistd cimport close
 from msgq.impl.base.core cimport (
     CLOSED, mq_copy_to_shared, MQ_DEAD, mq_liveness, mq_liveness_file_make, mq_liveness_is_locked, mq_liveness_lock,
     mq_liveness_probe, mq_liveness_probe_begin, mq_liveness_probe_end, mq_liveness_unlock, mq_monotonic_ns,
-    mq_owner_liveness, mq_process_liveness, mq_read_clock_ns, MappedView,
+    mq_owner_liveness, mq_process_liveness, mq_read_clock_ns, MappedView, parse_timeout_ms,
 )
 from msgq.impl.base.clock cimport host_time_of
 from msgq.impl.base.process cimport fork_generation, new_uid, this_process

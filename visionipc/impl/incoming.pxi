@@ -199,8 +199,7 @@ cdef class StreamReceiver:
         if subscriber is None:
             return self._recv_disconnected(timeout_ms)
         if isinstance(subscriber, SubSocket):
-            if not non_blocking or not PyLong_CheckExact(timeout_ms):  # PyLong_CheckExact rejects False, too
-                (<SubSocket> subscriber).set_timeout_ms(timeout_ms)
+            (<SubSocket> subscriber)._timeout_ms = parse_timeout_ms(timeout_ms, (<SubSocket> subscriber)._endpoint)
             packet = (<SubSocket> subscriber).take_message(non_blocking)
         else:
             subscriber.setTimeout(timeout_ms)

@@ -4,7 +4,8 @@ Shared words are opaque: Cython can access a word only through a function whose 
 """
 
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
-from cpython.long cimport PyLong_CheckExact
+from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_CheckExact
+from libc.limits cimport INT_MAX
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 from posix.stat cimport struct_stat
 from posix.types cimport gid_t, uid_t
@@ -455,10 +456,61 @@ cdef class ForkAwareHandle:
     cdef int _reopen_in_child(self) except -1  # a subclass takes its own rows in the child
 
 
-# ---- waiting.pxi ----
+# ---- timeouts.pxi ----
 
 cdef enum:
     WAIT_FOREVER = -1
+    LONG_TIMEOUT_S = 1000   # a timeout in seconds below this needs no warning
+    SHORT_TIMEOUT_MS = 10   # a float in milliseconds from this on needs no warning
+
+
+cdef int64_t parse_unusual_timeout_ns(timeout, str endpoint) except -2
+cdef int parse_unusual_timeout_ms(timeout, str endpoint) except -2
+
+
+cdef inline int64_t parse_timeout_ns(timeout, str endpoint) except -2:
+    """Return a timeout in seconds as nanoseconds, rounded up; WAIT_FOREVER for None.
+
+    The usual numbers are parsed here. Others may run Python code, which may close the handle.
+    """
+    cdef int overflow = 0
+    cdef long long seconds
+    cdef int64_t nanoseconds
+    cdef double exact
+    if timeout is None:
+        return WAIT_FOREVER
+    if PyFloat_CheckExact(timeout):
+        if 0 <= PyFloat_AS_DOUBLE(timeout) < LONG_TIMEOUT_S:
+            exact = PyFloat_AS_DOUBLE(timeout) * MQ_NS_PER_S
+            nanoseconds = <int64_t> exact
+            return nanoseconds + (nanoseconds < exact)
+    elif PyLong_CheckExact(timeout):
+        seconds = PyLong_AsLongLongAndOverflow(timeout, &overflow)
+        if not overflow and 0 <= seconds < LONG_TIMEOUT_S:
+            return seconds * MQ_NS_PER_S
+    return parse_unusual_timeout_ns(timeout, endpoint)
+
+
+cdef inline int parse_timeout_ms(timeout, str endpoint) except -2:
+    """Return a timeout in milliseconds as an integer, rounded up; -1: forever. Otherwise as `parse_timeout_ns`."""
+    cdef int overflow = 0
+    cdef long long milliseconds
+    if PyLong_CheckExact(timeout):
+        milliseconds = PyLong_AsLongLongAndOverflow(timeout, &overflow)
+        if not overflow and WAIT_FOREVER <= milliseconds <= INT_MAX:
+            return <int> milliseconds
+    elif PyFloat_CheckExact(timeout) and SHORT_TIMEOUT_MS <= PyFloat_AS_DOUBLE(timeout) <= INT_MAX:
+        milliseconds = <long long> PyFloat_AS_DOUBLE(timeout)
+        return <int> (milliseconds + (milliseconds < PyFloat_AS_DOUBLE(timeout)))
+    return parse_unusual_timeout_ms(timeout, endpoint)
+
+
+cdef inline int64_t deadline_after(int64_t timeout_ms) noexcept:
+    """Return the deadline of a timeout in CLOCK_MONOTONIC ns, or WAIT_FOREVER."""
+    return WAIT_FOREVER if timeout_ms < 0 else mq_monotonic_ns() + timeout_ms * MQ_NS_PER_MS
+
+
+# ---- waiting.pxi ----
 
 
 cdef class ReceiveGate:
@@ -501,21 +553,6 @@ cdef class Waitable(ForkAwareHandle):
     cdef int _finish_requested_close(self) except -1
     cdef int _rearm_fd(self) except -1
     cdef void _update_poll_state(self, void *reader, const void *now, size_t bytes) noexcept
-
-
-cdef inline int64_t deadline_after(int64_t timeout_ms) noexcept:
-    """Return the deadline of a timeout in CLOCK_MONOTONIC ns, or WAIT_FOREVER."""
-    return WAIT_FOREVER if timeout_ms < 0 else mq_monotonic_ns() + timeout_ms * MQ_NS_PER_MS
-cdef int check_time(timeout, str endpoint) except -1
-
-
-cdef inline int require_time(timeout, str endpoint) except -1:
-    """Raise if a timeout in seconds is invalid, even if the call does not wait."""
-    if timeout is None or PyFloat_CheckExact(timeout) and PyFloat_AS_DOUBLE(timeout) >= 0:
-        return 0
-    if PyLong_CheckExact(timeout) and timeout >= 0:
-        return 0
-    return check_time(timeout, endpoint)
 
 
 cdef bint wait_until_ready(list waitables, int64_t deadline) except -1

@@ -310,12 +310,6 @@ cdef int64_t _prepare_sleep(list waitables, mq_futex_waitv_entry *words, int64_t
     return 0 if _has_readable_handle(waitables) else shortest
 
 
-cdef int check_time(timeout, str endpoint) except -1:
-    """See `require_time`, which calls this for other types of numbers."""
-    timeout_ns(timeout, endpoint)
-    return 0
-
-
 cdef bint wait_until_ready(list waitables, int64_t deadline) except -1:
     """Sleep until a handle may be readable. Return False at the deadline (ns of `_now_ns`, -1: none)."""
     cdef Waitable each

@@ -330,12 +330,12 @@ cdef class Publisher(ForkAwareHandle):
     cdef Py_ssize_t _send_batch(self, const Py_buffer *view, uint64_t origin_time) except -1
     cdef bint _publish_batch(self, const uint8_t *rows, uint64_t size, uint64_t count, uint64_t origin_time,
                              uint64_t *done) except -1
-    cdef object _send_message(self, object data, object timeout, uint64_t origin_time)
-    cdef object _send_bytes(self, const void *data, uint64_t size, object timeout, uint64_t origin_time)
+    cdef object _send_message(self, object data, int64_t wait_ns, uint64_t origin_time)
+    cdef object _send_bytes(self, const void *data, uint64_t size, int64_t wait_ns, uint64_t origin_time)
     cdef object _publish_slot(self, PublisherPool pool, uint64_t slot, uint64_t size, uint64_t origin_time)
-    cdef int _reclaim_slot(self, object timeout) except -1
-    cdef int _wait_for_slot(self, object timeout) except -2
-    cdef int _wait_for_slot_on_bus(self, object limit) except -2
+    cdef int _reclaim_slot(self, int64_t wait_ns) except -1
+    cdef int _wait_for_slot(self, int64_t wait_ns) except -2
+    cdef int _wait_for_slot_on_bus(self, int64_t wait_ns) except -2
     cdef int _tell_bus(self, PublisherPool pool, uint64_t slot, uint64_t size, uint64_t position) except -1
     cdef bint _close_after_wait(self, PublisherPool pool, int slot) except -1
     cdef object _missing_memory_error(self)
@@ -413,7 +413,7 @@ cdef class Subscriber(Waitable):
     cdef int64_t _nap_ns  # nanoseconds of the next nap, which announces no sleep; 0: announce the sleep
     cdef int _register_rows(self) except -1
     cdef bint _next_message(self, mq_channel_message *message) except -1
-    cdef bint _wait_for_message(self, mq_channel_message *message, object timeout) except -1
+    cdef bint _wait_for_message(self, mq_channel_message *message, int64_t wait_ns) except -1
     cdef bint _accept_message(self, const mq_channel_message *message) except -1
     cdef bint _accept_following(self, const mq_channel_message *message) except -1
     cdef bint _following_message(self, mq_channel_message *message) except -1
@@ -422,7 +422,7 @@ cdef class Subscriber(Waitable):
     cdef bytes _receive_following(self)
     cdef bint _can_take_views(self) noexcept
     cdef int _ensure_viewer_row(self) except -1
-    cdef object _receive_copy(self, object timeout)
-    cdef bint _should_stop_retrying(self, int *torn, object timeout) noexcept
+    cdef object _receive_copy(self, int64_t wait_ns)
+    cdef bint _should_stop_retrying(self, int *torn, int64_t wait_ns) noexcept
     cdef bytes _copy_payload(self, const mq_channel_message *message)
     cdef uint64_t _count_receivable(self, object limit) except? 0

@@ -24,7 +24,7 @@ from msgq.impl.base.core cimport (
     mq_futex_wake_all, mq_futex_word, mq_liveness_is_locked, mq_liveness_lock, mq_liveness_probe_begin,
     mq_liveness_probe_end, mq_liveness_unlock, mq_monotonic_ns, mq_poll_ops, mq_poll_prepare_wait_mp,
     mq_mapping_was_truncated, open_file, raise_error, read_participant, pin_view, remove_file,
-    require_time, segment_error, truncated_error, usage_error, use_memory, wait_until_ready,
+    parse_timeout_ns, segment_error, truncated_error, usage_error, use_memory, wait_until_ready,
 )
 from msgq.impl.base.process cimport fork_generation, read_own_identity, is_alive, new_uid, text as _text, this_process
 
@@ -37,7 +37,7 @@ from msgq.errors import (
 )
 from msgq.impl.base.files import read_file_status
 from msgq.impl.channel.pool_files import list_pools
-from msgq.impl.base.argument_checks import assign_bytes, pickle_error, timeout_ns
+from msgq.impl.base.argument_checks import assign_bytes, pickle_error
 from msgq.impl.base.foreign_names import add_advice, unsendable_error
 
 include "snapshot.pxi"

@@ -179,11 +179,11 @@ cdef class Publisher(ForkAwareHandle):
     # ---- send ----
 
     def send(self, data, /, *, timeout=0.0, uint64_t origin_time=0):
-        require_time(timeout, self._endpoint)  # may run Python code, which may close the publisher
+        cdef int64_t wait_ns = parse_timeout_ns(timeout, self._endpoint)
         if self._use_state != fork_generation:
             self._reopen_or_raise()
         refuse_foreign_origin(origin_time, self._endpoint)
-        return self._send_message(data, timeout, origin_time)
+        return self._send_message(data, wait_ns, origin_time)
 
     def send_many(self, messages, /, *, uint64_t origin_time=0):
         cdef Py_ssize_t count = 0
@@ -197,7 +197,7 @@ cdef class Publisher(ForkAwareHandle):
         for message in messages:
             if self._use_state != fork_generation:
                 self._reopen_or_raise()
-            self._send_message(message, 0.0, origin_time)
+            self._send_message(message, 0, origin_time)
             count += 1
         return count
 
@@ -215,7 +215,7 @@ cdef class Publisher(ForkAwareHandle):
             wanted = min(block, count - done)
             if (size >= LARGE_BYTES or self._is_observed  # a bus gets each message before the next one is published
                     or not self._publish_batch(data + done * size, size, wanted, origin, &done)):
-                self._send_bytes(data + done * size, size, 0.0, origin)  # _send_bytes handles special cases
+                self._send_bytes(data + done * size, size, 0, origin)  # _send_bytes handles special cases
                 done += 1
         return count
 
@@ -233,10 +233,10 @@ cdef class Publisher(ForkAwareHandle):
             self._pool.check_truncation()
         return sent == count
 
-    cdef object _send_message(self, object data, object timeout, uint64_t origin_time):
+    cdef object _send_message(self, object data, int64_t wait_ns, uint64_t origin_time):
         cdef Py_buffer view
         if PyBytes_CheckExact(data):
-            return self._send_bytes(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), timeout, origin_time)
+            return self._send_bytes(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), wait_ns, origin_time)
         if getattr(getattr(data, "dtype", None), "hasobject", False):
             raise TypeError(f"array of dtype {data.dtype} has Python objects, which cannot be sent as bytes; convert "
                             "it first")
@@ -246,18 +246,18 @@ cdef class Publisher(ForkAwareHandle):
         try:
             if self._use_state != fork_generation:  # the object that exports the buffer may have run any code
                 self._reopen_or_raise()
-            return self._send_bytes(view.buf, view.len, timeout, origin_time)
+            return self._send_bytes(view.buf, view.len, wait_ns, origin_time)
         finally:
             PyBuffer_Release(&view)
 
-    cdef object _send_bytes(self, const void *data, uint64_t size, object timeout, uint64_t origin_time):
+    cdef object _send_bytes(self, const void *data, uint64_t size, int64_t wait_ns, uint64_t origin_time):
         cdef int slot
         cdef uint8_t *payload
         if size > self._pool.c.slots.slot_bytes:
             self._grow_pool(size)
         slot = mq_channel_take_free_slot(&self._pool.c)
         if slot == MQ_CHANNEL_NO_SLOT:
-            slot = self._reclaim_slot(timeout)
+            slot = self._reclaim_slot(wait_ns)
         payload = mq_channel_begin_slot_write(&self._pool.c, slot)
         if size < LARGE_BYTES:
             mq_copy_to_shared(payload, data, size)
@@ -291,15 +291,15 @@ cdef class Publisher(ForkAwareHandle):
 
     # ---- slots ----
 
-    cdef int _reclaim_slot(self, object timeout) except -1:
+    cdef int _reclaim_slot(self, int64_t wait_ns) except -1:
         """Return a slot when none is free: clear pins of dead viewers, or wait."""
         cdef int slot = MQ_CHANNEL_NO_SLOT
         if self._pool.c.lacks_memory:
             raise self._missing_memory_error()
         if mq_channel_clear_dead_pins(&self._pool.c):
             slot = mq_channel_take_free_slot(&self._pool.c)
-        if slot == MQ_CHANNEL_NO_SLOT and timeout != 0:
-            slot = self._wait_for_slot(timeout)
+        if slot == MQ_CHANNEL_NO_SLOT and wait_ns != 0:
+            slot = self._wait_for_slot(wait_ns)
         if slot == MQ_CHANNEL_NO_SLOT:
             mq_channel_count_refused_message(&self._pool.c)
             raise self._pool_exhausted_error()
@@ -312,17 +312,16 @@ cdef class Publisher(ForkAwareHandle):
             return truncated_error(self._endpoint, segment)
         return segment_error("cannot allocate memory for the message", self._endpoint, segment.path, ENOSPC)
 
-    cdef int _wait_for_slot(self, object timeout) except -2:
+    cdef int _wait_for_slot(self, int64_t wait_ns) except -2:
         """Sleep until a viewer releases a slot. Return -1 at the timeout."""
         cdef int64_t now, until, deadline = -1
         cdef uint32_t expected
         cdef int slot = MQ_CHANNEL_NO_SLOT
         cdef PublisherPool pool
-        limit = timeout_ns(timeout, self._endpoint)
         if self._bus is not None:
-            return self._wait_for_slot_on_bus(limit)
-        if limit >= 0:
-            deadline = mq_monotonic_ns() + <int64_t> limit
+            return self._wait_for_slot_on_bus(wait_ns)
+        if wait_ns >= 0:
+            deadline = mq_monotonic_ns() + wait_ns
         if self._use_state != fork_generation:  # a signal handler may have closed the publisher
             self._reopen_or_raise()
         pool = self._pool
@@ -352,12 +351,12 @@ cdef class Publisher(ForkAwareHandle):
         self._check_not_inherited()
         return slot
 
-    cdef int _wait_for_slot_on_bus(self, object limit) except -2:
+    cdef int _wait_for_slot_on_bus(self, int64_t wait_ns) except -2:
         """Let the bus run other nodes until a slot is free. Return -1 at the time limit (ns; negative: none)."""
         self._check_usable()
         self._use_state, self._waiting_thread = BUSY, PyThread_get_thread_ident()
         try:
-            self._bus.wait_until(self._can_take_slot, None if limit < 0 else limit, f"a slot of {self._endpoint!r}")
+            self._bus.wait_until(self._can_take_slot, None if wait_ns < 0 else wait_ns, f"a slot of {self._endpoint!r}")
         finally:
             self._waiting_thread = 0
             if self._use_state == BUSY:
@@ -424,7 +423,7 @@ cdef class Publisher(ForkAwareHandle):
     def loan(self, size, /, *, timeout=0.0):
         cdef Loan loan = Loan.__new__(Loan)
         cdef uint64_t wanted
-        require_time(timeout, self._endpoint)
+        cdef int64_t wait_ns = parse_timeout_ns(timeout, self._endpoint)
         if size < 0:
             raise InvalidValueError(f"message size {size} is invalid; give 0 or more bytes", self._endpoint)
         wanted = size  # the conversion may run Python code, as does the comparison above
@@ -433,7 +432,7 @@ cdef class Publisher(ForkAwareHandle):
         if wanted > self._pool.c.slots.slot_bytes:
             self._grow_pool(wanted)
         slot = mq_channel_take_free_slot(&self._pool.c)
-        loan._slot = self._reclaim_slot(timeout) if slot == MQ_CHANNEL_NO_SLOT else slot
+        loan._slot = self._reclaim_slot(wait_ns) if slot == MQ_CHANNEL_NO_SLOT else slot
         loan._publisher, loan._pool, loan._size, loan._fork_generation = self, self._pool, wanted, fork_generation
         loan._pool.open_loans += 1
         mq_channel_begin_slot_write(&loan._pool.c, loan._slot)  # from now on the bytes of the slot may change

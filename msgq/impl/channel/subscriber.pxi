@@ -191,17 +191,15 @@ cdef class Subscriber(Waitable):
         self.c.pools[message.row] = mapped.slots
         return True
 
-    cdef bint _wait_for_message(self, mq_channel_message *message, object timeout) except -1:
-        """Return the message at the cursor, waiting up to `timeout` seconds. Return False if there is none."""
-        cdef int64_t deadline
-        require_time(timeout, self._endpoint)
+    cdef bint _wait_for_message(self, mq_channel_message *message, int64_t wait_ns) except -1:
+        """Return the message at the cursor, waiting up to `wait_ns`. Return False if there is none."""
+        cdef int64_t deadline = WAIT_FOREVER
         if self._next_message(message):
             return True
-        if timeout is not None and timeout == 0:
+        if wait_ns == 0:
             return False
-        deadline = timeout_ns(timeout, self._endpoint)
-        if deadline != WAIT_FOREVER:
-            deadline += self._now_ns()
+        if wait_ns > 0:
+            deadline = self._now_ns() + wait_ns
         try:
             self._nap_ns = mq_channel_compute_lapped_nap_ns(&self.c, self._now_ns())
             while wait_until_ready([self], deadline):
@@ -232,10 +230,10 @@ cdef class Subscriber(Waitable):
         cdef MappedPool mapped = self._pools[message.row]
         return not mq_mapping_was_truncated(mapped.not_truncated) and self._accept_message(message)
 
-    cdef bint _should_stop_retrying(self, int *torn, object timeout) noexcept:
+    cdef bint _should_stop_retrying(self, int *torn, int64_t wait_ns) noexcept:
         """Return True after TORN_COPIES_MAX torn copies in one call. A call without a timeout never stops."""
         torn[0] += 1
-        return torn[0] >= TORN_COPIES_MAX and timeout is not None
+        return torn[0] >= TORN_COPIES_MAX and wait_ns != WAIT_FOREVER
 
     # ---- receive copies ----
 
@@ -251,32 +249,34 @@ cdef class Subscriber(Waitable):
         self._use_state = self._fork_generation
         return out
 
-    cdef object _receive_copy(self, object timeout):
+    cdef object _receive_copy(self, int64_t wait_ns):
         cdef mq_channel_message message
         cdef bytes out = None
         cdef int torn = 0
-        while self._wait_for_message(&message, timeout):
+        while self._wait_for_message(&message, wait_ns):
             out = self._copy_payload(&message)
             if self._accept_message(&message):
                 break
             out = None
-            if self._should_stop_retrying(&torn, timeout):
+            if self._should_stop_retrying(&torn, wait_ns):
                 break
         self._rearm_fd()
         return out
 
     def receive(self, timeout=None):
+        cdef int64_t wait_ns = parse_timeout_ns(timeout, self._endpoint)
         self._check_usable()
-        return self._receive_copy(timeout)
+        return self._receive_copy(wait_ns)
 
     def receive_into(self, buffer, timeout=None):
         cdef mq_channel_message message
         cdef Py_buffer view
         cdef int torn = 0
+        cdef int64_t wait_ns = parse_timeout_ns(timeout, self._endpoint)
         PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE)
         try:
             self._check_usable()
-            while self._wait_for_message(&message, timeout):
+            while self._wait_for_message(&message, wait_ns):
                 if message.length > <uint64_t> view.len:
                     text = (f"message has {message.length} bytes, but the buffer has {view.len}; the message stays "
                             "for the next call")
@@ -284,7 +284,7 @@ cdef class Subscriber(Waitable):
                 mq_copy_from_shared(view.buf, mq_pool_slot_payload(message.slot), message.length)
                 if self._accept_message(&message):
                     return message.length
-                if self._should_stop_retrying(&torn, timeout):
+                if self._should_stop_retrying(&torn, wait_ns):
                     break
             return None
         finally:
@@ -338,21 +338,21 @@ cdef class Subscriber(Waitable):
         cdef mq_channel_message message
         cdef uint64_t size, batch_count, max_count, count = 0
         cdef Py_buffer view
-        require_time(timeout, self._endpoint)
+        cdef int64_t wait_ns = parse_timeout_ns(timeout, self._endpoint)
         dtype = numpy.dtype(dtype)
         size = dtype.itemsize
         if size == 0 or dtype.hasobject:
             raise InvalidValueError(f"dtype {dtype} has no fixed size; give one with a fixed size", self._endpoint)
         max_count = self._count_receivable(limit)
-        if limit != 0 and timeout != 0:  # the counted messages may be lost, retracted or excluded
-            max_count = self._count_receivable(limit) if self._wait_for_message(&message, timeout) else 0
+        if limit != 0 and wait_ns != 0:  # the counted messages may be lost, retracted or excluded
+            max_count = self._count_receivable(limit) if self._wait_for_message(&message, wait_ns) else 0
         max_count = min(max_count, self.c.order.capacity)  # the channel never holds more messages than its capacity
         out = numpy.empty(max_count, dtype)
         PyObject_GetBuffer(out, &view, PyBUF_WRITABLE)
         PyBuffer_Release(&view)  # no other code has the array, so its memory stays
         self._check_usable()  # Python code may have run
         while count < max_count:
-            if not (self._following_message(&message) if count else self._wait_for_message(&message, timeout)):
+            if not (self._following_message(&message) if count else self._wait_for_message(&message, wait_ns)):
                 break
             if message.length != size:
                 if count:
@@ -382,7 +382,7 @@ cdef class Subscriber(Waitable):
 
     def __next__(self):
         self._check_usable()
-        return self._receive_copy(None)
+        return self._receive_copy(WAIT_FOREVER)
 
     # ---- views ----
 
@@ -391,16 +391,17 @@ cdef class Subscriber(Waitable):
         cdef MappedPool mapped
         cdef Sample sample
         cdef int missed = 0
+        cdef int64_t wait_ns = parse_timeout_ns(timeout, self._endpoint)
         self._check_usable()
         self._ensure_viewer_row()
-        while self._wait_for_message(&message, timeout):
+        while self._wait_for_message(&message, wait_ns):
             if not self._can_take_views():  # a signal handler forked during the wait, and this process is the child
                 self._ensure_viewer_row()
                 continue
             mapped = self._pools[message.row]
             mapped.check_truncation(self._endpoint)
             if not mq_channel_pin_message(&self.c, &message, self._rows.c.viewer):
-                if self._should_stop_retrying(&missed, timeout):
+                if self._should_stop_retrying(&missed, wait_ns):
                     break
                 continue
             self._rows.add_views_held(1)

@@ -238,7 +238,7 @@ cdef class Board(RecordHandle):
         return self.arecv()
 
     def watch(self, timeout=None):
-        timeout_ns(timeout, self._endpoint)
+        parse_timeout_ns(timeout, self._endpoint)  # raises if the timeout is invalid
         return ChangeIterator(self, timeout)
 
     @staticmethod
@@ -506,7 +506,7 @@ cdef class KeyObserver(Waitable):
         return self.arecv()
 
     def watch(self, timeout=None):
-        timeout_ns(timeout, self._endpoint)
+        parse_timeout_ns(timeout, self._endpoint)  # raises if the timeout is invalid
         return ChangeIterator(self, timeout)
 
     def arecv(self):

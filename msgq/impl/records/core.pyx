@@ -23,7 +23,7 @@ from msgq.impl.base.core cimport (
     mq_copy_from_shared, mq_eventcount_has_waiters_mp, mq_eventcount_prepare_wait_mp, mq_liveness_probe_begin,
     mq_liveness_probe_end, mq_load_acquire_u64, mq_load_relaxed_u64, mq_mapping, mq_mapping_new, mq_monotonic_ns,
     MQ_NS_PER_MS, MQ_NS_PER_S, mq_participant_liveness, mq_poll_prepare_wait_mp, mq_schema_parts,
-    mq_schema_parts_from_block, raise_error, read_participant, remove_file, require_time,
+    mq_schema_parts_from_block, parse_timeout_ns, raise_error, read_participant, remove_file,
     segment_error, wait_until_ready, watcher_lock, watcher_unlock,
 )
 from msgq.impl.base.process cimport fork_generation, read_own_identity, new_uid, text, this_process
@@ -38,7 +38,6 @@ from msgq.errors import (
 )
 from msgq.impl.records import arrays, options
 from msgq.impl.records.values import Changes, Value, ChangeIterator
-from msgq.impl.base.argument_checks import timeout_ns
 from msgq.impl.base.foreign_names import add_advice, key_assignment_error, unsendable_error
 
 include "scalars.pxi"

@@ -6,7 +6,8 @@ readers have none.
 
 
 cdef enum:
-    READ_TIMEOUT_NS = 1000000000  # limit of a reader's attempts while writers replace the value
+    READ_TIMEOUT_NS = MQ_NS_PER_S  # limit of a reader's attempts while writers replace the value
+    WRITE_TIMEOUT_NS = MQ_NS_PER_S  # limit of a write's wait for an element that another writer has locked
     RECHECK_SLEEP_NS = MQ_NS_PER_S  # first poll interval without a wake; the next intervals are 3 s, 9 s, ...
     PASSIVE_SLEEP_MIN_NS = MQ_NS_PER_MS  # poll interval of a passive handle, which announces no sleep
     PASSIVE_SLEEP_MAX_NS = 10 * MQ_NS_PER_MS
@@ -35,7 +36,7 @@ cdef mq_poll_ops make_poll_ops(mq_poll_ops reader, bint passive) noexcept:
 
 cdef bint wait_until_readable(Waitable waitable, RecordFile file, timeout) except -1:
     """Wait until the handle has a change to report. Return False at the timeout."""
-    cdef int64_t patience = timeout_ns(timeout, waitable._endpoint)
+    cdef int64_t patience = parse_timeout_ns(timeout, waitable._endpoint)
     waitable._check_usable()
     cdef int64_t until = WAIT_FOREVER if patience < 0 else waitable._now_ns() + patience
     while not waitable._is_readable():

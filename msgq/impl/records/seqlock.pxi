@@ -26,9 +26,9 @@ cdef class SeqlockVector(VectorBase):
 
     def __setitem__(self, selection, value):
         if self._is_element_index(selection):
-            self._write_element(self._resolve_element_index(selection), value, 1.0)
+            self._write_element(self._resolve_element_index(selection), value, WRITE_TIMEOUT_NS)
         else:
-            self._write_selection(selection, value, 1.0)
+            self._write_selection(selection, value, WRITE_TIMEOUT_NS)
 
     def __iter__(self):
         return iter(self._read_selection_readonly(None))
@@ -37,7 +37,7 @@ cdef class SeqlockVector(VectorBase):
         return self._read_selection(indices, out)
 
     def write(self, indices, values, *, timeout=1.0):
-        self._write_selection(indices, values, timeout)
+        self._write_selection(indices, values, parse_timeout_ns(timeout, self._endpoint))
 
     def times(self, indices=None):
         return self._read_counts_or_times(indices, True)
@@ -77,8 +77,7 @@ cdef class Seqlock(VectorBase):
         return out
 
     def write(self, value, timeout=1.0):
-        require_time(timeout, self._endpoint)
-        self._write_element(0, value, timeout)
+        self._write_element(0, value, parse_timeout_ns(timeout, self._endpoint))
 
     cdef int _mark_write_seen(self, uint64_t times) except -1:
         """Mark the element as seen at this number of writes."""
@@ -94,7 +93,7 @@ cdef class Seqlock(VectorBase):
 
     @value.setter
     def value(self, value):
-        self._write_element(0, value, 1.0)
+        self._write_element(0, value, WRITE_TIMEOUT_NS)
 
     @property
     def time(self):

@@ -199,7 +199,7 @@ cdef class VectorBase(RecordHandle):
     def snapshot(self, atomic=False, out=None, timeout=1.0):
         cdef mq_element_selection elements = _select_range(0, self._length)
         cdef mq_vector_read_info info
-        cdef int64_t limit = timeout_ns(timeout, self._endpoint)
+        cdef int64_t limit = parse_timeout_ns(timeout, self._endpoint)
         limit = limit if limit >= 0 else 1 << 62
         cdef _ArrayMemory to = self._prepare_output_array(out, self._length)
         self._check_usable()
@@ -252,7 +252,7 @@ cdef class VectorBase(RecordHandle):
     cdef int64_t _make_new_origin(self, int64_t time) except -1:
         return new_origin(time) if self._bus is None else self._bus.clock.new_origin_time()
 
-    cdef int _write_element(self, uint64_t index, value, timeout) except -1:
+    cdef int _write_element(self, uint64_t index, value, int64_t patience) except -1:
         """Write one element."""
         cdef mq_element_selection elements = _select_range(index, 1)
         cdef bytes copied
@@ -263,10 +263,10 @@ cdef class VectorBase(RecordHandle):
             if self._try_write_elements(&elements, scalar):
                 return 0
             copied = (<const char *> scalar)[:self._opened_parts.config.item_bytes]
-            return self._write_elements(&elements, <const uint8_t *> <char *> copied, timeout)
+            return self._write_elements(&elements, <const uint8_t *> <char *> copied, patience)
         if self._scratch_row is None or self._is_converting or not self._convert_into_scratch(value):
             source = _ArrayMemory(arrays.convert_element_values(value, self._dtype, 1, self._endpoint), False)
-            return self._write_elements(&elements, source.at, timeout)
+            return self._write_elements(&elements, source.at, patience)
         try:
             self._ensure_writer_row()
             if self._try_write_elements(&elements, self._scratch_row.at):
@@ -274,7 +274,7 @@ cdef class VectorBase(RecordHandle):
             copied = (<const char *> self._scratch_row.at)[:self._opened_parts.config.item_bytes]
         finally:
             self._is_converting = False
-        return self._write_elements(&elements, <const uint8_t *> <char *> copied, timeout)
+        return self._write_elements(&elements, <const uint8_t *> <char *> copied, patience)
 
     cdef bint _is_element_dtype(self, dtype) except -1:
         """True if a dtype equals that of the elements.
@@ -344,12 +344,12 @@ cdef class VectorBase(RecordHandle):
             raise self._corrupt_versions_error()
         return status == MQ_VECTOR_WRITTEN
 
-    cdef int _write_elements(self, mq_element_selection *elements, const uint8_t *source, timeout) except -1:
+    cdef int _write_elements(self, mq_element_selection *elements, const uint8_t *source,
+                             int64_t patience) except -1:
         """Write all selected elements, one after the other."""
         cdef mq_stamps stamps
         cdef uint64_t done = 0
-        # Do this before taking the row, because the call runs Python code.
-        cdef int64_t time, patience = timeout_ns(timeout, self._endpoint)
+        cdef int64_t time
         self._ensure_writer_row()
         if self._write_state == WRITES_ON_BUS:
             return self._write_on_bus(elements, source, patience)
@@ -413,7 +413,7 @@ cdef class VectorBase(RecordHandle):
         text = "has element versions that change during a write: another program writes the file; remove it"
         return CorruptSegmentError(text, self._endpoint, self._file.path)
 
-    cdef int _write_selection(self, selection, values, timeout) except -1:
+    cdef int _write_selection(self, selection, values, int64_t patience) except -1:
         cdef mq_element_selection elements
         cdef _ArrayMemory index_memory
         elements = _select_range(0, self._length)
@@ -424,7 +424,7 @@ cdef class VectorBase(RecordHandle):
                 values.shape == (elements.count,) and values.flags.c_contiguous):
             values = arrays.convert_element_values(values, self._dtype, elements.count, self._endpoint)
         cdef _ArrayMemory source = _ArrayMemory(values, False)
-        return self._write_elements(&elements, source.at, timeout)
+        return self._write_elements(&elements, source.at, patience)
 
     def claim(self):
         """Take a row now. For an exclusive vector: become its only writer."""
@@ -471,5 +471,5 @@ cdef class VectorBase(RecordHandle):
         return self.arecv()
 
     def watch(self, timeout=None):
-        timeout_ns(timeout, self._endpoint)
+        parse_timeout_ns(timeout, self._endpoint)  # raises if the timeout is invalid
         return ChangeIterator(self, timeout)

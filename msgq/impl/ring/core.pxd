@@ -406,7 +406,6 @@ cdef class SubSocket(SubConnection):
     cdef bint _pass_gate_once(self) except -1
     cdef list _receive_gated(self, uint64_t most, bint wait_for_one, dtype)
     cdef object _receive_element(self, dtype, int64_t wait_ns)
-    cdef int set_timeout_ms(self, object timeout) except -1
     cdef bytes take_message(self, bint non_blocking)
     cdef bytes take_message_within(self, int64_t wait_ns)
     cdef bytes _receive_message(self, int64_t wait_ns)

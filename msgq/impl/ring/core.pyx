@@ -7,10 +7,8 @@ from cpython.buffer cimport (
 )
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals
-from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_CheckExact
 from cpython.object cimport PyObject_GenericSetAttr
 from libc.errno cimport EEXIST, ENOENT, ENOSPC
-from libc.limits cimport INT_MAX
 from libc.stdint cimport INT64_MAX, UINT64_MAX
 from libc.string cimport memset
 from posix.fcntl cimport O_RDONLY, O_RDWR
@@ -28,7 +26,8 @@ from msgq.impl.base.core cimport (
     ForkAwareHandle, mq_liveness_unlock, mq_liveness_is_locked, mq_liveness_probe_begin, mq_liveness_probe_end,
     mq_makes_holes, mq_mapping_was_truncated,
     mq_monotonic_ns, MQ_NS_PER_MS, MQ_ONLY_CREATE, MQ_ONLY_OPEN, MQ_OPEN_OR_CREATE, mq_thread_liveness, name_file,
-    open_file, raise_error, read_schema, remove_file, RESERVED, segment_error, unlock_file, usage_error, use_memory,
+    open_file, parse_timeout_ms, parse_timeout_ns, raise_error, read_schema, remove_file, RESERVED,
+    segment_error, unlock_file, usage_error, use_memory,
     wait_for_file_lock, wait_until_ready, write_schema,
 )
 from msgq.impl.base.process cimport is_alive, read_own_identity, text
@@ -42,8 +41,8 @@ from msgq.errors import (
 )
 from msgq.impl.base.argument_checks import (
     check_before_connect, check_linger, check_non_blocking, check_origin, check_rcvhwm, check_send_flags, check_sndhwm,
-    check_sndtimeo, NOBLOCK as _NOBLOCK, untracked_topic_error, option_error, pickle_error, takeover_error, timeout_ms,
-    timeout_ns, tracking_mismatch_error,
+    check_sndtimeo, NOBLOCK as _NOBLOCK, untracked_topic_error, option_error, pickle_error, takeover_error,
+    tracking_mismatch_error,
 )
 from msgq.impl.base.foreign_names import add_advice, unsendable_error
 

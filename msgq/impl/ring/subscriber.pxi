@@ -103,18 +103,7 @@ cdef class SubSocket(SubConnection):
         return SubscriberStats(self._endpoint, self._subscriber.received, self.lost, self._subscriber.resets)
 
     def setTimeout(self, timeout):
-        self.set_timeout_ms(timeout)
-
-    cdef int set_timeout_ms(self, object timeout) except -1:
-        cdef int overflow = 0
-        cdef long long milliseconds
-        if PyLong_CheckExact(timeout):  # the usual case, without Python code: clients of frames set a time-out per call
-            milliseconds = PyLong_AsLongLongAndOverflow(timeout, &overflow)
-            if not overflow and WAIT_FOREVER <= milliseconds <= INT_MAX:
-                self._timeout_ms = <int> milliseconds
-                return 0
-        self._timeout_ms = timeout_ms(timeout, self._endpoint)
-        return 0
+        self._timeout_ms = parse_timeout_ms(timeout, self._endpoint)
 
     cdef bint _pass_gate_once(self) except -1:
         """Pass the gate at the beginning of a receive. Return True if an enabled gate was passed."""
@@ -130,8 +119,8 @@ cdef class SubSocket(SubConnection):
         cdef bint at_once = non_blocking is not False and parse_non_blocking(self, non_blocking)
         cdef int64_t wait_ns = default_wait_ns(self, at_once)
         if timeout is not None:
-            given_ns = timeout_ns(timeout, self._endpoint)
-            wait_ns = 0 if at_once else given_ns
+            wait_ns = parse_timeout_ns(timeout, self._endpoint)
+            wait_ns = 0 if at_once else wait_ns
         begin_receive(self)
         return self._receive_message(wait_ns)
 

@@ -15,7 +15,7 @@ from msgq.impl.base.core cimport (
     mq_read_clock_ns, mq_copy_to_shared, mq_copy_from_shared, mq_futex_wake_all, mq_futex_word,
     mq_liveness_probe_begin, mq_liveness_probe_end, mq_liveness_unlock, mq_monotonic_ns, mq_poll_ops,
     mq_schema_parts_from_block,
-    mq_schema_write_if_missing, map_file, mq_mapping_was_truncated, raise_error,
+    mq_schema_write_if_missing, map_file, mq_mapping_was_truncated, MQ_NS_PER_S, parse_timeout_ns, raise_error,
     read_participant, remove_file, wait_until_ready, watcher_lock, watcher_unlock,
 )
 from msgq.impl.base.process cimport fork_generation, read_own_identity, new_uid, text, this_process

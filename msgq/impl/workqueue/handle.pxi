@@ -271,16 +271,14 @@ cdef class QueueHandle(ThreadSharedHandle):
     cdef int64_t _compute_give_up_ns(self, timeout, deadline) except -2:
         """Return the time at which a call gives up, in CLOCK_MONOTONIC ns; NO_WAIT, or WAIT_FOREVER."""
         cdef int64_t patience
-        if timeout is None and deadline is None:
-            return WAIT_FOREVER if self.block else NO_WAIT
-        if deadline is None and type(timeout) in (int, float) and timeout == 0:  # the most frequent case first
-            return NO_WAIT
-        if self._bus is None:
-            patience = options.wait_ns(timeout, deadline, self.block, self._endpoint)
+        if deadline is None:
+            patience = parse_timeout_ns(timeout, self._endpoint)
         else:
-            patience = options.wait_ns(timeout, deadline, self.block, self._endpoint, self._bus.clock.monotonic)
+            patience = options.deadline_wait_ns(timeout, deadline, self._endpoint, self._now_ns() / MQ_NS_PER_S)
         self._check_usable()  # the arguments may have any type, and their conversion may run any code
-        return self._now_ns() + patience if patience > 0 else patience
+        if not self.block or patience == 0:
+            return NO_WAIT
+        return WAIT_FOREVER if patience < 0 else self._now_ns() + patience
 
     # ---- events, if self._h.event_buffer is not NULL ----
 

@@ -6,7 +6,6 @@ import errno
 import math
 import operator
 import os
-import time
 
 from msgq.common import naming, settings
 from msgq.common.naming import events_channel
@@ -24,7 +23,7 @@ from msgq.errors import (
     StateError,
     TooManyHandlesError,
 )
-from msgq.impl.base.argument_checks import is_number, timeout_ns
+from msgq.impl.base.argument_checks import is_number
 
 TYPE_CHECKING = False  # as in msgq/__init__.py
 if TYPE_CHECKING:
@@ -262,37 +261,30 @@ def check_limit(limit: int | None, name: str) -> int:
     return min(number, WORD_MAX)
 
 
-def wait_ns(
-    timeout: float | None, deadline: float | None, block: bool, name: str, now: Callable[[], float] = time.monotonic
-) -> int:
-    """Return the maximum duration of a wait in ns: 0: no wait, -1: forever.
+def deadline_wait_ns(timeout: float | None, deadline: float, name: str, now: float) -> int:
+    """Return the duration of a wait until a deadline in ns, at least 0.
 
     Parameters
     ----------
-    timeout : seconds; None: forever.
-    deadline : alternative to `timeout`, in seconds of `now`. A deadline in the past is allowed.
-    block : setting of the handle. False: no wait, regardless of the other arguments.
+    timeout : None, because a call has either a timeout or a deadline.
+    deadline : seconds of the clock of `now`. A deadline in the past is allowed.
 
     Raises
     ------
-    InvalidTypeError : a timeout or a deadline is not a number.
-    InvalidValueError : both are given, one is NaN or more than 24 days away, or the timeout is negative.
+    InvalidTypeError : the deadline is not a number.
+    InvalidValueError : both are given, or the deadline is NaN or more than 24 days away.
     """
-    if deadline is None:
-        patience = timeout_ns(timeout, name)
-    elif timeout is not None:
+    if timeout is not None:
         raise InvalidValueError(f"timeout={timeout} and deadline={deadline} exclude each other; give one of them", name)
-    else:
-        if not is_number(deadline):
-            text = f"deadline is {deadline!r}, of type {type(deadline).__name__}"
-            raise InvalidTypeError(f"{text}; give a time of time.monotonic(), or None to wait forever", name)
-        huge = isinstance(deadline, int) and abs(deadline) > WORD_MAX  # more than a float may hold
-        seconds_left = (math.inf if deadline > 0 else -math.inf) if huge else deadline - now()
-        if not seconds_left <= _LONGEST_WAIT_S:  # most of all a time of the wall clock, which would wait for decades
-            text = f"deadline {deadline} is {seconds_left:.6g} s away (maximum {_LONGEST_WAIT_S} s)"
-            raise InvalidValueError(f"{text}; give a time of time.monotonic(), or None to wait forever", name)
-        patience = math.ceil(max(seconds_left, 0.0) * NS_PER_S)
-    return patience if block else 0
+    if not is_number(deadline):
+        text = f"deadline is {deadline!r}, of type {type(deadline).__name__}"
+        raise InvalidTypeError(f"{text}; give a time of time.monotonic(), or None to wait forever", name)
+    huge = isinstance(deadline, int) and abs(deadline) > WORD_MAX  # more than a float may hold
+    seconds_left = (math.inf if deadline > 0 else -math.inf) if huge else deadline - now
+    if not seconds_left <= _LONGEST_WAIT_S:  # most of all a time of the wall clock, which would wait for decades
+        text = f"deadline {deadline} is {seconds_left:.6g} s away (maximum {_LONGEST_WAIT_S} s)"
+        raise InvalidValueError(f"{text}; give a time of time.monotonic(), or None to wait forever", name)
+    return math.ceil(max(seconds_left, 0.0) * NS_PER_S)
 
 
 def lease_ns(lease: float | None, name: str) -> int:

@@ -18,7 +18,7 @@ from posix.unistd cimport usleep
 
 from msgq.impl.base.core cimport (
     BUSY, check_context_open, CLOSED, Context, deadline_after, WAIT_FOREVER, ForkAwareHandle, mq_monotonic_ns,
-    refuse_in_simulation,
+    parse_timeout_ns, refuse_in_simulation,
     MQ_NS_PER_MS, RESERVED,
 )
 from msgq.impl.base.process cimport fork_generation
@@ -30,7 +30,7 @@ from msgq.errors import (
 )
 from msgq.impl.base.foreign_names import unsendable_error
 from msgq.impl.base.argument_checks import (
-    check_non_blocking, check_send_flags, zmq_untracked_error, option_error, pickle_error, timeout_ns,
+    check_non_blocking, check_send_flags, zmq_untracked_error, option_error, pickle_error,
     warn_in_event_loop,
 )
 
@@ -287,7 +287,7 @@ cdef class GuardedReceiver(SocketGuard):
         if non_blocking is not True and non_blocking is not False:
             check_non_blocking(non_blocking, self._endpoint)
             non_blocking = bool(non_blocking)
-        wait_ns = None if timeout is None else timeout_ns(timeout, self._endpoint)
+        wait_ns = None if timeout is None else parse_timeout_ns(timeout, self._endpoint)
         self._begin_use()
         try:
             if wait_ns is not None:
