@@ -14,7 +14,7 @@ from msgq.cli.common.selections import print_left_out, print_selection
 from msgq.cli.common.signals import end_on_interrupt
 from msgq.common import settings
 from msgq.decoding.schemas import Schemas
-from msgq.impl.base.core import Poller
+from msgq.impl.ring.poller import Poller
 from msgq.kinds.opening import open_feed
 from msgq.kinds.source import EndpointFeed
 from msgq.monitor.endpoint_selection import EndpointFollower, EndpointSelection

@@ -212,7 +212,7 @@ class GeneratorNode(SimulatedProgram):
 def _describe_wait(target: Waitable | Poller) -> tuple[Callable[[], bool], int | None, str]:
     """Return the condition, the timeout in ns and the name of a wait for messages."""
     if isinstance(target, Waitable):
-        condition, name = make_wait_condition([target])
+        condition, name = make_wait_condition((target,))
         return condition, target._default_timeout_ns(), name
     condition, name = make_wait_condition(target._registered_sockets())
     return condition, None, name

@@ -251,6 +251,21 @@ class TestPoller:
         backend.settle()
         assert sorted(map(repr, poller.poll(DEADLINE_MS))) == sorted(map(repr, [left, (right, POLLIN)]))
 
+    def test_second_registration_by_register_makes_poll_return_a_pair(self, backend: Backend, prefix: str) -> None:
+        pairs = [backend.pair(name) for name in ("first", "second", "third")]
+        first, second, third = (sub for _, sub in pairs)
+        poller = backend.poller(first, second, third)
+        poller.register(second)
+        poller.registerSocket(second)
+        for pub, _ in pairs:
+            pub.send(b"x")
+        backend.settle()
+        assert poller.poll(DEADLINE_MS) == [first, (second, POLLIN), third]
+        poller.unregister(second)
+        assert poller.poll(DEADLINE_MS) == [first, third]
+        poller.registerSocket(second)
+        assert poller.poll(DEADLINE_MS) == [first, third, second]
+
     def test_poller_unregister_removes_a_socket(self, backend: Backend, endpoint: str) -> None:
         pub, sub = backend.pair(endpoint)
         poller = backend.Poller()

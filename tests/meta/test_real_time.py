@@ -49,11 +49,10 @@ TABLE = {
         "origins of the host's clock; those of a bus are from VirtualTime.new_origin_time",
     ),
     "msgq/impl/base/handle.pxi": ("mq_monotonic_ns", "`_now_ns` without a bus"),
-    "msgq/impl/base/poller.pxi": ("mq_monotonic_ns", "the time of a poller without sockets, which does not wait"),
     "msgq/impl/backend.py": ("time.monotonic", "`monotonic` without a bus"),
     # ---- waits ----
     "msgq/impl/base/waiting.pxi": (
-        "2 sched_yield, usleep, 7 mq_monotonic_ns, sleep_on_futexes",
+        "2 sched_yield, usleep, 4 mq_monotonic_ns, sleep_on_futexes",
         "`wait_until_ready` asks the bus first; `close` waits for the end of a use only without a bus",
     ),
     "msgq/impl/base/wake.pxi": (

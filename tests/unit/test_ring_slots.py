@@ -130,6 +130,19 @@ class TestSlots:
             assert ring.read_valids()[0] == 1
         pub.close()
 
+    def test_poll_without_messages_registers_again_after_the_slot_is_erased(
+        self, endpoint: str, pub: msgq.PubSocket, ring: RingFile
+    ) -> None:
+        """A stock publisher waits for its readers before its first message."""
+        poller = msgq.Poller()
+        with msgq.sub_sock(endpoint, poller):
+            uid = ring.read_uids()[0]
+            ring.write_uid = STRANGER_UID
+            ring[0] = ring[144] = ring[264] = 0
+            assert poller.poll(0) == []
+            assert (ring.num_readers, ring.read_uids()[0], ring.read_valids()[0]) == (1, uid, 1)
+        pub.close()
+
     def test_subscriber_uses_another_slot_after_overwrite_of_its_slot(self, endpoint: str, ring: RingFile) -> None:
         """A stock reader that counted itself before our write of the uid overwrites it afterwards."""
         with msgq.sub_sock(endpoint) as sub, msgq.pub_sock(endpoint) as pub:

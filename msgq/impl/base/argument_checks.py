@@ -52,16 +52,6 @@ def warn_program(text: str) -> None:
     warnings.warn(text, MsgqWarning, stacklevel=level)
 
 
-def warn_in_event_loop() -> None:
-    """Warn if this thread runs an event loop of asyncio. Call it before a sleep."""
-    get_running_loop = getattr(sys.modules.get("asyncio.events"), "_get_running_loop", None)
-    if get_running_loop is not None and get_running_loop() is not None:
-        warn_program(
-            "this call waits in a running event loop of asyncio, so that all tasks of the loop wait, too; await "
-            "areceive() or the apoll() of a poller, or call the function with asyncio.to_thread()"
-        )
-
-
 def is_number(value: object) -> bool:
     """Return True for numbers of Python or NumPy, including fractions and decimals. A bool is not a number."""
     kind = type(value)

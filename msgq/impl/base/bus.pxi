@@ -110,7 +110,7 @@ cdef Bus find_bus(str in_prefix):
 cdef class _BusWait:
     """The condition of a wait on a bus: a receive of one of the handles would return or raise."""
 
-    cdef list _waitables
+    cdef tuple _waitables
     cdef list _connections
     cdef bint _holds_handles  # the handles are in use by the wait
 
@@ -138,24 +138,24 @@ cdef bint _is_ready(Waitable handle, bint is_held):
             handle._begin_use()
 
 
-cdef _BusWait _make_wait(list waitables, bint holds_handles):
+cdef _BusWait _make_wait(tuple waitables, bint holds_handles):
     cdef _BusWait wait = _BusWait.__new__(_BusWait)
     wait._waitables, wait._connections = waitables, [(<Waitable> each)._connection for each in waitables]
     wait._holds_handles = holds_handles
     return wait
 
 
-def make_wait_condition(list waitables):
+def make_wait_condition(tuple waitables):
     for each in waitables:
         (<Waitable> each)._check_usable()
     return _make_wait(waitables, False).is_over, _describe_awaited(waitables)
 
 
-cdef str _describe_awaited(list waitables):
+cdef str _describe_awaited(tuple waitables):
     return "a message on " + " or ".join([repr((<Waitable> each)._endpoint) for each in waitables])
 
 
-cdef bint _wait_on_bus(list waitables, int64_t deadline) except -1:
+cdef bint _wait_on_bus(tuple waitables, int64_t deadline) except -1:
     """Let the bus run other nodes until a handle is ready. Return False at the deadline (virtual ns, -1: none)."""
     cdef Bus bus = (<Waitable> waitables[0])._bus
     cdef _BusWait wait = _make_wait(waitables, True)

@@ -182,6 +182,7 @@ cdef extern from "base/futex.h" nogil:
         uint64_t expected
         uint64_t address
         uint32_t flags
+        uint32_t reserved
     uint32_t *mq_futex_word(mq_u32 *shared)
     int64_t mq_read_clock_ns(int clock)
     int64_t mq_monotonic_ns()
@@ -555,7 +556,8 @@ cdef class Waitable(ForkAwareHandle):
     cdef void _update_poll_state(self, void *reader, const void *now, size_t bytes) noexcept
 
 
-cdef bint wait_until_ready(list waitables, int64_t deadline) except -1
+cpdef int warn_in_event_loop() except -1
+cdef bint wait_until_ready(tuple waitables, int64_t deadline) except -1
 
 # Between watcher_lock and watcher_unlock, the watcher thread polls no reader.
 cdef void watcher_lock() noexcept
@@ -574,7 +576,9 @@ cdef class ThreadSharedHandle(Waitable):
 # ---- poller.pxi ----
 
 cdef class Poller:
-    cdef list _sockets  # Waitable objects of any type
+    cdef tuple _readers  # Waitable objects of any type. Registrations replace both tuples, as a poll uses them
+    cdef tuple _results  # what `poll` returns for each reader
+    cdef public dict _descriptors  # see PyzmqPoller; a poll with descriptors is in Python
     cdef readonly bint _last_poll_was_step  # the last poll was a step of an event-gated run: one check without a wait
-    cdef int64_t _now_ns(self) noexcept
-    cdef bint _pass_event_gates(self) except -1
+    cdef Py_ssize_t _find_reader(self, Waitable reader) noexcept
+    cdef list _poll_readers(self, int wait_ms)

@@ -247,7 +247,10 @@ def require_own_prefix(bus: Bus, prefix: str | None, endpoint: str) -> str:
     StateError : the prefix is that of another bus. A handle reads the time of its own bus.
     """
 
-def make_wait_condition(waitables: list[Any]) -> tuple[Callable[[], bool], str]:
+def warn_in_event_loop() -> int:
+    """Warn if this thread runs an event loop of asyncio. Call it before a sleep."""
+
+def make_wait_condition(waitables: tuple[Any, ...]) -> tuple[Callable[[], bool], str]:
     """Return a function that is True if a receive of one reader would return or raise, and a text about the wait.
 
     Raises
@@ -365,28 +368,15 @@ class ThreadSharedHandle(Waitable):
 
 @disjoint_base
 class Poller:
-    """Waits for several readers at once. One thread at a time may use a poller and its registered readers."""
+    """Waits for several readers at once: the part of a poller in C. `PyzmqPoller` registers the readers.
 
-    def registerSocket(self, socket: Waitable) -> None:
-        """Register a reader (compatibility: stock's name). The poller keeps the reader alive.
+    One thread at a time may use a poller and its registered readers.
+    """
 
-        Registering a reader again has no effect.
-
-        Raises
-        ------
-        EndpointClosedError : the reader is closed, or was never connected.
-        """
-
-    def unregisterSocket(self, socket: Waitable) -> None:
-        """Remove a reader (compatibility: stock's name).
-
-        Raises
-        ------
-        KeyError : the reader is not registered.
-        """
-
-    def poll(self, timeout: float) -> list[Any]:
-        """Wait until at least one registered reader is ready, and return all ready readers.
+    def _register_reader(self, reader: Waitable, result: Any, replaces: bool) -> None: ...
+    def _unregister_reader(self, reader: Waitable) -> None: ...
+    def poll(self, timeout: float | None = None) -> list[Any]:
+        """Wait until at least one registered reader or descriptor is ready, and return all ready objects.
 
         A reader is ready if its next receive returns a message or raises. A poll of a lapped subscriber counts the
         losses, and the subscriber continues as after a receive. After the poll, a publisher may still lap the
@@ -394,11 +384,12 @@ class Poller:
 
         Parameters
         ----------
-        timeout : milliseconds, as in stock: 0 to 2**31 - 1. Fractions are rounded up. -1 waits without limit.
+        timeout : milliseconds, as in stock: 0 to 2**31 - 1. Fractions are rounded up. -1 and None wait without limit.
 
         Returns
         -------
-        The registered objects, in the order of registration. Empty after the time-out, or if no reader is registered.
+        The registered objects, in the order of registration, and then the descriptors. What `register` registered
+        comes as a pair of the object and its event. Empty after the time-out, or if no reader is registered.
 
         Raises
         ------
@@ -411,7 +402,8 @@ class Poller:
         Linux before 5.16, the wait polls once per millisecond.
         """
 
-    def _registered_sockets(self) -> list[Any]: ...
+    def _registered_sockets(self) -> tuple[Any, ...]: ...
+    def _poll_at_once(self) -> list[Any]: ...
     def apoll(self, timeout: float) -> Coroutine[Any, Any, list[Any]]:
         """In a task of an asyncio loop, do the same as `poll`. Readers registered after the call are ignored.
 

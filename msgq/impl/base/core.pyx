@@ -40,13 +40,17 @@ from msgq.errors import (
     SegmentError, SegmentSizeError, StateError, TooManyHandlesError, TooManyPublishersError, TooManySubscribersError,
     TooManyWritersError,
 )
-from msgq.impl.base.argument_checks import not_connected_error, timeout_ms, timeout_ns, warn_in_event_loop
+from msgq.impl.base.argument_checks import not_connected_error, timeout_ms, timeout_ns, warn_program
 
 
 cdef extern from "Python.h":
+    PyObject *PyDict_GetItemWithError(PyObject *mapping, object key) except? NULL
+    PyObject *PyImport_GetModuleDict()
     ctypedef struct PyTypeObject:
         PyObject *tp_mro
     void PyType_Modified(PyTypeObject *kind)
+    PyObject **PySequence_Fast_ITEMS(tuple items)
+    Py_ssize_t PyTuple_GET_SIZE(tuple items)
 
 
 def add_hidden_base(type kind, type base):

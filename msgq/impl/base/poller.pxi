@@ -5,48 +5,87 @@ cdef class Poller:
     """Waits for several readers. See the type stub (core.pyi)."""
 
     def __cinit__(self):
-        self._sockets = []
+        self._readers = self._results = ()
 
-    def registerSocket(self, Waitable socket not None):
-        if socket._use_state == CLOSED:
-            raise usage_error(CLOSED, socket._endpoint)
-        if not any(socket is known for known in self._sockets):
-            self._sockets.append(socket)
+    def _register_reader(self, Waitable reader not None, result, bint replaces):
+        if reader._use_state == CLOSED:
+            raise usage_error(CLOSED, reader._endpoint)
+        cdef Py_ssize_t i = self._find_reader(reader)
+        if i < 0:
+            self._readers, self._results = (*self._readers, reader), (*self._results, result)
+        elif replaces:
+            self._results = (*self._results[:i], result, *self._results[i + 1:])
 
-    def unregisterSocket(self, Waitable socket not None):
-        if not any(socket is known for known in self._sockets):
-            raise KeyError(socket)
-        self._sockets = [known for known in self._sockets if known is not socket]
+    def _unregister_reader(self, Waitable reader not None):
+        cdef Py_ssize_t i = self._find_reader(reader)
+        if i < 0:
+            raise KeyError(reader)
+        self._readers = (*self._readers[:i], *self._readers[i + 1:])
+        self._results = (*self._results[:i], *self._results[i + 1:])
+
+    cdef Py_ssize_t _find_reader(self, Waitable reader) noexcept:
+        for i in range(PyTuple_GET_SIZE(self._readers)):
+            if PySequence_Fast_ITEMS(self._readers)[i] == <PyObject *> reader:
+                return i
+        return -1
 
     def _registered_sockets(self):
-        return self._sockets.copy()
+        return self._readers
 
     def apoll(self, timeout):
         from msgq.impl.base import event_loop
-        return event_loop.poll_async(self, timeout_ms(timeout))
+        return event_loop.poll_async(self, parse_timeout_ms(timeout, ""))
 
-    def poll(self, timeout):
-        cdef int left_ms = timeout_ms(timeout)
-        deadline = WAIT_FOREVER if left_ms < 0 else self._now_ns() + left_ms * <int64_t> MQ_NS_PER_MS
-        self._last_poll_was_step = self._pass_event_gates()
+    def poll(self, timeout=None):
+        cdef int wait_ms = WAIT_FOREVER if timeout is None else parse_timeout_ms(timeout, "")
+        if self._descriptors:
+            return self._poll_with_descriptors(wait_ms)
+        return self._poll_readers(wait_ms)
+
+    def _poll_at_once(self):
+        return self._poll_readers(0)
+
+    cdef list _poll_readers(self, int wait_ms):
+        cdef tuple readers = self._readers, results = self._results  # another thread may register more readers
+        cdef list ready
+        cdef int64_t deadline = 0
+        if not PyTuple_GET_SIZE(readers):
+            return []
+        self._last_poll_was_step = _pass_event_gates(readers)
         if self._last_poll_was_step:
-            left_ms = 0  # the controller has sent all messages of this step
-        while True:
-            ready = [socket for socket in self._sockets if (<Waitable> socket)._poll_now()]
-            # Pass a copy, because another thread may register more readers.
-            if ready or not left_ms or not self._sockets or not wait_until_ready(self._sockets.copy(), deadline):
-                return ready
-            # Publishers may lap a subscriber whenever it becomes readable.
-            PyErr_CheckSignals()
-            if 0 <= deadline <= self._now_ns():
-                left_ms = 0
+            wait_ms = 0  # the controller has sent all messages of this step
+        if wait_ms:
+            deadline = WAIT_FOREVER if wait_ms < 0 else _now_of(readers) + wait_ms * <int64_t> MQ_NS_PER_MS
+        ready = _collect_ready(readers, results)
+        while ready is None and wait_ms and wait_until_ready(readers, deadline):
+            ready = _collect_ready(readers, results)
+            if ready is None:  # publishers may lap a subscriber whenever it becomes readable
+                PyErr_CheckSignals()
+                if 0 <= deadline <= _now_of(readers):
+                    wait_ms = 0
+        return [] if ready is None else ready
 
-    cdef int64_t _now_ns(self) noexcept:
-        return (<Waitable> self._sockets[0])._now_ns() if self._sockets else mq_monotonic_ns()
 
-    cdef bint _pass_event_gates(self) except -1:
-        """Pass the gates of an event-gated run, one after the other. Return False if there was none."""
-        cdef bint any_gate = False
-        for socket in self._sockets.copy():
-            any_gate |= (<Waitable> socket)._begin_poll()
-        return any_gate
+cdef int64_t _now_of(tuple readers) noexcept:
+    return (<Waitable> PySequence_Fast_ITEMS(readers)[0])._now_ns()
+
+
+cdef list _collect_ready(tuple readers, tuple results):
+    """Return the results of the readers that are ready; None if no reader is ready."""
+    cdef PyObject **each = PySequence_Fast_ITEMS(readers)
+    cdef list ready = None
+    for i in range(PyTuple_GET_SIZE(readers)):
+        if (<Waitable> each[i])._poll_now():
+            if ready is None:
+                ready = []
+            ready.append(<object> PySequence_Fast_ITEMS(results)[i])
+    return ready
+
+
+cdef bint _pass_event_gates(tuple readers) except -1:
+    """Pass the gates of an event-gated run, one after the other. Return False if there was none."""
+    cdef PyObject **each = PySequence_Fast_ITEMS(readers)
+    cdef bint any_gate = False
+    for i in range(PyTuple_GET_SIZE(readers)):
+        any_gate |= (<Waitable> each[i])._begin_poll()
+    return any_gate

@@ -244,22 +244,26 @@ cdef void watcher_unlock() noexcept:
 
 
 # ---- sleep ----
+#
+# These functions run before and after each sleep, when the caches are cold. They read the elements of the tuple as
+# borrowed references, because each counted reference writes to one more cache line.
 
-cdef bint _has_readable_handle(list waitables) noexcept:
-    for each in waitables:
-        if (<Waitable> each)._is_readable():
+cdef bint _has_readable_handle(tuple waitables) noexcept:
+    cdef PyObject **each = PySequence_Fast_ITEMS(waitables)
+    for i in range(PyTuple_GET_SIZE(waitables)):
+        if (<Waitable> each[i])._is_readable():
             return True
     return False
 
 
-cdef bint _gather_messages(list waitables) noexcept:
+cdef bint _gather_messages(tuple waitables) noexcept:
     """Pause without access to shared memory. Return True if a handle is readable after the pause.
 
     If a publisher is as fast as this subscriber, the publisher sends several messages during the pause. Without the
     pause, the subscriber fetches cache lines for each message, and often announces a sleep. Each announced sleep costs
     the publisher a system call. If no message comes, the next sleeps begin without a pause.
     """
-    cdef Waitable first = waitables[0]
+    cdef Waitable first = <Waitable> PySequence_Fast_ITEMS(waitables)[0]
     if first._sleeps_without_pause:
         first._sleeps_without_pause -= 1
         return False
@@ -271,14 +275,16 @@ cdef bint _gather_messages(list waitables) noexcept:
     return False
 
 
-cdef int _spin_until_readable(list waitables, int64_t deadline) except -1:
+cdef int _spin_until_readable(tuple waitables, int64_t deadline) except -1:
     """Poll for the longest spin time of all handles; without a spin time, at most once. Return 1 if one is readable."""
-    cdef int64_t now, until = 0, breath = mq_monotonic_ns() + SPIN_GIL_NS
-    for each in waitables:
-        until = max(until, (<Waitable> each)._spin_us)
+    cdef PyObject **each = PySequence_Fast_ITEMS(waitables)
+    cdef int64_t now, breath, until = 0
+    for i in range(PyTuple_GET_SIZE(waitables)):
+        until = max(until, (<Waitable> each[i])._spin_us)
     if not until:
         return _gather_messages(waitables)
-    until = mq_monotonic_ns() + until * 1000
+    now = mq_monotonic_ns()
+    breath, until = now + SPIN_GIL_NS, now + until * 1000
     if deadline >= 0:
         until = min(until, deadline)
     while (now := mq_monotonic_ns()) < until:
@@ -287,104 +293,142 @@ cdef int _spin_until_readable(list waitables, int64_t deadline) except -1:
         if now > breath:
             with nogil:  # lets a publisher in another thread run
                 sched_yield()
-            _run_signal_handlers(waitables, False)
+            _run_signal_handlers(waitables, _has_handle_ended_by_signals(waitables), False)
             breath = now + SPIN_GIL_NS
     return 0
 
 
-cdef int64_t _prepare_sleep(list waitables, mq_futex_waitv_entry *words, int64_t slept_ns) except -2:
+cdef int64_t _prepare_sleep(tuple waitables, mq_futex_waitv_entry *words, int64_t slept_ns) except -2:
     """Announce the sleep of all handles. Return the longest sleep in ns (0: one is readable already)."""
-    cdef Waitable each
+    cdef PyObject **each = PySequence_Fast_ITEMS(waitables)
+    cdef Py_ssize_t i, count = PyTuple_GET_SIZE(waitables)
     cdef int64_t shortest = INT64_MAX
     cdef uint32_t expected
-    cdef unsigned count = 0
-    for each in waitables:  # these calls may raise, so make them before the announcements
-        shortest = min(shortest, each._max_sleep_ns(slept_ns))
-    for each in waitables:
-        expected = each._prepare_wait()
-        if count < MQ_FUTEX_WAITV_MAX:
-            words[count].address = <uint64_t> <size_t> each._futex_word()
-            words[count].expected = expected
-            words[count].flags = MQ_FUTEX_32
-            count += 1
+    for i in range(count):  # these calls may raise, so make them before the announcements
+        shortest = min(shortest, (<Waitable> each[i])._max_sleep_ns(slept_ns))
+    for i in range(count):
+        expected = (<Waitable> each[i])._prepare_wait()
+        if i < MQ_FUTEX_WAITV_MAX:
+            words[i].address = <uint64_t> <size_t> (<Waitable> each[i])._futex_word()
+            words[i].expected = expected
+            words[i].flags, words[i].reserved = MQ_FUTEX_32, 0
     return 0 if _has_readable_handle(waitables) else shortest
 
 
-cdef bint wait_until_ready(list waitables, int64_t deadline) except -1:
+cdef object _get_running_loop = None  # asyncio's function, since the program has imported asyncio
+
+
+cpdef int warn_in_event_loop() except -1:
+    """Warn if this thread runs an event loop of asyncio. Call it before a sleep."""
+    global _get_running_loop
+    if _get_running_loop is None:
+        events = PyDict_GetItemWithError(PyImport_GetModuleDict(), "asyncio.events")
+        if events == NULL:
+            return 0
+        _get_running_loop = getattr(<object> events, "_get_running_loop", None)  # None during the import
+        if _get_running_loop is None:
+            return 0
+    if _get_running_loop() is not None:
+        warn_program(
+            "this call waits in a running event loop of asyncio, so that all tasks of the loop wait, too; await "
+            "areceive() or the apoll() of a poller, or call the function with asyncio.to_thread()"
+        )
+    return 0
+
+
+cdef bint wait_until_ready(tuple waitables, int64_t deadline) except -1:
     """Sleep until a handle may be readable. Return False at the deadline (ns of `_now_ns`, -1: none)."""
-    cdef Waitable each
-    if (<Waitable> waitables[0])._bus is not None:
-        return _wait_on_bus(waitables, deadline)
     cdef str closed = None
-    cdef bint logs_signals = False
+    cdef bint ends_by_signals, logs_signals = False
+    if (<Waitable> PySequence_Fast_ITEMS(waitables)[0])._bus is not None:
+        return _wait_on_bus(waitables, deadline)
     if _spin_until_readable(waitables, deadline):
         return True
     warn_in_event_loop()
-    for each in waitables:  # other Python code may have closed a handle during this call
-        if each._use_state != fork_generation:
-            raise usage_error(each._use_state, each._endpoint)
-    for each in waitables:
-        each._begin_use()
+    _begin_uses(waitables)
     try:
-        logs_signals = _has_handle_ended_by_signals(waitables) and _begin_signal_log()
-        ready = _sleep_until_ready(waitables, deadline, logs_signals)
+        ends_by_signals = _has_handle_ended_by_signals(waitables)
+        logs_signals = ends_by_signals and _begin_signal_log()
+        ready = _sleep_until_ready(waitables, deadline, ends_by_signals, logs_signals)
     finally:
         if logs_signals:
             _end_signal_log()
-        for each in waitables:
-            each._end_use()
-            if each._is_closing and each._fork_generation == fork_generation:
-                each._close_handle()
-                closed = each._endpoint
+        closed = _end_uses(waitables)
     if closed is not None:
         raise EndpointClosedError("was closed during the wait", closed)
     return ready
 
 
-cdef bint _sleep_until_ready(list waitables, int64_t deadline, bint logs_signals) except -1:
+cdef int _begin_uses(tuple waitables) except -1:
+    """Acquire all handles, or raise: other Python code may have closed a handle during this call."""
+    cdef PyObject **each = PySequence_Fast_ITEMS(waitables)
+    cdef Py_ssize_t i, count = PyTuple_GET_SIZE(waitables)
+    for i in range(count):
+        if (<Waitable> each[i])._use_state != fork_generation:
+            raise usage_error((<Waitable> each[i])._use_state, (<Waitable> each[i])._endpoint)
+    for i in range(count):
+        (<Waitable> each[i])._begin_use()
+    return 0
+
+
+cdef str _end_uses(tuple waitables):
+    """Release all handles, and close those that were to be closed. Return the endpoint of a closed handle, or None."""
+    cdef PyObject **each = PySequence_Fast_ITEMS(waitables)
+    cdef str closed = None
+    for i in range(PyTuple_GET_SIZE(waitables)):
+        (<Waitable> each[i])._end_use()
+        if (<Waitable> each[i])._is_closing and (<Waitable> each[i])._fork_generation == fork_generation:
+            (<Waitable> each[i])._close_handle()
+            closed = (<Waitable> each[i])._endpoint
+    return closed
+
+
+cdef bint _sleep_until_ready(tuple waitables, int64_t deadline, bint ends_by_signals, bint logs_signals) except -1:
     """Sleep as wait_until_ready says. Return also if a handle is about to be closed."""
+    cdef PyObject **each = PySequence_Fast_ITEMS(waitables)
+    cdef Py_ssize_t i, count = PyTuple_GET_SIZE(waitables)
     cdef mq_futex_waitv_entry words[MQ_FUTEX_WAITV_MAX]
-    cdef int64_t nap, until, started = mq_monotonic_ns()
-    cdef unsigned count = len(waitables)
+    cdef int64_t nap, until, now = mq_monotonic_ns(), started = now
     cdef int generation = fork_generation
     cdef int ended = 0
     cdef bint has_slept = False
-    memset(words, 0, min(count, <unsigned> MQ_FUTEX_WAITV_MAX) * sizeof(mq_futex_waitv_entry))
     while True:
         # Run signal handlers before the sleep. After the sleep, handlers would delay the message that ended the sleep.
-        _run_signal_handlers(waitables, ended == EINTR or has_slept and logs_signals and _has_logged_signal())
+        _run_signal_handlers(waitables, ends_by_signals,
+                             ended == EINTR or has_slept and logs_signals and _has_logged_signal())
         if _has_closing_handle(waitables):
             return False
         if generation != fork_generation:
             return True  # a signal handler forked this child, so the caller acquires the handles again
-        nap = _prepare_sleep(waitables, words, mq_monotonic_ns() - started)
+        nap = _prepare_sleep(waitables, words, now - started)
         if nap:
-            until = mq_monotonic_ns() + nap
+            until = now + nap
             if 0 <= deadline < until:
                 until = deadline
             with nogil:
                 ended = sleep_on_futexes(words, count, until)
             has_slept = True
-        for each in waitables:
-            (<Waitable> each)._end_wait()
+        for i in range(count):
+            (<Waitable> each[i])._end_wait()
         if nap == 0:  # a message came during the announcement, so pauses gather messages again
-            (<Waitable> waitables[0])._sleeps_without_pause = 0
+            (<Waitable> each[0])._sleeps_without_pause = 0
             return True
         if _has_readable_handle(waitables):
             return True
-        if 0 <= deadline <= mq_monotonic_ns():
+        now = mq_monotonic_ns()
+        if 0 <= deadline <= now:
             return False
 
 
-cdef int _run_signal_handlers(list waitables, bint interrupted) except -1:
-    """Run pending signal handlers. `interrupted`: a signal came during the wait, and ends the wait if requested.
+cdef int _run_signal_handlers(tuple waitables, bint ends_by_signals, bint interrupted) except -1:
+    """Run pending signal handlers. `interrupted`: a signal came during the wait, and ends it if `ends_by_signals`.
 
     In that case only KeyboardInterrupt is raised as it is. Another exception becomes the cause of the wait's error.
     """
-    if not _has_handle_ended_by_signals(waitables):
+    if not ends_by_signals:
         PyErr_CheckSignals()
         return 0
-    endpoint = (<Waitable> waitables[0])._endpoint
+    endpoint = (<Waitable> PySequence_Fast_ITEMS(waitables)[0])._endpoint
     try:
         PyErr_CheckSignals()
     except KeyboardInterrupt:
@@ -396,15 +440,17 @@ cdef int _run_signal_handlers(list waitables, bint interrupted) except -1:
     return 0
 
 
-cdef bint _has_handle_ended_by_signals(list waitables) noexcept:
-    for each in waitables:
-        if (<Waitable> each)._signals_end_wait:
+cdef bint _has_handle_ended_by_signals(tuple waitables) noexcept:
+    cdef PyObject **each = PySequence_Fast_ITEMS(waitables)
+    for i in range(PyTuple_GET_SIZE(waitables)):
+        if (<Waitable> each[i])._signals_end_wait:
             return True
     return False
 
 
-cdef bint _has_closing_handle(list waitables) noexcept:
-    for each in waitables:
-        if (<Waitable> each)._is_closing:
+cdef bint _has_closing_handle(tuple waitables) noexcept:
+    cdef PyObject **each = PySequence_Fast_ITEMS(waitables)
+    for i in range(PyTuple_GET_SIZE(waitables)):
+        if (<Waitable> each[i])._is_closing:
             return True
     return False

@@ -202,7 +202,7 @@ cdef class Subscriber(Waitable):
             deadline = self._now_ns() + wait_ns
         try:
             self._nap_ns = mq_channel_compute_lapped_nap_ns(&self.c, self._now_ns())
-            while wait_until_ready([self], deadline):
+            while wait_until_ready((self,), deadline):
                 self._check_usable()  # a signal handler may have forked
                 if self._next_message(message):
                     return True

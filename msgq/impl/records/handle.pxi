@@ -40,7 +40,7 @@ cdef bint wait_until_readable(Waitable waitable, RecordFile file, timeout) excep
     waitable._check_usable()
     cdef int64_t until = WAIT_FOREVER if patience < 0 else waitable._now_ns() + patience
     while not waitable._is_readable():
-        if not patience or not wait_until_ready([waitable], until):
+        if not patience or not wait_until_ready((waitable,), until):
             return False
         waitable._check_usable()  # a signal handler may have closed the handle, or forked
     file.check_truncation()

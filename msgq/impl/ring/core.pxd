@@ -162,6 +162,7 @@ cdef extern from "ring/sleeper.h" nogil:
     void mq_ring_subscriber_recheck_publisher(mq_ring_subscriber *s)
     void mq_ring_subscriber_route_signals(mq_ring_subscriber *s, uint32_t thread)
     uint32_t mq_ring_subscriber_prepare_wait(mq_ring_subscriber *s)
+    bint mq_ring_subscriber_is_drained(const mq_ring_subscriber *s)
     bint mq_ring_subscriber_is_readable(const mq_ring_subscriber *s)
     mq_u32 *mq_ring_subscriber_eventcount(mq_ring_subscriber *s)
     ctypedef struct mq_ring_poll_state:
@@ -388,6 +389,7 @@ cdef class SubConnection(Waitable):
     cdef bint _remap_for_poll(self) except -1
     cdef int _find_late_side(self) except -1
     cdef bint _pass_gate(self) except -1
+    cdef bint _route_stock_signals(self) noexcept
     cdef int _watch_for_stock(self) except -1
 
 

@@ -53,6 +53,11 @@ static inline bool mq_ring_subscriber_is_readable(const mq_ring_subscriber *s) {
            !mq_ring_subscriber_mapping_valid(s);
 }
 
+/* True if a receive would find no message, and would change nothing. */
+static inline bool mq_ring_subscriber_is_drained(const mq_ring_subscriber *s) {
+    return s->side && !mq_ring_subscriber_is_readable(s) && mq_ring_subscriber_sentinel_unchanged(s);
+}
+
 /* State of a subscriber that the watcher thread reads (base/poll_ops.h). */
 typedef struct {
     const mq_ring_header *ring;

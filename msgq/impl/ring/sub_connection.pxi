@@ -243,6 +243,13 @@ cdef class SubConnection(Waitable):
     cdef int _check_usable(self) except -1:
         return check_usable(self)
 
+    cdef bint _poll_now(self) except -1:
+        # The usual answer, without calls of functions. The base class handles all other cases.
+        if (self._use_state == fork_generation and self._fd < 0 and self._view is None
+                and mq_ring_subscriber_is_drained(&self._subscriber)):
+            return False
+        return Waitable._poll_now(self)
+
     cdef bint _can_receive_now(self) except -1:
         cdef mq_ring_message message
         cdef mq_ring_status status = MQ_RING_CORRUPT
@@ -294,12 +301,16 @@ cdef class SubConnection(Waitable):
         if not self._watches_for_stock and not self._stock_watch_failed:
             self._watch_for_stock()
         mq_ring_subscriber_recheck_publisher(&self._subscriber)
-        helper = mq_signal_thread_id() if not self._subscriber.announces_limit and self._watches_for_stock else 0
+        if not self._subscriber.announces_limit and not self._route_stock_signals():
+            return PASSIVE_SLEEP_MAX_NS
+        return max(RECHECK_NS, 2 * slept_ns) if self._watches_for_stock else STOCK_POLL_NS
+
+    cdef bint _route_stock_signals(self) noexcept:
+        """Let a stock publisher signal the helper thread. Return False without a slot, which the signals need."""
+        helper = mq_signal_thread_id() if self._watches_for_stock else 0
         if helper and self._subscriber.signal_thread != helper:
             mq_ring_subscriber_route_signals(&self._subscriber, helper)
-        if not self._subscriber.announces_limit and self._subscriber.slot < 0:
-            return PASSIVE_SLEEP_MAX_NS  # without a slot, a stock publisher cannot signal this subscriber
-        return max(RECHECK_NS, 2 * slept_ns) if self._watches_for_stock else STOCK_POLL_NS
+        return self._subscriber.announces_limit or self._subscriber.slot >= 0
 
     cdef int _watch_for_stock(self) except -1:
         self._watches_for_stock = mq_signal_thread_watch_ring(&self._subscriber, self._subscriber.ring,

@@ -215,7 +215,7 @@ cdef class SubSocket(SubConnection):
             if self._view is not None and self._advance_view():
                 continue
             mq_prefetch(last_ring.header)  # see _receive_message
-            if deadline == 0 or not wait_until_ready([self], deadline):
+            if deadline == 0 or not wait_until_ready((self,), deadline):
                 return False
             check_usable(self)  # a signal handler may have forked
 

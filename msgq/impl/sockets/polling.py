@@ -39,35 +39,44 @@ _SELECT_FLAGS = (
 
 
 class PythonPoller:
-    """Registered subscribers of a poller. The stub core.pyi documents the methods; the backend defines `poll`."""
+    """Readers of a backend written in Python. The backend defines `_poll_readers`. The core's are in core.pyi."""
 
-    _socket_type: ClassVar[type[Any]]
+    _reader_type: ClassVar[type[Any]]
+    _descriptors: dict[int, tuple[Any, int]]  # see `PyzmqPoller`
     _last_poll_was_step = False  # for the ring's: no gates here
 
+    if TYPE_CHECKING:  # of the class below
+
+        def _poll_with_descriptors(self, wait_ms: int) -> list[Any]: ...
+
     def __init__(self) -> None:
-        self._sockets: list[Any] = []
+        self._results: dict[Any, Any] = {}  # what `poll` returns for each reader
 
-    def registerSocket(self, socket: Any) -> None:
-        """Register a subscriber (compatibility: stock's name). Registering it again has no effect."""
-        if not isinstance(socket, self._socket_type):
-            raise TypeError(f"poller cannot wait for {type(socket).__name__}; give a SubSocket of its backend")
-        if socket.closed:
-            raise not_connected_error(socket.endpoint)
-        if not any(socket is registered for registered in self._sockets):
-            self._sockets.append(socket)
+    def _register_reader(self, reader: Any, result: Any, replaces: bool) -> None:
+        if not isinstance(reader, self._reader_type):
+            raise TypeError("reader is of another backend")
+        if reader.closed:
+            raise not_connected_error(reader.endpoint)
+        if replaces or reader not in self._results:
+            self._results[reader] = result
 
-    def unregisterSocket(self, socket: Any) -> None:
-        """Remove a subscriber (compatibility: stock's name)."""
-        if not any(socket is registered for registered in self._sockets):
-            raise KeyError(socket)
-        self._sockets = [registered for registered in self._sockets if registered is not socket]
+    def _unregister_reader(self, reader: Any) -> None:
+        del self._results[reader]
 
-    def _registered_sockets(self) -> list[Any]:
-        return self._sockets.copy()
+    def _registered_sockets(self) -> tuple[Any, ...]:
+        return tuple(self._results)
 
-    def poll(self, timeout: float) -> list[Any]:
-        """Return the subscribers whose next receive returns or raises at once."""
+    def _poll_readers(self, wait_ms: int) -> list[Any]:
+        """Return the results of the ready readers, after a wait of at most `wait_ms` ms (-1: no limit)."""
         raise NotImplementedError
+
+    def _poll_at_once(self) -> list[Any]:
+        return self._poll_readers(0)
+
+    def poll(self, timeout: float | None = None) -> list[Any]:
+        """Wait until at least one registered object is ready: see core.pyi."""
+        wait_ms = WAIT_FOREVER if timeout is None else timeout_ms(timeout)
+        return self._poll_with_descriptors(wait_ms) if self._descriptors else self._poll_readers(wait_ms)
 
     def apoll(self, timeout: float) -> Coroutine[Any, Any, list[Any]]:
         """Do the same as `poll` in a task of an asyncio loop."""
@@ -77,7 +86,7 @@ class PythonPoller:
 
 
 class PyzmqPoller(_GenericPoller[ReadySocket]):
-    """Adds pyzmq's features to a backend's poller: any descriptor, flags, and results as pairs for a dict.
+    """Registers readers and descriptors with a backend's poller, by stock's names and by pyzmq's.
 
     `poll` returns subscribers registered by `register` with their event, and those registered by `registerSocket`
     without. The same holds for readers that have a subscriber, their `_reader`. One thread at a time.
@@ -86,13 +95,16 @@ class PyzmqPoller(_GenericPoller[ReadySocket]):
     if TYPE_CHECKING:  # of the backend's poller
         _last_poll_was_step: bool
 
-        def _registered_sockets(self) -> list[Any]: ...
+        def _register_reader(self, reader: Any, result: Any, replaces: bool) -> None: ...
+        def _unregister_reader(self, reader: Any) -> None: ...
+        def _registered_sockets(self) -> tuple[Any, ...]: ...
+        def _poll_at_once(self) -> list[Any]: ...
+        def poll(self, timeout: float | None = None) -> list[ReadySocket]: ...  # noqa: D102
 
     def __init__(self) -> None:
         super().__init__()
-        self._paired_sockets: list[Any] = []  # subscribers that were registered by `register`
-        self._wrapping_sockets: list[Any] = []  # registered objects that read with their own subscriber
-        self._descriptors: dict[int, tuple[Any, int]] = {}  # by descriptor: the registered object, and its flags
+        # by descriptor: the registered object, and its flags
+        self._descriptors: dict[int, tuple[Any, int]] = {}
 
     def __repr__(self) -> str:
         names = [repr(socket.endpoint) for socket in self._registered_sockets()]
@@ -106,19 +118,25 @@ class PyzmqPoller(_GenericPoller[ReadySocket]):
         return True
 
     def registerSocket(self, socket: Any) -> None:
-        """Register a subscriber (compatibility: stock's name); see core.pyi."""
-        try:
-            super().registerSocket(getattr(socket, "_reader", socket))  # type: ignore[misc]  # of the backend's poller
-        except TypeError as error:
-            text = f"poller cannot wait for {type(socket).__name__}; give a subscriber, or a queue of its backend"
-            raise InvalidTypeError(text) from error
-        if hasattr(socket, "_reader") and not any(socket is registered for registered in self._wrapping_sockets):
-            self._wrapping_sockets.append(socket)
+        """Register a subscriber (compatibility: stock's name). The poller keeps it alive.
+
+        Registering it again has no effect.
+
+        Raises
+        ------
+        InvalidTypeError : the object is not a reader of this backend.
+        EndpointClosedError : the reader is closed, or was never connected.
+        """
+        self._register_socket(socket, socket, replaces=False)
 
     def unregisterSocket(self, socket: Any) -> None:
-        """Remove a subscriber (compatibility: stock's name); see core.pyi."""
-        super().unregisterSocket(getattr(socket, "_reader", socket))  # type: ignore[misc]  # of the backend's poller
-        self._wrapping_sockets = [registered for registered in self._wrapping_sockets if registered is not socket]
+        """Remove a subscriber (compatibility: stock's name).
+
+        Raises
+        ------
+        KeyError : the reader is not registered.
+        """
+        self._unregister_reader(getattr(socket, "_reader", socket))
 
     def register(self, socket: Any, flags: int = POLLIN) -> None:
         """Register a socket or descriptor (compatibility: pyzmq's name). Registering it again changes its flags.
@@ -137,9 +155,7 @@ class PyzmqPoller(_GenericPoller[ReadySocket]):
         if hasattr(socket, "receive") or hasattr(socket, "_reader"):
             if flags != POLLIN:
                 raise InvalidValueError(f"flags are {flags}; give POLLIN for a subscriber")
-            self.registerSocket(socket)
-            if not any(socket is registered for registered in self._paired_sockets):
-                self._paired_sockets.append(socket)
+            self._register_socket(socket, (socket, flags), replaces=True)
             return
         if hasattr(socket, "get_monitor_socket"):
             raise TypeError("descriptor of a pyzmq socket reports events, not messages; use zmq.Poller for it")
@@ -160,31 +176,26 @@ class PyzmqPoller(_GenericPoller[ReadySocket]):
         """
         if hasattr(socket, "receive") or hasattr(socket, "_reader"):
             self.unregisterSocket(socket)
-            self._paired_sockets = [registered for registered in self._paired_sockets if registered is not socket]
             return
         registered = [fd for fd, (registered, _) in self._descriptors.items() if registered is socket or fd == socket]
         del self._descriptors[registered[0] if registered else socket]
 
-    def poll(self, timeout: float | None = None) -> list[ReadySocket]:
-        """Return the ready objects: see `Poller.poll`. None and -1 wait forever."""
-        milliseconds = WAIT_FOREVER if timeout is None else timeout
-        if not self._descriptors:
-            ready: list[Any] = super().poll(milliseconds)  # type: ignore[misc]  # of the backend's poller
-            return self._pair_with_events(ready) if self._paired_sockets or self._wrapping_sockets else ready
-        deadline = math.inf if milliseconds < 0 else time.monotonic() + milliseconds / 1000
+    def _register_socket(self, socket: Any, result: Any, *, replaces: bool) -> None:
+        try:
+            self._register_reader(getattr(socket, "_reader", socket), result, replaces)
+        except TypeError as error:
+            text = f"poller cannot wait for {type(socket).__name__}; give a subscriber, or a queue of its backend"
+            raise InvalidTypeError(text) from error
+
+    def _poll_with_descriptors(self, wait_ms: int) -> list[Any]:
+        """Return the ready objects, after a wait of at most `wait_ms` ms (-1: no limit)."""
+        deadline = math.inf if wait_ms < 0 else time.monotonic() + wait_ms / 1000
         while True:
-            ready = self._pair_with_events(super().poll(0)) + self._poll_descriptors(0)  # type: ignore[misc]
+            ready = self._poll_at_once() + self._poll_descriptors(0)
             remaining_s = deadline - time.monotonic()
             if ready or remaining_s <= 0 or self._last_poll_was_step:
                 return ready
             self._poll_descriptors(None if remaining_s == math.inf else remaining_s)
-
-    def _pair_with_events(self, ready: list[Any]) -> list[Any]:
-        """Return the registered objects of ready subscribers, in pairs if they were registered in this way."""
-        wrappers = {id(wrapper._reader): wrapper for wrapper in self._wrapping_sockets}
-        ready = [wrappers.get(id(reader), reader) for reader in ready]
-        paired = [any(socket is registered for registered in self._paired_sockets) for socket in ready]
-        return [(socket, POLLIN) if pair else socket for socket, pair in zip(ready, paired, strict=True)]
 
     def _poll_descriptors(self, seconds: float | None) -> list[tuple[Any, int]]:
         """Wait for all descriptors, including those of subscribers, and return the ready foreign ones."""

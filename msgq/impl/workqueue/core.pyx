@@ -16,7 +16,7 @@ from msgq.impl.base.core cimport (
     mq_liveness_probe_begin, mq_liveness_probe_end, mq_liveness_unlock, mq_monotonic_ns, mq_poll_ops,
     mq_schema_parts_from_block,
     mq_schema_write_if_missing, map_file, mq_mapping_was_truncated, MQ_NS_PER_S, parse_timeout_ns, raise_error,
-    read_participant, remove_file, wait_until_ready, watcher_lock, watcher_unlock,
+    read_participant, remove_file, wait_until_ready, warn_in_event_loop, watcher_lock, watcher_unlock,
 )
 from msgq.impl.base.process cimport fork_generation, read_own_identity, new_uid, text, this_process
 from msgq.impl.workqueue.message cimport new_message
@@ -29,7 +29,6 @@ from msgq.common.naming import events_channel
 from msgq.errors import (
     CorruptSegmentError, EndpointClosedError, ForkedSocketError, IpcError, MsgqError, QueueBusyError, StateError,
 )
-from msgq.impl.base.argument_checks import warn_in_event_loop
 from msgq.impl.base.files import read_file_status
 from msgq.impl.base.foreign_names import add_advice, unsendable_error
 from msgq.impl.base.process import process_name

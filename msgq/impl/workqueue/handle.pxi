@@ -250,7 +250,7 @@ cdef class QueueHandle(ThreadSharedHandle):
         self._waits.append(wait)
         self._add_user_thread()
         try:
-            return wait_until_ready([wait], give_up_ns) if self._bus is None else self._wait_on_bus(wait, give_up_ns)
+            return wait_until_ready((wait,), give_up_ns) if self._bus is None else self._wait_on_bus(wait, give_up_ns)
         except BaseException:
             if wait._fork_generation == fork_generation:  # the wake may have been for this wait
                 if role == MQ_QUEUE_RECEIVER:

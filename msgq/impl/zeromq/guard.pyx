@@ -18,7 +18,7 @@ from posix.unistd cimport usleep
 
 from msgq.impl.base.core cimport (
     BUSY, check_context_open, CLOSED, Context, deadline_after, WAIT_FOREVER, ForkAwareHandle, mq_monotonic_ns,
-    parse_timeout_ns, refuse_in_simulation,
+    parse_timeout_ns, refuse_in_simulation, warn_in_event_loop,
     MQ_NS_PER_MS, RESERVED,
 )
 from msgq.impl.base.process cimport fork_generation
@@ -31,7 +31,6 @@ from msgq.errors import (
 from msgq.impl.base.foreign_names import unsendable_error
 from msgq.impl.base.argument_checks import (
     check_non_blocking, check_send_flags, zmq_untracked_error, option_error, pickle_error,
-    warn_in_event_loop,
 )
 
 

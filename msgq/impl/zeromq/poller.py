@@ -7,41 +7,31 @@ import time
 import zmq
 
 from msgq.common.units import NS_PER_MS
-from msgq.impl.base.argument_checks import timeout_ms, warn_in_event_loop
+from msgq.impl.base.core import warn_in_event_loop
 from msgq.impl.sockets.polling import PythonPoller, PyzmqPoller
 from msgq.impl.zeromq.guard import call_all_exclusively
 from msgq.impl.zeromq.subscriber import SubSocket
 
+TYPE_CHECKING = False  # as in msgq/__init__.py
+if TYPE_CHECKING:
+    from typing import Any
+
 
 class _ZmqPoller(PythonPoller):
-    _socket_type = SubSocket
+    _reader_type = SubSocket
 
-    def poll(self, timeout: float) -> list[SubSocket]:
-        """Return the registered sockets whose next receive returns or raises at once, in their order.
-
-        Parameters
-        ----------
-        timeout : milliseconds to wait for the first socket, 0 to 2**31 - 1; -1 waits forever.
-
-        Returns
-        -------
-        The registered objects; empty at the timeout, or if no socket is registered.
-
-        Raises
-        ------
-        InvalidValueError : an invalid timeout.
-        EndpointClosedError : a registered socket was closed.
-
-        Notes
-        -----
-        The GIL is released during the wait.
-        """
-        milliseconds = timeout_ms(timeout)
-        sockets = self._sockets.copy()  # another thread may register more sockets during the poll
-        if not sockets:
+    def _poll_readers(self, wait_ms: int) -> list[Any]:
+        """See `PythonPoller`."""
+        results = self._results.copy()  # another thread may register more sockets during the poll
+        if not results:
             return []
-        ready = call_all_exclusively(sockets, _wait_for_sockets, sockets, milliseconds)
-        return [socket for socket in sockets if socket._held_message is not None or id(socket._socket) in ready]
+        sockets = list(results)
+        ready = call_all_exclusively(sockets, _wait_for_sockets, sockets, wait_ms)
+        return [
+            result
+            for socket, result in results.items()
+            if socket._held_message is not None or id(socket._socket) in ready
+        ]
 
 
 def _wait_for_sockets(sockets: list[SubSocket], milliseconds: int) -> set[int]:
