@@ -44,9 +44,18 @@ def build(folder: Path) -> None:
         _start(["-pthread", "limits.c"], folder / "limits"),
     ]
     for compilation in started:
-        _, errors = compilation.communicate()
-        if compilation.returncode:
-            raise FloorError(f"{compilation.args!r}\n{errors.strip()}")
+        _finish(compilation)
+
+
+def build_preloaded(folder: Path) -> Path:
+    """Compile the library that `instructions` preloads into `folder`, and return its path.
+
+    Raises
+    ------
+    FloorError : as `build`.
+    """
+    _finish(_start(["-shared", "-fPIC", "asleep.c", "-ldl"], folder / "asleep.so"))
+    return folder / "asleep.so"
 
 
 def load(folder: Path) -> ModuleType:
@@ -78,3 +87,9 @@ def run_program(folder: Path, program: str, *arguments: float | str) -> dict[str
 def _start(arguments: list[str], target: Path) -> "subprocess.Popen[str]":
     command = [*compiler(), *FLAGS, *arguments, "-o", str(target)]
     return subprocess.Popen(command, cwd=SOURCES, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def _finish(compilation: "subprocess.Popen[str]") -> None:
+    _, errors = compilation.communicate()
+    if compilation.returncode:
+        raise FloorError(f"{compilation.args!r}\n{errors.strip()}")
