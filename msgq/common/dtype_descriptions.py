@@ -64,20 +64,35 @@ def record_dtype(asked: npt.DTypeLike, endpoint: str = "") -> np.dtype[Any]:
     RecordTypeError : the value is not a dtype; or the dtype has Python objects, has no bytes, or is an array (use a
         field); or its fields overlap or are not in the order of their offsets.
     """
-    dtype = numpy_dtype(asked, endpoint)
+    try:
+        return _check_record_dtype(numpy_dtype(asked, endpoint))
+    except ValueError as error:
+        raise RecordTypeError(str(error), endpoint) from error.__cause__
+
+
+# NumPy needs 8 us to list eight fields, and a program opens many vectors with few dtypes.
+@lru_cache(maxsize=64)
+def _check_record_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype that a schema describes.
+
+    Raises
+    ------
+    ValueError : as `RecordTypeError` of `record_dtype`.
+    """
     if dtype.hasobject or not dtype.itemsize:
         reason = "holds Python objects" if dtype.hasobject else "has no bytes"
-        raise RecordTypeError(f"dtype {dtype} {reason}; give a dtype of fixed size, such as 'f8' or 'S16'", endpoint)
+        raise ValueError(f"dtype {dtype} {reason}; give a dtype of fixed size, such as 'f8' or 'S16'")
     if dtype.subdtype is not None:
-        text = f"dtype {dtype} is an array; use a field for it: [('value', {str(dtype.base)!r}, {dtype.shape})]"
-        raise RecordTypeError(text, endpoint)
+        raise ValueError(
+            f"dtype {dtype} is an array; use a field for it: [('value', {str(dtype.base)!r}, {dtype.shape})]"
+        )
     try:
         said = parse_dtype_description(describe_dtype(dtype))
     except ValueError as error:
         text = f"dtype {dtype} does not fit into a schema: {error}; give the fields in the order of their offsets"
-        raise RecordTypeError(text, endpoint) from error
+        raise ValueError(text) from error
     if said != dtype:
-        raise RecordTypeError(f"a schema describes dtype {dtype} as {said}; give dtype {said}", endpoint)
+        raise ValueError(f"a schema describes dtype {dtype} as {said}; give dtype {said}")
     return said
 
 
@@ -114,20 +129,16 @@ def describe_dtype(dtype: np.dtype[Any]) -> bytes:
     return data
 
 
+@lru_cache(maxsize=64)
 def parse_dtype_description(data: bytes, name: str = "Record") -> np.dtype[Any]:
     """Return the dtype of a description. `name`: name of the schema, for errors.
+
+    Later calls return the same object, so do not change its names of fields.
 
     Raises
     ------
     ValueError : the data is not a dtype, or is a dtype with Python objects or without bytes.
     """
-    import numpy as np
-
-    return np.dtype(_parse_dtype_description(data, name), copy=True)  # names of fields can be changed in place
-
-
-@lru_cache(maxsize=64)
-def _parse_dtype_description(data: bytes, name: str) -> np.dtype[Any]:
     import numpy as np
 
     try:

@@ -34,6 +34,7 @@ from msgq.common.environment import environment
 from msgq.errors import InvalidValueError
 
 OCTAL_DIGITS_MAX = 5  # in MSGQ_MODE. C programs have the same limit (c/base.c).
+_DEFAULT_FILE_MODE = 0o600
 SPIN_DIGITS_MAX = 7  # in MSGQ_SPIN_US. C programs have the same limit.
 
 
@@ -83,7 +84,7 @@ def get_backend_name() -> str:
 
 def resolve_file_mode(asked: int | None, endpoint: str) -> int:
     """Return the permissions of new files: `asked`, else MSGQ_MODE, else 0600."""
-    value = environment("MSGQ_MODE") or "600" if asked is None else asked
+    value = environment("MSGQ_MODE") or _DEFAULT_FILE_MODE if asked is None else asked
     result = _parse_mode(value, endpoint) if isinstance(value, str) else int(value)
     if result & ~0o666 or result & 0o600 != 0o600:
         text = (

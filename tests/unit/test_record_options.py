@@ -96,6 +96,12 @@ class TestDtypes:
         assert not record_dtype(INNER).isalignedstruct
         assert record_dtype(INNER).itemsize == 16
 
+    def test_record_dtype_after_change_of_names_in_place_has_current_names(self) -> None:
+        dtype = np.dtype([("a", "i1"), ("b", "f8")])
+        assert record_dtype(dtype).names == ("a", "b")
+        dtype.names = ("c", "d")
+        assert record_dtype(dtype).names == ("c", "d")
+
     @pytest.mark.parametrize(
         ("asked", "why"),
         [
