@@ -27,25 +27,21 @@ cdef class VectorBase(RecordHandle):
 
     def _apply_open_options(self, wanted):
         """Compare the file with the requested options, and prepare conversions."""
-        import numpy as np
-
-        from msgq.impl.records.integer_fields import make_integer_check
-
+        load_numpy()
         config = self._file.parts.config
         self._dtype = options.read_schema_dtype(self._file.schema, config.item_bytes, self._endpoint)
-        learn_scalar_layout()
         exclusive = config.flags & MQ_RECORD_EXCLUSIVE != 0
         self._length = wanted.check_existing(self._dtype, config.length, exclusive, config.copies)
         self._dtype = self._equal_dtype = wanted.dtype or self._dtype  # use the equal dtype object that values have
-        self._is_f8 = self._dtype == np.dtype("=f8")
+        self._is_f8 = self._dtype == f8_dtype
         self._opened_parts.config.length = self._length
         self._exclusive = exclusive
-        self._ndarray, self._empty_array, self._index_dtype = np.ndarray, np.empty, np.dtype(np.int64)
+        self._ndarray, self._empty_array, self._index_dtype = numpy.ndarray, numpy.empty, index_dtype
         self._tracked = arrays.is_tracked_dtype(self._dtype)
         if self._tracked and not wanted.passive and self._bus is None:
             prepare_origins()
         if config.item_bytes < LARGE_BYTES:
-            self._scratch_row = _ArrayMemory(np.zeros(1, self._dtype), True)
+            self._scratch_row = _ArrayMemory(numpy.zeros(1, self._dtype), True)
             self._integer_check = make_integer_check(self._dtype)
             self._integer_positions = () if self._integer_check is None else self._integer_check.integer_positions
         if self._bus is not None and self._endpoint:
