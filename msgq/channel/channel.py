@@ -26,6 +26,7 @@ PUBLISHERS_MAX = 63
 SUBSCRIBERS_MAX = 64
 VIEWS_MAX = 16384
 SLOTS_MAX = 16384
+HISTORY_MAX = 1 << 62
 SLOT_BYTES_MAX = 1 << 40
 POOL_BYTES_MAX = 1 << 30  # by default
 NODE_NAME_BYTES_MAX = 47
@@ -106,7 +107,7 @@ class Channel(ClosingContext):
             raise InvalidValueError(
                 "create=True and passive=True exclude each other: a passive handle cannot create a channel", self.name
             )
-        _check_config(capacity, publishers, subscribers, self.name)
+        check_config(capacity, publishers, subscribers, self.name)
         with settings.overrides(trust=trust):
             self._channel_file: ChannelFile = self._module.open_channel_file(
                 self.name, self.prefix, False if passive else create, mode, trust, not passive, self.node
@@ -198,10 +199,9 @@ class Channel(ClosingContext):
         schema: Schema | None = None,
         strict_schema: bool = False,
     ) -> None:
-        """Set the configuration, or compare the existing one. The parameters are those of `__init__`."""
+        """Set the configuration, or compare the existing one. The parameters are checked ones of `__init__`."""
         requested = (capacity, publishers, subscribers, stamps)
         if requested != (None, None, None, None):
-            _check_config(capacity, publishers, subscribers, self.name)
             self._channel_file.apply_config(*requested)
         if schema is None:
             return
@@ -245,9 +245,8 @@ class Channel(ClosingContext):
         self._check_not_closed()
         if not self._channel_file.writable:
             raise StateError("channel was opened passive, and cannot publish; open it without passive=True", self.name)
-        _check_setting_range("slots", slots, 1, SLOTS_MAX, self.name)
-        _check_setting_range("slot_bytes", slot_bytes, 1, SLOT_BYTES_MAX, self.name)
-        _check_setting_range("max_bytes", max_bytes, 1, SLOT_BYTES_MAX, self.name)
+        pool = (("slots", slots, SLOTS_MAX), ("slot_bytes", slot_bytes, SLOT_BYTES_MAX))
+        _check_ranges(self.name, 1, *pool, ("max_bytes", max_bytes, SLOT_BYTES_MAX))
         publisher: Publisher = self._module.open_publisher(self._channel_file, self.node, slots, slot_bytes, max_bytes)
         return publisher
 
@@ -284,8 +283,7 @@ class Channel(ClosingContext):
         SegmentError : the channel was removed.
         """
         self._check_not_closed()
-        _check_setting_range("history", history, 0, 2**62, self.name)
-        _check_setting_range("max_views", max_views, 0, VIEWS_MAX, self.name)
+        _check_ranges(self.name, 0, ("history", history, HISTORY_MAX), ("max_views", max_views, VIEWS_MAX))
         _check_setting_choice("on_lapped", on_lapped, ("oldest", "newest"), self.name)
         _check_setting_choice("on_lost", on_lost, ("count", "raise"), self.name)
         subscriber: Subscriber = self._module.open_subscriber(
@@ -345,17 +343,27 @@ def _validate_node(node: str | None, channel: str) -> str:
     return name
 
 
-def _check_config(capacity: int | None, publishers: int | None, subscribers: int | None, name: str) -> None:
-    _check_setting_range("capacity", capacity, 2, CAPACITY_MAX, name)
-    if capacity is not None and capacity & capacity - 1:
-        raise InvalidValueError(f"capacity is {capacity}; give a power of two, 2 to {CAPACITY_MAX}", name)
-    _check_setting_range("publishers", publishers, 1, PUBLISHERS_MAX, name)
-    _check_setting_range("subscribers", subscribers, 1, SUBSCRIBERS_MAX, name)
+def check_config(capacity: int | None, publishers: int | None, subscribers: int | None, name: str) -> None:
+    """Check settings of a channel; None: not given.
+
+    Raises
+    ------
+    InvalidValueError : a setting is out of range.
+    """
+    if capacity is not None:
+        _check_ranges(name, 2, ("capacity", capacity, CAPACITY_MAX))
+        if capacity & capacity - 1:
+            raise InvalidValueError(f"capacity is {capacity}; give a power of two, 2 to {CAPACITY_MAX}", name)
+    if publishers is not None or subscribers is not None:
+        limits = (("publishers", publishers, PUBLISHERS_MAX), ("subscribers", subscribers, SUBSCRIBERS_MAX))
+        _check_ranges(name, 1, *limits)
 
 
-def _check_setting_range(setting: str, value: Any, least: int, most: int, name: str) -> None:
-    if value is not None and not (isinstance(value, int) and least <= value <= most):
-        raise InvalidValueError(f"{setting} is {value!r}; give {least} to {most}", name)
+def _check_ranges(name: str, least: int, *settings: tuple[str, Any, int]) -> None:
+    """Check settings. Each has a name, a value (None: not given) and a maximum."""
+    for setting, value, most in settings:
+        if value is not None and not (isinstance(value, int) and least <= value <= most):
+            raise InvalidValueError(f"{setting} is {value!r}; give {least} to {most}", name)
 
 
 def _check_setting_choice(setting: str, value: str, known: tuple[str, ...], name: str) -> None:
