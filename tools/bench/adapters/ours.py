@@ -21,6 +21,7 @@ class Ours(System):
 
         self.msgq = msgq
         self.kept: list[Any] = []
+        self.prefix = topic.name if topic.kind == "prefix" else None  # None: the usual way
         # Beside the messages there is room for the write in progress: two messages, or 64 KiB if that is more.
         self.segment = max(1 << 20, topic.depth * (topic.size + 16) + max(1 << 16, 2 * (topic.size + 16)) & ~7)
 
@@ -79,11 +80,11 @@ class Ours(System):
                 unlink(socket_path(name))
 
     def remove(self) -> None:
-        unlink(f"/dev/shm/msgq_{self.topic.name}")
-        unlink(f"/dev/shm/msgqside_{self.topic.name}")
+        for path in ("msgq_", "msgqside_"):  # of the file, or of the folder of its prefix
+            unlink(f"/dev/shm/{path}{self.topic.name}")
 
     def _publish(self) -> Any:
-        return self.msgq.pub_sock(self.topic.name, self.segment)
+        return self.msgq.pub_sock(self.topic.name, self.segment, prefix=self.prefix)
 
     def _subscribe(self) -> Any:
-        return self.msgq.sub_sock(self.topic.name)
+        return self.msgq.sub_sock(self.topic.name, prefix=self.prefix)
