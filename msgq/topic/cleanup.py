@@ -16,7 +16,7 @@ from msgq.common.stats import Participant
 from msgq.common.stats.topic import TopicStats
 from msgq.common.texts import format_count_noun
 from msgq.errors import MsgqError, SegmentError
-from msgq.impl.base.core import check_owner, is_trusted, make_directories
+from msgq.impl.base.core import check_owner, is_trusted
 from msgq.impl.base.files import FileStatus, list_files, read_file_status
 from msgq.impl.ring.core import TopicLock, unlink_orphan, unlink_topic
 from msgq.kinds.cleanup import (
@@ -198,9 +198,6 @@ def remove_orphaned_sides(prefix: str, remove: bool = True) -> Iterator[FileRemo
     has_directories = shm_paths.has_directories(prefix)
     is_empty_prefix = has_directories and _is_empty_prefix(prefix)
     has_no_rings = has_directories and not os.path.lexists(rings)
-    if remove and endpoints and has_directories:
-        # The removal of a side segment locks the name of the ring, which needs these directories.
-        make_directories("", shm_paths.topic_directories(prefix), settings.resolve_file_mode(None, ""))
     for endpoint in endpoints:
         if (removal := _remove_orphaned_side(endpoint, prefix, remove)) is not None:
             yield removal

@@ -33,14 +33,6 @@ class EndpointFile:
     def path(self) -> str:
         """Path of the file."""
 
-def make_directories(endpoint: str, paths: tuple[str, ...], permissions: int) -> None:
-    """Create the directories of a prefix, for files with these permissions. Existing directories stay unchanged.
-
-    Raises
-    ------
-    SegmentError : a directory cannot be created. `endpoint` is for the error text.
-    """
-
 def is_trusted(user: int) -> bool:
     """Return True if files of this user are accepted: own files, root's, and those of trusted users (``trust=``)."""
 

@@ -57,9 +57,6 @@ static inline int mq_endpoint_file_map(const mq_endpoint_file_request *request, 
 static inline int mq_endpoint_file_create(const mq_endpoint_file_request *request, mq_endpoint_file *file,
                                           mq_error *error) {
     struct stat made;
-    int failed = mq_make_directory_of(request->policy, request->path, request->mode, error);
-    if (failed)
-        return failed;
     file->is_new = true, file->mode = request->mode;
     file->fd = mq_create_file(request->policy, request->path, request->new_bytes, request->new_bytes, request->mode,
                               &made, error);

@@ -159,10 +159,18 @@ static inline int mq_check_directory(const mq_file_policy *policy, int fd, const
     return failed;
 }
 
-/* Store the directory of a file. Returns false for a file in /dev/shm itself, which has no prefix. */
-static inline bool mq_directory_of(const char *path, char directory[static MQ_ERROR_PATH_BYTES]) {
-    snprintf(directory, MQ_ERROR_PATH_BYTES, "%.*s", (int)(strrchr(path, '/') - path), path);
-    return strcmp(directory, MQ_SHARED_MEMORY) != 0;
+/* True if the file has the directory of a prefix. False: it is in /dev/shm itself. */
+static inline bool mq_has_directory(const char *path) {
+    const size_t parent = sizeof MQ_SHARED_MEMORY - 1;
+    return strncmp(path, MQ_SHARED_MEMORY "/", parent + 1) != 0 || strchr(path + parent + 1, '/') != NULL;
+}
+
+/* Store the directory of a file. */
+static inline void mq_directory_of(const char *path, char directory[static MQ_ERROR_PATH_BYTES]) {
+    size_t size = (size_t)(strrchr(path, '/') - path);
+    size = size < MQ_ERROR_PATH_BYTES ? size : MQ_ERROR_PATH_BYTES - 1;
+    memcpy(directory, path, size);
+    directory[size] = '\0';
 }
 
 /* Open and check the directory of a prefix's file, and store the file's name in it. Returns the descriptor, AT_FDCWD
@@ -171,8 +179,9 @@ static inline int mq_open_directory(const mq_file_policy *policy, const char *pa
                                     mq_error *error) {
     char directory[MQ_ERROR_PATH_BYTES];
     *name = path;
-    if (!mq_directory_of(path, directory))
+    if (!mq_has_directory(path))
         return AT_FDCWD;
+    mq_directory_of(path, directory);
     *name = strrchr(path, '/') + 1;
     int fd = open(directory, O_PATH | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
@@ -190,14 +199,6 @@ static inline bool mq_directory_is_open(int directory) { return directory == AT_
 static inline void mq_close_directory(int directory) {
     if (directory >= 0)
         close(directory);
-}
-
-/* Open the directory for a new file by mq_open_directory. A missing directory is an error. */
-static inline int mq_open_existing_directory(const mq_file_policy *policy, const char *path, const char **name,
-                                             mq_error *error) {
-    int directory = mq_open_directory(policy, path, name, error);
-    return directory == -ENOENT ? mq_fail_system(error, ENOENT, path, "directory of the prefix was removed")
-                                : directory;
 }
 
 /* Set group and mode of a file or directory that this process has just created, regardless of the umask. */
@@ -259,13 +260,24 @@ static inline int mq_make_directory(const mq_file_policy *policy, const char *pa
     return lstat(path, &status) == 0 ? 0 : mq_fail_system(error, number, path, "cannot create directory of the prefix");
 }
 
-/* Create the directory of the prefix of this file, if the file has a prefix. */
-static inline int mq_make_directory_of(const mq_file_policy *policy, const char *path, mode_t permissions,
-                                       mq_error *error) {
-    char directory[MQ_ERROR_PATH_BYTES];
-    if (mq_is_private_path(path) || !mq_directory_of(path, directory))
-        return 0;
-    return mq_make_directory(policy, directory, permissions, error);
+/* Open the directory of a file by mq_open_directory. A missing directory is an error. */
+static inline int mq_open_existing_directory(const mq_file_policy *policy, const char *path, const char **name,
+                                             mq_error *error) {
+    int directory = mq_open_directory(policy, path, name, error);
+    return directory == -ENOENT ? mq_fail_system(error, ENOENT, path, "directory of the prefix was removed")
+                                : directory;
+}
+
+/* Open the directory for a new file with these permissions. Create the directory if it is missing. */
+static inline int mq_obtain_directory(const mq_file_policy *policy, const char *path, mode_t permissions,
+                                      const char **name, mq_error *error) {
+    char missing[MQ_ERROR_PATH_BYTES];
+    int directory = mq_open_directory(policy, path, name, error);
+    if (directory != -ENOENT)
+        return directory;
+    mq_directory_of(path, missing);
+    int failed = mq_make_directory(policy, missing, permissions, error);
+    return failed ? failed : mq_open_existing_directory(policy, path, name, error);
 }
 
 /* ---- files ---- */
@@ -348,15 +360,16 @@ static inline int mq_create_private_file(const mq_file_policy *policy, const cha
     return fd;
 }
 
-/* Create a file of zeros without a name. Its status is stored in *made. `allocated`: bytes at the beginning that get
- * memory; processes populate the others before they write them. Returns the descriptor. */
+/* Create a file of zeros without a name, in the directory of its prefix. The file's status is stored in *made.
+ * `allocated`: bytes at the beginning that get memory; processes populate the others before they write them. Returns
+ * the descriptor. */
 static inline int mq_create_file(const mq_file_policy *policy, const char *path, uint64_t bytes, uint64_t allocated,
                                  mode_t mode, struct stat *made, mq_error *error) {
     char place[MQ_ERROR_PATH_BYTES];
     const char *name;
     if (mq_is_private_path(path))
         return mq_create_private_file(policy, path, bytes, mode, made, error);
-    int directory = mq_open_existing_directory(policy, path, &name, error);
+    int directory = mq_obtain_directory(policy, path, mode, &name, error);
     if (!mq_directory_is_open(directory))
         return directory;
     mq_directory_of(path, place);

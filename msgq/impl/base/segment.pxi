@@ -35,7 +35,6 @@ cdef extern from "base/file.h" nogil:
     void mq_unlock_file(int fd)
     int mq_open_file(const mq_file_policy *policy, const char *path, int flags, mq_error *error)
     int mq_remove_file(const mq_file_policy *policy, const char *path, mq_error *error)
-    int mq_make_directory(const mq_file_policy *policy, const char *path, unsigned int permissions, mq_error *error)
     int mq_create_file(const mq_file_policy *policy, const char *path, uint64_t bytes, uint64_t allocated,
                        unsigned int mode, struct_stat *made, mq_error *error)
     int mq_name_file(const mq_file_policy *policy, int fd, const char *path, mq_error *error)
@@ -231,16 +230,6 @@ cdef bint remove_file(str endpoint, str path) except -1:
     load_file_policy(&policy, endpoint)
     cdef int removed = mq_remove_file(&policy, path.encode(), &error)
     return removed if removed >= 0 else raise_error(&error, endpoint)
-
-
-def make_directories(str endpoint, tuple paths, int permissions):
-    """See core.pyi."""
-    cdef mq_file_policy policy
-    cdef mq_error error
-    load_file_policy(&policy, endpoint)
-    for path in paths:
-        if mq_make_directory(&policy, path.encode(), permissions, &error):
-            raise_error(&error, endpoint)
 
 
 cdef int create_file(str endpoint, str path, size_t size, int mode) except -1:

@@ -95,11 +95,10 @@ static inline int mq_pool_create(const mq_channel_files *files, uint64_t uid, ui
     mode_t mode = (files->mode & 0666) | 0600; /* chmod may have changed the mode of the channel's file */
     char path[MQ_ERROR_PATH_BYTES];
     mq_pool_path(files, uid, path);
-    int failed = mq_make_directory_of(files->policy, path, mode, error);
-    int fd = failed ? failed : mq_create_file(files->policy, path, bytes, allocated, mode, &pool->found, error);
+    int fd = mq_create_file(files->policy, path, bytes, allocated, mode, &pool->found, error);
     if (fd < 0)
         return fd;
-    failed = mq_map_file(files->policy, fd, &pool->found, bytes, path, &pool->mapping, error);
+    int failed = mq_map_file(files->policy, fd, &pool->found, bytes, path, &pool->mapping, error);
     if (failed) {
         mq_close_file(fd);
         return failed;

@@ -223,15 +223,8 @@ static inline int mq_topic_obtain_side(const mq_topic_request *request, mq_topic
 
 static inline int mq_topic_open_once(const mq_topic_request *request, mq_topic_files *topic, mq_error *error) {
     bool made = false;
-    int status = 0;
     *topic = (mq_topic_files){.lock = -1};
-    if (request->create != MQ_ONLY_OPEN) {
-        status = mq_make_directory_of(request->policy, request->ring_path, request->mode, error);
-        if (!status)
-            status = mq_make_directory_of(request->policy, request->side_path, request->mode, error);
-    }
-    if (!status)
-        status = mq_topic_obtain_ring(request, topic, &made, error);
+    int status = mq_topic_obtain_ring(request, topic, &made, error);
     if (!status)
         status = mq_topic_obtain_side(request, topic, made, error);
     if (status && made)
@@ -243,10 +236,8 @@ static inline int mq_topic_open_once(const mq_topic_request *request, mq_topic_f
 
 /* Open or create both files, and lock the topic. Returns 0, a result such as MQ_FILE_LOCKED, or an error. */
 static inline int mq_topic_open(const mq_topic_request *request, mq_topic_files *topic, mq_error *error) {
-    char directory[MQ_ERROR_PATH_BYTES];
-    bool has_prefix = mq_directory_of(request->ring_path, directory);
-    int status = -ENOENT;
-    for (int tries = 0; status == -ENOENT && tries < (has_prefix ? MQ_TOPIC_TRIES : 1); tries++) {
+    int status = -ENOENT, most = mq_has_directory(request->ring_path) ? MQ_TOPIC_TRIES : 1;
+    for (int tries = 0; status == -ENOENT && tries < most; tries++) {
         status = mq_topic_open_once(request, topic, error);
         if (request->create == MQ_ONLY_OPEN)
             break;
