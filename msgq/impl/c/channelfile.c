@@ -99,21 +99,17 @@ int mqc_channel_file_init_beside(mqc_channel_file *file, const char *name, const
     return status;
 }
 
-/* Mark the channel as open, and configure the channel. Without the mark, another process could regard the channel as
- * unused while this handle has no row. */
-static int mqc_channel_file_mark_open(mqc_channel_file *file, const msgq_channel_options *options, bool publishes) {
-    mq_file_lock lock;
-    int status = mqc_channel_file_lock(file, true, &lock);
-    if (status)
-        return status;
-    /* NULL: the file system has no such locks */
-    file->liveness_token = mq_liveness_lock(&lock.file, MQ_CHANNEL_OPEN_BYTE, true);
-    status = mqc_channel_file_configure(file, options, publishes);
-    mqc_unlock_mapped_file(&lock);
+/* Lock the channel that was just mapped, and configure it. */
+static int mqc_channel_file_prepare(mqc_channel_file *file, const msgq_channel_options *options, bool publishes,
+                                    mq_file_lock *lock) {
+    int status = mqc_channel_file_lock(file, true, lock);
+    if (!status && (status = mqc_channel_file_configure(file, options, publishes)))
+        mqc_unlock_mapped_file(lock);
     return status;
 }
 
-int mqc_channel_file_open(mqc_channel_file *file, const msgq_channel_options *options, bool publishes) {
+int mqc_channel_file_open(mqc_channel_file *file, const msgq_channel_options *options, bool publishes,
+                          mq_file_lock *lock) {
     mqc_file_ops kind = {.start = "msgqchan_",
                          .least = sizeof(mq_channel_header),
                          .bytes = sizeof(mq_channel_header),
@@ -126,7 +122,7 @@ int mqc_channel_file_open(mqc_channel_file *file, const msgq_channel_options *op
     mqc_format_path(&file->endpoint, "msgqpool_", start, file->pool_prefix);
     for (int tries = MQ_OPEN_TRIES; !status; tries--) { /* another process may remove the file during an attempt */
         status = mqc_open_or_create(&file->endpoint, &kind, &file->segment);
-        if (!status && !(status = mqc_channel_file_mark_open(file, options, publishes)))
+        if (!status && !(status = mqc_channel_file_prepare(file, options, publishes, lock)))
             return 0;
         mqc_channel_file_close(file);
         if (status == -ENOENT && tries > 1 && file->endpoint.create != MSGQ_OPEN)
@@ -135,9 +131,4 @@ int mqc_channel_file_open(mqc_channel_file *file, const msgq_channel_options *op
     return status;
 }
 
-void mqc_channel_file_close(mqc_channel_file *file) {
-    if (file->generation == mqc_fork_generation())
-        mq_liveness_unlock(file->liveness_token);
-    file->liveness_token = NULL;
-    mqc_unmap_file(&file->segment);
-}
+void mqc_channel_file_close(mqc_channel_file *file) { mqc_unmap_file(&file->segment); }

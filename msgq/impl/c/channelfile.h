@@ -10,7 +10,6 @@ typedef struct {
     mqc_endpoint endpoint;
     mqc_mapped_file segment;
     mq_channel_header *header;
-    void *liveness_token; /* lock by which other processes detect that this process has opened the channel */
     char node[MQ_NODE_NAME_BYTES];
     char pool_prefix[MQC_PATH]; /* path of a pool without its uid */
     uint64_t capacity;          /* default capacity, used if the channel has no capacity yet */
@@ -22,9 +21,11 @@ typedef struct {
 MQC_HIDDEN int mqc_channel_file_init(mqc_channel_file *file, const char *name, const msgq_channel_options *options);
 MQC_HIDDEN int mqc_channel_file_init_beside(mqc_channel_file *file, const char *name, const mqc_endpoint *beside,
                                             mode_t mode, uint64_t capacity);
-/* Open or create the channel, and check the requested configuration against the existing configuration. If `publishes`,
- * missing fields get their defaults. */
-MQC_HIDDEN int mqc_channel_file_open(mqc_channel_file *file, const msgq_channel_options *options, bool publishes);
+/* Open or create the channel, take its join lock, and check the requested configuration against the existing
+ * configuration. If `publishes`, missing fields get their defaults. Take a row before the unlock: without a row, another
+ * process could remove the channel as unused. */
+MQC_HIDDEN int mqc_channel_file_open(mqc_channel_file *file, const msgq_channel_options *options, bool publishes,
+                                     mq_file_lock *lock);
 MQC_HIDDEN void mqc_channel_file_close(mqc_channel_file *file);
 /* Take the join lock (mqc_lock_mapped_file), and check that the channel still exists. */
 MQC_HIDDEN int mqc_channel_file_lock(const mqc_channel_file *file, bool patient, mq_file_lock *lock);

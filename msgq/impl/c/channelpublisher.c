@@ -39,9 +39,9 @@ static void mqc_publisher_pool_close(mqc_channel_file *file, mqc_publisher_pool 
     free(own);
 }
 
-/* Take a row and create its pool. */
+/* Take a row and create its pool, under the join lock. */
 static int mqc_publisher_register(msgq_channel_publisher *p, uint64_t slot_bytes, bool replaces,
-                                  mqc_publisher_pool **entered) {
+                                  const mq_file_lock *lock, mqc_publisher_pool **entered) {
     mqc_channel_file *file = &p->file;
     mq_process_identity self;
     mq_channel_files files = mqc_channel_files(file);
@@ -53,7 +53,6 @@ static int mqc_publisher_register(msgq_channel_publisher *p, uint64_t slot_bytes
                                        .max_bytes = p->max_bytes,
                                        .clock_offset = mqc_clock_offset_ns(),
                                        .replaces = replaces};
-    mq_file_lock lock;
     mq_pool_file pool;
     mq_error error;
     char path[MQC_PATH];
@@ -61,13 +60,8 @@ static int mqc_publisher_register(msgq_channel_publisher *p, uint64_t slot_bytes
     if (!own)
         return mqc_endpoint_error(&file->endpoint, ENOMEM, "no memory for a publisher");
     int status = mqc_read_own_identity(&self);
-    if (!status)
-        status = mqc_channel_file_lock(file, true, &lock);
-    if (!status) {
-        if (mq_channel_join(&files, &lock, &request, &own->c, &own->liveness_token, &pool, &error))
-            status = mqc_report(&file->endpoint, &error);
-        mqc_unlock_mapped_file(&lock);
-    }
+    if (!status && mq_channel_join(&files, lock, &request, &own->c, &own->liveness_token, &pool, &error))
+        status = mqc_report(&file->endpoint, &error);
     if (status) {
         free(own);
         return status;
@@ -84,13 +78,16 @@ static int mqc_publisher_register(msgq_channel_publisher *p, uint64_t slot_bytes
 /* Open the prepared channel file, and take a row. */
 static int mqc_publisher_start(msgq_channel_publisher *p, const msgq_channel_options *asked) {
     uint64_t slot_bytes = asked->slot_bytes ? asked->slot_bytes : MQ_POOL_SLOT_BYTES_DEFAULT;
+    mq_file_lock lock;
     p->slots = asked->slots;
     p->max_bytes = asked->max_bytes ? asked->max_bytes : MQC_POOL_MOST;
-    int status = mqc_channel_file_open(&p->file, asked, true);
-    if (!status && slot_bytes > MQ_POOL_BYTES_MAX)
-        status = mqc_endpoint_error(&p->file.endpoint, EMSGSIZE, "slots have at most %llu bytes", MQ_POOL_BYTES_MAX);
-    if (!status)
-        status = mqc_publisher_register(p, slot_bytes, false, &p->own);
+    int status = mqc_channel_file_open(&p->file, asked, true, &lock);
+    if (status)
+        return status;
+    status = slot_bytes > MQ_POOL_BYTES_MAX
+                 ? mqc_endpoint_error(&p->file.endpoint, EMSGSIZE, "slots have at most %llu bytes", MQ_POOL_BYTES_MAX)
+                 : mqc_publisher_register(p, slot_bytes, false, &lock, &p->own);
+    mqc_unlock_mapped_file(&lock);
     if (status)
         mqc_channel_file_close(&p->file);
     return status;
@@ -140,7 +137,12 @@ static int mqc_publisher_grow_pool(msgq_channel_publisher *p, uint64_t size) {
     int64_t wanted = mq_pool_grow_slot_bytes(p->slots, former->c.slots.slot_bytes, size, p->max_bytes, &error);
     if (wanted < 0)
         return mqc_report(&p->file.endpoint, &error);
-    int status = mqc_publisher_register(p, (uint64_t)wanted, true, &larger);
+    mq_file_lock lock;
+    int status = mqc_channel_file_lock(&p->file, true, &lock);
+    if (status)
+        return status;
+    status = mqc_publisher_register(p, (uint64_t)wanted, true, &lock, &larger);
+    mqc_unlock_mapped_file(&lock);
     if (status)
         return status;
     p->own = larger;

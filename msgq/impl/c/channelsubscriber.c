@@ -16,21 +16,22 @@ struct msgq_channel_subscriber {
     int64_t nap; /* nanoseconds to sleep before the subscriber announces itself for a wake; 0: announce at once */
 };
 
-/* Take a row if a row is free. */
-static int mqc_subscriber_register(msgq_channel_subscriber *s) {
+/* Open the channel, and take a row if a row is free. */
+static int mqc_subscriber_start(msgq_channel_subscriber *s, const msgq_channel_options *asked) {
     mqc_channel_file *file = &s->file;
     mq_process_identity self;
-    mq_channel_files files = mqc_channel_files(file);
     mq_file_lock lock;
     mq_error error;
-    int status = mqc_read_own_identity(&self);
-    if (!status)
-        status = mqc_channel_file_lock(file, true, &lock);
+    int status = mqc_channel_file_open(file, asked, false, &lock);
     if (status)
         return status;
-    if (mq_channel_register_subscriber(&files, &lock, &self, mqc_new_uid(), file->node, &s->rows, &error))
+    mq_channel_files files = mqc_channel_files(file);
+    status = mqc_read_own_identity(&self);
+    if (!status && mq_channel_register_subscriber(&files, &lock, &self, mqc_new_uid(), file->node, &s->rows, &error))
         status = mqc_report(&file->endpoint, &error);
     mqc_unlock_mapped_file(&lock);
+    if (status)
+        mqc_channel_file_close(file);
     s->c.row = s->rows.row;
     return status;
 }
@@ -47,11 +48,8 @@ int msgq_channel_subscriber_open(msgq_channel_subscriber **subscriber, const cha
         return mqc_set_error(ENOMEM, "no memory for a subscriber");
     status = mqc_channel_file_init(&s->file, channel, asked);
     if (!status)
-        status = mqc_channel_file_open(&s->file, asked, false);
-    if (!status)
-        status = mqc_subscriber_register(s);
+        status = mqc_subscriber_start(s, asked);
     if (status) {
-        mqc_channel_file_close(&s->file);
         free(s);
         return status;
     }
