@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import msgq
+from msgq.channel.cleanup import remove_unused
 from msgq.common import shm_paths
 from msgq.impl.channel.pool_files import list_pools
 from tests.support import SHM, run_child
@@ -53,6 +54,18 @@ def test_c_publisher_removes_empty_pools_of_dead_publishers_at_open_and_close(pr
         assert len(pools("c", prefix)) == 2
         program.end()
     assert pools("c", prefix) == [], "the own pool has no messages, either"
+
+
+def test_channel_with_row_of_c_program_is_in_use_until_its_end(programs: Path, prefix: str) -> None:
+    """The row is enough: the program has no shared lock of the channel besides it."""
+    with Program(programs / "c-channel") as program:
+        assert answer(program.ask("open c 100")) == 0
+        assert msgq.stats.channel("c").opened is False
+        [kept] = remove_unused(["c"], prefix)
+        assert not kept.removed
+        program.end()
+    [removal] = remove_unused(["c"], prefix)
+    assert removal.removed
 
 
 def test_pool_of_c_publisher_has_holes_as_in_python(programs: Path, prefix: str) -> None:
