@@ -576,9 +576,9 @@ cdef class ThreadSharedHandle(Waitable):
 # ---- poller.pxi ----
 
 cdef class Poller:
-    cdef tuple _readers  # Waitable objects of any type. Registrations replace both tuples, as a poll uses them
-    cdef tuple _results  # what `poll` returns for each reader
+    # A tuple of Waitable objects of any type, and a tuple with the result of `poll` for each of them. A registration
+    # replaces both at once, because a poll in another thread may use them.
+    cdef tuple _registered
     cdef public dict _descriptors  # see PyzmqPoller; a poll with descriptors is in Python
     cdef readonly bint _last_poll_was_step  # the last poll was a step of an event-gated run: one check without a wait
-    cdef Py_ssize_t _find_reader(self, Waitable reader) noexcept
     cdef list _poll_readers(self, int wait_ms)

@@ -5,32 +5,27 @@ cdef class Poller:
     """Waits for several readers. See the type stub (core.pyi)."""
 
     def __cinit__(self):
-        self._readers = self._results = ()
+        self._registered = (), ()
 
     def _register_reader(self, Waitable reader not None, result, bint replaces):
         if reader._use_state == CLOSED:
             raise usage_error(CLOSED, reader._endpoint)
-        cdef Py_ssize_t i = self._find_reader(reader)
+        readers, results = self._registered
+        cdef Py_ssize_t i = _find_reader(readers, reader)
         if i < 0:
-            self._readers, self._results = (*self._readers, reader), (*self._results, result)
+            self._registered = (*readers, reader), (*results, result)
         elif replaces:
-            self._results = (*self._results[:i], result, *self._results[i + 1:])
+            self._registered = readers, (*results[:i], result, *results[i + 1:])
 
     def _unregister_reader(self, Waitable reader not None):
-        cdef Py_ssize_t i = self._find_reader(reader)
+        readers, results = self._registered
+        cdef Py_ssize_t i = _find_reader(readers, reader)
         if i < 0:
             raise KeyError(reader)
-        self._readers = (*self._readers[:i], *self._readers[i + 1:])
-        self._results = (*self._results[:i], *self._results[i + 1:])
-
-    cdef Py_ssize_t _find_reader(self, Waitable reader) noexcept:
-        for i in range(PyTuple_GET_SIZE(self._readers)):
-            if PySequence_Fast_ITEMS(self._readers)[i] == <PyObject *> reader:
-                return i
-        return -1
+        self._registered = (*readers[:i], *readers[i + 1:]), (*results[:i], *results[i + 1:])
 
     def _registered_sockets(self):
-        return self._readers
+        return self._registered[0]
 
     def apoll(self, timeout):
         from msgq.impl.base import event_loop
@@ -46,7 +41,8 @@ cdef class Poller:
         return self._poll_readers(0)
 
     cdef list _poll_readers(self, int wait_ms):
-        cdef tuple readers = self._readers, results = self._results  # another thread may register more readers
+        cdef tuple readers, results
+        readers, results = self._registered  # another thread may register more readers during the poll
         cdef list ready
         cdef int64_t deadline = 0
         if not PyTuple_GET_SIZE(readers):
@@ -64,6 +60,13 @@ cdef class Poller:
                 if 0 <= deadline <= _now_of(readers):
                     wait_ms = 0
         return [] if ready is None else ready
+
+
+cdef Py_ssize_t _find_reader(tuple readers, Waitable reader) noexcept:
+    for i in range(PyTuple_GET_SIZE(readers)):
+        if PySequence_Fast_ITEMS(readers)[i] == <PyObject *> reader:
+            return i
+    return -1
 
 
 cdef int64_t _now_of(tuple readers) noexcept:
