@@ -45,7 +45,8 @@ class Case:
     lossless : True: a lost message is an error. in_place : True: as few copies as possible. fresh : True: the open
         creates the segment.
     frames : True: frames of visionipc. `size` is the bytes of a frame, and `depth` is the number of buffers.
-    kind : kind of endpoint of msgq; "prefix": a topic in a prefix. watchers : number of further processes that read all the time.
+    kind : kind of endpoint of msgq; "prefix": a topic in a prefix.
+    watchers : number of further processes that read all the time.
     program : name of the C program of the floor.
     slices : turns of each system in a repeat. seconds : duration of a turn in s, without the warm-up.
     repeats : maximum number of repeats; 0: no maximum.

@@ -27,7 +27,9 @@ _WRITERS = "several processes may write a value, so a write takes atomic exchang
 #: Reasons that a measurement has shown. Other rows have the reason "unknown".
 REASONS = {
     **dict.fromkeys(("in_place_64k", "in_place_1m"), _COPIES),
-    **dict.fromkeys(("open", "open_prefix", "open_fresh", "channel_open", "queue_open", "record_open", "board_open"), _OPENS),
+    **dict.fromkeys(
+        ("open", "open_prefix", "open_fresh", "channel_open", "queue_open", "record_open", "board_open"), _OPENS
+    ),
     **dict.fromkeys(("frame_stream", "frame_stream_4k"), _ALIGNED),
     **dict.fromkeys(("channel_flood_64", "channel_flood_256"), _SHARES),
     **dict.fromkeys(("write_seqlock", "write_seqlock_5", "write_shared", "write_number_f8"), _WRITERS),
