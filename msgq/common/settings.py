@@ -25,6 +25,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import threading
 from collections.abc import Iterator
@@ -54,7 +55,12 @@ def get_prefix() -> str:
     value = _thread_overrides.prefix
     if value is None:
         value = environment("OPENPILOT_PREFIX")
-    return naming.validate_endpoint_name(value, "prefix (OPENPILOT_PREFIX)") if value else ""
+    return _validate_prefix(value) if value else ""
+
+
+@functools.lru_cache(maxsize=8)
+def _validate_prefix(value: str) -> str:
+    return naming.validate_endpoint_name(value, "prefix (OPENPILOT_PREFIX)")
 
 
 def resolve_prefix(asked: str | None) -> str:

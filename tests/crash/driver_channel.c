@@ -79,7 +79,7 @@ static void become_viewer(uint64_t a, uint64_t b) {
     mq_error error;
     must(mqc_read_own_identity(&self));
     must(mqc_channel_file_lock(file, true, &lock));
-    if (mq_channel_register_viewer(&files, &lock, &self, mqc_new_uid(), &subscriber->rows, &error))
+    if (mq_channel_register_viewer(&files, &lock, &self, mq_new_uid(), &subscriber->rows, &error))
         fail(error.text);
     mqc_unlock_mapped_file(&lock);
 }

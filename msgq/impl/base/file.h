@@ -151,8 +151,8 @@ static inline int mq_check_directory(const mq_file_policy *policy, int fd, const
         return mq_fail(error, MQ_ERROR_FILE, ENOTDIR, path,
                        "prefix needs a directory here, but the path is a file; choose another prefix");
     int failed = mq_check_owner(policy, status.st_uid, path, error);
-    bool of_others = status.st_uid != geteuid() && status.st_uid != 0;
-    if (!failed && of_others && status.st_mode & 0022 && !(status.st_mode & S_ISVTX))
+    bool lets_others_replace = status.st_mode & 0022 && !(status.st_mode & S_ISVTX);
+    if (!failed && lets_others_replace && status.st_uid != geteuid() && status.st_uid != 0)
         failed = mq_fail(error, MQ_ERROR_FILE, EACCES, path,
                          "%s created it with mode %o, so that others can replace files; run chmod +t",
                          mq_describe_user(status.st_uid, creator), (unsigned)(status.st_mode & 07777));

@@ -26,10 +26,6 @@ cdef extern from "pthread.h" nogil:
     int pthread_atfork(void (*prepare)(), void (*parent)(), void (*child)())
 
 
-cdef extern from "sys/random.h" nogil:
-    ssize_t getrandom(void *buffer, size_t size, unsigned int flags)
-
-
 cdef int fork_generation = 0
 cdef mq_identity_cache _identity_cache
 cdef mq_process_identity _own_identity
@@ -61,19 +57,6 @@ cdef int read_own_identity(mq_process_identity *identity, const char *name) exce
         memset(identity.name, 0, sizeof(identity.name))
         strncpy(identity.name, name, sizeof(identity.name) - 1)
     return 0
-
-
-cdef uint32_t random_u32() noexcept:
-    cdef uint32_t word = 0
-    getrandom(&word, sizeof(word), 0)
-    return word
-
-
-cdef uint64_t new_uid() noexcept:
-    """Return a unique number for a row or a file; never 0."""
-    cdef uint64_t uid = 0
-    getrandom(&uid, sizeof(uid), 0)
-    return uid | 1
 
 
 cdef str text(const char *shared, size_t size):

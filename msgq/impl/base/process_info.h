@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -80,6 +81,18 @@ static inline int mq_read_process_identity(mq_process_identity *self) {
         self->name[n - 1] = '\0';
     return mq_read_process_stat(self->pid, &state, &threads, &self->start_time);
 }
+
+/* Return 64 random bits. */
+static inline uint64_t mq_random_u64(void) {
+    uint64_t word = 0;
+    while (getrandom(&word, sizeof word, 0) < 0 && errno == EINTR)
+        continue;
+    return word;
+}
+static inline uint32_t mq_random_u32(void) { return (uint32_t)mq_random_u64(); }
+
+/* Return a unique number for a row or a file; never 0. */
+static inline uint64_t mq_new_uid(void) { return mq_random_u64() | 1; }
 
 enum { MQ_IDENTITY_UNREAD, MQ_IDENTITY_BUSY, MQ_IDENTITY_READ };
 

@@ -5,7 +5,6 @@
 #include <pwd.h>
 #include <sched.h>
 #include <stdarg.h>
-#include <sys/random.h>
 
 #include "c/file.h"
 
@@ -88,15 +87,6 @@ int mqc_read_own_identity(mq_process_identity *self) {
                              strerror(errno));
     return 0;
 }
-
-uint32_t mqc_random_u32(void) {
-    uint32_t word = 0;
-    while (getrandom(&word, sizeof word, 0) < 0 && errno == EINTR)
-        continue;
-    return word;
-}
-
-uint64_t mqc_new_uid(void) { return (uint64_t)mqc_random_u32() << 32 | mqc_random_u32() | 1; }
 
 /* True if the membarrier of a new publisher reaches this process. Each process registers once for membarrier. */
 bool mqc_orders_stores(void) {

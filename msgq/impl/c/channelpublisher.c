@@ -47,7 +47,7 @@ static int mqc_publisher_register(msgq_channel_publisher *p, uint64_t slot_bytes
     mq_channel_files files = mqc_channel_files(file);
     mq_channel_join_request request = {.self = &self,
                                        .node = file->node,
-                                       .pool_uid = mqc_new_uid(),
+                                       .pool_uid = mq_new_uid(),
                                        .slots = p->slots,
                                        .slot_bytes = slot_bytes,
                                        .max_bytes = p->max_bytes,

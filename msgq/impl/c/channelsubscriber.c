@@ -27,7 +27,7 @@ static int mqc_subscriber_start(msgq_channel_subscriber *s, const msgq_channel_o
         return status;
     mq_channel_files files = mqc_channel_files(file);
     status = mqc_read_own_identity(&self);
-    if (!status && mq_channel_register_subscriber(&files, &lock, &self, mqc_new_uid(), file->node, &s->rows, &error))
+    if (!status && mq_channel_register_subscriber(&files, &lock, &self, mq_new_uid(), file->node, &s->rows, &error))
         status = mqc_report(&file->endpoint, &error);
     mqc_unlock_mapped_file(&lock);
     if (status)

@@ -74,8 +74,6 @@ MQC_HIDDEN int mqc_fork_generation(void);
 /* True if this process is a forked child and `generation` is the fork generation of its parent. */
 MQC_HIDDEN bool mqc_is_forked(int generation);
 MQC_HIDDEN int mqc_read_own_identity(mq_process_identity *self);
-MQC_HIDDEN uint32_t mqc_random_u32(void);
-MQC_HIDDEN uint64_t mqc_new_uid(void);
 MQC_HIDDEN bool mqc_orders_stores(void);
 
 /* ---- the host's clock and origins ---- */

@@ -136,7 +136,7 @@ static int mqc_queue_join(msgq_queue *q, const msgq_schema *schema) {
         return status;
     if (schema && !mq_schema_is_set(&at))
         status = mqc_write_schema(&q->endpoint, &at, schema, true);
-    if (!status && mq_queue_join(&q->h, &lock, &self, q->uid = mqc_new_uid(), &q->liveness_token, &error))
+    if (!status && mq_queue_join(&q->h, &lock, &self, q->uid = mq_new_uid(), &q->liveness_token, &error))
         status = mqc_report(&q->endpoint, &error);
     mqc_unlock_mapped_file(&lock);
     if (!status) {

@@ -95,7 +95,7 @@ static int mqc_record_file_register_writer(mqc_record_file *r) {
         status = mqc_lock_mapped_file(&r->endpoint, &r->segment, true, &lock);
     if (status)
         return status;
-    if (mq_record_join(&r->w, &lock, &self, r->uid = mqc_new_uid(), &r->liveness_token, &error))
+    if (mq_record_join(&r->w, &lock, &self, r->uid = mq_new_uid(), &r->liveness_token, &error))
         status = mqc_report(&r->endpoint, &error);
     mqc_unlock_mapped_file(&lock);
     return status;

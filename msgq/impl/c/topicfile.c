@@ -30,8 +30,7 @@ static mq_topic_request mqc_topic_request(const mqc_topic_files *t, const mq_pro
                               .is_size_asked = t->asked != 0,
                               .mode = t->endpoint.mode,
                               .self = self,
-                              .now_ns = (uint64_t)msgq_time_ns(),
-                              .random = mqc_random_u32()};
+                              .now_ns = (uint64_t)msgq_time_ns()};
 }
 
 static int mqc_topic_open_named(mqc_topic_files *t) {

@@ -75,7 +75,7 @@ static int mqc_publisher_start(msgq_publisher *publisher) {
         return mqc_tracking_mismatch_error(t);
     uint64_t former = 0;
     mq_error error;
-    if (mq_topic_claim_ring(p, &self, mqc_random_u32(), &former, &error))
+    if (mq_topic_claim_ring(p, &self, mq_random_u32(), &former, &error))
         return mqc_report(&t->endpoint, &error);
     status = mqc_wait_for_previous_send(publisher, former);
     mq_ring_status started = status ? MQ_RING_OK : mq_ring_publisher_start(p, &self);

@@ -37,7 +37,7 @@ static int mqc_subscriber_join(msgq_subscriber *subscriber) {
     if (status)
         return status;
     mqc_subscriber_map(s, t);
-    if (mq_ring_subscriber_join(s, &self, mqc_random_u32()) == MQ_RING_OK)
+    if (mq_ring_subscriber_join(s, &self, mq_random_u32()) == MQ_RING_OK)
         return 0;
     mq_ring_subscriber_leave(s);
     return mqc_topic_start_error(t);
@@ -84,7 +84,7 @@ static int mqc_subscriber_rejoin(msgq_subscriber *subscriber) {
     bool same = topic->files.ring->inode == inherited->files.ring->inode && mq_canary_is_intact(&s->canary);
     if (same)
         mqc_subscriber_map(s, topic);
-    mq_ring_subscriber_rejoin(s, &self, mqc_random_u32());
+    mq_ring_subscriber_rejoin(s, &self, mq_random_u32());
     mq_topic_unlock(&topic->files);
     subscriber->topic = same ? topic : inherited;
     subscriber->watched = subscriber->watch_failed = false;

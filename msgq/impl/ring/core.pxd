@@ -254,7 +254,6 @@ cdef extern from "ring/topic_files.h" nogil:
         mq_create create
         const mq_process_identity *self
         uint64_t now_ns
-        uint32_t random
     int mq_topic_fail_truncated(const mq_mapping *ring, const char *ring_path, const mq_mapping *side,
                                 const char *side_path, mq_error *error)
     int mq_topic_fail_start(const mq_canary *canary, const mq_mapping *ring, const char *ring_path,

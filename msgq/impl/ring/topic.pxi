@@ -19,8 +19,7 @@ cdef class TopicFiles:
         self.unlock()
 
 
-cdef TopicFiles _make_topic(str endpoint, str ring_path, str side_path, bint asked, size_t wanted,
-                            uint32_t random=1):
+cdef TopicFiles _make_topic(str endpoint, str ring_path, str side_path, bint asked, size_t wanted):
     """Return the files of a topic, not opened. `asked`: the caller requested the size `wanted`."""
     cdef TopicFiles topic = TopicFiles.__new__(TopicFiles)
     topic.generation = fork_generation
@@ -30,7 +29,6 @@ cdef TopicFiles _make_topic(str endpoint, str ring_path, str side_path, bint ask
     topic.request.policy = &topic.policy
     topic.request.ring_path, topic.request.side_path = topic.ring_file, topic.side_file
     topic.request.data_bytes, topic.request.is_size_asked = wanted, asked
-    topic.request.random = random
     return topic
 
 
@@ -103,8 +101,7 @@ cdef TopicFiles open_topic(ForkAwareHandle handle, str in_prefix, object segment
     cdef str endpoint = handle._endpoint
     cdef size_t wanted = _parse_segment_size(segment_size, handle)
     cdef TopicFiles topic = _make_topic(endpoint, shm_paths.ring_path(endpoint, in_prefix),
-                                        shm_paths.side_segment_path(endpoint, in_prefix), segment_size != 0, wanted,
-                                        handle._random_u32())
+                                        shm_paths.side_segment_path(endpoint, in_prefix), segment_size != 0, wanted)
     cdef mq_process_identity us
     cdef int64_t deadline = mq_monotonic_ns() + LOCK_WAIT_NS
     cdef int status = MQ_FILE_LOCKED

@@ -20,7 +20,6 @@ typedef struct {
     mq_create create;
     const mq_process_identity *self;
     uint64_t now_ns; /* time of the host's clock, for a new side segment */
-    uint32_t random;
 } mq_topic_request;
 
 /* ---- errors ---- */

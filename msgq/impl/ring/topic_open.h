@@ -55,9 +55,9 @@ static inline void mq_topic_close(mq_topic_files *topic) {
 }
 
 /* Write the ring's canary, unless it has one. Nobody can truncate a private ring, so it has none. */
-static inline void mq_topic_write_canary(const mq_topic_files *topic, uint32_t random) {
+static inline void mq_topic_write_canary(const mq_topic_files *topic) {
     if (!topic->ring->private_file && mq_ring_canary_is_unset(mq_topic_ring(topic), mq_topic_data_bytes(topic)))
-        mq_ring_canary_write(mq_topic_ring(topic), mq_topic_data_bytes(topic), random | 1);
+        mq_ring_canary_write(mq_topic_ring(topic), mq_topic_data_bytes(topic), mq_random_u32() | 1);
 }
 
 /* Select the words that detect a truncation. The ring has its canary by now, or never gets one. If the side segment is
@@ -207,7 +207,7 @@ static inline int mq_topic_obtain_side(const mq_topic_request *request, mq_topic
     int status = 0;
     while (!status && !topic->side) {
         status = mq_topic_open_side(request, topic, &tracked, error);
-        mq_topic_write_canary(topic, request->random);
+        mq_topic_write_canary(topic);
         if (!status && !topic->side)
             status = mq_topic_create_side(request, topic, made, tracked, error);
     }
@@ -261,7 +261,7 @@ static inline int mq_topic_remap_ring(const mq_topic_request *request, int fd, c
     if (failed)
         return failed;
     if (writable)
-        mq_topic_write_canary(topic, request->random);
+        mq_topic_write_canary(topic);
     failed = mq_topic_load_canary(topic, request->ring_path, request->side_path, error);
     if (failed)
         mq_mapping_release(topic->ring);
