@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import socket as sockets
 import stat
 import threading
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 
 import msgq
+from msgq.common import shm_paths
 from msgq.errors import (
     CorruptSegmentError,
     InvalidValueError,
@@ -286,6 +288,19 @@ class TestSideSegment:
         with connect(endpoint):
             assert side_path(endpoint).exists()
         assert works(endpoint)
+
+    @both
+    @pytest.mark.parametrize("place", [0, 1])
+    def test_missing_directory_of_prefix_is_created(
+        self, token: str, prefix: str, connect: Callable[..., Any], place: int
+    ) -> None:
+        """openpilot removes the directory of the rings alone."""
+        msgq.pub_sock(token, 4096).close()
+        shutil.rmtree(shm_paths.topic_directories(prefix)[place])
+        with connect(token):
+            assert os.path.exists(shm_paths.ring_path(token, prefix))
+            assert os.path.exists(shm_paths.side_segment_path(token, prefix))
+        assert works(token)
 
     @both
     @pytest.mark.parametrize("version", [0, 2, 2**63])
