@@ -10,6 +10,7 @@ from pathlib import Path
 from types import FrameType
 
 from msgq.common import settings, shm_paths
+from msgq.common.naming import FRAMES_FILE_PREFIX
 from tools.bench.adapters import adapter
 from tools.bench.adapters.base import unlink
 from tools.bench.process import end_processes
@@ -42,14 +43,19 @@ class Workspace:
     def sweep(self, system: str, topics: list[str], name: str) -> None:
         """Remove what a measurement of the system left. Its processes must have ended."""
         adapter(system).sweep(topics)
-        for path in SHARED.glob(f"*{name}[-.]*"):
+        for path in _find(f"*{name}[-.]*"):
             unlink(path)
 
     def remove(self) -> None:
         """Remove everything."""
-        for path in SHARED.glob(f"*{self.tag}*"):
+        for path in _find(f"*{self.tag}*"):
             unlink(path)
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _find(pattern: str) -> list[Path]:
+    """Return the files in shared memory, also in the folder of the servers of frames."""
+    return [*SHARED.glob(pattern), *SHARED.glob(f"{FRAMES_FILE_PREFIX}*/{pattern}")]
 
 
 def remove_rings(*endpoints: str) -> None:
