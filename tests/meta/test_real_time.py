@@ -114,7 +114,7 @@ TABLE = {
     "msgq/impl/workqueue/queuefile.pxi": ("host_time_ns", "the creation time is virtual on a bus"),
     "msgq/records/core.pyx": ("host_time_ns", "stamps of a channel in shared memory; others use the StampClock"),
     # ---- Python code of the kinds ----
-    "msgq/topic/masters/submaster.py": ("time.monotonic", "documented: `clock=`, or VirtualClock.patch_time"),
+    "msgq/topic/masters/topic_receiver.pyx": ("time.monotonic", "documented: `clock=`, or VirtualClock.patch_time"),
     # ---- what no simulation has ----
     "msgq/impl/gate/gate.h": ("sched_yield, mq_monotonic_ns", "event gates, which are not on a bus"),
     "msgq/impl/gate/gate.pxi": ("5 mq_monotonic_ns, sleep_on_futexes", "the same"),

@@ -234,6 +234,19 @@ def test_freq_ok_after_steady_period_tolerates_longer_pause() -> None:
         assert sm.freq_ok["a"] is right
 
 
+def test_states_of_silent_topics_end_during_messages_of_others() -> None:
+    sm = open_submaster({"busy": 8.0, "fast": 8.0, "slow": 1.0})
+    for now in (0.0, 0.125):
+        sm.update_msgs(now, [("fast", b"x")])
+    for now in (0.125, 1.125):
+        sm.update_msgs(now, [("slow", b"x")])
+    for now in times_at_rate(8, 1.125, 20):
+        sm.update_msgs(now, [("busy", b"x")])
+        assert (sm.alive["fast"], sm.freq_ok["fast"]) == (now < 0.125 + 10 / 8, now <= 2 / 6.4)
+        assert (sm.alive["slow"], sm.freq_ok["slow"]) == (now < 1.125 + 10, now <= 0.125 + 2 / 0.8)
+        assert sm.alive["busy"]
+
+
 def test_freq_ok_is_false_for_two_messages_at_same_time() -> None:
     sm = open_submaster({"a": 10.0}, keep_all=["a"])
     sm.update_msgs(1.0, [("a", b"1"), ("a", b"2")])

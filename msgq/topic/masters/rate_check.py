@@ -1,65 +1,10 @@
-"""Check of a topic's rate, used by `SubMaster.alive` and `SubMaster.freq_ok`."""
+"""Expected rates of topics, and the limits that `SubMaster.freq_ok` allows."""
 
 from __future__ import annotations
 
-import math
-from collections import deque
+from msgq.topic.masters.topic_receiver import RateCheck
 
-ALIVE_PERIODS = 10
-RATE_WINDOW_SECONDS = 10
 LOWEST_RATE_FACTOR, HIGHEST_RATE_FACTOR = 0.8, 1.2
-
-
-class RateCheck:
-    """Receipt times of one topic, and the check of its rate.
-
-    Alive: the newest message is younger than 10 periods, ``now - newest < 10 / rate``. A topic is not alive at exactly
-    10 periods, and not before its first message.
-
-    Rate: the average rate over a window must be ``low`` to ``high``, limits included. Of two windows, one is enough.
-    The windows have ``n = round(10 * expected)`` and ``max(1, n // 10)`` intervals between messages. The average over k
-    intervals is ``k / (newest - oldest)``. A window that is not full uses its messages, so two messages are the first
-    that have a rate.
-
-    Silence: a window fails when a message that arrives now would give a too low average, ``now > oldest + (k + 1) /
-    low``.
-
-    Each message costs the same time at any rate.
-
-    Parameters
-    ----------
-    rate : publishing rate of the topic in Hz, above 0.
-    expected : expected rate of arrival in Hz.
-    low, high : lowest and highest correct rate in Hz.
-
-    Attributes
-    ----------
-    alive_until_s : end of the alive state, in seconds of the clock: alive while ``now < alive_until_s``.
-    rate_ok_until_s : end of the correct rate, in seconds of the clock: right while ``now <= rate_ok_until_s``.
-    """
-
-    __slots__ = ("_alive_seconds", "_high", "_low", "_receipt_windows", "alive_until_s", "rate_ok_until_s")
-
-    def __init__(self, rate: float, expected: float, low: float, high: float) -> None:
-        self._alive_seconds = ALIVE_PERIODS / rate
-        self._low, self._high = low, high
-        intervals = round(RATE_WINDOW_SECONDS * expected)
-        self._receipt_windows: tuple[deque[float], ...] = (
-            deque(maxlen=intervals + 1),
-            deque(maxlen=max(1, intervals // 10) + 1),
-        )
-        self.alive_until_s = self.rate_ok_until_s = -math.inf
-
-    def add_receipt(self, now: float) -> None:
-        """Add a message that arrived at `now` seconds. Times must not go back."""
-        self.alive_until_s = now + self._alive_seconds
-        self.rate_ok_until_s = -math.inf
-        for times in self._receipt_windows:
-            times.append(now)
-            intervals, span = len(times) - 1, now - times[0]
-            # Multiplied, not divided: messages that were drained together have no time between them.
-            if intervals and self._low * span <= intervals <= self._high * span:
-                self.rate_ok_until_s = max(self.rate_ok_until_s, times[0] + (intervals + 1) / self._low)
 
 
 def make_rate_check(

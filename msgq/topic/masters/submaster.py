@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import logging
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 from msgq.common.closing import ClosingContext
 from msgq.common.texts import format_count_noun, join_first_texts
-from msgq.errors import EndpointClosedError, InvalidValueError
+from msgq.errors import EndpointClosedError
 from msgq.topic import api
-from msgq.topic.masters.rate_check import RateCheck, make_rate_check
+from msgq.topic.masters.rate_check import make_rate_check
 from msgq.topic.masters.topic_names import (
     TopicDict,
     check_callables,
@@ -21,21 +18,9 @@ from msgq.topic.masters.topic_names import (
     name_topic_in_errors,
     parse_topic_rates,
 )
+from msgq.topic.masters.topic_receiver import MasterTopic, RateCheck, TopicReceiver
 
-_logger = logging.getLogger(__name__)
 _EMPTY_MAPPING: Mapping[str, Any] = MappingProxyType({})
-
-
-@dataclass(slots=True)
-class _TopicOptions:
-    """How to take the messages of one topic. `rate_check` is None when no rate is expected."""
-
-    name: str
-    rate_check: RateCheck | None
-    is_polled: bool
-    keep_all: bool
-    decoder: Callable[[Any], Any] | None
-    validator: Callable[[Any], Any] | None
 
 
 class SubMaster(ClosingContext):
@@ -72,7 +57,7 @@ class SubMaster(ClosingContext):
       by less than a factor of 2, half of the lower limit is allowed. The two clocks drift, so an update sometimes finds
       two messages and sometimes none.
 
-    `msgq.topic.masters.rate_check.RateCheck` describes the windows and the effect of silence.
+    `msgq.topic.masters.topic_receiver.RateCheck` describes the windows and the effect of silence.
 
     If the decoder or the validator raises an `Exception`, the message is skipped: `valid` is False until the next good
     message, and `decode_errors` counts the message. The first such exception of each topic is logged with its
@@ -136,19 +121,16 @@ class SubMaster(ClosingContext):
         rate_checks = _make_rate_checks(
             rates, polled_topics, keep_all_topics, frequency or None, sampled=poll is None and bool(frequency)
         )
-        self._topics: TopicDict[_TopicOptions] = TopicDict()
+        self._topics: TopicDict[MasterTopic] = TopicDict()
         for name, rate_check in rate_checks.items():
             decoder, validator = decoders.get(name), validators.get(name)
-            self._topics[name] = _TopicOptions(
+            self._topics[name] = MasterTopic(
                 name, rate_check, name in polled_topics, name in keep_all_topics, decoder, validator
             )
-        self._rated_topics = [(name, rate_check) for name, rate_check in rate_checks.items() if rate_check is not None]
         self._topics_needing_alive = set(rates) - set(rates.select_topics(ignore_alive))
         self._topics_needing_freq = self._topics_needing_alive - set(rates.select_topics(ignore_avg_freq))
         self._topics_needing_valid = set(rates) - set(rates.select_topics(ignore_valid))
-        self._clock = clock or (lambda: time.monotonic())  # a lambda, because simulations replace time.monotonic
-        self._last_update_s = float("-inf")
-        self._updated_topics: list[str] = []
+        self._clock = clock
 
         self.frame = 0
         self.updated: dict[str, bool] = TopicDict.fromkeys(rates, False)
@@ -163,15 +145,26 @@ class SubMaster(ClosingContext):
         self.data: dict[str, Any] = TopicDict.fromkeys(rates)
         self.messages: dict[str, list[Any]] = TopicDict((name, []) for name in rates)
         self.decode_errors: dict[str, int] = TopicDict.fromkeys(rates, 0)
+        self._receiver = TopicReceiver(
+            self._topics,
+            updated=self.updated,
+            seen=self.seen,
+            alive=self.alive,
+            freq_ok=self.freq_ok,
+            valid=self.valid,
+            recv_time=self.recv_time,
+            recv_frame=self.recv_frame,
+            data=self.data,
+            messages=self.messages,
+            decode_errors=self.decode_errors,
+        )
         self._connect_sockets(self._topics.values() if connect else (), addr, segment_sizes, prefix)
 
     def _connect_sockets(
-        self, topics: Iterable[_TopicOptions], addr: str, segment_sizes: Mapping[str, int], prefix: str | None
+        self, topics: Iterable[MasterTopic], addr: str, segment_sizes: Mapping[str, int], prefix: str | None
     ) -> None:
         self._sockets: TopicDict[api.SubSocket] = TopicDict()
         self._poller = api.Poller()
-        self._polled_topics: dict[api.SubSocket, _TopicOptions] = {}
-        self._drained_sockets: list[tuple[api.SubSocket, _TopicOptions]] = []
         try:
             for topic in topics:
                 size = segment_sizes.get(topic.name, 0)
@@ -179,11 +172,9 @@ class SubMaster(ClosingContext):
                     newest = not topic.keep_all
                     socket = api.sub_sock(topic.name, None, addr, newest, segment_size=size, prefix=prefix)
                 self._sockets[topic.name] = socket
+                self._receiver.add_socket(topic, socket)
                 if topic.is_polled:
                     self._poller.registerSocket(socket)
-                    self._polled_topics[socket] = topic
-                else:
-                    self._drained_sockets.append((socket, topic))
         except BaseException:
             self.close()
             raise
@@ -228,15 +219,11 @@ class SubMaster(ClosingContext):
         """
         if not self._sockets:
             raise EndpointClosedError("SubMaster has no sockets; call update_msgs, or create it with sockets")
-        messages: list[tuple[str, bytes]] = []
         ready = self._poller.poll(timeout)
         try:
-            for socket in ready:
-                _receive_topic(socket, self._polled_topics[socket], messages)
-            for socket, topic in self._drained_sockets:
-                _receive_topic(socket, topic, messages)
-        finally:  # otherwise, messages that were received before an error would be lost
-            self.update_msgs(self._clock(), messages)
+            self._receiver.update(ready, self._clock)
+        finally:
+            self.frame = self._receiver.frame
 
     def update_msgs(self, now: float, messages: Iterable[tuple[str, Any]]) -> None:
         """Update from given messages instead of sockets. The sockets stay untouched.
@@ -252,50 +239,10 @@ class SubMaster(ClosingContext):
         UnknownTopicError : a topic is not a topic of this master. Nothing was updated.
         InvalidValueError : `now` is before the previous update. Nothing was updated.
         """
-        if not now >= self._last_update_s:
-            raise InvalidValueError(
-                f"now={now!r} is before the previous update at {self._last_update_s!r}; give increasing times"
-            )
-        pending: dict[str, list[Any]] = {}
-        for name, message in messages:
-            if self._topics[name].keep_all:
-                pending.setdefault(name, []).append(message)
-            else:
-                pending[name] = [message]
-        for name in self._updated_topics:
-            self.updated[name] = False
-            self.messages[name] = []
-        self._updated_topics = list(pending)
-        self._last_update_s = now
-        self.frame += 1
-        for name, raw in pending.items():
-            for message in raw:
-                self._store_message(self._topics[name], message)
-        for name, rate_check in self._rated_topics:
-            self.alive[name] = now < rate_check.alive_until_s
-            self.freq_ok[name] = now <= rate_check.rate_ok_until_s
-
-    def _store_message(self, topic: _TopicOptions, message: Any) -> None:
-        name = topic.name
         try:
-            data = topic.decoder(message) if topic.decoder else message
-            valid = bool(topic.validator(data)) if topic.validator else True
-        except Exception as error:
-            self.valid[name] = False
-            self.decode_errors[name] += 1
-            if self.decode_errors[name] == 1:
-                _logger.warning("%r: cannot decode a message: %r", name, error, exc_info=True)
-            return
-        self.data[name] = data
-        self.messages[name].append(data)
-        self.valid[name] = valid
-        self.updated[name] = self.seen[name] = True
-        self.recv_time[name] = self._last_update_s
-        self.recv_frame[name] = self.frame
-        if topic.rate_check:
-            topic.rate_check.add_receipt(self._last_update_s)
-        else:
-            self.alive[name] = True
+            self._receiver.update_msgs(now, messages)
+        finally:
+            self.frame = self._receiver.frame
 
     def all_alive(self, topics: str | Iterable[str] | None = None) -> bool:
         """Return True if all topics, or all named topics, are alive. Skips the topics in `ignore_alive`.
@@ -389,11 +336,3 @@ def _make_rate_checks(
                 rate, update_rate, is_update_rate_declared=frequency is not None, is_waited_for=is_waited_for
             )
     return rate_checks
-
-
-def _receive_topic(socket: api.SubSocket, topic: _TopicOptions, messages: list[tuple[str, bytes]]) -> None:
-    """Take the available messages without waiting: all, or the newest message of a conflating topic."""
-    if topic.keep_all:
-        messages.extend((topic.name, message) for message in socket.receive_many())
-    elif (message := socket.receive(True)) is not None:
-        messages.append((topic.name, message))
