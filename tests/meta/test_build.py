@@ -26,7 +26,7 @@ print(json.dumps({module.sources[0]: [module.include_dirs, module.depends] for m
 SETUP = """
 from setuptools import setup
 from tools.building.extensions import BuildExtensions, extensions
-setup(name="broken", ext_modules=extensions()[1:], cmdclass={"build_ext": BuildExtensions})
+setup(name="broken", ext_modules=extensions()[2:], cmdclass={"build_ext": BuildExtensions})
 """
 Modules = dict[str, tuple[list[str], list[str]]]
 

@@ -1,4 +1,4 @@
-"""The extension modules: one for each `.pyx` of the packages, and one for the code of Cython that all modules share.
+"""The extension modules: one for each `.pyx` of the packages, and two for the code of Cython that modules share.
 
 A `.pyx` may include parts, `.pxi`.
 
@@ -26,14 +26,18 @@ from setuptools.modified import newer_group
 FOLDERS = ("msgq", "visionipc")
 # Without binding a call is faster; `inspect.signature` reads the first line of a docstring, as Argument Clinic has it.
 DIRECTIVES = {"language_level": 3, "binding": False, "embedsignature": True, "embedsignature.format": "clinic"}
-SHARED = "msgq.impl.utilities"  # has no source: Cython generates it
+# These two have no source: Cython generates them. The second also has the classes of typed memoryviews, which need
+# memory, and the package `collections`, in each process. Only modules that use such views share it.
+SHARED = "msgq.impl.utilities"
+SHARED_WITH_VIEWS = "msgq.impl.view_utilities"
+TYPED_VIEW = re.compile(r"_t\[[:1, ]+\] \w")  # such as: const int64_t[::1] times
 BUILD = ["setup.py", *sorted(glob("tools/building/*.py")), Cython.__file__]  # a change in these compiles all modules
 
 
 def extensions() -> list[Extension]:
     """Return all modules."""
-    shared = extension(SHARED, [], BUILD)
-    return [shared, *[extension(name_of(source), [source], find_needed(source)) for source in files("pyx")]]
+    shared = [extension(name, [], BUILD) for name in (SHARED, SHARED_WITH_VIEWS)]
+    return [*shared, *[extension(name_of(source), [source], find_needed(source)) for source in files("pyx")]]
 
 
 def name_of(source: str) -> str:
@@ -81,7 +85,6 @@ class BuildExtensions(build_ext):  # type: ignore[misc]  # setuptools has no stu
         super().finalize_options()
         self.cython_directives = DIRECTIVES
         self.cython_c_in_temp = True  # an editable install by pip does not see that of setup.cfg
-        self.shared_utility_qualified_name = SHARED
         if self.inplace:
             self.build_temp, self.build_lib = "build/temp", "build/lib"
         else:  # a wheel needs no symbols; in place, `perf` and `gdb` name functions by them
@@ -101,9 +104,17 @@ class BuildExtensions(build_ext):  # type: ignore[misc]  # setuptools has no stu
 
     def build_extension(self, ext: Extension) -> None:
         """Compile one module from its source: Cython checks fewer dependencies than `needed`."""
-        for source in ext.sources:
+        for source in ext.sources or [ext.name.replace(".", "/")]:
             Path(self.build_temp, source).with_suffix(".c").unlink(missing_ok=True)
+        has_views = ext.name == SHARED_WITH_VIEWS or _uses_typed_views(ext)
+        self.shared_utility_qualified_name = SHARED_WITH_VIEWS if has_views else SHARED
+        self.shared_utility_features_disabled = [] if has_views else ["MemoryView"]
         super().build_extension(ext)
+
+
+def _uses_typed_views(module: Extension) -> bool:
+    parts = [path for path in module.depends if path.endswith((".pyx", ".pxi", ".pxd"))]
+    return any(TYPED_VIEW.search(Path(path).read_text()) for path in parts)
 
 
 def _size(module: Extension) -> int:
