@@ -20,11 +20,8 @@ import os
 import re
 from collections.abc import Collection, Iterable
 
-from msgq.errors import InvalidTypeError, InvalidValueError
-
-TYPE_CHECKING = False  # as in msgq/__init__.py
-if TYPE_CHECKING:
-    from typing import Any
+from msgq.common.choices import list_choices
+from msgq.errors import InvalidValueError
 
 EndpointPattern = str | re.Pattern[str]
 
@@ -108,52 +105,20 @@ def select_endpoints(
     return SelectedEndpoints(list_patterns(endpoints, "endpoints", may_be_empty=may_be_empty), unwanted)
 
 
-def list_names(names: str | Iterable[str], argument: str, *, may_be_empty: bool = False) -> list[str]:
-    """Return the names that an argument of a public function selects; see the module.
-
-    Parameters
-    ----------
-    names : one name, or an iterable of names.
-    argument : name of the argument, for errors.
-    may_be_empty : True: no name is allowed.
-
-    Raises
-    ------
-    InvalidTypeError : the argument or a name has another type.
-    InvalidValueError : there is no name.
-    """
-    return _list_choices(names, argument, (str,), "a name or a list of names", may_be_empty)
-
-
 def list_patterns(
     patterns: EndpointPattern | Iterable[EndpointPattern], argument: str, *, may_be_empty: bool = False
 ) -> list[EndpointPattern]:
-    """Return the names and compiled expressions that an argument of a public function selects, as `list_names` does."""
+    """Return the names and compiled expressions that an argument selects, as `list_names` of `choices` does."""
     expected = "a name, a compiled regular expression, or a list of them"
-    return _list_choices(patterns, argument, (str, re.Pattern), expected, may_be_empty)
+    return list_choices(patterns, argument, (str, re.Pattern), expected, may_be_empty)
 
 
 def list_paths(
     paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], argument: str, *, may_be_empty: bool = False
 ) -> list[str]:
     """Return the paths that an argument of a public function names, as `list_names` does."""
-    every = _list_choices(paths, argument, (str, os.PathLike), "a path or a list of paths", may_be_empty)
+    every = list_choices(paths, argument, (str, os.PathLike), "a path or a list of paths", may_be_empty)
     return [os.fspath(path) for path in every]
-
-
-def _list_choices(choices: Any, argument: str, types: tuple[type, ...], expected: str, may_be_empty: bool) -> list[Any]:
-    if isinstance(choices, types):
-        return [choices]
-    if isinstance(choices, (bytes, bytearray, memoryview)) or not isinstance(choices, Iterable):
-        raise InvalidTypeError(f"{argument} is {choices!r} of type {type(choices).__name__}; give {expected}")
-    every = list(choices)
-    for choice in every:
-        if not isinstance(choice, types):
-            text = f"{argument} contains {choice!r} of type {type(choice).__name__}; give {expected}"
-            raise InvalidTypeError(text)
-    if not every and not may_be_empty:
-        raise InvalidValueError(f"{argument} is empty and selects nothing; give {expected}, or omit it to select all")
-    return every
 
 
 def _split_patterns(

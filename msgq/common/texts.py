@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from msgq.common.formatting import format_count
+
+TYPE_CHECKING = False  # as in msgq/__init__.py
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 def suggest_name(name: str, existing: Iterable[str]) -> str:

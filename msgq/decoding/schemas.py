@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 
+from msgq.common.choices import list_names
 from msgq.common.schema import Schema, schema_of
-from msgq.common.selection import EndpointPattern, SelectedEndpoints, list_names, list_paths, parse_pattern
+from msgq.common.selection import EndpointPattern, SelectedEndpoints, list_paths, parse_pattern
 from msgq.decoding.capnproto.compiler import compile_capnp_file
 from msgq.decoding.payload_decoder import DECODABLE_ENCODINGS, SELF_DESCRIBING_ENCODINGS, find_schema_error
 from msgq.decoding.schema_imports import append_imported_messages, append_included_files

@@ -15,8 +15,8 @@ from types import MappingProxyType
 from typing import Protocol
 
 from msgq.common import settings
+from msgq.common.choices import list_names
 from msgq.common.closing import ClosingContext
-from msgq.common.selection import list_names
 from msgq.common.units import NS_PER_S
 from msgq.errors import InvalidValueError, RecordingError, StateError
 from msgq.kinds.playback import PlaybackTarget

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from msgq.common.selection import list_names
+from msgq.common.choices import list_names
 from msgq.errors import InvalidValueError
 from msgq.recording.mcap_io.boundary_losses import LOST_MESSAGES_MAX
 from msgq.recording.mcap_io.core import ScanColumns

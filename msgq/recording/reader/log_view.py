@@ -9,7 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msgq.common.selection import SelectedEndpoints, list_names
+from msgq.common.choices import list_names
+from msgq.common.selection import SelectedEndpoints
 from msgq.common.texts import join_first_texts, suggest_name
 from msgq.errors import InvalidValueError, UnknownEndpointError
 from msgq.impl.base.argument_checks import warn_program

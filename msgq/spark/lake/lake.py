@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from msgq.common.selection import list_names, list_paths
+from msgq.common.choices import list_names
+from msgq.common.selection import list_paths
 from msgq.decoding.schemas import Schemas
 from msgq.errors import InvalidValueError, SparkError
 from msgq.lake.bronze.bronze_store import BronzeStore, OptimizeResult

@@ -14,7 +14,8 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from msgq.common.selection import list_names, list_paths
+from msgq.common.choices import list_names
+from msgq.common.selection import list_paths
 from msgq.errors import InvalidValueError
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from msgq.common.selection import EndpointPattern, SelectedEndpoints, list_names, parse_pattern
+from msgq.common.choices import list_names
+from msgq.common.selection import EndpointPattern, SelectedEndpoints, parse_pattern
 from msgq.decoding.schemas import Schemas
 from msgq.errors import InvalidValueError, RecordingError
 from msgq.recording import LogReader, Problem

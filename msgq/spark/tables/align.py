@@ -21,7 +21,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructType
 
-from msgq.common.selection import list_names
+from msgq.common.choices import list_names
 from msgq.errors import InvalidValueError
 
 if TYPE_CHECKING:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from types import MappingProxyType
-from typing import Any
-
 from msgq.common.closing import ClosingContext
 from msgq.common.texts import join_first_texts
 from msgq.impl import backend
 from msgq.topic import api
-from msgq.topic.masters.topic_names import TopicDict, check_callables, name_topic_in_errors, parse_topic_rates
+from msgq.topic.masters.topic_names import (
+    EMPTY_MAPPING,
+    TopicDict,
+    TopicErrors,
+    check_callables,
+    parse_topic_rates,
+)
 
-_EMPTY_MAPPING: Mapping[str, Any] = MappingProxyType({})
+TYPE_CHECKING = False  # as in msgq/__init__.py
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from typing import Any
 
 
 class PubMaster(ClosingContext):
@@ -39,8 +44,8 @@ class PubMaster(ClosingContext):
         self,
         topics: str | Iterable[str],
         *,
-        encoders: Mapping[str, Callable[[Any], Any] | None] = _EMPTY_MAPPING,
-        segment_sizes: Mapping[str, int] = _EMPTY_MAPPING,
+        encoders: Mapping[str, Callable[[Any], Any] | None] = EMPTY_MAPPING,
+        segment_sizes: Mapping[str, int] = EMPTY_MAPPING,
         prefix: str | None = None,
     ) -> None:
         names = parse_topic_rates(topics)
@@ -51,7 +56,7 @@ class PubMaster(ClosingContext):
         self._sockets: TopicDict[api.PubSocket] = TopicDict()
         try:
             for name in names:
-                with name_topic_in_errors(name):
+                with TopicErrors(name):
                     self._sockets[name] = api.pub_sock(name, segment_sizes.get(name, 0), prefix=prefix)
         except BaseException:
             self.close()

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from types import MappingProxyType
-from typing import Any
 
 from msgq.common.closing import ClosingContext
 from msgq.common.texts import format_count_noun, join_first_texts
@@ -12,15 +9,19 @@ from msgq.errors import EndpointClosedError
 from msgq.topic import api
 from msgq.topic.masters.rate_check import make_rate_check
 from msgq.topic.masters.topic_names import (
+    EMPTY_MAPPING,
     TopicDict,
+    TopicErrors,
     check_callables,
     check_rate,
-    name_topic_in_errors,
     parse_topic_rates,
 )
 from msgq.topic.masters.topic_receiver import MasterTopic, RateCheck, TopicReceiver
 
-_EMPTY_MAPPING: Mapping[str, Any] = MappingProxyType({})
+TYPE_CHECKING = False  # as in msgq/__init__.py
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from typing import Any
 
 
 class SubMaster(ClosingContext):
@@ -102,10 +103,10 @@ class SubMaster(ClosingContext):
         addr: str = "127.0.0.1",
         frequency: float | None = None,
         *,
-        decoders: Mapping[str, Callable[[bytes], Any] | None] = _EMPTY_MAPPING,
-        validators: Mapping[str, Callable[[Any], Any] | None] = _EMPTY_MAPPING,
+        decoders: Mapping[str, Callable[[bytes], Any] | None] = EMPTY_MAPPING,
+        validators: Mapping[str, Callable[[Any], Any] | None] = EMPTY_MAPPING,
         keep_all: str | Iterable[str] = (),
-        segment_sizes: Mapping[str, int] = _EMPTY_MAPPING,
+        segment_sizes: Mapping[str, int] = EMPTY_MAPPING,
         clock: Callable[[], float] | None = None,
         connect: bool = True,
         prefix: str | None = None,
@@ -168,7 +169,7 @@ class SubMaster(ClosingContext):
         try:
             for topic in topics:
                 size = segment_sizes.get(topic.name, 0)
-                with name_topic_in_errors(topic.name):
+                with TopicErrors(topic.name):
                     newest = not topic.keep_all
                     socket = api.sub_sock(topic.name, None, addr, newest, segment_size=size, prefix=prefix)
                 self._sockets[topic.name] = socket

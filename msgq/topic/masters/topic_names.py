@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import TypeVar
+from _collections_abc import Mapping  # of Python's start, unlike the package `collections`
 
-from msgq.common.selection import list_names
+from msgq.common.choices import list_names
 from msgq.common.texts import suggest_name
 from msgq.errors import InvalidValueError, UnknownTopicError
 
+TYPE_CHECKING = False  # as in msgq/__init__.py
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any, TypeVar
+
+    _ValueT = TypeVar("_ValueT")
+else:
+    _ValueT = "_ValueT"
+
 RATE_MAX_HZ = 1e6  # Hz; a higher rate probably has a wrong unit
-_ValueT = TypeVar("_ValueT")
+EMPTY_MAPPING: Mapping[str, Any] = type(vars(type))({})  # a types.MappingProxyType
 
 
 class TopicDict(dict[str, _ValueT]):
@@ -45,13 +52,18 @@ def parse_topic_rates(topics: Mapping[str, float | None] | str | Iterable[str]) 
     return TopicDict((name, rate or None) for name, rate in rates.items())
 
 
-@contextmanager
-def name_topic_in_errors(name: str) -> Iterator[None]:
-    """Add the name of the topic to a TypeError."""
-    try:
-        yield
-    except TypeError as error:
-        raise TypeError(f"{name!r}: {error}") from error
+class TopicErrors:
+    """A `with` block whose TypeError gets the name of the topic. The import of contextlib needs more memory."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if isinstance(error, TypeError):
+            raise TypeError(f"{self._name!r}: {error}") from error
 
 
 def check_callables(functions: Mapping[str, object], description: str) -> None:
@@ -63,7 +75,7 @@ def check_callables(functions: Mapping[str, object], description: str) -> None:
 
 def check_rate(rate: float | None, name: str = "") -> None:
     """Raise InvalidValueError if the value is not a rate."""
-    with name_topic_in_errors(name or "frequency"):
+    with TopicErrors(name or "frequency"):
         possible = rate is None or 0 <= rate <= RATE_MAX_HZ
     if not possible:
         raise InvalidValueError(f"rate is {rate!r} messages/s; give 0 to {RATE_MAX_HZ:.0f}", name)

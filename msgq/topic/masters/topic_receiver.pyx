@@ -5,12 +5,9 @@ from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.math cimport INFINITY
 from libc.stdint cimport int64_t
 
-import logging
 import time
 
 from msgq.errors import InvalidValueError
-
-_logger = logging.getLogger(__name__)
 
 ALIVE_PERIODS = 10
 RATE_WINDOW_SECONDS = 10
@@ -147,7 +144,7 @@ cdef class TopicReceiver:
             self._valid[name] = False
             self._decode_errors[name] += 1
             if self._decode_errors[name] == 1:
-                _logger.warning("%r: cannot decode a message: %r", name, error, exc_info=True)
+                _log_decode_error(name, error)
             return 0
         PyDict_SetItem(self._data, name, data)
         self._messages[name].append(data)
@@ -178,6 +175,13 @@ cdef class TopicReceiver:
             if now <= check._rate_ok_until_s < self._next_expiry_s:
                 self._next_expiry_s = check._rate_ok_until_s
         return 0
+
+
+cdef int _log_decode_error(name, error) except -1:
+    import logging  # late: its import takes longer, and more memory, than that of all that a master needs
+    text = "%r: cannot decode a message: %r"
+    logging.getLogger(__name__).warning(text, name, error, exc_info=True)
+    return 0
 
 
 cdef int _receive_topic(MasterTopic topic, list topics, list messages) except -1:
