@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from importlib import import_module
+from msgq.impl import backend
 
 TYPE_CHECKING = False  # as in msgq/__init__.py
 if TYPE_CHECKING:
     from typing import Any
 
+    from msgq.channel.broadcast import Broadcast
     from msgq.channel.channel import Channel
-    from msgq.channel.node import Broadcast, Node
+    from msgq.channel.node import Node
 else:
-    _MODULES = {"Broadcast": "node", "Channel": "channel", "Node": "node"}
+    _MODULES = {"Broadcast": "broadcast", "Channel": "channel", "Node": "node"}
 
     def __getattr__(name: str) -> Any:
         if name not in _MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+        return getattr(backend.import_module(f"{__name__}.{_MODULES[name]}"), name)
 
 
 __all__ = ["Broadcast", "Channel", "Node"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
-
 from msgq.channel.channel import NODE_NAME_BYTES_MAX, Channel, ReservedChannel, check_config
 from msgq.common import naming
 from msgq.common.closing import ClosingContext
@@ -11,32 +9,19 @@ from msgq.common.texts import format_count_noun, join_first_texts
 from msgq.errors import EndpointNameError, InvalidTypeError, StateError
 from msgq.impl.base.foreign_names import add_advice
 
+TYPE_CHECKING = False  # as in msgq/__init__.py
 if TYPE_CHECKING:
+    from typing import Any, TypeVar
+
+    from msgq.channel.broadcast import Broadcast
     from msgq.impl.channel import Publisher, Subscriber
 
-HandleType = TypeVar("HandleType", "Publisher", "Subscriber")
+    HandleType = TypeVar("HandleType", Publisher, Subscriber)
 
 CHANNEL_OPTIONS = ("capacity", "publishers", "subscribers", "stamps", "schema", "strict_schema")
 OPEN_OPTIONS = ("create", "mode", "passive", "prefix", "trust")  # count when the node opens the channel first
 PUBLISHER_OPTIONS = ("slots", "slot_bytes", "max_bytes")
 SUBSCRIBER_OPTIONS = ("history", "max_views", "conflate", "on_lapped", "on_lost", "own", "spin_us")
-
-
-class Broadcast(NamedTuple):
-    """Publisher and subscriber of a node in a broadcast.
-
-    Attributes
-    ----------
-    publisher, subscriber : handles of the node. The subscriber receives the node's own messages only with ``own=True``.
-    """
-
-    publisher: Publisher
-    subscriber: Subscriber
-
-    def close(self) -> None:
-        """Close the publisher and the subscriber."""
-        self.publisher.close()
-        self.subscriber.close()
 
 
 @add_advice
@@ -94,6 +79,8 @@ class Node(ClosingContext):
         own : True: the subscriber also receives the node's own messages.
         settings : settings of `Channel`, `Channel.publisher` and `Channel.subscriber`.
         """
+        from msgq.channel.broadcast import Broadcast  # late: the import of typing needs more memory than a node
+
         _check_no_config("join_broadcast", config)
         common, publishing, subscribing = _split_settings(settings, PUBLISHER_OPTIONS, SUBSCRIBER_OPTIONS)
         channel = self._open_channel(ReservedChannel, f"{_validate_plain_name(name, 'broadcast')}:broadcast", common)

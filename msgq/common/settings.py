@@ -24,22 +24,24 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import os
-import threading
-from collections.abc import Iterator
+from _thread import _local  # threading.local; the import of threading needs more memory than all of the settings
 
 from msgq.common import naming
 from msgq.common.environment import environment
 from msgq.errors import InvalidValueError
 
+TYPE_CHECKING = False  # as in msgq/__init__.py
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
 OCTAL_DIGITS_MAX = 5  # in MSGQ_MODE. C programs have the same limit (c/base.c).
 _DEFAULT_FILE_MODE = 0o600
+_VALID_PREFIXES_MAX = 8
 SPIN_DIGITS_MAX = 7  # in MSGQ_SPIN_US. C programs have the same limit.
 
 
-class _ThreadOverrides(threading.local):
+class _ThreadOverrides(_local):
     """What `overrides` set for the calling thread; None: nothing. Defaults in the class are faster than `getattr`."""
 
     prefix: str | None = None
@@ -58,9 +60,16 @@ def get_prefix() -> str:
     return _validate_prefix(value) if value else ""
 
 
-@functools.lru_cache(maxsize=8)
+_valid_prefixes: set[str] = set()  # the latest, because each opening checks its prefix
+
+
 def _validate_prefix(value: str) -> str:
-    return naming.validate_endpoint_name(value, "prefix (OPENPILOT_PREFIX)")
+    if value not in _valid_prefixes:
+        naming.validate_endpoint_name(value, "prefix (OPENPILOT_PREFIX)")
+        if len(_valid_prefixes) == _VALID_PREFIXES_MAX:
+            _valid_prefixes.clear()
+        _valid_prefixes.add(value)
+    return value
 
 
 def resolve_prefix(asked: str | None) -> str:
@@ -198,7 +207,7 @@ def get_zmq_curve_directory() -> str:
 
 def overrides(
     in_prefix: str | None = None, bind_host: str | None = None, trust: str | None = None
-) -> contextlib.AbstractContextManager[None]:
+) -> AbstractContextManager[None]:
     """Within a block, change the prefix, the bind host or the trust for connections of the calling thread.
 
     Other threads and started programs are not affected.
@@ -212,21 +221,39 @@ def overrides(
     if in_prefix is None and bind_host is None and trust is None:
         return _NO_OVERRIDE
     asked = {"prefix": in_prefix, "bind_host": bind_host, "trust": trust}
-    return _apply_overrides({name: value for name, value in asked.items() if value is not None})
+    return _SettingsBlock({name: value for name, value in asked.items() if value is not None})
 
 
-_NO_OVERRIDE = contextlib.nullcontext()
+class _UnchangedSettings:
+    """A block that changes nothing. These two are classes, because contextlib needs more memory than all settings."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        pass
 
 
-@contextlib.contextmanager
-def _apply_overrides(wanted: dict[str, str]) -> Iterator[None]:
-    before = vars(_thread_overrides).copy()
-    vars(_thread_overrides).update(wanted)
-    try:
-        yield
-    finally:
+_NO_OVERRIDE = _UnchangedSettings()
+
+
+class _SettingsBlock:
+    """A block with other settings."""
+
+    __slots__ = ("_before", "_wanted")
+
+    def __init__(self, wanted: dict[str, str]) -> None:
+        self._wanted = wanted
+
+    def __enter__(self) -> None:
+        self._before = vars(_thread_overrides).copy()
+        vars(_thread_overrides).update(self._wanted)
+
+    def __exit__(self, *_: object) -> None:
         vars(_thread_overrides).clear()
-        vars(_thread_overrides).update(before)
+        vars(_thread_overrides).update(self._before)
 
 
 def is_fake_events_enabled() -> bool:

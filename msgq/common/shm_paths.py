@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
 
@@ -180,8 +179,10 @@ def _parse_directory_name(name: str) -> str:
     for start in _DIRECTORY_STARTS:
         in_prefix = name.removeprefix(start)
         if in_prefix not in ("", name):
-            with contextlib.suppress(EndpointNameError):  # not a valid prefix
+            try:
                 return validate_endpoint_name(in_prefix, "prefix")
+            except EndpointNameError:
+                return ""
     return ""
 
 
@@ -244,8 +245,14 @@ def make_private_directory(path: str) -> bool:
     ------
     OSError : the directory does not exist, and cannot be created.
     """
-    with contextlib.suppress(FileExistsError):
+    try:
         os.mkdir(path, 0o700)
+    except FileExistsError:
+        return _is_private_directory(path)
+    return True
+
+
+def _is_private_directory(path: str) -> bool:
     status = os.lstat(path)
     return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o077
 
@@ -283,6 +290,7 @@ def parse_gate_path(path: str) -> tuple[str, str, str]:
 def list_zmq_claim_paths() -> list[str]:
     """Return the paths of this user's claims of ZMQ addresses."""
     directory = f"{SHARED_MEMORY}/{ZMQ_FILE_PREFIX}{os.geteuid()}/claims"
-    with contextlib.suppress(FileNotFoundError):
+    try:
         return [f"{directory}/{name}" for name in sorted(os.listdir(directory))]
-    return []
+    except FileNotFoundError:
+        return []

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
+import sys
 import time
-from importlib import import_module
-from types import MappingProxyType, ModuleType
 
 from msgq.common import settings
 from msgq.errors import BackendNotAvailableError, MissingAttributeError
@@ -14,7 +12,12 @@ from msgq.impl.base.core import Context
 TYPE_CHECKING = False  # as in __init__.py
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
+    from types import ModuleType
     from typing import Any
+
+    _ModulesByName = dict[str, ModuleType]
+else:
+    _ModulesByName = dict
 
 BACKEND_MODULES = {"msgq": "msgq.impl.ring", "zmq": "msgq.impl.zeromq", "fake": "msgq.impl.fake"}
 CLOCK_MODULE = "msgq.impl.base.clock"
@@ -34,9 +37,25 @@ CLASS_MODULES.update(dict.fromkeys(("Blackboard", "Board", "Seqlock", "SeqlockVe
 #: The context that `pub_sock` and `sub_sock` use; of one class in all backends.
 context = Context()
 
-_import_module_once = functools.cache(import_module)  # import_module takes 1 us for a loaded module
 _current_backend: ModuleType | None = None
 _lazy_namespaces: list[dict[str, Any]] = []  # the names of the modules that are lazy
+
+
+def import_module(name: str) -> ModuleType:
+    """Do the same as importlib.import_module, which takes longer to import than this module."""
+    __import__(name)
+    return sys.modules[name]
+
+
+class _KnownModules(_ModulesByName):
+    """Modules by name, each imported at its first use. A search in `sys.modules` takes longer."""
+
+    def __missing__(self, name: str) -> ModuleType:
+        self[name] = module = import_module(name)
+        return module
+
+
+_known_modules = _KnownModules()
 
 
 def load_backend(name: str | None = None) -> ModuleType:
@@ -104,7 +123,7 @@ def resolve_prefix(prefix: str | None = None, backend: ModuleType | None = None)
     is_fake = is_fake_backend() if backend is None else backend.__name__ == BACKEND_MODULES["fake"]
     if not is_fake:
         return settings.resolve_prefix(prefix)
-    resolved: str = _import_module_once("msgq.impl.fake.bus").current_bus().resolve_prefix(prefix)
+    resolved: str = _known_modules["msgq.impl.fake.bus"].current_bus().resolve_prefix(prefix)
     return resolved
 
 
@@ -112,14 +131,14 @@ def monotonic() -> float:
     """Return the time of deadlines in seconds: that of `time.monotonic`, or the virtual time of the current bus."""
     if not is_fake_backend():
         return time.monotonic()
-    seconds: float = _import_module_once("msgq.impl.fake.bus").current_bus().clock.monotonic()
+    seconds: float = _known_modules["msgq.impl.fake.bus"].current_bus().clock.monotonic()
     return seconds
 
 
 def time_ns() -> int:
     """Return the time of publish times in nanoseconds: that of the host, or of the current bus of the fake backend."""
     fake = is_fake_backend()
-    clock = _import_module_once("msgq.impl.fake.bus").current_bus().clock if fake else _import_module_once(CLOCK_MODULE)
+    clock = _known_modules["msgq.impl.fake.bus"].current_bus().clock if fake else _known_modules[CLOCK_MODULE]
     now_ns: int = clock.time_ns()
     return now_ns
 
@@ -154,7 +173,7 @@ def load_backend_module(modules: Mapping[str, str], feature: str, backend: Modul
     if name is None:
         text = f"backend {settings.get_backend_name()!r} has no {feature}; use the backend msgq or fake (MSGQ_BACKEND)"
         raise BackendNotAvailableError(text)
-    return _import_module_once(name)
+    return _known_modules[name]
 
 
 def load_backend_class(name: str, backend: ModuleType | None = None) -> Any:
@@ -172,7 +191,7 @@ def _missing_name_error(module: str, name: str) -> AttributeError:
 
 def make_lazy_attributes(
     namespace: dict[str, Any],
-    other_modules: Mapping[str, str] = MappingProxyType({}),
+    other_modules: Mapping[str, str] | None = None,
     class_names: Collection[str] = (),
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return `__getattr__` and `__dir__` of a module that exports `BACKEND_EXPORTS` of the current backend.
@@ -183,13 +202,13 @@ def make_lazy_attributes(
     ----------
     namespace : `globals()` of the module.
     other_modules : modules of names that no backend has. The modules are imported at the first use. A name equal to the
-        last part of its module's name stands for the module.
+        last part of its module's name stands for the module. None: no such names.
     class_names : names in `CLASS_MODULES` to export, too.
     """
     _lazy_namespaces.append(namespace)
 
     def resolve_name(name: str) -> Any:
-        if name in other_modules:
+        if other_modules and name in other_modules:
             source_module = import_module(other_modules[name])
             is_submodule = source_module.__name__ == f"{namespace['__name__']}.{name}"
             namespace[name] = value = source_module if is_submodule else getattr(source_module, name)

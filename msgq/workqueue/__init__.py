@@ -7,8 +7,6 @@ Messages wait without processes (queues.md).
 
 from __future__ import annotations
 
-from importlib import import_module
-
 from msgq.impl import backend
 
 TYPE_CHECKING = False  # as in msgq/__init__.py
@@ -37,7 +35,7 @@ else:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         if name in backend.CLASS_MODULES:
             return backend.load_backend_class(name)
-        return getattr(import_module(_MODULES.get(name, "msgq.impl.workqueue.options")), name)
+        return getattr(backend.import_module(_MODULES.get(name, "msgq.impl.workqueue.options")), name)
 
 
 __all__ = [

@@ -10,10 +10,9 @@ from msgq import errors
 from tests.meta.sources import ROOT
 
 PAGE = (ROOT / "docs/reference/errors.md").read_text()
+EVERYTHING = {name: getattr(errors, name) for name in dir(errors)}  # also the class that is imported late
 CLASSES = {
-    name: value
-    for name, value in vars(errors).items()
-    if inspect.isclass(value) and issubclass(value, errors.MsgqError)
+    name: value for name, value in EVERYTHING.items() if inspect.isclass(value) and issubclass(value, errors.MsgqError)
 }
 ROWS = re.findall(r"^\| `(\w+)` \| (?:`([\w.]+)`|-) \| (?:`(\w+)`|-) \| (.+?) \| (.*?) \|$", PAGE, re.MULTILINE)
 
@@ -31,7 +30,7 @@ def python_base(name: str) -> str:
 
 def test_each_error_class_has_one_row_on_errors_page() -> None:
     assert sorted(row[0] for row in ROWS) == sorted(CLASSES)
-    defined = {name for name, value in vars(errors).items() if getattr(value, "__module__", "") == errors.__name__}
+    defined = {name for name, value in EVERYTHING.items() if getattr(value, "__module__", "") == errors.__name__}
     assert {name for name in defined if not name.startswith("_")} == {*CLASSES, "MsgqWarning"}
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from click.testing import CliRunner
 
 import msgq
+import msgq.common.file_permissions
 import msgq.impl.ring.core
 import msgq.topic.fake_events
 import visionipc

@@ -17,7 +17,8 @@ from msgq.errors import IpcError, MsgqError, MultiplePublishersError, SegmentErr
 from tests.cases import each_case
 from tests.support import DEADLINE, ROOT
 
-ALL = [value for value in vars(errors).values() if inspect.isclass(value) and issubclass(value, MsgqError)]
+EVERYTHING = [getattr(errors, name) for name in dir(errors)]  # also the class that is imported late
+ALL = [value for value in EVERYTHING if inspect.isclass(value) and issubclass(value, MsgqError)]
 
 
 def test_stock_error_classes_are_exported_by_msgq() -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import operator
 import os
 import sys
-import warnings
+from _operator import index  # of Python's core, unlike the module `operator`
 
 from msgq.common.units import NS_PER_MS, NS_PER_S, TIMEOUT_MAX_MS, WAIT_FOREVER
 from msgq.errors import (
@@ -46,6 +45,8 @@ def warn_program(text: str) -> None:
 
     The text must not contain values that change, because Python remembers each text.
     """
+    import warnings  # late, like other modules that few programs need
+
     frame, level = sys._getframe(1), 2
     while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in ("msgq", "visionipc"):
         frame, level = frame.f_back, level + 1
@@ -274,7 +275,7 @@ def tracking_mismatch_error(endpoint: str, wanted: bool) -> StateError:
 
 def check_option(name: str, value: int, least: int, endpoint: str) -> int:
     """Return a checked socket option: an integer from `least` to 2**31 - 1."""
-    number = operator.index(value)
+    number = index(value)
     if not least <= number <= _OPTION_MAX:
         raise InvalidValueError(f"{name} is {number}; give {least} to {_OPTION_MAX}", endpoint)
     return number

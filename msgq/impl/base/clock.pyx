@@ -12,7 +12,6 @@ from msgq.impl.base.core cimport (
     mq_origin_allocate, mq_origin_last_word, mq_u64, raise_error,
 )
 
-import contextlib
 import os
 from time import clock_gettime_ns as _clock_gettime_ns
 
@@ -111,9 +110,11 @@ cdef int64_t _find_offset() except? -1:
 
 
 cdef int log_problem(str level, str what, str trouble) except -1:
-    with contextlib.suppress(OSError):  # even if no file can be opened, `clock_problem()` returns the text
+    try:
         import logging  # imported late, because the import takes as long as that of sockets
         getattr(logging.getLogger("msgq"), level)("%s cannot be used: %s", what, trouble)
+    except OSError:  # no file can be opened, not even a module's; `clock_problem()` returns the text
+        pass
     return 0
 
 

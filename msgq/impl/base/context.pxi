@@ -16,7 +16,7 @@ def _close_open_handles():
 
 cdef int close_at_exit(handle) except -1:
     """Close the handle at exit. Its `__dealloc__` must call `forget_at_exit`."""
-    _open_handles[<uintptr_t> <void *> handle] = weakref.ref(handle)
+    _open_handles[<uintptr_t> <void *> handle] = PyWeakref_NewRef(handle, None)
     return 0
 
 

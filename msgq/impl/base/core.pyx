@@ -12,7 +12,7 @@ from libc.errno cimport (
     EAGAIN, EEXIST, EINTR, ENOENT, ENOSYS, EPERM, errno,
 )
 from libc.limits cimport INT_MAX
-from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t, uintptr_t
+from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t, uint8_t, uintptr_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset, strcmp
 from posix.fcntl cimport F_SETFL, fcntl, O_NONBLOCK
@@ -26,13 +26,10 @@ from msgq.impl.base.process cimport fork_generation, is_alive, random_u32, text
 
 import _signal  # a part of Python's signal, whose import takes longer
 import atexit
-import functools
 import os
-import struct
-import threading
-import weakref
+from _thread import _local  # threading.local
 
-from msgq.common import file_permissions, naming, settings
+from msgq.common import naming, settings
 from msgq.errors import (
     BoardFullError, ChannelMismatchError, ConcurrentUseError, CorruptSegmentError, EndpointClosedError,
     ForkedSocketError, InterruptedWaitError, InvalidValueError, IpcError, KeyTakenError, LayoutVersionError,

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/statvfs.h>
 
-/* Each kind has a class of msgq/errors.py: _ERROR_CLASSES in segment.pxi has the same order. */
+/* Each kind has a class of msgq/errors: _ERROR_CLASSES in segment.pxi has the same order. */
 typedef enum {
     MQ_ERROR_FILE, /* a system call failed, or the file cannot be used */
     MQ_ERROR_CORRUPT,

@@ -4,7 +4,6 @@ from libc.errno cimport ESTALE, errno
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset, strncpy
 
-import contextlib
 import os
 
 from msgq.errors import IpcError
@@ -112,10 +111,12 @@ cdef class LockFile:
     def release(self):
         if self._liveness_token == NULL or self._fork_generation != fork_generation:
             return
-        with contextlib.suppress(FileNotFoundError):
+        try:
             found = os.stat(self._path)
             if (found.st_dev, found.st_ino) == (self._locked_file.device, self._locked_file.inode):
                 os.unlink(self._path)
+        except FileNotFoundError:
+            pass
         mq_liveness_unlock(self._liveness_token)
         self._liveness_token = NULL
 

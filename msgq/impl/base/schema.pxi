@@ -11,19 +11,31 @@ cdef object read_schema(const mq_schema_parts *at):
     """Return the schema without marks. Return None if there is none, or its text is invalid."""
     parts = _read_schema_parts(at)
     try:
-        return None if parts is None else _make_schema(*parts)
+        return None if parts is None else _make_schema(parts)
     except ValueError:
         return None  # a schema that another program wrote is too long
 
 
-@functools.lru_cache(maxsize=64)  # most programs open several endpoints with few schemas
-def _make_schema(name, encodings, data, *marks):
-    from msgq.common.schema import Schema, split_encoding  # imported late: few sockets need it
-    encoding, definition = split_encoding(encodings)
-    return Schema(name, encoding, data, *marks, schema_encoding=definition)
+cdef enum:
+    KNOWN_SCHEMAS_MAX = 64  # most programs open several endpoints with few schemas
+cdef dict _known_schemas = {}  # by the parts of `_make_schema`
 
 
-cdef object _read_schema_parts(const mq_schema_parts *at):
+cdef object _make_schema(tuple parts):
+    """Return the schema of name, encodings, data, and the marks of a full schema."""
+    schema = _known_schemas.get(parts)
+    if schema is None:
+        from msgq.common.schema import Schema, split_encoding  # imported late: few sockets need it
+        name, encodings, data, *marks = parts
+        encoding, definition = split_encoding(encodings)
+        schema = Schema(name, encoding, data, *marks, schema_encoding=definition)
+        if len(_known_schemas) >= KNOWN_SCHEMAS_MAX:
+            _known_schemas.clear()
+        _known_schemas[parts] = schema
+    return schema
+
+
+cdef tuple _read_schema_parts(const mq_schema_parts *at):
     """Return name, encoding and data of the schema. Return None if there is none, or its text is invalid."""
     cdef char name[MQ_SCHEMA_NAME + 1]
     cdef char encoding[MQ_SCHEMA_ENCODING + 1]
@@ -42,8 +54,17 @@ cdef object _read_schema_parts(const mq_schema_parts *at):
         free(data)
 
 
-# Marks before the data of a full schema: version, identity, layout.
-_SCHEMA_MARKS = struct.Struct("<Q64s64sBB6x")
+cdef enum:
+    SCHEMA_FINGERPRINT = 64  # bytes; `Schema` has no longer fingerprints
+
+
+# Marks before the data of a full schema.
+cdef packed struct SchemaMarks:
+    uint64_t version
+    char identity[SCHEMA_FINGERPRINT]
+    char layout[SCHEMA_FINGERPRINT]
+    uint8_t identity_size, layout_size
+    uint8_t unused[6]
 
 
 cdef int write_full_schema(const mq_schema_parts *at, object schema) except -1:
@@ -55,19 +76,26 @@ cdef int write_full_schema(const mq_schema_parts *at, object schema) except -1:
 
 cdef tuple encode_full_schema(object schema):
     """Return name, encodings, and marks with data, as mq_schema_write needs them."""
-    marks = _SCHEMA_MARKS.pack(schema.version, schema.identity, schema.layout, len(schema.identity), len(schema.layout))
-    return schema.name.encode(), schema.encodings.encode(), marks + schema.data
+    cdef SchemaMarks marks
+    cdef bytes identity = schema.identity, layout = schema.layout
+    memset(&marks, 0, sizeof(marks))
+    marks.version, marks.identity_size, marks.layout_size = schema.version, len(identity), len(layout)
+    memcpy(marks.identity, <const char *> identity, marks.identity_size)
+    memcpy(marks.layout, <const char *> layout, marks.layout_size)
+    return schema.name.encode(), schema.encodings.encode(), (<char *> &marks)[:sizeof(marks)] + schema.data
 
 
 cdef object read_full_schema(const mq_schema_parts *at):
     """Return the schema that `write_full_schema` wrote. Return None if there is none, or its bytes are invalid."""
+    cdef SchemaMarks marks
     there = _read_schema_parts(at)
-    if there is None or len(there[2]) < _SCHEMA_MARKS.size:
+    if there is None or len(there[2]) < <Py_ssize_t> sizeof(marks):
         return None
-    name, encoding, data = there
-    version, identity, layout, identity_size, layout_size = _SCHEMA_MARKS.unpack_from(data)
+    name, encodings, data = there
+    memcpy(&marks, <const char *> <bytes> data, sizeof(marks))
+    identity = marks.identity[:min(marks.identity_size, SCHEMA_FINGERPRINT)]
+    layout = marks.layout[:min(marks.layout_size, SCHEMA_FINGERPRINT)]
     try:
-        return _make_schema(name, encoding, data[_SCHEMA_MARKS.size:], identity[:identity_size], layout[:layout_size],
-                            version)
+        return _make_schema((name, encodings, data[sizeof(marks):], identity, layout, marks.version))
     except ValueError:
         return None

@@ -171,6 +171,10 @@ cdef bint _is_text(const char *text, bytes known) noexcept:
 
 
 cdef int _parse_policy(mq_file_policy *policy, str endpoint) except -1:
+    if settings.get_trust() == "" and settings.get_file_group() == "":
+        policy.trusted_count, policy.group = 0, <gid_t> -1
+        return 0
+    from msgq.common import file_permissions  # imported late: few programs share files with other users
     cdef mq_file_policy parsed
     users = file_permissions.trusted_users(endpoint)
     if len(users) > MQ_TRUSTED_MAX:
@@ -186,7 +190,7 @@ cdef int _parse_policy(mq_file_policy *policy, str endpoint) except -1:
 
 # ---- files ----
 
-class _OpenFileOverrides(threading.local):
+class _OpenFileOverrides(_local):
     files = None
 
 

@@ -29,6 +29,7 @@ cdef bint _begin_signal_log() except -1:
     - No descriptor is left.
     """
     global _is_child_hook_registered, _is_logging
+    import threading  # imported late: only waits of posix_ipc, which has imported it, need a log
     if _is_logging or threading.main_thread().ident != PyThread_get_thread_ident() or not _open_log_file():
         return False
     if not _is_child_hook_registered:

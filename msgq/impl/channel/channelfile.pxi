@@ -50,7 +50,7 @@ cdef int _share_open_mark(OpenMark mark, tuple key) except -1:
     if former is not None:
         former.key = None  # its end must not remove the new entry
     mark.key = key
-    _open_marks[key] = weakref.ref(mark)
+    _open_marks[key] = PyWeakref_NewRef(mark, None)
     return 0
 
 

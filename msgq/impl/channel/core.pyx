@@ -9,6 +9,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromSt
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.pythread cimport PyThread_get_thread_ident
 from cpython.slice cimport PySlice_Check, PySlice_GetIndicesEx
+from cpython.weakref cimport PyWeakref_NewRef
 from cython cimport no_gc, no_gc_clear
 from libc.errno cimport EMFILE, ENFILE, ENOENT, ENOMEM, ENOSPC, ESTALE
 from libc.string cimport memset
@@ -27,8 +28,6 @@ from msgq.impl.base.core cimport (
     parse_timeout_ns, segment_error, truncated_error, usage_error, use_memory, wait_until_ready,
 )
 from msgq.impl.base.process cimport fork_generation, read_own_identity, is_alive, new_uid, text as _text, this_process
-
-import weakref
 
 from msgq.common import settings, shm_paths
 from msgq.errors import (

@@ -1,6 +1,6 @@
 """What has arrived at a subscriber in a simulation (view.h)."""
 
-from collections import deque
+from _collections import deque
 
 
 cdef extern from "channel/view.h" nogil:

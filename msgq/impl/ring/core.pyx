@@ -32,7 +32,7 @@ from msgq.impl.base.core cimport (
 )
 from msgq.impl.base.process cimport is_alive, read_own_identity, text
 
-from collections.abc import Iterator
+from _collections_abc import Iterator  # which Python has loaded already
 
 from msgq.common import naming, settings, shm_paths
 from msgq.errors import (

@@ -1,6 +1,6 @@
 """What has arrived at a subscriber in a simulation (view.h), and what a publisher has sent."""
 
-from collections import deque
+from _collections import deque
 
 
 cdef extern from "ring/view.h" nogil:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
-import select
 import time
-from types import GenericAlias
 
 from msgq.common.units import WAIT_FOREVER
 from msgq.errors import InvalidTypeError, InvalidValueError
@@ -16,6 +13,7 @@ from msgq.impl.base.argument_checks import POLLERR, POLLIN, POLLOUT, POLLPRI, no
 TYPE_CHECKING = False  # as in msgq/__init__.py
 if TYPE_CHECKING:
     from collections.abc import Coroutine
+    from contextlib import ExitStack
     from typing import Any, ClassVar, Generic, TypeVar
 
     #: What `poll` returns a list of.
@@ -27,15 +25,7 @@ else:
     ReadySocket = "ReadySocket"
 
     class _GenericPoller:
-        __class_getitem__ = classmethod(GenericAlias)
-
-
-_SELECT_FLAGS = (
-    (POLLIN, select.POLLIN),
-    (POLLOUT, select.POLLOUT),
-    (POLLERR, select.POLLERR),
-    (POLLPRI, select.POLLPRI),
-)
+        __class_getitem__ = classmethod(type(list[int]))  # types.GenericAlias
 
 
 class PythonPoller:
@@ -199,21 +189,30 @@ class PyzmqPoller(_GenericPoller[ReadySocket]):
 
     def _poll_descriptors(self, seconds: float | None) -> list[tuple[Any, int]]:
         """Wait for all descriptors, including those of subscribers, and return the ready foreign ones."""
+        import select  # late, like the next: few pollers have descriptors
+        from contextlib import ExitStack
+
+        native_flags = (
+            (POLLIN, select.POLLIN),
+            (POLLOUT, select.POLLOUT),
+            (POLLERR, select.POLLERR),
+            (POLLPRI, select.POLLPRI),
+        )
         poll = select.poll()
         for fd, (_, flags) in self._descriptors.items():
-            poll.register(fd, sum(native for flag, native in _SELECT_FLAGS if flags & flag))
-        with contextlib.ExitStack() as exit_stack:
+            poll.register(fd, sum(native for flag, native in native_flags if flags & flag))
+        with ExitStack() as exit_stack:
             for socket in self._registered_sockets() if seconds != 0 else ():
                 poll.register(_duplicate_descriptor(socket, exit_stack), select.POLLIN)
             events = poll.poll(None if seconds is None else math.ceil(seconds * 1000))
         return [
-            (self._descriptors[fd][0], sum(flag for flag, native in _SELECT_FLAGS if event & native) or POLLERR)
+            (self._descriptors[fd][0], sum(flag for flag, native in native_flags if event & native) or POLLERR)
             for fd, event in events
             if fd in self._descriptors
         ]
 
 
-def _duplicate_descriptor(socket: Any, exit_stack: contextlib.ExitStack) -> int:
+def _duplicate_descriptor(socket: Any, exit_stack: ExitStack) -> int:
     """Return a copy of a subscriber's descriptor.
 
     If another thread closes the original, no other file replaces the copy.

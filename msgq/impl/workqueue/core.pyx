@@ -21,8 +21,7 @@ from msgq.impl.base.core cimport (
 from msgq.impl.base.process cimport fork_generation, read_own_identity, new_uid, text, this_process
 from msgq.impl.workqueue.message cimport new_message
 
-import contextlib
-from collections import deque
+from _collections import deque
 
 from msgq.common import naming, settings, shm_paths
 from msgq.common.naming import events_channel

@@ -112,8 +112,10 @@ cdef class EventPublisher:
         """Close the publisher. An exception of a signal handler is raised after the publisher is closed."""
         publisher, self._publisher = self._publisher, None
         if publisher is not None:
-            with contextlib.suppress(MsgqError):
+            try:
                 publisher.close()
+            except MsgqError:
+                pass
         return 0
 
     # ---- publish ----

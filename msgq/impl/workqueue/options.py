@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import errno
 import math
-import operator
 import os
+from _operator import index  # of Python's core, unlike the module `operator`
 
 from msgq.common import naming, settings
 from msgq.common.naming import events_channel
@@ -18,7 +18,6 @@ from msgq.errors import (
     LeaseExpiredError,
     MessageTooLargeError,
     QueueAccessError,
-    QueueFullError,
     QueueMismatchError,
     StateError,
     TooManyHandlesError,
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from msgq.common.schema import Schema
+    from msgq.errors import QueueFullError
 
 #: Flags of `MessageQueue`, which are the system's.
 O_CREAT, O_EXCL, O_NONBLOCK = os.O_CREAT, os.O_EXCL, os.O_NONBLOCK
@@ -144,7 +144,7 @@ def parse_open_request(
         raise InvalidValueError("read and write are both False; set one of them", checked)
     if flags is not None and create is not None:
         raise InvalidValueError(f"flags={flags!r} and create={create!r} exclude each other; give one of them", checked)
-    bits = O_CREAT if flags is None else operator.index(flags)
+    bits = O_CREAT if flags is None else index(flags)
     if bits & ~(O_CREX | O_NONBLOCK):
         text = f"flags are {bits:#o}; give O_CREAT, O_EXCL, O_CREX, O_NONBLOCK, or 0 to open; sizes are given by name"
         raise InvalidValueError(text, checked)
@@ -182,7 +182,7 @@ def _check_mode(asked: int | None, name: str) -> int:
 def _check_size(what: str, value: int | None, most: int, name: str) -> int | None:
     if value is None:
         return None
-    number = operator.index(value)
+    number = index(value)
     if not 1 <= number <= most:
         raise InvalidValueError(f"{what} is {number}; give 1 to {most}", name)
     return number
@@ -229,7 +229,7 @@ def check_schema(schema: Schema | None, name: str) -> None:
 
 def check_priority(priority: int, name: str) -> int:
     """Return a checked priority, 0 to 32767."""
-    number = operator.index(priority)
+    number = index(priority)
     if not 0 <= number <= PRIORITY_MAX:
         raise InvalidValueError(f"priority is {number}; give 0 to {PRIORITY_MAX}", name)
     return number
@@ -237,7 +237,7 @@ def check_priority(priority: int, name: str) -> int:
 
 def check_origin_time(origin_time: int, name: str) -> int:
     """Return a checked origin time: nanoseconds, 64 bits."""
-    number = operator.index(origin_time)
+    number = index(origin_time)
     if not 0 <= number <= WORD_MAX:
         raise InvalidValueError(f"origin_time is {number}; give nanoseconds, 0 to {WORD_MAX}", name)
     return number
@@ -255,7 +255,7 @@ def check_limit(limit: int | None, name: str) -> int:
     """Return the maximum number of messages for a call; None: no limit."""
     if limit is None:
         return WORD_MAX
-    number = operator.index(limit)
+    number = index(limit)
     if number < 0:
         raise InvalidValueError(f"limit is {number}; give 0 or more, or None for all", name)
     return min(number, WORD_MAX)
@@ -375,6 +375,8 @@ def full_error(max_messages: int, waited: bool, name: str) -> QueueFullError:
     """Return the error for a full queue. `waited`: True after a timeout."""
     text = f"holds {format_count_noun(max_messages, 'message')}, its limit (max_messages), including jobs that are not"
     text = f"{text} acknowledged; the message was not sent"
+    from msgq.errors import QueueFullError  # late, because its base class needs threading
+
     return QueueFullError(text, name, errno.ETIMEDOUT if waited else errno.EAGAIN)
 
 

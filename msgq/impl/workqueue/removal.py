@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-
 from msgq.common import shm_paths
 from msgq.common.naming import events_channel
 from msgq.errors import MsgqError
@@ -12,6 +10,8 @@ from msgq.impl.base.files import read_file_status
 
 def remove_events(queue: str, in_prefix: str) -> None:
     """Remove a queue's events channel, if it exists and can be removed. Open subscribers continue."""
+    import contextlib  # late: few processes remove a queue
+
     name = events_channel(queue)
     with contextlib.suppress(MsgqError):
         if read_file_status(shm_paths.channel_path(name, in_prefix)) is not None:

@@ -8,37 +8,28 @@ to a built-in error (a bad value, a time-out) derive from that class, too.
 from __future__ import annotations
 
 import errno
-import queue
+
+from msgq.errors.base import IpcError as IpcError
+from msgq.errors.base import MsgqError as MsgqError
 
 TYPE_CHECKING = False  # as in msgq/__init__.py
 if TYPE_CHECKING:
     from typing import Any, Self
 
+    from msgq.errors.queue_full import QueueFullError as QueueFullError
+else:
 
-class MsgqError(Exception):
-    """Base class of all errors of msgq.
+    def __getattr__(name):
+        """Import the error with the base `queue.Full` at its first use: `queue` takes as much memory as a socket."""
+        if name != "QueueFullError":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from msgq.errors.queue_full import QueueFullError
 
-    Parameters
-    ----------
-    message : description of the problem.
-    endpoint, errno : see the attributes.
+        globals()[name] = QueueFullError
+        return QueueFullError
 
-    Attributes
-    ----------
-    endpoint : name of the endpoint, or "" if the error concerns no endpoint.
-    errno : error number of the system; None if no number fits.
-    """
-
-    errno: int | None = None
-
-    def __init__(self, message: str, endpoint: str | bytes | None = "", errno: int | None = None) -> None:
-        name = endpoint.decode(errors="replace") if isinstance(endpoint, bytes) else endpoint or ""
-        text = f"{name!r}: {message}" if name else message
-        super().__init__(text)
-        self.args = (text,)  # OSError.__init__ leaves what __new__ got
-        self.endpoint = name
-        if errno is not None:
-            self.errno = errno
+    def __dir__():
+        return [*globals(), "QueueFullError"]
 
 
 class MsgqWarning(UserWarning):
@@ -50,24 +41,6 @@ class MsgqWarning(UserWarning):
 
 class MissingAttributeError(MsgqError, AttributeError):
     """An object or module does not have this name of another library. The text names the method to use."""
-
-
-class IpcError(MsgqError):
-    """Base class of all errors of sockets, handles, gates and servers.
-
-    Parameters
-    ----------
-    message : description of the problem. Stock's only argument is accepted here, too: the endpoint as bytes, or
-        nothing.
-    endpoint, errno : see the attributes.
-    """
-
-    def __init__(
-        self, message: str | bytes | None = None, endpoint: str | bytes | None = "", errno: int | None = None
-    ) -> None:
-        if isinstance(message, bytes):
-            message, endpoint = None, message
-        super().__init__("messaging failure" if message is None else message, endpoint, errno)
 
 
 class MultiplePublishersError(IpcError):
@@ -249,16 +222,6 @@ class LostMessagesError(IpcError):
 
 class SchemaMismatchError(IpcError):
     """A channel has another schema than the given one, and `strict_schema` is True."""
-
-
-class QueueFullError(IpcError, queue.Full):
-    """A work queue had no free slot in time. The message was not sent.
-
-    `send` checks the slots one after the other. The error is therefore possible even if the queue was never full at one
-    instant. `errno` is ETIMEDOUT after a wait, otherwise EAGAIN.
-    """
-
-    errno = errno.EAGAIN
 
 
 class QueueAccessError(IpcError):
