@@ -31,6 +31,7 @@ else:
     _BACKEND_CLASSES = ("Blackboard", "Board", "MessageQueue", "Seqlock", "SeqlockVector")
     __getattr__, __dir__ = backend.make_lazy_attributes(globals(), _OTHER_MODULES, class_names=_BACKEND_CLASSES)
     del TYPE_CHECKING
+    backend.preload()
 
 __version__ = "0.1.0"
 

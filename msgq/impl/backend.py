@@ -58,6 +58,15 @@ class _KnownModules(_ModulesByName):
 _known_modules = _KnownModules()
 
 
+def preload() -> None:
+    """Import the compiled module of topics, unless the environment selects another backend.
+
+    Each kind of endpoint needs the module. The first socket then opens without an import.
+    """
+    if settings.get_backend_name() == "msgq":
+        import_module(BACKEND_MODULES["msgq"])
+
+
 def load_backend(name: str | None = None) -> ModuleType:
     """Return the module of a backend, with Context, PubSocket, SubSocket and Poller.
 

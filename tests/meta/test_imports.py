@@ -196,14 +196,22 @@ def test_msgq_import_loads_no_optional_package() -> None:
     assert not set(OUTSIDE) & loaded
 
 
-def test_msgq_import_loads_no_backend() -> None:
+def test_msgq_import_loads_no_other_kind_or_backend() -> None:
     loaded = loaded_by("import msgq, msgq.topic.api, msgq.ipc_pyx, msgq.stats, msgq.cli")
-    late = ("msgq.channel", "msgq.impl.ring", "msgq.impl.channel", "msgq.impl.fake")
-    assert not {name for name in loaded if any(is_within(name, one) for one in late)}
+    assert not {name for name in loaded if any(is_within(name, one) for one in ("msgq.channel", "msgq.impl.channel"))}
+    assert not {name for name in loaded if is_within(name, "msgq.impl.fake")}
 
 
-#: What `import msgq` and the first endpoint load of the library, and what each kind adds. All other modules are late.
-FIRST_ENDPOINT = {
+@pytest.mark.parametrize(("backend", "is_loaded"), [("", True), ("msgq", True), ("zmq", False), ("fake", False)])
+def test_msgq_import_loads_topic_module_unless_other_backend_is_set(
+    backend: str, is_loaded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MSGQ_BACKEND", backend)
+    assert ("msgq.impl.ring.core" in loaded_by("import msgq")) == is_loaded
+
+
+#: What `import msgq` loads of the library, and what the first use of each kind adds. All other modules are late.
+IMPORT = {
     *("msgq", "msgq.errors", "msgq.errors.base", "msgq.topic", "msgq.topic.api"),
     *("msgq.common", "msgq.common.environment", "msgq.common.naming", "msgq.common.settings"),
     *("msgq.common.shm_paths", "msgq.common.units"),
@@ -260,7 +268,7 @@ def test_first_message_loads_only_modules_of_its_kind(kind: str, endpoint: str) 
     code, expected = FIRST_MESSAGES[kind]
     loaded = loaded_by(f"import msgq; {code.format(name=endpoint)}") - loaded_by("pass")
     ours = {name for name in loaded if is_within(name, "msgq")}
-    assert ours == FIRST_ENDPOINT | expected
+    assert ours == IMPORT | expected
     assert not {name for name in loaded - ours - STANDARD if not CYTHON_MODULE.fullmatch(name)}
 
 
