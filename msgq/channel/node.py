@@ -122,7 +122,7 @@ class Node(ClosingContext):
                 f"{', '.join(sorted(late))} cannot change: the node has opened the channel; give it in the first call"
             )
             raise StateError(text, name)
-        check_config(*map(settings.get, ("capacity", "publishers", "subscribers")), name)
+        check_config(settings.get("capacity"), settings.get("publishers"), settings.get("subscribers"), name)
         channel._apply_config(**settings)
         return channel
 
