@@ -29,7 +29,7 @@ else:
         return QueueFullError
 
     def __dir__():
-        return [*globals(), "QueueFullError"]
+        return {*globals(), "QueueFullError"}
 
 
 class MsgqWarning(UserWarning):

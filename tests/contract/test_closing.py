@@ -36,7 +36,7 @@ INTERNAL = (
 PARTS = {
     "AsyncPollable", "AsyncReadable", "AsyncReceiver", "Capture", "ChannelTransport", "FrameClient", "PlayerClock",
     "PythonPoller", "PyzmqPoller", "PyzmqReceiver", "ReceivingSocket", "RecordTransport", "Replay",
-    "ReservingPublisher", "StreamReceiver", "TopicTransport", "TracedMessageIterator", "Waitable",
+    "ReservingPublisher", "StreamReceiver", "TopicReceiver", "TopicTransport", "TracedMessageIterator", "Waitable",
 }  # fmt: skip
 #: Bases whose methods count as those of the classes that users have.
 BASES = {

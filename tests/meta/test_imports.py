@@ -223,7 +223,7 @@ POLLER = {"msgq.impl.ring.poller", "msgq.impl.sockets", "msgq.impl.sockets.polli
 MASTERS = POLLER | {
     *("msgq.common.choices", "msgq.common.closing", "msgq.common.formatting", "msgq.common.texts"),
     *("msgq.topic.masters", "msgq.topic.masters.pubmaster", "msgq.topic.masters.rate_check"),
-    *("msgq.topic.masters.submaster", "msgq.topic.masters.topic_names"),
+    *("msgq.topic.masters.submaster", "msgq.topic.masters.topic_names", "msgq.topic.masters.topic_receiver"),
 }
 CHANNEL = {
     *("msgq.channel", "msgq.channel.channel", "msgq.common.closing", "msgq.impl.channel", "msgq.impl.channel.core"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from msgq.common.closing import ClosingContext
 from msgq.common.texts import format_count_noun, join_first_texts
 from msgq.errors import EndpointClosedError

@@ -91,13 +91,30 @@ class TopicReceiver:
         decode_errors: dict[str, int],
     ) -> None: ...
     def add_socket(self, topic: MasterTopic, socket: Any) -> None:
-        """Add the connected subscriber of a topic."""
+        """Add the subscriber of a topic.
+
+        Parameters
+        ----------
+        topic : its options.
+        socket : connected subscriber.
+        """
 
     def update(self, ready: list[Any], clock: Callable[[], float] | None) -> None:
         """Take the messages of ready subscribers and of topics that are not polled, and do one update.
 
         If a subscriber raises an error, the update has the messages that were received before.
+
+        Parameters
+        ----------
+        ready : subscribers that a poll returned.
+        clock : function that returns the seconds of the update; None: `time.monotonic`.
         """
 
     def update_msgs(self, now: float, messages: Iterable[tuple[str, Any]]) -> None:
-        """Do one update with given messages. See `SubMaster.update_msgs`."""
+        """Do one update with given messages. See `SubMaster.update_msgs`.
+
+        Parameters
+        ----------
+        now : seconds of the update. Must not be before the previous update.
+        messages : names of topics and their raw messages, in the order of arrival.
+        """
