@@ -128,6 +128,12 @@ def test_summary_and_reasons_name_existing_rows() -> None:
     assert set(REASONS) <= set(list_words())
 
 
+def test_page_shows_switches_and_memory_of_a_bus(result: Result) -> None:
+    result.samples[0]["costs"] = {"switches": 1.5, "private": 7 << 20, "shared": 3 << 19}
+    page = fill_page(BLOCKS, result)
+    assert find_line(page, "`send_0` | 1.50 / 7.0 / 1.5") == ["`send_0`", "1.50 / 7.0 / 1.5"]
+
+
 def test_page_shows_no_ratio_as_zero(result: Result) -> None:
     result.samples.append(make_sample(STREAM, "kickmsg", 1e9, 2e9))
     page = fill_page(BLOCKS, result)

@@ -45,12 +45,14 @@ class Case:
     lossless : True: a lost message is an error. in_place : True: as few copies as possible. fresh : True: the open
         creates the segment.
     frames : True: frames of visionipc. `size` is the bytes of a frame, and `depth` is the number of buffers.
-    kind : kind of endpoint of msgq; "prefix": a topic in a prefix.
+    interpreters : True: each process is a new interpreter, so that its memory is the memory of a program.
+    kind : kind of endpoint of msgq; "prefix": a topic in a prefix; "services": topics with a SubMaster.
     watchers : number of further processes that read all the time.
     program : name of the C program of the floor.
     slices : turns of each system in a repeat. seconds : duration of a turn in s, without the warm-up.
     repeats : maximum number of repeats; 0: no maximum.
-    messages, rate, endpoints : of a recording: number of messages, messages published per second, and endpoints.
+    messages, rate, endpoints : of a recording: number of messages, messages published per second, and endpoints. Of a
+        bus: messages of each topic per second, and number of topics.
     limit_s : a process kills itself when its preparation or a slice takes longer, so that nothing can hang.
     """
 
@@ -71,6 +73,7 @@ class Case:
     in_place: bool = False
     fresh: bool = False
     frames: bool = False
+    interpreters: bool = False
     kind: str = ""
     watchers: int = 0
     program: str = ""

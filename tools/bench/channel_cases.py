@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from tools.bench.bus_cases import paced
 from tools.bench.cases import ASLEEP, BUSY, KIB, MIB, SLEEPING, Case, Target, ping, ping_asleep
 
 _BURST_TITLE = "share received by 10 subscribers on 2 loaded cores, one message every 10 us"
@@ -100,5 +101,6 @@ CHANNEL_CASES = (
     _FLOOD,
     replace(_FLOOD, key="channel_flood_256", title=f"{_FLOOD_TITLE}, depth 256", depth=256),
     _FLOOD_RATE,
+    paced("channel_bus", "256 B at 100 Hz to 8 sleeping subscribers", 8, rate=100.0),
     replace(_FLOOD_RATE, key="channel_flood_rate_256", title=f"{_RATE_TITLE}, depth 256", depth=256),
 )

@@ -13,7 +13,8 @@ from typing import Any
 RECEIVED = 0
 TOTAL = 8
 OWN = 16  # and following: a word for each process beside the first one
-SIZE = 256
+STAMP = RECEIVED  # time of the newest frame, in rows without credits
+SIZE = 512
 LOOK_S = 0.0002
 
 

@@ -171,7 +171,7 @@ def _publish_for_ever(job: Job, words: memoryview) -> None:
 
 def crowd_lead(job: Job) -> Role:
     """Send. After the last message of all senders, end the workers, and receive the remaining messages."""
-    queue = _shared(job)
+    queue = share_queue(job)
     loop = compile_loop("until", job.message, send=queue.send)
     end_workers, receive = (compile_loop("send", b"", send=call) for call in (queue.send, queue.receive))
     senders, workers = (range(3), range(3, 7))
@@ -188,7 +188,7 @@ def crowd_lead(job: Job) -> Role:
 
 def crowd_send(job: Job) -> Role:
     """Send for as long as the others do."""
-    loop = compile_loop("until", job.message, send=_shared(job).send)
+    loop = compile_loop("until", job.message, send=share_queue(job).send)
 
     def once(words: memoryview) -> Result:
         rate, sent = loop(job.case.batch, *phases(job.case.seconds))
@@ -200,7 +200,7 @@ def crowd_send(job: Job) -> Role:
 
 def crowd_take(job: Job) -> Role:
     """Receive until the leader sends the end."""
-    queue = _shared(job)
+    queue = share_queue(job)
     loop = compile_loop("work", queue.end, take=queue.receive)
 
     def once(words: memoryview) -> Result:
@@ -211,7 +211,8 @@ def crowd_take(job: Job) -> Role:
     return in_slices(job, once)
 
 
-def _shared(job: Job) -> WorkQueue:
+def share_queue(job: Job) -> WorkQueue:
+    """Open a queue with several senders and receivers."""
     queue = job.system_for("data").queue()
     require(queue.shared or None, "one sender and one receiver only")
     return queue

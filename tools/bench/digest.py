@@ -15,6 +15,7 @@ SUMMARY = {
     "channels": ("channel_send_1", "channel_ping", "channel_ping_asleep", "channel_views_1m", "channel_open"),
     "queues": ("queue_pair_0", "queue_ping", "queue_ping_asleep", "queue_stream_128", "queue_open"),
     "records": ("write_seqlock", "read_seqlock", "seen_seqlock", "asleep_seqlock", "record_open"),
+    "bus": ("bus_poll", "bus_services", "bus_fan_out"),
     "frames": ("frame_1080p", "frame_ping", "frame_asleep", "frame_stream"),
 }
 _COPIES = "topics copy each message, and the peers give views. Channels give views, too"

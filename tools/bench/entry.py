@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tools.bench import control
+from tools.bench import control, members
 from tools.bench.adapters import FLOOR, adapter
 from tools.bench.adapters.base import Unsupported
 from tools.bench.cases import Case
@@ -48,7 +48,7 @@ class Entry:
         self._name = space.new_name()
         self._stack = ExitStack()
         self._cores = cores()
-        has_all_cores = self._case.role == "program" or is_work(self._case.role)
+        has_all_cores = self._case.role in ("program", "c_bus") or is_work(self._case.role)
         job = self._job(self._case.role, None if has_all_cores else self._cores[0])
         self._words = control.create(job.words_path)
         self._main = self._stack.enter_context(Process(job))
@@ -99,6 +99,8 @@ class Entry:
         """Return the result of the publisher's side with what its peers add."""
         if lost := sum(peer.get("lost") or 0 for peer in peers):
             raise Failed(f"{lost} messages were lost")
+        if "deliveries" in result:
+            return self._join_bus([result, *peers])
         measured = peers[: len(peers) - self._case.watchers]
         result["waited"] = max(each["waited"] for each in (result, *measured))
         result["cores"] += sum(peer["cores"] for peer in peers)
@@ -113,6 +115,13 @@ class Entry:
         if self._case.loaded or len(self._case.crew) > 1 or is_work(self._case.role):
             result["waited"] = 0.0  # the measurement includes the wait for a core, or does not depend on it
         return result
+
+    def _join_bus(self, parts: list[dict[str, Any]]) -> dict[str, Any]:
+        """Return what all processes together spent, which includes their waits for a core."""
+        if not any(part["deliveries"] for part in parts):
+            raise Failed("no message was received")
+        joined = members.join(parts, self._case.subscribers)
+        return {**joined, "waited": 0.0, "cores": sum(part["cores"] for part in parts)}
 
     def __enter__(self) -> Self:
         """Return this object."""

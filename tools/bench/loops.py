@@ -1,16 +1,17 @@
 """The timed loops, compiled around the calls of a system as `timeit` does, so that nothing else is timed.
 
-``SEND`` becomes the system's send of `message`, ``TAKE`` its receive, ``BOUND`` the names both need. Every loop is the
-same for all systems.
+``SEND`` becomes the system's send of `message`, ``TAKE`` its receive, ``WAIT`` its poll of topics, ``BOUND`` the names
+that they need. Every loop is the same for all systems.
 """
 
 from collections.abc import Callable
+from heapq import heapreplace
 from itertools import islice, repeat
 from time import perf_counter_ns, sleep
 from typing import Any
 
 from tools.bench.adapters.base import Call
-from tools.bench.control import RECEIVED, TOTAL
+from tools.bench.control import RECEIVED, STAMP, TOTAL
 
 _SOURCES = {
     "send": """
@@ -136,6 +137,55 @@ def loop(words, BOUND):
         ages.append(clock() - int.from_bytes(message[:8], "little"))
     return ages
 """,
+    # Each message begins with the time of its send. `schedule`: see `members`. `timeout` is in ms.
+    "member": """
+def loop(sends, schedule, until, BOUND):
+    ages, sent = [], 0
+    while (now := clock()) < until:
+        due, number, period = schedule[0]
+        if now >= due:
+            sends[number](now.to_bytes(8, "little") + message)
+            heapreplace(schedule, (due + period, number, period))
+            sent += 1
+            continue
+        timeout = (min(due, until) - now) // 1_000_000 + 1
+        for ready in WAIT:
+            payload = TAKE
+            ages.append(clock() - int.from_bytes(payload[:8], "little"))
+    return ages, sent
+""",
+    "pace": """
+def loop(words, due, period, until, BOUND):
+    rest, sent = message, 0
+    while due < until:
+        sleep(max(0, due - clock()) / 1e9)
+        words[STAMP] = now = clock()
+        message = now.to_bytes(8, "little") + rest
+        SEND
+        due += period
+        sent += now < until
+    return sent, due
+""",
+    "woken": """
+def loop(words, until, BOUND):
+    ages = []
+    while True:
+        payload = TAKE
+        sent_at = int.from_bytes(payload[:8], "little")
+        if sent_at >= until:
+            return ages
+        ages.append(clock() - sent_at)
+""",
+    "woken_by_frame": """
+def loop(words, until, BOUND):
+    ages = []
+    while True:
+        TAKE
+        sent_at = words[STAMP]
+        if sent_at >= until:
+            return ages
+        ages.append(clock() - sent_at)
+""",
     "longest": """
 def loop(count, BOUND):
     longest = 0
@@ -170,17 +220,22 @@ def loop(BOUND):
 }
 
 
-def compile_loop(name: str, message: Any, *, send: Call | None = None, take: Call | None = None) -> Callable[..., Any]:
+def compile_loop(
+    name: str, message: Any, *, send: Call | None = None, take: Call | None = None, wait: Call | None = None
+) -> Callable[..., Any]:
     """Return the loop of that name around the given calls."""
     bound: dict[str, Any] = {
         "message": message,
         "repeat": repeat,
+        "heapreplace": heapreplace,
         "islice": islice,
         "clock": perf_counter_ns,
         "sleep": sleep,
     }
-    source = _SOURCES[name].replace("RECEIVED", str(RECEIVED)).replace("TOTAL", str(TOTAL))
-    for word, call in (("SEND", send), ("TAKE", take)):
+    source = _SOURCES[name]
+    for place, number in (("RECEIVED", RECEIVED), ("STAMP", STAMP), ("TOTAL", TOTAL)):
+        source = source.replace(place, str(number))
+    for word, call in (("SEND", send), ("TAKE", take), ("WAIT", wait)):
         if call is not None:
             text = call.form.replace("CALL", word.lower()).replace("ARGUMENTS", call.arguments)
             source = source.replace(word, text)

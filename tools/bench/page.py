@@ -102,7 +102,7 @@ def _split_rows(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
 
 
 def _describe_table(result: Result, table: str) -> str:
-    """Return the pictures, the figures, the percentiles, and the reasons of missing figures."""
+    """Return the pictures, the figures, the percentiles, the costs, and the reasons of missing figures."""
     rows = summarize_table(result, table)
     timed, other = _split_rows(rows)
     parts = []
@@ -110,6 +110,7 @@ def _describe_table(result: Result, table: str) -> str:
         if shown:
             parts.append(f"![{text} of {_describe_rows(shown)}](benchmarks/{table}-{kind}.svg)")
     parts += [report.format_rows(result, rows, report.find_systems(result, table, rows)), report.format_tails(rows)]
+    parts.append(report.format_costs(rows))
     gaps = [f"- {gap}" for gap in report.list_gaps(result, table)]
     if gaps:
         parts.append("\n".join(["Systems without a value, rows and reasons:", "", *gaps]))

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from tools.bench.bus_cases import bus
 from tools.bench.cases import ASLEEP, BUSY, SLEEPING, SLEEPING_P99, Case, Target, ping, ping_asleep
 
 SPARE = 8  # places beside those of the messages that wait
@@ -60,5 +61,13 @@ QUEUE_CASES = (
     ),
     ping("queue_ping", BUSY, depth=10),
     ping_asleep("queue_ping_asleep", ASLEEP, SLEEPING, SLEEPING_P99, depth=10),
+    bus(
+        "queue_bus",
+        "256 B at 500 Hz to 4 sleeping workers, 128 slots",
+        "pace_jobs",
+        crew=("take_jobs",) * 4,
+        depth=128,
+        rate=500.0,
+    ),
     Case("queue_open", "open two handles, one to send and one to receive", "ns", "open_both", depth=10),
 )

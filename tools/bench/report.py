@@ -23,6 +23,7 @@ def format_tables(result: Result) -> str:
             f"## {name}",
             format_rows(result, rows, systems, judged=True),
             format_tails(rows),
+            format_costs(rows),
             _format_cores(rows, systems),
         ]
     parts += [format_limits(result), format_facts(result), _format_remarks(result)]
@@ -68,7 +69,9 @@ def format_figure(case: Case, value: float) -> str:
         return f"{value / (1 << 20):.0f} MiB"
     if case.unit == "percent":
         return f"{value:.0f} %"
-    return f"{value:.1f}/s" if case.unit == "wakeups" else numbers.time_ns(value)
+    if case.unit == "wakeups":
+        return f"{value:.1f}/s"
+    return numbers.time_ns(value) + (" CPU" if case.unit == "cpu" else "")
 
 
 def format_ratio(row: Row, name: str) -> str:
@@ -91,6 +94,17 @@ def format_tails(rows: Sequence[Row]) -> str:
         for row in timed
     ]
     return format_table(["row", ", ".join(("one by one: p50", *list(TAILS)[1:])), *systems, f"{OURS} / {FLOOR}"], lines)
+
+
+def format_costs(rows: Sequence[Row]) -> str:
+    """Return the context switches and the memory of buses; "" if the rows have none."""
+    buses = [row for row in rows if row.costs]
+    if not buses:
+        return ""
+    systems = [name for name in COLUMNS if any(name in row.costs for row in buses)]
+    lines = [[f"`{row.case.key}`", *(_cost(row, system) for system in systems)] for row in buses]
+    head = "context switches for each delivery, private and shared MiB of a process"
+    return format_table(["row: " + head, *systems], lines)
 
 
 def format_limits(result: Result) -> str:
@@ -171,6 +185,14 @@ def _tail(row: Row, system: str) -> str:
     if times is None:
         return NOTHING
     return " / ".join(numbers.time_ns(times[share]) if share in times else NOTHING for share in TAILS.values())
+
+
+def _cost(row: Row, system: str) -> str:
+    costs = row.costs.get(system)
+    if costs is None:
+        return NOTHING
+    private, shared = (f"{costs[name] / (1 << 20):.1f}" for name in ("private", "shared"))
+    return f"{costs['switches']:.2f} / {private} / {shared}"
 
 
 def _tail_ratios(row: Row) -> str:

@@ -27,6 +27,8 @@ class Result:
         percent. ``waited``: the share (0 to 1) of each slice in which a process waited for its core. ``cores``: CPU
         seconds of all processes per second. ``latencies``: for calls that were timed one by one, the times in ns at
         `numbers.SHARES`. ``count``: the number of these calls. ``lost``: the number of lost messages, if any.
+        ``costs``: of a bus, the context switches for each delivery, and the private and shared memory of a process in
+        bytes.
     unsupported, failed : (row, system) and the reason.
     limits : limits of the machine, a dictionary for each repeat.
     apart : for each row, the time in ns of a cache line from one core to the other, before each round of turns.

@@ -205,4 +205,7 @@ class _Contest:
         latencies = [latency for each in results for latency in each.get("samples", ())]
         if latencies:
             sample |= {"latencies": numbers.list_latencies(latencies), "count": len(latencies)}
+        costs = [each["costs"] for each in results if "costs" in each]
+        if costs:
+            sample["costs"] = {name: numbers.median([each[name] for each in costs]) for name in costs[0]}
         return sample

@@ -31,6 +31,8 @@ class Row:
     reached : for each target, the value to compare with its bound; None: a figure is missing.
     curves : for each system with latencies, times in ns by share of the calls, as medians of the repeats. Shares that
         are too high for the number of calls are missing.
+    costs : for each system of a bus, its context switches for each delivery, and the private and shared memory of a
+        process in bytes, as medians of the repeats.
     apart : time of a cache line between the cores in ns: median, minimum and maximum; None: not measured.
     met : True if every target was reached in this run; None: no target, or no undisturbed slice of msgq.
     """
@@ -44,6 +46,7 @@ class Row:
     disturbed: frozenset[str]
     reached: tuple[float | None, ...]
     curves: dict[str, dict[float, float]]
+    costs: dict[str, dict[str, float]]
     apart: tuple[float, float, float] | None
     met: bool | None
 
@@ -76,8 +79,9 @@ def _row(result: Result, case: Case) -> Row:
     ratios = {name: ratio for name, ratio in compared.items() if ratio is not None}
     disturbed = frozenset(system for system in medians if not _quiet(result, case.key, system))
     best = _best_peer(case, {name: value for name, value in medians.items() if name not in (OURS, FLOOR)})
-    used, curves = _cores(result, case.key), _curves(result, case.key)
-    row = Row(case, rounds, medians, ratios, best, used, disturbed, (), curves, _apart(result, case.key), None)
+    key = case.key
+    used, curves, costs = _cores(result, key), _curves(result, key), _costs(result, key)
+    row = Row(case, rounds, medians, ratios, best, used, disturbed, (), curves, costs, _apart(result, key), None)
     reached = tuple(_reaches_target(result, row, target) for target in case.targets)
     met = [_meets_target(case, *each) for each in zip(case.targets, reached, strict=True) if each[1] is not None]
     return replace(row, reached=reached, met=all(met) if met and OURS not in disturbed else None)
@@ -123,6 +127,14 @@ def _curves(result: Result, key: str) -> dict[str, dict[float, float]]:
             known = [share for share in SHARES if share < 1 and round(calls * (1 - share), 6) >= SLOWER_CALLS]
             curves[system] = {share: median([_at(each, share) for each in samples]) for share in known}
     return curves
+
+
+def _costs(result: Result, key: str) -> dict[str, dict[str, float]]:
+    costs = {}
+    for system in result.versions:
+        if samples := [each["costs"] for each in _samples(result, key, system) if "costs" in each]:
+            costs[system] = {name: median([each[name] for each in samples]) for name in samples[0]}
+    return costs
 
 
 def _apart(result: Result, key: str) -> tuple[float, float, float] | None:

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tools.bench.adapters import FLOOR, ON_REQUEST, OTHER, OURS
+from tools.bench.bus_cases import BUS_CASES, FRAME_BUS
 from tools.bench.cases import CASES, FRAME_CASES, Case
 from tools.bench.channel_cases import CHANNEL_CASES
 from tools.bench.file_cases import COLUMN_CASES, DECODING_CASES, RECORDING_CASES
@@ -41,7 +42,7 @@ TABLES = {
     "topics": Table(
         CASES, _adapters(OURS, "kickmsg", "iceoryx2", "zmq-ipc", "zmq-tcp", "pipe", "posix_ipc", *ON_REQUEST)
     ),
-    "frames": Table(FRAME_CASES, _adapters(OURS, "kickmsg", "iceoryx2")),
+    "frames": Table((*FRAME_CASES, FRAME_BUS), _adapters(OURS, "kickmsg", "iceoryx2")),
     "channels": Table(CHANNEL_CASES, _adapters("channel", "kickmsg", "iceoryx2")),
     "queues": Table(QUEUE_CASES, _adapters("queue", "posix_ipc", "mp-queue", "pipe", **{"zmq-ipc": "zmq-queue"})),
     "records": Table(
@@ -52,6 +53,7 @@ TABLES = {
         KIND_CASES,
         {"topic": OURS, "channel": "channel", "queue": "queue", "seqlock": "records", "board": "board", FLOOR: FLOOR},
     ),
+    "bus": Table(BUS_CASES, _adapters(OURS, "kickmsg", "iceoryx2", "zmq-ipc", "stock", pipe="pipes")),
     "recording": Table(RECORDING_CASES, _libraries("mcap", "foxglove-sdk", "pybag-sdk", "rosbags"), on_request=True),
     "decoding": Table(DECODING_CASES, _libraries("rosbags", "mcap-ros2-support", "pycapnp"), on_request=True),
     "columns": Table(COLUMN_CASES, _libraries("rosbags", "mcap-ros2-support"), on_request=True),

@@ -16,20 +16,21 @@ from pathlib import Path
 from time import perf_counter_ns
 from typing import NoReturn
 
-from tools.bench import alone, bus, crowd, streams
+from tools.bench import alone, bus, crowd, members, streams
 from tools.bench.adapters.base import Unsupported
 from tools.bench.job import Job
 from tools.bench.machine import PROJECT, cpu_seconds, read_wait_ns
 from tools.bench.works import is_work, work
 
-_ROLES = {**vars(alone), **vars(streams), **vars(crowd), **vars(bus)}
+_ROLES = {**vars(alone), **vars(streams), **vars(crowd), **vars(bus), **vars(members)}
 
-# Program of a process that measures another checkout: the libraries of that checkout, and the benchmark of this one.
+# Program of a new interpreter. The libraries are of the measured checkout, and the benchmark is of this one.
 _PROGRAM = """
 import pickle, sys
 checkout, project, fd, errors, job = sys.argv[1:]
 sys.path.insert(0, checkout)
-import msgq, visionipc
+if checkout != project:
+    import msgq, visionipc
 sys.path[0] = project
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -47,8 +48,9 @@ def run_job(job: Job, connection: Connection, errors: Path) -> NoReturn:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
         signal.alarm(job.case.limit_s)
         _redirect_output(errors)
-        if job.checkout is not None:
-            _execute(replace(job, checkout=None), job.checkout, connection, errors)
+        if job.checkout is not None or job.case.interpreters:
+            case = replace(job.case, interpreters=False)
+            _execute(replace(job, case=case, checkout=None), job.checkout or PROJECT, connection, errors)
         if job.cpu is not None:
             os.sched_setaffinity(0, {job.cpu})
         _measure(job, connection)
@@ -73,9 +75,9 @@ def _redirect_output(errors: Path) -> None:
 
 
 def _execute(job: Job, checkout: Path, connection: Connection, errors: Path) -> None:
-    """Do the job in a new interpreter with the libraries of another checkout."""
+    """Do the job in a new interpreter with the libraries of a checkout."""
     own = checkout / ".venv/bin/python"
-    python = str(own) if own.exists() else sys.executable
+    python = str(own) if checkout != PROJECT and own.exists() else sys.executable
     os.set_inheritable(connection.fileno(), True)
     words = (checkout, PROJECT, connection.fileno(), errors, pickle.dumps(job).hex())
     os.execv(python, [python, "-P", "-c", _PROGRAM, *map(str, words)])

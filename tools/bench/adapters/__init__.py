@@ -30,6 +30,7 @@ _CLASSES = {
     "zmq-tcp": "zeromq:ZeromqTcp",
     "zmq-queue": "zeromq_queue:ZeromqQueue",
     "pipe": "pipe:Pipe",
+    "pipes": "pipes:Pipes",
     "posix_ipc": "posix_mq:PosixQueue",
     "mp-queue": "mp_queue:MpQueue",
     "kickmsg-board": "kickmsg_board:KickmsgBoard",

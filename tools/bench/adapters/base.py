@@ -9,13 +9,14 @@ import contextlib
 import importlib.metadata
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 WAIT_S = 0.05
 BOARD_KEYS = 16  # in the boards of all systems
+SERVICE_RATES = (100.0, 50.0, 20.0, 20.0, 10.0, 10.0, 5.0, 2.0, 1.0)  # messages/s of the services of a bus, in turns
 
 
 class Unsupported(Exception):
@@ -102,6 +103,20 @@ class Subscriber:
     in_place: Call | None = None
     array: Callable[[Any], Any] | None = None
     lost: Callable[[], int | None] = lambda: None
+
+
+@dataclass
+class Polled:
+    """The calls of a program that waits for several topics at once.
+
+    Attributes
+    ----------
+    wait : waits at most `timeout` ms, and returns the topics with a message.
+    take : receives a message of the topic `ready` of this result.
+    """
+
+    wait: Call
+    take: Call
 
 
 @dataclass
@@ -216,6 +231,15 @@ class System:
         """Attach to the topic that a publisher has created."""
         raise Unsupported("no subscriber")
 
+    @classmethod
+    def poll(cls, systems: Sequence[Any]) -> Polled:
+        """Subscribe to the topics of several instances, and wait for all of them."""
+        raise Unsupported("no poll of several topics")
+
+    def watch(self, take: Callable[[Any], None]) -> None:
+        """Subscribe, and call a function with each message as long as the running asyncio loop runs."""
+        raise Unsupported("no asyncio")
+
     def frame_publisher(self) -> Publisher:
         """Create `depth` buffers for frames of `size` bytes. `in_place` publishes a frame that is already rendered."""
         raise Unsupported("no frames")
@@ -281,6 +305,17 @@ class System:
     @classmethod
     def sweep(cls, names: list[str]) -> None:
         """Remove files of these topics that the clean-up of the run cannot find."""
+
+
+def take_in_task(receive: Callable[[], Coroutine[Any, Any, Any]], take: Callable[[Any], None]) -> Any:
+    """Start a task that receives messages, and return it."""
+    import asyncio
+
+    async def take_all() -> None:
+        while True:
+            take(await receive())
+
+    return asyncio.get_running_loop().create_task(take_all())
 
 
 def poll_or_none(receive: Callable[[], Any], empty: type[Exception]) -> Call:

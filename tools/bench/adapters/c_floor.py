@@ -1,11 +1,13 @@
-"""The floor: a toy ring in C behind the smallest extension. One reader, nothing checked."""
+"""The floor: a toy ring in C behind the smallest extension. Nothing is checked."""
 
 import itertools
 import mmap
 import os
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-from tools.bench.adapters.base import Call, Publisher, Subscriber, System, Topic, Values, unlink
+from tools.bench.adapters.base import Call, Polled, Publisher, Subscriber, System, Topic, Values, unlink
 from tools.bench.floor import build
 
 LINE = 64
@@ -20,12 +22,13 @@ class Floor(System):
 
     name = "floor"
     lossless = True
-    readers = range(2)
+    readers = range(64)
     shares_values = True  # whatever comes of it
 
     def __init__(self, topic: Topic) -> None:
         super().__init__(topic)
-        self.ring = build.load(topic.folder).Ring
+        self.module = build.load(topic.folder)
+        self.ring = self.module.Ring
         self.path = f"/dev/shm/{topic.name}"
         self.bytes = max(1 << 20, topic.depth * (topic.size + 16) & ~7)
 
@@ -40,6 +43,11 @@ class Floor(System):
         return Subscriber(
             Call(ring.receive), Call(ring.receive_blocking), in_place=Call(lambda: ring.receive_into(room))
         )
+
+    @classmethod
+    def poll(cls, systems: Sequence[Any]) -> Polled:
+        rings = tuple(system.ring(system.path, system.bytes) for system in systems)
+        return Polled(Call(partial(systems[0].module.poll, rings), "timeout"), Call(None, form="ready.receive()"))
 
     def frame_publisher(self) -> Publisher:
         import numpy as np

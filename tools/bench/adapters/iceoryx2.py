@@ -1,9 +1,10 @@
 """iceoryx2: loaned samples in shared memory; an event service beside it wakes who sleeps."""
 
 import ctypes
+from collections.abc import Sequence
 from typing import Any
 
-from tools.bench.adapters.base import WAIT_S, Call, Publisher, Subscriber, System, Topic, read_lines
+from tools.bench.adapters.base import WAIT_S, Call, Polled, Publisher, Subscriber, System, Topic, read_lines
 
 
 class Iceoryx2(System):
@@ -17,6 +18,7 @@ class Iceoryx2(System):
     lossless = True
     in_flight = 1024
     writers = range(16)
+    readers = range(64)
 
     def __init__(self, topic: Topic) -> None:
         super().__init__(topic)
@@ -77,6 +79,32 @@ class Iceoryx2(System):
 
         return Subscriber(poll=Call(copy), block=Call(block), wait=Call(copy_soon), in_place=Call(look))
 
+    @classmethod
+    def poll(cls, systems: Sequence[Any]) -> Polled:
+        """Wait with a waitset for the events of all topics."""
+        iox = systems[0].iox
+        waitset = (
+            iox.WaitSetBuilder.new().signal_handling_mode(iox.SignalHandlingMode.Disabled).create(iox.ServiceType.Ipc)
+        )
+        topics = []
+        for system in systems:
+            copy = system.subscriber().poll.function
+            listener = system.kept[-1]
+            topics.append((waitset.attach_notification(listener), listener.try_wait, copy))
+        wait, milliseconds = waitset.wait_and_process_with_timeout, iox.Duration.from_millis
+
+        def wait_for_messages(timeout: int) -> list[bytes]:
+            attachments, _ = wait(milliseconds(timeout))
+            messages = []
+            for guard, clear, copy in topics:
+                if any(each.has_event_from(guard) for each in attachments):
+                    clear()
+                    while (message := copy()) is not None:
+                        messages.append(message)
+            return messages
+
+        return Polled(Call(wait_for_messages, "timeout"), Call(None, form="ready"))
+
     def frame_publisher(self) -> Publisher:
         copying, loan, notify = self.publisher(), self.kept[-2].loan_uninit, self.kept[-1].notify
 
@@ -126,7 +154,8 @@ class Iceoryx2(System):
         """Open or create the service; it does not drop when it is full only where nothing may be lost."""
         builder = self.node.service_builder(self.iox.ServiceName.new(self.topic.name))
         payload = ctypes.c_uint8 * self.topic.size
-        service = builder.publish_subscribe(payload).max_publishers(16).max_subscribers(16)
+        ends = max(16, self.topic.subscribers)
+        service = builder.publish_subscribe(payload).max_publishers(16).max_subscribers(ends).max_nodes(2 * ends)
         service = service.subscriber_max_buffer_size(self.topic.depth)
         return service.enable_safe_overflow(not self.topic.lossless).open_or_create()
 
@@ -135,4 +164,6 @@ class Iceoryx2(System):
         return service.publisher_builder().backpressure_strategy(wait).create()
 
     def _events(self) -> Any:
-        return self.node.service_builder(self.iox.ServiceName.new(f"{self.topic.name}.wake")).event().open_or_create()
+        builder = self.node.service_builder(self.iox.ServiceName.new(f"{self.topic.name}.wake")).event()
+        ends = max(16, self.topic.subscribers)
+        return builder.max_listeners(ends).max_nodes(2 * ends).open_or_create()

@@ -17,6 +17,7 @@ class Kickmsg(System):
     package = "kickmsg"
     in_flight = 1024
     writers = range(64)
+    readers = range(64)
 
     def __init__(self, topic: Topic) -> None:
         super().__init__(topic)
@@ -25,7 +26,7 @@ class Kickmsg(System):
         self.kickmsg = kickmsg
         self.shm_name = f"/{topic.name}"
         self.config = kickmsg.Config()
-        self.config.max_subscribers = 16
+        self.config.max_subscribers = max(16, topic.subscribers)
         self.config.sub_ring_capacity = max(4, 1 << (topic.depth - 1).bit_length())
         small = topic.size <= 4096
         # Its rule: twice what all subscribers together may keep. Large messages have one subscriber at most here.

@@ -1,11 +1,24 @@
 """The library of this project."""
 
 import contextlib
+from collections.abc import Callable, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import Any
 
-from tools.bench.adapters.base import Call, Exchange, Publisher, Subscriber, System, Topic, read_lines, unlink
+from tools.bench.adapters.base import (
+    SERVICE_RATES,
+    Call,
+    Exchange,
+    Polled,
+    Publisher,
+    Subscriber,
+    System,
+    Topic,
+    read_lines,
+    take_in_task,
+    unlink,
+)
 
 
 class Ours(System):
@@ -14,6 +27,7 @@ class Ours(System):
     name = "msgq"
     package = "msgq-bus"
     in_flight = 8192
+    readers = range(64)
 
     def __init__(self, topic: Topic) -> None:
         super().__init__(topic)
@@ -46,6 +60,33 @@ class Ours(System):
         many = Call(pub.send_many, "message")
         receive, each = Call(sub, form="CALL.receive(True)"), Call(sub, form="CALL")
         return Exchange(Call(pub, form="CALL.send(message)"), receive, many, lambda count: [message] * count, each)
+
+    @classmethod
+    def poll(cls, systems: Sequence[Any]) -> Polled:
+        if systems[0].topic.kind == "services":
+            return cls._update(systems)
+        poller = systems[0].msgq.Poller()
+        for system in systems:
+            poller.registerSocket(system._subscribe())
+        systems[0].kept.append(poller)
+        return Polled(Call(poller.poll, "timeout"), Call(None, form="ready.receive(True)"))
+
+    @classmethod
+    def _update(cls, systems: Sequence[Any]) -> Polled:
+        """Poll with a SubMaster, as programs with many services do."""
+        names = [system.topic.name for system in systems]
+        rates = (SERVICE_RATES[int(name.rpartition("-")[2]) % len(SERVICE_RATES)] for name in names)
+        master = systems[0].msgq.SubMaster(dict(zip(names, rates, strict=True)))
+        updated = master.updated
+
+        def wait(timeout: int) -> list[str]:
+            master.update(timeout)
+            return [name for name in names if updated[name]]
+
+        return Polled(Call(wait, "timeout"), Call(master, form="CALL[ready]"))
+
+    def watch(self, take: Callable[[Any], None]) -> None:
+        self.kept.append(take_in_task(self._subscribe().arecv, take))
 
     def frame_publisher(self) -> Publisher:
         from visionipc import FrameFormat, VisionIpcServer

@@ -2,9 +2,10 @@
 
 import os
 import sys
+from collections.abc import Sequence
 from typing import Any
 
-from tools.bench.adapters.base import Call, Publisher, Subscriber, System, Topic, unlink
+from tools.bench.adapters.base import Call, Polled, Publisher, Subscriber, System, Topic, unlink
 
 
 class Stock(System):
@@ -35,6 +36,13 @@ class Stock(System):
     def subscriber(self) -> Subscriber:
         sub = self._subscribe()
         return Subscriber(poll=Call(sub.receive, "True"), block=Call(sub.receive))
+
+    @classmethod
+    def poll(cls, systems: Sequence[Any]) -> Polled:
+        poller = systems[0].msgq.Poller()
+        for system in systems:
+            poller.registerSocket(system._subscribe())
+        return Polled(Call(poller.poll, "timeout"), Call(None, form="ready.receive(True)"))
 
     def close_both(self, both: Any) -> None:
         """Nothing: the objects are closed when the caller drops them."""

@@ -1,10 +1,11 @@
 """pyzmq over its two transports between processes."""
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tools.bench.adapters.base import Call, Publisher, Subscriber, System, Topic, poll_or_none
+from tools.bench.adapters.base import Call, Polled, Publisher, Subscriber, System, Topic, poll_or_none, take_in_task
 
 
 class ZeromqSystem(System):
@@ -17,7 +18,7 @@ class ZeromqSystem(System):
         import zmq
 
         self.zmq = zmq
-        self.context = zmq.Context()
+        self.context: Any = zmq.Context.instance()  # one thread for all topics of a process
 
     def version(self) -> str:
         return f"{self.zmq.pyzmq_version()} (libzmq {self.zmq.zmq_version()})"
@@ -27,6 +28,7 @@ class Zeromq(ZeromqSystem):
     """XPUB and SUB with unlimited queues where nothing may be lost; the credits keep them short."""
 
     in_flight = 8192
+    readers = range(64)
 
     def publisher(self) -> Publisher:
         socket = self._publish()
@@ -47,6 +49,19 @@ class Zeromq(ZeromqSystem):
             return int(data[0] + data[-1])
 
         return Subscriber(poll=poll, block=Call(receive), stream=Call(receive), in_place=Call(look))
+
+    @classmethod
+    def poll(cls, systems: Sequence[Any]) -> Polled:
+        poller = systems[0].zmq.Poller()
+        for system in systems:
+            poller.register(system._subscribe(), system.zmq.POLLIN)
+        return Polled(Call(poller.poll, "timeout"), Call(None, form="ready[0].recv()"))
+
+    def watch(self, take: Callable[[Any], None]) -> None:
+        import zmq.asyncio
+
+        self.context = zmq.asyncio.Context.shadow(self.context)
+        self.task = take_in_task(self._subscribe().recv, take)
 
     def bind(self, socket: Any) -> None:
         """Make the socket reachable for subscribers of the topic."""

@@ -47,6 +47,21 @@ def build(folder: Path) -> None:
         _finish(compilation)
 
 
+def build_bus(path: Path, msgq_include: Path | None) -> None:
+    """Compile the bus in C, with the C library of msgq, or with the minimal ring.
+
+    Raises
+    ------
+    FloorError : as `build`.
+    """
+    words = ["bus.c", "-pthread"]
+    if msgq_include is not None:
+        implementation = msgq_include.parent / "impl"
+        sources = map(str, sorted((implementation / "c").glob("*.c")))
+        words += ["-DBENCH_MSGQ", f"-I{msgq_include}", f"-I{implementation}", *sources]
+    _finish(_start(words, path))
+
+
 def build_preloaded(folder: Path) -> Path:
     """Compile the library that `instructions` preloads into `folder`, and return its path.
 
@@ -79,7 +94,7 @@ def run_program(folder: Path, program: str, *arguments: float | str) -> dict[str
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=LIMIT_S)
     except (OSError, subprocess.SubprocessError) as error:
-        raise FloorError(str(error)) from error
+        raise FloorError(f"{error}\n{getattr(error, 'stderr', None) or ''}") from error
     printed: dict[str, Any] = json.loads(done.stdout)
     return printed
 

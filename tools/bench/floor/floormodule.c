@@ -1,7 +1,7 @@
 /* The ring of ring.h as a minimal extension module of CPython.
  *
- * Each method takes at most one argument. Messages are `bytes`. The methods keep the GIL, and check no arguments: a
- * wrong argument crashes the process.
+ * Messages are `bytes`. The methods and `poll` keep the GIL, and check no arguments: a wrong argument crashes the
+ * process.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -68,7 +68,7 @@ static PyObject *ring_receive_blocking(Ring *self, PyObject *nothing) {
     PyObject *message;
     while ((message = ring_receive(self, nothing)) == Py_None) {
         Py_DECREF(message);
-        floor_sleep(&self->ring);
+        floor_sleep((floor_ring *[]){&self->ring}, 1, -1);
     }
     return message;
 }
@@ -110,7 +110,30 @@ static PyTypeObject ring_type = {
     .tp_methods = ring_methods,
 };
 
-static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, .m_name = "bench_floor", .m_size = -1};
+/* poll(rings, timeout): wait at most `timeout` milliseconds. Return a list of the rings with a message. */
+static PyObject *poll_rings(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize_t Py_UNUSED(given)) {
+    Py_ssize_t count = PyTuple_GET_SIZE(arguments[0]);
+    int64_t deadline = (int64_t)floor_now_ns() + PyLong_AsLongLong(arguments[1]) * 1000000;
+    floor_ring *rings[FLOOR_RINGS_MAX];
+    PyObject *ready = PyList_New(0);
+    for (Py_ssize_t i = 0; i < count; i++)
+        rings[i] = &((Ring *)PyTuple_GET_ITEM(arguments[0], i))->ring;
+    while (ready) {
+        for (Py_ssize_t i = 0; i < count; i++)
+            if (!floor_is_empty(rings[i]))
+                PyList_Append(ready, PyTuple_GET_ITEM(arguments[0], i));
+        if (PyList_GET_SIZE(ready) || (int64_t)floor_now_ns() >= deadline)
+            break;
+        floor_sleep(rings, (unsigned)count, deadline);
+    }
+    return ready;
+}
+
+static PyMethodDef functions[] = {{"poll", (PyCFunction)(void (*)(void))poll_rings, METH_FASTCALL, NULL},
+                                  {NULL, NULL, 0, NULL}};
+
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, .m_name = "bench_floor", .m_size = -1,
+                                    .m_methods = functions};
 
 PyMODINIT_FUNC PyInit_bench_floor(void) {
     PyObject *self = PyModule_Create(&module);

@@ -56,7 +56,7 @@ static uint64_t waited_ns(pid_t process) {
 }
 
 /* Let both processes run for `seconds`, and kill them. Print the number of messages per second. */
-static void report(progress *state, pid_t reader, pid_t writer, double seconds) {
+static inline void report(progress *state, pid_t reader, pid_t writer, double seconds) {
     pause_for(seconds / 4); /* warm-up */
     uint64_t waited = waited_ns(reader) + waited_ns(writer);
     uint64_t before = atomic_load(&state->received), start = floor_now_ns();

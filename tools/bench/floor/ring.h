@@ -1,9 +1,9 @@
-/* The floor: a minimal ring in shared memory, for one writer and one reader.
+/* The floor: a minimal ring in shared memory, for one writer. Where nothing may be lost, it has one reader.
  *
  * Messages have the format of msgq: 8 bytes with the size, the payload padded to 8 bytes, and the size -1 for "continue
- * at the start". The same bytes therefore move between the cores. The ring has no checks, no statistics, no detection
- * of dead processes, and no second reader. Each side remembers the last position of the other side. A side loads the
- * shared position only if the remembered position leaves no message or no space.
+ * at the start". The same bytes therefore move between the cores. The ring has no checks, no statistics, and no
+ * detection of dead processes. Each side remembers the last position of the other side. A side loads the shared
+ * position only if the remembered position leaves no message or no space.
  */
 #ifndef BENCH_FLOOR_RING_H
 #define BENCH_FLOOR_RING_H
@@ -12,6 +12,7 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -21,12 +22,22 @@
 #include <unistd.h>
 
 #define FLOOR_WRAP UINT64_MAX
+#ifndef SYS_futex_waitv
+#define SYS_futex_waitv 449
+#endif
+enum { FLOOR_RINGS_MAX = 128, FLOOR_FUTEX_32 = 2 };
+
+/* struct futex_waitv of Linux 5.16. Older headers do not declare the struct. */
+typedef struct {
+    uint64_t expected, address;
+    uint32_t flags, reserved;
+} floor_wait;
 
 /* The shared memory. Each word has its own cache line. Positions count bytes since the start, and never wrap. */
 typedef struct {
-    _Alignas(64) _Atomic uint64_t write;   /* stored by the writer; the low half is the futex word */
-    _Alignas(64) _Atomic uint64_t read;    /* stored by the reader */
-    _Alignas(64) _Atomic uint32_t sleeper; /* 1 while the reader sleeps */
+    _Alignas(64) _Atomic uint64_t write;    /* stored by the writer; the low half is the futex word */
+    _Alignas(64) _Atomic uint64_t read;     /* stored by the reader */
+    _Alignas(64) _Atomic uint32_t sleepers; /* number of readers that sleep */
     _Alignas(64) unsigned char data[];
 } floor_shared;
 
@@ -70,6 +81,8 @@ static inline int floor_map(floor_ring *ring, const char *path, uint64_t size) {
     if (bytes == MAP_FAILED)
         return -1;
     *ring = (floor_ring){.shared = bytes, .size = size};
+    ring->position = ring->other = atomic_load_explicit(&ring->shared->write, memory_order_acquire);
+    ring->offset = ring->position % size;
     return 0;
 }
 
@@ -119,9 +132,9 @@ static inline void floor_publish(floor_ring *ring) {
 }
 
 static inline void floor_wake(floor_ring *ring) {
-    /* Store the position before loading the flag. The reader stores the flag before it loads the position. */
+    /* Store the position before loading the number. A reader changes the number before it loads the position. */
     atomic_thread_fence(memory_order_seq_cst);
-    if (atomic_load_explicit(&ring->shared->sleeper, memory_order_relaxed))
+    if (atomic_load_explicit(&ring->shared->sleepers, memory_order_relaxed))
         syscall(SYS_futex, &ring->shared->write, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
@@ -152,14 +165,30 @@ static inline void floor_release(floor_ring *ring) {
     atomic_store_explicit(&ring->shared->read, ring->position, memory_order_release);
 }
 
-/* Sleep until a message arrives. A signal ends the sleep early, so call this in a loop. */
-static inline void floor_sleep(floor_ring *ring) {
-    atomic_store_explicit(&ring->shared->sleeper, 1, memory_order_relaxed);
-    atomic_thread_fence(memory_order_seq_cst);
-    uint64_t seen = atomic_load_explicit(&ring->shared->write, memory_order_acquire);
-    if (seen == ring->position)
-        syscall(SYS_futex, &ring->shared->write, FUTEX_WAIT, (uint32_t)seen, NULL, NULL, 0);
-    atomic_store_explicit(&ring->shared->sleeper, 0, memory_order_relaxed);
+static inline bool floor_is_empty(const floor_ring *ring) {
+    return ring->position == atomic_load_explicit(&ring->shared->write, memory_order_acquire);
+}
+
+/* Sleep until one of the rings has a message. A signal or the deadline (ns of CLOCK_MONOTONIC; negative: none) ends the
+ * sleep early, so call this in a loop. */
+static inline void floor_sleep(floor_ring *const *rings, unsigned count, int64_t deadline_ns) {
+    floor_wait waits[FLOOR_RINGS_MAX];
+    struct timespec deadline = {deadline_ns / 1000000000, deadline_ns % 1000000000};
+    bool empty = true;
+    for (unsigned i = 0; i < count; i++)
+        atomic_fetch_add_explicit(&rings[i]->shared->sleepers, 1, memory_order_seq_cst);
+    for (unsigned i = 0; i < count; i++) {
+        waits[i] = (floor_wait){(uint32_t)rings[i]->position, (uint64_t)(uintptr_t)&rings[i]->shared->write,
+                                FLOOR_FUTEX_32, 0};
+        empty &= floor_is_empty(rings[i]);
+    }
+    if (empty && count == 1)
+        syscall(SYS_futex, &rings[0]->shared->write, FUTEX_WAIT_BITSET, (uint32_t)rings[0]->position,
+                deadline_ns < 0 ? NULL : &deadline, NULL, FUTEX_BITSET_MATCH_ANY);
+    else if (empty)
+        syscall(SYS_futex_waitv, waits, count, 0, deadline_ns < 0 ? NULL : &deadline, CLOCK_MONOTONIC);
+    for (unsigned i = 0; i < count; i++)
+        atomic_fetch_sub_explicit(&rings[i]->shared->sleepers, 1, memory_order_relaxed);
 }
 
 #endif
