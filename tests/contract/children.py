@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 import json
@@ -381,6 +382,33 @@ def forked_fileno(name: str, endpoint: str) -> dict[str, str]:
 
     in_child = in_fork_quietly(child)
     return {"child": in_child, "parent": take()}
+
+
+def forked_loop_reader(name: str, endpoint: str) -> dict[str, str]:
+    """A fork after a wait in a loop: the child receives and closes in a loop of its own, then the parent goes on."""
+    sub = connect(name, "SubSocket", endpoint)
+    loop = asyncio.new_event_loop()
+    waiting = loop.create_task(sub.arecv())
+    loop.run_until_complete(asyncio.sleep(0))
+    say("waited")
+    assert loop.run_until_complete(waiting) == b"before the fork"
+
+    def child() -> str:
+        waiting = asyncio.wait_for(sub.arecv(), DEADLINE)
+        say("forked")
+        message = asyncio.run(waiting)
+        sub.close()
+        return str(message.decode())
+
+    in_child = in_fork_quietly(child)
+    message = loop.run_until_complete(asyncio.wait_for(sub.arecv(), DEADLINE))
+    waiting = loop.create_task(sub.arecv())
+    loop.run_until_complete(asyncio.sleep(0))
+    connect(name, "PubSocket", endpoint).send(b"after the child's end")
+    assert loop.run_until_complete(asyncio.wait_for(waiting, DEADLINE)) == b"after the child's end"
+    sub.close()
+    loop.close()
+    return {"child": in_child, "parent": message.decode()}
 
 
 def forked_reconnect(name: str, endpoint: str) -> dict[str, str]:

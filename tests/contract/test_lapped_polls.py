@@ -129,7 +129,7 @@ def test_asyncio_tasks_skip_a_lap_and_receive_the_next_message(backend: Backend,
     async def receive() -> bytes:
         assert await poller.apoll(0) == []
         polling = asyncio.ensure_future(poller.apoll(-1))
-        while sub._asyncio_wait is None:
+        while sub._asyncio_reader is None:
             await asyncio.sleep(0)
         pub.send(b"next")
         assert await polling == [sub]

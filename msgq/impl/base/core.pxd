@@ -527,7 +527,7 @@ cdef class Waitable(ForkAwareHandle):
     cdef bint _signals_end_wait  # a signal handler ends a wait of this handle, as for a system call
     cdef unsigned _connection  # number of closes, so that a wait on a bus notices a close
     cdef int _fd  # descriptor for event loops; -1: no descriptor was requested
-    cdef public object _asyncio_wait  # see event_loop.py
+    cdef public object _asyncio_reader  # see event_loop.py
 
     # Methods of subclasses:
     cdef bint _is_readable(self) noexcept
@@ -558,6 +558,8 @@ cdef class Waitable(ForkAwareHandle):
 
 cpdef int warn_in_event_loop() except -1
 cdef bint wait_until_ready(tuple waitables, int64_t deadline) except -1
+
+cdef object load_event_loop()
 
 # Between watcher_lock and watcher_unlock, the watcher thread polls no reader.
 cdef void watcher_lock() noexcept

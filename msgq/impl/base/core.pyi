@@ -287,7 +287,7 @@ class Waitable(ForkAwareHandle):
     One thread at a time may use a reader. A second thread gets `ConcurrentUseError`, but may call `close`.
     """
 
-    _asyncio_wait: Any
+    _asyncio_reader: Any
 
     def _receive_now(self) -> Any:
         """Take the next message without waiting; None: there is none. For nodes of a simulation."""

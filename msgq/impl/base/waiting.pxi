@@ -45,6 +45,9 @@ cdef enum:
     SLEEPS_WITHOUT_PAUSE = 15  # sleeps without these pauses, after pauses in which no message came
 
 
+cdef object _event_loop = None
+
+
 cdef class ReceiveGate:
     """See core.pxd."""
 
@@ -125,7 +128,7 @@ cdef class Waitable:
 
     cdef void _forget_inherited_wait(self) noexcept:
         """Reset the state in a forked child: the descriptor and its waits are the parent's."""
-        self._fd, self._asyncio_wait, self._is_closing = -1, None, False
+        self._fd, self._asyncio_reader, self._is_closing = -1, None, False
 
     cdef int _finish_requested_close(self) except -1:
         """Close the handle if a signal handler requested that during the connect."""
@@ -150,16 +153,16 @@ cdef class Waitable:
             if is_own:
                 self._close_handle()
             self._use_state = CLOSED
-            self._fd, self._asyncio_wait = -1, None  # in a forked child, both fields belonged to the parent
+            self._fd, self._asyncio_reader = -1, None  # in a forked child, both fields belonged to the parent
             self._release_memory()
             if is_own and self._bus is not None:
                 self._bus.on_closed(self)
 
     cdef int _close_handle(self) except -1:
         self._connection += 1
-        waiting, self._asyncio_wait = self._asyncio_wait, None
-        if waiting is not None:
-            waiting(self._endpoint)  # end the wait with an error before the descriptor wakes the event loop
+        reader, self._asyncio_reader = self._asyncio_reader, None
+        if reader is not None:
+            reader.close(self._endpoint)  # end the wait with an error before the descriptor wakes the event loop
         if self._fd >= 0:
             mq_watcher_remove(self._fd)
             self._fd = -1
@@ -225,14 +228,22 @@ cdef class Waitable:
         return self.arecv()
 
     def arecv(self):
-        from msgq.impl.base import event_loop  # imported late, because the import of asyncio takes long
-        return event_loop.receive_async(self)
+        return load_event_loop().receive_async(self)
 
     def __aiter__(self):
         return self
 
     def __anext__(self):
         return self.arecv()
+
+
+cdef object load_event_loop():
+    """Return the module of waits in asyncio. Imported late, because the import of asyncio takes long."""
+    global _event_loop
+    if _event_loop is None:
+        from msgq.impl.base import event_loop
+        _event_loop = event_loop
+    return _event_loop
 
 
 cdef void watcher_lock() noexcept:

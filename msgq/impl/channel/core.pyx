@@ -19,7 +19,7 @@ from posix.unistd cimport usleep
 from msgq.impl.base.clock cimport current_origin, host_offset_ns, host_time_ns, refuse_foreign_origin
 from msgq.impl.base.core cimport (
     adopt_mapping, BUSY, check_file, close_at_exit, CLOSED, write_full_schema, read_full_schema, EndpointFile,
-    expose_buffer, find_bus, WAIT_FOREVER, LARGE_BYTES, load_file_policy, map_file, mq_close_file,
+    expose_buffer, find_bus, WAIT_FOREVER, LARGE_BYTES, load_event_loop, load_file_policy, map_file, mq_close_file,
     mq_copy_to_shared, mq_copy_from_shared, MQ_DEAD,
     mq_eventcount_has_waiters_mp, mq_eventcount_notify_mp, mq_eventcount_prepare_wait_mp, mq_futex_wait,
     mq_futex_wake_all, mq_futex_word, mq_liveness_is_locked, mq_liveness_lock, mq_liveness_probe_begin,

@@ -526,8 +526,7 @@ cdef class Subscriber(Waitable):
         self._memory = None
 
     def arecv(self):
-        from msgq.impl.base import event_loop
-        return event_loop.receive_async(self, 0.0)
+        return load_event_loop().receive_async(self, 0.0)
 
 
 def open_subscriber(ChannelFile file not None, str name not None, uint64_t history, int max_views, bint conflate,

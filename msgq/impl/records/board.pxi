@@ -510,8 +510,7 @@ cdef class KeyObserver(Waitable):
         return ChangeIterator(self, timeout)
 
     def arecv(self):
-        from msgq.impl.base import event_loop
-        return event_loop.receive_async(self, 0.0)
+        return load_event_loop().receive_async(self, 0.0)
 
     cdef bint _is_readable(self) noexcept:
         return mq_board_key_is_readable(&self._key_poll_state) != 0

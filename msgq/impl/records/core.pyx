@@ -19,7 +19,7 @@ from msgq.impl.base.clock cimport (
 )
 from msgq.impl.base.core cimport (
     adopt_mapping, close_at_exit, CLOSED, find_bus, write_full_schema, read_full_schema, WAIT_FOREVER, LARGE_BYTES,
-    MQ_DEAD, mq_liveness_unlock,
+    load_event_loop, MQ_DEAD, mq_liveness_unlock,
     mq_copy_from_shared, mq_eventcount_has_waiters_mp, mq_eventcount_prepare_wait_mp, mq_liveness_probe_begin,
     mq_liveness_probe_end, mq_load_acquire_u64, mq_load_relaxed_u64, mq_mapping, mq_mapping_new, mq_monotonic_ns,
     MQ_NS_PER_MS, MQ_NS_PER_S, mq_participant_liveness, mq_poll_prepare_wait_mp, mq_schema_parts,

@@ -281,8 +281,7 @@ cdef class RecordHandle(ThreadSharedHandle):
         return _read_record_stats(self._file)
 
     def arecv(self):
-        from msgq.impl.base import event_loop
-        return event_loop.receive_async(self, 0.0)
+        return load_event_loop().receive_async(self, 0.0)
 
     def unlink(self):
         from msgq.impl.records.core import unlink_records

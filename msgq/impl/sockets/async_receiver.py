@@ -6,17 +6,13 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
-    from msgq.impl.base.event_loop import AsyncReadable, AsyncWait
+    from msgq.impl.base.event_loop import AsyncReadable
 
 
 class AsyncReceiver:
     """A subscriber with asyncio methods. The ring's core.pyi documents `areceive`."""
 
     __slots__ = ()
-
-    if TYPE_CHECKING:  # whose slot is the subclass's
-        endpoint: str
-        _asyncio_wait: AsyncWait | None
 
     def arecv(self: AsyncReadable) -> Coroutine[Any, Any, bytes]:
         """Do what `areceive` does (compatibility: pyzmq's name)."""
@@ -35,8 +31,3 @@ class AsyncReceiver:
         from msgq.impl.base import event_loop
 
         return event_loop.receive_async(self)
-
-    def _end_async_wait(self) -> None:
-        """After a close: wake the waiting task."""
-        if self._asyncio_wait is not None:
-            self._asyncio_wait(self.endpoint)

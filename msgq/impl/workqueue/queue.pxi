@@ -461,9 +461,8 @@ cdef class MessageQueue(QueueHandle):
         return message
 
     def arecv(self):
-        from msgq.impl.base import event_loop  # imported late: the import of asyncio takes as long as all other imports
         self._check_can_read()
-        return event_loop.receive_in_turn(self)
+        return load_event_loop().receive_in_turn(self)
 
     def areceive(self):
         return self.arecv()

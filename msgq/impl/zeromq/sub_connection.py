@@ -29,7 +29,7 @@ from msgq.impl.zeromq.guard import GuardedReceiver
 from msgq.impl.zeromq.linger import LingerOption
 
 if TYPE_CHECKING:
-    from msgq.impl.base.event_loop import AsyncWait
+    from msgq.impl.base.event_loop import LoopReader
 
 RECONNECT_INTERVAL_MS = 10  # after the first failure; then twice as long each time, up to:
 RECONNECT_INTERVAL_MAX_MS = 100
@@ -44,7 +44,7 @@ class SubConnection(AsyncReceiver, LingerOption, GuardedReceiver):
 
     __slots__ = (
         "_address",
-        "_asyncio_wait",
+        "_asyncio_reader",
         "_conflate",
         "_conflate_default",
         "_held_message",
@@ -72,7 +72,7 @@ class SubConnection(AsyncReceiver, LingerOption, GuardedReceiver):
         self._skipped_count = 0
         self._reconnect_at_ns = 0  # monotonic nanoseconds; 0: the connection has not ended, or ZMQ has another one
         self._wake_address = ""
-        self._asyncio_wait: AsyncWait | None = None
+        self._asyncio_reader: LoopReader | None = None
         self._loop_fd: EventLoopDescriptor | None = None
 
     def __del__(self) -> None:
@@ -240,7 +240,9 @@ class SubConnection(AsyncReceiver, LingerOption, GuardedReceiver):
 
     def _close_zmq_sockets(self) -> None:
         try:
-            self._end_async_wait()  # before the descriptor wakes the event loop, so the wait ends with an error
+            reader, self._asyncio_reader = self._asyncio_reader, None
+            if reader is not None:
+                reader.close(self.endpoint)  # before the descriptor wakes the event loop
         finally:
             if self._loop_fd is not None:
                 self._loop_fd.close_readable()
@@ -254,7 +256,7 @@ class SubConnection(AsyncReceiver, LingerOption, GuardedReceiver):
         if self._loop_fd is not None:
             self._loop_fd.close()
             self._loop_fd = None
-        self._asyncio_wait = None
+        self._asyncio_reader = None
         process.keep_parent_socket(self._monitor_socket)
 
     def _update_direct_receive(self) -> None:
