@@ -3,6 +3,7 @@
 #define MSGQ_H
 
 #include "msgq/channel.h"
+#include "msgq/poll.h"
 #include "msgq/queue.h"
 #include "msgq/records.h"
 #include "msgq/topic.h"

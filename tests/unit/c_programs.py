@@ -36,6 +36,9 @@ def targets(folder: Path) -> Iterator[tuple[tuple[str | Path, ...], Path]]:
         wrapped = ("-Wl,--wrap=calloc",) if name == "contracts" else ()
         source = ROOT / "tests" / "unit" / f"c_{name}.c"
         yield (compiler(), "-std=gnu11", *wrapped, source), folder / f"c-{name}"
+    poll = ROOT / "tests" / "unit" / "c_poll.c"
+    yield (compiler(), "-std=gnu11", "-Wl,--wrap=syscall", poll), folder / "c-poll"
+    yield (compiler(), "-std=gnu11", EXAMPLES / "poll.c"), folder / "poll"
     yield (compiler(), "-std=gnu11", folder / "c_null.c"), folder / "c-null"
     for kind in KINDS:
         yield (compiler(), "-std=gnu11", EXAMPLES / f"{kind}.c"), folder / kind

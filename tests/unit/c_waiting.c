@@ -24,8 +24,8 @@ static bool is_readable(void *reader) {
     (void)reader;
     return sleeps > SLEEPS;
 }
-static uint32_t prepare_wait(void *reader) {
-    (void)reader;
+static uint32_t prepare_wait(const void *reader, mq_u32 *announced) {
+    (void)reader, (void)announced;
     return 0;
 }
 static int64_t max_sleep_ns(void *reader, int64_t slept_ns) {
@@ -43,7 +43,7 @@ static int wait_with_signal(int at) {
     const mqc_waiter waiter = {
         .is_readable = is_readable, .prepare_wait = prepare_wait, .max_sleep_ns = max_sleep_ns, .word = &word};
     sleeps = handled = 0, raises_at = at;
-    return mqc_wait_until_readable(&waiter, -1);
+    return mqc_wait_until_readable(&waiter, 1, -1);
 }
 
 static int check_signals(void) {

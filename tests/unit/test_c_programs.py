@@ -6,6 +6,7 @@ import os
 import random
 import re
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import pytest
 import msgq
 from msgq.impl.base import clock
 from msgq.kinds.opening import open_feed
-from tests.support import DEADLINE, DEADLINE_MS, ROOT, SHM, wait_until
+from tests.support import DEADLINE, DEADLINE_MS, ROOT, SHM, wait_asleep, wait_until
 from tests.unit.c_programs import INCLUDE, UNITS, Program
 
 READING = struct.Struct("<Qd")
@@ -284,6 +285,40 @@ def test_cpp_program_reads_and_writes_board(programs: Path, prefix: str) -> None
 def test_c_calls_behave_as_documented(programs: Path, prefix: str) -> None:
     done = subprocess.run([programs / "c-contracts", "name"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+# ---- polls ----
+
+
+@pytest.mark.parametrize("kernel", ["with-waitv", "without-waitv"])
+def test_c_poll_of_all_kinds_keeps_its_contract(programs: Path, prefix: str, kernel: str) -> None:
+    done = subprocess.run([programs / "c-poll", kernel], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_c_poll_waits_for_handles_of_all_kinds_at_once(programs: Path, prefix: str) -> None:
+    with Program(programs / "poll", "p") as program:
+        assert program.hear() == "ready"
+        with msgq.pub_sock("p") as publisher, msgq.Channel("p").publisher() as speaker:
+            for _ in range(3):
+                publisher.send(b"one")
+                assert program.hear() == "topic one"
+                speaker.send(b"two")
+                assert program.hear() == "channel two"
+        with msgq.SeqlockVector("p") as vector:
+            vector[2] = 1.5
+            assert program.hear() == "vector 2 1.5"
+        with msgq.MessageQueue("p") as queue:
+            queue.send(b"three")
+            assert program.end() == ["queue three", "end"]
+
+
+def test_signal_ends_c_poll(programs: Path, prefix: str) -> None:
+    with Program(programs / "poll", "p") as program:
+        assert program.hear() == "ready"
+        wait_asleep(program.pid)
+        program.process.send_signal(signal.SIGINT)
+        assert program.end() == ["interrupted"]
 
 
 def test_signal_between_two_sleeps_of_c_wait_ends_the_wait(programs: Path) -> None:

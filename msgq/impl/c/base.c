@@ -34,14 +34,28 @@ int mqc_set_error(int error, const char *format, ...) {
     return -error;
 }
 
+/* Append to this thread's error text of `length` bytes. Returns the new length. */
+static size_t mqc_append_text(size_t length, const char *text) {
+    size_t bytes = strnlen(text, sizeof mqc_text - 1 - length);
+    memcpy(mqc_text + length, text, bytes);
+    mqc_text[length + bytes] = '\0';
+    return length + bytes;
+}
+
 int mqc_endpoint_error(const mqc_endpoint *endpoint, int error, const char *format, ...) {
     va_list arguments;
     if (mqc_text_kept)
         return -error;
     va_start(arguments, format);
-    int length = snprintf(mqc_text, sizeof mqc_text, "%s %s: ", endpoint->kind_name, endpoint->name);
-    if (length > 0 && (size_t)length < sizeof mqc_text)
-        vsnprintf(mqc_text + length, sizeof mqc_text - (size_t)length, format, arguments);
+    /* Names and constant texts are copied, because -EAGAIN is frequent, and printf takes longer than a receive. */
+    size_t length = mqc_append_text(0, endpoint->kind_name);
+    length = mqc_append_text(length, " ");
+    length = mqc_append_text(length, endpoint->name);
+    length = mqc_append_text(length, ": ");
+    if (strchr(format, '%'))
+        vsnprintf(mqc_text + length, sizeof mqc_text - length, format, arguments);
+    else
+        mqc_append_text(length, format);
     va_end(arguments);
     return -error;
 }
@@ -296,36 +310,86 @@ int64_t mqc_vary_sleep_ns(int64_t sleep_ns, int64_t now_ns) {
     return sleep_ns - (sleep_ns / 4 * (part >> 16) >> 16);
 }
 
-/* Poll until the reader is readable, at most for the endpoint's spin time. */
-static bool mqc_spin_until_readable(const mqc_waiter *waiter, int64_t deadline_ns) {
-    if (!waiter->spin_ns)
-        return false;
-    int64_t until = mq_monotonic_ns() + waiter->spin_ns;
-    until = deadline_ns >= 0 && deadline_ns < until ? deadline_ns : until;
-    while (mq_monotonic_ns() < until)
-        if (waiter->is_readable(waiter->reader))
+static bool mqc_any_is_readable(const mqc_waiter *waiters, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        if (waiters[i].is_readable(waiters[i].reader))
             return true;
     return false;
 }
 
-int mqc_wait_until_readable(const mqc_waiter *waiter, int64_t deadline_ns) {
+/* Poll until a reader is readable, at most for the longest spin time. */
+static bool mqc_spin_until_readable(const mqc_waiter *waiters, size_t count, int64_t deadline_ns) {
+    int64_t spin_ns = 0;
+    for (size_t i = 0; i < count; i++)
+        spin_ns = waiters[i].spin_ns > spin_ns ? waiters[i].spin_ns : spin_ns;
+    if (!spin_ns)
+        return false;
+    int64_t until = mq_monotonic_ns() + spin_ns;
+    until = deadline_ns >= 0 && deadline_ns < until ? deadline_ns : until;
+    while (mq_monotonic_ns() < until)
+        if (mqc_any_is_readable(waiters, count))
+            return true;
+    return false;
+}
+
+/* Return the end of the next sleep. */
+static int64_t mqc_next_wake_ns(const mqc_waiter *waiters, size_t count, int64_t started_ns, int64_t deadline_ns) {
+    int64_t now = mq_monotonic_ns(), longest = INT64_MAX;
+    for (size_t i = 0; i < count; i++) {
+        int64_t sleep_ns = waiters[i].max_sleep_ns(waiters[i].reader, now - started_ns);
+        longest = sleep_ns < longest ? sleep_ns : longest;
+    }
+    int64_t until = now + mqc_vary_sleep_ns(longest, now);
+    return deadline_ns >= 0 && deadline_ns < until ? deadline_ns : until;
+}
+
+/* Announce the sleep of all readers, and store their words, as many as the kernel accepts. */
+static void mqc_announce_sleep(const mqc_waiter *waiters, size_t count, mq_futex_waitv_entry *words) {
+    for (size_t i = 0; i < count; i++) {
+        uint32_t expected = waiters[i].prepare_wait(waiters[i].reader, waiters[i].word);
+        if (i < MQ_FUTEX_WAITV_MAX)
+            words[i] = (mq_futex_waitv_entry){
+                .expected = expected, .address = (uintptr_t)waiters[i].word, .flags = MQ_FUTEX_32};
+    }
+}
+
+/* Sleep until one of the words changes, or until a time. Returns true after a signal handler. If the kernel cannot wait
+ * for all words, sleep for the first one, and at most for 1 ms. */
+static bool mqc_sleep_on_words(const mq_futex_waitv_entry *words, size_t count, int64_t until_ns) {
+    static _Atomic bool waitv_is_missing; /* the kernel is older than Linux 5.16, or forbids the call */
+    if (count > 1 && count <= MQ_FUTEX_WAITV_MAX && !waitv_is_missing) {
+        if (mq_futex_waitv(words, (unsigned)count, until_ns) >= 0)
+            return false;
+        if (errno != ENOSYS && errno != EPERM)
+            return errno == EINTR;
+        waitv_is_missing = true;
+    }
+    if (count > 1) {
+        int64_t nap_end_ns = mq_monotonic_ns() + MQ_NS_PER_MS;
+        until_ns = until_ns < nap_end_ns ? until_ns : nap_end_ns;
+    }
+    return mq_futex_wait((uint32_t *)(uintptr_t)words->address, (uint32_t)words->expected, until_ns) != 0 &&
+           errno == EINTR;
+}
+
+int mqc_wait_until_readable(const mqc_waiter *waiters, size_t count, int64_t deadline_ns) {
+    mq_futex_waitv_entry words[MQ_FUTEX_WAITV_MAX];
     mqc_held_signals signals = {.held = false};
     int64_t started = mq_monotonic_ns();
-    if (mqc_spin_until_readable(waiter, deadline_ns))
+    if (mqc_spin_until_readable(waiters, count, deadline_ns))
         return 1;
     for (;;) {
-        int64_t now = mq_monotonic_ns(), longest = waiter->max_sleep_ns(waiter->reader, now - started);
-        int64_t until = now + mqc_vary_sleep_ns(longest, now);
-        until = deadline_ns >= 0 && deadline_ns < until ? deadline_ns : until;
-        uint32_t expected = waiter->prepare_wait(waiter->reader);
-        bool there = waiter->is_readable(waiter->reader);
+        /* each sleep has a deadline. Without one, a handler with SA_RESTART would not end the sleep of one reader */
+        int64_t until = mqc_next_wake_ns(waiters, count, started, deadline_ns);
+        mqc_announce_sleep(waiters, count, words);
+        bool there = mqc_any_is_readable(waiters, count);
         bool interrupted = mqc_release_signals(&signals);
-        /* each sleep has a deadline. Without one, a handler with SA_RESTART would not end the sleep */
         if (!there && !interrupted)
-            interrupted = mq_futex_wait(mq_futex_word(waiter->word), expected, until) != 0 && errno == EINTR;
-        if (waiter->end_wait)
-            waiter->end_wait(waiter->reader);
-        if (there || waiter->is_readable(waiter->reader))
+            interrupted = mqc_sleep_on_words(words, count, until);
+        for (size_t i = 0; i < count; i++)
+            if (waiters[i].end_wait)
+                waiters[i].end_wait(waiters[i].reader);
+        if (there || mqc_any_is_readable(waiters, count))
             return 1;
         if (interrupted)
             return mqc_set_error(EINTR, "signal handler ran during the wait");

@@ -160,17 +160,21 @@ int64_t msgq_board_read(msgq_board *board, int64_t index, void *buffer, size_t r
 }
 
 static bool mqc_board_is_readable(void *reader) {
-    mqc_record_file *r = reader;
-    return mqc_record_file_check_truncation(r) ||
-           mq_cell_write_count(mq_load_acquire_u64(mq_cell_version_word(&r->w.parts, r->index))) != r->count;
+    const msgq_poll_item *item = reader;
+    const mqc_record_file *r = &item->board->r;
+    uint64_t version = mq_load_acquire_u64(mq_cell_version_word(&r->w.parts, (uint64_t)item->index));
+    return mqc_record_file_check_truncation(r) || mq_cell_write_count(version) != item->count;
+}
+
+int mqc_board_poll(msgq_poll_item *item, mqc_waiter *waiter) {
+    int status = mqc_board_check_index(item->board, item->index);
+    return status ? status : mqc_record_file_poll(&item->board->r, mqc_board_is_readable, item, waiter);
 }
 
 int msgq_board_wait(msgq_board *board, int64_t index, uint64_t count, double timeout) {
-    int status = mqc_board_check_index(board, index);
-    if (status)
-        return status;
-    board->r.index = (uint64_t)index, board->r.count = count;
-    return mqc_record_file_wait_until_readable(&board->r, mqc_board_is_readable, timeout);
+    msgq_poll_item item = {.board = board, .index = index, .count = count};
+    int status = mqc_check_pointers(board, NULL, 0);
+    return status ? status : mqc_record_file_wait(&board->r, &item, timeout);
 }
 
 void msgq_board_close(msgq_board *board) {

@@ -1,6 +1,7 @@
 /* A channel's subscriber. Compile as C11. */
 #define _GNU_SOURCE
 #include "c/channelfile.h"
+#include "c/poll.h"
 
 static const int64_t MQC_AGAIN_NS = MQ_NS_PER_S;
 enum {
@@ -150,9 +151,8 @@ static bool mqc_channel_is_readable(void *reader) {
         .header = s->c.header, .cursor = &s->c.cursor, .not_truncated = s->c.not_truncated};
     return mq_channel_subscriber_is_readable(&poll_state);
 }
-static uint32_t mqc_channel_prepare_wait(void *reader) {
-    msgq_channel_subscriber *s = reader;
-    mq_u32 *eventcount = &s->file.header->eventcount;
+static uint32_t mqc_channel_prepare_wait(const void *reader, mq_u32 *eventcount) {
+    const msgq_channel_subscriber *s = reader;
     return s->nap ? mq_load_acquire_u32(eventcount) : mq_eventcount_prepare_wait_mp(eventcount);
 }
 static void mqc_channel_end_wait(void *reader) { ((msgq_channel_subscriber *)reader)->nap = 0; }
@@ -163,20 +163,33 @@ static int64_t mqc_channel_max_sleep_ns(void *reader, int64_t slept_ns) {
     return 2 * slept_ns > MQC_AGAIN_NS ? 2 * slept_ns : MQC_AGAIN_NS;
 }
 
+static mqc_waiter mqc_channel_begin_wait(msgq_channel_subscriber *s) {
+    s->nap = mq_channel_compute_lapped_nap_ns(&s->c, mq_monotonic_ns());
+    return (mqc_waiter){.is_readable = mqc_channel_is_readable,
+                        .prepare_wait = mqc_channel_prepare_wait,
+                        .end_wait = mqc_channel_end_wait,
+                        .max_sleep_ns = mqc_channel_max_sleep_ns,
+                        .word = &s->file.header->eventcount,
+                        .reader = s,
+                        .spin_ns = s->file.endpoint.spin_ns};
+}
+
+int mqc_channel_poll(msgq_channel_subscriber *s, mqc_waiter *waiter) {
+    mq_channel_message message;
+    int found = mqc_check_process(&s->file.endpoint, s->file.generation);
+    found = found ? found : mqc_channel_next_message(s, &message);
+    if (!found)
+        *waiter = mqc_channel_begin_wait(s);
+    return found;
+}
+
 /* Find the next message, and wait for a message if needed. Returns 1 with a message, or a negative error. */
 static int mqc_channel_find(msgq_channel_subscriber *s, mq_channel_message *message, double timeout) {
-    mqc_waiter waiter = {.is_readable = mqc_channel_is_readable,
-                         .prepare_wait = mqc_channel_prepare_wait,
-                         .end_wait = mqc_channel_end_wait,
-                         .max_sleep_ns = mqc_channel_max_sleep_ns,
-                         .word = &s->file.header->eventcount,
-                         .reader = s,
-                         .spin_ns = s->file.endpoint.spin_ns};
     int found = mqc_channel_next_message(s, message);
     int64_t deadline = found || timeout == 0 ? 0 : mqc_deadline_ns(timeout);
     while (!found && timeout != 0) {
-        s->nap = mq_channel_compute_lapped_nap_ns(&s->c, mq_monotonic_ns());
-        int ready = mqc_wait_until_readable(&waiter, deadline);
+        mqc_waiter waiter = mqc_channel_begin_wait(s);
+        int ready = mqc_wait_until_readable(&waiter, 1, deadline);
         found = ready < 0 ? ready : mqc_channel_next_message(s, message);
         if (!found && (!ready || (deadline >= 0 && mq_monotonic_ns() >= deadline)))
             break; /* the deadline has passed without a message, because a retracted message does not count */

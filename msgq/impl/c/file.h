@@ -10,7 +10,7 @@
 #include <signal.h>
 
 #include "base/endpoint_file.h"
-#include "base/futex.h"
+#include "base/poll_ops.h"
 #include "base/row_table.h"
 #include "base/schema.h"
 #include "base/truncation.h"
@@ -132,9 +132,11 @@ MQC_HIDDEN int mqc_write_schema(const mqc_endpoint *endpoint, const mq_schema_pa
 
 /* ---- wait ---- */
 
+/* One reader of a wait. */
 typedef struct {
     bool (*is_readable)(void *reader);
-    uint32_t (*prepare_wait)(void *reader);
+    /* Announce a sleep. Returns the value that the word must have at the beginning of the sleep */
+    uint32_t (*prepare_wait)(const void *reader, mq_u32 *word);
     void (*end_wait)(void *reader); /* ends the announcement of a sleep; NULL: the reader has no announcement to end */
     int64_t (*max_sleep_ns)(void *reader, int64_t slept_ns);
     mq_u32 *word;
@@ -158,7 +160,8 @@ MQC_HIDDEN int64_t mqc_vary_sleep_ns(int64_t sleep_ns, int64_t now_ns);
 
 /* Convert a timeout in seconds to a deadline (CLOCK_MONOTONIC, nanoseconds). A negative result means no deadline. */
 MQC_HIDDEN int64_t mqc_deadline_ns(double timeout);
-/* Wait for the reader. Returns 1 if the reader may be readable, 0 at the deadline, or -EINTR after a signal handler. */
-MQC_HIDDEN int mqc_wait_until_readable(const mqc_waiter *waiter, int64_t deadline_ns);
+/* Wait for one reader or several. Returns 1 if a reader may be readable, 0 at the deadline, or -EINTR after a signal
+ * handler. */
+MQC_HIDDEN int mqc_wait_until_readable(const mqc_waiter *waiters, size_t count, int64_t deadline_ns);
 
 #endif

@@ -1,6 +1,7 @@
 /* Work queues: wait, send, receive, take. The code follows impl/workqueue/handle.pxi, queue.pxi and job.pxi step by
  * step. Compile as C11. */
 #define _GNU_SOURCE
+#include "c/poll.h"
 #include "c/queuefile.h"
 
 static const double MQC_LEASE_MAX_S = 2147483; /* maximum lease or delay: 24 days, the maximum of Python's timeouts */
@@ -11,12 +12,13 @@ static bool mqc_queue_is_readable(void *reader) {
     msgq_queue *q = reader;
     if (mqc_check_truncation(&q->endpoint, &q->segment) != 0)
         return true; /* the caller checks again and returns the error */
-    /* a receiver that learns of a delay must compute the length of its sleep again */
+    /* a wait for a message that learns of a delay must compute the length of its sleep again */
     return mq_queue_wait_is_over(&q->h, &q->wait) ||
-           (q->wait.role == MQ_QUEUE_RECEIVER && mq_queue_delays_changed(&q->h));
+           (q->wait.role != MQ_QUEUE_SENDER && mq_queue_delays_changed(&q->h));
 }
-static uint32_t mqc_queue_prepare_wait(void *reader) {
-    msgq_queue *q = reader;
+static uint32_t mqc_queue_prepare_wait(const void *reader, mq_u32 *word) {
+    msgq_queue *q = (msgq_queue *)(uintptr_t)reader;
+    (void)word;
     return mq_queue_wait_prepare_sleep(&q->h, &q->wait, q->wait.ticket);
 }
 static void mqc_queue_end_wait(void *reader) {
@@ -53,20 +55,39 @@ static int64_t mqc_queue_max_sleep_ns(void *reader, int64_t slept_ns) {
     return mq_queue_wait_limit_sleep_ns(&q->h, &q->wait, left < MQ_QUEUE_RECOVER_NS ? left : MQ_QUEUE_RECOVER_NS);
 }
 
+static mqc_waiter mqc_queue_waiter(msgq_queue *q) {
+    return (mqc_waiter){.is_readable = mqc_queue_is_readable,
+                        .prepare_wait = mqc_queue_prepare_wait,
+                        .end_wait = mqc_queue_end_wait,
+                        .max_sleep_ns = mqc_queue_max_sleep_ns,
+                        .word = mq_queue_get_eventcount(&q->h, q->wait.role),
+                        .reader = q,
+                        /* A spin requests no handoff. Therefore a call that other handles overtook too often does not
+                         * spin. */
+                        .spin_ns = q->wait.overtaken < MQ_QUEUE_OVERTAKEN_MAX ? q->endpoint.spin_ns : 0};
+}
+
 /* Returns 1 if there may be a message or a free slot, 0 at the deadline, or an error. */
 static int mqc_queue_sleep(msgq_queue *q, int64_t deadline) {
-    mqc_waiter waiter = {.is_readable = mqc_queue_is_readable,
-                         .prepare_wait = mqc_queue_prepare_wait,
-                         .end_wait = mqc_queue_end_wait,
-                         .max_sleep_ns = mqc_queue_max_sleep_ns,
-                         .word = mq_queue_get_eventcount(&q->h, q->wait.role),
-                         .reader = q,
-                         /* A spin requests no handoff. Therefore a call that other handles overtook too often does not
-                          * spin. */
-                         .spin_ns = q->wait.overtaken < MQ_QUEUE_OVERTAKEN_MAX ? q->endpoint.spin_ns : 0};
+    mqc_waiter waiter = mqc_queue_waiter(q);
     if (deadline >= 0 && mq_monotonic_ns() >= deadline)
         return 0; /* the timeout applies even if other handles take every message first */
-    return mqc_wait_until_readable(&waiter, deadline);
+    return mqc_wait_until_readable(&waiter, 1, deadline);
+}
+
+int mqc_queue_poll(msgq_queue *q, mqc_waiter *waiter) {
+    int status = mqc_check_process(&q->endpoint, q->generation);
+    if (!status && mq_unlikely(!q->h.parts.max_messages))
+        status = mqc_queue_obtain_slots(q, false);
+    if (status)
+        return status;
+    if (mq_queue_has_ready_message(&q->h.parts) ||
+        (mqc_queue_recover_if_due(q, mq_monotonic_ns()) && mq_queue_has_ready_message(&q->h.parts)))
+        return 1;
+    if (q->wait.role != MQ_QUEUE_WATCHER) /* otherwise the ticket of the previous poll is still valid */
+        q->wait = mq_queue_wait_begin(&q->h, MQ_QUEUE_WATCHER, false);
+    *waiter = mqc_queue_waiter(q);
+    return mqc_check_truncation(&q->endpoint, &q->segment);
 }
 
 /* ---- send ---- */

@@ -108,28 +108,29 @@ int mqc_record_file_ensure_row(mqc_record_file *r) {
 
 /* ---- wait ---- */
 
-static uint32_t mqc_record_file_prepare_wait(void *reader) {
-    return mq_eventcount_prepare_wait_mp(&((mqc_record_file *)reader)->w.parts.header->eventcount);
-}
 static int64_t mqc_record_file_max_sleep_ns(void *reader, int64_t slept_ns) {
     (void)reader;
     return 2 * slept_ns > MQC_AGAIN_NS ? 2 * slept_ns : MQC_AGAIN_NS;
 }
 
-int mqc_record_file_wait_until_readable(mqc_record_file *r, bool (*is_readable)(void *), double timeout) {
-    mqc_waiter waiter = {.is_readable = is_readable,
-                         .prepare_wait = mqc_record_file_prepare_wait,
-                         .max_sleep_ns = mqc_record_file_max_sleep_ns,
-                         .word = &r->w.parts.header->eventcount,
-                         .reader = r,
-                         .spin_ns = r->endpoint.spin_ns};
-    int ready = mqc_check_process(&r->endpoint, r->generation);
-    if (ready)
-        return ready;
-    ready = is_readable(r);
-    if (!ready && timeout != 0)
-        ready = mqc_wait_until_readable(&waiter, mqc_deadline_ns(timeout));
-    if (ready > 0)
-        return mqc_record_file_check_truncation(r);
-    return ready ? ready : mqc_endpoint_error(&r->endpoint, timeout == 0 ? EAGAIN : ETIMEDOUT, "no change");
+int mqc_record_file_poll(const mqc_record_file *r, bool (*is_readable)(void *), void *reader, mqc_waiter *waiter) {
+    int status = mqc_check_process(&r->endpoint, r->generation);
+    if (status)
+        return status;
+    bool is_ready = is_readable(reader);
+    *waiter = (mqc_waiter){.is_readable = is_readable,
+                           .prepare_wait = mq_poll_prepare_wait_mp,
+                           .max_sleep_ns = mqc_record_file_max_sleep_ns,
+                           .word = &r->w.parts.header->eventcount,
+                           .reader = reader,
+                           .spin_ns = r->endpoint.spin_ns};
+    status = is_ready ? mqc_record_file_check_truncation(r) : 0;
+    return status ? status : is_ready;
+}
+
+int mqc_record_file_wait(const mqc_record_file *r, msgq_poll_item *item, double timeout) {
+    int ready = msgq_poll(item, 1, timeout);
+    if (ready == -EAGAIN || ready == -ETIMEDOUT)
+        return mqc_endpoint_error(&r->endpoint, -ready, "no change");
+    return ready < 0 ? ready : 0;
 }

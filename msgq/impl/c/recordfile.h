@@ -2,8 +2,7 @@
 #ifndef MQC_RECORDFILE_H
 #define MQC_RECORDFILE_H
 
-#include "c/file.h"
-#include "msgq/records.h"
+#include "c/poll.h"
 #include "records/join.h"
 
 enum { MQC_RECORD_COPIES = 2 };
@@ -19,8 +18,6 @@ typedef struct {
     void *liveness_token;
     uint64_t *seen;
     int64_t clock_offset;
-    /* boards: index of the key for which a call waits, and the number of writes that the caller knows */
-    uint64_t index, count;
     int generation;
 } mqc_record_file;
 
@@ -30,7 +27,11 @@ MQC_HIDDEN int mqc_record_file_open(mqc_record_file *r, const char *name, const 
 MQC_HIDDEN void mqc_record_file_close(mqc_record_file *r);
 /* Take a row under the lock, if the handle has no row yet. A handle needs a row before it writes. */
 MQC_HIDDEN int mqc_record_file_ensure_row(mqc_record_file *r);
-MQC_HIDDEN int mqc_record_file_wait_until_readable(mqc_record_file *r, bool (*is_readable)(void *), double timeout);
+/* Check a handle for msgq_poll. `reader` is the argument of `is_readable`. */
+MQC_HIDDEN int mqc_record_file_poll(const mqc_record_file *r, bool (*is_readable)(void *), void *reader,
+                                    mqc_waiter *waiter);
+/* Wait for an item of this file. Returns 0 after a change, or a negative error. */
+MQC_HIDDEN int mqc_record_file_wait(const mqc_record_file *r, msgq_poll_item *item, double timeout);
 
 /* Return the deadline for reads of a value that writers replace repeatedly: 1 s from now. */
 static inline int64_t mqc_record_read_deadline_ns(void) { return mq_monotonic_ns() + MQ_NS_PER_S; }

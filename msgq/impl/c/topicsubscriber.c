@@ -1,5 +1,6 @@
 /* A topic's subscriber. Compile as C11. */
 #define _GNU_SOURCE
+#include "c/poll.h"
 #include "c/topicfile.h"
 #include "ring/next_message.h"
 #include "ring/resize.h"
@@ -98,9 +99,6 @@ static int mqc_subscriber_rejoin(msgq_subscriber *subscriber) {
 static bool mqc_subscriber_is_readable(void *reader) {
     return mq_ring_subscriber_is_readable(&((msgq_subscriber *)reader)->s);
 }
-static uint32_t mqc_subscriber_prepare_wait(void *reader) {
-    return mq_ring_subscriber_prepare_wait(&((msgq_subscriber *)reader)->s);
-}
 
 /* Let msgq publishers and stock publishers wake this subscriber. Returns the longest sleep in nanoseconds. */
 static int64_t mqc_subscriber_max_sleep_ns(void *reader, int64_t slept_ns) {
@@ -121,14 +119,13 @@ static int64_t mqc_subscriber_max_sleep_ns(void *reader, int64_t slept_ns) {
     return subscriber->watched ? longer : MQC_STOCK_POLL_NS;
 }
 
-static int mqc_subscriber_wait(msgq_subscriber *subscriber, int64_t deadline) {
-    mqc_waiter waiter = {.is_readable = mqc_subscriber_is_readable,
-                         .prepare_wait = mqc_subscriber_prepare_wait,
-                         .max_sleep_ns = mqc_subscriber_max_sleep_ns,
-                         .word = mq_ring_subscriber_eventcount(&subscriber->s),
-                         .reader = subscriber,
-                         .spin_ns = subscriber->topic->endpoint.spin_ns};
-    return mqc_wait_until_readable(&waiter, deadline);
+static mqc_waiter mqc_subscriber_waiter(msgq_subscriber *subscriber) {
+    return (mqc_waiter){.is_readable = mqc_subscriber_is_readable,
+                        .prepare_wait = mq_poll_prepare_wait,
+                        .max_sleep_ns = mqc_subscriber_max_sleep_ns,
+                        .word = mq_ring_subscriber_eventcount(&subscriber->s),
+                        .reader = subscriber,
+                        .spin_ns = subscriber->topic->endpoint.spin_ns};
 }
 
 /* Map the ring again if it has grown, and continue at the cursor. Returns 1 after a new mapping, and 0 without one. */
@@ -166,6 +163,20 @@ static int mqc_subscriber_corrupt(msgq_subscriber *subscriber) {
                               mq_ring_offset(cursor), mq_ring_cycle(cursor));
 }
 
+int mqc_subscriber_poll(msgq_subscriber *subscriber, mqc_waiter *waiter) {
+    mq_ring_message message;
+    int status = mqc_is_forked(subscriber->generation) ? mqc_subscriber_rejoin(subscriber) : 0;
+    while (!status) {
+        mq_ring_status found = mq_ring_subscriber_next_intact_message(&subscriber->s, subscriber->conflate, &message);
+        if (found == MQ_RING_EMPTY)
+            *waiter = mqc_subscriber_waiter(subscriber);
+        if (found != MQ_RING_CORRUPT)
+            return found == MQ_RING_OK;
+        status = mqc_subscriber_corrupt(subscriber);
+    }
+    return status;
+}
+
 /* ---- receive ---- */
 
 /* Find the message at the cursor. Returns 0 with the message, or a negative error. */
@@ -183,7 +194,8 @@ static int mqc_subscriber_find(msgq_subscriber *subscriber, mq_ring_message *mes
         if (timeout == 0)
             return mqc_endpoint_error(&subscriber->topic->endpoint, EAGAIN, "no message available");
         deadline = deadline ? deadline : mqc_deadline_ns(timeout);
-        int ready = mqc_subscriber_wait(subscriber, deadline);
+        mqc_waiter waiter = mqc_subscriber_waiter(subscriber);
+        int ready = mqc_wait_until_readable(&waiter, 1, deadline);
         if (ready < 0)
             return ready;
         if (!ready)

@@ -181,9 +181,14 @@ static bool mqc_vector_is_readable(void *reader) {
     return mqc_record_file_check_truncation(r) || mq_vector_next_changed(&view, r->seen, 0) < r->length;
 }
 
+int mqc_vector_poll(msgq_vector *vector, mqc_waiter *waiter) {
+    return mqc_record_file_poll(&vector->r, mqc_vector_is_readable, &vector->r, waiter);
+}
+
 int msgq_vector_wait(msgq_vector *vector, double timeout) {
+    msgq_poll_item item = {.vector = vector};
     int status = mqc_check_pointers(vector, NULL, 0);
-    return status ? status : mqc_record_file_wait_until_readable(&vector->r, mqc_vector_is_readable, timeout);
+    return status ? status : mqc_record_file_wait(&vector->r, &item, timeout);
 }
 
 int64_t msgq_vector_changes(msgq_vector *vector, uint64_t *indices, void *items, size_t room) {
