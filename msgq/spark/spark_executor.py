@@ -69,9 +69,15 @@ def make_task_frame(spark: SparkSession, tasks: Sequence[Any]) -> DataFrame:
 def run_tasks_on_workers(
     spark: SparkSession, tasks: Sequence[_TaskT], function: Callable[[_TaskT], _ResultT]
 ) -> list[_ResultT]:
-    """Run a function on all tasks at once, in workers. Return the results in the order of the tasks."""
+    """Run a function on all tasks at once, in workers. Return the results in the order of the tasks.
+
+    A job on an RDD needs neither a plan nor a shuffle, and takes a third of the time of a job on a data frame. Spark
+    Connect has no RDDs.
+    """
     if not tasks:
         return []
+    if getattr(spark, "_jsc", None) is not None:
+        return spark.sparkContext.parallelize(tasks, len(tasks)).map(function).collect()
     results = make_task_frame(spark, tasks).mapInArrow(
         lambda batches: _run_tasks_of_partition(batches, function), convert_to_spark_schema(_TASK_RESULT_SCHEMA)
     )
