@@ -13,14 +13,7 @@ from msgq.lake.bronze.bronze_writer import open_messages_table
 from msgq.lake.delta_table import LakeTable
 from msgq.lake.fleet.fleet_builder import FleetBuilder, FleetResult
 from msgq.lake.fleet.fleet_tables import FLEET_TABLE_NAMES, open_fleet_table
-from msgq.lake.gold.gold_files import (
-    GOLD_TABLE_SCHEMAS,
-    add_hour_column,
-    get_stored_columns,
-    open_gold_table,
-    write_gold_files,
-)
-from msgq.lake.gold.gold_tables import HOURLY_SCHEMAS
+from msgq.lake.gold.gold_files import get_stored_columns, open_gold_table, write_gold_files
 from msgq.lake.gold.increment_inputs import open_inputs_table
 from msgq.lake.lake_directory import LakeDirectory
 from msgq.lake.message_columns import BRONZE_COLUMNS
@@ -39,11 +32,10 @@ def write_lake(path: Path, **rows_by_table: Iterable[dict[str, Any]]) -> None:
     if messages.read_snapshot() is None:
         messages.commit_files(None, BRONZE_COLUMNS)
     for name, rows in rows_by_table.items():
-        table = open_gold_table(lake, name)
-        made = pa.Table.from_pylist(list(rows), GOLD_TABLE_SCHEMAS[name])
-        parts = [add_hour_column(made, 0) if name in HOURLY_SCHEMAS else made]
-        files = write_gold_files(lake, {name: parts}).get(name, [])
-        table.commit_files(table.read_snapshot(), get_stored_columns(name), files, None)
+        table, columns = open_gold_table(lake, name), get_stored_columns(name)
+        made = pa.Table.from_pylist([{"hour": 0} | row for row in rows], columns)
+        files = write_gold_files(lake, {name: made}).get(name, [])
+        table.commit_files(table.read_snapshot(), columns, files, None)
     states = open_inputs_table(lake)
     file = states.write_file(f"{uuid4().hex}.parquet", _INCREMENT_STATES)
     states.commit_files(states.read_snapshot(), _INCREMENT_STATES.schema, [file], None)

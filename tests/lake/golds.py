@@ -14,7 +14,7 @@ from msgq.common.units import NS_PER_S
 from msgq.lake.bronze.bronze_store import BronzeStore
 from msgq.lake.delta_table import LakeTable
 from msgq.lake.gold.gold_builder import GOLD_TABLE_NAMES, GoldBuilder
-from msgq.lake.gold.gold_increments import GoldIncrement, IncrementTask
+from msgq.lake.gold.gold_increments import IncrementTask
 from msgq.lake.lake_directory import LakeDirectory
 from msgq.lake.metrics.checks import CheckThresholds
 from tests.lake.bronze_rows import directory
@@ -30,10 +30,10 @@ def here() -> Iterator[list[int]]:
     """Give a list of how many rows each task reads."""
     read: list[int] = []
 
-    def count_rows(task: IncrementTask, lake: Any) -> Iterator[tuple[GoldIncrement, dict[str, pa.Table]]]:
-        for increment, inputs in reading(task, lake):
-            read.append(sum(rows.num_rows for rows in inputs.values()))
-            yield increment, inputs
+    def count_rows(task: IncrementTask, lake: Any) -> dict[str, pa.Table]:
+        inputs = reading(task, lake)
+        read.append(sum(rows.num_rows for rows in inputs.values()))
+        return inputs
 
     reading = IncrementTask.read_inputs
     with patch.object(IncrementTask, "read_inputs", count_rows):

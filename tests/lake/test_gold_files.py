@@ -15,14 +15,12 @@ from msgq.lake.delta_table import LakeTable
 from msgq.lake.gold import gold_files
 from msgq.lake.gold.gold_builder import GOLD_TABLE_NAMES
 from msgq.lake.gold.gold_files import (
-    add_hour_column,
     find_files_of_runs,
     get_stored_columns,
     open_gold_table,
     replace_groups,
     write_gold_files,
 )
-from msgq.lake.gold.gold_tables import HOURLY_SCHEMAS, RUN_SCHEMAS
 from msgq.lake.lake_directory import LakeDirectory
 from tests.lake import golds
 from tests.lake.bronze_rows import HOUR, MIDNIGHT, SECOND, add, directory
@@ -33,20 +31,17 @@ FIRST_HOUR = MIDNIGHT // HOUR
 
 
 def make_rows(name: str, run: str, hour: int) -> pa.Table:
-    """Return a row of a table with a run; the hour is also in the first column of integers."""
-    schema = (HOURLY_SCHEMAS | RUN_SCHEMAS)[name]
+    """Return a row of a table with a run and an hour. A table without hours has it in its first column of integers."""
+    schema = get_stored_columns(name)
     first = next(field.name for field in schema if pa.types.is_integer(field.type))
-    return pa.Table.from_pylist([{"run": run, first: hour}], schema)
+    return pa.Table.from_pylist([{"run": run, first: hour, "hour": hour}], schema)
 
 
 def commit_file(lake: LakeDirectory, name: str, *groups: tuple[str, int]) -> str:
     """Add a file with a row of each group, and return its path."""
-    parts = [
-        add_hour_column(make_rows(name, *group), group[1]) if name in HOURLY_SCHEMAS else make_rows(name, *group)
-        for group in groups
-    ]
+    rows = pa.concat_tables([make_rows(name, *group) for group in groups])
     table = open_gold_table(lake, name)
-    (file,) = write_gold_files(lake, {name: parts})[name]
+    (file,) = write_gold_files(lake, {name: rows})[name]
     table.commit_files(table.read_snapshot(), get_stored_columns(name), [file])
     return file.path
 

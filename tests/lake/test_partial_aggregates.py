@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,8 +17,9 @@ from hypothesis import strategies as st
 pytest.importorskip("deltalake")
 from msgq import kinds
 from msgq.common.units import NS_PER_S
-from msgq.lake.gold import gold_increments as increments
 from msgq.lake.gold import gold_tables as gold
+from msgq.lake.gold.gold_files import get_stored_columns
+from msgq.lake.gold.gold_increments import GoldIncrement, number_increments, restore_increments
 from msgq.lake.metrics import hops, partial_aggregates
 from msgq.lake.metrics.checks import CheckThresholds
 from msgq.lake.metrics.dropouts import compute_message_intervals, find_dropouts
@@ -49,21 +51,29 @@ def batch(rows: list[Row], ordered: bool = True) -> pa.Table:
     return found.combine_chunks()
 
 
-def build_tables(parts: list[list[Row]], ordered: bool = True) -> dict[str, pa.Table]:
-    """Return all tables of gold of parts, hour by hour, as a lake makes them."""
+def make_inputs(parts: list[list[Row]], ordered: bool = True) -> tuple[dict[str, pa.Table], list[GoldIncrement]]:
+    """Return the aggregates of parts, and the hours of all runs."""
     found = [partial_aggregates.compute_aggregates(batch(part, ordered)) for part in parts]
     every = {name: pa.concat_tables([one[name] for one in found]) for name in partial_aggregates.AGGREGATE_SCHEMAS}
     every["origins"] = pa.concat_tables([batch(part, False).select(hops.HOP_INPUT_SCHEMA.names) for part in parts])
-    hours: dict[str, list[pa.Table]] = {name: [schema.empty_table()] for name, schema in gold.HOURLY_SCHEMAS.items()}
     times = {time // HOUR for part in parts for one in part for time in (one["log_time"], one["origin_time"] or 0)}
-    by_hour = {name: increments.IncrementRows(name, rows) for name, rows in every.items() if name != "hours"}
-    for hour in sorted(times | set(compute_event_hours(every["events"]).tolist())):
-        for run in ("r", "s"):
-            mine = {name: rows.get_rows(run, hour) for name, rows in by_hour.items()}
-            for name, rows in gold.make_hourly_tables(mine, NS_PER_S).items():
-                assert rows.schema == gold.HOURLY_SCHEMAS[name]
-                hours[name].append(rows)
-    whole = {name: pa.concat_tables(rows) for name, rows in hours.items()}
+    hours = sorted(times | set(compute_event_hours(every["events"]).tolist()))
+    return every, [GoldIncrement(run, hour) for run in ("r", "s") for hour in hours]
+
+
+def make_hours(aggregates: dict[str, pa.Table], chosen: list[GoldIncrement]) -> dict[str, pa.Table]:
+    """Return the tables of hours of runs, as files have them."""
+    inputs = {name: number_increments(name, rows, chosen) for name, rows in aggregates.items() if name != "hours"}
+    made = gold.make_hourly_tables(inputs, NS_PER_S)
+    return {name: restore_increments(rows, chosen) for name, rows in made.items()}
+
+
+def build_tables(parts: list[list[Row]], ordered: bool = True) -> dict[str, pa.Table]:
+    """Return all tables of gold of parts, first of their hours and then of their runs, as a lake makes them."""
+    whole = {}
+    for name, rows in make_hours(*make_inputs(parts, ordered)).items():
+        assert rows.schema == get_stored_columns(name)
+        whole[name] = rows.select(gold.HOURLY_SCHEMAS[name].names)
     for name, rows in (totals := gold.make_run_tables(whole, NS_PER_S, CheckThresholds())).items():
         assert rows.schema == gold.RUN_SCHEMAS[name]
     return {name: rows for name, rows in (whole | totals).items() if not name.startswith("_")}
@@ -129,6 +139,21 @@ def test_partial_aggregates_of_pieces_equal_aggregates_of_whole_recording(seed: 
     rows = some_rows(rng)
     whole, parts = build_tables([rows]), build_tables(pieces(rng, rows, count), ordered)
     assert {name: sorted_rows(parts[name]) for name in whole} == {name: sorted_rows(whole[name]) for name in whole}
+
+
+@settings(max_examples=5)
+@given(SEEDS)
+def test_hours_and_runs_computed_at_once_equal_those_computed_alone(seed: int) -> None:
+    rng = random.Random(seed)
+    aggregates, chosen = make_inputs(pieces(rng, some_rows(rng), 2))
+    alone = [make_hours(aggregates, [increment]) for increment in chosen]
+    hours = make_hours(aggregates, chosen)
+    for name, rows in hours.items():
+        assert sorted_rows(rows) == sorted_rows(pa.concat_tables([hour[name] for hour in alone])), name
+    own = [{name: rows.filter(pc.equal(rows.column("run"), run)) for name, rows in hours.items()} for run in ("r", "s")]
+    totals = [gold.make_run_tables(rows, NS_PER_S, CheckThresholds()) for rows in own]
+    for name, rows in gold.make_run_tables(hours, NS_PER_S, CheckThresholds()).items():
+        assert sorted_rows(rows) == sorted_rows(pa.concat_tables([total[name] for total in totals])), name
 
 
 @settings(max_examples=5)

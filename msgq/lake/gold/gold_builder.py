@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TypeVar
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from msgq.errors import InvalidValueError
@@ -28,14 +27,13 @@ from msgq.lake.delta_table import CommitConflictError, LakeTable
 from msgq.lake.gold.gold_files import (
     GOLD_TABLE_SCHEMAS,
     FileReplacement,
-    add_hour_column,
     find_files_of_runs,
     get_stored_columns,
     open_gold_table,
     replace_groups,
     write_gold_files,
 )
-from msgq.lake.gold.gold_increments import IncrementTask, list_increment_tasks
+from msgq.lake.gold.gold_increments import IncrementTask, list_increment_tasks, restore_increments
 from msgq.lake.gold.gold_tables import HOURLY_SCHEMAS, RUN_SCHEMAS, make_hourly_tables, make_run_tables
 from msgq.lake.gold.increment_inputs import commit_inputs, find_input_changes, open_inputs_table
 from msgq.lake.lake_directory import LakeDirectory
@@ -186,11 +184,8 @@ def _make_hourly_table_maker(uri: str, window_ns: int) -> Callable[[IncrementTas
 
     def make_gold_files(task: IncrementTask) -> _FilesByTable:
         lake = LakeDirectory(uri)
-        parts: dict[str, list[pa.Table]] = defaultdict(list)
-        for increment, inputs in task.read_inputs(lake):
-            for name, rows in make_hourly_tables(inputs, window_ns).items():
-                parts[name].append(add_hour_column(rows, increment.hour_number))
-        return write_gold_files(lake, parts)
+        made = make_hourly_tables(task.read_inputs(lake), window_ns)
+        return write_gold_files(lake, {name: restore_increments(rows, task.increments) for name, rows in made.items()})
 
     return make_gold_files
 
@@ -205,11 +200,6 @@ def _make_run_table_maker(uri: str, window_ns: int, thresholds: CheckThresholds)
             name: open_gold_table(lake, name).read_rows(paths, HOURLY_SCHEMAS[name], where)
             for name, paths in task.paths_by_table.items()
         }
-        parts: dict[str, list[pa.Table]] = defaultdict(list)
-        for run in task.runs:
-            own = {name: table.filter(pc.equal(table.column("run"), run)) for name, table in rows.items()}
-            for name, table in make_run_tables(own, window_ns, thresholds).items():
-                parts[name].append(table)
-        return write_gold_files(lake, parts)
+        return write_gold_files(lake, make_run_tables(rows, window_ns, thresholds))
 
     return make_gold_files

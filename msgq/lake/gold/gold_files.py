@@ -40,16 +40,13 @@ def get_stored_columns(name: str) -> pa.Schema:
     return GOLD_TABLE_SCHEMAS[name].append(_HOUR_FIELD) if name in HOURLY_SCHEMAS else GOLD_TABLE_SCHEMAS[name]
 
 
-def add_hour_column(rows: pa.Table, hour: int) -> pa.Table:
-    """Return rows of an hourly table as its files have them."""
-    return rows.append_column(_HOUR_FIELD, pa.repeat(pa.scalar(hour, pa.int64()), rows.num_rows))
+def write_gold_files(lake: LakeDirectory, rows_by_table: Mapping[str, pa.Table]) -> dict[str, list[DataFile]]:
+    """Write a file of each table that has rows, and return the files by table.
 
-
-def write_gold_files(lake: LakeDirectory, parts: Mapping[str, Sequence[pa.Table]]) -> dict[str, list[DataFile]]:
-    """Write a file of each table that has rows, and return the files by table."""
+    The rows have the columns of `get_stored_columns`.
+    """
     files = {}
-    for name, tables in parts.items():
-        rows = pa.concat_tables([get_stored_columns(name).empty_table(), *tables])
+    for name, rows in rows_by_table.items():
         if rows.num_rows:
             files[name] = [open_gold_table(lake, name).write_file(f"{uuid4().hex}.parquet", rows)]
     return files

@@ -52,18 +52,28 @@ RUN_SCHEMAS: dict[str, pa.Schema] = {
 
 
 def make_hourly_tables(aggregates: Mapping[str, pa.Table], at_least: int) -> dict[str, pa.Table]:
-    """Return the tables `HOURLY_SCHEMAS` of an hour of a run.
+    """Return the tables `HOURLY_SCHEMAS` of one hour of each run.
 
     Parameters
     ----------
-    aggregates : result of `compute_aggregates` for all its messages; and `origins`: run, endpoint, publish_time and
-        origin_time of messages with an origin_time in the hour.
+    aggregates : result of `compute_aggregates` for all messages of the hours; and `origins`: run, endpoint,
+        publish_time and origin_time of messages with an origin_time in the hour.
     at_least : minimum width of windows, ns.
     """
-    made = {name: schema.empty_table() for name, schema in HOURLY_SCHEMAS.items()}
-    for name, make in _HOURLY_TABLE_MAKERS.items():
-        if aggregates[name].num_rows:  # most tables of an hour are empty, and hours are many
-            made |= make(aggregates[name], at_least)
+    return _make_tables(HOURLY_SCHEMAS, _HOURLY_TABLE_MAKERS, aggregates, at_least)
+
+
+def _make_tables(
+    schemas: Mapping[str, pa.Schema],
+    makers: Mapping[str, Callable[[pa.Table, int], dict[str, pa.Table]]],
+    inputs: Mapping[str, pa.Table],
+    at_least: int,
+) -> dict[str, pa.Table]:
+    """Return a table for each schema, without rows where the input has none: most runs have no queues and stages."""
+    made = {name: schema.empty_table() for name, schema in schemas.items()}
+    for name, make in makers.items():
+        if inputs[name].num_rows:
+            made |= make(inputs[name], at_least)
     return made
 
 
@@ -115,21 +125,35 @@ def make_run_tables(
     at_least : minimum width of windows, ns.
     thresholds : thresholds of `compute_checks`.
     """
-    gaps, cells = (
-        islands.find_sequence_gaps(aggregates["_islands"], EPOCH_KEY_COLUMNS),
-        islands.find_sequence_gaps(aggregates["_key_islands"], STATE_KEY_COLUMNS),
-    )
-    queue_windows = queues.coarsen_queue_windows(queues.compute_queue_windows(aggregates["_queues"]), at_least)
-    made = {
-        "sequence_gaps": gaps,
-        "overwrites": cells.rename_columns(RUN_SCHEMAS["overwrites"].names),
-        "endpoints": endpoints.compute_endpoints(aggregates["_hours"], gaps, cells),
-        "publishers": endpoints.compute_publishers(aggregates["_hours"]),
-        "dropouts": dropouts.find_dropouts(aggregates["_intervals"]),
-        "latency_summary": time_windows.compute_grouped_latency(aggregates["_hours"]),
-        "hops": hop_tables.compute_hops(aggregates["_edges"]),
-        "stage_summary": stages.summarize_stages(aggregates["_stages"]),
-        "queue_windows": queue_windows,
-        "queue_summary": queues.summarize_queues(queue_windows),
-    }
+    made = _make_tables(RUN_SCHEMAS, _RUN_TABLE_MAKERS, aggregates, at_least)
+    made["endpoints"] = endpoints.compute_endpoints(aggregates["_hours"], made["sequence_gaps"], made["overwrites"])
     return made | {"checks": compute_checks(made, thresholds)}
+
+
+def _make_total_tables(hours: pa.Table, _: int) -> dict[str, pa.Table]:
+    return {
+        "publishers": endpoints.compute_publishers(hours),
+        "latency_summary": time_windows.compute_grouped_latency(hours),
+    }
+
+
+def _make_overwrite_table(rows: pa.Table, _: int) -> dict[str, pa.Table]:
+    cells = islands.find_sequence_gaps(rows, STATE_KEY_COLUMNS)
+    return {"overwrites": cells.rename_columns(RUN_SCHEMAS["overwrites"].names)}
+
+
+def _make_queue_window_tables(rows: pa.Table, at_least: int) -> dict[str, pa.Table]:
+    windows = queues.coarsen_queue_windows(queues.compute_queue_windows(rows), at_least)
+    return {"queue_windows": windows, "queue_summary": queues.summarize_queues(windows)}
+
+
+#: Makes the tables of runs of each intermediate table. The least width of windows is given, too.
+_RUN_TABLE_MAKERS: dict[str, Callable[[pa.Table, int], dict[str, pa.Table]]] = {
+    "_hours": _make_total_tables,
+    "_intervals": lambda rows, _: {"dropouts": dropouts.find_dropouts(rows)},
+    "_islands": lambda rows, _: {"sequence_gaps": islands.find_sequence_gaps(rows, EPOCH_KEY_COLUMNS)},
+    "_key_islands": _make_overwrite_table,
+    "_stages": lambda rows, _: {"stage_summary": stages.summarize_stages(rows)},
+    "_edges": lambda rows, _: {"hops": hop_tables.compute_hops(rows)},
+    "_queues": _make_queue_window_tables,
+}

@@ -46,8 +46,8 @@ PUBLISHERS_SCHEMA = pa.schema(
 def compute_endpoints(windows: pa.Table, gaps: pa.Table, overwrites: pa.Table) -> pa.Table:
     """Return a row for each endpoint of each run: `ENDPOINTS_SCHEMA`; see `msgq.spark.tables.endpoints`.
 
-    Input: windows of any width, of which the last one has the newest properties of an endpoint; and tables with losses
-    of whole runs: run, endpoint, lost or overwritten.
+    Input: windows of any width, of which the last one has the newest properties of an endpoint; and tables of losses
+    in whole runs: run and endpoint, with lost in `gaps` and overwritten in `overwrites`.
     """
     groups = RowGroups(*(get_column(windows, name) for name in _ENDPOINT_KEY))
     made = take_column_rows(windows, _ENDPOINT_KEY, groups.first_rows) | sum_window_counts(groups, windows)
@@ -60,7 +60,11 @@ def compute_endpoints(windows: pa.Table, gaps: pa.Table, overwrites: pa.Table) -
     return build_typed_table(
         ENDPOINTS_SCHEMA,
         made
-        | {"lost": lost, "sequence_gaps": places, "overwritten": _sum_losses_by_endpoint(made, overwrites, "lost")[0]},
+        | {
+            "lost": lost,
+            "sequence_gaps": places,
+            "overwritten": _sum_losses_by_endpoint(made, overwrites, "overwritten")[0],
+        },
     )
 
 

@@ -49,7 +49,9 @@ def endpoints(windows: DataFrame, gaps: DataFrame, overwrites: DataFrame | None 
 
 
 def _compute_endpoints(windows: pa.Table) -> pa.Table:
-    none = pa.schema([("run", pa.string()), ("endpoint", pa.string()), ("lost", pa.int64())]).empty_table()
+    none = pa.schema(
+        [("run", pa.string()), ("endpoint", pa.string()), ("lost", pa.int64()), ("overwritten", pa.int64())]
+    ).empty_table()
     return arrow.compute_endpoints(windows, none, none)
 
 
