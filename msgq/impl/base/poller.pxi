@@ -28,8 +28,7 @@ cdef class Poller:
         return self._registered[0]
 
     def apoll(self, timeout):
-        from msgq.impl.base import event_loop
-        return event_loop.poll_async(self, parse_timeout_ms(timeout, ""))
+        return load_event_loop().poll_async(self, parse_timeout_ms(timeout, ""))
 
     def poll(self, timeout=None):
         cdef int wait_ms = WAIT_FOREVER if timeout is None else parse_timeout_ms(timeout, "")
