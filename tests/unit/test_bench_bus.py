@@ -46,7 +46,6 @@ def test_bus_bench_shows_costs_of_all_processes(tmp_path: Path) -> None:
     [
         ("bus_services,bus_fan_out", {"msgq", "floor", "pipe"}),
         ("bus_poll_asyncio,bus_fan_out_asyncio", {"msgq", "pipe"}),
-        ("bus_fan_out_c", {"msgq", "floor"}),
         ("channel_bus,frame_bus", {"msgq", "floor"}),
     ],
 )
@@ -55,6 +54,15 @@ def test_bus_bench_measures_each_row(tmp_path: Path, rows: str, systems: set[str
     assert result.failed == {}
     for row in summarize(result):
         check_costs(row, systems)
+
+
+@pytest.mark.nightly
+@pytest.mark.watchdog(900)
+def test_bus_bench_measures_program_in_c(tmp_path: Path) -> None:
+    """The compiler takes ten seconds for the C library, and minutes on a busy machine."""
+    _, result = measure(tmp_path, "bus_fan_out_c", "--peers", "pipe", limit_s=800)
+    (row,) = summarize(result)
+    check_costs(row, {"msgq", "floor"})
 
 
 @pytest.mark.nightly
@@ -80,6 +88,7 @@ def make_part(**changes: Any) -> dict[str, Any]:
     """Return the result of a process that did nothing."""
     return {
         **dict.fromkeys(("deliveries", "sent", "cpu_ns", "switches", "private", "shared"), 0),
+        "processes": 1,
         "samples": [],
         **changes,
     }

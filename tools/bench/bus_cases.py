@@ -75,6 +75,6 @@ BUS_CASES = (
         subscribers=_SLEEPERS,
         rate=1000.0,
     ),
-    replace(_POLL, key="bus_poll_c", title="as `bus_poll`, in C", role="c_bus", crew=()),
-    replace(_FAN_OUT, key="bus_fan_out_c", title="as `bus_fan_out`, in C", role="c_bus", peer_role=""),
+    replace(_POLL, key="bus_poll_c", title="as `bus_poll`, in C", role="c_bus", crew=(), limit_s=600),
+    replace(_FAN_OUT, key="bus_fan_out_c", title="as `bus_fan_out`, in C", role="c_bus", peer_role="", limit_s=600),
 )

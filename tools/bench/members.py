@@ -38,15 +38,16 @@ Run = Callable[[int], tuple[Sequence[int], int]]  # until a time -> ages of the 
 def join(parts: Sequence[Result], copies: int) -> Result:
     """Return what all processes together spent on each delivery. `copies`: deliveries of each message."""
     deliveries, sent = (sum(part[name] for part in parts) for name in ("deliveries", "sent"))
-    late = copies * len(parts)  # messages that may arrive after the end, and are not lost
+    processes = sum(part["processes"] for part in parts)
+    late = copies * processes  # messages that may arrive after the end, and are not lost
     return {
         "lost": max(0, sent * copies - deliveries - late),
         "value": sum(part["cpu_ns"] for part in parts) / deliveries,
         "samples": [age for part in parts for age in part["samples"]],
         "costs": {
             "switches": sum(part["switches"] for part in parts) / deliveries,
-            "private": sum(part["private"] for part in parts) / len(parts),
-            "shared": sum(part["shared"] for part in parts) / len(parts),
+            "private": sum(part["private"] for part in parts) / processes,
+            "shared": sum(part["shared"] for part in parts) / processes,
         },
     }
 
@@ -61,7 +62,7 @@ def _count(job: Job, words: memoryview, run: Run) -> Result:
     ages, sent = run(warm_until + measured_ns)
     cpu_after_ns, switches_after = _read_use()
     use = {"cpu_ns": cpu_after_ns - cpu_ns, "switches": switches_after - switches}
-    return {"deliveries": len(ages), "sent": sent, "samples": ages, **use, **_read_memory()}
+    return {"processes": 1, "deliveries": len(ages), "sent": sent, "samples": ages, **use, **_read_memory()}
 
 
 def _read_use() -> tuple[int, int]:

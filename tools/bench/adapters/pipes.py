@@ -12,9 +12,13 @@ from tools.bench.adapters.base import Call, Polled, Publisher, Subscriber, Syste
 
 
 class Pipes(System):
-    """A publisher writes each message into the pipes of all subscribers. Short messages are written as one piece."""
+    """A publisher writes each message into the pipes of all subscribers, and waits for room in a full pipe.
+
+    Short messages are written as one piece.
+    """
 
     name = "pipe"
+    lossless = True
     readers = range(64)
     keeps_segment = False
 
@@ -28,9 +32,7 @@ class Pipes(System):
         return Publisher(Call(send, "message"))
 
     def subscriber(self) -> Subscriber:
-        end = self._claim()
-        os.set_blocking(end, True)
-        read = Call(os.read, f"{end}, {self.topic.size}")
+        read = Call(os.read, f"{self._claim()}, {self.topic.size}")
         return Subscriber(poll=read, block=read)
 
     @classmethod
@@ -60,7 +62,7 @@ class Pipes(System):
         with contextlib.suppress(FileExistsError):
             os.mkfifo(path)
         # Opened for both directions, so that neither process waits for the other here.
-        return os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC)
 
     def _path(self, number: int) -> str:
         return f"{self.topic.folder / self.topic.name}.{number}"

@@ -229,11 +229,11 @@ static void print_costs(const plan *all, const board *state) {
         sum.private_kib += each->private_kib;
         sum.shared_kib += each->shared_kib;
     }
-    printf("], \"sent\": %llu, \"deliveries\": %llu, \"cpu_ns\": %llu, \"switches\": %llu, \"private\": %llu, "
-           "\"shared\": %llu}\n",
-           (unsigned long long)sum.sent, (unsigned long long)sum.deliveries, (unsigned long long)sum.cpu_ns,
-           (unsigned long long)sum.switches, (unsigned long long)(sum.private_kib * 1024 / (uint64_t)all->members),
-           (unsigned long long)(sum.shared_kib * 1024 / (uint64_t)all->members));
+    printf("], \"processes\": %d, \"sent\": %llu, \"deliveries\": %llu, \"cpu_ns\": %llu, \"switches\": %llu, "
+           "\"private\": %llu, \"shared\": %llu}\n",
+           all->members, (unsigned long long)sum.sent, (unsigned long long)sum.deliveries,
+           (unsigned long long)sum.cpu_ns, (unsigned long long)sum.switches, (unsigned long long)sum.private_kib << 10,
+           (unsigned long long)sum.shared_kib << 10);
 }
 
 int main(int count, char **words) {
