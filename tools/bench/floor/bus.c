@@ -10,7 +10,7 @@
 #include <sys/resource.h>
 
 #ifdef BENCH_MSGQ
-#include "msgq/topic.h"
+#include "msgq/poll.h"
 #endif
 
 enum { TOPICS_MAX = 64, AGES_MAX = 1 << 14, BYTES_MAX = 4096, NAME_MAX_BYTES = 256, RING_BYTES = 1 << 20 };
@@ -46,7 +46,7 @@ static void fail(const char *what) {
 
 typedef struct {
     msgq_publisher *publisher;
-    msgq_subscriber *subscribers[TOPICS_MAX];
+    msgq_poll_item items[TOPICS_MAX];
     int count;
 } ends;
 
@@ -56,9 +56,7 @@ static void open_publisher(ends *all, const char *topic) {
 }
 
 static void open_subscriber(ends *all, const char *topic) {
-    if (all->count)
-        fail("the C library has no poll over several handles");
-    if (msgq_subscriber_open(&all->subscribers[all->count++], topic, NULL))
+    if (msgq_subscriber_open(&all->items[all->count++].subscriber, topic, NULL))
         fail(msgq_error_text());
 }
 
@@ -70,11 +68,21 @@ static void send_message(ends *all, const void *message, size_t bytes) {
 static bool take_message(ends *all, void *room, size_t bytes, uint64_t until) {
     uint64_t now = floor_now_ns();
     double timeout = until > now ? (double)(until - now) / 1e9 : 0;
-    if (!all->count) {
+    if (!all->count)
         pause_for(timeout);
-        return false;
+    if (all->count <= 1)
+        return all->count && msgq_subscriber_receive(all->items[0].subscriber, room, bytes, timeout, NULL) >= 0;
+    for (bool polled = false;; polled = true) {
+        for (int i = 0; i < all->count; i++) {
+            msgq_poll_item *item = &all->items[i];
+            bool is_ready = item->ready > 0;
+            item->ready = 0;
+            if (is_ready && msgq_subscriber_receive(item->subscriber, room, bytes, 0, NULL) >= 0)
+                return true;
+        }
+        if (polled || msgq_poll(all->items, (size_t)all->count, timeout) < 0)
+            return false;
     }
-    return msgq_subscriber_receive(all->subscribers[0], room, bytes, timeout, NULL) >= 0;
 }
 
 #else
