@@ -64,12 +64,13 @@ _valid_prefixes: set[str] = set()  # the latest, because each opening checks its
 
 
 def _validate_prefix(value: str) -> str:
-    if value not in _valid_prefixes:
-        naming.validate_endpoint_name(value, "prefix (OPENPILOT_PREFIX)")
-        if len(_valid_prefixes) == _VALID_PREFIXES_MAX:
-            _valid_prefixes.clear()
-        _valid_prefixes.add(value)
-    return value
+    if type(value) is str and value in _valid_prefixes:
+        return value
+    valid = naming.validate_endpoint_name(value, "prefix (OPENPILOT_PREFIX)")
+    if len(_valid_prefixes) >= _VALID_PREFIXES_MAX:
+        _valid_prefixes.clear()
+    _valid_prefixes.add(valid)
+    return valid
 
 
 def resolve_prefix(asked: str | None) -> str:

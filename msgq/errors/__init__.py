@@ -407,3 +407,7 @@ class BackendNotAvailableError(IpcError, ImportError):
 
     An `IpcError`, because creating and connecting a socket raise this error.
     """
+
+
+#: For `from msgq.errors import *`, which would omit the error that `__getattr__` imports.
+__all__ = [*(name for name, value in globals().items() if isinstance(value, type)), "QueueFullError"]

@@ -34,7 +34,7 @@ INTERNAL = (
 )
 #: Classes there are none of in users' programs: parts of the public ones, protocols, files.
 PARTS = {
-    "AsyncPollable", "AsyncReadable", "AsyncReceiver", "Capture", "ChannelTransport", "FrameClient", "PlayerClock",
+    "AsyncReadable", "AsyncReceiver", "Capture", "ChannelTransport", "FrameClient", "PlayerClock",
     "PythonPoller", "PyzmqPoller", "PyzmqReceiver", "ReceivingSocket", "RecordTransport", "Replay",
     "ReservingPublisher", "StreamReceiver", "TopicReceiver", "TopicTransport", "TracedMessageIterator", "Waitable",
 }  # fmt: skip

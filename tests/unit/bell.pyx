@@ -63,7 +63,7 @@ cdef class Bell(Waitable):
         """The number of the next ring."""
         self._check_usable()
         while not self._is_readable():
-            if non_blocking or not wait_until_ready([self], WAIT_FOREVER):
+            if non_blocking or not wait_until_ready((self,), WAIT_FOREVER):
                 self._rearm_fd()
                 return None
             self._check_usable()

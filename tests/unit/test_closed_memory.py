@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -216,7 +215,7 @@ def test_no_call_of_a_closed_handle_reads_its_memory(
             with contextlib.suppress(Exception):
                 result = getattr(handle, name)
                 result = result(*arguments) if callable(result) else result
-                if inspect.iscoroutine(result):
+                if isinstance(result, Coroutine):
                     result.close()
     assert mapped_files() == former_files
 

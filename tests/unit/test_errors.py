@@ -26,6 +26,12 @@ def test_stock_error_classes_are_exported_by_msgq() -> None:
     assert msgq.MultiplePublishersError is MultiplePublishersError
 
 
+def test_star_import_gives_all_errors() -> None:
+    names: dict[str, object] = {}
+    exec("from msgq.errors import *", names)
+    assert {cls.__name__ for cls in ALL} <= names.keys()
+
+
 @each_case("cls", ALL)
 def test_error_has_endpoint_and_text(cls: type[MsgqError]) -> None:
     error = cls("what happened", "topic")

@@ -247,6 +247,20 @@ def test_states_of_silent_topics_end_during_messages_of_others() -> None:
         assert sm.alive["busy"]
 
 
+def test_states_are_right_after_an_update_that_an_interrupt_ended() -> None:
+    def interrupt(_: bytes) -> None:
+        raise KeyboardInterrupt
+
+    sm = open_submaster({"radar": 1.0, "camera": 1.0}, decoders={"camera": interrupt})
+    sm.update_msgs(0.0, [("radar", b"x")])
+    sm.update_msgs(100.0, [])
+    assert not sm.alive["radar"]
+    with pytest.raises(KeyboardInterrupt):
+        sm.update_msgs(101.0, [("radar", b"x"), ("camera", b"x")])
+    sm.update_msgs(102.0, [])
+    assert sm.alive["radar"]
+
+
 def test_freq_ok_is_false_for_two_messages_at_same_time() -> None:
     sm = open_submaster({"a": 10.0}, keep_all=["a"])
     sm.update_msgs(1.0, [("a", b"1"), ("a", b"2")])

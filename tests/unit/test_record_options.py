@@ -102,6 +102,16 @@ class TestDtypes:
         dtype.names = ("c", "d")
         assert record_dtype(dtype).names == ("c", "d")
 
+    def test_change_of_names_of_a_returned_dtype_changes_no_later_dtype(self) -> None:
+        asked = [("p", "f8"), ("q", "f8"), ("inner", [("x", "i4")])]
+        changed = record_dtype(asked)
+        changed["inner"].names = ("y",)
+        changed.names = ("a", "b", "c")
+        later = record_dtype(asked)
+        assert later.names == ("p", "q", "inner")
+        assert later["inner"].names == ("x",)
+        assert struct_dtype(struct_schema(np.dtype(asked))).names == ("p", "q", "inner")
+
     @pytest.mark.parametrize(
         ("asked", "why"),
         [

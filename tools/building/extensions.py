@@ -30,7 +30,7 @@ DIRECTIVES = {"language_level": 3, "binding": False, "embedsignature": True, "em
 # memory, and the package `collections`, in each process. Only modules that use such views share it.
 SHARED = "msgq.impl.utilities"
 SHARED_WITH_VIEWS = "msgq.impl.view_utilities"
-TYPED_VIEW = re.compile(r"_t\[[:1, ]+\] \w")  # such as: const int64_t[::1] times
+TYPED_VIEW = re.compile(r"\w\[[:1, ]*:[:1, ]*\] \w")  # such as: const int64_t[::1] times
 BUILD = ["setup.py", *sorted(glob("tools/building/*.py")), Cython.__file__]  # a change in these compiles all modules
 
 

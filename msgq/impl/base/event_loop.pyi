@@ -2,41 +2,9 @@
 
 import asyncio
 from collections.abc import Iterable
-from typing import Any, Protocol, final
+from typing import Any, final
 
-class AsyncReadable(Protocol):
-    """A subscriber of any backend.
-
-    Attributes
-    ----------
-    endpoint : name for error texts.
-    _asyncio_reader : the subscriber's descriptor in an event loop; None: no task has waited for it.
-    """
-
-    @property
-    def endpoint(self) -> str: ...
-
-    _asyncio_reader: LoopReader | None
-
-    def fileno(self) -> int:
-        """Return a descriptor that is readable while a message is available."""
-
-    def receive(self, at_once: Any = ..., /) -> bytes | None:
-        """Return the next message without waiting; None: no message."""
-
-class AsyncPollable(Protocol):
-    """A poller of any backend.
-
-    Attributes
-    ----------
-    _last_poll_was_step : True if the last poll was a step of an event-gated run, which checks once without waiting.
-    """
-
-    @property
-    def _last_poll_was_step(self) -> bool: ...
-    def _registered_sockets(self) -> tuple[Any, ...]: ...
-    def poll(self, timeout: float) -> list[Any]:
-        """See core.pyi."""
+from msgq.impl.sockets.async_receiver import AsyncReadable
 
 @final
 class LoopReader:
@@ -58,8 +26,8 @@ async def receive_async(socket: AsyncReadable, at_once: float = True) -> bytes:
 async def receive_in_turn(queue: Any) -> Any:
     """Return the next message of a work queue; see `MessageQueue.arecv`."""
 
-async def poll_async(poller: AsyncPollable, timeout: float) -> list[Any]:
-    """Return the ready readers, at the latest after `timeout` milliseconds (-1: never)."""
+async def poll_async(poller: Any, timeout: float) -> list[Any]:
+    """Return what the `poll` of any backend's poller returns, after at most `timeout` milliseconds (-1: no limit)."""
 
 async def wait_readable_async(sockets: Iterable[AsyncReadable], until: float = ...) -> None:
     """Wait until one of the sockets may have a message, at the latest until a time of the loop.

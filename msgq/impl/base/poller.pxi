@@ -44,9 +44,9 @@ cdef class Poller:
         readers, results = self._registered  # another thread may register more readers during the poll
         cdef list ready
         cdef int64_t deadline = 0
+        self._last_poll_was_step = _pass_event_gates(readers)
         if not PyTuple_GET_SIZE(readers):
             return []
-        self._last_poll_was_step = _pass_event_gates(readers)
         if self._last_poll_was_step:
             wait_ms = 0  # the controller has sent all messages of this step
         if wait_ms:

@@ -333,12 +333,10 @@ cpdef int warn_in_event_loop() except -1:
     """Warn if this thread runs an event loop of asyncio. Call it before a sleep."""
     global _get_running_loop
     if _get_running_loop is None:
-        events = PyDict_GetItemWithError(PyImport_GetModuleDict(), "asyncio.events")
-        if events == NULL:
+        # `asyncio` imports this module after asyncio.events, where a function of Python is replaced by one of C.
+        if PyDict_GetItemWithError(PyImport_GetModuleDict(), "asyncio.runners") == NULL:
             return 0
-        _get_running_loop = getattr(<object> events, "_get_running_loop", None)  # None during the import
-        if _get_running_loop is None:
-            return 0
+        from asyncio.events import _get_running_loop
     if _get_running_loop() is not None:
         warn_program(
             "this call waits in a running event loop of asyncio, so that all tasks of the loop wait, too; await "

@@ -6,7 +6,29 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
-    from msgq.impl.base.event_loop import AsyncReadable
+    from typing import Protocol
+
+    from msgq.impl.base.event_loop import LoopReader
+
+    class AsyncReadable(Protocol):
+        """A subscriber of any backend.
+
+        Attributes
+        ----------
+        endpoint : name for error texts.
+        _asyncio_reader : the subscriber's descriptor in an event loop; None: no task has waited for it.
+        """
+
+        _asyncio_reader: LoopReader | None
+
+        @property
+        def endpoint(self) -> str: ...  # noqa: D102
+
+        def fileno(self) -> int:
+            """Return a descriptor that is readable while a message is available."""
+
+        def receive(self, at_once: Any = ..., /) -> bytes | None:
+            """Return the next message without waiting; None: no message."""
 
 
 class AsyncReceiver:

@@ -15,6 +15,7 @@ from msgq.errors import (
     EndpointClosedError,
     InvalidTypeError,
     InvalidValueError,
+    IpcError,
     LeaseExpiredError,
     MessageTooLargeError,
     QueueAccessError,
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from msgq.common.schema import Schema
-    from msgq.errors import QueueFullError
 
 #: Flags of `MessageQueue`, which are the system's.
 O_CREAT, O_EXCL, O_NONBLOCK = os.O_CREAT, os.O_EXCL, os.O_NONBLOCK
@@ -371,13 +371,19 @@ def parse_notification(target: Any, name: str) -> Notification:
 # ---- errors ----
 
 
-def full_error(max_messages: int, waited: bool, name: str) -> QueueFullError:
-    """Return the error for a full queue. `waited`: True after a timeout."""
+def full_error(max_messages: int, waited: bool, name: str) -> IpcError:
+    """Return the error for a full queue. `waited`: True after a timeout.
+
+    A `QueueFullError`, or an `IpcError` with the same `errno` if its module cannot be read, as without a descriptor.
+    """
     text = f"holds {format_count_noun(max_messages, 'message')}, its limit (max_messages), including jobs that are not"
     text = f"{text} acknowledged; the message was not sent"
-    from msgq.errors import QueueFullError  # late, because its base class needs threading
-
-    return QueueFullError(text, name, errno.ETIMEDOUT if waited else errno.EAGAIN)
+    number = errno.ETIMEDOUT if waited else errno.EAGAIN
+    try:
+        from msgq.errors import QueueFullError  # late, because its base class needs threading
+    except OSError:
+        return IpcError(text, name, number)
+    return QueueFullError(text, name, number)
 
 
 def too_large_error(size: int, max_message_size: int, name: str) -> MessageTooLargeError:

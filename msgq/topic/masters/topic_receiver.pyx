@@ -125,10 +125,14 @@ cdef class TopicReceiver:
             PyDict_SetItem(self._messages, topic.name, [])
         self._updated_topics, self._last_update_s = topics, now
         self.frame += 1
-        for i in range(len(topics)):
-            topic = topics[i]
-            for message in (messages[i] if topic.keep_all else (messages[i],)):
-                self._store_message(topic, message)
+        try:
+            for i in range(len(topics)):
+                topic = topics[i]
+                for message in (messages[i] if topic.keep_all else (messages[i],)):
+                    self._store_message(topic, message)
+        except BaseException:  # some receipts have no states yet, so the next update sets all states
+            self._next_expiry_s = -INFINITY
+            raise
         if now < self._next_expiry_s:
             self._check_rates(topics)
         else:
@@ -178,7 +182,10 @@ cdef class TopicReceiver:
 
 
 cdef int _log_decode_error(name, error) except -1:
-    import logging  # late: its import takes longer, and more memory, than that of all that a master needs
+    try:
+        import logging  # late: its import takes longer, and more memory, than that of all that a master needs
+    except OSError:  # no descriptor is free, so the error is only counted
+        return 0
     text = "%r: cannot decode a message: %r"
     logging.getLogger(__name__).warning(text, name, error, exc_info=True)
     return 0
