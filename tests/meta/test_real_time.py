@@ -65,8 +65,12 @@ TABLE = {
     ),
     "msgq/impl/base/shared_handle.pxi": ("usleep", "`close` ends at once on a bus, and the last use closes the handle"),
     "msgq/impl/channel/publisher.pxi": (
-        "usleep, 2 mq_monotonic_ns, mq_futex_wait",
-        "`_wait_for_slot` asks the bus first; `close` interrupts such a wait only without a bus",
+        "usleep, 3 mq_monotonic_ns, mq_futex_wait",
+        "`_wait_for_slot` and `_wait_for_room` ask the bus first; `close` interrupts such a wait only without a bus",
+    ),
+    "msgq/impl/channel/room.h": (
+        "3 mq_monotonic_ns, sched_yield, ppoll",
+        "`_wait_for_room` asks the bus before it begins such a wait",
     ),
     "msgq/impl/ring/publisher.pxi": ("mq_monotonic_ns", "stamps of a message; those of a bus are virtual"),
     "msgq/impl/ring/pub_connection.pxi": (

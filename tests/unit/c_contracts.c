@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -174,6 +175,36 @@ static int check_channel(const char *name) {
     return 0;
 }
 
+static void do_nothing(int number) { (void)number; }
+
+/* Room ends at the oldest message that the subscriber has not received. */
+static int check_room(const char *name) {
+    msgq_channel_options options = {.capacity = 4};
+    struct sigaction action = {.sa_handler = do_nothing}, former;
+    const struct itimerval soon = {.it_value = {.tv_usec = 20000}};
+    msgq_channel_publisher *sender;
+    msgq_channel_subscriber *receiver;
+    uint64_t lost;
+    char room[16];
+    CHECK(msgq_channel_publisher_open(&sender, name, &options) == 0);
+    CHECK(msgq_channel_subscriber_open(&receiver, name, NULL) == 0);
+    CHECK(msgq_channel_wait_for_room(sender, 4, 0) == 0 && msgq_channel_wait_for_room(sender, 0, 0) == -EINVAL);
+    CHECK(msgq_channel_wait_for_room(sender, 5, 0) == -EINVAL && strstr(msgq_error_text(), "give 1 to 4"));
+    while (msgq_channel_wait_for_room(sender, 1, 0) == 0)
+        CHECK(msgq_channel_send(sender, "a", 1, 0) < 8);
+    CHECK(msgq_channel_wait_for_room(sender, 1, 0) == -EAGAIN && strstr(msgq_error_text(), "no room for 1 messages"));
+    CHECK(msgq_channel_wait_for_room(sender, 1, 0.002) == -ETIMEDOUT);
+    CHECK(sigaction(SIGALRM, &action, &former) == 0 && setitimer(ITIMER_REAL, &soon, NULL) == 0);
+    CHECK(msgq_channel_wait_for_room(sender, 1, -1) == -EINTR && sigaction(SIGALRM, &former, NULL) == 0);
+    CHECK(msgq_channel_receive(receiver, room, sizeof room, 0, NULL) == 1);
+    CHECK(msgq_channel_wait_for_room(sender, 1, -1) == 0 && msgq_channel_wait_for_room(sender, 2, 0) == -EAGAIN);
+    CHECK(msgq_channel_counts(receiver, NULL, &lost) == 0 && lost == 0);
+    msgq_channel_subscriber_close(receiver);
+    CHECK(msgq_channel_wait_for_room(sender, 4, 0) == 0);
+    msgq_channel_publisher_close(sender);
+    return 0;
+}
+
 static bool has_sizes(msgq_queue *queue_to_ask, uint32_t expected_messages, uint32_t expected_size) {
     uint32_t messages = 0, size = 0;
     return msgq_queue_sizes(queue_to_ask, &messages, &size) == 0 && messages == expected_messages &&
@@ -313,8 +344,8 @@ int main(int argc, char **argv) {
     CHECK(msgq_publisher_open(&publisher, argv[1], NULL) == 0);
     CHECK(msgq_subscriber_open(&subscriber, argv[1], NULL) == 0);
     if (check_queue() || check_delays() || check_signals() || check_fork(argv[1]) || check_topic() ||
-        check_empty(argv[1]) || check_cut(argv[1]) || check_channel(argv[1]) || check_sizes("sizes") ||
-        check_queue_sizes("queue-sizes") || check_hostile_sizes("hostile"))
+        check_empty(argv[1]) || check_cut(argv[1]) || check_channel(argv[1]) || check_room("room") ||
+        check_sizes("sizes") || check_queue_sizes("queue-sizes") || check_hostile_sizes("hostile"))
         return 1;
     msgq_queue_close(queue);
     msgq_publisher_close(publisher);

@@ -12,11 +12,11 @@ import pytest
 from msgq.channel import Channel
 from msgq.common import settings, shm_paths
 from msgq.common.naming import events_channel
-from msgq.errors import ConcurrentUseError, EndpointClosedError
+from msgq.errors import ConcurrentUseError, EndpointClosedError, ForkedSocketError
 from msgq.impl.channel.core import Publisher
 from msgq.impl.workqueue.event_channel import EventChannelPublisher
 from msgq.workqueue import MessageQueue
-from tests.support import DEADLINE, Child, in_fork, say, signal_when_asleep, wait_asleep
+from tests.support import DEADLINE, Child, Task, in_fork, say, signal_when_asleep, wait_asleep, wait_until
 
 
 class Interruption:
@@ -154,6 +154,88 @@ def test_signal_handler_can_close_publisher_that_waits_for_slot(endpoint: str) -
     assert publisher.closed
     loan.discard()
     assert channel.diagnose().publishers == ()
+
+
+def full_channel(endpoint: str) -> tuple[Channel, Any, Any]:
+    """Return a channel without room, its publisher and its subscriber."""
+    channel = Channel(endpoint, capacity=8)
+    publisher, subscriber = channel.publisher(), channel.subscriber()
+    publisher.send_many([b""] * 8)
+    return channel, publisher, subscriber
+
+
+def test_signal_handler_can_close_publisher_that_waits_for_room(endpoint: str) -> None:
+    channel, publisher, _subscriber = full_channel(endpoint)
+    closing = signal_when_asleep(lambda *_: publisher.close())
+    with closing, pytest.raises(EndpointClosedError, match="wait for room"):
+        publisher.wait_for_room()
+    assert publisher.closed
+    assert [row.left for row in channel.diagnose().publishers] == [True]
+
+
+def test_signal_handler_that_receives_ends_wait_for_room(endpoint: str) -> None:
+    _channel, publisher, subscriber = full_channel(endpoint)
+    with signal_when_asleep(lambda *_: subscriber.receive_many()):
+        assert publisher.wait_for_room(8)
+    assert publisher.send(b"") == 16
+
+
+def test_exception_of_signal_handler_ends_wait_for_room(endpoint: str) -> None:
+    def fail(*_: object) -> None:
+        raise KeyError
+
+    _channel, publisher, _subscriber = full_channel(endpoint)
+    with signal_when_asleep(fail), pytest.raises(KeyError):
+        publisher.wait_for_room()
+    assert not publisher.wait_for_room(timeout=0)
+
+
+def test_other_thread_can_close_publisher_that_waits_for_room(endpoint: str) -> None:
+    """A second use by another thread is refused."""
+    _channel, publisher, _subscriber = full_channel(endpoint)
+    waiting = Task(publisher.wait_for_room)
+    waiting.wait_asleep()
+    with pytest.raises(ConcurrentUseError):
+        publisher.send(b"")
+    publisher.close()
+    with pytest.raises(EndpointClosedError, match="wait for room"):
+        waiting.result()
+    assert publisher.closed
+
+
+def test_fork_in_signal_handler_during_wait_for_room_raises_in_child(endpoint: str) -> None:
+    def fork(*_: object) -> None:
+        children.append(os.fork())
+
+    children: list[int] = []
+    _channel, publisher, subscriber = full_channel(endpoint)
+    parent = os.getpid()
+    try:
+        with signal_when_asleep(fork):
+            receiving = Task(lambda: wait_until(lambda: children) and subscriber.receive_many())
+            found = publisher.wait_for_room(8)
+        receiving.result()
+    except ForkedSocketError:
+        os._exit(7)
+    finally:
+        if os.getpid() != parent:
+            os._exit(1)
+    assert found
+    assert os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]) == 7
+
+
+def test_forked_child_waits_for_room_as_new_publisher(endpoint: str) -> None:
+    def child() -> None:
+        assert not publisher.wait_for_room(timeout=0)
+        subscriber.receive_many()
+        subscriber.close()
+
+    channel, publisher, subscriber = full_channel(endpoint)
+    assert in_fork(child) == 0
+    assert len(channel.diagnose().publishers) == 2
+    assert not publisher.wait_for_room(timeout=0)
+    assert len(subscriber.receive_many()) == 8
+    assert publisher.wait_for_room(8, timeout=0)
 
 
 def test_close_during_pool_growth_raises_concurrent_use_error(endpoint: str, interruption: Interruption) -> None:

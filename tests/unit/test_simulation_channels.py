@@ -304,6 +304,43 @@ class TestWaits:
             assert pub.closed
 
 
+class TestRoom:
+    @pytest.mark.parametrize("seed", range(3))
+    def test_publisher_that_waits_for_room_loses_nothing(self, seed: int) -> None:
+        """Subscribers of different speed receive all messages, in any order of deliveries."""
+
+        def publisher() -> None:
+            side = open_scans_channel(capacity=4).publisher()
+            for number in range(40):
+                assert side.wait_for_room()
+                side.send(b"%d" % number)
+
+        def subscriber(pause: float) -> None:
+            side = open_scans_channel(capacity=4).subscriber()
+            received = []
+            while len(received) < 40:
+                received.append(int(side.receive()))
+                sim.clock.sleep(pause)
+            assert (received, side.lost) == (list(range(40)), 0)
+            ended.append(sim.clock.time())
+
+        ended: list[float] = []
+        with Simulation(seed) as sim:
+            for pause in (0.0, 0.1, 0.25):
+                sim.add(subscriber, pause)
+            sim.add(publisher)
+            sim.run()
+        assert max(ended) == pytest.approx(10.0)
+
+    def test_wait_for_room_without_other_nodes_raises_deadlock_error(self) -> None:
+        with Simulation():
+            channel = open_scans_channel(capacity=4)
+            side, _subscriber = channel.publisher(), channel.subscriber()
+            side.send_many([b"1"] * 4)
+            with pytest.raises(DeadlockError, match="room of 'scans'"):
+                side.wait_for_room()
+
+
 class TestKilledNodes:
     """Rows and pools stay as a dead process leaves them, and the next participants recover them."""
 
@@ -365,6 +402,48 @@ class TestKilledNodes:
             sim.add(viewer)
             sim.run()
         assert times == [2.0]
+
+    def test_kill_of_slow_subscriber_ends_wait_for_room(self) -> None:
+        def subscriber() -> None:
+            slow = open_scans_channel().subscriber()
+            sim.clock.sleep(2.0)
+            slow._abandon_handle()
+
+        def publisher() -> None:
+            side = open_scans_channel(capacity=4).publisher()
+            sim.clock.sleep(0.5)
+            while side.wait_for_room(timeout=0):
+                side.send(b"1")
+            assert not side.wait_for_room(timeout=0.5)
+            times.append(sim.clock.time())
+            assert side.wait_for_room(4)
+            times.append(sim.clock.time())
+
+        times: list[float] = []
+        with Simulation() as sim:
+            sim.add(publisher)
+            sim.add(subscriber)
+            sim.run()
+        assert times == [1.0, 2.0]
+
+    def test_close_of_publisher_by_other_node_ends_its_wait_for_room(self) -> None:
+        def publisher() -> None:
+            side = open_scans_channel(capacity=4).publisher()
+            sides.append(side)
+            _subscriber = open_scans_channel().subscriber()
+            side.send_many([b"1"] * 4)
+            with pytest.raises(EndpointClosedError, match="wait for room"):
+                side.wait_for_room()
+            ended.append(sim.clock.time())
+
+        sides: list[Any] = []
+        ended: list[float] = []
+        with Simulation() as sim:
+            sim.add(publisher)
+            sim.clock.sleep(1.0)
+            sides[0].close()
+            sim.run()
+        assert ended == [1.0]
 
     def test_close_of_publisher_by_other_node_ends_its_wait_for_slot(self) -> None:
         def publisher() -> None:

@@ -1,6 +1,7 @@
 /* A channel's publisher. Compile as C11. */
 #define _GNU_SOURCE
 #include "c/channelfile.h"
+#include "channel/room.h"
 
 static const uint64_t MQC_POOL_MOST = 1ull << 30; /* default of max_bytes */
 /* poll interval, nanoseconds. The publisher polls because the death of a viewer wakes no process */
@@ -245,6 +246,51 @@ int64_t msgq_channel_send(msgq_channel_publisher *publisher, const void *data, s
                       size);
     return mqc_publish_slot(publisher, (uint32_t)slot, size, msgq_origin());
 }
+
+/* ---- room ---- */
+
+static int mqc_check_room_messages(const msgq_channel_publisher *p, uint64_t messages) {
+    uint64_t capacity = p->own->c.order.capacity, slots = p->own->c.slots.slots;
+    if (messages >= 1 && messages <= capacity && messages <= slots)
+        return 0;
+    return mqc_endpoint_error(&p->file.endpoint, EINVAL,
+                              "room for %llu messages was requested, but the channel keeps %llu and this publisher has "
+                              "%llu slots; give 1 to %llu",
+                              (unsigned long long)messages, (unsigned long long)capacity, (unsigned long long)slots,
+                              (unsigned long long)(capacity < slots ? capacity : slots));
+}
+
+/* Wait until the publisher has room. Returns -EINTR if a signal handler ran. */
+static int mqc_await_room(msgq_channel_publisher *p, uint64_t messages, double timeout) {
+    mq_channel_room_wait wait = mq_channel_begin_room_wait(mqc_deadline_ns(timeout));
+    mq_room_status status;
+    mqc_held_signals signals;
+    bool interrupted = false;
+    mqc_hold_signals(&signals); /* handlers run during naps only, which then end */
+    while (!interrupted && (status = mq_channel_check_room_wait(&wait, &p->own->c, messages)) == MQ_ROOM_MISSING)
+        interrupted = !mq_channel_pause_room_wait(&wait, signals.held ? &signals.mask : NULL);
+    mqc_release_signals(&signals);
+    if (interrupted)
+        return mqc_set_error(EINTR, "signal handler ran during the wait");
+    if (status == MQ_ROOM_FOUND)
+        return 0;
+    return mqc_endpoint_error(&p->file.endpoint, timeout == 0 ? EAGAIN : ETIMEDOUT,
+                              "no room for %llu messages: a subscriber has not received older messages",
+                              (unsigned long long)messages);
+}
+
+int msgq_channel_wait_for_room(msgq_channel_publisher *publisher, uint64_t messages, double timeout) {
+    int status = mqc_check_pointers(publisher, NULL, 0);
+    if (!status)
+        status = mqc_check_process(&publisher->file.endpoint, publisher->file.generation);
+    if (!status)
+        status = mqc_check_room_messages(publisher, messages);
+    if (!status && mq_unlikely(!mq_channel_has_room(&publisher->own->c, messages, 0)))
+        status = mqc_await_room(publisher, messages, timeout);
+    return status ? status : mqc_check_truncation(&publisher->file.endpoint, &publisher->file.segment);
+}
+
+/* ---- publishers for other units ---- */
 
 int mqc_publisher_send(msgq_channel_publisher *publisher, const void *head, size_t head_size, const void *data,
                        size_t size, int64_t origin_time) {

@@ -240,6 +240,19 @@ cdef extern from "channel/join.h" nogil:
     void mq_channel_abandon_rows(mq_channel_subscriber_rows *rows)
 
 
+cdef extern from "channel/room.h" nogil:
+    ctypedef enum mq_room_status:
+        MQ_ROOM_MISSING
+        MQ_ROOM_FOUND
+    ctypedef struct mq_channel_room_wait:
+        pass
+    bint mq_channel_has_room(const mq_channel_publisher *p, uint64_t messages, uint64_t dead)
+    bint mq_channel_find_room(mq_channel_publisher *p, uint64_t messages, bint probes)
+    mq_channel_room_wait mq_channel_begin_room_wait(int64_t deadline)
+    mq_room_status mq_channel_check_room_wait(mq_channel_room_wait *wait, mq_channel_publisher *p, uint64_t messages)
+    bint mq_channel_pause_room_wait(mq_channel_room_wait *wait, const void *mask)
+
+
 cdef extern from "channel/view.h" nogil:
     ctypedef struct mq_channel_view:
         mq_index_ring ring
@@ -314,8 +327,8 @@ cdef class PublisherPool:
 
 
 cdef class Publisher(ForkAwareHandle):
-    cdef unsigned long _waiting_thread  # the thread that waits for a slot; 0: no thread waits
-    cdef bint _is_closing  # `close` was called during the wait for a slot; the waiting thread then closes the publisher
+    cdef unsigned long _waiting_thread  # the thread that waits for a slot or room; 0: no thread waits
+    cdef bint _is_closing  # `close` was called during the wait; the waiting thread then closes the publisher
     cdef readonly str name  # name of the publisher's node
     cdef readonly ChannelFile _file
     cdef PublisherPool _pool
@@ -335,9 +348,13 @@ cdef class Publisher(ForkAwareHandle):
     cdef object _publish_slot(self, PublisherPool pool, uint64_t slot, uint64_t size, uint64_t origin_time)
     cdef int _reclaim_slot(self, int64_t wait_ns) except -1
     cdef int _wait_for_slot(self, int64_t wait_ns) except -2
-    cdef int _wait_for_slot_on_bus(self, int64_t wait_ns) except -2
+    cdef bint _wait_for_room(self, uint64_t messages, int64_t wait_ns) except -1
+    cdef int _wait_on_bus(self, is_over, int64_t wait_ns, str subject) except -1
+    cdef PublisherPool _begin_wait(self)
+    cdef bint _end_wait(self, PublisherPool pool, int slot) except -1
+    cdef int _check_after_wait(self, bint closed, str subject) except -1
+    cdef object _room_error(self, Py_ssize_t messages)
     cdef int _tell_bus(self, PublisherPool pool, uint64_t slot, uint64_t size, uint64_t position) except -1
-    cdef bint _close_after_wait(self, PublisherPool pool, int slot) except -1
     cdef object _missing_memory_error(self)
     cdef object _pool_exhausted_error(self)
     cdef int _grow_pool(self, uint64_t size) except -1

@@ -189,10 +189,10 @@ class Publisher(ForkAwareHandle):
     A publisher has a pool of slots in its own file. Each message occupies one slot while the message is in the channel,
     and while a subscriber holds a view of the message. Subscribers receive the messages of one publisher in publishing
     order, and all subscribers see all messages in the same order. A publisher never waits for other processes, even if
-    these processes are stopped or killed.
+    these processes are stopped or killed, unless you call `wait_for_room`.
 
     Threads: one thread at a time may use a publisher and its loans. While one thread copies a large message or waits
-    for a slot, a second thread gets `ConcurrentUseError`.
+    for a slot or room, a second thread gets `ConcurrentUseError`.
 
     Fork: a forked child's copy of the publisher is a separate publisher. At its first send or loan, this publisher
     joins the channel with a new pool. The parent's publisher continues.
@@ -211,6 +211,9 @@ class Publisher(ForkAwareHandle):
 
     def _can_take_slot(self) -> bool:
         """Return True if a wait for a slot is over. Only on a bus."""
+
+    def _has_room(self, messages: int) -> bool:
+        """Return True if a wait for room is over. Only on a bus."""
 
     def _abandon_handle(self) -> None:
         """End the publisher as the death of its process does: its row and pool stay. Only on a bus."""
@@ -311,6 +314,42 @@ class Publisher(ForkAwareHandle):
         Raises
         ------
         The same errors as `send` without a timeout. Messages before the error are published.
+        """
+
+    def wait_for_room(self, messages: int = 1, *, timeout: float | None = None) -> bool:
+        """Wait until further messages overwrite no message that a subscriber has not received yet.
+
+        Use this call before messages that are published faster than subscribers receive them.
+
+        Parameters
+        ----------
+        messages : number of messages that you will publish before you wait again. If several publishers publish at the
+            same time, give the number of messages that all of them publish together before each of them waits again.
+        timeout : seconds to wait for slow subscribers; 0: do not wait; None: wait without a limit.
+
+        Returns
+        -------
+        True: the next `messages` messages add to the `lost` of no subscriber that is listed below. False: a
+        subscriber left no room until the timeout.
+
+        Raises
+        ------
+        InvalidValueError : `messages` is less than 1, or more than the channel's capacity or the publisher's slots. Or
+            the timeout is invalid. If the call need not wait, `timeout` is not checked.
+        EndpointClosedError : the publisher is closed, or was closed during the wait.
+        SegmentSizeError : another program truncated a file of the channel.
+
+        Notes
+        -----
+        The first 64 subscribers of the channel count, also those that conflate, and those of this process. Dead
+        subscribers, passive subscribers and subscribers without a row do not count, and neither do messages before a
+        subscriber joined (`history`). A stopped subscriber leaves no room until the timeout.
+
+        The promise needs that all publishers of the channel wait. It ends with a message for which the pool must grow.
+
+        If the channel has room, the call usually compares two positions. If the known room is used up, the call loads
+        the cursors of the subscribers. Subscribers wake no publisher, so a waiting publisher first yields its core and
+        then takes naps of 50 us to 1 ms. The GIL is released during the naps, and signal handlers run after each nap.
         """
 
     def loan(self, size: int, /, *, timeout: float | None = 0.0) -> Loan:

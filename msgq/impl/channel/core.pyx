@@ -39,11 +39,15 @@ from msgq.impl.channel.pool_files import list_pools
 from msgq.impl.base.argument_checks import assign_bytes, pickle_error
 from msgq.impl.base.foreign_names import add_advice, unsendable_error
 
+cdef extern from "Python.h":
+    Py_ssize_t PyNumber_AsSsize_t(number, void *overflow) except? -1  # NULL: return the nearest limit
+
 include "snapshot.pxi"
 include "channelfile.pxi"
 include "subscriber_rows.pxi"
 include "publisher_pool.pxi"
 include "publisher.pxi"
+include "loan.pxi"
 include "sample.pxi"
 include "view.pxi"
 include "subscriber.pxi"

@@ -56,6 +56,10 @@ typedef struct {
     const mq_liveness_file *liveness_file; /* the channel file, where viewers hold their locks */
     uint64_t next_probe_at; /* value of `sent` at which the publisher next probes the liveness of viewers */
     uint64_t sent, bytes, refused, evicted; /* counters of the row, which other processes read */
+    /* for room.h: first position that a subscriber had not received at the last load of the rows, and the uids of dead
+     * subscribers (for each row; 0: none) */
+    uint64_t unread_from;
+    uint64_t dead_subscribers[MQ_CHANNEL_SUBSCRIBERS];
 } mq_channel_publisher;
 
 /* Initialize a publisher with all slots free. If `has_holes`, the slots get memory before their first use. Returns false
@@ -107,11 +111,13 @@ static inline int mq_channel_take_released_slot(mq_channel_publisher *p) {
 static inline uint32_t mq_channel_count_used_slots(const mq_channel_publisher *p) {
     return p->limbo_count + p->published_count;
 }
+static inline const mq_channel_published_slot *mq_channel_get_published_slot(const mq_channel_publisher *p,
+                                                                             uint32_t i) {
+    uint32_t at = p->first + i;
+    return &p->published_slots[at < p->slots.slots ? at : at - p->slots.slots];
+}
 static inline uint32_t mq_channel_get_used_slot(const mq_channel_publisher *p, uint32_t i) {
-    if (i < p->limbo_count)
-        return p->limbo_slots[i];
-    uint32_t at = p->first + (i - p->limbo_count);
-    return p->published_slots[at < p->slots.slots ? at : at - p->slots.slots].slot;
+    return i < p->limbo_count ? p->limbo_slots[i] : mq_channel_get_published_slot(p, i - p->limbo_count)->slot;
 }
 
 /* Return a bit mask of the dead viewers that pin one of the first `count` used slots. */

@@ -1,4 +1,4 @@
-"""A channel's publisher: the Python interface to publisher.h. Its row and pool are in publisher_pool.pxi."""
+"""A channel's publisher: the Python interface to publisher.h and room.h. Its row and pool are in publisher_pool.pxi."""
 
 
 cdef enum:
@@ -319,13 +319,14 @@ cdef class Publisher(ForkAwareHandle):
         cdef int slot = MQ_CHANNEL_NO_SLOT
         cdef PublisherPool pool
         if self._bus is not None:
-            return self._wait_for_slot_on_bus(wait_ns)
+            self._wait_on_bus(self._can_take_slot, wait_ns, "a slot")
+            slot = mq_channel_take_free_slot(&self._pool.c)
+            if slot == MQ_CHANNEL_NO_SLOT and mq_channel_clear_dead_pins(&self._pool.c):
+                slot = mq_channel_take_free_slot(&self._pool.c)
+            return slot
         if wait_ns >= 0:
             deadline = mq_monotonic_ns() + wait_ns
-        if self._use_state != fork_generation:  # a signal handler may have closed the publisher
-            self._reopen_or_raise()
-        pool = self._pool
-        self._use_state, self._waiting_thread = BUSY, PyThread_get_thread_ident()
+        pool = self._begin_wait()
         try:
             while slot == MQ_CHANNEL_NO_SLOT:
                 PyErr_CheckSignals()
@@ -344,35 +345,23 @@ cdef class Publisher(ForkAwareHandle):
                 with nogil:
                     mq_futex_wait(mq_futex_word(&pool.c.slots.pool_header.slot_released), expected, until)
         finally:
-            self._use_state, self._waiting_thread = self._fork_generation, 0
-            closed = self._close_after_wait(pool, slot)
-        if closed:
-            raise EndpointClosedError("was closed during the wait for a slot", self._endpoint)
-        self._check_not_inherited()
-        return slot
-
-    cdef int _wait_for_slot_on_bus(self, int64_t wait_ns) except -2:
-        """Let the bus run other nodes until a slot is free. Return -1 at the time limit (ns; negative: none)."""
-        self._check_usable()
-        self._use_state, self._waiting_thread = BUSY, PyThread_get_thread_ident()
-        try:
-            self._bus.wait_until(self._can_take_slot, None if wait_ns < 0 else wait_ns, f"a slot of {self._endpoint!r}")
-        finally:
-            self._waiting_thread = 0
-            if self._use_state == BUSY:
-                self._use_state = self._fork_generation
-        if self._use_state == CLOSED:
-            raise EndpointClosedError("was closed during the wait for a slot", self._endpoint)
-        slot = mq_channel_take_free_slot(&self._pool.c)
-        if slot == MQ_CHANNEL_NO_SLOT and mq_channel_clear_dead_pins(&self._pool.c):
-            slot = mq_channel_take_free_slot(&self._pool.c)
+            closed = self._end_wait(pool, slot)
+        self._check_after_wait(closed, "a slot")
         return slot
 
     def _can_take_slot(self):
         return self._use_state == CLOSED or mq_channel_can_take_slot(&self._pool.c)
 
-    cdef bint _close_after_wait(self, PublisherPool pool, int slot) except -1:
-        """Close the publisher if `close` was called during the wait. Return True if it was closed."""
+    cdef PublisherPool _begin_wait(self):
+        """Begin a wait that `close` can end, and return the pool."""
+        if self._use_state != fork_generation:  # a signal handler may have closed the publisher
+            self._reopen_or_raise()
+        self._use_state, self._waiting_thread = BUSY, PyThread_get_thread_ident()
+        return self._pool
+
+    cdef bint _end_wait(self, PublisherPool pool, int slot) except -1:
+        """End a wait that found this slot. Close the publisher if `close` was called, and then return True."""
+        self._use_state, self._waiting_thread = self._fork_generation, 0
         if not self._is_closing or self._fork_generation != fork_generation:
             return False
         if slot != MQ_CHANNEL_NO_SLOT:
@@ -382,6 +371,23 @@ cdef class Publisher(ForkAwareHandle):
         finally:
             self._is_closing = False  # set this last, because `_interrupt_wait` then returns
         return True
+
+    cdef int _check_after_wait(self, bint closed, str subject) except -1:
+        if closed:
+            raise EndpointClosedError(f"was closed during the wait for {subject}", self._endpoint)
+        return self._check_not_inherited()
+
+    cdef int _wait_on_bus(self, is_over, int64_t wait_ns, str subject) except -1:
+        """Let the bus run other nodes until `is_over()` is True, or up to the time limit (ns; negative: none)."""
+        self._check_usable()
+        self._use_state, self._waiting_thread = BUSY, PyThread_get_thread_ident()
+        try:
+            self._bus.wait_until(is_over, None if wait_ns < 0 else wait_ns, f"{subject} of {self._endpoint!r}")
+        finally:
+            self._waiting_thread = 0
+            if self._use_state == BUSY:
+                self._use_state = self._fork_generation
+        return self._check_after_wait(self._use_state == CLOSED, subject)
 
     cdef object _pool_exhausted_error(self):
         """Return the error that names the viewers of the slots."""
@@ -420,6 +426,54 @@ cdef class Publisher(ForkAwareHandle):
             self._use_state = self._fork_generation
         return self._check_not_inherited()
 
+    # ---- room ----
+
+    def wait_for_room(self, messages=1, *, timeout=None):
+        cdef Py_ssize_t wanted = PyNumber_AsSsize_t(messages, NULL)
+        if self._use_state != fork_generation:
+            self._reopen_or_raise()
+        if not 1 <= wanted <= <int64_t> min(self._pool.c.order.capacity, <uint64_t> self._pool.c.slots.slots):
+            raise self._room_error(wanted)
+        if mq_channel_has_room(&self._pool.c, wanted, 0):
+            return True
+        return self._wait_for_room(wanted, parse_timeout_ns(timeout, self._endpoint))
+
+    cdef bint _wait_for_room(self, uint64_t messages, int64_t wait_ns) except -1:
+        """Wait until the publisher has room. Return False at the timeout."""
+        cdef mq_channel_room_wait wait
+        cdef PublisherPool pool
+        status = MQ_ROOM_MISSING
+        if self._bus is not None:
+            from functools import partial  # imported late: only a bus needs it
+            if wait_ns and not mq_channel_find_room(&self._pool.c, messages, True):
+                self._wait_on_bus(partial(self._has_room, messages), wait_ns, "room")
+            return mq_channel_find_room(&self._pool.c, messages, True)
+        wait = mq_channel_begin_room_wait(mq_monotonic_ns() + wait_ns if wait_ns >= 0 else -1)
+        pool = self._begin_wait()
+        try:
+            while not self._is_closing and self._fork_generation == fork_generation:
+                status = mq_channel_check_room_wait(&wait, &pool.c, messages)
+                if status != MQ_ROOM_MISSING:
+                    break
+                with nogil:
+                    mq_channel_pause_room_wait(&wait, NULL)
+                PyErr_CheckSignals()
+        finally:
+            closed = self._end_wait(pool, MQ_CHANNEL_NO_SLOT)
+        self._check_after_wait(closed, "room")
+        self._file.check_truncation()
+        pool.check_truncation()
+        return status == MQ_ROOM_FOUND
+
+    def _has_room(self, messages):
+        return self._use_state == CLOSED or mq_channel_find_room(&self._pool.c, messages, True)
+
+    cdef object _room_error(self, Py_ssize_t messages):
+        capacity, slots = self._pool.c.order.capacity, self._pool.c.slots.slots
+        text = (f"room for {messages} messages was requested, but the channel keeps {capacity} and this publisher has "
+                f"{slots} slots; give 1 to {min(capacity, slots)}")
+        return InvalidValueError(text, self._endpoint)
+
     def loan(self, size, /, *, timeout=0.0):
         cdef Loan loan = Loan.__new__(Loan)
         cdef uint64_t wanted
@@ -441,100 +495,3 @@ cdef class Publisher(ForkAwareHandle):
 
 def open_publisher(ChannelFile file not None, str name not None, slots, slot_bytes, uint64_t max_bytes):
     return Publisher(file, name, slots, slot_bytes, max_bytes)
-
-
-@no_gc_clear  # __dealloc__ needs the pool
-cdef class Loan:
-    """See core.pyi."""
-    cdef Publisher _publisher
-    cdef PublisherPool _pool
-    cdef int _slot  # -1: the slot no longer belongs to the loan
-    cdef uint64_t _size
-    cdef int _fork_generation
-    cdef Py_ssize_t _export_count  # number of exported buffers
-    cdef bint _is_finished
-    cdef readonly object position
-    cdef public uint64_t origin_time
-
-    def __cinit__(self):
-        self._slot = MQ_CHANNEL_NO_SLOT
-
-    def __init__(self):
-        raise TypeError("loans cannot be created directly; call the publisher's loan()")
-
-    def __dealloc__(self):  # each buffer keeps the loan alive, so no buffer is left
-        if self._slot != MQ_CHANNEL_NO_SLOT and self._fork_generation == fork_generation:
-            self._pool.cancel_loan(self._slot, False)
-
-    def __len__(self):
-        return self._size
-
-    def __setitem__(self, index, value):
-        cdef Py_ssize_t start, stop, step, size
-        if PyBytes_CheckExact(value) and PySlice_Check(index):
-            PySlice_GetIndicesEx(index, self._size, &start, &stop, &step, &size)
-            if step == 1 and size == PyBytes_GET_SIZE(value):
-                self._check_usable_loan()
-                mq_copy_to_shared(mq_channel_begin_slot_write(&self._pool.c, self._slot) + start,
-                                  PyBytes_AS_STRING(value), size)
-                return
-        assign_bytes(memoryview(self), index, value, self._publisher._endpoint)
-
-    def __enter__(self):
-        self._check_usable_loan()
-        return self
-
-    def __exit__(self, kind, *_):
-        if self._is_finished:
-            return
-        if kind is None:
-            self.publish()
-        else:
-            self.discard()
-
-    cdef int _check_usable_loan(self) except -1:
-        if self._pool is None:
-            raise TypeError("loans cannot be created directly; call the publisher's loan()")
-        if self._is_finished:
-            raise StateError("loan was already published or discarded; take another one", self._publisher._endpoint)
-        if self._fork_generation != fork_generation:
-            text = "loan belongs to the parent process, which alone can publish it; take another one here"
-            raise ForkedSocketError(text, self._publisher._endpoint)
-        if self._publisher._use_state != fork_generation:
-            self._publisher._reopen_or_raise()
-        return 0
-
-    def publish(self, size=None):
-        cdef uint64_t wanted = self._size if size is None else size
-        self._check_usable_loan()
-        cdef uint64_t slot = self._slot
-        if wanted > self._size:
-            raise InvalidValueError(f"loan has {self._size} bytes, but {wanted} were to be published",
-                                    self._publisher._endpoint)
-        if self._export_count:
-            text = f"loan has open buffers: {self._export_count} (memoryview, array), which could change "
-            raise BufferError(text + "the message; release or delete them first")
-        refuse_foreign_origin(self.origin_time, self._publisher._endpoint)
-        self._is_finished, self._slot = True, MQ_CHANNEL_NO_SLOT
-        try:
-            self.position = self._publisher._publish_slot(self._pool, slot, wanted, self.origin_time)
-        finally:
-            self._pool.end_loan(True)
-        return self.position
-
-    def discard(self):
-        if self._is_finished or self._pool is None:
-            return
-        self._is_finished = True
-        # if buffers are left, the release of the last buffer cancels the loan
-        if not self._export_count and self._fork_generation == fork_generation:
-            slot, self._slot = self._slot, MQ_CHANNEL_NO_SLOT
-            self._pool.cancel_loan(slot, True)
-
-    def __getbuffer__(self, Py_buffer *buffer, int flags):
-        self._check_usable_loan()
-        PyBuffer_FillInfo(buffer, self, mq_channel_begin_slot_write(&self._pool.c, self._slot), self._size, 0, flags)
-        self._export_count += 1
-
-    def __releasebuffer__(self, Py_buffer *buffer):
-        self._export_count -= 1

@@ -42,6 +42,15 @@ int msgq_channel_publisher_open(msgq_channel_publisher **publisher, const char *
  * - -ENOSPC: /dev/shm is full, and the slot does not have its memory yet. */
 int64_t msgq_channel_send(msgq_channel_publisher *publisher, const void *data, size_t size, double timeout);
 
+/* Wait until `messages` further messages overwrite no message that a subscriber has not received yet. `messages` is 1 to
+ * the smaller of the capacity and the publisher's slots. With several publishers, give the number of messages that all
+ * publishers send together until each of them waits again. The subscribers that count are those of `wait_for_room` in
+ * docs/guides/channels.md. Errors:
+ * - -EAGAIN: the channel has no room, and the timeout is 0.
+ * - -ETIMEDOUT: the channel had no room until the timeout.
+ * - -EINVAL: `messages` is 0 or too large. */
+int msgq_channel_wait_for_room(msgq_channel_publisher *publisher, uint64_t messages, double timeout);
+
 /* Close the publisher. Messages of a closed publisher stay readable. `publisher` may be NULL. */
 void msgq_channel_publisher_close(msgq_channel_publisher *publisher);
 

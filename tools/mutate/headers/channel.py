@@ -9,6 +9,7 @@ publisher = mutants_of("msgq/impl/channel/publisher.h", "channel")
 subscriber = mutants_of("msgq/impl/channel/subscriber.h", "channel")
 layout = mutants_of("msgq/impl/channel/layout.h", "channel")
 join = mutants_of("msgq/impl/channel/join.h", "channel_rows")
+room = mutants_of("msgq/impl/channel/room.h", "channel_room")
 
 MUTANTS = [
     publisher(
@@ -457,5 +458,65 @@ MUTANTS = [
         "offset > bytes ||",
         "",
         "pool_that_does_not_fit_into_its_file_is_rejected",
+    ),
+    room(
+        "a subscriber without a cursor leaves no room",
+        "cursor = cursor ? cursor : p->order.capacity;",
+        "",
+        "room_of_a_subscriber_without_a_cursor_ends_after_the_capacity",
+    ),
+    room(
+        "history takes room",
+        "return cursor > joined ? cursor : joined;",
+        "(void)joined; return cursor;",
+        "history_before_the_join_takes_no_room",
+    ),
+    room(
+        "only the last row counts",
+        "first = position < first ? position : first;",
+        "first = position;",
+        "room_ends_at_the_oldest_unread_message_of_all_rows",
+    ),
+    room(
+        "the next owner of a dead subscriber's row does not count",
+        "if (!uid || uid == p->dead_subscribers[i])",
+        "if (!uid || p->dead_subscribers[i])",
+        "row_of_a_dead_owner_leaves_room_until_it_has_another_owner",
+    ),
+    room(
+        "a dead subscriber leaves no room",
+        "p->dead_subscribers[i] = uid;",
+        "(void)uid;",
+        "row_of_a_dead_owner_leaves_room_until_it_has_another_owner",
+    ),
+    room(
+        "a subscriber whose life is unknown leaves room",
+        "MQ_CHANNEL_SUBSCRIBER_BYTE + i) == MQ_DEAD)",
+        "MQ_CHANNEL_SUBSCRIBER_BYTE + i) != MQ_ALIVE)",
+        "row_of_an_owner_whose_life_is_unknown_leaves_no_room",
+    ),
+    room(
+        "a message before its tail takes no room",
+        "return mq_channel_snapshot_end_position(&p->order) + messages",
+        "return mq_index_ring_load_tail(&p->order) + messages",
+        "room_counts_a_message_before_its_tail",
+    ),
+    room(
+        "slots of unread messages are room",
+        "->position >= p->unread_from) break;",
+        "->position >= UINT64_MAX) break;",
+        "slots_of_unread_messages_are_no_room",
+    ),
+    room(
+        "pinned slots are room",
+        "slots += !(mq_pool_pin_holders(&p->slots, mq_channel_get_used_slot(p, i)) & ~dead);",
+        "(void)dead; slots++;",
+        "slots_of_unread_messages_are_no_room",
+    ),
+    room(
+        "sends do not clear the pins of a dead viewer at once",
+        "if (dead) p->next_probe_at = p->sent;",
+        "",
+        "pins_of_a_dead_viewer_are_room_and_are_cleared_by_the_next_sends",
     ),
 ]
