@@ -44,6 +44,18 @@ _FLOOD = replace(
     slices=1,
     repeats=3,
 )
+_ROOM = replace(
+    _FLOOD,
+    key="channel_room_64",
+    title=f"{_FLOOD_TITLE}, `wait_for_room` before each message, depth 64",
+    role="flood_send_patiently",
+)
+_ROOM_RATE = replace(
+    _ROOM,
+    key="channel_room_rate_64",
+    title=f"{_RATE_TITLE}, `wait_for_room` before each message, depth 64",
+    unit="rate",
+)
 _FLOOD_RATE = replace(_FLOOD, key="channel_flood_rate_64", title=f"{_RATE_TITLE}, depth 64", unit="rate")
 
 CHANNEL_CASES = (
@@ -103,4 +115,6 @@ CHANNEL_CASES = (
     _FLOOD_RATE,
     paced("channel_bus", "256 B at 100 Hz to 8 sleeping subscribers", 8, rate=100.0),
     replace(_FLOOD_RATE, key="channel_flood_rate_256", title=f"{_RATE_TITLE}, depth 256", depth=256),
+    _ROOM,
+    _ROOM_RATE,
 )

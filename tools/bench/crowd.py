@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from tools.bench import control
 from tools.bench.adapters import adapter
-from tools.bench.adapters.base import Unsupported, WorkQueue
+from tools.bench.adapters.base import Call, Publisher, Unsupported, WorkQueue
 from tools.bench.alone import VALUE
 from tools.bench.job import Job
 from tools.bench.loops import compile_loop
@@ -40,17 +40,24 @@ WATCH_GAP_NS = 250
 
 def burst_send(job: Job) -> Role:
     """Publish at a steady rate. After a delay, the intervals stay the same, so that delays cause no burst."""
-    return _publishes(job, "paced", int(job.case.seconds * 1e9 / BURST_GAP_NS), BURST_GAP_NS)
+    pub = open_publisher(job)
+    return _publishes(job, pub, pub.wake or pub.send, "paced", int(job.case.seconds * 1e9 / BURST_GAP_NS), BURST_GAP_NS)
 
 
 def flood_send(job: Job) -> Role:
     """Publish as fast as can be."""
-    return _publishes(job, "send", FLOOD)
-
-
-def _publishes(job: Job, name: str, *arguments: int) -> Role:
     pub = open_publisher(job)
-    loop = compile_loop(name, job.message, send=pub.wake or pub.send)
+    return _publishes(job, pub, pub.wake or pub.send, "send", FLOOD)
+
+
+def flood_send_patiently(job: Job) -> Role:
+    """Publish as fast as subscribers receive, if the system can wait for them."""
+    pub = open_publisher(job)
+    return _publishes(job, pub, pub.patient or pub.wake or pub.send, "send", FLOOD)
+
+
+def _publishes(job: Job, pub: Publisher, send: Call, name: str, *arguments: int) -> Role:
+    loop = compile_loop(name, job.message, send=send)
 
     def once(words: memoryview) -> Result:
         took = elapsed_ns(loop, *arguments)

@@ -66,6 +66,7 @@ class Publisher:
     send : publishes a message. No subscriber sleeps.
     stream : publishes without loss, if the system can wait for a slow subscriber.
     wake : publishes a message, and wakes a sleeping subscriber.
+    patient : waits until no slow subscriber loses a message, and then publishes as `wake`.
     in_place : publishes with the fewest copies that the system offers.
     many : publishes several messages. Its ``message`` is the result of `rows` for a two-dimensional array of bytes with
         one message per row.
@@ -75,6 +76,7 @@ class Publisher:
     send: Call
     stream: Call | None = None
     wake: Call | None = None
+    patient: Call | None = None
     in_place: Call | None = None
     many: Call | None = None
     rows: Callable[[Any], Any] = lambda block: block

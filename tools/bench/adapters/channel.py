@@ -24,14 +24,20 @@ class Channel(System):
 
     def publisher(self) -> Publisher:
         pub = self._publish()
-        loan, size = pub.loan, self.topic.size
+        loan, size, wait_for_room, send = pub.loan, self.topic.size, pub.wait_for_room, pub.send
 
         def publish(message: bytes) -> None:
             lent = loan(size)
             lent[:] = message
             lent.publish()
 
-        return Publisher(Call(pub.send, "message"), in_place=Call(publish, "message"))
+        def send_into_room(message: bytes) -> None:
+            wait_for_room()
+            send(message)
+
+        return Publisher(
+            Call(send, "message"), patient=Call(send_into_room, "message"), in_place=Call(publish, "message")
+        )
 
     def subscriber(self) -> Subscriber:
         sub = self._subscribe()
