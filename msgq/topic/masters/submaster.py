@@ -43,6 +43,9 @@ class SubMaster(ClosingContext):
     `decode_errors` number of messages that could not be decoded
     ==============  ===================================================================================================
 
+    Read these dictionaries, and do not replace them or their entries: an update sets only the entries that can have
+    changed.
+
     `frame` is the number of the latest update, from 1. A topic with a rate of None or 0 is alive after its first
     message, and its rate is always right.
 
