@@ -54,8 +54,7 @@ class SubMaster(ClosingContext):
     - Topics in `keep_all`: the topic's own rate.
     - Conflating topics: the lower of the topic's own rate and the rate of the updates, because an update takes one
       message. The rate of the updates is `frequency`. Without `frequency`, the rate of the updates is the highest rate
-      in
-      `poll`, and the upper limit follows from the topic's own rate.
+      in `poll`, and the upper limit follows from the topic's own rate.
     - Sampled topics: the loop does not wait for the topic, or has a `frequency` and no `poll`. If the two rates differ
       by less than a factor of 2, half of the lower limit is allowed. The two clocks drift, so an update sometimes finds
       two messages and sometimes none.
