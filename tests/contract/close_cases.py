@@ -157,6 +157,16 @@ def open_full_publisher(place: Place) -> Any:
     return make_close_case(publisher)
 
 
+def open_publisher_without_room(place: Place) -> Any:
+    """A publisher whose next message would overwrite one that a subscriber has not received."""
+    channel = Channel(place.name, capacity=2)
+    place._exit_stack.callback(channel.unlink)
+    place.close_after_test(channel.subscriber())
+    publisher = place.close_after_test(channel.publisher())
+    publisher.send_many([b"x"] * 2)
+    return make_close_case(publisher)
+
+
 def open_queue(place: Place, **options: Any) -> Any:
     queue = place.close_after_test(msgq.MessageQueue(place.name, **options))
     place._exit_stack.callback(queue.unlink)
@@ -330,6 +340,7 @@ TABLE = [
             "Publisher.loan": lambda publisher: publisher.loan(1, timeout=None),
         },
     ),
+    Row(RING, open_publisher_without_room, {"Publisher.wait_for_room": lambda publisher: publisher.wait_for_room()}),
     Row(
         OURS,
         open_queue,

@@ -134,6 +134,10 @@ TABLE = [
     Timed("Publisher.loan", OURS, close_cases.open_full_publisher, lambda pub, time: pub.loan(1, timeout=time), S),
     Timed("Publisher.loan", OURS, _spare_publisher, lambda pub, time: pub.loan(1, timeout=time).discard(), S),
     *(
+        Timed("Publisher.wait_for_room", OURS, opener, lambda pub, time: pub.wait_for_room(timeout=time), S)
+        for opener in (_spare_publisher, close_cases.open_publisher_without_room)
+    ),
+    *(
         Timed(f"MessageQueue.{name}", OURS, opener, call, S)
         for opener in (_spare_queue, close_cases.open_full_queue)
         for name, call in {

@@ -317,7 +317,7 @@ class TestRoom:
 
         def subscriber(pause: float) -> None:
             side = open_scans_channel(capacity=4).subscriber()
-            received = []
+            received: list[int] = []
             while len(received) < 40:
                 received.append(int(side.receive()))
                 sim.clock.sleep(pause)

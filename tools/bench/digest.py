@@ -40,7 +40,10 @@ _ROWS = (
     "in this run, one read in 64 allocated the memory of the next 64 values, in 1.1 us. Now, one read of a value of 64 "
     "bytes in 256 does"
 )
-_FRAMES = "not known. Excluded: system calls, which are the same as for a message of 64 bytes (strace)"
+_FRAMES = (
+    "not known. Excluded: system calls, which are the same as for a message of 64 bytes (strace), and instructions: "
+    "4,600 for publish and receive, and 5,100 with kickmsg (callgrind)"
+)
 #: Reasons that a measurement has shown. Other rows have the reason "unknown".
 REASONS = {
     **dict.fromkeys(("in_place_64k", "in_place_1m"), _COPIES),
