@@ -60,7 +60,7 @@ def get_prefix() -> str:
     return _validate_prefix(value) if value else ""
 
 
-_valid_prefixes: set[str] = set()  # the latest, because each opening checks its prefix
+_valid_prefixes: set[str] = set()  # a few known ones, because each opening checks its prefix
 
 
 def _validate_prefix(value: str) -> str:
@@ -226,7 +226,7 @@ def overrides(
 
 
 class _UnchangedSettings:
-    """A block that changes nothing. These two are classes, because contextlib needs more memory than all settings."""
+    """A block that changes nothing. A class, as is the next, because contextlib needs more memory than all settings."""
 
     __slots__ = ()
 

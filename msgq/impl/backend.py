@@ -15,10 +15,6 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
-    _ModulesByName = dict[str, ModuleType]
-else:
-    _ModulesByName = dict
-
 BACKEND_MODULES = {"msgq": "msgq.impl.ring", "zmq": "msgq.impl.zeromq", "fake": "msgq.impl.fake"}
 CLOCK_MODULE = "msgq.impl.base.clock"
 #: What a backend needs that is not always installed: the module, and the extra of this distribution that brings it.
@@ -47,7 +43,7 @@ def import_module(name: str) -> ModuleType:
     return sys.modules[name]
 
 
-class _KnownModules(_ModulesByName):
+class _KnownModules(dict[str, "ModuleType"]):
     """Modules by name, each imported at its first use. A search in `sys.modules` takes longer."""
 
     def __missing__(self, name: str) -> ModuleType:

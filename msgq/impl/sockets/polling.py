@@ -22,10 +22,12 @@ if TYPE_CHECKING:
     class _GenericPoller(Generic[ReadySocket]): ...
 
 else:
+    from _collections_abc import GenericAlias  # that of `types`, without the module
+
     ReadySocket = "ReadySocket"
 
     class _GenericPoller:
-        __class_getitem__ = classmethod(type(list[int]))  # types.GenericAlias
+        __class_getitem__ = classmethod(GenericAlias)
 
 
 class PythonPoller:

@@ -11,17 +11,18 @@ from msgq.errors import InvalidValueError, UnknownTopicError
 TYPE_CHECKING = False  # as in msgq/__init__.py
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from types import MappingProxyType
     from typing import Any, TypeVar
 
     _ValueT = TypeVar("_ValueT")
 else:
-    _ValueT = "_ValueT"
+    from _collections_abc import mappingproxy as MappingProxyType  # the same class, without the module `types`
 
 RATE_MAX_HZ = 1e6  # Hz; a higher rate probably has a wrong unit
-EMPTY_MAPPING: Mapping[str, Any] = type(vars(type))({})  # a types.MappingProxyType
+EMPTY_MAPPING: Mapping[str, Any] = MappingProxyType({})
 
 
-class TopicDict(dict[str, _ValueT]):
+class TopicDict(dict[str, "_ValueT"]):
     """Values by topic. An unknown topic raises `UnknownTopicError` with the names of all topics."""
 
     def __missing__(self, topic: str) -> _ValueT:
@@ -53,7 +54,7 @@ def parse_topic_rates(topics: Mapping[str, float | None] | str | Iterable[str]) 
 
 
 class TopicErrors:
-    """A `with` block whose TypeError gets the name of the topic. The import of contextlib needs more memory."""
+    """A `with` block whose TypeError gets the name of the topic; a class, because contextlib needs more memory."""
 
     def __init__(self, name: str) -> None:
         self._name = name
