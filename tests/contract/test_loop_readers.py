@@ -269,7 +269,7 @@ class TestTasks:
             pub.send(b"x")
             assert await polling == [sub]
             assert sub.receive(True) == b"x"
-            later, endless = await begin(poller.apoll(1000 * DEADLINE)), None
+            later = await begin(poller.apoll(1000 * DEADLINE))
             while loop.time() < until:
                 await asyncio.sleep(0.01)
             assert not later.done()

@@ -113,8 +113,8 @@ CHANNEL_CASES = (
     _FLOOD,
     replace(_FLOOD, key="channel_flood_256", title=f"{_FLOOD_TITLE}, depth 256", depth=256),
     _FLOOD_RATE,
-    paced("channel_bus", "256 B at 100 Hz to 8 sleeping subscribers", 8, rate=100.0),
     replace(_FLOOD_RATE, key="channel_flood_rate_256", title=f"{_RATE_TITLE}, depth 256", depth=256),
     _ROOM,
     _ROOM_RATE,
+    paced("channel_bus", "256 B at 100 Hz to 8 sleeping subscribers", 8, rate=100.0),
 )

@@ -14,7 +14,7 @@ RECEIVED = 0
 TOTAL = 8
 OWN = 16  # and following: a word for each process beside the first one
 STAMP = RECEIVED  # time of the newest frame, in rows without credits
-SIZE = 512
+SIZE = 512  # bytes
 LOOK_S = 0.0002
 
 

@@ -26,13 +26,14 @@ from tools.bench.machine import cores
 from tools.bench.roles import Result, Role, in_slices, open_publisher, open_subscriber
 from tools.bench.works import make_once
 
-START_NS = 20_000_000  # until all processes have seen the begin
+START_NS = 20_000_000  # time for all processes to see the begin
 SECOND_NS = 1_000_000_000
-GOLDEN = 0.618034  # spreads the first messages of the topics over their periods
-Run = Callable[[int], tuple[Sequence[int], int]]  # until a time -> ages of the received messages, and messages sent
+GOLDEN = 0.618034  # part of a period between the first messages of two topics, which spreads them evenly
+#: Publishes and receives until a time. Returns the ages of the received messages, and the number of messages sent.
+Run = Callable[[int], tuple[Sequence[int], int]]
 
 
-# -------------------------------------------------------------------------------------------------------- what it takes
+# ---------------------------------------------------------------------------------------------------------------- costs
 
 
 def join(parts: Sequence[Result], copies: int) -> Result:
@@ -73,13 +74,13 @@ def _read_use() -> tuple[int, int]:
 
 def _read_memory() -> Result:
     """Return the private and the shared resident memory of this process in bytes."""
-    sizes = {"private": 0, "shared": 0}
+    sizes: Result = {"private": 0, "shared": 0}
     for line in Path("/proc/self/smaps_rollup").read_text().splitlines()[1:]:
         kind, *rest = line.split()
         name = kind.partition("_")[0].lower()
         if name in sizes and kind.rstrip(":").endswith(("_Clean", "_Dirty")):
             sizes[name] += int(rest[0]) << 10
-    return dict(sizes)
+    return sizes
 
 
 def _begin(words: memoryview) -> None:
@@ -169,26 +170,27 @@ def _be_member(job: Job, member: int, run: Callable[[Any, int], tuple[Sequence[i
 
 
 def _open_sends(job: Job, member: int) -> list[Callable[[bytes], Any]]:
-    publishers = [open_publisher(job, str(topic)) for topic in list_owned(job.case, member)]
-    return [_sending(pub).function for pub in publishers]
+    return [_sending(open_publisher(job, str(topic))).function for topic in list_owned(job.case, member)]
 
 
 def _sending(pub: Publisher) -> Call:
     return pub.wake or pub.send
 
 
-def _members(case: Case) -> int:
-    return 1 + len(case.crew) if case.crew else max(case.endpoints, 1 + case.subscribers)  # the latter in C
+def _count_members(case: Case) -> int:
+    in_c = max(case.endpoints, 1 + case.subscribers)  # one program runs all members
+    return 1 + len(case.crew) if case.crew else in_c
 
 
 def list_owned(case: Case, member: int) -> range:
     """Return the topics that a member publishes."""
-    return range(member, case.endpoints, _members(case))
+    return range(member, case.endpoints, _count_members(case))
 
 
 def list_polled(case: Case, member: int) -> list[str]:
     """Return the names of the topics that a member subscribes to."""
-    return [str(topic) for topic in range(case.endpoints) if 0 < (member - topic) % _members(case) <= case.subscribers]
+    count = _count_members(case)
+    return [str(topic) for topic in range(case.endpoints) if 0 < (member - topic) % count <= case.subscribers]
 
 
 def _rate(case: Case, topic: int) -> float:
@@ -224,7 +226,7 @@ def take_jobs(job: Job) -> Role:
 
 
 def _paces(job: Job, send: Call, takers: int, pub: Publisher | None = None) -> Role:
-    rest = job.message[8 : 64 if job.case.frames else None]  # a rendered frame is not sent, but announced
+    rest = job.message[8 : 64 if job.case.frames else None]  # a rendered frame is only announced
     loop = compile_loop("pace", rest, send=send)
     period = int(SECOND_NS / job.case.rate)
 
@@ -270,7 +272,7 @@ def c_bus(job: Job) -> Role:
         include = Path(msgq.get_include())
     program = f"bus-{zlib.crc32(str(include).encode())}"
     make_once(job, program, lambda path: build.build_bus(path, include))
-    places = (*cores(), _members(case), case.endpoints, case.subscribers, case.rate, case.size)
+    places = (*cores(), _count_members(case), case.endpoints, case.subscribers, case.rate, case.size)
 
     def once(words: memoryview) -> Result:
         return build.run_program(job.folder, program, f"{job.name}-data", case.seconds, *places)

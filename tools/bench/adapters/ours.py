@@ -35,7 +35,7 @@ class Ours(System):
 
         self.msgq = msgq
         self.kept: list[Any] = []
-        self.prefix = topic.name if topic.kind == "prefix" else None  # None: the usual way
+        self.prefix = topic.name if topic.kind == "prefix" else None  # None: the prefix of the environment
         # Beside the messages there is room for the write in progress: two messages, or 64 KiB if that is more.
         self.segment = max(1 << 20, topic.depth * (topic.size + 16) + max(1 << 16, 2 * (topic.size + 16)) & ~7)
 
@@ -121,8 +121,8 @@ class Ours(System):
                 unlink(socket_path(name))
 
     def remove(self) -> None:
-        for path in ("msgq_", "msgqside_"):  # of the file, or of the folder of its prefix
-            unlink(f"/dev/shm/{path}{self.topic.name}")
+        for start in ("msgq_", "msgqside_"):  # a file of the topic, or the folder of its prefix
+            unlink(f"/dev/shm/{start}{self.topic.name}")
 
     def _publish(self) -> Any:
         return self.msgq.pub_sock(self.topic.name, self.segment, prefix=self.prefix)

@@ -1,4 +1,4 @@
-"""Compiles the floor: one Python extension and three programs, in about a second."""
+"""Compiles the floor: one Python extension and its programs, in about a second."""
 
 import importlib.util
 import json
