@@ -154,7 +154,7 @@ def loop(sends, schedule, until, BOUND):
             ages.append(clock() - int.from_bytes(payload[:8], "little"))
     return ages, sent
 """,
-    "pace": """
+    "send_at_rate": """
 def loop(words, due, period, until, BOUND):
     rest, sent = message, 0
     while due < until:

@@ -227,7 +227,7 @@ def take_jobs(job: Job) -> Role:
 
 def _paces(job: Job, send: Call, takers: int, pub: Publisher | None = None) -> Role:
     rest = job.message[8 : 64 if job.case.frames else None]  # a rendered frame is only announced
-    loop = compile_loop("pace", rest, send=send)
+    loop = compile_loop("send_at_rate", rest, send=send)
     period = int(SECOND_NS / job.case.rate)
 
     def once(words: memoryview) -> Result:

@@ -1,4 +1,4 @@
-"""The work of the measured processes, and what all of it shares: see `alone`, `streams`, `crowd`, `members` and `bus`.
+"""What the work of all measured processes shares. The roles are in the modules that `worker` lists.
 
 Each role is a generator with the name of the role: it prepares, yields None when it is ready, and then one result each
 time it is resumed, which is a slice of the measurement. The control words are 0 at the start of a slice.

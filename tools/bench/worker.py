@@ -16,13 +16,13 @@ from pathlib import Path
 from time import perf_counter_ns
 from typing import NoReturn
 
-from tools.bench import alone, bus, crowd, members, streams
+from tools.bench import alone, companions, crowd, members, streams
 from tools.bench.adapters.base import Unsupported
 from tools.bench.job import Job
 from tools.bench.machine import PROJECT, cpu_seconds, read_wait_ns
 from tools.bench.works import is_work, work
 
-_ROLES = {**vars(alone), **vars(streams), **vars(crowd), **vars(bus), **vars(members)}
+_ROLES = {**vars(alone), **vars(streams), **vars(crowd), **vars(companions), **vars(members)}
 
 # Program of a new interpreter. The libraries are of the measured checkout, and the benchmark is of this one.
 _PROGRAM = """

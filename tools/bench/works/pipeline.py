@@ -24,7 +24,7 @@ import msgq
 from msgq.spark import read as read_recording
 from msgq.spark import session as open_session
 from msgq.spark.lake import Lake
-from tools.bench import bus, control
+from tools.bench import companions, control
 from tools.bench.adapters import FLOOR, OURS
 from tools.bench.job import Job
 from tools.bench.machine import PROJECT
@@ -393,13 +393,13 @@ def follow(job: Job) -> Step:
         writer = table.writeStream.foreachBatch(sink).option("checkpointLocation", str(where / "checkpoint"))
         query = writer.start()
         control.wait_until(lambda: not query.isActive or query.status["message"] == "Waiting for data to arrive")
-        words[control.TOTAL] = bus.PUBLISH
+        words[control.TOTAL] = companions.PUBLISH
         control.wait_until(lambda: words[control.OWN] == 2)
-        words[control.TOTAL] = bus.STOP_RECORDING
+        words[control.TOTAL] = companions.STOP_RECORDING
         wait_for_all(2)
         query.processAllAvailable()
         query.stop()
-        words[control.TOTAL] = bus.CLOSE
+        words[control.TOTAL] = companions.CLOSE
         return sink.result(job.case.messages)
 
     return _step(job, run)

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgq.recording import LogReader, Player, Recorder
 from msgq.recording.merge.log_copy import write_merged_log
-from tools.bench import bus, control
+from tools.bench import companions, control
 from tools.bench.adapters import OURS
 from tools.bench.adapters.base import Unsupported, unlink
 from tools.bench.job import Job
@@ -47,12 +47,12 @@ def _record_bus(job: Job, where: Path) -> dict[str, Any]:
     words, endpoint = control.words(job.words_path), f"{job.name}-data"
     control.wait_until(lambda: words[control.OWN] == 1)
     recorder = Recorder(where, [endpoint], compression=job.case.kind)
-    words[control.TOTAL] = bus.PUBLISH
+    words[control.TOTAL] = companions.PUBLISH
     control.wait_until(lambda: words[control.OWN] == 2, _LOOK_S)
     stats = recorder.stop()
     del recorder
     remove_rings(endpoint)
-    words[control.TOTAL] = bus.CLOSE  # the publisher closes the ring last, so the removal is not measured
+    words[control.TOTAL] = companions.CLOSE  # the publisher closes the ring last, so the removal is not measured
     return {"done": stats.messages, "lost": job.case.messages - stats.messages}
 
 

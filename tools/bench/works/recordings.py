@@ -15,7 +15,7 @@ import msgq
 from msgq.common.dtypes import struct_schema
 from msgq.common.schema import Schema
 from msgq.recording import Recorder, RecordingLimits
-from tools.bench.bus import SEGMENT_BYTES
+from tools.bench.companions import SEGMENT_BYTES
 from tools.bench.job import Job
 from tools.bench.works import make_once
 from tools.bench.works.files import write_file
