@@ -24,7 +24,7 @@ static int open_all(msgq_poll_item *items, const char *name) {
            msgq_channel_subscriber_open(&items[1].channel, name, NULL) ||
            msgq_queue_open(&items[2].queue, name, NULL) || msgq_vector_open(&items[3].vector, name, &options) ||
            msgq_board_open(&items[4].board, board, NULL) ||
-           (items[4].index = msgq_board_declare(items[4].board, "key"));
+           (items[4].index = msgq_board_declare(items[4].board, "key")) < 0;
 }
 
 static void close_all(const msgq_poll_item *items) {

@@ -76,7 +76,7 @@ def run_tasks_on_workers(
     """
     if not tasks:
         return []
-    if getattr(spark, "_jsc", None) is not None:
+    if getattr(spark, "_jsc", None) is not None:  # a session of Spark Connect has none
         return spark.sparkContext.parallelize(tasks, len(tasks)).map(function).collect()
     results = make_task_frame(spark, tasks).mapInArrow(
         lambda batches: _run_tasks_of_partition(batches, function), convert_to_spark_schema(_TASK_RESULT_SCHEMA)

@@ -113,7 +113,7 @@ cdef int log_problem(str level, str what, str trouble) except -1:
     try:
         import logging  # imported late, because the import takes as long as that of sockets
         getattr(logging.getLogger("msgq"), level)("%s cannot be used: %s", what, trouble)
-    except OSError:  # no file can be opened, not even a module's; `clock_problem()` returns the text
+    except OSError:  # no descriptor is free, so no module can be imported; `clock_problem()` returns the text
         pass
     return 0
 

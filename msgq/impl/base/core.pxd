@@ -461,8 +461,8 @@ cdef class ForkAwareHandle:
 
 cdef enum:
     WAIT_FOREVER = -1
-    LONG_TIMEOUT_S = 1000   # a timeout in seconds below this needs no warning
-    SHORT_TIMEOUT_MS = 10   # a float in milliseconds from this on needs no warning
+    LONG_TIMEOUT_S = 1000   # seconds from which on a timeout may get a warning: _SUSPECT_S_FROM of argument_checks.py
+    SHORT_TIMEOUT_MS = 10   # milliseconds below which a float may get a warning: _SUSPECT_MS_BELOW there
 
 
 cdef int64_t parse_unusual_timeout_ns(timeout, str endpoint) except -2
@@ -527,7 +527,7 @@ cdef class Waitable(ForkAwareHandle):
     cdef bint _signals_end_wait  # a signal handler ends a wait of this handle, as for a system call
     cdef unsigned _connection  # number of closes, so that a wait on a bus notices a close
     cdef int _fd  # descriptor for event loops; -1: no descriptor was requested
-    cdef public object _asyncio_reader  # see event_loop.py
+    cdef public object _asyncio_reader  # see event_loop.pyx
 
     # Methods of subclasses:
     cdef bint _is_readable(self) noexcept

@@ -29,7 +29,7 @@ cdef class _AsyncWait:
     """A wait of a task for sockets. asyncio sees a future.
 
     A future of asyncio would resume its task in the next step of the loop, after one more look at all descriptors.
-    `wake` resumes the task at once. So only callbacks of the loop call `wake`, because there no task is running.
+    `wake` resumes the task at once. Only callbacks of the loop call it, because no task runs during a callback.
     """
 
     cdef public bint _asyncio_future_blocking  # set in `__next__`, and cleared by the task that then waits
@@ -88,7 +88,7 @@ cdef class LoopReader:
     cdef str _closed_endpoint  # name for the error of a wait; None: the reader is not closed
     cdef _AsyncWait _wait
     cdef object _timer  # timer of the loop; None: no timer
-    cdef double _timer_s  # its time
+    cdef double _timer_s  # time of `_timer` in seconds of the loop
 
     def __cinit__(self, loop, socket):
         self._fd = -1

@@ -18,7 +18,7 @@ cdef object read_schema(const mq_schema_parts *at):
 
 cdef enum:
     KNOWN_SCHEMAS_MAX = 64  # most programs open several endpoints with few schemas
-cdef dict _known_schemas = {}  # by the parts of `_make_schema`
+cdef dict _known_schemas = {}  # schemas by the argument of `_make_schema`
 
 
 cdef object _make_schema(tuple parts):
@@ -55,7 +55,7 @@ cdef tuple _read_schema_parts(const mq_schema_parts *at):
 
 
 cdef enum:
-    SCHEMA_FINGERPRINT = 64  # bytes; `Schema` has no longer fingerprints
+    SCHEMA_FINGERPRINT = 64  # bytes of the longest fingerprint of a `Schema`
 
 
 # Marks before the data of a full schema.

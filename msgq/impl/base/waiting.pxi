@@ -326,7 +326,7 @@ cdef int64_t _prepare_sleep(tuple waitables, mq_futex_waitv_entry *words, int64_
     return 0 if _has_readable_handle(waitables) else shortest
 
 
-cdef object _get_running_loop = None  # asyncio's function, since the program has imported asyncio
+cdef object _get_running_loop = None  # asyncio's function; None: the program has not imported asyncio
 
 
 cpdef int warn_in_event_loop() except -1:

@@ -334,12 +334,12 @@ static bool mqc_spin_until_readable(const mqc_waiter *waiters, size_t count, int
 
 /* Return the end of the next sleep. */
 static int64_t mqc_next_wake_ns(const mqc_waiter *waiters, size_t count, int64_t started_ns, int64_t deadline_ns) {
-    int64_t now = mq_monotonic_ns(), longest = INT64_MAX;
+    int64_t now = mq_monotonic_ns(), shortest = INT64_MAX;
     for (size_t i = 0; i < count; i++) {
         int64_t sleep_ns = waiters[i].max_sleep_ns(waiters[i].reader, now - started_ns);
-        longest = sleep_ns < longest ? sleep_ns : longest;
+        shortest = sleep_ns < shortest ? sleep_ns : shortest;
     }
-    int64_t until = now + mqc_vary_sleep_ns(longest, now);
+    int64_t until = now + mqc_vary_sleep_ns(shortest, now);
     return deadline_ns >= 0 && deadline_ns < until ? deadline_ns : until;
 }
 
@@ -379,7 +379,7 @@ int mqc_wait_until_readable(const mqc_waiter *waiters, size_t count, int64_t dea
     if (mqc_spin_until_readable(waiters, count, deadline_ns))
         return 1;
     for (;;) {
-        /* each sleep has a deadline. Without one, a handler with SA_RESTART would not end the sleep of one reader */
+        /* Each sleep has a deadline: without one, a handler with SA_RESTART would not end the sleep of one reader. */
         int64_t until = mqc_next_wake_ns(waiters, count, started, deadline_ns);
         mqc_announce_sleep(waiters, count, words);
         bool there = mqc_any_is_readable(waiters, count);

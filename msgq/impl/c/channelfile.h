@@ -22,8 +22,8 @@ MQC_HIDDEN int mqc_channel_file_init(mqc_channel_file *file, const char *name, c
 MQC_HIDDEN int mqc_channel_file_init_beside(mqc_channel_file *file, const char *name, const mqc_endpoint *beside,
                                             mode_t mode, uint64_t capacity);
 /* Open or create the channel, take its join lock, and check the requested configuration against the existing
- * configuration. If `publishes`, missing fields get their defaults. Take a row before the unlock: without a row, another
- * process could remove the channel as unused. */
+ * configuration. If `publishes`, missing fields get their defaults. Returns with the join lock held. The caller takes a
+ * row and then unlocks, because another process could remove a channel without rows. */
 MQC_HIDDEN int mqc_channel_file_open(mqc_channel_file *file, const msgq_channel_options *options, bool publishes,
                                      mq_file_lock *lock);
 MQC_HIDDEN void mqc_channel_file_close(mqc_channel_file *file);

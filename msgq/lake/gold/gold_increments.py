@@ -79,7 +79,7 @@ class IncrementTask:
     def read_inputs(self, lake: LakeDirectory) -> dict[str, pa.Table]:
         """Return the rows of the increments in each of `AGGREGATE_SCHEMAS`, and in `origins`.
 
-        The runs are those of `number_increments`.
+        The column `run` has the numbers of the increments; see `number_increments`.
         """
         return {
             name: number_increments(name, self._read_table(lake, name), self.increments)

@@ -18,8 +18,8 @@ cdef class RateCheck:
 
     cdef double _alive_seconds, _low, _high, _alive_until_s, _rate_ok_until_s
     cdef int64_t _receipts, _capacity
-    cdef int64_t[2] _intervals  # in each window, if it is full
-    cdef double *_receipt_times  # of the newest messages: receipt number i is at i % _capacity
+    cdef int64_t[2] _intervals  # intervals of each window when it is full
+    cdef double *_receipt_times  # times of the newest messages: number i is at i % _capacity
 
     def __cinit__(self, double rate, double expected, double low, double high):
         self._alive_seconds, self._low, self._high = ALIVE_PERIODS / rate, low, high

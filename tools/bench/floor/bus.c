@@ -68,10 +68,12 @@ static void send_message(ends *all, const void *message, size_t bytes) {
 static bool take_message(ends *all, void *room, size_t bytes, uint64_t until) {
     uint64_t now = floor_now_ns();
     double timeout = until > now ? (double)(until - now) / 1e9 : 0;
-    if (!all->count)
+    if (!all->count) {
         pause_for(timeout);
-    if (all->count <= 1)
-        return all->count && msgq_subscriber_receive(all->items[0].subscriber, room, bytes, timeout, NULL) >= 0;
+        return false;
+    }
+    if (all->count == 1)
+        return msgq_subscriber_receive(all->items[0].subscriber, room, bytes, timeout, NULL) >= 0;
     for (bool polled = false;; polled = true) {
         for (int i = 0; i < all->count; i++) {
             msgq_poll_item *item = &all->items[i];
