@@ -42,7 +42,7 @@ _ROWS = (
 )
 _FRAMES = (
     "not known. Excluded: system calls, which are the same as for a message of 64 bytes (strace), and instructions: "
-    "4,600 for publish and receive, and 5,100 with kickmsg (callgrind)"
+    "3,900 for publish and receive, and 5,100 with kickmsg (callgrind)"
 )
 #: Reasons that a measurement has shown. Other rows have the reason "unknown".
 REASONS = {
