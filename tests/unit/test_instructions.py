@@ -14,8 +14,8 @@ from tools.bench.instructions import count_instructions
 
 POLL_LIMIT = 5_000  # instructions of: poll four topics, sleep, wake up, receive twice
 UPDATE_LIMIT = 12_000  # instructions of: update a SubMaster of four topics, which sleeps and takes a message
-# Instructions of receive(timeout=), divided by those of receive() with a set time-out. The difference of 300 is the cost
-# of an argument with a name in CPython and Cython.
+# Instructions of receive(timeout=), divided by those of receive() with a set time-out. The difference of 300 is the
+# cost of an argument with a name in CPython and Cython.
 TIMEOUT_SHARE = 1.15
 
 pytestmark = [

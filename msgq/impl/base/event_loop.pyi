@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable
-from typing import Any, final
+from typing import Any, Self, final
 
 from msgq.impl.sockets.async_receiver import AsyncReadable
 
@@ -16,7 +16,7 @@ class LoopReader:
     socket : the subscriber, to which the reader keeps no reference.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, socket: AsyncReadable) -> None: ...
+    def __new__(cls, loop: asyncio.AbstractEventLoop, socket: AsyncReadable) -> Self: ...
     def close(self, endpoint: str) -> None:
         """Leave the loop, from any thread. A task that waits gets `EndpointClosedError`."""
 

@@ -1,7 +1,7 @@
 """Receives the messages of a SubMaster, and sets the states of its topics, in compiled code."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, final
+from typing import Any, Self, final
 
 #: Periods of a topic's own rate after which the topic is not alive.
 ALIVE_PERIODS: int
@@ -32,7 +32,7 @@ class RateCheck:
     low, high : lowest and highest correct rate in Hz.
     """
 
-    def __init__(self, rate: float, expected: float, low: float, high: float) -> None: ...
+    def __new__(cls, rate: float, expected: float, low: float, high: float) -> Self: ...
 
 @final
 class MasterTopic:
