@@ -296,7 +296,8 @@ def test_log_time_of_frame_is_receive_time(camera: Any, tmp_path: Path) -> None:
     recorder = Recorder(tmp_path / "log", (), frames=[FrameStream(camera.name)], chunk_seconds=60)
     wait_until(lambda: camera.stats(0).clients)
     camera.send(0, bytes(32))
-    wait_until(lambda: recorder._frame_sources.receivers[0]._waiting_frames)
+    # The recorder lists a receiver after the camera counts its client.
+    wait_until(lambda: any(receiver._waiting_frames for receiver in recorder._frame_sources.receivers))
     before_fetch = recorder._capture.read_host_clock_ns()
     recorder.stop()
     (recorded,) = LogReader(tmp_path / "log")
