@@ -147,19 +147,7 @@ class SubMaster(ClosingContext):
         self.data: dict[str, Any] = TopicDict.fromkeys(rates)
         self.messages: dict[str, list[Any]] = TopicDict((name, []) for name in rates)
         self.decode_errors: dict[str, int] = TopicDict.fromkeys(rates, 0)
-        self._receiver = TopicReceiver(
-            self._topics,
-            updated=self.updated,
-            seen=self.seen,
-            alive=self.alive,
-            freq_ok=self.freq_ok,
-            valid=self.valid,
-            recv_time=self.recv_time,
-            recv_frame=self.recv_frame,
-            data=self.data,
-            messages=self.messages,
-            decode_errors=self.decode_errors,
-        )
+        self._receiver = TopicReceiver(self, self._topics)
         self._connect_sockets(self._topics.values() if connect else (), addr, segment_sizes, prefix)
 
     def _connect_sockets(

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self, final
 
+from msgq.topic.masters.submaster import SubMaster
+
 #: Periods of a topic's own rate after which the topic is not alive.
 ALIVE_PERIODS: int
 #: Length of the longer window of a rate check, in seconds.
@@ -68,6 +70,11 @@ class TopicReceiver:
     does not wait for: it checks the rates of the topics with messages, and those of all topics when the first state in
     `alive` or `freq_ok` ends.
 
+    Parameters
+    ----------
+    master : owner of the dictionaries, to which the receiver keeps no reference.
+    topics : topics of the master by name.
+
     Attributes
     ----------
     frame : number of updates.
@@ -75,21 +82,7 @@ class TopicReceiver:
 
     frame: int
 
-    def __init__(
-        self,
-        topics: Mapping[str, MasterTopic],
-        *,
-        updated: dict[str, bool],
-        seen: dict[str, bool],
-        alive: dict[str, bool],
-        freq_ok: dict[str, bool],
-        valid: dict[str, bool],
-        recv_time: dict[str, float],
-        recv_frame: dict[str, int],
-        data: dict[str, Any],
-        messages: dict[str, list[Any]],
-        decode_errors: dict[str, int],
-    ) -> None: ...
+    def __init__(self, master: SubMaster, topics: Mapping[str, MasterTopic]) -> None: ...
     def add_socket(self, topic: MasterTopic, socket: Any) -> None:
         """Add the subscriber of a topic.
 

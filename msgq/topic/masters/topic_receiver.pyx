@@ -77,11 +77,12 @@ cdef class TopicReceiver:
     cdef object _last_update_s
     cdef double _next_expiry_s  # all states in `alive` and `freq_ok` stay until this time of the clock
 
-    def __init__(self, topics, *, updated, seen, alive, freq_ok, valid, recv_time, recv_frame, data, messages,
-                 decode_errors):
-        self._updated, self._seen, self._alive, self._freq_ok, self._valid = updated, seen, alive, freq_ok, valid
-        self._recv_time, self._recv_frame, self._data, self._messages = recv_time, recv_frame, data, messages
-        self._decode_errors, self._topics, self._updated_topics = decode_errors, topics, []
+    def __init__(self, master, topics):
+        self._updated, self._seen, self._valid = master.updated, master.seen, master.valid
+        self._alive, self._freq_ok = master.alive, master.freq_ok
+        self._recv_time, self._recv_frame = master.recv_time, master.recv_frame
+        self._data, self._messages, self._decode_errors = master.data, master.messages, master.decode_errors
+        self._topics, self._updated_topics = topics, []
         self._unpolled_topics, self._topics_by_socket = [], {}
         self.frame, self._last_update_s, self._next_expiry_s = 0, -INFINITY, INFINITY
 
