@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import pytest
@@ -31,6 +31,23 @@ def publish_messages(*messages: bytes) -> Any:
     publisher = open_scans_channel().publisher()
     publisher.send_many(messages)
     return publisher
+
+
+def run_until_close(publisher: Callable[[list[Any]], None]) -> list[float]:
+    """Run a node that appends a side to its list, and close the side after 1 s. Return the time of the node's end."""
+
+    def run_publisher() -> None:
+        publisher(sides)
+        ended.append(sim.clock.time())
+
+    sides: list[Any] = []
+    ended: list[float] = []
+    with Simulation() as sim:
+        sim.add(run_publisher)
+        sim.clock.sleep(1.0)
+        sides[0].close()
+        sim.run()
+    return ended
 
 
 class TestOrders:
@@ -427,26 +444,18 @@ class TestKilledNodes:
         assert times == [1.0, 2.0]
 
     def test_close_of_publisher_by_other_node_ends_its_wait_for_room(self) -> None:
-        def publisher() -> None:
+        def publisher(sides: list[Any]) -> None:
             side = open_scans_channel(capacity=4).publisher()
             sides.append(side)
             _subscriber = open_scans_channel().subscriber()
             side.send_many([b"1"] * 4)
             with pytest.raises(EndpointClosedError, match="wait for room"):
                 side.wait_for_room()
-            ended.append(sim.clock.time())
 
-        sides: list[Any] = []
-        ended: list[float] = []
-        with Simulation() as sim:
-            sim.add(publisher)
-            sim.clock.sleep(1.0)
-            sides[0].close()
-            sim.run()
-        assert ended == [1.0]
+        assert run_until_close(publisher) == [1.0]
 
     def test_close_of_publisher_by_other_node_ends_its_wait_for_slot(self) -> None:
-        def publisher() -> None:
+        def publisher(sides: list[Any]) -> None:
             side = open_scans_channel().publisher(slots=1)
             sides.append(side)
             side.send(b"1")
@@ -454,16 +463,8 @@ class TestKilledNodes:
             with pytest.raises(EndpointClosedError):
                 side.send(b"2", timeout=None)
             view.release()
-            ended.append(sim.clock.time())
 
-        sides: list[Any] = []
-        ended: list[float] = []
-        with Simulation() as sim:
-            sim.add(publisher)
-            sim.clock.sleep(1.0)
-            sides[0].close()
-            sim.run()
-        assert ended == [1.0]
+        assert run_until_close(publisher) == [1.0]
 
 
 def test_statistics_of_simulated_channel_are_those_of_real_one() -> None:
