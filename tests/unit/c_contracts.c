@@ -13,13 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define CHECK(what)                                                                                                    \
-    do                                                                                                                 \
-        if (!(what)) {                                                                                                 \
-            printf("line %d: %s (%s)\n", __LINE__, #what, msgq_error_text());                                          \
-            return 1;                                                                                                  \
-        }                                                                                                              \
-    while (0)
+#include "c_check.h"
 
 static void ignore(int number) { (void)number; }
 

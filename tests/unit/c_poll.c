@@ -16,13 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define CHECK(what)                                                                                                    \
-    do                                                                                                                 \
-        if (!(what)) {                                                                                                 \
-            printf("line %d: %s (%s)\n", __LINE__, #what, msgq_error_text());                                          \
-            return 1;                                                                                                  \
-        }                                                                                                              \
-    while (0)
+#include "c_check.h"
 
 enum { TOPIC, CHANNEL, VECTOR, BOARD, QUEUE, KINDS, ROUNDS = 1000, LATE = 10, MANY = 200, FUTEX_WAITV = 449 };
 static const double DEADLINE_S = 60;
