@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,13 @@ import zmq
 import zmq.auth
 from zmq.utils.monitor import recv_monitor_message
 
-from msgq.errors import BackendNotAvailableError, InvalidValueError, MultiplePublishersError, WaitTimeoutError
+from msgq.errors import (
+    BackendNotAvailableError,
+    EndpointClosedError,
+    InvalidValueError,
+    MultiplePublishersError,
+    WaitTimeoutError,
+)
 from msgq.impl import backend as backends
 from msgq.impl.zeromq import publisher
 from msgq.impl.zeromq.addresses import publisher_address
@@ -138,6 +145,29 @@ class TestCounting:
         wait_until(lambda: "0 subscribers" in _seen(pub))
         zmq_backend.sub(endpoint)  # one that was sent nothing
         pub.wait_for_readers(DEADLINE)
+
+    def test_close_during_a_count_of_subscribers_ends_the_wait_of_another_thread(
+        self, zmq_backend: Backend, endpoint: str
+    ) -> None:
+        inside, go_on = threading.Event(), threading.Event()
+
+        class SlowlyCounting(publisher.PubSocket):
+            def _poll_subscriptions(self) -> int:
+                inside.set()
+                go_on.wait(DEADLINE)
+                return super()._poll_subscriptions()
+
+        pub = SlowlyCounting()
+        pub.connect(zmq_backend.context, endpoint)
+        waiting = Task(pub.wait_for_readers, None)
+        assert inside.wait(DEADLINE)
+        closing = Task(pub.close)
+        closing.wait_asleep()
+        go_on.set()
+        closing.result()
+        with pytest.raises(EndpointClosedError):
+            waiting.result()
+        assert pub.closed
 
 
 def _seen(pub: publisher.PubSocket) -> str:

@@ -82,6 +82,9 @@ class SocketGuard(ForkAwareHandle):
         EndpointClosedError : the socket was closed.
         """
 
+    def _wake_waiting_thread(self) -> None:
+        """End a wait of another thread for a message. A socket that only sends has no such wait."""
+
     def _close_and_release(self) -> None:
         """Close the ZMQ socket, which no other thread can use."""
 
@@ -133,8 +136,11 @@ class GuardedSender(SocketGuard):
         and counted (see `stats`). The GIL is released during the copy and the queueing of the message.
         """
 
+    def _count_exclusively(self, count_readers: Callable[[], int]) -> int:
+        """Do the same as `_call_exclusively` for a count of subscribers, which `close` ends as it ends their wait."""
+
     def close(self) -> None:
-        """Leave the topic.
+        """Leave the topic. A thread that waits for subscribers gets `EndpointClosedError`.
 
         After `close`, ZMQ sends unsent messages in the background for up to 1 s. A second close has no effect.
 

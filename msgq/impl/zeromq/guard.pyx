@@ -163,6 +163,25 @@ cdef class SocketGuard(ForkAwareHandle):
             self._reopen_or_raise()
         self._use_state = self._fork_generation
 
+    def _wake_waiting_thread(self):
+        pass
+
+    cdef int _end_use_and_close(self) except -1:
+        """Close the socket, after another thread's call ends."""
+        self._close_requested = True
+        if self._use_state == BUSY:
+            if self._zmq_call is not None:  # otherwise it connects in a forked child, and no thread sleeps
+                self._wake_waiting_thread()
+            if self._user_thread_id == PyThread_get_thread_ident():
+                return 0  # in a signal handler that interrupted our own call: its end sees _close_requested
+        while self._use_state == BUSY:
+            with nogil:
+                usleep(200)
+            PyErr_CheckSignals()
+        if self._use_state != CLOSED:
+            self._close_and_release()
+        return 0
+
     def _close_and_release(self):
         self._use_state = CLOSED
         self._zmq_call = None
@@ -195,6 +214,7 @@ def call_all_exclusively(list guards, call, *args):
 cdef class GuardedSender(SocketGuard):
     """See the type stub (guard.pyi)."""
 
+    cdef bint _is_counting  # the thread that uses the socket counts subscribers, and `close` waits for its end
     cdef readonly int64_t _sent_count
     cdef readonly int64_t _sent_bytes
     cdef public int64_t _message_bytes_max
@@ -238,12 +258,22 @@ cdef class GuardedSender(SocketGuard):
         self._sent_count += 1
         self._sent_bytes += size
 
+    def _count_exclusively(self, count_readers):
+        self._begin_use()
+        self._is_counting = True
+        try:
+            return count_readers()
+        finally:
+            self._is_counting = False
+            self._end_use()
+
     def close(self):
-        if self._use_state in (BUSY, RESERVED) and self._fork_generation == fork_generation:
+        if not self._is_open_here():
+            self._use_state = CLOSED
+            return
+        if self._use_state == RESERVED or (self._use_state == BUSY and not self._is_counting):
             self._reopen_or_raise()
-        if self._is_open_here():
-            self._close_and_release()
-        self._use_state = CLOSED
+        self._end_use_and_close()
 
 
 cdef class GuardedReceiver(SocketGuard):
@@ -302,18 +332,7 @@ cdef class GuardedReceiver(SocketGuard):
             self._end_use()
 
     def close(self):
-        if not self._is_open_here():
+        if self._is_open_here():
+            self._end_use_and_close()
+        else:
             self._use_state = CLOSED
-            return
-        self._close_requested = True
-        if self._use_state == BUSY:
-            if self._zmq_call is not None:  # otherwise it connects in a forked child, and no thread sleeps
-                self._wake_waiting_thread()
-            if self._user_thread_id == PyThread_get_thread_ident():
-                return  # in a signal handler that interrupted our own wait: the wait sees _close_requested
-        while self._use_state == BUSY:
-            with nogil:
-                usleep(200)
-            PyErr_CheckSignals()
-        if self._use_state != CLOSED:
-            self._close_and_release()

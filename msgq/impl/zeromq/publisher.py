@@ -327,7 +327,7 @@ class PubSocket(LingerOption, GuardedSender):
 
     def _count_readers(self) -> tuple[int, bool]:
         """Return the number of subscribers, and True if all have certainly read everything."""
-        readers = self._call_exclusively(self._poll_subscriptions)
+        readers = self._count_exclusively(self._poll_subscriptions)
         return readers, readers > 0 and self._first_unread_message == self._sent_count
 
     def all_readers_updated(self) -> bool:
