@@ -17,6 +17,9 @@ import pytest
 from tests import fork_server, reports, seeds, tiers
 from tests.browser import browser as browser
 from tests.leftovers import Leftovers, files_named, new_token, remove
+from tests.object_store import object_store as object_store
+from tests.object_store import s3_endpoint as s3_endpoint
+from tests.object_store import s3_environment as s3_environment
 from tests.run_times import RunTimes
 from tests.support import SHM
 

@@ -17,6 +17,7 @@
 ``MSGQ_ZMQ_HWM``        maximum messages in each queue of ZMQ; default 1000, 0 for no limit
 ``MSGQ_ZMQ_MAX_BYTES``  maximum bytes of a message over ZMQ; default 268435456, 0 for no limit
 ``MSGQ_ZMQ_CURVE``      directory with certificates, to encrypt all messages
+``AWS_ENDPOINT_URL``    address of a private S3; docs/guides/object-storage.md lists all variables of stores
 ``CEREAL_FAKE``         if set (to any value): subscribers that connect stop at gates
 ``CEREAL_FAKE_PREFIX``  identifier of these gates; default: none
 ======================  ==================================================================
@@ -33,6 +34,7 @@ from msgq.errors import InvalidValueError
 
 TYPE_CHECKING = False  # as in msgq/__init__.py
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from contextlib import AbstractContextManager
 
 OCTAL_DIGITS_MAX = 5  # in MSGQ_MODE. C programs have the same limit (c/base.c).
@@ -303,3 +305,8 @@ def set_fake_prefix(prefix: str | bytes) -> None:
 def delete_fake_prefix() -> None:
     """Remove the identifier of gates, and the environment variable CEREAL_FAKE_PREFIX."""
     os.environ.pop("CEREAL_FAKE_PREFIX", None)
+
+
+def get_storage_variables(names: Iterable[str]) -> dict[str, str]:
+    """Return those environment variables of an object store that are set."""
+    return {name: value for name in names if (value := environment(name))}

@@ -74,7 +74,7 @@ OUTSIDE = {
     "zstandard": {"msgq.recording"},
     "lz4": {"msgq.recording"},
     "deltalake": {"msgq.lake"},
-    "pyarrow": {"msgq.decoding", "msgq.lake", "msgq.recording", "msgq.spark"},
+    "pyarrow": {"msgq.decoding", "msgq.lake", "msgq.recording", "msgq.spark", "msgq.common.storage"},
     "pyspark": {"msgq.spark"},
     "plotly": {"msgq.lake.report"},
     "duckdb": {"msgq.lake.duckdb_engine"},

@@ -1,0 +1,145 @@
+"""File systems of pyarrow for the URLs of lakes and recordings.
+
+Credentials come from storage options, or from where each store's own library looks: environment variables, files of the
+user, and the metadata service of a cloud's machine. No text of this module contains a value of an option.
+
+Schemes: https://arrow.apache.org/docs/python/filesystems.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pyarrow.fs import (
+    AwsStandardS3RetryStrategy,
+    AzureFileSystem,
+    FileSystem,
+    GcsFileSystem,
+    LocalFileSystem,
+    S3FileSystem,
+)
+
+from msgq.common.settings import get_storage_variables
+from msgq.common.storage.urls import FILE_URL_PREFIX, get_scheme
+from msgq.errors import InvalidValueError, RecordingError
+
+#: Names of storage options, and the arguments of pyarrow's file systems. delta-rs gets the options by the same names.
+_S3_ARGUMENTS = {
+    "AWS_ACCESS_KEY_ID": "access_key",
+    "AWS_SECRET_ACCESS_KEY": "secret_key",
+    "AWS_SESSION_TOKEN": "session_token",
+    "AWS_REGION": "region",
+    "AWS_ENDPOINT_URL": "endpoint_override",
+}
+_S3_ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")  # pyarrow's class reads the other variables
+_AZURE_ARGUMENTS = {
+    "AZURE_STORAGE_ACCOUNT_NAME": "account_name",
+    "AZURE_STORAGE_ACCOUNT_KEY": "account_key",
+    "AZURE_STORAGE_SAS_TOKEN": "sas_token",
+    "AZURE_TENANT_ID": "tenant_id",
+    "AZURE_CLIENT_ID": "client_id",
+    "AZURE_CLIENT_SECRET": "client_secret",
+}
+_ARGUMENTS_BY_SCHEME = {
+    **dict.fromkeys(("s3", "s3a"), _S3_ARGUMENTS),
+    **dict.fromkeys(("abfs", "abfss"), _AZURE_ARGUMENTS),
+}
+_URL_FORMS = {
+    **{scheme: f"{scheme}://BUCKET/PATH" for scheme in ("s3", "s3a", "gs", "gcs")},
+    **{scheme: f"{scheme}://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH" for scheme in ("abfs", "abfss")},
+}
+_DELTA_OPTIONS = {"AWS_ALLOW_HTTP", "AWS_CONDITIONAL_PUT", "AWS_S3_LOCKING_PROVIDER", "AWS_S3_ALLOW_UNSAFE_RENAME"}
+_S3_ATTEMPTS_MAX = 6  # of a request, with waits that double: some seconds in total
+
+
+def open_file_system(url: str, storage_options: Mapping[str, str] | None = None) -> tuple[FileSystem, str]:
+    """Return the file system of a URL, and the path in it.
+
+    The text after file:// is a plain path, as in Spark: %20 is not decoded.
+
+    Parameters
+    ----------
+    storage_options : credentials and settings by the names of environment variables; None: the store's own library
+        finds them.
+
+    Raises
+    ------
+    InvalidValueError : the scheme is not supported, the URL contains credentials, or a storage option is unknown.
+    RecordingError : the library of the store cannot be used.
+    """
+    scheme = get_scheme(url)
+    options = dict(storage_options or {})
+    if scheme == "file":
+        return LocalFileSystem(), url.removeprefix(FILE_URL_PREFIX)
+    _check_options(scheme, options)
+    if scheme == "hdfs":
+        return _open_hadoop(url)
+    root, slash, path = url.partition("://")[2].partition("/")
+    is_azure = scheme in ("abfs", "abfss")
+    bucket, _, host = root.partition("@") if is_azure else (root, "", "")
+    if (
+        not bucket or bool(host) != is_azure or "@" in f"{bucket}{host}" or ":" in bucket
+    ):  # the text of the error must not repeat a password
+        raise InvalidValueError(f"{scheme}:// needs {_URL_FORMS[scheme]}, without a user, a password and a port")
+    arguments = tuple(sorted(options.items()))
+    opened = _OPEN_BY_SCHEME[scheme](host.partition(".")[0], arguments)
+    return opened, f"{bucket}{slash}{path}"
+
+
+def hide_secrets(text: str, storage_options: Mapping[str, str] | None) -> str:
+    """Return a text of a library without the values of storage options."""
+    for name, value in (storage_options or {}).items():
+        if value and ("SECRET" in name or "TOKEN" in name or "KEY" in name):
+            text = text.replace(value, "***")
+    return text
+
+
+def _check_options(scheme: str, options: Mapping[str, str]) -> None:
+    known = {*_ARGUMENTS_BY_SCHEME.get(scheme, ()), *(_DELTA_OPTIONS if scheme in ("s3", "s3a") else ())}
+    unknown = sorted(set(options) - known)
+    if unknown:
+        use = f"use {', '.join(sorted(known))}" if known else "set the environment variables of the store's library"
+        raise InvalidValueError(f"storage option {unknown[0]!r} is not known for {scheme}://; {use}")
+
+
+def _pick_arguments(names: Mapping[str, str], options: Mapping[str, str]) -> dict[str, Any]:
+    return {argument: options[name] for name, argument in names.items() if options.get(name)}
+
+
+def _open_s3(_account: str, options: tuple[tuple[str, str], ...]) -> S3FileSystem:
+    arguments = _pick_arguments(_S3_ARGUMENTS, dict(options))
+    variables = get_storage_variables(_S3_ENDPOINT_VARIABLES)
+    endpoint = arguments.pop("endpoint_override", None) or next(iter(variables.values()), None)
+    if endpoint:
+        scheme, separator, host = endpoint.rstrip("/").rpartition("://")
+        arguments |= {"endpoint_override": host, "scheme": scheme if separator else "https"}
+    return S3FileSystem(**arguments, retry_strategy=AwsStandardS3RetryStrategy(max_attempts=_S3_ATTEMPTS_MAX))
+
+
+def _open_gcs(_account: str, _options: tuple[tuple[str, str], ...]) -> GcsFileSystem:
+    return GcsFileSystem()
+
+
+def _open_azure(account: str, options: tuple[tuple[str, str], ...]) -> AzureFileSystem:
+    settings = {**get_storage_variables(_AZURE_ARGUMENTS), **dict(options)}
+    return AzureFileSystem(**{"account_name": account, **_pick_arguments(_AZURE_ARGUMENTS, settings)})
+
+
+def _open_hadoop(url: str) -> tuple[FileSystem, str]:
+    try:
+        found: tuple[FileSystem, str] = FileSystem.from_uri(url)
+    except OSError as error:
+        reason = str(error).partition("\n")[0]
+        text = (
+            f"HDFS cannot be used: {reason}; set JAVA_HOME and HADOOP_HOME, and CLASSPATH to `hadoop classpath --glob`"
+        )
+        raise RecordingError(text) from None
+    return found
+
+
+_OPEN_BY_SCHEME: dict[str, Callable[[str, tuple[tuple[str, str], ...]], FileSystem]] = {
+    **dict.fromkeys(("s3", "s3a"), _open_s3),
+    **dict.fromkeys(("gs", "gcs"), _open_gcs),
+    **dict.fromkeys(("abfs", "abfss"), _open_azure),
+}

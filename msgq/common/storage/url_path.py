@@ -1,0 +1,122 @@
+"""Paths of recordings: local, or in a store."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgq.common.storage.urls import FILE_URL_PREFIX, get_scheme, is_url
+from msgq.errors import InvalidValueError
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileInfo, FileSystem
+
+
+class UrlPath:
+    """A file or directory of a store, with the methods of `Path` that readers of recordings use. Immutable.
+
+    The text and the repr contain no storage option. A pickle contains the options, because workers need them.
+    """
+
+    def __init__(self, url: str, storage_options: Mapping[str, str] | None = None) -> None:
+        """Set the URL.
+
+        Parameters
+        ----------
+        storage_options : credentials and settings by the names of environment variables; see `open_file_system`.
+
+        Raises
+        ------
+        InvalidValueError : the scheme is not supported.
+        """
+        get_scheme(url)
+        self._url = url.rstrip("/")
+        self._storage_options = dict(storage_options) if storage_options else None
+
+    def __str__(self) -> str:
+        return self._url
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._url!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, UrlPath) and other._url == self._url
+
+    def __lt__(self, other: UrlPath) -> bool:
+        return self._url < other._url
+
+    def __hash__(self) -> int:
+        return hash(self._url)
+
+    def __truediv__(self, name: str) -> UrlPath:
+        return UrlPath(f"{self._url}/{name}", self._storage_options)
+
+    @property
+    def storage_options(self) -> dict[str, str] | None:
+        """Storage options of the constructor."""
+        return self._storage_options
+
+    @property
+    def name(self) -> str:
+        """Last part of the path."""
+        return self._url.rpartition("/")[2]
+
+    @property
+    def suffix(self) -> str:
+        """Last dot of the name, and the text after it; "": no dot."""
+        return os.path.splitext(self.name)[1]
+
+    @property
+    def parent(self) -> UrlPath:
+        """Directory that contains the file."""
+        return UrlPath(self._url.rpartition("/")[0], self._storage_options)
+
+    def with_name(self, name: str) -> UrlPath:
+        """Return the path of another file in the same directory."""
+        return self.parent / name
+
+    def open_file_system(self) -> tuple[FileSystem, str]:
+        """Return the file system, and the path in it. See `file_systems.open_file_system`."""
+        from msgq.common.storage.file_systems import (
+            open_file_system,  # imports pyarrow, which local recordings do not need
+        )
+
+        return open_file_system(self._url, self._storage_options)
+
+    def describe_file(self) -> FileInfo:
+        """Ask the store for type, size and time of the change."""
+        files, path = self.open_file_system()
+        return files.get_file_info(path)
+
+    def is_dir(self) -> bool:
+        """Return True if the store has a directory, or files below this path."""
+        return bool(self.describe_file().type.name == "Directory")
+
+    def exists(self) -> bool:
+        """Return True if the store has a file or a directory."""
+        return bool(self.describe_file().type.name != "NotFound")
+
+
+#: A file or directory of a recording.
+RecordingPath = Path | UrlPath
+
+
+def make_path(
+    text: str | os.PathLike[str] | UrlPath, storage_options: Mapping[str, str] | None = None
+) -> RecordingPath:
+    """Return the path of a text: a `UrlPath` for a URL, except file://, otherwise a `Path`.
+
+    Raises
+    ------
+    InvalidValueError : the scheme of a URL is not supported, or storage options are given for a local path.
+    """
+    if isinstance(text, UrlPath):
+        return text
+    plain = os.fspath(text)
+    if is_url(plain) and get_scheme(plain) != "file":
+        return UrlPath(plain, storage_options)
+    if storage_options:
+        raise InvalidValueError(f"storage options are given for the local path '{plain}'; give them with a URL only")
+    return Path(plain.removeprefix(FILE_URL_PREFIX))

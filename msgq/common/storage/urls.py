@@ -1,0 +1,31 @@
+"""URLs of stores. This module imports no library, so that a local path costs nothing."""
+
+from __future__ import annotations
+
+import re
+
+from msgq.errors import InvalidValueError
+
+FILE_URL_PREFIX = "file://"
+SCHEMES = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "hdfs", "file")
+_SCHEME_PATTERN = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+
+
+def is_url(text: object) -> bool:
+    """Return True if a text begins with a scheme, as s3:// does."""
+    return isinstance(text, str) and _SCHEME_PATTERN.match(text) is not None
+
+
+def get_scheme(url: str) -> str:
+    """Return the scheme of a URL.
+
+    Raises
+    ------
+    InvalidValueError : the text is not a URL, or its scheme is not supported.
+    """
+    found = _SCHEME_PATTERN.match(url)
+    scheme = found[1].lower() if found else ""
+    if scheme not in SCHEMES:
+        known = ", ".join(f"{name}://" for name in SCHEMES)
+        raise InvalidValueError(f"scheme {scheme!r} of a URL is not supported; use one of {known}, or a path")
+    return scheme
