@@ -20,6 +20,7 @@ from msgq.cli.common.keyboard import DOWN, RIGHT, UP, is_keyboard_available, rea
 from msgq.cli.common.render import echo_json
 from msgq.cli.common.signals import call_on_interrupt
 from msgq.common.formatting import format_bytes, format_count
+from msgq.common.storage.url_path import RecordingPath
 from msgq.common.texts import format_count_noun
 from msgq.recording import Player, PlayerStats
 from msgq.recording.player.remapping import NameMapping
@@ -94,7 +95,7 @@ _EXIT_CODES = (
 @click.option(
     "--reference",
     multiple=True,
-    type=click.Path(path_type=Path),
+    type=options.RECORDING,
     metavar="LOG",
     help="With --deterministic, run the programs once, and compare their messages with this log. Repeatable.",
 )
@@ -120,7 +121,7 @@ _EXIT_CODES = (
 @options.json_option
 @options.prefix_option
 def command(
-    logs: tuple[Path, ...],
+    logs: tuple[RecordingPath, ...],
     names: Sequence[str],
     expressions: Any,
     exclude: Any,
@@ -132,7 +133,7 @@ def command(
     wait_for_readers: bool,
     wait_for: Sequence[str],
     programs: Sequence[str],
-    reference: Sequence[Path],
+    reference: Sequence[RecordingPath],
     compare_endpoints: Any,
     output: Path | None,
     seed: int,

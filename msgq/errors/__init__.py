@@ -392,6 +392,10 @@ class UnknownEndpointError(RecordingError, KeyError):
     __str__ = Exception.__str__  # KeyError's shows the text in quotes
 
 
+class StorageError(RecordingError):
+    """An object store cannot be read or written, or an object was replaced while it was read."""
+
+
 class SparkError(MsgqError):
     """Spark or its Java refused the request. No socket raises this error."""
 

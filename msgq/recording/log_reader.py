@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from functools import cached_property
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgq.common.selection import EndpointChoice, EndpointPattern, SelectedEndpoints, select_endpoints
+from msgq.common.storage.url_path import RecordingPath, UrlPath, make_path
 from msgq.errors import InvalidTypeError, InvalidValueError, MissingLibraryError, RecordingError
 from msgq.recording.mcap_io import recording_files
 from msgq.recording.mcap_io.channel_registry import RecordedChannel
@@ -57,7 +58,7 @@ class LogReader:
 
     def __init__(
         self,
-        *paths: str | PathLike[str],
+        *paths: str | PathLike[str] | UrlPath,
         endpoints: EndpointChoice | None = None,
         exclude: EndpointPattern | Iterable[EndpointPattern] | None = None,
         start: LogTime | None = None,
@@ -66,12 +67,14 @@ class LogReader:
         max_chunk_bytes: int = CHUNK_BYTES_MAX,
         clock: str = HOST_CLOCK,
         schemas: Schemas | None = None,
+        storage_options: Mapping[str, str] | None = None,
     ) -> None:
         """Open the files, and read the positions of their messages.
 
         Parameters
         ----------
-        paths : files, and directories of segments. Together they form one log, in this order.
+        paths : files, and directories of segments, as paths or URLs (s3://, gs://, abfss://, hdfs://). Together they
+            form one log, in this order. From a store, only the needed parts are read.
         endpoints : endpoints to read: a name or compiled regular expression, or a list of them; None: all. A name or
             expression that selects nothing in complete files is a `MsgqWarning`; see also `missing_endpoints`.
         exclude : endpoints to skip, in the same form; None or an empty list: none.
@@ -87,10 +90,13 @@ class LogReader:
             This clock never jumps. "wall": the wall clock of the recording host. A change of the wall clock during the
             recording makes these times jump. A file without wall-clock times keeps its own times.
         schemas : schemas for endpoints without a schema in the files.
+        storage_options : credentials and settings for URLs, by the names of environment variables such as
+            AWS_ACCESS_KEY_ID; None: from the environment.
 
         Raises
         ------
         RecordingError : a file cannot be opened or is not an MCAP file, or a directory contains none.
+        StorageError : a store cannot be read, or, also later, an object was replaced while it was read.
         InvalidValueError : no path, an empty list of endpoints, an unknown clock, an invalid time, or `start` is later
             than `end`.
         """
@@ -99,7 +105,9 @@ class LogReader:
         selection = select_endpoints(endpoints, exclude)
         options: Any = {"clock": clock, "schemas": schemas}
         limits = *parse_time_range(start, end), span
-        self._set_log_view(LogView(_list_log_files(paths), selection, *limits, max_chunk_bytes, **options))
+        self._set_log_view(
+            LogView(_list_log_files(paths, storage_options), selection, *limits, max_chunk_bytes, **options)
+        )
         if not isinstance(endpoints, SelectedEndpoints):
             self.log_view.warn_of_unmatched()
 
@@ -229,7 +237,7 @@ class LogReader:
         from msgq.recording.reader.time_order import BlockMergeBuffer  # imported late, like NumPy
 
         columns = ScanColumns(_BATCH_ROWS)
-        blocks = sorted(self.log_view.iter_wanted_blocks(), key=lambda pair: pair[1].start_time)
+        blocks = self.log_view.plan_wanted_blocks(by_time=True)
         buffer = BlockMergeBuffer(_OVERLAPPING_BLOCKS_MAX * self.log_view.max_chunk_bytes)
         for number, (file, block) in enumerate(blocks):
             yield buffer.pop_before_time(block.start_time)
@@ -487,9 +495,11 @@ def _find_common_dtype(endpoint: str, channels: Sequence[RecordedChannel]) -> np
         raise RecordingError(str(error), endpoint) from None
 
 
-def _list_log_files(paths: Sequence[str | PathLike[str]]) -> list[Path]:
+def _list_log_files(
+    paths: Sequence[str | PathLike[str] | UrlPath], storage_options: Mapping[str, str] | None
+) -> list[RecordingPath]:
     files = []
-    for path in map(Path, paths):
+    for path in (make_path(text, storage_options) for text in paths):
         segments = recording_files.find_segment_files(path)
         if not segments:
             raise RecordingError(f"directory '{path}' contains no {recording_files.MCAP_SUFFIX} file")

@@ -334,7 +334,9 @@ def test_max_total_bytes_removes_only_as_many_segments_as_needed(tmp_path: Path)
     left = []
     for number in range(7):
         write_payload(output, number)
-        left.append([int(path.stem) for path in recording_files.find_segment_files(tmp_path / "log")])
+        left.append(
+            [int(path.name.removesuffix(".mcap")) for path in recording_files.find_segment_files(tmp_path / "log")]
+        )
     output.close({})
     assert left == [[0], [0, 1], [0, 1, 2], [0, 1, 2, 3], [1, 2, 3, 4], [2, 3, 4, 5], [3, 4, 5, 6]]
     assert output.removed_segments == 3

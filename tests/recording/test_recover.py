@@ -18,6 +18,7 @@ import pytest
 from mcap import records
 from mcap.reader import make_reader
 
+from msgq.common.schema import Schema
 from msgq.errors import InvalidValueError, RecordingError
 from msgq.recording import LogReader
 from msgq.recording.mcap_io.record_structs import RECORD_HEAD_STRUCT
@@ -37,6 +38,7 @@ from tests.recording.logs import (
     encode_parts,
     message,
     write_foreign,
+    write_log,
     write_unclosed_file,
 )
 from tests.support import in_fork
@@ -533,3 +535,18 @@ def test_reindex_adds_all_indexes_and_keeps_content(tmp_path: Path, kind: str) -
     assert found_summary is not None
     assert all(index.message_index_offsets for index in found_summary.chunk_indexes)
     assert [one.name for one in found_summary.metadata_indexes] == ["note"]
+
+
+def test_reader_finds_as_many_messages_as_recover_if_the_first_chunk_lost_bytes(tmp_path: Path) -> None:
+    schema = Schema("Imu", "json", b"{}")
+    messages = (("imu", 1000 + number, number.to_bytes(64, "big")) for number in range(2000))
+    data = write_log(tmp_path / "a.mcap", *messages, schemas={"imu": schema}).read_bytes()
+    cut = tmp_path / "cut.mcap"
+    cut.write_bytes(data[:80] + data[90:])  # only the first chunk and the summary describe the channel
+    log = LogReader(cut)
+    found = [message.log_time for message in log]
+    assert 1900 < len(found) < 2000
+    assert {message.schema.name for message in log if message.schema} == {"Imu"}
+    recovery = recover(cut)
+    assert len(found) == recovery.messages
+    assert found == [message.log_time for message in LogReader(recovery.output)]

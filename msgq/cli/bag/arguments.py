@@ -15,6 +15,7 @@ from msgq.cli.common import options
 from msgq.cli.common.render import echo, echo_json
 from msgq.cli.common.selections import print_matches
 from msgq.common.selection import SelectedEndpoints, parse_patterns
+from msgq.common.storage.url_path import RecordingPath
 from msgq.common.texts import format_count_noun
 from msgq.common.units import NS_PER_S
 from msgq.errors import MsgqError
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from msgq.cli.common.progress import ProgressLine
     from msgq.decoding.schemas import Schemas
 
-logs_argument = click.argument("logs", nargs=-1, required=True, type=click.Path(path_type=Path))
+logs_argument = click.argument("logs", nargs=-1, required=True, type=options.RECORDING)
 output_option = options.required_output_option("FILE", "File to write. The file must not exist.")
 compression_option = click.option(
     "--compression",
@@ -93,7 +94,7 @@ add_selection_options = options.combine_options(
 
 
 def open_log(
-    paths: Sequence[Path],
+    paths: Sequence[RecordingPath],
     names: Sequence[str] = (),
     expressions: Sequence[re.Pattern[str]] = (),
     exclude: Sequence[re.Pattern[str]] = (),

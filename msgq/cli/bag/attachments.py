@@ -8,6 +8,7 @@ from msgq.cli.bag import arguments
 from msgq.cli.common import options
 from msgq.cli.common.render import echo, echo_json
 from msgq.common.formatting import format_bytes
+from msgq.common.storage.url_path import RecordingPath
 from msgq.errors import RecordingError
 from msgq.recording import LogReader
 from msgq.recording.mcap_io.log_writer import create_atomically
@@ -20,7 +21,7 @@ from msgq.recording.mcap_io.log_writer import create_atomically
     "--name", "names", multiple=True, metavar="NAME", help="Select the attachment with this name. Repeatable."
 )
 @options.json_option
-def command(logs: tuple[Path, ...], output: Path, names: tuple[str, ...], as_json: bool) -> None:
+def command(logs: tuple[RecordingPath, ...], output: Path, names: tuple[str, ...], as_json: bool) -> None:
     """Extract the attachments of recordings into a directory.
 
     Each file has the name of its attachment, without directories. If an output file exists, the command fails.

@@ -2,7 +2,6 @@
 
 from datetime import UTC, datetime
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import click
@@ -12,6 +11,7 @@ from msgq.cli.common import options
 from msgq.cli.common.message_printers import choose_truncation, truncate_option
 from msgq.cli.common.payload import format_decoded_value, format_hex_bytes
 from msgq.cli.common.render import echo, echo_bytes, echo_json
+from msgq.common.storage.url_path import RecordingPath
 from msgq.common.units import NS_PER_S
 from msgq.decoding.payload_decoder import convert_decoded_to_json
 from msgq.recording import LogReader, Message
@@ -29,7 +29,7 @@ from msgq.recording.export.text_export import make_json_row
 @arguments.chunk_limit_option
 @options.json_option
 def command(
-    logs: tuple[Path, ...],
+    logs: tuple[RecordingPath, ...],
     count: int | None,
     as_hex: bool,
     raw: bool,

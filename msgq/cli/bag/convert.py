@@ -8,6 +8,7 @@ import click
 from msgq.cli.bag import arguments
 from msgq.cli.common import options
 from msgq.cli.common.render import require_no_terminal
+from msgq.common.storage.url_path import RecordingPath
 from msgq.recording import LogReader
 from msgq.recording.mcap_io.log_writer import create_atomically
 
@@ -28,7 +29,7 @@ _STDOUT_PATH = Path("-")
 @options.add_schema_options
 @arguments.chunk_limit_option
 @options.json_option
-def command(logs: tuple[Path, ...], output: Path, kind: str | None, as_json: bool, **chosen: Any) -> None:
+def command(logs: tuple[RecordingPath, ...], output: Path, kind: str | None, as_json: bool, **chosen: Any) -> None:
     """Convert recordings to Parquet, JSON lines or CSV.
 
     The schemas of the endpoints decode the messages. Payloads without a schema are written in base64. JSON lines and

@@ -1,23 +1,25 @@
 """`msgq bag diff`: compares two logs."""
 
-from pathlib import Path
 from typing import Any
 
 import click
 
 from msgq.cli.bag import arguments
 from msgq.cli.common import comparisons, options
+from msgq.common.storage.url_path import RecordingPath
 
 
 @click.command(epilog=comparisons.COMPARISON_EXIT_CODES)
-@click.argument("a", metavar="LOG_A", type=click.Path(path_type=Path))
-@click.argument("b", metavar="LOG_B", type=click.Path(path_type=Path))
+@click.argument("a", metavar="LOG_A", type=options.RECORDING)
+@click.argument("b", metavar="LOG_B", type=options.RECORDING)
 @comparisons.add_tolerance_options
 @arguments.add_selection_options
 @options.add_schema_options
 @arguments.chunk_limit_option
 @options.json_option
-def command(a: Path, b: Path, tolerances: Any, time_tolerance: float | None, as_json: bool, **chosen: Any) -> None:
+def command(
+    a: RecordingPath, b: RecordingPath, tolerances: Any, time_tolerance: float | None, as_json: bool, **chosen: Any
+) -> None:
     """Compare two logs, and report the first difference.
 
     For each endpoint, message N of one log is compared with message N of the other log. If a schema describes the

@@ -2,7 +2,6 @@
 
 import sys
 from collections import Counter
-from pathlib import Path
 
 import click
 
@@ -11,6 +10,7 @@ from msgq.cli.bag.file_progress import FileProgress
 from msgq.cli.common import options
 from msgq.cli.common.render import echo, echo_json, echo_status
 from msgq.common.formatting import format_count
+from msgq.common.storage.url_path import RecordingPath
 from msgq.recording.mcap_io import recording_files
 from msgq.recording.repair.doctor import FileExamination
 
@@ -22,7 +22,7 @@ _SEVERITY_COLOURS = {"error": "red", "warning": "yellow"}
 @arguments.logs_argument
 @arguments.chunk_limit_option
 @options.json_option
-def command(logs: tuple[Path, ...], max_chunk_bytes: int, as_json: bool) -> None:
+def command(logs: tuple[RecordingPath, ...], max_chunk_bytes: int, as_json: bool) -> None:
     """Check files against the rules of MCAP, and report damage.
 
     An error means that the file breaks a rule of MCAP, or contradicts itself. A warning means that MCAP allows the
@@ -36,7 +36,7 @@ def command(logs: tuple[Path, ...], max_chunk_bytes: int, as_json: bool) -> None
     sys.exit(not is_valid)
 
 
-def _check_file(path: Path, max_chunk_bytes: int, as_json: bool, progress: FileProgress) -> bool:
+def _check_file(path: RecordingPath, max_chunk_bytes: int, as_json: bool, progress: FileProgress) -> bool:
     """Check a file, print the findings, and return True if no finding is an error."""
     examination = FileExamination(path, max_chunk_bytes, progress.begin_file(path))
     counts = Counter({"error": 0, "warning": 0})

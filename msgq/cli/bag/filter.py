@@ -7,6 +7,7 @@ import click
 
 from msgq.cli.bag import arguments
 from msgq.cli.common import options
+from msgq.common.storage.url_path import RecordingPath
 
 
 @click.command(epilog=options.EXIT_CODES)
@@ -16,7 +17,9 @@ from msgq.cli.common import options
 @arguments.compression_option
 @arguments.chunk_limit_option
 @options.json_option
-def command(logs: tuple[Path, ...], output: Path, compression: str | None, as_json: bool, **chosen: Any) -> None:
+def command(
+    logs: tuple[RecordingPath, ...], output: Path, compression: str | None, as_json: bool, **chosen: Any
+) -> None:
     """Copy selected messages of recordings into a new file."""
     from msgq.recording.merge.log_copy import write_merged_log
 

@@ -3,7 +3,6 @@
 from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 import click
@@ -13,6 +12,7 @@ from msgq.cli.common import options
 from msgq.cli.common.columns import LOST_RANK, NAME_RANK, RATE_RANK, TableColumn, print_table
 from msgq.cli.common.render import echo, echo_json
 from msgq.common.formatting import format_bytes, format_count
+from msgq.common.storage.url_path import RecordingPath
 from msgq.recording import EndpointInfo, LogReader
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.reader.totals import EndpointTotals
@@ -41,7 +41,7 @@ _INFO_COLUMNS = (
 @click.option("--scan", is_flag=True, help="Read all messages, and report damage.  [default: read only the summaries]")
 @arguments.chunk_limit_option
 @options.json_option
-def command(logs: tuple[Path, ...], scan: bool, as_json: bool, **chosen: Any) -> None:
+def command(logs: tuple[RecordingPath, ...], scan: bool, as_json: bool, **chosen: Any) -> None:
     """Show endpoints, counts, times and losses of recordings.
 
     The summary of each recording of msgq contains the totals of all endpoints. In files of other programs, some

@@ -1,7 +1,6 @@
 """`msgq bag list`: lists chunks, channels, attachments and metadata of a log."""
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import click
@@ -10,6 +9,7 @@ from msgq.cli.bag import arguments
 from msgq.cli.common import options
 from msgq.cli.common.columns import TableColumn, print_table
 from msgq.cli.common.render import echo_json
+from msgq.common.storage.url_path import RecordingPath
 from msgq.recording import LogReader
 
 _TableRowIterator = Iterator[dict[str, Any]]
@@ -77,7 +77,7 @@ _LIST_FUNCTIONS: dict[str, Callable[[LogReader], _TableRowIterator]] = {
 @arguments.logs_argument
 @arguments.chunk_limit_option
 @options.json_option
-def command(what: str, logs: tuple[Path, ...], max_chunk_bytes: int, as_json: bool) -> None:
+def command(what: str, logs: tuple[RecordingPath, ...], max_chunk_bytes: int, as_json: bool) -> None:
     """List chunks, channels, attachments or metadata of recordings.
 
     The command reads the indexes of the files, and reads no messages. The list of chunks also shows messages outside

@@ -6,6 +6,7 @@ import click
 
 from msgq.cli.bag import arguments
 from msgq.cli.common import options
+from msgq.common.storage.url_path import RecordingPath
 
 
 @click.command(epilog=options.EXIT_CODES)
@@ -14,7 +15,9 @@ from msgq.cli.common import options
 @arguments.compression_option
 @arguments.chunk_limit_option
 @options.json_option
-def command(logs: tuple[Path, ...], output: Path, compression: str | None, max_chunk_bytes: int, as_json: bool) -> None:
+def command(
+    logs: tuple[RecordingPath, ...], output: Path, compression: str | None, max_chunk_bytes: int, as_json: bool
+) -> None:
     """Merge recordings into one file, in the order of log time.
 
     The command renumbers epochs. In the merged file, a gap in the sequence numbers of an endpoint still means a loss.

@@ -13,6 +13,7 @@ from msgq.cli.bag.file_progress import FileProgress
 from msgq.cli.common import options, signals
 from msgq.cli.common.render import echo, echo_json
 from msgq.common.formatting import format_bytes
+from msgq.common.storage.url_path import RecordingPath
 from msgq.common.texts import format_count_noun
 from msgq.errors import RecordingError
 from msgq.recording.mcap_io import recording_files
@@ -31,7 +32,7 @@ add_repair_options = options.combine_options(
 
 
 def repair_logs(
-    logs: tuple[Path, ...],
+    logs: tuple[RecordingPath, ...],
     output: Path | None,
     in_place: bool,
     max_chunk_bytes: int,
@@ -44,9 +45,12 @@ def repair_logs(
         raise click.UsageError("--output and --in-place exclude each other; give one")
     if output is not None and len(logs) != 1:
         raise click.UsageError(f"--output needs a single LOG, but {len(logs)} were given; repair one LOG at a time")
+    local = [log for log in logs if isinstance(log, Path)]
+    if len(local) < len(logs):
+        raise click.UsageError("repair needs local files; copy the recording from the store first")
     label = recording_files.REINDEXED_LABEL if rewrites_indexes else recording_files.RECOVERED_LABEL
-    with signals.call_on_interrupt(_exit_with_failure), FileProgress("repair", logs) as progress:
-        for log in logs:
+    with signals.call_on_interrupt(_exit_with_failure), FileProgress("repair", local) as progress:
+        for log in local:
             for path, target in _list_output_paths(log, output, label, in_place):
                 report = progress.begin_file(path)
                 done = FileRepair(
@@ -64,13 +68,15 @@ def _list_output_paths(
     log: Path, output: Path | None, suffix: str, in_place: bool
 ) -> Iterator[tuple[Path, Path | None]]:
     """Yield each file and the path of its repaired file; None: next to the file, or in its place."""
+    segments = map(Path, map(str, recording_files.find_segment_files(log)))
     if in_place or not log.is_dir():
-        yield from ((path, output) for path in recording_files.find_segment_files(log))
+        yield from ((path, output) for path in segments)
         return
+    folder = Path(os.path.normpath(log))
     with _create_output_directory(
-        output or recording_files.make_sibling_path(Path(os.path.normpath(log)), suffix)
+        output or folder.with_name(recording_files.make_sibling_name(folder, suffix))
     ) as directory:
-        yield from ((path, directory / path.name) for path in recording_files.find_segment_files(log))
+        yield from ((path, directory / path.name) for path in segments)
 
 
 @contextmanager

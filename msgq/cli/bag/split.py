@@ -6,6 +6,7 @@ import click
 
 from msgq.cli.bag import arguments
 from msgq.cli.common import options
+from msgq.common.storage.url_path import RecordingPath
 from msgq.common.units import NS_PER_S
 
 
@@ -23,7 +24,7 @@ from msgq.common.units import NS_PER_S
 @arguments.chunk_limit_option
 @options.json_option
 def command(
-    logs: tuple[Path, ...],
+    logs: tuple[RecordingPath, ...],
     output: Path,
     split_seconds: float,
     compression: str | None,

@@ -12,6 +12,7 @@ import click
 
 from msgq.cli.common import comparisons
 from msgq.common.selection import SelectedEndpoints
+from msgq.common.storage.url_path import RecordingPath
 from msgq.recording import LogReader, compare
 from msgq.recording.player.remapping import NameMapping
 from msgq.recording.player.replay import Replay, write_sent_messages
@@ -24,7 +25,7 @@ def play_deterministic(
     time_source: str,
     remap: NameMapping,
     seed: int,
-    reference: Sequence[Path],
+    reference: Sequence[RecordingPath],
     compare_endpoints: Sequence[re.Pattern[str]],
     output: Path | None,
     tolerances: Any,

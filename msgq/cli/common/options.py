@@ -11,6 +11,7 @@ from click.shell_completion import CompletionItem
 
 from msgq.common.naming import validate_endpoint_name
 from msgq.common.selection import compile_expression
+from msgq.common.storage.url_path import make_path
 from msgq.errors import InvalidValueError
 from msgq.kinds import kind_of
 from msgq.kinds.snapshots import endpoint_inodes
@@ -73,6 +74,20 @@ def combine_options(*group: Callable[[_CommandType], _CommandType]) -> Callable[
         return command
 
     return add_options
+
+
+class RecordingParameter(click.Path):
+    """A recording: a path, or the URL of a file or directory in a store."""
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> Any:
+        """Return a `RecordingPath`."""
+        try:
+            return make_path(value)
+        except InvalidValueError as error:
+            self.fail(str(error), parameter, context)
+
+
+RECORDING = RecordingParameter()
 
 
 def required_output_option(metavar: str, text: str) -> Callable[[_CommandType], _CommandType]:

@@ -84,7 +84,7 @@ def _read_log_schemas(path: str) -> SchemasByEndpoint:
     """Return the newest schema of each endpoint of a recording."""
     from msgq.recording import LogReader
 
-    channels = sorted(LogReader(Path(path)).channels, key=lambda channel: channel.epoch)
+    channels = sorted(LogReader(path).channels, key=lambda channel: channel.epoch)
     return {channel.endpoint: channel.schema for channel in channels}
 
 

@@ -50,6 +50,8 @@ _URL_FORMS = {
     **{scheme: f"{scheme}://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH" for scheme in ("abfs", "abfss")},
 }
 _DELTA_OPTIONS = {"AWS_ALLOW_HTTP", "AWS_CONDITIONAL_PUT", "AWS_S3_LOCKING_PROVIDER", "AWS_S3_ALLOW_UNSAFE_RENAME"}
+_S3_CONNECT_TIMEOUT_S = 10
+_S3_REQUEST_TIMEOUT_S = 30  # without a byte; pyarrow's default of 3 s is too short for a loaded store
 _S3_ATTEMPTS_MAX = 6  # of a request, with waits that double: some seconds in total
 
 
@@ -114,7 +116,9 @@ def _open_s3(_account: str, options: tuple[tuple[str, str], ...]) -> S3FileSyste
     if endpoint:
         scheme, separator, host = endpoint.rstrip("/").rpartition("://")
         arguments |= {"endpoint_override": host, "scheme": scheme if separator else "https"}
-    return S3FileSystem(**arguments, retry_strategy=AwsStandardS3RetryStrategy(max_attempts=_S3_ATTEMPTS_MAX))
+    retries = AwsStandardS3RetryStrategy(max_attempts=_S3_ATTEMPTS_MAX)
+    limits = {"connect_timeout": _S3_CONNECT_TIMEOUT_S, "request_timeout": _S3_REQUEST_TIMEOUT_S}
+    return S3FileSystem(**arguments, **limits, retry_strategy=retries)
 
 
 def _open_gcs(_account: str, _options: tuple[tuple[str, str], ...]) -> GcsFileSystem:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import fnmatch
+import glob
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgq.common.storage.urls import FILE_URL_PREFIX, get_scheme, is_url
-from msgq.errors import InvalidValueError
+from msgq.errors import InvalidValueError, StorageError
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileInfo, FileSystem
@@ -73,6 +76,10 @@ class UrlPath:
         """Directory that contains the file."""
         return UrlPath(self._url.rpartition("/")[0], self._storage_options)
 
+    def absolute(self) -> UrlPath:
+        """Return this path, because a URL is absolute."""
+        return self
+
     def with_name(self, name: str) -> UrlPath:
         """Return the path of another file in the same directory."""
         return self.parent / name
@@ -86,17 +93,77 @@ class UrlPath:
         return open_file_system(self._url, self._storage_options)
 
     def describe_file(self) -> FileInfo:
-        """Ask the store for type, size and time of the change."""
+        """Ask the store for type, size and time of the change.
+
+        Raises
+        ------
+        StorageError : the store cannot be read.
+        """
         files, path = self.open_file_system()
-        return files.get_file_info(path)
+        try:
+            return files.get_file_info(path)
+        except OSError as error:
+            raise self.explain_error(error) from None
 
     def is_dir(self) -> bool:
         """Return True if the store has a directory, or files below this path."""
         return bool(self.describe_file().type.name == "Directory")
 
+    def is_file(self) -> bool:
+        """Return True if the store has an object of this name."""
+        return bool(self.describe_file().type.name == "File")
+
     def exists(self) -> bool:
         """Return True if the store has a file or a directory."""
         return bool(self.describe_file().type.name != "NotFound")
+
+    def list_entries(self, recursive: bool = False) -> dict[UrlPath, FileInfo]:
+        """Return the entries of a directory, sorted by name; `recursive`: also those of its subdirectories.
+
+        Raises
+        ------
+        StorageError : the store cannot be read.
+        """
+        from pyarrow.fs import FileSelector
+
+        files, path = self.open_file_system()
+        try:
+            infos = files.get_file_info(FileSelector(path, allow_not_found=True, recursive=recursive))
+        except OSError as error:
+            raise self.explain_error(error) from None
+        infos.sort(key=lambda info: info.path)
+        below = len(path.rstrip("/")) + 1
+        return {self / info.path[below:]: info for info in infos}
+
+    def match_pattern(self) -> list[UrlPath]:
+        """Return the entries that match a pattern such as s3://bucket/runs/date=2026-05-*/*.mcap, sorted.
+
+        Only the directories that match are listed.
+
+        Raises
+        ------
+        StorageError : the store cannot be read.
+        """
+        scheme, _, bucket, *parts = self._url.split("/")
+        found = [UrlPath(f"{scheme}//{bucket}", self._storage_options)]
+        for number, part in enumerate(parts):
+            if glob.has_magic(part):
+                found = [
+                    path for place in found for path in place.list_entries() if fnmatch.fnmatchcase(path.name, part)
+                ]
+            else:
+                found = [path / part for path in found]
+                if number == len(parts) - 1:
+                    found = [path for path in found if path.exists()]
+        return found
+
+    def explain_error(self, error: OSError) -> StorageError:
+        """Return the error of a store as our own, without credentials."""
+        from msgq.common.storage.file_systems import hide_secrets
+
+        reason = "it does not exist" if isinstance(error, FileNotFoundError) else str(error).partition("\n")[0]
+        text = f"'{self._url}' cannot be read: {hide_secrets(reason, self._storage_options)}"
+        return StorageError(text, errno=error.errno or errno.EIO)
 
 
 #: A file or directory of a recording.

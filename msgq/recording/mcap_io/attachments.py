@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import struct
 
 from mcap import records
 from mcap.exceptions import McapError
 
+from msgq.recording.mcap_io.byte_reader import ByteReader
 from msgq.recording.mcap_io.channel_registry import METADATA_BYTES_MAX
 from msgq.recording.mcap_io.record_structs import RECORD_HEAD_STRUCT, ExtensibleMetadata, RecordStream
 
@@ -16,7 +16,7 @@ _ATTACHMENT_TIMES_STRUCT = struct.Struct("<QQ")  # log_time, create_time: how an
 _ATTACHMENT_TEXTS_BYTES_MAX = 1 << 16  # maximum bytes of an attachment's name and media type
 
 
-def read_attachment_index(fd: int, offset: int, length: int) -> records.AttachmentIndex:
+def read_attachment_index(source: ByteReader, offset: int, length: int) -> records.AttachmentIndex:
     """Read an attachment's record without its content, and return its index.
 
     Raises
@@ -24,8 +24,8 @@ def read_attachment_index(fd: int, offset: int, length: int) -> records.Attachme
     ValueError : the lengths contradict each other, or the record is not an attachment.
     OSError : the record cannot be read.
     """
-    data = os.pread(
-        fd, min(length - RECORD_HEAD_STRUCT.size, _ATTACHMENT_TEXTS_BYTES_MAX), offset + RECORD_HEAD_STRUCT.size
+    data = source.pread(
+        min(length - RECORD_HEAD_STRUCT.size, _ATTACHMENT_TEXTS_BYTES_MAX), offset + RECORD_HEAD_STRUCT.size
     )
     try:
         log_time, create_time = _ATTACHMENT_TIMES_STRUCT.unpack_from(data)
@@ -55,7 +55,7 @@ def find_attachment_crc_offset(index: records.AttachmentIndex) -> int:
     return int(index.offset + RECORD_HEAD_STRUCT.size + _ATTACHMENT_TIMES_STRUCT.size + texts + 8 + index.data_size)
 
 
-def read_metadata_record(fd: int, offset: int, length: int) -> ExtensibleMetadata:
+def read_metadata_record(source: ByteReader, offset: int, length: int) -> ExtensibleMetadata:
     """Read a Metadata record.
 
     Raises
@@ -65,7 +65,7 @@ def read_metadata_record(fd: int, offset: int, length: int) -> ExtensibleMetadat
     """
     if length > METADATA_BYTES_MAX:
         raise ValueError(f"a metadata record has {length} bytes; the maximum is {METADATA_BYTES_MAX}")
-    data = os.pread(fd, length - RECORD_HEAD_STRUCT.size, offset + RECORD_HEAD_STRUCT.size)
+    data = source.pread(length - RECORD_HEAD_STRUCT.size, offset + RECORD_HEAD_STRUCT.size)
     try:
         stream = RecordStream(data)
         record = records.Metadata.read(stream)

@@ -6,7 +6,6 @@ a summary is scanned completely, so truncated files open like complete files.
 
 from __future__ import annotations
 
-import os
 import struct
 from array import array
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from mcap import records
 from mcap.opcode import Opcode
 
 from msgq.recording.mcap_io import metadata_keys
+from msgq.recording.mcap_io.byte_reader import ByteReader
 from msgq.recording.mcap_io.channel_registry import METADATA_BYTES_MAX, ChannelRegistry
 from msgq.recording.mcap_io.core import CHANNEL_ID_COUNT, TIME_MAX, ScanColumns
 from msgq.recording.mcap_io.crc import DataCrc
@@ -39,11 +39,12 @@ class BlockMapper:
     extra_records : attachments, metadata, and records that MCAP does not define, in the order of the file.
     is_complete : True if the file was closed properly and ends with a summary.
     statistics : statistics of the summary; None: no statistics, or only a part of the file is read.
+    data_end_offset : byte offset of the DataEnd record; None: a scan has not found the record.
     """
 
     def __init__(
         self,
-        fd: int,
+        source: ByteReader,
         size: int,
         registry: ChannelRegistry,
         max_chunk_bytes: int,
@@ -54,7 +55,8 @@ class BlockMapper:
         self.extra_records: list[ExtraRecord] = []
         self.is_complete = False
         self.statistics: records.Statistics | None = None
-        self._fd, self._file_bytes, self._registry = fd, size, registry
+        self.data_end_offset: int | None = None
+        self._source, self._file_bytes, self._registry = source, size, registry
         self._max_chunk_bytes, self._report_problem = max_chunk_bytes, report_problem
         self._data_crc: DataCrc | None = (
             DataCrc()
@@ -77,7 +79,7 @@ class BlockMapper:
             return self._allow_any_channel_in_last_block()
         known = len(self.extra_records)
         summary = read_summary(
-            self._fd, self._file_bytes, self._max_chunk_bytes, self._report_problem
+            self._source, self._file_bytes, self._max_chunk_bytes, self._report_problem
         ) or SummarySection(self._file_bytes, is_complete=False)
         if not self._map_by_summary(position, summary):
             self.blocks.clear()
@@ -117,11 +119,11 @@ class BlockMapper:
 
     def _read_header(self) -> int:
         """Read the header and the recorder's metadata after the header. Return the byte offset after both."""
-        scanner = RecordScanner(self._fd, len(MCAP_MAGIC), self._file_bytes, self._max_chunk_bytes)
+        scanner = RecordScanner(self._source, len(MCAP_MAGIC), self._file_bytes, self._max_chunk_bytes)
         for opcode, record in zip((Opcode.HEADER, Opcode.METADATA), scanner, strict=False):
             if record.opcode != opcode or record.end_offset - record.start_offset > _BLOCK_BYTES:
                 return record.start_offset
-            content = os.pread(self._fd, record.end_offset - record.start_offset, record.start_offset)[
+            content = self._source.pread(record.end_offset - record.start_offset, record.start_offset)[
                 RECORD_HEAD_STRUCT.size :
             ]
             self._registry.learn_record(opcode, content, record.start_offset)
@@ -135,7 +137,7 @@ class BlockMapper:
         Return False if some bytes are invalid.
         """
         sound = True
-        scanner = RecordScanner(self._fd, position, end, self._max_chunk_bytes)
+        scanner = RecordScanner(self._source, position, end, self._max_chunk_bytes)
         for opcode, start, following, head, reason in scanner:
             length = following - start - RECORD_HEAD_STRUCT.size
             if opcode == DAMAGE_OPCODE:
@@ -151,12 +153,13 @@ class BlockMapper:
             elif is_origins_record(head):
                 self._origins_range = (start, following)
             elif opcode == Opcode.DATA_END:
+                self.data_end_offset = start
                 self._check_data_crc(start, head)
             elif opcode == Opcode.MESSAGE_INDEX and length >= 2 and self.blocks:
                 self._add_channel_to_last_block(struct.unpack_from("<H", head, RECORD_HEAD_STRUCT.size)[0])
             elif opcode in (Opcode.SCHEMA, Opcode.CHANNEL, Opcode.METADATA):
                 length = min(length, METADATA_BYTES_MAX)  # of which nothing is taken
-                self._registry.learn_record(opcode, os.pread(self._fd, length, start + RECORD_HEAD_STRUCT.size), start)
+                self._registry.learn_record(opcode, self._source.pread(length, start + RECORD_HEAD_STRUCT.size), start)
             elif opcode in (Opcode.CHUNK, Opcode.MESSAGE_INDEX):
                 self._report_problem(
                     start, f"a record of opcode {opcode:#x} with {length} bytes is too short, or follows no chunk"
@@ -187,10 +190,10 @@ class BlockMapper:
 
     def _map_messages(self, position: int, end: int) -> int:
         """Add a block of messages outside of chunks. Return the byte offset of its end."""
-        buffer = os.pread(self._fd, min(_BLOCK_BYTES, end - position), position)
+        buffer = self._source.pread(min(_BLOCK_BYTES, end - position), position)
         length = RECORD_HEAD_STRUCT.unpack_from(buffer)[1]
         if len(buffer) < RECORD_HEAD_STRUCT.size + length <= self._max_chunk_bytes:
-            buffer = os.pread(self._fd, RECORD_HEAD_STRUCT.size + length, position)
+            buffer = self._source.pread(RECORD_HEAD_STRUCT.size + length, position)
         elif RECORD_HEAD_STRUCT.size + length > self._max_chunk_bytes:
             self._report_problem(
                 position, f"a message was skipped: {ChunkTooLargeError(length, self._max_chunk_bytes)}"
@@ -202,7 +205,7 @@ class BlockMapper:
             self._report_problem(position, "a message is too short or too long, or has an invalid time")
             return position + RECORD_HEAD_STRUCT.size + int(length)
         if self._data_crc is not None:  # only this CRC covers messages outside of chunks
-            self._data_crc.add_bytes(self._fd, memoryview(buffer)[:size], position)
+            self._data_crc.add_bytes(self._source, memoryview(buffer)[:size], position)
         times = columns.log_time[: columns.row_count]
         channels = None  # unknown: each block may have messages of all channels
         self.blocks.append(DataBlock(position, size, size, int(times.min()), int(times.max()), channels, False))
@@ -216,7 +219,7 @@ class BlockMapper:
         )
         if self._data_crc is None or not self._data_crc.position or opcode != Opcode.DATA_END or not said:
             return
-        self._data_crc.read_up_to(self._fd, end)
+        self._data_crc.read_up_to(self._source, end)
         if self._data_crc.value != said:
             text = "messages outside of chunks, descriptions or attachments are damaged"
             self._report_problem(end, f"the data section's CRC is wrong: {text}")

@@ -7,14 +7,18 @@ import gc
 import os
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
+from msgq.common.storage.url_path import RecordingPath
 from msgq.errors import RecordingError
+from msgq.recording.mcap_io.byte_reader import ByteReader, LocalReader, open_bytes
 from msgq.recording.mcap_io.compression import ZSTD_MAGIC, iter_decompressed_blocks
-from msgq.recording.mcap_io.record_scanner import open_readonly
+
+if TYPE_CHECKING:
+    from msgq.recording.mcap_io.object_reader import ObjectReader
 
 _DISK_RESERVE_BYTES = 64 << 20  # bytes that a copy leaves free on its disk
 
@@ -27,32 +31,56 @@ class FileSource:
     the first use.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: RecordingPath) -> None:
         """Set the path. The file is opened at the first use."""
         self.path = path
+        self._object_reader: ObjectReader | None = None  # stays open, because each opening is a request
         self._decompressed_copy: _DecompressedCopy | None = None
         self._is_uncompressed = False
 
-    def __reduce__(self) -> tuple[type[FileSource], tuple[Path]]:
+    def __reduce__(self) -> tuple[type[FileSource], tuple[RecordingPath]]:
         return FileSource, (self.path,)
 
     @contextmanager
-    def open_descriptor(self) -> Iterator[int]:
-        """Yield a descriptor for `os.pread`, valid within the block.
+    def open_bytes(self) -> Iterator[ByteReader]:
+        """Yield the bytes, valid within the block.
 
         Raises
         ------
         RecordingError : the file does not exist, is not readable or not a regular file, or the disk has no space for a
             decompressed copy.
+        StorageError : an object in a store does not exist or is not readable.
         """
         if self._decompressed_copy is None:
-            with open_readonly(self.path) as fd:
-                if self._is_uncompressed or os.pread(fd, len(ZSTD_MAGIC), 0) != ZSTD_MAGIC:
+            with self._open_original() as reader:
+                if self._is_uncompressed or reader.pread(len(ZSTD_MAGIC), 0) != ZSTD_MAGIC:
                     self._is_uncompressed = True
-                    yield fd
+                    yield reader
                     return
-                self._decompressed_copy = _find_or_decompress_copy(self.path, fd)
-        yield self._decompressed_copy.fd
+                self._decompressed_copy = _find_or_decompress_copy(self.path, reader)
+        yield LocalReader(self._decompressed_copy.fd)
+
+    @contextmanager
+    def _open_original(self) -> Iterator[ByteReader]:
+        if isinstance(self.path, Path):
+            with open_bytes(self.path) as reader:
+                yield reader
+            return
+        if self._object_reader is None:
+            from msgq.recording.mcap_io.object_reader import ObjectReader  # imports pyarrow
+
+            self._object_reader = ObjectReader(self.path)
+        yield self._object_reader
+
+    def plan_reads(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Announce the ranges (offset, size) that will be read next. A store then reads ahead."""
+        if self._object_reader is not None and not self.reads_decompressed_copy:
+            self._object_reader.plan_reads(ranges)
+
+    def check_unchanged(self) -> None:
+        """Raise `StorageError` if an object in a store was replaced after the first use."""
+        if self._object_reader is not None:
+            self._object_reader.check_unchanged()
 
     @property
     def reads_decompressed_copy(self) -> bool:
@@ -68,7 +96,7 @@ class FileSource:
 class _DecompressedCopy:
     """A file without a name. The file disappears with this object."""
 
-    def __init__(self, path: Path, compressed: int) -> None:
+    def __init__(self, path: RecordingPath, compressed: ByteReader) -> None:
         self.damage_reason = ""
         import tempfile  # few recordings are compressed as a whole
 
@@ -78,13 +106,13 @@ class _DecompressedCopy:
             with tempfile.TemporaryFile(dir=directory, buffering=0) as file:
                 self.fd = os.dup(file.fileno())
             weakref.finalize(self, os.close, self.fd)
-            with open(os.dup(compressed), "rb") as original:
+            with compressed.open_stream() as original:
                 self._decompress_file(path, original, directory)
         except OSError as error:
             text = f"a decompressed copy of '{path}' cannot be created in '{directory}': {error.strerror}"
             raise RecordingError(text, errno=error.errno or errno.EIO) from error
 
-    def _decompress_file(self, path: Path, original: BinaryIO, directory: str) -> None:
+    def _decompress_file(self, path: RecordingPath, original: BinaryIO, directory: str) -> None:
         try:
             for block in iter_decompressed_blocks(original):
                 disk = os.statvfs(self.fd)
@@ -102,19 +130,17 @@ class _DecompressedCopy:
             self.damage_reason = str(error)
 
 
-_copies_by_file: weakref.WeakValueDictionary[tuple[int, ...], _DecompressedCopy] = weakref.WeakValueDictionary()
+_copies_by_file: weakref.WeakValueDictionary[tuple[object, ...], _DecompressedCopy] = weakref.WeakValueDictionary()
 _copy_lock = threading.Lock()
 
 
-def _find_or_decompress_copy(path: Path, fd: int) -> _DecompressedCopy:
+def _find_or_decompress_copy(path: RecordingPath, reader: ByteReader) -> _DecompressedCopy:
     """Return the decompressed copy of a file.
 
     If the process already has a copy of the unchanged file, return that copy.
     """
-    status = os.fstat(fd)
-    key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
     with _copy_lock:
-        copy = _copies_by_file.get(key)
+        copy = _copies_by_file.get(reader.version)
         if copy is None:
-            copy = _copies_by_file[key] = _DecompressedCopy(path, fd)
+            copy = _copies_by_file[reader.version] = _DecompressedCopy(path, reader)
         return copy

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import errno
-import os
 import struct
 from array import array
 from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
-from pathlib import Path
 
 from mcap import records
 from mcap.opcode import Opcode
 
-from msgq.errors import RecordingError
+from msgq.common.storage.url_path import RecordingPath
+from msgq.errors import RecordingError, StorageError
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.block_mapper import BlockMapper
-from msgq.recording.mcap_io.channel_registry import ChannelRegistry, RecordedChannel
+from msgq.recording.mcap_io.byte_reader import ByteReader
+from msgq.recording.mcap_io.channel_registry import METADATA_BYTES_MAX, ChannelRegistry, RecordedChannel
 from msgq.recording.mcap_io.core import (
     CHANNEL_CODE_UNWANTED,
     CHANNEL_ID_COUNT,
@@ -36,6 +36,7 @@ from msgq.recording.mcap_io.problem import Problem
 from msgq.recording.mcap_io.record_scanner import (
     CHUNK_BYTES_MAX,
     ChunkTooLargeError,
+    RecordScanner,
     decompress_chunk,
 )
 from msgq.recording.mcap_io.record_structs import CHUNK_HEAD_STRUCT, MCAP_MAGIC, RECORD_HEAD_STRUCT
@@ -45,6 +46,7 @@ from msgq.recording.mcap_io.wall_time import WallTimeConverter
 #: Schemas, channels and strange messages in a row: no chunk describes more, as ids are 16 bits.
 NON_MESSAGES_MAX = 2 << 16
 _BLOCK_BYTES = 1 << 20
+_DATA_END_BYTES = RECORD_HEAD_STRUCT.size + 4
 
 
 class McapFile:
@@ -67,7 +69,7 @@ class McapFile:
 
     def __init__(
         self,
-        path: Path,
+        path: RecordingPath,
         assign_code: Callable[[RecordedChannel], int],
         note: Callable[[Problem], None],
         span: tuple[int, int] | None = None,
@@ -102,14 +104,15 @@ class McapFile:
         self.registry = ChannelRegistry(assign_code, self._report_problem)
         # The same file, to search its chunks for channels. `blocks` has the chunks that were not searched yet.
         self._whole_file: McapFile | None = None
+        self._data_end_offset: int | None = None
         self._known_chunk_start = (0, b"")  # changes of channels, and the beginning of a chunk that declares none
-        with self.file_source.open_descriptor() as fd:
-            self.size_bytes = os.fstat(fd).st_size
+        with self.file_source.open_bytes() as source:
+            self.size_bytes = source.size_bytes
             if self.file_source.damage_reason:
                 self._report_problem(
                     self.size_bytes, f"the compressed file is damaged from here: {self.file_source.damage_reason}"
                 )
-            self._map_file(fd, span, use_wall_clock)
+            self._map_file(source, span, use_wall_clock)
         if use_wall_clock:
             self._convert_block_times()
 
@@ -136,13 +139,14 @@ class McapFile:
 
     # ---- map of the file ----
 
-    def _map_file(self, fd: int, span: tuple[int, int] | None, use_wall_clock: bool) -> None:
-        if (begin := os.pread(fd, 16, 0))[: len(MCAP_MAGIC)] != MCAP_MAGIC:
+    def _map_file(self, source: ByteReader, span: tuple[int, int] | None, use_wall_clock: bool) -> None:
+        if (begin := source.pread(16, 0))[: len(MCAP_MAGIC)] != MCAP_MAGIC:
             raise make_not_mcap_error(self.path, begin)
-        mapper = BlockMapper(fd, self.size_bytes, self.registry, self._max_chunk_bytes, self._report_problem)
+        mapper = BlockMapper(source, self.size_bytes, self.registry, self._max_chunk_bytes, self._report_problem)
         mapper.map_file(span, needs_clock_records=use_wall_clock)
         self.blocks, self.extra_records = mapper.blocks, mapper.extra_records
         self.is_complete, self.statistics = mapper.is_complete, mapper.statistics
+        self._data_end_offset = mapper.data_end_offset
 
     def _convert_block_times(self) -> None:
         try:
@@ -217,8 +221,10 @@ class McapFile:
             )
             return None
         try:
-            with self.file_source.open_descriptor() as fd:
-                data = os.pread(fd, block.stored_bytes, block.offset)
+            with self.file_source.open_bytes() as source:
+                data = source.pread(block.stored_bytes, block.offset)
+        except StorageError:  # a store that cannot be read is no damage of the file
+            raise
         except RecordingError as error:
             self._report_problem(block.offset, str(error), error.errno)
             return None
@@ -244,6 +250,7 @@ class McapFile:
         try:
             return decompress_chunk(data, self._max_chunk_bytes)
         except ValueError as error:
+            self.file_source.check_unchanged()
             self._report_problem(block.offset, f"a chunk was skipped: {error}")
             return None
 
@@ -265,8 +272,8 @@ class McapFile:
         columns.origin_time[new_rows] = 0
         if block.origins_range is not None and columns.row_count > rows:
             try:
-                with self.file_source.open_descriptor() as fd:
-                    origins = MessageOrigins.read_record(fd, block.origins_range, self._max_chunk_bytes)
+                with self.file_source.open_bytes() as source:
+                    origins = MessageOrigins.read_record(source, block.origins_range, self._max_chunk_bytes)
                 columns.origin_time[new_rows] = origins.find_origin_times(columns, new_rows)
             except (RecordingError, ValueError) as error:
                 self._report_problem(block.origins_range[0], f"the origins of messages were skipped: {error}")
@@ -344,7 +351,24 @@ class McapFile:
             content = whole._read_block_content(block) if block.is_chunk else None
             if content is not None:
                 whole._learn_chunk_channels(block, content)
+        if not whole.registry.is_channel_known(number):
+            whole._learn_summary_channels()
         return self.registry.copy_channel(whole.registry, number)
+
+    def _learn_summary_channels(self) -> None:
+        """Add the schemas and channels of a damaged summary, because no undamaged chunk has them."""
+        if self._data_end_offset is None:
+            return
+        declarations: list[tuple[int, bytes, int]] = []
+        with self.file_source.open_bytes() as source:
+            begin = self._data_end_offset + _DATA_END_BYTES
+            for record in RecordScanner(source, begin, self.size_bytes, self._max_chunk_bytes):
+                length = record.end_offset - record.start_offset - RECORD_HEAD_STRUCT.size
+                if record.opcode in (Opcode.SCHEMA, Opcode.CHANNEL) and length <= METADATA_BYTES_MAX:
+                    start = record.start_offset + RECORD_HEAD_STRUCT.size
+                    declarations.append((record.opcode, source.pread(length, start), record.start_offset))
+        for declaration in sorted(declarations, key=lambda one: one[0]):  # schemas precede their channels
+            self.registry.learn_record(*declaration)
 
     def _learn_chunk_channels(self, block: DataBlock, content: bytes) -> None:
         """Add the schemas and channels of a chunk to the registry, and skip its messages."""

@@ -6,9 +6,9 @@ The record belongs to the chunk that starts at its end. In any other place, read
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
+from msgq.recording.mcap_io.byte_reader import ByteReader
 from msgq.recording.mcap_io.core import CHUNK_ENTRY_FIELDS, ChunkBuffer, ScanColumns
 from msgq.recording.mcap_io.record_scanner import ChunkTooLargeError
 from msgq.recording.mcap_io.record_structs import RECORD_HEAD_STRUCT
@@ -67,7 +67,7 @@ class MessageOrigins:
         self._message_keys, self._origin_times = keys[order], entries["origin_time"][order]
 
     @classmethod
-    def read_record(cls, fd: int, place: tuple[int, int], most: int) -> MessageOrigins:
+    def read_record(cls, source: ByteReader, place: tuple[int, int], most: int) -> MessageOrigins:
         """Read an origins record of a file. `place`: its start and end offset. `most`: its maximum number of bytes.
 
         Raises
@@ -77,7 +77,7 @@ class MessageOrigins:
         start, end = place
         if end - start > most:
             raise ChunkTooLargeError(end - start, most)
-        return cls(os.pread(fd, end - start, start))
+        return cls(source.pread(end - start, start))
 
     def find_origin_times(self, columns: ScanColumns, rows: slice) -> Any:
         """Return the origin of each message in these rows, in ns since the epoch; 0: no origin."""

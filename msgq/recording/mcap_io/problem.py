@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
+
+from msgq.common.storage.url_path import RecordingPath
 
 _REASON_CHARACTERS_MAX = 4096  # names in a file, and so in the reason, may have any length
 
@@ -34,6 +35,6 @@ class Problem:
         return f"{self.path} at byte {self.offset}: {self.reason}"
 
 
-def make_printable_path(path: str | Path) -> str:
+def make_printable_path(path: str | RecordingPath) -> str:
     """Return a path as printable text. Bytes that are not text are replaced."""
-    return os.fsencode(path).decode(errors="replace")
+    return os.fsencode(str(path)).decode(errors="replace")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from mcap.opcode import Opcode
 
+from msgq.recording.mcap_io.byte_reader import ByteReader
 from msgq.recording.mcap_io.core import TIME_MAX
 from msgq.recording.mcap_io.data_block import DataBlock
 from msgq.recording.mcap_io.record_structs import CHUNK_HEAD_STRUCT, MESSAGE_INDEX_HEAD_STRUCT, RECORD_HEAD_STRUCT
@@ -62,13 +62,13 @@ class RawChunk:
         return max(channel.last_time for channel in self.channel_indexes.values())
 
 
-def find_raw_chunk(fd: int, block: DataBlock) -> RawChunk | None:
+def find_raw_chunk(source: ByteReader, block: DataBlock) -> RawChunk | None:
     """Return a chunk with its indexes.
 
     None: the indexes are missing or contradict the chunk, so the chunk must be read.
     """
-    head = os.pread(
-        fd, RECORD_HEAD_STRUCT.size + CHUNK_HEAD_STRUCT.size + 16, block.offset
+    head = source.pread(
+        RECORD_HEAD_STRUCT.size + CHUNK_HEAD_STRUCT.size + 16, block.offset
     )  # a name of at most 8 bytes, and a size
     if len(head) < RECORD_HEAD_STRUCT.size + CHUNK_HEAD_STRUCT.size:
         return None
@@ -81,7 +81,7 @@ def find_raw_chunk(fd: int, block: DataBlock) -> RawChunk | None:
     if opcode != Opcode.CHUNK or RECORD_HEAD_STRUCT.size + length != block.stored_bytes or not known or room < 0:
         return None
     index = block.offset + block.stored_bytes
-    channels = _read_message_indexes(fd, index, size)
+    channels = _read_message_indexes(source, index, size)
     begin = block.origins_range[0] if block.origins_range else block.offset
     end = max((channel.index_end for channel in channels.values()), default=index)
     chunk = RawChunk(begin, block.offset, index, end, name.decode(), compressed, size, channels)
@@ -90,14 +90,14 @@ def find_raw_chunk(fd: int, block: DataBlock) -> RawChunk | None:
     return chunk if last < TIME_MAX else None
 
 
-def _read_message_indexes(fd: int, at: int, size: int) -> dict[int, ChannelIndexSummary]:
+def _read_message_indexes(source: ByteReader, at: int, size: int) -> dict[int, ChannelIndexSummary]:
     """Return the message indexes at an offset, by channel id.
 
     Empty if an entry is invalid for a chunk of `size` bytes.
     """
     channels: dict[int, ChannelIndexSummary] = {}
     most = min(size // _MIN_MESSAGE_BYTES, _INDEX_ENTRIES_MAX)
-    while len(head := os.pread(fd, MESSAGE_INDEX_HEAD_STRUCT.size, at)) == MESSAGE_INDEX_HEAD_STRUCT.size:
+    while len(head := source.pread(MESSAGE_INDEX_HEAD_STRUCT.size, at)) == MESSAGE_INDEX_HEAD_STRUCT.size:
         opcode, length, number, entry_bytes = MESSAGE_INDEX_HEAD_STRUCT.unpack(head)
         if opcode != Opcode.MESSAGE_INDEX:
             break
@@ -111,7 +111,7 @@ def _read_message_indexes(fd: int, at: int, size: int) -> dict[int, ChannelIndex
             or number in channels
         ):
             return {}
-        data = os.pread(fd, entry_bytes, at + MESSAGE_INDEX_HEAD_STRUCT.size)
+        data = source.pread(entry_bytes, at + MESSAGE_INDEX_HEAD_STRUCT.size)
         if len(data) < entry_bytes:
             return {}
         entries = np.frombuffer(data, _INDEX_ENTRY_DTYPE)

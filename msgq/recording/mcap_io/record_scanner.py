@@ -6,19 +6,13 @@ bytes and the bytes up to the next chunk.
 
 from __future__ import annotations
 
-import errno
-import os
 import re
-import stat
 import struct
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import NamedTuple
 
 from mcap.opcode import Opcode
 
-from msgq.errors import RecordingError
+from msgq.recording.mcap_io.byte_reader import ByteReader
 from msgq.recording.mcap_io.compression import decompress_data, read_decompressed_size
 from msgq.recording.mcap_io.core import crc32
 from msgq.recording.mcap_io.record_structs import CHUNK_HEAD_STRUCT, MCAP_MAGIC, RECORD_HEAD_STRUCT
@@ -59,27 +53,6 @@ class ScannedRecord(NamedTuple):
     damage_reason: str = ""
 
 
-@contextmanager
-def open_readonly(path: Path) -> Iterator[int]:
-    """Yield a descriptor for reading a file.
-
-    Raises
-    ------
-    RecordingError : the file does not exist, is not readable, or is a pipe, a device or a directory.
-    """
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # O_NONBLOCK: do not wait for a pipe's writer
-        try:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise RecordingError(f"'{path}' is not a regular file; name an MCAP file")
-            yield fd
-        finally:
-            os.close(fd)
-    except OSError as error:
-        text = f"recording '{path}' cannot be read: {error.strerror}"
-        raise RecordingError(text, errno=error.errno or errno.EIO) from error
-
-
 class RecordScanner:
     """Iterates over the records between two byte offsets. Ends at the end of the data section, or of the file.
 
@@ -88,13 +61,13 @@ class RecordScanner:
     position : byte offset of the next record. A caller that has read more records sets it.
     """
 
-    def __init__(self, fd: int, position: int, end: int, most: int) -> None:
+    def __init__(self, source: ByteReader, position: int, end: int, most: int) -> None:
         """Set the range.
 
         `most` limits the bytes of a chunk that may be decompressed in the search for the next chunk.
         """
         self.position = position
-        self._fd, self._end_offset, self._max_chunk_bytes = fd, end, most
+        self._source, self._end_offset, self._max_chunk_bytes = source, end, most
         self._last_record_end = (-1, b"")
 
     def __iter__(self) -> RecordScanner:
@@ -113,7 +86,7 @@ class RecordScanner:
         if self._last_record_end[0] != position:
             self._last_record_end = (
                 position,
-                os.pread(self._fd, min(_CHUNK_HEAD_BYTES, self._end_offset - position), position),
+                self._source.pread(min(_CHUNK_HEAD_BYTES, self._end_offset - position), position),
             )
         return self._last_record_end[1]
 
@@ -170,7 +143,7 @@ class RecordScanner:
     def _find_next_chunk(self, position: int) -> int:
         """Return the byte offset of the next valid chunk after `position`; the end if no chunk follows."""
         for block_at in range(position + 1, self._end_offset, _BLOCK_BYTES):
-            block = os.pread(self._fd, min(_BLOCK_BYTES + _CHUNK_HEAD_BYTES, self._end_offset - block_at), block_at)
+            block = self._source.pread(min(_BLOCK_BYTES + _CHUNK_HEAD_BYTES, self._end_offset - block_at), block_at)
             for match in _CHUNK_PATTERN.finditer(block):
                 start = block_at + match.start()
                 length = RECORD_HEAD_STRUCT.unpack_from(block, match.start())[1]
@@ -186,7 +159,7 @@ class RecordScanner:
         """Return True if the bytes are a valid chunk, as far as the memory limit permits a check."""
         try:
             if length <= self._max_chunk_bytes + _CHUNK_HEAD_BYTES:
-                decompress_chunk(os.pread(self._fd, length, start), self._max_chunk_bytes)
+                decompress_chunk(self._source.pread(length, start), self._max_chunk_bytes)
         except ChunkTooLargeError:
             return True
         except ValueError:
@@ -205,7 +178,7 @@ class RecordScanner:
                 position = last.start_offset if last.opcode else position
                 reason = _explain_damage(record.head_bytes, "marks the end of the data, but more data follow")
                 return ScannedRecord(DAMAGE_OPCODE, record.start_offset, position, record.head_bytes, reason)
-            if last.opcode == Opcode.FOOTER and os.pread(self._fd, len(MCAP_MAGIC), position) == MCAP_MAGIC:
+            if last.opcode == Opcode.FOOTER and self._source.pread(len(MCAP_MAGIC), position) == MCAP_MAGIC:
                 return self._check_file_end(record, position + len(MCAP_MAGIC))
         return ScannedRecord(Opcode.DATA_END, record.start_offset, self._end_offset, record.head_bytes)
 
@@ -214,7 +187,7 @@ class RecordScanner:
         if end >= self._end_offset:
             return ScannedRecord(Opcode.DATA_END, record.start_offset, self._end_offset, record.head_bytes)
         text = f"an MCAP file ends at byte {end}, but {self._end_offset - end} bytes follow"
-        if os.pread(self._fd, len(MCAP_MAGIC), end) == MCAP_MAGIC:
+        if self._source.pread(len(MCAP_MAGIC), end) == MCAP_MAGIC:
             return ScannedRecord(
                 DAMAGE_OPCODE,
                 record.start_offset,

@@ -5,9 +5,11 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
+from msgq.common.storage.url_path import RecordingPath, UrlPath, make_path
+from msgq.common.storage.urls import is_url
 from msgq.errors import RecordingError
 from msgq.recording.mcap_io.problem import Problem
 from msgq.recording.mcap_io.rosbag2 import SQLITE_BAG_SUFFIX, list_bag_files, make_sqlite_error
@@ -23,12 +25,12 @@ def make_segment_path(directory: Path, index: int) -> Path:
     return directory / f"{index:06d}{MCAP_SUFFIX}"
 
 
-def make_natural_sort_key(path: Path) -> list[str | int]:
+def make_natural_sort_key(path: RecordingPath) -> list[str | int]:
     """Return a sort key for file names. Numbers sort by value, so bag_2 precedes bag_10."""
     return [int(part) if place % 2 else part for place, part in enumerate(re.split("([0-9]+)", path.name))]
 
 
-def find_segment_files(path: Path) -> list[Path]:
+def find_segment_files(path: RecordingPath) -> list[RecordingPath]:
     """Return the files of a recording in order, or `path` itself if it is not a directory.
 
     A file that `recover` or `reindex` made from another file of the directory is omitted, because it has the same
@@ -37,6 +39,7 @@ def find_segment_files(path: Path) -> list[Path]:
     Raises
     ------
     RecordingError : the directory is not readable, or it is a bag of rosbag2 with missing files or without MCAP files.
+    StorageError : a store cannot be read.
     MissingLibraryError : the directory is a bag of rosbag2, and PyYAML is not installed.
     """
     if not path.is_dir():
@@ -44,19 +47,28 @@ def find_segment_files(path: Path) -> list[Path]:
     bag = list_bag_files(path)
     if bag is not None:
         return bag
-    try:
-        names = sorted(os.listdir(path))
-    except OSError as error:
-        raise RecordingError(f"directory '{path}' cannot be read: {error.strerror}", errno=error.errno) from error
-    files = [path / name for name in filter_recording_names(names) if not (path / name).is_dir()]
+    names = _list_file_names(path)
+    files = [path / name for name in filter_recording_names(names)]
     if not files and any(name.endswith(SQLITE_BAG_SUFFIX) for name in names):
         raise make_sqlite_error(path)
-    made = {make_sibling_path(file, label) for file in files for label in (RECOVERED_LABEL, REINDEXED_LABEL)}
-    return sorted((file for file in files if file not in made), key=make_natural_sort_key)
+    made = {make_sibling_name(file, label) for file in files for label in (RECOVERED_LABEL, REINDEXED_LABEL)}
+    return sorted((file for file in files if file.name not in made), key=make_natural_sort_key)
 
 
-def list_recordings(texts: Iterable[str], problems: list[Problem]) -> list[Path]:
-    """Return the files that paths and patterns refer to, sorted. Directories include all subdirectories.
+def _list_file_names(directory: RecordingPath) -> list[str]:
+    if isinstance(directory, UrlPath):
+        return [path.name for path, info in directory.list_entries().items() if info.is_file]
+    try:
+        with os.scandir(directory) as entries:
+            return sorted(entry.name for entry in entries if not entry.is_dir())
+    except OSError as error:
+        raise RecordingError(f"directory '{directory}' cannot be read: {error.strerror}", errno=error.errno) from error
+
+
+def list_recordings(
+    texts: Iterable[str], problems: list[Problem], storage_options: Mapping[str, str] | None = None
+) -> list[RecordingPath]:
+    """Return the files that paths, URLs and patterns refer to, sorted. Directories include all subdirectories.
 
     problems : gets the paths without files.
 
@@ -64,9 +76,9 @@ def list_recordings(texts: Iterable[str], problems: list[Problem]) -> list[Path]
     ------
     RecordingError : a path does not exist.
     """
-    paths: dict[Path, None] = {}
+    paths: dict[RecordingPath, None] = {}
     for text in texts:
-        named = [Path(text)] if os.path.exists(text) else sorted(map(Path, glob.glob(text)), key=make_natural_sort_key)
+        named = _match_paths(text, storage_options)
         if not named:
             raise RecordingError(
                 f"path {text!r} does not exist; use a file, a directory, or a pattern that matches files"
@@ -79,19 +91,43 @@ def list_recordings(texts: Iterable[str], problems: list[Problem]) -> list[Path]
     return list(paths)
 
 
-def _list_directory_recordings(directory: Path, problems: list[Problem]) -> list[Path]:
+def _match_paths(text: str, storage_options: Mapping[str, str] | None) -> list[RecordingPath]:
+    """Return the existing files and directories of a path, a URL or a pattern."""
+    path = make_path(text, storage_options if is_url(text) else None)
+    if path.exists():
+        return [path]
+    named = path.match_pattern() if isinstance(path, UrlPath) else map(Path, glob.glob(str(path)))
+    return sorted(named, key=make_natural_sort_key)
+
+
+def _list_directory_recordings(directory: RecordingPath, problems: list[Problem]) -> list[RecordingPath]:
     """Return the recordings in a directory and all its subdirectories. Unreadable directories become problems."""
+    paths: list[RecordingPath] = []
+    for top, names in _walk_directories(directory, problems):
+        paths += [top / name for name in filter_recording_names(names)]
+        bags = [top / name for name in names if name.endswith(SQLITE_BAG_SUFFIX)]
+        problems += [Problem(str(path), 0, str(make_sqlite_error(path))) for path in bags]
+    return sorted(paths, key=lambda path: (str(path.parent).split("/"), make_natural_sort_key(path)))
+
+
+def _walk_directories(
+    directory: RecordingPath, problems: list[Problem]
+) -> Iterator[tuple[RecordingPath, Collection[str]]]:
+    """Yield each directory at or below a path, with the names of its files."""
+    if isinstance(directory, UrlPath):
+        names_by_directory: dict[RecordingPath, list[str]] = {}
+        for path, info in directory.list_entries(recursive=True).items():
+            if info.is_file:
+                names_by_directory.setdefault(path.parent, []).append(path.name)
+        yield from names_by_directory.items()
+        return
 
     def record_walk_error(error: OSError) -> None:
         text = f"directory '{error.filename}' cannot be read: {error.strerror}"
         problems.append(Problem(str(error.filename), 0, text, error.errno))
 
-    paths = []
     for top, _, names in os.walk(directory, onerror=record_walk_error):
-        paths += [Path(top, name) for name in filter_recording_names(names)]
-        bags = [Path(top, name) for name in names if name.endswith(SQLITE_BAG_SUFFIX)]
-        problems += [Problem(str(path), 0, str(make_sqlite_error(path))) for path in bags]
-    return sorted(paths, key=lambda path: (path.parent, make_natural_sort_key(path)))
+        yield Path(top), names
 
 
 def filter_recording_names(names: Collection[str]) -> Iterator[str]:
@@ -102,10 +138,10 @@ def filter_recording_names(names: Collection[str]) -> Iterator[str]:
             yield name
 
 
-def make_sibling_path(path: Path, label: str) -> Path:
-    """Return the path of a file made from another file. `label`: RECOVERED_LABEL or REINDEXED_LABEL."""
+def make_sibling_name(path: RecordingPath, label: str) -> str:
+    """Return the name of a file made from another file. `label`: RECOVERED_LABEL or REINDEXED_LABEL."""
     suffix = MCAP_SUFFIX if path.suffix == MCAP_SUFFIX else ""
-    return path.with_name(f"{path.name.removesuffix(suffix)}.{label}{suffix}")
+    return f"{path.name.removesuffix(suffix)}.{label}{suffix}"
 
 
 def make_safe_file_name(endpoint: str) -> str:

@@ -6,11 +6,11 @@ Readers ignore all other fields of metadata.yaml, because the files contain the 
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
+from msgq.common.storage.url_path import RecordingPath
 from msgq.errors import MissingLibraryError, RecordingError
-from msgq.recording.mcap_io.record_scanner import open_readonly
+from msgq.recording.mcap_io.byte_reader import open_bytes
 
 BAG_METADATA_FILE = "metadata.yaml"
 SQLITE_BAG_SUFFIX = ".db3"
@@ -18,7 +18,7 @@ _BAG_ROOT_KEY = "rosbag2_bagfile_information"
 _METADATA_BYTES_MAX = 4 << 20  # maximum bytes of metadata.yaml: some thousand topics and files
 
 
-def list_bag_files(directory: Path) -> list[Path] | None:
+def list_bag_files(directory: RecordingPath) -> list[RecordingPath] | None:
     """Return the files of a bag in order; None: the directory is not a bag.
 
     Raises
@@ -45,28 +45,28 @@ def list_bag_files(directory: Path) -> list[Path] | None:
     return files
 
 
-def make_sqlite_error(path: Path) -> RecordingError:
+def make_sqlite_error(path: RecordingPath) -> RecordingError:
     """Return the error for a bag in SQLite format."""
-    command = f"rosbags-convert --src {path} --dst {path.with_suffix('')}_mcap --dst-storage mcap"
+    command = f"rosbags-convert --src {path} --dst {os.path.splitext(path.name)[0]}_mcap --dst-storage mcap"
     return RecordingError(f"'{path}' is a rosbag2 bag in SQLite, not MCAP; convert it (pip install rosbags): {command}")
 
 
-def make_not_mcap_error(path: Path, begin: bytes) -> RecordingError:
+def make_not_mcap_error(path: RecordingPath, begin: bytes) -> RecordingError:
     """Return the error for a file that is not MCAP. `begin`: first bytes of the file."""
     if begin.startswith(b"SQLite format 3"):
         return make_sqlite_error(path)
     if begin.startswith(b"#ROSBAG"):
-        command = f"rosbags-convert --src {path} --dst {path.with_suffix('')}_mcap --dst-storage mcap"
+        command = f"rosbags-convert --src {path} --dst {os.path.splitext(path.name)[0]}_mcap --dst-storage mcap"
         return RecordingError(f"'{path}' is a bag of ROS 1, not MCAP; convert it (pip install rosbags): {command}")
     return RecordingError(f"'{path}' is not an MCAP file: it does not begin with the magic bytes of MCAP")
 
 
-def _read_bag_metadata(path: Path) -> str:
+def _read_bag_metadata(path: RecordingPath) -> str:
     """Return the text of metadata.yaml; "": the file does not exist."""
     if not path.exists():
         return ""
-    with open_readonly(path) as fd:
-        data = os.pread(fd, _METADATA_BYTES_MAX + 1, 0)
+    with open_bytes(path) as source:
+        data = source.pread(_METADATA_BYTES_MAX + 1, 0)
     if len(data) > _METADATA_BYTES_MAX:
         raise RecordingError(
             f"bag metadata '{path}' are larger than {_METADATA_BYTES_MAX} bytes; "
@@ -75,7 +75,7 @@ def _read_bag_metadata(path: Path) -> str:
     return data.decode(errors="replace")
 
 
-def _parse_bag_metadata(path: Path, text: str) -> dict[str, Any]:
+def _parse_bag_metadata(path: RecordingPath, text: str) -> dict[str, Any]:
     try:
         import yaml
     except ModuleNotFoundError as missing:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from msgq.errors import ForkedSocketError, RecordingError
+from msgq.recording.mcap_io.byte_reader import ByteReader
 from msgq.recording.mcap_io.core import crc32, preallocate_space
 
 _BLOCK_BYTES = 1 << 20
@@ -81,7 +82,7 @@ class SegmentFile:
             raise RecordingError(text, errno=error.errno) from error
         self.size_bytes += wanted
 
-    def copy_bytes(self, source: int, offset: int, length: int) -> None:
+    def copy_bytes(self, source: ByteReader, offset: int, length: int) -> None:
         """Append bytes of another file with the descriptor `source`. After an error, this file is unchanged.
 
         Raises
@@ -92,7 +93,7 @@ class SegmentFile:
         before, end = (self.size_bytes, self.crc), offset + length
         try:
             while offset < end:
-                data = os.pread(source, min(_BLOCK_BYTES, end - offset), offset)
+                data = source.pread(min(_BLOCK_BYTES, end - offset), offset)
                 if not data:
                     raise EOFError(
                         f"the source file ends at byte {offset}, {end - offset} bytes before the end of the record"

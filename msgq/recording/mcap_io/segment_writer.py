@@ -5,7 +5,6 @@ The `mcap` library encodes all records except messages and message indexes, whic
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
@@ -21,6 +20,7 @@ from msgq.common.schema import Schema
 from msgq.errors import InvalidValueError
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.boundary_losses import BoundaryLosses
+from msgq.recording.mcap_io.byte_reader import ByteReader
 from msgq.recording.mcap_io.channel_registry import METADATA_BYTES_MAX
 from msgq.recording.mcap_io.channel_statistics import ChannelStatistics
 from msgq.recording.mcap_io.core import ChunkBuffer, combine_crc32, crc32
@@ -269,7 +269,7 @@ class SegmentWriter:
         self._file.append_bytes(data)
         self._summary_builder.attachment_indexes.append(index)
 
-    def copy_metadata_record(self, source: int, offset: int, length: int, name: str) -> None:
+    def copy_metadata_record(self, source: ByteReader, offset: int, length: int, name: str) -> None:
         """Copy a Metadata record of another file unchanged; see `copy_chunk`."""
         index = records.MetadataIndex(offset=self.size_bytes, length=length, name=name)
         self._file.copy_bytes(source, offset, length)
@@ -284,7 +284,7 @@ class SegmentWriter:
         """
         self._file.append_bytes(record)
 
-    def copy_unknown_record(self, source: int, offset: int, length: int, in_summary: bool) -> None:
+    def copy_unknown_record(self, source: ByteReader, offset: int, length: int, in_summary: bool) -> None:
         """Copy a record of another file that MCAP does not define; see `copy_chunk`.
 
         in_summary : True: write the record into the summary. Until `close`, the record stays in memory.
@@ -294,9 +294,9 @@ class SegmentWriter:
         elif length > METADATA_BYTES_MAX:
             raise ValueError(f"a record of the summary has {length} bytes; the maximum is {METADATA_BYTES_MAX}")
         else:
-            self._summary_builder.unknown_records.append(os.pread(source, length, offset))
+            self._summary_builder.unknown_records.append(source.pread(length, offset))
 
-    def copy_attachment(self, source: int, source_index: records.AttachmentIndex) -> None:
+    def copy_attachment(self, source: ByteReader, source_index: records.AttachmentIndex) -> None:
         """Copy an attachment of another file unchanged; see `copy_chunk`.
 
         `source_index`: its index in the other file.
@@ -305,7 +305,7 @@ class SegmentWriter:
         self._file.copy_bytes(source, source_index.offset, source_index.length)
         self._summary_builder.attachment_indexes.append(index)
 
-    def copy_chunk(self, source: int, chunk: RawChunk, channels: Mapping[int, EncodedChannel]) -> None:
+    def copy_chunk(self, source: ByteReader, chunk: RawChunk, channels: Mapping[int, EncodedChannel]) -> None:
         """Copy a chunk of another file unchanged, with its message indexes and origins.
 
         Parameters

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from dataclasses import dataclass, field
 from mcap import records
 from mcap.opcode import Opcode
 
+from msgq.recording.mcap_io.byte_reader import ByteReader
 from msgq.recording.mcap_io.channel_registry import parse_record_or_report
 from msgq.recording.mcap_io.core import crc32
 from msgq.recording.mcap_io.record_scanner import DAMAGE_OPCODE
@@ -56,7 +56,9 @@ class SummarySection:
     is_complete: bool = True
 
 
-def read_summary(fd: int, size: int, most: int, problem: Callable[[int, str], None]) -> SummarySection | None:
+def read_summary(
+    source: ByteReader, size: int, most: int, problem: Callable[[int, str], None]
+) -> SummarySection | None:
     """Return the summary of a file of `size` bytes; None: the file was not closed, or its summary is invalid.
 
     Parameters
@@ -64,7 +66,7 @@ def read_summary(fd: int, size: int, most: int, problem: Callable[[int, str], No
     most : maximum bytes of the summary.
     problem : callable for the offset and the text of each problem.
     """
-    end = os.pread(fd, FOOTER_BYTES, max(0, size - FOOTER_BYTES))
+    end = source.pread(FOOTER_BYTES, max(0, size - FOOTER_BYTES))
     if (
         len(end) < FOOTER_BYTES
         or not end.endswith(MCAP_MAGIC)
@@ -79,7 +81,7 @@ def read_summary(fd: int, size: int, most: int, problem: Callable[[int, str], No
         reason = f"the footer states an invalid place of the summary: byte {start}, {footer - start} bytes"
         problem(footer, f"{reason}; the whole file is scanned instead")
         return None
-    data = os.pread(fd, footer - start, start)
+    data = source.pread(footer - start, start)
     if crc and crc != crc32(end[: RECORD_HEAD_STRUCT.size + 16], crc32(data)):
         problem(start, "the CRC of the summary is wrong; the whole file is scanned instead")
         return None

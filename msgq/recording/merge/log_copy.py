@@ -13,6 +13,7 @@ from msgq.errors import InvalidValueError, RecordingError
 from msgq.recording.log_reader import LogReader
 from msgq.recording.mcap_io import metadata_keys, recording_files
 from msgq.recording.mcap_io.attachments import read_attachment_index, read_metadata_record
+from msgq.recording.mcap_io.byte_reader import ByteReader
 from msgq.recording.mcap_io.channel_registry import METADATA_BYTES_MAX, MetadataBudget
 from msgq.recording.mcap_io.channel_tally import ChannelTally
 from msgq.recording.mcap_io.core import TIME_MAX, ChunkWriter
@@ -201,7 +202,7 @@ def _copy_extra_records(segment: SegmentWriter, logs: Sequence[LogView], attache
                 _copy_or_report(file, extra.offset, copy, log)
 
 
-def _copy_metadata(source: int, segment: SegmentWriter, extra: ExtraRecord, is_one_run: bool) -> None:
+def _copy_metadata(source: ByteReader, segment: SegmentWriter, extra: ExtraRecord, is_one_run: bool) -> None:
     record = read_metadata_record(source, extra.offset, extra.record_bytes)
     if record.name in (metadata_keys.RECORDING_METADATA, metadata_keys.CLOCK_METADATA) and not is_one_run:
         segment.write_metadata(metadata_keys.MERGED_METADATA, record.metadata, record.unknown_fields)
@@ -209,22 +210,22 @@ def _copy_metadata(source: int, segment: SegmentWriter, extra: ExtraRecord, is_o
         segment.copy_metadata_record(source, extra.offset, extra.record_bytes, record.name)
 
 
-def _copy_attachment(source: int, segment: SegmentWriter, extra: ExtraRecord, times: tuple[int, int]) -> None:
+def _copy_attachment(source: ByteReader, segment: SegmentWriter, extra: ExtraRecord, times: tuple[int, int]) -> None:
     index = read_attachment_index(source, extra.offset, extra.record_bytes)
     start, end = times
     if start <= min(index.log_time, TIME_MAX - 1) < end:
         segment.copy_attachment(source, index)
 
 
-def _copy_unknown_extra_record(source: int, segment: SegmentWriter, extra: ExtraRecord) -> None:
+def _copy_unknown_extra_record(source: ByteReader, segment: SegmentWriter, extra: ExtraRecord) -> None:
     segment.copy_unknown_record(source, extra.offset, extra.record_bytes, extra.is_in_summary)
 
 
-def _copy_or_report(file: McapFile, offset: int, copy: Callable[[int], None], log: LogView) -> None:
-    """Call `copy` with a descriptor of the file. An error becomes a problem of the log, at `offset`."""
+def _copy_or_report(file: McapFile, offset: int, copy: Callable[[ByteReader], None], log: LogView) -> None:
+    """Call `copy` with the bytes of the file. An error becomes a problem of the log, at `offset`."""
     with ExitStack() as stack:
         try:
-            source = stack.enter_context(file.file_source.open_descriptor())
+            source = stack.enter_context(file.file_source.open_bytes())
         except RecordingError as error:
             log.report_problem(Problem(str(file.path), offset, f"the record was skipped: {error}", error.errno))
             return

@@ -128,8 +128,8 @@ class LogMerger:
         if not log.start_time <= block.start_time <= block.end_time < log.end_time:
             return None
         try:
-            with file.file_source.open_descriptor() as fd:
-                chunk = find_raw_chunk(fd, block)
+            with file.file_source.open_bytes() as source:
+                chunk = find_raw_chunk(source, block)
         except RecordingError:  # the read of the chunk reports the problem
             return None
         if chunk is None or self._compression not in (None, chunk.compression):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Set
 from typing import Any, NamedTuple
@@ -13,6 +12,7 @@ from mcap.opcode import Opcode
 from msgq.common.schema import Schema
 from msgq.errors import RecordingError
 from msgq.recording.log_reader import LogReader
+from msgq.recording.mcap_io.byte_reader import ByteReader
 from msgq.recording.mcap_io.channel_registry import RecordedChannel
 from msgq.recording.mcap_io.core import ScanColumns
 from msgq.recording.mcap_io.data_block import DataBlock
@@ -184,8 +184,8 @@ def _measure_by_index(file: McapFile, block: DataBlock, room: int) -> tuple[dict
     """
     begin = block.offset + block.stored_bytes
     try:
-        with file.file_source.open_descriptor() as fd:
-            indexes, end = _read_message_indexes(fd, begin, begin + room)
+        with file.file_source.open_bytes() as source:
+            indexes, end = _read_message_indexes(source, begin, begin + room)
     except (RecordingError, OSError):
         return {}, 0
     if not indexes:
@@ -201,11 +201,11 @@ def _measure_by_index(file: McapFile, block: DataBlock, room: int) -> tuple[dict
     return {number: int(largest[number]) for number, _ in indexes}, end - begin
 
 
-def _read_message_indexes(fd: int, position: int, end: int) -> tuple[list[tuple[int, _OffsetArray]], int]:
+def _read_message_indexes(source: ByteReader, position: int, end: int) -> tuple[list[tuple[int, _OffsetArray]], int]:
     """Return the message offsets of each channel, and the end of the indexes. Empty if the indexes exceed `end`."""
     indexes: list[tuple[int, _OffsetArray]] = []
     while True:
-        head = os.pread(fd, RECORD_HEAD_STRUCT.size + _INDEX_HEAD_STRUCT.size, position)
+        head = source.pread(RECORD_HEAD_STRUCT.size + _INDEX_HEAD_STRUCT.size, position)
         opcode, length = (
             RECORD_HEAD_STRUCT.unpack_from(head)
             if len(head) == RECORD_HEAD_STRUCT.size + _INDEX_HEAD_STRUCT.size
@@ -214,7 +214,7 @@ def _read_message_indexes(fd: int, position: int, end: int) -> tuple[list[tuple[
         if opcode != Opcode.MESSAGE_INDEX:
             return indexes, position
         number, size = _INDEX_HEAD_STRUCT.unpack_from(head, RECORD_HEAD_STRUCT.size)
-        entries = os.pread(fd, size, position + len(head)) if size <= length <= end - position else b""
+        entries = source.pread(size, position + len(head)) if size <= length <= end - position else b""
         if len(entries) != size or size % 16:
             return [], position
         indexes.append((number, np.frombuffer(entries, np.int64)[1::2]))

@@ -150,7 +150,7 @@ def _skip_unplayable_endpoints(log: LogReader, playback_plan: PlaybackPlan) -> N
 def _iter_first_messages(log: LogReader, endpoints: set[str]) -> Iterator[tuple[str, bytes]]:
     """Yield messages of endpoints, until the caller has removed all endpoints from the set."""
     view, columns = log.log_view, ScanColumns(_BATCH_ROWS)
-    for file, block in sorted(view.iter_wanted_blocks(), key=lambda pair: pair[1].start_time):
+    for file, block in view.plan_wanted_blocks(by_time=True):
         if not endpoints:
             return
         if block.channel_ids and not any(may_match_endpoints(file, number, endpoints) for number in block.channel_ids):

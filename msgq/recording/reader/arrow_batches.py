@@ -159,7 +159,7 @@ def read_arrow_batches(
     room = 1 << 20
     loss_columns = {name: _LossColumnBuilder(view, side) for side, name in enumerate(LOSS_COLUMNS)}
     batch = _ArrowBatchBuilder(view, schema, rows, room, loss_columns)
-    for file, block in view.iter_wanted_blocks():
+    for file, block in view.plan_wanted_blocks():
         content = file.read_block(block)
         position = 0
         while content is not None and position < len(content):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from mcap.opcode import Opcode
 
+from msgq.common.storage.url_path import RecordingPath
 from msgq.errors import RecordingError
 from msgq.recording.mcap_io.attachments import (
     ATTACHMENT_CRC_BYTES,
@@ -17,6 +16,7 @@ from msgq.recording.mcap_io.attachments import (
     read_attachment_index,
     read_metadata_record,
 )
+from msgq.recording.mcap_io.byte_reader import ByteReader
 from msgq.recording.mcap_io.core import TIME_MAX, crc32
 from msgq.recording.mcap_io.data_block import ExtraRecord
 from msgq.recording.mcap_io.file_source import FileSource
@@ -69,7 +69,7 @@ class Attachment:
     log_time: int
     create_time: int
     size: int
-    path: Path
+    path: RecordingPath
     offset: int
     length: int
     data_offset: int
@@ -83,8 +83,8 @@ class Attachment:
         """
         begin = self.offset + RECORD_HEAD_STRUCT.size
         wanted = self.data_offset + self.size + ATTACHMENT_CRC_BYTES - begin
-        with FileSource(self.path).open_descriptor() as fd:
-            content = os.pread(fd, wanted, begin)
+        with FileSource(self.path).open_bytes() as source:
+            content = source.pread(wanted, begin)
         said = int.from_bytes(content[-ATTACHMENT_CRC_BYTES:], "little")
         if len(content) < wanted or (said and said != crc32(memoryview(content)[:-ATTACHMENT_CRC_BYTES])):
             raise RecordingError(f"attachment {self.name!r} at byte {self.offset} of '{self.path}' is damaged")
@@ -107,15 +107,15 @@ def iter_metadata(view: LogView) -> Iterator[Metadata]:
 
 
 def _read_extra_records(
-    view: LogView, opcode: int, read: Callable[[int, int, int], Any]
-) -> Iterator[tuple[Path, ExtraRecord, Any]]:
+    view: LogView, opcode: int, read: Callable[[ByteReader, int, int], Any]
+) -> Iterator[tuple[RecordingPath, ExtraRecord, Any]]:
     for file in view.files:
         for extra in file.extra_records:
             if extra.opcode != opcode:
                 continue
             try:
-                with file.file_source.open_descriptor() as fd:
-                    record = read(fd, extra.offset, extra.record_bytes)
+                with file.file_source.open_bytes() as source:
+                    record = read(source, extra.offset, extra.record_bytes)
             except (ValueError, RecordingError) as error:
                 view.report_problem(Problem(str(file.path), extra.offset, f"the record was skipped: {error}"))
             else:

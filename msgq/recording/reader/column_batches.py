@@ -138,7 +138,7 @@ def read_batches_by_log_time(view: LogView) -> Iterator[MessageBatch]:
     """Yield the messages in the order of log_time. At equal times, the order of the files counts."""
     columns, waiting = ScanColumns(_BATCH_ROWS), BatchMergeBuffer()
     most = OVERLAPPING_BLOCKS_MAX * view.max_chunk_bytes
-    for file, block in sorted(view.iter_wanted_blocks(), key=lambda pair: pair[1].start_time):
+    for file, block in view.plan_wanted_blocks(by_time=True):
         yield from waiting.pop_until_time(block.start_time)  # those of the same time stand before what follows
         for batch in _read_block_batches(view, file, block, columns):
             if waiting and waiting.memory_bytes + batch.memory_bytes > most:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import html
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from msgq.common.formatting import format_count, format_rate
+from msgq.common.storage.url_path import RecordingPath
 from msgq.common.texts import format_count_noun
 from msgq.common.units import NS_PER_S
 from msgq.recording.reader.message import EndpointInfo
@@ -14,7 +14,7 @@ from msgq.recording.reader.message import EndpointInfo
 _HTML_COLUMNS = ("endpoint", "kind", "messages", "messages/s", "lost", "schema")
 
 
-def describe_log(paths: Sequence[Path], infos: Mapping[str, EndpointInfo] | None) -> str:
+def describe_log(paths: Sequence[RecordingPath], infos: Mapping[str, EndpointInfo] | None) -> str:
     """Return a line for a log. `infos` None: the totals are not known yet."""
     more = f" and {format_count_noun(len(paths) - 1, 'more file')}" if len(paths) > 1 else ""
     return f"<LogReader {str(paths[0])!r}{more}: {_describe_totals(infos)}>"
@@ -35,7 +35,7 @@ def _span_s(infos: Mapping[str, EndpointInfo]) -> float:
     return (max(times) - min(times)) / NS_PER_S if times else 0.0
 
 
-def format_log_html(paths: Sequence[Path], infos: Mapping[str, EndpointInfo] | None) -> str:
+def format_log_html(paths: Sequence[RecordingPath], infos: Mapping[str, EndpointInfo] | None) -> str:
     """Return a table of the endpoints, after the line of `describe_log`."""
     line = f"<p>{html.escape(describe_log(paths, infos)[1:-1])}</p>"
     if not infos:

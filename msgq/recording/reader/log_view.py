@@ -6,11 +6,11 @@ from array import array
 from collections.abc import Container, Iterable, Iterator
 from copy import copy
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgq.common.choices import list_names
 from msgq.common.selection import SelectedEndpoints
+from msgq.common.storage.url_path import RecordingPath
 from msgq.common.texts import join_first_texts, suggest_name
 from msgq.errors import InvalidValueError, UnknownEndpointError
 from msgq.impl.base.argument_checks import warn_program
@@ -45,7 +45,7 @@ class LogView:
 
     def __init__(
         self,
-        paths: Iterable[Path],
+        paths: Iterable[RecordingPath],
         selection: SelectedEndpoints,
         start: int | None,
         end: int | None,
@@ -148,6 +148,21 @@ class LogView:
                 if file.may_have_messages(block, self.start_time, self.end_time):
                     yield file, block
 
+    def plan_wanted_blocks(self, by_time: bool = False) -> list[tuple[McapFile, DataBlock]]:
+        """Return the blocks of `iter_wanted_blocks` for a caller that reads all of them. Stores read ahead.
+
+        by_time : order of the blocks. True: by their first log_time. False: as in the files.
+        """
+        blocks = list(self.iter_wanted_blocks())
+        if by_time:
+            blocks.sort(key=lambda pair: pair[1].start_time)
+        ranges_by_path: dict[RecordingPath, list[tuple[int, int]]] = {}
+        for file, block in blocks:
+            ranges_by_path.setdefault(file.path, []).append((block.offset, block.stored_bytes))
+        for file in self.files:
+            file.file_source.plan_reads(ranges_by_path.get(file.path, ()))
+        return blocks
+
     def scan_block(self, file: McapFile, block: DataBlock, columns: ScanColumns) -> Iterator[bytes]:
         """Fill the columns repeatedly with the wanted messages of a block. Yield the scanned bytes after each fill."""
         content = file.read_block(block)
@@ -159,9 +174,10 @@ class LogView:
 
     def scan_file(self, file: McapFile, columns: ScanColumns) -> Iterator[bytes]:
         """Scan all blocks of a file, as `scan_block`."""
-        for block in file.blocks:
-            if file.may_have_messages(block, self.start_time, self.end_time):
-                yield from self.scan_block(file, block, columns)
+        wanted = [block for block in file.blocks if file.may_have_messages(block, self.start_time, self.end_time)]
+        file.file_source.plan_reads((block.offset, block.stored_bytes) for block in wanted)
+        for block in wanted:
+            yield from self.scan_block(file, block, columns)
 
     def scan_all_files(self, columns: ScanColumns) -> Iterator[bytes]:
         """Scan all files, as `scan_block`."""

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from mcap.opcode import Opcode
 
 from msgq.errors import StateError
 from msgq.recording.mcap_io.attachments import ATTACHMENT_CRC_BYTES, find_attachment_crc_offset, read_attachment_index
+from msgq.recording.mcap_io.byte_reader import ByteReader
 from msgq.recording.mcap_io.channel_registry import METADATA_BYTES_MAX
 from msgq.recording.mcap_io.compression import find_compatibility_error
 from msgq.recording.mcap_io.crc import compute_range_crc
@@ -94,22 +94,22 @@ class DataSection:
     Keeps one chunk in memory at a time. One thread at a time.
     """
 
-    def __init__(self, fd: int, size: int, most: int, known: Sequence[int] = ()) -> None:
+    def __init__(self, source: ByteReader, size: int, most: int, known: Sequence[int] = ()) -> None:
         """Set the file.
 
         Parameters
         ----------
-        fd, size : descriptor of the file, and its number of bytes.
+        source, size : descriptor of the file, and its number of bytes.
         most : maximum bytes of a chunk before compression, or of a message outside of chunks.
         known : byte offsets of known chunks, in order.
         """
-        self._fd, self._file_bytes, self._max_chunk_bytes, self._known_chunk_offsets = fd, size, most, known
+        self._source, self._file_bytes, self._max_chunk_bytes, self._known_chunk_offsets = source, size, most, known
         self._chunk_parser = ChunkParser()
 
     def __iter__(self) -> Iterator[SectionRecord]:
         position = len(MCAP_MAGIC)
         for bound in (*self._known_chunk_offsets, self._file_bytes):
-            scanner = RecordScanner(self._fd, position, bound, self._max_chunk_bytes)
+            scanner = RecordScanner(self._source, position, bound, self._max_chunk_bytes)
             for scanned in scanner:
                 part = self._parse_record(scanner, scanned, bound)
                 scanner.position = max(part.end_offset, part.index_end_offset)
@@ -119,7 +119,7 @@ class DataSection:
             position = max(scanner.position, bound)
 
     def _read_range(self, start: int, end: int) -> bytes:
-        return os.pread(self._fd, end - start, start)
+        return self._source.pread(end - start, start)
 
     def _parse_record(self, scanner: RecordScanner, scanned: ScannedRecord, bound: int) -> SectionRecord:
         opcode, start, end, head, reason = scanned
@@ -228,10 +228,10 @@ class DataSection:
         ------
         ValueError : the lengths contradict each other, or the CRC is wrong.
         """
-        index = read_attachment_index(self._fd, start, end - start)
+        index = read_attachment_index(self._source, start, end - start)
         at = find_attachment_crc_offset(index)
         crc = int.from_bytes(self._read_range(at, at + ATTACHMENT_CRC_BYTES), "little")
-        if crc and crc != compute_range_crc(self._fd, start + RECORD_HEAD_STRUCT.size, at):
+        if crc and crc != compute_range_crc(self._source, start + RECORD_HEAD_STRUCT.size, at):
             raise ValueError(f"attachment {index.name[:100]!r} has a wrong CRC")
         return index
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from os import PathLike
-from pathlib import Path
 
 import numpy as np
 from mcap import records
 from mcap.opcode import Opcode
 
+from msgq.common.storage.url_path import UrlPath, make_path
+from msgq.recording.mcap_io.byte_reader import ByteReader
 from msgq.recording.mcap_io.file_source import FileSource
 from msgq.recording.mcap_io.problem import make_printable_path
 from msgq.recording.mcap_io.record_scanner import CHUNK_BYTES_MAX, DAMAGE_OPCODE, FIRST_PRIVATE_OPCODE
@@ -66,7 +66,7 @@ class FileExamination:
 
     def __init__(
         self,
-        path: str | PathLike[str],
+        path: str | PathLike[str] | UrlPath,
         max_chunk_bytes: int = CHUNK_BYTES_MAX,
         report_progress: Callable[[float], object] | None = None,
     ) -> None:
@@ -79,7 +79,7 @@ class FileExamination:
             not checked.
         report_progress : callable for the checked part of the file, from 0 to 1, after each chunk; None: no call.
         """
-        self._path, self._max_chunk_bytes, self._report_progress = Path(path), max_chunk_bytes, report_progress
+        self._path, self._max_chunk_bytes, self._report_progress = make_path(path), max_chunk_bytes, report_progress
         self.data_stats = DataSectionStats()
         self._declarations = self.data_stats.declarations
         self._newest_log_time = 0  # greatest log_time until now
@@ -95,16 +95,16 @@ class FileExamination:
         RecordingError : the file cannot be read.
         """
         shown = make_printable_path(self._path)
-        with FileSource(self._path).open_descriptor() as fd:
-            for severity, offset, rule, text in self._check_data_and_summary(fd, os.fstat(fd).st_size):
+        with FileSource(self._path).open_bytes() as source:
+            for severity, offset, rule, text in self._check_data_and_summary(source, source.size_bytes):
                 yield Finding(shown, offset, severity, rule, make_printable_path(text[:1000]))
 
-    def _check_data_and_summary(self, fd: int, size: int) -> Iterator[RawFinding]:
-        if os.pread(fd, len(MCAP_MAGIC), 0) != MCAP_MAGIC:
+    def _check_data_and_summary(self, source: ByteReader, size: int) -> Iterator[RawFinding]:
+        if source.pread(len(MCAP_MAGIC), 0) != MCAP_MAGIC:
             yield "error", 0, "magic", "the file does not begin with MCAP's magic bytes"
             return
         last: SectionRecord | None = None
-        for part in DataSection(fd, size, self._max_chunk_bytes):
+        for part in DataSection(source, size, self._max_chunk_bytes):
             if last is None and part.opcode != Opcode.HEADER:
                 yield "error", part.start_offset, "header", "the file does not begin with a header"
             last = part
@@ -113,7 +113,7 @@ class FileExamination:
                 self._report_progress(part.end_offset / size)
         yield from self._check_message_totals()
         end = last if last is not None and last.opcode == Opcode.DATA_END else None
-        yield from SummaryChecker(fd, size, self.data_stats).iter_findings(end)
+        yield from SummaryChecker(source, size, self.data_stats).iter_findings(end)
 
     # Of the data
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import fcntl
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 
+from msgq.common.storage.url_path import make_path
 from msgq.errors import InvalidValueError, RecordingError
 from msgq.recording.mcap_io import recording_files
+from msgq.recording.mcap_io.byte_reader import ByteReader, LocalReader
 from msgq.recording.mcap_io.core import TIME_MAX, ScanColumns
 from msgq.recording.mcap_io.mcap_file import McapFile
 from msgq.recording.mcap_io.problem import make_printable_path
@@ -80,7 +81,11 @@ def recover(
     InvalidValueError : `output` and `in_place` are both given.
     """
     return FileRepair(
-        Path(path), None if output is None else Path(output), in_place, max_chunk_bytes, rewrites_indexes=False
+        _require_local_path(path),
+        None if output is None else Path(output),
+        in_place,
+        max_chunk_bytes,
+        rewrites_indexes=False,
     ).repair()
 
 
@@ -100,8 +105,21 @@ def reindex(
     path, output, in_place, max_chunk_bytes : as in `recover`.
     """
     return FileRepair(
-        Path(path), None if output is None else Path(output), in_place, max_chunk_bytes, rewrites_indexes=True
+        _require_local_path(path),
+        None if output is None else Path(output),
+        in_place,
+        max_chunk_bytes,
+        rewrites_indexes=True,
     ).repair()
+
+
+def _require_local_path(path: str | PathLike[str]) -> Path:
+    local = make_path(path)
+    if not isinstance(local, Path):
+        raise InvalidValueError(
+            f"recording '{path}' is in a store, and a repair needs a local file; copy it to a disk first"
+        )
+    return local
 
 
 class FileRepair:
@@ -133,7 +151,9 @@ class FileRepair:
         self._report_progress, self._pass_count = report_progress, 0
         self._copies_whole = output is not None
         label = recording_files.REINDEXED_LABEL if rewrites_indexes else recording_files.RECOVERED_LABEL
-        self._output_path = path.resolve() if in_place else output or recording_files.make_sibling_path(path, label)
+        self._output_path = (
+            path.resolve() if in_place else output or path.with_name(recording_files.make_sibling_name(path, label))
+        )
 
     def repair(self) -> Recovery:
         """Repair the file, and return the result."""
@@ -146,22 +166,22 @@ class FileRepair:
             with self._path.open("rb") as file:
                 if self._in_place:
                     _lock_file(file.fileno(), self._path)
-                return self._repair_file(file.fileno(), before)
+                return self._repair_file(LocalReader(file.fileno()), before)
         except OSError as error:
             text = f"output file '{self._output_path}' cannot be written: {error.strerror}; '{self._path}' is unchanged"
             raise RecordingError(text, errno=error.errno) from error
 
-    def _repair_file(self, fd: int, before: int) -> Recovery:
+    def _repair_file(self, source: ByteReader, before: int) -> Recovery:
         findings, facts = self._examine_file(self._path, self._path)
         if not self._rewrites_indexes and not any(finding.is_repairable for finding in findings):
             if self._copies_whole:
-                self._write_repaired_copy(fd, None, before)
+                self._write_repaired_copy(source, None, before)
             output = self._output_path if self._copies_whole else self._path
             counts = (facts.message_counts.total(), len(facts.index_bytes_by_chunk), 0, 0)
             return Recovery(str(self._path), str(output), False, *counts, (), tuple(findings))
-        size, path = os.fstat(fd).st_size, str(self._path)
-        plan = RepairPlan(fd, path, size, self._max_chunk_bytes, self._rewrites_indexes, self._begin_pass())
-        remaining = self._write_repaired_copy(fd, plan, before)
+        size, path = source.size_bytes, str(self._path)
+        plan = RepairPlan(source, path, size, self._max_chunk_bytes, self._rewrites_indexes, self._begin_pass())
+        remaining = self._write_repaired_copy(source, plan, before)
         index = plan.summary_builder
         return Recovery(
             str(self._path),
@@ -175,14 +195,14 @@ class FileRepair:
             tuple(remaining),
         )
 
-    def _write_repaired_copy(self, fd: int, plan: RepairPlan | None, before: int) -> list[Finding]:
+    def _write_repaired_copy(self, source: ByteReader, plan: RepairPlan | None, before: int) -> list[Finding]:
         """Write and check the new file, and give it its name. Return the findings.
 
         Without a plan, the file is a copy.
         """
         with open_atomic_file(self._output_path) as new:
-            size, report = os.fstat(fd).st_size, self._begin_pass()
-            writer = RepairWriter(fd, new.fd, self._max_chunk_bytes, lambda position: report(position / size))
+            size, report = source.size_bytes, self._begin_pass()
+            writer = RepairWriter(source, new.fd, self._max_chunk_bytes, lambda position: report(position / size))
             if plan is None:
                 writer.copy_range(0, size)
             else:

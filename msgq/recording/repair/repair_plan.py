@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from mcap import records
 from mcap.opcode import Opcode
 
 from msgq.errors import RecordingError
+from msgq.recording.mcap_io.byte_reader import ByteReader
 from msgq.recording.mcap_io.channel_registry import METADATA_BYTES_MAX, MetadataBudget
 from msgq.recording.mcap_io.crc import compute_range_crc
 from msgq.recording.mcap_io.record_scanner import DAMAGE_OPCODE
@@ -78,10 +78,10 @@ class OldSummary:
     unknown_records: list[bytes] = field(default_factory=list)
 
     @classmethod
-    def read_from_footer(cls, fd: int, size: int) -> OldSummary:
+    def read_from_footer(cls, source: ByteReader, size: int) -> OldSummary:
         """Return the summary that a valid footer locates. Empty without a valid footer."""
         footer = size - FOOTER_BYTES
-        end = os.pread(fd, FOOTER_BYTES, max(footer, 0))
+        end = source.pread(FOOTER_BYTES, max(footer, 0))
         if (
             footer < len(MCAP_MAGIC)
             or not end.endswith(MCAP_MAGIC)
@@ -91,29 +91,29 @@ class OldSummary:
         start, _, crc = struct.unpack_from("<QQI", end, RECORD_HEAD_STRUCT.size)
         if not len(MCAP_MAGIC) <= start < footer:
             return cls()
-        is_right = crc == compute_range_crc(fd, start, footer + RECORD_HEAD_STRUCT.size + 16)
-        summary = cls.scan_records(fd, start, footer, crc != 0 and is_right)
+        is_right = crc == compute_range_crc(source, start, footer + RECORD_HEAD_STRUCT.size + 16)
+        summary = cls.scan_records(source, start, footer, crc != 0 and is_right)
         if crc and not is_right:
             summary.unknown_records.clear()
         return summary
 
     @classmethod
-    def scan_records(cls, fd: int, start: int, end: int, is_sound: bool = False) -> OldSummary:
+    def scan_records(cls, source: ByteReader, start: int, end: int, is_sound: bool = False) -> OldSummary:
         """Return the valid records between two byte offsets."""
         summary, budget = cls(is_sound), MetadataBudget()
         while end - start >= RECORD_HEAD_STRUCT.size:
-            opcode, length = RECORD_HEAD_STRUCT.unpack(os.pread(fd, RECORD_HEAD_STRUCT.size, start))
+            opcode, length = RECORD_HEAD_STRUCT.unpack(source.pread(RECORD_HEAD_STRUCT.size, start))
             following = start + RECORD_HEAD_STRUCT.size + length
             if following > end:
                 break
             known = opcode in (Opcode.SCHEMA, Opcode.CHANNEL, Opcode.CHUNK_INDEX)
             if (known or opcode > Opcode.DATA_END) and length <= METADATA_BYTES_MAX:
-                summary._add_record(os.pread(fd, RECORD_HEAD_STRUCT.size + length, start), fd, budget)
+                summary._add_record(source.pread(RECORD_HEAD_STRUCT.size + length, start), source, budget)
             start = following
         summary.chunk_offsets.sort()
         return summary
 
-    def _add_record(self, data: bytes, fd: int, room: MetadataBudget) -> None:
+    def _add_record(self, data: bytes, source: ByteReader, room: MetadataBudget) -> None:
         if data[0] > Opcode.DATA_END:
             self.unknown_records.append(data)
             return
@@ -127,7 +127,7 @@ class OldSummary:
                 Opcode.CHUNK, max(record.chunk_length - RECORD_HEAD_STRUCT.size, 0)
             ) + struct.pack("<QQQ", *times)
             at = record.chunk_start_offset
-            if self.is_crc_right and at < 1 << 62 and os.pread(fd, len(wanted), at) == wanted:
+            if self.is_crc_right and at < 1 << 62 and source.pread(len(wanted), at) == wanted:
                 self.chunk_offsets.append(at)
         elif room.reserve_record((data[0], data[RECORD_HEAD_STRUCT.size : RECORD_HEAD_STRUCT.size + 2]), len(data)):
             self.declarations[make_declaration_key(data)] = data
@@ -180,7 +180,7 @@ class RepairPlan:
 
     def __init__(
         self,
-        fd: int,
+        source: ByteReader,
         path: str,
         size: int,
         most: int,
@@ -191,12 +191,12 @@ class RepairPlan:
 
         Parameters
         ----------
-        fd, path, size : descriptor of the file, its path, and its number of bytes.
+        source, path, size : descriptor of the file, its path, and its number of bytes.
         most : maximum bytes of a chunk.
         rewrites_indexes : True to write all indexes again.
         report_progress : callable for the read part of the file, from 0 to 1, after each chunk.
         """
-        self._fd, self._path, self._rewrites_indexes = fd, path, rewrites_indexes
+        self._source, self._path, self._rewrites_indexes = source, path, rewrites_indexes
         self.steps: list[RepairStep] = []
         self.has_header = False
         self.leading_declarations: dict[DeclarationKey, bytes] = {}
@@ -214,8 +214,8 @@ class RepairPlan:
             DeclarationKey, list[tuple[RepairStep, bytes]]
         ] = {}  # schemas and channels that no CRC covers
         self._declarations_in_chunks: set[DeclarationKey] = set()
-        old = OldSummary.read_from_footer(fd, size)
-        for part in DataSection(fd, size, most, old.chunk_offsets):
+        old = OldSummary.read_from_footer(source, size)
+        for part in DataSection(source, size, most, old.chunk_offsets):
             report_progress(part.end_offset / size)
             if part.opcode == DAMAGE_OPCODE and part.end_offset == size:
                 self.truncated_ranges.count_range(part.start_offset, part.end_offset, part.damage_reason)
@@ -223,7 +223,7 @@ class RepairPlan:
                 self._add_record(part)
                 continue
             if not old.declarations:
-                unknown, old = old.unknown_records, OldSummary.scan_records(fd, part.start_offset, size)
+                unknown, old = old.unknown_records, OldSummary.scan_records(source, part.start_offset, size)
                 old.unknown_records = unknown
             break
         if self.leading_position < 0:

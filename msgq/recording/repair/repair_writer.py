@@ -12,6 +12,7 @@ from mcap.opcode import Opcode
 
 from msgq import __version__
 from msgq.recording.mcap_io import metadata_keys
+from msgq.recording.mcap_io.byte_reader import ByteReader
 from msgq.recording.mcap_io.core import crc32
 from msgq.recording.mcap_io.record_scanner import decompress_chunk, read_unknown_chunk_fields
 from msgq.recording.mcap_io.record_structs import (
@@ -33,16 +34,17 @@ _BLOCK_BYTES = 1 << 20
 class RepairWriter:
     """Writes a repaired file. One thread at a time."""
 
-    def __init__(self, old: int, new: int, most: int, report_position: Callable[[int], object]) -> None:
+    def __init__(self, old: ByteReader, new: int, most: int, report_position: Callable[[int], object]) -> None:
         """Set the files.
 
         Parameters
         ----------
-        old, new : descriptors of the old and the new file.
+        old : bytes of the old file.
+        new : descriptor of the new file.
         most : maximum bytes of a chunk before compression.
         report_position : callable for the byte offset in the old file, after each block and each chunk.
         """
-        self._old_fd, self._new_fd, self._max_chunk_bytes = old, new, most
+        self._source, self._new_fd, self._max_chunk_bytes = old, new, most
         self._report_position = report_position
         self._written_bytes = self._written_crc = 0
         self._chunk_parser = ChunkParser()
@@ -50,7 +52,7 @@ class RepairWriter:
     def copy_range(self, start: int, end: int) -> None:
         """Copy the bytes between two offsets of the old file."""
         while start < end:
-            data = os.pread(self._old_fd, min(_BLOCK_BYTES, end - start), start)
+            data = self._source.pread(min(_BLOCK_BYTES, end - start), start)
             if not data:
                 raise OSError(0, "the file became shorter during the repair")
             self._write_bytes(data)
@@ -110,7 +112,7 @@ class RepairWriter:
         """Write a chunk with its valid records and a new index."""
         at = self._written_bytes
         record: records.ChunkIndex = step.parsed_record
-        content, tail = os.pread(self._old_fd, step.end_offset - step.start_offset, step.start_offset), b""
+        content, tail = self._source.pread(step.end_offset - step.start_offset, step.start_offset), b""
         if step.repair_action is not RepairAction.ENCLOSE:
             tail = read_unknown_chunk_fields(content)
             content = decompress_chunk(content, self._max_chunk_bytes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import struct
 from collections import Counter
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from typing import Any
 from mcap import records
 from mcap.opcode import Opcode
 
+from msgq.recording.mcap_io.byte_reader import ByteReader
 from msgq.recording.mcap_io.crc import compute_range_crc
 from msgq.recording.mcap_io.record_structs import (
     CHUNK_HEAD_STRUCT,
@@ -97,9 +97,9 @@ class SummarySectionStats:
 class SummaryChecker:
     """Checks the summary of one file. One thread at a time."""
 
-    def __init__(self, fd: int, size: int, data_stats: DataSectionStats) -> None:
+    def __init__(self, source: ByteReader, size: int, data_stats: DataSectionStats) -> None:
         """Set the file: its descriptor and its number of bytes."""
-        self._fd, self._file_bytes, self._data_stats = fd, size, data_stats
+        self._source, self._file_bytes, self._data_stats = source, size, data_stats
         self._summary_stats = SummarySectionStats()
 
     def iter_findings(self, data_end: SectionRecord | None) -> Iterator[RawFinding]:
@@ -114,7 +114,7 @@ class SummaryChecker:
             yield from self._check_data_end(data_end)
         position, footer = data_end.end_offset, None
         while footer is None and position < self._file_bytes:
-            head = os.pread(self._fd, RECORD_HEAD_STRUCT.size, position)
+            head = self._source.pread(RECORD_HEAD_STRUCT.size, position)
             opcode, length = RECORD_HEAD_STRUCT.unpack(head) if len(head) == RECORD_HEAD_STRUCT.size else (0, 0)
             following = position + RECORD_HEAD_STRUCT.size + length
             if opcode == 0 or following > self._file_bytes:
@@ -135,8 +135,8 @@ class SummaryChecker:
         if part.end_offset - part.start_offset < RECORD_HEAD_STRUCT.size + 4:
             yield "error", part.start_offset, "data end", "the DataEnd record is too short"
             return
-        crc = int.from_bytes(os.pread(self._fd, 4, part.start_offset + RECORD_HEAD_STRUCT.size), "little")
-        if crc and (right := compute_range_crc(self._fd, 0, part.start_offset)) != crc:
+        crc = int.from_bytes(self._source.pread(4, part.start_offset + RECORD_HEAD_STRUCT.size), "little")
+        if crc and (right := compute_range_crc(self._source, 0, part.start_offset)) != crc:
             yield (
                 "error",
                 part.start_offset,
@@ -172,7 +172,7 @@ class SummaryChecker:
                 f"a {get_record_name(opcode)} of {end - start} bytes is too large to be checked",
             )
             return
-        data = os.pread(self._fd, end - start, start)
+        data = self._source.pread(end - start, start)
         try:
             record = parse_record(data)
         except ValueError as error:
@@ -233,16 +233,16 @@ class SummaryChecker:
     def _build_expected_index(self, index: records.ChunkIndex) -> records.ChunkIndex:
         """Return the correct chunk index for a valid chunk."""
         at = index.chunk_start_offset
-        head = os.pread(self._fd, RECORD_HEAD_STRUCT.size + CHUNK_HEAD_STRUCT.size, at)
+        head = self._source.pread(RECORD_HEAD_STRUCT.size + CHUNK_HEAD_STRUCT.size, at)
         first, last, size, _, name_bytes = CHUNK_HEAD_STRUCT.unpack_from(head, RECORD_HEAD_STRUCT.size)
-        name = os.pread(self._fd, name_bytes + 8, at + len(head))
+        name = self._source.pread(name_bytes + 8, at + len(head))
         length = RECORD_HEAD_STRUCT.size + RECORD_HEAD_STRUCT.unpack_from(head)[1]
         offsets: dict[int, int] = {}
         index_bytes = self._data_stats.index_bytes_by_chunk[at]
         position = at + length
         while position < at + length + index_bytes:
             _, record_bytes, channel, entry_bytes = MESSAGE_INDEX_HEAD_STRUCT.unpack(
-                os.pread(self._fd, MESSAGE_INDEX_HEAD_STRUCT.size, position)
+                self._source.pread(MESSAGE_INDEX_HEAD_STRUCT.size, position)
             )
             if entry_bytes or channel in index.message_index_offsets:  # of no messages: it may stay unsaid
                 offsets.setdefault(channel, position)
@@ -294,12 +294,12 @@ class SummaryChecker:
         if end - footer != FOOTER_BYTES - len(MCAP_MAGIC):
             text = f"the footer has {end - footer - RECORD_HEAD_STRUCT.size} bytes instead of {_FOOTER_STRUCT.size}"
             yield "error", footer, "footer", text
-        if os.pread(self._fd, len(MCAP_MAGIC), end) != MCAP_MAGIC:
+        if self._source.pread(len(MCAP_MAGIC), end) != MCAP_MAGIC:
             yield "error", end, "magic", "the file does not end with MCAP's magic bytes"
         elif end + len(MCAP_MAGIC) < self._file_bytes:
             text = f"{self._file_bytes - end - len(MCAP_MAGIC)} bytes follow the end of the MCAP data"
             yield "error", end + len(MCAP_MAGIC), "magic", text
-        data = os.pread(self._fd, _FOOTER_STRUCT.size, footer + RECORD_HEAD_STRUCT.size)
+        data = self._source.pread(_FOOTER_STRUCT.size, footer + RECORD_HEAD_STRUCT.size)
         if len(data) < _FOOTER_STRUCT.size:
             return
         start, offsets, crc = _FOOTER_STRUCT.unpack(data)
@@ -312,7 +312,7 @@ class SummaryChecker:
             )
             yield "error", footer, "footer", text
         elif crc and crc != (
-            right := compute_range_crc(self._fd, start or footer, footer + RECORD_HEAD_STRUCT.size + 16)
+            right := compute_range_crc(self._source, start or footer, footer + RECORD_HEAD_STRUCT.size + 16)
         ):
             yield (
                 "error",

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from msgq.common.message_source import TOPIC_SOURCE
+from msgq.common.storage.url_path import RecordingPath, UrlPath
 from msgq.decoding.schemas import Schemas
-from msgq.errors import InvalidValueError
+from msgq.errors import InvalidValueError, StorageError
 from msgq.lake.bronze.bronze_store import BronzeStore
 from msgq.lake.bronze.bronze_writer import write_bronze
 from msgq.lake.bronze.ingest_log import IngestedFile
@@ -68,7 +68,7 @@ def ingest_recordings(
     store: LakeStore,
     executor: LakeExecutor,
     bronze: BronzeStore,
-    files: Sequence[Path],
+    files: Sequence[RecordingPath],
     read_errors: list[Problem],
     schemas: Schemas | None,
 ) -> IngestResult:
@@ -125,16 +125,21 @@ def _store_missing_schemas(store: LakeStore, ranges: pa.Table, recordings: str) 
         write_schemas(store, (channel.schema for channel in log.channels))
 
 
-def _describe_input_file(path: Path, read_errors: list[Problem]) -> IngestedFile | None:
+def _describe_input_file(path: RecordingPath, read_errors: list[Problem]) -> IngestedFile | None:
     """Return the current state of a file. If the file is not accessible, add a read error and return None."""
+    name = make_printable_path(path.absolute())
     try:
+        if isinstance(path, UrlPath):
+            info = path.describe_file()
+            return IngestedFile(name, info.size, info.mtime_ns)
         status = path.stat()
     except OSError as error:
-        read_errors.append(
-            Problem(str(path.absolute()), 0, f"recording '{path}' cannot be read: {error.strerror}", error.errno)
-        )
+        read_errors.append(Problem(name, 0, f"recording '{path}' cannot be read: {error.strerror}", error.errno))
         return None
-    return IngestedFile(make_printable_path(path.absolute()), status.st_size, status.st_mtime_ns)
+    except StorageError as error:
+        read_errors.append(Problem(name, 0, str(error), error.errno))
+        return None
+    return IngestedFile(name, status.st_size, status.st_mtime_ns)
 
 
 def _fill_message_columns(messages: DataFrame) -> DataFrame:

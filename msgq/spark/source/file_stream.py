@@ -6,22 +6,24 @@ the messages that were read, and a repeated batch is equal.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import re
 import struct
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
-from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
 from mcap.opcode import Opcode
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from msgq.errors import MissingLibraryError, RecordingError
+from msgq.common.storage.url_path import RecordingPath, UrlPath
+from msgq.common.storage.urls import is_url
+from msgq.errors import MissingLibraryError, RecordingError, StorageError
 from msgq.recording import LogReader
-from msgq.recording.mcap_io.record_scanner import RECORD_BYTES_MAX, open_readonly
+from msgq.recording.mcap_io.byte_reader import open_bytes
+from msgq.recording.mcap_io.record_scanner import RECORD_BYTES_MAX
 from msgq.recording.mcap_io.record_structs import MCAP_MAGIC
 from msgq.recording.mcap_io.recording_files import MCAP_SUFFIX, MCAP_SUFFIXES
 from msgq.spark.source.partitions import RecordingPartition, check_unread_files, plan_log_partitions, read_log_batches
@@ -139,7 +141,7 @@ class RecordingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                     logs += self._open_segment_log(path, (begin, until))
         return list(plan_log_partitions(self._options, logs))
 
-    def _open_segment_log(self, path: Path, span: tuple[int, int]) -> list[LogReader]:
+    def _open_segment_log(self, path: RecordingPath, span: tuple[int, int]) -> list[LogReader]:
         try:
             return [self._options.open_log(path, span)]
         except RecordingError as error:
@@ -159,7 +161,7 @@ class _SegmentScanner:
     """Scans the segments of a recording from a position."""
 
     def __init__(
-        self, reader: RecordingStreamReader, name: str, segments: dict[int, Path], place: StreamPosition | None
+        self, reader: RecordingStreamReader, name: str, segments: dict[int, RecordingPath], place: StreamPosition | None
     ) -> None:
         self._reader, self._name, self._segments = reader, name, segments
         first = min(segments)
@@ -208,10 +210,10 @@ class _SegmentScanner:
         return bool(later)
 
 
-def _find_recording_segments(options: SourceOptions) -> dict[str, dict[int, Path]]:
+def _find_recording_segments(options: SourceOptions) -> dict[str, dict[int, RecordingPath]]:
     """Return the segments of all recordings by the recording's path. A single file is a recording of one segment."""
-    recordings: dict[str, dict[int, Path]] = {}
-    for path in filter(Path.is_file, map(Path.absolute, options.list_files([]))):  # other paths are no recordings
+    recordings: dict[str, dict[int, RecordingPath]] = {}
+    for path in (path.absolute() for path in options.list_files([]) if path.is_file()):  # other paths are no recordings
         if not path.name.endswith(MCAP_SUFFIX) and path.name.endswith(MCAP_SUFFIXES):
             text = (
                 f"recording '{path}' is compressed as a whole and cannot be streamed; "
@@ -226,15 +228,19 @@ def _find_recording_segments(options: SourceOptions) -> dict[str, dict[int, Path
     return recordings
 
 
-def _find_end_position(segments: dict[int, Path]) -> StreamPosition:
+def _find_end_position(segments: dict[int, RecordingPath]) -> StreamPosition:
     """Return the position after all existing data of a recording."""
     last, size = max(segments), 0
-    with suppress(FileNotFoundError):  # the segment was deleted in this moment
-        size = segments[last].stat().st_size
+    try:
+        with open_bytes(segments[last]) as reader:
+            size = reader.size_bytes
+    except RecordingError as error:
+        if error.errno != errno.ENOENT:  # otherwise the segment was deleted in this moment
+            raise
     return {"first": min(segments), "segment": last, "position": size}
 
 
-def find_deleted_recordings(names: Iterable[str], recordings: Iterable[dict[int, Path]]) -> list[str]:
+def find_deleted_recordings(names: Iterable[str], recordings: Iterable[dict[int, RecordingPath]]) -> list[str]:
     """Return the recordings that were deleted, of those that are missing.
 
     A recording was deleted if its path does not exist, and the nearest existing directory has other recordings. A
@@ -244,13 +250,13 @@ def find_deleted_recordings(names: Iterable[str], recordings: Iterable[dict[int,
     """
     deleted, folders = [], set[str]()
     for segments in recordings:
-        folder = os.path.dirname(next(iter(segments.values())))
+        folder = os.path.dirname(str(next(iter(segments.values()))))
         while folder not in folders:
             folders.add(folder)
             folder = os.path.dirname(folder)
     for name in names:
         folder = name
-        while _is_absent(folder):
+        while folder and _is_absent(folder):
             folder = os.path.dirname(folder)
         if folder != name and folder in folders:
             deleted.append(name)
@@ -260,20 +266,24 @@ def find_deleted_recordings(names: Iterable[str], recordings: Iterable[dict[int,
 def _is_absent(path: str) -> bool:
     """Return True if a path certainly does not exist. False: it exists, or cannot be examined now."""
     try:
+        if is_url(path):
+            return not UrlPath(path).exists()
         os.lstat(path)
+    except StorageError:
+        return False
     except OSError as error:
         return isinstance(error, (FileNotFoundError, NotADirectoryError))
     return False
 
 
-def is_recording_closed(path: Path) -> bool:
+def is_recording_closed(path: RecordingPath) -> bool:
     """Return True if a file is complete, so that no data will follow."""
-    with open_readonly(path) as fd:
-        size = os.fstat(fd).st_size
-        return size >= _CLOSED_FILE_BYTES_MIN and os.pread(fd, len(MCAP_MAGIC), size - len(MCAP_MAGIC)) == MCAP_MAGIC
+    with open_bytes(path) as reader:
+        size = reader.size_bytes
+        return size >= _CLOSED_FILE_BYTES_MIN and reader.pread(len(MCAP_MAGIC), size - len(MCAP_MAGIC)) == MCAP_MAGIC
 
 
-def read_recording_steps(path: Path, position: int, ended: bool) -> Iterator[ReadStep]:
+def read_recording_steps(path: RecordingPath, position: int, ended: bool) -> Iterator[ReadStep]:
     """Yield the steps after a position of a file.
 
     ended : True: the file does not grow, and damaged data is skipped. False: invalid data may be incomplete, so the
@@ -293,12 +303,12 @@ def read_recording_steps(path: Path, position: int, ended: bool) -> Iterator[Rea
             yield ReadStep(block.offset + block.stored_bytes, block.uncompressed_bytes)
 
 
-def _read_complete_steps(path: Path, begin: int) -> Iterator[ReadStep]:
+def _read_complete_steps(path: RecordingPath, begin: int) -> Iterator[ReadStep]:
     """Yield the complete steps of a growing file."""
-    with open_readonly(path) as fd:
-        size = os.fstat(fd).st_size
+    with open_bytes(path) as reader:
+        size = reader.size_bytes
         while size - begin >= _RECORD_HEADER.size:
-            head = os.pread(fd, _RECORD_HEADER.size + _CHUNK_SIZE_FIELD.size, begin)
+            head = reader.pread(_RECORD_HEADER.size + _CHUNK_SIZE_FIELD.size, begin)
             opcode, length = _RECORD_HEADER.unpack_from(head)
             begin += _RECORD_HEADER.size + length
             if opcode in (0, Opcode.DATA_END) or length > RECORD_BYTES_MAX or begin > size:

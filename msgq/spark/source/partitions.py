@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from msgq.common.storage.url_path import RecordingPath
 from msgq.errors import RecordingError
 from msgq.lake.batching import pack_by_size
 from msgq.recording import LogReader, Problem
-from msgq.recording.mcap_io.record_scanner import open_readonly
+from msgq.recording.mcap_io.byte_reader import open_bytes
 from msgq.spark.source import arrow_batches
 from msgq.spark.source.source_options import SourceOptions
 
@@ -26,7 +25,7 @@ _UNKNOWN_FILE_BYTES = 2**62
 class RecordingPartition(InputPartition):
     """One task: pieces of files that were opened during planning, and files that are not opened yet."""
 
-    def __init__(self, logs: list[LogReader], paths: list[Path], problems: list[Problem]) -> None:
+    def __init__(self, logs: list[LogReader], paths: Sequence[RecordingPath], problems: list[Problem]) -> None:
         super().__init__(None)
         self.logs = logs
         self.paths = paths
@@ -62,7 +61,7 @@ def check_unread_files(options: SourceOptions, problems: list[Problem]) -> None:
 
 
 def plan_file_partitions(
-    options: SourceOptions, paths: Sequence[Path], problems: list[Problem]
+    options: SourceOptions, paths: Sequence[RecordingPath], problems: list[Problem]
 ) -> Iterator[RecordingPartition]:
     """Yield partitions of files with similar sizes. Known skipped data becomes problems.
 
@@ -83,16 +82,16 @@ def plan_file_partitions(
     yield from plan_log_partitions(options, logs)
 
 
-def _measure_file_sizes(paths: Sequence[Path]) -> dict[Path, int]:
+def _measure_file_sizes(paths: Sequence[RecordingPath]) -> dict[RecordingPath, int]:
     """Return the sizes in bytes of the files that can be opened here."""
     sizes = {}
     for path in paths:
-        with suppress(RecordingError), open_readonly(path) as fd:
-            sizes[path] = os.fstat(fd).st_size
+        with suppress(RecordingError), open_bytes(path) as reader:
+            sizes[path] = reader.size_bytes
     return sizes
 
 
-def _estimate_compression_ratio(options: SourceOptions, sizes: dict[Path, int]) -> float:
+def _estimate_compression_ratio(options: SourceOptions, sizes: dict[RecordingPath, int]) -> float:
     """Return the ratio of uncompressed to compressed bytes, from an evenly spread sample of the files."""
     some = list(sizes)[:: len(sizes) // _SAMPLED_FILES_MAX or 1]
     known = [(sizes[path], log.size) for path in some for log in options.open_logs([path], [])]

@@ -7,12 +7,12 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 from msgq.common.choices import list_names
 from msgq.common.selection import EndpointPattern, SelectedEndpoints, parse_pattern
+from msgq.common.storage.url_path import RecordingPath
 from msgq.decoding.schemas import Schemas
 from msgq.errors import InvalidValueError, RecordingError
 from msgq.recording import LogReader, Problem
@@ -69,7 +69,8 @@ class SourceOptions:
 
     Attributes
     ----------
-    paths : files, directories with all subdirectories, and patterns for both.
+    paths : files, directories with all subdirectories, and patterns for both, as paths or URLs.
+    storage_options : credentials and settings for URLs; None: from the environment. Not part of the repr.
     endpoints, excluded_endpoints : names and expressions, as in `LogReader`; None: all endpoints, or no exclusions.
     start_time, end_time : read only messages with start <= log_time < end, in ns since the epoch; None: no limit.
     clock_choice : clock of all times, "host" or "wall", as in `LogReader`.
@@ -105,6 +106,7 @@ class SourceOptions:
     backend: str | None = None
     prefix: str | None = None
     buffer_bytes: int = _DEFAULT_BUFFER_BYTES
+    storage_options: Mapping[str, str] | None = field(default=None, repr=False)
 
     @classmethod
     def parse_options(cls, user_options: Mapping[str, str]) -> SourceOptions:
@@ -151,16 +153,16 @@ class SourceOptions:
             _parse_bytes_option("bufferBytes", options.get("bufferBytes")) or _DEFAULT_BUFFER_BYTES,
         )
 
-    def list_files(self, problems: list[Problem]) -> list[Path]:
+    def list_files(self, problems: list[Problem]) -> list[RecordingPath]:
         """Return the files, sorted. Paths without files become problems.
 
         Raises
         ------
         RecordingError : a path does not exist.
         """
-        return list_recordings(self.paths, problems)
+        return list_recordings(self.paths, problems, self.storage_options)
 
-    def open_log(self, path: Path, span: tuple[int, int] | None = None) -> LogReader:
+    def open_log(self, path: RecordingPath, span: tuple[int, int] | None = None) -> LogReader:
         """Return a reader of one file. Raises RecordingError if the file is not a recording."""
         return LogReader(
             path,
@@ -172,7 +174,7 @@ class SourceOptions:
             schemas=self.schemas,
         )
 
-    def open_logs(self, paths: Iterable[Path], problems: list[Problem]) -> list[LogReader]:
+    def open_logs(self, paths: Iterable[RecordingPath], problems: list[Problem]) -> list[LogReader]:
         """Return a reader of each file. Unreadable files become problems."""
         logs = []
         for path in paths:

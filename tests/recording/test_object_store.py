@@ -1,0 +1,184 @@
+"""Recordings in an object store: what is transferred, and what happens if an object changes or is missing."""
+
+from __future__ import annotations
+
+import pickle
+import random
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from msgq.errors import InvalidValueError, RecordingError, StorageError
+from msgq.recording import LogReader, recover
+from msgq.recording.mcap_io.object_reader import ObjectReader
+from msgq.recording.mcap_io.problem import Problem
+from msgq.recording.mcap_io.recording_files import list_recordings
+from tests import command
+from tests.object_store import SECRET, ObjectStore
+from tests.recording.logs import write_log
+
+pytestmark = pytest.mark.ci
+MESSAGES = 2000
+
+
+@pytest.fixture
+def read_sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Bytes of each range that was read from the store."""
+    sizes: list[int] = []
+    read_range = ObjectReader.read_range
+
+    def read_and_count(reader: ObjectReader, offset: int, size: int) -> bytes:
+        sizes.append(size)
+        return read_range(reader, offset, size)
+
+    monkeypatch.setattr(ObjectReader, "read_range", read_and_count)
+    return sizes
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Path:
+    """A recording of 250 chunks with 8 messages each, which do not compress."""
+    payloads = random.Random(MESSAGES).randbytes
+    return write_log(tmp_path / "drive.mcap", *(("imu", 1000 + n, payloads(512)) for n in range(MESSAGES)))
+
+
+def upload(store: ObjectStore, key: str, data: bytes) -> str:
+    store.connect().put_object(Bucket=store.bucket, Key=key, Body=data)
+    return f"{store.url}/{key}"
+
+
+def test_object_reads_like_the_local_file(object_store: ObjectStore, recording: Path) -> None:
+    url = upload(object_store, "runs/drive.mcap", recording.read_bytes())
+    log, local = LogReader(url, storage_options=object_store.options), LogReader(recording)
+    assert [message.data for message in log] == [message.data for message in local]
+    assert log.endpoints == local.endpoints
+    assert [message.log_time for message in log.between(1500, 1510)] == list(range(1500, 1510))
+    assert not log.problems
+    parts = [pickle.loads(pickle.dumps(part)) for part in log.split(100_000)]
+    assert len(parts) > 1
+    assert sum(len(list(part)) for part in parts) == MESSAGES
+
+
+def test_directory_and_pattern_in_a_store_select_recordings(object_store: ObjectStore, recording: Path) -> None:
+    data = recording.read_bytes()
+    for key in ("date=1/a/000000.mcap", "date=1/a/000001.mcap", "date=2/b.mcap", "date=2/note.txt", "other/c.mcap"):
+        upload(object_store, key, data)
+    store, options = object_store.url, object_store.options
+
+    def select(*texts: str) -> list[str]:
+        return [str(path).removeprefix(f"{store}/") for path in list_recordings(texts, problems, options)]
+
+    problems: list[Problem] = []
+    assert len(LogReader(f"{store}/date=1/a", storage_options=options).files) == 2
+    assert select(f"{store}/date=*/") == ["date=1/a/000000.mcap", "date=1/a/000001.mcap", "date=2/b.mcap"]
+    assert select(f"{store}/date=2/*.mcap", f"{store}/other") == ["date=2/b.mcap", "other/c.mcap"]
+    assert not problems
+    with pytest.raises(RecordingError, match="does not exist"):
+        select(f"{store}/date=3")
+    upload(object_store, "empty/note.txt", b"")
+    assert not select(f"{store}/empty")
+    assert "no .mcap file" in problems[0].reason
+
+
+def test_summary_and_a_time_range_transfer_little(
+    object_store: ObjectStore, recording: Path, read_sizes: list[int]
+) -> None:
+    url = upload(object_store, "drive.mcap", recording.read_bytes())
+    log = LogReader(url, storage_options=object_store.options)
+    assert log.counts == {"imu": MESSAGES}
+    summary = sum(read_sizes)
+    assert summary < 60_000 < recording.stat().st_size / 10  # of 250 chunk indexes
+    assert len(read_sizes) <= 6
+    assert len(list(log.between(1500, 1510))) == 10
+    assert sum(read_sizes) - summary < 4 * 5000
+
+
+def test_reader_reads_ahead_and_reads_each_chunk_once(
+    object_store: ObjectStore, recording: Path, read_sizes: list[int]
+) -> None:
+    url = upload(object_store, "drive.mcap", recording.read_bytes())
+    log = LogReader(url, storage_options=object_store.options)
+    read_sizes.clear()
+    assert next(iter(log)).log_time == 1000
+    assert len(read_sizes) == 1
+    read_sizes.clear()
+    assert sum(1 for _ in log) == MESSAGES
+    assert len(read_sizes) == len(log.files[0].blocks)
+
+
+def test_replaced_object_is_an_error_after_the_last_message(object_store: ObjectStore, recording: Path) -> None:
+    data = recording.read_bytes()
+    url = upload(object_store, "drive.mcap", data)
+    log = LogReader(url, storage_options=object_store.options)
+    messages = iter(log)
+    next(messages)
+    upload(object_store, "drive.mcap", data[:-1] + b"?")
+    with pytest.raises(StorageError, match="was replaced while it was read"):
+        list(messages)
+
+
+def test_object_that_becomes_shorter_or_disappears_is_an_error(object_store: ObjectStore, recording: Path) -> None:
+    data = recording.read_bytes()
+    url = upload(object_store, "drive.mcap", data)
+    log = LogReader(url, storage_options=object_store.options)
+    upload(object_store, "drive.mcap", data[:5000])
+    with pytest.raises(StorageError):
+        list(log)
+    object_store.connect().delete_object(Bucket=object_store.bucket, Key="drive.mcap")
+    with pytest.raises(StorageError):
+        list(log)
+    with pytest.raises(StorageError, match="does not exist"):
+        LogReader(url, storage_options=object_store.options)
+
+
+def test_damaged_and_truncated_objects_are_read_like_local_files(object_store: ObjectStore, recording: Path) -> None:
+    data = bytearray(recording.read_bytes())
+    data[50_000:50_020] = bytes(20)
+    for key, content in (("damaged.mcap", bytes(data)), ("truncated.mcap", bytes(data[:200_000]))):
+        recording.write_bytes(content)
+        log = LogReader(upload(object_store, key, content), storage_options=object_store.options)
+        local = LogReader(recording)
+        assert [message.log_time for message in log] == [message.log_time for message in local]
+        assert [(one.offset, one.reason) for one in log.problems] == [
+            (one.offset, one.reason) for one in local.problems
+        ]
+        assert log.problems
+
+
+def test_object_that_is_compressed_as_a_whole_is_read_from_a_copy(object_store: ObjectStore, recording: Path) -> None:
+    packed = zstandard.ZstdCompressor().compress(recording.read_bytes())
+    url = upload(object_store, "drive.mcap.zstd", packed)
+    assert len(list(LogReader(url, storage_options=object_store.options))) == MESSAGES
+
+
+def test_bag_commands_take_urls_with_credentials_of_the_environment(
+    s3_environment: ObjectStore, recording: Path, tmp_path: Path
+) -> None:
+    url = upload(s3_environment, "runs/drive.mcap", recording.read_bytes())
+
+    def run(*words: str) -> str:
+        answer = command.run("bag", *words, code=None).output
+        assert SECRET not in answer
+        return answer
+
+    assert "2,000" in run("info", url)
+    assert run("cat", url, "--start", "0", "--end", "0.000000002").count("imu") == 2
+    assert "2,000 messages" in run("doctor", url)
+    assert "does not exist" in run("info", f"{url}x")
+    assert "repair needs local files" in run("recover", url)
+    run("filter", url, "-o", str(tmp_path / "copy.mcap"))
+    assert LogReader(tmp_path / "copy.mcap").messages == MESSAGES
+
+
+def test_wrong_credentials_and_unknown_schemes_raise_errors_without_secrets(
+    object_store: ObjectStore, recording: Path
+) -> None:
+    with pytest.raises(InvalidValueError, match="not supported"):
+        LogReader("https://host/drive.mcap")
+    with pytest.raises(InvalidValueError, match="local path"):
+        LogReader(recording, storage_options=object_store.options)
+    with pytest.raises(InvalidValueError, match="copy it"):
+        recover(f"{object_store.url}/drive.mcap")
+    log = LogReader(upload(object_store, "drive.mcap", recording.read_bytes()), storage_options=object_store.options)
+    assert SECRET not in repr((log, log.files[0].path, log.files[0].file_source))
