@@ -25,6 +25,6 @@ _BAG_COMMANDS = {
 def command() -> None:
     """Inspect, repair, compare and convert recordings.
 
-    A LOG is an MCAP file from any program, or a directory of segments. Several LOGS form one log. Truncated files are
-    readable.
+    A LOG is an MCAP file from any program, a directory of segments, or the URL of one of them in an object store
+    (s3://, gs://, abfss://, hdfs://). Several LOGS form one log. Truncated files are readable.
     """
