@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from msgq.common.storage.url_path import RecordingPath
+from msgq.common.storage.url_path import RecordingPath, UrlPath
 from msgq.errors import RecordingError
 from msgq.recording.mcap_io.byte_reader import ByteReader, LocalReader, open_bytes
 from msgq.recording.mcap_io.compression import ZSTD_MAGIC, iter_decompressed_blocks
@@ -20,6 +20,7 @@ from msgq.recording.mcap_io.compression import ZSTD_MAGIC, iter_decompressed_blo
 if TYPE_CHECKING:
     from msgq.recording.mcap_io.object_reader import ObjectReader
 
+_PARALLEL_OPENINGS_MAX = 16
 _DISK_RESERVE_BYTES = 64 << 20  # bytes that a copy leaves free on its disk
 
 
@@ -35,6 +36,7 @@ class FileSource:
         """Set the path. The file is opened at the first use."""
         self.path = path
         self._object_reader: ObjectReader | None = None  # stays open, because each opening is a request
+        self._opened_in = 0  # process, because a forked child cannot use the parent's connections
         self._decompressed_copy: _DecompressedCopy | None = None
         self._is_uncompressed = False
 
@@ -66,11 +68,19 @@ class FileSource:
             with open_bytes(self.path) as reader:
                 yield reader
             return
-        if self._object_reader is None:
+        yield self._open_object(self.path)
+
+    def _open_object(self, path: UrlPath) -> ObjectReader:
+        if self._object_reader is None or self._opened_in != os.getpid():
             from msgq.recording.mcap_io.object_reader import ObjectReader  # imports pyarrow
 
-            self._object_reader = ObjectReader(self.path)
-        yield self._object_reader
+            self._object_reader, self._opened_in = ObjectReader(path), os.getpid()
+        return self._object_reader
+
+    def read_ends(self) -> None:
+        """Open an object in a store, and read its beginning and its end into memory. A local file is not opened."""
+        if isinstance(self.path, UrlPath):
+            self._open_object(self.path).read_ends()
 
     def plan_reads(self, ranges: Iterable[tuple[int, int]]) -> None:
         """Announce the ranges (offset, size) that will be read next. A store then reads ahead."""
@@ -144,3 +154,21 @@ def _find_or_decompress_copy(path: RecordingPath, reader: ByteReader) -> _Decomp
         if copy is None:
             copy = _copies_by_file[reader.version] = _DecompressedCopy(path, reader)
         return copy
+
+
+def open_sources(paths: Iterable[RecordingPath]) -> list[FileSource]:
+    """Return the sources of files. The beginnings and ends of objects in stores are read in parallel.
+
+    Raises
+    ------
+    StorageError : an object does not exist or is not readable.
+    """
+    sources = [FileSource(path) for path in paths]
+    objects = [source for source in sources if isinstance(source.path, UrlPath)]
+    if objects:
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(_PARALLEL_OPENINGS_MAX) as pool:
+            for _ in pool.map(FileSource.read_ends, objects):
+                continue
+    return sources

@@ -13,7 +13,6 @@ from functools import cached_property, partial
 from mcap import records
 from mcap.opcode import Opcode
 
-from msgq.common.storage.url_path import RecordingPath
 from msgq.errors import RecordingError, StorageError
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.block_mapper import BlockMapper
@@ -69,7 +68,7 @@ class McapFile:
 
     def __init__(
         self,
-        path: RecordingPath,
+        source: FileSource,
         assign_code: Callable[[RecordedChannel], int],
         note: Callable[[Problem], None],
         span: tuple[int, int] | None = None,
@@ -80,7 +79,7 @@ class McapFile:
 
         Parameters
         ----------
-        path : path of the file.
+        source : the file.
         assign_code : callable that returns the code of a channel (see core.pyi).
         note : callable for each problem.
         span : read only the part between these two byte offsets. Each offset is the start or the end of a record. In a
@@ -92,7 +91,7 @@ class McapFile:
         ------
         RecordingError : the file cannot be opened, or is not an MCAP file.
         """
-        self.path, self.file_source = path, FileSource(path)
+        self.path, self.file_source = source.path, source
         self.blocks: list[DataBlock] = []
         self.extra_records: list[ExtraRecord] = []
         self.is_complete = False
@@ -106,13 +105,13 @@ class McapFile:
         self._whole_file: McapFile | None = None
         self._data_end_offset: int | None = None
         self._known_chunk_start = (0, b"")  # changes of channels, and the beginning of a chunk that declares none
-        with self.file_source.open_bytes() as source:
-            self.size_bytes = source.size_bytes
+        with source.open_bytes() as reader:
+            self.size_bytes = reader.size_bytes
             if self.file_source.damage_reason:
                 self._report_problem(
                     self.size_bytes, f"the compressed file is damaged from here: {self.file_source.damage_reason}"
                 )
-            self._map_file(source, span, use_wall_clock)
+            self._map_file(reader, span, use_wall_clock)
         if use_wall_clock:
             self._convert_block_times()
 
@@ -340,7 +339,7 @@ class McapFile:
         if self._whole_file is None:
             try:
                 self._whole_file = McapFile(
-                    self.path, self.registry.assign_code, _ignore_problem, most=self._max_chunk_bytes
+                    FileSource(self.path), self.registry.assign_code, _ignore_problem, most=self._max_chunk_bytes
                 )
             except RecordingError:
                 return False

@@ -20,7 +20,8 @@ from msgq.errors import StorageError
 if TYPE_CHECKING:
     from pyarrow import NativeFile
 
-_PAGE_BYTES = 4096  # a page at the beginning, one at the end and the summary: 10 GB of recordings need 2 MB
+_PAGE_BYTES = 4096
+_TAIL_BYTES = 40 << 10  # the summary of a segment of 256 MiB has 30 kB; 10 GB of recordings need less than 2 MB
 _PAGES_MAX = 16
 _PARALLEL_READS_MAX = 8
 _READ_AHEAD_BYTES_MAX = 64 << 20
@@ -50,6 +51,8 @@ class ObjectReader:
             self.version = self._read_version(self._file)
         except OSError as error:
             raise self._path.explain_error(error) from None
+        self._tail_offset = max(0, self.size_bytes - _TAIL_BYTES)
+        self._tail = b""
         self._pages: OrderedDict[int, bytes] = OrderedDict()
         self._read_ahead: ReadAhead | None = None
 
@@ -112,7 +115,15 @@ class ObjectReader:
         size = min(size, self.size_bytes - offset)
         if size <= 0:
             return b""
+        if offset >= self._tail_offset:
+            self._tail = self._tail or self.read_range(self._tail_offset, self.size_bytes - self._tail_offset)
+            return self._tail[offset - self._tail_offset :][:size]
         return self.read_range(offset, size) if size >= _PAGE_BYTES else self._read_from_pages(offset, size)
+
+    def read_ends(self) -> None:
+        """Read the beginning and the end, which have the header and the summary of a recording."""
+        for offset in (0, self.size_bytes - 1):
+            self.pread(1, offset)
 
     def read_range(self, offset: int, size: int) -> bytes:
         """Read a range from the store. Any thread may call this method."""

@@ -18,6 +18,7 @@ from msgq.recording.mcap_io.boundary_losses import BoundaryLosses
 from msgq.recording.mcap_io.channel_registry import RecordedChannel
 from msgq.recording.mcap_io.core import CHANNEL_CODE_UNWANTED, TIME_MAX, ScanColumns
 from msgq.recording.mcap_io.data_block import DataBlock
+from msgq.recording.mcap_io.file_source import open_sources
 from msgq.recording.mcap_io.mcap_file import McapFile
 from msgq.recording.mcap_io.problem import Problem
 
@@ -66,8 +67,8 @@ class LogView:
         self.channels: list[RecordedChannel] = []
         self._channel_codes: dict[RecordedChannel, int] = {}
         self.files = [
-            McapFile(path, self._assign_code, self.report_problem, span, max_chunk_bytes, clock == WALL_CLOCK)
-            for path in paths
+            McapFile(source, self._assign_code, self.report_problem, span, max_chunk_bytes, clock == WALL_CLOCK)
+            for source in open_sources(paths)
         ]
 
     def report_problem(self, problem: Problem) -> None:

@@ -13,6 +13,7 @@ from msgq.errors import InvalidValueError, RecordingError
 from msgq.recording.mcap_io import recording_files
 from msgq.recording.mcap_io.byte_reader import ByteReader, LocalReader
 from msgq.recording.mcap_io.core import TIME_MAX, ScanColumns
+from msgq.recording.mcap_io.file_source import FileSource
 from msgq.recording.mcap_io.mcap_file import McapFile
 from msgq.recording.mcap_io.problem import make_printable_path
 from msgq.recording.mcap_io.record_scanner import CHUNK_BYTES_MAX
@@ -221,7 +222,7 @@ class FileRepair:
     def _count_messages(self, path: Path) -> int:
         """Return the number of messages that `LogReader` finds in a file."""
         columns, count, report = ScanColumns(16384), 0, self._begin_pass()
-        file = McapFile(path, lambda _: 0, lambda _: None, most=self._max_chunk_bytes)
+        file = McapFile(FileSource(path), lambda _: 0, lambda _: None, most=self._max_chunk_bytes)
         if file.file_source.reads_decompressed_copy:
             raise RecordingError(f"recording '{path}' is compressed as a whole; decompress it first: zstd -d {path}")
         for block in file.blocks:
