@@ -40,6 +40,8 @@ _DRAFT_SUFFIX_BYTES = 6  # random letters after the name and "."
 def _make_path(file_prefix: str, in_prefix: str, name: str) -> str:
     if not in_prefix:
         return f"{SHARED_MEMORY}/{file_prefix}{name}"
+    if not in_prefix.startswith(BUS_PREFIX_START):
+        return f"{SHARED_MEMORY}/{file_prefix}{in_prefix}/{name}"
     root, in_prefix = _split_bus(in_prefix)
     return f"{root}/{file_prefix}{in_prefix}/{name}" if in_prefix else f"{root}/{file_prefix}{name}"
 

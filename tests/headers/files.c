@@ -1,4 +1,4 @@
-/* base/file.h, base/endpoint_file.h and ring/topic_files.h: what happens when another process is faster, and the
+/* base/directory.h, base/file.h, base/endpoint_file.h and ring/topic_files.h: what happens when another process is faster, and the
  * errors. */
 #include "steps.h"
 
@@ -18,6 +18,20 @@ static int refuse(int done) {
 static int naming_refusal; /* what linkat does, like `refusal` */
 #define linkat(from_fd, from, to_fd, to, flags)                                                                        \
     (naming_refusal ? (errno = naming_refusal, -1) : linkat(from_fd, from, to_fd, to, flags))
+
+static void (*after_lstat)(const char *path); /* what another process does at this moment */
+
+static int look(const char *path, struct stat *status) {
+    int result = lstat(path, status);
+    if (after_lstat)
+        after_lstat(path);
+    return result;
+}
+#define lstat(path, status) look(path, status)
+
+static bool forbids_openat2;
+#define syscall(number, ...)                                                                                           \
+    (forbids_openat2 && (number) == SYS_openat2 ? (errno = EPERM, -1L) : syscall(number, ##__VA_ARGS__))
 
 #include "base/endpoint_file.h"
 #include "ring/topic_files.h"
@@ -59,6 +73,55 @@ TEST(directory_that_nobody_creates_is_an_error_with_a_path) {
     CHECK(error.kind == MQ_ERROR_FILE && error.number == ENOSPC && !strcmp(error.path, directory));
     CHECK(strstr(error.text, "cannot create directory of the prefix: No space") && strstr(error.text, "msgq clean"));
     CHECK(make_directory(0660, EPERM, false) == -EPERM);
+}
+
+/* ---- files in the directory of a prefix ---- */
+
+static char moved[72], file[72];
+
+static int open_file(void) { return mq_open_file(&policy, file, O_RDWR, &error); }
+
+static void replace_by_link(const char *path) {
+    after_lstat = NULL;
+    CHECK(rename(path, moved) == 0 && symlink(moved, path) == 0);
+}
+
+/* A directory is used, and a link to it is refused. Afterwards, the link is there. */
+static void open_by_directory_and_by_link(void) {
+    snprintf(directory, sizeof directory, "/dev/shm/msgq_files_%d", getpid());
+    snprintf(moved, sizeof moved, "%s.moved", directory);
+    snprintf(file, sizeof file, "%s/file", directory);
+    CHECK(open_file() == -ENOENT);
+    CHECK(mq_make_directory(&policy, directory, 0600, &error) == 0 && open_file() == -ENOENT);
+    close(open(file, O_CREAT | O_WRONLY, 0600));
+    int fd = open_file();
+    CHECK(fd >= 0);
+    close(fd);
+    replace_by_link(directory);
+    CHECK(open_file() == -ENOTDIR && strstr(error.text, "needs a directory here"));
+}
+
+static void remove_directory_and_link(void) { CHECK(unlink(file) == 0 && unlink(directory) == 0 && rmdir(moved) == 0); }
+
+TEST(directory_of_a_prefix_is_used_and_a_link_to_it_is_refused) {
+    open_by_directory_and_by_link();
+    CHECK(mq_can_refuse_links());
+    remove_directory_and_link();
+}
+
+TEST(kernel_without_openat2_uses_the_directory_and_refuses_a_link_to_it) {
+    forbids_openat2 = true;
+    open_by_directory_and_by_link();
+    CHECK(!mq_can_refuse_links());
+    remove_directory_and_link();
+}
+
+TEST(link_that_replaces_the_directory_after_its_check_is_not_followed) {
+    open_by_directory_and_by_link();
+    CHECK(unlink(directory) == 0 && rename(moved, directory) == 0);
+    after_lstat = replace_by_link;
+    CHECK(open_file() == -ELOOP && !after_lstat);
+    remove_directory_and_link();
 }
 
 TEST(error_without_a_number_is_still_an_error) {

@@ -6,8 +6,22 @@ row_table = mutants_of("msgq/impl/base/row_table.h", "base")
 eventcount = mutants_of("msgq/impl/base/eventcount.h", "base")
 origin = mutants_of("msgq/impl/base/origin.h", "base")
 schema = mutants_of("msgq/impl/base/schema.h", "base")
+directory = mutants_of("msgq/impl/base/directory.h", "files")
 
 MUTANTS = [
+    directory(
+        "a link in place of a checked directory is followed",
+        ".resolve = 4",
+        ".resolve = 0",
+        "link_that_replaces_the_directory_after_its_check_is_not_followed",
+    ),
+    directory(
+        "a link to a directory is a directory",
+        "if (!S_ISDIR(status->st_mode))",
+        "if (!S_ISDIR(status->st_mode) && !S_ISLNK(status->st_mode))",
+        "directory_of_a_prefix_is_used_and_a_link_to_it_is_refused",
+        "kernel_without_openat2_uses_the_directory_and_refuses_a_link_to_it",
+    ),
     row_table(
         "a generation is stored after the identity",
         "mq_store_release_u64(&row->generation, generation); mq_participant_write(&row->participant, self, uid, held);",
