@@ -4,6 +4,7 @@
 enum { VIEWER = 3 };
 
 static mq_error error;
+static const mq_file_lock lock = {.fd = -1};
 
 static void viewer_is(mq_liveness life) {
     lives[MQ_CHANNEL_VIEWER_BYTE + VIEWER] = life;
@@ -58,7 +59,6 @@ TEST(next_viewer_in_the_row_of_the_dead_is_alive) {
 }
 
 TEST(viewer_clears_the_pins_of_the_dead_before_it_locks_the_row) {
-    mq_file_lock lock = {.fd = -1};
     mq_channel_subscriber_rows rows = {.header = &header};
     hold_both_slots(MQ_DEAD);
     for (unsigned viewer = 0; viewer < VIEWER; viewer++) {
@@ -130,10 +130,18 @@ TEST(row_of_the_dead_is_released_after_its_messages_are_retracted) {
     begin(4, 4);
     send_many(&a, 1, 2);
     die(&a);
-    CHECK(mq_channel_remove_dead_pools(&files, 0, &error) == 0);
+    CHECK(mq_channel_remove_dead_pools(&files, mq_channel_find_living_publishers(&files, &lock), 0, &error) == 0);
     CHECK(mq_channel_count_row_entries(&b.order, a.number, &newest) == 0);
     CHECK(in_order("mq_channel_retract_row_entries: exchanged *", "mq_channel_retract_row_entries: exchanged *",
                    "mq_channel_release_row: stored &row->pool_uid"));
+}
+
+TEST(join_asks_once_whether_each_publisher_lives) {
+    begin(4, 4);
+    die(&b);
+    lives_asked = 0;
+    open_publisher(&b, 4, 30);
+    CHECK(lives_asked == 2 && b.number == 1);
 }
 
 static void publish_and_die(unsigned time) {
@@ -146,6 +154,6 @@ static void publish_and_die(unsigned time) {
 TEST(entries_of_a_row_are_counted_after_the_death_of_its_owner) {
     begin(4, 4);
     meet("mq_channel_count_row_entries: loaded *", publish_and_die);
-    CHECK(mq_channel_remove_dead_pools(&files, MQ_CHANNEL_KEPT_DEAD_POOLS, &error) == 0);
+    CHECK(mq_channel_sweep(&files, &lock, &error) == 0);
     CHECK(mq_load_acquire_u64(&a.row->pool_uid)); /* its message can still be received */
 }

@@ -141,6 +141,23 @@ TEST(row_in_use_leaves_the_lock_of_the_file_for_the_next_row) {
     CHECK(life_of(5) == MQ_DEAD && life_of(6) == MQ_DEAD);
 }
 
+TEST(lock_of_the_file_tests_rows_until_it_has_one) {
+    mq_file_lock lock;
+    begin();
+    void *other = mq_liveness_lock(&liveness_file, 5, false);
+    CHECK(other && mq_file_lock_open(&lock, &liveness_file) && mq_file_lock_try(&lock) == 0);
+    mq_liveness_probe probe = mq_liveness_probe_begin(&lock.file);
+    CHECK(mq_liveness_is_locked(&probe, 5) == MQ_ALIVE && mq_liveness_is_locked(&probe, 6) == MQ_DEAD);
+    CHECK(probe.fd == MQ_PROBE_NOT_OPEN);
+    void *liveness_token = mq_liveness_lock(&lock.file, 6, false);
+    CHECK(liveness_token && mq_liveness_is_locked(&probe, 6) == MQ_ALIVE && probe.fd >= 0);
+    mq_liveness_probe_end(&probe);
+    CHECK(fcntl(lock.fd, F_GETFD) >= 0); /* the end of the tests leaves the lock its open file */
+    mq_file_lock_close(&lock);
+    mq_liveness_unlock(liveness_token);
+    mq_liveness_unlock(other);
+}
+
 TEST(removed_file_has_no_lock) {
     mq_file_lock lock;
     begin();

@@ -67,8 +67,9 @@ static void point(const char *function, const char *what, const char *which) {
 static const void *woken_words[STEPS_MAX];
 static unsigned wake_count;
 static mq_liveness lives[BYTES];
-static char holds[BYTES]; /* an address for each lock */
-static bool has_no_locks; /* as on a file system without locks */
+static unsigned lives_asked; /* number of tests of a liveness */
+static char holds[BYTES];    /* an address for each lock */
+static bool has_no_locks;    /* as on a file system without locks */
 
 __attribute__((unused)) static void wake_word(const void *word) { woken_words[wake_count++ % STEPS_MAX] = word; }
 
@@ -86,7 +87,7 @@ __attribute__((unused)) static void *hold_byte(uint64_t byte) {
 #define mq_liveness_lock(liveness_file, byte, shared) VALUE_THEN(((void)(liveness_file), hold_byte(byte)), "held", byte)
 #define mq_liveness_unlock(liveness_token) ((void)(liveness_token), POINT("let go of", liveness_token))
 #define mq_owner_liveness(probe, byte, pid, pid_namespace)                                                             \
-    ((void)(probe), (void)(pid), (void)(pid_namespace), lives[byte])
+    ((void)(probe), (void)(pid), (void)(pid_namespace), lives_asked++, lives[byte])
 
 /* ---- for tests ---- */
 
@@ -162,6 +163,7 @@ int main(int count, char **arguments) {
             continue;
         forget_steps();
         memset(lives, 0, sizeof lives);
+        lives_asked = 0;
         tests[i].run();
         run++;
     }

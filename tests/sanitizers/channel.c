@@ -84,7 +84,9 @@ static bool join(mq_channel_publisher *p, void **liveness_token, uint32_t slots)
                                            .slot_bytes = 8 * WORDS,
                                            .max_bytes = MQ_POOL_BYTES_MAX};
         if (pools_made % 2)
-            succeed(mq_channel_remove_dead_pools(&files, 0, &error), &error);
+            succeed(
+                mq_channel_remove_dead_pools(&files, mq_channel_find_living_publishers(&files, &row_lock), 0, &error),
+                &error);
         succeed(mq_channel_join(&files, &row_lock, &request, p, liveness_token, &pool, &error), &error);
         pools[p->slots.uid] = p->slots;
     }

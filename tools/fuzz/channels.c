@@ -239,7 +239,8 @@ static void receive(reader *r) {
 static void under_lock(void) {
     mq_channel_subscriber_rows rows = {.viewer = MQ_NO_ROW};
     mq_channel_config nothing = {0}, defaults = mq_channel_default_config(capacity);
-    int left = mq_channel_remove_dead_pools(&files, (int)fuzz_below(3), &error);
+    uint64_t living = mq_channel_find_living_publishers(&files, &row_lock);
+    int left = mq_channel_remove_dead_pools(&files, living, (int)fuzz_below(3), &error);
     check(left >= 0 && left <= MQ_CHANNEL_PUBLISHERS, "a number of pools that is none");
     mq_channel_register_subscriber(&files, &row_lock, &self, 1, node, &rows, &error);
     mq_channel_register_viewer(&files, &row_lock, &self, 2, &rows, &error);

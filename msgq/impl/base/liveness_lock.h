@@ -13,7 +13,8 @@
  * conflicting lock.
  *
  * The open file that locks the component by flock(2) can also lock the byte (file_lock.h). The page then keeps that
- * open file, so the process must release the component's lock explicitly.
+ * open file, so the process must release the component's lock explicitly. Until it has locked a byte, this open file
+ * also probes participants. Afterwards it cannot, because its own lock does not conflict with it.
  *
  * If a process is killed between two of these steps, at most an identity without a lock remains. A participant without
  * a lock is dead. Results of probes are never cached, because the next probe may give another result. A death becomes
@@ -218,7 +219,7 @@ static inline void mq_liveness_unlock(void *liveness_token) {
 
 /* ---- probe ---- */
 
-/* A series of liveness tests on one file. The first test opens the file. */
+/* A series of liveness tests on one file. The first test opens the file, unless the lock of the component has it open. */
 typedef struct {
     const mq_liveness_file *liveness_file;
     int fd;
@@ -236,6 +237,16 @@ static inline void mq_liveness_probe_end(mq_liveness_probe *probe) {
     probe->fd = MQ_PROBE_NOT_OPEN;
 }
 
+/* Return the open file that asks the kernel, or -1. In a child that was forked under the lock, the lock has none. */
+static inline int mq_liveness_probe_descriptor(mq_liveness_probe *probe) {
+    const mq_file_lock *component_lock = probe->liveness_file ? probe->liveness_file->component_lock : NULL;
+    if (component_lock && component_lock->fd >= 0 && !component_lock->has_row_lock)
+        return component_lock->fd;
+    if (probe->fd == MQ_PROBE_NOT_OPEN)
+        probe->fd = mq_liveness_file_reopen(probe->liveness_file, O_RDONLY);
+    return probe->fd;
+}
+
 /* Return MQ_ALIVE if a process holds the row's lock, MQ_DEAD if no process holds the lock, and MQ_UNKNOWN if the test
  * fails. */
 static inline mq_liveness mq_liveness_is_locked(mq_liveness_probe *probe, uint64_t row) {
@@ -245,9 +256,8 @@ static inline mq_liveness mq_liveness_is_locked(mq_liveness_probe *probe, uint64
         return MQ_UNKNOWN;
     if (private_file)
         return mq_private_is_locked(private_file, row) ? MQ_ALIVE : MQ_DEAD;
-    if (probe->fd == MQ_PROBE_NOT_OPEN)
-        probe->fd = mq_liveness_file_reopen(probe->liveness_file, O_RDONLY);
-    if (probe->fd < 0 || fcntl(probe->fd, F_OFD_GETLK, &lock) != 0)
+    int fd = mq_liveness_probe_descriptor(probe);
+    if (fd < 0 || fcntl(fd, F_OFD_GETLK, &lock) != 0)
         return MQ_UNKNOWN;
     return lock.l_type == F_UNLCK ? MQ_DEAD : MQ_ALIVE;
 }

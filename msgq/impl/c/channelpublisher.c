@@ -32,7 +32,7 @@ static void mqc_publisher_pool_close(mqc_channel_file *file, mqc_publisher_pool 
     mq_file_lock lock;
     mq_error error;
     if (own->open && mqc_channel_file_lock(file, false, &lock) == 0) {
-        mq_channel_remove_dead_pools(&files, MQ_CHANNEL_KEPT_DEAD_POOLS, &error);
+        mq_channel_sweep(&files, &lock, &error);
         mqc_unlock_mapped_file(&lock);
     }
     mq_channel_publisher_free(&own->c);

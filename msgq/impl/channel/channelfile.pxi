@@ -268,7 +268,7 @@ cdef class ChannelFile(EndpointFile):
         try:
             stats = self.stats()
             self.require_lock(&lock)
-            if mq_channel_remove_dead_pools(&files, MQ_CHANNEL_KEPT_DEAD_POOLS, &error) < 0:
+            if mq_channel_sweep(&files, &lock, &error) < 0:
                 raise_error(&error, self.name)
             for path in stats.orphans:
                 remove_file(self.name, path)

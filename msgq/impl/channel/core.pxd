@@ -212,8 +212,6 @@ cdef extern from "channel/pool_file.h" nogil:
 
 
 cdef extern from "channel/join.h" nogil:
-    enum:
-        MQ_CHANNEL_KEPT_DEAD_POOLS
     ctypedef struct mq_channel_join_request:
         const mq_process_identity *self
         const char *node
@@ -224,7 +222,7 @@ cdef extern from "channel/join.h" nogil:
     ctypedef struct mq_channel_subscriber_rows:
         mq_channel_subscriber_row *row
         int viewer
-    int mq_channel_remove_dead_pools(const mq_channel_files *files, int max_kept, mq_error *error)
+    int mq_channel_sweep(const mq_channel_files *files, const mq_file_lock *lock, mq_error *error)
     int mq_channel_unlink(const mq_channel_files *files, mq_error *error)
     int mq_channel_join(const mq_channel_files *files, const mq_file_lock *lock, const mq_channel_join_request *request,
                         mq_channel_publisher *p, void **row_token, mq_pool_file *pool, mq_error *error)

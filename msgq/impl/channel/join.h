@@ -73,15 +73,23 @@ static inline void mq_channel_append_publishers(const mq_channel_files *files, m
     mq_channel_append_owners(files, &table, offsetof(mq_channel_publisher_row, node), error);
 }
 
+/* Return the rows of living publishers, one bit each. A publisher that dies afterwards still counts as living. */
+static inline uint64_t mq_channel_find_living_publishers(const mq_channel_files *files, const mq_file_lock *lock) {
+    mq_liveness_probe probe = mq_liveness_probe_begin(&lock->file);
+    uint64_t living = 0;
+    for (int row = 0; row < MQ_CHANNEL_PUBLISHERS; row++)
+        living |= (uint64_t)(mq_channel_publisher_liveness(files->header, &probe, row) != MQ_DEAD) << row;
+    mq_liveness_probe_end(&probe);
+    return living;
+}
+
 /* Refuse a new publisher if the channel has its maximum number. */
-static inline int mq_channel_check_publisher_limit(const mq_channel_files *files, mq_error *error) {
-    mq_liveness_probe probe = mq_liveness_probe_begin(files->liveness_file);
-    uint64_t most = mq_channel_config_unpack(mq_load_acquire_u64(&files->header->config)).publishers, living = 0;
+static inline int mq_channel_check_publisher_limit(const mq_channel_files *files, uint64_t living, mq_error *error) {
+    uint64_t most = mq_channel_config_unpack(mq_load_acquire_u64(&files->header->config)).publishers, count = 0;
     for (int row = 0; row < MQ_CHANNEL_PUBLISHERS; row++) /* relaxed: under the lock. Rows kept for loans count once */
         if (!mq_load_relaxed_u64(&files->header->publishers[row].superseded))
-            living += mq_channel_publisher_liveness(files->header, &probe, row) != MQ_DEAD;
-    mq_liveness_probe_end(&probe);
-    if (living < most)
+            count += living >> row & 1;
+    if (count < most)
         return 0;
     mq_fail(error, MQ_ERROR_TOO_MANY_PUBLISHERS, ENFILE, "", "number of publishers is at its limit (%llu)",
             (unsigned long long)most);
@@ -91,12 +99,13 @@ static inline int mq_channel_check_publisher_limit(const mq_channel_files *files
 
 /* Refuse a new subscriber if the channel has its maximum number. All rows count, because some subscribers may have
  * joined before the limit was set. */
-static inline int mq_channel_check_subscriber_limit(const mq_channel_files *files, mq_error *error) {
+static inline int mq_channel_check_subscriber_limit(const mq_channel_files *files, const mq_file_lock *lock,
+                                                    mq_error *error) {
     mq_row_table table = mq_channel_subscriber_row_table(files->header, MQ_CHANNEL_SUBSCRIBERS);
     uint64_t most = mq_channel_config_unpack(mq_load_acquire_u64(&files->header->config)).subscribers, living = 0;
     if (most == 0 || most > MQ_CHANNEL_SUBSCRIBERS)
         return 0;
-    mq_liveness_probe probe = mq_liveness_probe_begin(files->liveness_file);
+    mq_liveness_probe probe = mq_liveness_probe_begin(&lock->file);
     for (int row = 0; row < table.count; row++)
         living += mq_participant_liveness(&probe, mq_row_table_participant(&table, row), table.byte + row) != MQ_DEAD;
     mq_liveness_probe_end(&probe);
@@ -123,13 +132,12 @@ static inline int mq_channel_compare_dead_pools(const void *one, const void *oth
 }
 
 /* List the pools of dead publishers, sorted by the position of their newest message. `order`: NULL without messages. */
-static inline int mq_channel_list_dead_pools(const mq_channel_files *files, const mq_index_ring *order,
+static inline int mq_channel_list_dead_pools(const mq_channel_files *files, uint64_t living, const mq_index_ring *order,
                                              mq_channel_dead_pool *dead) {
-    mq_liveness_probe probe = mq_liveness_probe_begin(files->liveness_file);
     int count = 0;
     for (int i = 0; i < MQ_CHANNEL_PUBLISHERS; i++) {
         const mq_channel_publisher_row *row = &files->header->publishers[i];
-        if (!mq_load_acquire_u64(&row->pool_uid) || mq_channel_publisher_liveness(files->header, &probe, i) != MQ_DEAD)
+        if (!mq_load_acquire_u64(&row->pool_uid) || living >> i & 1)
             continue;
         mq_channel_dead_pool *pool = &dead[count++];
         /* relaxed: under the lock */
@@ -137,7 +145,6 @@ static inline int mq_channel_list_dead_pools(const mq_channel_files *files, cons
         if (order && !mq_channel_count_row_entries(order, (unsigned)i, &pool->newest))
             pool->newest = 0;
     }
-    mq_liveness_probe_end(&probe);
     qsort(dead, (size_t)count, sizeof *dead, mq_channel_compare_dead_pools);
     return count;
 }
@@ -151,12 +158,14 @@ static inline int mq_channel_remove_pool_file(const mq_channel_files *files, con
 }
 
 /* Remove the pools of dead publishers: all pools without a message in the index ring, and the oldest pools if more than
- * `max_kept` pools or too many bytes are left. Returns the number of pools left, or an error. */
-static inline int mq_channel_remove_dead_pools(const mq_channel_files *files, int max_kept, mq_error *error) {
+ * `max_kept` pools or too many bytes are left. `living`: see mq_channel_find_living_publishers, which comes first, so
+ * that a dead publisher's messages are counted after its death. Returns the number of pools left, or an error. */
+static inline int mq_channel_remove_dead_pools(const mq_channel_files *files, uint64_t living, int max_kept,
+                                               mq_error *error) {
     mq_channel_dead_pool dead[MQ_CHANNEL_PUBLISHERS];
     mq_index_ring order;
     bool has_order = mq_channel_load_index_ring(files->header, &order);
-    int count = mq_channel_list_dead_pools(files, has_order ? &order : NULL, dead), left = count;
+    int count = mq_channel_list_dead_pools(files, living, has_order ? &order : NULL, dead), left = count;
     uint64_t bytes = 0;
     for (int i = 0; i < count; i++)
         bytes += dead[i].bytes;
@@ -173,6 +182,12 @@ static inline int mq_channel_remove_dead_pools(const mq_channel_files *files, in
         left--, bytes -= dead[i].bytes;
     }
     return left;
+}
+
+/* Remove the pools of dead publishers that no subscriber needs. Returns the number of pools left, or an error. */
+static inline int mq_channel_sweep(const mq_channel_files *files, const mq_file_lock *lock, mq_error *error) {
+    return mq_channel_remove_dead_pools(files, mq_channel_find_living_publishers(files, lock),
+                                        MQ_CHANNEL_KEPT_DEAD_POOLS, error);
 }
 
 /* Remove the names of all pools, and then the name of the channel. */
@@ -201,11 +216,11 @@ typedef struct {
 } mq_channel_join_request;
 
 /* Return a free row, with its lock in *row_token. `left` pools of dead publishers may be removed for that. */
-static inline int mq_channel_take_publisher_row(const mq_channel_files *files, const mq_file_lock *lock, int left,
-                                                void **row_token, mq_error *error) {
+static inline int mq_channel_take_publisher_row(const mq_channel_files *files, const mq_file_lock *lock,
+                                                uint64_t living, int left, void **row_token, mq_error *error) {
     int row = mq_channel_find_free_row(files->header, &lock->file, row_token);
     while (row == MQ_NO_ROW && left > 0) {
-        left = mq_channel_remove_dead_pools(files, left - 1, error);
+        left = mq_channel_remove_dead_pools(files, living, left - 1, error);
         row = left < 0 ? left : mq_channel_find_free_row(files->header, &lock->file, row_token);
         if (left < 0)
             return left;
@@ -285,11 +300,14 @@ static inline int mq_channel_join(const mq_channel_files *files, const mq_file_l
                                   mq_pool_file *pool, mq_error *error) {
     mq_channel_config nothing = {0}, defaults = mq_channel_default_config(MQ_CHANNEL_CAPACITY_DEFAULT);
     int failed = mq_channel_configure(files->header, files->liveness_file->path, &nothing, &defaults, error);
-    int left = failed ? failed : mq_channel_remove_dead_pools(files, MQ_CHANNEL_KEPT_DEAD_POOLS, error);
+    if (failed)
+        return failed;
+    uint64_t living = mq_channel_find_living_publishers(files, lock);
+    int left = mq_channel_remove_dead_pools(files, living, MQ_CHANNEL_KEPT_DEAD_POOLS, error);
     if (left < 0)
         return left;
-    failed = request->replaces ? 0 : mq_channel_check_publisher_limit(files, error);
-    int row = failed ? failed : mq_channel_take_publisher_row(files, lock, left, row_token, error);
+    failed = request->replaces ? 0 : mq_channel_check_publisher_limit(files, living, error);
+    int row = failed ? failed : mq_channel_take_publisher_row(files, lock, living, left, row_token, error);
     if (row < 0)
         return row;
     failed = mq_channel_fill_publisher_row(files, request, row, *row_token != NULL, p, pool, error);
@@ -330,7 +348,7 @@ static inline int mq_channel_register_subscriber(const mq_channel_files *files, 
                                                  mq_channel_subscriber_rows *rows, mq_error *error) {
     mq_row_table table = mq_channel_subscriber_row_table(files->header, MQ_CHANNEL_SUBSCRIBERS);
     *rows = (mq_channel_subscriber_rows){.header = files->header, .viewer = MQ_NO_ROW};
-    int failed = mq_channel_check_subscriber_limit(files, error);
+    int failed = mq_channel_check_subscriber_limit(files, lock, error);
     if (failed)
         return failed;
     int row = mq_row_table_reserve(&table, &lock->file, &rows->row_token);
@@ -344,13 +362,14 @@ static inline int mq_channel_register_subscriber(const mq_channel_files *files, 
 }
 
 /* Clear a dead viewer's pins in pools of living publishers. Pools of dead publishers are not written again. */
-static inline int mq_channel_clear_pins_of_viewer(const mq_channel_files *files, int viewer, mq_error *error) {
-    mq_liveness_probe probe = mq_liveness_probe_begin(files->liveness_file);
+static inline int mq_channel_clear_pins_of_viewer(const mq_channel_files *files, const mq_file_lock *lock, int viewer,
+                                                  mq_error *error) {
+    uint64_t living = mq_channel_find_living_publishers(files, lock);
     int failed = 0;
     for (int i = 0; i < MQ_CHANNEL_PUBLISHERS && !failed; i++) {
         mq_pool_file pool;
         uint64_t uid = mq_load_acquire_u64(&files->header->publishers[i].pool_uid);
-        if (!uid || mq_channel_publisher_liveness(files->header, &probe, i) == MQ_DEAD)
+        if (!uid || !(living >> i & 1))
             continue;
         failed = mq_pool_open(files, uid, true, &pool, error);
         if (failed == -ENOENT) {
@@ -362,7 +381,6 @@ static inline int mq_channel_clear_pins_of_viewer(const mq_channel_files *files,
             mq_mapping_release(pool.mapping);
         }
     }
-    mq_liveness_probe_end(&probe);
     return failed;
 }
 
@@ -370,17 +388,17 @@ static inline int mq_channel_clear_pins_of_viewer(const mq_channel_files *files,
 static inline int mq_channel_register_viewer(const mq_channel_files *files, const mq_file_lock *lock,
                                              const mq_process_identity *self, uint64_t uid,
                                              mq_channel_subscriber_rows *rows, mq_error *error) {
-    int failed = 0, row = mq_channel_find_free_viewer(files->header, files->liveness_file, 0);
+    int failed = 0, row = mq_channel_find_free_viewer(files->header, &lock->file, 0);
     while (row != MQ_NO_ROW) {
         if (mq_channel_viewer_row_is_stale(files->header, row))
-            failed = mq_channel_clear_pins_of_viewer(files, row, error);
+            failed = mq_channel_clear_pins_of_viewer(files, lock, row, error);
         if (failed)
             return failed;
         rows->viewer_token = mq_liveness_lock(&lock->file, MQ_CHANNEL_VIEWER_BYTE + (uint64_t)row, false);
         /* EAGAIN: the row's owner is leaving, or a child of the owner holds the lock */
         if (rows->viewer_token || errno != EAGAIN)
             break;
-        row = mq_channel_find_free_viewer(files->header, files->liveness_file, row + 1);
+        row = mq_channel_find_free_viewer(files->header, &lock->file, row + 1);
     }
     if (row == MQ_NO_ROW)
         return mq_fail(error, MQ_ERROR_TOO_MANY_SUBSCRIBERS, ENFILE, "",

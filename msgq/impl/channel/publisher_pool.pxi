@@ -49,7 +49,7 @@ cdef class PublisherPool:
             if removes_pool:
                 self.channel_file.load_files(&files, &policy)
                 if self.channel_file.lock(&lock, False):
-                    mq_channel_remove_dead_pools(&files, MQ_CHANNEL_KEPT_DEAD_POOLS, &error)
+                    mq_channel_sweep(&files, &lock, &error)
                     self.channel_file.unlock(&lock)
         except MsgqError:
             pass  # the next joining process removes the pool

@@ -116,18 +116,18 @@ MUTANTS = [
     ),
     join(
         "a viewer inherits the pins of the dead",
-        "failed = mq_channel_clear_pins_of_viewer(files, row, error);",
+        "failed = mq_channel_clear_pins_of_viewer(files, lock, row, error);",
         "failed = 0;",
         "viewer_clears_the_pins_of_the_dead_before_it_locks_the_row",
     ),
     join(
         "a viewer locks its row, then clears the pins of the dead",
         "if (mq_channel_viewer_row_is_stale(files->header, row)) "
-        "failed = mq_channel_clear_pins_of_viewer(files, row, error); if (failed) return failed; "
+        "failed = mq_channel_clear_pins_of_viewer(files, lock, row, error); if (failed) return failed; "
         "rows->viewer_token = mq_liveness_lock(&lock->file, "
         "MQ_CHANNEL_VIEWER_BYTE + (uint64_t)row, false);",
         "rows->viewer_token = mq_liveness_lock(&lock->file, MQ_CHANNEL_VIEWER_BYTE + (uint64_t)row, false); "
-        "failed = mq_channel_clear_pins_of_viewer(files, row, error); if (failed) return failed;",
+        "failed = mq_channel_clear_pins_of_viewer(files, lock, row, error); if (failed) return failed;",
         "viewer_clears_the_pins_of_the_dead_before_it_locks_the_row",
     ),
     join(
@@ -138,13 +138,14 @@ MUTANTS = [
     ),
     join(
         "the entries of a row are counted, then its owner is found dead",
-        "|| mq_channel_publisher_liveness(files->header, &probe, i) != MQ_DEAD) continue; "
+        "|| living >> i & 1) continue; "
         "mq_channel_dead_pool *pool = &dead[count++]; *pool = (mq_channel_dead_pool){.row = i, "
         ".bytes = mq_load_relaxed_u64(&row->pool_bytes)}; "
         "if (order && !mq_channel_count_row_entries(order, (unsigned)i, &pool->newest)) pool->newest = 0;",
         ")\ncontinue;\nmq_channel_dead_pool *pool = &dead[count]; *pool = (mq_channel_dead_pool){.row = i, "
         ".bytes = mq_load_relaxed_u64(&row->pool_bytes)}; "
         "if (order && !mq_channel_count_row_entries(order, (unsigned)i, &pool->newest)) pool->newest = 0; "
+        "mq_liveness_probe probe = mq_liveness_probe_begin(files->liveness_file); "
         "count += mq_channel_publisher_liveness(files->header, &probe, i) == MQ_DEAD;",
         "entries_of_a_row_are_counted_after_the_death_of_its_owner",
     ),

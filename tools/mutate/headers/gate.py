@@ -111,6 +111,18 @@ MUTANTS = [
         "component_lock->has_row_lock = true;",
         "row_in_use_leaves_the_lock_of_the_file_for_the_next_row",
     ),
+    life(
+        "a row that the lock of the file has locked is free",
+        "component_lock->fd >= 0 && !component_lock->has_row_lock) return component_lock->fd;",
+        "component_lock->fd >= 0) return component_lock->fd;",
+        "lock_of_the_file_tests_rows_until_it_has_one",
+    ),
+    life(
+        "each series of tests opens the file",
+        "component_lock->fd >= 0 && !component_lock->has_row_lock) return component_lock->fd;",
+        "component_lock->fd < -1) return component_lock->fd;",
+        "lock_of_the_file_tests_rows_until_it_has_one",
+    ),
     file_lock(
         "the lock of the file lasts as long as the row",
         "flock(lock->fd, LOCK_UN);",
@@ -149,8 +161,8 @@ MUTANTS = [
     ),
     life(
         "a row that cannot be asked for is free",
-        "fcntl(probe->fd, F_OFD_GETLK, &lock) != 0) return MQ_UNKNOWN;",
-        "fcntl(probe->fd, F_OFD_GETLK, &lock) != 0) return MQ_DEAD;",
+        "fcntl(fd, F_OFD_GETLK, &lock) != 0) return MQ_UNKNOWN;",
+        "fcntl(fd, F_OFD_GETLK, &lock) != 0) return MQ_DEAD;",
         "row_of_another_file_is_unknown",
     ),
     life(
