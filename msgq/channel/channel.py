@@ -9,11 +9,12 @@ from msgq.errors import EndpointNameError, InvalidValueError, SchemaMismatchErro
 from msgq.impl import backend as backends
 from msgq.impl.base.foreign_names import add_advice
 from msgq.impl.base.process import process_name
+from msgq.impl.channel.core import check_config, check_publisher_settings, check_subscriber_settings
 
 TYPE_CHECKING = False  # as in msgq/__init__.py
 if TYPE_CHECKING:
     from types import ModuleType
-    from typing import Any, Literal
+    from typing import Literal
 
     from msgq.common.schema import Schema
     from msgq.common.stats.channel import ChannelStats
@@ -21,15 +22,11 @@ if TYPE_CHECKING:
 
 #: Where backends have their channels.
 BACKEND_MODULES = {"msgq.impl.ring": "msgq.impl.channel", "msgq.impl.fake": "msgq.impl.fake.channel"}
-CAPACITY_MAX = 8192
-PUBLISHERS_MAX = 63
-SUBSCRIBERS_MAX = 64
-VIEWS_MAX = 16384
-SLOTS_MAX = 16384
-HISTORY_MAX = 1 << 62
-SLOT_BYTES_MAX = 1 << 40
 POOL_BYTES_MAX = 1 << 30  # by default
 NODE_NAME_BYTES_MAX = 47
+_VALID_NAMES_MAX = 64
+
+_valid_names: set[str] = set()  # a few known ones, because each opening checks its name
 
 
 @add_advice
@@ -95,24 +92,25 @@ class Channel(ClosingContext):
         trust: str | None = None,
     ) -> None:
         """Open the channel, or create it."""
-        self.name = self._validate_name(name)
+        self.name = name if type(name) is str and name in _valid_names else self._validate_name(name)
         self.prefix = settings.resolve_prefix(prefix)
-        self.node = _validate_node(node, self.name)
+        self.node = process_name() if node is None else _validate_node(node, self.name)
         self.closed = False
         self._module = backends.load_backend_module(BACKEND_MODULES, "channels", self._backend_module)
         self._claimed_schema: Schema | None = None
-        if not passive and self._module.__name__ == BACKEND_MODULES["msgq.impl.ring"]:
+        if self.prefix and not passive and self._module.__name__ == BACKEND_MODULES["msgq.impl.ring"]:
             settings.refuse_bus_prefix(self.prefix, self.name)
         if passive and create:
             raise InvalidValueError(
                 "create=True and passive=True exclude each other: a passive handle cannot create a channel", self.name
             )
         check_config(capacity, publishers, subscribers, self.name)
-        with settings.overrides(trust=trust):
-            self._channel_file: ChannelFile = self._module.open_channel_file(
-                self.name, self.prefix, False if passive else create, mode, trust, not passive, self.node
-            )
-        self._apply_config(capacity, publishers, subscribers, stamps, schema, strict_schema)
+        self._channel_file: ChannelFile = self._module.open_channel_file(
+            self.name, self.prefix, False if passive else create, mode, trust, not passive, self.node
+        )
+        self._channel_file.apply_config(capacity, publishers, subscribers, stamps)
+        if schema is not None:
+            self._apply_schema(schema, strict_schema)
 
     def _validate_name(self, name: str | bytes) -> str:
         checked = naming.validate_channel_name(name)
@@ -120,6 +118,9 @@ class Channel(ClosingContext):
             raise EndpointNameError(
                 f"channel name {checked!r} has a ':', which is reserved for broadcasts and mailboxes (msgq.Node)"
             )
+        if len(_valid_names) >= _VALID_NAMES_MAX:
+            _valid_names.clear()
+        _valid_names.add(checked)
         return checked
 
     def __repr__(self) -> str:
@@ -174,13 +175,15 @@ class Channel(ClosingContext):
 
     def claim_schema(self, schema: Schema) -> bool:
         """Set the schema unless the channel has one. Return True if the channel now has this schema."""
-        self._check_not_closed()
+        if self.closed:
+            raise self._closed_error()
         self._remember_schema(schema)
         return bool(self._channel_file.set_schema(schema, False) == schema)
 
     def replace_schema(self, schema: Schema) -> None:
         """Set the schema. Replaces an existing schema."""
-        self._check_not_closed()
+        if self.closed:
+            raise self._closed_error()
         self._remember_schema(schema)
         self._channel_file.set_schema(schema, True)
 
@@ -199,12 +202,13 @@ class Channel(ClosingContext):
         schema: Schema | None = None,
         strict_schema: bool = False,
     ) -> None:
-        """Set the configuration, or compare the existing one. The parameters are checked ones of `__init__`."""
-        requested = (capacity, publishers, subscribers, stamps)
-        if requested != (None, None, None, None):
-            self._channel_file.apply_config(*requested)
-        if schema is None:
-            return
+        """Set the configuration, or compare the existing one. The parameters are those of `__init__`."""
+        check_config(capacity, publishers, subscribers, self.name)
+        self._channel_file.apply_config(capacity, publishers, subscribers, stamps)
+        if schema is not None:
+            self._apply_schema(schema, strict_schema)
+
+    def _apply_schema(self, schema: Schema, strict_schema: bool) -> None:
         self._remember_schema(schema)
         current = (
             self._channel_file.set_schema(schema, False) if self._channel_file.writable else self._channel_file.schema
@@ -242,11 +246,11 @@ class Channel(ClosingContext):
         StateError : the channel object is closed or passive.
         InvalidValueError : an argument is out of range.
         """
-        self._check_not_closed()
+        if self.closed:
+            raise self._closed_error()
         if not self._channel_file.writable:
             raise StateError("channel was opened passive, and cannot publish; open it without passive=True", self.name)
-        pool = (("slots", slots, SLOTS_MAX), ("slot_bytes", slot_bytes, SLOT_BYTES_MAX))
-        _check_ranges(self.name, 1, *pool, ("max_bytes", max_bytes, SLOT_BYTES_MAX))
+        check_publisher_settings(slots, slot_bytes, max_bytes, self.name)
         publisher: Publisher = self._module.open_publisher(self._channel_file, self.node, slots, slot_bytes, max_bytes)
         return publisher
 
@@ -282,10 +286,9 @@ class Channel(ClosingContext):
         StateError : the channel object is closed.
         SegmentError : the channel was removed.
         """
-        self._check_not_closed()
-        _check_ranges(self.name, 0, ("history", history, HISTORY_MAX), ("max_views", max_views, VIEWS_MAX))
-        _check_setting_choice("on_lapped", on_lapped, ("oldest", "newest"), self.name)
-        _check_setting_choice("on_lost", on_lost, ("count", "raise"), self.name)
+        if self.closed:
+            raise self._closed_error()
+        check_subscriber_settings(history, max_views, on_lapped, on_lost, self.name)
         subscriber: Subscriber = self._module.open_subscriber(
             self._channel_file,
             self.node,
@@ -319,9 +322,8 @@ class Channel(ClosingContext):
         self.closed = True
         self._channel_file.close()
 
-    def _check_not_closed(self) -> None:
-        if self.closed:
-            raise StateError("channel is closed; open it again", self.name)
+    def _closed_error(self) -> StateError:
+        return StateError("channel is closed; open it again", self.name)
 
 
 class ReservedChannel(Channel):
@@ -331,41 +333,12 @@ class ReservedChannel(Channel):
         return naming.validate_channel_name(name)
 
 
-def _validate_node(node: str | None, channel: str) -> str:
+def _validate_node(node: str, channel: str) -> str:
     """Return the name of a node. Raises an error if the name is too long."""
-    name = process_name() if node is None else node
-    if not isinstance(name, str):
-        raise TypeError(f"node name is of type {type(name).__name__}; give a str")
-    if "\0" in name or len(name.encode()) > NODE_NAME_BYTES_MAX:
-        size = len(name.encode())
-        text = f"node name {name[:40]!r} has {size} bytes; give at most {NODE_NAME_BYTES_MAX}, without NUL"
+    if not isinstance(node, str):
+        raise TypeError(f"node name is of type {type(node).__name__}; give a str")
+    if "\0" in node or len(node.encode()) > NODE_NAME_BYTES_MAX:
+        size = len(node.encode())
+        text = f"node name {node[:40]!r} has {size} bytes; give at most {NODE_NAME_BYTES_MAX}, without NUL"
         raise EndpointNameError(text, channel)
-    return name
-
-
-def check_config(capacity: int | None, publishers: int | None, subscribers: int | None, name: str) -> None:
-    """Check settings of a channel; None: not given.
-
-    Raises
-    ------
-    InvalidValueError : a setting is out of range.
-    """
-    if capacity is not None:
-        _check_ranges(name, 2, ("capacity", capacity, CAPACITY_MAX))
-        if capacity & capacity - 1:
-            raise InvalidValueError(f"capacity is {capacity}; give a power of two, 2 to {CAPACITY_MAX}", name)
-    if publishers is not None or subscribers is not None:
-        limits = (("publishers", publishers, PUBLISHERS_MAX), ("subscribers", subscribers, SUBSCRIBERS_MAX))
-        _check_ranges(name, 1, *limits)
-
-
-def _check_ranges(name: str, least: int, *settings: tuple[str, Any, int]) -> None:
-    """Check settings. Each has a name, a value (None: not given) and a maximum."""
-    for setting, value, most in settings:
-        if value is not None and not (isinstance(value, int) and least <= value <= most):
-            raise InvalidValueError(f"{setting} is {value!r}; give {least} to {most}", name)
-
-
-def _check_setting_choice(setting: str, value: str, known: tuple[str, ...], name: str) -> None:
-    if value not in known:
-        raise InvalidValueError(f"{setting} is {value!r}; give {' or '.join(map(repr, known))}", name)
+    return node

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msgq.channel.channel import NODE_NAME_BYTES_MAX, Channel, ReservedChannel, check_config
+from msgq.channel.channel import NODE_NAME_BYTES_MAX, Channel, ReservedChannel
 from msgq.common import naming
 from msgq.common.closing import ClosingContext
 from msgq.common.texts import format_count_noun, join_first_texts
@@ -122,7 +122,6 @@ class Node(ClosingContext):
                 f"{', '.join(sorted(late))} cannot change: the node has opened the channel; give it in the first call"
             )
             raise StateError(text, name)
-        check_config(settings.get("capacity"), settings.get("publishers"), settings.get("subscribers"), name)
         channel._apply_config(**settings)
         return channel
 

@@ -51,24 +51,19 @@ class _ThreadOverrides(_local):
     trust: str | None = None
 
 
-_thread_overrides = _ThreadOverrides()
+thread_overrides = _ThreadOverrides()
 
 
 def get_prefix() -> str:
     """Return the current prefix; "": none."""
-    value = _thread_overrides.prefix
-    if value is None:
-        value = environment("OPENPILOT_PREFIX")
-    return _validate_prefix(value) if value else ""
+    return resolve_prefix(None)
 
 
 _valid_prefixes: set[str] = set()  # a few known ones, because each opening checks its prefix
 
 
-def _validate_prefix(value: str) -> str:
-    if type(value) is str and value in _valid_prefixes:
-        return value
-    valid = naming.validate_endpoint_name(value, "prefix (OPENPILOT_PREFIX)")
+def _validate_prefix(value: str, noun: str) -> str:
+    valid = naming.validate_endpoint_name(value, noun)
     if len(_valid_prefixes) >= _VALID_PREFIXES_MAX:
         _valid_prefixes.clear()
     _valid_prefixes.add(valid)
@@ -80,11 +75,18 @@ def resolve_prefix(asked: str | None) -> str:
 
     The prefix of a bus of the fake backend stays as it is.
     """
+    value = asked
+    if value is None:
+        value = thread_overrides.prefix
+        if value is None:
+            value = environment("OPENPILOT_PREFIX")
+    if value is None or value == "":
+        return ""
+    if type(value) is str and value in _valid_prefixes:
+        return value
     if asked is None:
-        return get_prefix()
-    if asked.startswith(naming.BUS_PREFIX_START):
-        return asked
-    return naming.validate_endpoint_name(asked, "prefix") if asked else ""
+        return _validate_prefix(value, "prefix (OPENPILOT_PREFIX)")
+    return asked if asked.startswith(naming.BUS_PREFIX_START) else _validate_prefix(asked, "prefix")
 
 
 def refuse_bus_prefix(in_prefix: str, endpoint: str) -> None:
@@ -130,13 +132,8 @@ def get_trust() -> str:
 
     Own files and root's are always accepted.
     """
-    value = _thread_overrides.trust
+    value = thread_overrides.trust
     return get_process_trust() if value is None else value
-
-
-def get_trust_override() -> str | None:
-    """Return the users that `overrides` set for this thread; None: MSGQ_TRUST applies."""
-    return _thread_overrides.trust
 
 
 def get_process_trust() -> str:
@@ -173,7 +170,7 @@ def uses_stock_zmq_addresses() -> bool:
 
 def get_zmq_bind_host() -> str:
     """Return the host to which publishers bind on tcp (MSGQ_ZMQ_BIND)."""
-    asked = _thread_overrides.bind_host or environment("MSGQ_ZMQ_BIND")
+    asked = thread_overrides.bind_host or environment("MSGQ_ZMQ_BIND")
     return asked or ("*" if uses_stock_zmq_addresses() else "127.0.0.1")
 
 
@@ -251,12 +248,12 @@ class _SettingsBlock:
         self._wanted = wanted
 
     def __enter__(self) -> None:
-        self._before = vars(_thread_overrides).copy()
-        vars(_thread_overrides).update(self._wanted)
+        self._before = vars(thread_overrides).copy()
+        vars(thread_overrides).update(self._wanted)
 
     def __exit__(self, *_: object) -> None:
-        vars(_thread_overrides).clear()
-        vars(_thread_overrides).update(self._before)
+        vars(thread_overrides).clear()
+        vars(thread_overrides).update(self._before)
 
 
 def is_fake_events_enabled() -> bool:

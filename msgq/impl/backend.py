@@ -174,7 +174,7 @@ def load_backend_module(modules: Mapping[str, str], feature: str, backend: Modul
     ------
     BackendNotAvailableError : the backend lacks the feature.
     """
-    name = modules.get((backend or current_backend()).__name__)
+    name = modules.get((backend or _current_backend or current_backend()).__name__)
     if name is None:
         text = f"backend {settings.get_backend_name()!r} has no {feature}; use the backend msgq or fake (MSGQ_BACKEND)"
         raise BackendNotAvailableError(text)

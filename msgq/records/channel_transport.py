@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from msgq.channel.channel import CAPACITY_MAX, SLOT_BYTES_MAX, SLOTS_MAX, Channel
+from msgq.channel.channel import Channel
 from msgq.common.dtypes import struct_schema
 from msgq.errors import ChannelMismatchError, InvalidValueError
 from msgq.impl.base.argument_checks import not_connected_error
+from msgq.impl.channel.core import CAPACITY_MAX, SLOT_BYTES_MAX, SLOTS_MAX
 from msgq.records.record_transport import DEFAULT_CAPACITY, make_bytes_dtype, resolve_queue_dtype, round_capacity
 
 if TYPE_CHECKING:

@@ -47,9 +47,12 @@ def test_pool_slots_get_memory_before_their_first_use(channel: msgq.Channel) -> 
 
 
 def test_pool_has_all_memory_at_once_with_prealloc(channel: msgq.Channel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The settings are those of the moment in which the channel object was opened."""
     monkeypatch.setenv("MSGQ_PREALLOC", "1")
-    with channel.publisher(slot_bytes=PAGE_BYTES):
-        assert count_hole_bytes(read_pool_status(channel.name)) == 0
+    with msgq.Channel(channel.name) as preallocating:
+        monkeypatch.delenv("MSGQ_PREALLOC")
+        with preallocating.publisher(slot_bytes=PAGE_BYTES):
+            assert count_hole_bytes(read_pool_status(channel.name)) == 0
 
 
 def test_send_without_memory_for_a_slot_raises(token: str) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from msgq.channel import Channel
-from msgq.common import settings, shm_paths
+from msgq.common import shm_paths
 from msgq.common.naming import events_channel
 from msgq.errors import ConcurrentUseError, EndpointClosedError, ForkedSocketError
 from msgq.impl.channel.core import Publisher
@@ -20,23 +22,20 @@ from tests.support import DEADLINE, Child, Task, in_fork, say, signal_when_aslee
 
 
 class Interruption:
-    """Runs a function once, when the path of a pool, or the trusted users, are asked for next (or later)."""
+    """Runs a function once, when the path of a pool is asked for next."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._monkeypatch = monkeypatch
 
-    def arrange(
-        self, action: Callable[[], None], which: int = 1, module: Any = shm_paths, name: str = "pool_path"
-    ) -> None:
-        real, calls = getattr(module, name), iter(range(1, which + 1))
+    def arrange(self, action: Callable[[], None]) -> None:
+        real = shm_paths.pool_path
 
         def answer(*args: Any) -> str:
-            if next(calls) == which:
-                self._monkeypatch.setattr(module, name, real)
-                action()
-            return str(real(*args))
+            self._monkeypatch.setattr(shm_paths, "pool_path", real)
+            action()
+            return real(*args)
 
-        self._monkeypatch.setattr(module, name, answer)
+        self._monkeypatch.setattr(shm_paths, "pool_path", answer)
 
 
 @pytest.fixture
@@ -94,21 +93,6 @@ def test_child_forked_in_signal_handler_takes_its_own_views(endpoint: str) -> No
         child.hear()  # it has forked
         publisher.send(bytes([1, 2]))
         assert child.result() == [1, 2, 0]
-
-
-def test_interrupted_close_still_closes_publisher(endpoint: str, interruption: Interruption) -> None:
-    """Else it would publish from a row that is another publisher's by then."""
-
-    def interrupt() -> None:
-        raise KeyboardInterrupt
-
-    publisher = Channel(endpoint).publisher()
-    interruption.arrange(interrupt, 2, settings, "get_trust_override")  # while it locks the channel
-    with pytest.raises(KeyboardInterrupt):
-        publisher.close()
-    assert publisher.closed
-    with pytest.raises(EndpointClosedError):
-        publisher.send(b"")
 
 
 def test_interruption_of_closing_event_publisher_is_raised_after_close(
@@ -238,19 +222,23 @@ def test_forked_child_waits_for_room_as_new_publisher(endpoint: str) -> None:
     assert publisher.wait_for_room(8, timeout=0)
 
 
-def test_close_during_pool_growth_raises_concurrent_use_error(endpoint: str, interruption: Interruption) -> None:
-    """What runs while the channel is locked to remove the former pool cannot close the publisher under the message."""
+def test_close_during_pool_growth_raises_concurrent_use_error(endpoint: str) -> None:
+    """A signal handler that runs while the growth waits for the lock cannot close the publisher under the message."""
     refused: list[BaseException] = []
 
-    def close() -> None:
+    def close_and_unlock(*_: object) -> None:
         try:
             publisher.close()
         except ConcurrentUseError as error:
             refused.append(error)
+        finally:
+            fcntl.flock(file, fcntl.LOCK_UN)
 
     publisher = Channel(endpoint).publisher(slot_bytes=64)
-    removing = 4  # each lock asks before and after: first for the new pool, then for the former one
-    interruption.arrange(close, removing, settings, "get_trust_override")
-    assert publisher.send(bytes(65)) == publisher.send(b"") - 1
+    with Path(shm_paths.channel_path(endpoint, "")).open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with signal_when_asleep(close_and_unlock):
+            sent = publisher.send(bytes(65))
     assert refused
+    assert sent == publisher.send(b"") - 1
     assert not publisher.closed

@@ -17,7 +17,6 @@ import pytest
 
 import msgq
 from msgq import stats
-from msgq.common import settings
 from msgq.errors import ForkedSocketError, SegmentError
 from msgq.impl.channel.pool_files import list_pools
 from tests.support import SHM, Child, Task, count_descriptors, hear, in_fork, say, wait_until
@@ -257,15 +256,6 @@ def test_child_forked_under_the_lock_removes_no_pools(endpoint: str, monkeypatch
     monkeypatch.setattr("msgq.impl.channel.core.list_pools", forking)
     removed = forking.run(file.remove_unreachable_pools, lambda result: isinstance(result, ForkedSocketError))
     assert removed.orphans == ()
-
-
-def test_child_forked_during_check_of_locked_file_locks_the_file_itself(
-    endpoint: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = msgq.Channel(endpoint, trust="root")._channel_file
-    forking = ForkOnce(settings.overrides)
-    monkeypatch.setattr(settings, "overrides", forking)
-    assert forking.run(lambda: file.unlink(lambda _: False), lambda result: result is False) is False
 
 
 class Rung(Exception):

@@ -320,6 +320,7 @@ cdef class EndpointFile:
     cdef const mq_u64 *not_truncated    # see mq_mapping_was_truncated
     cdef int fd  # descriptor to open the file again if it has no name
     cdef mq_liveness_file opened_file  # the file of the segment, and this descriptor
+    cdef mq_file_policy policy  # the settings of its opening, by which it also joins and removes
 
     # Methods of subclasses:
     cdef str _kind_name(self)  # name of the type in errors

@@ -91,11 +91,10 @@ cdef class EndpointFile:
 
     cdef bint _open_file(self, mq_endpoint_file_request *request) except -1:
         """Open the file, or create it if the request has a size. Return False if it is missing."""
-        cdef mq_file_policy policy
         cdef bytes path = self.path.encode(), kind_name = self._kind_name().encode()
         cdef int status = MQ_FILE_CHANGED
-        load_file_policy(&policy, self.name)
-        request.policy, request.path, request.kind_name = &policy, path, kind_name
+        load_file_policy(&self.policy, self.name)
+        request.policy, request.path, request.kind_name = &self.policy, path, kind_name
         request.least_bytes = self._min_file_bytes()
         while status == MQ_FILE_CHANGED:
             status = self._open_file_once(request)
@@ -176,7 +175,7 @@ cdef class EndpointFile:
                         return False
                     wait_for_file_lock(deadline, self.name, self.path)
                 self._check_locked_file(lock)
-                locked = lock.fd >= 0  # false in a child that a signal handler forked during the check
+                locked = True
         finally:
             if not locked:
                 self.unlock(lock)
@@ -213,9 +212,7 @@ cdef class EndpointFile:
     cdef bint is_removed(self, int fd) noexcept:
         """True if the open file has no name."""
         cdef struct_stat status
-        cdef mq_file_policy policy
-        policy.private_files = &_private_files
-        return not mq_file_status(&policy, fd, &status) or status.st_nlink == 0
+        return not mq_file_status(&self.policy, fd, &status) or status.st_nlink == 0
 
     cdef int check_truncation(self) except -1:
         if mq_mapping_was_truncated(self.not_truncated):
@@ -224,9 +221,7 @@ cdef class EndpointFile:
 
     cdef bint is_linked(self) noexcept:
         """True if the path still leads to this file."""
-        cdef mq_file_policy policy
-        policy.private_files = &_private_files
-        return mq_file_is_linked(&policy, self.fd, self.segment.file)
+        return mq_file_is_linked(&self.policy, self.fd, self.segment.file)
 
     cdef bint remove_if(self, object condition) except -1:
         """Remove the file's name if `condition()` is true under the lock. Return True if it was removed."""

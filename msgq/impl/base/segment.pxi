@@ -142,6 +142,9 @@ cdef c_bool _pair_guards(void *guard, void *partner) noexcept nogil:
     return mq_sigbus_guard_set_partner(<mq_sigbus_guard *> guard, <mq_sigbus_guard *> partner)
 
 
+cdef object _thread_overrides = settings.thread_overrides
+
+
 # The texts that _parsed_policy holds: `trust=` of the thread, or None, then MSGQ_TRUST and MSGQ_GROUP.
 cdef tuple _policy_texts = None
 cdef mq_file_policy _parsed_policy
@@ -150,7 +153,7 @@ cdef mq_file_policy _parsed_policy
 cdef int load_file_policy(mq_file_policy *policy, str endpoint) except -1:
     """Load the settings by which this thread shares files. The parsed texts of the last call serve again."""
     global _policy_texts
-    trust = settings.get_trust_override()
+    trust = _thread_overrides.trust
     if (_policy_texts is None or trust != _policy_texts[0] or not _is_text(trusted_users(), _policy_texts[1])
             or not _is_text(file_group(), _policy_texts[2])):
         _parse_policy(&_parsed_policy, endpoint)

@@ -9,6 +9,18 @@ All changes except messages happen under the lock, by the steps of join.h. All v
 cdef dict _open_marks = {}
 
 
+# (name, prefix): path of a channel, and of a pool without its uid. A few, because each opening needs them.
+cdef dict _known_paths = {}
+
+
+cdef enum:
+    KNOWN_PATHS_MAX = 64
+
+
+cdef extern from "base/file.h" nogil:
+    int mq_check_file(const mq_file_policy *policy, int fd, struct_stat *found, const char *path, mq_error *error)
+
+
 @no_gc  # no mark is in a cycle, and __dealloc__ needs the key
 cdef class OpenMark:
     """Lock that shows that this process has a channel open (MQ_CHANNEL_OPEN_BYTE). Channel objects share the lock."""
@@ -111,16 +123,12 @@ cdef class ChannelFile(EndpointFile):
     cdef int _check_locked_file(self, const mq_file_lock *lock) except -1:
         """Raise an error if the channel was removed, or another user owns it now."""
         cdef struct_stat status
+        cdef mq_error error
         if self.bus is not None and self.open_mark is not None and self.open_mark.generation != fork_generation:
             raise ForkedSocketError("was opened before a fork, on the bus of the parent process; open it again",
                                     self.name)
-        if self.trust is None:
-            check_file(lock.fd, &status, self.name, self.segment.path)
-        else:
-            with settings.overrides(trust=self.trust):
-                if lock.fd < 0:  # a signal handler has just forked this child, which locks the file again
-                    return 0
-                check_file(lock.fd, &status, self.name, self.segment.path)
+        if mq_check_file(&self.policy, lock.fd, &status, self.segment.file, &error):
+            raise_error(&error, self.name)
         if not status.st_nlink:
             raise self._removed_error()
         return 0
@@ -128,17 +136,12 @@ cdef class ChannelFile(EndpointFile):
     cdef object _reopen_error(self, int error):
         return self._removed_error() if error in (ENOENT, ESTALE) else EndpointFile._reopen_error(self, error)
 
-    cdef int load_files(self, mq_channel_files *files, mq_file_policy *policy) except -1:
-        """Describe the channel for the steps of join.h, before the lock. The caller keeps both structs.
-
-        `policy`: NULL for a step that uses no file of a pool.
-        """
-        if policy != NULL:
-            with settings.overrides(trust=self.trust):
-                load_file_policy(policy, self.name)
-        files.policy, files.header, files.mode = policy, self.header, self.mode
+    cdef mq_channel_files describe_files(self) noexcept:
+        """Return the channel's files for the steps of join.h."""
+        cdef mq_channel_files files
+        files.policy, files.header, files.mode = &self.policy, self.header, self.mode
         files.pool_prefix, files.liveness_file = self.pool_prefix, self.liveness_file()
-        return 0
+        return files
 
     # ---- configuration ----
 
@@ -155,6 +158,8 @@ cdef class ChannelFile(EndpointFile):
         cdef mq_file_lock lock
         cdef mq_error error
         cdef const char *path = self.segment.file
+        if capacity is None and publishers is None and subscribers is None and stamps is None and not publishes:
+            return
         stamped = None if stamps is None else MQ_CHANNEL_STAMPED if stamps else MQ_CHANNEL_UNSTAMPED
         requested = mq_channel_config(capacity or 0, publishers or 0, subscribers or 0, stamped or 0)
         memset(&defaults, 0, sizeof(defaults))
@@ -232,12 +237,10 @@ cdef class ChannelFile(EndpointFile):
     def unlink(self, wanted=None):
         """Remove the channel's files if `wanted(stats)` is true. Return True if they were removed."""
         cdef mq_file_lock lock
-        cdef mq_file_policy policy
-        cdef mq_channel_files files
+        cdef mq_channel_files files = self.describe_files()
         cdef mq_error error
         if self.memory is None:
             return self._open_again().unlink(wanted)
-        self.load_files(&files, &policy)
         self.lock(&lock)
         try:
             if wanted is not None and not wanted(self.stats()):
@@ -260,10 +263,8 @@ cdef class ChannelFile(EndpointFile):
     def remove_unreachable_pools(self):
         """Remove orphaned pools (`find_orphaned_pools`). Return the channel's stats before that."""
         cdef mq_file_lock lock
-        cdef mq_file_policy policy
-        cdef mq_channel_files files
+        cdef mq_channel_files files = self.describe_files()
         cdef mq_error error
-        self.load_files(&files, &policy)
         self.lock(&lock)
         try:
             stats = self.stats()
@@ -290,14 +291,24 @@ def open_channel_file(str name, str in_prefix, create=False, mode=None, trust=No
     cdef ChannelFile file = ChannelFile.__new__(ChannelFile)
     file.name, file.prefix, file.trust, file.writable, file.creator_name = name, in_prefix, trust, writable, creator
     file.bus = find_bus(in_prefix)
-    file.path, file.pool_prefix = shm_paths.channel_path(name, in_prefix), _encode_pool_prefix(name, in_prefix)
-    file.open_or_create(create, mode, writable)
+    file.path, file.pool_prefix = _find_paths(name, in_prefix)
+    if trust is None:
+        file.open_or_create(create, mode, writable)
+    else:
+        with settings.overrides(trust=trust):
+            file.open_or_create(create, mode, writable)
     return file
 
 
-cdef bytes _encode_pool_prefix(str name, str in_prefix):
-    """Return the path of a pool without its uid."""
-    return shm_paths.pool_path(name, in_prefix, 0).removesuffix("0" * 16).encode()
+cdef tuple _find_paths(str name, str in_prefix):
+    """Return the path of the channel, and that of a pool without its uid."""
+    paths = _known_paths.get((name, in_prefix))
+    if paths is None:
+        if len(_known_paths) >= KNOWN_PATHS_MAX:
+            _known_paths.clear()
+        pool_prefix = shm_paths.pool_path(name, in_prefix, 0).removesuffix("0" * 16).encode()
+        paths = _known_paths[name, in_prefix] = shm_paths.channel_path(name, in_prefix), pool_prefix
+    return paths
 
 
 def remove_pool_without_channel(str name, str in_prefix, uint64_t uid):

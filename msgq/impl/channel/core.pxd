@@ -38,6 +38,9 @@ cdef extern from "channel/pool.h" nogil:
         uint8_t *slots_base
         uint64_t uid, slot_bytes, stride
         uint32_t slots
+    enum:
+        MQ_POOL_SLOTS_MAX
+    const uint64_t MQ_POOL_BYTES_MAX
     const char *mq_pool_header_check(mq_pool_header *pool, uint64_t size, uint64_t channel_inode, uint64_t uid,
                                      mq_pool_map *slots)
     mq_pool_slot *mq_pool_slot_at(const mq_pool_map *slots, uint32_t slot)
@@ -49,6 +52,7 @@ cdef extern from "channel/pool.h" nogil:
 cdef extern from "channel/layout.h" nogil:
     enum:
         MQ_CHANNEL_CREATOR_BYTES
+        MQ_CHANNEL_CAPACITY_MAX
         MQ_CHANNEL_PUBLISHERS
         MQ_CHANNEL_VIEWERS
         MQ_CHANNEL_SUBSCRIBERS
@@ -206,6 +210,7 @@ cdef extern from "channel/pool_file.h" nogil:
         mq_pool_map slots
     int64_t mq_pool_grow_slot_bytes(uint64_t slots, uint64_t slot_bytes, uint64_t size, uint64_t max_bytes,
                                     mq_error *error)
+    void mq_pool_path(const mq_channel_files *files, uint64_t uid, char *path)
     int mq_pool_check_file(const mq_channel_files *files, int fd, const char *path, mq_pool_file *pool, mq_error *error)
     int mq_pool_map_file(const mq_channel_files *files, int fd, uint64_t uid, bint views, const char *path,
                          mq_pool_file *pool, mq_error *error)
@@ -298,7 +303,7 @@ cdef class ChannelFile(EndpointFile):
     cdef uint64_t make_uid(self) noexcept  # for a new row or pool
     cdef ChannelFile _open_again(self)
     cdef SegmentMemory require_memory(self)  # raise if the channel object is closed
-    cdef int load_files(self, mq_channel_files *files, mq_file_policy *policy) except -1
+    cdef mq_channel_files describe_files(self) noexcept
 
 
 cdef class PublisherPool:
@@ -317,7 +322,7 @@ cdef class PublisherPool:
     cdef void _release_row(self) noexcept
     cdef void abandon(self) noexcept
     cdef int check_truncation(self) except -1
-    cdef int adopt(self, mq_mapping *mapping) except -1
+    cdef int adopt(self, const mq_channel_files *files, mq_mapping *mapping) except -1
     cdef void release_memory(self) noexcept
     cdef int retire(self, bint removes_pool) except -1
     cdef int cancel_loan(self, uint64_t slot, bint removes_pool) except -1

@@ -15,6 +15,11 @@ from msgq.common.stats.channel import ChannelMessage, ChannelPublisher, ChannelS
 from msgq.common.stats.endpoint import EndpointCounts
 from msgq.impl.base.core import EndpointFile, ForkAwareHandle, PinnedView, Waitable
 
+#: Limits of the capacity of a channel, and of the slots of a pool.
+CAPACITY_MAX: int
+SLOTS_MAX: int
+SLOT_BYTES_MAX: int
+
 @disjoint_base
 class ChannelFile(EndpointFile):
     """The mapped file of a channel, created by `open_channel_file`.
@@ -171,6 +176,22 @@ def open_channel_file(
     CorruptSegmentError : the file is not a channel.
     SegmentError : the channel is missing or exists already, cannot be opened or created, or its owner is not trusted.
     """
+
+def check_config(capacity: object, publishers: object, subscribers: object, name: str) -> None:
+    """Check settings of a channel; None: not given.
+
+    Raises
+    ------
+    InvalidValueError : a setting is out of range.
+    """
+
+def check_publisher_settings(slots: object, slot_bytes: object, max_bytes: object, name: str) -> None:
+    """Check settings of a publisher on the channel `name`. As `check_config`."""
+
+def check_subscriber_settings(
+    history: object, max_views: object, on_lapped: object, on_lost: object, name: str
+) -> None:
+    """Check settings of a subscriber to the channel `name`. As `check_config`."""
 
 def remove_pool_without_channel(name: str, in_prefix: str, uid: int) -> bool:
     """Remove a pool whose channel has no file.

@@ -19,7 +19,7 @@ from posix.unistd cimport usleep
 from msgq.impl.base.clock cimport current_origin, host_offset_ns, host_time_ns, refuse_foreign_origin
 from msgq.impl.base.core cimport (
     adopt_mapping, BUSY, check_file, close_at_exit, CLOSED, write_full_schema, read_full_schema, EndpointFile,
-    expose_buffer, find_bus, WAIT_FOREVER, LARGE_BYTES, load_event_loop, load_file_policy, map_file, mq_close_file,
+    expose_buffer, find_bus, WAIT_FOREVER, LARGE_BYTES, load_event_loop, map_file, mq_close_file, MQ_ERROR_PATH_BYTES,
     mq_copy_to_shared, mq_copy_from_shared, MQ_DEAD,
     mq_eventcount_has_waiters_mp, mq_eventcount_notify_mp, mq_eventcount_prepare_wait_mp, mq_futex_wait,
     mq_futex_wake_all, mq_futex_word, mq_liveness_is_locked, mq_liveness_lock, mq_liveness_probe_begin,
@@ -42,6 +42,7 @@ from msgq.impl.base.foreign_names import add_advice, unsendable_error
 cdef extern from "Python.h":
     Py_ssize_t PyNumber_AsSsize_t(number, void *overflow) except? -1  # NULL: return the nearest limit
 
+include "options.pxi"
 include "snapshot.pxi"
 include "channelfile.pxi"
 include "subscriber_rows.pxi"

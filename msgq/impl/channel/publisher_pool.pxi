@@ -39,33 +39,30 @@ cdef class PublisherPool:
         `removes_pool`: remove the pool now if it has no messages. Otherwise the next joining process removes it.
         """
         cdef mq_file_lock lock
-        cdef mq_file_policy policy
-        cdef mq_channel_files files
+        cdef mq_channel_files files = self.channel_file.describe_files()
         cdef mq_error error  # after an error, the next joining process removes the pool
         if not self.open or self.open_loans:
             return 0
         self._release_row()
         try:
-            if removes_pool:
-                self.channel_file.load_files(&files, &policy)
-                if self.channel_file.lock(&lock, False):
-                    mq_channel_sweep(&files, &lock, &error)
-                    self.channel_file.unlock(&lock)
+            if removes_pool and self.channel_file.lock(&lock, False):
+                mq_channel_sweep(&files, &lock, &error)
+                self.channel_file.unlock(&lock)
         except MsgqError:
             pass  # the next joining process removes the pool
         finally:
             self.release_memory()
         return 0
 
-    cdef int adopt(self, mq_mapping *mapping) except -1:
+    cdef int adopt(self, const mq_channel_files *files, mq_mapping *mapping) except -1:
         """Take the mapping of the new pool, which this process has just named."""
-        cdef ChannelFile file = self.channel_file
-        cdef uint64_t uid = self.c.slots.uid
+        cdef char path[MQ_ERROR_PATH_BYTES]
+        mq_pool_path(files, self.c.slots.uid, path)
         self.open = True
-        self.segment = adopt_mapping(mapping, shm_paths.pool_path(file.name, file.prefix, uid))
+        self.segment = adopt_mapping(mapping, path.decode())
         self.memory = use_memory(self.segment, sizeof(mq_pool_header))  # a closed publisher still describes its pool
         self.not_truncated = self.segment.not_truncated
-        file.own_pools[self.c.number] = uid
+        self.channel_file.own_pools[self.c.number] = self.c.slots.uid
         return 0
 
     cdef int cancel_loan(self, uint64_t slot, bint removes_pool) except -1:
@@ -87,8 +84,7 @@ cdef PublisherPool register_publisher(ChannelFile file, str node, slots, slot_by
     cdef mq_process_identity identity
     cdef mq_channel_join_request request
     cdef mq_file_lock lock
-    cdef mq_file_policy policy
-    cdef mq_channel_files files
+    cdef mq_channel_files files = file.describe_files()
     cdef mq_pool_file made
     cdef mq_error error
     cdef bytes name = node.encode()
@@ -100,7 +96,6 @@ cdef PublisherPool register_publisher(ChannelFile file, str node, slots, slot_by
     request.clock_offset = host_offset_ns() if file.bus is None else 0
     request.virtual_ns = NULL if file.bus is None else &file.bus.clock.now_ns
     pool.channel_file = file
-    file.load_files(&files, &policy)
     file.lock(&lock)
     try:
         read_own_identity(&identity, NULL)  # a signal handler may have forked this process before the lock
@@ -111,5 +106,5 @@ cdef PublisherPool register_publisher(ChannelFile file, str node, slots, slot_by
         file.unlock(&lock)
     if failed:
         raise_error(&error, file.name)
-    pool.adopt(made.mapping)
+    pool.adopt(&files, made.mapping)
     return pool

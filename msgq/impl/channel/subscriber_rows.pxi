@@ -16,10 +16,9 @@ cdef class SubscriberRows:
         """Take a subscriber row if one is free. Raise if the channel has its maximum number of subscribers."""
         cdef mq_process_identity identity
         cdef mq_file_lock lock
-        cdef mq_channel_files files
+        cdef mq_channel_files files = self.file.describe_files()
         cdef mq_error error
         cdef bytes name = node.encode()
-        self.file.load_files(&files, NULL)
         self.file.lock(&lock)
         try:
             read_own_identity(&identity, NULL)  # a signal handler may have forked this process before the lock
@@ -33,10 +32,8 @@ cdef class SubscriberRows:
         """Take a viewer row, a bit in pins."""
         cdef mq_process_identity identity
         cdef mq_file_lock lock
-        cdef mq_file_policy policy
-        cdef mq_channel_files files
+        cdef mq_channel_files files = self.file.describe_files()
         cdef mq_error error
-        self.file.load_files(&files, &policy)
         self.file.lock(&lock)
         try:
             read_own_identity(&identity, NULL)
@@ -112,15 +109,13 @@ cdef MappedPool describe_only(MappedPool mapped):
 
 cdef MappedPool open_pool(ChannelFile file, uint64_t uid, bint views):
     """Map the pool of a publisher. `views`: map its pins writable. Return None if the file does not exist."""
-    cdef mq_file_policy policy
-    cdef mq_channel_files files
+    cdef mq_channel_files files = file.describe_files()
     cdef mq_pool_file pool
     cdef mq_error error
     cdef MappedPool mapped = MappedPool.__new__(MappedPool)
     cdef str path = shm_paths.pool_path(file.name, file.prefix, uid)
     cdef bytes encoded = path.encode()
     cdef int failed, fd = -1
-    file.load_files(&files, &policy)
     with settings.overrides(trust=file.trust):
         fd = open_file(file.name, path, O_RDWR if views else O_RDONLY)
     if fd < 0:

@@ -36,13 +36,11 @@ cdef class QueueFile(EndpointFile):
         cdef mq_process_identity us
         cdef mq_error error
         cdef mq_file_lock lock
-        cdef mq_file_policy policy
-        load_file_policy(&policy, self.name)
         self.lock(&lock)
         try:
             read_own_identity(&us, NULL)
             with nogil:
-                failed = mq_queue_choose_sizes(self.parts.queue, &policy, &lock, &self.request, &us, &error)
+                failed = mq_queue_choose_sizes(self.parts.queue, &self.policy, &lock, &self.request, &us, &error)
         finally:
             self.unlock(&lock)
         if failed:
