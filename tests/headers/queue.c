@@ -164,6 +164,48 @@ TEST(block_with_a_held_or_taken_place_is_not_cached) {
     CHECK(!take(c) && !c->saw_owned_slots);
 }
 
+TEST(block_whose_only_message_was_received_needs_no_scan) {
+    begin(SLOTS);
+    send_one(a, 1);
+    CHECK(receive(b));
+    forget_steps();
+    CHECK(!take(b) && !in_order("mq_queue_scan_block: loaded *slot_states*"));
+    send_one(a, 1);
+    send_one(a, 2);
+    CHECK(receive(b) && receive(b) && !take(b));
+}
+
+TEST(message_that_is_alone_is_found_after_its_return) {
+    begin(SLOTS);
+    send_one(a, 1);
+    CHECK(take(b) && mq_queue_requeue_message(b, t.slot, t.word));
+    CHECK(receive(b));
+}
+
+TEST(message_is_found_after_a_message_that_was_taken_alone_is_freed) {
+    mq_queue_taken_message first;
+    begin(SLOTS);
+    send_one(a, 1);
+    CHECK(take(b));
+    first = t;
+    send_one(a, 1);
+    CHECK(take(b) && mq_queue_free_taken_slot(b, &first));
+    CHECK(mq_queue_requeue_message(b, t.slot, t.word));
+    CHECK(take(b));
+}
+
+TEST(scan_of_lines_finds_the_best_message_in_each_slot) {
+    enum { MANY = MQ_QUEUE_BLOCK_SLOTS - 1 }; /* seven lines, and seven slots */
+    begin(MANY);
+    for (unsigned i = 0; i < MANY; i++)
+        CHECK(send_one(a, i % 2 ? 0 : i) == i);
+    for (unsigned i = MANY - 1; i > 0; i -= 2)
+        CHECK(receive(b) && t.slot == i);
+    for (unsigned i = 0; i < MANY; i += i ? 2 : 1) /* priority 0: slots 0, 1, 3, 5... */
+        CHECK(receive(b) && t.slot == i);
+    CHECK(!take(b));
+}
+
 static void another_takes(unsigned time) {
     if (time == 2) /* `b` has scanned all slots */
         CHECK(take(c));

@@ -8,14 +8,59 @@ TEST(sleeper_shows_itself_before_a_fence) {
     doze(a, MQ_QUEUE_RECEIVER);
     CHECK(in_order("mq_eventcount_prepare_wait_mp: exchanged word", "mq_queue_set_row_bit: set *",
                    "mq_queue_set_row_bit: fenced seq_cst"));
-    CHECK(!mq_queue_has_ready_message(&a->parts));
-    CHECK(in_order("mq_queue_set_row_bit: fenced seq_cst", "mq_queue_has_ready_message: loaded *ready_count",
-                   "mq_queue_has_ready_message: loaded *slot_states*"));
+    CHECK(!mq_queue_search_message(a));
+    CHECK(in_order("mq_queue_set_row_bit: fenced seq_cst", "mq_queue_search_message: loaded *ready_count",
+                   "mq_queue_scan_block: loaded *slot_states*"));
     CHECK(mq_queue_any_row_bit_is_set(&queue->sleeping_rows[MQ_QUEUE_RECEIVER]));
     forget_steps();
     mq_queue_finish_sleep(a, MQ_QUEUE_RECEIVER);
     CHECK(in_order("mq_queue_clear_row_bit: cleared *", "mq_queue_clear_row_bit: fenced seq_cst"));
     CHECK(!mq_queue_any_row_bit_is_set(&queue->sleeping_rows[MQ_QUEUE_RECEIVER]));
+}
+
+static bool scans(void) { return in_order("mq_queue_*: loaded *slot_states*"); }
+
+TEST(search_scans_again_only_after_a_message_was_counted) {
+    begin(SLOTS);
+    CHECK(!mq_queue_search_message(a));
+    forget_steps();
+    CHECK(!mq_queue_search_message(a) && !scans());
+    send_one(b, 1);
+    CHECK(mq_queue_search_message(a) && take(c));
+    CHECK(!mq_queue_search_message(a)); /* its cached message is gone */
+    forget_steps();
+    CHECK(!mq_queue_search_message(a) && !scans());
+    CHECK(mq_queue_requeue_message(c, t.slot, t.word));
+    CHECK(mq_queue_search_message(a));
+}
+
+TEST(call_without_a_message_spares_the_next_search_the_scan) {
+    begin(SLOTS);
+    mq_queue_claim_free_slot(b, MQ_NO_TICKET); /* so that `a` caches no block */
+    CHECK(!take(a));
+    forget_steps();
+    CHECK(!mq_queue_search_message(a) && !scans());
+}
+
+static void send_behind_the_scan(unsigned time) {
+    if (time == SLOTS)
+        send_one(b, 1);
+}
+
+TEST(search_finds_a_message_that_was_sent_behind_the_previous_scan) {
+    begin(SLOTS);
+    meet("mq_queue_scan_block: loaded &h->parts.slot_states*", send_behind_the_scan);
+    CHECK(!mq_queue_search_message(a));
+    CHECK(mq_queue_search_message(a));
+}
+
+TEST(search_finds_a_message_that_its_dead_sender_did_not_count_after_a_recovery) {
+    begin(SLOTS);
+    CHECK(!mq_queue_search_message(a));
+    mq_store_release_u64(&a->parts.slot_states[mq_queue_claim_free_slot(b, MQ_NO_TICKET)],
+                         mq_slot_state_encode_ready(0, 0));
+    mq_queue_recover(a, 1);
+    CHECK(mq_queue_search_message(a));
 }
 
 TEST(bits_of_the_last_row_are_seen) {

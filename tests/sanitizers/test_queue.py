@@ -74,7 +74,13 @@ MISSING = {
         "mq_fetch_add_u64(&h->parts.fill_counts[slot / MQ_QUEUE_BLOCK_SLOTS], 1);",
         "",
     ),
-    "check for other slots in block": ("receiver.h", ".is_valid = !owned", ".is_valid = true"),
+    "check for other slots in block": ("scan.h", ".is_valid = !words.any_owned", ".is_valid = true"),
+    "check for other messages in block": ("scan.h", "cache->has_others ? 0 : taken", "taken"),
+    "check for new messages": (
+        "scan.h",
+        "if (h->found_empty && h->empty_ready_count == ready_count)",
+        "if (h->found_empty)",
+    ),
     "second check of ready count": (
         "receiver.h",
         "if (mq_load_relaxed_u64(&h->parts.queue->ready_count) == ready)",

@@ -14,6 +14,7 @@ from tools.bench.instructions import count_instructions
 
 POLL_LIMIT = 5_000  # instructions of: poll four topics, sleep, wake up, receive twice
 UPDATE_LIMIT = 12_000  # instructions of: update a SubMaster of four topics, which sleeps and takes a message
+QUEUE_LIMIT = 5_000  # instructions of: receive a message of a queue, which sleeps
 # Instructions of receive(timeout=), divided by those of receive() with a set time-out. The difference of 300 is the
 # cost of an argument with a name in CPython and Cython.
 TIMEOUT_SHARE = 1.15
@@ -32,6 +33,10 @@ def test_poll_that_sleeps_stays_below_limit() -> None:
 
 def test_master_update_that_sleeps_stays_below_limit() -> None:
     assert count("update") <= UPDATE_LIMIT
+
+
+def test_queue_receive_that_sleeps_stays_below_limit() -> None:
+    assert count("queue") <= QUEUE_LIMIT
 
 
 def test_receive_with_timeout_argument_costs_as_much_as_set_timeout() -> None:

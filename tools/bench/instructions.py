@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgq
 from tools.bench.floor.build import build_preloaded
@@ -83,12 +84,31 @@ def receive_timeout(names: list[str]) -> Cycles:
     return run
 
 
-#: Kinds of cycles by name, with the number of topics that get messages in turns.
+def queue(names: list[str]) -> Cycles:
+    """Receive a message of a work queue, without a spin: the time of the machine would limit the spin."""
+    consumer = msgq.MessageQueue(names[0], spin_us=0)
+
+    def run(cycles: int) -> None:
+        for _ in range(cycles):
+            consumer.receive(TIMEOUT_S)
+
+    return run
+
+
+class Work(NamedTuple):
+    """A kind of cycles: what the process does, and how many endpoints of which type get messages in turns."""
+
+    begin: Callable[[list[str]], Cycles]
+    endpoints: int = 1
+    open_sender: Callable[[str], msgq.PubSocket | msgq.MessageQueue] = msgq.pub_sock
+
+
 WORKS = {
-    "poll": (poll, TOPICS),
-    "update": (update, TOPICS),
-    "receive": (receive, 1),
-    "receive_timeout": (receive_timeout, 1),
+    "poll": Work(poll, TOPICS),
+    "update": Work(update, TOPICS),
+    "receive": Work(receive),
+    "receive_timeout": Work(receive_timeout),
+    "queue": Work(queue, open_sender=msgq.MessageQueue),
 }
 
 
@@ -109,7 +129,7 @@ def count_instructions(work: str, profiles: Path | None = None) -> float:
     with workspace() as space:
         out = (profiles or space.folder) / f"{work}.callgrind"
         name = space.new_name()
-        names = [f"{name}-{number}" for number in range(WORKS[work][1])]
+        names = [f"{name}-{number}" for number in range(WORKS[work].endpoints)]
         _run(work, names, build_preloaded(space.folder), out)
         counts = [_read_count(Path(f"{out}.{part}")) for part in (2, 3)]  # part 1 ends at the first mark
     return (counts[1] - counts[0]) / CYCLES
@@ -117,7 +137,7 @@ def count_instructions(work: str, profiles: Path | None = None) -> float:
 
 def run_cycles(work: str, *names: str) -> None:
     """Run cycles in the counted process: first some to warm up, then N and 2 N between marks."""
-    run = WORKS[work][0](list(names))
+    run = WORKS[work].begin(list(names))
     run(CYCLES)
     os.getppid()
     run(CYCLES)
@@ -131,7 +151,9 @@ def _run(work: str, names: Sequence[str], preloaded: Path, out: Path) -> None:
     words = ["valgrind", "--tool=callgrind", f"--dump-before={MARK}", f"--callgrind-out-file={out}"]
     errors = Path(f"{out}.err")
     with errors.open("wb") as stderr, contextlib.ExitStack() as stack:
-        publishers = [stack.enter_context(msgq.pub_sock(name)) for name in names]
+        senders = [WORKS[work].open_sender(name) for name in names]
+        for sender in senders:
+            stack.enter_context(sender)
         process = subprocess.Popen(
             [*words, sys.executable, "-c", PROGRAM, work, *names],
             bufsize=0,
@@ -142,7 +164,7 @@ def _run(work: str, names: Sequence[str], preloaded: Path, out: Path) -> None:
             stderr=stderr,
         )
         try:
-            sleeps = _answer(process, publishers)
+            sleeps = _answer(process, senders)
         finally:
             process.kill()
             process.communicate()
@@ -150,14 +172,14 @@ def _run(work: str, names: Sequence[str], preloaded: Path, out: Path) -> None:
         raise CallgrindError(f"{work}: {sleeps} sleeps in {RUN_CYCLES} cycles\n{errors.read_text()[-2000:]}")
 
 
-def _answer(process: "subprocess.Popen[bytes]", publishers: Sequence[msgq.PubSocket]) -> int:
-    """Send a message at each sleep of the process, to the topics in turns. Return the number of sleeps."""
+def _answer(process: "subprocess.Popen[bytes]", senders: Sequence[msgq.PubSocket | msgq.MessageQueue]) -> int:
+    """Send a message at each sleep of the process, to the endpoints in turns. Return the number of sleeps."""
     assert process.stdin is not None
     assert process.stdout is not None
     for sleeps in range(RUN_CYCLES + 1):
         if not select.select([process.stdout], [], [], LIMIT_S)[0] or not process.stdout.read(1):
             return sleeps
-        publishers[sleeps % len(publishers)].send(bytes(SIZE))
+        senders[sleeps % len(senders)].send(bytes(SIZE))
         process.stdin.write(b"\0")
     return RUN_CYCLES + 1
 

@@ -571,9 +571,16 @@ cdef void watcher_unlock() noexcept
 
 cdef class ThreadSharedHandle(Waitable):
     """A handle that several threads may use at the same time."""
-    cdef list _user_threads  # threads that wait in the handle, or use it without the GIL
+    # Threads that wait in the handle, or use it without the GIL: one thread with the number of its uses, and the other
+    # uses. Most handles have one user at a time, which needs no list.
+    cdef unsigned long _single_user
+    cdef int _single_user_uses
+    cdef list _other_users
+    cdef void _forget_user_threads(self) noexcept
     cdef void _add_user_thread(self) noexcept
     cdef void _remove_user_thread(self) noexcept
+    cdef bint _has_user_threads(self) noexcept
+    cdef bint _is_user_thread(self, unsigned long thread) noexcept
 
 
 # ---- poller.pxi ----

@@ -17,12 +17,29 @@ cdef class ThreadSharedHandle(Waitable):
             raise inherited_bus_error(self._endpoint)
         return self._reopen_in_child()
 
+    cdef void _forget_user_threads(self) noexcept:
+        """Begin without users, also in a forked child, where they are the parent's."""
+        self._single_user_uses, self._other_users = 0, []
+
     cdef void _add_user_thread(self) noexcept:
-        self._user_threads.append(PyThread_get_thread_ident())
+        cdef unsigned long thread = PyThread_get_thread_ident()
+        if not self._single_user_uses or self._single_user == thread:
+            self._single_user, self._single_user_uses = thread, self._single_user_uses + 1
+        else:
+            self._other_users.append(thread)
 
     cdef void _remove_user_thread(self) noexcept:
-        if PyThread_get_thread_ident() in self._user_threads:  # false in a child that a signal handler forked
-            self._user_threads.remove(PyThread_get_thread_ident())
+        cdef unsigned long thread = PyThread_get_thread_ident()
+        if self._single_user_uses and self._single_user == thread:
+            self._single_user_uses -= 1
+        elif thread in self._other_users:  # false in a child that a signal handler forked
+            self._other_users.remove(thread)
+
+    cdef bint _has_user_threads(self) noexcept:
+        return self._single_user_uses > 0 or len(self._other_users) > 0
+
+    cdef bint _is_user_thread(self, unsigned long thread) noexcept:
+        return (self._single_user_uses and self._single_user == thread) or thread in self._other_users
 
     cdef void _begin_use(self) noexcept:
         if self._bus is None:  # a wait on a bus notices a close by itself
@@ -43,9 +60,9 @@ cdef class ThreadSharedHandle(Waitable):
             self._close_handle()
             self._bus.on_closed(self)
             return
-        while self._user_threads and self._fork_generation == fork_generation:  # a signal handler may fork
+        while self._has_user_threads() and self._fork_generation == fork_generation:  # a signal handler may fork
             self._interrupt_wait()
-            if PyThread_get_thread_ident() in self._user_threads:
+            if self._is_user_thread(PyThread_get_thread_ident()):
                 return  # this signal handler interrupted a wait of the same thread, and the wait closes the handle
             with nogil:
                 usleep(200)
@@ -56,7 +73,7 @@ cdef class ThreadSharedHandle(Waitable):
             self._bus.on_closed(self)
 
     cdef int _close_handle(self) except -1:
-        if self._user_threads or self._fork_generation != fork_generation:
+        if self._has_user_threads() or self._fork_generation != fork_generation:
             return 0
         return Waitable._close_handle(self)
 

@@ -81,8 +81,8 @@ int mqc_queue_poll(msgq_queue *q, mqc_waiter *waiter) {
         status = mqc_queue_obtain_slots(q, false);
     if (status)
         return status;
-    if (mq_queue_has_ready_message(&q->h.parts) ||
-        (mqc_queue_recover_if_due(q, mq_monotonic_ns()) && mq_queue_has_ready_message(&q->h.parts)))
+    if (mq_queue_search_message(&q->h) ||
+        (mqc_queue_recover_if_due(q, mq_monotonic_ns()) && mq_queue_search_message(&q->h)))
         return 1;
     if (q->wait.role != MQ_QUEUE_WATCHER) /* otherwise the ticket of the previous poll is still valid */
         q->wait = mq_queue_wait_begin(&q->h, MQ_QUEUE_WATCHER, false);

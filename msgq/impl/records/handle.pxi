@@ -104,7 +104,8 @@ cdef class RecordHandle(ThreadSharedHandle):
 
     def _reset_for_process(self):
         """Reset the state for this process: no users and no row."""
-        self._user_threads, self._is_reading_changes = [], False
+        self._forget_user_threads()
+        self._is_reading_changes = False
         self._write_state = WRITES_DIRECTLY if self._bus is None else WRITES_ON_BUS
         self._writer.row, self._row_token = NULL, NULL
         self._forget_inherited_wait()

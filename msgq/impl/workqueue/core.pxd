@@ -129,13 +129,18 @@ cdef extern from "workqueue/handle.h" nogil:
     void mq_queue_wake_receivers(mq_queue *queue, int messages)
 
 
+cdef extern from "workqueue/scan.h" nogil:
+    bint mq_queue_has_ready_message(const mq_queue_file_parts *parts)
+    bint mq_queue_has_free_slot(const mq_queue_file_parts *parts)
+    int mq_queue_count_available(const mq_queue_file_parts *parts, mq_queue_role role)
+    void mq_queue_invalidate_all_caches(mq_queue_handle *h)
+    bint mq_queue_search_message(mq_queue_handle *h)
+
+
 cdef extern from "workqueue/handoff.h" nogil:
     enum:
         MQ_QUEUE_OVERTAKEN_MAX
     uint64_t MQ_NO_TICKET
-    bint mq_queue_has_ready_message(const mq_queue_file_parts *parts)
-    bint mq_queue_has_free_slot(const mq_queue_file_parts *parts)
-    int mq_queue_count_available(const mq_queue_file_parts *parts, mq_queue_role role)
     ctypedef struct mq_queue_waiting_call:
         mq_queue_role role
         bint takes
@@ -167,7 +172,6 @@ cdef extern from "workqueue/receiver.h" nogil:
     ctypedef struct mq_queue_taken_message:
         uint64_t slot, key, word, length, deliveries, sent_time, origin_time
         int64_t taken_time
-    void mq_queue_invalidate_all_caches(mq_queue_handle *h)
     bint mq_queue_take_slot(mq_queue_handle *h, uint64_t slot, uint64_t word, mq_queue_taken_message *delivery)
     mq_queue_status mq_queue_take_message(mq_queue_handle *h, uint64_t ticket, mq_queue_taken_message *delivery)
     void mq_queue_set_job_lease(mq_queue_handle *h, const mq_queue_taken_message *delivery, uint32_t deadline_tick)
@@ -339,7 +343,8 @@ cdef class QueueHandle(ThreadSharedHandle):
     cdef object _registration               # notifies when a message arrives in the empty queue (notifier.py)
     cdef int _unwoken_messages  # sent messages whose receivers are not woken yet
     cdef EventPublisher _event_publisher  # None: the queue has no events
-    cdef list _waits  # waits of threads in this handle
+    cdef QueueWait _first_wait  # first wait of a thread in this handle, or None
+    cdef tuple _unused_wait  # a tuple with the last wait that ended, for the next call; None: that call creates one
     cdef str _prefix  # prefix without the bus
     cdef bint _is_reported  # the queue has events, or the handle is observed
     cdef bint _is_observed  # in a simulation: the bus learns of each send, and of each message taken
@@ -353,6 +358,8 @@ cdef class QueueHandle(ThreadSharedHandle):
     cdef int _check_can_read(self) except -1
     cdef int _check_can_write(self) except -1
     cdef void _wake_receivers(self) noexcept
+    cdef void _add_wait(self, QueueWait wait) noexcept
+    cdef void _remove_wait(self, QueueWait wait) noexcept
     cdef int _recover_from_dead_owners(self, int64_t now) except -1
     cdef int _open_event_channel(self, bint sends) except -1
     cdef int _open_event_channel_to_take(self) except -1
@@ -385,7 +392,9 @@ cdef class QueueHandle(ThreadSharedHandle):
 
 cdef class QueueWait(Waitable):
     """The wait of one call in a handle, for a message or a slot: one sleep or several."""
-    cdef QueueHandle _queue
+    cdef QueueHandle _queue  # None: no call uses this wait
+    cdef QueueWait _next  # next wait in the handle
+    cdef tuple _alone  # a tuple with this wait only
     cdef mq_queue_waiting_call _c
     cdef list _tickets  # on a bus: the tickets of all calls that wait for the same
     cdef bint _is_over_on_bus(self) except -1

@@ -3,12 +3,13 @@
  * A wake goes to one sleeper. If all sleepers shared one word, the woken sleeper would have to announce the other
  * sleepers again. Therefore each row has its own eventcount for each role (eventcount.h, several writers). The header
  * has a bit for each row, so that wakers need not scan all rows.
- *   `To sleep`: announce the sleep in the eventcount, set the bit, and scan all words. If the scan finds nothing, sleep
- *   while the eventcount is unchanged. Then clear the bit.
+ *   `To sleep`: announce the sleep in the eventcount, and set the bit. A receiver then loads ready_count, and scans if
+ *   the count has changed since a scan found no message. A sender scans all words. If there is no message or free slot,
+ *   sleep while the eventcount is unchanged. Then clear the bit.
  *   `To send`: store READY, increment ready_count, load the receivers' bits, and wake one eventcount.
  *   `To free a slot`: store FREE, load the senders' bits, and wake one eventcount.
  *
- * Either the sleeper's scan finds the published value, or the waker sees the sleeper's bit. A waker clears the
+ * Either the sleeper loads the new ready_count or the FREE word, or the waker sees the sleeper's bit. A waker clears the
  * announcement after the wake. If a waker stops during the wake, the announcement remains. The next waker then wakes
  * this row, too. But a waker counts only rows that no other process is waking. Two messages are therefore never left to
  * one sleeper. Only the owner of a row changes the row's bit. After the owner's death, other processes clear the bit
@@ -28,12 +29,14 @@
 #include "base/row_table.h"
 #include "workqueue/events.h"
 
-/* A receiver's cache of one block (receiver.h). */
+/* A receiver's cache of one block (scan.h). */
 typedef struct {
     uint64_t fill_count; /* fill count of the block at the scan */
     uint64_t best;       /* best READY word at the scan; 0: none */
     uint32_t slot;       /* slot of `best` */
     bool is_valid;
+    bool has_others;      /* other slots of the block were not FREE at the scan */
+    uint64_t taken_alone; /* TAKEN word by which this handle replaced the block's only message; 0: none */
 } mq_queue_block_cache;
 
 /* The call that this handle yields to, and the time limit (handoff.h). */
@@ -51,6 +54,8 @@ typedef struct {
     uint64_t take_count;                /* number of the last take */
     uint64_t next_search_slot;          /* slot at which the next search for a free slot begins */
     mq_queue_block_cache *block_caches; /* caches of all blocks of the queue */
+    bool found_empty;                   /* the last scan found no message */
+    uint64_t empty_ready_count;         /* ready_count before that scan */
     bool saw_owned_slots;               /* the last scan found slots that are neither FREE nor READY */
     uint64_t seen_delay_count;          /* delay_count before the last search for due messages */
     int64_t last_recovery_ns;           /* time of the last recovery, by CLOCK_MONOTONIC */
@@ -111,7 +116,7 @@ static inline mq_u32 *mq_queue_get_eventcount(const mq_queue_handle *h, mq_queue
 }
 
 /* Announce a sleep. `ticket` is the ticket of the row's longest waiter. Returns the value that the futex word must
- * have when the sleep begins. The caller must scan all words after this call. */
+ * have when the sleep begins. After this call, the caller must search for a message or a free slot (scan.h). */
 static inline uint32_t mq_queue_prepare_sleep(const mq_queue_handle *h, mq_queue_role role, uint64_t ticket) {
     /* EDGE ticket: release. The ticket is stored, then the announcement. Partner: mq_queue_find_longest_sleeper. If
      * weaker: a waker reads the ticket of an earlier wait, and wakes this row before rows that have waited longer. */

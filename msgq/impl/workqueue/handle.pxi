@@ -106,7 +106,8 @@ cdef class QueueHandle(ThreadSharedHandle):
 
     cdef int _reset_for_process(self) except -1:
         """Begin without a row and without waits, also in a forked child, where they are the parent's."""
-        self._waits, self._user_threads, self._liveness_token, self._registration = [], [], NULL, None
+        self._first_wait, self._liveness_token, self._registration = None, NULL, None
+        self._forget_user_threads()
         self._forget_inherited_wait()
         memset(self._sleeping_threads, 0, sizeof(self._sleeping_threads))
         memset(&self._poll_state, 0, sizeof(self._poll_state))
@@ -145,9 +146,10 @@ cdef class QueueHandle(ThreadSharedHandle):
         return self._occupy_row(&lock)
 
     cdef void _interrupt_wait(self) noexcept:
-        cdef QueueWait wait
-        for wait in self._waits:
+        cdef QueueWait wait = self._first_wait
+        while wait is not None:
             wait._is_closing = True
+            wait = wait._next
         for role in (MQ_QUEUE_RECEIVER, MQ_QUEUE_WATCHER, MQ_QUEUE_SENDER):
             mq_futex_wake_all(mq_futex_word(mq_queue_get_eventcount(&self._h, role)))
 
@@ -185,12 +187,26 @@ cdef class QueueHandle(ThreadSharedHandle):
 
     cdef uint64_t _find_oldest_ticket(self, mq_queue_role role) noexcept:
         """Return the smallest ticket of the threads that wait in this handle."""
-        cdef QueueWait wait
+        cdef QueueWait wait = self._first_wait
         cdef uint64_t oldest = MQ_NO_TICKET
-        for wait in self._waits:
+        while wait is not None:
             if wait._c.role == role:
                 oldest = min(oldest, wait._c.ticket)
+            wait = wait._next
         return oldest
+
+    cdef void _add_wait(self, QueueWait wait) noexcept:
+        wait._next, self._first_wait = self._first_wait, wait
+
+    cdef void _remove_wait(self, QueueWait wait) noexcept:
+        cdef QueueWait before = self._first_wait
+        if before is wait:
+            self._first_wait = wait._next
+        else:
+            while before._next is not wait:
+                before = before._next
+            before._next = wait._next
+        wait._next = None
 
     cdef int _recover_from_dead_owners(self, int64_t now) except -1:
         """Recover slots of dead owners and of expired leases."""
@@ -226,8 +242,13 @@ cdef class QueueHandle(ThreadSharedHandle):
 
     cdef QueueWait _begin_wait(self, mq_queue_role role, bint takes):
         """Begin a wait. The caller ends it with `_finish_waiting`. `takes`: the call takes the message or slot."""
-        cdef QueueWait wait = QueueWait.__new__(QueueWait)
-        wait._queue, wait._endpoint, wait._spin_us = self, self._endpoint, self._spin_us
+        cdef QueueWait wait
+        cdef tuple alone = self._unused_wait
+        self._unused_wait = None
+        if alone is None:
+            alone = (QueueWait.__new__(QueueWait),)
+        wait = <QueueWait> alone[0]
+        wait._alone, wait._queue, wait._endpoint, wait._spin_us = alone, self, self._endpoint, self._spin_us
         wait._use_state = wait._fork_generation = fork_generation
         wait._signals_end_wait = self.signals_end_waits
         wait._c = mq_queue_wait_begin(&self._h, role, takes)
@@ -247,10 +268,10 @@ cdef class QueueHandle(ThreadSharedHandle):
         wait._is_closing = False
         if wait._c.overtaken >= MQ_QUEUE_OVERTAKEN_MAX:
             wait._spin_us = 0  # a spin announces no sleep, so it requests no handoff
-        self._waits.append(wait)
+        self._add_wait(wait)
         self._add_user_thread()
         try:
-            return wait_until_ready((wait,), give_up_ns) if self._bus is None else self._wait_on_bus(wait, give_up_ns)
+            return wait_until_ready(wait._alone, give_up_ns) if self._bus is None else self._wait_on_bus(wait, give_up_ns)
         except BaseException:
             if wait._fork_generation == fork_generation:  # the wake may have been for this wait
                 if role == MQ_QUEUE_RECEIVER:
@@ -261,7 +282,7 @@ cdef class QueueHandle(ThreadSharedHandle):
             raise
         finally:
             if wait._fork_generation == fork_generation:
-                self._waits.remove(wait)
+                self._remove_wait(wait)
                 if self._sleeping_threads[<int> role]:  # other threads of the handle sleep in this role
                     mq_store_relaxed_u64(&self._h.own_row.oldest_ticket[<int> role], self._find_oldest_ticket(role))
                 self._remove_user_thread()
@@ -370,7 +391,7 @@ cdef class QueueHandle(ThreadSharedHandle):
         return 0
 
     def _abandon_handle(self):
-        if self._held_sends or self._user_threads:
+        if self._held_sends or self._has_user_threads():
             self.close()  # a send that the simulation holds has returned, so it belongs to nobody who could die
         else:
             ThreadSharedHandle._abandon_handle(self)
@@ -407,7 +428,7 @@ cdef class QueueHandle(ThreadSharedHandle):
                 self._adopt_sizes()
             except BaseException:
                 return True  # the next call raises the error
-        return self._is_truncated() or mq_queue_has_ready_message(&self._h.parts)
+        return self._is_truncated() or mq_queue_search_message(&self._h)
 
     cdef mq_u32 *_futex_word(self) noexcept:
         return mq_queue_get_eventcount(&self._h, MQ_QUEUE_WATCHER)

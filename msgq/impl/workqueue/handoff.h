@@ -28,49 +28,13 @@
 #ifndef MQ_WORKQUEUE_HANDOFF_H
 #define MQ_WORKQUEUE_HANDOFF_H
 
-#include "workqueue/handle.h"
+#include "workqueue/scan.h"
 
 enum {
     MQ_QUEUE_OVERTAKEN_MAX = 2,     /* number of times that a call is overtaken before it requests a handoff */
     MQ_QUEUE_HANDOFF_NS = 10000000, /* a handoff ends if its owner leaves a message in the queue for this time */
 };
 #define MQ_NO_TICKET UINT64_MAX /* ticket of a call that has not waited yet */
-
-/* ---- scans of all words, without a cache, for any thread ---- */
-
-/* True if a message waits. Parts without slots are outdated as soon as a message was sent: the caller then maps the
- * slots, and scans again. */
-static inline bool mq_queue_has_ready_message(const mq_queue_file_parts *parts) {
-    /* acquire: the scan finds each message that ready_count counts */
-    if (mq_load_acquire_u64(&parts->queue->ready_count) && mq_unlikely(!parts->max_messages))
-        return mq_queue_has_sizes(parts->queue);
-    for (uint64_t i = 0; i < parts->max_messages; i++)
-        if (mq_slot_state_is_ready(mq_load_acquire_u64(&parts->slot_states[i])))
-            return true;
-    return false;
-}
-
-/* True if a slot is free. */
-static inline bool mq_queue_has_free_slot(const mq_queue_file_parts *parts) {
-    for (uint64_t i = 0; i < parts->max_messages; i++)
-        if (mq_load_acquire_u64(&parts->slot_states[i]) == 0)
-            return true;
-    return false;
-}
-
-static inline bool mq_queue_has_message_or_slot(const mq_queue_file_parts *parts, mq_queue_role role) {
-    return role == MQ_QUEUE_SENDER ? mq_queue_has_free_slot(parts) : mq_queue_has_ready_message(parts);
-}
-
-/* Return the number of waiting messages, or for senders the number of free slots. */
-static inline int mq_queue_count_available(const mq_queue_file_parts *parts, mq_queue_role role) {
-    int count = 0;
-    for (uint64_t i = 0; i < parts->max_messages; i++) {
-        uint64_t word = mq_load_acquire_u64(&parts->slot_states[i]);
-        count += role == MQ_QUEUE_SENDER ? word == 0 : mq_slot_state_is_ready(word);
-    }
-    return count;
-}
 
 /* Call this when a receiver stops waiting. Senders that relied on this receiver sent no notification. Therefore send
  * the notification now. */
@@ -173,7 +137,7 @@ static inline uint32_t mq_queue_wait_prepare_sleep(const mq_queue_handle *h, mq_
 
 /* True if this call may take a message (or a free slot). */
 static inline bool mq_queue_wait_is_over(mq_queue_handle *h, const mq_queue_waiting_call *wait) {
-    return mq_queue_has_message_or_slot(&h->parts, wait->role) &&
+    return (wait->role == MQ_QUEUE_SENDER ? mq_queue_has_free_slot(&h->parts) : mq_queue_search_message(h)) &&
            !(wait->takes && mq_queue_must_yield_to_handoff(h, wait->role, wait->ticket));
 }
 

@@ -37,7 +37,7 @@ cdef type _Message = PyStructSequence_NewType(&_description)
 Message = _Message
 
 
-cdef inline void _set_field(object made, Py_ssize_t i, object value):
+cdef inline void _set_field(object made, Py_ssize_t i, object value) noexcept:
     Py_INCREF(value)  # SetItem steals the reference
     PyStructSequence_SetItem(made, i, value)
 

@@ -40,6 +40,9 @@ cdef class QueueWait(Waitable):
         return mq_queue_count_available(&queue._h.parts, self._c.role) > self._tickets.index(self._c.ticket)
 
     cdef void _finish_waiting(self) noexcept:
-        """End the wait, and its handoff if it has one."""
-        if self._fork_generation == fork_generation and self._queue._joined:
-            mq_queue_wait_end(&self._queue._h, &self._c)
+        """End the wait, and its handoff if it has one. The next call of the handle may use this object."""
+        cdef QueueHandle queue = self._queue
+        if self._fork_generation == fork_generation and queue._joined:
+            mq_queue_wait_end(&queue._h, &self._c)
+        queue._unused_wait = self._alone
+        self._alone, self._queue, self._tickets = None, None, None  # an unused wait is in no cycle of references

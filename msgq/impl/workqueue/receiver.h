@@ -1,15 +1,5 @@
-/* To receive, exchange the best READY word of the queue for a TAKEN word. The message then belongs to the receiver.
- *
- * A scan of all words is linear in the size of the queue. Each receiver therefore caches the result of each block in
- * private memory. The receiver scans a block again only if a message may have arrived in the block. Senders do not
- * update caches, but only increment `fill_counts`. A message becomes READY from FILLING, or from TAKEN when the message
- * returns. A receiver caches a block only if all words of the block were FREE or READY at the scan. If a word of the
- * block becomes READY later, there are two cases:
- *   `Returned`: the message was READY at the scan, was taken, and returned with the same key.
- *   `New`: the slot was FREE at the scan, and then FILLING. `fill_counts` increased before the word became READY.
- *
- * Caches are private. A process therefore cannot hide a message that another process sends at the same time. If the
- * cached best message is gone, the exchange of its word fails.
+/* To receive, exchange the best READY word of the queue for a TAKEN word. The message then belongs to the receiver. The
+ * caches of scan.h help to find the word.
  *
  * The second load of `ready_count` detects messages that arrived in slots already scanned. Example: message 1 arrives
  * in a slot that the scan has passed. Message 2, which was sent later, arrives in a slot that the scan has not passed
@@ -23,11 +13,6 @@
 
 #include "workqueue/sender.h"
 
-typedef struct {
-    uint64_t key; /* 0: none */
-    uint64_t slot;
-} mq_queue_candidate_message;
-
 /* A taken message. */
 typedef struct {
     uint64_t slot;
@@ -39,50 +24,6 @@ typedef struct {
     uint64_t origin_time;
     int64_t taken_time; /* set only on queues with events */
 } mq_queue_taken_message;
-
-static inline void mq_queue_invalidate_block_cache(mq_queue_handle *h, uint64_t block) {
-    h->block_caches[block].is_valid = false;
-}
-
-static inline void mq_queue_invalidate_all_caches(mq_queue_handle *h) {
-    for (uint64_t block = 0; block < h->parts.block_count; block++)
-        mq_queue_invalidate_block_cache(h, block);
-}
-
-/* Scan a block, if a message may have arrived in the block. */
-static inline void mq_queue_scan_block(mq_queue_handle *h, uint64_t block) {
-    mq_queue_block_cache *cache = &h->block_caches[block];
-    /* EDGE fill-count: acquire, before the words. Partner: mq_queue_claim_free_slot. If later: a message that arrives
-     * in between counts as seen. */
-    uint64_t fill_count = mq_load_acquire_u64(&h->parts.fill_counts[block]);
-    if (cache->is_valid && cache->fill_count == fill_count)
-        return;
-    uint64_t first = block * MQ_QUEUE_BLOCK_SLOTS, end = first + MQ_QUEUE_BLOCK_SLOTS, best = 0, slot = first;
-    bool owned = false;
-    end = end < h->parts.max_messages ? end : h->parts.max_messages;
-    for (uint64_t i = first; i < end; i++) {
-        uint64_t word = mq_load_relaxed_u64(&h->parts.slot_states[i]); /* relaxed: the exchange checks it */
-        owned |= word && !mq_slot_state_is_ready(word);
-        slot = word > best ? i : slot;
-        best = word > best ? word : best;
-    }
-    *cache = (mq_queue_block_cache){.fill_count = fill_count,
-                                    .best = mq_slot_state_is_ready(best) ? best : 0,
-                                    .slot = (uint32_t)slot,
-                                    .is_valid = !owned};
-    h->saw_owned_slots |= owned;
-}
-
-static inline mq_queue_candidate_message mq_queue_scan_all_blocks(mq_queue_handle *h) {
-    mq_queue_candidate_message best = {0, 0};
-    for (uint64_t block = 0; block < h->parts.block_count; block++) {
-        mq_queue_scan_block(h, block);
-        if (h->block_caches[block].best > best.key)
-            best =
-                (mq_queue_candidate_message){.key = h->block_caches[block].best, .slot = h->block_caches[block].slot};
-    }
-    return best;
-}
 
 /* Maximum number of scans in one call. Other handles may take all messages of the largest queue during a call. More
  * scans mean that another program writes the words, perhaps forever. */
@@ -104,8 +45,10 @@ static inline mq_queue_candidate_message mq_queue_find_best_message(mq_queue_han
          * there. */
         if (!best.key)
             mq_fence_seq_cst();
-        if (mq_load_relaxed_u64(&h->parts.queue->ready_count) == ready) /* relaxed: after a fence */
+        if (mq_load_relaxed_u64(&h->parts.queue->ready_count) == ready) { /* relaxed: after a fence */
+            mq_queue_keep_scan_result(h, ready, !best.key);
             return best;
+        }
         /* If two scans in a row find the same message, return this message. The loop therefore ends under any
          * traffic. */
         if (best.key && best.key == last.key && best.slot == last.slot)
@@ -144,13 +87,14 @@ static inline mq_queue_status mq_queue_take_message(mq_queue_handle *h, uint64_t
         if (!best.key)
             return MQ_QUEUE_EMPTY;
         uint64_t word = mq_slot_state_encode_taken(h->row_number, h->generation, mq_queue_advance_take_number(h));
-        mq_queue_invalidate_block_cache(h, best.slot / MQ_QUEUE_BLOCK_SLOTS);
         /* EDGE message: acquire. Partner: mq_queue_commit_message. If weaker: the payload is the slot's previous
          * content. */
         if (mq_compare_exchange_u64(&h->parts.slot_states[best.slot], best.key, word)) {
+            mq_queue_note_take(h, best.slot / MQ_QUEUE_BLOCK_SLOTS, word);
             *delivery = (mq_queue_taken_message){.slot = best.slot, .key = best.key, .word = word};
             return mq_queue_read_slot_header(h, delivery) ? MQ_QUEUE_OK : MQ_QUEUE_CORRUPT;
         }
+        mq_queue_invalidate_block_cache(h, best.slot / MQ_QUEUE_BLOCK_SLOTS);
     }
     delivery->word = 0;
     return MQ_QUEUE_CORRUPT;
@@ -232,6 +176,7 @@ static inline bool mq_queue_free_taken_slot(mq_queue_handle *h, const mq_queue_t
     /* EDGE free: release. Partner: mq_queue_claim_free_slot. If weaker: the copy shows the next message. */
     if (!mq_compare_exchange_u64(&h->parts.slot_states[delivery->slot], delivery->word, 0))
         return false;
+    mq_queue_note_free(h, delivery->slot / MQ_QUEUE_BLOCK_SLOTS, delivery->word);
     mq_queue_wake_sender(h->parts.queue);
     mq_queue_add_to_counter(&h->own_row->counts.acknowledged, 1);
     return true;

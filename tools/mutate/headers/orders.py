@@ -21,10 +21,16 @@ MUTANTS = [
         "mq_store_relaxed_u64(&h->parts.slot_states[slot], key); mq_fetch_add_u64(&h->parts.queue->ready_count, 1); if",
     ),
     relaxed(
-        f"{_QUEUE}/receiver.h",
+        f"{_QUEUE}/scan.h",
         "fill-count",
         "mq_load_acquire_u64(&h->parts.fill_counts[block]);",
         "mq_load_relaxed_u64(&h->parts.fill_counts[block]);",
+    ),
+    relaxed(
+        f"{_QUEUE}/scan.h",
+        "sleeper-bit",
+        "mq_load_seq_cst_u64(&h->parts.queue->ready_count);",
+        "mq_load_relaxed_u64(&h->parts.queue->ready_count);",
     ),
     relaxed(
         f"{_QUEUE}/receiver.h",

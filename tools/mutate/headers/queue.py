@@ -5,6 +5,7 @@ from tools.mutate.headers.mutant import mutants_of
 layout = mutants_of("msgq/impl/workqueue/layout.h", "queue")
 handle = mutants_of("msgq/impl/workqueue/handle.h", "queue")
 sender = mutants_of("msgq/impl/workqueue/sender.h", "queue")
+scan = mutants_of("msgq/impl/workqueue/scan.h", "queue")
 receiver = mutants_of("msgq/impl/workqueue/receiver.h", "queue")
 slot_state = mutants_of("msgq/impl/workqueue/slot_state.h", "queue")
 handoff = mutants_of("msgq/impl/workqueue/handoff.h", "queue_handoff")
@@ -142,23 +143,98 @@ MUTANTS = [
         "",
         "message_that_another_one_took_is_not_tried_again",
     ),
-    receiver(
+    scan(
         "a block with slots of others is cached",
-        ".is_valid = !owned};",
-        ".is_valid = true};",
+        ".is_valid = !words.any_owned,",
+        ".is_valid = true,",
         "block_with_a_held_or_taken_place_is_not_cached",
     ),
     receiver(
-        "a taken message stays cached as READY",
+        "a message that another handle took stays cached as READY",
         "mq_queue_invalidate_block_cache(h, best.slot / MQ_QUEUE_BLOCK_SLOTS);",
         "",
         "message_that_another_one_took_is_not_tried_again",
+    ),
+    scan(
+        "a taken message stays cached as READY",
+        "cache->taken_alone = cache->has_others ? 0 : taken; cache->is_valid = false;",
+        "cache->taken_alone = cache->has_others ? 0 : taken;",
         "messages_come_by_priority_and_then_in_the_order_of_sending",
         "block_with_a_held_or_taken_place_is_not_cached",
     ),
+    scan(
+        "a block with another message counts as empty after a receive",
+        "cache->taken_alone = cache->has_others ? 0 : taken;",
+        "cache->taken_alone = taken;",
+        "block_whose_only_message_was_received_needs_no_scan",
+    ),
+    scan(
+        "a block counts as empty after each receive",
+        "if (cache->taken_alone == taken)",
+        "if (taken)",
+        "message_is_found_after_a_message_that_was_taken_alone_is_freed",
+        "block_whose_only_message_was_received_needs_no_scan",
+    ),
+    scan(
+        "a block whose only message was received is scanned again",
+        "if (cache->taken_alone == taken)",
+        "if (!taken)",
+        "block_whose_only_message_was_received_needs_no_scan",
+    ),
+    scan(
+        "a message that was taken alone counts as received",
+        "cache->taken_alone = cache->has_others ? 0 : taken; cache->is_valid = false;",
+        "cache->best = 0; (void)taken;",
+        "message_that_is_alone_is_found_after_its_return",
+    ),
+    scan(
+        "the last slot of a line is not checked",
+        "for (unsigned i = 0; i < MQ_QUEUE_LINE_SLOTS; i++) any |=",
+        "for (unsigned i = 0; i < MQ_QUEUE_LINE_SLOTS - 1; i++) any |=",
+        "scan_of_lines_finds_the_best_message_in_each_slot",
+    ),
+    scan(
+        "a search ignores new messages",
+        "if (h->found_empty && h->empty_ready_count == ready_count)",
+        "if (h->found_empty)",
+        "queue_sleepers-search_scans_again_only_after_a_message_was_counted",
+        "queue_sleepers-search_finds_a_message_that_was_sent_behind_the_previous_scan",
+    ),
+    scan(
+        "a search scans each time",
+        "if (h->found_empty && h->empty_ready_count == ready_count)",
+        "if (0)",
+        "queue_sleepers-search_scans_again_only_after_a_message_was_counted",
+        "queue_sleepers-call_without_a_message_spares_the_next_search_the_scan",
+    ),
+    scan(
+        "a search counts messages that its scan passed",
+        "mq_queue_keep_scan_result(h, ready_count, !found);",
+        "mq_queue_keep_scan_result(h, mq_load_acquire_u64(&h->parts.queue->ready_count), !found);",
+        "queue_sleepers-search_finds_a_message_that_was_sent_behind_the_previous_scan",
+    ),
+    scan(
+        "a search finds a cached message that another handle took",
+        "best.key && (mq_load_acquire_u64(&h->parts.slot_states[best.slot]) == best.key || "
+        "mq_queue_has_ready_message(&h->parts));",
+        "best.key != 0;",
+        "queue_sleepers-search_scans_again_only_after_a_message_was_counted",
+    ),
+    scan(
+        "a recovery keeps the result of the last search",
+        "h->found_empty = false; for (uint64_t block",
+        "for (uint64_t block",
+        "queue_sleepers-search_finds_a_message_that_its_dead_sender_did_not_count_after_a_recovery",
+    ),
     receiver(
+        "a call without a message keeps no result",
+        "mq_queue_keep_scan_result(h, ready, !best.key);",
+        "",
+        "queue_sleepers-call_without_a_message_spares_the_next_search_the_scan",
+    ),
+    scan(
         "slots of others are not noted",
-        "h->saw_owned_slots |= owned;",
+        "h->saw_owned_slots |= words.any_owned;",
         "",
         "block_with_a_held_or_taken_place_is_not_cached",
     ),
@@ -337,12 +413,6 @@ MUTANTS = [
         "mq_eventcount_notify_mp(&queue->rows[row].eventcounts[role]); rows--;",
         "queue_sleepers-two_senders_at_a_time_wake_two_rows",
     ),
-    handoff(
-        "a sleeper looks at the words alone",
-        "if (mq_load_acquire_u64(&parts->queue->ready_count) && mq_unlikely(!parts->max_messages))",
-        "if (mq_unlikely(!parts->max_messages) && mq_load_acquire_u64(&parts->queue->ready_count))",
-        "queue_sleepers-sleeper_shows_itself_before_a_fence",
-    ),
     handle(
         "an arrival wakes nobody",
         "mq_futex_wake_all(mq_futex_word(&queue->notify_seq));",
@@ -459,7 +529,7 @@ MUTANTS = [
         "uint64_t end = payloads + max_messages * max_message_size;",
         "queue_plan_has_room_for_each_place",
     ),
-    handoff(
+    scan(
         "a queue without sizes has a message as soon as another program writes a count",
         "return mq_queue_has_sizes(parts->queue);",
         "return true;",
