@@ -28,11 +28,10 @@ from rich.console import Console
 from rich.table import Table as Shown
 
 from msgq.lake.aggregate_store import RANGES_TABLE, AggregateStore, make_aggregate_file_name, open_aggregate_table
-from msgq.lake.bronze import ingest_log
 from msgq.lake.bronze.bronze_reader import BronzeReader
 from msgq.lake.bronze.bronze_store import BronzeStore
 from msgq.lake.bronze.bronze_writer import UncommittedFiles, open_messages_table, write_bronze
-from msgq.lake.bronze.ingest_log import IngestedFile
+from msgq.lake.bronze.ingest_log import IngestedFile, IngestLog
 from msgq.lake.bronze.row_group_ranges import RANGES_SCHEMA
 from msgq.lake.data_file import DataFile, make_add_action
 from msgq.lake.delta_table import LakeTable, is_merged_file
@@ -56,6 +55,7 @@ _BRONZE_FILES = 40
 _ROW_GROUPS = 8
 _ENDPOINTS = 20
 _SEGMENTS = 40
+NEW_RECORDINGS = 10  # of an ingest
 
 
 def measure_time(work: Callable[[], Any]) -> float:
@@ -94,7 +94,7 @@ class Recording:
     @property
     def run(self) -> str:
         """Name of the run."""
-        return f"run{self.number:05}"
+        return f"run{self.number:07}"
 
     @property
     def own_endpoint(self) -> str:
@@ -106,9 +106,14 @@ class Recording:
         """Time of the first message, ns since the epoch."""
         return _MIDNIGHT_S * 10**9 + self.number * _RECORDING_NS
 
+    @property
+    def day(self) -> str:
+        """Date of the recording."""
+        return (FIRST_DAY + timedelta(days=self.number // _RECORDINGS_PER_DAY)).isoformat()
+
     def describe_files(self, template: DataFile) -> list[DataFile]:
         """Return descriptions of bronze files with other names and bounds than the template."""
-        day = (FIRST_DAY + timedelta(days=self.number // _RECORDINGS_PER_DAY)).isoformat()
+        day = self.day
         step = _RECORDING_NS // _BRONZE_FILES
         files = []
         for start in range(self.start_time, self.start_time + _RECORDING_NS, step):
@@ -142,7 +147,11 @@ class Recording:
 
     def list_inputs(self) -> list[IngestedFile]:
         """Return the segments of the recording."""
-        return [IngestedFile(f"/recordings/{self.run}/{index}.mcap", SEGMENT_BYTES, 1) for index in range(_SEGMENTS)]
+        step = _RECORDING_NS // _SEGMENTS
+        return [
+            IngestedFile(f"/recordings/{self.run}/{index:06}.mcap", SEGMENT_BYTES, self.start_time + (index + 1) * step)
+            for index in range(_SEGMENTS)
+        ]
 
 
 def make_template(where: Path) -> DataFile:
@@ -198,6 +207,7 @@ def add_recordings(where: Path, template: DataFile, numbers: range) -> None:
     if not numbers.start:
         messages.commit_files(None, BRONZE_COLUMNS)
         AggregateStore(lake).commit_files({}, [])
+    next_version = messages.read_version() + 1
     days: dict[int, list[Recording]] = {}
     for number in numbers:
         days.setdefault(number // _RECORDINGS_PER_DAY, []).append(Recording(number))
@@ -205,20 +215,21 @@ def add_recordings(where: Path, template: DataFile, numbers: range) -> None:
         ranges = []
         for recording in recordings:
             files = recording.describe_files(template)
-            _write_log_entry(messages, recording.number + 1, files)
+            _write_log_entry(messages, next_version, files)
+            next_version += 1
             ranges.append(recording.make_ranges(files))
         _merge_ranges(open_aggregate_table(lake, RANGES_TABLE), pa.concat_tables(ranges))
         open_inputs_table(lake).append_rows(_make_gold_inputs(pa.concat_tables(ranges)))
-        inputs = [file for recording in recordings for file in recording.list_inputs()]
-        rows = [{"path": file.path, "size_bytes": SEGMENT_BYTES, "mtime_ns": 1, "ingest_number": 1} for file in inputs]
-        LakeTable(lake, "ingested_files").append_rows(pa.Table.from_pylist(rows, ingest_log._INGESTED_FILES_SCHEMA))
+        IngestLog(lake).record_inputs([file for recording in recordings for file in recording.list_inputs()], [])
     _open_store(where).complete_aggregates()  # as each ingest does
 
 
-def write_recording(where: Path, template: DataFile, recording: Recording) -> TaskResult:
+def write_recordings(where: Path, template: DataFile, recordings: Sequence[Recording]) -> TaskResult:
     """Write what the workers of an ingest write: empty bronze files, and files of ranges."""
-    files = recording.describe_files(template)
-    ranges = recording.make_ranges(files)
+    files_by_recording = [recording.describe_files(template) for recording in recordings]
+    files = [file for some in files_by_recording for file in some]
+    made = zip(recordings, files_by_recording, strict=True)
+    ranges = pa.concat_tables([recording.make_ranges(some) for recording, some in made])
     table = open_aggregate_table(LakeDirectory(where), RANGES_TABLE)
     written = []
     for file in files:
@@ -278,13 +289,20 @@ def measure_in_process(work: Callable[..., None], *arguments: Any) -> tuple[floa
         return pool.submit(_measure_work, work, *arguments).result()
 
 
+def measure_ingest(where: Path, template: DataFile, first: int) -> tuple[float, float]:
+    """Return CPU seconds and MB of the driver for an ingest of 10 recordings. `first`: number of the first one."""
+    new = [Recording(first + number) for number in range(NEW_RECORDINGS)]
+    inputs = [file for recording in new for file in recording.list_inputs()]
+    return measure_in_process(ingest, where, inputs, write_recordings(where, template, new))
+
+
 def measure_lakes(where: Path, largest: int) -> Iterator[tuple[int, dict[str, float]]]:
     """Fill a lake with 10, 100, 1,000 ... recordings. Yield the number of recordings and the metrics."""
     template, lake = make_template(where / "template"), where / "lake"
     filled = 0
     for size in (10**power for power in range(1, 1 + round(math.log10(largest)))):
         add_recordings(lake, template, range(filled, size))
-        filled, last, middle = size + 1, Recording(size), Recording(size // 2)
+        filled, middle = size + NEW_RECORDINGS, Recording(size // 2)
         log = lake / "messages" / "_delta_log"
         if size >= _RECORDINGS_PER_DAY:  # commits make a checkpoint of each hundredth version
             DeltaTable(log.parent).create_checkpoint()
@@ -292,13 +310,13 @@ def measure_lakes(where: Path, largest: int) -> Iterator[tuple[int, dict[str, fl
         endpoint = MessageFilter(frozenset({middle.own_endpoint}))
         metrics = {}
         for name, work in (
-            ("delta-rs alone", partial(open_log, lake)),
-            ("ingest", partial(ingest, lake, last.list_inputs(), write_recording(lake, template, last))),
-            ("refresh", partial(refresh, lake)),
-            ("question by time", partial(ask, lake, hour)),
-            ("question by endpoint", partial(ask, lake, endpoint)),
+            ("delta-rs alone", partial(measure_in_process, open_log, lake)),
+            ("ingest", partial(measure_ingest, lake, template, size)),
+            ("refresh", partial(measure_in_process, refresh, lake)),
+            ("question by time", partial(measure_in_process, ask, lake, hour)),
+            ("question by endpoint", partial(measure_in_process, ask, lake, endpoint)),
         ):
-            metrics[f"{name}, CPU s"], metrics[f"{name}, MB"] = measure_in_process(work)
+            metrics[f"{name}, CPU s"], metrics[f"{name}, MB"] = work()
         metrics["log entries of messages, MB"] = _sum_sizes(log.glob("*.json"))
         metrics["newest checkpoint of messages, MB"] = _sum_sizes(sorted(log.glob("*.checkpoint*.parquet"))[-1:])
         yield size, metrics

@@ -104,8 +104,8 @@ def day(where: Path, entries: int, parts: int, groups: int, endpoints: int) -> D
     aggregate_store._RANGES_CACHE = aggregate_store.FileCache(1 << 14)  # each ingest is a new process
     known = measure_time(lambda: IngestLog(lake).find_ingested_files(segments))
     column = make_text_column(names)
-    ranges = measure_time(lambda: derived.read_nearby_ranges(column, new))
-    nearby = derived.read_nearby_ranges(column, new)
+    ranges = measure_time(lambda: derived.read_nearby_ranges(new, column))
+    nearby = derived.read_nearby_ranges(new, column)
     overlaps = measure_time(lambda: find_overlapping_files(new, nearby))
     view = derived.read_snapshot(names)
     assert view is not None

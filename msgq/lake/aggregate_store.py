@@ -27,6 +27,7 @@ from msgq.lake.delta_table import SMALL_FILE_BYTES, CommitConflictError, LakeTab
 from msgq.lake.lake_directory import LakeDirectory
 from msgq.lake.message_filter import MessageFilter
 from msgq.lake.metrics.partial_aggregates import AGGREGATE_SCHEMAS, AGGREGATES_VERSION
+from msgq.lake.table_head import TableHead, restore_head, store_head
 from msgq.lake.table_snapshot import TableSnapshot
 from msgq.lake.text_columns import TextColumn, make_text_column, subtract_texts
 
@@ -35,7 +36,7 @@ _FULLY_READ_TABLES = (RANGES_TABLE, HOURS_TABLE)  # tables of which all rows are
 #: The column that says of which bronze file a row is.
 BRONZE_FILE_COLUMN = pa.field("bronze_file", pa.string())
 _MERGED_FILE_BYTES_MAX = 64 << 20
-#: Versions of `messages` up to which all bronze files have aggregates, as table id and number.
+#: Version of `messages` whose bronze files all have aggregates: its head, or only table id and number.
 _COMPLETE_VERSION_PATH = f"aggregates/{AGGREGATES_VERSION}/_complete.json"
 _UNCHECKED_COMMITS_MAX = 100  # to check all bronze files costs less than to read the log entries of more commits
 _STEM_REPLACEMENTS = (("date=", ""), ("size_class=", ""), ("/", "-"))
@@ -180,14 +181,15 @@ class AggregateStore:
         self._lake = lake
         self.tables = {name: open_aggregate_table(lake, name) for name in (*AGGREGATE_SCHEMAS, RANGES_TABLE)}
 
-    def read_nearby_ranges(self, bronze_files: TextColumn, near: pa.Table) -> pa.Table:
-        """Return the ranges of these bronze files that may meet other ranges in run and time.
+    def read_nearby_ranges(self, near: pa.Table, bronze_files: TextColumn | None = None) -> pa.Table:
+        """Return the ranges that may meet other ranges in run and time.
 
         The statistics of the Delta log select the files of ranges, so that the cost does not grow with the lake.
 
         Parameters
         ----------
         near : the other ranges: `RANGES_SCHEMA`.
+        bronze_files : bronze files of the ranges; None: all, including removed bronze files.
         """
         table = self.tables[RANGES_TABLE]
         snapshot = table.read_snapshot()
@@ -206,8 +208,10 @@ class AggregateStore:
         own = [self._read_ranges_file(table.resolve_file_path(path)) for path in paths if not is_merged_file(path)]
         merged = table.read_rows(filter(is_merged_file, paths), RANGES_SCHEMA, is_near)
         ranges = pa.concat_tables([merged, *own])
-        known = pc.is_in(ranges.column("bronze_file"), bronze_files)
-        return ranges.filter(pc.and_(known, pc.is_in(ranges.column("run"), runs)))
+        is_wanted = pc.is_in(ranges.column("run"), runs)
+        if bronze_files is not None:
+            is_wanted = pc.and_(is_wanted, pc.is_in(ranges.column("bronze_file"), bronze_files))
+        return ranges.filter(is_wanted)
 
     def select_bronze_files(self, bronze_files: Sequence[str], wanted: MessageFilter) -> list[str]:
         """Return those of these bronze files that may have a message that passes a filter by endpoint.
@@ -277,9 +281,15 @@ class AggregateStore:
                 return make_text_column(messages.select_existing_paths(added))
         return messages.path_column
 
-    def record_complete_version(self, messages: TableSnapshot) -> None:
+    def find_complete_version(self) -> TableHead | None:
+        """Return the version of messages that was recorded last; None: it has no head, or no version was recorded."""
+        return restore_head(self._lake.read_json(_COMPLETE_VERSION_PATH))
+
+    def record_complete_version(self, messages: TableSnapshot | TableHead) -> None:
         """Record that all bronze files of a version have aggregates, so that no process checks these files again."""
         complete = {"table_id": messages.table_id, "version": messages.version}
+        if isinstance(messages, TableHead):
+            complete = store_head(messages)
         if self._lake.read_json(_COMPLETE_VERSION_PATH) != complete:
             self._lake.write_json(_COMPLETE_VERSION_PATH, complete)
 

@@ -10,15 +10,14 @@ Format: https://github.com/delta-io/delta/blob/master/PROTOCOL.md
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from itertools import chain
+from itertools import chain, count
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 from uuid import uuid4
 
 import pyarrow as pa
@@ -48,6 +47,16 @@ from msgq.lake.log_retention import (
     set_log_retention,
 )
 from msgq.lake.parquet_options import choose_parquet_options
+from msgq.lake.table_head import (
+    HeadAdvance,
+    TableHead,
+    advance_head,
+    create_file,
+    list_paths,
+    make_append_entry,
+    make_head,
+    parse_actions,
+)
 from msgq.lake.table_snapshot import TRANSACTION_APPLICATION_ID, TableSnapshot
 from msgq.lake.text_columns import TextColumn
 
@@ -146,16 +155,35 @@ class LakeTable:
 
         The result is None if a log entry was removed.
         """
-        paths = set()
+        paths: set[str] = set()
         for number in range(after_version + 1, version + 1):
-            try:
-                entry = self.lake.files.open_input_stream(self.resolve_file_path(_make_entry_path(number)))
-            except FileNotFoundError:
+            entry = self._read_log_entry(number)
+            if entry is None:
                 return None
-            with entry:
-                actions = map(json.loads, entry.read().splitlines())
-                paths |= {unquote(action["add"]["path"]) for action in actions if "add" in action}
+            paths |= list_paths(parse_actions(entry), "add")
         return paths
+
+    def make_head(self, snapshot: TableSnapshot) -> TableHead | None:
+        """Return the head of a snapshot; None: only delta-rs can write the table."""
+        return make_head(snapshot, self._read_log_entry) if self._is_local else None
+
+    def advance_head(self, head: TableHead) -> HeadAdvance | None:
+        """Return the newest version after a head that was stored; None: the log was changed, so load the table."""
+        if not self._is_local:
+            return None
+        return advance_head(head, self._read_log_entry, self._read_checkpoint_version)
+
+    def _read_log_entry(self, version: int) -> bytes | None:
+        try:
+            with self.lake.files.open_input_stream(self.resolve_file_path(_make_entry_path(version))) as entry:
+                return bytes(entry.read())
+        except FileNotFoundError:
+            return None
+
+    def _read_checkpoint_version(self) -> int:
+        """Return the version of the newest checkpoint; -1: the log names none."""
+        newest = self.lake.read_json(f"{self.place}/{_DELTA_LOG_DIRECTORY}/_last_checkpoint", {})
+        return int(newest.get("version", -1))
 
     def _load_snapshot(self, version: int | None) -> TableSnapshot | None:
         try:
@@ -309,7 +337,7 @@ class LakeTable:
 
     def commit_files(
         self,
-        base: TableSnapshot | None,
+        base: TableSnapshot | TableHead | None,
         columns: pa.Schema,
         add: Iterable[DataFile] = (),
         remove: Iterable[str] | None = (),
@@ -318,7 +346,8 @@ class LakeTable:
 
         Parameters
         ----------
-        base : base snapshot of this change; None: the table does not exist yet.
+        base : base snapshot of this change; None: the table does not exist yet. A head: the change only adds files that
+            are new, and no columns.
         columns : all columns after the change, including partition columns. Columns may be added. If a column is
             removed or changes its type, `remove` must be None.
         add : files in the table's directory. Files that the table already has are ignored.
@@ -332,11 +361,34 @@ class LakeTable:
         """
         add = list(add)
         self.sync_files(file.path for file in add)
-        self._write_commit(base, columns, add, None if remove is None else list(remove))
+        if isinstance(base, TableHead):
+            self._append_to_log(base, add)
+        else:
+            self._write_commit(base, columns, add, None if remove is None else list(remove))
         # This commit depends on commits of other processes, which they may not have synced yet.
         version = 0 if base is None else max(0, base.version - _UNSYNCED_LOG_ENTRIES_MAX)
-        since = _make_entry_path(version)
-        self.sync_files(entry for entry in self._list_log_entries() if entry >= since)
+        self.sync_files(self._list_entries_since(version, 0 if base is None else base.version))
+
+    def _list_entries_since(self, oldest: int, existing: int) -> Iterator[str]:
+        """Yield the paths of the log entries from a version on. `existing`: version whose entry was written.
+
+        A listing of the log would cost more, the more commits the table has.
+        """
+        for version in count(oldest):
+            if self._describe_log_entry(version) != _NO_ENTRY:
+                yield _make_entry_path(version)
+            elif version > existing:
+                return
+
+    def _append_to_log(self, head: TableHead, add: Sequence[DataFile]) -> None:
+        path = self.resolve_file_path(_make_entry_path(head.version + 1))
+        try:
+            is_created = create_file(path, make_append_entry(head, add, self.partitions))
+        except OSError as error:
+            raise RecordingError(f"table '{self._table_path}' cannot be written: {error}") from None
+        if not is_created:
+            raise CommitConflictError(f"table '{self._table_path}' was written by another process at the same time")
+        self._write_due_checkpoint(head.version + 1)
 
     def sync_files(self, paths: Iterable[str]) -> None:
         """Sync files and the folders on their paths to the disk, so that they survive a power failure."""
@@ -383,7 +435,10 @@ class LakeTable:
             removed = [] if base is None else base.path_column if remove is None else remove
             self._resolve_failed_commit(base, add, removed, error)
             return
-        if (version := delta.version() + 1) % get_checkpoint_interval(version) == 0:
+        self._write_due_checkpoint(delta.version() + 1)
+
+    def _write_due_checkpoint(self, version: int) -> None:
+        if version % get_checkpoint_interval(version) == 0:
             with suppress(DeltaError, OSError):  # the commit counts without it
                 self._write_checkpoint(DeltaTable(self._uri))
 

@@ -107,11 +107,21 @@ class TableSnapshot:
 
     def find_smallest_value(self, column: str) -> tuple[Any, list[str]]:
         """Return the smallest value of a column by the statistics, and the paths of the files without statistics."""
+        bounds, others = self._split_bounds(f"min.{column}")
+        return pc.min(bounds).as_py(), others
+
+    def find_largest_value(self, column: str) -> tuple[Any, list[str]]:
+        """As `find_smallest_value`, for the largest value."""
+        bounds, others = self._split_bounds(f"max.{column}")
+        return pc.max(bounds).as_py(), others
+
+    def _split_bounds(self, name: str) -> tuple[pa.ChunkedArray, list[str]]:
+        """Return a column of statistics, and the paths of the files without the statistic."""
         actions = self._add_actions
-        if f"min.{column}" not in actions.column_names:
-            return None, self.paths
-        smallest = actions.column(f"min.{column}")
-        return pc.min(smallest).as_py(), actions.column("path").filter(pc.is_null(smallest)).to_pylist()
+        if name not in actions.column_names:
+            return pa.chunked_array([], pa.null()), self.paths
+        bounds = actions.column(name)
+        return bounds, actions.column("path").filter(pc.is_null(bounds)).to_pylist()
 
     @cached_property
     def files_by_path(self) -> dict[str, DataFile]:

@@ -170,11 +170,11 @@ def test_nearby_ranges_are_read_from_few_files(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr(AggregateStore, "_read_ranges_file", count_file)
     near, known = written[2].row_group_ranges, make_text_column(there)
-    assert tables.read_nearby_ranges(known, near).column("bronze_file").to_pylist() == names(written[2])
+    assert tables.read_nearby_ranges(near, known).column("bronze_file").to_pylist() == names(written[2])
     assert len(read) == 1
-    assert not tables.read_nearby_ranges(known, RANGES_SCHEMA.empty_table()).num_rows
+    assert not tables.read_nearby_ranges(RANGES_SCHEMA.empty_table(), known).num_rows
     other_run = near.set_column(near.schema.get_field_index("run"), "run", pa.array(["s"]))
-    assert not tables.read_nearby_ranges(known, other_run.cast(RANGES_SCHEMA)).num_rows
+    assert not tables.read_nearby_ranges(other_run.cast(RANGES_SCHEMA), known).num_rows
 
 
 def test_bronze_files_of_merged_ranges_are_not_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ def test_metadata_lake_takes_recordings_and_answers_questions(tmp_path: Path) ->
     template, place = metadata_lake.make_template(tmp_path / "template"), tmp_path / "lake"
     metadata_lake.add_recordings(place, template, range(3))
     last = Recording(3)
-    metadata_lake.ingest(place, last.list_inputs(), metadata_lake.write_recording(place, template, last))
+    metadata_lake.ingest(place, last.list_inputs(), metadata_lake.write_recordings(place, template, [last]))
     assert not is_gold_current(LakeDirectory(place))
     metadata_lake.refresh(place)
     assert is_gold_current(LakeDirectory(place))

@@ -13,6 +13,8 @@ from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+import pyarrow.compute as pc
+
 from msgq.lake.aggregate_store import AggregateSnapshot
 from msgq.lake.batching import pack_by_size
 from msgq.lake.bronze.bronze_reader import BronzeReader, get_time_order
@@ -25,6 +27,7 @@ from msgq.lake.lake_directory import LakeDirectory
 from msgq.lake.lake_executor import LakeExecutor, TaskResult
 from msgq.lake.message_columns import BRONZE_COLUMNS
 from msgq.lake.schema_texts import write_schemas
+from msgq.lake.table_head import HeadAdvance, TableHead
 from msgq.lake.table_snapshot import TableSnapshot
 from msgq.lake.text_columns import TextColumn, make_text_column, subtract_texts
 from msgq.recording.mcap_io.problem import Problem
@@ -60,7 +63,10 @@ class BronzeStore(BronzeReader):
         RecordingError : a table cannot be written.
         """
         while True:
-            base = self.complete_aggregates()
+            self.complete_aggregates()
+            base = self.table.read_snapshot()
+            if base is None:  # another process has just removed the lake
+                continue
             unchecked = self._aggregates.list_unchecked_files(base, self.table)
             view = self._aggregates.read_snapshot(base.path_column, unchecked)
             now = self.table.read_snapshot()
@@ -75,19 +81,36 @@ class BronzeStore(BronzeReader):
         """Return those of these files that were ingested in the same state."""
         return self._ingest_log.find_ingested_files(files)
 
+    def read_version(self) -> int:
+        """Return the number of the last commit of messages; -1: none."""
+        advance = self._advance_complete_version()
+        return super().read_version() if advance is None else advance.head.version
+
+    def _advance_complete_version(self) -> HeadAdvance | None:
+        """Return the newest version of messages, and its files after the last complete version; None: load the list."""
+        complete = self._aggregates.find_complete_version()
+        return None if complete is None else self.table.advance_head(complete)
+
     # ---- writing ----
 
-    def complete_aggregates(self) -> TableSnapshot:
+    def complete_aggregates(self) -> TableHead | TableSnapshot:
         """Commit missing aggregates of bronze files. Creates the lake if necessary. Return the version of messages.
+
+        If the log entries since the last call tell the new bronze files, the list of all files is not loaded.
 
         Raises
         ------
         RecordingError : a table cannot be written.
         """
+        advance = self._advance_complete_version()
+        if advance is not None and {*BRONZE_COLUMNS.names} <= {*advance.head.column_names}:
+            self._commit_missing_aggregates(make_text_column(advance.added_paths), advance.head)
+            return advance.head
         while (base := self.table.read_snapshot()) is None:
             with suppress(CommitConflictError):  # another process has just created the table
                 self.table.commit_files(None, BRONZE_COLUMNS)
-        self._commit_missing_aggregates(base)
+        unchecked = self._aggregates.list_unchecked_files(base, self.table)
+        self._commit_missing_aggregates(unchecked, self.table.make_head(base) or base)
         return base
 
     def optimize(self) -> OptimizeResult:
@@ -121,12 +144,16 @@ class BronzeStore(BronzeReader):
                 return
         self._remove_uncommitted_files(written)
 
-    def _commit_missing_aggregates(self, base: TableSnapshot) -> None:
-        """Commit missing aggregates of bronze files, from the workers' files or computed again."""
-        unchecked = self._aggregates.list_unchecked_files(base, self.table)
+    def _commit_missing_aggregates(self, unchecked: TextColumn, version: TableHead | TableSnapshot) -> None:
+        """Commit missing aggregates of bronze files, from the workers' files or computed again.
+
+        Parameters
+        ----------
+        unchecked : the bronze files of the version that may lack aggregates.
+        """
         if missing := self._aggregates.find_missing_aggregates(unchecked):
             self._rebuild_aggregates(missing)
-        self._aggregates.record_complete_version(base)
+        self._aggregates.record_complete_version(version)
 
     def _rebuild_aggregates(self, missing: set[str]) -> None:
         files, without_files = self._aggregates.find_uncommitted_files(sorted(missing))
@@ -154,11 +181,12 @@ class BronzeStore(BronzeReader):
 
         If another process commits in between, only its new files are compared.
         """
-        compared = make_text_column(())
+        compared: int | None = None
         while True:
             base = self.complete_aggregates()
-            written = self._drop_duplicate_messages(written, subtract_texts(base.path_column, compared))
-            compared = base.path_column
+            added = None if compared is None else self.table.list_added_paths(compared, base.version)
+            written = self._drop_duplicate_messages(written, None if added is None else make_text_column(added))
+            compared = base.version
             if not written.bronze_files:
                 return written
             try:
@@ -167,13 +195,20 @@ class BronzeStore(BronzeReader):
             except CommitConflictError:
                 continue
 
-    def _drop_duplicate_messages(self, written: UncommittedFiles, known: TextColumn) -> UncommittedFiles:
+    def _drop_duplicate_messages(self, written: UncommittedFiles, known: TextColumn | None) -> UncommittedFiles:
         """Return the files without duplicates. Bronze files with possible duplicates are written again.
 
-        Recordings rarely overlap. Only overlapping bronze files are compared message by message.
+        Recordings rarely overlap. Only overlapping bronze files are compared message by message. The store can have
+        ranges of removed bronze files. The list of all bronze files is only loaded if known ranges overlap new ones.
+
+        known : bronze files to compare with; None: all.
         """
-        nearby = self._aggregates.read_nearby_ranges(known, written.row_group_ranges)
-        doubtful, met = find_overlapping_files(written.row_group_ranges, nearby)
+        ranges = written.row_group_ranges
+        nearby = self._aggregates.read_nearby_ranges(ranges, known)
+        doubtful, met = find_overlapping_files(ranges, nearby)
+        if met:
+            nearby = nearby.filter(pc.is_in(nearby.column("bronze_file"), self.list_bronze_files()))
+            doubtful, met = find_overlapping_files(ranges, nearby)
         if not doubtful:
             return written
         rewritten = self._executor.rewrite_duplicates(self._lake.uri, sorted(doubtful), sorted(met))

@@ -40,14 +40,31 @@ class IngestedFile:
 
 
 class IngestLog:
-    """The tables `ingested_files` and `read_errors` of a lake. Rows are only added. One thread at a time."""
+    """The tables `ingested_files` and `read_errors` of a lake. Rows are only added. One thread at a time.
+
+    The Delta log has the bounds of paths and modification times in each file of the tables. New recordings were
+    modified after the recordings in older files, so their search opens only the newest files. Files of earlier releases
+    have no bounds, and each search reads them.
+    """
 
     def __init__(self, lake: LakeDirectory) -> None:
-        self._files, self._read_errors = LakeTable(lake, "ingested_files"), LakeTable(lake, "read_errors")
+        self._files, self._read_errors = (
+            LakeTable(lake, place, has_statistics=True) for place in ("ingested_files", "read_errors")
+        )
 
     def find_ingested_files(self, files: Collection[IngestedFile]) -> set[IngestedFile]:
         """Return those of these files that were ingested in the same state."""
-        return _parse_ingested_files(_read_rows_of_paths(self._files, [file.path for file in files])) & set(files)
+        snapshot = self._files.read_snapshot() if files else None
+        if snapshot is None:
+            return set()
+        bounds = {}
+        for name in ("path", "mtime_ns"):
+            values = [getattr(file, name) for file in files]
+            bounds[name] = min(values), max(values)
+        is_wanted = pc.field("path").isin(make_text_column(file.path for file in files))
+        found = self._files.read_rows(snapshot.find_paths(bounds), _INGESTED_FILES_SCHEMA, is_wanted)
+        rows = found.select(["path", "size_bytes", "mtime_ns"]).to_pylist()
+        return {IngestedFile(**row) for row in rows} & set(files)
 
     def list_read_errors(self) -> list[Problem]:
         """Return the current read errors of all files, each once."""
@@ -60,10 +77,9 @@ class IngestLog:
         new_errors: dict[str, dict[Problem, None]] = {}
         for problem in problems:
             new_errors.setdefault(problem.path, {})[problem] = None
-        paths = {*(file.path for file in inputs), *new_errors}
-        files, errors = (_read_rows_of_paths(table, paths) for table in (self._files, self._read_errors))
+        files, errors = (_read_rows_of_paths(table, new_errors) for table in (self._files, self._read_errors))
         first = 1 + max(map(_find_last_ingest_number, (self._files, self._read_errors)))
-        known, was = _parse_ingested_files(files), _select_current_problems(files, errors)
+        known, was = self.find_ingested_files(inputs), _select_current_problems(files, errors)
         new = {row: number for number, row in enumerate(inputs, first) if row not in known}
         numbers = {row.path: number for row, number in new.items()}
         rows = [
@@ -90,21 +106,20 @@ def _make_read_error_row(problem: Problem) -> dict[str, Any]:
     }
 
 
-def _read_rows_of_paths(table: LakeTable, paths: Iterable[str] | None) -> list[dict[str, Any]]:
+def _read_rows_of_paths(table: LakeTable, paths: Collection[str] | None) -> list[dict[str, Any]]:
     """Return the rows of some paths. `paths`: None for all."""
-    snapshot = table.read_snapshot()
+    snapshot = table.read_snapshot() if paths is None or paths else None
     where = None if paths is None else pc.field("path").isin(make_text_column(paths))
     return [] if snapshot is None else snapshot.read_rows(where=where).to_pylist()
 
 
 def _find_last_ingest_number(table: LakeTable) -> int:
     snapshot = table.read_snapshot()
-    last = None if snapshot is None else pc.max(snapshot.read_rows(["ingest_number"]).column(0)).as_py()
-    return -1 if last is None else int(last)
-
-
-def _parse_ingested_files(files: list[dict[str, Any]]) -> set[IngestedFile]:
-    return {IngestedFile(row["path"], row["size_bytes"], row["mtime_ns"]) for row in files}
+    if snapshot is None:
+        return -1
+    largest, others = snapshot.find_largest_value("ingest_number")
+    rows = table.read_rows(others, pa.schema([("ingest_number", pa.int64())]))
+    return max(-1 if number is None else int(number) for number in (largest, pc.max(rows.column(0)).as_py()))
 
 
 def _select_current_problems(
