@@ -34,11 +34,13 @@ from deltalake.transaction import (
 from pyarrow.dataset import dataset
 from pyarrow.fs import FileType, LocalFileSystem, SubTreeFileSystem
 
+from msgq.common.storage.file_systems import hide_secrets
+from msgq.common.storage.store_errors import describe_store_error, translate_store_errors
 from msgq.errors import InvalidValueError, RecordingError
 from msgq.lake.batching import combine_batches
 from msgq.lake.data_file import DataFile, make_add_action, make_remove_action
 from msgq.lake.file_statistics import collect_statistics
-from msgq.lake.lake_directory import FILE_URI_PREFIX, LakeDirectory, sync_path
+from msgq.lake.lake_directory import LakeDirectory, sync_path
 from msgq.lake.log_retention import (
     NEW_TABLE_RETAIN_HOURS,
     NO_POST_COMMIT_HOOKS,
@@ -78,6 +80,8 @@ _ROW_GROUP_BYTES = 32 << 20  # uncompressed
 _MERGED_FILE_ROWS_MAX = 1 << 22  # a merged file can exceed the limit by one row group
 _MERGED_FILE_BYTES_MAX = 1 << 30  # uncompressed
 
+_DELTA_SCHEMES = {"gcs": "gs"}  # the name of delta-rs for a scheme
+
 _LogEntry = tuple[int | None, int | None]  # bytes and mtime in ns of an entry in the log
 _NO_ENTRY: _LogEntry = (None, None)
 
@@ -102,22 +106,23 @@ class LakeTable:
 
         Raises
         ------
-        InvalidValueError : the lake is on a disk, and its path contains a backslash, or % and two hexadecimal digits.
+        InvalidValueError : the path of the lake contains a backslash, or % and two hexadecimal digits.
         """
         self.lake, self.place, self.partitions = lake, place, list(partitions)
         self._has_statistics = has_statistics
         self._is_local = isinstance(lake.files, LocalFileSystem)
         self._newest: TableSnapshot | None = None
         self._newest_entry = _NO_ENTRY
-        self._uri = f"{lake.uri}/{place}"
-        if self._is_local:
-            path = lake.resolve_path(place)
-            if unsupported := _UNSUPPORTED_PATH_PATTERN.search(path):
-                raise InvalidValueError(
-                    f"lake folder '{lake.root}' cannot be used: its path contains {unsupported[0]!r}; rename the folder"
-                )
-            self._uri = f"{FILE_URI_PREFIX}{quote(path)}"
+        if unsupported := _UNSUPPORTED_PATH_PATTERN.search(lake.root):
+            raise InvalidValueError(
+                f"lake folder '{lake.root}' cannot be used: its path contains {unsupported[0]!r}; rename the folder"
+            )
+        scheme, _, path = lake.uri.partition("://")
+        root, slash, path = path.partition("/")
+        self._uri = f"{_DELTA_SCHEMES.get(scheme, scheme)}://{root}{slash}{quote(path)}/{quote(place)}"
+        self._storage_options = lake.storage_options
 
+    @translate_store_errors()
     def read_snapshot(self, version: int | None = None) -> TableSnapshot | None:
         """Return the current version of the table, or the given version; None: the table does not exist.
 
@@ -187,7 +192,7 @@ class LakeTable:
 
     def _load_snapshot(self, version: int | None) -> TableSnapshot | None:
         try:
-            return self._wrap_delta_table(DeltaTable(self._uri, version=version))
+            return self._wrap_delta_table(self._open_delta_table(version))
         except TableNotFoundError:
             if version is not None and (missing := self._explain_missing_version(version)):
                 raise RecordingError(f"table '{self._table_path}' {missing}") from None
@@ -195,10 +200,13 @@ class LakeTable:
         except (DeltaError, OSError) as error:
             if self._remove_torn_log_entry():
                 return self._load_snapshot(version)
-            reason = f"cannot be read: {_get_first_line(error)}"
+            reason = f"cannot be read: {self._describe_error(error)}"
             if version is not None:
                 reason = self._explain_missing_version(version) or f"in version {version} {reason}"
             raise RecordingError(f"table '{self._table_path}' {reason}") from None
+
+    def _open_delta_table(self, version: int | None = None) -> DeltaTable:
+        return DeltaTable(self._uri, version=version, storage_options=self._storage_options)
 
     def find_oldest_version(self) -> int:
         """Return the number of the oldest version that can be read; 0: the table does not exist."""
@@ -229,6 +237,10 @@ class LakeTable:
                 return True
         return False
 
+    def _describe_error(self, error: Exception) -> str:
+        text = str(error)
+        return describe_store_error(text) or hide_secrets(text.partition("\n")[0], self._storage_options)
+
     def _list_log_entries(self) -> list[str]:
         names = self.lake.list_entry_names(f"{self.place}/{_DELTA_LOG_DIRECTORY}", FileType.File)
         return [f"{_DELTA_LOG_DIRECTORY}/{name}" for name in names if name.endswith(".json")]
@@ -240,6 +252,10 @@ class LakeTable:
     def resolve_file_path(self, path: str) -> str:
         """Return the path of a file in the lake's file system."""
         return self.lake.resolve_path(f"{self.place}/{path}")
+
+    def create_folder_of(self, path: str) -> None:
+        """Create the folder of a new file, unless the store has no folders."""
+        self.lake.create_folder(f"{self.place}/{path}".rpartition("/")[0])
 
     def describe_file(self, path: str, about: pq.FileMetaData) -> DataFile:
         """Return the description of a file that was written into the table's directory.
@@ -253,7 +269,7 @@ class LakeTable:
 
     def write_file(self, path: str, rows: pa.Table) -> DataFile:
         """Write a file into the table's directory. A later commit adds the file to the table."""
-        self.lake.files.create_dir(self.resolve_file_path(path).rpartition("/")[0])
+        self.create_folder_of(path)
         about: list[pq.FileMetaData] = []
         group_rows = _limit_row_count(rows.num_rows, rows.nbytes)
         options = choose_parquet_options(rows.schema) | {"row_group_size": group_rows}
@@ -365,6 +381,8 @@ class LakeTable:
             self._append_to_log(base, add)
         else:
             self._write_commit(base, columns, add, None if remove is None else list(remove))
+        if not self._is_local:
+            return
         # This commit depends on commits of other processes, which they may not have synced yet.
         version = 0 if base is None else max(0, base.version - _UNSYNCED_LOG_ENTRIES_MAX)
         self.sync_files(self._list_entries_since(version, 0 if base is None else base.version))
@@ -420,6 +438,7 @@ class LakeTable:
             if base is None:
                 adds = list(map(make_add_action, add))
                 how["configuration"] = make_retention_property(NEW_TABLE_RETAIN_HOURS)
+                how["storage_options"] = self._storage_options
                 create_table_with_add_actions(self._uri, schema, adds, "error", self.partitions, **how)
                 return
             if remove is None:
@@ -440,7 +459,7 @@ class LakeTable:
     def _write_due_checkpoint(self, version: int) -> None:
         if version % get_checkpoint_interval(version) == 0:
             with suppress(DeltaError, OSError):  # the commit counts without it
-                self._write_checkpoint(DeltaTable(self._uri))
+                self._write_checkpoint(self._open_delta_table())
 
     def _resolve_failed_commit(
         self, base: TableSnapshot | None, add: list[DataFile], removed: list[str] | TextColumn, error: Exception
@@ -448,7 +467,8 @@ class LakeTable:
         """Raise the error of a failed commit. If the commit succeeded in spite of an error, do nothing."""
         now = self.read_snapshot()
         if now is None or (base is not None and now.version == base.version):
-            raise RecordingError(f"table '{self._table_path}' cannot be written: {_get_first_line(error)}") from None
+            text = f"table '{self._table_path}' cannot be written: {self._describe_error(error)}"
+            raise RecordingError(text) from None
         added = {file.path for file in add}
         is_committed = bool(added) and added == set(now.select_existing_paths(added))
         if not is_committed or now.select_existing_paths(removed):
@@ -497,9 +517,9 @@ class LakeTable:
         missing = [field for field in schema.fields if field.name not in base.columns.names]
         if not missing:
             return base.delta_table
-        delta = DeltaTable(self._uri, version=base.version)
+        delta = self._open_delta_table(base.version)
         delta.alter.add_columns(missing, post_commithook_properties=NO_POST_COMMIT_HOOKS)
-        grown = self._wrap_delta_table(DeltaTable(self._uri))
+        grown = self._wrap_delta_table(self._open_delta_table())
         if grown.commit_number != base.commit_number:
             raise CommitConflictError(f"table '{self._table_path}' was written by another process at the same time")
         return grown.delta_table
@@ -534,7 +554,3 @@ def _limit_row_count(row_count: int, byte_count: int) -> int:
 
 def _make_entry_path(version: int) -> str:
     return f"{_DELTA_LOG_DIRECTORY}/{version:020}.json"
-
-
-def _get_first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]

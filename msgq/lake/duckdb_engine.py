@@ -12,6 +12,7 @@ import pyarrow.dataset as ds
 import pyarrow.types as pa_types
 
 from msgq.common.optional import require_extra
+from msgq.common.storage.store_errors import translate_store_errors
 from msgq.decoding.arrow_types import find_common_columns
 from msgq.errors import InvalidValueError
 from msgq.lake.bronze.bronze_reader import BronzeReader
@@ -36,6 +37,7 @@ _NUMBER_TYPES = {
 _DATE_FIELD = pa.field("date", pa.date32())
 
 
+@translate_store_errors()
 def run_query(lake: LakeDirectory, query: str, limit: int, version: int | None = None) -> tuple[list[str], list[Any]]:
     """Return the column names and the first rows of the result of a query.
 
@@ -48,6 +50,7 @@ def run_query(lake: LakeDirectory, query: str, limit: int, version: int | None =
     ------
     MissingLibraryError : DuckDB is not installed.
     InvalidValueError : DuckDB rejects the query, or the query names an endpoint whose values have several types.
+    RecordingError : the object store cannot be used.
     """
     require_extra("a query in DuckDB", "duckdb", "duckdb")
     import duckdb

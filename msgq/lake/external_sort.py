@@ -36,7 +36,7 @@ def _write_sorted_run(rows: pa.Table, order: Sequence[str], lake: LakeDirectory,
     keys = [(name, "ascending") for name in order]
     rows = rows.take(pc.sort_indices(rows, keys))
     name = f"{uuid4().hex}.arrow"
-    lake.files.create_dir(lake.resolve_path(place))
+    lake.create_folder(place)
     with (
         lake.files.open_output_stream(lake.resolve_path(f"{place}/{name}")) as sink,
         pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as run,

@@ -1,42 +1,88 @@
-"""A directory in any file system."""
+"""A directory in any file system or object store."""
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem
+from pyarrow.fs import FileSelector, FileType, LocalFileSystem
 
-FILE_URI_PREFIX = "file://"
+from msgq.common.storage.file_systems import open_file_system
+from msgq.common.storage.store_errors import translate_store_errors
+from msgq.common.storage.urls import FILE_URL_PREFIX, is_url
+from msgq.errors import RecordingError
+
+_OBJECT_STORES = ("s3", "gcs", "abfs")  # names of pyarrow
 
 
 class LakeDirectory:
-    """Files below a path or URI, which may not exist yet. Paths of the methods are relative to it.
+    """Files below a path or URL, which may not exist yet. Paths of the methods are relative to it.
+
+    Workers get the object itself. Its pickle contains the storage options, and its repr does not.
 
     Attributes
     ----------
-    uri : URI of the directory; for a path, file:// and the absolute path.
+    uri : URL of the directory; for a path, file:// and the absolute path.
     files, root : file system, and path of the directory in it.
+    storage_options : credentials and settings of the object store; None: the store's own library finds them.
+    is_object_store : whether a file appears only when it is complete, and folders need not be created.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Set the path, or a URI that pyarrow supports."""
+    def __init__(self, path: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None) -> None:
+        """Set the path or URL.
+
+        Parameters
+        ----------
+        storage_options : see `open_file_system`.
+
+        Raises
+        ------
+        InvalidValueError : the URL or a storage option is not supported, or the storage options are for a local path.
+        """
         text = os.fspath(path)
-        self.uri = text if "://" in text else f"{FILE_URI_PREFIX}{Path(text).absolute()}"
-        self.files, self.root = open_file_system(self.uri)
+        self.uri = text.removesuffix("/") if is_url(text) else f"{FILE_URL_PREFIX}{Path(text).absolute()}"
+        self.storage_options = dict(storage_options) if storage_options else None
+        self.files, self.root = open_file_system(self.uri, self.storage_options)
+        self.is_object_store = self.files.type_name in _OBJECT_STORES
+
+    def __reduce__(self) -> tuple[type[LakeDirectory], tuple[str, dict[str, str] | None]]:
+        return LakeDirectory, (self.uri, self.storage_options)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.uri!r})"
 
     def resolve_path(self, place: str) -> str:
         """Return a path in the file system."""
-        return f"{self.root}/{place}"
+        return f"{self.root}/{place}" if place else self.root or "/"
 
+    def create_folder(self, place: str) -> None:
+        """Create a folder for files, unless the store has no folders."""
+        if not self.is_object_store:
+            self.files.create_dir(self.resolve_path(place))
+
+    @translate_store_errors()
     def has_entry(self, place: str) -> bool:
         """Return True if a file or directory exists."""
         return bool(self.files.get_file_info(self.resolve_path(place)).type != FileType.NotFound)
 
+    def require_bucket(self) -> None:
+        """Check that the bucket of a URL exists, because a store lists no files of a missing bucket.
+
+        Raises
+        ------
+        RecordingError : the bucket does not exist.
+        """
+        bucket = self.root.partition("/")[0]
+        with suppress(OSError):  # who may list files may not always ask for the bucket
+            if self.is_object_store and self.files.get_file_info(bucket).type == FileType.NotFound:
+                raise RecordingError(f"bucket '{bucket}' of '{self.uri}' does not exist; create it, or correct the URL")
+
+    @translate_store_errors()
     def list_entry_names(self, place: str, kind: FileType) -> list[str]:
         """Return the sorted names in a directory, without names that begin with a dot."""
         infos = self.files.get_file_info(FileSelector(self.resolve_path(place), allow_not_found=True))
@@ -60,20 +106,27 @@ class LakeDirectory:
 
     def write_json(self, place: str, value: Any) -> None:
         """Replace a small JSON file atomically. Several processes may do so at the same time."""
+        data = json.dumps(value).encode()
+        if self.is_object_store:
+            self._write_object(place, data)
+            return
         directory = place.rpartition("/")[0]
         new = f"{directory}/.{uuid4().hex}"
-        self.files.create_dir(self.resolve_path(directory))
+        self.create_folder(directory)
         with self.files.open_output_stream(self.resolve_path(new)) as file:
-            file.write(json.dumps(value).encode())
+            file.write(data)
         self.files.move(self.resolve_path(new), self.resolve_path(place))
 
     def write_durable_file(self, place: str, data: bytes) -> None:
         """Replace a file atomically. After the return, a local file is on the disk.
 
-        A killed process can leave a file with the additional suffix .tmp.
+        A killed process can leave a file with the additional suffix .tmp in a file system.
         """
+        if self.is_object_store:
+            self._write_object(place, data)
+            return
         path, folder = self.resolve_path(place), self.resolve_path(place.rpartition("/")[0])
-        self.files.create_dir(folder)
+        self.create_folder(place.rpartition("/")[0])
         with self.files.open_output_stream(f"{path}.tmp", compression=None) as file:
             file.write(data)
         if isinstance(self.files, LocalFileSystem):
@@ -81,6 +134,10 @@ class LakeDirectory:
         self.files.move(f"{path}.tmp", path)
         if isinstance(self.files, LocalFileSystem):
             sync_path(folder)
+
+    def _write_object(self, place: str, data: bytes) -> None:
+        with self.files.open_output_stream(self.resolve_path(place), compression=None) as file:
+            file.write(data)
 
 
 def sync_path(path: str) -> None:
@@ -90,14 +147,3 @@ def sync_path(path: str) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def open_file_system(uri: str) -> tuple[FileSystem, str]:
-    """Return the file system of a URI, and the path in it.
-
-    The text after file:// is a plain path, as in Spark: %20 is not decoded.
-    """
-    if uri.startswith(FILE_URI_PREFIX):
-        return LocalFileSystem(), uri.removeprefix(FILE_URI_PREFIX)
-    file_system: tuple[FileSystem, str] = FileSystem.from_uri(uri)
-    return file_system

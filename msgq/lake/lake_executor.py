@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 
 from msgq.common.schema import Schema
 from msgq.lake.bronze.bronze_writer import UncommittedFiles
+from msgq.lake.lake_directory import LakeDirectory
 from msgq.recording.mcap_io.problem import Problem
 
 _TaskT = TypeVar("_TaskT")
@@ -40,7 +41,9 @@ class LakeExecutor(Protocol):
         """Run a function on all tasks at once. Return the results in the order of the tasks."""
         ...
 
-    def rewrite_duplicates(self, uri: str, doubtful: Sequence[str], met: Sequence[str]) -> dict[str, UncommittedFiles]:
+    def rewrite_duplicates(
+        self, lake: LakeDirectory, doubtful: Sequence[str], met: Sequence[str]
+    ) -> dict[str, UncommittedFiles]:
         """Rewrite the bronze files in `doubtful` that contain messages of other files.
 
         Return the new files by old file.

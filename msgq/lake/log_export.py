@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from msgq.common.message_source import TOPIC_SOURCE, MessageSource
 from msgq.common.schema import Schema, schema_of
+from msgq.common.storage.store_errors import translate_store_errors
 from msgq.errors import InvalidValueError
 from msgq.kinds import find_recorded_kind, keeps_values
 from msgq.lake.external_sort import SORTED_RUN_SCHEMA, merge_sorted_runs, write_sorted_runs
@@ -70,6 +71,7 @@ def write_messages(
     return write_merged_runs(write_runs, EXPORT_COLUMNS, path, LakeDirectory(path.parent), schemas, report_part)
 
 
+@translate_store_errors()
 def write_merged_runs(
     write_runs: RunsWriter,
     columns: Sequence[str],

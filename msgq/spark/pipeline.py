@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,24 +21,27 @@ def run_pipeline(
     lake: str | os.PathLike[str],
     report_path: str | os.PathLike[str],
     spark: SparkSession | None = None,
+    storage_options: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Ingest a recording, build all tables, and write the report.
 
     Parameters
     ----------
     recording : path of a file or directory.
-    lake : directory of the lake, new or existing.
+    lake : directory or URL of the lake, new or existing.
     report_path : path of the page. An existing page is replaced.
     spark : Spark session; None creates a session.
+    storage_options : credentials and settings of the lake's object store; see `Lake`.
 
     Returns
     -------
     The totals of the report, and "messages", the number of messages new in the lake.
     """
-    opened = Lake(spark or session(), lake)
+    opened = Lake(spark or session(), lake, storage_options=storage_options)
     ingested = opened.ingest([recording])
     opened.build_silver()
     opened.build_gold()
     replay_command = ["msgq", "play", os.path.abspath(recording)]
-    summary = write_report(open_lake_tables(opened.uri), Path(report_path), replay_command=replay_command)
+    tables = open_lake_tables(opened.uri, storage_options)
+    summary = write_report(tables, Path(report_path), replay_command=replay_command)
     return {"messages": ingested.messages, **summary}

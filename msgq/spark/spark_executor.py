@@ -34,7 +34,9 @@ class SparkExecutor:
         """Run a function on all tasks at once. Return the results in the order of the tasks."""
         return run_tasks_on_workers(self.spark, tasks, function)
 
-    def rewrite_duplicates(self, uri: str, doubtful: Sequence[str], met: Sequence[str]) -> dict[str, UncommittedFiles]:
+    def rewrite_duplicates(
+        self, lake: LakeDirectory, doubtful: Sequence[str], met: Sequence[str]
+    ) -> dict[str, UncommittedFiles]:
         """Rewrite the bronze files in `doubtful` that contain messages of other files.
 
         Return the new files by old file.
@@ -45,11 +47,11 @@ class SparkExecutor:
 
         def read_keys(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for number, part in unpack_tasks(batches):
-                yield from read_message_keys(LakeDirectory(uri), part, number, number >= len(doubtful))
+                yield from read_message_keys(lake, part, number, number >= len(doubtful))
 
         def write_without_duplicates(duplicates: pa.Table) -> UncommittedFiles:
             part, rows = parts[duplicates["file_number"][0].as_py()], np.asarray(duplicates["row_number"])
-            return write_bronze(read_rows_except(LakeDirectory(uri), part, rows), LakeDirectory(uri))
+            return write_bronze(read_rows_except(lake, part, rows), lake)
 
         compared = make_task_frame(self.spark, parts).mapInArrow(
             read_keys, convert_to_spark_schema(MESSAGE_KEYS_SCHEMA)

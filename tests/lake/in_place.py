@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgq.lake.bronze.bronze_writer import UncommittedFiles
+from msgq.lake.lake_directory import LakeDirectory
 
 
 class InPlaceExecutor:
@@ -15,5 +16,7 @@ class InPlaceExecutor:
     def run_tasks(self, tasks: Sequence[Any], function: Callable[[Any], Any]) -> list[Any]:
         return [pickle.loads(pickle.dumps(function(pickle.loads(pickle.dumps(task))))) for task in tasks]
 
-    def rewrite_duplicates(self, uri: str, doubtful: Sequence[str], met: Sequence[str]) -> dict[str, UncommittedFiles]:
+    def rewrite_duplicates(
+        self, lake: LakeDirectory, doubtful: Sequence[str], met: Sequence[str]
+    ) -> dict[str, UncommittedFiles]:
         raise NotImplementedError("messages that are there twice need Spark")

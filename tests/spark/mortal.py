@@ -87,11 +87,11 @@ def _run_in_forks(run: Callable[..., None]) -> None:
 
 
 def _count_disk_steps(remaining: int) -> Clock:
+    from msgq.common.storage.file_systems import open_file_system
     from msgq.lake import lake_directory as directory
 
     Mortal.clock = clock = Clock(remaining)
-    open_path = directory.open_file_system
-    directory.open_file_system = lambda uri: (Mortal(), open_path(uri)[1])
+    vars(directory).update(open_file_system=lambda uri, options: (Mortal(), open_file_system(uri, options)[1]))
     return clock
 
 

@@ -7,6 +7,7 @@ import click
 
 from msgq.cli.common import options
 from msgq.cli.common.groups import LazyCommandGroup
+from msgq.common.storage.store_errors import translate_store_errors
 
 _LAKE_COMMANDS = {
     "export": "Write messages or the result of a query to a file.",
@@ -22,12 +23,13 @@ _LAKE_COMMANDS = {
 
 
 class _SparkGroup(LazyCommandGroup):
-    """If the Java process of a subcommand has ended, prints one line instead of a traceback."""
+    """If an object store or the Java process of a subcommand fails, prints one line instead of a traceback."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a subcommand."""
         try:
-            return super().invoke(ctx)
+            with translate_store_errors():
+                return super().invoke(ctx)
         except Exception:
             if sys.modules.get("pyspark") is None:
                 raise
@@ -41,5 +43,6 @@ class _SparkGroup(LazyCommandGroup):
 def command() -> None:
     """Create tables from recordings, and query the tables.
 
-    A LAKE is a directory, or a URI that the Spark cluster can open. Without --master, Spark runs on this machine.
+    A LAKE is a directory, or a URL such as s3://BUCKET/PATH, with credentials in the environment. Without --master,
+    Spark runs on this machine.
     """

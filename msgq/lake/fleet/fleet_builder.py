@@ -21,7 +21,14 @@ from msgq.errors import InvalidValueError
 from msgq.lake.batching import call_for_each, pack_by_size
 from msgq.lake.data_file import DataFile
 from msgq.lake.delta_table import CommitConflictError
-from msgq.lake.fleet.fleet_lakes import FleetLake, find_fleet_lakes, make_absolute_path, parse_lake_path
+from msgq.lake.fleet.fleet_lakes import (
+    FleetLake,
+    StorageOptions,
+    find_fleet_lakes,
+    make_absolute_path,
+    open_fleet_directory,
+    parse_lake_path,
+)
 from msgq.lake.fleet.fleet_tables import (
     FLEET_TABLE_NAMES,
     LAKES_TABLE,
@@ -39,7 +46,6 @@ from msgq.lake.fleet.gold_copier import (
     is_missing_lake,
 )
 from msgq.lake.gold.gold_builder import GOLD_TABLE_NAMES
-from msgq.lake.lake_directory import LakeDirectory
 from msgq.lake.lake_executor import LakeExecutor
 from msgq.lake.table_snapshot import TableSnapshot
 
@@ -74,15 +80,22 @@ class FleetResult:
 class FleetBuilder:
     """Fleet tables in a directory. Any number of writers and readers, each in one thread."""
 
-    def __init__(self, path: str | os.PathLike[str], executor: LakeExecutor) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], executor: LakeExecutor, storage_options: StorageOptions = None
+    ) -> None:
         """Set the directory of the fleet tables, which may not exist yet.
+
+        Parameters
+        ----------
+        storage_options : credentials and settings for the URLs of the fleet tables and of the lakes.
 
         Raises
         ------
         InvalidValueError : the path on disk contains a backslash, or % and two hexadecimal digits.
         """
         self._path = make_absolute_path(path)
-        self._fleet, self._executor = LakeDirectory(self._path), executor
+        self._fleet, self._executor = open_fleet_directory(self._path, storage_options), executor
+        self._storage_options = storage_options
         self._tables = {name: open_fleet_table(self._fleet, name) for name in FLEET_TABLE_NAMES}
 
     def build_fleet(
@@ -92,7 +105,7 @@ class FleetBuilder:
 
         Parameters
         ----------
-        lakes : directories, patterns such as `lakes/date=*/host=*`, or URIs; or one of them.
+        lakes : directories, patterns such as `lakes/date=*/host=*`, or URLs; or one of them.
         remove_missing : remove the rows of all lakes that no longer exist.
 
         Raises
@@ -100,7 +113,7 @@ class FleetBuilder:
         InvalidValueError : the directory of the fleet tables is a lake, or no directory matches.
         RecordingError : a table cannot be written.
         """
-        paths = find_fleet_lakes(self._path, lakes)
+        paths = find_fleet_lakes(self._path, lakes, self._storage_options)
         while True:
             try:
                 return self._build_fleet(paths, remove_missing)
@@ -134,14 +147,16 @@ class FleetBuilder:
 
     def _find_missing_lakes(self, snapshot: TableSnapshot) -> list[FleetLake]:
         known = snapshot.read_rows(["lake"]).column("lake").to_pylist()
-        is_missing = self._map_lakes(known, is_missing_lake)
+        options = self._storage_options
+        is_missing = self._map_lakes(known, lambda path: is_missing_lake(path, options))
         return [parse_lake_path(path) for path, gone in zip(known, is_missing, strict=True) if gone]
 
     def _inspect_lakes(
         self, lakes: Sequence[FleetLake], known: Mapping[str, str]
     ) -> list[GoldVersion | LakeProblem | None]:
+        options = self._storage_options
         return self._map_lakes(
-            [(lake, known.get(lake.path)) for lake in lakes], lambda item: inspect_lake(item[0], item[1])
+            [(lake, known.get(lake.path)) for lake in lakes], lambda item: inspect_lake(*item, options)
         )
 
     def _map_lakes(self, items: Sequence[_ItemT], function: Callable[[_ItemT], _ResultT]) -> list[_ResultT]:
@@ -154,8 +169,8 @@ class FleetBuilder:
     def _copy_lakes(self, versions: Sequence[GoldVersion]) -> list[CopyResult]:
         ordered = sorted(versions, key=lambda item: (str(item.lake.date), item.lake.host or "", item.lake.path))
         tasks = list(pack_by_size(((item, _LAKE_COST_BYTES + item.size_bytes) for item in ordered), _COPY_TASK_BYTES))
-        uri = self._fleet.uri
-        return self._executor.run_tasks(tasks, lambda task: copy_gold(LakeDirectory(uri), task))
+        fleet, options = self._fleet, self._storage_options
+        return self._executor.run_tasks(tasks, lambda task: copy_gold(fleet, task, options))
 
     def _replace_rows(
         self, base: Mapping[str, TableSnapshot], copied: Iterable[CopyResult], stale: Collection[FleetLake]
@@ -170,8 +185,8 @@ class FleetBuilder:
             for name, files in result.files.items():
                 added[name] += files
         tasks = [task for name in FLEET_TABLE_NAMES for task in list_rewrite_tasks(name, base[name], stale)]
-        uri = self._fleet.uri
-        replaced = self._executor.run_tasks(tasks, lambda task: rewrite_files(LakeDirectory(uri), task))
+        fleet = self._fleet
+        replaced = self._executor.run_tasks(tasks, lambda task: rewrite_files(fleet, task))
         for task, replacement in zip(tasks, replaced, strict=True):
             added[task.name] += replacement.kept_files
             removed[task.name] += replacement.removed_paths

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from fnmatch import fnmatchcase
@@ -12,9 +12,13 @@ from glob import has_magic
 from pyarrow.fs import FileType
 
 from msgq.common.selection import list_paths
+from msgq.common.storage.urls import FILE_URL_PREFIX, is_store_url, is_url
 from msgq.errors import InvalidValueError
 from msgq.lake.catalog import is_lake_directory
-from msgq.lake.lake_directory import FILE_URI_PREFIX, LakeDirectory
+from msgq.lake.lake_directory import LakeDirectory
+
+#: Storage options of the lakes and of the fleet tables; None: the store's own library finds them.
+StorageOptions = Mapping[str, str] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +55,19 @@ def parse_lake_path(path: str) -> FleetLake:
 
 def make_absolute_path(path: str | os.PathLike[str]) -> str:
     """Return the absolute path of a directory, without `..` and a slash at the end. A URI stays a URI."""
-    text = os.fspath(path).removeprefix(FILE_URI_PREFIX)
-    return text.rstrip("/") if "://" in text else os.path.abspath(text)
+    text = os.fspath(path).removeprefix(FILE_URL_PREFIX)
+    return text.rstrip("/") if is_url(text) else os.path.abspath(text)
+
+
+def open_fleet_directory(path: str, storage_options: StorageOptions) -> LakeDirectory:
+    """Return the directory of a lake or of fleet tables. The storage options are for URLs, and not for local paths."""
+    return LakeDirectory(path, storage_options if is_store_url(path) else None)
 
 
 def find_fleet_lakes(
-    fleet: str | os.PathLike[str], lakes: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+    fleet: str | os.PathLike[str],
+    lakes: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    storage_options: StorageOptions = None,
 ) -> list[str]:
     """Return the absolute paths of the lakes of a fleet, sorted, each once.
 
@@ -65,32 +76,34 @@ def find_fleet_lakes(
     Parameters
     ----------
     fleet : directory of the fleet tables. Patterns for lakes can also match this directory.
-    lakes : directories, patterns such as `lakes/date=*/host=*`, or URIs; or one of them.
+    lakes : directories, patterns such as `lakes/date=*/host=*`, or URLs; or one of them. A URL can be a pattern.
+    storage_options : credentials and settings for the URLs.
 
     Raises
     ------
     InvalidValueError : `fleet` is a lake, `lakes` is empty, or no directory matches.
     """
     place, patterns = make_absolute_path(fleet), list_paths(lakes, "lakes")
-    if is_lake_directory(LakeDirectory(place)):
+    if is_lake_directory(open_fleet_directory(place, storage_options)):
         raise InvalidValueError(f"'{fleet}' is a lake, and cannot have fleet tables; give another directory")
-    paths = {path for pattern in patterns for path in _expand_pattern(make_absolute_path(pattern))} - {place}
+    absolute = map(make_absolute_path, patterns)
+    paths = {path for pattern in absolute for path in _expand_pattern(pattern, storage_options)} - {place}
     if not paths:
         raise InvalidValueError(f"no lakes found in {', '.join(patterns)}; give directories of lakes")
     return sorted(paths)
 
 
-def _expand_pattern(pattern: str) -> list[str]:
+def _expand_pattern(pattern: str, storage_options: StorageOptions) -> list[str]:
     folders = pattern.split("/")
     first = next((index for index, folder in enumerate(folders) if has_magic(folder)), None)
-    if first is None or LakeDirectory(pattern).has_entry(""):
+    if first is None or open_fleet_directory(pattern, storage_options).has_entry(""):
         return [pattern]
     found = ["/".join(folders[:first])]
     for folder in folders[first:]:
         found = [
             f"{parent}/{name}"
             for parent in found
-            for name in LakeDirectory(parent or "/").list_entry_names("", FileType.Directory)
+            for name in open_fleet_directory(parent or "/", storage_options).list_entry_names("", FileType.Directory)
             if fnmatchcase(name, folder)
         ]
     return found

@@ -12,12 +12,13 @@ from itertools import groupby
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from msgq.common.storage.store_errors import describe_store_error
 from msgq.common.units import NS_PER_S
 from msgq.errors import InvalidValueError, RecordingError
 from msgq.lake.batching import pack_by_size
 from msgq.lake.catalog import is_lake_directory
 from msgq.lake.data_file import DataFile
-from msgq.lake.fleet.fleet_lakes import FleetLake
+from msgq.lake.fleet.fleet_lakes import FleetLake, StorageOptions, open_fleet_directory
 from msgq.lake.fleet.fleet_tables import (
     FLEET_FILE_BYTES,
     LAKES_TABLE,
@@ -50,25 +51,27 @@ class GoldVersion:
     size_bytes: int
 
 
-def inspect_lake(lake: FleetLake, known_version: str | None) -> GoldVersion | LakeProblem | None:
+def inspect_lake(
+    lake: FleetLake, known_version: str | None, storage_options: StorageOptions
+) -> GoldVersion | LakeProblem | None:
     """Return the version of a lake's gold, or an error; None: gold still has the known version."""
     try:
-        directory = LakeDirectory(lake.path)
+        directory = open_fleet_directory(lake.path, storage_options)
         version = read_gold_version(directory)
         if version is None:
             return LakeProblem(lake.path, _explain_missing_gold(directory))
         if version == known_version:
             return None
-        sources = _GoldSource(lake).files_by_table.values()
+        sources = _GoldSource(lake, storage_options).files_by_table.values()
         return GoldVersion(lake, version, sum(file.size_bytes for files in sources for file in files))
     except _READ_ERRORS as error:
         return _describe_problem(lake.path, error)
 
 
-def is_missing_lake(path: str) -> bool:
+def is_missing_lake(path: str, storage_options: StorageOptions) -> bool:
     """Return True if a directory no longer exists, or is no longer a lake."""
     try:
-        return not is_lake_directory(LakeDirectory(path))
+        return not is_lake_directory(open_fleet_directory(path, storage_options))
     except _READ_ERRORS:
         return False
 
@@ -81,7 +84,7 @@ def _explain_missing_gold(directory: LakeDirectory) -> str:
 
 
 def _describe_problem(lake: str, error: BaseException) -> LakeProblem:
-    return LakeProblem(lake, str(error).partition("\n")[0])
+    return LakeProblem(lake, describe_store_error(str(error)) or str(error).partition("\n")[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +96,7 @@ class CopyResult:
     problems: Sequence[LakeProblem]
 
 
-def copy_gold(fleet: LakeDirectory, versions: Iterable[GoldVersion]) -> CopyResult:
+def copy_gold(fleet: LakeDirectory, versions: Iterable[GoldVersion], storage_options: StorageOptions) -> CopyResult:
     """Write the gold of lakes into files of the fleet tables: one file for each table and date.
 
     A larger table has several files, so that the rows of a file fit into the worker's memory. If a lake is not
@@ -104,7 +107,7 @@ def copy_gold(fleet: LakeDirectory, versions: Iterable[GoldVersion]) -> CopyResu
     versions_by_path = {version.lake.path: version for version in versions}
     for path, version in versions_by_path.items():
         try:
-            sources[path] = _GoldSource(version.lake)
+            sources[path] = _GoldSource(version.lake, storage_options)
         except _READ_ERRORS as error:
             problems.append(_describe_problem(path, error))
     while True:
@@ -127,9 +130,9 @@ class _GoldReadError(Exception):
 class _GoldSource:
     """Gold tables of a lake, in their versions at the time of the construction."""
 
-    def __init__(self, lake: FleetLake) -> None:
+    def __init__(self, lake: FleetLake, storage_options: StorageOptions) -> None:
         self.lake = lake
-        self._directory = LakeDirectory(lake.path)
+        self._directory = open_fleet_directory(lake.path, storage_options)
         self.files_by_table: dict[str, list[DataFile]] = {}
         for name in GOLD_TABLE_NAMES:
             snapshot = open_gold_table(self._directory, name).read_snapshot()

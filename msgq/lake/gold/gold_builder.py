@@ -98,11 +98,11 @@ class GoldBuilder:
         if was is not None and not stale:
             return 0
         new = self._run_table_makers(
-            list_increment_tasks(view, changes.increments), _make_hourly_table_maker(self._lake.uri, window_ns)
+            list_increment_tasks(view, changes.increments), _make_hourly_table_maker(self._lake, window_ns)
         )
         replaced = self._replace_groups(HOURLY_SCHEMAS, base, stale)
         tasks = _list_run_tasks(sorted(stale), _list_intermediate_files(base, replaced, new))
-        new |= self._run_table_makers(tasks, _make_run_table_maker(self._lake.uri, window_ns, thresholds))
+        new |= self._run_table_makers(tasks, _make_run_table_maker(self._lake, window_ns, thresholds))
         replaced |= self._replace_groups(RUN_SCHEMAS, base, stale)
         self._commit_gold_tables(base, new, replaced)
         commit_inputs(self._inputs, was, changes)
@@ -179,22 +179,22 @@ def _list_run_tasks(runs: Sequence[str], files: _FilesByTable) -> list[_RunTask]
     ]
 
 
-def _make_hourly_table_maker(uri: str, window_ns: int) -> Callable[[IncrementTask], _FilesByTable]:
+def _make_hourly_table_maker(lake: LakeDirectory, window_ns: int) -> Callable[[IncrementTask], _FilesByTable]:
     """Return a function that makes the hourly tables of a task, on a worker."""
 
     def make_gold_files(task: IncrementTask) -> _FilesByTable:
-        lake = LakeDirectory(uri)
         made = make_hourly_tables(task.read_inputs(lake), window_ns)
         return write_gold_files(lake, {name: restore_increments(rows, task.increments) for name, rows in made.items()})
 
     return make_gold_files
 
 
-def _make_run_table_maker(uri: str, window_ns: int, thresholds: CheckThresholds) -> Callable[[_RunTask], _FilesByTable]:
+def _make_run_table_maker(
+    lake: LakeDirectory, window_ns: int, thresholds: CheckThresholds
+) -> Callable[[_RunTask], _FilesByTable]:
     """Return a function that makes the run tables of a task, on a worker."""
 
     def make_gold_files(task: _RunTask) -> _FilesByTable:
-        lake = LakeDirectory(uri)
         where = pc.field("run").isin(task.runs)
         rows = {
             name: open_gold_table(lake, name).read_rows(paths, HOURLY_SCHEMAS[name], where)

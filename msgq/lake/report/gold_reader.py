@@ -23,9 +23,15 @@ _READ_PIECE_ROWS = 1 << 17
 _READ_PIECE_BYTES = 64 << 20
 
 
-def open_lake_tables(lake: str | os.PathLike[str]) -> TableOpener:
-    """Return a function that opens tables of a lake in their current version. `lake`: path or URI."""
-    directory = LakeDirectory(lake)
+def open_lake_tables(lake: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None) -> TableOpener:
+    """Return a function that opens tables of a lake in their current version.
+
+    Parameters
+    ----------
+    lake : path or URL.
+    storage_options : credentials and settings of the URL's object store; None: the environment has them.
+    """
+    directory = LakeDirectory(lake, storage_options)
 
     def open_table(name: str) -> ds.Dataset | None:
         snapshot = LakeTable(directory, name if name == "messages" else f"gold/{name}").read_snapshot()

@@ -13,6 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from msgq.common.storage.store_errors import translate_store_errors
 from msgq.common.units import NS_PER_MS
 from msgq.lake.report import report_data as data
 from msgq.lake.report import report_plots as plots
@@ -40,6 +41,7 @@ _MAP_CELLS_MAX = 100_000
 _TimeSpan = tuple[int, int]
 
 
+@translate_store_errors()
 def write_report(
     tables: TableOpener, path: Path, runs: Sequence[str] = (), replay_command: Sequence[str] = ()
 ) -> dict[str, Any]:
@@ -56,6 +58,7 @@ def write_report(
     Raises
     ------
     InvalidValueError : the lake has no messages of one of the runs.
+    RecordingError : the object store cannot be used.
     """
     data.require_runs(GoldReader(tables), runs)
     gold = GoldReader(tables, runs)

@@ -24,14 +24,13 @@ def build_silver(
 
     bronze_files : returns the existing bronze files.
     """
-    uri = lake.uri
 
     def decode_bronze_files(bronze_files: Sequence[str], known: Mapping[str, SilverTable]) -> Iterator[pa.Table]:
         schemas = read_schemas(lake)
 
         def decode_share(share: Sequence[str]) -> list[pa.Table]:
-            directory, tables = LakeDirectory(uri), TableAssignment(known)
-            return [decode_bronze_file(directory, bronze_file, schemas, tables) for bronze_file in share]
+            tables = TableAssignment(known)
+            return [decode_bronze_file(lake, bronze_file, schemas, tables) for bronze_file in share]
 
         shares = [bronze_files[first::_TASKS_MAX] for first in range(min(_TASKS_MAX, len(bronze_files)))]
         for manifests in executor.run_tasks(shares, decode_share):

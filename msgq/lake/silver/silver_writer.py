@@ -172,8 +172,9 @@ class _SilverWriter:
             self._open_files.pop(next(iter(self._open_files))).writer.close()
         date, kind, stem = self._bronze_file.removesuffix(".parquet").split("/")
         path = f"{date}/{stem}-{kind.removeprefix('size_class=')}-{uuid4().hex[:12]}.parquet"
-        where = open_silver_table(self._lake, name).resolve_file_path(path)
-        self._lake.files.create_dir(where.rpartition("/")[0])
+        table = open_silver_table(self._lake, name)
+        table.create_folder_of(path)
+        where = table.resolve_file_path(path)
         file = self._open_files[name] = _OpenSilverFile(
             path, columns, _open_silver_parquet_writer(where, columns, self._lake)
         )

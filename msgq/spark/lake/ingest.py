@@ -83,18 +83,18 @@ def ingest_recordings(
     options = SourceOptions((), schemas=schemas, core_count=count_cores(store.spark))
     pieces = list(plan_file_partitions(options, list(new), read_errors))
     messages = bronze.commit_task_result(
-        list(new.values()), read_errors, _ingest_on_workers(store.uri, executor, pieces, options)
+        list(new.values()), read_errors, _ingest_on_workers(store, executor, pieces, options)
     )
     return IngestResult(messages, len(new), len(inputs) - len(new), read_errors, bronze.read_version())
 
 
 def append_messages(store: LakeStore, bronze: BronzeStore, messages: DataFrame, recordings: str | None) -> int:
     """Add rows, with the texts of their schemas from recordings. Return the number of new rows."""
-    columns, uri = _fill_message_columns(messages), store.uri
+    columns = _fill_message_columns(messages)
     bronze.complete_aggregates()
     with _translate_null_errors():
         result = merge_results(
-            run_function_by_partition(columns, lambda batches: TaskResult(write_bronze(batches, LakeDirectory(uri))))
+            run_function_by_partition(columns, lambda batches: TaskResult(write_bronze(batches, store)))
         )
     if recordings is not None:
         _store_missing_schemas(store, result.written_files.row_group_ranges, recordings)
@@ -102,13 +102,13 @@ def append_messages(store: LakeStore, bronze: BronzeStore, messages: DataFrame, 
 
 
 def _ingest_on_workers(
-    uri: str, executor: LakeExecutor, pieces: Sequence[RecordingPartition], options: SourceOptions
+    lake: LakeDirectory, executor: LakeExecutor, pieces: Sequence[RecordingPartition], options: SourceOptions
 ) -> TaskResult:
     """Let workers read and write. The messages do not pass through Java, which doubles the speed.
 
     Each task has one piece of a file. A row group of two separate pieces would seem to overlap everything between them.
     """
-    return merge_results(executor.run_tasks(pieces, lambda piece: _ingest_partition(piece, options, uri)))
+    return merge_results(executor.run_tasks(pieces, lambda piece: _ingest_partition(piece, options, lake)))
 
 
 def _store_missing_schemas(store: LakeStore, ranges: pa.Table, recordings: str) -> None:
@@ -171,12 +171,12 @@ def _translate_null_errors() -> Iterator[None]:
         raise InvalidValueError((error.getMessageParameters() or {})["errorMessage"]) from None
 
 
-def _ingest_partition(piece: RecordingPartition, options: SourceOptions, lake: str) -> TaskResult:
+def _ingest_partition(piece: RecordingPartition, options: SourceOptions, lake: LakeDirectory) -> TaskResult:
     """Read pieces of files, and write their messages into a lake."""
     result = TaskResult()
     logs = list(piece.open_logs(options, result.read_errors))
     result.written_files = write_bronze(
-        (batch for log in logs for batch in read_message_batches(log, _DICTIONARY_COLUMNS)), LakeDirectory(lake)
+        (batch for log in logs for batch in read_message_batches(log, _DICTIONARY_COLUMNS)), lake
     )
     result.schemas = {channel.schema for log in logs for channel in log.channels if channel.schema is not None}
     result.read_errors += [problem for log in logs for problem in log.problems]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -61,23 +61,33 @@ class Lake:
     at its request. One thread at a time may use an object.
     """
 
-    def __init__(self, spark: SparkSession, path: str | os.PathLike[str], version: int | None = None) -> None:
+    @translate_spark_errors()
+    def __init__(
+        self,
+        spark: SparkSession,
+        path: str | os.PathLike[str],
+        version: int | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> None:
         """Open a lake, which may not exist yet.
 
         Parameters
         ----------
         spark : Spark session; `msgq.spark.session` creates one.
-        path : a directory, or a URI that Spark and pyarrow accept. The workers must see it, too.
+        path : a directory, or a URL such as s3://BUCKET/PATH. The workers must see it, too.
         version : version of `messages` to read; None: the newest. Other tables are always the newest.
+        storage_options : credentials and settings of the URL's object store, by the names of environment variables such
+            as AWS_SECRET_ACCESS_KEY. The workers get them, too. None: the environment of each process has them.
 
         Raises
         ------
-        InvalidValueError : the directory has fleet tables. Or the path on disk contains a backslash, or % and two
-            hexadecimal digits.
+        InvalidValueError : the directory has fleet tables. Or the path contains a backslash, or % and two hexadecimal
+            digits. Or a storage option is unknown.
+        RecordingError : the object store cannot be used.
         """
-        self._store = store = LakeStore(spark, path)
+        self._store = store = LakeStore(spark, path, storage_options)
         refuse_fleet_directory(store)
-        self.spark, self.uri = spark, store.uri
+        self.spark, self.uri, self.storage_options = spark, store.uri, store.storage_options
         self._executor = SparkExecutor(spark)
         self._bronze = BronzeStore(store, self._executor, version)
         self._selector = FileSelector(store)
@@ -371,18 +381,19 @@ def follow(
     ----------
     lake : lake that gets the messages.
     recordings : directory, as in `spark.readStream.format("msgq")`.
-    checkpoint : directory for the position of the stream, a path or a URI that Spark and pyarrow accept; None: a
-        directory in the lake, named by the recordings.
+    checkpoint : directory for the position of the stream, a path or a URL that Spark and pyarrow accept; None: a
+        directory in the lake, named by the recordings. Spark itself must have access to the URL, without the storage
+        options of the lake.
     trigger_seconds : seconds between two batches; None: ingest all available messages, then end.
     """
     name = hashlib.sha256(os.path.abspath(recordings).encode()).hexdigest()[:16]
     place = checkpoint or f"{lake.uri}/_checkpoints/{name}"
     reader = lake.spark.readStream.format("msgq").option("checkpointLocation", place)
     rows = reader.schema(convert_to_spark_schema(INGEST_COLUMNS)).load(recordings)
-    uri = lake.uri  # all that goes along to a server, where Spark Connect calls `add`
+    uri, options = lake.uri, lake.storage_options  # all that goes along to a server, where Spark Connect calls `add`
 
     def append_batch(batch: DataFrame, _: int) -> None:
-        Lake(batch.sparkSession, uri).append(batch, recordings)
+        Lake(batch.sparkSession, uri, storage_options=options).append(batch, recordings)
 
     writer = rows.writeStream.option("checkpointLocation", place).foreachBatch(append_batch)
     if trigger_seconds is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ _LISTING_THRESHOLD_SETTING = "spark.sql.sources.parallelPartitionDiscovery.thres
 
 
 class LakeStore(LakeDirectory):
-    """Directory of a lake, and its tables.
+    """Directory of a lake, and its tables. Workers get a `LakeDirectory`, without the session.
 
     Attributes
     ----------
@@ -29,9 +29,11 @@ class LakeStore(LakeDirectory):
     uri : URI of the lake for Spark.
     """
 
-    def __init__(self, spark: SparkSession, path: str | os.PathLike[str]) -> None:
+    def __init__(
+        self, spark: SparkSession, path: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None
+    ) -> None:
         """Set the location of a lake, which may not exist yet."""
-        super().__init__(path)
+        super().__init__(path, storage_options)
         self.spark = spark
 
     def read_files(self, table: LakeTable, paths: Iterable[str], columns: StructType) -> DataFrame:

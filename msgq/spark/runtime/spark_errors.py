@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from subprocess import TimeoutExpired
 from typing import Any
 
+from msgq.common.storage.store_errors import translate_store_errors
 from msgq.errors import SparkError
 
 _JAVA_EXIT_TIMEOUT_S = 10.0  # limit for the end of a Java process that no longer answers
@@ -31,12 +32,13 @@ def translate_spark_errors() -> Iterator[None]:
     Raises
     ------
     SparkError : the query is invalid, names a missing object, or cannot be executed; or Java has ended.
+    RecordingError : an object store cannot be used, also by a worker.
     """
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
     try:
-        with report_java_exit():
+        with translate_store_errors(), report_java_exit():
             yield
     except (PySparkException, Py4JJavaError) as error:
         raise SparkError(extract_first_line(_get_error_text(error))) from None

@@ -1,0 +1,85 @@
+"""Errors of object stores in one line: what is wrong, and what to do.
+
+pyarrow raises OSError, and delta-rs raises OSError and DeltaError. Their texts have many lines, and repeat parts of
+requests.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from msgq.errors import MsgqError, RecordingError
+
+#: Texts of pyarrow and delta-rs that only errors of a store have.
+_STORE_PATTERN = re.compile(
+    r"AWS Error|\bGeneric (S3|GCS|MicrosoftAzure) error|google::cloud|Azure::|Error performing \w+|resolve_\w+ http"
+)
+#: Reasons, the first that matches. A reply to HEAD has no text, so the status alone must do.
+_REASONS = (
+    (r"NO_?SUCH_?BUCKET|ContainerNotFound", "the bucket does not exist", "create the bucket, or correct the URL"),
+    (
+        r"EXPIRED_?TOKEN|TOKEN_?REFRESH_?REQUIRED|RequestTimeTooSkewed",
+        "the credentials have expired",
+        "get new credentials, and repeat the call",
+    ),
+    (
+        r"169\.254\.169\.254|metadata\.google\.internal|NoCredentials|credentials? provider",
+        "no credentials were found",
+        "set the environment variables of the store, or give storage_options",
+    ),
+    (
+        r"ACCESS_?DENIED|INVALID_?ACCESS_?KEY|SIGNATURE_?DOES_?NOT_?MATCH|AuthenticationFailed|AuthorizationFailure"
+        r"|\b40[13]\b|FORBIDDEN|UNAUTHORIZED|HTTP response code 40[13]",
+        "the access is denied",
+        "check the credentials, whether they have expired, and the permissions to list, read, write and delete",
+    ),
+    (
+        r"SLOW_?DOWN|SERVICE_?UNAVAILABLE|TooManyRequests|\b(429|503)\b",
+        "the store is overloaded",
+        "repeat the call later, or with fewer processes",
+    ),
+    (
+        r"NETWORK_CONNECTION|error sending request|curlCode|tcp connect|dns error|timed? ?out|REQUEST_TIMEOUT",
+        "the host cannot be reached",
+        "check the network and AWS_ENDPOINT_URL",
+    ),
+    (r"URL scheme is not allowed", "http is not allowed", "set AWS_ALLOW_HTTP=true, or use https"),
+)
+
+
+def describe_store_error(text: str) -> str | None:
+    """Return the reason and the remedy of a store's error, in one line; None: not an error of a store.
+
+    The result contains no part of a request.
+    """
+    if not _STORE_PATTERN.search(text):
+        return None
+    for pattern, reason, remedy in _REASONS:
+        if re.search(pattern, text, re.IGNORECASE):
+            return f"{reason}; {remedy}"
+    code = re.search(r"AWS Error (\w+)|<Code>(\w+)</Code>|\b(\d{3} [A-Z]\w+)", text)
+    name = next(filter(None, code.groups()), "") if code else ""
+    return f"the store failed{f' with {name}' if name else ''}; repeat the call, or look into the log of the store"
+
+
+@contextmanager
+def translate_store_errors() -> Iterator[None]:
+    """Translate the errors of a store into a `RecordingError` of one line. Other errors pass through.
+
+    Raises
+    ------
+    RecordingError : the store has no such bucket, denies the access, is overloaded, or cannot be reached.
+    """
+    try:
+        yield
+    except MsgqError:
+        raise
+    except Exception as error:
+        text = str(error)
+        reason = describe_store_error(text)
+        if reason is None:
+            raise
+        bucket = re.search(r"in bucket '[^']+'", text)
+        raise RecordingError(f"object store cannot be used{f' {bucket[0]}' if bucket else ''}: {reason}") from None
