@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 from py4j.protocol import Py4JNetworkError
+from pyspark import cloudpickle
 from pyspark.errors import AnalysisException, PySparkRuntimeError, UnknownException
 from pyspark.sql import SparkSession
 
@@ -23,6 +25,8 @@ from msgq.errors import IpcError, SparkError
 from msgq.spark.runtime import session as sessions
 from msgq.spark.runtime import spark_errors as error_module
 from msgq.spark.runtime.spark_errors import extract_first_line, report_java_exit, translate_spark_errors
+from msgq.spark.source.data_source import RecordingSource
+from msgq.spark.source.registered_source import make_registered_source
 from tests.command import run
 from tests.spark.deadline import DEADLINE
 from tests.support import ROOT, wait_until
@@ -66,6 +70,46 @@ def test_spark_error_shows_worker_exception(raised: str, said: str) -> None:
     before = f"{traceback}KeyError: 1\n\nDuring handling of it, another occurred:\n\n"
     text = f"\n  An exception was thrown from the Python worker:\n{before}{traceback}{raised}\n"
     assert extract_first_line(text) == said
+
+
+# A Python of workers without msgq
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: msgq. Make sure the provider name is correct",
+        "Traceback (most recent call last):\n  File \"x\", line 1, in f\nModuleNotFoundError: No module named 'msgq'",
+    ],
+)
+def test_worker_python_without_msgq_is_explained(text: str) -> None:
+    advice = r"Spark's workers cannot use msgq; .* set PYSPARK_PYTHON to"
+    with pytest.raises(SparkError, match=advice), translate_spark_errors():
+        raise AnalysisException(message=text)
+
+
+def test_registered_source_explains_missing_msgq(tmp_path: Path) -> None:
+    """The class reaches a Python that finds pyspark and not msgq."""
+    for name in ("pyspark", "py4j"):
+        (tmp_path / name).symlink_to(Path(str(import_module(name).__file__)).parent)
+    program = f"""if True:
+        import sys
+        sys.path.append({str(tmp_path)!r})
+        from pyspark.cloudpickle import loads
+        loads(sys.stdin.buffer.read())({{}})"""
+    sent = cloudpickle.dumps(make_registered_source())  # type: ignore[no-untyped-call]
+    python = [sys.executable, "-I", "-S", "-c", program]
+    done = subprocess.run(python, input=sent, capture_output=True, timeout=DEADLINE, check=False)
+    last = done.stderr.decode().splitlines()[-1]
+    assert f"Python '{sys.executable}' of Spark's workers cannot use msgq: No module named" in last
+    assert "set PYSPARK_PYTHON" in last
+
+
+def test_registered_source_creates_source_of_recordings(tmp_path: Path) -> None:
+    sent = cloudpickle.dumps(make_registered_source())  # type: ignore[no-untyped-call]
+    source = cloudpickle.loads(sent)({"path": str(tmp_path)})
+    assert isinstance(source, RecordingSource)
+    assert source.parsed_options.paths == (str(tmp_path),)
 
 
 # A Java that is gone

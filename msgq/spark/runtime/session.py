@@ -106,7 +106,7 @@ def _launch_local_session(master: str | None, java: JavaRuntime | None, user_set
             settings | user_settings, master or "the master of spark-submit", java, options_of_others
         )
     _preload_sketches_class(made)
-    if not any(module.name == "pyspark_msgq" for module in iter_modules()):
+    if not any(module.name == "pyspark_msgq" for module in iter_modules()) or _has_default_worker_python(made):
         _register_data_source(made)
     return made
 
@@ -214,14 +214,19 @@ def _connect_to_server(url: str, user_settings: dict[str, str]) -> SparkSession:
     return made
 
 
+def _has_default_worker_python(spark: SparkSession) -> bool:
+    """Return whether workers of a cluster run the `python3` on their path, which may not have msgq."""
+    return spark.sparkContext.pythonExec == "python3"
+
+
 def _register_data_source(spark: SparkSession) -> None:
-    """Register the source "msgq" with Spark, which does not find editable installs by itself."""
+    """Register the source "msgq" with Spark, which finds neither editable installs nor those of another Python."""
     from pyspark.errors import AnalysisException
 
-    from msgq.spark.source.data_source import RecordingSource
+    from msgq.spark.source.registered_source import make_registered_source
 
     with suppress(AnalysisException):  # Spark has found it
-        spark.dataSource.register(RecordingSource)
+        spark.dataSource.register(make_registered_source())
 
 
 def _format_setting(value: Any) -> str:

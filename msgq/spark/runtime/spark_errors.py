@@ -24,6 +24,10 @@ _MORE_MEMORY_ADVICE = (
     "and start this program again"
 )
 
+_WORKER_PYTHON_ADVICE = (
+    "before the session starts, set PYSPARK_PYTHON to a Python with msgq-bus[spark], on all machines"
+)
+
 
 @contextmanager
 def translate_spark_errors() -> Iterator[None]:
@@ -41,7 +45,8 @@ def translate_spark_errors() -> Iterator[None]:
         with translate_store_errors(), report_java_exit():
             yield
     except (PySparkException, Py4JJavaError) as error:
-        raise SparkError(extract_first_line(_get_error_text(error))) from None
+        text = _get_error_text(error)
+        raise SparkError(_explain_missing_library(text) or extract_first_line(text)) from None
 
 
 @contextmanager
@@ -77,6 +82,13 @@ def extract_first_line(text: str) -> str:
         text = re.sub(r"^msgq\.errors\.\w+: ", "", re.sub(r"\A(\s*\n)?([ \t].*\n)+", "", end))
     lines = (line.strip() for line in text.splitlines())
     return next(filter(None, lines), "Spark gave no reason")
+
+
+def _explain_missing_library(text: str) -> str | None:
+    """Return what to do if the Python of Spark's workers cannot use msgq; None: another error."""
+    if re.search(r"\[DATA_SOURCE_NOT_FOUND\].*\bmsgq|No module named '(msgq|pyarrow|deltalake)\b", text):
+        return f"the Python of Spark's workers cannot use msgq; {_WORKER_PYTHON_ADVICE}"
+    return None
 
 
 def _get_error_text(error: BaseException) -> str:
