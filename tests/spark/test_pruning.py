@@ -20,7 +20,6 @@ from msgq.lake.lake_executor import TaskResult
 from msgq.lake.message_columns import BRONZE_COLUMNS
 from msgq.spark import tables
 from msgq.spark.lake import Lake
-from msgq.spark.source.arrow_batches import convert_to_spark_schema
 from tests.lake.in_place import InPlaceExecutor
 from tests.lake.rows import batch, message
 from tests.spark.scans import collect_rows
@@ -55,7 +54,7 @@ def unselected(session: Any, root: Path) -> DataFrame:
     """All messages, also as view `unselected`. Conditions do not select their files."""
     lake = Lake(session, root)
     paths = lake._bronze.list_paths()
-    rows = lake._store.read_files(lake._bronze.table, paths, convert_to_spark_schema(BRONZE_COLUMNS))
+    rows = lake._store.read_files(lake._bronze.table, paths, BRONZE_COLUMNS)
     tables.with_timestamps(rows).createOrReplaceTempView("unselected")
     found: DataFrame = session.table("unselected")
     return found

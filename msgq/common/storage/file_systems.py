@@ -92,6 +92,12 @@ def open_file_system(url: str, storage_options: Mapping[str, str] | None = None)
     return opened, f"{bucket}{slash}{path}"
 
 
+def find_s3_endpoint(storage_options: Mapping[str, str]) -> str | None:
+    """Return the URL of an S3 server from storage options or the environment; None: the servers of AWS."""
+    variables = get_storage_variables(_S3_ENDPOINT_VARIABLES)
+    return storage_options.get("AWS_ENDPOINT_URL") or next(iter(variables.values()), None)
+
+
 def hide_secrets(text: str, storage_options: Mapping[str, str] | None) -> str:
     """Return a text of a library without the values of storage options."""
     for name, value in (storage_options or {}).items():
@@ -114,9 +120,7 @@ def _pick_arguments(names: Mapping[str, str], options: Mapping[str, str]) -> dic
 
 def _open_s3(_account: str, options: tuple[tuple[str, str], ...]) -> S3FileSystem:
     arguments = _pick_arguments(_S3_ARGUMENTS, dict(options))
-    variables = get_storage_variables(_S3_ENDPOINT_VARIABLES)
-    endpoint = arguments.pop("endpoint_override", None) or next(iter(variables.values()), None)
-    if endpoint:
+    if endpoint := find_s3_endpoint(dict(options)):
         scheme, separator, host = endpoint.rstrip("/").rpartition("://")
         arguments |= {"endpoint_override": host, "scheme": scheme if separator else "https"}
     retries = AwsStandardS3RetryStrategy(max_attempts=_S3_ATTEMPTS_MAX)

@@ -6,24 +6,17 @@ conditions.
 
 from __future__ import annotations
 
-import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from datetime import date
-from threading import Lock, local
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
-from msgq.errors import RecordingError
-from msgq.lake.bronze.bronze_reader import BronzeReader
-from msgq.lake.lake_directory import LakeDirectory
 from msgq.lake.message_columns import BRONZE_COLUMNS
-from msgq.lake.message_filter import MessageFilter
 from msgq.lake.table_snapshot import TableSnapshot
+from msgq.spark.lake.file_selector import FileSelector
+from msgq.spark.lake.hadoop_connectors import HadoopLocation
 from msgq.spark.lake.pushed_filters import make_message_filters
-from msgq.spark.runtime.callback_gateway import CallbackGateway, get_callback_gateway
+from msgq.spark.runtime.callback_gateway import CallbackGateway, CallbackObject, get_callback_gateway
 from msgq.spark.source.arrow_batches import convert_to_spark_schema
 
 if TYPE_CHECKING:
@@ -36,24 +29,7 @@ _FileEntry = dict[str, Any]  # entry of `TableSnapshot.list_files`
 _PartitionValues = tuple[date | None, str | None]
 
 
-class FileSelector:
-    """Selects files of messages for conditions. Any thread may use it."""
-
-    def __init__(self, lake: LakeDirectory) -> None:
-        self._reader, self._lock = BronzeReader(lake), Lock()
-
-    def select_paths(self, snapshot: TableSnapshot, filters: Sequence[MessageFilter]) -> list[str]:
-        """Return the paths of the files that may have a message that passes a filter.
-
-        If the aggregates of the lake are damaged, the paths of all files: the query itself does not need them.
-        """
-        if MessageFilter() not in filters:
-            with self._lock, suppress(RecordingError, OSError, pa.ArrowException):
-                return self._reader.select_paths(snapshot, filters)
-        return snapshot.paths
-
-
-class MessageFileIndex:
+class MessageFileIndex(CallbackObject):
     """The files of one version of the messages. Spark calls the methods in any thread."""
 
     class Java:
@@ -71,12 +47,11 @@ class MessageFileIndex:
         uri : URI of the table.
         partitions : the partition columns as a StructType of Java.
         """
-        self._gateway, self._uri, self._snapshot, self._selector = gateway, uri, snapshot, selector
+        super().__init__(gateway, f"MessageFileIndex({uri}, table {snapshot.table_id}, version {snapshot.version})")
+        self._uri, self._snapshot, self._selector = uri, snapshot, selector
         self._partitions, jvm = partitions, gateway.jvm
-        self._text = f"MessageFileIndex({uri}, table {snapshot.table_id}, version {snapshot.version})"
         self._roots = _make_sequence(jvm, [jvm.org.apache.hadoop.fs.Path(uri)])
         self._no_time = jvm.scala.Option.empty()
-        self._answer = local()  # the last Java object for each thread: py4j must not release it before Java has it
 
     def listFiles(self, partition_filters: Any, data_filters: Any) -> Any:
         """Return the files for a scan, as a sequence of PartitionDirectory.
@@ -87,10 +62,11 @@ class MessageFileIndex:
         for file in self._snapshot.list_files(self._select_paths(_list_items(data_filters))):
             files[file["partition.date"], file["partition.size_class"]].append(file)
         partitions = self._select_partitions(files, _list_items(partition_filters))
-        self._answer.value = _make_sequence(
-            self._gateway.jvm, [self._make_directory(partition, files[partition]) for partition in partitions]
+        return self.keep_answer(
+            _make_sequence(
+                self._gateway.jvm, [self._make_directory(partition, files[partition]) for partition in partitions]
+            )
         )
-        return self._answer.value
 
     def _select_paths(self, data_filters: Sequence[Any]) -> list[str]:
         sources = _get_scala_object(self._gateway.jvm.org.apache.spark.sql.execution.datasources, "DataSourceStrategy")
@@ -138,8 +114,9 @@ class MessageFileIndex:
         """Return the URIs of all files."""
         root = self._gateway.jvm.org.apache.hadoop.fs.Path(self._uri).toUri().toString()
         string_class = self._gateway.jvm.java.lang.String
-        self._answer.value = self._gateway.make_array(string_class, [f"{root}/{path}" for path in self._snapshot.paths])
-        return self._answer.value
+        return self.keep_answer(
+            self._gateway.make_array(string_class, [f"{root}/{path}" for path in self._snapshot.paths])
+        )
 
     def rootPaths(self) -> Any:
         """Return the directory of the table."""
@@ -164,24 +141,9 @@ class MessageFileIndex:
     def refresh(self) -> None:
         """Do nothing: a version does not change."""
 
-    def equals(self, other: Any) -> bool:
-        """Return True for the same version of the same table. Spark compares plans to find cached ones.
-
-        other : object of Java, also if a `MessageFileIndex` is behind it.
-        """
-        return other is not None and other.toString() == self._text
-
-    def hashCode(self) -> int:
-        """Return a number of 31 bits."""
-        return zlib.crc32(self._text.encode()) & 0x7FFFFFFF
-
-    def toString(self) -> str:
-        """Return a text that names the version of the table."""
-        return self._text
-
 
 def read_message_files(
-    spark: SparkSession, lake: LakeDirectory, snapshot: TableSnapshot, selector: FileSelector
+    spark: SparkSession, location: HadoopLocation, snapshot: TableSnapshot, selector: FileSelector
 ) -> DataFrame:
     """Return the messages of a version. The conditions of a query select the files that Spark opens.
 
@@ -201,12 +163,12 @@ def read_message_files(
     )
     sources = gateway.jvm.org.apache.spark.sql.execution.datasources
     relation = sources.HadoopFsRelation(
-        MessageFileIndex(gateway, f"{lake.uri}/messages", snapshot, selector, partitions),
+        MessageFileIndex(gateway, f"{location.uri}/messages", snapshot, selector, partitions),
         partitions,
         data,
         gateway.jvm.scala.Option.empty(),
         sources.parquet.ParquetFileFormat(),
-        gateway.jvm.org.apache.spark.api.python.PythonUtils.toScalaMap({}),
+        gateway.jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(dict(location.settings)),
         session,
     )
     return DataFrame(spark._jsparkSession.baseRelationToDataFrame(gateway.export_object(relation)), spark)

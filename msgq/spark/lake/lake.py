@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,9 +30,11 @@ from msgq.recording.mcap_io.problem import Problem
 from msgq.recording.reader.log_times import LogTime, parse_log_time
 from msgq.spark import tables
 from msgq.spark.lake import ingest
-from msgq.spark.lake.file_index import FileSelector, read_message_files
+from msgq.spark.lake.file_index import read_message_files
+from msgq.spark.lake.file_selector import FileSelector
 from msgq.spark.lake.ingest import IngestResult
 from msgq.spark.lake.lake_store import LakeStore
+from msgq.spark.lake.python_scan import read_scan
 from msgq.spark.lake.silver_views import SilverViews
 from msgq.spark.runtime.spark_errors import translate_spark_errors
 from msgq.spark.source.arrow_batches import convert_to_spark_schema, make_read_error_batches
@@ -179,12 +182,18 @@ class Lake:
 
     def _read_messages(self, wanted: MessageFilter) -> DataFrame:
         """Return the messages that pass a filter, and others."""
-        snapshot = self._bronze.read_snapshot()
-        if snapshot is not None and getattr(self.spark, "_jsc", None) is not None:
-            self._bronze.check_files(snapshot, [wanted])
-            return read_message_files(self.spark, self._store, snapshot, self._selector)
-        paths = [] if snapshot is None else self._bronze.select_paths(snapshot, [wanted])
-        return self._store.read_files(self._bronze.table, paths, convert_to_spark_schema(BRONZE_COLUMNS))
+        snapshot, table = self._bronze.read_snapshot(), self._bronze.table
+        if snapshot is None:
+            return self._store.read_files(table, [], BRONZE_COLUMNS)
+        if getattr(self.spark, "_jsc", None) is None:
+            paths = self._bronze.select_paths(snapshot, [wanted])
+            return self._store.read_files(table, paths, BRONZE_COLUMNS, wanted.expression)
+        self._bronze.check_files(snapshot, [wanted])
+        if (location := self._store.hadoop_location) is not None:
+            return read_message_files(self.spark, location, snapshot, self._selector)
+        scan = self._store.make_scan(table, snapshot.paths, BRONZE_COLUMNS)
+        version, select = f"{snapshot.table_id} {snapshot.version}", partial(self._selector.select_scan_paths, snapshot)
+        return read_scan(self.spark, scan, version, select)
 
     def read_errors(self) -> DataFrame:
         """Return the parts of files that could not be read: file, byte_offset, reason."""
@@ -291,7 +300,7 @@ class Lake:
             names = self.table_names()
             hint = f"tables: {', '.join(sorted(names))}" if names else "ingest recordings first"
             raise InvalidValueError(f"lake '{self.uri}' has no table {name!r}; {hint}")
-        columns = convert_to_spark_schema(GOLD_TABLE_SCHEMAS[name])
+        columns = GOLD_TABLE_SCHEMAS[name]
         rows = self._store.read_files(table, snapshot.paths, columns).select(*columns.names)
         return tables.with_timestamps(rows)
 

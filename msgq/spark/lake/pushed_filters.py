@@ -1,10 +1,16 @@
-"""Conditions that Spark pushes into a scan of messages, as filters of files."""
+"""Conditions that Spark pushes into a scan, as filters of files and of rows."""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable
+from datetime import date
 from functools import reduce
 from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pa_types
 
 from msgq.lake.message_filter import MessageFilter
 
@@ -68,3 +74,62 @@ def _join_alternatives(some: list[MessageFilter], others: list[MessageFilter]) -
         endpoints[times] = None if known is None or found.endpoints is None else known | found.endpoints
     joined = [MessageFilter(names, *times) for times, names in endpoints.items()]
     return _ALL_MESSAGES if MessageFilter() in joined or len(joined) > _ALTERNATIVES_MAX else joined
+
+
+#: Comparisons of a column with a value, by class of condition.
+_COMPARISONS: dict[str, Callable[[Any, Any], pc.Expression]] = {
+    "EqualTo": operator.eq,
+    "GreaterThan": operator.gt,
+    "GreaterThanOrEqual": operator.ge,
+    "LessThan": operator.lt,
+    "LessThanOrEqual": operator.le,
+}
+
+
+def make_row_condition(conditions: Iterable[Any], columns: pa.Schema) -> pc.Expression | None:
+    """Return a condition of pyarrow that each row with all conditions meets, and that other rows may meet; None: all.
+
+    Parameters
+    ----------
+    conditions : as for `make_message_filters`. Only whole numbers, texts and dates are compared, because Spark orders
+        other values differently.
+    columns : columns of the files.
+    """
+    return _join_conditions(operator.and_, [_convert_row_condition(condition, columns) for condition in conditions])
+
+
+def _convert_row_condition(condition: Any, columns: pa.Schema) -> pc.Expression | None:
+    name = condition.getClass().getSimpleName()
+    if name in ("And", "Or"):
+        parts = [_convert_row_condition(part, columns) for part in (condition.left(), condition.right())]
+        if name == "Or" and None in [part if part is None else True for part in parts]:
+            return None
+        return _join_conditions(operator.and_ if name == "And" else operator.or_, parts)
+    if name not in (*_COMPARISONS, "In", "IsNull") or condition.attribute() not in columns.names:
+        return None
+    column = columns.field(condition.attribute())
+    if name == "IsNull":
+        return pc.field(column.name).is_null()
+    if name == "In":
+        values = [_convert_value(value, column.type) for value in condition.values() if value is not None]
+        return None if None in values else pc.field(column.name).isin(pa.array(values, column.type))
+    value = _convert_value(condition.value(), column.type)
+    return None if value is None else _COMPARISONS[name](pc.field(column.name), pa.scalar(value, column.type))
+
+
+def _join_conditions(
+    join: Callable[[Any, Any], pc.Expression], conditions: Iterable[pc.Expression | None]
+) -> pc.Expression | None:
+    known = [condition for condition in conditions if condition is not None]
+    return reduce(join, known) if known else None
+
+
+def _convert_value(value: Any, column_type: pa.DataType) -> int | str | date | None:
+    """Return a value of Java for a column; None: pyarrow and Spark compare such values differently."""
+    if pa_types.is_integer(column_type) and isinstance(value, int):
+        return value
+    if pa_types.is_string(column_type) and isinstance(value, str):
+        return value
+    if pa_types.is_date32(column_type) and hasattr(value, "toString"):
+        return date.fromisoformat(value.toString())
+    return None

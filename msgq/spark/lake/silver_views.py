@@ -7,6 +7,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pa_types
 
 from msgq.decoding.arrow_types import cast_table_columns, find_common_columns
@@ -45,15 +46,17 @@ class SilverViews:
         """Return the messages that could not be decoded."""
         return self._read_silver_files(self._manifest.list_decode_error_files())
 
-    def _read_silver_files(self, source: EndpointFiles) -> DataFrame:
-        columns = convert_to_spark_schema(source.table_columns.append(_DATE_FIELD))
-        return self._store.read_files(open_silver_table(self._store, source.table_name), source.file_paths, columns)
+    def _read_silver_files(self, source: EndpointFiles, condition: pc.Expression | None = None) -> DataFrame:
+        columns = source.table_columns.append(_DATE_FIELD)
+        return self._store.read_files(
+            open_silver_table(self._store, source.table_name), source.file_paths, columns, condition
+        )
 
     def _read_endpoint_files(self, source: EndpointFiles, endpoint: str, wanted: pa.Schema) -> DataFrame:
         """Return the rows of an endpoint in a table, with the columns of the endpoint and without its name."""
         from pyspark.sql import functions as F
 
-        rows = self._read_silver_files(source).where(F.col("endpoint") == endpoint)
+        rows = self._read_silver_files(source, pc.field("endpoint") == endpoint).where(F.col("endpoint") == endpoint)
         names = [name for name in wanted.names if name != "endpoint"]
         columns = _convert_endpoint_columns(source, wanted)
         if columns is None:

@@ -7,7 +7,8 @@ in new Java threads, so that queries in a loop would reach the limit of open fil
 from __future__ import annotations
 
 import secrets
-from threading import Lock
+import zlib
+from threading import Lock, local
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -75,6 +76,34 @@ class CallbackGateway:
         for index, item in enumerate(items):
             array[index] = item
         return array
+
+
+class CallbackObject:
+    """A Python object whose methods Java calls, in any thread. Objects with the same text are equal for Java."""
+
+    def __init__(self, gateway: CallbackGateway, text: str) -> None:
+        self._gateway, self._text = gateway, text
+        self._answer = local()
+
+    def keep_answer(self, answer: Any) -> Any:
+        """Return a Java object, and keep it for this thread: py4j must not release it before Java has it."""
+        self._answer.value = answer
+        return answer
+
+    def equals(self, other: Any) -> bool:
+        """Return True for an object with the same text. Spark compares plans to find cached ones.
+
+        other : object of Java, also if a Python object is behind it.
+        """
+        return other is not None and other.toString() == self._text
+
+    def hashCode(self) -> int:
+        """Return a number of 31 bits."""
+        return zlib.crc32(self._text.encode()) & 0x7FFFFFFF
+
+    def toString(self) -> str:
+        """Return the text of the object."""
+        return self._text
 
 
 def _start_daemon_thread(pyspark_gateway: Any, server: Any) -> None:
