@@ -179,7 +179,7 @@ def read_stored_lake(master: str, url: str, options: dict[str, str]) -> dict[str
         lake = Lake(session(master), url, storage_options=options)
         return {
             "messages": lake.messages().count(),
-            "late": lake.messages(start=16_000).count(),
+            "late": lake.messages(start=16_000, where="sequence < 100").count(),
             "silver": lake.sql("SELECT * FROM silver_a").count(),
             "endpoints": lake.table("endpoints").count(),
             "warnings": len([warning for warning in warned if warning.category is MsgqWarning]),

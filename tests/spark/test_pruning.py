@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("deltalake")
 
-from msgq.errors import InvalidValueError, SparkError
+from msgq.errors import InvalidTypeError, InvalidValueError, MsgqWarning, SparkError
 from msgq.lake.bronze import bronze_reader
 from msgq.lake.bronze.bronze_store import BronzeStore
 from msgq.lake.bronze.bronze_writer import write_bronze
@@ -19,7 +19,7 @@ from msgq.lake.lake_directory import LakeDirectory
 from msgq.lake.lake_executor import TaskResult
 from msgq.lake.message_columns import BRONZE_COLUMNS
 from msgq.spark import tables
-from msgq.spark.lake import Lake
+from msgq.spark.lake import Lake, file_selector
 from tests.lake.in_place import InPlaceExecutor
 from tests.lake.rows import batch, message
 from tests.spark.scans import collect_rows
@@ -234,3 +234,27 @@ def test_arguments_of_messages_select_files_and_rows(lake: Lake) -> None:
     with pytest.raises(InvalidValueError, match="64 bits"):
         lake.messages(start=1 << 63)
     assert lake.messages().count() == 2 * FILES
+
+
+def test_condition_argument_of_messages_selects_files(lake: Lake) -> None:
+    from pyspark.sql import functions as F
+
+    assert collect_rows(lake.messages(where=(F.col("log_time") >= 20) & (F.col("endpoint") == "it's")))[0] == 1
+    file_count, found = collect_rows(lake.messages(start=20, where="log_time < 31 AND sequence = 2"))
+    assert (file_count, len(found)) == (2, 2)
+    for wrong in (True, ["log_time > 0"], lambda row: row):
+        with pytest.raises(InvalidTypeError, match="use a Column, such as"):
+            lake.messages(where=wrong)  # type: ignore[arg-type]
+    with pytest.raises(SparkError, match="nowhere"):
+        lake.messages(where="nowhere > 1")
+
+
+def test_query_of_all_files_names_faster_call(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_selector, "UNSELECTED_FILES_MAX", FILES)
+    assert lake.messages().count() == 2 * FILES, "no warning yet"
+    monkeypatch.setattr(file_selector, "UNSELECTED_FILES_MAX", FILES - 1)
+    with pytest.warns(MsgqWarning, match=rf"more than {FILES - 1}; .*such as lake.messages\(where=") as warned:
+        assert lake.messages().where("sequence % 2 = 0").count() == FILES
+    assert len(warned) == 1
+    for condition in ("log_time > 20", "date < '1970-01-01'"):
+        lake.messages(where=condition).count()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgq.lake.message_columns import BRONZE_COLUMNS
 from msgq.lake.table_snapshot import TableSnapshot
-from msgq.spark.lake.file_selector import FileSelector
+from msgq.spark.lake.file_selector import FileSelector, warn_of_unselected_files
 from msgq.spark.lake.hadoop_connectors import HadoopLocation
 from msgq.spark.lake.pushed_filters import make_message_filters
 from msgq.spark.runtime.callback_gateway import CallbackGateway, CallbackObject, get_callback_gateway
@@ -62,6 +62,7 @@ class MessageFileIndex(CallbackObject):
         for file in self._snapshot.list_files(self._select_paths(_list_items(data_filters))):
             files[file["partition.date"], file["partition.size_class"]].append(file)
         partitions = self._select_partitions(files, _list_items(partition_filters))
+        warn_of_unselected_files(sum(len(files[partition]) for partition in partitions), self._snapshot.file_count)
         return self.keep_answer(
             _make_sequence(
                 self._gateway.jvm, [self._make_directory(partition, files[partition]) for partition in partitions]

@@ -15,7 +15,7 @@ import pyarrow as pa
 from msgq.common.choices import list_names
 from msgq.common.selection import list_paths
 from msgq.decoding.schemas import Schemas
-from msgq.errors import InvalidValueError, SparkError
+from msgq.errors import InvalidTypeError, InvalidValueError, SparkError
 from msgq.lake.bronze.bronze_store import BronzeStore, OptimizeResult
 from msgq.lake.catalog import find_unquoted_name, list_sql_names, quote_sql_name
 from msgq.lake.delta_table import LakeTable, list_table_paths
@@ -31,7 +31,7 @@ from msgq.recording.reader.log_times import LogTime, parse_log_time
 from msgq.spark import tables
 from msgq.spark.lake import ingest
 from msgq.spark.lake.file_index import read_message_files
-from msgq.spark.lake.file_selector import FileSelector
+from msgq.spark.lake.file_selector import FileSelector, warn_of_unselected_files
 from msgq.spark.lake.ingest import IngestResult
 from msgq.spark.lake.lake_store import LakeStore
 from msgq.spark.lake.python_scan import read_scan
@@ -42,7 +42,7 @@ from msgq.spark.source.source_options import SourceOptions
 from msgq.spark.spark_executor import SparkExecutor
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 _LISTED_ENDPOINTS_MAX = 30  # maximum tables or endpoints in an error
@@ -143,11 +143,14 @@ class Lake:
         start: LogTime | None = None,
         end: LogTime | None = None,
         endpoints: str | Iterable[str] | None = None,
+        where: Column | str | None = None,
     ) -> DataFrame:
-        """Return all messages, or those of a time range or of some endpoints.
+        """Return all messages, or those of a time range, of some endpoints, or that meet a condition.
 
-        Spark opens only files that may have a message for the conditions on `endpoint` and `log_time`. The conditions
-        may be these arguments, or in SQL, or in a later `where`. With Spark Connect, only the arguments select files.
+        Spark opens only files that may have a message for the conditions on `endpoint`, `log_time`, `date` and
+        `size_class`. The conditions may be these arguments, as in ``messages(where=F.col("log_time") > time)``, or in
+        SQL, or in a later `where`. A condition on `log_timestamp` selects no files. With Spark Connect, only `start`,
+        `end` and `endpoints` select files. A query that opens all of more than 1,000 files causes a warning.
 
         The columns are those of the source "msgq", and: `schema_id`, `options`, `size_bytes` of the payload, `picture`
         ("jpeg", "png", "raw" or NULL), `date` of log_time, `size_class` ("large" from 64 KiB, else "small"), and
@@ -158,11 +161,13 @@ class Lake:
         start, end : messages with start <= log_time < end; None: no bound. A time is ns since the epoch, a text such as
             "2026-05-01T12:00", or a datetime. A time without a UTC offset is in UTC.
         endpoints : one name or several; None: all.
+        where : condition for messages, a Column or a text of SQL; None: all.
 
         Raises
         ------
         InvalidValueError : a text is not a time, a time does not fit into 64 bits, or `endpoints` is empty.
-        InvalidTypeError : a time or a name has another type.
+        InvalidTypeError : a time, a name or the condition has another type.
+        SparkError : the condition is invalid, or names a missing column.
         RecordingError : the version of this `Lake` can no longer be read.
         """
         start, end = parse_log_time(start), parse_log_time(end)
@@ -178,7 +183,9 @@ class Lake:
             rows = rows.where(rows["log_time"] >= start)
         if end is not None:
             rows = rows.where(rows["log_time"] < end)
-        return rows if wanted.endpoints is None else rows.where(rows["endpoint"].isin(*sorted(wanted.endpoints)))
+        if wanted.endpoints is not None:
+            rows = rows.where(rows["endpoint"].isin(*sorted(wanted.endpoints)))
+        return rows if where is None else _select_rows(rows, where)
 
     def _read_messages(self, wanted: MessageFilter) -> DataFrame:
         """Return the messages that pass a filter, and others."""
@@ -187,6 +194,7 @@ class Lake:
             return self._store.read_files(table, [], BRONZE_COLUMNS)
         if getattr(self.spark, "_jsc", None) is None:
             paths = self._bronze.select_paths(snapshot, [wanted])
+            warn_of_unselected_files(len(paths), snapshot.file_count, is_connect=True)
             return self._store.read_files(table, paths, BRONZE_COLUMNS, wanted.expression)
         self._bronze.check_files(snapshot, [wanted])
         if (location := self._store.hadoop_location) is not None:
@@ -379,6 +387,17 @@ class Lake:
             names = list(dict.fromkeys(registered))
             text = f"lake '{self.uri}' has no table {name!r}"
             raise SparkError(f"{text}; {list_sql_names(name, names)}") from None
+
+
+def _select_rows(rows: DataFrame, condition: Column | str) -> DataFrame:
+    """Return the rows that meet a condition. Raises InvalidTypeError and SparkError."""
+    from pyspark.sql import Column
+
+    if not isinstance(condition, (str, Column)):
+        kind = type(condition).__name__
+        raise InvalidTypeError(f"where has type {kind}; use a Column, such as F.col('log_time') > 0, or a text of SQL")
+    with translate_spark_errors():
+        return rows.where(condition)
 
 
 def follow(
