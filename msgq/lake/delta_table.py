@@ -406,7 +406,9 @@ class LakeTable:
             raise RecordingError(f"table '{self._table_path}' cannot be written: {error}") from None
         if not is_created:
             raise CommitConflictError(f"table '{self._table_path}' was written by another process at the same time")
-        self._write_due_checkpoint(head.version + 1)
+        version = head.version + 1
+        if self._read_checkpoint_version() <= version - 2 * get_checkpoint_interval(version):
+            self._write_due_checkpoint(version)  # it loads the list of all files, so `optimize` writes most
 
     def sync_files(self, paths: Iterable[str]) -> None:
         """Sync files and the folders on their paths to the disk, so that they survive a power failure."""

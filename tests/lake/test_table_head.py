@@ -15,7 +15,7 @@ pytest.importorskip("deltalake")
 from deltalake import DeltaTable
 
 from msgq.errors import RecordingError
-from msgq.lake import table_head
+from msgq.lake import log_retention, table_head
 from msgq.lake.bronze.bronze_store import BronzeStore
 from msgq.lake.bronze.bronze_writer import open_messages_table, write_bronze
 from msgq.lake.bronze.ingest_log import IngestedFile, IngestLog
@@ -106,6 +106,22 @@ def test_writers_on_one_version_conflict(tmp_path: Path) -> None:
     newest = table.read_snapshot()
     assert newest is not None
     assert sorted(newest.paths) == ["0.parquet", "1.parquet", "3.parquet"]
+
+
+@pytest.mark.parametrize("optimized", [False, True])
+def test_appends_leave_checkpoints_to_optimize(
+    tmp_path: Path, optimized: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An append writes a checkpoint only if `optimize` has not run for two intervals."""
+    monkeypatch.setattr(log_retention, "_VERSIONS_PER_CHECKPOINT", 3)
+    table, log = make_table(tmp_path), tmp_path / "numbers/_delta_log"
+    append(table, 0)
+    for number in range(1, 14):
+        if optimized and number == 5:
+            DeltaTable(tmp_path / "numbers").create_checkpoint()
+        append(table, number, get_head(table))
+    versions = sorted(int(path.name[:20]) for path in log.glob("*.checkpoint.parquet"))
+    assert versions == ([4, 12] if optimized else [6, 12])
 
 
 def test_failed_append_is_not_a_conflict(tmp_path: Path) -> None:
