@@ -65,6 +65,22 @@ def ingested(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Ingested:
     return Ingested(place / "lake", recording, said)
 
 
+def test_ingest_of_new_recordings_continues_at_last_one(spark: Any, tmp_path: Path) -> None:
+    """An earlier name that comes later is found without --new."""
+    recordings, lake = tmp_path / "recordings", tmp_path / "lake"
+    for run_name in ("run2", "run3"):
+        (recordings / run_name).mkdir(parents=True)
+        write(recordings / run_name / "000000.mcap")
+        os.utime(recordings / run_name / "000000.mcap", (1, 1))
+    command = ("lake", "ingest", lake, recordings, "--no-silver", "--no-gold")
+    assert "19 new messages from 2 new files, 0 known files skipped" in run(*command, "--new").stdout
+    logs.write_unclosed_file(recordings / "run1.mcap", OTHER)
+    (recordings / "run1").mkdir()
+    (recordings / "run1.mcap").rename(recordings / "run1/000000.mcap")
+    assert "0 new messages from 0 new files, 1 known file skipped" in run(*command, "--new").stdout
+    assert "1 new message from 1 new file, 2 known files skipped" in run(*command).stdout
+
+
 def test_lake_commands_ingest_query_and_export_recording(ingested: Ingested, tmp_path: Path) -> None:
     lake, recording, said = ingested
     assert said["messages"] == 19

@@ -18,6 +18,12 @@ from msgq.decoding.schemas import Schemas
     "--silver/--no-silver", default=True, show_default=True, help="Decode new messages into one table for each schema."
 )
 @click.option("--gold/--no-gold", default=True, show_default=True, help="Update the gold tables from new messages.")
+@click.option(
+    "--new",
+    "new_only",
+    is_flag=True,
+    help="In a directory, continue where the last ingest with --new ended. Names must sort by time.",
+)
 @options.add_schema_options
 @arguments.master_option
 @options.json_option
@@ -26,6 +32,7 @@ def command(
     recordings: tuple[str, ...],
     silver: bool,
     gold: bool,
+    new_only: bool,
     schemas: Schemas | None,
     master: str | None,
     as_json: bool,
@@ -37,7 +44,7 @@ def command(
     """
     opened = arguments.open_lake(lake, master, recordings)
     with arguments.show_task_progress(opened.spark, "ingest"):
-        done = opened.ingest(recordings, schemas)
+        done = opened.ingest(recordings, schemas, new_only)
     if silver:
         with arguments.show_task_progress(opened.spark, "decode"):
             opened.build_silver()

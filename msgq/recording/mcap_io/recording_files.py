@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from msgq.common.storage.url_path import RecordingPath, UrlPath, make_path
@@ -84,7 +84,7 @@ def list_recordings(
                 f"path {text!r} does not exist; use a file, a directory, or a pattern that matches files"
             )
         for path in named:
-            inside = _list_directory_recordings(path, problems) if path.is_dir() else [path]
+            inside = list_directory_recordings(path, problems) if path.is_dir() else [path]
             if not inside:
                 problems.append(Problem(str(path), 0, f"the directory has no {MCAP_SUFFIX} file"))
             paths.update(dict.fromkeys(inside))
@@ -100,34 +100,65 @@ def _match_paths(text: str, storage_options: Mapping[str, str] | None) -> list[R
     return sorted(named, key=make_natural_sort_key)
 
 
-def _list_directory_recordings(directory: RecordingPath, problems: list[Problem]) -> list[RecordingPath]:
-    """Return the recordings in a directory and all its subdirectories. Unreadable directories become problems."""
+def list_directory_recordings(
+    directory: RecordingPath, problems: list[Problem], first: RecordingPath | None = None
+) -> list[RecordingPath]:
+    """Return the recordings in a directory and all its subdirectories, sorted.
+
+    Parameters
+    ----------
+    problems : gets the unreadable directories.
+    first : recording in the directory. Recordings before it are omitted, and directories before its directories are not
+        visited. None: all recordings.
+    """
     paths: list[RecordingPath] = []
-    for top, names in _walk_directories(directory, problems):
+    folders_of_first = _list_folders(directory, first) if first is not None else []
+    for top, names in _walk_directories(directory, folders_of_first, problems):
         paths += [top / name for name in filter_recording_names(names)]
         bags = [top / name for name in names if name.endswith(SQLITE_BAG_SUFFIX)]
         problems += [Problem(str(path), 0, str(make_sqlite_error(path))) for path in bags]
-    return sorted(paths, key=lambda path: (str(path.parent).split("/"), make_natural_sort_key(path)))
+    if first is not None:
+        paths = [path for path in paths if _get_listing_order(path) >= _get_listing_order(first)]
+    return sorted(paths, key=_get_listing_order)
+
+
+def _list_folders(directory: RecordingPath, file: RecordingPath) -> list[str]:
+    """Return the names of the folders between a directory and a file below it."""
+    return str(file).removeprefix(f"{directory}/").split("/")[:-1]
+
+
+def _get_listing_order(path: RecordingPath) -> tuple[list[str], list[str | int]]:
+    return str(path.parent).split("/"), make_natural_sort_key(path)
 
 
 def _walk_directories(
-    directory: RecordingPath, problems: list[Problem]
+    directory: RecordingPath, first_folders: Sequence[str], problems: list[Problem]
 ) -> Iterator[tuple[RecordingPath, Collection[str]]]:
-    """Yield each directory at or below a path, with the names of its files."""
+    """Yield each directory at or below a path, and the names in it, without directories before `first_folders`."""
     if isinstance(directory, UrlPath):
-        names_by_directory: dict[RecordingPath, list[str]] = {}
-        for path, info in directory.list_entries(recursive=True).items():
-            if info.is_file:
-                names_by_directory.setdefault(path.parent, []).append(path.name)
-        yield from names_by_directory.items()
+        yield from _walk_store(directory, first_folders)
         return
 
     def record_walk_error(error: OSError) -> None:
         text = f"directory '{error.filename}' cannot be read: {error.strerror}"
         problems.append(Problem(str(error.filename), 0, text, error.errno))
 
-    for top, _, names in os.walk(directory, onerror=record_walk_error):
+    for top, folders, names in os.walk(directory, onerror=record_walk_error):
+        depth = len(Path(top).relative_to(directory).parts)
+        if depth < len(first_folders) and Path(top) == directory.joinpath(*first_folders[:depth]):
+            folders[:] = [name for name in folders if name >= first_folders[depth]]
         yield Path(top), names
+
+
+def _walk_store(directory: UrlPath, first_folders: Sequence[str]) -> Iterator[tuple[UrlPath, Collection[str]]]:
+    """Do the same in a store. Directories after the first ones are listed with few requests, whatever their depth."""
+    names: dict[UrlPath, list[str]] = {}
+    for path, info in directory.list_entries(recursive=not first_folders).items():
+        if info.is_file:
+            names.setdefault(path.parent, []).append(path.name)
+        elif first_folders and path.name >= first_folders[0]:
+            yield from _walk_store(path, first_folders[1:] if path.name == first_folders[0] else [])
+    yield from names.items()
 
 
 def filter_recording_names(names: Collection[str]) -> Iterator[str]:

@@ -7,16 +7,17 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from msgq.common.choices import list_names
 from msgq.common.selection import list_paths
+from msgq.common.storage.url_path import make_path
 from msgq.decoding.schemas import Schemas
 from msgq.errors import InvalidTypeError, InvalidValueError, SparkError
 from msgq.lake.bronze.bronze_store import BronzeStore, OptimizeResult
+from msgq.lake.bronze.listing_positions import ListingPositions
 from msgq.lake.catalog import find_unquoted_name, list_sql_names, quote_sql_name
 from msgq.lake.delta_table import LakeTable, list_table_paths
 from msgq.lake.fleet.fleet_tables import refuse_fleet_directory
@@ -101,23 +102,38 @@ class Lake:
 
     @translate_spark_errors()
     def ingest(
-        self, paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], schemas: Schemas | None = None
+        self,
+        paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+        schemas: Schemas | None = None,
+        new_only: bool = False,
+        storage_options: Mapping[str, str] | None = None,
     ) -> IngestResult:
-        """Add recordings: files, directories and patterns. Skips unchanged files that were ingested before.
+        """Add recordings: files, directories, patterns and URLs. Skips unchanged files that were ingested before.
 
         Parameters
         ----------
         paths : files, directories and patterns, or one of them. An empty list adds nothing.
         schemas : schemas for endpoints without a schema in the recordings. The lake stores them with the messages.
+        new_only : True: in a directory, continue where the last ingest with `new_only` ended, so that the directories
+            of older recordings are not listed. Names must sort by time. Older names that come later are not found.
+        storage_options : credentials and settings for URLs of recordings; None: those of the lake.
 
         Raises
         ------
         RecordingError : a path does not exist, or the lake cannot be written.
         """
         read_errors: list[Problem] = []
-        absolute = [str(Path(path).absolute()) for path in list_paths(paths, "paths", may_be_empty=True)]
-        files = SourceOptions(tuple(absolute)).list_files(read_errors)
-        return ingest.ingest_recordings(self._store, self._executor, self._bronze, files, read_errors, schemas)
+        absolute = [str(make_path(path).absolute()) for path in list_paths(paths, "paths", may_be_empty=True)]
+        options = self.storage_options if storage_options is None else storage_options
+        positions = ListingPositions(self._store, options)
+        files = (
+            positions.list_new_recordings(absolute, read_errors)
+            if new_only
+            else SourceOptions(tuple(absolute), storage_options=options).list_files(read_errors)
+        )
+        done = ingest.ingest_recordings(self._store, self._executor, self._bronze, files, read_errors, schemas)
+        positions.record_positions({problem.path for problem in read_errors if problem.errno})
+        return done
 
     @translate_spark_errors()
     def append(self, messages: DataFrame, recordings: str | None = None) -> int:
