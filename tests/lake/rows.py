@@ -31,4 +31,6 @@ def in_order(rows: Iterable[Iterable[Any]]) -> list[tuple[Any, ...]]:
 
 
 def _comparable(value: Any) -> Any:
-    return tuple(tuple(item.values()) for item in value) if isinstance(value, list) else value
+    if isinstance(value, dict):
+        return tuple(map(_comparable, value.values()))
+    return tuple(map(_comparable, value)) if isinstance(value, list) else value
