@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 import zstandard
 
+from msgq.common.storage.url_path import UrlPath
 from msgq.errors import InvalidValueError, RecordingError, StorageError
 from msgq.recording import LogReader, recover
 from msgq.recording.mcap_io.object_reader import ObjectReader
 from msgq.recording.mcap_io.problem import Problem
-from msgq.recording.mcap_io.recording_files import list_recordings
+from msgq.recording.mcap_io.recording_files import list_directory_recordings, list_recordings
 from tests import command
 from tests.object_store import SECRET, ObjectStore
 from tests.recording.logs import write_log
@@ -182,3 +183,18 @@ def test_wrong_credentials_and_unknown_schemes_raise_errors_without_secrets(
         recover(f"{object_store.url}/drive.mcap")
     log = LogReader(upload(object_store, "drive.mcap", recording.read_bytes()), storage_options=object_store.options)
     assert SECRET not in repr((log, log.files[0].path, log.files[0].file_source))
+
+
+def test_listing_in_a_store_continues_at_a_recording(object_store: ObjectStore) -> None:
+    for key in ("d=1/a/0.mcap", "d=1/b/0.mcap", "d=2/a/0.mcap", "d=2/a/1.mcap", "d=2/b.mcap", "d=3/x/y/0.mcap"):
+        upload(object_store, f"runs/{key}", b"")
+    directory = UrlPath(f"{object_store.url}/runs", object_store.options)
+
+    def select(first: str | None) -> list[str]:
+        paths = list_directory_recordings(directory, [], None if first is None else directory / first)
+        return [str(path).removeprefix(f"{directory}/") for path in paths]
+
+    every = select(None)
+    assert every == ["d=1/a/0.mcap", "d=1/b/0.mcap", "d=2/b.mcap", "d=2/a/0.mcap", "d=2/a/1.mcap", "d=3/x/y/0.mcap"]
+    for number, first in enumerate(every):
+        assert select(first) == every[number:]

@@ -184,3 +184,20 @@ def read_stored_lake(master: str, url: str, options: dict[str, str]) -> dict[str
             "endpoints": lake.table("endpoints").count(),
             "warnings": len([warning for warning in warned if warning.category is MsgqWarning]),
         }
+
+
+@pytest.mark.filterwarnings("ignore:Spark has no connector")
+def test_recordings_of_a_store_are_ingested_into_its_lake(
+    session: Any, object_store: ObjectStore, tmp_path: Path
+) -> None:
+    client = object_store.connect()
+    for day in (1, 2):
+        path = logs.write_log(tmp_path / "drive.mcap", *(("imu", 1000 * day + number, b"x") for number in range(10)))
+        client.put_object(Bucket=object_store.bucket, Key=f"runs/day={day}/drive.mcap", Body=path.read_bytes())
+    lake = Lake(session, f"{object_store.url}/lake", storage_options=object_store.options)
+    assert lake.ingest([f"{object_store.url}/runs/day=1"], new_only=True).messages == 10
+    assert lake.ingest([f"{object_store.url}/runs"], new_only=True).messages == 10
+    assert lake.ingest([f"{object_store.url}/runs/day=*/*.mcap"]).messages == 0
+    local = Lake(session, tmp_path / "lake")
+    assert local.ingest([f"{object_store.url}/runs"], storage_options=object_store.options).messages == 20
+    assert collect_table(lake, "messages") == collect_table(local, "messages")
