@@ -27,7 +27,7 @@ from msgq.lake.aggregate_store import RANGES_TABLE, AggregateStore, make_aggrega
 from msgq.lake.bronze.bronze_writer import open_messages_table
 from msgq.lake.bronze.ingest_log import IngestedFile, IngestLog
 from msgq.lake.bronze.row_group_ranges import RANGES_SCHEMA, find_overlapping_files
-from msgq.lake.gold.increment_inputs import find_input_changes
+from msgq.lake.gold.increment_inputs import commit_inputs, find_input_changes, open_inputs_table
 from msgq.lake.lake_directory import LakeDirectory
 from msgq.lake.text_columns import make_text_column
 from msgq.spark.source.partitions import plan_file_partitions
@@ -107,9 +107,12 @@ def day(where: Path, entries: int, parts: int, groups: int, endpoints: int) -> D
     ranges = measure_time(lambda: derived.read_nearby_ranges(new, column))
     nearby = derived.read_nearby_ranges(new, column)
     overlaps = measure_time(lambda: find_overlapping_files(new, nearby))
-    view = derived.read_snapshot(names)
+    gold_inputs = open_inputs_table(lake)
+    before, view = derived.read_snapshot(names[:-parts]), derived.read_snapshot(names)
+    assert before is not None
     assert view is not None
-    grouped = measure_time(lambda: find_input_changes(None, view, False))
+    commit_inputs(gold_inputs, None, find_input_changes(None, before, False))
+    grouped = measure_time(lambda: find_input_changes(gold_inputs.read_snapshot(), view, False))
     opened = measure_time(lambda: open_messages_table(lake).read_snapshot().path_column)  # type: ignore[union-attr]
     return Day(known, ranges, overlaps, last, grouped, opened)
 
