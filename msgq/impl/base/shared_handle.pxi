@@ -36,7 +36,7 @@ cdef class ThreadSharedHandle(Waitable):
             self._other_users.remove(thread)
 
     cdef bint _has_user_threads(self) noexcept:
-        return self._single_user_uses > 0 or len(self._other_users) > 0
+        return self._single_user_uses > 0 or bool(self._other_users)  # None: the opening failed
 
     cdef bint _is_user_thread(self, unsigned long thread) noexcept:
         return (self._single_user_uses and self._single_user == thread) or thread in self._other_users
