@@ -64,7 +64,8 @@ TEST(messages_come_by_priority_and_then_in_the_order_of_sending) {
         CHECK(send_one(a, priorities[i]) == i);
     CHECK(mq_queue_claim_free_slot(a, MQ_NO_TICKET) == MQ_QUEUE_NO_SLOT);
     for (unsigned i = 0; i < SLOTS; i++)
-        CHECK(take(b) && t.slot == slots[i] && t.deliveries == 1 && mq_queue_free_taken_slot(b, &t));
+        CHECK(take(b) && t.slot == slots[i] && t.deliveries == 1 && mq_queue_free_taken_slot(b, &t) &&
+              mq_slot_state_get_take_number(t.word) == i + 1); /* without an attempt at the previous message */
     CHECK(!take(b));
 }
 

@@ -160,7 +160,6 @@ MUTANTS = [
         "cache->taken_alone = cache->has_others ? 0 : taken; cache->is_valid = false;",
         "cache->taken_alone = cache->has_others ? 0 : taken;",
         "messages_come_by_priority_and_then_in_the_order_of_sending",
-        "block_with_a_held_or_taken_place_is_not_cached",
     ),
     scan(
         "a block with another message counts as empty after a receive",
