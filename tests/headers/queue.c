@@ -301,14 +301,30 @@ TEST(sweep_frees_the_place_of_a_dead_sender_and_wakes_a_sender) {
     CHECK(is_free(0) && wakes(word) == 1);
 }
 
+static void leave_trace(unsigned kind, unsigned row, bool is_there) {
+    if (kind == 0 && is_there)
+        mq_queue_set_row_bit(&queue->notify_requested, row);
+    else if (kind == 0)
+        mq_queue_clear_row_bit(&queue->notify_requested, row);
+    else if (kind == 1)
+        mq_store_relaxed_u64(&queue->rows[row].notify_debt[1], is_there);
+    else {
+        mq_store_relaxed_u64(&queue->handoff_ticket[MQ_QUEUE_SENDER], is_there ? 7 : 0);
+        mq_store_relaxed_u64(&queue->rows[row].oldest_ticket[MQ_QUEUE_SENDER], is_there ? 7 : 0);
+    }
+}
+
 TEST(each_row_of_another_participant_may_need_a_recovery) {
     begin(SLOTS);
-    mq_queue_set_row_bit(&queue->notify_requested, b->row_number);
-    CHECK(!mq_queue_any_row_may_need_recovery(b));
-    for (unsigned row = 0; row < MQ_QUEUE_ROWS; row += MQ_QUEUE_ROWS - 1) {
-        mq_queue_set_row_bit(&queue->notify_requested, row);
-        CHECK(mq_queue_any_row_may_need_recovery(b));
-        mq_queue_clear_row_bit(&queue->notify_requested, row);
+    for (unsigned kind = 0; kind < 3; kind++) {
+        leave_trace(kind, b->row_number, true);
+        CHECK(!mq_queue_any_row_may_need_recovery(b));
+        leave_trace(kind, b->row_number, false);
+        for (unsigned row = 0; row < MQ_QUEUE_ROWS; row += MQ_QUEUE_ROWS - 1) {
+            leave_trace(kind, row, true);
+            CHECK(mq_queue_any_row_may_need_recovery(b));
+            leave_trace(kind, row, false);
+        }
     }
 }
 

@@ -234,6 +234,7 @@ TEST(row_with_any_trace_of_its_owner_is_settled) {
             mq_store_relaxed_u64(&queue->handoff_ticket[role], ticket);
         }
         CHECK(!mq_queue_row_is_clean(queue, 0) && mq_queue_row_is_clean(queue, 1));
+        CHECK(mq_queue_any_row_may_need_recovery(b) && !mq_queue_any_row_may_need_recovery(a));
         die(a);
         mq_queue_recover_dead_rows(b);
         CHECK(mq_queue_row_is_clean(queue, 0) && !mq_queue_any_row_may_need_recovery(b));

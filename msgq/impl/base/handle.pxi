@@ -41,9 +41,10 @@ cdef class ForkAwareHandle:
         if self._bus is not None:
             return require_own_prefix(self._bus, prefix, endpoint)
         in_prefix = settings.resolve_prefix(prefix)
-        if not passive:
+        if in_prefix and not passive:
             settings.refuse_bus_prefix(in_prefix, endpoint)
-        if not in_prefix.startswith(naming.BUS_PREFIX_START):  # an observer of a bus reads its files like others
+        # an observer of a bus reads its files like others
+        if not in_prefix or not in_prefix.startswith(naming.BUS_PREFIX_START):
             refuse_in_simulation(endpoint)
         return in_prefix
 

@@ -18,21 +18,24 @@ cdef class QueueHandle(ThreadSharedHandle):
                                             create)
         self._endpoint, self._can_read, self._can_write, self.block = wanted.name, read, write, wanted.block
         self._spin_us = settings.resolve_spin_us(spin_us, wanted.name, options.SPIN_US)
-        options.check_schema(schema, wanted.name)
         if schema is not None:
+            options.check_schema(schema, wanted.name)
             schema_name, encodings, schema_data = encode_full_schema(schema)
         in_prefix = self._enter_bus(prefix, wanted.name)
-        self._prefix = shm_paths.strip_bus(in_prefix)
+        self._prefix = shm_paths.strip_bus(in_prefix) if in_prefix else ""
         if self._bus is None:
             self._h.clock_offset = host_offset_ns()
         else:
             self._h.virtual_ns = &self._bus.clock.now_ns
         self._reset_for_process()
         while True:
-            with settings.overrides(trust=trust):
-                file = queue_file(wanted.name, in_prefix, trust, wanted)
+            file = queue_file(wanted.name, in_prefix, trust, wanted)
+            if trust is None:
                 file.open_or_create(wanted.create, wanted.mode)
-                self._attach_file(file)
+            else:
+                with settings.overrides(trust=trust):
+                    file.open_or_create(wanted.create, wanted.mode)
+            self._attach_file(file)
             self._file.lock(&lock)
             if not self._file.is_removed(lock.fd):
                 break

@@ -28,7 +28,8 @@ cdef class QueueFile(EndpointFile):
     cdef int _check_requested_options(self) except -1:
         if not self.adopt_sizes() and not self.parts.max_messages and self.request.names_sizes:
             self.choose_sizes()
-        self.wanted.check(self.parts.max_messages, self.parts.max_message_size, self.parts.events, self.creator)
+        if self.wanted.strict and (self.request.names_sizes or self.wanted.events is not None):
+            self.wanted.check(self.parts.max_messages, self.parts.max_message_size, self.parts.events, self.creator)
         return 0
 
     cdef int choose_sizes(self) except -1:

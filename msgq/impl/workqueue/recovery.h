@@ -137,8 +137,36 @@ static inline void mq_queue_recover_row(const mq_queue_file_parts *parts, unsign
 static inline bool mq_queue_row_may_need_recovery(const mq_queue_handle *h, unsigned row) {
     return row != h->row_number && !mq_queue_row_is_clean(h->parts.queue, row);
 }
+
+/* True if a bit of another row is set. */
+static inline bool mq_queue_other_row_has_bit(const mq_queue_handle *h) {
+    const mq_queue *queue = h->parts.queue;
+    uint64_t any = 0;
+    for (unsigned i = 0; i < MQ_QUEUE_ROWS / 64; i++) {
+        /* relaxed, both: as in mq_queue_row_bit_is_set */
+        uint64_t bits = mq_load_relaxed_u64(&queue->notify_requested.word[i]);
+        for (unsigned role = 0; role < MQ_QUEUE_ROLES; role++)
+            bits |= mq_load_relaxed_u64(&queue->sleeping_rows[role].word[i]);
+        any |= h->row_number / 64 == i ? bits & ~mq_queue_make_row_mask(h->row_number) : bits;
+    }
+    return any;
+}
+
+/* True if a row of another participant may need a recovery. Bits and handoffs of all rows are in a few words, so that
+ * this loads only the debts of each row, in most queues. */
 static inline bool mq_queue_any_row_may_need_recovery(const mq_queue_handle *h) {
-    unsigned row = 0;
+    const mq_queue *queue = h->parts.queue;
+    uint64_t debts = 0, handoffs = 0;
+    for (unsigned row = 0; row < MQ_QUEUE_ROWS; row++) {
+        const mq_queue_row *r = &queue->rows[row]; /* relaxed, both: as in mq_queue_row_is_clean */
+        uint64_t debt = mq_load_relaxed_u64(&r->notify_debt[0]) | mq_load_relaxed_u64(&r->notify_debt[1]);
+        debts |= row == h->row_number ? 0 : debt;
+    }
+    for (unsigned role = 0; role < MQ_QUEUE_ROLES; role++)
+        handoffs |= mq_load_acquire_u64(&queue->handoff_ticket[role]);
+    if (debts || mq_queue_other_row_has_bit(h))
+        return true;
+    unsigned row = handoffs ? 0 : MQ_QUEUE_ROWS;
     while (row < MQ_QUEUE_ROWS && !mq_queue_row_may_need_recovery(h, row))
         row++;
     return row < MQ_QUEUE_ROWS;

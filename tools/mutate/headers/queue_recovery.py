@@ -7,6 +7,24 @@ join = mutants_of("msgq/impl/workqueue/join.h", "queue_join")
 
 MUTANTS = [
     recovery(
+        "rows with notifications to send are not recovered",
+        "if (debts || mq_queue_other_row_has_bit(h))",
+        "if (mq_queue_other_row_has_bit(h))",
+        "queue_sleepers-row_with_any_trace_of_its_owner_is_settled",
+    ),
+    recovery(
+        "rows with bits are not recovered",
+        "if (debts || mq_queue_other_row_has_bit(h))",
+        "if (debts)",
+        "queue_sleepers-row_with_any_trace_of_its_owner_is_settled",
+    ),
+    recovery(
+        "rows with a handoff are not recovered",
+        "unsigned row = handoffs ? 0 : MQ_QUEUE_ROWS;",
+        "unsigned row = handoffs ? MQ_QUEUE_ROWS : MQ_QUEUE_ROWS;",
+        "queue_sleepers-row_with_any_trace_of_its_owner_is_settled",
+    ),
+    recovery(
         "looks for the dead leave handoffs",
         "mq_queue_must_yield_to_handoff(h, (mq_queue_role)role, MQ_NO_TICKET);",
         "(void)kind;",
@@ -100,7 +118,7 @@ MUTANTS = [
     ),
     recovery(
         "the first row needs no recovery",
-        "unsigned row = 0; while (row < MQ_QUEUE_ROWS &&",
+        "unsigned row = handoffs ? 0 : MQ_QUEUE_ROWS; while (row < MQ_QUEUE_ROWS &&",
         "unsigned row = 1; while (row < MQ_QUEUE_ROWS &&",
         "each_row_of_another_participant_may_need_a_recovery",
     ),
