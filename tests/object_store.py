@@ -86,12 +86,17 @@ def s3_endpoint() -> Iterator[str]:
         server.stdin.close()
 
 
+def create_bucket(endpoint: str) -> ObjectStore:
+    """Return a new, empty bucket of a server."""
+    store = ObjectStore(endpoint, f"bucket-{uuid4().hex}")
+    store.connect().create_bucket(Bucket=store.bucket)
+    return store
+
+
 @pytest.fixture
 def object_store(s3_endpoint: str) -> ObjectStore:
     """Return an empty bucket. Credentials are in its `options` only, and not in the environment."""
-    store = ObjectStore(s3_endpoint, f"bucket-{uuid4().hex}")
-    store.connect().create_bucket(Bucket=store.bucket)
-    return store
+    return create_bucket(s3_endpoint)
 
 
 @pytest.fixture

@@ -428,11 +428,12 @@ class LakeTable:
         self, base: TableSnapshot | None, columns: pa.Schema, add: list[DataFile], remove: list[str] | None
     ) -> None:
         schema = Schema.from_arrow(columns)
+        number = 0 if base is None else base.commit_number + 1
         how: dict[str, Any] = {
             "commit_properties": CommitProperties(
-                app_transactions=[
-                    Transaction(TRANSACTION_APPLICATION_ID, 0 if base is None else base.commit_number + 1)
-                ]
+                # Of two creations at once, delta-rs would commit the second one again, as version 1, without a conflict
+                max_commit_retries=0 if base is None else None,
+                app_transactions=[Transaction(TRANSACTION_APPLICATION_ID, number)],
             ),
             "post_commithook_properties": NO_POST_COMMIT_HOOKS,
         }

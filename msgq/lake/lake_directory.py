@@ -18,6 +18,8 @@ from msgq.common.storage.urls import FILE_URL_PREFIX, is_url
 from msgq.errors import RecordingError
 
 _OBJECT_STORES = ("s3", "gcs", "abfs")  # names of pyarrow
+#: pyarrow reads an error into the buffer for the object. It does not repeat the request if the error is longer.
+_SMALL_OBJECT_BYTES = 1024
 
 
 class LakeDirectory:
@@ -108,7 +110,7 @@ class LakeDirectory:
         """Replace a small JSON file atomically. Several processes may do so at the same time."""
         data = json.dumps(value).encode()
         if self.is_object_store:
-            self._write_object(place, data)
+            self._write_object(place, data.ljust(_SMALL_OBJECT_BYTES))
             return
         directory = place.rpartition("/")[0]
         new = f"{directory}/.{uuid4().hex}"

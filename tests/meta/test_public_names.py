@@ -170,7 +170,7 @@ FUNCTIONS = {
     recording.reindex: "(path, output=None, *, in_place=False, max_chunk_bytes=268435456)",
     recording.examine: "(path, max_chunk_bytes=268435456)",
     recording.LogReader: "(*paths, endpoints=None, exclude=None, start=None, end=None, span=None, "
-    "max_chunk_bytes=268435456, clock='host', schemas=None)",
+    "max_chunk_bytes=268435456, clock='host', schemas=None, storage_options=None)",
     recording.LogReader.between: "(self, start=None, end=None)",
     recording.LogReader.times: "(self, endpoint)",
     recording.LogReader.to_numpy: "(self, endpoint)",

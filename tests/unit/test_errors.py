@@ -115,6 +115,7 @@ BUILTIN: dict[type[MsgqError], tuple[int | None, type[BaseException]]] = {
     errors.SimulationFailedError: (None, AssertionError),
     errors.RecordingError: (None, Exception),
     errors.UnknownEndpointError: (None, KeyError),
+    errors.StorageError: (None, Exception),
     errors.SparkError: (None, Exception),
     errors.Again: (errno.EAGAIN, BlockingIOError),
     errors.BackendNotAvailableError: (None, ImportError),

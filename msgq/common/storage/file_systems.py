@@ -49,9 +49,9 @@ _URL_FORMS = {
     **{scheme: f"{scheme}://BUCKET/PATH" for scheme in ("s3", "s3a", "gs", "gcs")},
     **{scheme: f"{scheme}://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH" for scheme in ("abfs", "abfss")},
 }
-_DELTA_OPTIONS = {"AWS_ALLOW_HTTP", "AWS_CONDITIONAL_PUT", "AWS_S3_LOCKING_PROVIDER", "AWS_S3_ALLOW_UNSAFE_RENAME"}
+_DELTA_OPTIONS = {"AWS_ALLOW_HTTP", "AWS_FORCE_CREDENTIAL_LOAD", "AWS_CONDITIONAL_PUT", "AWS_S3_LOCKING_PROVIDER"}
 _S3_CONNECT_TIMEOUT_S = 10
-_S3_REQUEST_TIMEOUT_S = 30  # without a byte; pyarrow's default of 3 s is too short for a loaded store
+_S3_REQUEST_TIMEOUT_S = 30  # as in delta-rs; by default, pyarrow ends a request after 3 s without a byte
 _S3_ATTEMPTS_MAX = 6  # of a request, with waits that double: some seconds in total
 
 

@@ -10,14 +10,14 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from msgq.errors import MsgqError, RecordingError
+from msgq.errors import MsgqError, StorageError
 
 #: Texts of pyarrow and delta-rs that only errors of a store have.
 _STORE_PATTERN = re.compile(
     r"AWS Error|\bGeneric (S3|GCS|MicrosoftAzure) error|google::cloud|Azure::|Error performing \w+|resolve_\w+ http"
 )
 #: Reasons, the first that matches. A reply to HEAD has no text, so the status alone must do.
-_REASONS = (
+_ERROR_REASONS = (
     (r"NO_?SUCH_?BUCKET|ContainerNotFound", "the bucket does not exist", "create the bucket, or correct the URL"),
     (
         r"EXPIRED_?TOKEN|TOKEN_?REFRESH_?REQUIRED|RequestTimeTooSkewed",
@@ -56,7 +56,7 @@ def describe_store_error(text: str) -> str | None:
     """
     if not _STORE_PATTERN.search(text):
         return None
-    for pattern, reason, remedy in _REASONS:
+    for pattern, reason, remedy in _ERROR_REASONS:
         if re.search(pattern, text, re.IGNORECASE):
             return f"{reason}; {remedy}"
     code = re.search(r"AWS Error (\w+)|<Code>(\w+)</Code>|\b(\d{3} [A-Z]\w+)", text)
@@ -66,11 +66,11 @@ def describe_store_error(text: str) -> str | None:
 
 @contextmanager
 def translate_store_errors() -> Iterator[None]:
-    """Translate the errors of a store into a `RecordingError` of one line. Other errors pass through.
+    """Translate the errors of a store into a `StorageError` of one line. Other errors pass through.
 
     Raises
     ------
-    RecordingError : the store has no such bucket, denies the access, is overloaded, or cannot be reached.
+    StorageError : the store has no such bucket, denies the access, is overloaded, or cannot be reached.
     """
     try:
         yield
@@ -81,5 +81,5 @@ def translate_store_errors() -> Iterator[None]:
         reason = describe_store_error(text)
         if reason is None:
             raise
-        bucket = re.search(r"in bucket '[^']+'", text)
-        raise RecordingError(f"object store cannot be used{f' {bucket[0]}' if bucket else ''}: {reason}") from None
+        bucket = re.search(r"\bbucket '[^']+'", text)
+        raise StorageError(f"{bucket[0] if bucket else 'object store'} cannot be used: {reason}") from None

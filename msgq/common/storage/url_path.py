@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgq.common.storage.store_errors import describe_store_error
 from msgq.common.storage.urls import FILE_URL_PREFIX, get_scheme, is_url
 from msgq.errors import InvalidValueError, StorageError
 
@@ -161,8 +162,9 @@ class UrlPath:
         """Return the error of a store as our own, without credentials."""
         from msgq.common.storage.file_systems import hide_secrets
 
-        reason = "it does not exist" if isinstance(error, FileNotFoundError) else str(error).partition("\n")[0]
-        text = f"'{self._url}' cannot be read: {hide_secrets(reason, self._storage_options)}"
+        reason = "it does not exist" if isinstance(error, FileNotFoundError) else describe_store_error(str(error))
+        reason = reason or hide_secrets(str(error).partition("\n")[0], self._storage_options)
+        text = f"'{self._url}' cannot be read: {reason}"
         return StorageError(text, errno=error.errno or errno.EIO)
 
 
