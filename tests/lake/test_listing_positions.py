@@ -30,7 +30,7 @@ def list_names(tmp_path: Path, *paths: str, unread: str | None = None) -> list[s
     positions = ListingPositions(LakeDirectory(tmp_path / "lake"))
     found = positions.list_new_recordings([str(root / path) for path in paths or ("",)], [])
     positions.record_positions(set() if unread is None else {str(root / unread)})
-    return [path.relative_to(root).as_posix() for path in found]
+    return [str(path).removeprefix(f"{root}/") for path in found]
 
 
 @pytest.fixture

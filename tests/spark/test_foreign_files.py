@@ -75,7 +75,11 @@ def test_spark_source_orders_files_by_number(tmp_path: Path) -> None:
     for number in (10, 9, 1):
         write_foreign(tmp_path / f"bag_{number}.mcap", count=1)
     for paths in (str(tmp_path), f"{tmp_path}/*.mcap"):
-        assert [path.stem for path in SourceOptions((paths,)).list_files([])] == ["bag_1", "bag_9", "bag_10"]
+        assert [path.name for path in SourceOptions((paths,)).list_files([])] == [
+            "bag_1.mcap",
+            "bag_9.mcap",
+            "bag_10.mcap",
+        ]
 
 
 def test_sqlite_bag_read_error_names_converter(tmp_path: Path) -> None:

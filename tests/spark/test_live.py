@@ -146,7 +146,7 @@ def test_live_batch_is_repeatable_until_commit(reader: Make) -> None:
         assert numbers(stream, first, second) == [4]
         pieces = [piece for piece in stream.partitions(first, second) if isinstance(piece, RecordingPartition)]
         kept = [path for piece in pieces for path in piece.paths]
-        assert list(kept[0].parent.iterdir()) == kept, "what was committed is gone"
+        assert list(Path(str(kept[0].parent)).iterdir()) == kept, "what was committed is gone"
         assert second == {**start, "messages": 3, "lost": 0}
 
 
