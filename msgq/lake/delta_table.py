@@ -34,8 +34,7 @@ from deltalake.transaction import (
 from pyarrow.dataset import dataset
 from pyarrow.fs import FileType, LocalFileSystem, SubTreeFileSystem
 
-from msgq.common.storage.file_systems import hide_secrets
-from msgq.common.storage.store_errors import describe_store_error, translate_store_errors
+from msgq.common.storage.store_errors import explain_error, translate_store_errors
 from msgq.errors import InvalidValueError, RecordingError
 from msgq.lake.batching import combine_batches
 from msgq.lake.data_file import DataFile, make_add_action, make_remove_action
@@ -200,7 +199,7 @@ class LakeTable:
         except (DeltaError, OSError) as error:
             if self._remove_torn_log_entry():
                 return self._load_snapshot(version)
-            reason = f"cannot be read: {self._describe_error(error)}"
+            reason = f"cannot be read: {explain_error(error, self._storage_options)}"
             if version is not None:
                 reason = self._explain_missing_version(version) or f"in version {version} {reason}"
             raise RecordingError(f"table '{self._table_path}' {reason}") from None
@@ -236,10 +235,6 @@ class LakeTable:
                 os.remove(newest)
                 return True
         return False
-
-    def _describe_error(self, error: Exception) -> str:
-        text = str(error)
-        return describe_store_error(text) or hide_secrets(text.partition("\n")[0], self._storage_options)
 
     def _list_log_entries(self) -> list[str]:
         names = self.lake.list_entry_names(f"{self.place}/{_DELTA_LOG_DIRECTORY}", FileType.File)
@@ -470,7 +465,7 @@ class LakeTable:
         """Raise the error of a failed commit. If the commit succeeded in spite of an error, do nothing."""
         now = self.read_snapshot()
         if now is None or (base is not None and now.version == base.version):
-            text = f"table '{self._table_path}' cannot be written: {self._describe_error(error)}"
+            text = f"table '{self._table_path}' cannot be written: {explain_error(error, self._storage_options)}"
             raise RecordingError(text) from None
         added = {file.path for file in add}
         is_committed = bool(added) and added == set(now.select_existing_paths(added))

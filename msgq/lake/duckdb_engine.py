@@ -50,7 +50,7 @@ def run_query(lake: LakeDirectory, query: str, limit: int, version: int | None =
     ------
     MissingLibraryError : DuckDB is not installed.
     InvalidValueError : DuckDB rejects the query, or the query names an endpoint whose values have several types.
-    RecordingError : the object store cannot be used.
+    StorageError : the object store cannot be used.
     """
     require_extra("a query in DuckDB", "duckdb", "duckdb")
     import duckdb

@@ -15,7 +15,7 @@ from pyarrow.fs import FileSelector, FileType, LocalFileSystem
 from msgq.common.storage.file_systems import open_file_system
 from msgq.common.storage.store_errors import translate_store_errors
 from msgq.common.storage.urls import FILE_URL_PREFIX, is_url
-from msgq.errors import RecordingError
+from msgq.errors import StorageError
 
 _OBJECT_STORES = ("s3", "gcs", "abfs")  # names of pyarrow
 #: pyarrow reads an error into the buffer for the object. It does not repeat the request if the error is longer.
@@ -77,12 +77,12 @@ class LakeDirectory:
 
         Raises
         ------
-        RecordingError : the bucket does not exist.
+        StorageError : the bucket does not exist.
         """
         bucket = self.root.partition("/")[0]
         with suppress(OSError):  # who may list files may not always ask for the bucket
             if self.is_object_store and self.files.get_file_info(bucket).type == FileType.NotFound:
-                raise RecordingError(f"bucket '{bucket}' of '{self.uri}' does not exist; create it, or correct the URL")
+                raise StorageError(f"bucket '{bucket}' of '{self.uri}' does not exist; create it, or correct the URL")
 
     @translate_store_errors()
     def list_entry_names(self, place: str, kind: FileType) -> list[str]:

@@ -17,7 +17,7 @@ from msgq.cli.common.render import echo, echo_json
 from msgq.cli.common.signals import call_on_interrupt
 from msgq.cli.lake import arguments
 from msgq.common.optional import require_extra
-from msgq.common.storage.urls import is_url
+from msgq.common.storage.urls import is_url, make_absolute_path
 from msgq.common.texts import format_count_noun
 
 
@@ -101,9 +101,9 @@ def _update_gold(lake: str, recordings: Sequence[str], master: str | None) -> No
 def _make_replay_command(source: str, recordings: Sequence[str]) -> list[str]:
     """Return the command that plays a lake or a recording, for the page."""
     if not recordings:
-        return ["msgq", "lake", "replay", source if is_url(source) else os.path.abspath(source)]
-    paths = [source] if os.path.exists(source) else sorted(glob(source))
-    return ["msgq", "play", *map(os.path.abspath, paths)]
+        return ["msgq", "lake", "replay", make_absolute_path(source)]
+    paths = [source] if is_url(source) or os.path.exists(source) else sorted(glob(source))
+    return ["msgq", "play", *map(make_absolute_path, paths)]
 
 
 @contextmanager

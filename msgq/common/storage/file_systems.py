@@ -49,7 +49,7 @@ _URL_FORMS = {
     **{scheme: f"{scheme}://BUCKET/PATH" for scheme in ("s3", "s3a", "gs", "gcs")},
     **{scheme: f"{scheme}://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH" for scheme in ("abfs", "abfss")},
 }
-_DELTA_OPTIONS = {"AWS_ALLOW_HTTP", "AWS_FORCE_CREDENTIAL_LOAD", "AWS_CONDITIONAL_PUT", "AWS_S3_LOCKING_PROVIDER"}
+_DELTA_OPTIONS = {"AWS_ALLOW_HTTP", "AWS_FORCE_CREDENTIAL_LOAD"}
 _S3_CONNECT_TIMEOUT_S = 10
 _S3_REQUEST_TIMEOUT_S = 30  # as in delta-rs; by default, pyarrow ends a request after 3 s without a byte
 _S3_ATTEMPTS_MAX = 6  # of a request, with waits that double: some seconds in total
@@ -86,9 +86,11 @@ def open_file_system(url: str, storage_options: Mapping[str, str] | None = None)
     if (
         not bucket or bool(host) != is_azure or "@" in f"{bucket}{host}" or ":" in bucket
     ):  # the text of the error must not repeat a password
-        raise InvalidValueError(f"{scheme}:// needs {_URL_FORMS[scheme]}, without a user, a password and a port")
-    arguments = tuple(sorted(options.items()))
-    opened = _OPEN_BY_SCHEME[scheme](host.partition(".")[0], arguments)
+        form = _URL_FORMS[scheme]
+        raise InvalidValueError(
+            f"URL with {scheme}:// names no bucket; write {form}, without a user, a password or a port"
+        )
+    opened = _OPEN_BY_SCHEME[scheme](host.partition(".")[0], options)
     return opened, f"{bucket}{slash}{path}"
 
 
@@ -96,14 +98,6 @@ def find_s3_endpoint(storage_options: Mapping[str, str]) -> str | None:
     """Return the URL of an S3 server from storage options or the environment; None: the servers of AWS."""
     variables = get_storage_variables(_S3_ENDPOINT_VARIABLES)
     return storage_options.get("AWS_ENDPOINT_URL") or next(iter(variables.values()), None)
-
-
-def hide_secrets(text: str, storage_options: Mapping[str, str] | None) -> str:
-    """Return a text of a library without the values of storage options."""
-    for name, value in (storage_options or {}).items():
-        if value and ("SECRET" in name or "TOKEN" in name or "KEY" in name):
-            text = text.replace(value, "***")
-    return text
 
 
 def _check_options(scheme: str, options: Mapping[str, str]) -> None:
@@ -118,9 +112,9 @@ def _pick_arguments(names: Mapping[str, str], options: Mapping[str, str]) -> dic
     return {argument: options[name] for name, argument in names.items() if options.get(name)}
 
 
-def _open_s3(_account: str, options: tuple[tuple[str, str], ...]) -> S3FileSystem:
-    arguments = _pick_arguments(_S3_ARGUMENTS, dict(options))
-    if endpoint := find_s3_endpoint(dict(options)):
+def _open_s3(_account: str, options: Mapping[str, str]) -> S3FileSystem:
+    arguments = _pick_arguments(_S3_ARGUMENTS, options)
+    if endpoint := find_s3_endpoint(options):
         scheme, separator, host = endpoint.rstrip("/").rpartition("://")
         arguments |= {"endpoint_override": host, "scheme": scheme if separator else "https"}
     retries = AwsStandardS3RetryStrategy(max_attempts=_S3_ATTEMPTS_MAX)
@@ -129,12 +123,12 @@ def _open_s3(_account: str, options: tuple[tuple[str, str], ...]) -> S3FileSyste
     return S3FileSystem(**arguments, **limits, retry_strategy=retries, allow_delayed_open=True)
 
 
-def _open_gcs(_account: str, _options: tuple[tuple[str, str], ...]) -> GcsFileSystem:
+def _open_gcs(_account: str, _options: Mapping[str, str]) -> GcsFileSystem:
     return GcsFileSystem()
 
 
-def _open_azure(account: str, options: tuple[tuple[str, str], ...]) -> AzureFileSystem:
-    settings = {**get_storage_variables(_AZURE_ARGUMENTS), **dict(options)}
+def _open_azure(account: str, options: Mapping[str, str]) -> AzureFileSystem:
+    settings = {**get_storage_variables(_AZURE_ARGUMENTS), **options}
     return AzureFileSystem(**{"account_name": account, **_pick_arguments(_AZURE_ARGUMENTS, settings)})
 
 
@@ -150,7 +144,7 @@ def _open_hadoop(url: str) -> tuple[FileSystem, str]:
     return found
 
 
-_OPEN_BY_SCHEME: dict[str, Callable[[str, tuple[tuple[str, str], ...]], FileSystem]] = {
+_OPEN_BY_SCHEME: dict[str, Callable[[str, Mapping[str, str]], FileSystem]] = {
     **dict.fromkeys(("s3", "s3a"), _open_s3),
     **dict.fromkeys(("gs", "gcs"), _open_gcs),
     **dict.fromkeys(("abfs", "abfss"), _open_azure),

@@ -10,13 +10,14 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from msgq.common.storage.urls import StorageOptions
 from msgq.errors import MsgqError, StorageError
 
 #: Texts of pyarrow and delta-rs that only errors of a store have.
 _STORE_PATTERN = re.compile(
     r"AWS Error|\bGeneric (S3|GCS|MicrosoftAzure) error|google::cloud|Azure::|Error performing \w+|resolve_\w+ http"
 )
-#: Reasons, the first that matches. A reply to HEAD has no text, so the status alone must do.
+#: Reasons; the first match counts. The reply to a HEAD request has no text, only a status.
 _ERROR_REASONS = (
     (r"NO_?SUCH_?BUCKET|ContainerNotFound", "the bucket does not exist", "create the bucket, or correct the URL"),
     (
@@ -62,6 +63,20 @@ def describe_store_error(text: str) -> str | None:
     code = re.search(r"AWS Error (\w+)|<Code>(\w+)</Code>|\b(\d{3} [A-Z]\w+)", text)
     name = next(filter(None, code.groups()), "") if code else ""
     return f"the store failed{f' with {name}' if name else ''}; repeat the call, or look into the log of the store"
+
+
+def explain_error(error: Exception, storage_options: StorageOptions) -> str:
+    """Return the reason of a library's error in one line, without the secrets of storage options."""
+    text = str(error)
+    return describe_store_error(text) or hide_secrets(text.partition("\n")[0], storage_options)
+
+
+def hide_secrets(text: str, storage_options: StorageOptions) -> str:
+    """Return a text of a library without the keys, secrets and tokens of storage options."""
+    for name, value in (storage_options or {}).items():
+        if value and ("SECRET" in name or "TOKEN" in name or "KEY" in name):
+            text = text.replace(value, "***")
+    return text
 
 
 @contextmanager

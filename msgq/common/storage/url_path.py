@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgq.common.storage.store_errors import describe_store_error
-from msgq.common.storage.urls import FILE_URL_PREFIX, get_scheme, is_url
+from msgq.common.storage.store_errors import explain_error
+from msgq.common.storage.urls import FILE_URL_PREFIX, get_scheme, is_store_url
 from msgq.errors import InvalidValueError, StorageError
 
 if TYPE_CHECKING:
@@ -58,11 +58,6 @@ class UrlPath:
         return UrlPath(f"{self._url}/{name}", self._storage_options)
 
     @property
-    def storage_options(self) -> dict[str, str] | None:
-        """Storage options of the constructor."""
-        return self._storage_options
-
-    @property
     def name(self) -> str:
         """Last part of the path."""
         return self._url.rpartition("/")[2]
@@ -81,16 +76,12 @@ class UrlPath:
         """Return this path, because a URL is absolute."""
         return self
 
-    def with_name(self, name: str) -> UrlPath:
-        """Return the path of another file in the same directory."""
-        return self.parent / name
-
     def open_file_system(self) -> tuple[FileSystem, str]:
         """Return the file system, and the path in it. See `file_systems.open_file_system`."""
-        from msgq.common.storage.file_systems import (
-            open_file_system,  # imports pyarrow, which local recordings do not need
-        )
-
+        try:
+            from msgq.common.storage.file_systems import open_file_system  # imports pyarrow
+        except ModuleNotFoundError as missing:
+            raise missing_library("a file in an object store", "arrow", "pyarrow") from missing
         return open_file_system(self._url, self._storage_options)
 
     def describe_file(self) -> FileInfo:
@@ -160,10 +151,8 @@ class UrlPath:
 
     def explain_error(self, error: OSError) -> StorageError:
         """Return the error of a store as our own, without credentials."""
-        from msgq.common.storage.file_systems import hide_secrets
-
-        reason = "it does not exist" if isinstance(error, FileNotFoundError) else describe_store_error(str(error))
-        reason = reason or hide_secrets(str(error).partition("\n")[0], self._storage_options)
+        missing = isinstance(error, FileNotFoundError)
+        reason = "it does not exist" if missing else explain_error(error, self._storage_options)
         text = f"'{self._url}' cannot be read: {reason}"
         return StorageError(text, errno=error.errno or errno.EIO)
 
@@ -184,7 +173,7 @@ def make_path(
     if isinstance(text, UrlPath):
         return text
     plain = os.fspath(text)
-    if is_url(plain) and get_scheme(plain) != "file":
+    if is_store_url(plain):
         return UrlPath(plain, storage_options)
     if storage_options:
         raise InvalidValueError(f"storage options are given for the local path '{plain}'; give them with a URL only")

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Mapping
 
 from msgq.errors import InvalidValueError
+
+#: Credentials and settings of a store by the names of environment variables; None: from the environment.
+StorageOptions = Mapping[str, str] | None
 
 FILE_URL_PREFIX = "file://"
 SCHEMES = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "hdfs", "file")
@@ -35,3 +40,14 @@ def get_scheme(url: str) -> str:
         known = ", ".join(f"{name}://" for name in SCHEMES)
         raise InvalidValueError(f"scheme {scheme!r} of a URL is not supported; use one of {known}, or a path")
     return scheme
+
+
+def select_storage_options(path: str, storage_options: StorageOptions) -> StorageOptions:
+    """Return the storage options for the URL of a store; None for a local path."""
+    return storage_options if is_store_url(path) else None
+
+
+def make_absolute_path(path: str | os.PathLike[str]) -> str:
+    """Return the absolute path of a file or directory, without `..` and a slash at the end. A URL stays unchanged."""
+    text = os.fspath(path).removeprefix(FILE_URL_PREFIX)
+    return text.rstrip("/") if is_url(text) else os.path.abspath(text)

@@ -15,7 +15,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 
 from msgq.common.storage.url_path import RecordingPath, UrlPath, make_path
-from msgq.common.storage.urls import is_url
+from msgq.common.storage.urls import select_storage_options
 from msgq.lake.lake_directory import LakeDirectory
 from msgq.recording.mcap_io.problem import Problem, make_printable_path
 from msgq.recording.mcap_io.recording_files import list_directory_recordings, list_recordings
@@ -60,7 +60,7 @@ class ListingPositions:
         return list_directory_recordings(directory, problems, directory / stored["first"])
 
     def _make_path(self, path: str) -> RecordingPath:
-        return make_path(path, self._storage_options if is_url(path) else None)
+        return make_path(path, select_storage_options(path, self._storage_options))
 
     def _make_place(self, path: str) -> str:
         return f"_listings/{hashlib.sha256(os.fsencode(path)).hexdigest()[:16]}.json"

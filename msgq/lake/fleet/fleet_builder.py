@@ -17,15 +17,14 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from msgq.common.storage.urls import StorageOptions, make_absolute_path
 from msgq.errors import InvalidValueError
 from msgq.lake.batching import call_for_each, pack_by_size
 from msgq.lake.data_file import DataFile
 from msgq.lake.delta_table import CommitConflictError
 from msgq.lake.fleet.fleet_lakes import (
     FleetLake,
-    StorageOptions,
     find_fleet_lakes,
-    make_absolute_path,
     open_fleet_directory,
     parse_lake_path,
 )

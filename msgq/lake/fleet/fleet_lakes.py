@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
 from fnmatch import fnmatchcase
@@ -12,13 +12,12 @@ from glob import has_magic
 from pyarrow.fs import FileType
 
 from msgq.common.selection import list_paths
-from msgq.common.storage.urls import FILE_URL_PREFIX, is_store_url, is_url
+from msgq.common.storage.urls import StorageOptions, make_absolute_path, select_storage_options
 from msgq.errors import InvalidValueError
 from msgq.lake.catalog import is_lake_directory
 from msgq.lake.lake_directory import LakeDirectory
 
 #: Storage options of the lakes and of the fleet tables; None: the store's own library finds them.
-StorageOptions = Mapping[str, str] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +52,9 @@ def parse_lake_path(path: str) -> FleetLake:
         ) from None
 
 
-def make_absolute_path(path: str | os.PathLike[str]) -> str:
-    """Return the absolute path of a directory, without `..` and a slash at the end. A URI stays a URI."""
-    text = os.fspath(path).removeprefix(FILE_URL_PREFIX)
-    return text.rstrip("/") if is_url(text) else os.path.abspath(text)
-
-
 def open_fleet_directory(path: str, storage_options: StorageOptions) -> LakeDirectory:
     """Return the directory of a lake or of fleet tables. The storage options are for URLs, and not for local paths."""
-    return LakeDirectory(path, storage_options if is_store_url(path) else None)
+    return LakeDirectory(path, select_storage_options(path, storage_options))
 
 
 def find_fleet_lakes(

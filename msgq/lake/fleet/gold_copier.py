@@ -13,12 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from msgq.common.storage.store_errors import describe_store_error
+from msgq.common.storage.urls import StorageOptions
 from msgq.common.units import NS_PER_S
 from msgq.errors import InvalidValueError, RecordingError
 from msgq.lake.batching import pack_by_size
 from msgq.lake.catalog import is_lake_directory
 from msgq.lake.data_file import DataFile
-from msgq.lake.fleet.fleet_lakes import FleetLake, StorageOptions, open_fleet_directory
+from msgq.lake.fleet.fleet_lakes import FleetLake, open_fleet_directory
 from msgq.lake.fleet.fleet_tables import (
     FLEET_FILE_BYTES,
     LAKES_TABLE,

@@ -58,7 +58,7 @@ def write_report(
     Raises
     ------
     InvalidValueError : the lake has no messages of one of the runs.
-    RecordingError : the object store cannot be used.
+    StorageError : the object store cannot be used.
     """
     data.require_runs(GoldReader(tables), runs)
     gold = GoldReader(tables, runs)

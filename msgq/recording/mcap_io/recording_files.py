@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from msgq.common.storage.url_path import RecordingPath, UrlPath, make_path
-from msgq.common.storage.urls import is_url
+from msgq.common.storage.urls import select_storage_options
 from msgq.errors import RecordingError
 from msgq.recording.mcap_io.problem import Problem
 from msgq.recording.mcap_io.rosbag2 import SQLITE_BAG_SUFFIX, list_bag_files, make_sqlite_error
@@ -93,7 +93,7 @@ def list_recordings(
 
 def _match_paths(text: str, storage_options: Mapping[str, str] | None) -> list[RecordingPath]:
     """Return the existing files and directories of a path, a URL or a pattern."""
-    path = make_path(text, storage_options if is_url(text) else None)
+    path = make_path(text, select_storage_options(text, storage_options))
     if path.exists():
         return [path]
     named = path.match_pattern() if isinstance(path, UrlPath) else map(Path, glob.glob(str(path)))

@@ -137,7 +137,7 @@ class LakeFileReader(DataSourceReader):
 
         Raises
         ------
-        RecordingError : the object store cannot be used.
+        StorageError : the object store cannot be used.
         """
         if not isinstance(partition, _FilePartition):  # Spark makes one of its own where there are none
             return

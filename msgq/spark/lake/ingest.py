@@ -118,7 +118,7 @@ def _store_missing_schemas(store: LakeStore, ranges: pa.Table, recordings: str) 
     if not new.num_rows:
         return
     first, last = pc.min(new["start_time"]).as_py(), pc.max(new["end_time"]).as_py()
-    options = SourceOptions((recordings,), start_time=first, end_time=last + 1)
+    options = SourceOptions((recordings,), start_time=first, end_time=last + 1, storage_options=store.storage_options)
     for log in options.open_logs(options.list_files([]), []):
         for _ in log.batches("log_time"):
             continue

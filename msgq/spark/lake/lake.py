@@ -14,6 +14,7 @@ import pyarrow as pa
 from msgq.common.choices import list_names
 from msgq.common.selection import list_paths
 from msgq.common.storage.url_path import make_path
+from msgq.common.storage.urls import make_absolute_path
 from msgq.decoding.schemas import Schemas
 from msgq.errors import InvalidTypeError, InvalidValueError, SparkError
 from msgq.lake.bronze.bronze_store import BronzeStore, OptimizeResult
@@ -87,7 +88,7 @@ class Lake:
         ------
         InvalidValueError : the directory has fleet tables. Or the path contains a backslash, or % and two hexadecimal
             digits. Or a storage option is unknown.
-        RecordingError : the object store cannot be used.
+        StorageError : the object store cannot be used.
         """
         self._store = store = LakeStore(spark, path, storage_options)
         refuse_fleet_directory(store)
@@ -430,7 +431,7 @@ def follow(
         options of the lake.
     trigger_seconds : seconds between two batches; None: ingest all available messages, then end.
     """
-    name = hashlib.sha256(os.path.abspath(recordings).encode()).hexdigest()[:16]
+    name = hashlib.sha256(make_absolute_path(recordings).encode()).hexdigest()[:16]
     place = checkpoint or f"{lake.uri}/_checkpoints/{name}"
     reader = lake.spark.readStream.format("msgq").option("checkpointLocation", place)
     rows = reader.schema(convert_to_spark_schema(INGEST_COLUMNS)).load(recordings)
