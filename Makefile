@@ -11,6 +11,7 @@ SPARK := $(VENV)/spark
 INSTALLED := $(VENV)/installed
 STARTED := $(VENV)/started
 READY := $(VENV)/ready
+DELTA_SPARK := build/delta-spark/ready
 SOURCES := $(shell find msgq visionipc -name '*.pyx' -o -name '*.pxi' -o -name '*.pxd' -o -name '*.pyi' -o -name '*.h')
 C := $(shell find msgq visionipc tests tools examples -name '*.h' -o -name '*.c' -o -name '*.cpp')
 BUILDS := setup.py setup.cfg $(wildcard tools/building/*.py) $(SOURCES)
@@ -37,7 +38,7 @@ RUN := timeout --foreground --signal=INT --kill-after=60
 PYTEST := -m pytest --max-worker-restart 0 -n auto
 FAST := --dist worksteal -m "not ci and not nightly and not style"
 # The parts of `make nightly`, and the time limit of each.
-PARTS := lint fast ci spark slow coverage sanitized headers modules python3.11 python3.12 python3.13 python3.14 dist
+PARTS := lint fast ci spark delta slow coverage sanitized headers modules python3.11 python3.12 python3.13 python3.14 dist
 LIMIT := 60m
 # The parts of `make lint`, which run side by side: the longest first.
 LINTERS := lint-types lint-style lint-c lint-layout
@@ -45,7 +46,7 @@ LINTERS := lint-types lint-style lint-c lint-layout
 SHELL := /bin/bash
 timed = @TIMEFORMAT='$(1): %0R s, %0U + %0S s of processor time'; time $(2)
 
-.PHONY: help demo test ci docs nightly $(PARTS:%=nightly-%) bench lint $(LINTERS) format dist clean
+.PHONY: help demo test ci docs nightly $(PARTS:%=nightly-%) delta-spark bench lint $(LINTERS) format dist clean
 
 help:
 	@echo "make demo    set up, then show this machine's telemetry flowing between processes"
@@ -53,6 +54,7 @@ help:
 	@echo "make ci      set up, then run all checks that a change must pass: less than 15 minutes on two cores"
 	@echo "make nightly set up, then run all tests with random seeds, mutants, and each installed Python: hours"
 	@echo "make nightly-PART  one part of it, at most an hour: $(PARTS)"
+	@echo "make delta-spark  set up, then download delta-spark for its tests in make ci and make nightly: 500 MB"
 	@echo "make bench   set up, then measure against ZeroMQ, kickmsg, iceoryx2, POSIX queues, pipes"
 	@echo "make docs    set up, then write the documentation site to build/site"
 	@echo "make lint    set up, then run the linters, the type checkers and the rules for names and texts"
@@ -132,11 +134,14 @@ nightly: $(READY)
 
 COVERED := env MSGQ_TEST_SEED=random $(BIN)/python -m coverage run $(PYTEST)
 SPARK_TESTS := tests/spark tests/lake tests/report
+DELTA_TESTS := tests/delta_spark
+OTHER_TESTS := $(SPARK_TESTS:%=--ignore %) --ignore $(DELTA_TESTS)
 nightly-lint: PART = $(MAKE) --no-print-directory lint
 nightly-fast: PART = $(COVERED) $(FAST)
-nightly-ci: PART = $(COVERED) --dist loadgroup -m "ci and not nightly" $(SPARK_TESTS:%=--ignore %)
+nightly-ci: PART = $(COVERED) --dist loadgroup -m "ci and not nightly" $(OTHER_TESTS)
 nightly-spark: PART = $(COVERED) --dist loadgroup $(SPARK_TESTS)
-nightly-slow: PART = $(COVERED) --dist loadgroup -m nightly $(SPARK_TESTS:%=--ignore %)
+nightly-delta: PART = $(COVERED) --dist loadgroup $(DELTA_TESTS)
+nightly-slow: PART = $(COVERED) --dist loadgroup -m nightly $(OTHER_TESTS)
 nightly-coverage: PART = tools/coverage.sh
 nightly-sanitized: PART = tools/sanitized.sh
 nightly-headers: PART = $(BIN)/python -m tools.mutate.headers --seconds 3300
@@ -144,8 +149,14 @@ nightly-modules: PART = $(BIN)/python -m tools.mutate --most 60 --seconds 3300
 nightly-python%: PART = tools/test_with_python.sh $*
 nightly-dist: PART = $(MAKE) --no-print-directory dist
 
+nightly-delta: $(DELTA_SPARK)
 $(PARTS:%=nightly-%): nightly-%: $(READY)
 	$(call timed,$@,timeout --foreground --kill-after=60 $(LIMIT) $(PART))
+
+delta-spark: $(DELTA_SPARK)
+$(DELTA_SPARK): tools/delta_spark.sh | $(READY)
+	@echo "set-up: delta-spark and the Spark that it supports, about 500 MB"
+	@tools/delta_spark.sh
 
 bench: $(READY)
 	$(call install,bench)

@@ -48,6 +48,7 @@ from msgq.lake.log_retention import (
     set_log_retention,
 )
 from msgq.lake.parquet_options import choose_parquet_options
+from msgq.lake.table_features import check_table_is_readable, check_table_is_writable
 from msgq.lake.table_head import (
     HeadAdvance,
     TableHead,
@@ -69,6 +70,7 @@ _UNSUPPORTED_PATH_PATTERN = re.compile(
 SMALL_FILE_BYTES = 1 << 20
 _SMALL_FILES_MAX = 64  # small files that may stay side by side
 _MERGED_FILE_PREFIX = "merged-"
+_LOG_ENTRY_PATTERN = re.compile(r"\d{20}\.json")
 _CHECKPOINT_PATTERN = re.compile(r"(\d{20})\.checkpoint\b.*\.parquet")
 _UNSYNCED_LOG_ENTRIES_MAX = (
     3  # writers in a row that have committed, and were stopped before the disk had their entries
@@ -129,7 +131,8 @@ class LakeTable:
 
         Raises
         ------
-        RecordingError : the version no longer exists, or the log cannot be read.
+        RecordingError : the version no longer exists, the log cannot be read, or another program gave the table a
+            feature that msgq cannot read.
         """
         if version is not None:
             return self._load_snapshot(version)
@@ -222,6 +225,7 @@ class LakeTable:
         return None
 
     def _wrap_delta_table(self, delta: DeltaTable) -> TableSnapshot:
+        check_table_is_readable(delta, self._table_path)
         return TableSnapshot(delta, SubTreeFileSystem(self._table_path, self.lake.files))
 
     def _remove_torn_log_entry(self) -> bool:
@@ -238,7 +242,7 @@ class LakeTable:
 
     def _list_log_entries(self) -> list[str]:
         names = self.lake.list_entry_names(f"{self.place}/{_DELTA_LOG_DIRECTORY}", FileType.File)
-        return [f"{_DELTA_LOG_DIRECTORY}/{name}" for name in names if name.endswith(".json")]
+        return [f"{_DELTA_LOG_DIRECTORY}/{name}" for name in names if _LOG_ENTRY_PATTERN.fullmatch(name)]
 
     @property
     def _table_path(self) -> str:
@@ -422,6 +426,8 @@ class LakeTable:
     def _write_commit(
         self, base: TableSnapshot | None, columns: pa.Schema, add: list[DataFile], remove: list[str] | None
     ) -> None:
+        if base is not None:
+            check_table_is_writable(base.delta_table, self._table_path)
         schema = Schema.from_arrow(columns)
         number = 0 if base is None else base.commit_number + 1
         how: dict[str, Any] = {
@@ -491,6 +497,7 @@ class LakeTable:
         if snapshot is None:
             return
         delta = snapshot.delta_table  # no other caller has this object, so it may change
+        check_table_is_writable(delta, self._table_path)
         set_log_retention(delta, retain_hours)
         delta.vacuum(
             retain_hours,

@@ -30,8 +30,12 @@ def make_retention_property(retain_hours: int) -> dict[str, str]:
 
 
 def set_log_retention(delta: DeltaTable, retain_hours: int) -> None:
-    """Set the property if it has another value. If another process commits at the same time, the value may stay."""
+    """Set the property if it has another value. If another process commits at the same time, the value may stay.
+
+    Tables with a list of features keep their value, because delta-rs would change the list: it adds variantType.
+    """
     retention = make_retention_property(retain_hours)
-    if not retention.items() <= delta.metadata().configuration.items():
+    has_feature_list = delta.protocol().writer_features is not None
+    if not has_feature_list and not retention.items() <= delta.metadata().configuration.items():
         with suppress(DeltaError):
             delta.alter.set_table_properties(retention, post_commithook_properties=NO_POST_COMMIT_HOOKS)

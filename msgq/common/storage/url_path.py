@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgq.common.optional import missing_library
 from msgq.common.storage.store_errors import explain_error
 from msgq.common.storage.urls import FILE_URL_PREFIX, get_scheme, is_store_url
 from msgq.errors import InvalidValueError, StorageError
