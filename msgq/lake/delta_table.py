@@ -70,6 +70,8 @@ _UNSUPPORTED_PATH_PATTERN = re.compile(
 SMALL_FILE_BYTES = 1 << 20
 _SMALL_FILES_MAX = 64  # small files that may stay side by side
 _MERGED_FILE_PREFIX = "merged-"
+#: Prefixes of files with rows of several files: our files, and the files that Spark and delta-rs write for OPTIMIZE.
+_MERGED_FILE_PREFIXES = (_MERGED_FILE_PREFIX, "part-")
 _LOG_ENTRY_PATTERN = re.compile(r"\d{20}\.json")
 _CHECKPOINT_PATTERN = re.compile(r"(\d{20})\.checkpoint\b.*\.parquet")
 _UNSYNCED_LOG_ENTRIES_MAX = (
@@ -549,7 +551,7 @@ def list_table_paths(lake: LakeDirectory, below: str = "") -> list[str]:
 
 def is_merged_file(path: str) -> bool:
     """Return True if a file has the rows of several files."""
-    return path.startswith(_MERGED_FILE_PREFIX)
+    return path.rpartition("/")[2].startswith(_MERGED_FILE_PREFIXES)
 
 
 def _limit_row_count(row_count: int, byte_count: int) -> int:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+import shutil
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from msgq.common.schema import Schema
+from msgq.lake.aggregate_store import AggregateStore
 from msgq.lake.bronze.bronze_store import BronzeStore
 from msgq.lake.bronze.bronze_writer import write_bronze
 from msgq.lake.bronze.ingest_log import IngestedFile
+from msgq.lake.delta_table import LakeTable, list_table_paths
 from msgq.lake.lake_directory import LakeDirectory
 from msgq.lake.lake_executor import TaskResult
 from msgq.lake.schema_ids import compute_schema_id
@@ -21,6 +24,7 @@ from msgq.recording.mcap_io.problem import Problem
 from tests.lake.bronze_rows import MIDNIGHT, SECOND, Row, some_rows, table
 from tests.lake.golds import gold_of
 from tests.lake.in_place import InPlaceExecutor
+from tests.lake.rows import sorted_rows
 from tests.lake.silvers import json_message, message
 
 WIDE = np.dtype(
@@ -29,12 +33,12 @@ WIDE = np.dtype(
 
 
 class LocalLake:
-    """A lake, and the number of its ingests."""
+    """A lake. `ingests`: number of earlier ingests."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, ingests: int = 0) -> None:
         self.path, self.directory = path, LakeDirectory(path)
         self.bronze = BronzeStore(self.directory, InPlaceExecutor())
-        self._ingests = 0
+        self._ingests = ingests
 
     def ingest(self, rows: Iterable[Row], schemas: Iterable[Schema] = ()) -> int:
         """Add messages as those of one recording, of which a part cannot be read. Return the number of new messages."""
@@ -44,10 +48,58 @@ class LocalLake:
         result = TaskResult(written, [Problem(name, 8 * self._ingests, "a chunk has a wrong checksum")], set(schemas))
         return self.bronze.commit_task_result([IngestedFile(name, 1, self._ingests)], [], result)
 
-    def build(self) -> tuple[int, int]:
-        """Build silver and gold, and return the numbers of decoded files and of built runs."""
-        decoded = build_silver(self.directory, InPlaceExecutor(), self.bronze.list_bronze_files)
-        return decoded, gold_of(self.path).build_gold(SECOND, None, full_refresh=False)
+    def build(self, full_refresh: bool = False) -> None:
+        """Build silver and gold. `full_refresh`: True: all rows of gold again."""
+        build_silver(self.directory, InPlaceExecutor(), self.bronze.list_bronze_files)
+        gold_of(self.path).build_gold(SECOND, None, full_refresh)
+
+
+def read_tables(lake: LocalLake) -> dict[str, list[tuple[Any, ...]]]:
+    """Return the sorted rows of the tables, without tables that contain names of files."""
+    tables = {}
+    for place in list_table_paths(lake.directory):
+        if place.partition("/")[0] not in ("aggregates", "silver_manifest") and place != "gold/_increments":
+            snapshot = LakeTable(lake.directory, place).read_snapshot()
+            assert snapshot is not None
+            tables[place] = sorted_rows(snapshot.read_rows())
+    return tables
+
+
+def check_lake_continues(written: LocalLake, directory: Path, optimize: Callable[[Path], None]) -> None:
+    """Check that a lake has right rows after another program has merged and removed files of its tables.
+
+    Parameters
+    ----------
+    written : lake of two ingests. It remains as it is.
+    directory : gets two copies of the lake, of which one is changed.
+    optimize : merges the files of the table in a directory, and removes the old files.
+    """
+    lakes = changed, unchanged = LocalLake(directory / "changed", 2), LocalLake(directory / "unchanged", 2)
+    for lake in lakes:
+        shutil.copytree(written.path, lake.path)
+    before, places = read_tables(unchanged), list_table_paths(changed.directory)
+    aggregates = [place for place in places if place.startswith("aggregates") and not place.endswith("ranges")]
+    for part in (aggregates, set(places) - {*aggregates, "messages"}, ["messages"]):
+        for place in part:
+            optimize(changed.path / place)
+        assert read_tables(changed) == before
+        if "messages" not in part:
+            files = changed.bronze.list_bronze_files()
+            assert AggregateStore(changed.directory).find_missing_aggregates(files) == set(), "they are there"
+        changed.build(full_refresh=True)
+        assert read_tables(changed) == before
+    for lake in lakes:
+        lake.ingest(*make_rows(3, 2))
+        lake.build()
+    assert read_tables(changed) == read_tables(unchanged) != before
+    for place in places:
+        optimize(changed.path / place)
+    changed.bronze.optimize()
+    changed.build()
+    for place in list_table_paths(changed.directory):
+        LakeTable(changed.directory, place).vacuum(0)
+    changed.build()
+    assert read_tables(changed) == read_tables(unchanged)
 
 
 def make_rows(seed: int, first: int = 0) -> tuple[list[Row], Sequence[Schema]]:

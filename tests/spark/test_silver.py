@@ -12,13 +12,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from mcap import records
 from pyspark.sql.pandas.types import to_arrow_schema
 
 pytest.importorskip("pyspark")
 from msgq.common.schema import Schema
 from msgq.decoding import arrow_types
-from msgq.errors import InvalidValueError
+from msgq.errors import InvalidValueError, RecordingError
+from msgq.lake.message_columns import INGEST_COLUMNS
 from msgq.lake.schema_ids import compute_schema_id
 from msgq.lake.silver.silver_decoder import SILVER_INPUT_COLUMNS, SilverDecoder
 from msgq.recording.mcap_io.recording_files import make_safe_file_name
@@ -469,6 +471,22 @@ def test_silver_tables_keep_rows_after_optimize(spark: Any, tmp_path: Path) -> N
 
 
 @pytest.mark.nightly
+def test_silver_decodes_again_what_other_program_removed(spark: Any, tmp_path: Path) -> None:
+    lake = Lake(spark, tmp_path / "lake")
+    for number in range(2):
+        rows = pa.Table.from_pylist([silvers.json_message("e", number, {"x": number})], INGEST_COLUMNS)
+        lake.append(spark.createDataFrame(rows, convert_to_spark_schema(INGEST_COLUMNS)))
+        lake.build_silver()
+    [table] = (tmp_path / "lake" / "silver").glob("json-*")
+    DeltaTable(str(table)).optimize.compact()
+    assert sorted_rows(lake.silver("e"), "x") == [(0,), (1,)]
+    DeltaTable(str(table)).vacuum(0, dry_run=False, enforce_retention_duration=False)
+    with pytest.raises(RecordingError, match="lacks a file: another program removed it"):
+        lake.silver("e")
+    lake.build_silver()
+    assert sorted_rows(lake.silver("e"), "x") == [(0,), (1,)]
+
+
 def test_stream_adds_schema_texts(spark: Any, tmp_path: Path) -> None:
     """Rows of a stream have their number only."""
     lake = Lake(spark, tmp_path / "lake")

@@ -102,6 +102,7 @@ class SilverManifest:
         """Set the lake, which may not exist yet."""
         self._lake = lake
         self._table = LakeTable(lake, "silver_manifest")
+        self._silver_tables: dict[str, LakeTable] = {}
 
     # ---- reading ----
 
@@ -150,7 +151,7 @@ class SilverManifest:
         while True:
             state = self._read_version()
             present = make_text_column(bronze_files())
-            new = present if full_refresh else subtract_texts(present, state.decoded_bronze_files)
+            new = present if full_refresh else subtract_texts(present, self._list_readable_bronze_files(state))
             wanted: set[str] = set(new.to_pylist())
             made = {bronze_file: rows for bronze_file, rows in made.items() if bronze_file in wanted}
             made = _decode_missing_files(
@@ -169,11 +170,35 @@ class SilverManifest:
         self.apply_to_tables()
         return len(made)
 
+    def _list_readable_bronze_files(self, state: _ManifestVersion) -> TextColumn:
+        """Return the decoded bronze files whose decoded rows still exist.
+
+        If another program optimizes a silver table, it moves the rows to new files. It may later remove the old files.
+        """
+        rows, lost = state.file_rows.select(["table_name", "file", "bronze_file"]), set[str]()
+        for name in rows.column("table_name").unique().drop_null().to_pylist():
+            table = self._open_table(name)
+            snapshot, files = table.read_snapshot(), rows.filter(pc.field("table_name") == name)
+            if snapshot is not None:
+                files = files.filter(pc.invert(pc.is_in(files.column("file"), snapshot.path_column)))
+            lost |= {
+                row["bronze_file"]
+                for row in files.to_pylist()
+                if not self._lake.has_entry(f"{table.place}/{row['file']}")
+            }
+        return subtract_texts(state.decoded_bronze_files, make_text_column(lost))
+
     def apply_to_tables(self) -> None:
         """Update the tables to the state of the manifest, in case another process was killed before it did so."""
         while (state := self._read_version()).version != self._lake.read_json(_APPLIED_VERSION_PATH, -1):
             self._apply_version(state)
             self._lake.write_json(_APPLIED_VERSION_PATH, state.version)
+
+    def _open_table(self, name: str) -> LakeTable:
+        """Return a silver table, which keeps its version."""
+        if name not in self._silver_tables:
+            self._silver_tables[name] = open_silver_table(self._lake, name)
+        return self._silver_tables[name]
 
     def _read_version(self) -> _ManifestVersion:
         return _ManifestVersion(self._table.read_snapshot())
@@ -190,9 +215,7 @@ class SilverManifest:
                 0, kept.filter(pc.invert(pc.is_in(kept.column("bronze_file"), pa.array(sorted(away), pa.string()))))
             )
         for name, files in _list_files_by_table(made.values()):
-            open_silver_table(self._lake, name).sync_files(
-                files
-            )  # they count by the manifest, before their tables have them
+            self._open_table(name).sync_files(files)  # they count by the manifest, before their tables have them
         file = self._table.write_file(f"{uuid4().hex}.parquet", pa.concat_tables(rows))
         self._table.commit_files(base, MANIFEST_SCHEMA, [file], None if whole else ())
 
@@ -210,7 +233,7 @@ class SilverManifest:
 
     def _apply_manifest_to_table(self, name: str, rows: list[dict[str, Any]], state: _ManifestVersion) -> None:
         """Update a table in one commit, if necessary."""
-        table = open_silver_table(self._lake, name)
+        table = self._open_table(name)
         base = table.read_snapshot()
         if self._read_version().version != state.version:
             return  # another process may have applied a newer manifest; `apply_to_tables` then begins again

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow.fs import LocalFileSystem
 
+from msgq.errors import RecordingError
 from msgq.lake.delta_table import LakeTable
 from msgq.lake.lake_directory import LakeDirectory
 from msgq.spark.lake.file_source import FileScan
@@ -63,6 +64,7 @@ class LakeStore(LakeDirectory):
 
         Raises
         ------
+        RecordingError : another program has removed a file.
         SparkError : Spark cannot open the files, for example because its connector has no credentials.
         """
         places, location = list(paths), self.hadoop_location
@@ -75,7 +77,7 @@ class LakeStore(LakeDirectory):
             return read_scan(self.spark, scan, version, lambda _, selected: selected.select_partitions())
         root = f"{location.uri}/{table.place}"
         reader = self.spark.read.schema(spark_columns).options(**location.settings).option("basePath", root)
-        with translate_spark_errors(), self._list_files_on_driver():
+        with translate_spark_errors(), self._explain_missing_file(table), self._list_files_on_driver():
             return reader.parquet(*(_escape_spark_pattern(f"{root}/{path}") for path in places))
 
     def make_scan(
@@ -83,6 +85,19 @@ class LakeStore(LakeDirectory):
     ) -> FileScan:
         """Return a scan of a table's files by Python workers."""
         return FileScan(self, table.place, paths, columns, tuple(table.partitions), tuple(columns.names), condition)
+
+    @contextmanager
+    def _explain_missing_file(self, table: LakeTable) -> Iterator[None]:
+        from pyspark.errors import AnalysisException
+
+        try:
+            yield
+        except AnalysisException as error:
+            if error.getCondition() != "PATH_NOT_FOUND":
+                raise
+            text = f"table '{self.resolve_path(table.place)}' lacks a file: another program removed it"
+            advice = "to make the file again, use `msgq lake ingest` or Lake.build_silver"
+            raise RecordingError(f"{text}; {advice}") from None
 
     @contextmanager
     def _list_files_on_driver(self) -> Iterator[None]:
