@@ -112,3 +112,21 @@ def test_missing_and_empty_directories(tmp_path: Path) -> None:
     assert list_names(tmp_path) == []
     add_recording(tmp_path / "recordings", "a.mcap")
     assert list_names(tmp_path) == ["a.mcap"]
+
+
+def test_position_does_not_pass_a_recording_that_grew_during_a_long_ingest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [tmp_path / "recordings" / name for name in ("1.mcap", "2.mcap")]
+    paths[0].parent.mkdir()
+    for path in paths:
+        path.touch()
+        os.utime(path, (0, 0))
+    lake, texts = LakeDirectory(tmp_path / "lake"), [str(tmp_path / "recordings")]
+    positions = ListingPositions(lake)
+    assert positions.list_new_recordings(texts, []) == paths
+    now = time.time()
+    os.utime(paths[0], (now + 1800, now + 1800))
+    monkeypatch.setattr(time, "time", lambda: now + 7200)
+    positions.record_positions(set())
+    assert ListingPositions(lake).list_new_recordings(texts, []) == paths

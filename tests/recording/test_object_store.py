@@ -185,6 +185,30 @@ def test_wrong_credentials_and_unknown_schemes_raise_errors_without_secrets(
     assert SECRET not in repr((log, log.files[0].path, log.files[0].file_source))
 
 
+def test_empty_object_and_missing_bucket_are_errors_of_recordings(object_store: ObjectStore) -> None:
+    with pytest.raises(RecordingError, match="not an MCAP file"):
+        LogReader(upload(object_store, "empty.mcap", b""), storage_options=object_store.options)
+    for url in ("s3://no-such-bucket-of-tests", f"{object_store.url}-*", ""):
+        with pytest.raises(RecordingError, match="does not exist"):
+            list_recordings([url], [], object_store.options)
+
+
+def test_store_that_fails_is_no_damage_of_the_recording(
+    object_store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the first chunk describes the channel, so a reader of the end opens the object a second time."""
+    data = write_log(tmp_path / "a.mcap", *(("imu", 1000 + n, bytes(64)) for n in range(500))).read_bytes()
+    url = upload(object_store, "a.mcap", data[: len(data) * 9 // 10])
+    log = LogReader(url, storage_options=object_store.options, start=1300)
+
+    def fail(*_: object) -> None:
+        raise StorageError("the store failed", errno=5)
+
+    monkeypatch.setattr(ObjectReader, "__init__", fail)
+    with pytest.raises(StorageError, match="the store failed"):
+        list(log)
+
+
 def test_listing_in_a_store_continues_at_a_recording(object_store: ObjectStore) -> None:
     for key in ("d=1/a/0.mcap", "d=1/b/0.mcap", "d=2/a/0.mcap", "d=2/a/1.mcap", "d=2/b.mcap", "d=3/x/y/0.mcap"):
         upload(object_store, f"runs/{key}", b"")

@@ -81,11 +81,12 @@ def open_lake(path: str, master: str | None, recordings: Sequence[str] = (), ver
     with ProgressLine("Spark starts", TASKS):  # also during the imports, which take seconds
         from msgq.lake.fleet.fleet_tables import refuse_fleet_directory
         from msgq.lake.lake_directory import LakeDirectory
-        from msgq.recording.mcap_io.recording_files import list_recordings
+        from msgq.recording.mcap_io.recording_files import match_paths
         from msgq.spark import session
         from msgq.spark.lake import Lake
 
-        list_recordings(recordings, [])
+        for recording in recordings:
+            match_paths(recording)
         if recordings:
             refuse_fleet_directory(LakeDirectory(path))
         else:

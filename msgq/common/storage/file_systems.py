@@ -112,7 +112,7 @@ def _pick_arguments(names: Mapping[str, str], options: Mapping[str, str]) -> dic
     return {argument: options[name] for name, argument in names.items() if options.get(name)}
 
 
-def _open_s3(_account: str, options: Mapping[str, str]) -> S3FileSystem:
+def _open_s3(_account: str, options: Mapping[str, str]) -> FileSystem:
     arguments = _pick_arguments(_S3_ARGUMENTS, options)
     if endpoint := find_s3_endpoint(options):
         scheme, separator, host = endpoint.rstrip("/").rpartition("://")
@@ -120,16 +120,26 @@ def _open_s3(_account: str, options: Mapping[str, str]) -> S3FileSystem:
     retries = AwsStandardS3RetryStrategy(max_attempts=_S3_ATTEMPTS_MAX)
     limits = {"connect_timeout": _S3_CONNECT_TIMEOUT_S, "request_timeout": _S3_REQUEST_TIMEOUT_S}
     # delayed: one request for a small file, which a killed process cannot leave unfinished
-    return S3FileSystem(**arguments, **limits, retry_strategy=retries, allow_delayed_open=True)
+    return _open_checked(S3FileSystem, {**arguments, **limits, "retry_strategy": retries, "allow_delayed_open": True})
+
+
+def _open_checked(kind: Callable[..., FileSystem], arguments: Mapping[str, Any]) -> FileSystem:
+    try:
+        return kind(**arguments)
+    except ValueError as error:  # a key without its secret, for example
+        raise InvalidValueError(f"storage options are incomplete or contradict each other: {error}") from None
 
 
 def _open_gcs(_account: str, _options: Mapping[str, str]) -> GcsFileSystem:
     return GcsFileSystem()
 
 
-def _open_azure(account: str, options: Mapping[str, str]) -> AzureFileSystem:
+def _open_azure(account: str, options: Mapping[str, str]) -> FileSystem:
     settings = {**get_storage_variables(_AZURE_ARGUMENTS), **options}
-    return AzureFileSystem(**{"account_name": account, **_pick_arguments(_AZURE_ARGUMENTS, settings)})
+    arguments = {"account_name": account, **_pick_arguments(_AZURE_ARGUMENTS, settings)}
+    if token := arguments.get("sas_token"):
+        arguments["sas_token"] = f"?{token.removeprefix('?')}"
+    return _open_checked(AzureFileSystem, arguments)
 
 
 def _open_hadoop(url: str) -> tuple[FileSystem, str]:

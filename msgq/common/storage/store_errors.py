@@ -15,7 +15,8 @@ from msgq.errors import MsgqError, StorageError
 
 #: Texts of pyarrow and delta-rs that only errors of a store have.
 _STORE_PATTERN = re.compile(
-    r"AWS Error|\bGeneric (S3|GCS|MicrosoftAzure) error|google::cloud|Azure::|Error performing \w+|resolve_\w+ http"
+    r"AWS Error|\bGeneric (S3|GCS|MicrosoftAzure) error|google::cloud|Azure::|Azure Error|Error performing \w+"
+    r"|resolve_\w+ http"
 )
 #: Reasons; the first match counts. The reply to a HEAD request has no text, only a status.
 _ERROR_REASONS = (
@@ -76,7 +77,7 @@ def hide_secrets(text: str, storage_options: StorageOptions) -> str:
     for name, value in (storage_options or {}).items():
         if value and ("SECRET" in name or "TOKEN" in name or "KEY" in name):
             text = text.replace(value, "***")
-    return text
+    return re.sub(r"\bsig=[^&'\" ]*", "sig=***", text)  # of a SAS token, whose parts Azure's library reorders
 
 
 @contextmanager

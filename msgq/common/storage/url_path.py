@@ -138,7 +138,7 @@ class UrlPath:
         StorageError : the store cannot be read.
         """
         scheme, _, bucket, *parts = self._url.split("/")
-        found = [UrlPath(f"{scheme}//{bucket}", self._storage_options)]
+        found = [UrlPath(f"{scheme}//{bucket}", self._storage_options)] if parts else []
         for number, part in enumerate(parts):
             if glob.has_magic(part):
                 found = [

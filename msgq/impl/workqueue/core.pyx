@@ -10,7 +10,7 @@ from posix.stat cimport struct_stat
 
 from msgq.impl.base.clock cimport change_origin, current_origin, host_offset_ns, host_time_ns, refuse_foreign_origin
 from msgq.impl.base.core cimport (
-    Bus, check_file, close_at_exit, CLOSED, encode_full_schema, find_bus, load_file_policy, read_full_schema,
+    Bus, check_file, close_at_exit, CLOSED, encode_full_schema, find_bus, read_full_schema,
     WAIT_FOREVER, LARGE_BYTES, load_event_loop,
     mq_read_clock_ns, mq_copy_to_shared, mq_copy_from_shared, mq_futex_wake_all, mq_futex_word,
     mq_liveness_probe_begin, mq_liveness_probe_end, mq_liveness_unlock, mq_monotonic_ns, mq_poll_ops,

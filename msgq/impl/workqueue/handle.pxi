@@ -274,7 +274,9 @@ cdef class QueueHandle(ThreadSharedHandle):
         self._add_wait(wait)
         self._add_user_thread()
         try:
-            return wait_until_ready(wait._alone, give_up_ns) if self._bus is None else self._wait_on_bus(wait, give_up_ns)
+            if self._bus is not None:
+                return self._wait_on_bus(wait, give_up_ns)
+            return wait_until_ready(wait._alone, give_up_ns)
         except BaseException:
             if wait._fork_generation == fork_generation:  # the wake may have been for this wait
                 if role == MQ_QUEUE_RECEIVER:

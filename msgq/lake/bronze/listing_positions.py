@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from msgq.common.storage.url_path import RecordingPath, UrlPath, make_path
 from msgq.common.storage.urls import select_storage_options
+from msgq.errors import StorageError
 from msgq.lake.lake_directory import LakeDirectory
 from msgq.recording.mcap_io.problem import Problem, make_printable_path
 from msgq.recording.mcap_io.recording_files import list_directory_recordings, list_recordings
@@ -30,6 +31,7 @@ class ListingPositions:
         """Set the lake, and the storage options for URLs of recordings."""
         self._lake, self._storage_options = lake, storage_options
         self._found: dict[str, list[RecordingPath]] = {}
+        self._listed_at = time.time()  # before the listings: the ingest after them can take long
 
     def list_new_recordings(self, paths: Iterable[str], problems: list[Problem]) -> list[RecordingPath]:
         """Return the recordings of directories from their positions on. Files and patterns are listed as always.
@@ -73,7 +75,7 @@ class ListingPositions:
 
         unread : printable paths of the recordings that were not read, so that the next ingest tries again.
         """
-        ended_at = time.time() - _ENDED_AFTER_S
+        ended_at = self._listed_at - _ENDED_AFTER_S
         for path, files in self._found.items():
             open_files = (file for file in files if make_printable_path(file) in unread or _is_changed(file, ended_at))
             first = next(open_files, files[-1] if files else None)
@@ -84,10 +86,11 @@ class ListingPositions:
 
 
 def _is_changed(file: RecordingPath, since: float) -> bool:
-    """Return whether a file was modified since a time, or cannot be examined. An object of a store is complete."""
-    if isinstance(file, UrlPath):
-        return False
+    """Return whether a file was modified since a time, or cannot be examined."""
     try:
+        if isinstance(file, UrlPath):
+            changed_at = file.describe_file().mtime
+            return changed_at is None or bool(changed_at.timestamp() >= since)
         return file.stat().st_mtime >= since
-    except OSError:
+    except (OSError, StorageError):
         return True

@@ -20,7 +20,6 @@ from msgq.recording.mcap_io.compression import ZSTD_MAGIC, iter_decompressed_blo
 if TYPE_CHECKING:
     from msgq.recording.mcap_io.object_reader import ObjectReader
 
-_PARALLEL_OPENINGS_MAX = 16
 _DISK_RESERVE_BYTES = 64 << 20  # bytes that a copy leaves free on its disk
 
 
@@ -166,9 +165,8 @@ def open_sources(paths: Iterable[RecordingPath]) -> list[FileSource]:
     sources = [FileSource(path) for path in paths]
     objects = [source for source in sources if isinstance(source.path, UrlPath)]
     if objects:
-        from concurrent.futures import ThreadPoolExecutor
+        from msgq.recording.mcap_io.object_reader import get_read_pool  # imports pyarrow
 
-        with ThreadPoolExecutor(_PARALLEL_OPENINGS_MAX) as pool:
-            for _ in pool.map(FileSource.read_ends, objects):
-                continue
+        for _ in get_read_pool().map(FileSource.read_ends, objects):
+            continue
     return sources

@@ -274,6 +274,8 @@ class McapFile:
                 with self.file_source.open_bytes() as source:
                     origins = MessageOrigins.read_record(source, block.origins_range, self._max_chunk_bytes)
                 columns.origin_time[new_rows] = origins.find_origin_times(columns, new_rows)
+            except StorageError:
+                raise
             except (RecordingError, ValueError) as error:
                 self._report_problem(block.origins_range[0], f"the origins of messages were skipped: {error}")
         if self.wall_time_converter is not None:
@@ -341,6 +343,8 @@ class McapFile:
                 self._whole_file = McapFile(
                     FileSource(self.path), self.registry.assign_code, _ignore_problem, most=self._max_chunk_bytes
                 )
+            except StorageError:
+                raise
             except RecordingError:
                 return False
             self._whole_file.blocks.reverse()

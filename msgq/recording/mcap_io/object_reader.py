@@ -8,11 +8,13 @@ after errors of the server and after throttling.
 from __future__ import annotations
 
 import errno
+import io
+import os
 from collections import OrderedDict, deque
 from collections.abc import Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from itertools import chain
-from typing import TYPE_CHECKING, BinaryIO, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 from msgq.common.storage.url_path import UrlPath
 from msgq.errors import StorageError
@@ -25,6 +27,8 @@ _TAIL_BYTES = 40 << 10  # the summary of a segment of 256 MiB has 30 kB; 10 GB o
 _PAGES_MAX = 16
 _PARALLEL_READS_MAX = 8
 _READ_AHEAD_BYTES_MAX = 64 << 20
+_READ_THREADS_MAX = 16
+_STREAM_BUFFER_BYTES = 1 << 20
 _VERSION_KEYS = ("etag", "generation", "last-modified")
 
 
@@ -122,7 +126,7 @@ class ObjectReader:
 
     def read_ends(self) -> None:
         """Read the beginning and the end, which have the header and the summary of a recording."""
-        for offset in (0, self.size_bytes - 1):
+        for offset in (0, max(0, self.size_bytes - 1)):
             self.pread(1, offset)
 
     def read_range(self, offset: int, size: int) -> bytes:
@@ -154,8 +158,35 @@ class ObjectReader:
 
     def open_stream(self) -> BinaryIO:
         """Return the whole object as a stream."""
-        stream: BinaryIO = self._open_file()
-        return stream
+        stream: Any = io.BufferedReader(_ObjectStream(self), _STREAM_BUFFER_BYTES)
+        return stream  # type: ignore[no-any-return]
+
+
+class _ObjectStream(io.RawIOBase):
+    """An object as a stream, with the errors of its reader."""
+
+    def __init__(self, reader: ObjectReader) -> None:
+        self._reader, self._position = reader, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._reader.size_bytes}[whence]
+        self._position = start + offset
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._reader.pread(len(buffer), self._position)
+        buffer[: len(data)] = data
+        self._position += len(data)
+        return len(data)
 
 
 class ReadAhead:
@@ -165,7 +196,6 @@ class ReadAhead:
         """Set the ranges. The first use starts the threads."""
         self._reader, self._waiting = reader, ranges
         self._started: OrderedDict[tuple[int, int], Future[bytes]] = OrderedDict()
-        self._pool: ThreadPoolExecutor | None = None
         self._window = 1  # ranges that may be read at the same time
 
     def take_range(self, offset: int, size: int) -> bytes | None:
@@ -192,14 +222,25 @@ class ReadAhead:
             offset, size = self._waiting[0]
             if size > room and self._started:
                 break
-            self._pool = self._pool or ThreadPoolExecutor(_PARALLEL_READS_MAX, "msgq read ahead")
-            self._started[self._waiting.popleft()] = self._pool.submit(self._reader.read_range, offset, size)
+            self._started[self._waiting.popleft()] = get_read_pool().submit(self._reader.read_range, offset, size)
             room -= size
         self._window = min(2 * self._window, _PARALLEL_READS_MAX)
 
     def close(self) -> None:
-        """Drop what was not taken."""
+        """Drop what was not taken, and wait for running reads."""
         self._waiting.clear()
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
+        for read in self._started.values():
+            read.cancel()
+        wait(self._started.values())
         self._started.clear()
+
+
+_read_pools: list[ThreadPoolExecutor] = []  # at most one, of this process
+os.register_at_fork(after_in_child=_read_pools.clear)
+
+
+def get_read_pool() -> ThreadPoolExecutor:
+    """Return the threads that read objects for all readers of the process."""
+    if not _read_pools:
+        _read_pools.append(ThreadPoolExecutor(_READ_THREADS_MAX, "msgq read ahead"))
+    return _read_pools[0]

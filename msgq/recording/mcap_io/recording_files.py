@@ -8,8 +8,8 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from msgq.common.storage.url_path import RecordingPath, UrlPath, make_path
-from msgq.common.storage.urls import select_storage_options
+from msgq.common.storage.url_path import RecordingPath, UrlPath
+from msgq.common.storage.urls import FILE_URL_PREFIX, is_store_url
 from msgq.errors import RecordingError
 from msgq.recording.mcap_io.problem import Problem
 from msgq.recording.mcap_io.rosbag2 import SQLITE_BAG_SUFFIX, list_bag_files, make_sqlite_error
@@ -47,20 +47,20 @@ def find_segment_files(path: RecordingPath) -> list[RecordingPath]:
     bag = list_bag_files(path)
     if bag is not None:
         return bag
-    names = _list_file_names(path)
+    names = _list_names(path)
     files = [path / name for name in filter_recording_names(names)]
+    files = [file for file in files if isinstance(file, UrlPath) or not file.is_dir()]
     if not files and any(name.endswith(SQLITE_BAG_SUFFIX) for name in names):
         raise make_sqlite_error(path)
     made = {make_sibling_name(file, label) for file in files for label in (RECOVERED_LABEL, REINDEXED_LABEL)}
     return sorted((file for file in files if file.name not in made), key=make_natural_sort_key)
 
 
-def _list_file_names(directory: RecordingPath) -> list[str]:
+def _list_names(directory: RecordingPath) -> list[str]:
     if isinstance(directory, UrlPath):
         return [path.name for path, info in directory.list_entries().items() if info.is_file]
     try:
-        with os.scandir(directory) as entries:
-            return sorted(entry.name for entry in entries if not entry.is_dir())
+        return sorted(os.listdir(directory))
     except OSError as error:
         raise RecordingError(f"directory '{directory}' cannot be read: {error.strerror}", errno=error.errno) from error
 
@@ -78,12 +78,7 @@ def list_recordings(
     """
     paths: dict[RecordingPath, None] = {}
     for text in texts:
-        named = _match_paths(text, storage_options)
-        if not named:
-            raise RecordingError(
-                f"path {text!r} does not exist; use a file, a directory, or a pattern that matches files"
-            )
-        for path in named:
+        for path in match_paths(text, storage_options):
             inside = list_directory_recordings(path, problems) if path.is_dir() else [path]
             if not inside:
                 problems.append(Problem(str(path), 0, f"the directory has no {MCAP_SUFFIX} file"))
@@ -91,12 +86,22 @@ def list_recordings(
     return list(paths)
 
 
-def _match_paths(text: str, storage_options: Mapping[str, str] | None) -> list[RecordingPath]:
-    """Return the existing files and directories of a path, a URL or a pattern."""
-    path = make_path(text, select_storage_options(text, storage_options))
-    if path.exists():
-        return [path]
-    named = path.match_pattern() if isinstance(path, UrlPath) else map(Path, glob.glob(str(path)))
+def match_paths(text: str, storage_options: Mapping[str, str] | None = None) -> list[RecordingPath]:
+    """Return the existing files and directories of a path, a URL or a pattern. Directories are not listed.
+
+    Raises
+    ------
+    RecordingError : nothing exists.
+    StorageError : a store cannot be read.
+    """
+    if is_store_url(text):
+        path = UrlPath(text, storage_options)
+        named: list[RecordingPath] = [path] if path.exists() else [*path.match_pattern()]
+    else:
+        local = text.removeprefix(FILE_URL_PREFIX)
+        named = [Path(local)] if os.path.exists(local) else [*map(Path, glob.glob(local))]
+    if not named:
+        raise RecordingError(f"path {text!r} does not exist; use a file, a directory, or a pattern that matches files")
     return sorted(named, key=make_natural_sort_key)
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from mcap.opcode import Opcode
 
 from msgq.common.storage.url_path import RecordingPath
-from msgq.errors import RecordingError
+from msgq.errors import RecordingError, StorageError
 from msgq.recording.mcap_io.attachments import (
     ATTACHMENT_CRC_BYTES,
     find_attachment_crc_offset,
@@ -116,6 +116,8 @@ def _read_extra_records(
             try:
                 with file.file_source.open_bytes() as source:
                     record = read(source, extra.offset, extra.record_bytes)
+            except StorageError:
+                raise
             except (ValueError, RecordingError) as error:
                 view.report_problem(Problem(str(file.path), extra.offset, f"the record was skipped: {error}"))
             else:

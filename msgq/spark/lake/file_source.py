@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _SOURCE_NAME = "msgq_lake"
-_SCAN_OPTION = "scan"
+_SCAN_OPTION = "scan_secret"  # contains credentials, and Spark hides options with such a name
 _TASKS_PER_CORE = 4  # so that a task with large files delays the query little
 _BATCH_ROWS = 65536
 

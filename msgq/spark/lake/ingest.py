@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -131,6 +132,8 @@ def _describe_input_file(path: RecordingPath, read_errors: list[Problem]) -> Ing
     try:
         if isinstance(path, UrlPath):
             info = path.describe_file()
+            if not info.is_file:
+                raise FileNotFoundError(errno.ENOENT, "it does not exist")
             return IngestedFile(name, info.size, info.mtime_ns)
         status = path.stat()
     except OSError as error:
