@@ -146,7 +146,7 @@ def warn_of_missing_connector(spark: SparkSession, uri: str) -> None:
         return
     _warned_sessions.add(spark)
     scheme = get_scheme(uri)
-    package = f"org.apache.hadoop:{_CONNECTOR_PACKAGES.get(scheme, 'hadoop-client')}:{_get_hadoop_version(spark)}"
+    package = f"org.apache.hadoop:{_CONNECTOR_PACKAGES.get(scheme, 'hadoop-client')}:{get_hadoop_version(spark)}"
     where = "the server of Spark Connect" if getattr(spark, "_jsc", None) is None else "the session"
     warn_program(
         f"Spark has no connector for {scheme}://, so Python workers read the files of the lake, which is slower; to "
@@ -154,7 +154,8 @@ def warn_of_missing_connector(spark: SparkSession, uri: str) -> None:
     )
 
 
-def _get_hadoop_version(spark: SparkSession) -> str:
+def get_hadoop_version(spark: SparkSession) -> str:
+    """Return the version of Hadoop in Spark, for example "3.5.0"."""
     from pyspark.errors import PySparkException
 
     with suppress(PySparkException):
