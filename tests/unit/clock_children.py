@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import grp  # noqa: F401  # MSGQ_TRUST needs it, and another user perhaps cannot read the folders of this Python
 import logging
 import os
 import time
