@@ -16,10 +16,18 @@ import pytest
 
 SECRET = "a-secret-of-the-tests"
 _SERVE = """
-import logging, sys
+import contextlib, logging, random, socket, sys
 logging.getLogger("werkzeug").setLevel(logging.ERROR)
 from moto.server import ThreadedMotoServer
-server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+
+def find_free_port():
+    # below the ports of ZMQ publishers, which begin at 8023
+    while True:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", random.randrange(5000, 8000)))
+            return probe.getsockname()[1]
+
+server = ThreadedMotoServer("127.0.0.1", find_free_port(), verbose=False)
 server.start()
 print(server.get_host_and_port()[1], flush=True)
 sys.stdin.read()

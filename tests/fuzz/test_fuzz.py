@@ -148,7 +148,7 @@ MISSING_BOUNDS = {
         "queues", "HEADERS", "workqueue/slot_state.h", "mq_slot_state_get_owner_row(word) < MQ_QUEUE_ROWS &&", ""
     ),
     "block": MissingBound(
-        "queues", "HEADERS", "workqueue/receiver.h", "end < h->parts.max_messages ? end : h->parts.max_messages", "end"
+        "queues", "HEADERS", "workqueue/scan.h", "end < h->parts.max_messages ? end : h->parts.max_messages", "end"
     ),
     "patience": MissingBound("queues", "HEADERS", "workqueue/receiver.h", "--*scans_left;", ""),
     "round": MissingBound("queues", "HEADERS", "workqueue/sender.h", "slot = slot < max ? slot : 0;", ""),

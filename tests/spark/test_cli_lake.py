@@ -236,7 +236,7 @@ def test_task_progress_on_terminal_shows_part_rate_and_remaining_time(
 
 def test_progress_line_is_shown_before_checks_of_paths(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[bool] = []
-    monkeypatch.setattr(recording_files, "list_recordings", lambda *_: shown.append(terminal.shows("Spark starts")))
+    monkeypatch.setattr(recording_files, "match_paths", lambda *_: shown.append(terminal.shows("Spark starts")))
     monkeypatch.setattr(fleet_tables, "refuse_fleet_directory", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         arguments.open_lake("lake", None, ("drive",))

@@ -162,8 +162,8 @@ def test_wrong_checkpoint_raises(recordings: Path, tmp_path: Path) -> None:
 
 def test_checkpoint_uri_that_only_spark_accepts_raises(recordings: Path) -> None:
     add_recordings(recordings, range(6))
-    with pytest.raises(InvalidValueError, match=r"'s3a://a/b', which pyarrow cannot open: .*; use a path, or a URI"):
-        make_reader(recordings, checkpointLocation="s3a://a/b").latestOffset({}, ReadAllAvailable())
+    with pytest.raises(InvalidValueError, match=r"'wasbs://a/b', which pyarrow cannot open: .*; use a path, or a URI"):
+        make_reader(recordings, checkpointLocation="wasbs://a/b").latestOffset({}, ReadAllAvailable())
 
 
 def test_missing_option_raises(recordings: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@
  * - a publisher neither loses a slot nor has a slot twice.
  */
 #define FUZZ_STEPS_MAX                                                                                                 \
-    300000 /* the recorder's maximum number of attempts for a message, times the bound of mq_channel_next_message */
+    600000 /* above 100 rounds of `look`, times the bound of mq_channel_next_message for hostile entries */
 #include "hostile.h"
 
 /* The code of topics never uses these loads. */
