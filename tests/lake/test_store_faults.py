@@ -114,6 +114,7 @@ def test_ingest_survives_fault_of_store_at_each_request(
     ingest_at_requests(choose, object_store, proxy, write_recording(tmp_path / "1.mcap"))
 
 
+@pytest.mark.nightly  # the repeats of a busy store take a minute
 @pytest.mark.parametrize("fault", [BUSY, SLOW])
 def test_ingest_succeeds_in_busy_or_slow_store(
     fault: str, object_store: ObjectStore, proxy: StoreProxy, tmp_path: Path
