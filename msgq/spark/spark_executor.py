@@ -13,6 +13,7 @@ from msgq.lake.bronze.bronze_writer import UncommittedFiles, write_bronze
 from msgq.lake.bronze.duplicate_messages import MESSAGE_KEYS_SCHEMA, read_message_keys, read_rows_except
 from msgq.lake.lake_directory import LakeDirectory
 from msgq.spark import tables
+from msgq.spark.runtime.connect_client import is_connect_client
 from msgq.spark.source.arrow_batches import convert_to_spark_schema
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def run_tasks_on_workers(
     """
     if not tasks:
         return []
-    if getattr(spark, "_jsc", None) is not None:  # a session of Spark Connect has none
+    if not is_connect_client(spark):
         return spark.sparkContext.parallelize(tasks, len(tasks)).map(function).collect()
     results = make_task_frame(spark, tasks).mapInArrow(
         lambda batches: _run_tasks_of_partition(batches, function), convert_to_spark_schema(_TASK_RESULT_SCHEMA)

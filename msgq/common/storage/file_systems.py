@@ -21,7 +21,7 @@ from pyarrow.fs import (
 )
 
 from msgq.common.settings import get_storage_variables
-from msgq.common.storage.urls import FILE_URL_PREFIX, get_scheme
+from msgq.common.storage.urls import FILE_URL_PREFIX, get_scheme, refuse_local_options
 from msgq.errors import InvalidValueError, RecordingError
 
 #: Names of storage options, and the arguments of pyarrow's file systems. delta-rs gets the options by the same names.
@@ -74,8 +74,7 @@ def open_file_system(url: str, storage_options: Mapping[str, str] | None = None)
     scheme = get_scheme(url)
     options = dict(storage_options or {})
     if scheme == "file":
-        if options:
-            raise InvalidValueError(f"storage options are given for the local path '{url}'; give them with a URL only")
+        refuse_local_options(url, options)
         return LocalFileSystem(), url.removeprefix(FILE_URL_PREFIX)
     _check_options(scheme, options)
     if scheme == "hdfs":

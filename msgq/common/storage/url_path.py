@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgq.common.optional import missing_library
-from msgq.common.storage.store_errors import explain_error
-from msgq.common.storage.urls import FILE_URL_PREFIX, get_scheme, is_store_url
-from msgq.errors import InvalidValueError, StorageError
+from msgq.common.storage.urls import FILE_URL_PREFIX, get_scheme, is_store_url, refuse_local_options
+from msgq.errors import StorageError
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileInfo, FileSystem
@@ -48,9 +47,6 @@ class UrlPath:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, UrlPath) and other._url == self._url
-
-    def __lt__(self, other: UrlPath) -> bool:
-        return self._url < other._url
 
     def __hash__(self) -> int:
         return hash(self._url)
@@ -152,6 +148,8 @@ class UrlPath:
 
     def explain_error(self, error: OSError) -> StorageError:
         """Return the error of a store as our own, without credentials."""
+        from msgq.common.storage.store_errors import explain_error  # compiles patterns, which local paths do not need
+
         missing = isinstance(error, FileNotFoundError)
         reason = "it does not exist" if missing else explain_error(error, self._storage_options)
         text = f"'{self._url}' cannot be read: {reason}"
@@ -176,6 +174,5 @@ def make_path(
     plain = os.fspath(text)
     if is_store_url(plain):
         return UrlPath(plain, storage_options)
-    if storage_options:
-        raise InvalidValueError(f"storage options are given for the local path '{plain}'; give them with a URL only")
+    refuse_local_options(plain, storage_options)
     return Path(plain.removeprefix(FILE_URL_PREFIX))

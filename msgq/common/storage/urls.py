@@ -51,3 +51,14 @@ def make_absolute_path(path: str | os.PathLike[str]) -> str:
     """Return the absolute path of a file or directory, without `..` and a slash at the end. A URL stays unchanged."""
     text = os.fspath(path).removeprefix(FILE_URL_PREFIX)
     return text.rstrip("/") if is_url(text) else os.path.abspath(text)
+
+
+def refuse_local_options(path: str, storage_options: StorageOptions) -> None:
+    """Check that no storage options are given for a local path.
+
+    Raises
+    ------
+    InvalidValueError : there are some.
+    """
+    if storage_options:
+        raise InvalidValueError(f"storage options are given for the local path '{path}'; give them with a URL only")

@@ -21,6 +21,7 @@ from pyspark.sql.types import StructType
 
 from msgq.common.storage.store_errors import translate_store_errors
 from msgq.lake.lake_directory import LakeDirectory
+from msgq.spark.runtime.connect_client import is_connect_client
 from msgq.spark.source.arrow_batches import convert_to_spark_schema
 from msgq.spark.source.parallelism import count_cores
 
@@ -155,7 +156,7 @@ def load_scan(spark: SparkSession, scan: FileScan) -> DataFrame:
 
 
 def _register_source(spark: SparkSession) -> None:
-    if getattr(spark, "_jsc", None) is not None:
+    if not is_connect_client(spark):
         if spark._jsparkSession.sessionState().dataSourceManager().dataSourceExists(_SOURCE_NAME):
             return  # a second registration would log a warning
         # Spark refuses a name that the active session has, also if that is another session.

@@ -14,6 +14,7 @@ from weakref import WeakSet
 from msgq.common.storage.file_systems import find_s3_endpoint
 from msgq.common.storage.urls import get_scheme
 from msgq.impl.base.argument_checks import warn_program
+from msgq.spark.runtime.connect_client import is_connect_client
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,7 +83,7 @@ def _has_connector(spark: SparkSession, scheme: str) -> bool:
     """Return whether Spark's Java has a file system for a scheme."""
     from py4j.protocol import Py4JJavaError
 
-    if getattr(spark, "_jsc", None) is None:
+    if is_connect_client(spark):
         return _has_server_class(spark, _CONNECTOR_CLASSES.get(scheme, ""))
     hadoop: Any = spark._jvm.org.apache.hadoop.fs  # type: ignore[union-attr]  # there is one: this is no Spark Connect
     try:
@@ -147,7 +148,7 @@ def warn_of_missing_connector(spark: SparkSession, uri: str) -> None:
     _warned_sessions.add(spark)
     scheme = get_scheme(uri)
     package = f"org.apache.hadoop:{_CONNECTOR_PACKAGES.get(scheme, 'hadoop-client')}:{get_hadoop_version(spark)}"
-    where = "the server of Spark Connect" if getattr(spark, "_jsc", None) is None else "the session"
+    where = "the server of Spark Connect" if is_connect_client(spark) else "the session"
     warn_program(
         f"Spark has no connector for {scheme}://, so Python workers read the files of the lake, which is slower; to "
         f"read them with Spark's own readers, start {where} with spark.jars.packages={package}"

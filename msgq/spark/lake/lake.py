@@ -38,6 +38,7 @@ from msgq.spark.lake.ingest import IngestResult
 from msgq.spark.lake.lake_store import LakeStore
 from msgq.spark.lake.python_scan import read_scan
 from msgq.spark.lake.silver_views import SilverViews
+from msgq.spark.runtime.connect_client import is_connect_client
 from msgq.spark.runtime.spark_errors import translate_spark_errors
 from msgq.spark.source.arrow_batches import convert_to_spark_schema, make_read_error_batches
 from msgq.spark.source.source_options import SourceOptions
@@ -209,7 +210,7 @@ class Lake:
         snapshot, table = self._bronze.read_snapshot(), self._bronze.table
         if snapshot is None:
             return self._store.read_files(table, [], BRONZE_COLUMNS)
-        if getattr(self.spark, "_jsc", None) is None:
+        if is_connect_client(self.spark):
             paths = self._bronze.select_paths(snapshot, [wanted])
             warn_of_unselected_files(len(paths), snapshot.file_count, is_connect=True)
             return self._store.read_files(table, paths, BRONZE_COLUMNS, wanted.expression)

@@ -16,6 +16,7 @@ import pyarrow.types as pa_types
 from msgq.spark.lake.file_source import FileScan, load_scan
 from msgq.spark.lake.pushed_filters import make_row_condition
 from msgq.spark.runtime.callback_gateway import CallbackGateway, CallbackObject, get_callback_gateway
+from msgq.spark.runtime.connect_client import is_connect_client
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -105,7 +106,7 @@ def read_scan(spark: SparkSession, scan: FileScan, version: str, select_paths: P
     """
     from pyspark.sql import DataFrame
 
-    if getattr(spark, "_jsc", None) is None:
+    if is_connect_client(spark):
         return load_scan(spark, scan)
     gateway = get_callback_gateway(spark)
     nothing = gateway.jvm.scala.Option.empty()

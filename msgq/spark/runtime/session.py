@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgq.errors import InvalidValueError, MissingLibraryError, SparkError
 from msgq.spark.runtime.cds_archive import choose_archive_options, reject_archive
+from msgq.spark.runtime.connect_client import is_connect_client
 from msgq.spark.runtime.java import JavaRuntime, find_java, make_launcher_home
 from msgq.spark.runtime.memory import choose_driver_memory
 from msgq.spark.runtime.python_workers import make_worker_python
@@ -78,7 +79,7 @@ def stop_active_session() -> None:
     active = _get_active_session()
     if active is None:
         return
-    if getattr(active, "_jsc", None):  # not behind Spark Connect
+    if not is_connect_client(active):
         active.sparkContext.setLogLevel("OFF")
     active.stop()
 
