@@ -13,7 +13,7 @@ STARTED := $(VENV)/started
 READY := $(VENV)/ready
 DELTA_SPARK := build/delta-spark/ready
 SOURCES := $(shell find msgq visionipc -name '*.pyx' -o -name '*.pxi' -o -name '*.pxd' -o -name '*.pyi' -o -name '*.h')
-C := $(shell find msgq visionipc tests tools examples -name '*.h' -o -name '*.c' -o -name '*.cpp')
+C := $(shell find msgq visionipc tests tools examples -name '*.h' -o -name '*.c' -o -name '*.[ch]pp')
 BUILDS := setup.py setup.cfg $(wildcard tools/building/*.py) $(SOURCES)
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 ALONGSIDE := $(MAKE) --no-print-directory --silent --jobs=2
@@ -37,8 +37,10 @@ install = @mkdir -p build; log=build/pip-$(notdir $@).log; needed=$$($(BIN)/pyth
 RUN := timeout --foreground --signal=INT --kill-after=60
 PYTEST := -m pytest --max-worker-restart 0 -n auto
 FAST := --dist worksteal -m "not ci and not nightly and not style"
+# The versions of Python that `make nightly` tests; the letter t: without the GIL.
+PYTHONS := 3.11 3.12 3.13 3.14 3.15 3.13t
 # The parts of `make nightly`, and the time limit of each.
-PARTS := lint fast ci spark delta slow coverage sanitized headers modules python3.11 python3.12 python3.13 python3.14 dist
+PARTS := lint fast ci spark delta slow coverage sanitized headers modules $(PYTHONS:%=python%) dist
 LIMIT := 60m
 # The parts of `make lint`, which run side by side: the longest first.
 LINTERS := lint-types lint-style lint-c lint-layout
@@ -46,13 +48,13 @@ LINTERS := lint-types lint-style lint-c lint-layout
 SHELL := /bin/bash
 timed = @TIMEFORMAT='$(1): %0R s, %0U + %0S s of processor time'; time $(2)
 
-.PHONY: help demo test ci docs nightly $(PARTS:%=nightly-%) delta-spark bench lint $(LINTERS) format dist clean
+.PHONY: help demo test ci docs nightly $(PARTS:%=nightly-%) nightly-versions delta-spark bench lint $(LINTERS) format dist clean
 
 help:
 	@echo "make demo    set up, then show this machine's telemetry flowing between processes"
 	@echo "make test    set up, then run the fast tests: less than 3 minutes on two cores"
 	@echo "make ci      set up, then run all checks that a change must pass: less than 15 minutes on two cores"
-	@echo "make nightly set up, then run all tests with random seeds, mutants, and each installed Python: hours"
+	@echo "make nightly set up, then run all tests with random seeds, mutants, and each version of Python: hours"
 	@echo "make nightly-PART  one part of it, at most an hour: $(PARTS)"
 	@echo "make delta-spark  set up, then download delta-spark for its tests in make ci and make nightly: 500 MB"
 	@echo "make bench   set up, then measure against ZeroMQ, kickmsg, iceoryx2, POSIX queues, pipes"
@@ -60,6 +62,7 @@ help:
 	@echo "make lint    set up, then run the linters, the type checkers and the rules for names and texts"
 	@echo "make format  set up, then write the layout of Python and C files"
 	@echo "make dist    set up, then make the archive and the wheel, and test them in an environment of their own"
+	@echo "make dist PYTHONS='3.11 3.12'  the same, with a wheel for each of these versions"
 	@echo "make clean   remove what the targets made"
 
 $(TOOLS): pyproject.toml
@@ -129,8 +132,11 @@ ci: $(READY)
 
 # Runs all parts, also if one of them fails. SIGTERM ends a part that takes longer than LIMIT.
 nightly: $(READY)
-	rm -rf build/coverage
-	@$(MAKE) --no-print-directory --keep-going $(PARTS:%=nightly-%)
+	rm -rf build/coverage build/pythons/results
+	@$(MAKE) --no-print-directory --keep-going $(PARTS:%=nightly-%) nightly-versions
+
+nightly-versions:
+	@$(BIN)/python tools/pythons.py --results $(PYTHONS)
 
 COVERED := env MSGQ_TEST_SEED=random $(BIN)/python -m coverage run $(PYTEST)
 SPARK_TESTS := tests/spark tests/lake tests/report
@@ -162,7 +168,7 @@ bench: $(READY)
 	$(call install,bench)
 	$(BIN)/python -m tools.bench
 
-# A broken link, a missing page or an unknown name fails.
+# A broken link, a missing page, an unknown name or a fault of a built page (tools/site/built_pages.py) fails.
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
@@ -190,23 +196,21 @@ format: $(READY)
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(C)
 
-# Makes the source archive, and from it the wheel. auditwheel tags the wheel with the oldest glibc that it supports. Outside
-# of this folder, the fast tests then run on the wheel (without tests/meta, which reads the sources) and on the archive, which replaces it.
+# Makes the source archive, and from it a wheel for each version of PYTHONS. Outside of this folder, the fast
+# tests then run on the first wheel (without tests/meta, which reads the sources) and on the archive, which replaces it.
 AWAY := $(CURDIR)/build/away
 ELSEWHERE := $(AWAY)/.venv/bin/python $(PYTEST) -q -p no:cacheprovider $(FAST)
+dist: PYTHONS = $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 dist: $(TOOLS)
 	$(call install,dist)
 	rm -rf dist $(AWAY)
-	mkdir -p $(AWAY) && $(BIN)/python -m build --outdir $(AWAY) > $(AWAY)/build.log || { tail -n 20 $(AWAY)/build.log; exit 1; }
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m auditwheel repair --wheel-dir dist $(AWAY)/*.whl \
-	  || { echo "auditwheel has no tag for this platform; the wheel is for this machine"; cp $(AWAY)/*.whl dist; }
-	mv $(AWAY)/*.tar.gz dist
-	$(BIN)/python -m twine check --strict dist/*
+	mkdir -p $(AWAY) && $(BIN)/python -m build --sdist --outdir dist > $(AWAY)/build.log || { tail -n 20 $(AWAY)/build.log; exit 1; }
 	mkdir $(AWAY)/archive && tar -xzf dist/*.tar.gz -C $(AWAY)/archive --strip-components=1
 	@# Without these files, Python imports the packages of the wheel. The headers remain for tests that compile C.
 	cp -r $(AWAY)/archive $(AWAY)/wheel && rm $(AWAY)/wheel/{msgq,visionipc}/__init__.py $(AWAY)/wheel/p*_msgq*.py
-	$(PYTHON) -m venv $(AWAY)/.venv
-	$(AWAY)/.venv/bin/python -m pip install --quiet --no-compile "$$(echo dist/*.whl)[test]"
+	PATH="$(CURDIR)/$(BIN):$$PATH" tools/wheels.sh $(AWAY) $(PYTHONS)
+	$(BIN)/python -m twine check --strict dist/*
+	$(AWAY)/.venv/bin/python -m pip install --quiet --no-compile "$$(cat $(AWAY)/first-wheel)[test]"
 	cd $(AWAY)/wheel && $(ELSEWHERE) --ignore tests/meta
 	cd $(AWAY)/archive && $(AWAY)/.venv/bin/python -m pip install --quiet --no-deps --no-build-isolation \
 	  --config-settings editable_mode=compat --editable . && $(ELSEWHERE)

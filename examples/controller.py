@@ -1,6 +1,7 @@
 """Two versions of a speed controller, which sends a throttle for the planned and the measured speed of each cycle.
 
-Planner and speedometer are other programs, so their two messages of a cycle arrive in any order.
+Planner and speedometer are other programs, so their two messages of a cycle arrive in any order. `python -m
+examples.controller` runs the second version, and waits for these programs.
 """
 
 from __future__ import annotations
@@ -50,10 +51,11 @@ def careful_controller() -> None:
         for socket in poller.poll(-1):
             cycle, value = READING.unpack(socket.receive() or b"")
             readings[socket][cycle] = value
-            if all(cycle in known for known in readings.values()):
+            if all(cycle in cycles for cycles in readings.values()):
                 planned, measured = readings[plans].pop(cycle), readings[speeds].pop(cycle)
                 commands.send(THROTTLE.pack(cycle, throttle(planned, measured)))
 
 
 if __name__ == "__main__":
+    print("waiting for messages on the topics plan and speed; Ctrl-C ends the controller", flush=True)
     careful_controller()

@@ -78,7 +78,7 @@ def hoarder() -> None:
         except msgq.errors.TooManyViewsError as error:
             say(f"hoarder: {error}")
         shown = [distance(scan) for scan in kept]
-        while scans.receive(timeout=20):  # until the empty message
+        while scans.receive(timeout=20):  # drops messages up to the empty one
             pass
         unchanged = shown == [distance(scan) for scan in kept]
         for scan in kept:

@@ -20,7 +20,7 @@ from msgq.common import timing
 STEP = msgq.tracked([("number", "<i8"), ("value", "<f8")])
 PERIOD = 0.02  # seconds between two images
 LAST = -1  # number of the record that ends the pipeline
-# For each stage: the queue that it reads, the queue that it writes, and the working time in seconds.
+# Stages: the queue that a stage reads, the queue that it writes, and its working time in seconds.
 STAGES = {
     "detect": ("images", "objects", 0.002),
     "track": ("objects", "tracks", 0.012),
@@ -68,7 +68,7 @@ def find_slow_stage() -> None:
     """Print the stage with the longest working time, and the path of the messages."""
     rows: list[dict[str, Any]] = []
     deadline = time.monotonic() + SECONDS
-    while len(rows) < len(STAGES) or min(row["messages"] for row in rows) < ENOUGH:  # until all stages work
+    while len(rows) < len(STAGES) or min(row["messages"] for row in rows) < ENOUGH:  # loops until all stages work
         if time.monotonic() > deadline:
             raise RuntimeError(f"the stages do not all work: {rows}")
         rows = run_stages(*STAGES)

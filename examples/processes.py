@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
@@ -16,6 +17,14 @@ def start(function: Callable[..., None], *args: Any) -> BaseProcess:
     process = get_context("spawn").Process(target=function, args=args, daemon=True)
     process.start()
     return process
+
+
+def wait_until(condition: Callable[[], bool], *processes: BaseProcess) -> None:
+    """Wait until a condition is true. If a process ends before, raise RuntimeError."""
+    while not condition():
+        if ended := [process for process in processes if not process.is_alive()]:
+            raise RuntimeError(f"{ended[0].name} ended with {ended[0].exitcode}")
+        time.sleep(0.001)
 
 
 def finish(*processes: BaseProcess) -> None:

@@ -18,11 +18,11 @@ def run(program: str, prefix: str) -> dict[str, str]:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE, check=False)
     assert done.returncode == 0, done.stderr
     assert list(SHM.glob(f"msgq*_{prefix}/*")) == []
-    said: dict[str, str] = {}
+    output: dict[str, str] = {}
     for line in done.stdout.splitlines():
         who, text = re.split(r":? ", line, maxsplit=1)
-        said[who] = f"{said[who]}\n{text}" if who in said else text
-    return said
+        output[who] = f"{output[who]}\n{text}" if who in output else text
+    return output
 
 
 def numbers(text: str, pattern: str) -> list[int]:
@@ -32,26 +32,26 @@ def numbers(text: str, pattern: str) -> list[int]:
 
 
 def test_subscriber_with_kept_views_does_not_delay_others(prefix: str) -> None:
-    said = run("lidar", prefix)
-    assert said["lidar_driver"] == "201 sent, 0 refused, 0 evicted"
+    output = run("lidar", prefix)
+    assert output["lidar_driver"] == "201 sent, 0 refused, 0 evicted"
     for consumer in ("mapper", "hoarder"):
-        assert sum(numbers(said[consumer], r"(\d+) received, (\d+) lost")) == 201
-    assert "holds 8 views, its limit (max_views)" in said["hoarder"]
-    assert said["hoarder"].endswith("8 kept, unchanged: True")
+        assert sum(numbers(output[consumer], r"(\d+) received, (\d+) lost")) == 201
+    assert "holds 8 views, its limit (max_views)" in output["hoarder"]
+    assert output["hoarder"].endswith("8 kept, unchanged: True")
 
 
 def test_subscribers_of_two_publishers_see_same_order(prefix: str) -> None:
-    said = run("thermometers", prefix)
-    assert said["hall"] == said["study"]
-    assert said["hall"].startswith("{'kitchen': 300, 'cellar': 300, 'attic': 300}, 0 lost")
+    output = run("thermometers", prefix)
+    assert output["hall"] == output["study"]
+    assert output["hall"].startswith("{'kitchen': 300, 'cellar': 300, 'attic': 300}, 0 lost")
 
 
 def test_broadcast_participant_receives_messages_of_others(prefix: str) -> None:
     people = ("Ann", "Ben", "Cleo")
-    said = run("chat", prefix)
+    output = run("chat", prefix)
     for name in people:
         texts = [f"{other}: {text}" for other in people if other != name for text in ("bye", "hello")]
-        assert said[name] == f"heard {', '.join(texts)}"
+        assert output[name] == f"heard {', '.join(texts)}"
 
 
 def test_mailbox_keeps_requests_before_start_of_owner(prefix: str) -> None:
@@ -59,9 +59,9 @@ def test_mailbox_keeps_requests_before_start_of_owner(prefix: str) -> None:
 
 
 def test_different_schema_of_channel_raises_error(prefix: str) -> None:
-    said = run("agreement", prefix)
-    assert said["planner"] == "claimed True, and received [(0.0, 0.0)]"
-    matches, error = said["newer_planner"].splitlines()
+    output = run("agreement", prefix)
+    assert output["planner"] == "claimed True, and received [(0.0, 0.0)]"
+    matches, error = output["newer_planner"].splitlines()
     assert matches == "the schema matches: False"
     assert error == "'pose': schema mismatch: expected 'pose', found 'pose' (differs in data, layout)"
 

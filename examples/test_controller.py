@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
 
 from examples.controller import READING, THROTTLE, careful_controller, careless_controller, throttle
 from msgq.simulation import Exploration, Fault, Faults, Simulation, explore
+from tests.support import ROOT
 
 # Recorded on a road: cycle, planned and measured speed. In the second cycle the plan is to brake.
 DRIVE = [(1, 14.0, 12.5), (2, 3.0, 12.9), (3, 3.0, 11.0)]
@@ -62,3 +65,11 @@ def test_controller_without_plan_sends_nothing(msgq_sim: Simulation) -> None:
     msgq_sim.play(RECORDING)
     msgq_sim.run()
     assert msgq_sim.sent_on("throttle") == [EXPECTED[0], EXPECTED[2]]
+
+
+def test_controller_program_says_what_it_waits_for(prefix: str) -> None:
+    command = [sys.executable, "-m", "examples.controller"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("waiting for messages on the topics plan and speed; ")
+        process.kill()

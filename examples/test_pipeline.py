@@ -10,10 +10,10 @@ from examples.test_channels import numbers, run
 
 @pytest.mark.ci
 def test_pipeline_example_finds_slow_stage_and_topic_path(prefix: str) -> None:
-    said = run("pipeline", prefix)
-    assert said["slowest"].startswith("track works ")
-    (milliseconds,) = numbers(said["slowest"], r"works (\d+) ms on each message of objects")
+    output = run("pipeline", prefix)
+    assert output["slowest"].startswith("track works ")
+    (milliseconds,) = numbers(output["slowest"], r"works (\d+) ms on each message of objects")
     assert milliseconds >= STAGES["track"][2] * 1000
-    assert said["last"] == "drive"
-    assert said["path"] == " -> ".join(TOPICS)
-    assert numbers(said["camera"], r"(\d+) images")[0] >= 20
+    assert output["last"] == "drive"
+    assert output["path"] == " -> ".join(TOPICS)
+    assert numbers(output["camera"], r"(\d+) images")[0] >= 20

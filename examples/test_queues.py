@@ -8,16 +8,16 @@ from examples.test_channels import numbers, run
 
 
 @pytest.fixture
-def said(prefix: str) -> dict[str, str]:
+def output(prefix: str) -> dict[str, str]:
     return run("workers", prefix)
 
 
-def test_queue_example_with_killed_and_hanging_workers_loses_no_result(said: dict[str, str]) -> None:
-    first, second, *rest = said["pool"].splitlines()
+def test_queue_example_with_killed_and_hanging_workers_loses_no_result(output: dict[str, str]) -> None:
+    first, second, *rest = output["pool"].splitlines()
     assert {first, second} == {"Ann has a job", "Ben has a job"}
     assert rest == ["200 results, all right: True; dead letter: poison", "0 jobs wait, 0 are taken"]
-    assert said["Ben"] == "lease expired"
-    assert sum(numbers(said[name], r"(\d+) done")[0] for name in ("Cleo", "Dan")) >= 200
+    assert output["Ben"] == "lease expired"
+    assert sum(numbers(output[name], r"(\d+) done")[0] for name in ("Cleo", "Dan")) >= 200
     # A killed reader blocks the other queue forever.
-    assert said["MessageQueue"] == "hello"
-    assert said["multiprocessing.Queue"] == "received nothing in 0.5 s, although 1 message waits"
+    assert output["MessageQueue"] == "hello"
+    assert output["multiprocessing.Queue"] == "received nothing in 0.5 s, although 1 message waits"

@@ -12,14 +12,14 @@ from examples.test_channels import numbers, run
 
 @pytest.mark.ci
 def test_writers_killed_during_write_do_not_disturb_readers(prefix: str) -> None:
-    said = run("order_book", prefix)
+    output = run("order_book", prefix)
     killed, unfinished, writes = numbers(
-        said["market"], r"^(\d+) writers killed, (\d+) in the middle of a write; (\d+) writes, none torn or lost$"
+        output["market"], r"^(\d+) writers killed, (\d+) in the middle of a write; (\d+) writes, none torn or lost$"
     )
     assert killed >= unfinished == order_book.UNFINISHED
     assert writes > killed
     for reader in ("Ann", "Ben"):
-        (reads,) = numbers(said[reader], r"^(\d+) reads, 0 torn, 0 older than before$")
+        (reads,) = numbers(output[reader], r"^(\d+) reads, 0 torn, 0 older than before$")
         assert reads > killed
 
 

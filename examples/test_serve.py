@@ -23,8 +23,8 @@ INSTRUCTIONS = {"FROM", "RUN", "COPY", "USER", "EXPOSE", "ENTRYPOINT", "CMD"}
 def check_command_line(words: list[str]) -> None:
     """Fail unless the words are a call of `msgq serve` with existing options."""
     assert (Path(words[0]).name, words[1]) == ("msgq", "serve")
-    known = {option for parameter in command.params for option in parameter.opts}
-    assert {word for word in words if word.startswith("--")} <= known
+    options = {option for parameter in command.params for option in parameter.opts}
+    assert {word for word in words if word.startswith("--")} <= options
 
 
 def test_unit_starts_server_with_known_options() -> None:

@@ -124,7 +124,7 @@ def killed_reader_of_multiprocessing() -> None:
     """Kill a process that waits in get(), and call get() here: the lock of the killed process is never released."""
     mail: Any = multiprocessing.get_context("spawn").Queue()
     process = start(reader_of, mail)
-    while process.is_alive() and mail._rlock.acquire(block=False):  # until the reader has it
+    while process.is_alive() and mail._rlock.acquire(block=False):  # loops until the reader has the lock
         mail._rlock.release()
         time.sleep(0.001)
     process.kill()

@@ -12,7 +12,7 @@ from msgq.topic.fake_events import (
     wait_for_one_event,
 )
 
-TYPE_CHECKING = False  # as in __init__.py
+TYPE_CHECKING = False  # avoids the import of `typing`; see msgq/__init__.py
 if TYPE_CHECKING:
     from msgq.topic.api import Context, Poller, PubSocket, SubSocket
 else:

@@ -57,14 +57,12 @@ __all__ = [
 def topic(endpoint: str | bytes, prefix: str | None = None) -> TopicStats:
     """Return a snapshot of one topic.
 
-    Parameters
-    ----------
-    endpoint : name of the topic.
-    prefix : prefix of the topic; None: the current prefix, "": no prefix.
+    Args:
+        endpoint: name of the topic.
+        prefix: prefix of the topic; None: the current prefix, "": no prefix.
 
-    Raises
-    ------
-    SegmentError : the topic does not exist, or its files cannot be read.
+    Raises:
+        SegmentError: the topic does not exist, or its files cannot be read.
     """
     stats: TopicStats = read(get_kind("topic"), endpoint, prefix)
     return stats
@@ -75,9 +73,8 @@ def topics(prefix: str | None = None) -> list[TopicStats]:
 
     Skips files of other formats, and files that this user may not read.
 
-    Parameters
-    ----------
-    prefix : prefix of the topics; None: the current prefix, "": no prefix.
+    Args:
+        prefix: prefix of the topics; None: the current prefix, "": no prefix.
     """
     return read_all(get_kind("topic"), prefix)
 
@@ -87,9 +84,8 @@ def topic_inodes(prefix: str | None = None) -> dict[str, int]:
 
     Opens no file. A new ring of the same name has another inode number.
 
-    Parameters
-    ----------
-    prefix : prefix as in `topics`.
+    Args:
+        prefix: prefix as in `topics`.
     """
     return list_inodes(get_kind("topic"), prefix)
 
@@ -97,14 +93,12 @@ def topic_inodes(prefix: str | None = None) -> dict[str, int]:
 def channel(name: str | bytes, prefix: str | None = None) -> ChannelStats:
     """Return a snapshot of one channel. Reads the files, regardless of the chosen backend.
 
-    Parameters
-    ----------
-    name : name of the channel. Names of broadcasts and mailboxes contain a ":".
-    prefix : prefix as in `topics`.
+    Args:
+        name: name of the channel. Names of broadcasts and mailboxes contain a ":".
+        prefix: prefix as in `topics`.
 
-    Raises
-    ------
-    SegmentError : the channel does not exist, or its files cannot be read.
+    Raises:
+        SegmentError: the channel does not exist, or its files cannot be read.
     """
     stats: ChannelStats = read(get_kind("channel"), name, prefix)
     return stats
@@ -115,9 +109,8 @@ def channels(prefix: str | None = None) -> list[ChannelStats]:
 
     Skips files of other formats, and files that this user may not read.
 
-    Parameters
-    ----------
-    prefix : prefix as in `topics`.
+    Args:
+        prefix: prefix as in `topics`.
     """
     return read_all(get_kind("channel"), prefix)
 
@@ -127,9 +120,8 @@ def channel_inodes(prefix: str | None = None) -> dict[str, int]:
 
     Opens no file. A new channel of the same name has another inode number.
 
-    Parameters
-    ----------
-    prefix : prefix as in `topics`.
+    Args:
+        prefix: prefix as in `topics`.
     """
     return list_inodes(get_kind("channel"), prefix)
 
@@ -137,14 +129,12 @@ def channel_inodes(prefix: str | None = None) -> dict[str, int]:
 def queue(name: str | bytes, prefix: str | None = None) -> QueueStats:
     """Return a snapshot of one work queue. Reads the file, regardless of the chosen backend.
 
-    Parameters
-    ----------
-    name : name of the queue; a leading "/" is removed.
-    prefix : prefix as in `topics`.
+    Args:
+        name: name of the queue; a leading "/" is removed.
+        prefix: prefix as in `topics`.
 
-    Raises
-    ------
-    SegmentError : the queue does not exist, or its file cannot be read.
+    Raises:
+        SegmentError: the queue does not exist, or its file cannot be read.
     """
     stats: QueueStats = read(get_kind("queue"), name, prefix)
     return stats
@@ -155,9 +145,8 @@ def queues(prefix: str | None = None) -> list[QueueStats]:
 
     Skips files of other formats, and files that this user may not read.
 
-    Parameters
-    ----------
-    prefix : prefix as in `topics`.
+    Args:
+        prefix: prefix as in `topics`.
     """
     return read_all(get_kind("queue"), prefix)
 
@@ -167,20 +156,18 @@ def queue_messages(name: str | bytes, prefix: str | None = None, limit: int | No
 
     The queue's file is mapped read-only. Unlike `MessageQueue.peek`, this call registers no handle.
 
-    Parameters
-    ----------
-    name, prefix : name and prefix as in `queue`.
-    limit : maximum number of messages; None: all.
+    Args:
+        name: name as in `queue`.
+        prefix: prefix as in `queue`.
+        limit: maximum number of messages; None: all.
 
-    Returns
-    -------
-    Complete messages, without messages that were taken during the call. Each message waited at some time during the
-    call, not necessarily all at the same time.
+    Returns:
+        Complete messages, without messages that were taken during the call. Each message waited at some time during the
+        call, not necessarily all at the same time.
 
-    Raises
-    ------
-    SegmentError : the queue does not exist, or its file cannot be read.
-    InvalidValueError : `limit` is negative.
+    Raises:
+        SegmentError: the queue does not exist, or its file cannot be read.
+        InvalidValueError: `limit` is negative.
     """
     from msgq.impl.workqueue.core import queue_messages  # late, as above
 
@@ -192,9 +179,8 @@ def queue_inodes(prefix: str | None = None) -> dict[str, int]:
 
     Opens no file. A new queue of the same name has another inode number.
 
-    Parameters
-    ----------
-    prefix : prefix as in `topics`.
+    Args:
+        prefix: prefix as in `topics`.
     """
     return list_inodes(get_kind("queue"), prefix)
 
@@ -202,14 +188,12 @@ def queue_inodes(prefix: str | None = None) -> dict[str, int]:
 def record(name: str | bytes, prefix: str | None = None) -> RecordStats:
     """Return a snapshot of one vector or board. Reads the file, regardless of the chosen backend.
 
-    Parameters
-    ----------
-    name : name of the vector or board.
-    prefix : prefix as in `topics`.
+    Args:
+        name: name of the vector or board.
+        prefix: prefix as in `topics`.
 
-    Raises
-    ------
-    SegmentError : the vector or board does not exist, or its file cannot be read.
+    Raises:
+        SegmentError: the vector or board does not exist, or its file cannot be read.
     """
     stats: RecordStats = read(get_kind("records"), name, prefix)
     return stats
@@ -221,9 +205,8 @@ def records(prefix: str | None = None) -> list[RecordStats]:
     Skips files of other formats, and files that this user may not read. The call reads all elements: a vector with
     millions of elements takes some tenths of a second.
 
-    Parameters
-    ----------
-    prefix : prefix as in `topics`.
+    Args:
+        prefix: prefix as in `topics`.
     """
     return read_all(get_kind("records"), prefix)
 
@@ -233,8 +216,7 @@ def record_inodes(prefix: str | None = None) -> dict[str, int]:
 
     Opens no file. New records of the same name have another inode number.
 
-    Parameters
-    ----------
-    prefix : prefix as in `topics`.
+    Args:
+        prefix: prefix as in `topics`.
     """
     return list_inodes(get_kind("records"), prefix)

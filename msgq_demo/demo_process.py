@@ -18,10 +18,9 @@ Receive = Callable[[float], Iterable[tuple[str, int]]]
 class DemoProcess:
     """Waits for the start signal on the board, and writes the state and the results of this process to the board.
 
-    Attributes
-    ----------
-    name : name of the process, and its key of the board.
-    stop : set when the parent requests the end, or is dead.
+    Attributes:
+        name: name of the process, and its key of the board.
+        stop: set when the parent requests the end, or is dead.
     """
 
     def __init__(self, name: str) -> None:

@@ -14,9 +14,8 @@ from msgq_demo.roles import SUBSCRIBERS, WORKERS
 class Flow:
     """Messages of an endpoint that one subscriber received, with the median and the 99th percentile of their latency.
 
-    Attributes
-    ----------
-    lost : number of lost messages, by the library's count.
+    Attributes:
+        lost: number of lost messages, by the library's count.
     """
 
     subscriber: str
@@ -40,11 +39,10 @@ class Restart:
 class Work:
     """Counters of the work queue.
 
-    Attributes
-    ----------
-    returned : number of jobs that a dead worker had, and that the queue gave to another worker.
-    unfinished : number of jobs that wait, or that a worker has.
-    killed_pid : the killed worker; None: none was killed.
+    Attributes:
+        returned: number of jobs that a dead worker had, and that the queue gave to another worker.
+        unfinished: number of jobs that wait, or that a worker has.
+        killed_pid: the killed worker; None: none was killed.
     """
 
     sent: int
@@ -58,10 +56,9 @@ class Work:
 class Recorded:
     """An endpoint in the recording.
 
-    Attributes
-    ----------
-    published : number of published messages according to the recording.
-    lost : number of published messages that the recording lacks.
+    Attributes:
+        published: number of published messages according to the recording.
+        lost: number of published messages that the recording lacks.
     """
 
     endpoint: str

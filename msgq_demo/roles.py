@@ -33,11 +33,10 @@ from msgq_demo.subscribers import subscribe, subscribe_alerts, view_frames, watc
 class Role:
     """A program.
 
-    Attributes
-    ----------
-    run : the program.
-    endpoint : endpoint of a publisher; "" for a subscriber.
-    may_lose : True for a subscriber that is slow on purpose, or whose losses depend on the machine.
+    Attributes:
+        run: the program.
+        endpoint: endpoint of a publisher; "" for a subscriber.
+        may_lose: True for a subscriber that is slow on purpose, or whose losses depend on the machine.
     """
 
     run: Callable[[DemoProcess], None]

@@ -41,12 +41,11 @@ def run_demo(
 ) -> Results:
     """Run the demo, and replay its recording.
 
-    Parameters
-    ----------
-    full : True: run all programs. False: run the programs of `SHORT_RUN`.
-    output : directory for the recording; None: a new directory in /tmp.
-    stop : set on Ctrl-C. The run then ends early, with results.
-    show : takes a text for each event, such as a kill.
+    Args:
+        full: True: run all programs. False: run the programs of `SHORT_RUN`.
+        output: directory for the recording; None: a new directory in /tmp.
+        stop: set on Ctrl-C. The run then ends early, with results.
+        show: takes a text for each event, such as a kill.
     """
     token = secrets.token_hex(3)
     prefix = "-".join(filter(None, (os.environ.get("OPENPILOT_PREFIX"), "demo", token)))

@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -28,13 +28,16 @@ _SWITCHES = (
 )
 
 
+class NavigationError(Exception):
+    """The page was left while it computed a value."""
+
+
 class BrowserPage:
     """A page in a browser.
 
-    Attributes
-    ----------
-    requests : URLs that the page requested, without the page itself.
-    complaints : exceptions, console messages and log entries that the page caused.
+    Attributes:
+        requests: URLs that the page requested, without the page itself.
+        complaints: exceptions, console messages and log entries that the page caused.
     """
 
     def __init__(self, send_fd: int, receive_fd: int) -> None:
@@ -73,6 +76,8 @@ class BrowserPage:
         self._commands.write(json.dumps(message).encode() + b"\0")
         for answer in self._iterate_messages():
             if answer.get("id") == number:
+                if "navigated" in answer.get("error", {}).get("message", ""):
+                    raise NavigationError(answer)
                 assert "error" not in answer, answer
                 return answer["result"]
             self._note_event(answer.get("method", ""), answer.get("params", {}))
@@ -106,7 +111,10 @@ class BrowserPage:
         """Wait until a JavaScript expression is true. The browser checks the condition before each picture."""
         loop = f"const check = () => ({condition}) ? done(true) : requestAnimationFrame(check); check();"
         limit = f"setTimeout(() => done(false), {1000 * DEADLINE / 2});"
-        assert self.evaluate(f"new Promise(done => {{ {limit} {loop} }})"), condition
+        while True:
+            with suppress(NavigationError):  # a link was followed: ask the next page
+                assert self.evaluate(f"new Promise(done => {{ {limit} {loop} }})"), condition
+                return
 
     def close(self) -> None:
         """Close the pipes. The browser then ends."""

@@ -46,7 +46,7 @@ class Process(ForkedProcess):
 
     def __init__(self, words: list[str], environment: dict[str, str], **options: Any) -> None:
         assert not needs_own_start(environment), "use subprocess: a forked process ignores these variables"
-        modules = accumulate(words[:2], "{}.{}".format, initial="msgq.cli")  # of a verb, perhaps in a group
+        modules = accumulate(words[:2], "{}.{}".format, initial="msgq.cli")  # modules of a verb, perhaps in a group
         late = [module for verb in words[:1] for module in _LATE_IMPORTS.get(verb, [])]
         options = {"stdin": DEVNULL, "stdout": PIPE, "stderr": PIPE, "env": environment, **options}
         super().__init__(__name__, "main", words, [*modules, *_KINDS, *late], **options)

@@ -14,7 +14,7 @@ from typing import IO
 
 import pytest
 
-from tests import fork_server, reports, seeds, tiers
+from tests import fork_server, missing_packages, reports, seeds, tiers
 from tests.browser import browser as browser
 from tests.leftovers import Leftovers, files_named, new_token, remove
 from tests.object_store import object_store as object_store
@@ -24,8 +24,8 @@ from tests.run_times import RunTimes
 from tests.support import SHM
 
 WATCHDOG_SECONDS = 300.0
-SHM_OF_PROCESS = 16 << 20  # that the tests of one process need at a time
-THE_TESTS_OWN = ("MSGQ_STRESS", "MSGQ_TEST_SEED", "MSGQ_BENCH_STOCK")
+SHM_OF_PROCESS = 16 << 20  # shared memory in bytes that the tests of one process need at a time
+THE_TESTS_OWN = ("MSGQ_STRESS", "MSGQ_TEST_SEED", "MSGQ_TEST_WITHOUT", "MSGQ_BENCH_STOCK")
 _stderr: list[IO[str]] = []
 _leftovers: list[Leftovers] = []
 
@@ -51,6 +51,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(reports)
     config.pluginmanager.register(seeds)
     config.pluginmanager.register(tiers)
+    if missing_packages.is_expected():
+        config.pluginmanager.register(missing_packages)
     config.addinivalue_line("markers", f"watchdog(seconds): end a hanging test later than after {WATCHDOG_SECONDS} s")
     config.addinivalue_line("markers", "needs(*promises): skip for backends that do not promise this")
     config.addinivalue_line("markers", "needs_shm(bytes): skip while less of /dev/shm is free, for more than 16 MiB")

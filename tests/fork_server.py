@@ -30,9 +30,11 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 CHILD_LIFETIME = 250  # seconds after which a forgotten child ends by itself
-END_SECONDS = 30  # in which the server ends, when it is idle
+END_SECONDS = 30  # idle time after which the server ends
 _PR_SET_CHILD_SUBREAPER = 36
 _REQUEST_BYTES = 1 << 17  # a packet of a socket may be 200 KiB
+# Children fork, also with threads. Since Python 3.15, a thread of faulthandler counts for the warning.
+FORK_OPTIONS = ("-W", "ignore:This process:DeprecationWarning")
 # Variables that a process or a module reads at its start, or that other processes read in /proc/PID/environ.
 # LD_LIBRARY_PATH is not among them, because the import of OpenCV sets it.
 _READ_AT_START = (
@@ -69,7 +71,7 @@ class ForkedProcess(subprocess.Popen[str]):
         self._imports = [module, *imports]
         super().__init__([module, function, json.dumps(arguments)], text=True, **options)
 
-    # The step of Popen that starts a program. Its parameters are those of Python 3.11 to 3.14.
+    # The step of Popen that starts a program. Its parameters are those of Python 3.11 to 3.15.
     def _execute_child(self, args: list[str], *options: Any) -> None:
         assert not options[1], "preexec_fn is not supported"
         assert not options[3], "pass_fds is not supported"
@@ -101,7 +103,7 @@ class _Server:
         with theirs:
             code = "from tests.fork_server import serve; serve()"
             self._process = subprocess.Popen(
-                [sys.executable, "-W", "error", "-c", code, str(theirs.fileno())],
+                [sys.executable, "-W", "error", *FORK_OPTIONS, "-c", code, str(theirs.fileno())],
                 cwd=ROOT,
                 env={**self.environment, "OPENBLAS_NUM_THREADS": "1"},  # a process with threads should not fork
                 pass_fds=[theirs.fileno()],

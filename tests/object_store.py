@@ -38,10 +38,9 @@ sys.stdin.read()
 class ObjectStore:
     """A bucket of an S3 server.
 
-    Attributes
-    ----------
-    endpoint : URL of the server.
-    bucket : name of a bucket that no other test has.
+    Attributes:
+        endpoint: URL of the server.
+        bucket: name of a bucket that no other test has.
     """
 
     endpoint: str

@@ -18,7 +18,7 @@ import pytest
 
 from tests import tiers
 
-LIMIT_SECONDS = 2.0  # of processor time, for the call of a test that is in `make test`
+LIMIT_SECONDS = 2.0  # processor time for the call of a test that is in `make test`
 SLOWEST = 10
 PROPERTY = "run times"
 _clocks = pytest.StashKey[dict[str, "Spent"]]()
@@ -90,7 +90,7 @@ class RunTimes:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_teardown(self, item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None]:
-        if nextitem is None:  # what follows ends the fixtures of the whole session, such as Spark
+        if nextitem is None:  # the session's fixtures, such as Spark, end after this
             item.stash[_clocks]["end"] = Spent.now()
         yield
 

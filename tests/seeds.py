@@ -19,8 +19,8 @@ from uuid import uuid4
 
 import pytest
 
-FILE = Path("tests/failing_seeds.txt")  # in pytest's root directory
-BITS = 31  # of a random seed: C programs take it as an int
+FILE = Path("tests/failing_seeds.txt")  # path in pytest's root directory
+BITS = 31  # bits of a random seed: C programs take it as an int
 _FIRST = os.environ.get("MSGQ_TEST_SEED") or "1"
 _DRAWN = _FIRST == "random"
 _RUN = uuid4().hex

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import socket
+import sys
+from collections import Counter
 from collections.abc import Callable
 from http.client import HTTPConnection, HTTPResponse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock, Thread
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlsplit
 
-#: What happens to a request; "": nothing.
+#: Faults of a request; "": none.
 LOST_REQUEST, LOST_RESPONSE, TORN_RESPONSE = "lost request", "lost response", "torn response"
 EXPIRED, BUSY, SLOW = "expired", "busy", "slow"
 _REFUSALS = {EXPIRED: (403, "ExpiredToken"), BUSY: (503, "SlowDown")}
-_SLOW_PIECE_BYTES = 64  # of a response that comes in small pieces
+_SLOW_PIECE_BYTES = 64  # bytes of a piece of a slow response
 _HOP_HEADERS = ("connection", "transfer-encoding", "content-length", "keep-alive", "expect")
 
 
 class StoreProxy:
     """A server that passes requests on. Use it in a `with` block.
 
-    Attributes
-    ----------
-    endpoint : URL of the proxy.
-    requests : methods and paths of the requests since `inject`.
+    Attributes:
+        endpoint: URL of the proxy.
+        requests: methods and paths of the requests since `inject`.
+        response_bytes: bytes of the responses since `inject`, by path.
     """
 
     def __init__(self, target: str) -> None:
@@ -39,12 +41,18 @@ class StoreProxy:
         with self._lock:
             self._choose_fault = choose_fault
             self.requests: list[str] = []
+            self.response_bytes = Counter[str]()
 
     def take_request(self, request: str) -> str:
         """Count a request, and return what happens to it."""
         with self._lock:
             self.requests.append(request)
             return self._choose_fault(len(self.requests) - 1)
+
+    def count_response(self, path: str, size: int) -> None:
+        """Count the bytes of a response."""
+        with self._lock:
+            self.response_bytes[path.partition("?")[0]] += size
 
     def pass_on(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> tuple[HTTPResponse, bytes]:
         """Send a request to the server, and return the response and its body."""
@@ -56,7 +64,7 @@ class StoreProxy:
         finally:
             connection.close()
 
-    def __enter__(self) -> StoreProxy:
+    def __enter__(self) -> Self:
         self._thread = Thread(target=self._server.serve_forever, args=(0.05,))
         self._thread.start()
         return self
@@ -72,6 +80,11 @@ class _ProxyServer(ThreadingHTTPServer):
     block_on_close = False  # clients keep connections open
     request_queue_size = 64
     proxy: StoreProxy
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Print nothing if a client has hung up: delta-rs does so when it has enough of a response."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
 
 class _ProxyHandler(BaseHTTPRequestHandler):
@@ -121,6 +134,7 @@ class _ProxyHandler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", str(length))
         self.end_headers()
         data = b"" if self.command == "HEAD" else data
+        self.server.proxy.count_response(self.path, len(data))
         if fault == TORN_RESPONSE:
             self.wfile.write(data[: len(data) // 2])
             self._hang_up()

@@ -6,6 +6,7 @@ Nothing here imports pytest, so that a child process starts fast.
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import signal
@@ -18,7 +19,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from tests.fork_server import ForkedProcess, can_adopt_orphans, needs_own_start
+from tests.fork_server import FORK_OPTIONS, ForkedProcess, can_adopt_orphans, needs_own_start
 
 ROOT = Path(__file__).resolve().parent.parent
 SHM = Path("/dev/shm")
@@ -33,7 +34,7 @@ _FUTEX, *_PATIENT = _CALLS.get(
 _MANY_SLEEPS = 100  # more than a thread has before its first wait
 _FUTEX_PRIVATE = 128  # a flag: the futex of one process
 Step = TypeVar("Step")
-LONGER = float(os.environ.get("MSGQ_STRESS") or 1)  # how much longer than usual tests of chance run
+LONGER = float(os.environ.get("MSGQ_STRESS") or 1)  # factor by which random tests run longer than usual
 
 
 def wait_until(
@@ -175,10 +176,10 @@ def signal_when_asleep(handler: Any) -> Iterator[None]:
 
     The signal comes at most once, and only while the handler is installed: the default action would end the process.
     """
-    over = threading.Event()
+    over, process = threading.Event(), os.getpid()
 
     def send_signal() -> None:
-        wait_asleep(os.getpid())
+        wait_asleep(process)
         if not over.is_set():
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
 
@@ -189,7 +190,8 @@ def signal_when_asleep(handler: Any) -> Iterator[None]:
     finally:
         try:
             over.set()
-            sending.result()
+            if os.getpid() == process:  # a child that the handler forks has no such thread
+                sending.result()
         finally:
             signal.signal(signal.SIGALRM, before)
 
@@ -223,6 +225,16 @@ def id_of_ended_thread() -> int:
     thread_id = int(Task(threading.get_native_id).result())
     wait_until(lambda: not Path(f"/proc/self/task/{thread_id}").exists())
     return thread_id
+
+
+def find_dicts() -> list[dict[Any, Any]]:
+    """Return all dicts, also those of the modules that a run of the tests hides from the garbage collector."""
+    gc.unfreeze()
+    try:
+        return [each for each in gc.get_objects() if type(each) is dict]
+    finally:
+        gc.collect()
+        gc.freeze()
 
 
 def count_descriptors(path: str | os.PathLike[str]) -> int:
@@ -265,7 +277,7 @@ class Child:
         self.process: subprocess.Popen[str]
         if needs_own_start(environment) or not can_adopt_orphans():
             code = "from tests.fork_server import main; main()"
-            words = [sys.executable, "-W", "error", "-c", code, *call, json.dumps(args)]
+            words = [sys.executable, "-W", "error", *FORK_OPTIONS, "-c", code, *call, json.dumps(args)]
             self.process = subprocess.Popen(words, text=True, **options)
         else:
             self.process = ForkedProcess(*call, args, **options)

@@ -17,6 +17,7 @@ STYLE = (  # rules for names, texts, comments and imports, and the pages and exa
     "tests/meta/test_architecture.py",
     "tests/meta/test_benchmarks_page.py",
     "tests/meta/test_cli_output.py",
+    "tests/meta/test_docstrings.py",
     "tests/meta/test_errors_page.py",
     "tests/meta/test_help_texts.py",
     "tests/meta/test_imports.py",

@@ -125,14 +125,14 @@ def _write_ranges_log(lake: LakeDirectory, template: DataFile, count: int) -> No
     DeltaTable(table.resolve_file_path("")).create_checkpoint()
 
 
-def add_distant_recordings(where: Path, template: DataFile, count: int) -> None:
+def add_distant_recordings(directory: Path, template: DataFile, count: int) -> None:
     """Create a lake with the metadata of recordings that an ingest could read."""
-    lake = LakeDirectory(where)
+    lake = LakeDirectory(directory)
     messages, store = open_messages_table(lake), AggregateStore(lake)
     messages.commit_files(None, BRONZE_COLUMNS)
     store.commit_files({}, [])
     snapshot = messages.read_snapshot()
-    head = None if snapshot is None else messages.make_head(snapshot)
+    head = None if snapshot is None else messages.log.make_head(snapshot)
     assert head is not None
     _write_checkpoint(messages, template, count)
     _write_ranges_log(lake, template, count)
@@ -154,16 +154,16 @@ def main() -> None:
     parser.add_argument("--recordings", type=int, default=100_000)
     parser.add_argument("--directory", type=Path, help="directory for the metadata; default: a temporary directory")
     options = parser.parse_args()
-    where = Path(tempfile.mkdtemp(prefix="msgq-scale-", dir=options.directory))
+    directory = Path(tempfile.mkdtemp(prefix="msgq-scale-", dir=options.directory))
     try:
-        template, lake = metadata_lake.make_template(where / "template"), where / "lake"
+        template, lake = metadata_lake.make_template(directory / "template"), directory / "lake"
         add_distant_recordings(lake, template, options.recordings)
         for ingest in range(3):
             first = options.recordings + ingest * metadata_lake.NEW_RECORDINGS
             seconds, megabytes = metadata_lake.measure_ingest(lake, template, first)
             print(f"{options.recordings:,} recordings: an ingest takes {seconds:.2f} CPU s and {megabytes:.0f} MB")
     finally:
-        shutil.rmtree(where)
+        shutil.rmtree(directory)
 
 
 if __name__ == "__main__":

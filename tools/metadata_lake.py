@@ -45,7 +45,7 @@ from msgq.lake.message_filter import MessageFilter
 SEGMENT_BYTES = 256 << 20
 DAY_S = 86_400
 FIRST_DAY = date(2026, 5, 1)
-_MIDNIGHT_S = 1_777_593_600  # of the first day
+_MIDNIGHT_S = 1_777_593_600  # midnight of the first day
 _HOUR_NS = 3600 * 10**9
 
 # A recording of 10 GB: 20 GB before compression, in files of 512 MiB.
@@ -55,7 +55,7 @@ _BRONZE_FILES = 40
 _ROW_GROUPS = 8
 _ENDPOINTS = 20
 _SEGMENTS = 40
-NEW_RECORDINGS = 10  # of an ingest
+NEW_RECORDINGS = 10  # new recordings of an ingest
 
 
 def measure_time(work: Callable[[], Any]) -> float:
@@ -154,12 +154,12 @@ class Recording:
         ]
 
 
-def make_template(where: Path) -> DataFile:
+def make_template(directory: Path) -> DataFile:
     """Write a bronze file with one message. Return its description, with the statistics of all columns."""
     texts = {"run": "run", "host": "host", "endpoint": "e", "encoding": "", "schema": "", "kind": "topic"}
     numbers = dict.fromkeys(("epoch", "sequence", "publish_time", "log_time", "origin_time", "schema_id"), 1)
     row = pa.Table.from_pylist([{**texts, **numbers, "data": b""}], INGEST_COLUMNS)
-    (file,) = write_bronze(row.to_batches(), LakeDirectory(where)).bronze_files
+    (file,) = write_bronze(row.to_batches(), LakeDirectory(directory)).bronze_files
     return replace(file, size_bytes=2 * SEGMENT_BYTES, row_count=1_000_000)
 
 
@@ -200,14 +200,14 @@ def _make_gold_inputs(ranges: pa.Table) -> pa.Table:
     return pa.table(columns, schema=increment_inputs._INPUTS_SCHEMA)
 
 
-def add_recordings(where: Path, template: DataFile, numbers: range) -> None:
+def add_recordings(directory: Path, template: DataFile, numbers: range) -> None:
     """Add the metadata of recordings to a lake, day by day. Each recording has one commit in the log of `messages`."""
-    lake = LakeDirectory(where)
+    lake = LakeDirectory(directory)
     messages = open_messages_table(lake)
     if not numbers.start:
         messages.commit_files(None, BRONZE_COLUMNS)
         AggregateStore(lake).commit_files({}, [])
-    next_version = messages.read_version() + 1
+    next_version = messages.log.read_newest_version() + 1
     days: dict[int, list[Recording]] = {}
     for number in numbers:
         days.setdefault(number // _RECORDINGS_PER_DAY, []).append(Recording(number))
@@ -221,19 +221,19 @@ def add_recordings(where: Path, template: DataFile, numbers: range) -> None:
         _merge_ranges(open_aggregate_table(lake, RANGES_TABLE), pa.concat_tables(ranges))
         open_inputs_table(lake).append_rows(_make_gold_inputs(pa.concat_tables(ranges)))
         IngestLog(lake).record_inputs([file for recording in recordings for file in recording.list_inputs()], [])
-    _open_store(where).complete_aggregates()  # as each ingest does
+    _open_store(directory).complete_aggregates()  # also done by each ingest
 
 
-def write_recordings(where: Path, template: DataFile, recordings: Sequence[Recording]) -> TaskResult:
+def write_recordings(directory: Path, template: DataFile, recordings: Sequence[Recording]) -> TaskResult:
     """Write what the workers of an ingest write: empty bronze files, and files of ranges."""
     files_by_recording = [recording.describe_files(template) for recording in recordings]
     files = [file for some in files_by_recording for file in some]
-    made = zip(recordings, files_by_recording, strict=True)
-    ranges = pa.concat_tables([recording.make_ranges(some) for recording, some in made])
-    table = open_aggregate_table(LakeDirectory(where), RANGES_TABLE)
+    files_of_recordings = zip(recordings, files_by_recording, strict=True)
+    ranges = pa.concat_tables([recording.make_ranges(some) for recording, some in files_of_recordings])
+    table = open_aggregate_table(LakeDirectory(directory), RANGES_TABLE)
     written = []
     for file in files:
-        place = where / "messages" / file.path
+        place = directory / "messages" / file.path
         place.parent.mkdir(parents=True, exist_ok=True)
         place.touch()
         own = ranges.filter(pc.equal(ranges["bronze_file"], file.path))
@@ -241,33 +241,33 @@ def write_recordings(where: Path, template: DataFile, recordings: Sequence[Recor
     return TaskResult(UncommittedFiles(files, {RANGES_TABLE: written}, ranges))
 
 
-def _open_store(where: Path) -> BronzeStore:
-    return BronzeStore(LakeDirectory(where), cast(LakeExecutor, None))  # no step needs a worker
+def _open_store(directory: Path) -> BronzeStore:
+    return BronzeStore(LakeDirectory(directory), cast(LakeExecutor, None))  # no step needs a worker
 
 
-def ingest(where: Path, inputs: list[IngestedFile], result: TaskResult) -> None:
+def ingest(directory: Path, inputs: list[IngestedFile], result: TaskResult) -> None:
     """Do the work of an ingest's driver."""
-    store = _open_store(where)
+    store = _open_store(directory)
     store.complete_aggregates()
     store.find_ingested_files(inputs)
     store.commit_task_result(inputs, [], result)
 
 
-def refresh(where: Path) -> None:
+def refresh(directory: Path) -> None:
     """Find the hours of gold to build, and commit the inputs of gold, as the driver of a refresh does."""
-    inputs = open_inputs_table(LakeDirectory(where))
+    inputs = open_inputs_table(LakeDirectory(directory))
     base = inputs.read_snapshot()
-    commit_inputs(inputs, base, find_input_changes(base, _open_store(where).read_aggregates(), False))
+    commit_inputs(inputs, base, find_input_changes(base, _open_store(directory).read_aggregates(), False))
 
 
-def ask(where: Path, wanted: MessageFilter) -> None:
+def ask(directory: Path, message_filter: MessageFilter) -> None:
     """Select the files of a query."""
-    BronzeReader(LakeDirectory(where)).list_paths([wanted])
+    BronzeReader(LakeDirectory(directory)).list_paths([message_filter])
 
 
-def open_log(where: Path) -> None:
+def open_log(directory: Path) -> None:
     """Load the files of the table of messages with delta-rs alone, which each of the other steps does, too."""
-    pa.table(DeltaTable(where / "messages").get_add_actions(flatten=True))
+    pa.table(DeltaTable(directory / "messages").get_add_actions(flatten=True))
 
 
 def _read_memory(name: str) -> float:
@@ -289,16 +289,16 @@ def measure_in_process(work: Callable[..., None], *arguments: Any) -> tuple[floa
         return pool.submit(_measure_work, work, *arguments).result()
 
 
-def measure_ingest(where: Path, template: DataFile, first: int) -> tuple[float, float]:
+def measure_ingest(directory: Path, template: DataFile, first: int) -> tuple[float, float]:
     """Return CPU seconds and MB of the driver for an ingest of 10 recordings. `first`: number of the first one."""
     new = [Recording(first + number) for number in range(NEW_RECORDINGS)]
     inputs = [file for recording in new for file in recording.list_inputs()]
-    return measure_in_process(ingest, where, inputs, write_recordings(where, template, new))
+    return measure_in_process(ingest, directory, inputs, write_recordings(directory, template, new))
 
 
-def measure_lakes(where: Path, largest: int) -> Iterator[tuple[int, dict[str, float]]]:
+def measure_lakes(directory: Path, largest: int) -> Iterator[tuple[int, dict[str, float]]]:
     """Fill a lake with 10, 100, 1,000 ... recordings. Yield the number of recordings and the metrics."""
-    template, lake = make_template(where / "template"), where / "lake"
+    template, lake = make_template(directory / "template"), directory / "lake"
     filled = 0
     for size in (10**power for power in range(1, 1 + round(math.log10(largest)))):
         add_recordings(lake, template, range(filled, size))

@@ -38,12 +38,12 @@ _TB = 10**12
 _TASK = 256 << 20
 _GROUP = 64 << 20
 _DAY = FIRST_DAY.isoformat()
-# ---- what is done for real ----
+# ---- real work ----
 
 
-def planning(where: Path, files: int) -> float:
+def planning(directory: Path, files: int) -> float:
     """Plan the ingest of so many segments; return CPU seconds of the driver."""
-    first = where / "first.mcap"
+    first = directory / "first.mcap"
     with first.open("wb") as file:
         writer = Writer(file)
         writer.start()
@@ -51,8 +51,8 @@ def planning(where: Path, files: int) -> float:
         writer.add_message(channel, 1, b"payload", 1, 1)
         writer.finish()
     for number in range(1, files):
-        (where / f"{number}.mcap").hardlink_to(first)
-    options = SourceOptions((str(where),), core_count=1000)
+        (directory / f"{number}.mcap").hardlink_to(first)
+    options = SourceOptions((str(directory),), core_count=1000)
     return measure_time(lambda: list(plan_file_partitions(options, options.list_files([]), [])))
 
 
@@ -60,15 +60,16 @@ def planning(where: Path, files: int) -> float:
 class Day:
     """What the tables of a lake cost after a day, CPU seconds of a new process.
 
-    Attributes
-    ----------
-    known, ranges, overlaps, commit : of the last ingest: which files were read, what is in all parts, whether the new
-        ones may have messages that are there, and one commit to messages.
-    groups : of a refresh: of which hours gold is to be made.
-    opened : of a reader: which files the table of messages has.
+    Attributes:
+        lookup: search for the files that the last ingest read.
+        ranges: ranges of the messages in all parts, as the last ingest left them.
+        overlaps: True if the new files of the last ingest may have messages that are there.
+        commit: one commit of the last ingest to messages.
+        groups: of a refresh: of which hours gold is to be made.
+        opened: of a reader: which files the table of messages has.
     """
 
-    known: float
+    lookup: float
     ranges: float
     overlaps: float
     commit: float
@@ -76,9 +77,12 @@ class Day:
     opened: float
 
 
-def day(where: Path, entries: int, parts: int, groups: int, endpoints: int) -> Day:
-    """Fill the tables of a lake as a day does. parts, groups, endpoints : of an ingest: files, row groups, names."""
-    lake = LakeDirectory(where)
+def day(directory: Path, entries: int, parts: int, groups: int, endpoints: int) -> Day:
+    """Fill the tables of a lake as a day does.
+
+    `parts`, `groups`, `endpoints`: of an ingest: files, row groups, names.
+    """
+    lake = LakeDirectory(directory)
     messages, derived, inputs = open_messages_table(lake), AggregateStore(lake), IngestLog(lake)
     table = derived.tables[RANGES_TABLE]
     payload = pa.table({"endpoint": ["e"], "data": [b""]})
@@ -102,7 +106,7 @@ def day(where: Path, entries: int, parts: int, groups: int, endpoints: int) -> D
         segments = [IngestedFile(f"/recordings/{entry}/{number}.mcap", SEGMENT_BYTES, 1) for number in range(parts)]
         inputs.record_inputs(segments, [])
     aggregate_store._RANGES_CACHE = aggregate_store.FileCache(1 << 14)  # each ingest is a new process
-    known = measure_time(lambda: IngestLog(lake).find_ingested_files(segments))
+    lookup = measure_time(lambda: IngestLog(lake).find_ingested_files(segments))
     column = make_text_column(names)
     ranges = measure_time(lambda: derived.read_nearby_ranges(new, column))
     nearby = derived.read_nearby_ranges(new, column)
@@ -114,10 +118,10 @@ def day(where: Path, entries: int, parts: int, groups: int, endpoints: int) -> D
     commit_inputs(gold_inputs, None, find_input_changes(None, before, False))
     grouped = measure_time(lambda: find_input_changes(gold_inputs.read_snapshot(), view, False))
     opened = measure_time(lambda: open_messages_table(lake).read_snapshot().path_column)  # type: ignore[union-attr]
-    return Day(known, ranges, overlaps, last, grouped, opened)
+    return Day(lookup, ranges, overlaps, last, grouped, opened)
 
 
-# ---- what is simulated ----
+# ---- simulated work ----
 
 
 def volumes(hosts: int, random: np.random.Generator) -> np.ndarray:
@@ -139,10 +143,9 @@ def makespan(durations: np.ndarray, cores: int) -> float:
 def fill(hosts: int, cores: int, rate: float, split: bool, random: np.random.Generator) -> float:
     """Return how much longer a day's ingest takes than if all cores were busy to the end.
 
-    Parameters
-    ----------
-    rate : bytes a second of a core. One task in a hundred is five times slower.
-    split : whether a task is a piece of a file, or all that a host recorded.
+    Args:
+        rate: bytes a second of a core. One task in a hundred is five times slower.
+        split: whether a task is a piece of a file, or all that a host recorded.
     """
     sizes = volumes(hosts, random)
     if split:
@@ -173,13 +176,13 @@ def main() -> None:
     shown.add_row("core hours a TB", f"{_TB / rate / 3600:.1f}")
     shown.add_row(f"an ingest of a host every {options.every:.0f} s: parts, a day", f"{parts}, {parts * entries:,}")
     with tempfile.TemporaryDirectory(prefix="msgq-scale-") as name:
-        where = Path(name)
-        (where / "files").mkdir()
-        shown.add_row("planning a host's day at once, driver", f"{planning(where / 'files', int(segments)):.2f} s")
+        directory = Path(name)
+        (directory / "files").mkdir()
+        shown.add_row("planning a host's day at once, driver", f"{planning(directory / 'files', int(segments)):.2f} s")
         groups = max(parts, int(_TB / entries * options.growth / _GROUP))
         for endpoints in (20, 100):
-            seconds = day(where / f"lake{endpoints}", entries, parts, groups, endpoints)
-            ingest = f"{seconds.known:.2f} s, {seconds.ranges:.2f} s, {seconds.overlaps:.2f} s, {seconds.commit:.2f} s"
+            seconds = day(directory / f"lake{endpoints}", entries, parts, groups, endpoints)
+            ingest = f"{seconds.lookup:.2f} s, {seconds.ranges:.2f} s, {seconds.overlaps:.2f} s, {seconds.commit:.2f} s"
             text = f"last ingest of a host's day, {endpoints} endpoints"
             shown.add_row(f"{text}: files known, ranges, overlaps, commit", ingest)
             shown.add_row(f"its refresh, {endpoints} endpoints: which hours changed", f"{seconds.groups:.2f} s")

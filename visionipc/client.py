@@ -32,12 +32,11 @@ _SKIP_TIMEOUT_S = 0.02  # time after a wait to skip packets that are not frames,
 class ClientStats:
     """Counters of a client's stream.
 
-    Attributes
-    ----------
-    lost : number of published frames that the client did not receive; None: unknown, because the server is stock.
-    dropped : number of frames that the server did not publish, because clients held all buffers.
-    connections : number of connections of the client.
-    buffers : number of buffers that the server created the stream with; 0: not connected.
+    Attributes:
+        lost: number of published frames that the client did not receive; None: unknown, because the server is stock.
+        dropped: number of frames that the server did not publish, because clients held all buffers.
+        connections: number of connections of the client.
+        buffers: number of buffers that the server created the stream with; 0: not connected.
     """
 
     lost: int | None
@@ -58,14 +57,18 @@ class VisionIpcClient(StreamReceiver, ClosingContext):
 
     One thread at a time may use a client. After a fork, the child's client reconnects at its next `recv`.
 
-    Attributes
-    ----------
-    frame_id, timestamp_sof, timestamp_eof : values of the last received frame; see `VisionIpcServer` for clocks.
-    valid : flag that the sender set for the last received frame.
-    endpoint : topic that announces the frames.
-    width, height, stride, uv_offset, format : layout of the stream's pictures in pixels and bytes, see `FrameFormat`.
-        None without a stream, like `buffer_len`.
-    connections : number of connections. Increases when the server creates the stream again.
+    Attributes:
+        frame_id: `frame_id` of the last received frame.
+        timestamp_sof: `timestamp_sof` of the last received frame; see `VisionIpcServer` for clocks.
+        timestamp_eof: `timestamp_eof` of the last received frame; see `VisionIpcServer` for clocks.
+        valid: flag that the sender set for the last received frame.
+        endpoint: topic that announces the frames.
+        width: width of the stream's pictures in pixels; None without a stream, like `buffer_len`.
+        height: height of the stream's pictures in pixels; None without a stream.
+        stride: bytes of a row, see `FrameFormat`; None without a stream.
+        uv_offset: byte offset of the UV plane, see `FrameFormat`; None without a stream.
+        format: format of the pictures, see `FrameFormat`; None without a stream.
+        connections: number of connections. Increases when the server creates the stream again.
     """
 
     _stream: Stream | None
@@ -82,8 +85,8 @@ class VisionIpcClient(StreamReceiver, ClosingContext):
     ) -> Self:
         """Create a client. On the fake backend and in simulations, frames use its bus."""
         kind: Any = (cls is VisionIpcClient and on_fake("FakeClient")) or cls
-        made: Self = super().__new__(kind)
-        return made
+        client: Self = super().__new__(kind)
+        return client
 
     @accept_stock_names(stream="type")
     def __init__(
@@ -97,18 +100,16 @@ class VisionIpcClient(StreamReceiver, ClosingContext):
     ) -> None:
         """Create a client. `connect` opens the connection.
 
-        Parameters
-        ----------
-        name : name of the server.
-        type : type of the stream.
-        conflate : True: `recv` skips all frames except the newest.
-        context : None (stock's default). Stock also accepts an OpenCL context.
-        prefix : prefix of the server, "" for none; None: OPENPILOT_PREFIX at this call.
+        Args:
+            name: name of the server.
+            type: type of the stream.
+            conflate: True: `recv` skips all frames except the newest.
+            context: None (stock's default). Stock also accepts an OpenCL context.
+            prefix: prefix of the server, "" for none; None: OPENPILOT_PREFIX at this call.
 
-        Raises
-        ------
-        InvalidValueError : `context` is not None.
-        EndpointNameError : the name or the prefix is invalid.
+        Raises:
+            InvalidValueError: `context` is not None.
+            EndpointNameError: the name or the prefix is invalid.
         """
         super().__init__()
         self._prefix = settings.resolve_prefix(prefix)
@@ -120,32 +121,29 @@ class VisionIpcClient(StreamReceiver, ClosingContext):
             raise InvalidValueError(text, self._endpoint)
         self._conflate = conflate
         self._stale_frames = 0
-        self._dropped = 0  # in previous incarnations of the stream
+        self._dropped = 0  # frames dropped in previous incarnations of the stream
         self._unreachable_id = -1  # server_id of an unreachable or previous server
         self._next_attempt = 0.0  # earliest time of the next attempt, so that many ids do not cause many attempts
         self._forks = memfd.fork_count
         self._closed = threading.Event()
-        self.connections = 0
+        self.connections: int = 0
 
     # ---- coming and going ----
 
     def connect(self, blocking: bool) -> bool:
         """Connect to the server. The client receives frames that are published from now on.
 
-        Parameters
-        ----------
-        blocking : True: wait for the server. Signal handlers run during the wait.
+        Args:
+            blocking: True: wait for the server. Signal handlers run during the wait.
 
-        Returns
-        -------
-        False if no server exists. Without `blocking`, also False if the server has no such stream yet.
+        Returns:
+            False if no server exists. Without `blocking`, also False if the server has no such stream yet.
 
-        Raises
-        ------
-        StreamNotFoundError : `blocking`, and the server has no such stream.
-        WaitTimeoutError : the server does not answer.
-        EndpointClosedError : `blocking`, and another thread closed the client.
-        CorruptSegmentError, SegmentError, IpcError : the answer of the server is invalid, or cannot be mapped.
+        Raises:
+            StreamNotFoundError: `blocking`, and the server has no such stream.
+            WaitTimeoutError: the server does not answer.
+            EndpointClosedError: `blocking`, and another thread closed the client.
+            CorruptSegmentError, SegmentError, IpcError: the answer of the server is invalid, or cannot be mapped.
         """
         import_numpy()
         if self._subscriber is None:
@@ -169,6 +167,9 @@ class VisionIpcClient(StreamReceiver, ClosingContext):
         self._stream = open_stream(self._name, self._type, within, self._prefix)
         if self._stream is None:
             return False
+        if self._closed.is_set():  # another thread closed the client in the meantime
+            self._stream = None
+            raise EndpointClosedError("client is closed", self._endpoint)
         self.connections += 1
         return True
 
@@ -180,15 +181,13 @@ class VisionIpcClient(StreamReceiver, ClosingContext):
     def available_streams(name: str | bytes, block: bool = True, *, prefix: str | None = None) -> set[int]:
         """Return the types of a server's streams.
 
-        Parameters
-        ----------
-        name : name of the server.
-        block : True: wait for a server that has streams. False: the result may be empty.
-        prefix : prefix of the server, "" for none; None: OPENPILOT_PREFIX.
+        Args:
+            name: name of the server.
+            block: True: wait for a server that has streams. False: the result may be empty.
+            prefix: prefix of the server, "" for none; None: OPENPILOT_PREFIX.
 
-        Raises
-        ------
-        WaitTimeoutError, CorruptSegmentError, IpcError : as in `connect`.
+        Raises:
+            WaitTimeoutError, CorruptSegmentError, IpcError: as in `connect`.
         """
         name = naming.validate_endpoint_name(name, "server name")
         if (fake := on_fake("fake_streams")) is not None:
@@ -227,7 +226,7 @@ class VisionIpcClient(StreamReceiver, ClosingContext):
         """Wait for the duration of the timeout without a connection."""
         check_timeout_ms(timeout_ms, self._endpoint)
         if timeout_ms == -1:
-            self._get_subscriber()  # which raises
+            self._get_subscriber()  # raises the error of a closed client
         self._wait_disconnected(timeout_ms)
 
     def _wait_disconnected(self, timeout_ms: float) -> None:
@@ -237,13 +236,11 @@ class VisionIpcClient(StreamReceiver, ClosingContext):
     def frame(self, timeout_ms: float = -1) -> VisionBuf:
         """Return the next frame for a block: ``with client.frame() as frame: ...``.
 
-        Parameters
-        ----------
-        timeout_ms : milliseconds; -1 waits without limit.
+        Args:
+            timeout_ms: milliseconds; -1 waits without limit.
 
-        Raises
-        ------
-        WaitTimeoutError : no frame arrived in time.
+        Raises:
+            WaitTimeoutError: no frame arrived in time.
         """
         frame = self.recv(timeout_ms)
         if frame is None:

@@ -30,10 +30,10 @@ class _ServerAnswer:
 
     The object exists before the answer, because a signal handler may raise at each step of the exchange.
 
-    Attributes
-    ----------
-    data, pid : bytes of the answer, and process id of the server.
-    fds : descriptors of the answer. `Stream` takes over this list.
+    Attributes:
+        data: bytes of the answer.
+        pid: process id of the server.
+        fds: descriptors of the answer. `Stream` takes over this list.
     """
 
     def __init__(self) -> None:
@@ -67,12 +67,11 @@ def _send_request(name: str, request: bytes, within: float, prefix: str | None, 
 
     The server has `within` seconds for its answer.
 
-    Raises
-    ------
-    WaitTimeoutError : the server does not answer.
-    CorruptSegmentError : the answer is too long.
-    SegmentError : the server belongs to a user who is not trusted.
-    IpcError : a system call failed.
+    Raises:
+        WaitTimeoutError: the server does not answer.
+        CorruptSegmentError: the answer is too long.
+        SegmentError: the server belongs to a user who is not trusted.
+        IpcError: a system call failed.
     """
     path = wire.socket_path(name, prefix)
     try:
@@ -81,7 +80,7 @@ def _send_request(name: str, request: bytes, within: float, prefix: str | None, 
         return False
     except TimeoutError as error:
         raise WaitTimeoutError(f"server at {path} does not answer; look for a stopped process", name) from error
-    except IpcError:  # some of these errors are also OSErrors
+    except (IpcError, InterruptedError):  # some of these errors are also OSErrors; a signal handler raised the other
         raise
     except OSError as error:
         hint = get_sharing_advice(path) if isinstance(error, PermissionError) else ""
@@ -157,9 +156,8 @@ def request_server_info(
 ) -> tuple[int, set[int]] | None:
     """Return the process id of a server and its streams; None: no server. Process id 0: in an invisible PID namespace.
 
-    Raises
-    ------
-    WaitTimeoutError, CorruptSegmentError, IpcError : the server answers late or incorrectly.
+    Raises:
+        WaitTimeoutError, CorruptSegmentError, IpcError: the server answers late or incorrectly.
     """
     answer = _ServerAnswer()
     try:
@@ -176,9 +174,8 @@ def request_server_info(
 class Stream(IncomingStream):
     """One incarnation of a stream.
 
-    Attributes
-    ----------
-    requested_buffers : number of buffers that the server was asked for.
+    Attributes:
+        requested_buffers: number of buffers that the server was asked for.
     """
 
     requested_buffers: int
@@ -239,11 +236,11 @@ def _return_row(name: str, request: bytes, data: bytes, prefix: str | None) -> N
 def open_stream(name: str, kind: int, within: float = ANSWER_TIMEOUT_S, prefix: str | None = None) -> Stream | None:
     """Return a server's stream; None: no server. The server has `within` seconds for its answer.
 
-    Raises
-    ------
-    StreamNotFoundError : the server has no such stream.
-    IpcError : the server has its maximum number of clients.
-    WaitTimeoutError, CorruptSegmentError, SegmentError : the server answers late or incorrectly, or the system refuses.
+    Raises:
+        StreamNotFoundError: the server has no such stream.
+        IpcError: the server has its maximum number of clients.
+        WaitTimeoutError, CorruptSegmentError, SegmentError: the server answers late or incorrectly, or the system
+            refuses.
     """
     request = wire.REQUEST_STRUCT.pack(kind)
     for _ in range(2):  # a stream that is listed may have been made just now

@@ -23,19 +23,17 @@ _AV_FORMATS = {FrameFormat.NV12: "nv12", FrameFormat.YUV420P: "yuv420p", FrameFo
 def to_rgb(data: Buffer, geometry: Geometry) -> npt.NDArray[np.uint8]:
     """Return a picture as RGB.
 
-    Parameters
-    ----------
-    data : contiguous bytes of the picture, at least `geometry.size`.
-    geometry : layout of the picture.
+    Args:
+        data: contiguous bytes of the picture, at least `geometry.size`.
+        geometry: layout of the picture.
 
-    Returns
-    -------
-    A copy, shape (H, W, 3), uint8. Grey becomes three equal channels (for GRAY16 the upper 8 bits). Alpha is omitted.
+    Returns:
+        A copy, shape (H, W, 3), uint8. Grey becomes three equal channels (for GRAY16 the upper 8 bits). Alpha is
+        omitted.
 
-    Raises
-    ------
-    MissingLibraryError : NV12, YUV420P and BAYER8 need OpenCV or PyAV, and neither is installed.
-    InvalidValueError : the format is FLOAT32 or RAW, which have no colours, or `data` is too short.
+    Raises:
+        MissingLibraryError: NV12, YUV420P and BAYER8 need OpenCV or PyAV, and neither is installed.
+        InvalidValueError: the format is FLOAT32 or RAW, which have no colours, or `data` is too short.
     """
     import numpy as np
 
@@ -62,9 +60,8 @@ def to_rgb(data: Buffer, geometry: Geometry) -> npt.NDArray[np.uint8]:
 def encode_png(rgb: npt.NDArray[np.uint8]) -> bytes:
     """Return a picture of shape (H, W, 3) as a PNG file.
 
-    Raises
-    ------
-    MissingLibraryError : neither OpenCV nor PyAV is installed.
+    Raises:
+        MissingLibraryError: neither OpenCV nor PyAV is installed.
     """
     library = _import_image_library("PNG")
     if library.__name__ == "cv2":

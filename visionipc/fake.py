@@ -170,8 +170,8 @@ class FakeServer(VisionIpcServer):
     def frame(self, type: int) -> OutgoingFrame:
         """Return a picture to render into."""
         stream: Any = self._stream(type)
-        made: Any = FakeOutgoingFrame(stream)
-        return made  # type: ignore[no-any-return]
+        frame: Any = FakeOutgoingFrame(stream)
+        return frame  # type: ignore[no-any-return]
 
     def layout(self, kind: int) -> Geometry | None:
         """Return the picture layout of a stream; None: no such stream."""

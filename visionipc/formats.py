@@ -56,14 +56,14 @@ _PIXEL_BYTES = {FrameFormat.GRAY16: 2, FrameFormat.FLOAT32: 4}
 class Geometry:
     """Layout of a stream's buffers.
 
-    Attributes
-    ----------
-    format : pixel format.
-    width, height : size of the picture in pixels.
-    stride : bytes from one row to the next.
-    uv_offset : bytes from the start of the picture to the second plane; 0 for one plane.
-    size : bytes of the picture.
-    channels : number of channels of FLOAT32; otherwise given by the format.
+    Attributes:
+        format: pixel format.
+        width: width of the picture in pixels.
+        height: height of the picture in pixels.
+        stride: bytes from one row to the next.
+        uv_offset: bytes from the start of the picture to the second plane; 0 for one plane.
+        size: bytes of the picture.
+        channels: number of channels of FLOAT32; otherwise given by the format.
     """
 
     format: FrameFormat
@@ -77,9 +77,8 @@ class Geometry:
     def check(self, endpoint: str) -> None:
         """Check that the picture fits its `size` bytes.
 
-        Raises
-        ------
-        InvalidValueError : the layout does not fit. The text shows the values.
+        Raises:
+            InvalidValueError: the layout does not fit. The text shows the values.
         """
         bound = BUFFER_BYTES_MAX if self.format is FrameFormat.RAW else SIDE_PIXELS_MAX
         sides = 0 < self.width <= bound and 0 < self.height <= SIDE_PIXELS_MAX and 0 < self.channels <= SIDE_PIXELS_MAX
@@ -107,9 +106,8 @@ class Geometry:
     def image(self, data: memoryview[int]) -> np.ndarray[Any, Any]:
         """Return the whole picture as one array over `data`, with the shape of its `FrameFormat`.
 
-        Raises
-        ------
-        InvalidValueError : a gap between the planes prevents a single array; use `planes`.
+        Raises:
+            InvalidValueError: a gap between the planes prevents a single array; use `planes`.
         """
         import numpy as np
 
@@ -135,9 +133,8 @@ class Geometry:
     def planes(self, data: memoryview[int]) -> tuple[np.ndarray[Any, Any], ...]:
         """Return the planes as arrays over `data`.
 
-        Returns
-        -------
-        NV12: Y (H, W) and UV (H/2, W/2, 2). YUV420P: Y (H, W), U and V (H/2, W/2). Other formats: the picture.
+        Returns:
+            For NV12: Y (H, W) and UV (H/2, W/2, 2). YUV420P: Y (H, W), U and V (H/2, W/2). Other formats: the picture.
         """
         import numpy as np
 

@@ -40,9 +40,9 @@ IMAGE = Schema(
 COMPRESSED_IMAGE = Schema(
     "sensor_msgs/msg/CompressedImage", "cdr", f"{_HEADER_FIELD}string format\nuint8[] data{_HEADER_DEFINITION}".encode()
 )
-#: Behind the name of a stream's topic, that of its recorded pictures.
+#: Suffix of a stream's topic, which gives the name of its recorded pictures.
 SUFFIX = "/image"
-#: What ROS calls our formats; NV12, YUV420P and RAW have no name there.
+#: Names of our formats in ROS; NV12, YUV420P and RAW have no name there.
 _ROS_ENCODINGS = {
     FrameFormat.RGB24: "rgb8",
     FrameFormat.BGR24: "bgr8",
@@ -61,12 +61,11 @@ _FLOAT_ENCODING = re.compile(r"32FC(\d{1,5})")
 class Picture(NamedTuple):
     """A frame for a recording.
 
-    Attributes
-    ----------
-    layout : layout of its buffer.
-    frame_id : 32 bits.
-    timestamp_sof : nanoseconds; the seconds have 31 bits.
-    data : all bytes of the buffer.
+    Attributes:
+        layout: layout of its buffer.
+        frame_id: 32 bits.
+        timestamp_sof: nanoseconds; the seconds have 31 bits.
+        data: all bytes of the buffer.
     """
 
     layout: Geometry
@@ -91,9 +90,8 @@ def message(schema: Schema, value: dict[str, Any]) -> bytes:
 def fields(data: bytes) -> dict[str, Any]:
     """Return the fields of an IMAGE of any program.
 
-    Raises
-    ------
-    ValueError : the data is not an IMAGE.
+    Raises:
+        ValueError: the data is not an IMAGE.
     """
     try:
         return _make_image_reader().read(bytes(data))
@@ -133,19 +131,17 @@ def image(picture: Picture) -> bytes:
 def picture(data: bytes, uv_offset: int | None = None) -> Picture:
     """Return the frame in a `sensor_msgs/msg/Image`.
 
-    Parameters
-    ----------
-    data : the message.
-    uv_offset : offset of the second plane, if known; None: the planes have no gaps.
+    Args:
+        data: the message.
+        uv_offset: offset of the second plane, if known; None: the planes have no gaps.
 
-    Raises
-    ------
-    ValueError : the message is not a picture of msgq, is incomplete, or has an invalid layout.
+    Raises:
+        ValueError: the message is not a picture of msgq, is incomplete, or has an invalid layout.
     """
-    said = fields(data)
-    stamp, frame_id = said["header"]["stamp"], said["header"]["frame_id"]
-    height, width, stride, content = said["height"], said["width"], said["step"], said["data"]
-    pixels, channels = _parse_encoding(said["encoding"])
+    image = fields(data)
+    stamp, frame_id = image["header"]["stamp"], image["header"]["frame_id"]
+    height, width, stride, content = image["height"], image["width"], image["step"], image["data"]
+    pixels, channels = _parse_encoding(image["encoding"])
     if uv_offset is None:
         uv_offset = stride * height if pixels in _PLANAR_FORMATS else 0
         if pixels in _PLANAR_FORMATS and len(content) != uv_offset * 3 // 2:

@@ -20,7 +20,7 @@ from msgq.impl.base.core import check_owner
 from msgq.impl.base.process import LockFile
 from visionipc import wire
 
-_REQUEST_TIMEOUT_S = 1.0  # after this time, the server disconnects a client that sends nothing
+_REQUEST_TIMEOUT_S = 1.0  # seconds after which the server disconnects a client that sends nothing
 _PENDING_CLIENTS_MAX = 64  # clients that have sent nothing yet. The oldest is disconnected
 _CREDENTIALS_STRUCT = struct.Struct("=iII")  # struct ucred of unix(7)
 
@@ -29,11 +29,10 @@ _CREDENTIALS_STRUCT = struct.Struct("=iII")  # struct ucred of unix(7)
 class Answer:
     """Answer to a client.
 
-    Attributes
-    ----------
-    data_parts : bytes.
-    fds : descriptors that the answer owns.
-    revoke_grant : revokes the client's grant if the answer does not reach the client.
+    Attributes:
+        data_parts: bytes.
+        fds: descriptors that the answer owns.
+        revoke_grant: revokes the client's grant if the answer does not reach the client.
     """
 
     data_parts: list[bytes]
@@ -50,11 +49,10 @@ class Answer:
 class Request:
     """Request of a client.
 
-    Attributes
-    ----------
-    data : bytes, at least one.
-    pid : process id of the client; 0: in an invisible PID namespace.
-    takes_leases : True if the client supports grants.
+    Attributes:
+        data: bytes, at least one.
+        pid: process id of the client; 0: in an invisible PID namespace.
+        takes_leases: True if the client supports grants.
     """
 
     data: bytes
@@ -82,9 +80,8 @@ def get_peer_pid(connection: socket.socket) -> int:
 def check_peer_owner(connection: socket.socket, name: str, path: str) -> None:
     """Raise an error for a server of a user who is not trusted.
 
-    Raises
-    ------
-    SegmentError : the user is not trusted. The text names the user, and how to trust the user.
+    Raises:
+        SegmentError: the user is not trusted. The text names the user, and how to trust the user.
     """
     _, user = _read_peer_credentials(connection)
     check_owner(user, name, path)
@@ -133,10 +130,9 @@ class Listener:
     def __init__(self, name: str, answer: AnswerFunction, prefix: str | None = None) -> None:
         """Bind, listen, and start the thread. `prefix`: see `wire.socket_path`.
 
-        Raises
-        ------
-        MultiplePublishersError : a living server listens on the path. The text names it.
-        SegmentError : the path is unusable.
+        Raises:
+            MultiplePublishersError: a living server listens on the path. The text names it.
+            SegmentError: the path is unusable.
         """
         self._name = name
         self._make_answer = answer
@@ -179,7 +175,7 @@ class Listener:
             owner = _find_listener_pid(self._path)
             if owner is not None:
                 raise self._make_in_use_error(owner)
-            self._lock.write(b"%d" % os.getpid())  # for the error of the next one
+            self._lock.write(b"%d" % os.getpid())  # pid for the error of the next listener
             file_permissions.bind_unix_socket(
                 listener, self._path, settings.resolve_file_mode(None, self._name), self._name
             )
@@ -259,7 +255,7 @@ class Listener:
         self._wake.shutdown(socket.SHUT_RDWR)  # reaches the thread also when a child has a copy of this end
         self._wake.close()
         self._is_stopping = True
-        if threading.current_thread() is not self._thread:  # whose answer may be the last that uses the server
+        if threading.current_thread() is not self._thread:  # its answer may be the last that uses the server
             self._thread.join()
         for connection in list(self._pending):
             self._drop_client(connection)

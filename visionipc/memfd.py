@@ -12,7 +12,7 @@ _HUGE_PAGE_BYTES = 1 << 21
 # Not F_SEAL_FUTURE_WRITE: stock's clients map buffers for writing.
 _MEMFD_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 _READ_ONLY_MODE = 0o444  # a new memfd is 0777: who has a descriptor for reading could open it for writing through /proc
-#: How often this process came out of a fork. Looked at for each frame, where getpid would be a system call.
+#: Number of forks that led to this process. It is read for each frame, where getpid would be a system call.
 fork_count = 0
 
 
@@ -29,13 +29,11 @@ def create_memfd(name: str, size: int, endpoint: str, huge_pages: bool = False, 
 
     The descriptor is for reading and writing. Only root, or the owner after a change of its mode, can open another one.
 
-    Parameters
-    ----------
-    allocated : True: allocate all memory now. False: `allocate` does it later.
+    Args:
+        allocated: True: allocate all memory now. False: `allocate` does it later.
 
-    Raises
-    ------
-    SegmentError : not enough memory, or no free huge page.
+    Raises:
+        SegmentError: not enough memory, or no free huge page.
     """
     flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
     if huge_pages:
@@ -52,7 +50,7 @@ def create_memfd(name: str, size: int, endpoint: str, huge_pages: bool = False, 
     except BaseException as error:
         if fd >= 0:
             os.close(fd)
-        if not isinstance(error, OSError):  # of a signal handler
+        if not isinstance(error, OSError):  # an exception of a signal handler
             raise
         hint = "; reserve huge pages in /proc/sys/vm/nr_hugepages (2 MiB each)" if huge_pages else ""
         text = f"cannot allocate {size} bytes for a buffer: {error.strerror}{hint}"
@@ -77,9 +75,8 @@ def reopen_read_only(fd: int) -> int:
 def check_memfd(fd: int, size: int, sealed: bool, endpoint: str) -> None:
     """Check that a received descriptor has `size` bytes, and (if `sealed`) cannot shrink.
 
-    Raises
-    ------
-    CorruptSegmentError : a check failed. The text has the reason.
+    Raises:
+        CorruptSegmentError: a check failed. The text has the reason.
     """
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode) or status.st_size < size:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import os
 import secrets
@@ -48,16 +49,15 @@ def with_spare(buffers: int) -> int:
 class StreamStats:
     """Counters of a server's stream.
 
-    Attributes
-    ----------
-    endpoint : topic of the stream.
-    geometry : layout of the buffers.
-    buffers : number of buffers: those of `create_buffers`, and up to four spare buffers.
-    held : number of buffers that clients hold now.
-    published : number of published frames.
-    dropped : number of frames that were not published, because clients held all buffers.
-    clients : process ids of clients with leases. Stock clients have no leases. 0: a client in another PID namespace.
-    taken_back : number of clients that died while they held buffers.
+    Attributes:
+        endpoint: topic of the stream.
+        geometry: layout of the buffers.
+        buffers: number of buffers: those of `create_buffers`, and up to four spare buffers.
+        held: number of buffers that clients hold now.
+        published: number of published frames.
+        dropped: number of frames that were not published, because clients held all buffers.
+        clients: process ids of clients with leases. Stock clients have no leases. 0: a client in another PID namespace.
+        taken_back: number of clients that died while they held buffers.
     """
 
     endpoint: str
@@ -176,18 +176,21 @@ class _ServerStream(OutgoingStream):
         self._socket.close()
         self._scratch = None
         self.release_buffers()
-        while self._fds:
-            os.close(self._fds.pop())
+        with contextlib.suppress(IndexError):  # two threads may close at once
+            while True:
+                os.close(self._fds.pop())
 
 
-_servers: weakref.WeakSet[VisionIpcServer] = weakref.WeakSet()
+#: All servers by id. Unlike a WeakSet, a list of them is possible while another thread adds one.
+_servers: weakref.WeakValueDictionary[int, VisionIpcServer] = weakref.WeakValueDictionary()
 
 
 @atexit.register
 def _close_all_servers() -> None:
     """Close all servers, so that no socket file is left."""
-    for server in list(_servers):
-        server.close()
+    for reference in _servers.valuerefs():
+        if (server := reference()) is not None:
+            server.close()
 
 
 class VisionIpcServer(StreamSender, ClosingContext):
@@ -216,14 +219,13 @@ class VisionIpcServer(StreamSender, ClosingContext):
     def __init__(self, name: str | bytes, *, prefix: str | None = None) -> None:
         """Create a server. The server is visible after `start_listener`.
 
-        Parameters
-        ----------
-        name : name of the server.
-        prefix : prefix of the socket and the topics of this server, "" for none; None: OPENPILOT_PREFIX at this call.
+        Args:
+            name: name of the server.
+            prefix: prefix of the socket and the topics of this server, "" for none; None: OPENPILOT_PREFIX at this
+                call.
 
-        Raises
-        ------
-        EndpointNameError : the name or the prefix does not fit a file name.
+        Raises:
+            EndpointNameError: the name or the prefix does not fit a file name.
         """
         self._prefix = settings.resolve_prefix(prefix)
         self._name = naming.validate_endpoint_name(name, "server name")
@@ -233,7 +235,8 @@ class VisionIpcServer(StreamSender, ClosingContext):
         self._lock = threading.Lock()  # protects _streams, which the listener's thread reads
         self._listener: Listener | None = None
         self._closed = False
-        _servers.add(self)
+        self._first_close = threading.Lock()  # acquired by the first close, and never released
+        _servers[id(self)] = self
 
     @property
     def name(self) -> str:
@@ -257,20 +260,20 @@ class VisionIpcServer(StreamSender, ClosingContext):
         Clients of an existing stream reconnect at the next frame, and their held frames stay valid. After an error, the
         previous stream continues.
 
-        Parameters
-        ----------
-        type : number of the stream, 0 to 2**32 - 2.
-        num : number of buffers, 1 to 128; 4 is a good number. If clients hold all buffers, or have not received their
-            frames, the stream adds up to four spare buffers (128 buffers in total at most) and allocates their memory.
-        width, height : size of the picture in pixels. For RAW, `width` is the number of bytes, and `height` is 1.
-        format : pixel format.
-        channels : number of channels (FLOAT32 only).
-        huge_pages : True: use pages of 2 MiB. The system must have reserved them.
+        Args:
+            type: number of the stream, 0 to 2**32 - 2.
+            num: number of buffers, 1 to 128; 4 is a good number. If clients hold all buffers, or have not received
+                their frames, the stream adds up to four spare buffers (128 buffers in total at most) and allocates
+                their memory.
+            width: width of the picture in pixels. For RAW: number of bytes.
+            height: height of the picture in pixels. For RAW: 1.
+            format: pixel format.
+            channels: number of channels (FLOAT32 only).
+            huge_pages: True: use pages of 2 MiB. The system must have reserved them.
 
-        Raises
-        ------
-        InvalidValueError : a number is out of range, or 64 streams exist.
-        SegmentError : not enough memory.
+        Raises:
+            InvalidValueError: a number is out of range, or 64 streams exist.
+            SegmentError: not enough memory.
         """
         layout = geometry(FrameFormat(format), width, height, channels)
         self._create_stream(type, num, layout, huge_pages)
@@ -292,11 +295,10 @@ class VisionIpcServer(StreamSender, ClosingContext):
     ) -> None:
         """Create a stream with a given layout, for example of hardware; see `create_buffers`.
 
-        Parameters
-        ----------
-        size : bytes of a buffer.
-        stride : bytes from one row to the next.
-        uv_offset : bytes from the start of the picture to the second plane.
+        Args:
+            size: bytes of a buffer.
+            stride: bytes from one row to the next.
+            uv_offset: bytes from the start of the picture to the second plane.
         """
         layout = Geometry(FrameFormat(format), width, height, stride, uv_offset, size, channels)
         self._create_stream(type, num, layout, huge_pages)
@@ -309,14 +311,18 @@ class VisionIpcServer(StreamSender, ClosingContext):
         if not 1 <= count <= wire.BUFFERS_MAX:
             raise InvalidValueError(f"number of buffers is {count}; give 1 to {wire.BUFFERS_MAX}", endpoint)
         layout.check(endpoint)
-        if kind not in self._streams and len(self._streams) >= wire.STREAMS_MAX:
-            raise InvalidValueError(f"server has {wire.STREAMS_MAX} streams, its limit; use another server", self._name)
         with self._lock:
+            if kind not in self._streams and len(self._streams) >= wire.STREAMS_MAX:
+                text = f"server has {wire.STREAMS_MAX} streams, its limit; use another server"
+                raise InvalidValueError(text, self._name)
             former = self._streams.get(kind)
-            self._streams[kind] = self._new_stream(endpoint, kind, layout, count, huge_pages)
+            self._streams[kind] = stream = self._new_stream(endpoint, kind, layout, count, huge_pages)
             if former is not None:  # after the new stream, so that an error keeps the previous stream
                 former.mark_replaced()
                 former.close()
+        if self._closed:  # another thread closed the server in the meantime
+            stream.close()
+            self._check_open()
 
     def _new_stream(self, endpoint: str, kind: int, layout: Geometry, count: int, huge_pages: bool) -> _ServerStream:
         return _ServerStream(endpoint, kind, layout, count, huge_pages, self._prefix)
@@ -324,10 +330,9 @@ class VisionIpcServer(StreamSender, ClosingContext):
     def start_listener(self) -> None:
         """Accept clients from now on. You may create streams before and after this call.
 
-        Raises
-        ------
-        MultiplePublishersError : another living process serves this name.
-        SegmentError : the socket cannot be created.
+        Raises:
+            MultiplePublishersError: another living process serves this name.
+            SegmentError: the socket cannot be created.
         """
         self._check_open()
         if self._listener is None:
@@ -360,22 +365,20 @@ class VisionIpcServer(StreamSender, ClosingContext):
     def send(self, type: int, data: Buffer, frame_id: int = 0, timestamp_sof: int = 0, timestamp_eof: int = 0) -> bool:
         """Copy a frame into a free buffer, and publish it.
 
-        Parameters
-        ----------
-        type : number of the stream.
-        data : contiguous bytes, exactly as many as the stream's `buffer_len`.
-        frame_id : number of the frame, 32 bits.
-        timestamp_sof, timestamp_eof : nanoseconds, 64 bits.
+        Args:
+            type: number of the stream.
+            data: contiguous bytes, exactly as many as the stream's `buffer_len`.
+            frame_id: number of the frame, 32 bits.
+            timestamp_sof: begin of the exposure, nanoseconds, 64 bits.
+            timestamp_eof: end of the exposure, nanoseconds, 64 bits.
 
-        Returns
-        -------
-        False if the frame was dropped (and counted), because clients hold all buffers.
+        Returns:
+            False if the frame was dropped (and counted), because clients hold all buffers.
 
-        Raises
-        ------
-        StreamNotFoundError : the stream does not exist.
-        MessageSizeError : `data` has another size.
-        MultiplePublishersError : another process, which was forked from the same server, sends the stream now.
+        Raises:
+            StreamNotFoundError: the stream does not exist.
+            MessageSizeError: `data` has another size.
+            MultiplePublishersError: another process, which was forked from the same server, sends the stream now.
         """
         return self._stream(type).send(data, frame_id, timestamp_sof, timestamp_eof)
 
@@ -403,14 +406,14 @@ class VisionIpcServer(StreamSender, ClosingContext):
 
         In a forked child, the call ends only what the child sends.
         """
-        if self._closed:
+        if not self._first_close.acquire(blocking=False):
             return
         self._closed = True
         if self._listener is not None and self._forks == memfd.fork_count:
             self._listener.close()
-        for stream in self._streams.values():
+        for stream in list(self._streams.values()):
             stream.close()
 
     def __del__(self) -> None:
-        if hasattr(self, "_closed"):
+        if hasattr(self, "_first_close"):
             self.close()

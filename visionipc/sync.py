@@ -35,30 +35,27 @@ class FrameSync(ClosingContext):
 
     The caller connects and closes the clients. One thread or task at a time may use the object.
 
-    Attributes
-    ----------
-    tolerance_ns : largest difference of `timestamp_sof` between the frames of a match, in nanoseconds.
+    Attributes:
+        tolerance_ns: largest difference of `timestamp_sof` between the frames of a match, in nanoseconds.
     """
 
     def __init__(self, clients: Sequence[FrameClient], tolerance_ns: int) -> None:
         """Create a matcher. `recv` receives the frames.
 
-        Parameters
-        ----------
-        clients : one connected client for each stream. Do not use `conflate`, unless partners always arrive at the same
-            time.
-        tolerance_ns : nanoseconds, less than half of the time between two frames of the fastest stream.
+        Args:
+            clients: one connected client for each stream. Do not use `conflate`, unless partners always arrive at the
+                same time.
+            tolerance_ns: nanoseconds, less than half of the time between two frames of the fastest stream.
 
-        Raises
-        ------
-        InvalidValueError : the tolerance is negative, or the clients are empty or repeated.
+        Raises:
+            InvalidValueError: the tolerance is negative, or the clients are empty or repeated.
         """
         self._clients = list(clients)
         if not self._clients or len({id(client) for client in self._clients}) < len(self._clients):
             raise InvalidValueError(f"number of clients is {len(self._clients)}; give one client for each stream")
         if not tolerance_ns >= 0:
             raise InvalidValueError(f"tolerance is {tolerance_ns} ns; give 0 or more")
-        self.tolerance_ns = tolerance_ns
+        self.tolerance_ns: int = tolerance_ns
         self._held: list[VisionBuf | None] = [None] * len(self._clients)
         self._latest = [0] * len(self._clients)
         self._dropped = [0] * len(self._clients)
@@ -71,13 +68,11 @@ class FrameSync(ClosingContext):
     def recv(self, timeout_ms: float = 100) -> tuple[VisionBuf, ...] | None:
         """Return the next matching frames in the order of the clients. Return None after the time-out.
 
-        Parameters
-        ----------
-        timeout_ms : milliseconds; 0 does not wait, -1 waits without limit.
+        Args:
+            timeout_ms: milliseconds; 0 does not wait, -1 waits without limit.
 
-        Raises
-        ------
-        EndpointClosedError, InvalidValueError : as in `VisionIpcClient.recv`.
+        Raises:
+            EndpointClosedError, InvalidValueError: as in `VisionIpcClient.recv`.
         """
         check_timeout_ms(timeout_ms)
         until = backend.monotonic() + timeout_ms / 1000

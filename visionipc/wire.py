@@ -23,7 +23,7 @@ LIST_REQUEST = 0xFFFFFFFF
 STREAMS_MAX = 64
 BUFFERS_MAX = 128
 CLIENT_TAG = b"mqframe1"
-FRAME_ID_BYTES = 8  # behind the picture
+FRAME_ID_BYTES = 8  # bytes of the frame's id behind the picture
 
 REQUEST_STRUCT = struct.Struct("=I")
 BUFFER_STRUCT = struct.Struct("=QQ16xi4xQQQQ16xQQIi")  # VisionBuf: 112 bytes
@@ -42,12 +42,11 @@ _PATH_BYTES_MAX = 107  # sun_path of unix(7), without the NUL
 class Record:
     """One buffer, with the fields of a VisionBuf.
 
-    Attributes
-    ----------
-    geometry : layout of the picture.
-    server_id : id of the stream's incarnation, also in each packet.
-    index : index of the buffer.
-    type : type of the stream.
+    Attributes:
+        geometry: layout of the picture.
+        server_id: id of the stream's incarnation, also in each packet.
+        index: index of the buffer.
+        type: type of the stream.
     """
 
     geometry: Geometry
@@ -68,12 +67,12 @@ class Record:
 class Grant:
     """Additional data from a server of this library to a client of this library.
 
-    Attributes
-    ----------
-    format, channels : pixel format and number of channels. Stock uses NV12.
-    row : row of the client in the lease table.
-    since : generation of the newest frame at that time; 0: no frame.
-    buffers : number of buffers that `create_buffers` was asked for, without spare buffers.
+    Attributes:
+        format: pixel format. Stock uses NV12.
+        channels: number of channels.
+        row: row of the client in the lease table.
+        since: generation of the newest frame at that time; 0: no frame.
+        buffers: number of buffers that `create_buffers` was asked for, without spare buffers.
     """
 
     format: FrameFormat
@@ -90,9 +89,8 @@ class Grant:
 def unpack_grant(data: bytes, version: int, endpoint: str) -> Grant:
     """Return the grant from the result of `Grant.pack`.
 
-    Raises
-    ------
-    CorruptSegmentError : the data is invalid, or has another version.
+    Raises:
+        CorruptSegmentError: the data is invalid, or has another version.
     """
     magic, spoken, pixels, channels, row, since, buffers = GRANT_STRUCT.unpack(data)
     if magic != CLIENT_TAG or spoken != version or pixels not in list(FrameFormat):
@@ -104,9 +102,8 @@ def unpack_grant(data: bytes, version: int, endpoint: str) -> Grant:
 def unpack_records(data: bytes, grant: Grant | None, stream: int, endpoint: str) -> list[Record]:
     """Return the checked records of a server's answer.
 
-    Raises
-    ------
-    CorruptSegmentError : a record is invalid, or the records contradict each other.
+    Raises:
+        CorruptSegmentError: a record is invalid, or the records contradict each other.
     """
     if not data or len(data) % BUFFER_STRUCT.size or len(data) // BUFFER_STRUCT.size > BUFFERS_MAX:
         raise CorruptSegmentError(f"server sent {len(data)} bytes, which are not a list of buffers", endpoint)
@@ -159,14 +156,12 @@ def is_lease_client_address(address: object) -> bool:
 def socket_path(name: str | bytes, prefix: str | None = None) -> str:
     """Return the path of a server's socket.
 
-    Parameters
-    ----------
-    name : name of the server.
-    prefix : prefix; "": none; None: from the environment, as in stock.
+    Args:
+        name: name of the server.
+        prefix: prefix; "": none; None: from the environment, as in stock.
 
-    Raises
-    ------
-    EndpointNameError : the name is not valid in a file name, or the path is too long for a socket.
+    Raises:
+        EndpointNameError: the name is not valid in a file name, or the path is too long for a socket.
     """
     name = naming.validate_endpoint_name(name, "server name")
     path = f"{SOCKET_DIRECTORY}/{_make_socket_name_start(prefix)}{name}"

@@ -28,17 +28,17 @@ static int say(const char *name, int count) {
 static int listen(const char *name, int count) {
     msgq_channel_options options = {.node = "listener", .history = 64};
     msgq_channel_subscriber *subscriber;
-    msgq_message about;
+    msgq_message info;
     char text[4096];
     if (msgq_channel_subscriber_open(&subscriber, name, &options) != 0)
         return failed("open");
     puts("ready");
     fflush(stdout);
     for (int i = 0; i < count; i++) {
-        int64_t size = msgq_channel_receive(subscriber, text, sizeof text, 20.0, &about);
+        int64_t size = msgq_channel_receive(subscriber, text, sizeof text, 20.0, &info);
         if (size < 0)
             return failed("receive");
-        printf("%s: %.*s\n", about.publisher, (int)size, text);
+        printf("%s: %.*s\n", info.publisher, (int)size, text);
         fflush(stdout);
     }
     uint64_t received, lost;

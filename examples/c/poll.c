@@ -41,15 +41,15 @@ static int handle(msgq_poll_item *items) {
     int64_t size;
     uint64_t index;
     double value;
-    msgq_value about;
+    msgq_value info;
     if (items[0].ready && (size = msgq_subscriber_receive(items[0].subscriber, text, sizeof text, 0, NULL)) >= 0)
         printf("topic %.*s\n", (int)size, text);
     if (items[1].ready && (size = msgq_channel_receive(items[1].channel, text, sizeof text, 0, NULL)) >= 0)
         printf("channel %.*s\n", (int)size, text);
     if (items[3].ready && msgq_vector_changes(items[3].vector, &index, &value, 1) == 1)
         printf("vector %d %g\n", (int)index, value);
-    if (items[4].ready && (size = msgq_board_read(items[4].board, items[4].index, text, sizeof text, &about)) >= 0) {
-        items[4].count = about.count; /* the next poll waits for the next write */
+    if (items[4].ready && (size = msgq_board_read(items[4].board, items[4].index, text, sizeof text, &info)) >= 0) {
+        items[4].count = info.count; /* the next poll waits for the next write */
         printf("board %.*s\n", (int)size, text);
     }
     if (!items[2].ready || (size = msgq_queue_receive(items[2].queue, text, sizeof text, 0, NULL)) < 0)

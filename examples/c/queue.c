@@ -26,11 +26,11 @@ static int work(msgq_queue *queue, int count, int hang) {
     char text[8192];
     for (int i = 0; i < count; i++) {
         msgq_job job;
-        msgq_message about;
-        int64_t size = msgq_queue_take(queue, text, sizeof text, 20.0, 0, &job, &about);
+        msgq_message info;
+        int64_t size = msgq_queue_take(queue, text, sizeof text, 20.0, 0, &job, &info);
         if (size < 0)
             return failed("take");
-        printf("%.*s, priority %d, delivery %d\n", (int)size, text, about.priority, (int)about.deliveries);
+        printf("%.*s, priority %d, delivery %d\n", (int)size, text, info.priority, (int)info.deliveries);
         fflush(stdout);
         while (hang)
             pause(); /* if this process is killed, the queue gives the job to another process */

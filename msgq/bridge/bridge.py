@@ -13,14 +13,14 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from msgq.bridge.checks import check_bind_host, check_source
+from msgq.bridge.host_checks import check_bind_host, check_source
 from msgq.common.closing import ClosingContext
 from msgq.common.selection import EndpointPattern, SelectedEndpoints, list_patterns, parse_pattern
 from msgq.errors import InvalidValueError
 from msgq.kinds import kind_of, list_stored_kinds, validate_endpoint
 from msgq.kinds.bridge import BridgeLink, BridgeLoop, FlowStats
 
-POLL_PERIOD_S = 1.0  # between two updates of the list of endpoints and publishers
+POLL_PERIOD_S = 1.0  # seconds between two updates of the list of endpoints and publishers
 
 
 class Bridge(ClosingContext):
@@ -42,31 +42,29 @@ class Bridge(ClosingContext):
     ) -> None:
         """Subscribe to incoming topics. `run` starts forwarding.
 
-        Parameters
-        ----------
-        out : name or pattern for whole names (see `msgq.common.selection.parse_pattern`), or a list of them; empty:
-            nothing goes out. Topics and channels that appear later are forwarded, too. Endpoints in `into` are not
-            forwarded out.
-        into : host of the ZMQ publisher, by topic. For channel/NAME, messages of the ZMQ topic NAME go into the
-            channel.
-        segment_size : bytes of new rings, as in `PubSocket.connect`. A message may take a third of the ring.
+        Args:
+            out: name or pattern for whole names (see `msgq.common.selection.parse_pattern`), or a list of them; empty:
+                nothing goes out. Topics and channels that appear later are forwarded, too. Endpoints in `into` are not
+                forwarded out.
+            into: host of the ZMQ publisher, by topic. For channel/NAME, messages of the ZMQ topic NAME go into the
+                channel.
+            segment_size: bytes of new rings, as in `PubSocket.connect`. A message may take a third of the ring.
 
-        Raises
-        ------
-        InvalidValueError : a name is in both arguments; a topic and a channel of one name are in `out`; an endpoint is
-            neither topic nor channel; a regular expression is invalid; a host cannot be resolved; or MSGQ_ZMQ_BIND is
-            not a host of this machine.
-        EndpointNameError : a name in `into` is invalid.
-        BackendNotAvailableError : pyzmq is missing.
+        Raises:
+            InvalidValueError: a name is in both arguments; a topic and a channel of one name are in `out`; an endpoint
+                is neither topic nor channel; a regular expression is invalid; a host cannot be resolved; or
+                MSGQ_ZMQ_BIND is not a host of this machine.
+            EndpointNameError: a name in `into` is invalid.
+            BackendNotAvailableError: pyzmq is missing.
         """
-        wanted, sources = list_patterns(out, "out", may_be_empty=True), dict(into or {})
-        if both := sorted(sources.keys() & set(wanted)):
+        patterns, sources = list_patterns(out, "out", may_be_empty=True), dict(into or {})
+        if both := sorted(sources.keys() & set(patterns)):
             raise InvalidValueError(
                 f"{', '.join(both)}: a topic cannot be in --out and --in of the same bridge; give each topic once"
             )
         check_bind_host()
-        _check_names(wanted)
-        self._out = SelectedEndpoints([parse_pattern(name) if isinstance(name, str) else name for name in wanted])
+        _check_names(patterns)
+        self._out = SelectedEndpoints([parse_pattern(name) if isinstance(name, str) else name for name in patterns])
         self._loop = BridgeLoop()
         self._segment_size = segment_size
         self._links: dict[str, BridgeLink] = {}
@@ -85,21 +83,17 @@ class Bridge(ClosingContext):
     def run(self, seconds: float | None = None) -> bool:
         """Forward messages until `stop`.
 
-        Parameters
-        ----------
-        seconds : seconds until the call returns, even without `stop`; None: no limit.
+        Args:
+            seconds: seconds until the call returns, even without `stop`; None: no limit.
 
-        Returns
-        -------
-        False if the bridge was stopped. Do not call `run` again then.
+        Returns:
+            False if the bridge was stopped. Do not call `run` again then.
 
-        Raises
-        ------
-        InvalidValueError : the environment (MSGQ_ZMQ_BIND and similar variables) or the segment size is invalid.
+        Raises:
+            InvalidValueError: the environment (MSGQ_ZMQ_BIND and similar variables) or the segment size is invalid.
 
-        Notes
-        -----
-        Sleeps until a message arrives, with the GIL released. Once per second, the bridge checks the topics.
+        Notes:
+            Sleeps until a message arrives, with the GIL released. Once per second, the bridge checks the topics.
         """
         with self._running:
             self._runner = threading.get_ident()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgq.impl import backend
 
-TYPE_CHECKING = False  # as in msgq/__init__.py
+TYPE_CHECKING = False  # avoids the import of `typing`; see msgq/__init__.py
 if TYPE_CHECKING:
     from typing import Any
 

@@ -24,9 +24,9 @@ from msgq.kinds.bridge import BATCH_MESSAGES, FORWARDING_STATE, IncomingLink, Ki
 from msgq.kinds.snapshots import list_inodes
 
 BRIDGE_NODE_NAME = "msgq bridge"  # name of a bridge's own publishers; other bridges ignore their messages
-POOL_BYTES_MAX = 1 << 30  # as `Channel.publisher` has it
+POOL_BYTES_MAX = 1 << 30  # default of `Channel.publisher`
 
-_OUT_OF_RESOURCE_ERRNOS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # while that is so, the same message fails again
+_OUT_OF_RESOURCE_ERRNOS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # errors that last until resources are free
 
 _logger = logging.getLogger(__name__)
 

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 class Broadcast(NamedTuple):
     """Publisher and subscriber of a node in a broadcast.
 
-    Attributes
-    ----------
-    publisher, subscriber : handles of the node. The subscriber receives the node's own messages only with ``own=True``.
+    Attributes:
+        publisher: handle of the node for sending.
+        subscriber: handle of the node for receiving. It receives the node's own messages only with ``own=True``.
     """
 
     publisher: Publisher

@@ -11,7 +11,7 @@ from msgq.impl.base.foreign_names import add_advice
 from msgq.impl.base.process import process_name
 from msgq.impl.channel.core import check_config, check_publisher_settings, check_subscriber_settings
 
-TYPE_CHECKING = False  # as in msgq/__init__.py
+TYPE_CHECKING = False  # avoids the import of `typing`; see msgq/__init__.py
 if TYPE_CHECKING:
     from types import ModuleType
     from typing import Literal
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from msgq.common.stats.channel import ChannelStats
     from msgq.impl.channel import ChannelFile, Publisher, Subscriber
 
-#: Where backends have their channels.
+#: Modules with the channels of each backend.
 BACKEND_MODULES = {"msgq.impl.ring": "msgq.impl.channel", "msgq.impl.fake": "msgq.impl.fake.channel"}
-POOL_BYTES_MAX = 1 << 30  # by default
+POOL_BYTES_MAX = 1 << 30  # default bytes of a publisher's pool
 NODE_NAME_BYTES_MAX = 47
 _VALID_NAMES_MAX = 64
 
@@ -39,40 +39,38 @@ class Channel(ClosingContext):
 
     Any thread may use the object. One thread at a time may use a publisher or a subscriber.
 
-    Parameters
-    ----------
-    name : name of the channel, at most 229 bytes, without "/" and ":". Events of a work queue have the name
-        ``"NAME:events"`` (docs/guides/queues.md).
-    capacity : number of messages that stay readable, a power of two, 2 to 8192; default: 64.
-    publishers : maximum number of publishers, 1 to 63; default: 63.
-    subscribers : maximum number of subscribers, 1 to 64, without passive ones; default: unlimited.
-    stamps : True: each message carries its publishing time (22 ns per message). Default: True.
-    schema : description of the messages, set if the channel has none.
-    strict_schema : True: raise an error if the channel has another schema. False: set `schema_matches` to False.
-    create : True: create a new channel only. False: open an existing channel only. None: either.
-    passive : True: observe an existing channel read-only, without a trace. No publishers and no views are possible.
-    node : name of the node for statistics, at most 47 bytes; None: the name of the process.
-    mode : permissions of new files, for example 0o660; None: MSGQ_MODE, else 0o600.
-    prefix : prefix of the channel, "" for none; None: OPENPILOT_PREFIX.
-    trust : users whose files are accepted besides own files and root's; None: MSGQ_TRUST.
+    Args:
+        name: name of the channel, at most 229 bytes, without "/" and ":". Events of a work queue have the name
+            ``"NAME:events"`` (docs/guides/queues.md).
+        capacity: number of messages that stay readable, a power of two, 2 to 8192; default: 64.
+        publishers: maximum number of publishers, 1 to 63; default: 63.
+        subscribers: maximum number of subscribers, 1 to 64, without passive ones; default: unlimited.
+        stamps: True: each message carries its publishing time (22 ns per message). Default: True.
+        schema: description of the messages, set if the channel has none.
+        strict_schema: True: raise an error if the channel has another schema. False: set `schema_matches` to False.
+        create: True: create a new channel only. False: open an existing channel only. None: either.
+        passive: True: observe an existing channel read-only, without a trace. No publishers and no views are possible.
+        node: name of the node for statistics, at most 47 bytes; None: the name of the process.
+        mode: permissions of new files, for example 0o660; None: MSGQ_MODE, else 0o600.
+        prefix: prefix of the channel, "" for none; None: OPENPILOT_PREFIX.
+        trust: users whose files are accepted besides own files and root's; None: MSGQ_TRUST.
 
-    Raises
-    ------
-    EndpointNameError, InvalidValueError : an argument is invalid.
-    ChannelMismatchError : the channel has another configuration.
-    SchemaMismatchError : the channel has another schema, and `strict_schema` is True.
-    SegmentError : the files cannot be opened or created.
-    CorruptSegmentError : the files are not a channel.
-    BackendNotAvailableError : the chosen backend has no channels.
+    Raises:
+        EndpointNameError, InvalidValueError: an argument is invalid.
+        ChannelMismatchError: the channel has another configuration.
+        SchemaMismatchError: the channel has another schema, and `strict_schema` is True.
+        SegmentError: the files cannot be opened or created.
+        CorruptSegmentError: the files are not a channel.
+        BackendNotAvailableError: the chosen backend has no channels.
 
-    Attributes
-    ----------
-    name, prefix : name and prefix of the channel; "" is no prefix.
-    node : name of the node that the publishers and subscribers of this object belong to.
-    closed : True after `close`.
+    Attributes:
+        name: name of the channel.
+        prefix: prefix of the channel; "" is no prefix.
+        node: name of the node that the publishers and subscribers of this object belong to.
+        closed: True after `close`.
     """
 
-    _backend_module: ModuleType | None = None  # whose it is; None: the chosen one's
+    _backend_module: ModuleType | None = None  # backend of this class; None: the chosen backend
 
     def __init__(
         self,
@@ -92,10 +90,10 @@ class Channel(ClosingContext):
         trust: str | None = None,
     ) -> None:
         """Open the channel, or create it."""
-        self.name = name if type(name) is str and name in _valid_names else self._validate_name(name)
-        self.prefix = settings.resolve_prefix(prefix)
-        self.node = process_name() if node is None else _validate_node(node, self.name)
-        self.closed = False
+        self.name: str = name if type(name) is str and name in _valid_names else self._validate_name(name)
+        self.prefix: str = settings.resolve_prefix(prefix)
+        self.node: str = process_name() if node is None else _validate_node(node, self.name)
+        self.closed: bool = False
         self._module = backends.load_backend_module(BACKEND_MODULES, "channels", self._backend_module)
         self._claimed_schema: Schema | None = None
         if self.prefix and not passive and self._module.__name__ == BACKEND_MODULES["msgq.impl.ring"]:
@@ -231,20 +229,18 @@ class Channel(ClosingContext):
     ) -> Publisher:
         """Create a publisher with its own pool.
 
-        Parameters
-        ----------
-        slots : number of messages that the pool holds, 1 to 16384. Default: the capacity plus 2, within 64 MiB, at
-            least 4. With fewer slots than the capacity, the publisher's oldest messages leave the channel earlier.
-        slot_bytes : bytes of each slot; default: 4096. A larger message makes the pool grow.
-        max_bytes : maximum bytes of the pool, for any message size; default: 1 GiB.
+        Args:
+            slots: number of messages that the pool holds, 1 to 16384. Default: the capacity plus 2, within 64 MiB, at
+                least 4. With fewer slots than the capacity, the publisher's oldest messages leave the channel earlier.
+            slot_bytes: bytes of each slot; default: 4096. A larger message makes the pool grow.
+            max_bytes: maximum bytes of the pool, for any message size; default: 1 GiB.
 
-        Raises
-        ------
-        TooManyPublishersError : the channel has its maximum number of publishers.
-        MessageTooLargeError : the pool would exceed `max_bytes`.
-        SegmentError : no memory for the pool, or the channel was removed.
-        StateError : the channel object is closed or passive.
-        InvalidValueError : an argument is out of range.
+        Raises:
+            TooManyPublishersError: the channel has its maximum number of publishers.
+            MessageTooLargeError: the pool would exceed `max_bytes`.
+            SegmentError: no memory for the pool, or the channel was removed.
+            StateError: the channel object is closed or passive.
+            InvalidValueError: an argument is out of range.
         """
         if self.closed:
             raise self._closed_error()
@@ -267,24 +263,22 @@ class Channel(ClosingContext):
     ) -> Subscriber:
         """Create a subscriber. The subscriber receives messages that are published from now on.
 
-        Parameters
-        ----------
-        history : number of earlier messages to receive, as far as the channel still has them.
-        max_views : maximum number of views that the subscriber may hold.
-        conflate : receive the newest message only. Skipped messages add to `lost`.
-        on_lapped : position after publishers overtook the subscriber by more than the capacity. "oldest": the oldest
-            message that will stay readable for a moment. "newest": the newest position.
-        on_lost : "count": losses add to `lost` only. "raise": the next call raises LostMessagesError, once for each
-            loss.
-        own : True: also receive messages of publishers that this object created.
-        spin_us : microseconds that a receive polls before it sleeps; None: MSGQ_SPIN_US.
+        Args:
+            history: number of earlier messages to receive, as far as the channel still has them.
+            max_views: maximum number of views that the subscriber may hold.
+            conflate: receive the newest message only. Skipped messages add to `lost`.
+            on_lapped: position after publishers overtook the subscriber by more than the capacity. "oldest": the oldest
+                message that will stay readable for a moment. "newest": the newest position.
+            on_lost: "count": losses add to `lost` only. "raise": the next call raises LostMessagesError, once for each
+                loss.
+            own: True: also receive messages of publishers that this object created.
+            spin_us: microseconds that a receive polls before it sleeps; None: MSGQ_SPIN_US.
 
-        Raises
-        ------
-        TooManySubscribersError : the channel has its maximum number of subscribers.
-        InvalidValueError : an argument is out of range.
-        StateError : the channel object is closed.
-        SegmentError : the channel was removed.
+        Raises:
+            TooManySubscribersError: the channel has its maximum number of subscribers.
+            InvalidValueError: an argument is out of range.
+            StateError: the channel object is closed.
+            SegmentError: the channel was removed.
         """
         if self.closed:
             raise self._closed_error()

@@ -62,10 +62,10 @@ def remove_unused(
 ) -> Iterator[FileRemoval]:
     """Remove unused channels, each under its lock, and yield the result for each.
 
-    Parameters
-    ----------
-    names : names of the channels. A channel that another process removes during the call is skipped.
-    remove, force : as in `RemoveUnused`.
+    Args:
+        names: names of the channels. A channel that another process removes during the call is skipped.
+        remove: as in `RemoveUnused`.
+        force: as in `RemoveUnused`.
     """
     for name in names:
         try:
@@ -131,9 +131,8 @@ def find_orphaned_pools(channel: ChannelStats) -> dict[str, str]:
 def remove_unreachable_pools(prefix: str, remove: bool = True) -> Iterator[FileRemoval]:
     """Remove the unreachable pools of a prefix, and empty directories of channels.
 
-    Parameters
-    ----------
-    remove : False: only report what would be removed.
+    Args:
+        remove: False: only report what would be removed.
     """
     existing = list_inodes(KIND, prefix)
     lost = [(name, uid) for name, uid in list_pools(prefix) if name not in existing]
@@ -160,8 +159,8 @@ def _remove_pools_of_channel(name: str, prefix: str, remove: bool) -> Iterator[F
     sizes = {path: status.bytes for path in lost if (status := read_file_status(path)) is not None}
     if lost and remove:
         lost = find_orphaned_pools(open_channel_file(name, prefix, writable=True).remove_unreachable_pools())
-    for path, why in lost.items():
-        yield FileRemoval(CHANNEL_NAME_PREFIX + name, prefix, path, sizes.get(path, 0), why)
+    for path, reason in lost.items():
+        yield FileRemoval(CHANNEL_NAME_PREFIX + name, prefix, path, sizes.get(path, 0), reason)
 
 
 def diagnose(channel: ChannelStats) -> list[EndpointIssue]:
@@ -171,7 +170,7 @@ def diagnose(channel: ChannelStats) -> list[EndpointIssue]:
         (role, participant) for role, participant in channel.participants if participant.alive is False
     )
     issues = [f"{name}: {participant} ({_DEAD_PARTICIPANT_HINT})" for participant in dead.values()]
-    pools = [f"{path}, {why}" for path, why in find_orphaned_pools(channel).items()]
+    pools = [f"{path}, {reason}" for path, reason in find_orphaned_pools(channel).items()]
     if pools:
         issues.append(
             f"{name} has unused pools: {join_first_texts(pools, separator='; ')}; to remove them, run `msgq clean`"

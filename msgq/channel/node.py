@@ -9,7 +9,7 @@ from msgq.common.texts import format_count_noun, join_first_texts
 from msgq.errors import EndpointNameError, InvalidTypeError, StateError
 from msgq.impl.base.foreign_names import add_advice
 
-TYPE_CHECKING = False  # as in msgq/__init__.py
+TYPE_CHECKING = False  # avoids the import of `typing`; see msgq/__init__.py
 if TYPE_CHECKING:
     from typing import Any, TypeVar
 
@@ -31,22 +31,21 @@ class Node(ClosingContext):
     Each method accepts the settings of `Channel`, and of `Channel.publisher` or `Channel.subscriber`, as keywords. A
     positional `config`, as in Kickmsg and ROS, raises `InvalidTypeError`. `close` closes all handles of the node.
 
-    Attributes
-    ----------
-    name : name of the node.
-    channels : open channels by full name, for schemas, `diagnose` and `unlink`. Includes broadcasts
-        (`<name>:broadcast`) and mailboxes (`<owner>:mbx:<tag>`). Empty after `close`.
+    Attributes:
+        name: name of the node.
+        channels: open channels by full name, for schemas, `diagnose` and `unlink`. Includes broadcasts
+            (`<name>:broadcast`) and mailboxes (`<owner>:mbx:<tag>`). Empty after `close`.
     """
 
     def __init__(self, name: str, *, prefix: str | None = None, trust: str | None = None) -> None:
         """Create a node.
 
-        Parameters
-        ----------
-        name : name of the node, at most 47 bytes, without ":" and "/".
-        prefix, trust : settings of all channels, as in `Channel`.
+        Args:
+            name: name of the node, at most 47 bytes, without ":" and "/".
+            prefix: prefix of all channels, as in `Channel`.
+            trust: trust in all channels, as in `Channel`.
         """
-        self.name = _validate_plain_name(name, "node", NODE_NAME_BYTES_MAX)
+        self.name: str = _validate_plain_name(name, "node", NODE_NAME_BYTES_MAX)
         self.channels: dict[str, Channel] = {}
         self._location_options = {"prefix": prefix, "trust": trust}
         self._open_handles: list[Publisher | Subscriber] = []
@@ -72,12 +71,11 @@ class Node(ClosingContext):
 
         Broadcasts and channels have separate names.
 
-        Parameters
-        ----------
-        name : name of the broadcast.
-        config : unused; see `Node`.
-        own : True: the subscriber also receives the node's own messages.
-        settings : settings of `Channel`, `Channel.publisher` and `Channel.subscriber`.
+        Args:
+            name: name of the broadcast.
+            config: unused; see `Node`.
+            own: True: the subscriber also receives the node's own messages.
+            settings: settings of `Channel`, `Channel.publisher` and `Channel.subscriber`.
         """
         from msgq.channel.broadcast import Broadcast  # late: the import of typing needs more memory than a node
 
@@ -142,9 +140,8 @@ class Node(ClosingContext):
 def _check_no_config(method: str, config: object) -> None:
     """Refuse a positional configuration, and name the keywords.
 
-    Raises
-    ------
-    InvalidTypeError : `config` is not None.
+    Raises:
+        InvalidTypeError: `config` is not None.
     """
     if config is not None:
         text = f"{method} got {config!r} of type {type(config).__name__} by position, but takes settings by keyword"
@@ -155,16 +152,15 @@ def _check_no_config(method: str, config: object) -> None:
 def _split_settings(settings: dict[str, Any], *sides: tuple[str, ...]) -> list[dict[str, Any]]:
     """Return the settings of the channel, and the settings of each side.
 
-    Raises
-    ------
-    TypeError : a setting is unknown.
+    Raises:
+        TypeError: a setting is unknown.
     """
-    known = [(*CHANNEL_OPTIONS, *OPEN_OPTIONS), *sides]
-    unknown = settings.keys() - set().union(*known)
+    option_sets = [(*CHANNEL_OPTIONS, *OPEN_OPTIONS), *sides]
+    unknown = settings.keys() - set().union(*option_sets)
     if unknown:
-        names = ", ".join(sorted(set().union(*known)))
+        names = ", ".join(sorted(set().union(*option_sets)))
         raise TypeError(f"unknown settings {', '.join(map(repr, sorted(unknown)))}; known settings are {names}")
-    return [{name: settings[name] for name in names if name in settings} for names in known]
+    return [{name: settings[name] for name in names if name in settings} for names in option_sets]
 
 
 def _make_mailbox_name(owner: str, tag: str) -> str:

@@ -67,15 +67,15 @@ class ChannelPlaybackWriter(EndpointWriter):
 
     def _get_publisher(self, name: str) -> Publisher:
         """Return the publisher with this name; "": the name of this process."""
-        known = self._publishers.get(name)
-        if known is None:
+        publisher = self._publishers.get(name)
+        if publisher is None:
             node = name.replace("\0", "") if len(name.encode()) <= NODE_NAME_BYTES_MAX else ""
             slot_bytes = (
                 self.spec.get_positive_option("slot_bytes") or _DEFAULT_SLOT_BYTES
             )  # larger messages make the pool grow
             with self._open_channel(node or None) as channel:
-                known = self._publishers[name] = channel.publisher(slot_bytes=slot_bytes)
-        return known
+                publisher = self._publishers[name] = channel.publisher(slot_bytes=slot_bytes)
+        return publisher
 
     def send(self, message: PlaybackMessage) -> None:
         """See `EndpointWriter`."""

@@ -12,14 +12,14 @@ from msgq.kinds.opening import read_existing_schema
 from msgq.kinds.publish import PUB_NODE_NAME, KindPublish, PublishOptions, PublishTarget
 
 _POOL_BYTES_MAX = 1 << 30
-_POLL_INTERVAL_S = 0.02  # between two checks for subscribers
+_POLL_INTERVAL_S = 0.02  # time between two checks for subscribers
 
 
 class ChannelPublishTarget(PublishTarget):
     """A channel in shared memory, for any chosen backend. Created if necessary."""
 
-    def __init__(self, wanted: PublishOptions) -> None:
-        super().__init__(wanted, read_existing_schema(wanted.endpoint))
+    def __init__(self, options: PublishOptions) -> None:
+        super().__init__(options, read_existing_schema(options.endpoint))
 
     def _open_endpoint(self) -> None:
         self._channel_file = open_channel_file(

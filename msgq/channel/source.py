@@ -11,6 +11,8 @@ from msgq.impl.channel import open_channel_file, open_subscriber
 from msgq.impl.sources import open_channel_source
 from msgq.kinds.source import FEED_BATCH_MESSAGES, EndpointFeed, KindSource, SourceItem, TimeStamps
 
+ALL_HISTORY = 2**62  # messages of a channel that are still there
+
 
 class ChannelFeed(EndpointFeed):
     """Feed of a channel in shared memory, for any chosen backend: new messages, and earlier ones if requested."""
@@ -49,4 +51,8 @@ def _read_stamp_settings(name: str, prefix: str) -> TimeStamps:
     return TimeStamps(channel.stamps is not False, channel.schema)
 
 
-SOURCE = KindSource(open_channel_source, ChannelFeed, find_stamps=_read_stamp_settings)
+def _open_feed(name: str, prefix: str, whole: bool) -> ChannelFeed:
+    return ChannelFeed(name, prefix, ALL_HISTORY if whole else 0)
+
+
+SOURCE = KindSource(open_channel_source, _open_feed, find_stamps=_read_stamp_settings)

@@ -7,9 +7,10 @@ installs the packages for recordings.
 import gc
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 
-from msgq.cli.common.exit_codes import SIGINT_EXIT_CODE
+from msgq.cli.common.sigint import SIGINT_EXIT_CODE
 from msgq.common.optional import find_extra_of_package
 
 _GC_THRESHOLD = 10_000  # new objects before a search for garbage. Imports create many objects, and no garbage
@@ -18,16 +19,16 @@ _GC_THRESHOLD = 10_000  # new objects before a search for garbage. Imports creat
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command, and exit with its code.
 
-    Parameters
-    ----------
-    arguments : command-line arguments after `msgq`; None: from `sys.argv`.
+    Args:
+        arguments: command-line arguments after `msgq`; None: from `sys.argv`.
     """
     # By default, the import of NumPy starts a thread per core for linear algebra, which no command needs.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     gc.set_threshold(_GC_THRESHOLD)
     try:
-        from msgq.cli.app import app
+        from msgq.cli.app import app, print_warning
 
+        warnings.showwarning = print_warning
         app(arguments, prog_name="msgq")
     except KeyboardInterrupt:  # during the imports
         sys.exit(SIGINT_EXIT_CODE)

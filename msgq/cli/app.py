@@ -3,17 +3,19 @@
 import os
 import signal
 import sys
+from functools import cached_property
 from io import TextIOWrapper
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 import click
 
 from msgq import __version__
-from msgq.cli.common.exit_codes import SIGINT_EXIT_CODE
 from msgq.cli.common.groups import LazyCommandGroup
 from msgq.cli.common.options import EXIT_CODES
 from msgq.cli.common.other_names import describe_unknown_option
+from msgq.cli.common.sigint import SIGINT_EXIT_CODE
 from msgq.common.optional import is_extra_installed
+from msgq.common.plugins import Plugin, find_plugins
 from msgq.common.selection import InvalidPatternError
 from msgq.errors import MsgqError
 
@@ -48,11 +50,47 @@ VERBS = {
 _NEEDED_EXTRAS = {"bag": "record", "play": "record", "record": "record"}
 
 
+def print_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Print a warning in one line, without the place in the code. For `warnings.showwarning`."""
+    from msgq.cli.common.render import echo  # rich, which not all verbs need
+
+    echo(f"msgq: {message}", err=True)
+
+
 class _VerbGroup(LazyCommandGroup):
-    """The verbs. Errors are printed in one line."""
+    """The verbs, and those of plug-ins (entry points "msgq.commands"). Errors are printed in one line."""
+
+    @cached_property
+    def _verb_plugins(self) -> dict[str, Plugin]:
+        """Verbs of other distributions by name. The library's own verbs have priority."""
+        return {plugin.name: plugin for plugin in find_plugins("msgq.commands") if plugin.name not in VERBS}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of the verbs."""
+        return [*super().list_commands(ctx), *self._verb_plugins]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a verb; None: no verb has this name."""
+        command = super().get_command(ctx, cmd_name)
+        if command is not None or cmd_name not in self._verb_plugins:
+            return command
+        plugin = self._verb_plugins[cmd_name]
+        loaded = plugin.load()
+        if not isinstance(loaded, click.Command):
+            raise plugin.make_error(f"object is of type {type(loaded).__name__}, not click.Command")
+        return loaded
 
     def describe_command(self, name: str) -> str:
         """Return the text of a verb in lists. The text of an unusable verb names the missing extra."""
+        if name not in VERBS:
+            return f"From {self._verb_plugins[name].distribution}."
         extra = _NEEDED_EXTRAS.get(name)
         if extra is None or is_extra_installed(extra):
             return super().describe_command(name)

@@ -22,7 +22,7 @@ from msgq.errors import InvalidValueError
 from msgq.kinds import kind_of
 from msgq.monitor.endpoint_selection import EndpointSelection
 
-_RatedFlow = tuple[FlowStats, float, float]  # with messages and bytes per second
+_RatedFlow = tuple[FlowStats, float, float]  # statistics, messages per second, bytes per second
 _FlowColumn = TableColumn[_RatedFlow]
 _FLOW_COLUMNS = (
     _FlowColumn("endpoint", lambda row: row[0].topic, NAME_RANK, text_width=20),

@@ -36,21 +36,27 @@ def command(file: Path, timeout: float, as_json: bool, prefix: str | None) -> No
     The command measures rates, sizes and losses passively. FILE has these entries:
 
     \b
-    duration = 2.0            # duration of the measurement
-    only = false              # true: other endpoints are a failure (except channels of queue events)
-    [endpoints.camera]        # a name, or a quoted pattern for whole names: ["wheel.*"]
-    publisher = true          # a living publisher must exist (default)
-    subscribers = 1           # minimum, or a range: [1, 3]; the same for rate and size
-    rate = [19, 21]           # messages/s
-    size = [1000, 2000000]    # bytes per message
-    lost = 0                  # most messages lost by subscribers during the measurement
-    optional = false          # true: the endpoint may be missing
+    duration = 2.0           # duration of the measurement
+    only = false             # true: other endpoints are a failure
+    [endpoints.camera]       # a name, or a quoted pattern for whole names
+    publisher = true         # a living publisher must exist (default)
+    subscribers = 1          # minimum, or a range: [1, 3]; so for rate and size
+    rate = [19, 21]          # messages/s
+    size = [1000, 2000000]   # bytes per message
+    lost = 0                 # most messages lost during the measurement
+    optional = false         # true: the endpoint may be missing
+
+    A pattern is quoted: ["wheel.*"]. With `only`, the channels of queue events are allowed.
 
     Write the names of other endpoints as "channel/NAME", "queue/NAME" and "records/NAME". For channels and queues,
     the entry `size` is not allowed. For a queue, publishers are senders, and subscribers are receivers.
 
     For records, publishers are writers, and the rate counts written elements. For a vector, the size is the size of
     one element. For records, the entries `subscribers` and `lost` are not allowed, because readers leave no trace.
+
+    \b
+    Example: wait up to five seconds for the endpoints, then compare them
+      msgq check robot.toml --timeout 5
     """
     try:
         expected = read_expectations(file, prefix)

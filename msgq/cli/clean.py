@@ -17,7 +17,12 @@ from msgq.kinds.cleanup import FileRemoval
 from msgq.monitor.endpoint_selection import is_shown_by_subject, no_match_error
 from msgq.stats import endpoint_inodes
 from msgq.stats import endpoints as endpoint_stats
-from msgq.topic.leftovers import remove_dead_claims, remove_dead_gates, remove_old_drafts
+from msgq.topic.leftovers import (
+    remove_dead_claims,
+    remove_dead_gates,
+    remove_old_drafts,
+    remove_topic_directories,
+)
 
 _HELP_EPILOG = (
     "Exit codes: 0 success, also if there was nothing to remove; "
@@ -66,22 +71,25 @@ def command(
 
     Without names, the command also removes leftovers of killed replay controllers and ZMQ publishers, orphaned files,
     and directories whose creator was killed before the directory had a name. A file is orphaned if its ring or main
-    file was deleted. Without a prefix, orphaned files and directories are removed under all prefixes.
+    file was deleted. Without a prefix, orphaned files and directories are removed under all prefixes. With --prefix,
+    the empty directories of the prefix are also removed.
     """
     if all_prefixes and (endpoints or prefix is not None):
         raise click.UsageError("--all-prefixes excludes --prefix and endpoints; give one of them")
-    where = "" if all_prefixes else resolve_prefix(prefix)
-    every = ["", *shm_paths.list_prefixes()] if all_prefixes else [where]
-    wanted = SelectedEndpoints(parse_patterns(endpoints) or None)
+    current_prefix = "" if all_prefixes else resolve_prefix(prefix)
+    every = ["", *shm_paths.list_prefixes()] if all_prefixes else [current_prefix]
+    selection = SelectedEndpoints(parse_patterns(endpoints) or None)
     removals: list[FileRemoval] = []
     for searched in every:
         removals += _remove_endpoints(endpoints, searched, not dry_run, force)
     reported = {(removal.prefix, removal.endpoint) for removal in removals if removal.removed}
-    removals += remove_dead_gates(None if all_prefixes else where, not dry_run, wanted.__contains__)
+    removals += remove_dead_gates(None if all_prefixes else current_prefix, not dry_run, selection.__contains__)
     if not endpoints:
-        removals += remove_dead_claims(None if all_prefixes else where, not dry_run)
-        removals += _remove_orphans(where, not dry_run, reported)
-        removals += remove_old_drafts(where or None, not dry_run)
+        removals += remove_dead_claims(None if all_prefixes else current_prefix, not dry_run)
+        removals += _remove_orphans(current_prefix, not dry_run, reported)
+        removals += remove_old_drafts(current_prefix or None, not dry_run)
+        if prefix and not dry_run:
+            remove_topic_directories(prefix)
     outcomes = list(_list_outcomes(removals, dry_run))
     for outcome in outcomes:
         echo_json(outcome) if as_json else echo(str(outcome))

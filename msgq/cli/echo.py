@@ -64,7 +64,8 @@ def command(
     without a schema are printed in hexadecimal. For records/NAME, the command prints the existing values
     first, then each change. For queue/NAME, the command prints the waiting messages first. All messages stay in the
     queue. For a queue with events, the command then prints each event. A queue without events is polled for new
-    messages. Messages that a receiver takes between two polls are not printed.
+    messages. Messages that a receiver takes between two polls are not printed. An endpoint that appears while the
+    command runs is printed from its first message.
 
     The command is passive: publishers do not notice the command, and never wait. Lost messages are reported on
     stderr.
@@ -99,8 +100,14 @@ def _check_output_options(as_hex: bool, raw: bool, fields: bool, csv: bool, trun
 
 
 def _show_messages(names: EndpointSelection, show: ItemPrinter, limit: RunLimit, timeout: float | None) -> None:
-    feeds: EndpointFollower[EndpointFeed] = EndpointFollower(names, open_feed, print_left_out)
+    is_new = False
+
+    def open_selected_feed(name: str) -> EndpointFeed:
+        return open_feed(name, whole=is_new)
+
+    feeds: EndpointFollower[EndpointFeed] = EndpointFollower(names, open_selected_feed, print_left_out)
     feeds.refresh()
+    is_new = True  # endpoints that appear from now on are printed from their first message
     print_selection(names)
     heard_s, shown = time.monotonic(), 0
     while not limit.is_reached(shown):

@@ -24,7 +24,7 @@ from msgq.common.storage.url_path import RecordingPath
 from msgq.common.texts import format_count_noun
 from msgq.recording import Player, PlayerStats
 from msgq.recording.player.remapping import NameMapping
-from msgq.recording.player.schedule import TIME_SOURCES
+from msgq.recording.player.timed_messages import TIME_SOURCES
 
 _KEY_PERIOD_S = 0.1
 _STATUS_PERIOD_S = 1.0
@@ -150,6 +150,10 @@ def command(
 
     On a terminal, the progress is shown live. With --json, the command prints one object per second, and one object
     at the end.
+
+    \b
+    Example: play the second minute of a recording at half speed
+      msgq play drive --start 60 --duration 60 --rate 0.5
     """
     if loop and loops:
         raise click.UsageError("--loop and --loops exclude each other; give one")

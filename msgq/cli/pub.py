@@ -122,9 +122,9 @@ def command(
     kind, is_json = kind_of(endpoint), message_format == "json"
     options = {"force": force, "priority": priority is not None, "index": index is not None, "key": key is not None}
     _check_options(endpoint, {option for option, is_given in options.items() if is_given})
-    wanted = PublishOptions(endpoint, kind.bare_name(endpoint), is_json, force, priority, index, key, timeout)
+    publish_options = PublishOptions(endpoint, kind.bare_name(endpoint), is_json, force, priority, index, key, timeout)
     with settings.overrides(prefix), _raise_click_errors():
-        target = kind.publish.open_target(wanted)
+        target = kind.publish.open_target(publish_options)
         encode = _make_encoder(
             message_format or ("json" if _is_struct_schema(target.schema) else "text"), target.schema
         )
@@ -167,8 +167,8 @@ def _check_options(endpoint: str, options: set[str]) -> None:
         (kind, *_) = (
             stored_kind for stored_kind in list_stored_kinds("publish") if option in stored_kind.publish.allowed_options
         )
-        where = kind.endpoint("NAME") if kind.name_prefix else kind.plural_name
-        raise click.UsageError(f"--{option} cannot be used with {endpoint}; use --{option} for {where}")
+        usable_endpoint = kind.endpoint("NAME") if kind.name_prefix else kind.plural_name
+        raise click.UsageError(f"--{option} cannot be used with {endpoint}; use --{option} for {usable_endpoint}")
 
 
 @contextlib.contextmanager
@@ -237,11 +237,13 @@ def _choose_message_limit(count: int | None, rate: float | None, lines: bool) ->
 
 def _publish_payloads(target: PublishTarget, payloads: Iterator[bytes], rate: float | None, limit: RunLimit) -> None:
     due_s, sent = time.monotonic(), 0
-    while not limit.is_reached(sent) and (data := next(payloads, None)) is not None:
-        if rate is not None:
+    # The first message is due at once, so that a run publishes it however late the process gets its turn.
+    while not (sent and limit.is_reached(sent)) and (data := next(payloads, None)) is not None:
+        if rate is not None and sent:
             time.sleep(max(0.0, min(due_s - time.monotonic(), limit.remaining_s)))
             if limit.is_reached(sent):
                 break
+        if rate is not None:
             due_s = max(due_s + 1 / rate, time.monotonic() - 1)  # after a stop, no flood to catch up
         target.send(data)
         sent += 1

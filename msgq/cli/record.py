@@ -192,32 +192,37 @@ def command(
 
     On a terminal, the progress is shown live. A summary is printed at the end. With --json, the command prints one
     object per second, and one object at the end.
+
+    \b
+    Example: record all endpoints except the debugging ones for ten minutes
+      msgq record --all --exclude debug --duration 600 -o drive
     """
     _check_selection(everything, bool(endpoints or regex), bool(frames))
     keeps = recorder_options["snapshot_seconds"] is not None or recorder_options["snapshot_bytes"] is not None
     _check_trigger(trigger, recorder_options["start_paused"] or keeps)
     pictures = [_parse_frame_stream(text, frame_format) for text in frames]
-    wanted = None if everything else (*parse_patterns(endpoints), *regex)
-    where = output or make_timestamped_directory(Path())
-    recorder = Recorder(
-        where,
-        SelectedEndpoints(wanted, exclude),
-        prefix=prefix,
-        limits=RecordingLimits(split_bytes, split_seconds, split_messages, max_total_bytes, min_free_bytes),
-        frames=pictures,
-        **recorder_options,
-    )
-    if output is None:
-        echo(f"recording into {where}", err=True)
-    missing_sources = _MissingSources(EndpointSelection(endpoints, prefix, expressions=regex), recorder)
-    missing_sources.print_sources(SelectedEndpoints(exclude))
+    patterns = None if everything else (*parse_patterns(endpoints), *regex)
+    directory = output or make_timestamped_directory(Path())
     over: list[bool] = []  # no Event: a signal handler that sets one hangs when it interrupts the wait for it
-    with call_on_interrupt(lambda: over.append(True)), handle_recording_triggers(recorder, trigger, prefix):
-        _show_recorder(recorder, missing_sources, where, over, RunLimit(count, duration), as_json, keeps)
-        try:
-            recorder.stop()
-        finally:  # after a failure, too: the summary has the losses
-            _print_recording_summary(recorder, where, as_json, keeps)
+    with call_on_interrupt(lambda: over.append(True)):  # before the first file: a signal must not cut it off
+        recorder = Recorder(
+            directory,
+            SelectedEndpoints(patterns, exclude),
+            prefix=prefix,
+            limits=RecordingLimits(split_bytes, split_seconds, split_messages, max_total_bytes, min_free_bytes),
+            frames=pictures,
+            **recorder_options,
+        )
+        if output is None:
+            echo(f"recording into {directory}", err=True)
+        missing_sources = _MissingSources(EndpointSelection(endpoints, prefix, expressions=regex), recorder)
+        missing_sources.print_sources(SelectedEndpoints(exclude))
+        with handle_recording_triggers(recorder, trigger, prefix):
+            _show_recorder(recorder, missing_sources, directory, over, RunLimit(count, duration), as_json, keeps)
+            try:
+                recorder.stop()
+            finally:  # after a failure, too: the summary has the losses
+                _print_recording_summary(recorder, directory, as_json, keeps)
     if not over:
         missing_sources.require_all()
 
@@ -267,9 +272,8 @@ class _MissingSources:
     def require_all(self) -> None:
         """Raise an error for sources that never appeared.
 
-        Raises
-        ------
-        click.ClickException : a source never appeared.
+        Raises:
+            click.ClickException: a source never appeared.
         """
         self.refresh()
         self._names.require_matched()
@@ -293,22 +297,21 @@ class _MissingSources:
         return texts
 
 
-def make_timestamped_directory(where: Path) -> Path:
+def make_timestamped_directory(parent: Path) -> Path:
     """Create a directory with the local time as its name, so that recordings sort by time, and return its path.
 
-    Raises
-    ------
-    RecordingError : the directory cannot be created.
+    Raises:
+        RecordingError: the directory cannot be created.
     """
     name = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
-    path, number = where / name, 1
+    path, number = parent / name, 1
     while True:
         try:
             path.mkdir()
             return path
         except FileExistsError:  # another one began in the same second
             number += 1
-            path = where / f"{name}_{number}"
+            path = parent / f"{name}_{number}"
         except OSError as error:
             text = f"cannot create directory {path}: {error.strerror}; give another with --output"
             raise RecordingError(text, errno=error.errno) from error
@@ -379,7 +382,9 @@ def format_status(stats: RecorderStats, keeps: bool = False) -> str:
     if stats.corrupt:
         parts.append(f"invalid data in a ring, {format_count_noun(stats.corrupt, 'time')}")
     if stats.refused:
-        parts.append(join_first_texts(f"{endpoint} not recorded: {why}" for endpoint, why in stats.refused.items()))
+        parts.append(
+            join_first_texts(f"{endpoint} not recorded: {reason}" for endpoint, reason in stats.refused.items())
+        )
     return ", ".join(parts)
 
 

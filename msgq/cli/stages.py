@@ -26,7 +26,7 @@ from msgq.monitor.passive_topics import TopicFollower
 from msgq.monitor.sliding_window import DurationSpread
 from msgq.monitor.stage_timings import StageCollector, StageRow
 
-_POLL_PERIOD_S = 0.02  # between two polls. Passive subscribers are not woken
+_POLL_PERIOD_S = 0.02  # time between two polls, because passive subscribers are not woken
 _SHOW_PERIOD_S = 1.0
 
 
@@ -85,6 +85,7 @@ _STAGE_COLUMNS = (
     _StageColumn("messages/s", lambda row: format_rate(row.rate), RATE_RANK),
     *_make_spread_columns("wait", lambda row: row.queue_time),
     *_make_spread_columns("work", lambda row: row.processing_time),
+    _StageColumn("no CPU", lambda row: _format_us(row.age_parts.no_cpu if row.age_parts else None), OTHER_RANK + 1),
     *_make_spread_columns("age", lambda row: row.e2e_latency),
     _StageColumn("lost", lambda row: format_count(row.lost), LOST_RANK),
     _StageColumn("malformed", lambda row: format_count(row.malformed), OTHER_RANK + 3),
@@ -196,11 +197,20 @@ def _print_view(view: LatencyView, as_json: bool) -> None:
         for line in view.format_lines():
             echo(line)
     _print_refused_topics(view.topics.refused.items())
+    if isinstance(view, StagesView):
+        _print_thread_problems(view.compute_rows())
     if not view.topics.by_name:
         expected = (
             "topic with timestamps" if isinstance(view, HopTreeView) else "topic of a stage with a `msgq.StageTracer`"
         )
         echo(f"msgq: no {expected} found (docs/guides/tracking.md)", err=True)
+
+
+def _print_thread_problems(rows: Iterable[StageRow]) -> None:
+    for row in rows:
+        if row.thread_problem:
+            name = timing.make_timing_topic(row.stage, row.endpoint)
+            echo(f"msgq: no CPU is unknown: {name}: {row.thread_problem}", err=True)
 
 
 def _require_matched(patterns: Sequence[str], topics: Iterable[str]) -> None:
@@ -214,8 +224,8 @@ def _require_matched(patterns: Sequence[str], topics: Iterable[str]) -> None:
 
 
 def _print_refused_topics(refused: Iterable[tuple[str, str]]) -> None:
-    for name, why in sorted(refused):
-        echo(f"msgq: left out: {name}: {why}", err=True)
+    for name, reason in sorted(refused):
+        echo(f"msgq: left out: {name}: {reason}", err=True)
 
 
 def _run_live(view: LatencyView, live: Live) -> None:

@@ -30,15 +30,17 @@ from msgq.monitor.live_endpoints import LiveEndpoints
 class StatLine:
     """Totals of all endpoints at one moment. Unknown values are None.
 
-    Attributes
-    ----------
-    endpoint_counts : number of endpoints by kind (plural); topics that announce frames count as topics.
-    publishers : number of living publishers, senders and writers.
-    dead_participants : number of dead participants.
-    subscribers : number of living subscribers and receivers. Readers of records leave no trace.
-    rate, byte_rate, lost_rate : messages, bytes and lost messages per second.
-    silent_endpoints : number of endpoints without a message since the previous line.
-    shm_used_bytes, shm_free_bytes : used and free bytes of the shared memory.
+    Attributes:
+        endpoint_counts: number of endpoints by kind (plural); topics that announce frames count as topics.
+        publishers: number of living publishers, senders and writers.
+        dead_participants: number of dead participants.
+        subscribers: number of living subscribers and receivers. Readers of records leave no trace.
+        rate: messages per second.
+        byte_rate: bytes per second.
+        lost_rate: lost messages per second.
+        silent_endpoints: number of endpoints without a message since the previous line.
+        shm_used_bytes: used bytes of the shared memory.
+        shm_free_bytes: free bytes of the shared memory.
     """
 
     time_ns: int
@@ -62,7 +64,7 @@ class StatLine:
 
 _LOOPBACK_ADDRESS = "127.0.0.1"
 StatColumn = TableColumn[StatLine]
-_STAT_COLUMNS = (  # after the columns of the kinds
+_STAT_COLUMNS = (  # columns after those of the kinds
     StatColumn("publ", lambda line: str(line.publishers)),
     StatColumn("dead", lambda line: str(line.dead_participants)),
     StatColumn("subs", lambda line: str(line.subscribers)),
@@ -121,7 +123,7 @@ def command(
     publ                 living publishers, senders and writers
     dead                 dead participants
     subs                 living subscribers and receivers
-    messages/s, bytes/s  published, sent or written (bytes of queues and boards are unknown)
+    messages/s, bytes/s  published or sent (no bytes of queues and boards)
     lost/s               messages lost by subscribers
     silent               endpoints without a message since the last line
     shm used, shm free   shared memory of the machine

@@ -5,11 +5,11 @@ A program that only publishes and subscribes does not need regular expressions, 
 
 from __future__ import annotations
 
-from _collections_abc import Iterable  # of Python's start, unlike the package `collections`
+from _collections_abc import Iterable  # loaded at Python's start, unlike the package `collections`
 
 from msgq.errors import InvalidTypeError, InvalidValueError
 
-TYPE_CHECKING = False  # as in msgq/__init__.py
+TYPE_CHECKING = False  # avoids the import of `typing`; see msgq/__init__.py
 if TYPE_CHECKING:
     from typing import Any
 
@@ -17,16 +17,14 @@ if TYPE_CHECKING:
 def list_names(names: str | Iterable[str], argument: str, *, may_be_empty: bool = False) -> list[str]:
     """Return the names that an argument of a public function selects; see msgq.common.selection.
 
-    Parameters
-    ----------
-    names : one name, or an iterable of names.
-    argument : name of the argument, for errors.
-    may_be_empty : True: no name is allowed.
+    Args:
+        names: one name, or an iterable of names.
+        argument: name of the argument, for errors.
+        may_be_empty: True: no name is allowed.
 
-    Raises
-    ------
-    InvalidTypeError : the argument or a name has another type.
-    InvalidValueError : there is no name.
+    Raises:
+        InvalidTypeError: the argument or a name has another type.
+        InvalidValueError: there is no name.
     """
     return list_choices(names, argument, (str,), "a name or a list of names", may_be_empty)
 

@@ -35,9 +35,8 @@ _CTYPES_POINTER_CODES = frozenset("PzZXO")  # void pointers, texts, functions an
 def numpy_dtype(asked: npt.DTypeLike, endpoint: str = "") -> np.dtype[Any]:
     """Return the dtype that NumPy creates from a value.
 
-    Raises
-    ------
-    RecordTypeError : NumPy refuses the value.
+    Raises:
+        RecordTypeError: NumPy refuses the value.
     """
     import numpy as np
 
@@ -57,15 +56,13 @@ def numpy_dtype(asked: npt.DTypeLike, endpoint: str = "") -> np.dtype[Any]:
 def record_dtype(asked: npt.DTypeLike, endpoint: str = "") -> np.dtype[Any]:
     """Return the dtype of records. A record dtype has a fixed size, and a schema can describe the dtype.
 
-    Parameters
-    ----------
-    asked : any value that NumPy converts to a dtype. Metadata and the alignment flag are ignored, padding is kept.
-    endpoint : name of the endpoint, for error texts.
+    Args:
+        asked: any value that NumPy converts to a dtype. Metadata and the alignment flag are ignored, padding is kept.
+        endpoint: name of the endpoint, for error texts.
 
-    Raises
-    ------
-    RecordTypeError : the value is not a dtype; or the dtype has Python objects, has no bytes, or is an array (use a
-        field); or its fields overlap or are not in the order of their offsets.
+    Raises:
+        RecordTypeError: the value is not a dtype; or the dtype has Python objects, has no bytes, or is an array (use a
+            field); or its fields overlap or are not in the order of their offsets.
     """
     try:
         return _check_record_dtype(numpy_dtype(asked, endpoint))()
@@ -78,9 +75,8 @@ def record_dtype(asked: npt.DTypeLike, endpoint: str = "") -> np.dtype[Any]:
 def _check_record_dtype(dtype: np.dtype[Any]) -> Callable[[], np.dtype[Any]]:
     """Return a function that makes the dtype that a schema describes.
 
-    Raises
-    ------
-    ValueError : as `RecordTypeError` of `record_dtype`.
+    Raises:
+        ValueError: as `RecordTypeError` of `record_dtype`.
     """
     if dtype.hasobject or not dtype.itemsize:
         reason = "holds Python objects" if dtype.hasobject else "has no bytes"
@@ -90,13 +86,13 @@ def _check_record_dtype(dtype: np.dtype[Any]) -> Callable[[], np.dtype[Any]]:
             f"dtype {dtype} is an array; use a field for it: [('value', {str(dtype.base)!r}, {dtype.shape})]"
         )
     try:
-        said = parse_dtype_description(describe_dtype(dtype))
+        parsed = parse_dtype_description(describe_dtype(dtype))
     except ValueError as error:
         text = f"dtype {dtype} does not fit into a schema: {error}; give the fields in the order of their offsets"
         raise ValueError(text) from error
-    if said != dtype:
-        raise ValueError(f"a schema describes dtype {dtype} as {said}; give dtype {said}")
-    return _copies_of(said)
+    if parsed != dtype:
+        raise ValueError(f"a schema describes dtype {dtype} as {parsed}; give dtype {parsed}")
+    return _copies_of(parsed)
 
 
 def _has_ctypes_pointer(asked: object) -> bool:
@@ -118,10 +114,9 @@ def _has_ctypes_pointer(asked: object) -> bool:
 def describe_dtype(dtype: np.dtype[Any]) -> bytes:
     """Return the description of a dtype as JSON.
 
-    Raises
-    ------
-    ValueError : no description exists: fields overlap or are not in the order of their offsets, a title is not text, or
-        the description is too long.
+    Raises:
+        ValueError: no description exists: fields overlap or are not in the order of their offsets, a title is not text,
+            or the description is too long.
     """
     try:
         data = json.dumps(dtype.str if dtype.names is None else dtype.descr).encode()
@@ -150,9 +145,8 @@ def _has_titles(dtype: np.dtype[Any]) -> bool:
 def parse_dtype_description(data: bytes, name: str = "Record") -> np.dtype[Any]:
     """Return the dtype of a description. `name`: name of the schema, for errors.
 
-    Raises
-    ------
-    ValueError : the data is not a dtype, or is a dtype with Python objects or without bytes.
+    Raises:
+        ValueError: the data is not a dtype, or is a dtype with Python objects or without bytes.
     """
     return _parse_description(data, name)()
 
@@ -166,8 +160,8 @@ def _parse_description(data: bytes, name: str) -> Callable[[], np.dtype[Any]]:
         fields: Any = descr if isinstance(descr, str) else _convert_fields(descr, NESTING_MAX)
         dtype = np.lib.format.descr_to_dtype(fields)
     except _CONVERSION_ERRORS as error:
-        why = str(error) or type(error).__name__
-        raise ValueError(f"schema {name!r} does not describe a NumPy dtype: {why}") from None
+        reason = str(error) or type(error).__name__
+        raise ValueError(f"schema {name!r} does not describe a NumPy dtype: {reason}") from None
     if dtype.hasobject or not dtype.itemsize:
         raise ValueError(f"schema {name!r} describes dtype {dtype}, which has no fixed bytes")
     return _copies_of(dtype)

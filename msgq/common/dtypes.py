@@ -16,9 +16,8 @@ if TYPE_CHECKING:
 def struct_schema(dtype: np.dtype[Any], name: str = "Record") -> Schema:
     """Return a schema for a dtype. `Schema.of` also checks the dtype.
 
-    Raises
-    ------
-    ValueError : as `describe_dtype`.
+    Raises:
+        ValueError: as `describe_dtype`.
     """
     return Schema(name, "struct", describe_dtype(dtype))
 
@@ -26,8 +25,7 @@ def struct_schema(dtype: np.dtype[Any], name: str = "Record") -> Schema:
 def struct_dtype(schema: Schema) -> np.dtype[Any]:
     """Return the dtype of messages with the encoding "struct".
 
-    Raises
-    ------
-    ValueError : the schema's data is not a dtype, or is a dtype with Python objects or without bytes.
+    Raises:
+        ValueError: the schema's data is not a dtype, or is a dtype with Python objects or without bytes.
     """
     return parse_dtype_description(schema.data, schema.name)

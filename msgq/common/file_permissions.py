@@ -17,7 +17,7 @@ import pwd
 from msgq.common import settings
 from msgq.errors import InvalidValueError, SegmentError
 
-TYPE_CHECKING = False  # as in __init__.py
+TYPE_CHECKING = False  # avoids the import of `typing`; see msgq/__init__.py
 if TYPE_CHECKING:
     import socket
 
@@ -25,10 +25,9 @@ if TYPE_CHECKING:
 def trusted_users(endpoint: str = "") -> frozenset[int]:
     """Return the ids of users whose files are accepted in addition to own files and root's: ``trust=``, or MSGQ_TRUST.
 
-    Raises
-    ------
-    InvalidValueError : a user does not exist.
-    TypeError : the value is not a str.
+    Raises:
+        InvalidValueError: a user does not exist.
+        TypeError: the value is not a str.
     """
     names = settings.get_trust()
     if not isinstance(names, str):
@@ -60,9 +59,8 @@ def _look_up_id(name: str, is_group: bool) -> int | None:
 def resolve_new_file_group(endpoint: str = "") -> int | None:
     """Return the id of the group for new files (MSGQ_GROUP); None: the default group of the system.
 
-    Raises
-    ------
-    InvalidValueError : the group does not exist.
+    Raises:
+        InvalidValueError: the group does not exist.
     """
     name = settings.get_file_group()
     return _find_id(name, True, endpoint) if name else None
@@ -71,24 +69,22 @@ def resolve_new_file_group(endpoint: str = "") -> int | None:
 def share_file(path: str | int, permissions: int, endpoint: str, name: str) -> None:
     """Set group and mode of a file that this process has just created, regardless of the umask.
 
-    Parameters
-    ----------
-    path : path of a file, directory, FIFO or socket, in a directory in which other users cannot replace it; or a
-        descriptor.
-    name : path for the error text.
+    Args:
+        path: path of a file, directory, FIFO or socket, in a directory in which other users cannot replace it; or a
+            descriptor.
+        name: path for the error text.
 
-    Raises
-    ------
-    SegmentError : this user is not a member of the group.
+    Raises:
+        SegmentError: this user is not a member of the group.
     """
-    wanted = resolve_new_file_group(endpoint)
+    requested_group = resolve_new_file_group(endpoint)
     try:
-        if wanted is not None:
-            os.chown(path, -1, wanted)
+        if requested_group is not None:
+            os.chown(path, -1, requested_group)
         os.chmod(path, permissions)
     except OSError as error:
-        text = f"cannot set group {wanted} (MSGQ_GROUP) and mode {permissions:o}: {error.strerror}"
-        if error.errno == errno.EPERM and wanted is not None:
+        text = f"cannot set group {requested_group} (MSGQ_GROUP) and mode {permissions:o}: {error.strerror}"
+        if error.errno == errno.EPERM and requested_group is not None:
             text += "; run the process as a member of the group"
         raise SegmentError(text, endpoint, name, error.errno) from error
 
@@ -106,10 +102,9 @@ def _make_draft_directory(parent: str, name: str) -> str:
 def bind_unix_socket(listener: socket.socket, path: str, permissions: int, endpoint: str) -> None:
     """Bind a Unix socket, and replace an existing one. The socket is not visible before it has its group and mode.
 
-    Raises
-    ------
-    OSError : bind(2) or rename(2) failed, for example because another user owns the existing socket.
-    SegmentError : as `share_file`.
+    Raises:
+        OSError: bind(2) or rename(2) failed, for example because another user owns the existing socket.
+        SegmentError: as `share_file`.
     """
     draft = _make_draft_directory(os.path.dirname(path), "msgq")
     try:

@@ -9,12 +9,11 @@ from typing import Any, NamedTuple
 class MessageSource(NamedTuple):
     """Source that all messages of an MCAP channel share. The channel's metadata stores it.
 
-    Attributes
-    ----------
-    kind : kind of the endpoint: "topic", "frames", "channel", "records" or "queue".
-    publisher : name of the publisher's node, if the endpoint may have several publishers; else "".
-    key : key of a board; else "".
-    options : JSON object with the options to create the endpoint again; "": unknown.
+    Attributes:
+        kind: kind of the endpoint: "topic", "frames", "channel", "records" or "queue".
+        publisher: name of the publisher's node, if the endpoint may have several publishers; else "".
+        key: key of a board; else "".
+        options: JSON object with the options to create the endpoint again; "": unknown.
     """
 
     kind: str = "topic"
@@ -24,10 +23,10 @@ class MessageSource(NamedTuple):
 
     def metadata(self) -> dict[str, str]:
         """Return the metadata for a channel. Empty for a plain topic."""
-        said = {name: value for name, value in self._asdict().items() if value}
+        fields = {name: value for name, value in self._asdict().items() if value}
         if self.kind == TOPIC_SOURCE.kind:
-            del said["kind"]
-        return said
+            del fields["kind"]
+        return fields
 
     def parse_options(self) -> dict[str, Any]:
         """Return the options. Empty if they are not a JSON object, because other programs may have written them."""

@@ -17,10 +17,10 @@ CHANNEL_FILE_PREFIX = "msgqchan_"
 POOL_FILE_PREFIX = "msgqpool_"
 QUEUE_FILE_PREFIX = "msgqjobs_"
 RECORDS_FILE_PREFIX = "msgqrec_"
-CHANNEL_NAME_PREFIX = "channel/"  # before the names of channels in lists of endpoints. Names of topics contain no "/"
+CHANNEL_NAME_PREFIX = "channel/"  # prefix of channel names in lists of endpoints. Names of topics contain no "/"
 QUEUE_NAME_PREFIX = "queue/"  # the same for work queues
 RECORDS_NAME_PREFIX = "records/"  # the same for vectors and boards
-EVENTS_SUFFIX = ":events"  # after a work queue's name, in the name of the channel with its events
+EVENTS_SUFFIX = ":events"  # suffix of a work queue's name, which gives the name of the channel with its events
 FILE_NAME_BYTES_MAX = 255  # limit of Linux
 NAME_BYTES_MAX = FILE_NAME_BYTES_MAX - len(SIDE_FILE_PREFIX)
 POOL_UID_DIGITS = 16
@@ -30,10 +30,9 @@ CHANNEL_BYTES_MAX = FILE_NAME_BYTES_MAX - len(POOL_FILE_PREFIX) - 1 - POOL_UID_D
 def validate_endpoint_name(endpoint: str | bytes, noun: str = "endpoint", most: int = NAME_BYTES_MAX) -> str:
     """Return a valid name as str. The name becomes the name of a file.
 
-    Raises
-    ------
-    EndpointNameError : the name is empty, has more than `most` bytes, is not UTF-8, or contains "/" or NUL.
-    TypeError : the name is neither str nor bytes.
+    Raises:
+        EndpointNameError: the name is empty, has more than `most` bytes, is not UTF-8, or contains "/" or NUL.
+        TypeError: the name is neither str nor bytes.
     """
     if not isinstance(endpoint, (str, bytes)):
         raise TypeError(f"{noun} {endpoint!r} is of type {type(endpoint).__name__}; give str or bytes")
@@ -72,9 +71,8 @@ def _advise_on_name(name: str) -> str:
 def validate_channel_name(channel: str | bytes) -> str:
     """Return a valid channel name as str. The name becomes a part of file names.
 
-    Raises
-    ------
-    EndpointNameError : as `validate_endpoint_name`, or the name has more than 229 bytes.
+    Raises:
+        EndpointNameError: as `validate_endpoint_name`, or the name has more than 229 bytes.
     """
     return validate_endpoint_name(channel, "channel", CHANNEL_BYTES_MAX)
 
@@ -84,9 +82,8 @@ def validate_queue_name(queue: str | bytes) -> str:
 
     The name becomes the name of a file.
 
-    Raises
-    ------
-    EndpointNameError : as `validate_endpoint_name`.
+    Raises:
+        EndpointNameError: as `validate_endpoint_name`.
     """
     if isinstance(queue, str):
         queue = queue.removeprefix("/")
@@ -98,9 +95,8 @@ def validate_queue_name(queue: str | bytes) -> str:
 def validate_records_name(records: str | bytes) -> str:
     """Return the valid name of a vector or board as str. The name becomes the name of a file.
 
-    Raises
-    ------
-    EndpointNameError : as `validate_endpoint_name`.
+    Raises:
+        EndpointNameError: as `validate_endpoint_name`.
     """
     return validate_endpoint_name(records, "records")
 

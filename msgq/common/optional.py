@@ -9,7 +9,7 @@ from msgq.errors import MissingLibraryError
 _EXTRA_OF_PACKAGE = {
     **dict.fromkeys(("mcap", "zstandard", "lz4"), "record"),
     "pyarrow": "arrow",
-    "deltalake": "lake",
+    **dict.fromkeys(("deltalake", "obstore"), "lake"),
     "plotly": "report",
     "duckdb": "duckdb",
     "pyspark": "spark",
@@ -31,14 +31,12 @@ def is_extra_installed(extra: str) -> bool:
 def require_extra(package: str, extra: str, *libraries: str) -> None:
     """Check that libraries are installed, without importing them.
 
-    Parameters
-    ----------
-    package : package of msgq that needs the libraries.
-    extra : extra that installs all of them.
+    Args:
+        package: package of msgq that needs the libraries.
+        extra: extra that installs all of them.
 
-    Raises
-    ------
-    MissingLibraryError : a library is not installed.
+    Raises:
+        MissingLibraryError: a library is not installed.
     """
     missing = [name for name in libraries if find_spec(name) is None]
     if missing:
@@ -50,5 +48,5 @@ def missing_library(feature: str, extra: str, *libraries: str) -> MissingLibrary
     is_not = "which is not" if len(libraries) == 1 else "which are not"
     text = f"{feature} needs {' and '.join(libraries)}, {is_not} installed; run: pip install 'msgq-bus[{extra}]'"
     error = MissingLibraryError(text)
-    error.name = libraries[0]  # as in errors of the import system
+    error.name = libraries[0]  # same attribute as in errors of the import system
     return error

@@ -13,10 +13,9 @@ class ParentWatch(threading.Thread):
 
     If the process does not end soon, the thread ends it.
 
-    Attributes
-    ----------
-    stop : set when the process should end.
-    orphaned : True: the standard input was closed without a message. The parent is dead and cannot clean up.
+    Attributes:
+        stop: set when the process should end.
+        orphaned: True: the standard input was closed without a message. The parent is dead and cannot clean up.
     """
 
     def __init__(self) -> None:

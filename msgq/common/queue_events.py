@@ -10,10 +10,10 @@ from enum import IntEnum
 
 from msgq.common.schema import Schema
 
-#: Of a head, in its order, without padding; times are ns of the host's clock (docs/internals/clock.md).
-#: `handle` is the number of the handle that did it, `pid` its process. `number` is the message's in the order of the
-#: queue: the same in all its events. `deliveries` is how often it was taken so far, `publish_time` when this happened,
-#: `taken_time` when it was taken; 0: it was not, or nobody knows.
+#: Fields of an event's head, in this order and without padding; times are ns of the host's clock
+#: (docs/internals/clock.md). `handle` is the number of the acting handle, `pid` its process. `number` is the message's
+#: position in the order of the queue, and the same in all its events. `deliveries` is the number of takes until now.
+#: `publish_time` is the time of the event, `taken_time` the time of the take; 0: not taken, or unknown.
 EVENT_FIELDS = (
     ("event", "|u1"),
     ("handle", "|u1"),

@@ -16,8 +16,8 @@ from msgq.common.texts import format_count_noun
 if TYPE_CHECKING:
     import numpy as np
 
-#: Of a head, in its order, without padding. `count` is the number of writes of this element, this one included;
-#: `publish_time` is in ns of the host's clock (docs/internals/clock.md).
+#: Fields of a change's head, in this order and without padding. `count` is the number of writes of this element,
+#: including this one; `publish_time` is in ns of the host's clock (docs/internals/clock.md).
 CHANGE_HEAD_FIELDS = (("index", "<u4"), ("count", "<u8"), ("publish_time", "<i8"))
 VALUE_FIELD = "value"
 _HEAD_STRUCT = struct.Struct("<IQq")
@@ -44,9 +44,8 @@ def make_record_change_schema(item: np.dtype[Any]) -> Schema:
 def item_dtype(schema: Schema | None) -> np.dtype[Any]:
     """Return the dtype of the vector elements that a schema of changes describes.
 
-    Raises
-    ------
-    ValueError : the schema does not describe changes.
+    Raises:
+        ValueError: the schema does not describe changes.
     """
     if schema is None or schema.encoding != "struct":
         raise ValueError("schema of vector changes is missing")
@@ -69,9 +68,8 @@ def pack_change(change: RecordChange, item: bytes) -> bytes:
 def unpack_change(data: bytes) -> tuple[RecordChange, bytes]:
     """Return a change and the bytes of its value.
 
-    Raises
-    ------
-    ValueError : `data` is too short.
+    Raises:
+        ValueError: `data` is too short.
     """
     if len(data) <= CHANGE_HEAD_BYTES:
         raise ValueError(

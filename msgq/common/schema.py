@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 
-TYPE_CHECKING = False  # as in msgq/__init__.py
+TYPE_CHECKING = False  # avoids the import of `typing`; see msgq/__init__.py
 if TYPE_CHECKING:
     from typing import Any
 
@@ -16,9 +16,9 @@ SCHEMA_ENCODING_BYTES_MAX = 48
 SCHEMA_DATA_BYTES_MAX = 46608
 FINGERPRINT_BYTES_MAX = 64
 VERSION_MAX = 2**32 - 1
-#: What the definitions of messages are written in, where that is not called as the messages' encoding is.
+#: Encoding of a schema's text, by the encoding of messages, if the two have different names.
 _SCHEMA_ENCODINGS = {"json": "jsonschema", "cdr": "ros2msg", "ros1": "ros1msg"}
-_ENCODING_SEPARATOR = ";"  # between the two encodings where they are written as one
+_ENCODING_SEPARATOR = ";"  # separator of two encodings in one text
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,19 +28,18 @@ class Schema:
     Channels keep `identity`, `layout` and `version`. Topics have no room for these, so a schema read from a topic has
     the defaults.
 
-    Attributes
-    ----------
-    name : name of the message type, at most 192 bytes of UTF-8.
-    encoding : encoding of the messages ("json", "protobuf", "struct", "cdr", ...). `encoding` and `schema_encoding`
-        together have at most 48 bytes.
-    data : definition of the type, in the format of `schema_encoding`; at most 46608 bytes.
-    identity : fingerprint of the type, at most 64 bytes. Equal fingerprints mean the same type. Default: a hash of the
-        name.
-    layout : fingerprint of the memory layout, at most 64 bytes. Two builds of one type may differ. Default: a hash of
-        encoding and data.
-    version : version number of your choice, 0 to 2**32 - 1.
-    schema_encoding : format of `data`, if the encoding has several ("ros2msg" or "ros2idl" for "cdr"). Default: the
-        format that belongs to `encoding`, mostly the same word.
+    Attributes:
+        name: name of the message type, at most 192 bytes of UTF-8.
+        encoding: encoding of the messages ("json", "protobuf", "struct", "cdr", ...). `encoding` and `schema_encoding`
+            together have at most 48 bytes.
+        data: definition of the type, in the format of `schema_encoding`; at most 46608 bytes.
+        identity: fingerprint of the type, at most 64 bytes. Equal fingerprints mean the same type. Default: a hash of
+            the name.
+        layout: fingerprint of the memory layout, at most 64 bytes. Two builds of one type may differ. Default: a hash
+            of encoding and data.
+        version: version number of your choice, 0 to 2**32 - 1.
+        schema_encoding: format of `data`, if the encoding has several ("ros2msg" or "ros2idl" for "cdr"). Default: the
+            format that belongs to `encoding`, mostly the same word.
     """
 
     name: str
@@ -77,15 +76,13 @@ class Schema:
     def of(cls, dtype: npt.DTypeLike, name: str = "Record") -> Schema:
         """Return the schema of messages with one NumPy record each: ``Schema.of([("x", "f8"), ("y", "f8")], "Point")``.
 
-        Parameters
-        ----------
-        dtype : dtype of fixed size, without Python objects and pointers.
-        name : name of the message type.
+        Args:
+            dtype: dtype of fixed size, without Python objects and pointers.
+            name: name of the message type.
 
-        Raises
-        ------
-        RecordTypeError : the dtype has another form; see `msgq.SeqlockVector`.
-        ValueError : the name is empty or too long.
+        Raises:
+            RecordTypeError: the dtype has another form; see `msgq.SeqlockVector`.
+            ValueError: the name is empty or too long.
         """
         from msgq.common.dtype_descriptions import describe_dtype, record_dtype
 
@@ -95,10 +92,9 @@ class Schema:
     def json(cls, name: str, data: bytes = b"") -> Schema:
         """Return the schema of JSON messages.
 
-        Parameters
-        ----------
-        name : name of the message type.
-        data : a JSON Schema as text; empty: the messages have any fields.
+        Args:
+            name: name of the message type.
+            data: a JSON Schema as text; empty: the messages have any fields.
         """
         return cls(name, "json", data)
 
@@ -130,9 +126,8 @@ class _ForeignSchema(Schema):
 def require_schema(schema: object) -> None:
     """Check the type of a schema.
 
-    Raises
-    ------
-    TypeError : the value is not a `Schema`.
+    Raises:
+        TypeError: the value is not a `Schema`.
     """
     if not isinstance(schema, Schema):
         text = f"schema is of type {type(schema).__name__}; give a msgq.Schema, such as msgq.Schema.of(dtype)"

@@ -28,7 +28,7 @@ EndpointPattern = str | re.Pattern[str]
 PATTERN_SIGNS = frozenset("*?+|^$\\()[]{}")  # characters of patterns, without the dot, which is common in names
 _WILDCARD_REGEXES = {"*": ".*", "?": "."}
 _FLAGS_REGEX = re.compile(r"\(\?[ailmsu]+\)")
-#: What a pattern is made of: an escaped character, a set, the beginning of a group or a mark in it, anything else.
+#: Part of a pattern: an escaped character, a set, the beginning of a group or a mark in it, anything else.
 _PATTERN_PART_REGEX = re.compile(
     r"(\\.)|(\[[!^]?\]?(?:\\.|[^\]\\])*\])|(\(\?(?:[:=!>]|<[=!]|P?<?\w*>?))|(.)", re.DOTALL
 )
@@ -41,25 +41,23 @@ class InvalidPatternError(InvalidValueError):
 class SelectedEndpoints:
     """A selection of endpoints by name or expression.
 
-    Parameters
-    ----------
-    wanted : names, which select exactly these endpoints, and compiled regular expressions, which are searched for in
-        names; None: all endpoints.
-    unwanted : names and expressions of endpoints to exclude.
+    Args:
+        included: names, which select exactly these endpoints, and compiled expressions, which are searched for in
+            names; None: all endpoints.
+        excluded: names and expressions of endpoints to exclude.
 
-    Notes
-    -----
-    Immutable, usable from many threads, and can be pickled.
+    Notes:
+        Immutable, usable from many threads, and can be pickled.
     """
 
     def __init__(
         self,
-        wanted: EndpointPattern | Iterable[EndpointPattern] | None = None,
-        unwanted: EndpointPattern | Iterable[EndpointPattern] = (),
+        included: EndpointPattern | Iterable[EndpointPattern] | None = None,
+        excluded: EndpointPattern | Iterable[EndpointPattern] = (),
     ) -> None:
-        self._all = wanted is None
-        self.names, self.expressions = _split_patterns(wanted or ())
-        self._not_names, self._not_expressions = _split_patterns(unwanted)
+        self._all = included is None
+        self.names, self.expressions = _split_patterns(included or ())
+        self._not_names, self._not_expressions = _split_patterns(excluded)
 
     def __contains__(self, endpoint: str) -> bool:
         if endpoint in self._not_names or any(pattern.search(endpoint) for pattern in self._not_expressions):
@@ -84,25 +82,23 @@ def select_endpoints(
 ) -> SelectedEndpoints:
     """Return the selection that the arguments `endpoints` and `exclude` of a public function describe; see the module.
 
-    Parameters
-    ----------
-    endpoints : wanted endpoints; None: all. A ready selection has its own exclusions, so `exclude` must be None.
-    exclude : unwanted endpoints; None or empty: none.
-    may_be_empty : True: no wanted endpoint is allowed.
+    Args:
+        endpoints: wanted endpoints; None: all. A ready selection has its own exclusions, so `exclude` must be None.
+        exclude: excluded endpoints; None or empty: none.
+        may_be_empty: True: no wanted endpoint is allowed.
 
-    Raises
-    ------
-    InvalidTypeError : an argument has another type.
-    InvalidValueError : `endpoints` is empty.
+    Raises:
+        InvalidTypeError: an argument has another type.
+        InvalidValueError: `endpoints` is empty.
     """
-    unwanted = () if exclude is None else list_patterns(exclude, "exclude", may_be_empty=True)
+    excluded = () if exclude is None else list_patterns(exclude, "exclude", may_be_empty=True)
     if isinstance(endpoints, SelectedEndpoints):
-        if unwanted:
+        if excluded:
             raise InvalidValueError("exclude is given beside a ready selection; add the exclusions to the selection")
         return endpoints
     if endpoints is None:
-        return SelectedEndpoints(None, unwanted)
-    return SelectedEndpoints(list_patterns(endpoints, "endpoints", may_be_empty=may_be_empty), unwanted)
+        return SelectedEndpoints(None, excluded)
+    return SelectedEndpoints(list_patterns(endpoints, "endpoints", may_be_empty=may_be_empty), excluded)
 
 
 def list_patterns(
@@ -132,9 +128,8 @@ def _split_patterns(
 def compile_expression(text: str) -> re.Pattern[str]:
     """Compile a user's regular expression, to be searched for in names.
 
-    Raises
-    ------
-    InvalidPatternError : the expression is invalid.
+    Raises:
+        InvalidPatternError: the expression is invalid.
     """
     try:
         return re.compile(text)
@@ -145,9 +140,8 @@ def compile_expression(text: str) -> re.Pattern[str]:
 def parse_pattern(text: str) -> EndpointPattern:
     """Return the name or pattern that a user's text means; see the module.
 
-    Raises
-    ------
-    InvalidPatternError : the text is an invalid pattern.
+    Raises:
+        InvalidPatternError: the text is an invalid pattern.
     """
     if PATTERN_SIGNS.isdisjoint(text):
         return text

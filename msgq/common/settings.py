@@ -32,15 +32,15 @@ from msgq.common import naming
 from msgq.common.environment import environment
 from msgq.errors import InvalidValueError
 
-TYPE_CHECKING = False  # as in msgq/__init__.py
+TYPE_CHECKING = False  # avoids the import of `typing`; see msgq/__init__.py
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from contextlib import AbstractContextManager
 
-OCTAL_DIGITS_MAX = 5  # in MSGQ_MODE. C programs have the same limit (c/base.c).
+OCTAL_DIGITS_MAX = 5  # maximum digits of MSGQ_MODE. C programs have the same limit (c/base.c).
 _DEFAULT_FILE_MODE = 0o600
 _VALID_PREFIXES_MAX = 8
-SPIN_DIGITS_MAX = 7  # in MSGQ_SPIN_US. C programs have the same limit.
+SPIN_DIGITS_MAX = 7  # maximum digits of MSGQ_SPIN_US. C programs have the same limit.
 
 
 class _ThreadOverrides(_local):
@@ -144,9 +144,8 @@ def get_process_trust() -> str:
 def resolve_spin_us(asked: int | None, endpoint: str, default: int = 0) -> int:
     """Return the microseconds that a wait polls before it sleeps: `asked`, else MSGQ_SPIN_US, else `default`.
 
-    Raises
-    ------
-    InvalidValueError : the value is negative, not a number, or more than a second.
+    Raises:
+        InvalidValueError: the value is negative, not a number, or more than a second.
     """
     text = (environment("MSGQ_SPIN_US") or str(default)) if asked is None else str(asked)
     result = int(text) if text.isascii() and text.isdigit() and len(text) <= SPIN_DIGITS_MAX else -1
@@ -212,11 +211,10 @@ def overrides(
 
     Other threads and started programs are not affected.
 
-    Parameters
-    ----------
-    in_prefix : replaces OPENPILOT_PREFIX; "": no prefix; None: unchanged.
-    bind_host : replaces MSGQ_ZMQ_BIND; None: unchanged.
-    trust : replaces MSGQ_TRUST; "": no users; None: unchanged.
+    Args:
+        in_prefix: replaces OPENPILOT_PREFIX; "": no prefix; None: unchanged.
+        bind_host: replaces MSGQ_ZMQ_BIND; None: unchanged.
+        trust: replaces MSGQ_TRUST; "": no users; None: unchanged.
     """
     if in_prefix is None and bind_host is None and trust is None:
         return _NO_OVERRIDE
@@ -242,14 +240,14 @@ _NO_OVERRIDE = _UnchangedSettings()
 class _SettingsBlock:
     """A block with other settings."""
 
-    __slots__ = ("_before", "_wanted")
+    __slots__ = ("_before", "_new_values")
 
-    def __init__(self, wanted: dict[str, str]) -> None:
-        self._wanted = wanted
+    def __init__(self, new_values: dict[str, str]) -> None:
+        self._new_values = new_values
 
     def __enter__(self) -> None:
         self._before = vars(thread_overrides).copy()
-        vars(thread_overrides).update(self._wanted)
+        vars(thread_overrides).update(self._new_values)
 
     def __exit__(self, *_: object) -> None:
         vars(thread_overrides).clear()
@@ -276,9 +274,8 @@ def toggle_fake_events(enabled: bool) -> None:
 def read_fake_prefix() -> str:
     """Return the identifier of this process's gates; "": none.
 
-    Raises
-    ------
-    EndpointNameError : CEREAL_FAKE_PREFIX is not valid in a file name.
+    Raises:
+        EndpointNameError: CEREAL_FAKE_PREFIX is not valid in a file name.
     """
     value = environment("CEREAL_FAKE_PREFIX")
     return naming.validate_endpoint_name(value, "fake prefix (CEREAL_FAKE_PREFIX)") if value else ""
@@ -289,9 +286,8 @@ def set_fake_prefix(prefix: str | bytes) -> None:
 
     Sets the environment variable CEREAL_FAKE_PREFIX, as `toggle_fake_events` does; "" removes it.
 
-    Raises
-    ------
-    EndpointNameError : the identifier is not valid in a file name.
+    Raises:
+        EndpointNameError: the identifier is not valid in a file name.
     """
     if prefix:
         os.environ["CEREAL_FAKE_PREFIX"] = naming.validate_endpoint_name(prefix, "fake prefix")

@@ -201,14 +201,12 @@ def locate_ring_files(in_prefix: str) -> tuple[str, str]:
 def create_zmq_directory(kind: str, endpoint: str) -> str:
     """Return a directory for the ZMQ backend's files that only this user can enter. Creates it if necessary.
 
-    Parameters
-    ----------
-    kind : "ipc" for socket files, "claims" for files that record publishers.
-    endpoint : name for error texts.
+    Args:
+        kind: "ipc" for socket files, "claims" for files that record publishers.
+        endpoint: name for error texts.
 
-    Raises
-    ------
-    SegmentError : the directory cannot be created, or belongs to another user.
+    Raises:
+        SegmentError: the directory cannot be created, or belongs to another user.
     """
     top = _create_private_directory(f"{SHARED_MEMORY}/{ZMQ_FILE_PREFIX}{os.geteuid()}", endpoint)
     return _create_private_directory(f"{top}/{kind}", endpoint)
@@ -217,14 +215,12 @@ def create_zmq_directory(kind: str, endpoint: str) -> str:
 def create_frames_lock_path(socket_path: str, endpoint: str) -> str:
     """Return the path of a frame server's lock, in a directory that only this user can enter. Creates the directory.
 
-    Parameters
-    ----------
-    socket_path : path of the server's socket. Its last part is the name of the lock, so each socket has one lock.
-    endpoint : name for error texts.
+    Args:
+        socket_path: path of the server's socket. Its last part is the name of the lock, so each socket has one lock.
+        endpoint: name for error texts.
 
-    Raises
-    ------
-    SegmentError : the directory cannot be created, or belongs to another user.
+    Raises:
+        SegmentError: the directory cannot be created, or belongs to another user.
     """
     directory = _create_private_directory(f"{SHARED_MEMORY}/{FRAMES_FILE_PREFIX}{os.geteuid()}", endpoint)
     return f"{directory}/{os.path.basename(socket_path)}"
@@ -243,9 +239,8 @@ def _create_private_directory(path: str, endpoint: str) -> str:
 def make_private_directory(path: str) -> bool:
     """Create a directory that only this user can enter. Return False if an existing file or directory is not private.
 
-    Raises
-    ------
-    OSError : the directory does not exist, and cannot be created.
+    Raises:
+        OSError: the directory does not exist, and cannot be created.
     """
     try:
         os.mkdir(path, 0o700)
@@ -262,9 +257,8 @@ def _is_private_directory(path: str) -> bool:
 def gate_path(endpoint: str, in_prefix: str, identifier: str) -> str:
     """Return the path of an endpoint's gate. The paths of its FIFOs have ":" and a word of at most 6 letters appended.
 
-    Raises
-    ------
-    EndpointNameError : the three parts together are too long for a file name.
+    Raises:
+        EndpointNameError: the three parts together are too long for a file name.
     """
     parts = [part.replace("%", "%25").replace(":", "%3A") for part in (in_prefix, identifier, endpoint)]
     name = GATE_FILE_PREFIX + ":".join(parts)

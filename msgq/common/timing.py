@@ -11,9 +11,9 @@ import json
 from msgq.common.schema import Schema
 
 TIMING_TOPIC_PREFIX = "timing:"
-#: Of a record, in its order, each 8 bytes, little-endian and signed: ns of the host's clock (docs/internals/clock.md).
-#: `publish_time` is when the stage was through with the message, `received` when it took it. `sent` is the message's
-#: publish_time, and `origin_time` that of which it is a consequence; 0: nobody told.
+#: Fields of a record, in this order, each 8 bytes, little-endian and signed: ns of the host's clock
+#: (docs/internals/clock.md). `received` is when the stage took the message, `publish_time` when it was done with it.
+#: `sent` is the message's publish_time, and `origin_time` that of the message that caused it; 0: unknown.
 TIMING_FIELDS = ("publish_time", "origin_time", "received", "sent")
 TIMING_RECORD_BYTES = 8 * len(TIMING_FIELDS)
 TIMING_SCHEMA = Schema("Timing", "struct", json.dumps([[name, "<i8"] for name in TIMING_FIELDS]).encode())
@@ -24,10 +24,9 @@ QUOTED_CHARACTERS = (("%", "%25"), (":", "%3A"), ("/", "%2F"))
 def make_timing_topic(stage: str, endpoint: str) -> str:
     """Return the name of a timing topic.
 
-    Parameters
-    ----------
-    stage : name of the stage.
-    endpoint : handled endpoint, with its name prefix, for example `channel/NAME`.
+    Args:
+        stage: name of the stage.
+        endpoint: handled endpoint, with its name prefix, for example `channel/NAME`.
     """
     return f"{TIMING_TOPIC_PREFIX}{_quote_name(stage)}:{_quote_name(endpoint)}"
 

@@ -41,20 +41,20 @@ def build_value_column(values: list[Any], depth: int = 0) -> pa.Array:
     """
     present = [value for value in values if value is not None]
     types = set(map(type, present))
-    made = None
+    column = None
     if present and depth < _VALUE_DEPTH_MAX:
         if types == {dict}:
-            made = _build_struct_column(values, present, depth)
+            column = _build_struct_column(values, present, depth)
         elif types <= _PYTHON_LIST_TYPES:
-            made = _build_list_column(values, present, depth)
-    if made is None and not types & {dict, *_PYTHON_LIST_TYPES}:
+            column = _build_list_column(values, present, depth)
+    if column is None and not types & {dict, *_PYTHON_LIST_TYPES}:
         try:
-            made = pa.array(values)
+            column = pa.array(values)
         except ARROW_CONVERSION_ERRORS:
-            made = _build_wide_integers(present, values) if types == {int} else None
-        if made is not None and not any(is_kind(made.type) for is_kind in _SCALAR_TYPE_CHECKS):
-            made = None
-    return build_text_column(values) if made is None else made
+            column = _build_wide_integers(present, values) if types == {int} else None
+        if column is not None and not any(is_kind(column.type) for is_kind in _SCALAR_TYPE_CHECKS):
+            column = None
+    return build_text_column(values) if column is None else column
 
 
 def _build_wide_integers(present: list[int], values: list[int | None]) -> pa.Array | None:
@@ -74,11 +74,13 @@ def _build_struct_column(values: list[Any], present: list[dict[Any, Any]], depth
         name: build_value_column([None if value is None else value.get(name) for value in values], depth + 1)
         for name in names
     }
-    known = {name: array for name, array in columns.items() if not kinds.is_null(array.type)}
-    if not known:
+    typed_arrays = {name: array for name, array in columns.items() if not kinds.is_null(array.type)}
+    if not typed_arrays:
         return pa.nulls(len(values))
     missing = pa.array([value is None for value in values])
-    return pa.StructArray.from_arrays(list(known.values()), make_distinct_names(map(str, known)), mask=missing)
+    return pa.StructArray.from_arrays(
+        list(typed_arrays.values()), make_distinct_names(map(str, typed_arrays)), mask=missing
+    )
 
 
 def _build_list_column(values: list[Any], present: list[Any], depth: int) -> pa.Array:
@@ -125,12 +127,12 @@ def build_arrow_array(array: np.ndarray[Any, Any]) -> pa.Array:
 
 def make_distinct_names(names: Any, reserved: Any = ()) -> list[str]:
     """Return names that differ in SQL, which ignores case. A name that is used or reserved gets the suffix "_"."""
-    known = {name.lower() for name in reserved} | {""}
+    used_names = {name.lower() for name in reserved} | {""}
     distinct = []
     for name in names:
-        while name.lower() in known:
+        while name.lower() in used_names:
             name += "_"
-        known.add(name.lower())
+        used_names.add(name.lower())
         distinct.append(name)
     return distinct
 
@@ -195,17 +197,16 @@ def find_common_columns(first: pa.Schema, second: pa.Schema) -> pa.Schema:
         return first
     by_name = {field.name.lower(): field for field in first}
     for field in second:
-        known = by_name.get(field.name.lower(), field)
-        by_name[field.name.lower()] = pa.field(known.name, find_common_type(known.type, field.type))
+        same_field = by_name.get(field.name.lower(), field)
+        by_name[field.name.lower()] = pa.field(same_field.name, find_common_type(same_field.type, field.type))
     return pa.schema(list(by_name.values()))
 
 
 def cast_table_columns(rows: pa.Table, columns: pa.Schema) -> pa.Table:
     """Return a table with these columns. Names are compared without case. Missing columns are null.
 
-    Raises
-    ------
-    pyarrow.ArrowException : a value does not fit its type.
+    Raises:
+        pyarrow.ArrowException: a value does not fit its type.
     """
     if rows.schema.equals(columns):
         return rows
@@ -223,44 +224,43 @@ def _combine_column_chunks(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
-def cast_array(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+def cast_array(array: pa.Array, target_type: pa.DataType) -> pa.Array:
     """Return the values as another type. Fields are matched by name, and missing fields are null.
 
-    Raises
-    ------
-    pyarrow.ArrowException : a value does not fit the type.
+    Raises:
+        pyarrow.ArrowException: a value does not fit the type.
     """
-    if array.type == wanted:
+    if array.type == target_type:
         return array
-    if kinds.is_null(wanted) or kinds.is_null(array.type):
-        return pa.nulls(len(array), wanted)
-    if kinds.is_struct(wanted) and kinds.is_struct(array.type):
+    if kinds.is_null(target_type) or kinds.is_null(array.type):
+        return pa.nulls(len(array), target_type)
+    if kinds.is_struct(target_type) and kinds.is_struct(array.type):
         fields = {field.name: part for field, part in zip(array.type, array.flatten(), strict=True)}
         parts = [
             cast_array(fields[field.name], field.type) if field.name in fields else pa.nulls(len(array), field.type)
-            for field in wanted
+            for field in target_type
         ]
-        return pa.StructArray.from_arrays(parts, fields=list(wanted), mask=array.is_null())
-    if _is_list_type(wanted) and _is_list_type(array.type):
-        return _cast_list_array(array, wanted)
-    if kinds.is_string(wanted) and not kinds.is_string(array.type):
+        return pa.StructArray.from_arrays(parts, fields=list(target_type), mask=array.is_null())
+    if _is_list_type(target_type) and _is_list_type(array.type):
+        return _cast_list_array(array, target_type)
+    if kinds.is_string(target_type) and not kinds.is_string(array.type):
         return build_text_column(array.to_pylist())
-    return array.cast(wanted, safe=not kinds.is_floating(wanted))
+    return array.cast(target_type, safe=not kinds.is_floating(target_type))
 
 
 def _is_list_type(arrow_type: pa.DataType) -> bool:
     return bool(kinds.is_list(arrow_type) or kinds.is_fixed_size_list(arrow_type))
 
 
-def _cast_list_array(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+def _cast_list_array(array: pa.Array, target_type: pa.DataType) -> pa.Array:
     """Return lists as another list type. Null lists have no elements, except in lists of a fixed size."""
     valid = np.asarray(array.is_valid())
     sizes = np.where(valid, np.asarray(pc.list_value_length(array).fill_null(0)), 0)
-    inner = cast_array(array.flatten(), wanted.value_type)
-    if kinds.is_list(wanted):
+    inner = cast_array(array.flatten(), target_type.value_type)
+    if kinds.is_list(target_type):
         ends = np.concatenate(([0], np.cumsum(sizes))).astype(np.int32)
         return pa.ListArray.from_arrays(pa.array(ends, mask=np.append(~valid, False)), inner)
-    each = wanted.list_size
+    each = target_type.list_size
     if (sizes[valid] != each).any():
         raise pa.ArrowInvalid(f"a list does not have {each} elements")
     places = np.arange(len(array) * each) - np.repeat(np.cumsum(~valid) * each, each)

@@ -153,9 +153,8 @@ cdef class _CdrWideTextReader(_CdrValueReader):
 cdef class _CdrElementsReader(_CdrValueReader):
     """Arrays and sequences.
 
-    Attributes
-    ----------
-    count : number of elements; -1: the message contains it.
+    Attributes:
+        count: number of elements; -1: the message contains it.
     """
 
     cdef Py_ssize_t count

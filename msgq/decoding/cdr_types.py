@@ -24,9 +24,8 @@ EMPTY_STRUCT_MEMBER = "structure_needs_at_least_one_member"
 class CdrArray:
     """An array with a fixed number of elements.
 
-    Raises
-    ------
-    ValueError : on construction: no elements, too many, elements without bytes, or too deep nesting.
+    Raises:
+        ValueError: on construction: no elements, too many, elements without bytes, or too deep nesting.
     """
 
     element_type: CdrType
@@ -45,9 +44,8 @@ class CdrArray:
 class CdrSequence:
     """A sequence whose length is in the message. Limits in the definition are ignored.
 
-    Raises
-    ------
-    ValueError : on construction: elements without bytes, or too deep nesting.
+    Raises:
+        ValueError: on construction: elements without bytes, or too deep nesting.
     """
 
     element_type: CdrType
@@ -62,15 +60,13 @@ class CdrSequence:
 class CdrStruct:
     """Fields by name, in the order of the bytes.
 
-    Attributes
-    ----------
-    name : name in the definition.
-    fields : name and type of each field.
-    is_appendable : True: in XCDR2, a length precedes the struct. None: the message decides.
+    Attributes:
+        name: name in the definition.
+        fields: name and type of each field.
+        is_appendable: True: in XCDR2, a length precedes the struct. None: the message decides.
 
-    Raises
-    ------
-    ValueError : on construction: two fields have the same name, or the struct is too large or nested too deeply.
+    Raises:
+        ValueError: on construction: two fields have the same name, or the struct is too large or nested too deeply.
     """
 
     name: str
@@ -104,10 +100,10 @@ CdrType: TypeAlias = ScalarType | TextType | CdrArray | CdrSequence | CdrStruct 
 class CdrTypeSize:
     """Size of a type.
 
-    Attributes
-    ----------
-    min_bytes : minimum bytes of a value, without padding.
-    field_count, nesting_levels : number of fields and of nesting levels within the type.
+    Attributes:
+        min_bytes: minimum bytes of a value, without padding.
+        field_count: number of fields within the type.
+        nesting_levels: number of nesting levels within the type.
     """
 
     min_bytes: int

@@ -19,14 +19,12 @@ _STRUCT_FORMAT_BY_CODE = {
 def encode_cdr(struct: CdrStruct, value: Mapping[str, Any]) -> bytes:
     """Return a message in little-endian CDR. Arrays and bytes are copied once.
 
-    Parameters
-    ----------
-    struct : type of the message, with numbers, texts, arrays, sequences and structs.
-    value : a value for each field, as from `CdrReader`. For numbers, buffers and sequences are accepted.
+    Args:
+        struct: type of the message, with numbers, texts, arrays, sequences and structs.
+        value: a value for each field, as from `CdrReader`. For numbers, buffers and sequences are accepted.
 
-    Raises
-    ------
-    ValueError : the value of a field is missing or does not fit the field.
+    Raises:
+        ValueError: the value of a field is missing or does not fit the field.
     """
     message = _CdrWriter()
     try:
@@ -39,9 +37,8 @@ def encode_cdr(struct: CdrStruct, value: Mapping[str, Any]) -> bytes:
 class _CdrWriter:
     """Writes one message.
 
-    Attributes
-    ----------
-    chunks : bytes written up to now.
+    Attributes:
+        chunks: bytes written up to now.
     """
 
     def __init__(self) -> None:

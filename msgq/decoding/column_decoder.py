@@ -38,12 +38,12 @@ _MISFIT_BLOCK_ROWS = 32  # values that are tried together, to find those that do
 class DecodedValues:
     """Values of some messages.
 
-    Attributes
-    ----------
-    value_column : one value for each row; null: no value.
-    message_rows : for each value, the row of its message in the input; None: each message has one value.
-    element_indexes : index of each value in its message; None: always 0.
-    failure_reasons, failed_payloads : reason and payload for each row without a value.
+    Attributes:
+        value_column: one value for each row; null: no value.
+        message_rows: for each value, the row of its message in the input; None: each message has one value.
+        element_indexes: index of each value in its message; None: always 0.
+        failure_reasons: reason for each row without a value.
+        failed_payloads: payload for each row without a value.
     """
 
     value_column: pa.Array
@@ -61,10 +61,9 @@ class ColumnDecoder:
     ) -> None:
         """Set the type of the values.
 
-        Parameters
-        ----------
-        value : type of the values; None: the type follows from the schema, or from the messages of each call.
-        allowed : used if `value` is None: takes a type, and returns the type to use instead.
+        Args:
+            value: type of the values; None: the type follows from the schema, or from the messages of each call.
+            allowed: used if `value` is None: takes a type, and returns the type to use instead.
         """
         self._type, self._allowed = value, allowed
         self._is_text = value is not None and pa.types.is_string(value)
@@ -126,10 +125,10 @@ class ColumnDecoder:
 
     def _cast_to_wanted_type(self, value: pa.Array) -> pa.Array:
         """Return values as the requested type."""
-        wanted = self._type
-        if wanted is None:
-            wanted = value.type if self._allowed is None else self._allowed(value.type)
-        return cast_array(value, wanted)
+        arrow_type = self._type
+        if arrow_type is None:
+            arrow_type = value.type if self._allowed is None else self._allowed(value.type)
+        return cast_array(value, arrow_type)
 
     def _make_undecoded_values(
         self, data: pa.BinaryArray, reason: str, rows: _RowIndexes | None = None
@@ -175,7 +174,7 @@ class ColumnDecoder:
         yield DecodedValues(value, rows, element)
 
     def _build_element_array(self, array: np.ndarray[Any, Any]) -> pa.Array:
-        if self._is_text:  # of Arrow's values it would be another one
+        if self._is_text:  # Arrow's values would give another text
             return build_text_column(list(array))
         return self._cast_to_wanted_type(build_arrow_array(array))
 
@@ -214,9 +213,9 @@ class ColumnDecoder:
     # One by one
 
     def _decode_each_payload(
-        self, schema: Schema | None, data: pa.BinaryArray, known: pa.DataType | None = None
+        self, schema: Schema | None, data: pa.BinaryArray, default_type: pa.DataType | None = None
     ) -> DecodedValues:
-        """Decode messages one by one. `known`: type of the values; None: unknown."""
+        """Decode messages one by one. `default_type`: type of the values; None: unknown."""
         values, reasons = [], []
         payloads = data.to_pylist()
         for payload in payloads:
@@ -225,7 +224,7 @@ class ColumnDecoder:
             values.append(None if is_undecoded else value)
             reasons.append(value.reason if is_undecoded else None)
         value_column = self._build_checked_column(
-            self.find_schema_column_type(schema), values, reasons, self._type or known
+            self.find_schema_column_type(schema), values, reasons, self._type or default_type
         )
         failed_payloads = [payload if reason else None for payload, reason in zip(payloads, reasons, strict=True)]
         return DecodedValues(
@@ -245,20 +244,26 @@ class ColumnDecoder:
         return self._cast_to_wanted_type(self._build_checked_column(column_type, values, [None] * len(values), None))
 
     def _build_checked_column(
-        self, column_type: ColumnType | None, values: list[Any], reasons: list[str | None], wanted: pa.DataType | None
+        self,
+        column_type: ColumnType | None,
+        values: list[Any],
+        reasons: list[str | None],
+        target_type: pa.DataType | None,
     ) -> pa.Array:
         """Return values as a column. Values of a wrong type become null with a reason.
 
-        `wanted`: the type; None: any.
+        `target_type`: the type; None: any.
         """
         if self._is_text:
             return build_text_column(values)
-        if column_type is None and wanted is None:
+        if column_type is None and target_type is None:
             return self._cast_to_wanted_type(_build_mixed_column(values))
 
-        def build_column(some: list[Any]) -> pa.Array:
-            made = build_value_column(some) if column_type is None else column_type.build_column(some)
-            return self._cast_to_wanted_type(made) if wanted is None else cast_array(made, wanted)
+        def build_column(column_values: list[Any]) -> pa.Array:
+            column = (
+                build_value_column(column_values) if column_type is None else column_type.build_column(column_values)
+            )
+            return self._cast_to_wanted_type(column) if target_type is None else cast_array(column, target_type)
 
         try:
             return build_column(values)
@@ -277,8 +282,8 @@ def _reject_misfit_values(
     if _explain_type_mismatch(build_column, values[rows.start : rows.stop]) is None:
         return
     for row in rows:
-        if (why := _explain_type_mismatch(build_column, values[row : row + 1])) is not None:
-            values[row], reasons[row] = None, why
+        if (reason := _explain_type_mismatch(build_column, values[row : row + 1])) is not None:
+            values[row], reasons[row] = None, reason
 
 
 def _explain_type_mismatch(build_column: Callable[[list[Any]], pa.Array], values: list[Any]) -> str | None:

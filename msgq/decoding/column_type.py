@@ -34,14 +34,14 @@ _PYTHON_LIST_TYPES = {list, tuple, *_NUMPY_ARRAY_TYPES}
 class ColumnType:
     """Type of a column.
 
-    Attributes
-    ----------
-    arrow_type : Arrow type for messages with all fields of the schema; null if it depends on the values.
-    field_names : for a struct, the keys of its values.
-    child_types : for a struct, the types of its fields; for a list, the type of its elements.
-    union_members : names of union members. A member that no value has gets no field.
-    allows_other_fields : True: values may have other keys. Types of other keys depend on the values.
-    depends_on_values : True: the type of the column may differ because of union members, other keys, or a child type.
+    Attributes:
+        arrow_type: Arrow type for messages with all fields of the schema; null if it depends on the values.
+        field_names: for a struct, the keys of its values.
+        child_types: for a struct, the types of its fields; for a list, the type of its elements.
+        union_members: names of union members. A member that no value has gets no field.
+        allows_other_fields: True: values may have other keys. Types of other keys depend on the values.
+        depends_on_values: True: the type of the column may differ because of union members, other keys, or a child
+            type.
     """
 
     arrow_type: pa.DataType
@@ -64,9 +64,8 @@ class ColumnType:
     def build_column(self, values: Sequence[Any]) -> pa.Array:
         """Return values as a column; None becomes null. The type is null if it is unknown.
 
-        Raises
-        ------
-        TypeError, ValueError, OverflowError, pyarrow.ArrowException : a value does not fit the type.
+        Raises:
+            TypeError, ValueError, OverflowError, pyarrow.ArrowException: a value does not fit the type.
         """
         if kinds.is_null(self.arrow_type):
             return build_value_column(list(values))
@@ -119,9 +118,9 @@ class ColumnType:
         )
         ends = np.cumsum([0, *lengths], dtype=np.int32)
         missing = None if present is values else np.array([*(value is None for value in values), False])
-        made = pa.ListArray.from_arrays(pa.array(ends, mask=missing), inner)
+        lists = pa.ListArray.from_arrays(pa.array(ends, mask=missing), inner)
         is_fixed = kinds.is_fixed_size_list(self.arrow_type)
-        return cast_array(made, pa.list_(inner.type, self.arrow_type.list_size)) if is_fixed else made
+        return cast_array(lists, pa.list_(inner.type, self.arrow_type.list_size)) if is_fixed else lists
 
 
 def _build_field_column(child: ColumnType, name: Any, values: list[Any]) -> pa.Array:
@@ -152,12 +151,14 @@ def _extract_field_values(values: Sequence[Any], name: Any, is_whole: bool) -> l
         return [value.get(name) for value in values]
 
 
-def _build_scalar_array(values: Sequence[Any], wanted: pa.DataType) -> pa.Array:
-    if kinds.is_integer(wanted) and not set(map(type, values)) <= _PYTHON_INTEGER_TYPES:  # Arrow would cut 1.5 to 1
+def _build_scalar_array(values: Sequence[Any], target_type: pa.DataType) -> pa.Array:
+    if (
+        kinds.is_integer(target_type) and not set(map(type, values)) <= _PYTHON_INTEGER_TYPES
+    ):  # Arrow would cut 1.5 to 1
         values = [None if value is None else _check_integer_value(value) for value in values]
-    elif kinds.is_floating(wanted) and not set(map(type, values)) <= _PYTHON_FLOAT_TYPES:
+    elif kinds.is_floating(target_type) and not set(map(type, values)) <= _PYTHON_FLOAT_TYPES:
         values = [None if value is None else _check_float_value(value) for value in values]
-    return pa.array(values, wanted)
+    return pa.array(values, target_type)
 
 
 def _check_integer_value(value: Any) -> int:

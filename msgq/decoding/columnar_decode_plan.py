@@ -36,19 +36,17 @@ class NotColumnarError(ValueError):
 class ColumnarDecodePlan:
     """Plan for decoding messages of one definition to columns. Threads may share a plan.
 
-    Attributes
-    ----------
-    arrow_type : type of the messages: a struct, without fields that have no fields themselves. Numbers, texts and
-        structs have the Arrow types of the same names. Arrays become lists (of a fixed size if the definition has one),
-        and arrays of bytes become binary.
+    Attributes:
+        arrow_type: type of the messages: a struct, without fields that have no fields themselves. Numbers, texts and
+            structs have the Arrow types of the same names. Arrays become lists (of a fixed size if the definition has
+            one), and arrays of bytes become binary.
     """
 
     def __init__(self, struct: CdrStruct, is_cdr: bool) -> None:
         """Build the plan.
 
-        Raises
-        ------
-        NotColumnarError : the definition has an unsupported type, or too many steps.
+        Raises:
+            NotColumnarError: the definition has an unsupported type, or too many steps.
         """
         self._steps: list[list[int]] = []
         self._are_offsets: list[bool] = []
@@ -63,7 +61,7 @@ class ColumnarDecodePlan:
     def decode_columns(self, data: pa.BinaryArray) -> tuple[pa.StructArray, np.ndarray[Any, np.dtype[np.bool_]]]:
         """Return the values of the messages that match the plan, and for each message True if it does not match.
 
-        data : messages, none of which is null.
+        `data`: messages, none of which is null.
         """
         if not len(data):
             return self._build_message_structs(self._make_empty_columns(), 0), np.zeros(0, np.bool_)

@@ -30,9 +30,8 @@ class CapnpReader:
     def read(self, message: bytes) -> dict[str, Any]:
         """Return the values of a message, which consists of a segment table and segments without packing.
 
-        Raises
-        ------
-        ValueError : the bytes are not a valid message. The text names the position and the problem.
+        Raises:
+            ValueError: the bytes are not a valid message. The text names the position and the problem.
         """
 
 @final
@@ -53,17 +52,15 @@ class FlatBufferReader:
     def __init__(self, table: FlatbufferTable) -> None:
         """Prepare for a table.
 
-        Raises
-        ------
-        ValueError : the table has unsupported types.
+        Raises:
+            ValueError: the table has unsupported types.
         """
 
     def read(self, message: bytes) -> dict[str, Any]:
         """Return the values of a message.
 
-        Raises
-        ------
-        ValueError : the bytes are not a valid message. The text names the position and the problem.
+        Raises:
+            ValueError: the bytes are not a valid message. The text names the position and the problem.
         """
 
 @final
@@ -80,14 +77,12 @@ class CdrReader:
     def __init__(self, struct: CdrStruct, is_cdr: bool) -> None:
         """Prepare for a definition.
 
-        Parameters
-        ----------
-        struct : definition of the messages.
-        is_cdr : True for CDR, False for ROS 1. A CDR message names its version and byte order.
+        Args:
+            struct: definition of the messages.
+            is_cdr: True for CDR, False for ROS 1. A CDR message names its version and byte order.
 
-        Raises
-        ------
-        ValueError : the definition has unsupported types.
+        Raises:
+            ValueError: the definition has unsupported types.
         """
 
     def read(self, message: bytes) -> dict[str, Any]:
@@ -96,9 +91,8 @@ class CdrReader:
         CDR has three encodings of wide texts, and a message does not name its encoding. The first encoding that matches
         the message's size is used.
 
-        Raises
-        ------
-        ValueError : the bytes are not a valid message. The text names the position and the problem.
+        Raises:
+            ValueError: the bytes are not a valid message. The text names the position and the problem.
         """
 
 #: Maximum nesting of repetitions.
@@ -119,26 +113,23 @@ def unpack_columns(
 ) -> tuple[list[np.ndarray[Any, np.dtype[np.uint8]]], np.ndarray[Any, np.dtype[np.bool_]]]:
     """Convert messages into columns.
 
-    Parameters
-    ----------
-    steps : steps of a plan, shape (n, 6). Each row has the fields of `mq_cdr_step`. The steps must satisfy the rules in
-        cdr_columns.h, and the call does not check them.
-    are_offsets : for each column, True if it has list offsets.
-    is_cdr : True for CDR, False for ROS 1.
-    data : the messages, one after the other.
-    message_offsets : byte offset of each message in `data`, and of the end of the last message; shape (messages + 1,).
+    Args:
+        steps: steps of a plan, shape (n, 6). Each row has the fields of `mq_cdr_step`. The steps must satisfy the rules
+            in cdr_columns.h, and the call does not check them.
+        are_offsets: for each column, True if it has list offsets.
+        is_cdr: True for CDR, False for ROS 1.
+        data: the messages, one after the other.
+        message_offsets: byte offset of each message in `data`, and of the end of the last message; shape (messages +
+            1,).
 
-    Returns
-    -------
-    The columns as bytes, and an array with True for each message that does not match the plan. A column has numbers in
-    the byte order of this machine, or list offsets (int32, the first is 0). A message does not match if the message is
-    too short, is not plain CDR, or has a text that is not UTF-8. The columns omit these messages.
+    Returns:
+        The columns as bytes, and an array with True for each message that does not match the plan. A column has numbers
+        in the byte order of this machine, or list offsets (int32, the first is 0). A message does not match if the
+        message is too short, is not plain CDR, or has a text that is not UTF-8. The columns omit these messages.
 
-    Raises
-    ------
-    InvalidValueError : no steps, no messages, or offsets outside the data.
+    Raises:
+        InvalidValueError: no steps, no messages, or offsets outside the data.
 
-    Notes
-    -----
-    Releases the GIL. If the data changes during the call, the results are undefined.
+    Notes:
+        Releases the GIL. If the data changes during the call, the results are undefined.
     """

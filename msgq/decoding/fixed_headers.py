@@ -13,7 +13,7 @@ _NumpyArray = np.ndarray[Any, Any]
 def read_fixed_headers(data: pa.BinaryArray, dtype: np.dtype[Any]) -> tuple[_NumpyArray, _NumpyArray]:
     """Return a mask of the payloads with a header, shape (len(data),), and the headers of these payloads.
 
-    data : payloads. A payload that is null, or shorter than the dtype, has no header. The headers are copies.
+    `data`: payloads. A payload that is null, or shorter than the dtype, has no header. The headers are copies.
     """
     data = data.cast(pa.binary())
     size = dtype.itemsize

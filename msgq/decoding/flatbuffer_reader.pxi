@@ -97,9 +97,8 @@ cdef class _FlatbufferTextReader(_FlatbufferValueReader):
 cdef class _FlatbufferVectorReader(_FlatbufferValueReader):
     """Vectors, and arrays, whose elements are stored in place.
 
-    Attributes
-    ----------
-    count : elements of an array; -1: of a vector, which contains it.
+    Attributes:
+        count: elements of an array; -1: of a vector, which contains it.
     """
 
     cdef _FlatbufferValueReader element

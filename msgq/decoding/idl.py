@@ -24,15 +24,13 @@ _UNSUPPORTED_TYPE_NAMES = ("wchar", "any", "Object", "fixed", "map", "long doubl
 def parse_idl_struct(name: str, text: str) -> CdrStruct:
     """Return the type of a message.
 
-    Parameters
-    ----------
-    name : name of the struct, with "/" or "::" between its modules.
-    text : definition, with all needed definitions in any order. Lines of "=" and lines with "IDL:" separate files in
-        ROS 2 recordings, and are skipped.
+    Args:
+        name: name of the struct, with "/" or "::" between its modules.
+        text: definition, with all needed definitions in any order. Lines of "=" and lines with "IDL:" separate files in
+            ROS 2 recordings, and are skipped.
 
-    Raises
-    ------
-    ValueError : the text is invalid or too large, or the struct or a needed definition is missing.
+    Raises:
+        ValueError: the text is invalid or too large, or the struct or a needed definition is missing.
     """
     struct = _IdlParser(IdlTokenReader(text)).find_definition(name.replace("/", "::"), ())
     if not isinstance(struct, CdrStruct):
@@ -89,9 +87,8 @@ class _IdlParser:
     def find_definition(self, name: str, within: tuple[str, ...]) -> CdrType | IdlConstant | None:
         """Return the definition of a full name; None: not defined.
 
-        Parameters
-        ----------
-        within : names of the definitions that are being parsed, because they need this one.
+        Args:
+            within: names of the definitions that are being parsed, because they need this one.
         """
         if name in within:
             raise ValueError(f"{name!r} contains itself")

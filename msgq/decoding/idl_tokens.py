@@ -21,7 +21,7 @@ _TOKEN_PATTERN = re.compile(
     re.VERBOSE | re.MULTILINE | re.DOTALL | re.ASCII,
 )
 _BOOLEAN_LITERALS = {"TRUE": 1, "FALSE": 0}
-#: How tightly an operator binds, and what it does.
+#: Precedence and function of each operator.
 _BINARY_OPERATORS: dict[str, tuple[int, Callable[[int, int], int]]] = {
     "|": (1, operator.or_),
     "^": (2, operator.xor),
@@ -39,17 +39,15 @@ _OPENING_BRACKETS, _CLOSING_BRACKETS = frozenset("([{<"), frozenset(")]}>")
 class IdlTokenReader:
     """Iterates over the tokens of a text.
 
-    Attributes
-    ----------
-    token_index : index of the next token.
+    Attributes:
+        token_index: index of the next token.
     """
 
     def __init__(self, text: str) -> None:
         """Split a text into tokens.
 
-        Raises
-        ------
-        ValueError : the text has an invalid token.
+        Raises:
+            ValueError: the text has an invalid token.
         """
         self.token_index = 0
         self._token_texts: list[str] = []
@@ -69,9 +67,8 @@ class IdlTokenReader:
     def take_token(self) -> str:
         """Return the next token, and advance.
 
-        Raises
-        ------
-        ValueError : no token is left.
+        Raises:
+            ValueError: no token is left.
         """
         token = self.peek_token()
         if not token:
@@ -89,9 +86,8 @@ class IdlTokenReader:
     def expect_token(self, token: str) -> None:
         """Advance past the next token, which must be `token`.
 
-        Raises
-        ------
-        ValueError : the next token is another one.
+        Raises:
+            ValueError: the next token is another one.
         """
         if not self.accept_token(token):
             raise ValueError(f"expected {token!r} before {self.peek_token() or 'the end of the text'!r}")
@@ -99,9 +95,8 @@ class IdlTokenReader:
     def take_identifier(self) -> str:
         """Return the next token, a name without modules, and advance.
 
-        Raises
-        ------
-        ValueError : the next token is not such a name.
+        Raises:
+            ValueError: the next token is not such a name.
         """
         token = self.take_token()
         if not token.isidentifier():
@@ -111,9 +106,8 @@ class IdlTokenReader:
     def skip_to_token(self, *ends: str) -> list[tuple[str, str]]:
         """Skip tokens, and everything within brackets, up to one of `ends`. This token is the next one afterwards.
 
-        Returns
-        -------
-        Each skipped token outside of brackets, together with the token after it.
+        Returns:
+            Each skipped token outside of brackets, together with the token after it.
         """
         passed, depth = [], 0
         while depth or self.peek_token() not in ends:
@@ -135,14 +129,12 @@ class IdlTokenReader:
     ) -> IdlConstant:
         """Parse an expression, and return its value.
 
-        Parameters
-        ----------
-        constant : returns the value of a name.
-        binding : the expression ends before an operator that does not bind more tightly than this level.
+        Args:
+            constant: returns the value of a name.
+            binding: the expression ends before an operator that does not bind more tightly than this level.
 
-        Raises
-        ------
-        ValueError : the expression is invalid, or its value exceeds 64 bits.
+        Raises:
+            ValueError: the expression is invalid, or its value exceeds 64 bits.
         """
         if not levels:
             raise ValueError(f"an expression is nested deeper than {_EXPRESSION_NESTING_MAX} levels")

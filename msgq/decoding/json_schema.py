@@ -30,9 +30,8 @@ _COLUMN_TYPE_BY_JSON_TYPE = {
 def convert_json_schema(text: bytes) -> ColumnType | None:
     """Return the column type of messages with a JSON Schema; None: the schema defines no fields.
 
-    Raises
-    ------
-    ValueError : the text is not JSON.
+    Raises:
+        ValueError: the text is not JSON.
     """
     root = json.loads(text) if text else None
     convert_schema = _JsonSchemaReader(root).convert_schema(root, ())
@@ -43,54 +42,54 @@ class _JsonSchemaReader:
     def __init__(self, root: Any) -> None:
         self._root, self._fields = root, 0
 
-    def convert_schema(self, said: Any, within: tuple[int, ...]) -> ColumnType:
+    def convert_schema(self, schema: Any, within: tuple[int, ...]) -> ColumnType:
         """Return the column type of a schema within the root schema. `within`: ids of the enclosing schemas."""
-        said = self._resolve_reference(said)
-        if not isinstance(said, dict) or id(said) in within or len(within) > _SCHEMA_DEPTH_MAX:
+        schema = self._resolve_reference(schema)
+        if not isinstance(schema, dict) or id(schema) in within or len(within) > _SCHEMA_DEPTH_MAX:
             return VALUE_DEFINED_COLUMN_TYPE
-        within = (*within, id(said))
-        json_type = said.get("type")
+        within = (*within, id(schema))
+        json_type = schema.get("type")
         if isinstance(json_type, list):
             json_type = [name for name in json_type if name != "null"]
             json_type = json_type[0] if len(json_type) == 1 else None
         if json_type == "integer":
-            return NUMBER_COLUMN_TYPES["u8"] if _needs_uint64(said) else NUMBER_COLUMN_TYPES["i8"]
+            return NUMBER_COLUMN_TYPES["u8"] if _needs_uint64(schema) else NUMBER_COLUMN_TYPES["i8"]
         if json_type == "array":
-            return make_list_column_type(self.convert_schema(said.get("items"), within)) or VALUE_DEFINED_COLUMN_TYPE
-        if json_type == "object" and isinstance(said.get("properties"), dict):
-            return self._convert_object_schema(said, within)
+            return make_list_column_type(self.convert_schema(schema.get("items"), within)) or VALUE_DEFINED_COLUMN_TYPE
+        if json_type == "object" and isinstance(schema.get("properties"), dict):
+            return self._convert_object_schema(schema, within)
         return (
             _COLUMN_TYPE_BY_JSON_TYPE.get(json_type, VALUE_DEFINED_COLUMN_TYPE)
             if isinstance(json_type, str)
             else VALUE_DEFINED_COLUMN_TYPE
         )
 
-    def _convert_object_schema(self, said: dict[str, Any], within: tuple[int, ...]) -> ColumnType:
-        properties = said["properties"]
+    def _convert_object_schema(self, schema: dict[str, Any], within: tuple[int, ...]) -> ColumnType:
+        properties = schema["properties"]
         self._fields += len(properties)
         if self._fields > _SCHEMA_FIELDS_MAX:
             return VALUE_DEFINED_COLUMN_TYPE
         fields = [(name, self.convert_schema(property_schema, within)) for name, property_schema in properties.items()]
         return (
-            make_struct_column_type(fields, allows_other_fields=said.get("additionalProperties") is not False)
+            make_struct_column_type(fields, allows_other_fields=schema.get("additionalProperties") is not False)
             or VALUE_DEFINED_COLUMN_TYPE
         )
 
-    def _resolve_reference(self, said: Any) -> Any:
+    def _resolve_reference(self, schema: Any) -> Any:
         """Return the schema that a reference within the text refers to."""
         for _ in range(_SCHEMA_DEPTH_MAX):
-            if not isinstance(said, dict) or not isinstance(said.get("$ref"), str):
-                return said
+            if not isinstance(schema, dict) or not isinstance(schema.get("$ref"), str):
+                return schema
             target = self._root
-            for part in said["$ref"].removeprefix("#").strip("/").split("/"):
+            for part in schema["$ref"].removeprefix("#").strip("/").split("/"):
                 target = target.get(part) if isinstance(target, dict) and part else target
-            said = target
+            schema = target
         return None
 
 
-def _needs_uint64(said: dict[str, Any]) -> bool:
+def _needs_uint64(schema: dict[str, Any]) -> bool:
     """Return True if integers may exceed int64 and are not negative."""
-    most = said.get("maximum", said.get("exclusiveMaximum", 0))
-    least = said.get("minimum", said.get("exclusiveMinimum", -1))
+    most = schema.get("maximum", schema.get("exclusiveMaximum", 0))
+    least = schema.get("minimum", schema.get("exclusiveMinimum", -1))
     numbers = (int, float)
     return isinstance(most, numbers) and isinstance(least, numbers) and least >= 0 and most > _INT64_MAX

@@ -31,9 +31,8 @@ _UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def format_json_text(value: Any, ensure_ascii: bool = True) -> str:
     """Return a value as JSON text, by the rules of this module.
 
-    Raises
-    ------
-    ValueError : see `convert_to_json`.
+    Raises:
+        ValueError: see `convert_to_json`.
     """
     return json.dumps(convert_to_json(value), allow_nan=False, ensure_ascii=ensure_ascii)
 
@@ -41,9 +40,8 @@ def format_json_text(value: Any, ensure_ascii: bool = True) -> str:
 def convert_to_json(value: Any) -> Any:
     """Return a value of plain JSON types: dict, list, str, int, finite float, bool and None.
 
-    Raises
-    ------
-    ValueError : an integer has more than 2048 bits, or two keys have the same text.
+    Raises:
+        ValueError: an integer has more than 2048 bits, or two keys have the same text.
     """
     if value is None or isinstance(value, (bool, str)):
         return value
@@ -78,13 +76,13 @@ def _format_nonfinite_float(value: float) -> str:
 
 def _build_json_object(members: Any) -> dict[str, Any]:
     """Return an object. Keys may have any type, and values become plain JSON types."""
-    made: dict[str, Any] = {}
+    json_object: dict[str, Any] = {}
     for key, member in members:
         name = _format_object_key(key)
-        if name in made:
+        if name in json_object:
             raise ValueError(f"object has two keys that are both written as {name[:100]!r} in JSON")
-        made[name] = member
-    return made
+        json_object[name] = member
+    return json_object
 
 
 def _format_object_key(key: Any) -> str:
@@ -98,9 +96,7 @@ def _convert_numpy_value(value: Any) -> Any:
     if value.dtype.names is not None:
         return {name: convert_to_json(value[name]) for name in value.dtype.names}
     scalar = value.item()
-    return (
-        str(scalar) if hasattr(scalar, "dtype") else convert_to_json(scalar)
-    )  # of a long double, which Python has not
+    return str(scalar) if hasattr(scalar, "dtype") else convert_to_json(scalar)  # a long double has no type in Python
 
 
 def _has_json_elements(array: Any) -> bool:

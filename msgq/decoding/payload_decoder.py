@@ -41,6 +41,7 @@ class PayloadDecoder:
 
     def __init__(self) -> None:
         self._decode_functions: dict[Schema, DecodeFunction | str] = {}
+        self._last: tuple[Schema | None, DecodeFunction | str] = None, ""
 
     def decode_payload(self, schema: Schema | None, data: bytes) -> Any:
         """Return the decoded value of a payload. Without an encoding: the payload itself.
@@ -49,15 +50,22 @@ class PayloadDecoder:
         """
         if schema is None or not schema.encoding:
             return data
-        decode = self._decode_functions.get(schema)
-        if decode is None:
-            decode = self._decode_functions[schema] = _make_decoder(schema)
+        last_schema, decode = self._last
+        if schema is not last_schema:  # usually it is, and a schema's hash takes longer than the decoding of a record
+            decode = self._find_decode_function(schema)
+            self._last = schema, decode
         if isinstance(decode, str):
             return Undecoded(data, decode)
         try:
             return decode(data)
         except Exception as error:  # whatever the library of an encoding raises for bytes that make no sense
             return Undecoded(data, _shorten_reason(f"{schema.encoding}: {error or type(error).__name__}"))
+
+    def _find_decode_function(self, schema: Schema) -> DecodeFunction | str:
+        decode = self._decode_functions.get(schema)
+        if decode is None:
+            decode = self._decode_functions[schema] = _make_decoder(schema)
+        return decode
 
 
 def convert_decoded_to_json(value: Any, data: bytes) -> Any:
@@ -66,10 +74,9 @@ def convert_decoded_to_json(value: Any, data: bytes) -> Any:
     A payload without a known encoding, which is bytes, becomes an `Undecoded` with the reason "". A value without a
     JSON form also becomes an `Undecoded`.
 
-    Parameters
-    ----------
-    value : decoded value of the message.
-    data : payload.
+    Args:
+        value: decoded value of the message.
+        data: payload.
     """
     if isinstance(value, Undecoded):
         return value
@@ -117,7 +124,7 @@ def find_schema_error(schema: Schema) -> str:
         _DECODER_MAKERS[schema.encoding](schema)
     except ModuleNotFoundError:
         return ""
-    except Exception as error:  # as in `_make_decoder`
+    except Exception as error:  # any error, see `_make_decoder`
         return _shorten_reason(str(error) or type(error).__name__)
     return ""
 
@@ -177,7 +184,11 @@ def _has_shared_value(value: Any, seen: set[int]) -> bool:
 def _make_struct_decoder(schema: Schema) -> DecodeFunction:
     dtype = struct_dtype(schema)
 
-    def decode_payload(data: bytes) -> Any:
+    def decode_records(data: bytes) -> Any:
+        values = np.frombuffer(data, dtype)
+        return values[0] if len(values) == 1 else values
+
+    def decode_texts(data: bytes) -> Any:
         values = np.frombuffer(data, dtype)
         for path, text in _iter_text_arrays(values):
             codes = np.ascontiguousarray(text).view(np.dtype("u4").newbyteorder(text.dtype.byteorder))
@@ -186,7 +197,7 @@ def _make_struct_decoder(schema: Schema) -> DecodeFunction:
                 raise ValueError(f"{subject} contains {int(code):#x}, which is not a Unicode code point")
         return values[0] if len(values) == 1 else values
 
-    return decode_payload
+    return decode_texts if any(_iter_text_arrays(np.empty(0, dtype))) else decode_records
 
 
 def _iter_text_arrays(values: np.ndarray[Any, Any], path: str = "") -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
@@ -205,18 +216,17 @@ def _make_protobuf_decoder(schema: Schema) -> DecodeFunction:
 def load_protobuf_class(schema: Schema) -> Any:
     """Return the class of a Protocol Buffers message.
 
-    Raises
-    ------
-    ValueError : a needed file is missing, or files need each other. The protobuf library raises other errors.
+    Raises:
+        ValueError: a needed file is missing, or files need each other. The protobuf library raises other errors.
     """
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     files = {file.name: file for file in descriptor_pb2.FileDescriptorSet.FromString(schema.data).file}
     for file in files.values():
         if missing := [needed for needed in file.dependency if needed not in files]:
-            how = "create the schema with `protoc --include_imports --descriptor_set_out=FILE`"
+            remedy = "create the schema with `protoc --include_imports --descriptor_set_out=FILE`"
             raise ValueError(
-                f"schema file {file.name!r} imports {missing[0]!r}, which the schema does not contain; {how}"
+                f"schema file {file.name!r} imports {missing[0]!r}, which the schema does not contain; {remedy}"
             )
     pool = descriptor_pool.DescriptorPool()
     while files:  # a file after those that it needs
@@ -249,8 +259,8 @@ def _make_queue_event_decoder(_schema: Schema) -> DecodeFunction:
 
     def decode_payload(data: bytes) -> dict[str, Any]:
         event, *fields = struct.unpack_from(queue_events.EVENT_HEAD_FORMAT, data)
-        said = dict(zip(names, (queue_events.Event(event).name.lower(), *fields), strict=True))
-        return said | {"payload": data[queue_events.EVENT_HEAD_BYTES :]}
+        event_fields = dict(zip(names, (queue_events.Event(event).name.lower(), *fields), strict=True))
+        return event_fields | {"payload": data[queue_events.EVENT_HEAD_BYTES :]}
 
     return decode_payload
 
@@ -267,6 +277,6 @@ _DECODER_MAKERS: dict[str, Callable[[Schema], DecodeFunction]] = {
     "capnproto": _make_capnproto_decoder,
     queue_events.EVENT_ENCODING: _make_queue_event_decoder,
 }
-#: What can be decoded here, and of that what needs no schema's text.
+#: Encodings that can be decoded here, and those that need no schema's text.
 DECODABLE_ENCODINGS = frozenset(_DECODER_MAKERS)
 SELF_DESCRIBING_ENCODINGS = frozenset(("json", "msgpack", "cbor", queue_events.EVENT_ENCODING))

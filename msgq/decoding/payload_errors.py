@@ -6,10 +6,9 @@ from __future__ import annotations
 class MalformedPayloadError(ValueError):
     """The bytes are not a valid message of the schema.
 
-    Attributes
-    ----------
-    path : position of the error, innermost part first: ".name" for fields, "[3]" for elements. Each level appends its
-        part.
+    Attributes:
+        path: position of the error, innermost part first: ".name" for fields, "[3]" for elements. Each level appends
+            its part.
     """
 
     def __init__(self, text: str) -> None:

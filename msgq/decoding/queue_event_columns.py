@@ -14,7 +14,7 @@ from msgq.decoding.arrow_types import build_arrow_array
 from msgq.decoding.fixed_headers import read_fixed_headers
 
 EVENT_HEAD_DTYPE = np.dtype(list(EVENT_FIELDS))
-#: By the number of an event what it is; "": there is none of this number.
+#: Names of events by their numbers; "": no event has this number.
 EVENT_NAME_BY_NUMBER = np.array([Event(number).name.lower() if number in set(Event) else "" for number in range(256)])
 
 
@@ -33,9 +33,9 @@ def explain_unknown_event_layout(schema: Schema) -> str | None:
 def read_event_heads(data: pa.BinaryArray) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """Return a mask of the payloads that are events, and the heads of these events (`EVENT_HEAD_DTYPE`)."""
     whole, heads_found = read_fixed_headers(data, EVENT_HEAD_DTYPE)
-    known = EVENT_NAME_BY_NUMBER[heads_found["event"]] != ""
-    whole[whole] = known
-    return whole, heads_found[known]
+    is_known = EVENT_NAME_BY_NUMBER[heads_found["event"]] != ""
+    whole[whole] = is_known
+    return whole, heads_found[is_known]
 
 
 def list_event_names(event_rows: np.ndarray[Any, Any]) -> pa.Array:
@@ -52,6 +52,6 @@ def build_event_structs(heads: np.ndarray[Any, Any], data: pa.BinaryArray) -> pa
     """Return events of queues as structs: the fields of their heads, the event name as text, and `payload`."""
     names = list(heads.dtype.names or ())
     fields = {name: build_arrow_array(heads[name]) for name in names}
-    number = pa.array(heads["number"].astype(np.int64))  # as in `work`: 63 bits are not used up
-    made = fields | {"event": list_event_names(heads), "number": number, "payload": read_event_payloads(data)}
-    return pa.StructArray.from_arrays(list(made.values()), list(made))
+    number = pa.array(heads["number"].astype(np.int64))  # same type as in `work`: the numbers stay below 2**63
+    event_columns = fields | {"event": list_event_names(heads), "number": number, "payload": read_event_payloads(data)}
+    return pa.StructArray.from_arrays(list(event_columns.values()), list(event_columns))

@@ -24,7 +24,7 @@ _FIELD_PATTERN = re.compile(
 )
 _ANNOTATION_PATTERN = re.compile(r"@\w+(\([^()]*\))?[ \t]*", re.ASCII)
 _ROS2_TIME_DEFINITION = "int32 sec\nuint32 nanosec"
-#: What some writers take for granted.
+#: Types that some writers use without a definition.
 _ROS2_BUILTINS = {
     "builtin_interfaces/Time": _ROS2_TIME_DEFINITION,
     "builtin_interfaces/Duration": _ROS2_TIME_DEFINITION,
@@ -34,14 +34,12 @@ _ROS2_BUILTINS = {
 def parse_ros1_struct(name: str, text: str) -> CdrStruct:
     """Return the type of a ROS 1 message.
 
-    Parameters
-    ----------
-    name : name of the message: "package/Name".
-    text : definition, with all needed definitions.
+    Args:
+        name: name of the message: "package/Name".
+        text: definition, with all needed definitions.
 
-    Raises
-    ------
-    ValueError : the text is invalid or too large, or a needed definition is missing.
+    Raises:
+        ValueError: the text is invalid or too large, or a needed definition is missing.
     """
     moment = CdrStruct("time", (("secs", ScalarType("u4")), ("nsecs", ScalarType("u4"))))
     span = CdrStruct("duration", (("secs", ScalarType("i4")), ("nsecs", ScalarType("i4"))))
@@ -54,14 +52,12 @@ def parse_ros1_struct(name: str, text: str) -> CdrStruct:
 def parse_ros2_struct(name: str, text: str) -> CdrStruct:
     """Return the type of a ROS 2 message.
 
-    Parameters
-    ----------
-    name : name of the message: "package/msg/Name".
-    text : definition, with all needed definitions.
+    Args:
+        name: name of the message: "package/msg/Name".
+        text: definition, with all needed definitions.
 
-    Raises
-    ------
-    ValueError : the text is invalid or too large, or a needed definition is missing.
+    Raises:
+        ValueError: the text is invalid or too large, or a needed definition is missing.
     """
     builtin: dict[str, CdrType] = {"byte": ScalarType("u1"), "string": TextType(), "wstring": TextType(is_wide=True)}
     return _RosmsgParser(name, text, _ROS_NUMBER_TYPES | builtin, _ROS2_BUILTINS, True).parse_struct(
@@ -78,15 +74,14 @@ def _shorten_message_name(name: str) -> str:
 def split_message_definitions(name: str, text: str) -> dict[str, str]:
     """Return the definitions of a text by short name. The first definition gets the given name.
 
-    Raises
-    ------
-    ValueError : a separator is not followed by a name.
+    Raises:
+        ValueError: a separator is not followed by a name.
     """
     first, *sections = _DEFINITION_SEPARATOR_PATTERN.split(text.replace("\r\n", "\n"))
     definitions = {}
     for section in sections:
-        if said := _MESSAGE_NAME_PATTERN.match(section):
-            definitions[_shorten_message_name(said[1])] = section[said.end() :]
+        if header := _MESSAGE_NAME_PATTERN.match(section):
+            definitions[_shorten_message_name(header[1])] = section[header.end() :]
         elif section.strip():
             raise ValueError(f"expected 'MSG:' and a name after a separator, got {section.strip()[:40]!r}")
     return definitions | {_shorten_message_name(name): first}
@@ -108,16 +103,17 @@ def list_field_types(text: str) -> list[str]:
 class _RosmsgParser:
     """Parses the definitions of one text, each at most once."""
 
-    def __init__(self, name: str, text: str, builtin: dict[str, CdrType], known: dict[str, str], filled: bool) -> None:
+    def __init__(
+        self, name: str, text: str, builtin: dict[str, CdrType], definitions: dict[str, str], filled: bool
+    ) -> None:
         """Split a text into definitions.
 
-        Parameters
-        ----------
-        builtin : types without a definition.
-        known : definitions that may be missing in the text.
-        filled : True: a message without fields has one byte.
+        Args:
+            builtin: types without a definition.
+            definitions: definitions that may be missing in the text.
+            filled: True: a message without fields has one byte.
         """
-        self._texts, self._builtin, self._filled = known | split_message_definitions(name, text), builtin, filled
+        self._texts, self._builtin, self._filled = definitions | split_message_definitions(name, text), builtin, filled
         self._structs: dict[str, CdrStruct] = {}
 
     def parse_struct(self, name: str, within: tuple[str, ...]) -> CdrStruct:

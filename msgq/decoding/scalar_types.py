@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 class ScalarType:
     """A number, a boolean, or an enum.
 
-    Attributes
-    ----------
-    code : NumPy code without byte order: "b1", "i1" to "i8", "u1" to "u8", "f4", "f8".
-    enum_names : for an enum, the names by number; None: not an enum.
+    Attributes:
+        code: NumPy code without byte order: "b1", "i1" to "i8", "u1" to "u8", "f4", "f8".
+        enum_names: for an enum, the names by number; None: not an enum.
     """
 
     code: str
@@ -29,9 +28,8 @@ class ScalarType:
 class TextType:
     """A string.
 
-    Attributes
-    ----------
-    is_wide : True: UTF-16; False: UTF-8. Only CDR has wide strings.
+    Attributes:
+        is_wide: True: UTF-16; False: UTF-8. Only CDR has wide strings.
     """
 
     is_wide: bool = False

@@ -43,7 +43,7 @@ def find_column_type(schema: Schema) -> ColumnType | None:
         return None
     try:
         return make(schema)
-    except Exception:  # of any library: the decoder reports the error of the schema
+    except Exception:  # error of any library: the decoder reports the error of the schema
         return None
 
 

@@ -19,14 +19,16 @@ ADDED, REMOVED, CHANGED = "added", "removed", "changed"
 class SchemaDifference:
     """A difference between two schemas.
 
-    Attributes
-    ----------
-    change : "added", "removed" or "changed".
-    part : "schema", "name", "encoding", "field" or "definition". The definition differs if it has other bytes, but
-        equal fields: another order, other values of an enumeration, or another text.
-    field : path of the field, such as "pose.x" or "points[].x"; "": not a field.
-    before, after : types of the field, or texts of the other parts; None: only the other schema has this part.
-    note : for a definition, whether the fields are equal or unknown.
+    Attributes:
+        change: "added", "removed" or "changed".
+        part: "schema", "name", "encoding", "field" or "definition". The definition differs if it has other bytes, but
+            equal fields: another order, other values of an enumeration, or another text.
+        field: path of the field, such as "pose.x" or "points[].x"; "": not a field.
+        before: type of the field in the first schema, or text of another part; None: only the second schema has this
+            part.
+        after: type of the field in the second schema, or text of another part; None: only the first schema has this
+            part.
+        note: for a definition, whether the fields are equal or unknown.
     """
 
     change: str

@@ -19,15 +19,13 @@ _TEXT_CODEC_OPTIONS = {
 def append_imported_messages(path: Path, name: str, folders: Sequence[Path]) -> bytes:
     """Return a ROS definition, followed by the needed messages that are found.
 
-    Parameters
-    ----------
-    path : path of the .msg file, which may already contain some needed messages.
-    name : name of its message: "pkg/msg/Scan".
-    folders : folders with files such as "pkg/msg/Point.msg" or "pkg/Point.msg". The folders around the file follow.
+    Args:
+        path: path of the .msg file, which may already contain some needed messages.
+        name: name of its message: "pkg/msg/Scan".
+        folders: folders with files such as "pkg/msg/Point.msg" or "pkg/Point.msg". The folders around the file follow.
 
-    Raises
-    ------
-    OSError : the file cannot be read.
+    Raises:
+        OSError: the file cannot be read.
     """
     text = _read_definition_text(path)
     try:
@@ -62,17 +60,15 @@ def _find_message_files(name: str, path: Path, folders: Sequence[Path]) -> Itera
 def append_included_files(path: Path, folders: Sequence[Path]) -> bytes:
     """Return an IDL text, followed by the included files that are found, each once.
 
-    Parameters
-    ----------
-    path : path of the .idl file.
-    folders : folders with included files. The folders around the file follow.
+    Args:
+        path: path of the .idl file.
+        folders: folders with included files. The folders around the file follow.
 
-    Raises
-    ------
-    OSError : the file cannot be read.
+    Raises:
+        OSError: the file cannot be read.
     """
     text = _read_definition_text(path)
-    known, waiting = {path.resolve()}, [(path, text)]
+    known_paths, waiting = {path.resolve()}, [(path, text)]
     while waiting:
         within, content = waiting.pop()
         for include in _INCLUDE_PATTERN.findall(content):
@@ -82,8 +78,8 @@ def append_included_files(path: Path, folders: Sequence[Path]) -> bytes:
                 ),
                 None,
             )
-            if file is not None and file.resolve() not in known:
-                known.add(file.resolve())
+            if file is not None and file.resolve() not in known_paths:
+                known_paths.add(file.resolve())
                 waiting.append((file, _read_definition_text(file)))
                 text = (
                     f"{text.rstrip()}\n{_DEFINITION_SEPARATOR}\nIDL: {include.removesuffix('.idl')}\n{waiting[-1][1]}"

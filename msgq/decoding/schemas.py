@@ -28,9 +28,8 @@ class Schemas:
     def __init__(self, chosen: Mapping[EndpointPattern, Schema]) -> None:
         """Set the schemas.
 
-        Parameters
-        ----------
-        chosen : schemas by endpoint name or expression (see `SelectedEndpoints`). The first match counts.
+        Args:
+            chosen: schemas by endpoint name or expression (see `SelectedEndpoints`). The first match counts.
         """
         self._chosen = [(SelectedEndpoints([choice]), schema) for choice, schema in chosen.items()]
 
@@ -40,23 +39,21 @@ class Schemas:
     ) -> Schemas:
         """Return the schemas for texts that a user wrote.
 
-        Parameters
-        ----------
-        texts : one text or several, each "[ENDPOINT=]ENCODING:FILE:NAME". "capnproto:log.capnp:Event" applies to all
-            endpoints, "scan*=cdr:LaserScan.msg:sensor_msgs/msg/LaserScan" to endpoints that match "scan*". FILE defines
-            the message NAME and its needed types. Formats of FILE: for "capnproto" a text file (.capnp, needs pycapnp)
-            or the binary form; for "cdr" IDL (.idl) or ROS 2 definitions; for "ros1" ROS 1 definitions; for
-            "flatbuffer" and "protobuf" the binary form; for "struct" a dtype. "json", "msgpack" and "cbor" need no
-            definition: "state=json".
-        import_paths : folder or folders for imports: absolute imports of Cap'n Proto, includes of IDL, and ROS
-            messages, for example "std_msgs/msg/Header.msg" for a field "std_msgs/Header". The folder of FILE is
-            searched last. The schema contains all imported definitions.
+        Args:
+            texts: one text or several, each "[ENDPOINT=]ENCODING:FILE:NAME". "capnproto:log.capnp:Event" applies to all
+                endpoints, "scan*=cdr:LaserScan.msg:sensor_msgs/msg/LaserScan" to endpoints that match "scan*". FILE
+                defines the message NAME and its needed types. Formats of FILE: for "capnproto" a text file (.capnp,
+                needs pycapnp) or the binary form; for "cdr" IDL (.idl) or ROS 2 definitions; for "ros1" ROS 1
+                definitions; for "flatbuffer" and "protobuf" the binary form; for "struct" a dtype. "json", "msgpack"
+                and "cbor" need no definition: "state=json".
+            import_paths: folder or folders for imports: absolute imports of Cap'n Proto, includes of IDL, and ROS
+                messages, for example "std_msgs/msg/Header.msg" for a field "std_msgs/Header". The folder of FILE is
+                searched last. The schema contains all imported definitions.
 
-        Raises
-        ------
-        InvalidValueError : a text is invalid, its file cannot be read or does not define the message, or an import path
-            is not a folder.
-        MissingLibraryError : a Cap'n Proto schema needs pycapnp.
+        Raises:
+            InvalidValueError: a text is invalid, its file cannot be read or does not define the message, or an import
+                path is not a folder.
+            MissingLibraryError: a Cap'n Proto schema needs pycapnp.
         """
         schemas: dict[EndpointPattern, Schema] = {}
         folders = [Path(path) for path in list_paths(import_paths, "import_paths", may_be_empty=True)]
@@ -83,9 +80,9 @@ def _parse_schema_argument(text: str, folders: Sequence[Path]) -> Schema:
     encoding, _, location = text.partition(":")
     file, _, name = location.partition(":")
     if encoding not in DECODABLE_ENCODINGS:
-        known = ", ".join(sorted(DECODABLE_ENCODINGS))
+        names = ", ".join(sorted(DECODABLE_ENCODINGS))
         raise InvalidValueError(
-            f"schema {text!r} has the unknown encoding {encoding!r}; use {_SCHEMA_ARGUMENT_FORM} with one of {known}"
+            f"schema {text!r} has the unknown encoding {encoding!r}; use {_SCHEMA_ARGUMENT_FORM} with one of {names}"
         )
     if encoding in SELF_DESCRIBING_ENCODINGS:
         return Schema(encoding, encoding)
@@ -102,9 +99,9 @@ def _parse_schema_argument(text: str, folders: Sequence[Path]) -> Schema:
             "create a .bfbs file with `flatc --binary --schema`"
         )
     if encoding == "protobuf" and path.suffix == ".proto":
-        how = "`protoc --include_imports --descriptor_set_out=FILE`"
+        command = "`protoc --include_imports --descriptor_set_out=FILE`"
         raise InvalidValueError(
-            f"schema file {file!r} is text; msgq needs the binary schema with all imports: create it with {how}"
+            f"schema file {file!r} is text; msgq needs the binary schema with all imports: create it with {command}"
         )
     schema = schema_of(name, encoding, data, "ros2idl" if _is_idl_file(path, encoding) else "")
     if reason := find_schema_error(schema):

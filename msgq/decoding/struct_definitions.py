@@ -20,9 +20,8 @@ _DEFINITION_PARSERS: dict[tuple[str, str], Callable[[str, str], CdrStruct]] = {
 def parse_schema_struct(schema: Schema) -> CdrStruct:
     """Return the type of messages of a schema with the encoding "cdr" or "ros1".
 
-    Raises
-    ------
-    ValueError : the definition is missing or invalid, or its format is not ros1msg, ros2msg, ros2idl or omgidl.
+    Raises:
+        ValueError: the definition is missing or invalid, or its format is not ros1msg, ros2msg, ros2idl or omgidl.
     """
     defined = _DEFINITION_PARSERS.get((schema.encoding, schema.schema_encoding))
     if defined is None:

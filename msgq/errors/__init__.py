@@ -12,7 +12,7 @@ import errno
 from msgq.errors.base import IpcError as IpcError
 from msgq.errors.base import MsgqError as MsgqError
 
-TYPE_CHECKING = False  # as in msgq/__init__.py
+TYPE_CHECKING = False  # avoids the import of `typing`; see msgq/__init__.py
 if TYPE_CHECKING:
     from typing import Any, Self
 
@@ -37,6 +37,10 @@ class MsgqWarning(UserWarning):
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
+
+
+class PluginError(MsgqError, ImportError):
+    """A plug-in of another distribution cannot be used. The text names the distribution and the reason."""
 
 
 class MissingAttributeError(MsgqError, AttributeError):
@@ -93,17 +97,16 @@ class SegmentError(IpcError):
     The error number chooses the class: a missing file gives `SegmentNotFoundError`, an existing file
     `SegmentExistsError`, a missing permission `SegmentAccessError`. Each of them is also the built-in error of Python.
 
-    Attributes
-    ----------
-    path : path of the file.
+    Attributes:
+        path: path of the file.
     """
 
     def __new__(cls, *args: object, **options: object) -> Self:
         """Choose the class by the error number, like `OSError`."""
         number = options.get("errno", args[3] if len(args) > 3 else None)
         chosen: type[Any] = _BY_ERRNO.get(number, cls) if cls is SegmentError else cls
-        made: Self = (OSError if issubclass(chosen, OSError) else Exception).__new__(chosen)
-        return made
+        error: Self = (OSError if issubclass(chosen, OSError) else Exception).__new__(chosen)
+        return error
 
     def __init__(self, message: str, endpoint: str = "", path: str = "", errno: int | None = None) -> None:
         super().__init__(f"{path}: {message}" if path else message, endpoint, errno)
@@ -170,6 +173,17 @@ class MessageTooLargeError(MessageSizeError):
     errno = errno.EMSGSIZE
 
 
+class UndecodableMessageError(IpcError, ValueError):
+    """A message cannot be decoded by its schema, or has no schema. Only the receives of typed subscribers raise this.
+
+    Attributes:
+        data: payload of the message, which is received: the next call continues with the next message.
+    """
+
+    errno = errno.EBADMSG
+    data = b""
+
+
 class EndpointClosedError(IpcError):
     """The socket or queue is closed, or was never connected."""
 
@@ -212,9 +226,8 @@ class TooManySubscribersError(IpcError):
 class LostMessagesError(IpcError):
     """A subscriber with ``on_lost="raise"`` lost messages. The next call continues after the loss.
 
-    Attributes
-    ----------
-    lost : number of lost messages since this error was last raised.
+    Attributes:
+        lost: number of lost messages since this error was last raised.
     """
 
     lost = 0
@@ -251,9 +264,8 @@ class LeaseExpiredError(IpcError):
 class JobFailedError(IpcError):
     """The function of a worker raised an error at each try of the job.
 
-    Attributes
-    ----------
-    reason : type and text of the last error, such as "ValueError: no number".
+    Attributes:
+        reason: type and text of the last error, such as "ValueError: no number".
     """
 
     reason = ""
@@ -319,6 +331,10 @@ class StreamNotFoundError(IpcError, LookupError):
 
 class MissingLibraryError(MsgqError, ImportError):
     """An optional library is missing. Sockets need no such library, except for their backend."""
+
+
+class SubinterpreterError(MsgqError, ImportError):
+    """A subinterpreter imported msgq, whose handles and signal handlers belong to the whole process."""
 
 
 class ForkedSocketError(IpcError):
@@ -413,5 +429,5 @@ class BackendNotAvailableError(IpcError, ImportError):
     """
 
 
-#: For `from msgq.errors import *`, which would omit the error that `__getattr__` imports.
+#: Names of `from msgq.errors import *`, which would omit the error that `__getattr__` imports.
 __all__ = [*(name for name, value in globals().items() if isinstance(value, type)), "QueueFullError"]

@@ -6,18 +6,17 @@ from __future__ import annotations
 class MsgqError(Exception):
     """Base class of all errors of msgq.
 
-    Parameters
-    ----------
-    message : description of the problem.
-    endpoint, errno : see the attributes.
+    Args:
+        message: description of the problem.
+        endpoint: see the attributes.
+        errno: see the attributes.
 
-    Attributes
-    ----------
-    endpoint : name of the endpoint, or "" if the error concerns no endpoint.
-    errno : error number of the system; None if no number fits.
+    Attributes:
+        endpoint: name of the endpoint, or "" if the error concerns no endpoint.
+        errno: error number of the system; None if no number fits.
     """
 
-    __module__ = "msgq.errors"  # where programs find it
+    __module__ = "msgq.errors"  # public module of the class
 
     errno: int | None = None
 
@@ -34,14 +33,14 @@ class MsgqError(Exception):
 class IpcError(MsgqError):
     """Base class of all errors of sockets, handles, gates and servers.
 
-    Parameters
-    ----------
-    message : description of the problem. Stock's only argument is accepted here, too: the endpoint as bytes, or
-        nothing.
-    endpoint, errno : see the attributes.
+    Args:
+        message: description of the problem. Stock's only argument is accepted here, too: the endpoint as bytes, or
+            nothing.
+        endpoint: see the attributes.
+        errno: see the attributes.
     """
 
-    __module__ = "msgq.errors"  # where programs find it
+    __module__ = "msgq.errors"  # public module of the class
 
     def __init__(
         self, message: str | bytes | None = None, endpoint: str | bytes | None = "", errno: int | None = None

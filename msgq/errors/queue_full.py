@@ -15,6 +15,6 @@ class QueueFullError(IpcError, queue.Full):
     instant. `errno` is ETIMEDOUT after a wait, otherwise EAGAIN.
     """
 
-    __module__ = "msgq.errors"  # where programs find it
+    __module__ = "msgq.errors"  # public module of the class
 
     errno = errno.EAGAIN

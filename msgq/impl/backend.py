@@ -9,17 +9,17 @@ from msgq.common import settings
 from msgq.errors import BackendNotAvailableError, MissingAttributeError
 from msgq.impl.base.core import Context
 
-TYPE_CHECKING = False  # as in __init__.py
+TYPE_CHECKING = False  # avoids the import of `typing`; see msgq/__init__.py
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
-    from types import ModuleType
+    from types import FrameType, ModuleType
     from typing import Any
 
 BACKEND_MODULES = {"msgq": "msgq.impl.ring", "zmq": "msgq.impl.zeromq", "fake": "msgq.impl.fake"}
 CLOCK_MODULE = "msgq.impl.base.clock"
-#: What a backend needs that is not always installed: the module, and the extra of this distribution that brings it.
+#: Optional module of each backend, and the extra of this distribution that brings it.
 BACKEND_EXTRAS = {"zmq": "zmq"}
-#: What a module that is `make_lazy_attributes` has of the chosen backend.
+#: Names that a module of `make_lazy_attributes` takes from the chosen backend.
 BACKEND_EXPORTS = ("Context", "Poller", "PubSocket", "SubSocket", "context")
 
 #: Classes that not every backend has: the modules of those that have them.
@@ -66,13 +66,11 @@ def preload() -> None:
 def load_backend(name: str | None = None) -> ModuleType:
     """Return the module of a backend, with Context, PubSocket, SubSocket and Poller.
 
-    Parameters
-    ----------
-    name : "msgq", "zmq" or "fake"; None: the value of MSGQ_BACKEND.
+    Args:
+        name: "msgq", "zmq" or "fake"; None: the value of MSGQ_BACKEND.
 
-    Raises
-    ------
-    BackendNotAvailableError : the backend does not exist, or its packages are not installed.
+    Raises:
+        BackendNotAvailableError: the backend does not exist, or its packages are not installed.
     """
     backend_name = settings.get_backend_name() if name is None else name
     if backend_name not in BACKEND_MODULES:
@@ -95,9 +93,8 @@ def load_backend(name: str | None = None) -> ModuleType:
 def current_backend() -> ModuleType:
     """Return the backend of this process: the value of MSGQ_BACKEND at the first call.
 
-    Raises
-    ------
-    BackendNotAvailableError : as `load_backend`. The next call tries again.
+    Raises:
+        BackendNotAvailableError: as `load_backend`. The next call tries again.
     """
     global _current_backend
     module = _current_backend
@@ -120,10 +117,9 @@ def is_fake_backend() -> bool:
 def resolve_prefix(prefix: str | None = None, backend: ModuleType | None = None) -> str:
     """Return the prefix of the paths of an endpoint: in shared memory, or on the current bus of the fake backend.
 
-    Parameters
-    ----------
-    prefix : prefix of the endpoint; None: the current prefix, "": no prefix.
-    backend : result of `load_backend`; None: the current backend, which the call does not select.
+    Args:
+        prefix: prefix of the endpoint; None: the current prefix, "": no prefix.
+        backend: result of `load_backend`; None: the current backend, which the call does not select.
     """
     is_fake = is_fake_backend() if backend is None else backend.__name__ == BACKEND_MODULES["fake"]
     if not is_fake:
@@ -164,15 +160,13 @@ def set_backend(module: ModuleType | None) -> ModuleType | None:
 def load_backend_module(modules: Mapping[str, str], feature: str, backend: ModuleType | None = None) -> ModuleType:
     """Return the module with a feature that only some backends have.
 
-    Parameters
-    ----------
-    modules : modules of the feature, by the names of the backends' modules.
-    feature : name of the feature, for the error.
-    backend : result of `load_backend`; None: the current backend.
+    Args:
+        modules: modules of the feature, by the names of the backends' modules.
+        feature: name of the feature, for the error.
+        backend: result of `load_backend`; None: the current backend.
 
-    Raises
-    ------
-    BackendNotAvailableError : the backend lacks the feature.
+    Raises:
+        BackendNotAvailableError: the backend lacks the feature.
     """
     name = modules.get((backend or _current_backend or current_backend()).__name__)
     if name is None:
@@ -186,12 +180,20 @@ def load_backend_class(name: str, backend: ModuleType | None = None) -> Any:
     return getattr(load_backend_module(CLASS_MODULES[name], name, backend), name)
 
 
-def _missing_name_error(module: str, name: str) -> AttributeError:
+def _missing_name_error(module: str, name: str, user: FrameType) -> AttributeError | ImportError:
+    """Return the error for a name that a module does not have. `user`: frame that reads the name."""
     from msgq.impl.base.foreign_names import describe_missing_name
 
     if text := describe_missing_name(module, name):
-        return MissingAttributeError(text)
+        return ImportError(text, name=module) if _is_from_import(user) else MissingAttributeError(text)
     return AttributeError(f"module {module!r} has no attribute {name!r}")
+
+
+def _is_from_import(frame: FrameType) -> bool:
+    """Return True if a frame executes `from MODULE import NAME`, which replaces the text of an `AttributeError`."""
+    from opcode import opmap
+
+    return frame.f_code.co_code[frame.f_lasti] == opmap["IMPORT_FROM"]
 
 
 def make_lazy_attributes(
@@ -203,12 +205,11 @@ def make_lazy_attributes(
 
     `__getattr__` finds each name once, and stores the object in the module.
 
-    Parameters
-    ----------
-    namespace : `globals()` of the module.
-    other_modules : modules of names that no backend has. The modules are imported at the first use. A name equal to the
-        last part of its module's name stands for the module. None: no such names.
-    class_names : names in `CLASS_MODULES` to export, too.
+    Args:
+        namespace: `globals()` of the module.
+        other_modules: modules of names that no backend has. The modules are imported at the first use. A name equal to
+            the last part of its module's name stands for the module. None: no such names.
+        class_names: names in `CLASS_MODULES` to export, too.
     """
     _lazy_namespaces.append(namespace)
 
@@ -219,7 +220,7 @@ def make_lazy_attributes(
             namespace[name] = value = source_module if is_submodule else getattr(source_module, name)
             return value
         if name not in BACKEND_EXPORTS and name not in class_names:
-            raise _missing_name_error(namespace["__name__"], name)
+            raise _missing_name_error(namespace["__name__"], name, sys._getframe(1))
         module = current_backend()
         value = (
             context if name == "context" else load_backend_class(name) if name in class_names else getattr(module, name)

@@ -23,19 +23,22 @@ The fields of `Kind` and of the parts contain what each kind defines. Their meth
 because few kinds differ: such a kind derives its own class, and overrides only the difference.
 
 Generic code never asks which kind an endpoint has: it calls the part of `kind_of(endpoint)`. A new kind is a folder and
-a call of `register_kind`, or an entry in `_BUILT_IN_PACKAGES`.
+a call of `register_kind`, or an entry in `_BUILT_IN_PACKAGES`. A kind of another distribution is an entry point of the
+group "msgq.kinds", whose object is the `Kind` (docs/guides/plugins.md).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from importlib import import_module
 from importlib.util import find_spec
+from threading import RLock
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from msgq.errors import InvalidValueError
+from msgq.common.plugins import Plugin, find_plugins
+from msgq.errors import InvalidValueError, PluginError
+from msgq.impl.base.argument_checks import warn_program
 
 if TYPE_CHECKING:
     from msgq.kinds.bridge import KindBridge
@@ -53,10 +56,9 @@ _BUILT_IN_PACKAGES = ("msgq.topic", "msgq.channel", "msgq.records", "msgq.workqu
 class ReportedSubject(NamedTuple):
     """Subject of an auxiliary endpoint. Commands skip auxiliary endpoints unless the user selects them.
 
-    Attributes
-    ----------
-    noun : plural noun for the auxiliary endpoints, for example "timing topics".
-    endpoint : endpoint that the auxiliary endpoint reports on; None: no particular endpoint.
+    Attributes:
+        noun: plural noun for the auxiliary endpoints, for example "timing topics".
+        endpoint: endpoint that the auxiliary endpoint reports on; None: no particular endpoint.
     """
 
     noun: str
@@ -67,27 +69,26 @@ class ReportedSubject(NamedTuple):
 class Kind:
     """A kind of endpoint. Two kinds with the same name are equal.
 
-    Attributes
-    ----------
-    name : name in recordings and JSON: "topic", "channel", "records", "queue", "frames".
-    package : folder with the parts of the kind, for example "msgq.channel".
-    name_prefix : prefix of endpoint names, for example "channel/". "" for topics, whose names have no "/", and for
-        announced kinds.
-    plural_name : plural noun for sentences, JSON keys and headings.
-    validate_name : takes a bare name as text or bytes; returns it as text, or raises `EndpointNameError`. An announced
-        kind validates names in recordings.
-    locate_files : takes a prefix; returns the directory of the files, and the prefix of their file names. None: the
-        kind has no files, because endpoints of another kind announce it.
-    names_senders : True: recordings store the publisher or key of each message. False: recordings store the publisher
-        only after a takeover from a living publisher.
-    change_header : for a kind that keeps values: NumPy fields at the beginning of a message without a key. `index` is
-        the changed element, `count` the number of its changes. (): each message has a key. None: the kind keeps no
-        values.
+    Attributes:
+        name: name in recordings and JSON: "topic", "channel", "records", "queue", "frames".
+        package: folder with the parts of the kind, for example "msgq.channel".
+        name_prefix: prefix of endpoint names, for example "channel/". "" for topics, whose names have no "/", and for
+            announced kinds.
+        plural_name: plural noun for sentences, JSON keys and headings.
+        validate_name: takes a bare name as text or bytes; returns it as text, or raises `EndpointNameError`. An
+            announced kind validates names in recordings.
+        locate_files: takes a prefix; returns the directory of the files, and the prefix of their file names. None: the
+            kind has no files, because endpoints of another kind announce it.
+        names_senders: True: recordings store the publisher or key of each message. False: recordings store the
+            publisher only after a takeover from a living publisher.
+        change_header: for a kind that keeps values: NumPy fields at the beginning of a message without a key. `index`
+            is the changed element, `count` the number of its changes. (): each message has a key. None: the kind keeps
+            no values.
     """
 
     #: Factor of the latency limit when recordings are checked. Large messages take long to record.
     latency_limit_factor: ClassVar[int] = 1
-    #: For an announced kind: how `msgq delay` finds the publish time in the announcements.
+    #: Way in which `msgq delay` finds the publish time in the announcements of an announced kind.
     delay_hint: ClassVar[str] = ""
 
     name: str
@@ -119,8 +120,20 @@ class Kind:
         return self.change_header is not None
 
     def has_part(self, file: str) -> bool:
-        """Return True if the kind has a part, for example "bridge": then a bridge can forward its endpoints."""
-        return find_spec(f"{self.package}.{file}") is not None
+        """Return True if the kind has a part, for example "bridge": then a bridge can forward its endpoints.
+
+        A plug-in whose part cannot be imported does not have the part, which is a warning.
+        """
+        if self.name not in _kind_plugins:
+            return find_spec(f"{self.package}.{file}") is not None
+        try:
+            self._import_part(file)
+        except InvalidValueError:  # no such module in the package
+            return False
+        except PluginError as error:
+            warn_program(str(error))
+            return False
+        return True
 
     def locate_side_files(self, prefix: str) -> tuple[str, str] | None:
         """Return the same as `locate_files` for the second file of each endpoint; None: no second file."""
@@ -190,12 +203,21 @@ class Kind:
             return getattr(import_module(module), file.upper())
         except ModuleNotFoundError as error:
             if error.name != module:
-                raise
+                raise self._explain_import(module, error) from error
             text = f"{self.plural_name} do not support this, because their kind has no part {file!r} ({module})"
             raise InvalidValueError(f"{text}; use an endpoint of another kind") from None
+        except Exception as error:  # whatever the code of a plug-in raises
+            raise self._explain_import(module, error) from error
+
+    def _explain_import(self, module: str, error: Exception) -> Exception:
+        """Return the error of a plug-in's part. Errors of other kinds stay the same."""
+        plugin = _kind_plugins.get(self.name)
+        return error if plugin is None else plugin.make_error(f"{module}: {type(error).__name__}: {error}")
 
 
 _registered_kinds: list[Kind] = []
+_kind_plugins: dict[str, Plugin] = {}  # plug-ins by the names of their kinds
+_load_lock = RLock()  # a plug-in may ask for the kinds while it is imported
 
 
 def register_kind(kind: Kind) -> None:
@@ -203,19 +225,44 @@ def register_kind(kind: Kind) -> None:
 
     The name prefix of the kind must not be the beginning of another kind's prefix.
     """
-    _load_built_in()
-    remaining = [known for known in _registered_kinds if known != kind]
+    _load_kinds()
+    remaining = [registered for registered in _registered_kinds if registered != kind]
     _registered_kinds[:] = [*remaining, kind]
 
 
-@lru_cache(maxsize=1)
-def _load_built_in() -> None:
-    _registered_kinds.extend(import_module(f"{package}.names").KIND for package in _BUILT_IN_PACKAGES)
+def _load_kinds() -> None:
+    """Load the library's own kinds, and then those of plug-ins. A broken plug-in is a warning."""
+    with _load_lock:
+        if _registered_kinds:
+            return
+        # All at once, so that an interrupted import leaves no part of them, which would count as loaded.
+        _registered_kinds.extend([import_module(f"{package}.names").KIND for package in _BUILT_IN_PACKAGES])
+        for plugin in find_plugins("msgq.kinds"):
+            try:
+                _add_plugin(plugin)
+            except PluginError as error:
+                warn_program(str(error))
+
+
+def _add_plugin(plugin: Plugin) -> None:
+    kind = plugin.load()
+    if not isinstance(kind, Kind):
+        raise plugin.make_error(f"object is of type {type(kind).__name__}, not msgq.kinds.Kind")
+    if kind in _registered_kinds:
+        raise plugin.make_error(f"kind {kind.name!r} exists already")
+    prefixes = [other_kind.name_prefix for other_kind in _registered_kinds if other_kind.name_prefix]
+    overlaps = any(one.startswith(kind.name_prefix) or kind.name_prefix.startswith(one) for one in prefixes)
+    if kind.locate_files is not None and overlaps:
+        raise plugin.make_error(f"name prefix {kind.name_prefix!r} belongs to another kind")
+    if kind.locate_files is not None and not kind.name_prefix.endswith("/"):
+        raise plugin.make_error(f"name prefix {kind.name_prefix!r} does not end with '/', so it could begin topics")
+    _kind_plugins[kind.name] = plugin
+    _registered_kinds.append(kind)
 
 
 def list_kinds() -> tuple[Kind, ...]:
     """Return all kinds, in the order in which endpoints are listed."""
-    _load_built_in()
+    _load_kinds()
     return tuple(_registered_kinds)
 
 
@@ -243,9 +290,8 @@ def find_kind(name: str) -> Kind | None:
 def get_kind(name: str) -> Kind:
     """Return the kind with this name.
 
-    Raises
-    ------
-    InvalidValueError : this version does not know the kind.
+    Raises:
+        InvalidValueError: this version does not know the kind.
     """
     kind = find_kind(name)
     if kind is None:
@@ -281,9 +327,8 @@ def find_recorded_kind(endpoint: str) -> Kind:
 def validate_endpoint(endpoint: str) -> str:
     """Return the name of an endpoint of any kind, with its name prefix.
 
-    Raises
-    ------
-    EndpointNameError : the name is invalid for its kind.
+    Raises:
+        EndpointNameError: the name is invalid for its kind.
     """
     kind = kind_of(endpoint)
     return kind.endpoint(kind.validate_name(kind.bare_name(endpoint)))

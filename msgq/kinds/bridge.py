@@ -27,19 +27,20 @@ _logger = logging.getLogger(__name__)
 class FlowStats:
     """Counts of one topic or channel that crosses a bridge, since the construction of the bridge.
 
-    Attributes
-    ----------
-    topic : endpoint of this host; channels have the prefix "channel/".
-    direction : "out": from this host to ZMQ. "in": from ZMQ to this host.
-    host : host of the publisher for "in"; "" for "out".
-    messages, bytes : number of forwarded messages and their bytes. For "out", also messages without a subscriber, or
-        with a full queue of a subscriber.
-    lost : number of messages that left the ring or the channel before the bridge read them. None: unknown. Always None
-        for "in", because ZMQ does not report lost messages.
-    dropped : number of received messages that the bridge could not forward. For "out": a subscriber's queue was full
-        (as in `PublisherStats.dropped`), or the message exceeds MSGQ_ZMQ_MAX_BYTES. For "in": the message is too large
-        for the ring or the channel's pool, the pool had no free slot, or the topic has another publisher on this host.
-    state : "forwarding", or the reason for not forwarding.
+    Attributes:
+        topic: endpoint of this host; channels have the prefix "channel/".
+        direction: "out": from this host to ZMQ. "in": from ZMQ to this host.
+        host: host of the publisher for "in"; "" for "out".
+        messages: number of forwarded messages. For "out", also messages without a subscriber, or with a full queue of a
+            subscriber.
+        bytes: bytes of these messages.
+        lost: number of messages that left the ring or the channel before the bridge read them. None: unknown. Always
+            None for "in", because ZMQ does not report lost messages.
+        dropped: number of received messages that the bridge could not forward. For "out": a subscriber's queue was full
+            (as in `PublisherStats.dropped`), or the message exceeds MSGQ_ZMQ_MAX_BYTES. For "in": the message is too
+            large for the ring or the channel's pool, the pool had no free slot, or the topic has another publisher on
+            this host.
+        state: "forwarding", or the reason for not forwarding.
     """
 
     topic: str
@@ -247,12 +248,11 @@ class IncomingLink(BridgeLink):
 class KindBridge:
     """Functions that forward endpoints of a kind. The thread of the bridge makes all calls.
 
-    Attributes
-    ----------
-    find_endpoint_states : returns the state of each endpoint of this host in the current prefix, by full name.
-    open_outgoing_link : takes the loop, an endpoint, and the bridge's endpoints by ZMQ name; returns the link.
-    open_incoming_link : takes the loop, an endpoint, the host of its publisher, and the bytes of a new ring; returns
-        the link.
+    Attributes:
+        find_endpoint_states: returns the state of each endpoint of this host in the current prefix, by full name.
+        open_outgoing_link: takes the loop, an endpoint, and the bridge's endpoints by ZMQ name; returns the link.
+        open_incoming_link: takes the loop, an endpoint, the host of its publisher, and the bytes of a new ring; returns
+            the link.
     """
 
     find_endpoint_states: Callable[[], dict[str, Any]]

@@ -22,15 +22,14 @@ from msgq.errors import CorruptSegmentError, EndpointNameError, LayoutVersionErr
 class FileRemoval:
     """Result of a removal, or the reason against it.
 
-    Attributes
-    ----------
-    endpoint : endpoint of the file, for example `channel/NAME`; "" for the directory of a prefix.
-    prefix : prefix of the endpoint; "": none.
-    path : path of the file: for a topic its ring, for a channel its main file.
-    bytes : bytes of the file: for a topic, of the ring's data area; for a channel, of all its files.
-    reason : reason for the removal, or against it.
-    removed : True if the file was removed. In a dry run: True if it would be removed.
-    can_be_forced : True if the file was kept, and `force` would remove it.
+    Attributes:
+        endpoint: endpoint of the file, for example `channel/NAME`; "" for the directory of a prefix.
+        prefix: prefix of the endpoint; "": none.
+        path: path of the file: for a topic its ring, for a channel its main file.
+        bytes: bytes of the file: for a topic, of the ring's data area; for a channel, of all its files.
+        reason: reason for the removal, or against it.
+        removed: True if the file was removed. In a dry run: True if it would be removed.
+        can_be_forced: True if the file was kept, and `force` would remove it.
     """
 
     endpoint: str
@@ -78,11 +77,10 @@ class RemoveUnused(Protocol):
     def __call__(self, names: Iterable[str], prefix: str, /, *, remove: bool, force: bool) -> Iterator[FileRemoval]:
         """Yield the result for each endpoint.
 
-        Parameters
-        ----------
-        names : bare names. An endpoint that another process removes during the call is skipped.
-        remove : False: only report what would be removed.
-        force : True: also remove endpoints with users of unknown liveness. Endpoints with living users always stay.
+        Args:
+            names: bare names. An endpoint that another process removes during the call is skipped.
+            remove: False: only report what would be removed.
+            force: True: also remove endpoints with users of unknown liveness. Endpoints with living users always stay.
         """
 
 
@@ -94,14 +92,14 @@ def _repair_nothing(_prefix: str) -> RepairReport:
 class KindCleanup:
     """Functions that remove unused endpoints of a kind, and leftovers of dead processes.
 
-    Attributes
-    ----------
-    remove_unused : removes endpoints that no living process uses.
-    remove_orphans : takes a prefix and whether to remove; removes files without an endpoint, and empty directories.
-    diagnose : takes statistics of an endpoint; returns its issues.
-    repair : takes a prefix; repairs endpoints after the death of processes, and removes what only dead processes used.
-    list_keep_reasons : takes a prefix; yields for each endpoint the reason why it stays. None: endpoints of this kind
-        are also removed if the user does not name them.
+    Attributes:
+        remove_unused: removes endpoints that no living process uses.
+        remove_orphans: takes a prefix and whether to remove; removes files without an endpoint, and empty directories.
+        diagnose: takes statistics of an endpoint; returns its issues.
+        repair: takes a prefix; repairs endpoints after the death of processes, and removes what only dead processes
+            used.
+        list_keep_reasons: takes a prefix; yields for each endpoint the reason why it stays. None: endpoints of this
+            kind are also removed if the user does not name them.
     """
 
     remove_unused: RemoveUnused

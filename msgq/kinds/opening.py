@@ -20,38 +20,35 @@ def open_source(
 ) -> EndpointSource:
     """Return a source of the messages of an endpoint of any kind.
 
-    Parameters
-    ----------
-    endpoint : name with the name prefix of its kind. "queue/NAME" gives the queue's events.
-    prefix : prefix of the endpoint; None: the current prefix, "": none.
-    whole : True: read from the very first message. Messages that are gone count as lost: for a topic that has wrapped,
-        all messages before the current lap. False: read new messages only. For vectors and boards, all existing values
-        come first as changes, in both cases.
-    files : open descriptors by path, to use instead of files that may be unlinked. The caller keeps the descriptors.
+    Args:
+        endpoint: name with the name prefix of its kind. "queue/NAME" gives the queue's events.
+        prefix: prefix of the endpoint; None: the current prefix, "": none.
+        whole: True: read from the very first message. Messages that are gone count as lost: for a topic that has
+            wrapped, all messages before the current lap. False: read new messages only. For vectors and boards, all
+            existing values come first as changes, in both cases.
+        files: open descriptors by path, to use instead of files that may be unlinked. The caller keeps the descriptors.
 
-    Raises
-    ------
-    EndpointNameError : the name is invalid.
-    SegmentError : the endpoint does not exist, its files are not readable, or they contain invalid data.
+    Raises:
+        EndpointNameError: the name is invalid.
+        SegmentError: the endpoint does not exist, its files are not readable, or they contain invalid data.
     """
     kind = kind_of(validate_endpoint(endpoint))
     return kind.source.open_source(kind.bare_name(endpoint), resolve_prefix(prefix), whole, files)
 
 
-def open_feed(endpoint: str) -> EndpointFeed:
-    """Return a feed of new items of an endpoint of any kind, in the current prefix."""
+def open_feed(endpoint: str, whole: bool = False) -> EndpointFeed:
+    """Return a feed of new items of an endpoint of any kind, in the current prefix. `whole`: as in `open_source`."""
     kind = kind_of(endpoint)
-    return kind.source.open_feed(kind.bare_name(endpoint), resolve_prefix(None))
+    return kind.source.open_feed(kind.bare_name(endpoint), resolve_prefix(None), whole)
 
 
 def open_meter(endpoint: str, payload_time: PayloadTime | None = None) -> EndpointMeter:
     """Return a meter of an endpoint of any kind, in the current prefix.
 
-    Parameters
-    ----------
-    endpoint : name with the name prefix of its kind.
-    payload_time : location of publish times in payloads, for kinds with `find_stamps`; None: next to the payload, or
-        none.
+    Args:
+        endpoint: name with the name prefix of its kind.
+        payload_time: location of publish times in payloads, for kinds with `find_stamps`; None: next to the payload, or
+            none.
     """
     kind = kind_of(endpoint)
     if kind.source.open_meter is not None:
@@ -62,10 +59,9 @@ def open_meter(endpoint: str, payload_time: PayloadTime | None = None) -> Endpoi
 def open_writer(spec: EndpointSpec, target: PlaybackTarget) -> EndpointWriter:
     """Open an endpoint of any kind for playback, and create it if necessary.
 
-    Raises
-    ------
-    UnplayableError : the endpoint cannot be played in this place.
-    IpcError : the endpoint exists with another configuration, or a living process owns it.
+    Raises:
+        UnplayableError: the endpoint cannot be played in this place.
+        IpcError: the endpoint exists with another configuration, or a living process owns it.
     """
     kind = find_kind(spec.kind)
     if kind is None:

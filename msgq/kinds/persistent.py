@@ -44,13 +44,13 @@ _StatsType = TypeVar("_StatsType", bound=FileStats)
 class PersistentKind(Generic[_StatsType]):
     """A kind whose endpoints keep their content without processes, and are removed only if the user names them.
 
-    Attributes
-    ----------
-    kind, noun : the kind, and a noun for an endpoint.
-    remove : removes an endpoint if a function agrees. The function is called under the lock of opening processes.
-    participants : return the processes that have an endpoint open.
-    describe_contents : return a text about the content, to append to the reason; "" without content.
-    unused_reason : text about an endpoint without users.
+    Attributes:
+        kind: the kind.
+        noun: noun for an endpoint of this kind.
+        remove: removes an endpoint if a function agrees. The function is called under the lock of opening processes.
+        participants: return the processes that have an endpoint open.
+        describe_contents: return a text about the content, to append to the reason; "" without content.
+        unused_reason: text about an endpoint without users.
     """
 
     kind: Kind
@@ -71,18 +71,18 @@ class PersistentKind(Generic[_StatsType]):
         """Yield for each endpoint of a prefix the reason why it stays if the user does not name it."""
         for stats in read_all(self.kind, prefix):
             living, _ = self.list_users(stats)
-            why = explain_removal(living, ()) if living else f"to remove a {self.noun}, name it"
-            yield self._make_removal(stats, prefix, why, removed=False)
+            reason = explain_removal(living, ()) if living else f"to remove a {self.noun}, name it"
+            yield self._make_removal(stats, prefix, reason, removed=False)
 
     def remove_unused(
         self, names: Iterable[str], prefix: str, *, remove: bool = True, force: bool = False
     ) -> Iterator[FileRemoval]:
         """Remove endpoints that no process has open, with their content, and yield the result for each.
 
-        Parameters
-        ----------
-        names : bare names. An endpoint that another process removes during the call is skipped.
-        remove, force : as in `RemoveUnused`.
+        Args:
+            names: bare names. An endpoint that another process removes during the call is skipped.
+            remove: as in `RemoveUnused`.
+            force: as in `RemoveUnused`.
         """
         for name in names:
             try:
@@ -112,11 +112,11 @@ class PersistentKind(Generic[_StatsType]):
         goes = self.remove(name, prefix, is_unused) if remove else is_unused(read(self.kind, name, prefix))
         stats = seen[-1]
         living, unknown = self.list_users(stats)
-        why = explain_removal(living, unknown, self.unused_reason)
-        return self._make_removal(stats, prefix, why, removed=goes, can_be_forced=not goes and not living)
+        reason = explain_removal(living, unknown, self.unused_reason)
+        return self._make_removal(stats, prefix, reason, removed=goes, can_be_forced=not goes and not living)
 
     def _make_removal(
-        self, stats: _StatsType, prefix: str, why: str, removed: bool, can_be_forced: bool = False
+        self, stats: _StatsType, prefix: str, reason: str, removed: bool, can_be_forced: bool = False
     ) -> FileRemoval:
         place = self.kind.endpoint(stats.name), prefix, stats.path, stats.bytes
-        return FileRemoval(*place, why + self.describe_contents(stats), removed, can_be_forced)
+        return FileRemoval(*place, reason + self.describe_contents(stats), removed, can_be_forced)

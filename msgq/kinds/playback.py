@@ -21,14 +21,13 @@ if TYPE_CHECKING:
 class PlaybackMessage(NamedTuple):
     """A message to play.
 
-    Attributes
-    ----------
-    time_ns : time in ns since the epoch.
-    endpoint : name of the endpoint with the prefix of its kind.
-    data : data as recorded: for a vector a change, for a work queue an event.
-    age_ns : age of the origin at the publishing time, in ns; None: unknown.
-    source : kind, publisher, key and options of the message.
-    schema : description of the data, if known.
+    Attributes:
+        time_ns: time in ns since the epoch.
+        endpoint: name of the endpoint with the prefix of its kind.
+        data: data as recorded: for a vector a change, for a work queue an event.
+        age_ns: age of the origin at the publishing time, in ns; None: unknown.
+        source: kind, publisher, key and options of the message.
+        schema: description of the data, if known.
     """
 
     time_ns: int
@@ -42,18 +41,17 @@ class PlaybackMessage(NamedTuple):
 class EndpointSpec(NamedTuple):
     """An endpoint to play to.
 
-    Attributes
-    ----------
-    endpoint : name with the prefix of its kind.
-    kind : kind, as in `MessageSource`.
-    schema : schema of the recorded messages.
-    options : options to create the endpoint again, from the recording. The options may be invalid.
-    max_message_bytes : bytes of the largest message; 0: unknown.
-    tracked : True if the recorded topic was tracked.
-    publishers : names of the publishers of a channel.
-    keys : keys of a board.
-    sample_message : for frames: the first picture, which determines the layout of the stream.
-    changes_schema : True if the recorded messages have several schemas.
+    Attributes:
+        endpoint: name with the prefix of its kind.
+        kind: kind, as in `MessageSource`.
+        schema: schema of the recorded messages.
+        options: options to create the endpoint again, from the recording. The options may be invalid.
+        max_message_bytes: bytes of the largest message; 0: unknown.
+        tracked: True if the recorded topic was tracked.
+        publishers: names of the publishers of a channel.
+        keys: keys of a board.
+        sample_message: for frames: the first picture, which determines the layout of the stream.
+        changes_schema: True if the recorded messages have several schemas.
     """
 
     endpoint: str
@@ -82,14 +80,13 @@ class EndpointSpec(NamedTuple):
 class PlaybackTarget:
     """Place of the played endpoints.
 
-    Attributes
-    ----------
-    backend : "msgq", "zmq" or "fake".
-    prefix : prefix of the endpoints; "": none.
-    segment_size : bytes of new rings; 0: the necessary size.
-    take_over : True: also publish if a living process publishes. The living publisher then gets an error from its next
-        send.
-    shared : objects that the writers of this target share, by name.
+    Attributes:
+        backend: "msgq", "zmq" or "fake".
+        prefix: prefix of the endpoints; "": none.
+        segment_size: bytes of new rings; 0: the necessary size.
+        take_over: True: also publish if a living process publishes. The living publisher then gets an error from its
+            next send.
+        shared: objects that the writers of this target share, by name.
     """
 
     backend: str
@@ -119,9 +116,8 @@ class UnplayableError(Exception):
 class EndpointWriter:
     """Sends to one endpoint. One thread at a time.
 
-    Attributes
-    ----------
-    spec : specification of the endpoint.
+    Attributes:
+        spec: specification of the endpoint.
     """
 
     def __init__(self, spec: EndpointSpec) -> None:
@@ -130,11 +126,10 @@ class EndpointWriter:
     def send(self, message: PlaybackMessage) -> None:
         """Send a message.
 
-        Raises
-        ------
-        UnplayableError : the message cannot be played.
-        QueueFullError : the queue has no room now.
-        Errors of the publisher, writer or queue pass through.
+        Raises:
+            UnplayableError: the message cannot be played.
+            QueueFullError: the queue has no room now.
+            Exception: errors of the publisher, writer or queue pass through.
         """
         raise NotImplementedError
 
@@ -193,10 +188,9 @@ class MessageSample(Protocol):
 class ComparedMessage(NamedTuple):
     """Properties of a message that a comparison of two runs uses.
 
-    Attributes
-    ----------
-    data : payload without values that differ in each run, such as times.
-    extra : other compared properties by name: a board's key, a priority.
+    Attributes:
+        data: payload without values that differ in each run, such as times.
+        extra: other compared properties by name: a board's key, a priority.
     """
 
     data: bytes
@@ -207,11 +201,10 @@ class ComparedMessage(NamedTuple):
 class KindPlayback:
     """Functions that play recorded messages of a kind.
 
-    Attributes
-    ----------
-    open_writer : takes an `EndpointSpec` and a `PlaybackTarget`; opens the endpoint, and creates it if necessary.
-        Raises `UnplayableError` if that is impossible.
-    open_sample : returns a `MessageSample`. None: no sample is needed.
+    Attributes:
+        open_writer: takes an `EndpointSpec` and a `PlaybackTarget`; opens the endpoint, and creates it if necessary.
+            Raises `UnplayableError` if that is impossible.
+        open_sample: returns a `MessageSample`. None: no sample is needed.
     """
 
     open_writer: Callable[[EndpointSpec, PlaybackTarget], EndpointWriter]

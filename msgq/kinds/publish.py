@@ -25,15 +25,15 @@ class PublishRefusedError(Exception):
 class PublishOptions:
     """Options of the command, without the messages.
 
-    Attributes
-    ----------
-    endpoint : name with the name prefix of its kind.
-    name : bare name.
-    as_json : True: messages are JSON. An endpoint without a schema gets the encoding "json".
-    force : True: take a topic over from a living publisher.
-    priority : priority of a queue's messages; None: not given.
-    index, key : element of a vector, key of a board; None: not given.
-    timeout : seconds to wait for subscribers or for room; None: forever.
+    Attributes:
+        endpoint: name with the name prefix of its kind.
+        name: bare name.
+        as_json: True: messages are JSON. An endpoint without a schema gets the encoding "json".
+        force: True: take a topic over from a living publisher.
+        priority: priority of a queue's messages; None: not given.
+        index: element of a vector; None: not given.
+        key: key of a board; None: not given.
+        timeout: seconds to wait for subscribers or for room; None: forever.
     """
 
     endpoint: str
@@ -49,16 +49,15 @@ class PublishOptions:
 class PublishTarget(ABC):
     """An endpoint to publish on. The constructor only reads the endpoint, the ``with`` block opens it.
 
-    Attributes
-    ----------
-    schema : schema of the messages, if known.
-    published_count : number of messages that this object published.
+    Attributes:
+        schema: schema of the messages, if known.
+        published_count: number of messages that this object published.
     """
 
-    def __init__(self, wanted: PublishOptions, schema: Schema | None) -> None:
-        self._options, self.schema = wanted, schema
-        self._name = wanted.name
-        self._new_schema = JSON_SCHEMA if wanted.as_json and schema is None else None
+    def __init__(self, options: PublishOptions, schema: Schema | None) -> None:
+        self._options, self.schema = options, schema
+        self._name = options.name
+        self._new_schema = JSON_SCHEMA if options.as_json and schema is None else None
         self.published_count = self._bytes = 0
 
     @abstractmethod
@@ -80,9 +79,8 @@ class PublishTarget(ABC):
     def send(self, data: bytes) -> None:
         """Publish one message.
 
-        Raises
-        ------
-        QueueFullError, WaitTimeoutError : no room until the timeout.
+        Raises:
+            QueueFullError, WaitTimeoutError: no room until the timeout.
         """
         self._send_message(data)
         self.published_count += 1
@@ -110,10 +108,9 @@ class PublishTarget(ABC):
 class KindPublish:
     """Functions that publish messages from the command line.
 
-    Attributes
-    ----------
-    open_target : takes the options; returns the endpoint. Raises `PublishUsageError`, `PublishRefusedError`.
-    allowed_options : valid options of this kind, from "force", "priority", "index" and "key".
+    Attributes:
+        open_target: takes the options; returns the endpoint. Raises `PublishUsageError`, `PublishRefusedError`.
+        allowed_options: valid options of this kind, from "force", "priority", "index" and "key".
     """
 
     open_target: Callable[[PublishOptions], PublishTarget]

@@ -22,16 +22,15 @@ FAULT_KINDS: tuple[FaultKind, ...] = get_args(FaultKind)
 class SentMessage(NamedTuple):
     """A sent message of a simulation.
 
-    Attributes
-    ----------
-    time_ns : virtual time in ns.
-    node : name of the sending node. "main": the test itself. "play": a recording.
-    endpoint : name of the endpoint with the prefix of its kind.
-    data : payload. For a vector, a change of one element (see `msgq.common.record_changes`); a call that writes several
-        elements gives several messages. For a board, the value. For a work queue, the message.
-    source : kind, publisher, key and options of the message.
-    schema : description of the data; for a work queue, of its messages.
-    priority : priority of a work queue's message.
+    Attributes:
+        time_ns: virtual time in ns.
+        node: name of the sending node. "main": the test itself. "play": a recording.
+        endpoint: name of the endpoint with the prefix of its kind.
+        data: payload. For a vector, a change of one element (see `msgq.common.record_changes`); a call that writes
+            several elements gives several messages. For a board, the value. For a work queue, the message.
+        source: kind, publisher, key and options of the message.
+        schema: description of the data; for a work queue, of its messages.
+        priority: priority of a work queue's message.
     """
 
     time_ns: int
@@ -62,15 +61,14 @@ class SentMessage(NamedTuple):
 class KindSimulation:
     """Functions for endpoints of a kind in a simulation. The simulation's thread makes all calls.
 
-    Attributes
-    ----------
-    open_subscriber : takes a bare name and the name of a node; returns a subscriber to which the simulation delivers
-        messages one by one. None: the simulation uses `follow_endpoint`.
-    follow_endpoint : takes a bare name and a function; returns a generator, like a program's, that calls the
-        function for each message.
-    list_sent_messages : takes a time, the name of a node, the state of an endpoint on the bus and a sent entry; returns
-        the messages of `Simulation.sent_messages`.
-    fault_kinds : kinds of possible faults.
+    Attributes:
+        open_subscriber: takes a bare name and the name of a node; returns a subscriber to which the simulation delivers
+            messages one by one. None: the simulation uses `follow_endpoint`.
+        follow_endpoint: takes a bare name and a function; returns a generator, like a program's, that calls the
+            function for each message.
+        list_sent_messages: takes a time, the name of a node, the state of an endpoint on the bus and a sent entry;
+            returns the messages of `Simulation.sent_messages`.
+        fault_kinds: kinds of possible faults.
     """
 
     list_sent_messages: Callable[[int, str, EndpointState[Any], BusMessage], Iterable[SentMessage]]

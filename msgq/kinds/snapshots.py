@@ -17,15 +17,14 @@ if TYPE_CHECKING:
 def endpoint(name: str | bytes, prefix: str | None = None) -> EndpointStats:
     """Return a snapshot of one endpoint of any kind.
 
-    Parameters
-    ----------
-    name : name with the prefix of its kind: `channel/NAME`, `queue/NAME`, `records/NAME`. Topics have no such prefix.
-    prefix : prefix of the endpoint; None: the current prefix, "": no prefix.
+    Args:
+        name: name with the prefix of its kind: `channel/NAME`, `queue/NAME`, `records/NAME`. Topics have no such
+            prefix.
+        prefix: prefix of the endpoint; None: the current prefix, "": no prefix.
 
-    Raises
-    ------
-    EndpointNameError : the name is invalid.
-    SegmentError : the endpoint does not exist, or its files cannot be read.
+    Raises:
+        EndpointNameError: the name is invalid.
+        SegmentError: the endpoint does not exist, or its files cannot be read.
     """
     text = name if isinstance(name, str) else name.decode(errors="surrogateescape")
     kind = kind_of(text)
@@ -37,16 +36,15 @@ def endpoints(prefix: str | None = None) -> list[EndpointStats]:
 
     Skips files of other formats, and files that this user may not read.
 
-    Parameters
-    ----------
-    prefix : prefix of the endpoints; None: the current prefix, "": no prefix.
+    Args:
+        prefix: prefix of the endpoints; None: the current prefix, "": no prefix.
     """
-    where = resolve_prefix(prefix)
+    resolved_prefix = resolve_prefix(prefix)
     snapshots = []
     for kind in list_stored_kinds("stats"):
-        for name in list_inodes(kind, where):
+        for name in list_inodes(kind, resolved_prefix):
             with contextlib.suppress(SegmentError, EndpointNameError):
-                snapshots.append(_make_endpoint_stats(kind, name, where))
+                snapshots.append(_make_endpoint_stats(kind, name, resolved_prefix))
     return snapshots
 
 
@@ -56,9 +54,8 @@ def endpoint_inodes(prefix: str | None = None) -> dict[str, int]:
     Opens no file. The names have the prefixes of their kinds and the order of `endpoints`. The inode number belongs to
     the ring of a topic, or to the channel file of a channel.
 
-    Parameters
-    ----------
-    prefix : prefix as in `endpoints`.
+    Args:
+        prefix: prefix as in `endpoints`.
     """
     return {
         kind.endpoint(name): inode
@@ -70,10 +67,9 @@ def endpoint_inodes(prefix: str | None = None) -> dict[str, int]:
 def read(kind: Kind, name: str | bytes, prefix: str | None = None) -> Any:
     """Return the statistics of one endpoint as the dataclass of its kind.
 
-    Raises
-    ------
-    EndpointNameError : the name is invalid.
-    SegmentError : the endpoint does not exist, or its files cannot be read.
+    Raises:
+        EndpointNameError: the name is invalid.
+        SegmentError: the endpoint does not exist, or its files cannot be read.
     """
     return kind.stats.open_watch(kind.validate_name(name), resolve_prefix(prefix)).stats()
 
@@ -90,11 +86,11 @@ def _make_endpoint_stats(kind: Kind, bare_name: str, prefix: str | None) -> Endp
 
 def read_all(kind: Kind, prefix: str | None = None) -> list[Any]:
     """Return the statistics of all readable endpoints of one kind, sorted by name."""
-    where = resolve_prefix(prefix)
+    resolved_prefix = resolve_prefix(prefix)
     snapshots = []
-    for name in list_inodes(kind, where):
+    for name in list_inodes(kind, resolved_prefix):
         with contextlib.suppress(SegmentError, EndpointNameError):
-            snapshots.append(read(kind, name, where))
+            snapshots.append(read(kind, name, resolved_prefix))
     return snapshots
 
 

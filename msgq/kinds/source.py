@@ -37,12 +37,11 @@ class TimeStamps(NamedTuple):
 class SourceItem:
     """A message, value or event.
 
-    Attributes
-    ----------
-    data : payload; None: not available.
-    json_fields : other properties, for JSON output.
-    text : the same properties as text before the payload; "": none.
-    schema : schema of the payload.
+    Attributes:
+        data: payload; None: not available.
+        json_fields: other properties, for JSON output.
+        text: the same properties as text before the payload; "": none.
+        schema: schema of the payload.
     """
 
     data: bytes | None
@@ -54,9 +53,8 @@ class SourceItem:
 class EndpointFeed(ABC):
     """Feed of new items of an endpoint.
 
-    Attributes
-    ----------
-    waitable : object that is readable when an item arrives; None: the feed must be polled.
+    Attributes:
+        waitable: object that is readable when an item arrives; None: the feed must be polled.
     """
 
     waitable: Waitable | None = None
@@ -84,19 +82,19 @@ class EndpointFeed(ABC):
 class KindSource:
     """Functions that read messages of a kind passively.
 
-    Attributes
-    ----------
-    open_source : takes a bare name, a prefix, `whole` and `files` as `open_source`; returns the source for the recorder
-        and Spark.
-    open_feed : takes a bare name and a prefix; returns the feed for `msgq echo`.
-    open_meter : takes a bare name and a prefix; returns the meter for hz, bw and delay. None: the meter counts the
-        messages of the source.
-    find_stamps : takes a bare name and a prefix; returns the location of publish times. None: payloads of this kind
-        have no publish time.
+    Attributes:
+        open_source: takes a bare name, a prefix, `whole` and `files` as `open_source`; returns the source for the
+            recorder and Spark.
+        open_feed: takes a bare name, a prefix and `whole` as `open_source`; returns the feed for `msgq echo`. Queues
+            and records ignore `whole`, because their feeds always begin with what is there.
+        open_meter: takes a bare name and a prefix; returns the meter for hz, bw and delay. None: the meter counts the
+            messages of the source.
+        find_stamps: takes a bare name and a prefix; returns the location of publish times. None: payloads of this kind
+            have no publish time.
     """
 
     open_source: Callable[[str, str, bool, Mapping[str, int] | None], EndpointSource]
-    open_feed: Callable[[str, str], EndpointFeed]
+    open_feed: Callable[[str, str, bool], EndpointFeed]
     open_meter: Callable[[str, str], EndpointMeter] | None = None
     find_stamps: Callable[[str, str], TimeStamps] | None = None
 
@@ -112,9 +110,9 @@ class _PolledFeed(EndpointFeed):
 def make_polled_part(open_source: Callable[[str, str, bool], PolledSource]) -> KindSource:
     """Return the part of a kind whose files C code cannot read: recorder and feed poll the same source.
 
-    `open_source` : takes a bare name, a prefix, and `whole` as `open_source`. A feed begins with the first message.
+    `open_source`: takes a bare name, a prefix, and `whole` as `open_source`. A feed begins with the first message.
     """
     return KindSource(
         open_source=lambda name, prefix, whole, _: open_source(name, prefix, whole),
-        open_feed=lambda name, prefix: _PolledFeed(open_source(name, prefix, True)),
+        open_feed=lambda name, prefix, _: _PolledFeed(open_source(name, prefix, True)),
     )

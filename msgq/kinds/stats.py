@@ -73,13 +73,13 @@ class EndpointRow(Generic[_StatsType, _CountsType]):
 
     Unknown values are None, and "-" in tables.
 
-    Attributes
-    ----------
-    endpoint : name with the name prefix of its kind.
-    kind : name of the kind; "frames" for a topic that announces frames.
-    stats : statistics with participants; up to some seconds older than the poll.
-    current_counts, previous_counts : counters at this poll and at the previous one; None: first poll.
-    interval_s : seconds between the two polls.
+    Attributes:
+        endpoint: name with the name prefix of its kind.
+        kind: name of the kind; "frames" for a topic that announces frames.
+        stats: statistics with participants; up to some seconds older than the poll.
+        current_counts: counters at this poll.
+        previous_counts: counters at the previous poll; None: this is the first poll.
+        interval_s: seconds between the two polls.
     """
 
     endpoint: str
@@ -91,7 +91,7 @@ class EndpointRow(Generic[_StatsType, _CountsType]):
 
     #: True: a meter measures more than the counters, for example sizes. `msgq check` then uses a meter.
     has_better_meter: ClassVar[bool] = False
-    #: What cannot be measured ("size", "subscribers", "lost"), each with the reason.
+    #: Values that cannot be measured ("size", "subscribers", "lost"), each with the reason.
     unmeasured_reasons: ClassVar[Mapping[str, str]] = MappingProxyType({})
     _sender_roles: ClassVar[tuple[str, ...]] = ("publisher",)
     _receiver_roles: ClassVar[tuple[str, ...]] = ("subscriber",)
@@ -216,10 +216,9 @@ AnyEndpointRow = EndpointRow[Any, Any]
 class KindStats:
     """Functions that read and format the statistics of a kind.
 
-    Attributes
-    ----------
-    open_watch : takes a bare name and a prefix; maps the endpoint.
-    row_class : class of rows in list, info, top and stat.
+    Attributes:
+        open_watch: takes a bare name and a prefix; maps the endpoint.
+        row_class: class of rows in list, info, top and stat.
     """
 
     open_watch: Callable[[str, str], EndpointWatch]
@@ -261,5 +260,5 @@ def format_age(created_ns: int | None) -> str:
 def sum_known_values(values: Iterable[float | None]) -> float | None:
     """Return the sum of the known values; None: all values are unknown."""
     every = list(values)
-    known = [value for value in every if value is not None]
-    return None if every and not known else sum(known)
+    counts = [value for value in every if value is not None]
+    return None if every and not counts else sum(counts)

@@ -116,10 +116,9 @@ def make_aggregate_file_stem(bronze_file: str) -> str:
 class AggregateSnapshot:
     """Aggregates of one version of the messages.
 
-    Attributes
-    ----------
-    bronze_files : all bronze files of the version.
-    snapshots_by_table : versions of the tables. Some files contain rows of removed bronze files.
+    Attributes:
+        bronze_files: all bronze files of the version.
+        snapshots_by_table: versions of the tables. Some files contain rows of removed bronze files.
     """
 
     lake_directory: LakeDirectory
@@ -136,13 +135,13 @@ class AggregateSnapshot:
 
     def read_rows(self, name: str, bronze_files: Collection[str] | None = None) -> pa.Table:
         """Return the rows of these bronze files with the column `bronze_file`, read in this process; None: all rows."""
-        wanted = self.bronze_files if bronze_files is None else make_text_column(bronze_files)
+        requested_files = self.bronze_files if bronze_files is None else make_text_column(bronze_files)
         snapshot = self.snapshots_by_table[name]
         paths = [] if snapshot is None else snapshot.paths
         if bronze_files is not None:
             paths = self.list_files(name, bronze_files)
         table = open_aggregate_table(self.lake_directory, name)
-        return table.read_rows(paths, get_aggregate_columns(name), _make_bronze_file_filter(wanted))
+        return table.read_rows(paths, get_aggregate_columns(name), _make_bronze_file_filter(requested_files))
 
 
 def get_bronze_file_stem(path: str) -> str:
@@ -186,10 +185,9 @@ class AggregateStore:
 
         The statistics of the Delta log select the files of ranges, so that the cost does not grow with the lake.
 
-        Parameters
-        ----------
-        near : the other ranges: `RANGES_SCHEMA`.
-        bronze_files : bronze files of the ranges; None: all, including removed bronze files.
+        Args:
+            near: the other ranges: `RANGES_SCHEMA`.
+            bronze_files: bronze files of the ranges; None: all, including removed bronze files.
         """
         table = self.tables[RANGES_TABLE]
         snapshot = table.read_snapshot()
@@ -213,7 +211,7 @@ class AggregateStore:
             is_wanted = pc.and_(is_wanted, pc.is_in(ranges.column("bronze_file"), bronze_files))
         return ranges.filter(is_wanted)
 
-    def select_bronze_files(self, bronze_files: Sequence[str], wanted: MessageFilter) -> list[str]:
+    def select_bronze_files(self, bronze_files: Sequence[str], message_filter: MessageFilter) -> list[str]:
         """Return those of these bronze files that may have a message that passes a filter by endpoint.
 
         A bronze file without ranges may have any message: its ingest was killed before the ranges were committed.
@@ -222,10 +220,10 @@ class AggregateStore:
         snapshot = table.read_snapshot()
         if snapshot is None:
             return list(bronze_files)
-        start, end = wanted.column_bounds.get("log_time", (None, None))
-        bounds = {"endpoint": wanted.column_bounds.get("endpoint", (None, None))}
+        start, end = message_filter.column_bounds.get("log_time", (None, None))
+        bounds = {"endpoint": message_filter.column_bounds.get("endpoint", (None, None))}
         paths = snapshot.find_paths(bounds | {"start_time": (None, end), "end_time": (start, None)})
-        where = field("endpoint").isin(pa.array(sorted(wanted.endpoints or ()), pa.string()))
+        where = field("endpoint").isin(pa.array(sorted(message_filter.endpoints or ()), pa.string()))
         if start is not None:
             where &= field("end_time") >= start
         if end is not None:
@@ -248,7 +246,7 @@ class AggregateStore:
     ) -> AggregateSnapshot | None:
         """Return the current tables; None: they do not have all of these bronze files.
 
-        unchecked : the bronze files that may lack aggregates; None: all.
+        `unchecked`: the bronze files that may lack aggregates; None: all.
         """
         if self.find_missing_aggregates(bronze_files if unchecked is None else unchecked):
             return None
@@ -276,7 +274,7 @@ class AggregateStore:
         complete = self._lake.read_json(_COMPLETE_VERSION_PATH, {})
         version = complete.get("version", -1)
         if complete.get("table_id") == messages.table_id and 0 <= messages.version - version <= _UNCHECKED_COMMITS_MAX:
-            added = table.list_added_paths(version, messages.version)
+            added = table.log.list_added_paths(version, messages.version)
             if added is not None:
                 return make_text_column(messages.select_existing_paths(added))
         return messages.path_column
@@ -324,9 +322,8 @@ class AggregateStore:
     def commit_files(self, files: Mapping[str, Sequence[DataFile]], bronze_files: Collection[str]) -> None:
         """Commit the workers' files of these bronze files, except for existing rows. The ranges are committed last.
 
-        Raises
-        ------
-        RecordingError : a table cannot be written.
+        Raises:
+            RecordingError: a table cannot be written.
         """
         for name in self.tables:
             self._commit_to_table(name, files.get(name, ()), bronze_files)
@@ -349,11 +346,10 @@ class AggregateStore:
     def compact_tables(self, bronze_files: Callable[[], TextColumn]) -> None:
         """Merge small files, and remove rows of removed bronze files.
 
-        bronze_files : returns the existing bronze files.
+        `bronze_files`: returns the existing bronze files.
 
-        Raises
-        ------
-        RecordingError : a table cannot be written.
+        Raises:
+            RecordingError: a table cannot be written.
         """
         for name in self.tables:
             self._compact_table(name, bronze_files)

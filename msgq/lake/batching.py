@@ -13,8 +13,8 @@ _ResultT = TypeVar("_ResultT")
 _TABLE_THREADS = 4
 
 
-def combine_batches(batches: Iterable[pa.RecordBatch], rows: int, size: int) -> Iterator[pa.Table]:
-    """Yield combined batches of at least `rows` rows, or of at least `size` bytes in their column `data`."""
+def combine_batches(batches: Iterable[pa.RecordBatch], rows_min: int, bytes_min: int) -> Iterator[pa.Table]:
+    """Yield combined batches of at least `rows_min` rows, or of at least `bytes_min` bytes in their column `data`."""
     waiting: list[pa.RecordBatch] = []
     count = used = 0
     for batch in batches:
@@ -23,7 +23,7 @@ def combine_batches(batches: Iterable[pa.RecordBatch], rows: int, size: int) -> 
         waiting.append(batch)
         large = batch.column("data") if "data" in batch.schema.names else batch
         count, used = count + batch.num_rows, used + large.nbytes
-        if count >= rows or used >= size:
+        if count >= rows_min or used >= bytes_min:
             yield pa.Table.from_batches(waiting)
             waiting, count, used = [], 0, 0
     if waiting:

@@ -13,7 +13,7 @@ from msgq.common.texts import join_first_texts, suggest_name
 from msgq.lake.delta_table import LakeTable, has_table, list_table_paths
 from msgq.lake.lake_directory import LakeDirectory
 
-_LISTED_NAMES_MAX = 30  # in an error
+_LISTED_NAMES_MAX = 30  # maximum names in an error
 _SHOWN_ENDPOINTS_MAX = 3  # endpoints that are listed for a silver table
 _INTERNAL_TABLES = ("ingested_files", "schemas", "silver_manifest")
 
@@ -48,14 +48,14 @@ _ROW_DESCRIPTIONS = {
 class TableInfo:
     """A table of a lake after its last commit.
 
-    Attributes
-    ----------
-    name : name in SQL; for a silver table, the name of its first endpoint; "": internal table.
-    path : path of its directory, relative to the lake.
-    row_count, file_count : number of rows and files of this version.
-    size_bytes : bytes of the files.
-    version : number of earlier commits.
-    description : meaning of a row.
+    Attributes:
+        name: name in SQL; for a silver table, the name of its first endpoint; "": internal table.
+        path: path of its directory, relative to the lake.
+        row_count: number of rows of this version.
+        file_count: number of files of this version.
+        size_bytes: bytes of the files.
+        version: number of earlier commits.
+        description: meaning of a row.
     """
 
     name: str
@@ -80,7 +80,7 @@ def quote_sql_name(name: str) -> str:
 def list_sql_names(missing: str, existing: Iterable[str], quote: Callable[[str], str] = quote_sql_name) -> str:
     """Return the existing tables as SQL accepts their names, and the most similar one, for an error.
 
-    missing : name that a query contains. quote : returns a name with other characters than letters, digits and `_`
+    `missing`: name that a query contains. `quote`: returns a name with other characters than letters, digits and `_`
         as the engine needs it.
     """
     names = [name if re.fullmatch(r"\w+", name) else quote(name) for name in existing]

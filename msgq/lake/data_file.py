@@ -15,14 +15,13 @@ from deltalake.transaction import AddAction, RemoveAction
 class DataFile:
     """A Parquet file of a table.
 
-    Attributes
-    ----------
-    path : path relative to the table's directory; ASCII letters, digits, and / . - _ = ~ only.
-    size_bytes : number of bytes.
-    partition_values : values of the partition columns as texts. The file itself does not contain them.
-    row_count : number of rows.
-    column_bounds : smallest and largest value of columns. A reader that needs other values skips the file.
-    null_counts : number of NULLs of columns.
+    Attributes:
+        path: path relative to the table's directory; ASCII letters, digits, and / . - _ = ~ only.
+        size_bytes: number of bytes.
+        partition_values: values of the partition columns as texts. The file itself does not contain them.
+        row_count: number of rows.
+        column_bounds: smallest and largest value of columns. A reader that needs other values skips the file.
+        null_counts: number of NULLs of columns.
     """
 
     path: str

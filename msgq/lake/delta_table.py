@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from itertools import chain, count
+from itertools import chain
 from typing import Any
 from urllib.parse import quote
 from uuid import uuid4
@@ -35,9 +35,11 @@ from pyarrow.dataset import dataset
 from pyarrow.fs import FileType, LocalFileSystem, SubTreeFileSystem
 
 from msgq.common.storage.store_errors import explain_error, translate_store_errors
-from msgq.errors import InvalidValueError, RecordingError
+from msgq.common.storage.urls import translate_scheme
+from msgq.errors import InvalidValueError, RecordingError, StorageError
 from msgq.lake.batching import combine_batches
 from msgq.lake.data_file import DataFile, make_add_action, make_remove_action
+from msgq.lake.delta_log import LOG_DIRECTORY, NO_ENTRY, DeltaLog, LogEntryState, make_entry_path
 from msgq.lake.file_statistics import collect_statistics
 from msgq.lake.lake_directory import LakeDirectory, sync_path
 from msgq.lake.log_retention import (
@@ -49,20 +51,10 @@ from msgq.lake.log_retention import (
 )
 from msgq.lake.parquet_options import choose_parquet_options
 from msgq.lake.table_features import check_table_is_readable, check_table_is_writable
-from msgq.lake.table_head import (
-    HeadAdvance,
-    TableHead,
-    advance_head,
-    create_file,
-    list_paths,
-    make_append_entry,
-    make_head,
-    parse_actions,
-)
+from msgq.lake.table_head import TableHead, make_append_entry
 from msgq.lake.table_snapshot import TRANSACTION_APPLICATION_ID, TableSnapshot
 from msgq.lake.text_columns import TextColumn
 
-_DELTA_LOG_DIRECTORY = "_delta_log"
 _UNSUPPORTED_PATH_PATTERN = re.compile(
     r"\\|%[0-9A-Fa-f]{2}"
 )  # in paths of a disk: delta-rs takes them for something else
@@ -72,8 +64,6 @@ _SMALL_FILES_MAX = 64  # small files that may stay side by side
 _MERGED_FILE_PREFIX = "merged-"
 #: Prefixes of files with rows of several files: our files, and the files that Spark and delta-rs write for OPTIMIZE.
 _MERGED_FILE_PREFIXES = (_MERGED_FILE_PREFIX, "part-")
-_LOG_ENTRY_PATTERN = re.compile(r"\d{20}\.json")
-_CHECKPOINT_PATTERN = re.compile(r"(\d{20})\.checkpoint\b.*\.parquet")
 _UNSYNCED_LOG_ENTRIES_MAX = (
     3  # writers in a row that have committed, and were stopped before the disk had their entries
 )
@@ -83,46 +73,47 @@ _ROW_GROUP_BYTES = 32 << 20  # uncompressed
 _MERGED_FILE_ROWS_MAX = 1 << 22  # a merged file can exceed the limit by one row group
 _MERGED_FILE_BYTES_MAX = 1 << 30  # uncompressed
 
-_DELTA_SCHEMES = {"gcs": "gs"}  # the name of delta-rs for a scheme
-
-_LogEntry = tuple[int | None, int | None]  # bytes and mtime in ns of an entry in the log
-_NO_ENTRY: _LogEntry = (None, None)
-
 
 class CommitConflictError(RecordingError):
     """Another writer has committed since the base snapshot. Read the new snapshot, and try again."""
 
 
 class LakeTable:
-    """A table that may not exist yet. One thread at a time."""
+    """A table that may not exist yet. One thread at a time.
+
+    Attributes:
+        lake: directory of the lake.
+        place: path of the table's directory in it.
+        partitions: columns that are in the paths.
+        log: log of the table.
+    """
 
     def __init__(
         self, lake: LakeDirectory, place: str, partitions: Sequence[str] = (), has_statistics: bool = False
     ) -> None:
         """Set the location of a table.
 
-        Parameters
-        ----------
-        place : directory in the lake.
-        partitions : columns that are in the paths, as folders NAME=VALUE.
-        has_statistics : whether the Delta log gets the statistics of each file.
+        Args:
+            place: directory in the lake.
+            partitions: columns that are in the paths, as folders NAME=VALUE.
+            has_statistics: whether the Delta log gets the statistics of each file.
 
-        Raises
-        ------
-        InvalidValueError : the path of the lake contains a backslash, or % and two hexadecimal digits.
+        Raises:
+            InvalidValueError: the path of the lake contains a backslash, or % and two hexadecimal digits.
         """
         self.lake, self.place, self.partitions = lake, place, list(partitions)
         self._has_statistics = has_statistics
+        self.log = DeltaLog(lake, place)
         self._is_local = isinstance(lake.files, LocalFileSystem)
         self._newest: TableSnapshot | None = None
-        self._newest_entry = _NO_ENTRY
+        self._newest_entry: LogEntryState = NO_ENTRY
         if unsupported := _UNSUPPORTED_PATH_PATTERN.search(lake.root):
             raise InvalidValueError(
                 f"lake folder '{lake.root}' cannot be used: its path contains {unsupported[0]!r}; rename the folder"
             )
         scheme, _, path = lake.uri.partition("://")
         root, slash, path = path.partition("/")
-        self._uri = f"{_DELTA_SCHEMES.get(scheme, scheme)}://{root}{slash}{quote(path)}/{quote(place)}"
+        self._uri = f"{translate_scheme(scheme)}://{root}{slash}{quote(path)}/{quote(place)}"
         self._storage_options = lake.storage_options
 
     @translate_store_errors()
@@ -131,10 +122,9 @@ class LakeTable:
 
         The table keeps the current version, and reads the log again only after another commit.
 
-        Raises
-        ------
-        RecordingError : the version no longer exists, the log cannot be read, or another program gave the table a
-            feature that msgq cannot read.
+        Raises:
+            RecordingError: the version no longer exists, the log cannot be read, or another program gave the table a
+                feature that msgq cannot read.
         """
         if version is not None:
             return self._load_snapshot(version)
@@ -142,109 +132,35 @@ class LakeTable:
             self._newest = None  # to free its memory before the next version is loaded
             self._newest = self._load_snapshot(None)
             if self._newest is not None:
-                self._newest_entry = self._describe_log_entry(self._newest.version)
+                self._newest_entry = self.log.describe_entry(self._newest.version)
         return self._newest
 
     def _is_newest_version(self, version: int) -> bool:
         """Return whether the log entry of a loaded version is unchanged, and no entry follows."""
-        entry, following = (self._describe_log_entry(number) for number in (version, version + 1))
-        return entry == self._newest_entry != _NO_ENTRY and following == _NO_ENTRY
-
-    def _describe_log_entry(self, version: int) -> _LogEntry:
-        info = self.lake.files.get_file_info(self.resolve_file_path(_make_entry_path(version)))
-        return info.size, info.mtime_ns
-
-    def read_version(self) -> int:
-        """Return the number of the last commit; -1: the table does not exist. The files of the table are not loaded."""
-        entries = self._list_log_entries()
-        return int(os.path.basename(entries[-1]).removesuffix(".json")) if entries else -1
-
-    def list_added_paths(self, after_version: int, version: int) -> set[str] | None:
-        """Return the paths of the files that the commits after a version added, up to another version.
-
-        The result is None if a log entry was removed.
-        """
-        paths: set[str] = set()
-        for number in range(after_version + 1, version + 1):
-            entry = self._read_log_entry(number)
-            if entry is None:
-                return None
-            paths |= list_paths(parse_actions(entry), "add")
-        return paths
-
-    def make_head(self, snapshot: TableSnapshot) -> TableHead | None:
-        """Return the head of a snapshot; None: only delta-rs can write the table."""
-        return make_head(snapshot, self._read_log_entry) if self._is_local else None
-
-    def advance_head(self, head: TableHead) -> HeadAdvance | None:
-        """Return the newest version after a head that was stored; None: the log was changed, so load the table."""
-        if not self._is_local:
-            return None
-        return advance_head(head, self._read_log_entry, self._read_checkpoint_version)
-
-    def _read_log_entry(self, version: int) -> bytes | None:
-        try:
-            with self.lake.files.open_input_stream(self.resolve_file_path(_make_entry_path(version))) as entry:
-                return bytes(entry.read())
-        except FileNotFoundError:
-            return None
-
-    def _read_checkpoint_version(self) -> int:
-        """Return the version of the newest checkpoint; -1: the log names none."""
-        newest = self.lake.read_json(f"{self.place}/{_DELTA_LOG_DIRECTORY}/_last_checkpoint", {})
-        return int(newest.get("version", -1))
+        entry, following = (self.log.describe_entry(number) for number in (version, version + 1))
+        return entry == self._newest_entry != NO_ENTRY and following == NO_ENTRY
 
     def _load_snapshot(self, version: int | None) -> TableSnapshot | None:
         try:
             return self._wrap_delta_table(self._open_delta_table(version))
         except TableNotFoundError:
-            if version is not None and (missing := self._explain_missing_version(version)):
+            if version is not None and (missing := self.log.explain_missing_version(version)):
                 raise RecordingError(f"table '{self._table_path}' {missing}") from None
             return None
         except (DeltaError, OSError) as error:
-            if self._remove_torn_log_entry():
+            if self.log.remove_torn_entry():
                 return self._load_snapshot(version)
             reason = f"cannot be read: {explain_error(error, self._storage_options)}"
             if version is not None:
-                reason = self._explain_missing_version(version) or f"in version {version} {reason}"
+                reason = self.log.explain_missing_version(version) or f"in version {version} {reason}"
             raise RecordingError(f"table '{self._table_path}' {reason}") from None
 
     def _open_delta_table(self, version: int | None = None) -> DeltaTable:
         return DeltaTable(self._uri, version=version, storage_options=self._storage_options)
 
-    def find_oldest_version(self) -> int:
-        """Return the number of the oldest version that can be read; 0: the table does not exist."""
-        checkpoints = self._list_checkpoint_versions()
-        return 0 if not checkpoints or self._describe_log_entry(0) != _NO_ENTRY else checkpoints[0]
-
-    def _explain_missing_version(self, version: int) -> str | None:
-        """Return why the log does not have a version; None: it has the version, or the table does not exist."""
-        newest, oldest = self.read_version(), self.find_oldest_version()
-        if version > newest >= 0:
-            return f"has no such version; its newest version is {newest}"
-        if version < oldest:
-            return f"no longer has version {version}; `optimize` removed versions older than {oldest}"
-        return None
-
     def _wrap_delta_table(self, delta: DeltaTable) -> TableSnapshot:
         check_table_is_readable(delta, self._table_path)
         return TableSnapshot(delta, SubTreeFileSystem(self._table_path, self.lake.files))
-
-    def _remove_torn_log_entry(self) -> bool:
-        """Remove the newest log entry if a power failure has left it empty.
-
-        The commit of such an entry never succeeded.
-        """
-        with suppress(OSError):  # the table belongs to another user
-            entries = self._list_log_entries() if self._is_local else []
-            if entries and not os.path.getsize(newest := self.resolve_file_path(entries[-1])):
-                os.remove(newest)
-                return True
-        return False
-
-    def _list_log_entries(self) -> list[str]:
-        names = self.lake.list_entry_names(f"{self.place}/{_DELTA_LOG_DIRECTORY}", FileType.File)
-        return [f"{_DELTA_LOG_DIRECTORY}/{name}" for name in names if _LOG_ENTRY_PATTERN.fullmatch(name)]
 
     @property
     def _table_path(self) -> str:
@@ -292,9 +208,8 @@ class LakeTable:
     def merge_small_files(self, base: TableSnapshot | None, columns: pa.Schema) -> tuple[list[DataFile], list[str]]:
         """If a snapshot has many small files, write large files with their rows. For tables without partitions.
 
-        Returns
-        -------
-        The new files, and the paths of the small files.
+        Returns:
+            The new files, and the paths of the small files.
         """
         small = [] if base is None else [file.path for file in base.describe_files(size_limit=SMALL_FILE_BYTES)]
         if len(small) < _SMALL_FILES_MAX:
@@ -304,7 +219,7 @@ class LakeTable:
     def merge_files(self, paths: Iterable[str], columns: pa.Schema, where: Any = None) -> list[DataFile]:
         """Write files with the rows of other files, without a commit. The memory does not grow with the rows.
 
-        where : condition for rows; None: all rows.
+        `where`: condition for rows; None: all rows.
         """
         row_groups = combine_batches(self._read_batches(paths, columns, where), _ROW_GROUP_ROWS, _ROW_GROUP_BYTES)
         return [self._write_merged_file(chain([first], row_groups)) for first in row_groups]
@@ -344,7 +259,7 @@ class LakeTable:
     ) -> pa.Table:
         """Return the rows of files, read in this process.
 
-        columns : columns of the files. where : condition for rows; None: all. names : columns to return; None: all.
+        `columns`: columns of the files. `where`: condition for rows; None: all. `names`: columns to return; None: all.
         """
         places = [self.resolve_file_path(path) for path in paths]
         if not places:
@@ -361,20 +276,18 @@ class LakeTable:
     ) -> None:
         """Change the table atomically.
 
-        Parameters
-        ----------
-        base : base snapshot of this change; None: the table does not exist yet. A head: the change only adds files that
-            are new, and no columns.
-        columns : all columns after the change, including partition columns. Columns may be added. If a column is
-            removed or changes its type, `remove` must be None.
-        add : files in the table's directory. Files that the table already has are ignored.
-        remove : paths of `base`; None: all files, so that `add` has all files of the table, and only new ones.
+        Args:
+            base: base snapshot of this change; None: the table does not exist yet. A head: the change only adds files
+                that are new, and no columns.
+            columns: all columns after the change, including partition columns. Columns may be added. If a column is
+                removed or changes its type, `remove` must be None.
+            add: files in the table's directory. Files that the table already has are ignored.
+            remove: paths of `base`; None: all files, so that `add` has all files of the table, and only new ones.
 
-        Raises
-        ------
-        CommitConflictError : another writer has committed since `base`. The table is unchanged, except for added
-            columns.
-        RecordingError : the table cannot be written.
+        Raises:
+            CommitConflictError: another writer has committed since `base`. The table is unchanged, except for added
+                columns.
+            RecordingError: the table cannot be written.
         """
         add = list(add)
         self.sync_files(file.path for file in add)
@@ -386,30 +299,20 @@ class LakeTable:
             return
         # This commit depends on commits of other processes, which they may not have synced yet.
         version = 0 if base is None else max(0, base.version - _UNSYNCED_LOG_ENTRIES_MAX)
-        self.sync_files(self._list_entries_since(version, 0 if base is None else base.version))
-
-    def _list_entries_since(self, oldest: int, existing: int) -> Iterator[str]:
-        """Yield the paths of the log entries from a version on. `existing`: version whose entry was written.
-
-        A listing of the log would cost more, the more commits the table has.
-        """
-        for version in count(oldest):
-            if self._describe_log_entry(version) != _NO_ENTRY:
-                yield _make_entry_path(version)
-            elif version > existing:
-                return
+        existing = 0 if base is None else base.version
+        self.sync_files(map(make_entry_path, self.log.list_versions_since(version, existing)))
 
     def _append_to_log(self, head: TableHead, add: Sequence[DataFile]) -> None:
-        path = self.resolve_file_path(_make_entry_path(head.version + 1))
+        version = head.version + 1
         try:
-            is_created = create_file(path, make_append_entry(head, add, self.partitions))
+            is_created = self.log.create_entry(version, make_append_entry(head, add, self.partitions))
         except OSError as error:
             raise RecordingError(f"table '{self._table_path}' cannot be written: {error}") from None
         if not is_created:
-            raise CommitConflictError(f"table '{self._table_path}' was written by another process at the same time")
-        version = head.version + 1
-        if self._read_checkpoint_version() <= version - 2 * get_checkpoint_interval(version):
-            self._write_due_checkpoint(version)  # it loads the list of all files, so `optimize` writes most
+            raise self._make_conflict_error()
+        with suppress(StorageError):  # the commit counts without a checkpoint
+            if self.log.read_checkpoint_version() <= version - 2 * get_checkpoint_interval(version):
+                self._write_due_checkpoint(version)  # it loads the list of all files, so `optimize` writes most
 
     def sync_files(self, paths: Iterable[str]) -> None:
         """Sync files and the folders on their paths to the disk, so that they survive a power failure."""
@@ -421,7 +324,7 @@ class LakeTable:
             while len(place) > len(self.lake.root):
                 places.add(place)
                 place = place.rpartition("/")[0]
-            places |= {place, os.path.dirname(place)}  # which has the lake's own name
+            places |= {place, os.path.dirname(place)}  # the parent has the lake's own name
         with ThreadPoolExecutor(_SYNC_THREADS_MAX) as pool:
             list(pool.map(sync_path, places))
 
@@ -432,9 +335,9 @@ class LakeTable:
             check_table_is_writable(base.delta_table, self._table_path)
         schema = Schema.from_arrow(columns)
         number = 0 if base is None else base.commit_number + 1
-        how: dict[str, Any] = {
+        commit_info: dict[str, Any] = {
             "commit_properties": CommitProperties(
-                # Of two creations at once, delta-rs would commit the second one again, as version 1, without a conflict
+                # If two processes create the table, delta-rs would commit the second as version 1, without a conflict
                 max_commit_retries=0 if base is None else None,
                 app_transactions=[Transaction(TRANSACTION_APPLICATION_ID, number)],
             ),
@@ -443,9 +346,9 @@ class LakeTable:
         try:
             if base is None:
                 adds = list(map(make_add_action, add))
-                how["configuration"] = make_retention_property(NEW_TABLE_RETAIN_HOURS)
-                how["storage_options"] = self._storage_options
-                create_table_with_add_actions(self._uri, schema, adds, "error", self.partitions, **how)
+                commit_info["configuration"] = make_retention_property(NEW_TABLE_RETAIN_HOURS)
+                commit_info["storage_options"] = self._storage_options
+                create_table_with_add_actions(self._uri, schema, adds, "error", self.partitions, **commit_info)
                 return
             if remove is None:
                 delta, mode = base.delta_table, "overwrite"
@@ -455,7 +358,7 @@ class LakeTable:
                 present = set(base.select_existing_paths(file.path for file in add))
                 actions = [make_add_action(file) for file in add if file.path not in present]
                 actions += map(make_remove_action, base.describe_files(remove))
-            delta.create_write_transaction(actions, mode, schema, self.partitions, **how)
+            delta.create_write_transaction(actions, mode, schema, self.partitions, **commit_info)
         except (DeltaError, OSError) as error:
             removed = [] if base is None else base.path_column if remove is None else remove
             self._resolve_failed_commit(base, add, removed, error)
@@ -464,7 +367,7 @@ class LakeTable:
 
     def _write_due_checkpoint(self, version: int) -> None:
         if version % get_checkpoint_interval(version) == 0:
-            with suppress(DeltaError, OSError):  # the commit counts without it
+            with suppress(DeltaError, OSError, StorageError):  # the commit counts without it
                 self._write_checkpoint(self._open_delta_table())
 
     def _resolve_failed_commit(
@@ -478,16 +381,15 @@ class LakeTable:
         added = {file.path for file in add}
         is_committed = bool(added) and added == set(now.select_existing_paths(added))
         if not is_committed or now.select_existing_paths(removed):
-            raise CommitConflictError(
-                f"table '{self._table_path}' was written by another process at the same time"
-            ) from None
+            raise self._make_conflict_error() from None
+
+    def _make_conflict_error(self) -> CommitConflictError:
+        return CommitConflictError(f"table '{self._table_path}' was written by another process at the same time")
 
     def _write_checkpoint(self, delta: DeltaTable) -> None:
         """Write the state of the table into one file, so that readers need not read each log entry."""
         delta.create_checkpoint()
-        names = self.lake.list_entry_names(f"{self.place}/{_DELTA_LOG_DIRECTORY}", FileType.File)
-        made = (name for name in names if name.startswith((f"{delta.version():020}.checkpoint", "_last_checkpoint")))
-        self.sync_files(f"{_DELTA_LOG_DIRECTORY}/{name}" for name in made)
+        self.sync_files(self.log.list_checkpoint_paths(delta.version()))
 
     def vacuum(self, retain_hours: int) -> None:
         """Remove files and log entries that no snapshot of the last `retain_hours` hours uses.
@@ -508,16 +410,12 @@ class LakeTable:
             post_commithook_properties=NO_POST_COMMIT_HOOKS,
             full=True,
         )
-        self.sync_files(self._list_log_entries()[-_UNSYNCED_LOG_ENTRIES_MAX:])
+        self.sync_files(map(make_entry_path, self.log.list_versions()[-_UNSYNCED_LOG_ENTRIES_MAX:]))
         delta.update_incremental()
-        checkpoints = self._list_checkpoint_versions()
+        checkpoints = self.log.list_checkpoint_versions()
         if not checkpoints or delta.version() - checkpoints[-1] >= get_checkpoint_interval(delta.version()):
             self._write_checkpoint(delta)  # the disk must have the checkpoint before the cleanup removes entries
         delta.cleanup_metadata()
-
-    def _list_checkpoint_versions(self) -> list[int]:
-        names = self.lake.list_entry_names(f"{self.place}/{_DELTA_LOG_DIRECTORY}", FileType.File)
-        return [int(found[1]) for found in map(_CHECKPOINT_PATTERN.fullmatch, names) if found]
 
     def _add_missing_columns(self, base: TableSnapshot, schema: Schema) -> DeltaTable:
         """Return the table of a snapshot, with the missing columns added."""
@@ -528,13 +426,13 @@ class LakeTable:
         delta.alter.add_columns(missing, post_commithook_properties=NO_POST_COMMIT_HOOKS)
         grown = self._wrap_delta_table(self._open_delta_table())
         if grown.commit_number != base.commit_number:
-            raise CommitConflictError(f"table '{self._table_path}' was written by another process at the same time")
+            raise self._make_conflict_error()
         return grown.delta_table
 
 
 def has_table(lake: LakeDirectory, place: str) -> bool:
     """Return True if a table exists at a location."""
-    return lake.has_entry(f"{place}/{_DELTA_LOG_DIRECTORY}")
+    return lake.has_entry(f"{place}/{LOG_DIRECTORY}")
 
 
 def list_table_paths(lake: LakeDirectory, below: str = "") -> list[str]:
@@ -557,7 +455,3 @@ def is_merged_file(path: str) -> bool:
 def _limit_row_count(row_count: int, byte_count: int) -> int:
     """Return the number of rows for a row group, for rows of the size of some given rows."""
     return max(1, min(_ROW_GROUP_ROWS, _ROW_GROUP_BYTES * row_count // max(1, byte_count)))
-
-
-def _make_entry_path(version: int) -> str:
-    return f"{_DELTA_LOG_DIRECTORY}/{version:020}.json"

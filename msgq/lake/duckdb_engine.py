@@ -41,16 +41,14 @@ _DATE_FIELD = pa.field("date", pa.date32())
 def run_query(lake: LakeDirectory, query: str, limit: int, version: int | None = None) -> tuple[list[str], list[Any]]:
     """Return the column names and the first rows of the result of a query.
 
-    Parameters
-    ----------
-    limit : largest number of rows.
-    version : version of the table of messages; None: the newest.
+    Args:
+        limit: largest number of rows.
+        version: version of the table of messages; None: the newest.
 
-    Raises
-    ------
-    MissingLibraryError : DuckDB is not installed.
-    InvalidValueError : DuckDB rejects the query, or the query names an endpoint whose values have several types.
-    StorageError : the object store cannot be used.
+    Raises:
+        MissingLibraryError: DuckDB is not installed.
+        InvalidValueError: DuckDB rejects the query, or the query names an endpoint whose values have several types.
+        StorageError: the object store cannot be used.
     """
     require_extra("a query in DuckDB", "duckdb", "duckdb")
     import duckdb
@@ -105,16 +103,16 @@ class _LakeViews:
     def _select_silver(self, name: str) -> str:
         endpoint = name.removeprefix(_SILVER_PREFIX)
         sources = self._manifest.list_endpoint_files(endpoint)
-        wanted = reduce(find_common_columns, [source.endpoint_columns for source in sources])
-        selects = [self._select_endpoint_files(source, endpoint, wanted) for source in sources]
-        stamps = _make_timestamps(wanted.names, ("publish_time", "log_time"))
+        common_columns = reduce(find_common_columns, [source.endpoint_columns for source in sources])
+        selects = [self._select_endpoint_files(source, endpoint, common_columns) for source in sources]
+        stamps = _make_timestamps(common_columns.names, ("publish_time", "log_time"))
         return f"SELECT {', '.join(['*', *stamps])} FROM ({' UNION ALL '.join(selects)})"
 
-    def _select_endpoint_files(self, source: EndpointFiles, endpoint: str, wanted: pa.Schema) -> str:
+    def _select_endpoint_files(self, source: EndpointFiles, endpoint: str, target_schema: pa.Schema) -> str:
         """Return a query for the rows of an endpoint in a table, with the columns of the endpoint."""
         names = [own.name.lower() for own in source.endpoint_columns]
         stored = dict(zip(names, source.table_columns, strict=True))
-        fields = [field for field in wanted if field.name != "endpoint"]
+        fields = [field for field in target_schema if field.name != "endpoint"]
         values = [_make_value(stored.get(field.name.lower()), field, endpoint) for field in fields]
         where = f"endpoint = '{endpoint.replace(chr(39), chr(39) * 2)}'"
         rows = self._register_rows(self._open_files(source))
@@ -160,16 +158,17 @@ def _quote_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _make_value(stored: pa.Field | None, wanted: pa.Field, endpoint: str) -> str:
+def _make_value(stored: pa.Field | None, target_field: pa.Field, endpoint: str) -> str:
     """Return a stored column with the type of the endpoint. Raises InvalidValueError if DuckDB cannot convert it."""
-    name = _quote_name(wanted.name)
+    name = _quote_name(target_field.name)
     if stored is None:
         return f"NULL AS {name}"
-    if stored.type == wanted.type:
+    if stored.type == target_field.type:
         return f"{_quote_name(stored.name)} AS {name}"
-    kinds = [_find_number_type(kind) for kind in (stored.type, wanted.type)]
+    kinds = [_find_number_type(kind) for kind in (stored.type, target_field.type)]
     if None in kinds:
-        text = f"field {wanted.name!r} of endpoint {endpoint!r} is stored as {stored.type} instead of {wanted.type}"
+        place = f"field {target_field.name!r} of endpoint {endpoint!r}"
+        text = f"{place} is stored as {stored.type} instead of {target_field.type}"
         raise InvalidValueError(f"{text}, and DuckDB converts such values differently; use --engine spark")
     return f"CAST({_quote_name(stored.name)} AS {kinds[1]}) AS {name}"
 

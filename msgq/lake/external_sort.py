@@ -17,7 +17,7 @@ from msgq.lake.lake_directory import LakeDirectory
 SORTED_RUN_SCHEMA = pa.schema([("name", pa.string()), ("first", pa.int64()), ("row_count", pa.int64())])
 _SORTED_RUN_ROWS = 512 << 10
 _SORTED_RUN_BYTES = 64 << 20  # bytes of payloads in a sorted run
-_RUN_BATCH_BYTES = 1 << 20  # per run in memory during a merge, at least one row
+_RUN_BATCH_BYTES = 1 << 20  # bytes of a run in memory during a merge, but at least one row
 _RunRow = dict[str, Any]
 
 
@@ -49,7 +49,7 @@ def _write_sorted_run(rows: pa.Table, order: Sequence[str], lake: LakeDirectory,
 def merge_sorted_runs(runs: pa.Table, order: Sequence[str], lake: LakeDirectory, place: str) -> Iterator[_RunRow]:
     """Yield the rows of all runs in order. One batch of each started run is in memory.
 
-    order : columns to sort by. NULL comes last. The first column is never NULL.
+    `order`: columns to sort by. NULL comes last. The first column is never NULL.
     """
     waiting = sorted(zip(*(runs.column(name).to_pylist() for name in ("first", "name")), strict=True), reverse=True)
     heads: list[tuple[tuple[Any, ...], int, _RunRow, Iterator[_RunRow]]] = []

@@ -6,12 +6,14 @@ import json
 import os
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from pyarrow.fs import FileSelector, FileType, LocalFileSystem
 
+from msgq.common.storage.file_creation import ObjectCreator, create_local_file, open_object_creator
 from msgq.common.storage.file_systems import open_file_system
 from msgq.common.storage.store_errors import translate_store_errors
 from msgq.common.storage.urls import FILE_URL_PREFIX, is_url
@@ -27,24 +29,23 @@ class LakeDirectory:
 
     Workers get the object itself. Its pickle contains the storage options, and its repr does not.
 
-    Attributes
-    ----------
-    uri : URL of the directory; for a path, file:// and the absolute path.
-    files, root : file system, and path of the directory in it.
-    storage_options : credentials and settings of the object store; None: the store's own library finds them.
-    is_object_store : whether a file appears only when it is complete, and folders need not be created.
+    Attributes:
+        uri: URL of the directory; for a path, file:// and the absolute path.
+        files: file system of the directory.
+        root: path of the directory in the file system.
+        storage_options: credentials and settings of the object store; None: the store's own library finds them.
+        is_object_store: whether a file appears only when it is complete, and folders need not be created.
     """
 
     def __init__(self, path: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None) -> None:
         """Set the path or URL.
 
-        Parameters
-        ----------
-        storage_options : see `open_file_system`.
+        Args:
+            storage_options: see `open_file_system`.
 
-        Raises
-        ------
-        InvalidValueError : the URL or a storage option is not supported, or the storage options are for a local path.
+        Raises:
+            InvalidValueError: the URL or a storage option is not supported, or the storage options are for a local
+                path.
         """
         text = os.fspath(path)
         self.uri = text.removesuffix("/") if is_url(text) else f"{FILE_URL_PREFIX}{Path(text).absolute()}"
@@ -67,6 +68,26 @@ class LakeDirectory:
         if not self.is_object_store:
             self.files.create_dir(self.resolve_path(place))
 
+    @cached_property
+    def _object_creator(self) -> ObjectCreator | None:
+        return open_object_creator(self.uri, self.storage_options, self.files) if self.is_object_store else None
+
+    @property
+    def can_create_files(self) -> bool:
+        """True if `create_file` is possible: on disks, and in stores whose credentials msgq finds without delta-rs."""
+        return isinstance(self.files, LocalFileSystem) or self._object_creator is not None
+
+    def create_file(self, place: str, data: bytes) -> bool:
+        """Create a file atomically, and on the disk. Return False if another writer has created the file.
+
+        Raises:
+            StorageError: the store cannot be written.
+        """
+        path = self.resolve_path(place)
+        if self._object_creator is None:
+            return create_local_file(path, data)
+        return self._object_creator.create_object(path.partition("/")[2], data)
+
     @translate_store_errors()
     def has_entry(self, place: str) -> bool:
         """Return True if a file or directory exists."""
@@ -75,12 +96,11 @@ class LakeDirectory:
     def require_bucket(self) -> None:
         """Check that the bucket of a URL exists, because a store lists no files of a missing bucket.
 
-        Raises
-        ------
-        StorageError : the bucket does not exist.
+        Raises:
+            StorageError: the bucket does not exist.
         """
         bucket = self.root.partition("/")[0]
-        with suppress(OSError):  # who may list files may not always ask for the bucket
+        with suppress(OSError):  # users who may list files may not always query the bucket
             if self.is_object_store and self.files.get_file_info(bucket).type == FileType.NotFound:
                 raise StorageError(f"bucket '{bucket}' of '{self.uri}' does not exist; create it, or correct the URL")
 
@@ -95,16 +115,17 @@ class LakeDirectory:
         if self.has_entry(place):
             self.files.delete_dir(self.resolve_path(place))
 
+    @translate_store_errors()
     def read_json(self, place: str, otherwise: Any = None) -> Any:
         """Return the value of a JSON file.
 
         `otherwise`: value for a missing file, or for a file damaged by a power failure.
         """
-        if not self.has_entry(place):
+        try:
+            with self.files.open_input_stream(self.resolve_path(place)) as file:
+                return json.loads(file.read())
+        except (FileNotFoundError, ValueError):
             return otherwise
-        with self.files.open_input_stream(self.resolve_path(place)) as file, suppress(ValueError):
-            return json.loads(file.read())
-        return otherwise
 
     def write_json(self, place: str, value: Any) -> None:
         """Replace a small JSON file atomically. Several processes may do so at the same time."""

@@ -48,6 +48,6 @@ class LakeExecutor(Protocol):
 
         Return the new files by old file.
 
-        met : committed files that may share messages with them.
+        `met`: committed files that may share messages with them.
         """
         ...

@@ -33,9 +33,9 @@ _CHANNEL_COLUMNS = (
     "schema",
     "schema_id",
     *MessageSource._fields,
-)  # of which a channel is
+)  # columns that describe a channel
 _SEQUENCE_MODULUS = 1 << 32  # a sequence has 32 bits
-_REPORTED_ROWS = 1000  # between two reports of the merged part
+_REPORTED_ROWS = 1000  # rows between two reports of the merged part
 _EXPORT_ORDER_COLUMNS = ("log_time", "endpoint", "epoch", "sequence")
 #: Writes all rows as sorted runs, from the columns of the order, a directory and a place in it; returns the runs.
 RunsWriter = Callable[[Sequence[str], LakeDirectory, str], pa.Table]
@@ -52,17 +52,15 @@ def write_messages(
     This process writes sorted runs of 64 MiB next to `path`, and merges the runs. The memory does not grow with the
     number of messages.
 
-    Parameters
-    ----------
-    batches : messages with the columns `EXPORT_COLUMNS`.
-    path : path of the file, which must not exist.
-    schemas : schemas with texts, by schema_id.
-    report_part : gets the merged part of the messages, from 0 to 1, after all batches were read.
+    Args:
+        batches: messages with the columns `EXPORT_COLUMNS`.
+        path: path of the file, which must not exist.
+        schemas: schemas with texts, by schema_id.
+        report_part: gets the merged part of the messages, from 0 to 1, after all batches were read.
 
-    Raises
-    ------
-    InvalidValueError : a message has a negative time.
-    RecordingError : the file exists, or cannot be written.
+    Raises:
+        InvalidValueError: a message has a negative time.
+        RecordingError: the file exists, or cannot be written.
     """
 
     def write_runs(order: Sequence[str], directory: LakeDirectory, place: str) -> pa.Table:
@@ -82,9 +80,9 @@ def write_merged_runs(
 ) -> int:
     """Write messages from sorted runs as an MCAP file, and return their number.
 
-    columns : columns of the messages.
-    directory : directory for the runs. The runs are removed at the end.
-    report_part : gets the merged part of the messages, from 0 to 1.
+    `columns`: columns of the messages.
+    `directory`: directory for the runs. The runs are removed at the end.
+    `report_part`: gets the merged part of the messages, from 0 to 1.
     """
     place = f".export-{uuid4().hex}"
     order = [name for name in _EXPORT_ORDER_COLUMNS if name in columns]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-#: What there is of each message. Times are ns since the epoch. `publisher` and `key` are NULL where there is none.
-#: `lost_before`, `lost_after`: losses next to the message that no gap in the sequences shows; NULL: none.
+#: Columns of a message. Times are ns since the epoch. `publisher` and `key` are NULL if there is none.
 MESSAGE_COLUMNS = pa.schema(
     [
         ("run", pa.string()),
@@ -33,7 +32,7 @@ OPTIONAL_COLUMNS = pa.schema(
 )
 #: Columns of messages that are added to a lake.
 INGEST_COLUMNS = pa.schema([*MESSAGE_COLUMNS, OPTIONAL_COLUMNS.field("schema_id"), OPTIONAL_COLUMNS.field("options")])
-#: Of messages in a lake; the last two are in paths.
+#: Columns of messages in a lake; the last two are in paths.
 BRONZE_COLUMNS = pa.schema(
     [
         *INGEST_COLUMNS,
@@ -43,5 +42,5 @@ BRONZE_COLUMNS = pa.schema(
         ("size_class", pa.string()),
     ]
 )
-#: Of the parts of files that could not be read: the file, the position, and the reason.
+#: Unreadable parts of files: the file, the position, and the reason.
 READ_ERRORS_SCHEMA = pa.schema([("file", pa.string()), ("byte_offset", pa.int64()), ("reason", pa.string())])

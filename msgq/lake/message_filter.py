@@ -15,11 +15,10 @@ _TIME_MIN, _TIME_MAX = -(1 << 63), (1 << 63) - 1  # limits of log_time, a signed
 class MessageFilter:
     """A filter by endpoint and log_time.
 
-    Attributes
-    ----------
-    endpoints : names of the wanted endpoints; None: all.
-    start_time, end_time : wanted are messages with start_time <= log_time < end_time, ns since the epoch; None: no
-        bound.
+    Attributes:
+        endpoints: names of the wanted endpoints; None: all.
+        start_time: first log_time of selected messages, ns since the epoch; None: no bound.
+        end_time: end of selected messages: log_time < end_time, ns since the epoch; None: no bound.
     """
 
     endpoints: frozenset[str] | None = None
@@ -28,7 +27,7 @@ class MessageFilter:
 
     def intersect(self, other: MessageFilter) -> MessageFilter:
         """Return the filter of the messages that pass both filters."""
-        names = [wanted for wanted in (self.endpoints, other.endpoints) if wanted is not None]
+        names = [selection for selection in (self.endpoints, other.endpoints) if selection is not None]
         starts = [time for time in (self.start_time, other.start_time) if time is not None]
         ends = [time for time in (self.end_time, other.end_time) if time is not None]
         endpoints = frozenset.intersection(*names) if names else None

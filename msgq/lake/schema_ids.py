@@ -13,5 +13,5 @@ def compute_schema_id(schema: Schema) -> int | None:
     """Return a number that identifies a schema and its text, equal on all machines; None: the schema has no text."""
     if not schema.data:
         return None
-    known = b"\0".join((schema.encodings.encode(), schema.name.encode(), schema.data))
-    return int.from_bytes(sha256(known).digest()[:8], "little", signed=True)
+    hashed_bytes = b"\0".join((schema.encodings.encode(), schema.name.encode(), schema.data))
+    return int.from_bytes(sha256(hashed_bytes).digest()[:8], "little", signed=True)

@@ -27,11 +27,11 @@ def write_schemas(lake: LakeDirectory, schemas: Iterable[Schema | None]) -> None
     }
     if not numbers:
         return
-    known = read_schema_ids(lake)
+    known_ids = read_schema_ids(lake)
     rows = [
         {"schema_id": number, "name": schema.name, "encoding": schema.encodings, "data": schema.data}
         for number, schema in numbers.items()
-        if number not in known
+        if number not in known_ids
     ]
     if rows:
         _open_schemas_table(lake).append_rows(pa.Table.from_pylist(rows, _SCHEMA_TEXTS_SCHEMA))

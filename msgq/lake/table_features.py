@@ -16,15 +16,14 @@ _READABLE_FEATURES = frozenset({"timestampNtz"})
 _WRITABLE_FEATURES = _READABLE_FEATURES | {"appendOnly", "changeDataFeed", "invariants"}
 _LISTED_FEATURES_VERSION = 7  # the version of writers from which on a table lists its features
 _FEATURELESS_VERSION = 2  # the last version of writers that does not include checkConstraints
-_MAPPING_PROPERTY = "delta.columnMapping.mode"  # before version 3 of readers, tables do not list columnMapping
+_MAPPING_PROPERTY = "delta.columnMapping.mode"  # mark of columnMapping in tables before version 3 of readers
 
 
 def check_table_is_readable(delta: DeltaTable, path: str) -> None:
     """Check that files of a table mean what msgq takes them for.
 
-    Raises
-    ------
-    RecordingError : the table has a feature that msgq cannot read.
+    Raises:
+        RecordingError: the table has a feature that msgq cannot read.
     """
     features = set(delta.protocol().reader_features or ())
     if delta.metadata().configuration.get(_MAPPING_PROPERTY, "none") != "none":
@@ -35,9 +34,8 @@ def check_table_is_readable(delta: DeltaTable, path: str) -> None:
 def check_table_is_writable(delta: DeltaTable, path: str) -> None:
     """Check that rows may be added without work that msgq does not do, such as the check of a constraint.
 
-    Raises
-    ------
-    RecordingError : the table has a feature that msgq cannot write.
+    Raises:
+        RecordingError: the table has a feature that msgq cannot write.
     """
     protocol = delta.protocol()
     features = set(protocol.writer_features or ())

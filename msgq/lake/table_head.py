@@ -4,14 +4,13 @@ delta-rs always loads the list of all files, so its cost grows with the table. A
 need the list. It stores the head of a version, and later reads only the log entries that follow. The new entry is
 written with the number after the newest entry, and only if nobody has written an entry of this number.
 
-A head is only in use on disks, because pyarrow cannot create a file of an object store only if the file is missing, and
-for tables of protocol version 1 or 2, because later versions demand more of a writer.
+A head is only in use for tables of protocol version 1 or 2, because later versions demand more of a writer, and only
+where `LakeDirectory.create_file` is possible.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -19,10 +18,8 @@ from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from typing import Any, NamedTuple
 from urllib.parse import unquote
-from uuid import uuid4
 
 from msgq.lake.data_file import DataFile, make_add_action
-from msgq.lake.lake_directory import sync_path
 from msgq.lake.table_snapshot import TRANSACTION_APPLICATION_ID, TableSnapshot
 
 _READER_VERSION_MAX, _WRITER_VERSION_MAX = 1, 2
@@ -37,11 +34,12 @@ EntryReader = Callable[[int], bytes | None]
 class TableHead:
     """A version of a table.
 
-    Attributes
-    ----------
-    version, table_id, commit_number : as in `TableSnapshot`.
-    entry_digest : SHA-256 of the version's log entry. It differs if the table was deleted and created again.
-    column_names : columns of the table, including partition columns.
+    Attributes:
+        version: as in `TableSnapshot`.
+        table_id: as in `TableSnapshot`.
+        commit_number: as in `TableSnapshot`.
+        entry_digest: SHA-256 of the version's log entry. It differs if the table was deleted and created again.
+        column_names: columns of the table, including partition columns.
     """
 
     version: int
@@ -98,7 +96,7 @@ def advance_head(
 ) -> HeadAdvance | None:
     """Return the newest version after a head; None: the log entries do not tell, so the table must be loaded.
 
-    read_checkpoint_version : returns the version of the newest checkpoint. Cleanups remove only entries before a
+    `read_checkpoint_version`: returns the version of the newest checkpoint. Cleanups remove only entries before a
         checkpoint. Therefore an entry after the checkpoint is missing only if nobody has written it.
     """
     entry = read_entry(head.version)
@@ -135,26 +133,6 @@ def make_append_entry(head: TableHead, files: Iterable[DataFile], partitions: Se
         values |= {"modificationTime": action.modification_time, "dataChange": True, "stats": action.stats}
         actions.append({"add": values})
     return "\n".join(json.dumps(action, ensure_ascii=False) for action in actions).encode()
-
-
-def create_file(path: str, data: bytes) -> bool:
-    """Create a file of a disk atomically. Return False if the file exists.
-
-    A killed process can leave a file whose name begins with a dot.
-    """
-    folder, name = os.path.split(path)
-    new = os.path.join(folder, f".{name}.{uuid4().hex}")
-    try:
-        with open(new, "xb") as file:
-            file.write(data)
-        sync_path(new)
-        os.link(new, path)
-    except FileExistsError:
-        return os.path.samefile(new, path)  # a network file system can repeat a request that succeeded
-    finally:
-        with suppress(FileNotFoundError, NotADirectoryError):
-            os.unlink(new)
-    return True
 
 
 def _digest_entry(entry: bytes) -> str:

@@ -90,9 +90,8 @@ class TableSnapshot:
 
         A file without statistics of a column may have any value.
 
-        Parameters
-        ----------
-        column_bounds : smallest and largest wanted value of columns, both included; None: no bound.
+        Args:
+            column_bounds: smallest and largest wanted value of columns, both included; None: no bound.
         """
         actions = self._add_actions
         masks = [

@@ -24,16 +24,16 @@ _ISSUES_SHOWN_MAX = 10  # issues of a check that are shown, errors first
 
 def run_checks(prefix: str | None, fix: bool) -> Iterator[DoctorCheck]:
     """Yield the result of each check. `fix`: first remove leftovers of dead processes, and repair queues."""
-    where = resolve_prefix(prefix)
+    resolved_prefix = resolve_prefix(prefix)
     if fix:
-        yield repair_endpoints(where)
+        yield repair_endpoints(resolved_prefix)
     yield from (check() for check in MACHINE_CHECKS)
     yield check_clock()
     yield check_round_trip()
-    yield check_segments(where)
-    yield check_files(where)
-    yield from check_endpoints(where)
-    yield check_leftovers(where)
+    yield check_segments(resolved_prefix)
+    yield check_files(resolved_prefix)
+    yield from check_endpoints(resolved_prefix)
+    yield check_leftovers(resolved_prefix)
 
 
 def check_clock() -> DoctorCheck:
@@ -58,7 +58,7 @@ def check_round_trip() -> DoctorCheck:
             arrived = subscriber.receive() == b"ping"
         unlink_topic(endpoint, resolve_prefix())
     except MsgqError as error:
-        with contextlib.suppress(MsgqError):  # of a read-only directory
+        with contextlib.suppress(MsgqError):  # the directory may be read-only
             unlink_topic(endpoint, resolve_prefix())
         return DoctorCheck("round trip", "error", str(error))
     if not arrived:
@@ -99,8 +99,8 @@ def _find_orphans_of_prefixes(prefix: str) -> list[EndpointIssue]:
         return []
     orphans = [
         orphan
-        for where in prefixes
-        for orphan in topic_cleanup.remove_orphaned_sides(where, remove=False)
+        for orphan_prefix in prefixes
+        for orphan in topic_cleanup.remove_orphaned_sides(orphan_prefix, remove=False)
         if orphan.endpoint
     ]
     size = format_bytes(sum(orphan.bytes for orphan in orphans))

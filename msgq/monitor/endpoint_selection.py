@@ -59,20 +59,17 @@ def find_similar_names(texts: Iterable[str], existing: Iterable[str]) -> list[st
 class EndpointSelection:
     """Endpoints selected by names, and by patterns for whole names. Without both: all endpoints of all kinds.
 
-    Parameters
-    ----------
-    auxiliary : True: include auxiliary endpoints (see `is_auxiliary_endpoint`). False: "all endpoints" excludes them,
-        and a pattern excludes events channels of existing queues. A name always selects its endpoint.
-    expressions : regular expressions to search for in names.
+    Args:
+        auxiliary: True: include auxiliary endpoints (see `is_auxiliary_endpoint`). False: "all endpoints" excludes
+            them, and a pattern excludes events channels of existing queues. A name always selects its endpoint.
+        expressions: regular expressions to search for in names.
 
-    Attributes
-    ----------
-    unmatched : names, patterns and expressions that selected no endpoint in any call of `find_existing`.
+    Attributes:
+        unmatched: names, patterns and expressions that selected no endpoint in any call of `find_existing`.
 
-    Raises
-    ------
-    InvalidPatternError : a pattern is invalid.
-    EndpointNameError : a name is invalid.
+    Raises:
+        InvalidPatternError: a pattern is invalid.
+        EndpointNameError: a name is invalid.
     """
 
     def __init__(
@@ -92,6 +89,7 @@ class EndpointSelection:
             text: SelectedEndpoints(pattern) for text, pattern in zip(written, [*patterns, *expressions], strict=True)
         }
         self.unmatched = [*self._by_text]
+        self._every: dict[str, int] = {}  # result of the last scan; hints never name an endpoint that came after it
         self.exact_names = self._selection.names
         self.prefix = prefix
         self._text = ", ".join(texts) or "any endpoint"
@@ -107,7 +105,7 @@ class EndpointSelection:
 
         The endpoints have the order of `msgq.stats.endpoints`. Files whose names are not valid text are ignored.
         """
-        every = endpoint_inodes(self.prefix)
+        self._every = every = endpoint_inodes(self.prefix)
         selected = {name: inode for name, inode in every.items() if name in self and self._is_listed(name, every)}
         self.unmatched = [text for text in self.unmatched if not any(name in self._by_text[text] for name in selected)]
         return selected
@@ -122,15 +120,18 @@ class EndpointSelection:
         patterns = SelectedEndpoints(self._selection.expressions)
         return sorted(name for name in self.find_existing() if name in patterns)
 
+    def find_similar_to_unmatched(self) -> list[str]:
+        """Return endpoints that existed at the last call of `find_existing` and are similar to unmatched names."""
+        return find_similar_names(self.unmatched, self._every)
+
     def require_matched(self) -> None:
         """Raise an error for names and patterns that selected no endpoint in any call of `find_existing`.
 
-        Raises
-        ------
-        NoMatchError : a name or pattern selected no endpoint.
+        Raises:
+            NoMatchError: a name or pattern selected no endpoint.
         """
         if self.unmatched:
-            raise no_match_error(self.unmatched, endpoint_inodes(self.prefix))
+            raise no_match_error(self.unmatched, self._every)
 
     def _is_listed(self, name: str, every: Container[str]) -> bool:
         """Return True if an existing, selected endpoint is listed next to the other existing endpoints."""
@@ -143,18 +144,16 @@ class EndpointFollower(Generic[_T]):
 
     If the file of an endpoint is replaced, the follower creates a new object.
 
-    Parameters
-    ----------
-    names : selection of endpoints.
-    make : returns the object for an endpoint. An endpoint that cannot be read or shown is skipped, unless the user
-        named it.
-    report : called once for each skipped endpoint, with the reason.
-    skips_named : True: endpoints that the user named are skipped, too, if they cannot be read.
+    Args:
+        names: selection of endpoints.
+        make: returns the object for an endpoint. An endpoint that cannot be read or shown is skipped, unless the user
+            named it.
+        report: called once for each skipped endpoint, with the reason.
+        skips_named: True: endpoints that the user named are skipped, too, if they cannot be read.
 
-    Attributes
-    ----------
-    by_name : objects by endpoint.
-    refused : reasons by endpoint that cannot be read. Each refresh tries these endpoints again.
+    Attributes:
+        by_name: objects by endpoint.
+        refused: reasons by endpoint that cannot be read. Each refresh tries these endpoints again.
     """
 
     def __init__(

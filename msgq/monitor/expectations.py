@@ -14,7 +14,7 @@ from msgq.kinds.stats import AnyEndpointRow
 from msgq.monitor.endpoint_selection import EndpointSelection
 from msgq.stats import MeterReading
 
-ValueRange = tuple[float | None, float | None]  # at least, at most
+ValueRange = tuple[float | None, float | None]  # minimum and maximum
 
 _ANY_RANGE: ValueRange = (None, None)
 _FILE_KEYS = {"duration", "only", "endpoints"}
@@ -26,13 +26,14 @@ _ENDPOINT_KEYS = {"publisher", "subscribers", "rate", "size", "lost", "optional"
 class Expectation:
     """Expectation of an endpoint, or of all endpoints whose whole names match a pattern.
 
-    Attributes
-    ----------
-    selection : selected endpoints.
-    has_publisher : True: a living publisher must exist; False: must not exist; None: no expectation.
-    subscriber_range, rate_range, size_range : living subscribers, messages per second, bytes of each message.
-    lost_limit : maximum number of messages lost by all subscribers during the measurement.
-    is_optional : True: the endpoint may be missing.
+    Attributes:
+        selection: selected endpoints.
+        has_publisher: True: a living publisher must exist; False: must not exist; None: no expectation.
+        subscriber_range: number of living subscribers.
+        rate_range: messages per second.
+        size_range: bytes of each message.
+        lost_limit: maximum number of messages lost by all subscribers during the measurement.
+        is_optional: True: the endpoint may be missing.
     """
 
     selection: EndpointSelection
@@ -66,9 +67,8 @@ class CheckFinding:
 def read_expectations(path: Path, prefix: str | None) -> Expectations:
     """Return the expectations of a file.
 
-    Raises
-    ------
-    InvalidValueError : the file is unreadable, is not TOML, or has unknown keys or invalid values.
+    Raises:
+        InvalidValueError: the file is unreadable, is not TOML, or has unknown keys or invalid values.
     """
     try:
         table = tomllib.loads(path.read_text())
@@ -94,7 +94,9 @@ def _parse_expectation(name: str, table: Any, prefix: str | None) -> Expectation
     _reject_unknown_keys(table, _ENDPOINT_KEYS, where)
     names = EndpointSelection([name], prefix)
     for plain in names.exact_names:
-        if unknown := [why for key, why in kind_of(plain).stats.row_class.unmeasured_reasons.items() if key in table]:
+        if unknown := [
+            reason for key, reason in kind_of(plain).stats.row_class.unmeasured_reasons.items() if key in table
+        ]:
             raise ValueError(f"{where} cannot be checked: {'; '.join(unknown)}")
     lost = _read_typed_value(table, "lost", int, None)
     publisher = _read_typed_value(table, "publisher", bool, True)
@@ -109,10 +111,10 @@ def _parse_expectation(name: str, table: Any, prefix: str | None) -> Expectation
     )
 
 
-def _reject_unknown_keys(table: dict[str, Any], known: set[str], where: str) -> None:
-    if unknown := table.keys() - known:
+def _reject_unknown_keys(table: dict[str, Any], allowed_keys: set[str], where: str) -> None:
+    if unknown := table.keys() - allowed_keys:
         raise ValueError(
-            f"{where} has unknown keys {', '.join(sorted(unknown))}; known keys are {', '.join(sorted(known))}"
+            f"{where} has unknown keys {', '.join(sorted(unknown))}; known keys are {', '.join(sorted(allowed_keys))}"
         )
 
 
@@ -181,7 +183,7 @@ def _read_message_rate(row: AnyEndpointRow, reading: MeterReading | None) -> flo
     return reading.rate if reading.rate is not None else reading.messages / reading.seconds
 
 
-def _check_message_size(wanted: ValueRange, row: AnyEndpointRow, reading: MeterReading | None) -> tuple[bool, str]:
+def _check_message_size(size_range: ValueRange, row: AnyEndpointRow, reading: MeterReading | None) -> tuple[bool, str]:
     if reading is not None:
         least, most = (reading.sizes.min, reading.sizes.max) if reading.sizes else (None, None)
     elif row.message_sizes is not None:
@@ -190,15 +192,15 @@ def _check_message_size(wanted: ValueRange, row: AnyEndpointRow, reading: MeterR
         return False, row.unmeasured_reasons.get("size", "sizes of messages differ")
     if least is None or most is None:
         return False, "no message received"
-    text = f"{format_bytes(least)} to {format_bytes(most)}, expected {_format_range(wanted)}"
-    return _is_in_range(least, wanted) and _is_in_range(most, wanted), text
+    text = f"{format_bytes(least)} to {format_bytes(most)}, expected {_format_range(size_range)}"
+    return _is_in_range(least, size_range) and _is_in_range(most, size_range), text
 
 
-def _is_in_range(value: float, wanted: ValueRange) -> bool:
-    low, high = wanted
+def _is_in_range(value: float, value_range: ValueRange) -> bool:
+    low, high = value_range
     return (low is None or value >= low) and (high is None or value <= high)
 
 
-def _format_range(wanted: ValueRange) -> str:
-    low, high = wanted
+def _format_range(value_range: ValueRange) -> str:
+    low, high = value_range
     return f"at least {low:g}" if high is None else f"{low:g} to {high:g}"

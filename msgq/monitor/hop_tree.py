@@ -21,12 +21,13 @@ _STAMPS_DTYPE = np.dtype([("endpoint", "<i8"), *((name, "<i8") for name in STAMP
 class HopEdge:
     """An edge between two endpoints, like a row of the table `hops`.
 
-    Attributes
-    ----------
-    parent : endpoint before this one; None: root.
-    messages : number of messages on this edge; 0 for an endpoint without an edge.
-    p50, p99, max : time from the parent's publish time to this message's publish time, ns; None at the root.
-    e2e_p50 : median time from the origin to the publish time, ns.
+    Attributes:
+        parent: endpoint before this one; None: root.
+        messages: number of messages on this edge; 0 for an endpoint without an edge.
+        p50: median time from the parent's publish time to this message's publish time, ns; None at the root.
+        p99: 99th percentile of this time, ns; None at the root.
+        max: maximum of this time, ns; None at the root.
+        e2e_p50: median time from the origin to the publish time, ns.
     """
 
     parent: str | None
@@ -42,15 +43,15 @@ class HopEdge:
 class HopTree:
     """Result of a measurement.
 
-    Attributes
-    ----------
-    hops : edges, sorted by name.
-    seconds : duration of the measurement.
-    topic_count, stamped_topic_count : number of topics, and of topics whose messages have timestamps.
-    messages : number of messages in complete chains.
-    cut_chain_count : number of omitted chains, which began before the first known message.
-    lost : for each topic, messages overwritten before they were read; None: unknown.
-    left_out : for each topic, messages with missing or invalid timestamps.
+    Attributes:
+        hops: edges, sorted by name.
+        seconds: duration of the measurement.
+        topic_count: number of topics.
+        stamped_topic_count: number of topics whose messages have timestamps.
+        messages: number of messages in complete chains.
+        cut_chain_count: number of omitted chains, which began before the first known message.
+        lost: for each topic, messages overwritten before they were read; None: unknown.
+        left_out: for each topic, messages with missing or invalid timestamps.
     """
 
     hops: list[HopEdge]
@@ -76,13 +77,13 @@ class _StampedTopic:
             self.dtype = STAMPS_DTYPE
             batch = self._topic.take_stamp_batch()
             return batch.rows, batch.lost, 0
-        known, before = self._topic.is_known, self.dtype
+        was_known, before = self._topic.is_known, self.dtype
         self.dtype = make_time_fields_dtype(self._topic.read_schema(), STAMP_FIELDS)
         if self.dtype is None:
             return [], 0, 0
         batch = self._topic.take_messages(self.dtype)
         count = sum(map(len, batch.rows)) + len(batch.other_messages)
-        if known and before != self.dtype:  # an unknown number of messages had the previous schema
+        if was_known and before != self.dtype:  # an unknown number of messages had the previous schema
             return [], batch.lost, count
         rows = [*batch.rows, *_read_first_stamps(batch.other_messages, self.dtype)]
         return rows, batch.lost, count - sum(map(len, rows))
@@ -103,20 +104,19 @@ def _read_first_stamps(messages: Sequence[bytes], dtype: np.dtype[Any]) -> Itera
 class HopTreeCollector:
     """Reads topics whose messages have timestamps. Follows new and removed topics, and ignores timing topics.
 
-    Parameters
-    ----------
-    wanted : returns True for the name of a selected topic.
-    seconds : length of the window.
+    Args:
+        wanted: returns True for the name of a selected topic.
+        seconds: length of the window.
     """
 
-    def __init__(self, wanted: Callable[[str], bool], seconds: float) -> None:
+    def __init__(self, is_selected: Callable[[str], bool], seconds: float) -> None:
         self._seconds = seconds
         self._window = SlidingWindow(seconds, time.monotonic())
         self._numbers: dict[str, int] = {}  # numbers of endpoints
         self._counts: dict[str, SlidingWindow] = {}  # lost and omitted messages of each endpoint
         self._polled_ns = 0
         self.topics: TopicFollower[_StampedTopic] = TopicFollower(
-            lambda name: not name.startswith(timing.TIMING_TOPIC_PREFIX) and wanted(name), _StampedTopic
+            lambda name: not name.startswith(timing.TIMING_TOPIC_PREFIX) and is_selected(name), _StampedTopic
         )
 
     def poll(self) -> None:
@@ -133,13 +133,13 @@ class HopTreeCollector:
         now_s = time.monotonic()
         number = self._numbers.setdefault(name, len(self._numbers))
         rows = []
-        for some in stamps:
-            row = np.empty(len(some), _STAMPS_DTYPE)
+        for batch in stamps:
+            row = np.empty(len(batch), _STAMPS_DTYPE)
             row["endpoint"] = number
             for field in STAMP_FIELDS:
-                row[field] = some[field]
+                row[field] = batch[field]
             rows.append(row[(row["publish_time"] >= 0) & (row["origin_time"] > 0)])
-            left_out += len(some) - len(rows[-1])
+            left_out += len(batch) - len(rows[-1])
         self._window.add_sample(now_s, rows)
         self._counts.setdefault(name, SlidingWindow(self._seconds, now_s)).add_sample(now_s, [], lost, left_out)
 
@@ -191,11 +191,11 @@ def compute_hops(
     Messages with the same origin form a chain. The parent of a message is the previous message of another endpoint in
     its chain, ordered by publish time and then by endpoint name.
 
-    Parameters
-    ----------
-    names : names of the endpoints.
-    endpoint : for each message, the index of its endpoint in `names`.
-    publish_time, origin_time : times of each message, ns.
+    Args:
+        names: names of the endpoints.
+        endpoint: for each message, the index of its endpoint in `names`.
+        publish_time: publishing time of each message, ns.
+        origin_time: origin time of each message, ns.
     """
     if not len(endpoint):
         return []

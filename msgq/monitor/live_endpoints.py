@@ -17,9 +17,9 @@ _STATS_COST_FACTOR = 50  # the period is at least this multiple of the time for 
 class LiveEndpoint:
     """One endpoint of any kind, for repeated polls.
 
-    Raises
-    ------
-    SegmentError : the endpoint does not exist, or its files are not readable. Methods raise it if a file was truncated.
+    Raises:
+        SegmentError: the endpoint does not exist, or its files are not readable. Methods raise it if a file was
+            truncated.
     """
 
     def __init__(self, endpoint: str, prefix: str) -> None:
@@ -53,9 +53,9 @@ class LiveEndpoint:
 class LiveEndpoints:
     """The endpoints of a selection, for repeated polls. Follows new and removed endpoints.
 
-    Parameters
-    ----------
-    names, skips_named : see `EndpointFollower`.
+    Args:
+        names: see `EndpointFollower`.
+        skips_named: see `EndpointFollower`.
     """
 
     def __init__(self, names: EndpointSelection, skips_named: bool = False) -> None:

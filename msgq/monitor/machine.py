@@ -65,8 +65,10 @@ def check_membarrier() -> DoctorCheck:
     commands = -1 if number is None else _libc.syscall(number, 0, 0, 0)
     if commands >= 0 and commands & _MEMBARRIER_GLOBAL_EXPEDITED:
         return DoctorCheck("membarrier", "ok", "publishers need no second fence")
-    why = f"unknown on {platform.machine()}" if number is None else _explain_errno() if commands < 0 else "not offered"
-    text = f"{why}: publishers execute a second fence for each message; use Linux 4.16 or newer"
+    reason = (
+        f"unknown on {platform.machine()}" if number is None else _explain_errno() if commands < 0 else "not offered"
+    )
+    text = f"{reason}: publishers execute a second fence for each message; use Linux 4.16 or newer"
     return DoctorCheck("membarrier", "warning", text)
 
 

@@ -28,11 +28,10 @@ _SCHEMA_PERIOD_S = 1.0  # maximum delay until another schema is found
 class ReceivedBatch:
     """New messages of a topic.
 
-    Attributes
-    ----------
-    rows : messages of the expected size, as arrays.
-    other_messages : messages of other sizes.
-    lost : number of messages that were published since the previous batch and cannot be read; None: unknown.
+    Attributes:
+        rows: messages of the expected size, as arrays.
+        other_messages: messages of other sizes.
+        lost: number of messages that were published since the previous batch and cannot be read; None: unknown.
     """
 
     rows: list[np.ndarray[Any, np.dtype[Any]]]
@@ -43,14 +42,12 @@ class ReceivedBatch:
 class PassiveTopic:
     """A passive subscriber of a topic.
 
-    Parameters
-    ----------
-    name : name of an existing topic.
-    came_late : True: the topic appeared during the measurement, and messages published before now count as lost.
+    Args:
+        name: name of an existing topic.
+        came_late: True: the topic appeared during the measurement, and messages published before now count as lost.
 
-    Raises
-    ------
-    MsgqError : connecting failed.
+    Raises:
+        MsgqError: connecting failed.
     """
 
     def __init__(self, name: str, came_late: bool) -> None:
@@ -62,7 +59,7 @@ class PassiveTopic:
         self._socket.setTimeout(0)
         self._observer = TopicObserver(name, prefix)
         self._came_late = came_late
-        self._lost_before = self._reported_losses = 0  # before we came; of all losses, those that were returned
+        self._lost_before = self._reported_losses = 0  # losses before the first look; returned part of all losses
         self._corrupt = False
         self._schema_counts: tuple[int | None, int] | None = None  # position of the topic when its schema was read
         self._schema_read_s = 0.0
@@ -106,8 +103,8 @@ class PassiveTopic:
         rows: list[np.ndarray[Any, np.dtype[Any]]] = []
         drained = False
         try:
-            for some in received:
-                rows.append(some)
+            for array in received:
+                rows.append(array)
             drained = sum(map(len, rows)) + len(other_messages) < _BATCH_MESSAGES_MAX
         except CorruptSegmentError:  # the next poll continues at the newest position
             self._corrupt = True
@@ -120,15 +117,15 @@ class PassiveTopic:
         batch = 0
         while batch < _BATCH_MESSAGES_MAX:
             try:
-                some = self._socket.receive_array(dtype, min(at_once, _BATCH_MESSAGES_MAX - batch))
+                array = self._socket.receive_array(dtype, min(at_once, _BATCH_MESSAGES_MAX - batch))
             except MessageSizeError:
                 other_messages += self._socket.receive_many(1)
                 batch += 1
             else:
-                if not len(some):
+                if not len(array):
                     return
-                batch += len(some)
-                yield some
+                batch += len(array)
+                yield array
 
     def _receive_stamps(self) -> Iterator[np.ndarray[Any, np.dtype[Any]]]:
         times: list[tuple[int, int]] = []
@@ -142,7 +139,7 @@ class PassiveTopic:
     def _count_new_losses(self, published: int | None) -> int | None:
         """Return the losses since the last call; None: unknown.
 
-        published : number of messages published on the topic, read before all of them were taken; None: some remain.
+        `published`: number of messages published on the topic, read before all of them were taken; None: some remain.
         """
         stats = self._socket.stats()
         if stats.lost is None or self._corrupt:
@@ -170,19 +167,17 @@ _T = TypeVar("_T", bound=ClosableReader)
 class TopicFollower(Generic[_T]):
     """Keeps one reader for each existing topic. If a ring is replaced, the follower creates a new reader.
 
-    Parameters
-    ----------
-    wanted : returns True for the name of a selected topic.
-    make : returns the reader of a topic. The second argument is `came_late` of `PassiveTopic`.
+    Args:
+        wanted: returns True for the name of a selected topic.
+        make: returns the reader of a topic. The second argument is `came_late` of `PassiveTopic`.
 
-    Attributes
-    ----------
-    by_name : readers by topic.
-    refused : reasons by topic that cannot be read.
+    Attributes:
+        by_name: readers by topic.
+        refused: reasons by topic that cannot be read.
     """
 
-    def __init__(self, wanted: Callable[[str], bool], make: Callable[[str, bool], _T]) -> None:
-        self._wanted, self._open_by_name = wanted, make
+    def __init__(self, is_selected: Callable[[str], bool], make: Callable[[str, bool], _T]) -> None:
+        self._is_selected, self._open_by_name = is_selected, make
         self._inodes: dict[str, int] = {}
         self._has_refreshed = False
         self.by_name: dict[str, _T] = {}
@@ -193,7 +188,8 @@ class TopicFollower(Generic[_T]):
         existing = {
             name: inode
             for name, inode in topic_inodes().items()
-            if name.encode(errors="ignore").decode() == name and self._wanted(name)  # a name that is no text is none
+            if name.encode(errors="ignore").decode() == name
+            and self._is_selected(name)  # a name that is no text is none
         }
         for name in [name for name, inode in self._inodes.items() if existing.get(name) != inode]:
             last(name, self.by_name[name])

@@ -92,7 +92,7 @@ def _make_gauges(rows: Sequence[AnyEndpointRow]) -> Iterator[GaugeMetricFamily]:
 def render_metrics(metrics: EndpointMetrics, accept: str) -> tuple[bytes, str]:
     """Return the present values in a text format of Prometheus, and the content type of this format.
 
-    accept : HTTP header with the formats that the client accepts.
+    `accept`: HTTP header with the formats that the client accepts.
     """
     encode, content_type = choose_encoder(accept)
     return encode(metrics), content_type

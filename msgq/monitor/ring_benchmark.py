@@ -14,7 +14,7 @@ RING_BYTES = 8 << 20
 _WARM_UP_ROUND_TRIPS = 50  # round trips
 _WAIT_TIMEOUT_MS = 5000
 _IDLE_TIMEOUT_MS = 20
-_BLOCK_BYTES = 1 << 16  # so much is sent by one call
+_BLOCK_BYTES = 1 << 16  # bytes that a call sends
 
 
 class BenchmarkError(RuntimeError):
@@ -43,9 +43,8 @@ class RingBenchmarkResult:
 def measure_ring(sizes: Sequence[int], seconds: float) -> Iterator[RingBenchmarkResult]:
     """Yield latency and throughput for each message size, measured for `seconds` each.
 
-    Raises
-    ------
-    BenchmarkError : the other process died or did not answer.
+    Raises:
+        BenchmarkError: the other process died or did not answer.
     """
     names = tuple(f"bench-{os.getpid()}-{way}" for way in ("there", "back"))
     start = multiprocessing.get_context("spawn")  # a fork would carry the sockets along

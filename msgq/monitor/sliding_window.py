@@ -23,11 +23,10 @@ class _WindowSample:
 class SlidingWindow:
     """Rows of the last seconds, grouped by sample. Old samples are removed.
 
-    Parameters
-    ----------
-    seconds : length of the window.
-    began_s : start of the measurement, in seconds of the monotonic clock.
-    most : maximum number of rows.
+    Args:
+        seconds: length of the window.
+        began_s: start of the measurement, in seconds of the monotonic clock.
+        most: maximum number of rows.
     """
 
     def __init__(self, seconds: float, began_s: float, most: int = WINDOW_ROWS_MAX) -> None:
@@ -71,8 +70,8 @@ class SlidingWindow:
     @property
     def lost(self) -> int | None:
         """Number of lost messages; None: unknown."""
-        known = [sample.lost for sample in self._samples if sample.lost is not None]
-        return sum(known) if len(known) == len(self._samples) else None
+        counts = [sample.lost for sample in self._samples if sample.lost is not None]
+        return sum(counts) if len(counts) == len(self._samples) else None
 
     @property
     def left_out(self) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgq.posix_ipc.errors import ExistentialError, PermissionsError
 
-NAME_BYTES_MAX = 255  # behind the "/", in the kernel
+NAME_BYTES_MAX = 255  # kernel's limit without the "/"
 LONGEST_WAIT_S = 2_000_000.0  # seconds; longer waits have no limit
 TIMEOUT_S_MAX = 2.0**63 - 2.0**32  # maximum time-out to which the kernel can add the time of day
 

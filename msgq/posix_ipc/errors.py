@@ -27,7 +27,7 @@ class BusyError(Error):
     """The queue stayed full or empty until the time-out, or another process has requested a notification."""
 
 
-#: What an error of a work queue is here, by its errno.
+#: Class of posix_ipc for an error of a work queue, by its errno.
 _ERRORS_BY_ERRNO: dict[int | None, type[Error]] = {
     errno.EAGAIN: BusyError,
     errno.ETIMEDOUT: BusyError,

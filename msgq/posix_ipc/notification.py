@@ -14,7 +14,7 @@ from msgq.posix_ipc.arguments import to_long
 SIGNAL_MAX = 64
 
 
-#: What was asked for: which handle waits, and what it does then. A handle here goes on when nobody else refers to it.
+#: Requested notifications: the waiting handle, and the function to call. A handle here lives without other references.
 _requests: dict[Any, tuple[workqueue.MessageQueue, Callable[..., None]]] = {}
 _requests_lock = threading.RLock()  # held for moments; a signal handler may request the next notification
 
@@ -30,9 +30,8 @@ def cancel_request(queue: workqueue.MessageQueue) -> None:
 def add_request(queue: workqueue.MessageQueue, notify: Callable[[], object]) -> None:
     """Request one notification. This process must have no request for the queue.
 
-    Raises
-    ------
-    MsgqError : EBUSY: another process has a request.
+    Raises:
+        MsgqError: EBUSY: another process has a request.
     """
     identity = queue.identity
 
@@ -79,9 +78,8 @@ os.register_at_fork(after_in_child=_reset_after_fork)
 def make_notifier(notification: Any) -> Callable[[], object]:
     """Return a function that notifies as requested.
 
-    Raises
-    ------
-    OSError : the signal number is invalid.
+    Raises:
+        OSError: the signal number is invalid.
     """
     if isinstance(notification, tuple):
         function, argument = notification

@@ -88,12 +88,11 @@ class OpenOptions(NamedTuple):
 def unlink_message_queue(name: str, /) -> None:
     """Remove the name of a queue. Open objects continue to use the queue.
 
-    Raises
-    ------
-    ExistentialError : the queue does not exist.
-    PermissionsError : the queue belongs to another user.
-    ValueError : the name is too long.
-    TypeError : the name is not a str.
+    Raises:
+        ExistentialError: the queue does not exist.
+        PermissionsError: the queue belongs to another user.
+        ValueError: the name is too long.
+        TypeError: the name is not a str.
     """
     if not isinstance(name, str):
         raise TypeError(f"name is of type {type(name).__name__}; give a str")

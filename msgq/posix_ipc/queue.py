@@ -23,13 +23,14 @@ _PRIORITY_BITS = 15
 class MessageQueue:
     """A queue of messages between processes, highest priority first. The module's documentation lists the differences.
 
-    Attributes
-    ----------
-    name, mode : arguments of the constructor, or the chosen name.
-    max_messages, max_message_size : number of messages that the queue holds, and bytes of each.
-    block : False: calls raise BusyError instead of waiting.
-    current_messages : number of messages in the queue now.
-    mqd : descriptor that is readable while a message waits; -1 after `close`.
+    Attributes:
+        name: name given to the constructor, or the chosen name.
+        mode: mode given to the constructor.
+        max_messages: number of messages that the queue holds.
+        max_message_size: maximum bytes of each message.
+        block: False: calls raise BusyError instead of waiting.
+        current_messages: number of messages in the queue now.
+        mqd: descriptor that is readable while a message waits; -1 after `close`.
     """
 
     __slots__ = ("_name", "_options", "_queue", "_receives", "_sends")
@@ -46,21 +47,21 @@ class MessageQueue:
     ) -> None:
         """Open a queue, or create one.
 
-        Parameters
-        ----------
-        name : name with a leading "/"; None: a new unique name, with O_CREX only.
-        flags : 0 opens an existing queue. O_CREAT also creates a missing queue. O_CREX only creates a queue. O_NONBLOCK
-            sets `block` to False.
-        mode : permissions of a new queue, before the umask.
-        max_messages, max_message_size : number of messages that a new queue holds, and bytes of each.
-        read, write : True: the object may receive, or send.
+        Args:
+            name: name with a leading "/"; None: a new unique name, with O_CREX only.
+            flags: 0 opens an existing queue. O_CREAT also creates a missing queue. O_CREX only creates a queue.
+                O_NONBLOCK sets `block` to False.
+            mode: permissions of a new queue, before the umask.
+            max_messages: number of messages that a new queue holds.
+            max_message_size: maximum bytes of each message of a new queue.
+            read: True: the object may receive.
+            write: True: the object may send.
 
-        Raises
-        ------
-        ExistentialError : the queue does not exist, or (O_CREX) exists already.
-        PermissionsError : this user may not use the queue.
-        ValueError, TypeError, OverflowError : an argument is invalid.
-        OSError : no space, too many handles, or too many descriptors.
+        Raises:
+            ExistentialError: the queue does not exist, or (O_CREX) exists already.
+            PermissionsError: this user may not use the queue.
+            ValueError, TypeError, OverflowError: an argument is invalid.
+            OSError: no space, too many handles, or too many descriptors.
         """
         asked = check_name(name)
         bits, mode = operator.index(flags), to_permissions(mode)
@@ -145,20 +146,18 @@ class MessageQueue:
     def send(self, message: Any, timeout: float | None = None, priority: int = 0) -> None:
         """Send a message. Waits for a free slot.
 
-        Parameters
-        ----------
-        message : a str, sent as UTF-8, or any object with a contiguous buffer.
-        timeout : seconds; None waits without limit, 0 does not wait. If `block` is False, no call waits.
-        priority : 0 to 32767. The largest priority is received first.
+        Args:
+            message: a str, sent as UTF-8, or any object with a contiguous buffer.
+            timeout: seconds; None waits without limit, 0 does not wait. If `block` is False, no call waits.
+            priority: 0 to 32767. The largest priority is received first.
 
-        Raises
-        ------
-        BusyError : no slot became free in time.
-        ValueError : the message is too large, or the priority is out of range.
-        PermissionsError : the object was opened without `write`.
-        ExistentialError : the object is closed.
-        SignalError : a signal handler ran during the wait.
-        TypeError : an argument has a wrong type, or the time-out is negative.
+        Raises:
+            BusyError: no slot became free in time.
+            ValueError: the message is too large, or the priority is out of range.
+            PermissionsError: the object was opened without `write`.
+            ExistentialError: the object is closed.
+            SignalError: a signal handler ran during the wait.
+            TypeError: an argument has a wrong type, or the time-out is negative.
         """
         data = message if type(message) is bytes else to_bytes(message)
         seconds = None if timeout is None else to_timeout_s(timeout)
@@ -175,21 +174,18 @@ class MessageQueue:
     def receive(self, timeout: float | None = None) -> tuple[bytes, int]:
         """Take the oldest message of the highest priority. Waits for a message.
 
-        Parameters
-        ----------
-        timeout : seconds; None waits without limit, 0 does not wait. If `block` is False, no call waits.
+        Args:
+            timeout: seconds; None waits without limit, 0 does not wait. If `block` is False, no call waits.
 
-        Returns
-        -------
-        The message and its priority.
+        Returns:
+            The message and its priority.
 
-        Raises
-        ------
-        BusyError : no message arrived in time.
-        PermissionsError : the object was opened without `read`.
-        ExistentialError : the object is closed.
-        SignalError : a signal handler ran during the wait.
-        TypeError : the time-out is negative, or not a number.
+        Raises:
+            BusyError: no message arrived in time.
+            PermissionsError: the object was opened without `read`.
+            ExistentialError: the object is closed.
+            SignalError: a signal handler ran during the wait.
+            TypeError: the time-out is negative, or not a number.
         """
         seconds = None if timeout is None else to_timeout_s(timeout)
         queue = self._queue
@@ -219,16 +215,14 @@ class MessageQueue:
     def request_notification(self, notification: Any = None) -> None:
         """Request one notification: when the empty queue gets a message, and no receiver waits.
 
-        Parameters
-        ----------
-        notification : number of a signal, or a tuple of a function and its argument. A new thread calls the function.
-            None cancels the request of this process.
+        Args:
+            notification: number of a signal, or a tuple of a function and its argument. A new thread calls the
+                function. None cancels the request of this process.
 
-        Raises
-        ------
-        BusyError : another process has a request for this queue.
-        ValueError : `notification` is something else.
-        OSError : the signal number is invalid, or the object is closed.
+        Raises:
+            BusyError: another process has a request for this queue.
+            ValueError: `notification` is something else.
+            OSError: the signal number is invalid, or the object is closed.
         """
         is_call = isinstance(notification, tuple) and len(notification) == 2 and callable(notification[0])
         if not (notification is None or isinstance(notification, int) or is_call):
@@ -249,9 +243,8 @@ class MessageQueue:
     def close(self) -> None:
         """Close the object. The queue stays. A notification request of this process is cancelled.
 
-        Raises
-        ------
-        ExistentialError : the object is closed already.
+        Raises:
+            ExistentialError: the object is closed already.
         """
         queue = self._get_open_queue()
         self._queue = None

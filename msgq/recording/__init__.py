@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from msgq.recording.mcap_io.problem import Problem
     from msgq.recording.player.player import Player, PlayerStats
     from msgq.recording.player.replay import replay
-    from msgq.recording.player.schedule import playback_messages
+    from msgq.recording.player.timed_messages import playback_messages
     from msgq.recording.reader.attachments import Attachment, Header, Metadata
     from msgq.recording.reader.message import EndpointInfo, Message
     from msgq.recording.recorder.frame_receiver import FrameStream
@@ -88,7 +88,7 @@ _MODULES_BY_NAME = {
     "Undecoded": "decoding.payload_decoder",
     "Writer": "recording.mcap_io.log_writer",
     "compare": "recording.comparison.compare",
-    "playback_messages": "recording.player.schedule",
+    "playback_messages": "recording.player.timed_messages",
     "replay": "recording.player.replay",
 }
 

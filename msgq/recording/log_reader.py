@@ -14,18 +14,15 @@ from typing import TYPE_CHECKING, Any
 from msgq.common.selection import EndpointChoice, EndpointPattern, SelectedEndpoints, select_endpoints
 from msgq.common.storage.url_path import RecordingPath, UrlPath, make_path
 from msgq.errors import InvalidTypeError, InvalidValueError, MissingLibraryError, RecordingError
+from msgq.impl.base.foreign_names import add_advice
 from msgq.recording.mcap_io import recording_files
 from msgq.recording.mcap_io.channel_registry import RecordedChannel
-from msgq.recording.mcap_io.core import TIME_MAX, ScanColumns
-from msgq.recording.mcap_io.data_block import DataBlock
-from msgq.recording.mcap_io.mcap_file import McapFile
-from msgq.recording.mcap_io.problem import Problem
+from msgq.recording.mcap_io.core import ScanColumns
 from msgq.recording.mcap_io.record_scanner import CHUNK_BYTES_MAX
 from msgq.recording.reader.attachments import Attachment, Header, Metadata, iter_attachments, iter_metadata
 from msgq.recording.reader.log_times import LogTime, parse_time_range
 from msgq.recording.reader.log_view import HOST_CLOCK, LogView, unknown_endpoint_error
 from msgq.recording.reader.message import EndpointInfo, Message
-from msgq.recording.reader.message_builder import build_messages
 from msgq.recording.reader.totals import EndpointTotals, find_stored_statistics, read_message_counts
 
 if TYPE_CHECKING:
@@ -36,24 +33,23 @@ if TYPE_CHECKING:
 
     from msgq.decoding.schemas import Schemas
     from msgq.recording.export.decoded_tables import DecodedBatch
+    from msgq.recording.mcap_io.mcap_file import McapFile
+    from msgq.recording.mcap_io.problem import Problem
     from msgq.recording.reader.column_batches import MessageBatch
-    from msgq.recording.reader.time_order import BlockMessages
 
 _BATCH_ROWS = 16384
-_MESSAGE_BATCH_ROWS = 1024  # messages that are made at once: their memory stays in the cache
-_OVERLAPPING_BLOCKS_MAX = 4  # largest chunks whose messages may wait at the same time
 
 
+@add_advice
 class LogReader:
     """Reads MCAP files of msgq and of other programs, complete or truncated. One thread at a time.
 
     After a file is opened, damaged data raises no error: the reader skips the data and adds an entry to `problems`.
 
-    Attributes
-    ----------
-    files : the files in the given order.
-    problems : skipped data: the first 1000 entries. If there is more, a last entry has the position of the next one.
-    log_view : files and selection, for readers of single chunks.
+    Attributes:
+        files: the files in the given order.
+        problems: skipped data: the first 1000 entries. If there is more, a last entry has the position of the next one.
+        log_view: files and selection, for readers of single chunks.
     """
 
     def __init__(
@@ -71,34 +67,33 @@ class LogReader:
     ) -> None:
         """Open the files, and read the positions of their messages.
 
-        Parameters
-        ----------
-        paths : files, and directories of segments, as paths or URLs (s3://, gs://, abfss://, hdfs://). Together they
-            form one log, in this order. From a store, only the needed parts are read.
-        endpoints : endpoints to read: a name or compiled regular expression, or a list of them; None: all. A name or
-            expression that selects nothing in complete files is a `MsgqWarning`; see also `missing_endpoints`.
-        exclude : endpoints to skip, in the same form; None or an empty list: none.
-        start, end : read only messages with start <= log_time < end. Give ns since the epoch, an ISO 8601 text such as
-            "2026-05-01T12:00", a datetime or a datetime64. A time without a UTC offset is in UTC.
-        span : read only the part between these two byte offsets of each file. Each offset is the beginning or the end
-            of a record.
-        max_chunk_bytes : maximum bytes of a chunk before compression, of a message outside of chunks, or of a summary.
-            Larger data is skipped as a `Problem`, because few compressed bytes can expand to any size. Increase the
-            limit for recordings with larger messages. Chunks are also skipped if their times overlap with so many
-            chunks that sorting needs more than four times this number.
-        clock : clock of all times, of messages and arguments. "host": the clock of the recording host, as in the files.
-            This clock never jumps. "wall": the wall clock of the recording host. A change of the wall clock during the
-            recording makes these times jump. A file without wall-clock times keeps its own times.
-        schemas : schemas for endpoints without a schema in the files.
-        storage_options : credentials and settings for URLs, by the names of environment variables such as
-            AWS_ACCESS_KEY_ID; None: from the environment.
+        Args:
+            paths: files, and directories of segments, as paths or URLs (s3://, gs://, abfss://, hdfs://). Together they
+                form one log, in this order. From a store, only the needed parts are read.
+            endpoints: endpoints to read: a name or compiled regular expression, or a list of them; None: all. A name or
+                expression that selects nothing in complete files is a `MsgqWarning`; see also `missing_endpoints`.
+            exclude: endpoints to skip, in the same form; None or an empty list: none.
+            start: read only messages with start <= log_time. Give ns since the epoch, an ISO 8601 text such as
+                "2026-05-01T12:00", a datetime or a datetime64. A time without a UTC offset is in UTC.
+            end: read only messages with log_time < end, given as `start`.
+            span: read only the part between these two byte offsets of each file. Each offset is the beginning or the
+                end of a record.
+            max_chunk_bytes: maximum bytes of a chunk before compression, of a message outside of chunks, or of a
+                summary. Larger data is skipped as a `Problem`, because few compressed bytes can expand to any size.
+                Increase the limit for recordings with larger messages. Chunks are also skipped if their times overlap
+                with so many chunks that sorting needs more than four times this number.
+            clock: clock of all times, of messages and arguments. "host": the clock of the recording host, as in the
+                files. This clock never jumps. "wall": the wall clock of the recording host. A change of the wall clock
+                during the recording makes these times jump. A file without wall-clock times keeps its own times.
+            schemas: schemas for endpoints without a schema in the files.
+            storage_options: credentials and settings for URLs, by the names of environment variables such as
+                AWS_ACCESS_KEY_ID; None: from the environment.
 
-        Raises
-        ------
-        RecordingError : a file cannot be opened or is not an MCAP file, or a directory contains none.
-        StorageError : a store cannot be read, or, also later, an object was replaced while it was read.
-        InvalidValueError : no path, an empty list of endpoints, an unknown clock, an invalid time, or `start` is later
-            than `end`.
+        Raises:
+            RecordingError: a file cannot be opened or is not an MCAP file, or a directory contains none.
+            StorageError: a store cannot be read, or, also later, an object was replaced while it was read.
+            InvalidValueError: no path, an empty list of endpoints, an unknown clock, an invalid time, or `start` is
+                later than `end`.
         """
         if not paths:
             raise InvalidValueError("no recording was named; pass a file or a directory")
@@ -112,7 +107,9 @@ class LogReader:
             self.log_view.warn_of_unmatched()
 
     def _set_log_view(self, view: LogView) -> None:
-        self.log_view, self.files, self.problems = view, view.files, view.problems
+        self.log_view: LogView = view
+        self.files: list[McapFile] = view.files
+        self.problems: list[Problem] = view.problems
 
     @property
     def channels(self) -> Sequence[RecordedChannel]:
@@ -135,31 +132,28 @@ class LogReader:
         Other processes can read the parts, because readers can be pickled. Each reader has its own `problems`, empty at
         first.
 
-        Parameters
-        ----------
-        size : bytes of a part, before compression.
+        Args:
+            size: bytes of a part, before compression.
         """
         return [self._copy_with_view(piece) for piece in self.log_view.split_by_size(size)]
 
     def between(self, start: LogTime | None = None, end: LogTime | None = None) -> LogReader:
         """Return a reader for a narrower time range, without reading. One thread at a time may use the two readers.
 
-        Parameters
-        ----------
-        start, end : read only messages with start <= log_time < end, as in the constructor. None keeps the limit.
+        Args:
+            start: read only messages with start <= log_time, as in the constructor. None keeps the limit.
+            end: read only messages with log_time < end, as in the constructor. None keeps the limit.
 
-        Raises
-        ------
-        InvalidValueError : a time is invalid, or `start` is later than `end`.
+        Raises:
+            InvalidValueError: a time is invalid, or `start` is later than `end`.
         """
         return self._copy_with_view(self.log_view.select_time_range(*parse_time_range(start, end)))
 
     def __getitem__(self, endpoint: str) -> LogReader:
         """Return a reader for the messages of one endpoint: ``log["imu"]``.
 
-        Raises
-        ------
-        UnknownEndpointError : the selection has no messages of the endpoint.
+        Raises:
+            UnknownEndpointError: the selection has no messages of the endpoint.
         """
         if not isinstance(endpoint, str):
             text = f"index is of type {type(endpoint).__name__}; give the name of an endpoint"
@@ -182,8 +176,8 @@ class LogReader:
     def _copy_with_view(self, view: LogView) -> LogReader:
         """Return a reader for a part of this log."""
         reader = copy(self)
-        for known in ("endpoints", "start_time", "end_time"):
-            reader.__dict__.pop(known, None)  # they are of the whole
+        for attribute in ("endpoints", "start_time", "end_time"):
+            reader.__dict__.pop(attribute, None)  # they are of the whole
         reader._set_log_view(view)
         return reader
 
@@ -230,45 +224,9 @@ class LogReader:
 
     def __iter__(self) -> Iterator[Message]:
         """Iterate over the messages in the order of log_time. At equal times, the order of the files counts."""
-        return chain.from_iterable(self._iter_message_lists())
+        from msgq.recording.reader.message_lists import read_message_lists  # imported late, like NumPy
 
-    def _iter_message_lists(self) -> Iterator[Iterable[Message]]:
-        """Yield the messages as lists."""
-        from msgq.recording.reader.time_order import BlockMergeBuffer  # imported late, like NumPy
-
-        columns = ScanColumns(_BATCH_ROWS)
-        blocks = self.log_view.plan_wanted_blocks(by_time=True)
-        buffer = BlockMergeBuffer(_OVERLAPPING_BLOCKS_MAX * self.log_view.max_chunk_bytes)
-        for number, (file, block) in enumerate(blocks):
-            yield buffer.pop_before_time(block.start_time)
-            rows = self._read_block_messages(file, block, columns)
-            following = blocks[number + 1][1].start_time if number + 1 < len(blocks) else TIME_MAX
-            if rows is None:
-                continue
-            if not buffer and rows.last_time <= following:
-                yield from self._build_messages(rows)
-            elif not buffer.add_block(number, chain.from_iterable(self._build_messages(rows)), rows.memory_bytes):
-                limit = (
-                    f"{buffer.max_memory_bytes} bytes overlap in time, four times max_chunk_bytes (--max-chunk-bytes)"
-                )
-                self.log_view.report_problem(
-                    Problem(str(file.path), block.offset, f"a chunk was skipped: more than {limit}")
-                )
-        yield buffer.pop_before_time(TIME_MAX + 1)
-
-    def _read_block_messages(self, file: McapFile, block: DataBlock, columns: ScanColumns) -> BlockMessages | None:
-        """Return the messages of a block in the order of log_time; None: there are none."""
-        from msgq.recording.reader.time_order import BlockMessages
-
-        scans = self.log_view.scan_block(file, block, columns)
-        parts = [BlockMessages.copy_columns(content, columns) for content in scans if columns.row_count]
-        return BlockMessages.merge_scans(parts) if parts else None
-
-    def _build_messages(self, rows: BlockMessages) -> Iterator[list[Message]]:
-        """Yield lists of messages. A chunk may have millions of messages, so a list has only a part of them."""
-        channels = [(c.endpoint, c.epoch, c.schema, c.message_source) for c in self.log_view.channels]
-        for begin in range(0, rows.row_count, _MESSAGE_BATCH_ROWS):
-            yield build_messages(rows, begin, min(begin + _MESSAGE_BATCH_ROWS, rows.row_count), channels)
+        return chain.from_iterable(read_message_lists(self.log_view))
 
     def decoded(self) -> Iterator[tuple[Message, Any]]:
         """Iterate like the reader, over pairs of a message and its decoded value.
@@ -287,14 +245,13 @@ class LogReader:
     def batches(self, columns: str | Iterable[str] | None = None, rows: int = 65536) -> Iterator[pyarrow.RecordBatch]:
         """Iterate over Arrow batches of messages, in the order of the files. Needs pyarrow.
 
-        Parameters
-        ----------
-        columns : a column, or columns in the wanted order; None: the first six. Columns: "endpoint" (dictionary),
-            "epoch", "sequence", "log_time", "publish_time" (int64), "data" (binary), "origin_time" (int64, 0: unknown),
-            "kind", "publisher", "key" (dictionaries, "": none), "channel" (int32, index in `channels`), "byte_offset"
-            (int64, offset of the chunk in the file), "lost_before" and "lost_after" (int64, losses next to the message
-            without a gap in the sequences, null: none).
-        rows : maximum messages per batch. Large payloads make smaller batches.
+        Args:
+            columns: a column, or columns in the wanted order; None: the first six. Columns: "endpoint" (dictionary),
+                "epoch", "sequence", "log_time", "publish_time" (int64), "data" (binary), "origin_time" (int64, 0:
+                unknown), "kind", "publisher", "key" (dictionaries, "": none), "channel" (int32, index in `channels`),
+                "byte_offset" (int64, offset of the chunk in the file), "lost_before" and "lost_after" (int64, losses
+                next to the message without a gap in the sequences, null: none).
+            rows: maximum messages per batch. Large payloads make smaller batches.
         """
         with _explain_missing_package():
             from msgq.recording.reader.arrow_batches import read_arrow_batches
@@ -312,10 +269,9 @@ class LogReader:
         Each field has a column. The columns follow from the messages. If the schema changes, or lacks types as for
         JSON, the columns may differ between tables. Needs pyarrow and the decoder of the encoding.
 
-        Parameters
-        ----------
-        endpoint : name of the endpoint.
-        rows : maximum messages per batch. Large payloads make smaller batches.
+        Args:
+            endpoint: name of the endpoint.
+            rows: maximum messages per batch. Large payloads make smaller batches.
         """
         with _explain_missing_package():
             from msgq.recording.export.decoded_tables import decode_message_batches
@@ -328,9 +284,8 @@ class LogReader:
         differ, the table uses a type for all values, or else text. Messages that cannot be decoded are omitted, and
         listed as one problem. `decoded_batches` includes them. Needs pyarrow and the decoder of the encoding.
 
-        Raises
-        ------
-        RecordingError : the log has no messages of the endpoint.
+        Raises:
+            RecordingError: the log has no messages of the endpoint.
         """
         with _explain_missing_package():
             from msgq.recording.export.decoded_tables import read_endpoint_table
@@ -339,11 +294,10 @@ class LogReader:
     def to_pandas(self, endpoint: str, datetimes: bool = False) -> pandas.DataFrame:
         """Return the table of `to_arrow` for pandas, with a column for each field of a struct. Needs pandas.
 
-        Parameters
-        ----------
-        endpoint : name of the endpoint.
-        datetimes : True: the columns "log_time", "publish_time" and "origin_time" have the type datetime64[ns], in UTC,
-            and unknown times are NaT. False: ns since the epoch.
+        Args:
+            endpoint: name of the endpoint.
+            datetimes: True: the columns "log_time", "publish_time" and "origin_time" have the type datetime64[ns], in
+                UTC, and unknown times are NaT. False: ns since the epoch.
         """
         rows = self.to_arrow(endpoint)
         with _explain_missing_package("pandas"):
@@ -360,16 +314,14 @@ class LogReader:
     def to_parquet(self, output: str | PathLike[str]) -> int:
         """Write the decoded messages of all selected endpoints as Parquet, and return their number. Needs pyarrow.
 
-        Parameters
-        ----------
-        output : a new file with a name that ends in ".parquet", for a single endpoint; or a new directory with one file
-            for each endpoint. Messages that cannot be decoded go to a file that ends in ".undecoded.parquet", or to
-            "_undecoded.parquet" in the directory.
+        Args:
+            output: a new file with a name that ends in ".parquet", for a single endpoint; or a new directory with one
+                file for each endpoint. Messages that cannot be decoded go to a file that ends in ".undecoded.parquet",
+                or to "_undecoded.parquet" in the directory.
 
-        Raises
-        ------
-        RecordingError : the output exists or cannot be written, or the output is a file and the log has not exactly one
-            endpoint.
+        Raises:
+            RecordingError: the output exists or cannot be written, or the output is a file and the log has not exactly
+                one endpoint.
         """
         with _explain_missing_package():
             from msgq.recording.export.parquet import write_parquet
@@ -389,9 +341,8 @@ class LogReader:
     def to_numpy(self, endpoint: str) -> np.ndarray[Any, Any]:
         """Return the messages of an endpoint with a "struct" schema as one array, in the order of the files.
 
-        Raises
-        ------
-        RecordingError : the endpoint does not exist, has another schema or several, or a message does not fit.
+        Raises:
+            RecordingError: the endpoint does not exist, has another schema or several, or a message does not fit.
         """
         import numpy as np
 

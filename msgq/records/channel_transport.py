@@ -39,11 +39,11 @@ class ChannelTransport:
         spin_us: int | None,
     ) -> None:
         self._name = name
-        wanted = round_capacity(capacity, CAPACITY_MIN, CAPACITY_MAX, name)
+        rounded_capacity = round_capacity(capacity, CAPACITY_MIN, CAPACITY_MAX, name)
         if create and dtype is None:
             raise InvalidValueError("create=True needs a dtype; pass dtype=", name)
         create = False if dtype is None else create
-        self._channel = channel = _open_channel(name, prefix, create, wanted, trust)
+        self._channel = channel = _open_channel(name, prefix, create, rounded_capacity, trust)
         self.publisher: Any = None
         try:
             self.dtype = resolve_queue_dtype(dtype, channel.schema, name)
@@ -75,6 +75,9 @@ class ChannelTransport:
             raise not_connected_error(self._name)
         slots = min(self.capacity + SPARE_SLOTS, SLOTS_MAX)
         self.publisher = self._channel.publisher(slots=slots, slot_bytes=self.dtype.itemsize, max_bytes=SLOT_BYTES_MAX)
+        if self.subscriber.closed:  # another thread closed the queue in the meantime
+            self.publisher.close()
+            raise not_connected_error(self._name)
         return self.publisher
 
     def send(self, rows: npt.NDArray[Any], origin_time: int) -> int:

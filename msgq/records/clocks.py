@@ -36,8 +36,8 @@ def find_stamp_clock(backend: ModuleType) -> StampClock:
     """Return the clock of a backend for new connections."""
     if backend.__name__ != "msgq.impl.fake":
         return HostStampClock()
-    made: StampClock = import_module("msgq.impl.fake.bus").current_bus().clock
-    return made
+    stamp_clock: StampClock = import_module("msgq.impl.fake.bus").current_bus().clock
+    return stamp_clock
 
 
 def time_ns() -> int:
@@ -60,14 +60,12 @@ def to_host_time(time_ns: int, clock: int) -> int:
     error is at most 0.5 ms, and 0 for CLOCK_BOOTTIME of a machine that never slept. In a simulation, all clocks are the
     virtual one, so the result is `time_ns`.
 
-    Parameters
-    ----------
-    time_ns : nanoseconds of the other clock.
-    clock : number of the clock, for example `time.CLOCK_BOOTTIME` or `time.CLOCK_MONOTONIC`.
+    Args:
+        time_ns: nanoseconds of the other clock.
+        clock: number of the clock, for example `time.CLOCK_BOOTTIME` or `time.CLOCK_MONOTONIC`.
 
-    Raises
-    ------
-    InvalidValueError : the system has no such clock.
+    Raises:
+        InvalidValueError: the system has no such clock.
     """
     is_virtual = backends.current_backend().__name__ == "msgq.impl.fake"
     return time_ns if is_virtual else host_clock.to_host_time(time_ns, clock)

@@ -28,10 +28,11 @@ class RecordQueue:
     registers another producer. With "single", its first `produce` takes over from the parent. A closed queue raises
     `EndpointClosedError`.
 
-    Attributes
-    ----------
-    name, prefix, producers : arguments of the constructor; "" is no prefix.
-    dtype : dtype of the records.
+    Attributes:
+        name: name given to the constructor.
+        prefix: prefix given to the constructor; "" is no prefix.
+        producers: producers given to the constructor.
+        dtype: dtype of the records.
     """
 
     def __init__(
@@ -50,32 +51,30 @@ class RecordQueue:
     ) -> None:
         """Open the queue, or create it, and consume from now on.
 
-        Parameters
-        ----------
-        name : name of the topic or channel.
-        dtype : dtype of the records, without Python objects. `msgq.tracked` returns a dtype with timestamps. None: the
-            dtype of the existing queue.
-        capacity : number of records that stay for slower consumers, rounded up to a power of two; at most 8192 with
-            "multiple". None: the existing capacity, or 4096 for a new queue.
-        producers : "single" or "multiple", see above. "multiple" needs the backend msgq or fake. With ZMQ, `lost` is
-            None.
-        create : True: create a new queue only. False: open an existing queue only. None: either. Not with ZMQ, which
-            has no files.
-        history : number of earlier records to consume first, as far as they still exist; with "multiple" only.
-        on_lost : "count": losses add to `lost` only. "raise": the next call raises LostMessagesError, once for each
-            loss.
-        prefix : prefix of the queue, "" for none; None: OPENPILOT_PREFIX.
-        trust : users whose files are accepted besides own files and root's; None: MSGQ_TRUST.
-        spin_us : microseconds that a consumer polls before it sleeps; None: MSGQ_SPIN_US.
+        Args:
+            name: name of the topic or channel.
+            dtype: dtype of the records, without Python objects. `msgq.tracked` returns a dtype with timestamps. None:
+                the dtype of the existing queue.
+            capacity: number of records that stay for slower consumers, rounded up to a power of two; at most 8192 with
+                "multiple". None: the existing capacity, or 4096 for a new queue.
+            producers: "single" or "multiple", see above. "multiple" needs the backend msgq or fake. With ZMQ, `lost` is
+                None.
+            create: True: create a new queue only. False: open an existing queue only. None: either. Not with ZMQ, which
+                has no files.
+            history: number of earlier records to consume first, as far as they still exist; with "multiple" only.
+            on_lost: "count": losses add to `lost` only. "raise": the next call raises LostMessagesError, once for each
+                loss.
+            prefix: prefix of the queue, "" for none; None: OPENPILOT_PREFIX.
+            trust: users whose files are accepted besides own files and root's; None: MSGQ_TRUST.
+            spin_us: microseconds that a consumer polls before it sleeps; None: MSGQ_SPIN_US.
 
-        Raises
-        ------
-        RecordMismatchError : the queue has another dtype, or the topic or channel is not a queue of records.
-        RecordTypeError : the dtype is not allowed for records.
-        InvalidValueError : the dtype is missing for a new queue, or another argument is invalid.
-        SegmentSizeError, ChannelMismatchError : the queue exists with another capacity.
-        SegmentError : the files cannot be opened or created.
-        EndpointNameError, BackendNotAvailableError, TooManySubscribersError : see `SubSocket.connect` and `Channel`.
+        Raises:
+            RecordMismatchError: the queue has another dtype, or the topic or channel is not a queue of records.
+            RecordTypeError: the dtype is not allowed for records.
+            InvalidValueError: the dtype is missing for a new queue, or another argument is invalid.
+            SegmentSizeError, ChannelMismatchError: the queue exists with another capacity.
+            SegmentError: the files cannot be opened or created.
+            EndpointNameError, BackendNotAvailableError, TooManySubscribersError: see `SubSocket.connect` and `Channel`.
         """
 
     _is_producing: bool
@@ -131,73 +130,64 @@ class RecordQueue:
     def produce(self, records: Any, *, origin_time: int = 0) -> int:
         """Publish one record, or the records of an array, oldest first.
 
-        Parameters
-        ----------
-        records : an array of 0 or 1 dimensions, or values that NumPy converts to such an array: tuples, a list of
-            tuples. A mapping from all field names to values is a record, too. The dtype must be the queue's, or
-            castable to it within its kind. Records of a tracked queue may omit the timestamps; values that are no array
-            have none.
-        origin_time : time of the event that caused the records, in nanoseconds of the host's clock. 0: the thread's
-            origin (docs/guides/tracking.md), or each record is an origin. For tracked records, and with "multiple".
+        Args:
+            records: an array of 0 or 1 dimensions, or values that NumPy converts to such an array: tuples, a list of
+                tuples. A mapping from all field names to values is a record, too. The dtype must be the queue's, or
+                castable to it within its kind. Records of a tracked queue may omit the timestamps; values that are no
+                array have none.
+            origin_time: time of the event that caused the records, in nanoseconds of the host's clock. 0: the thread's
+                origin (docs/guides/tracking.md), or each record is an origin. For tracked records, and with "multiple".
 
-        Returns
-        -------
-        Number of the first record among all records of the queue. Records of other producers may have numbers in
-        between. With ZMQ, the number counts from the connection of this producer.
+        Returns:
+            Number of the first record among all records of the queue. Records of other producers may have numbers in
+            between. With ZMQ, the number counts from the connection of this producer.
 
-        Raises
-        ------
-        RecordTypeError : the records have another dtype. The text shows both.
-        RecordMismatchError : another producer changed the dtype of the queue.
-        InvalidValueError : the array has more than one dimension, a value cannot be converted, or `origin_time` cannot
-            be stored.
-        MultiplePublishersError : with "single", another producer took over. Nothing was published.
-        MessageTooLargeError : with "single", another program created a topic that is too small for such records.
-        PoolExhaustedError, TooManyPublishersError, SegmentError : with "multiple", as for channels.
-        EndpointClosedError : the queue is closed.
-        ConcurrentUseError : another thread produces.
+        Raises:
+            RecordTypeError: the records have another dtype. The text shows both.
+            RecordMismatchError: another producer changed the dtype of the queue.
+            InvalidValueError: the array has more than one dimension, a value cannot be converted, or `origin_time`
+                cannot be stored.
+            MultiplePublishersError: with "single", another producer took over. Nothing was published.
+            MessageTooLargeError: with "single", another program created a topic that is too small for such records.
+            PoolExhaustedError, TooManyPublishersError, SegmentError: with "multiple", as for channels.
+            EndpointClosedError: the queue is closed.
+            ConcurrentUseError: another thread produces.
 
-        Notes
-        -----
-        The first call registers the producer. `produce` copies the records and never waits for consumers.
+        Notes:
+            The first call registers the producer. `produce` copies the records and never waits for consumers.
         """
 
     def send(self, records: Any, *, origin_time: int = 0) -> int:
         """Do the same as `produce`.
 
-        Parameters
-        ----------
-        records : as in `produce`.
-        origin_time : as in `produce`.
+        Args:
+            records: as in `produce`.
+            origin_time: as in `produce`.
         """
 
     def consume(self, limit: int | None = None, timeout: float | None = None) -> npt.NDArray[Any]:
         """Take the available records, oldest first. If no record is available, wait for one, by default without limit.
 
-        Parameters
-        ----------
-        limit : maximum number of records; None takes all.
-        timeout : seconds to wait for the first record; 0 does not wait, None waits without limit.
+        Args:
+            limit: maximum number of records; None takes all.
+            timeout: seconds to wait for the first record; 0 does not wait, None waits without limit.
 
-        Returns
-        -------
-        A new array of the queue's dtype, shape (records,). The records are consecutive: the array ends before a loss,
-        and the next call counts it. The array is empty after the time-out.
+        Returns:
+            A new array of the queue's dtype, shape (records,). The records are consecutive: the array ends before a
+            loss, and the next call counts it. The array is empty after the time-out.
 
-        Raises
-        ------
-        LostMessagesError : records were lost, with ``on_lost="raise"``. The next call continues after the loss.
-        RecordMismatchError : the records have another dtype.
-        MessageSizeError : a message of another program has another size.
-        InvalidValueError : `limit` is negative, or the time-out is invalid.
-        CorruptSegmentError : another program wrote invalid data. The next call continues after the data.
-        EndpointClosedError : the queue is closed.
-        ConcurrentUseError : another thread consumes.
+        Raises:
+            LostMessagesError: records were lost, with ``on_lost="raise"``. The next call continues after the loss.
+            RecordMismatchError: the records have another dtype.
+            MessageSizeError: a message of another program has another size.
+            InvalidValueError: `limit` is negative, or the time-out is invalid.
+            CorruptSegmentError: another program wrote invalid data. The next call continues after the data.
+            EndpointClosedError: the queue is closed.
+            ConcurrentUseError: another thread consumes.
 
-        Notes
-        -----
-        The GIL is released while the call sleeps, and signal handlers run. Time-outs of topics are rounded up to
-        milliseconds.
+        Notes:
+            The GIL is released while the call sleeps, and signal handlers run. Time-outs of topics are rounded up to
+            milliseconds.
         """
 
     def consume_with_publishers(
@@ -205,15 +195,13 @@ class RecordQueue:
     ) -> tuple[npt.NDArray[Any], list[PublisherInfo]]:
         """Do the same as `consume`, and also return the producer of each record in a list. With "multiple" only.
 
-        Parameters
-        ----------
-        limit : as in `consume`.
-        timeout : as in `consume`.
+        Args:
+            limit: as in `consume`.
+            timeout: as in `consume`.
 
-        Raises
-        ------
-        StateError : the queue has the mode "single".
-        As `consume`.
+        Raises:
+            StateError: the queue has the mode "single".
+            Exception: as `consume`.
         """
 
     def receive(self, timeout: float | None = None) -> np.void | Any | None:
@@ -233,10 +221,9 @@ class RecordQueue:
     def aconsume(self, limit: int | None = None) -> Coroutine[Any, Any, npt.NDArray[Any]]:
         """Do the same as `consume` in an asyncio task. A cancelled call takes no record.
 
-        Raises
-        ------
-        ConcurrentUseError : another task waits for records of the queue.
-        As `consume`.
+        Raises:
+            ConcurrentUseError: another task waits for records of the queue.
+            Exception: as `consume`.
         """
 
     def __aiter__(self) -> Self: ...
@@ -250,11 +237,10 @@ class RecordQueue:
         With a single producer, this needs a producer that has sent before: the first send of a producer opens the
         name.
 
-        Raises
-        ------
-        SegmentError : the name was removed before, or cannot be removed, or another process that opens the queue held
-            its lock for over 5 s.
-        StateError : the backend is ZMQ, which has no names.
+        Raises:
+            SegmentError: the name was removed before, or cannot be removed, or another process that opens the queue
+                held its lock for over 5 s.
+            StateError: the backend is ZMQ, which has no names.
         """
 
     @staticmethod
@@ -263,11 +249,10 @@ class RecordQueue:
     ) -> None:
         """Remove the name of a queue without opening it. Raises the errors of `unlink`.
 
-        Parameters
-        ----------
-        name : as in the constructor.
-        prefix : as in the constructor.
-        producers : as in the constructor.
+        Args:
+            name: as in the constructor.
+            prefix: as in the constructor.
+            producers: as in the constructor.
         """
 
     def close(self) -> None:

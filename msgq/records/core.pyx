@@ -9,7 +9,9 @@ from libc.stdint cimport int64_t, UINT64_MAX, uint64_t, uint8_t
 from libc.string cimport memcpy
 
 from msgq.impl.base.clock cimport current_origin, host_time_ns, new_origin, refuse_foreign_origin
-from msgq.impl.base.core cimport LARGE_BYTES, MQ_NS_PER_MS, parse_timeout_ns, WAIT_FOREVER
+from msgq.impl.base.core cimport (
+    LARGE_BYTES, mq_lock_object, MQ_NS_PER_MS, mq_object_lock, mq_unlock_object, parse_timeout_ns, WAIT_FOREVER,
+)
 from msgq.impl.base.process cimport fork_generation
 from msgq.impl.channel.core cimport Publisher as ChannelPublisher, Subscriber as ChannelSubscriber
 from msgq.impl.ring.core cimport PubSocket, SubSocket
@@ -96,6 +98,7 @@ cdef class RecordQueue:
     cdef readonly object name, prefix, producers
     cdef readonly cnp.dtype dtype
     cdef readonly object _transport
+    cdef object _subscriber  # subscriber of the transport, with its own lock, because pollers use it, too
     cdef readonly bint _is_producing, _is_consuming  # a call is in progress; other calls raise an error
     cdef bint _has_checked_schema
     cdef bint _is_receive_overridden
@@ -141,7 +144,7 @@ cdef class RecordQueue:
         self._read_only_array = np.frombuffer(bytes(self._record_bytes), dtype)
         self._last_wait_ns = WAIT_FOREVER
         self._is_receive_overridden = type(self).receive is not RecordQueue.receive
-        subscriber = transport.subscriber
+        self._subscriber = subscriber = transport.subscriber
         self._ring_subscriber = subscriber if is_in_shared_ring(subscriber) and not transport.raises else None
         self._channel_subscriber = subscriber if isinstance(subscriber, ChannelSubscriber) else None
         return 0
@@ -187,6 +190,8 @@ cdef class RecordQueue:
     @cython.final
     cdef inline object _produce_records(self, records, origin_time):
         cdef const uint8_t *record
+        cdef PyObject *publisher = NULL  # the locked one
+        cdef mq_object_lock lock
         if origin_time:
             self._check_origin_time(origin_time)
         if self._is_producing:
@@ -195,9 +200,15 @@ cdef class RecordQueue:
         try:
             record = self._find_record_bytes(records)
             if record != NULL and self._has_open_publisher():
+                publisher = <PyObject *> self._channel_publisher
+                if self._ring_publisher is not None:
+                    publisher = <PyObject *> self._ring_publisher
+                mq_lock_object(&lock, publisher)
                 return self._send_record(record, origin_time)
             return self._produce_array(records, origin_time)
         finally:
+            if publisher != NULL:
+                mq_unlock_object(&lock)
             self._is_producing = False
 
     cdef int _check_origin_time(self, origin_time) except -1:
@@ -311,7 +322,9 @@ cdef class RecordQueue:
     # ---- consume ----
 
     def consume(self, limit=None, timeout=None):
+        cdef mq_object_lock lock
         self._begin_consuming()
+        mq_lock_object(&lock, <PyObject *> self._subscriber)
         try:
             self._check_limit(limit)
             if self._ring_subscriber is not None and self._has_checked_schema:
@@ -323,6 +336,7 @@ cdef class RecordQueue:
             self._has_checked_schema |= len(records) > 0  # the transport has checked it
             return records
         finally:
+            mq_unlock_object(&lock)
             self._is_consuming = False
 
     cdef cnp.ndarray _consume_ready_records(self, limit):
@@ -374,7 +388,9 @@ cdef class RecordQueue:
     @cython.final
     cdef inline object _receive_record(self, timeout):
         cdef bytes data
+        cdef mq_object_lock lock
         self._begin_consuming()
+        mq_lock_object(&lock, <PyObject *> self._subscriber)
         try:
             if self._ring_subscriber is not None:
                 data = self._ring_subscriber.take_message_within(self._round_timeout(timeout))
@@ -392,6 +408,7 @@ cdef class RecordQueue:
                 self._has_checked_schema = True
             return self._make_record(data)
         finally:
+            mq_unlock_object(&lock)
             self._is_consuming = False
 
     @cython.final

@@ -182,10 +182,10 @@ class BoardPlaybackWriter(EndpointWriter):
             raise
 
     def _get_entry(self, key: str) -> Any:
-        known = self._entries.get(key)
-        if known is None:
-            known = self._entries[key] = self._board.declare(key)
-        return known
+        entry = self._entries.get(key)
+        if entry is None:
+            entry = self._entries[key] = self._board.declare(key)
+        return entry
 
     def send(self, message: PlaybackMessage) -> None:
         """See `EndpointWriter`."""

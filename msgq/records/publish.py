@@ -16,17 +16,17 @@ from msgq.kinds.publish import KindPublish, PublishOptions, PublishRefusedError,
 class VectorPublishTarget(PublishTarget):
     """An element of an existing vector."""
 
-    def __init__(self, wanted: PublishOptions, vector: SeqlockVector) -> None:
-        super().__init__(wanted, struct_schema(vector.dtype))
+    def __init__(self, options: PublishOptions, vector: SeqlockVector) -> None:
+        super().__init__(options, struct_schema(vector.dtype))
         self._vector = vector
-        if wanted.key is not None:
-            raise PublishUsageError(f"{wanted.endpoint} is a vector without keys; give --index")
-        if wanted.index is None and len(vector) > 1:
+        if options.key is not None:
+            raise PublishUsageError(f"{options.endpoint} is a vector without keys; give --index")
+        if options.index is None and len(vector) > 1:
             raise PublishUsageError(
-                f"{wanted.endpoint} has {format_count_noun(len(vector), 'element')}; "
+                f"{options.endpoint} has {format_count_noun(len(vector), 'element')}; "
                 f"give --index, 0 to {len(vector) - 1}"
             )
-        self._index = wanted.index or 0
+        self._index = options.index or 0
 
     def _open_endpoint(self) -> None:
         self._vector.claim()
@@ -51,13 +51,13 @@ class VectorPublishTarget(PublishTarget):
 class BoardPublishTarget(PublishTarget):
     """A value of an existing board."""
 
-    def __init__(self, wanted: PublishOptions, board: Board) -> None:
-        super().__init__(wanted, board.schema)
+    def __init__(self, options: PublishOptions, board: Board) -> None:
+        super().__init__(options, board.schema)
         self._board = board
-        if wanted.key is None:
-            text = "a board without indexes" if wanted.index is not None else "a board"
-            raise PublishUsageError(f"{wanted.endpoint} is {text}; give --key")
-        self._key = wanted.key
+        if options.key is None:
+            text = "a board without indexes" if options.index is not None else "a board"
+            raise PublishUsageError(f"{options.endpoint} is {text}; give --key")
+        self._key = options.key
 
     def _open_endpoint(self) -> None:
         self._entry = self._board.declare(self._key)
@@ -76,19 +76,19 @@ class BoardPublishTarget(PublishTarget):
         self._board.close()
 
 
-def open_publish_target(wanted: PublishOptions) -> PublishTarget:
+def open_publish_target(options: PublishOptions) -> PublishTarget:
     """Return a vector or board.
 
     If none exists, raise PublishRefusedError, because messages do not define its layout.
     """
     try:
-        return VectorPublishTarget(wanted, SeqlockVector(wanted.name, create=False))
+        return VectorPublishTarget(options, SeqlockVector(options.name, create=False))
     except RecordMismatchError:
-        return BoardPublishTarget(wanted, Board(wanted.name, create=False))
+        return BoardPublishTarget(options, Board(options.name, create=False))
     except SegmentError as error:
         if error.errno != errno.ENOENT:
             raise
-        text = f"{wanted.endpoint} not found, and pub does not know its dtype and sizes; create it with"
+        text = f"{options.endpoint} not found, and pub does not know its dtype and sizes; create it with"
         raise PublishRefusedError(f"{text} msgq.SeqlockVector or msgq.Board") from None
 
 

@@ -22,12 +22,11 @@ DEFAULT_CAPACITY = 4096  # capacity of a new queue
 class RecordTransport(Protocol):
     """A topic or a channel of records. Timeouts are in seconds; None waits forever.
 
-    Attributes
-    ----------
-    dtype : dtype of the records.
-    stores_origins : True if records without timestamps have an origin, too.
-    subscriber : subscriber of the topic or channel.
-    publisher : publisher of the topic or channel; None: nothing was sent yet.
+    Attributes:
+        dtype: dtype of the records.
+        stores_origins: True if records without timestamps have an origin, too.
+        subscriber: subscriber of the topic or channel.
+        publisher: publisher of the topic or channel; None: nothing was sent yet.
     """
 
     dtype: np.dtype[Any]
@@ -84,10 +83,9 @@ def make_bytes_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 def resolve_queue_dtype(asked: np.dtype[Any] | None, schema: Schema | None, name: str) -> np.dtype[Any]:
     """Return the dtype of a queue: the requested one, or that of its schema.
 
-    Raises
-    ------
-    RecordMismatchError : the two differ, or the schema does not describe records.
-    InvalidValueError : neither is given.
+    Raises:
+        RecordMismatchError: the two differ, or the schema does not describe records.
+        InvalidValueError: neither is given.
     """
     if schema is None:
         if asked is None:
@@ -111,9 +109,8 @@ def resolve_queue_dtype(asked: np.dtype[Any] | None, schema: Schema | None, name
 def round_capacity(capacity: int | None, least: int, most: int, name: str) -> int | None:
     """Return the requested capacity, rounded up to a power of two.
 
-    Raises
-    ------
-    InvalidValueError : the capacity is below 1 or above `most`.
+    Raises:
+        InvalidValueError: the capacity is below 1 or above `most`.
     """
     if capacity is None:
         return None

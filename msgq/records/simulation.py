@@ -21,9 +21,8 @@ from msgq.records.names import KIND
 def _follow_changes(name: str, function: Callable[[Any], object]) -> Generator[Board | SeqlockVector, Any, None]:
     """Call a function for each change of a vector or board, with `Changes`, or a dict of `Value` by key.
 
-    Raises
-    ------
-    SegmentError : the vector or board does not exist.
+    Raises:
+        SegmentError: the vector or board does not exist.
     """
     try:
         handle: Board | SeqlockVector = SeqlockVector(name, create=False)

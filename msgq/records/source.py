@@ -47,7 +47,7 @@ class BoardFeed(EndpointFeed):
         ]
 
 
-def open_feed(name: str, prefix: str) -> EndpointFeed:
+def open_feed(name: str, prefix: str, _whole: bool) -> EndpointFeed:
     """Return the feed of a vector or board."""
     try:
         return VectorFeed(SeqlockVector(name, create=False, passive=True, prefix=prefix))
@@ -56,12 +56,12 @@ def open_feed(name: str, prefix: str) -> EndpointFeed:
 
 
 def _describe_element_write(
-    field: str, where: int | str, count: int, time_ns: int, now_ns: int
+    field: str, element: int | str, count: int, time_ns: int, now_ns: int
 ) -> tuple[dict[str, Any], str]:
     """Return the properties of a write, as JSON fields and as text."""
     age_ns = max(0, now_ns - time_ns)
-    facts = {field: where, "count": count, "publish_time": time_ns, "age_ns": age_ns}
-    return facts, f"{where}, write {count}, {format_microseconds(age_ns / 1000)} us ago"
+    facts = {field: element, "count": count, "publish_time": time_ns, "age_ns": age_ns}
+    return facts, f"{element}, write {count}, {format_microseconds(age_ns / 1000)} us ago"
 
 
 SOURCE = KindSource(

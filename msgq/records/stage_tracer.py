@@ -32,34 +32,32 @@ class StageTracer(ClosingContext):
     tracer at a time reports a stage and an endpoint. When another tracer starts to report them, the previous tracer
     continues without reports.
 
-    Attributes
-    ----------
-    stage, prefix : arguments of the constructor; "" is no prefix.
-    closed : True after `close`.
+    Attributes:
+        stage: stage given to the constructor.
+        prefix: prefix given to the constructor; "" is no prefix.
+        closed: True after `close`.
     """
 
     def __init__(self, stage: str, *, prefix: str | None = None) -> None:
         """Create a tracer for a stage.
 
-        Parameters
-        ----------
-        stage : name of the stage, one for each tracer in use.
-        prefix : prefix of the timing topics, "" for none; None: OPENPILOT_PREFIX.
+        Args:
+            stage: name of the stage, one for each tracer in use.
+            prefix: prefix of the timing topics, "" for none; None: OPENPILOT_PREFIX.
 
-        Raises
-        ------
-        EndpointNameError : the name does not fit a topic's name.
-        InvalidValueError : the name is empty.
-        TypeError : the name is not a str.
+        Raises:
+            EndpointNameError: the name does not fit a topic's name.
+            InvalidValueError: the name is empty.
+            TypeError: the name is not a str.
         """
         if not isinstance(stage, str):
             raise TypeError(f"stage is of type {type(stage).__name__}; give a str")
         naming.validate_endpoint_name(make_timing_topic(stage, "x"))
         if not stage:
             raise InvalidValueError("stage name is empty; give a name")
-        self.stage = stage
-        self.prefix = settings.resolve_prefix(prefix)
-        self.closed = False
+        self.stage: str = stage
+        self.prefix: str = settings.resolve_prefix(prefix)
+        self.closed: bool = False
         self._module = backends.current_backend()
         clock = find_stamp_clock(self._module)
         self._span_stack = SpanStack(stage, None if isinstance(clock, HostStampClock) else clock.time_ns)
@@ -77,25 +75,22 @@ class StageTracer(ClosingContext):
             for order in tracer.trace_messages(orders):
                 fills.produce(filled(order))
 
-        Parameters
-        ----------
-        source : a RecordQueue (yields single records), a SubSocket (yields `Tracked` on a tracked topic), a subscriber
-            of a channel, a MessageQueue, a SeqlockVector or Seqlock (yields `Changes`), or a VisionIpcClient (yields
-            frames). A list of sources or a Poller yields pairs of source and message.
-        timeout : seconds to wait for a message. The iteration ends after the time-out. None waits without limit, except
-            for SubSockets, which have their own time-out.
+        Args:
+            source: a RecordQueue (yields single records), a SubSocket (yields `Tracked` on a tracked topic), a
+                subscriber of a channel, a MessageQueue, a SeqlockVector or Seqlock (yields `Changes`), or a
+                VisionIpcClient (yields frames). A list of sources or a Poller yields pairs of source and message.
+            timeout: seconds to wait for a message. The iteration ends after the time-out. None waits without limit,
+                except for SubSockets, which have their own time-out.
 
-        Raises
-        ------
-        TypeError : `source` is not a source.
-        EndpointClosedError : the tracer is closed.
-        InvalidValueError : the time-out is invalid.
-        ConcurrentUseError : another thread handles messages with the tracer. The iterator also raises the errors of the
-            source.
+        Raises:
+            TypeError: `source` is not a source.
+            EndpointClosedError: the tracer is closed.
+            InvalidValueError: the time-out is invalid.
+            ConcurrentUseError: another thread handles messages with the tracer. The iterator also raises the errors of
+                the source.
 
-        Notes
-        -----
-        ``break`` or an exception in the loop ends the span of the message. Tracing takes about 120 ns per message.
+        Notes:
+            ``break`` or an exception in the loop ends the span of the message. Tracing takes about 120 ns per message.
         """
         self._check_not_closed()
         timeout_ns(timeout)
@@ -144,17 +139,15 @@ class StageTracer(ClosingContext):
             with tracer.span(message, endpoint="orders"):
                 ...
 
-        Parameters
-        ----------
-        message : an object with timestamps: a Message or Job, a ChannelMessage (``subscriber.last``), a Sample, a
-            Tracked, a frame, or a record of a tracked dtype. Other objects and None have no timestamps.
-        endpoint : endpoint of the message, named as in `msgq list`.
+        Args:
+            message: an object with timestamps: a Message or Job, a ChannelMessage (``subscriber.last``), a Sample, a
+                Tracked, a frame, or a record of a tracked dtype. Other objects and None have no timestamps.
+            endpoint: endpoint of the message, named as in `msgq list`.
 
-        Raises
-        ------
-        EndpointClosedError : the tracer is closed.
-        EndpointNameError : the name does not fit a timing topic's name.
-        ConcurrentUseError : raised on entering, if another thread handles messages with the tracer.
+        Raises:
+            EndpointClosedError: the tracer is closed.
+            EndpointNameError: the name does not fit a timing topic's name.
+            ConcurrentUseError: raised on entering, if another thread handles messages with the tracer.
         """
         self._check_not_closed()
         return self._make_span(endpoint).set_stamps(*read_stamps(message))

@@ -25,14 +25,12 @@ def tracked(dtype: npt.DTypeLike) -> np.dtype[Any]:
     nanoseconds of the host's clock (docs/internals/clock.md). The producer of the records fills the fields
     (docs/guides/tracking.md). The recorder, `msgq delay` and the Spark tables read them.
 
-    Parameters
-    ----------
-    dtype : any dtype that NumPy accepts. A dtype without fields becomes the field ``value``. A tracked dtype is
-        returned unchanged.
+    Args:
+        dtype: any dtype that NumPy accepts. A dtype without fields becomes the field ``value``. A tracked dtype is
+            returned unchanged.
 
-    Raises
-    ------
-    RecordTypeError : the dtype is not allowed for records, or has one of these fields elsewhere.
+    Raises:
+        RecordTypeError: the dtype is not allowed for records, or has one of these fields elsewhere.
     """
     plain = numpy_dtype(dtype)
     if is_tracked_dtype(plain):

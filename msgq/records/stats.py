@@ -40,8 +40,8 @@ class RecordStatsRow(EndpointRow[RecordStats, EndpointCounts]):
         return None
 
     def _list_kind_fields(self) -> dict[str, Any]:
-        said = {"form": self.stats.kind, "dtype": self.stats.dtype, "mode": f"{self.stats.mode:o}"}
-        return {**said, "written": self.current_counts.messages}
+        fields = {"form": self.stats.kind, "dtype": self.stats.dtype, "mode": f"{self.stats.mode:o}"}
+        return {**fields, "written": self.current_counts.messages}
 
     @property
     def message_sizes(self) -> tuple[int, int] | None:

@@ -125,6 +125,9 @@ class TopicTransport:
         with settings.overrides(in_prefix=self._prefix, trust=self._trust):
             socket.connect(backends.context, self._name, schema=struct_schema(self.dtype), trust=self._trust)
         self.publisher, self._is_forked = socket, False
+        if self.subscriber.closed:  # another thread closed the queue in the meantime
+            socket.close()
+            raise not_connected_error(self._name)
         return socket
 
     def detach_inherited_producer(self) -> None:
@@ -250,9 +253,8 @@ class TopicTransport:
 def resolve_ring_bytes(item_bytes: int, capacity: int, name: str) -> int:
     """Return the size of a ring in which `capacity` records stay readable, at any position of its publisher.
 
-    Raises
-    ------
-    InvalidValueError : the ring would be too large.
+    Raises:
+        InvalidValueError: the ring would be too large.
     """
     size = compute_ring_bytes(item_bytes, capacity)
     if size > RING_BYTES_MAX:
@@ -282,10 +284,9 @@ def compute_ring_capacity(data_bytes: int, item_bytes: int) -> int:
 def unlink_queue_topic(backend: ModuleType, name: str, prefix: str) -> None:
     """Remove the name of a topic. A process that is opening the topic finishes first.
 
-    Raises
-    ------
-    SegmentError : the topic does not exist.
-    StateError : the backend has no names.
+    Raises:
+        SegmentError: the topic does not exist.
+        StateError: the backend has no names.
     """
     with settings.overrides(in_prefix=prefix):
         if backend.__name__ not in (RING_BACKEND, FAKE_BACKEND):
@@ -300,9 +301,8 @@ def unlink_queue_topic(backend: ModuleType, name: str, prefix: str) -> None:
 def read_topic_stats(backend: ModuleType, name: str, prefix: str) -> Any:
     """Return an object with the topic's `schema` and `data_bytes`; None: unknown, with ZMQ.
 
-    Raises
-    ------
-    SegmentError : the topic does not exist.
+    Raises:
+        SegmentError: the topic does not exist.
     """
     if backend.__name__ not in (RING_BACKEND, FAKE_BACKEND):
         return None

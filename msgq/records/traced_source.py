@@ -20,14 +20,13 @@ STAMP_FIELDS = ("publish_time", "origin_time")
 class TracedSource(NamedTuple):
     """A source of messages.
 
-    Attributes
-    ----------
-    endpoint : endpoint, named as in `msgq list`.
-    take_message : takes the next message, with a timeout in seconds; returns None at the timeout. For a topic, the
-        argument is False, and the socket's own timeout applies. None: `wait_for_reader` returns the function.
-    read_stamps : returns publish time and origin of a message, ns, 0: unknown; None: use `subscriber`.
-    subscriber : subscriber that knows the timestamps of its last message.
-    wait_for_reader : waits for the first message, and returns `take_message` and `read_stamps`; None at the timeout.
+    Attributes:
+        endpoint: endpoint, named as in `msgq list`.
+        take_message: takes the next message, with a timeout in seconds; returns None at the timeout. For a topic, the
+            argument is False, and the socket's own timeout applies. None: `wait_for_reader` returns the function.
+        read_stamps: returns publish time and origin of a message, ns, 0: unknown; None: use `subscriber`.
+        subscriber: subscriber that knows the timestamps of its last message.
+        wait_for_reader: waits for the first message, and returns `take_message` and `read_stamps`; None at the timeout.
     """
 
     endpoint: str
@@ -40,16 +39,15 @@ class TracedSource(NamedTuple):
 def resolve_traced_source(source: Any, timeout: float | None, backend: ModuleType) -> TracedSource:
     """Return the traced source for a reader.
 
-    Raises
-    ------
-    TypeError : the object is not a source.
+    Raises:
+        TypeError: the object is not a source.
     """
     if hasattr(source, "consume"):  # a queue of records
         tracked = source.dtype.names is not None and source.dtype.names[:2] == STAMP_FIELDS
         reader = None if tracked or source.producers == "single" else source._reader
         stamps = _read_record_stamps if tracked else _choose_stamps_reader(reader)
         return TracedSource(source.endpoint, source.receive, stamps, reader)
-    if hasattr(source, "receive_view"):  # of a channel
+    if hasattr(source, "receive_view"):  # a subscriber of a channel
         endpoint = naming.CHANNEL_NAME_PREFIX + source.endpoint
         return TracedSource(endpoint, source.receive, _choose_stamps_reader(source), source)
     if hasattr(source, "max_message_size"):  # a work queue
@@ -59,7 +57,7 @@ def resolve_traced_source(source: Any, timeout: float | None, backend: ModuleTyp
         return TracedSource(source.endpoint, partial(_wait_for_changes, source), _read_changes_stamps)
     if hasattr(source, "buffer_len"):  # a client of frames
         return TracedSource(source.endpoint, partial(_receive_frame, source), read_stamps)
-    if hasattr(source, "setTimeout"):  # of a topic
+    if hasattr(source, "setTimeout"):  # a subscriber of a topic
         return _resolve_topic(source, timeout, backend)
     expected = "a queue, a subscriber, a vector or a client of frames"
     raise TypeError(f"source is of type {type(source).__name__}; give {expected}")

@@ -35,10 +35,9 @@ class SplitMixRandom:
 class ChoiceSequence:
     """Chooses the next event.
 
-    Attributes
-    ----------
-    decisions : pairs of the choice and the number of possibilities, for each choice between several. Kept only with
-        given choices.
+    Attributes:
+        decisions: pairs of the choice and the number of possibilities, for each choice between several. Kept only with
+            given choices.
     """
 
     def __init__(self, seed: int, choices: Sequence[int] | None) -> None:
@@ -54,9 +53,8 @@ class ChoiceSequence:
     def choose_index(self, n: int) -> int:
         """Return a number from 0 to n - 1, by the seed, or by the given choices. After the last given choice, return 0.
 
-        Raises
-        ------
-        InvalidValueError : the given choice is out of range.
+        Raises:
+            InvalidValueError: the given choice is out of range.
         """
         if n == 1:
             return 0

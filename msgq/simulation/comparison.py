@@ -18,14 +18,13 @@ class TraceComparison:
 
     `str` returns both lists near the first difference as text. Without a passing run, it returns the last events.
 
-    Parameters
-    ----------
-    failing, passing : traces of two runs of one program. None: no run has passed.
+    Args:
+        failing: trace of a failing run of the program.
+        passing: trace of a passing run of the same program; None: no run has passed.
 
-    Attributes
-    ----------
-    first_difference : the first difference as a sentence: "1.0 s: withdraw arrives at ledger before deposit". "": there
-        is no passing run, or a trace no longer has its first events.
+    Attributes:
+        first_difference: the first difference as a sentence: "1.0 s: withdraw arrives at ledger before deposit". "":
+            there is no passing run, or a trace no longer has its first events.
     """
 
     def __init__(self, failing: Trace, passing: Trace | None = None) -> None:
@@ -33,7 +32,7 @@ class TraceComparison:
         if passing is not None and not (failing.left_out or passing.left_out):
             self._place = failing.count_common_events(passing)
         self._windows = [self._select_events(trace) for trace in (failing, passing) if trace is not None]
-        self.first_difference = ""
+        self.first_difference: str = ""
         if passing is not None and self._place is not None:
             self.first_difference = _describe_difference(failing.events, passing.events, self._place)
 
@@ -113,6 +112,6 @@ def _describe_difference(failing: list[SimulationEvent], passing: list[Simulatio
     return f"{sentence(early)} before {follower}"
 
 
-def _contains_event(events: list[SimulationEvent], wanted: SimulationEvent) -> bool:
+def _contains_event(events: list[SimulationEvent], expected: SimulationEvent) -> bool:
     """Return True if the events contain the wanted one, at any time."""
-    return any(event.identity == wanted.identity for event in events)
+    return any(event.identity == expected.identity for event in events)

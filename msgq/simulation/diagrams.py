@@ -10,7 +10,7 @@ from msgq.simulation.trace import EVENT_VERBS, EventWindow, SimulationEvent
 
 _LANE_WIDTH, _ROW_HEIGHT, _TIME_WIDTH = 220, 30, 70  # pixels
 _HEADER_HEIGHT, _MARGIN, _RIGHT_MARGIN = 92, 16, 110
-_CHARACTER_WIDTH = 6.7  # of the monospace font at 11 px
+_CHARACTER_WIDTH = 6.7  # width of a character of the monospace font at 11 px
 _ARRIVAL_KINDS = ("arrive", "take")
 _SVG_STYLE = """<style>
 svg { background: #ffffff } text { font: 11px monospace; fill: #212529 } .title { font-weight: bold }
@@ -38,11 +38,10 @@ _PAGE_TEMPLATE = """<!doctype html>
 def draw_mermaid(window: EventWindow, marked: int | None, difference: str) -> str:
     """Return a sequence diagram in the language of Mermaid.
 
-    Parameters
-    ----------
-    window : events to show.
-    marked : place of the event with a coloured background; None: no event.
-    difference : text above the marked event.
+    Args:
+        window: events to show.
+        marked: place of the event with a coloured background; None: no event.
+        difference: text above the marked event.
     """
     lanes = _find_lanes([window])
     names = {lane: f"p{number}" for number, lane in enumerate(lanes)}

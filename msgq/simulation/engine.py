@@ -47,7 +47,7 @@ class SimulationEngine(SimulationBus):
         super().__init__()
         self.clock.now_ns = 0  # the times of inputs, faults and limits count from the start of the simulation
         self.sent_messages: list[SentMessage] = []
-        self._kind_simulations: dict[str, KindSimulation] = {}  # by endpoint
+        self._kind_simulations: dict[str, KindSimulation] = {}  # simulations by endpoint
         self.main_node = self._current_node = SimulatedNode("main")
         self._main_thread_id = threading.get_ident()
         self._choice_sequence, self._fault_injector = order, injector
@@ -129,10 +129,10 @@ class SimulationEngine(SimulationBus):
 
     def _find_kind_simulation(self, endpoint: str) -> KindSimulation:
         """Return the simulation part of an endpoint's kind. The result is cached."""
-        known = self._kind_simulations.get(endpoint)
-        if known is None:
-            known = self._kind_simulations[endpoint] = kind_of(endpoint).simulation
-        return known
+        kind_simulation = self._kind_simulations.get(endpoint)
+        if kind_simulation is None:
+            kind_simulation = self._kind_simulations[endpoint] = kind_of(endpoint).simulation
+        return kind_simulation
 
     def start_program(self, program: SimulatedProgram) -> None:
         """Start a program, and run it to its first wait."""
@@ -144,13 +144,13 @@ class SimulationEngine(SimulationBus):
         self._recordings += 1
         self._take_next_playback(recording, self._recordings, self.clock.now_ns)
 
-    def prepare_endpoint(self, wanted: EndpointSpec) -> None:
+    def prepare_endpoint(self, spec: EndpointSpec) -> None:
         """Create an endpoint for a recording."""
-        self._run_as_node(self._player_node, partial(self._open_writer, wanted))
+        self._run_as_node(self._player_node, partial(self._open_writer, spec))
 
-    def _open_writer(self, wanted: EndpointSpec) -> None:
+    def _open_writer(self, spec: EndpointSpec) -> None:
         target = PlaybackTarget("fake", settings.get_prefix(), shared=self._shared_writer_state)
-        self._playback_writers[wanted.endpoint] = open_writer(wanted, target)
+        self._playback_writers[spec.endpoint] = open_writer(spec, target)
 
     def close(self) -> None:
         """End all programs, and close all sockets."""

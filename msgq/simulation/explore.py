@@ -19,13 +19,13 @@ _ORDERS_AFTER_FAILURE_MAX = 100  # maximum number of runs in search of an order 
 class Exploration:
     """Result of `explore`.
 
-    Attributes
-    ----------
-    orders : number of orders that were run.
-    complete : True if all orders were run, and none failed.
-    choices : choices of the first order that failed; None: none failed. ``Simulation(choices=...)`` repeats this order.
-    error : exception of the first order that failed; None: none failed.
-    comparison : events of the failing order beside those of the most similar passing order; None: none failed.
+    Attributes:
+        orders: number of orders that were run.
+        complete: True if all orders were run, and none failed.
+        choices: choices of the first order that failed; None: none failed. ``Simulation(choices=...)`` repeats this
+            order.
+        error: exception of the first order that failed; None: none failed.
+        comparison: events of the failing order beside those of the most similar passing order; None: none failed.
     """
 
     orders: int
@@ -38,16 +38,15 @@ class Exploration:
         if self.error is None:
             return f"{self.orders} orders, {'all there are' if self.complete else 'not all there are'}; none failed"
         error = f"{type(self.error).__name__}: {self.error}"
-        again = f"Simulation(choices={list(self.choices or ())})"
-        return f"order {self.orders} failed: {error}; the same again: {again}\n{self.comparison}"
+        replay_call = f"Simulation(choices={list(self.choices or ())})"
+        return f"order {self.orders} failed: {error}; the same again: {replay_call}\n{self.comparison}"
 
     def check(self) -> None:
         """Raise an error unless all orders were run and passed.
 
-        Raises
-        ------
-        SimulationFailedError : an order failed, or `limit` ended the exploration. The text compares the events of the
-            failing order with a passing order. The exception of the failing order is the cause.
+        Raises:
+            SimulationFailedError: an order failed, or `limit` ended the exploration. The text compares the events of
+                the failing order with a passing order. The exception of the failing order is the cause.
         """
         if self.error is not None:
             raise SimulationFailedError(str(self)) from self.error
@@ -60,21 +59,19 @@ def explore(
 ) -> Exploration:
     """Run a scenario once for each order of its deliveries and its nodes, up to the first failure.
 
-    Parameters
-    ----------
-    scenario : function that gets an active simulation, adds nodes, runs the simulation, and checks the results. An
-        exception is a failure. The function must create all objects again, and depend on nothing but the simulation.
-    limit : maximum number of orders.
-    fault_schedule : scheduled faults of the scenario.
+    Args:
+        scenario: function that gets an active simulation, adds nodes, runs the simulation, and checks the results. An
+            exception is a failure. The function must create all objects again, and depend on nothing but the
+            simulation.
+        limit: maximum number of orders.
+        fault_schedule: scheduled faults of the scenario.
 
-    Returns
-    -------
-    The result up to the first failure. If the first order fails, up to 100 further runs search for an order that
-    passes, for the comparison. They differ from the first order in one decision, and `orders` does not count them.
+    Returns:
+        The result up to the first failure. If the first order fails, up to 100 further runs search for an order that
+        passes, for the comparison. They differ from the first order in one decision, and `orders` does not count them.
 
-    Raises
-    ------
-    InvalidValueError : the scenario behaves differently when it is run again with the same choices.
+    Raises:
+        InvalidValueError: the scenario behaves differently when it is run again with the same choices.
     """
     choices: tuple[int, ...] = ()
     before: list[tuple[int, int]] = []

@@ -26,21 +26,19 @@ FAULT_NAMES = FAULT_KINDS
 class Fault:
     """A fault of one message, for all its subscribers.
 
-    Attributes
-    ----------
-    kind : "drop", "delay", "duplicate", "reorder", "lap" (conflating subscribers are never lapped), or "restart" (of
-        the sending node, which must be a generator or blocking code).
-    endpoint : name of a topic, or of another endpoint with the prefix "channel/", "queue/" or "records/".
-    message : number of the message on the endpoint, from 1. Give `message` or `at`.
-    at : seconds of virtual time. The fault meets the first message that is sent at this time or later. For "restart"
-        with a queue: the first message that is taken.
-    delay : seconds, for "delay" only.
+    Attributes:
+        kind: "drop", "delay", "duplicate", "reorder", "lap" (conflating subscribers are never lapped), or "restart" (of
+            the sending node, which must be a generator or blocking code).
+        endpoint: name of a topic, or of another endpoint with the prefix "channel/", "queue/" or "records/".
+        message: number of the message on the endpoint, from 1. Give `message` or `at`.
+        at: seconds of virtual time. The fault meets the first message that is sent at this time or later. For "restart"
+            with a queue: the first message that is taken.
+        delay: seconds, for "delay" only.
 
-    Raises
-    ------
-    InvalidValueError : the kind is unknown, `message` and `at` are both given or both missing, "delay" lacks `delay`,
-        or the fault is impossible: a work queue's message cannot be dropped, duplicated or lapped; a write of records
-        cannot be duplicated or lapped.
+    Raises:
+        InvalidValueError: the kind is unknown, `message` and `at` are both given or both missing, "delay" lacks
+            `delay`, or the fault is impossible: a work queue's message cannot be dropped, duplicated or lapped; a write
+            of records cannot be duplicated or lapped.
     """
 
     kind: FaultName
@@ -75,15 +73,18 @@ class Fault:
 class Faults:
     """Probabilities of random faults, for each message and subscriber (of a restart: for each message).
 
-    Attributes
-    ----------
-    drop, delay, duplicate, reorder, lap, restart : probabilities, 0 to 1. Functions and recordings are never restarted.
-        Messages of work queues are not dropped, duplicated or lapped. Writes of records are not duplicated or lapped.
-    delay_max : seconds. Delays are above 0 and at most `delay_max`, uniformly distributed.
+    Attributes:
+        drop: probability that a message is dropped, 0 to 1. Messages of work queues are not dropped.
+        delay: probability that a message is delayed, 0 to 1.
+        duplicate: probability that a message is duplicated, 0 to 1. Messages of work queues and writes of records are
+            not duplicated.
+        reorder: probability that messages are reordered, 0 to 1.
+        lap: probability that a reader is lapped, 0 to 1. Work queues and records are not lapped.
+        restart: probability that a node is restarted, 0 to 1. Functions and recordings are never restarted.
+        delay_max: seconds. Delays are above 0 and at most `delay_max`, uniformly distributed.
 
-    Raises
-    ------
-    InvalidValueError : a probability is outside 0 to 1, or `delay_max` is not positive.
+    Raises:
+        InvalidValueError: a probability is outside 0 to 1, or `delay_max` is not positive.
     """
 
     drop: float = 0.0

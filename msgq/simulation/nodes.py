@@ -16,7 +16,7 @@ from msgq.errors import ConcurrentUseError, DeadlockError, InvalidTypeError, Msg
 from msgq.impl.base.core import Poller, Waitable, make_wait_condition
 from msgq.impl.fake.endpoint_state import Inbox
 
-#: What a generator waits for: a message, any of several, or seconds.
+#: Target of a generator's wait: a message, any of several, or seconds.
 WaitTarget = Waitable | Poller | float
 WaitGenerator = Generator[WaitTarget, Any, None]
 
@@ -35,11 +35,10 @@ class SimulatedNode:
 
     This base class is for nodes that the simulation does not run (test code, recordings).
 
-    Attributes
-    ----------
-    handles : handles that the node has opened.
-    current_wait : current wait; None: the node does not wait, or has ended.
-    can_block : a call of the node can wait.
+    Attributes:
+        handles: handles that the node has opened.
+        current_wait: current wait; None: the node does not wait, or has ended.
+        can_block: a call of the node can wait.
     """
 
     can_block = False
@@ -62,8 +61,8 @@ class SimulatedNode:
 
     def block_until_over(self, wait: NodeWait) -> None:
         """Block until the wait is over. Only blocking code can do so."""
-        why = "a handler function must return, and a generator must yield the socket, poller or seconds"
-        raise DeadlockError(f"node {self.name!r} cannot wait ({wait.description}): {why}")
+        reason = "a handler function must return, and a generator must yield the socket, poller or seconds"
+        raise DeadlockError(f"node {self.name!r} cannot wait ({wait.description}): {reason}")
 
     def owns(self, handle: object) -> bool:
         """Return True if the node has opened the handle."""
@@ -88,9 +87,8 @@ class SimulatedNode:
 def refuse_unstarted_code(name: str, result: object) -> None:
     """Raise an error if a function returned code that nobody runs: a coroutine or a generator.
 
-    Raises
-    ------
-    InvalidTypeError : the result is a coroutine or generator.
+    Raises:
+        InvalidTypeError: the result is a coroutine or generator.
     """
     if result is None:
         return
@@ -259,7 +257,7 @@ class BlockingNode(SimulatedProgram):
         self._node_baton.release()
         try:
             self._engine_baton.acquire()
-        except BaseException:  # of a signal handler: one node runs at a time, so this one first goes on to its wait
+        except BaseException:  # a signal handler raised: one node runs at a time, so this one first takes its turn
             self._engine_baton.acquire()
             raise
         error, self._error = self._error, None

@@ -40,19 +40,17 @@ class Simulation:
     exception that leaves the block has a note that explains how to repeat the run. With a seed, a second note lists the
     last 20 events.
 
-    Parameters
-    ----------
-    seed : any integer. Decides the order of simultaneous events, and the faults.
-    faults : probabilities of random faults; None: no random faults.
-    fault_schedule : faults of given messages or times.
-    choices : choices instead of the seed; see `explore`. After the last choice, the first possibility counts.
-    segment_size : data bytes of topics that are opened without a size; 0: 1 MiB. A topic takes this memory during its
-        first lap, as in shared memory.
+    Args:
+        seed: any integer. Decides the order of simultaneous events, and the faults.
+        faults: probabilities of random faults; None: no random faults.
+        fault_schedule: faults of given messages or times.
+        choices: choices instead of the seed; see `explore`. After the last choice, the first possibility counts.
+        segment_size: data bytes of topics that are opened without a size; 0: 1 MiB. A topic takes this memory during
+            its first lap, as in shared memory.
 
-    Attributes
-    ----------
-    clock : virtual time: `time`, `monotonic`, `sleep`, `now_ns`, and `patched` for code that uses `time`.
-    sent_messages : all sent messages in order, including those of recordings.
+    Attributes:
+        clock: virtual time: `time`, `monotonic`, `sleep`, `now_ns`, and `patched` for code that uses `time`.
+        sent_messages: all sent messages in order, including those of recordings.
     """
 
     def __init__(
@@ -130,33 +128,31 @@ class Simulation:
     def on(self, endpoint: str, function: Callable[[Any], object], *, name: str | None = None) -> None:
         """Call a function once for each message of an endpoint, on arrival.
 
-        Parameters
-        ----------
-        endpoint : endpoint to subscribe to, from now on. For vectors and boards, which must exist, the function gets
-            changes.
-        function : gets the message; for a vector `Changes`, for a board a dict of `Value` by key. The function may
-            send, but must not wait. From an asynchronous function, `run` raises InvalidTypeError.
-        name : name of the node; None: the name of the function.
+        Args:
+            endpoint: endpoint to subscribe to, from now on. For vectors and boards, which must exist, the function gets
+                changes.
+            function: gets the message; for a vector `Changes`, for a board a dict of `Value` by key. The function may
+                send, but must not wait. From an asynchronous function, `run` raises InvalidTypeError.
+            name: name of the node; None: the name of the function.
         """
         self._engine.add_message_handler(endpoint, self._make_node_name(name, function), function)
 
     def add(self, function: Callable[..., Any], *args: Any, name: str | None = None) -> None:
         """Add a program as a node, and run it to its first wait.
 
-        Parameters
-        ----------
-        function : a generator function that yields its waits, or any other function. Waits are a `SubSocket` (the
-            generator gets its message, or None after the time-out), a `Poller` (the generator gets the ready sockets),
-            or seconds. Other functions call ``receive``, ``poll`` or ``clock.sleep``. Such functions get a thread, and
-            never run at the same time as another node.
-        args : arguments of the function.
-        name : name of the node; None: the name of the function.
+        Args:
+            function: a generator function that yields its waits, or any other function. Waits are a `SubSocket` (the
+                generator gets its message, or None after the time-out), a `Poller` (the generator gets the ready
+                sockets), or seconds. Other functions call ``receive``, ``poll`` or ``clock.sleep``. Such functions get
+                a thread, and never run at the same time as another node.
+            args: arguments of the function.
+            name: name of the node; None: the name of the function.
 
-        Raises
-        ------
-        StateError : the simulation is not active.
-        InvalidTypeError : the function is asynchronous, or returns a generator instead of being a generator function.
-        Exceptions of the function before its first wait pass through. Later exceptions leave `run`.
+        Raises:
+            StateError: the simulation is not active.
+            InvalidTypeError: the function is asynchronous, or returns a generator instead of being a generator
+                function.
+            Exception: exceptions of the function before its first wait pass through. Later exceptions leave `run`.
         """
         label = self._make_node_name(name, function)
         if inspect.isgeneratorfunction(function):
@@ -168,53 +164,48 @@ class Simulation:
         """Return a unique name for a node."""
         if not self._is_active:
             raise StateError("the simulation is not active; enter it with `with Simulation() as sim:`")
-        wanted = name or str(getattr(function, "__name__", type(function).__name__))
-        used = sum(other == wanted or other.startswith(f"{wanted}-") for other in self._node_names)
-        self._node_names.append(f"{wanted}-{used + 1}" if used else wanted)
+        base_name = name or str(getattr(function, "__name__", type(function).__name__))
+        used = sum(other == base_name or other.startswith(f"{base_name}-") for other in self._node_names)
+        self._node_names.append(f"{base_name}-{used + 1}" if used else base_name)
         return self._node_names[-1]
 
     def play(self, recording: Iterable[PlaybackMessage | tuple[float, str, bytes]]) -> None:
         """Send recorded messages at their times, as the node "play".
 
-        Parameters
-        ----------
-        recording : tuples (time, endpoint, data) in the order of time, or `PlaybackMessage` objects of
-            `msgq.recording.playback_messages`. The time is a float in seconds or an int in nanoseconds. Messages of one
-            time are sent together, and may arrive in any order. The data is the message of a work queue, a change of a
-            vector (see `msgq.common.record_changes`), or the key, a zero byte and the value of a board. Vectors and
-            boards must exist. `PlaybackMessage` also carries publishers, keys, priorities, and the options of endpoints
-            to create. The recording is read as needed, so it may be long.
+        Args:
+            recording: tuples (time, endpoint, data) in the order of time, or `PlaybackMessage` objects of
+                `msgq.recording.playback_messages`. The time is a float in seconds or an int in nanoseconds. Messages of
+                one time are sent together, and may arrive in any order. The data is the message of a work queue, a
+                change of a vector (see `msgq.common.record_changes`), or the key, a zero byte and the value of a board.
+                Vectors and boards must exist. `PlaybackMessage` also carries publishers, keys, priorities, and the
+                options of endpoints to create. The recording is read as needed, so it may be long.
 
-        Raises
-        ------
-        InvalidValueError : a time is before the current time, or before the previous message. `run` raises this error,
-            too.
+        Raises:
+            InvalidValueError: a time is before the current time, or before the previous message. `run` raises this
+                error, too.
         """
         self._engine.add_recording(_convert_to_ns(recording))
 
-    def prepare(self, wanted: EndpointSpec) -> None:
+    def prepare(self, spec: EndpointSpec) -> None:
         """Create an endpoint as recorded, before playback, as the node "play".
 
-        Raises
-        ------
-        UnplayableError : the endpoint cannot be created.
+        Raises:
+            UnplayableError: the endpoint cannot be created.
         """
-        self._engine.prepare_endpoint(wanted)
+        self._engine.prepare_endpoint(spec)
 
     def run(self, until: float | Callable[[], object] | None = None) -> None:
         """Run the nodes.
 
-        Parameters
-        ----------
-        until : seconds of virtual time: run up to this time, which is the current time afterwards. A function: run
-            until the function returns True; it is called after each step. None: run until no event is left, because all
-            nodes have ended or wait without limit. A node that wakes up again and again has no such end; use
-            `run_until_idle`.
+        Args:
+            until: seconds of virtual time: run up to this time, which is the current time afterwards. A function: run
+                until the function returns True; it is called after each step. None: run until no event is left, because
+                all nodes have ended or wait without limit. A node that wakes up again and again has no such end; use
+                `run_until_idle`.
 
-        Raises
-        ------
-        DeadlockError : the function can never return True, because no event is left.
-        Exceptions of a node pass through, with a note that names the node.
+        Raises:
+            DeadlockError: the function can never return True, because no event is left.
+            Exception: exceptions of a node pass through, with a note that names the node.
         """
         if callable(until):
             if not self._engine.run_until(until, None):
@@ -227,20 +218,17 @@ class Simulation:
 
         The effects are over when no event is left, or when no message was sent for `idle_timeout`.
 
-        Parameters
-        ----------
-        idle_timeout : seconds of virtual time without a message. The run ends then.
-        max_runtime : seconds of virtual time after the last played message. The run ends then, even if programs still
-            send.
+        Args:
+            idle_timeout: seconds of virtual time without a message. The run ends then.
+            max_runtime: seconds of virtual time after the last played message. The run ends then, even if programs
+                still send.
 
-        Returns
-        -------
-        True if the effects were over before `max_runtime`.
+        Returns:
+            True if the effects were over before `max_runtime`.
 
-        Raises
-        ------
-        InvalidValueError : a time is negative.
-        Exceptions of a node pass through, with a note that names the node.
+        Raises:
+            InvalidValueError: a time is negative.
+            Exception: exceptions of a node pass through, with a note that names the node.
         """
         if not (idle_timeout >= 0 and max_runtime >= 0):
             raise InvalidValueError(

@@ -43,18 +43,17 @@ EVENT_VERBS: dict[EventKind, tuple[str, str]] = {
 class SimulationEvent:
     """An event of a simulation.
 
-    Attributes
-    ----------
-    time_ns : virtual time in ns.
-    kind : "arrive": the message is at its receiver. "take": a node takes the message of a queue. "unheard": the message
-        has no subscriber. "run": a program continues after a wait. Other kinds are faults; see `Fault`.
-    node : node that receives, runs or restarts; for "unheard", the sending node. If a message arrives in a queue, or a
-        write takes effect: the name of the endpoint.
-    endpoint : name of the endpoint with the prefix of its kind; "" for "run" and "restart".
-    number : number of the message on the endpoint, from 1; 0 for "run" and "restart".
-    sender : node that sent the message; "": not known, because the trace no longer has the message.
-    payload : short text of the payload, decoded by the schema of the endpoint. Comparisons of events ignore the
-        payload.
+    Attributes:
+        time_ns: virtual time in ns.
+        kind: "arrive": the message is at its receiver. "take": a node takes the message of a queue. "unheard": the
+            message has no subscriber. "run": a program continues after a wait. Other kinds are faults; see `Fault`.
+        node: node that receives, runs or restarts; for "unheard", the sending node. If a message arrives in a queue, or
+            a write takes effect: the name of the endpoint.
+        endpoint: name of the endpoint with the prefix of its kind; "" for "run" and "restart".
+        number: number of the message on the endpoint, from 1; 0 for "run" and "restart".
+        sender: node that sent the message; "": not known, because the trace no longer has the message.
+        payload: short text of the payload, decoded by the schema of the endpoint. Comparisons of events ignore the
+            payload.
     """
 
     time_ns: int
@@ -97,10 +96,10 @@ class SimulationEvent:
 class EventWindow:
     """Consecutive events of a simulation.
 
-    Attributes
-    ----------
-    simulation : the call that repeats the simulation.
-    earlier, later : numbers of events before and after.
+    Attributes:
+        simulation: the call that repeats the simulation.
+        earlier: number of events before.
+        later: number of events after.
     """
 
     simulation: str
@@ -123,9 +122,8 @@ class EventWindow:
 class Trace:
     """The newest 10,000 events of a simulation. The trace stores entries, and makes texts only when they are read.
 
-    Parameters
-    ----------
-    order : choices of the simulation.
+    Args:
+        order: choices of the simulation.
     """
 
     def __init__(self, order: ChoiceSequence) -> None:

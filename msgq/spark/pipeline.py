@@ -25,17 +25,15 @@ def run_pipeline(
 ) -> dict[str, Any]:
     """Ingest a recording, build all tables, and write the report.
 
-    Parameters
-    ----------
-    recording : path of a file or directory.
-    lake : directory or URL of the lake, new or existing.
-    report_path : path of the page. An existing page is replaced.
-    spark : Spark session; None creates a session.
-    storage_options : credentials and settings of the lake's object store; see `Lake`.
+    Args:
+        recording: path of a file or directory.
+        lake: directory or URL of the lake, new or existing.
+        report_path: path of the page. An existing page is replaced.
+        spark: Spark session; None creates a session.
+        storage_options: credentials and settings of the lake's object store; see `Lake`.
 
-    Returns
-    -------
-    The totals of the report, and "messages", the number of messages new in the lake.
+    Returns:
+        The totals of the report, and "messages", the number of messages new in the lake.
     """
     opened = Lake(spark or session(), lake, storage_options=storage_options)
     ingested = opened.ingest([recording])

@@ -90,8 +90,8 @@ def run_tasks_on_workers(
 def run_function_by_key(rows: DataFrame, key: str, function: Callable[[pa.Table], _ResultT]) -> dict[int, _ResultT]:
     """Run a function in workers on the rows of each number in a column. Return the results by number."""
 
-    def compute_group_result(some: pa.Table) -> pa.Table:
-        return pa.Table.from_batches([_make_result_batch(some.column(key)[0].as_py(), function(some))])
+    def compute_group_result(rows: pa.Table) -> pa.Table:
+        return pa.Table.from_batches([_make_result_batch(rows.column(key)[0].as_py(), function(rows))])
 
     return _collect_results(
         rows.groupBy(key).applyInArrow(compute_group_result, convert_to_spark_schema(_TASK_RESULT_SCHEMA))

@@ -82,11 +82,11 @@ def remove_unused_topics(
 ) -> Iterator[FileRemoval]:
     """Remove unused topics, and yield the result for each.
 
-    Parameters
-    ----------
-    endpoints : names of the topics. A topic that another process removes during the call is skipped.
-    remove : False: only report what would be removed.
-    force : True: also remove topics with participants of unknown liveness. Topics with living participants always stay.
+    Args:
+        endpoints: names of the topics. A topic that another process removes during the call is skipped.
+        remove: False: only report what would be removed.
+        force: True: also remove topics with participants of unknown liveness. Topics with living participants always
+            stay.
     """
     for endpoint in endpoints:
         try:
@@ -189,9 +189,8 @@ def remove_orphaned_sides(prefix: str, remove: bool = True) -> Iterator[FileRemo
     Sockets that connect during the call wait some microseconds, or create the directories again. Programs that use a
     removed ring keep their mapping of its side segment.
 
-    Parameters
-    ----------
-    remove : False: only report what would be removed.
+    Args:
+        remove: False: only report what would be removed.
     """
     endpoints = find_orphaned_sides(prefix)
     rings, sides = shm_paths.topic_directories(prefix)

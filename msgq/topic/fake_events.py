@@ -22,9 +22,8 @@ def get_fake_prefix() -> bytes:
 
     The result is bytes, as in stock msgq. `set_fake_prefix` and `fake_event_handle` accept bytes, too.
 
-    Raises
-    ------
-    EndpointNameError : CEREAL_FAKE_PREFIX contains characters that a file name cannot have.
+    Raises:
+        EndpointNameError: CEREAL_FAKE_PREFIX contains characters that a file name cannot have.
     """
     return read_fake_prefix().encode()
 
@@ -34,15 +33,13 @@ def fake_event_handle(
 ) -> SocketEventHandle:
     """Return a handle for the gate of an endpoint.
 
-    Parameters
-    ----------
-    endpoint : name of the topic.
-    identifier : identifier of the gate; None: the current fake prefix, "": no identifier.
-    override : True: create the gate and own it. This gate replaces any other. False: open an existing gate, if any.
-    enable : True: receiving stops at the new gate. Ignored without `override`.
+    Args:
+        endpoint: name of the topic.
+        identifier: identifier of the gate; None: the current fake prefix, "": no identifier.
+        override: True: create the gate and own it. This gate replaces any other. False: open an existing gate, if any.
+        enable: True: receiving stops at the new gate. Ignored without `override`.
 
-    Raises
-    ------
-    IpcError : see `SocketEventHandle`.
+    Raises:
+        IpcError: see `SocketEventHandle`.
     """
     return SocketEventHandle(endpoint, read_fake_prefix() if identifier is None else identifier, override, enable)

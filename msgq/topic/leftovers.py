@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from msgq.common import shm_paths
 from msgq.errors import SegmentError
 from msgq.impl.gate.core import gate_owner, unlink_gate
-from msgq.kinds.cleanup import FileRemoval
+from msgq.kinds.cleanup import FileRemoval, remove_directories
 
 _DRAFT_AGE_S = 60.0  # age from which a draft is a leftover
 
@@ -23,11 +23,10 @@ def remove_dead_gates(
 ) -> Iterator[FileRemoval]:
     """Remove the gates of dead controllers. Gates of controllers with unknown liveness stay.
 
-    Parameters
-    ----------
-    prefix : prefix of the gates; None: all.
-    remove : False: only report what would be removed.
-    is_selected : returns True for a selected endpoint.
+    Args:
+        prefix: prefix of the gates; None: all.
+        remove: False: only report what would be removed.
+        is_selected: returns True for a selected endpoint.
     """
     for path in shm_paths.list_gate_paths():
         in_prefix, _, endpoint = shm_paths.parse_gate_path(path)
@@ -58,10 +57,9 @@ def remove_dead_claims(prefix: str | None, remove: bool = True) -> Iterator[File
     reliable than a process id. A publisher that starts at the same address during the microseconds of the check is
     refused.
 
-    Parameters
-    ----------
-    prefix : prefix of the claims; None: all.
-    remove : False: only report what would be removed.
+    Args:
+        prefix: prefix of the claims; None: all.
+        remove: False: only report what would be removed.
     """
     for path in shm_paths.list_zmq_claim_paths():
         if (removal := _remove_dead_claim(path, prefix, remove)) is not None:
@@ -94,6 +92,15 @@ def _try_lock_file(file: int) -> bool:
     return True
 
 
+def remove_topic_directories(prefix: str) -> None:
+    """Remove the two directories of a prefix's topics if they are empty.
+
+    Programs other than msgq may expect the directory of the rings. So remove the directories only of a prefix that the
+    user names.
+    """
+    remove_directories(*shm_paths.topic_directories(prefix))
+
+
 def remove_old_drafts(prefix: str | None, remove: bool = True) -> Iterator[FileRemoval]:
     """Remove this user's empty directories that were created a minute ago and still have no name.
 
@@ -101,10 +108,9 @@ def remove_old_drafts(prefix: str | None, remove: bool = True) -> Iterator[FileR
     process that was suspended there for a minute finds its draft removed, and raises SegmentError. It loses nothing,
     because a directory with a file is never removed.
 
-    Parameters
-    ----------
-    prefix : prefix of the directories; None: all.
-    remove : False: only report what would be removed.
+    Args:
+        prefix: prefix of the directories; None: all.
+        remove: False: only report what would be removed.
     """
     for path, in_prefix in shm_paths.list_draft_directories():
         if prefix not in (None, in_prefix):

@@ -34,9 +34,8 @@ def compute_ring_bytes(largest: int) -> int:
 class TopicWriter(EndpointWriter):
     """Publishes on a topic. See `EndpointWriter`.
 
-    Attributes
-    ----------
-    socket : the publisher.
+    Attributes:
+        socket: the publisher.
     """
 
     def __init__(self, spec: EndpointSpec, target: PlaybackTarget) -> None:

@@ -19,8 +19,8 @@ from msgq.topic.stats import describe_publisher
 class TopicPublishTarget(PublishTarget):
     """A topic in shared memory, for any chosen backend. A living publisher is an error."""
 
-    def __init__(self, wanted: PublishOptions) -> None:
-        super().__init__(wanted, _read_free_topic_schema(wanted.endpoint, wanted.force))
+    def __init__(self, options: PublishOptions) -> None:
+        super().__init__(options, _read_free_topic_schema(options.endpoint, options.force))
         backends.current_backend()  # an error if MSGQ_BACKEND names none that is available
         self._socket = PubSocket()
 

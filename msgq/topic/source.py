@@ -12,8 +12,8 @@ from msgq.kinds.source import FEED_BATCH_MESSAGES, EndpointFeed, KindSource, Sou
 class TopicFeed(EndpointFeed):
     """Feed of a topic."""
 
-    def __init__(self, name: str, prefix: str) -> None:
-        self._source = open_topic_source(name, prefix, whole=False)
+    def __init__(self, name: str, prefix: str, whole: bool) -> None:
+        self._source = open_topic_source(name, prefix, whole)
         self._source.read_message_schema()
         self.waitable = self._source.socket
 

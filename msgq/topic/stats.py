@@ -83,9 +83,9 @@ class TopicRow(EndpointRow[TopicStats, TopicCounts]):
     def backlog(self) -> Backlog | None:
         """Bytes of the ring that the slowest living subscriber has not read; None: no subscriber, or a lap behind."""
         lags = [subscriber.lag_bytes for subscriber in self.stats.subscribers if subscriber.participant.alive]
-        known = [lag for lag in lags if lag is not None]
-        is_known = len(known) == len(lags) and not self.stats.stock_subscribers
-        return Backlog(max(known), "bytes") if lags and is_known else None
+        known_lags = [lag for lag in lags if lag is not None]
+        is_known = len(known_lags) == len(lags) and not self.stats.stock_subscribers
+        return Backlog(max(known_lags), "bytes") if lags and is_known else None
 
     def _list_kind_fields(self) -> dict[str, Any]:
         return {"bytes": self.current_counts.bytes}

@@ -64,40 +64,37 @@ class TypedPublisher(PubSocket):
     def send(self, data: Any, /, flags: int = 0, copy: bool = True, *, origin_time: int = 0) -> None:
         """Publish one message.
 
-        Parameters
-        ----------
-        data : a message, as described for the class.
-        flags, copy, origin_time : as in `PubSocket.send`.
+        Args:
+            data: a message, as described for the class.
+            flags: as in `PubSocket.send`.
+            copy: as in `PubSocket.send`.
+            origin_time: as in `PubSocket.send`.
 
-        Raises
-        ------
-        MessageSizeError : the bytes have another size than the dtype.
-        RecordTypeError : the value has another type or dtype, or lacks a field.
-        InvalidValueError, InvalidTypeError : the value cannot be converted.
-        IpcError : as `PubSocket.send`. If `send` raises, the message was not sent.
+        Raises:
+            MessageSizeError: the bytes have another size than the dtype.
+            RecordTypeError: the value has another type or dtype, or lacks a field.
+            InvalidValueError, InvalidTypeError: the value cannot be converted.
+            IpcError: as `PubSocket.send`. If `send` raises, the message was not sent.
         """
         super().send(self._encoder.encode_message(data), flags, copy, origin_time=origin_time)
 
     def send_many(self, messages: Iterable[Any] | npt.NDArray[Any], *, origin_time: int = 0) -> int:
         """Publish several messages, and return their number.
 
-        Parameters
-        ----------
-        messages : an iterable of messages. For the encoding "struct" also an array of the dtype, with one dimension.
-        origin_time : as in `PubSocket.send_many`.
+        Args:
+            messages: an iterable of messages. For the encoding "struct" also an array of the dtype, with one dimension.
+            origin_time: as in `PubSocket.send_many`.
 
-        Raises
-        ------
-        As `send`. Messages before the error may be published.
+        Raises:
+            Exception: as `send`. Messages before the error may be published.
         """
         return super().send_many(self._encoder.encode_messages(messages), origin_time=origin_time)
 
     def reserve(self, size: int, *, origin_time: int = 0) -> AbstractContextManager[memoryview]:
         """Write one message in place, as `PubSocket.reserve`.
 
-        Raises
-        ------
-        MessageSizeError : the size is not the size of the dtype.
+        Raises:
+            MessageSizeError: the size is not the size of the dtype.
         """
         self._encoder.check_size(size)
         return super().reserve(size, origin_time=origin_time)
@@ -123,7 +120,7 @@ def connect_typed_publisher(
 ) -> PubSocket:
     """Create and connect a publisher with a schema; see `pub_sock`."""
     name = naming.validate_endpoint_name(endpoint)
-    announced = _resolve_schema(schema, name)
+    announced = resolve_schema(schema, name)
     encoder = _make_message_encoder(announced, name)
     socket: Any = backend.PubSocket() if encoder is None else _derive_typed_class(backend)()
     if encoder is not None:
@@ -133,27 +130,43 @@ def connect_typed_publisher(
     return publisher
 
 
-def _resolve_schema(schema: Schema | npt.DTypeLike, endpoint: str) -> Schema:
-    """Return the schema, or the schema of a dtype.
+def resolve_schema(schema: Schema | npt.DTypeLike, endpoint: str) -> Schema:
+    """Return a schema that can be decoded, or the schema of a dtype.
 
-    Raises
-    ------
-    InvalidValueError : the encoding is unknown, or the data is missing or invalid.
-    RecordTypeError : the value is neither a schema nor the dtype of a record.
+    Raises:
+        InvalidValueError: the encoding is unknown, or the data is missing or invalid.
+        RecordTypeError: the value is neither a schema nor the dtype of a record.
     """
     if not isinstance(schema, Schema):
+        _check_schema_type(schema, endpoint)
         return Schema.of(schema, endpoint.encode()[:SCHEMA_NAME_BYTES_MAX].decode(errors="ignore") or "Record")
     if schema.encoding not in DECODABLE_ENCODINGS:
-        known = sorted(DECODABLE_ENCODINGS)
-        near = suggest_name(schema.encoding, known) or f"; known encodings are {', '.join(known)}"
+        encodings = sorted(DECODABLE_ENCODINGS)
+        near = suggest_name(schema.encoding, encodings) or f"; known encodings are {', '.join(encodings)}"
         text = f"schema {schema.name!r} has the unknown encoding {schema.encoding!r}"
-        raise InvalidValueError(f"{text}; PubSocket.connect(schema=) accepts any encoding{near}", endpoint)
+        raise InvalidValueError(f"{text}; PubSocket.connect(schema=) announces any encoding{near}", endpoint)
     if not schema.data and schema.encoding not in SELF_DESCRIBING_ENCODINGS:
         text = f"schema {schema.name!r} has no data; messages of the encoding {schema.encoding!r} need a definition"
         raise InvalidValueError(text, endpoint)
     if reason := find_schema_error(schema):
         raise InvalidValueError(f"schema {schema.name!r} is invalid: {reason}", endpoint)
     return schema
+
+
+def _check_schema_type(schema: object, endpoint: str) -> None:
+    """Refuse values that are often given instead of a schema or a dtype, and that NumPy would refuse without a cure.
+
+    Raises:
+        RecordTypeError: the value is the name of an encoding, or a mapping of field names to types.
+    """
+    if isinstance(schema, str) and schema in DECODABLE_ENCODINGS:
+        needs_data = schema not in SELF_DESCRIBING_ENCODINGS
+        call = "Schema.json(name)" if schema == "json" else f"Schema(name, {schema!r}{', data' if needs_data else ''})"
+        raise RecordTypeError(f"schema is {schema!r}, the name of an encoding; give msgq.{call}, or a dtype", endpoint)
+    is_dtype = isinstance(schema, Mapping) and ("names" in schema or {type(it) for it in schema.values()} == {tuple})
+    if isinstance(schema, Mapping) and not is_dtype:
+        fields = ", ".join(f"({name!r}, {kind!r})" for name, kind in schema.items())
+        raise RecordTypeError(f"schema is a mapping; give a list of fields: [{fields:.120}]", endpoint)
 
 
 def _make_message_encoder(schema: Schema, endpoint: str) -> MessageEncoder | None:

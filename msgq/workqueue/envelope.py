@@ -41,11 +41,10 @@ class Envelope(NamedTuple):
 class DeadLetter(NamedTuple):
     """Parts of a message that a `Worker` moved to the dead letters.
 
-    Attributes
-    ----------
-    data : payload of the message, as its sender sent it.
-    reason : type and text of the last error; "": the message has no reason, because another program sent it.
-    deliveries : number of deliveries before the move; 0: unknown.
+    Attributes:
+        data: payload of the message, as its sender sent it.
+        reason: type and text of the last error; "": the message has no reason, because another program sent it.
+        deliveries: number of deliveries before the move; 0: unknown.
     """
 
     data: bytes
@@ -76,9 +75,8 @@ def split_envelope(message: bytes) -> Envelope:
 def join_envelope(data: object, envelope_type: EnvelopeType, number: int, text: str = "") -> bytes:
     """Return a message with a tail. `data` has contiguous bytes; None: no bytes.
 
-    Raises
-    ------
-    InvalidTypeError : `data` has no bytes.
+    Raises:
+        InvalidTypeError: `data` has no bytes.
     """
     encoded = text.encode(errors="replace")[:REASON_BYTES_MAX]
     tail = _TAIL_STRUCT.pack(number, envelope_type, len(encoded), _TAIL_MARK)

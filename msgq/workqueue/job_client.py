@@ -66,27 +66,24 @@ class JobFuture:
     def is_done(self) -> bool:
         """Return True if the job has a result or an error, or was cancelled. The call does not wait.
 
-        Raises
-        ------
-        EndpointClosedError : the client is closed, and had not received the result.
-        ForkedSocketError : the client belongs to the parent process.
+        Raises:
+            EndpointClosedError: the client is closed, and had not received the result.
+            ForkedSocketError: the client belongs to the parent process.
         """
         return self._client._wait_until(self._is_finished, 0)
 
     def result(self, timeout: float | None = None) -> bytes:
         """Wait for the result of the job, and return the bytes. Later calls return the same bytes.
 
-        Parameters
-        ----------
-        timeout : seconds to wait; 0 does not wait, None waits forever. If a worker dies, another worker repeats the
-            job, and the call waits for the second result.
+        Args:
+            timeout: seconds to wait; 0 does not wait, None waits forever. If a worker dies, another worker repeats the
+                job, and the call waits for the second result.
 
-        Raises
-        ------
-        JobFailedError : the worker's function raised an error at each try.
-        JobCancelledError : `cancel` removed the job.
-        WaitTimeoutError : no result came in time. You may call `result` again.
-        EndpointClosedError, ForkedSocketError : as `is_done`.
+        Raises:
+            JobFailedError: the worker's function raised an error at each try.
+            JobCancelledError: `cancel` removed the job.
+            WaitTimeoutError: no result came in time. You may call `result` again.
+            EndpointClosedError, ForkedSocketError: as `is_done`.
         """
         timeout_ns(timeout, self._client.queue_name)
         is_finished, reply = self._client._wait_until(self._is_finished, timeout), self._reply
@@ -106,16 +103,14 @@ class JobFuture:
         `cancel` also removes jobs with a delay, and failed jobs that wait for the next try. The call compares all
         messages in the queue: about 0.05 us for each message.
 
-        Returns
-        -------
-        True: the job was removed, now or earlier, and `result` raises JobCancelledError. False: a worker has the job,
-        or the job has ended.
+        Returns:
+            True if the job was removed, now or earlier, and `result` raises JobCancelledError. False: a worker has the
+            job, or the job has ended.
 
-        Raises
-        ------
-        QueueAccessError : the handle of the queue was opened with ``read=False``.
-        EndpointClosedError : the handle of the queue is closed.
-        ForkedSocketError : the client belongs to the parent process.
+        Raises:
+            QueueAccessError: the handle of the queue was opened with ``read=False``.
+            EndpointClosedError: the handle of the queue is closed.
+            ForkedSocketError: the client belongs to the parent process.
         """
         return self._is_cancelled or self._client._cancel_job(self)
 
@@ -134,17 +129,15 @@ class JobClient(ClosingContext):
 
     Fork: the client belongs to the parent. Create a client in the child.
 
-    Parameters
-    ----------
-    queue : the open queue of the workers.
-    max_pending : maximum number of jobs without a result, 1 to 65536. At the limit, `submit` waits.
-    max_result_size : maximum bytes of a result; None: `max_message_size` of the queue.
+    Args:
+        queue: the open queue of the workers.
+        max_pending: maximum number of jobs without a result, 1 to 65536. At the limit, `submit` waits.
+        max_result_size: maximum bytes of a result; None: `max_message_size` of the queue.
 
-    Raises
-    ------
-    InvalidTypeError : `queue` is a name instead of a queue.
-    InvalidValueError : a number is invalid.
-    SegmentError, EndpointNameError : the queue of the results cannot be created, or its name is too long.
+    Raises:
+        InvalidTypeError: `queue` is a name instead of a queue.
+        InvalidValueError: a number is invalid.
+        SegmentError, EndpointNameError: the queue of the results cannot be created, or its name is too long.
     """
 
     def __init__(self, queue: MessageQueue, *, max_pending: int = 128, max_result_size: int | None = None) -> None:
@@ -171,7 +164,7 @@ class JobClient(ClosingContext):
             self._remove_replies = weakref.finalize(self, _remove_reply_queue, self._replies)
         except MsgqError:
             raise
-        except BaseException:  # of a signal handler, after the queue was created
+        except BaseException:  # a signal handler raised after the queue was created
             with contextlib.suppress(MsgqError):
                 queue.unlink_name(replies_name, queue.prefix)
             raise
@@ -206,21 +199,20 @@ class JobClient(ClosingContext):
     ) -> JobFuture:
         """Send a job, and return its future.
 
-        Parameters
-        ----------
-        data : any object with contiguous bytes. The function of the `Worker` gets these bytes.
-        priority, delay : as in `MessageQueue.send`.
-        timeout : seconds to wait while the queue is full, or while `max_pending` jobs have no result; 0 does not wait,
-            None waits forever.
+        Args:
+            data: any object with contiguous bytes. The function of the `Worker` gets these bytes.
+            priority: as in `MessageQueue.send`.
+            delay: as in `MessageQueue.send`.
+            timeout: seconds to wait while the queue is full, or while `max_pending` jobs have no result; 0 does not
+                wait, None waits forever.
 
-        Raises
-        ------
-        QueueFullError : the queue, or the number of pending jobs, stayed at its limit.
-        MessageTooLargeError : the data and the address of the client exceed `max_message_size` of the queue.
-        InvalidTypeError : the data has no bytes.
-        EndpointClosedError : the client is closed.
-        ForkedSocketError : the client belongs to the parent process.
-        Errors of `MessageQueue.send`.
+        Raises:
+            QueueFullError: the queue, or the number of pending jobs, stayed at its limit.
+            MessageTooLargeError: the data and the address of the client exceed `max_message_size` of the queue.
+            InvalidTypeError: the data has no bytes.
+            EndpointClosedError: the client is closed.
+            ForkedSocketError: the client belongs to the parent process.
+            Exception: errors of `MessageQueue.send`.
         """
         timeout_ns(timeout, self.queue_name)
         deadline = None if timeout is None else backend.monotonic() + timeout
@@ -324,7 +316,8 @@ class JobClient(ClosingContext):
                 with self._lock:
                     self._wake_waiters()
             else:
-                self._waiters.discard(waiter)
+                with self._lock:  # without the lock, `_wake_waiters` may find no waiter to pop
+                    self._waiters.discard(waiter)
 
     def _wake_waiters(self) -> None:
         """Let the waiting threads check their conditions. Called under the lock."""

@@ -56,9 +56,8 @@ def encode_sent_event(data: bytes, priority: int, number: int, time_ns: int) -> 
 def payload(event: bytes) -> tuple[bytes, int]:
     """Return the payload and the priority of a sent message from its event.
 
-    Raises
-    ------
-    UnplayableError : the event is of another type, or has no payload.
+    Raises:
+        UnplayableError: the event is of another type, or has no payload.
     """
     if len(event) < EVENT_HEAD_BYTES or not is_sent(event):
         raise UnplayableError("event is not about a sent message")

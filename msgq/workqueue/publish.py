@@ -10,8 +10,8 @@ from msgq.kinds.publish import KindPublish, PublishOptions, PublishTarget
 class QueueTarget(PublishTarget):
     """A work queue in shared memory, for any chosen backend. Created if necessary."""
 
-    def __init__(self, wanted: PublishOptions) -> None:
-        super().__init__(wanted, read_existing_schema(wanted.endpoint))
+    def __init__(self, options: PublishOptions) -> None:
+        super().__init__(options, read_existing_schema(options.endpoint))
 
     def _open_endpoint(self) -> None:
         self._queue = MessageQueue(self._name, read=False, schema=self._new_schema)

@@ -44,12 +44,11 @@ class ReplySender:
 
         If a full queue has a reply to the same call already, this reply is dropped: the client ignores second replies.
 
-        Raises
-        ------
-        ReplyQueueFullError : the client has not received its previous replies, and has no reply to this call.
-        InvalidTypeError : the result has no bytes.
-        MessageTooLargeError : the reply exceeds the client's `max_result_size`.
-        SegmentError, TooManyHandlesError : the reply queue cannot be opened.
+        Raises:
+            ReplyQueueFullError: the client has not received its previous replies, and has no reply to this call.
+            InvalidTypeError: the result has no bytes.
+            MessageTooLargeError: the reply exceeds the client's `max_result_size`.
+            SegmentError, TooManyHandlesError: the reply queue cannot be opened.
         """
         reply = join_envelope(result, reply_type, number, reason)
         open_queue = self._reply_queues.get(client_id)

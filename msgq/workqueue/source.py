@@ -7,7 +7,7 @@ import struct
 import time
 from typing import Any
 
-from msgq.channel.source import ChannelFeed
+from msgq.channel.source import ALL_HISTORY, ChannelFeed
 from msgq.common.formatting import format_microseconds
 from msgq.common.naming import events_channel
 from msgq.common.queue_events import EVENT_FIELDS, EVENT_HEAD_BYTES, EVENT_HEAD_FORMAT, Event
@@ -20,8 +20,7 @@ from msgq.impl.sources import open_events_source
 from msgq.impl.workqueue.core import QueueBrowser, QueueWatch
 from msgq.kinds.source import EndpointFeed, KindSource, SourceItem
 
-_COMPLAINT_INTERVAL_S = 1.0  # between two complaints of one queue
-_ALL_HISTORY = 2**62  # messages of a channel that are still there
+_COMPLAINT_INTERVAL_S = 1.0  # time between two complaints of one queue
 _EVENT_FIELD_NAMES = tuple(name for name, _ in EVENT_FIELDS)
 
 
@@ -94,11 +93,11 @@ class EventsFeed(EndpointFeed):
             self._shown_waiting = {(message.number, message.sent_time) for message in waited}
             items = [_describe_waiting_message(message, schema) for message in waited]
         if self._events is None:
-            self._subscribe_events(_ALL_HISTORY)  # it was not there before, so all that is in it came since
+            self._subscribe_events(ALL_HISTORY)  # it was not there before, so all that is in it came since
         events = [] if self._events is None else self._events.take_items()
         for event in (_decode_event(item, schema) for item in events):
-            known = (event.json_fields.get("number"), event.json_fields.get("sent_time")) in self._shown_waiting
-            if not known or event.json_fields["event"] != "sent":
+            was_shown = (event.json_fields.get("number"), event.json_fields.get("sent_time")) in self._shown_waiting
+            if not was_shown or event.json_fields["event"] != "sent":
                 items.append(event)
         return items
 
@@ -108,7 +107,7 @@ class EventsFeed(EndpointFeed):
         return 0 if self._events is None else self._events.lost
 
 
-def open_feed(name: str, prefix: str) -> EndpointFeed:
+def open_feed(name: str, prefix: str, _whole: bool) -> EndpointFeed:
     """Return the feed of a work queue."""
     browser = QueueBrowser(name, prefix)
     return EventsFeed(name, prefix, browser) if browser.events else QueueFeed(browser)

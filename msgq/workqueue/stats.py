@@ -47,12 +47,12 @@ class QueueRow(EndpointRow[QueueStats, EndpointCounts]):
         return self._compute_growth_rate(lambda counts: counts.received)
 
     def _list_kind_fields(self) -> dict[str, Any]:
-        said = {
+        fields = {
             "mode": f"{self.stats.mode:o}",
             "sent": self.current_counts.messages,
             "received": self.current_counts.received,
         }
-        return {**said, "received_rate": self.received_rate}
+        return {**fields, "received_rate": self.received_rate}
 
     @staticmethod
     def compute_totals(stats: Any) -> EndpointTotals:

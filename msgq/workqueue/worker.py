@@ -37,15 +37,14 @@ logger = logging.getLogger(__name__)
 class WorkCounts:
     """Numbers of jobs of a `Worker`, by outcome.
 
-    Attributes
-    ----------
-    succeeded : jobs whose function returned.
-    retried : failed deliveries that were returned to the queue for a later try.
-    failed : jobs that failed at their last try. Their errors went to their clients or to the dead letters.
-    postponed : jobs that stay in the queue, because the dead letters or the client's queue of results had no room. A
-        worker repeats the job after `max_backoff`.
-    expired : jobs whose lease ended before their end. Another worker may have repeated the job.
-    unanswered : results and errors that were dropped, because the client is gone.
+    Attributes:
+        succeeded: jobs whose function returned.
+        retried: failed deliveries that were returned to the queue for a later try.
+        failed: jobs that failed at their last try. Their errors went to their clients or to the dead letters.
+        postponed: jobs that stay in the queue, because the dead letters or the client's queue of results had no room. A
+            worker repeats the job after `max_backoff`.
+        expired: jobs whose lease ended before their end. Another worker may have repeated the job.
+        unanswered: results and errors that were dropped, because the client is gone.
     """
 
     succeeded: int = 0
@@ -73,26 +72,24 @@ class Worker:
 
     Fork: create the worker in the child.
 
-    Parameters
-    ----------
-    queue : the open queue.
-    function : takes a `Message`. For jobs of a `JobClient`, the function returns the result: an object with contiguous
-        bytes, or None for no bytes. For other jobs, the returned value is ignored.
-    retries : number of tries after the first try, 0 or more.
-    backoff, max_backoff : delay after the first failure, and the longest delay, in seconds.
-    jitter : True: each delay is a random part of the computed delay, so that jobs that failed together do not return
-        together. For repeatable tests, give a `random.Random` with a fixed seed.
-    lease : seconds that the function may take; None: without limit. After the lease, another worker repeats the job.
-    dead_letters : queue for messages that failed at each try; None: the queue ``"NAME.dead"``, which the first dead
-        letter creates. `parse_dead_letter` returns the message and the reason.
+    Args:
+        queue: the open queue.
+        function: takes a `Message`. For jobs of a `JobClient`, the function returns the result: an object with
+            contiguous bytes, or None for no bytes. For other jobs, the returned value is ignored.
+        retries: number of tries after the first try, 0 or more.
+        backoff: delay after the first failure, in seconds.
+        max_backoff: longest delay, in seconds.
+        jitter: True: each delay is a random part of the computed delay, so that jobs that failed together do not return
+            together. For repeatable tests, give a `random.Random` with a fixed seed.
+        lease: seconds that the function may take; None: without limit. After the lease, another worker repeats the job.
+        dead_letters: queue for messages that failed at each try; None: the queue ``"NAME.dead"``, which the first dead
+            letter creates. `parse_dead_letter` returns the message and the reason.
 
-    Attributes
-    ----------
-    counts : numbers of jobs by outcome; see `WorkCounts`.
+    Attributes:
+        counts: numbers of jobs by outcome; see `WorkCounts`.
 
-    Raises
-    ------
-    InvalidValueError, InvalidTypeError : an argument is invalid, or messages do not fit into `dead_letters`.
+    Raises:
+        InvalidValueError, InvalidTypeError: an argument is invalid, or messages do not fit into `dead_letters`.
     """
 
     def __init__(
@@ -127,7 +124,7 @@ class Worker:
         self._reply_sender = ReplySender(queue)
         self._is_stopping = False
         self._waiting_thread: int | None = None
-        self.counts = WorkCounts()
+        self.counts: WorkCounts = WorkCounts()
 
     def __repr__(self) -> str:
         return f"<msgq Worker of {self._queue.name!r}, {self.counts.succeeded} succeeded, {self.counts.failed} failed>"
@@ -138,14 +135,12 @@ class Worker:
         KeyboardInterrupt, SystemExit and errors of the queue end the loop, too. The message of the current job then
         returns to the queue at once.
 
-        Parameters
-        ----------
-        timeout : seconds to wait for the next job; 0: work until no job waits; None: forever. Delayed messages do not
-            count as waiting.
+        Args:
+            timeout: seconds to wait for the next job; 0: work until no job waits; None: forever. Delayed messages do
+                not count as waiting.
 
-        Returns
-        -------
-        `counts`.
+        Returns:
+            `counts`.
         """
         try:
             while (job := self._take_next_job(timeout)) is not None:

@@ -42,14 +42,13 @@ READY_IN_THE_FUTURE = 3_600_000_000_000
 class Row:
     """Things of one kind that calls wait for.
 
-    Attributes
-    ----------
-    backends : that have it.
-    open : returns it, and what closes it by the name of the way.
-    waits : calls that wait for ever, by their name.
-    tasks : the same for asyncio. On the fake backend, where no other thread can act, these alone are tried.
-    ends : the exception of a call whose wait was ended, or its result.
-    polled : whether pollers wait for it.
+    Attributes:
+        backends: that have it.
+        open: returns it, and what closes it by the name of the way.
+        waits: calls that wait for ever, by their name.
+        tasks: the same for asyncio. On the fake backend, where no other thread can act, these alone are tried.
+        ends: the exception of a call whose wait was ended, or its result.
+        polled: whether pollers wait for it.
     """
 
     backends: tuple[str, ...]
@@ -121,6 +120,11 @@ def make_close_case(one: Any) -> tuple[Any, dict[str, Callable[[], Any]]]:
 
 def open_sub_socket(place: Place) -> Any:
     return make_close_case(place.sub())
+
+
+def open_typed_subscriber(place: Place) -> Any:
+    sub = msgq.sub_sock(place.name, decoded=msgq.Schema.json("State"))
+    return make_close_case(place.close_after_test(sub))
 
 
 def open_pub_socket(place: Place) -> Any:
@@ -317,7 +321,24 @@ TABLE = [
         },
         polled=True,
     ),
+    Row(
+        ALL,
+        open_typed_subscriber,
+        {
+            "TypedSubscriber.receive": lambda sub: sub.receive(),
+            "TypedSubscriber.receive_many": lambda sub: sub.receive_many(wait_for_one=True),
+            "TypedSubscriber.recv": lambda sub: sub.recv(),
+            "TypedSubscriber.__next__": next,
+        },
+        {
+            "TypedSubscriber.areceive": lambda sub: sub.areceive(),
+            "TypedSubscriber.arecv": lambda sub: sub.arecv(),
+            "TypedSubscriber.__anext__": anext,
+        },
+        polled=True,
+    ),
     Row(RING, open_sub_socket, {"SubSocket.receive_tracked": lambda sub: sub.receive_tracked()}),
+    Row(RING, open_typed_subscriber, {"TypedSubscriber.receive_tracked": lambda sub: sub.receive_tracked()}),
     Row(RING, open_gated_sub_socket, {"SubSocket.receive": RECEIVES["SubSocket.receive"]}),
     Row(
         ("msgq", "zmq"),

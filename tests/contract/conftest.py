@@ -25,8 +25,7 @@ from tests.contract import posix_children, posix_programs, record_children
 from tests.contract.queue_children import MODULES
 from tests.support import DEADLINE, DEADLINE_MS, SHM, Child, wait_threads_asleep
 
-#: What the fake backend does not promise of any kind, in the words below, and as the guide (docs/guides/simulation.md)
-#: calls it.
+#: Promises that the fake backend makes for no kind: keys of these tests, and words of docs/guides/simulation.md.
 FAKE_LACKS = {
     "fork": "forked children",
     "processes": "other processes",

@@ -28,7 +28,7 @@ class Letter:
     order: int
     deliveries: int = 0
     taken: bool = False
-    delayed: bool = False  # for longer than the program runs
+    delayed: bool = False  # delayed for longer than the program runs
 
 
 @dataclass(eq=False)

@@ -51,13 +51,12 @@ class Failure(NamedTuple):
 class Kind(NamedTuple):
     """What programs of a kind are made of.
 
-    Attributes
-    ----------
-    machine : runs the lines.
-    operations : lines with their weights. ``{sub}`` stands for a handle named `sub` and a number, ``sub = ...`` opens
-        one, ``{size}`` stands for one of the values `size`, and ``{number}`` for the number of the line.
-    values : names and what they stand for. A name in capitals stands for the same value in a whole program.
-    start : the first operations of each program.
+    Attributes:
+        machine: runs the lines.
+        operations: lines with their weights. ``{sub}`` stands for a handle named `sub` and a number, ``sub = ...``
+            opens one, ``{size}`` stands for one of the values `size`, and ``{number}`` for the number of the line.
+        values: names and what they stand for. A name in capitals stands for the same value in a whole program.
+        start: the first operations of each program.
     """
 
     machine: type[Machine]
@@ -204,7 +203,7 @@ class Machine:
         """Close all handles, and remove all endpoints."""
         raise NotImplementedError
 
-    # ---- for lines of several kinds ----
+    # ---- helpers of several kinds ----
 
     def message(self, number: int, size: int) -> bytes:
         return number.to_bytes(8, "little").ljust(size, b".")[:size]

@@ -31,7 +31,7 @@ from tests.support import LONGER, wait_until
 
 STEPS = 40
 MANY = 20  # messages at most by one step: 800 by a program, of the 1000 that fit into a queue
-WAIT_MS = 1  # what is there has arrived before a receive, so that longer is for nothing
+WAIT_MS = 1  # arrived messages need no wait
 
 TOPICS = st.sampled_from(["left", "right"])
 SIZES = st.sampled_from([0, 1, 8, 100, 5000])
@@ -213,7 +213,7 @@ class Program(RuleBasedStateMachine):
 
         self._on_each(lambda backend: wait_until(lambda: attached(backend), "every subscriber is attached"))
 
-    # ---- what a program is made of ----
+    # ---- operations of a program ----
 
     def _endpoint(self, topic: str) -> str:
         return f"{topic}{self._number}"

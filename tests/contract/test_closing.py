@@ -99,7 +99,7 @@ def test_close_ends_the_wait_of_an_asyncio_task(place: Place, row: Row, name: st
         asyncio.run(main(how))
 
 
-# ---- that the table is complete ----
+# ---- completeness of the table ----
 
 
 def waiting_methods() -> set[str]:

@@ -138,7 +138,7 @@ class TestResults:
         with JobClient(queue) as client:
             future = client.submit(b"3")
             job = queue.take(0)
-            queue.send(job.data)  # as if a worker sent its result, and died before the acknowledgement
+            queue.send(job.data)  # simulates a worker that sent its result, and died before the acknowledgement
             job.nack()
             results = iter([b"first", b"second"])
             assert work(queue, lambda _: next(results)).succeeded == 2
@@ -366,7 +366,7 @@ class TestCancel:
             future = client.submit(b"3")
             job = queue.take(0)
             client._replies.send(join_envelope(b"9", EnvelopeType.RESULT, 1))
-            job.nack()  # as after the end of a lease: the job has a result, and waits for a repetition
+            job.nack()  # simulates the end of a lease: the job has a result, and waits for a repetition
             assert future.is_done()
             assert future.cancel() is False
             assert future.result(0) == b"9"
@@ -492,7 +492,7 @@ class TestLife:
         future = client.submit(b"1")
         del client
         gc.collect()
-        assert len(reply_queues(queues)) == 1  # of the future
+        assert len(reply_queues(queues)) == 1  # reply queue of the future
         del future
         gc.collect()
         assert reply_queues(queues) == []

@@ -52,6 +52,7 @@ def test_random_programs_have_same_results_with_msgq_and_posix_ipc(stage: Stage)
     run_programs(stage, range(FAST))
 
 
+@pytest.mark.filterwarnings("ignore:integer value out of range:DeprecationWarning")  # posix_ipc with Python 3.15
 def test_unusual_arguments_have_same_results_with_msgq_and_posix_ipc(stage: Stage) -> None:
     for number, steps in enumerate(all_odd_values(stage.names)):
         if stage.differs(steps):
@@ -159,7 +160,7 @@ def test_posix_ipc_queue_accepts_new_attributes_only_in_subclasses(both: Queues)
     jobs.close()
 
 
-# ---- who may ----
+# ---- permissions ----
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
@@ -225,7 +226,7 @@ def test_posix_ipc_queue_mode_respects_umask_and_drops_partial_rights(
     assert queue.mode == mode & 0xFFFFFFFF
 
 
-# ---- what crashes posix_ipc, or is impossible there ----
+# ---- calls that crash posix_ipc, or are impossible there ----
 
 
 @pytest.mark.parametrize("message", [5, None, [1], 1.5, memoryview(b"abcdef")[::2], "\udc80"])

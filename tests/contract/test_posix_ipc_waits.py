@@ -89,7 +89,7 @@ def test_one_queue_object_serves_threads_in_both_directions(both: Queues) -> Non
     for task in senders:
         task.result()
     for _ in receivers:
-        queue.send("end")  # of the lowest priority, but some others have it, too: none is sent later
+        queue.send("end")  # lowest priority, which some others have, too: none is sent later
     for task in receivers:
         task.result()
     assert sorted(got) == sorted(f"{number} {index}".encode() for number in range(3) for index in range(each))

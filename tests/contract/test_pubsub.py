@@ -140,7 +140,7 @@ def test_message_of_another_process_is_received(backend: Backend, endpoint: str)
         assert child.hear() == "connected"
         child.say("from afar")
         assert sub.receive() == b"from afar"
-    backend.pub(endpoint)  # what the killed one left goes with its successor
+    backend.pub(endpoint)  # files of a killed publisher are removed with its successor
 
 
 class TestHelperFunctions:

@@ -15,7 +15,7 @@ from tests.contract.conftest import Queues
 from tests.support import DEADLINE, Child, Task, wait_asleep
 
 WAITERS = 3
-ROUNDS = 8  # of which each waiter must be served in each
+ROUNDS = 8  # rounds; each waiter must be served in each
 SENDING = ["send", "send_many"]
 RECEIVING = ["receive", "take", "receive_into"]
 
@@ -67,7 +67,7 @@ def is_in_turn(order: list[int]) -> bool:
 
     In a full queue each sleeper scans every 10 ms, else once a second. If another one was just woken, it may be faster.
     """
-    overtaken = 2 + WAITERS - 1  # at most, as docs/internals/queue-protocol.md says
+    overtaken = 2 + WAITERS - 1  # maximum of docs/internals/queue-protocol.md
     last = dict.fromkeys(range(WAITERS), -1)
     ends = [*enumerate(order), *((len(order), number) for number in range(WAITERS))]
     for at, number in ends:

@@ -150,7 +150,7 @@ class Program:
     def _forget(self, rng: random.Random) -> None:
         if self.jobs:
             job = self.jobs.pop(rng.randrange(len(self.jobs)))
-            if hasattr(job, "forget"):  # of the model; others are garbage now
+            if hasattr(job, "forget"):  # a job of the model; other jobs are garbage now
                 job.forget()
 
     def _work(self, rng: random.Random) -> Any:

@@ -38,7 +38,7 @@ BAD_TIMES: list[dict[str, float]] = [
     {"timeout": 2147484},
     {"deadline": math.nan},
     {"deadline": math.inf},
-    {"deadline": 1e9},  # of the wall clock, which somebody took for the other one
+    {"deadline": 1e9},  # a time of the wall clock, which was confused with the monotonic clock
     {"timeout": 1, "deadline": 1},
 ]
 

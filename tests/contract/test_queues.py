@@ -45,7 +45,7 @@ class TestOrder:
         sent = [(b"%d" % number, rng.choice(PRIORITIES)) for number in range(300)]
         for message, priority in sent:
             queue.send(message, priority)
-        expected = sorted(sent, key=lambda each: -each[1])  # which keeps the order of equals
+        expected = sorted(sent, key=lambda each: -each[1])  # the sort keeps the order of equals
         assert [tuple(message) for message in queue.peek()] == expected
         assert [tuple(message) for message in queue.receive_many()] == expected
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import sysconfig
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -395,6 +396,26 @@ class TestMany:
     def test_vector_write_error_names_vector_dtype_and_given_dtype(self, records: Records) -> None:
         with pytest.raises(RecordTypeError, match=r"float64.*int64"):
             records.vector("i8", 3).write([0], np.zeros(1))
+
+    @pytest.mark.parametrize("take_part", [lambda value: value, lambda value: value["hashes"]], ids=["value", "field"])
+    def test_vector_values_keep_content_during_later_reads(
+        self, records: Records, take_part: Callable[[Any], Any]
+    ) -> None:
+        vector = records.vector(PAIR, 1)
+        kept = []
+        for number in range(5_000):  # more than the memory of several allocations holds
+            vector[0] = ((number, number),)
+            value = take_part(vector[0])
+            if number % 100 == 0:
+                kept.append((number, value))
+        for number, value in kept:
+            assert set(np.ravel(value.tolist())) == {number}
+
+    @pytest.mark.skipif(bool(sysconfig.get_config_var("Py_GIL_DISABLED")), reason="reference counts are not exact")
+    def test_vector_values_that_nobody_keeps_share_memory(self, records: Records) -> None:
+        vector = records.vector(PAIR, 1)
+        blocks = {vector[0].base.ctypes.data for _ in range(20_000)}
+        assert len(blocks) <= 2
 
     def test_vector_write_with_repeated_index_keeps_last_value(self, records: Records) -> None:
         numbers = records.vector("i8", 3)

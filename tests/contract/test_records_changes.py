@@ -150,7 +150,7 @@ class TestChanges:
         numbers = records.vector("i8", 3)
         assert numbers.stats().elements_written == 0
         numbers[[1, 2]] = 1
-        numbers[1] = 2  # of two elements with one time, the first one counts
+        numbers[1] = 2  # the first of two elements with one time counts
         stats = numbers.stats()
         assert (stats.kind, stats.length, stats.written, stats.elements_written, stats.last_index) == (
             "vector",

@@ -167,7 +167,7 @@ class BoardProgram(Program):
         if len(self.handles) > 8:
             self.handles.pop(0).close()
         if rng.random() < 0.1:
-            self.vector(DTYPES[0], 5, name="a").close()  # which a board's name does not lead to
+            self.vector(DTYPES[0], 5, name="a").close()  # a vector under a board's name: they do not collide
         self.handles.append(self.board(rng.choice([None, 3, 3]), rng.choice([None, 16]), name=rng.choice("ab")))
 
     def _declare(self, rng: random.Random) -> None:

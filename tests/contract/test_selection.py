@@ -23,7 +23,7 @@ from tests.command import run
 from tests.recording.logs import build_chunk_record, channel, message, write_log, write_unclosed_file
 
 NAMES = ("a+b", "aab", "cam", "camer", "camera", "camera.front", "camera_rear", "gps", "imu0", "imu[0]", "imux")
-#: What a person writes, and what of NAMES that selects.
+#: Patterns as a person writes them, and the NAMES that each selects.
 SELECTED = {
     "camera": {"camera"},
     "camera.front": {"camera.front"},

@@ -74,5 +74,5 @@ def test_msgq_installs_no_sigusr2_handler(backend: Backend, endpoint: str) -> No
         wait_asleep(child.pid)
         pub.send(b"x")
         before, after = (int(mask, 16) for mask in child.result())
-        sigbus = 1 << signal.SIGBUS - 1  # the one exception: docs/internals/topic-protocol.md, "Another size"
+        sigbus = 1 << signal.SIGBUS - 1  # the one exception: docs/internals/common-protocol.md, "Truncated files"
         assert after & ~sigbus == before & ~sigbus

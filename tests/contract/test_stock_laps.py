@@ -56,7 +56,7 @@ def test_stock_reader_at_the_wrap_mark_is_marked_as_lapped(endpoint: str, stack:
     per_lap = 8
     pub.flood(per_lap, 7992, 7992)
     assert sub.drain().count == per_lap
-    assert sub.header().read_pointers[0] == per_lap * 8000  # where the wrap mark will be, in this lap and in the next
+    assert sub.header().read_pointers[0] == per_lap * 8000  # position of the wrap mark, in this lap and in the next
     pub.flood(per_lap + 1, 7992, 7992, first=per_lap)
     header = sub.header()
     assert header.write_pointer >> 32 == 2

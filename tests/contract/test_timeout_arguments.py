@@ -95,6 +95,13 @@ def _set_rcvtimeo(sub: Any, time: Any) -> None:
 TABLE = [
     Timed("SubSocket.setTimeout", ALL, close_cases.open_sub_socket, lambda sub, time: sub.setTimeout(time), MS),
     Timed("SubSocket.rcvtimeo", ALL, close_cases.open_sub_socket, _set_rcvtimeo, MS),
+    Timed(
+        "TypedSubscriber.receive",
+        ALL,
+        close_cases.open_typed_subscriber,
+        lambda sub, time: sub.receive(timeout=time),
+        S,
+    ),
     Timed("SubSocket.receive", ALL, close_cases.open_sub_socket, lambda sub, time: sub.receive(timeout=time), S),
     Timed("sub_sock", ALL, _subs, lambda place, time: msgq.sub_sock(place.name, timeout=time).close(), MS, True),
     Timed("Poller.poll", ALL, _polls, lambda poller, time: poller.poll(time), MS, True),
@@ -301,7 +308,7 @@ def test_receive_with_duration_as_non_blocking_flag_is_refused(place: Place) -> 
     sub, _ = close_cases.open_sub_socket(place)
     for time in (1000, 2, -1, 0.5, np.int64(1000), "1", timedelta(seconds=1)):
         for call in (sub.receive, lambda time: sub.receive_into(bytearray(8), time)):
-            with pytest.raises(InvalidTypeError, match=r"give True or False; to limit the wait, call setTimeout"):
+            with pytest.raises(InvalidTypeError, match=r"give True or False; to limit the wait, use receive\(timeout="):
                 call(time)
     for flag in (True, 1, np.True_):
         assert sub.receive(flag) is None
@@ -328,7 +335,7 @@ def test_receive_waits_for_the_timeout_rounded_up_to_nanoseconds(place: Place) -
         assert current_bus().clock.now_ns - began == math.ceil(time * 10**9)
 
 
-# ---- that the table is complete ----
+# ---- completeness of the table ----
 
 
 def timed_methods() -> set[str]:

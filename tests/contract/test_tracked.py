@@ -161,7 +161,7 @@ def test_untracked_topic_refuses_an_origin(backend: Backend, endpoint: str, how:
     with pytest.raises(StateError, match=r"not tracked.*tracked=True"):
         send(pub, how, origin_time=1)
     assert sub.receive() is None
-    clock.set_origin(77)  # that of the thread is for those who can carry it
+    clock.set_origin(77)  # a thread's origin has no effect on untracked topics
     pub.send(b"abc")
     assert sub.receive() == b"abc"
 

@@ -46,7 +46,7 @@ class Stage:
         self.time_ns = current_bus().clock.time_ns if backend == "fake" else clock.time_ns
         self.tracer = StageTracer(token)
         if backend == "fake":
-            time = current_bus().clock  # which origins are ahead of where earlier tests sent much at once; 0 is none
+            time = current_bus().clock  # its origins are ahead of bursts of earlier tests; 0 is none
             time.now_ns = time.new_origin_time() + 1000
         self._subs: dict[str, Any] = {}
 

@@ -30,6 +30,7 @@ class ImuStruct(ctypes.Structure):
     """The same bytes as `IMU`."""
 
     _fields_ = (("time", ctypes.c_uint64), ("acceleration", ctypes.c_float * 3))
+    _layout_ = "ms"  # Python 3.14 requires a layout with `_pack_`; earlier versions ignore it
     _pack_ = 1
 
 

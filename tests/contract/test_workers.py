@@ -184,7 +184,7 @@ class TestRetries:
         queue, called = queues.open(), list[Any]()
         queue.send(b"killer")
         for _ in range(3):
-            queue.take(0).nack()  # as if its worker died
+            queue.take(0).nack()  # simulates the death of its worker
         assert Worker(queue, called.append, retries=2).run(0) == WorkCounts(failed=1)
         assert called == []
         (letter,) = letters(queues.open(name=".dead"))

@@ -190,7 +190,7 @@ def forked_connecting(endpoint: str, kind: str, how: str) -> list[Any]:
             process.open_zmq_socket = new_socket
             tasks.append(Task(_name_of_error, second))
             if kind == "SubSocket" and how == "close":
-                tasks[0].wait_asleep()  # until the first call ends
+                tasks[0].wait_asleep()  # returns after the first call ended
             else:
                 tasks[0].result()
             return new_socket(*args)
@@ -366,7 +366,7 @@ def outlived_by_child(endpoint: str) -> None:
         os.write(tells, b"!")
         threading.Event().wait(DEADLINE)
         os._exit(0)
-    os.read(forked, 1)  # until it runs, and has let go of what is its parent's, the address is its own as well
+    os.read(forked, 1)  # returns when the child has closed its copy of the parent's sockets, which share the address
     pub.send(b"first")
     say(pid)
     hear()

@@ -17,7 +17,7 @@ from tests.support import SHM
 CAPACITY = 16  # small, so that a few messages make a lap
 BURST = 4
 LAPS = 10
-VICTIM, FORMER, OTHER, LATER = 0, 1000, 2000, 3000  # where the numbers of each publisher's messages begin
+VICTIM, FORMER, OTHER, LATER = 0, 1000, 2000, 3000  # first numbers of the messages of each publisher
 
 
 class ChannelPlace(Place):
@@ -114,9 +114,9 @@ def all_slots_are_to_be_had(publisher: Any) -> None:
 
 @dataclass(frozen=True)
 class ChannelScene(Scene):
-    """sent : how many messages of the victim's are published before "arm", and `sends` after it. Their numbers go up.
+    """`sent`: how many messages of the victim's are published before "arm", and `sends` after it. Their numbers go up.
 
-    retracts : its last messages take the places of its first.
+    `retracts`: its last messages take the places of its first.
     """
 
     sent: int = 0

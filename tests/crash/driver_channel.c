@@ -45,12 +45,12 @@ static uint64_t check(const void *message, uint64_t size, uint64_t position) {
 }
 static void receive(uint64_t count, uint64_t b) {
     static uint8_t copy[ROOM];
-    msgq_message about;
+    msgq_message info;
     while (count--) {
-        int64_t size = msgq_channel_receive(subscriber, copy, sizeof copy, 0, &about);
+        int64_t size = msgq_channel_receive(subscriber, copy, sizeof copy, 0, &info);
         if (size == -EAGAIN)
             return;
-        check(copy, (uint64_t)must(size), about.position);
+        check(copy, (uint64_t)must(size), info.position);
     }
 }
 static void announce(uint64_t a, uint64_t b) { mq_eventcount_prepare_wait_mp(&subscriber->file.header->eventcount); }

@@ -79,17 +79,17 @@ static void send_delayed(uint64_t number, uint64_t b) {
 
 /* ---- receiving ---- */
 
-static bool check(int64_t size, const void *message, const msgq_message *about) {
+static bool check(int64_t size, const void *message, const msgq_message *info) {
     if (size == -EAGAIN || size == -ETIMEDOUT)
         return false;
-    if (must(size) != BYTES || about->priority != priority_of(number_of(message, BYTES)))
+    if (must(size) != BYTES || info->priority != priority_of(number_of(message, BYTES)))
         fail("another message");
     return true;
 }
 static bool receive_in_time(double timeout) {
     uint8_t message[BYTES];
-    msgq_message about;
-    bool found = check(msgq_queue_receive(queue, message, sizeof message, timeout, &about), message, &about);
+    msgq_message info;
+    bool found = check(msgq_queue_receive(queue, message, sizeof message, timeout, &info), message, &info);
     if (found)
         say("got", number_of(message, BYTES));
     return found;
@@ -104,11 +104,11 @@ static void wait_message(uint64_t ms, uint64_t b) { receive_in_time((double)ms /
 /* take:COUNT:TICKS of a lease; 0: none */
 static void take(uint64_t count, uint64_t ticks) {
     uint8_t message[BYTES];
-    msgq_message about;
+    msgq_message info;
     for (; count; count--, kept_count++) {
         msgq_job *job = &kept[kept_count].job;
         double lease = (double)ticks * TICK;
-        if (!check(msgq_queue_take(queue, message, sizeof message, 0, lease, job, &about), message, &about))
+        if (!check(msgq_queue_take(queue, message, sizeof message, 0, lease, job, &info), message, &info))
             return;
         say("took", kept[kept_count].number = number_of(message, BYTES));
     }

@@ -109,13 +109,13 @@ static void wait_for_change(uint64_t ms, uint64_t b) {
 static void look(uint64_t index, uint64_t *seen) {
     static uint8_t item[ROOM];
     uint64_t count = 0;
-    msgq_value about = {.count = 0};
+    msgq_value info = {.count = 0};
     if (vector) {
         must(msgq_vector_read(vector, index, 1, item, &count, NULL));
         number_of(item, msgq_vector_item_bytes(vector));
-    } else if (msgq_board_read(board, (int64_t)index, item, sizeof item, &about) >= 0) {
-        count = about.count;
-        if ((number_of(item, about.size) % KEY_WORDS + 1) * 8 != about.size)
+    } else if (msgq_board_read(board, (int64_t)index, item, sizeof item, &info) >= 0) {
+        count = info.count;
+        if ((number_of(item, info.size) % KEY_WORDS + 1) * 8 != info.size)
             fail("another length");
     }
     if (count < *seen)

@@ -134,8 +134,8 @@ class Place:
     """An endpoint, and everything that a test opens on it, closed at its end."""
 
     kind: ClassVar[str]
-    start: ClassVar[str]  # of the file's name
-    rows: ClassVar[range] = range(0)  # where in the file the rows begin
+    start: ClassVar[str]  # start of the file's name
+    rows: ClassVar[range] = range(0)  # offsets of the rows in the file
 
     def __init__(self, endpoint: str) -> None:
         self.endpoint = endpoint
@@ -220,10 +220,10 @@ class Place:
 class Scene:
     """What a victim does, after "arm" step by step.
 
-    step : must be among the points, or the test has lost its subject.
-    former : what another one did, who is killed while the victim says "ready".
-    heir : the victim gets the row of that one, else one that was never used.
-    before : how many messages come while it says "ready".
+    `step`: must be among the points, or the test has lost its subject.
+    `former`: what another one did, who is killed while the victim says "ready".
+    `heir`: the victim gets the row of that one, else one that was never used.
+    `before`: how many messages come while it says "ready".
     """
 
     operations: str
@@ -239,7 +239,7 @@ class Step:
 
     at: int = 0
     name: str = ""
-    locked: bool = False  # it holds the file's lock there
+    locked: bool = False  # True if it holds the file's lock there
 
 
 class Play:
@@ -314,7 +314,7 @@ def first_line(problem: Exception) -> str:
 def at_each_step(act: Callable[[Step], list[str]], steps: Iterable[str] = (), often: int | None = None) -> None:
     """Play without an end, which tells the steps, and then with an end at each; report all that fail.
 
-    steps : must be among the points. often : so many of the same name at most.
+    `steps`: must be among the points. `often`: so many of the same name at most.
     """
     names = points_of(act(Step()))
     assert names

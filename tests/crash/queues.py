@@ -17,7 +17,7 @@ SLOTS = 6  # few, so that every slot has had many messages soon
 PRIORITIES = 3
 LAPS = 4
 BYTES = 24
-BEFORE, OTHER = 100, 1000  # where the numbers of messages begin that were sent before the victim's, and afterwards
+BEFORE, OTHER = 100, 1000  # first numbers of the messages sent before the victim's, and afterwards
 ROWS, ROWS_AT, ROW_BYTES, HEADER = 128, 4096, 256, 57344
 BITS = ("receiving", "watching", "sending", "notified")
 BITS_AT = 320
@@ -137,7 +137,7 @@ class QueuePlace(Place):
 
 @dataclass(frozen=True)
 class QueueScene(Scene):
-    """sure : messages that the victim sends before "arm"; their numbers go up from 200. `own`: all that it sends."""
+    """`sure`: messages that the victim sends before "arm"; their numbers go up from 200. `own`: all that it sends."""
 
     sure: int = 0
     own: int = 0
@@ -235,7 +235,7 @@ RECEIVERS = {
         "ready arm join", before=2, former="join send:10 send:11 take:2 hold lie notify", heir=True
     ),
 }
-#: What comes before "arm" in these scenes must not wake or serve anybody while the victim is stopped.
+#: Scenes for a stopped victim: nothing before "arm" may wake or serve anybody while it is stopped.
 STOPPED = {
     name: scene
     for name, scene in (SENDERS | RECEIVERS).items()
@@ -247,7 +247,7 @@ STOPPED = {
     ),
 }
 
-#: Behind these a message is not in the queue any more, though the victim has not said so.
+#: Points behind which a message is not in the queue any more, though the victim has not said so.
 GONE = ("mq_queue_free_taken_slot: ", "call: after wake", "mq_eventcount_notify_mp: ", "mq_queue_add_to_counter: ")
 
 

@@ -19,7 +19,7 @@ from tests.support import LONGER, SHM, Child, run_child, say, wait_until
 
 CAPACITY = 32
 PUBLISHERS = 3
-AWAITED = 8  # of so many kills, one is of a publisher from which both watchers have received
+AWAITED = 8  # kills, of which one is of a publisher from which both watchers have received
 POOLS_MAX = 8 + PUBLISHERS + 20  # the dead that stay, the living, and those who died while they joined
 
 

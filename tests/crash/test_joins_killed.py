@@ -271,10 +271,10 @@ def live_with_a_record(kind: str, name: str) -> Iterator[None]:
 class Role:
     """What a process does with an endpoint, and who lives or has died there.
 
-    act : the call of Python. `c`: the same by the driver, its kind and operations. None: C has no such call.
-    live : has living participants before the block, and uses them after it.
-    die : leaves a dead participant.
-    check : observes what the killed process left, and uses the endpoint as others do.
+    `act`: the call of Python. `c`: the same by the driver, its kind and operations. None: C has no such call.
+    `live`: has living participants before the block, and uses them after it.
+    `die`: leaves a dead participant.
+    `check`: observes what the killed process left, and uses the endpoint as others do.
     """
 
     act: Act
@@ -390,7 +390,7 @@ def test_join_killed_at_each_step_leaves_usable_endpoint(
 
     Failure would mean: a file stays that nobody removes, or others trip over it, wait for a dead process or lose a row.
     """
-    monkeypatch.setenv("MSGQ_MODE", "660")  # as the umask would not have it: else there is no fchmod
+    monkeypatch.setenv("MSGQ_MODE", "660")  # a mode that the umask does not give: else there is no fchmod
     with (python_victims if language == "Python" else c_victims)(role, interposer) as run:
         for point in range(1, POINTS_MAX):
             name = f"{endpoint}-{point}"

@@ -21,10 +21,10 @@ from tests.crash.queues import File
 from tests.support import LONGER, run_child
 
 SENDERS = RECEIVERS = 4
-SURVIVOR = 0  # who looks after all are dead
+SURVIVOR = 0  # number of the process that checks after all are dead
 
-#: What a process writes down: "sent" when send has returned, "calls" before receive, "got" when it has returned, "took"
-#: before the acknowledgement and "acked" when that has returned.
+#: Notes of a process: "sent" after send has returned, "calls" before receive, "got" after it has returned, "took"
+#: before the acknowledgement and "acked" after that has returned.
 KINDS = ("sent", "calls", "got", "took", "acked")
 
 

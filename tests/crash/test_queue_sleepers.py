@@ -67,8 +67,8 @@ def send(handle: MessageQueue) -> bool:
     return True
 
 
-#: What the victim does, the point behind which nobody may be left asleep, how many messages are there before, and what
-#: the sleeper wants.
+#: For each waker: the victim's work, the point behind which no process may be left asleep, the number of messages
+#: before, and the condition that the sleeper waits for.
 SLOT_STATE = "&h->parts.slot_states"
 WAKERS: dict[str, tuple[str, str, int, Callable[[MessageQueue], bool]]] = {
     "send": ("join ready arm send:0", f"mq_queue_commit_message: stored {SLOT_STATE}[slot]", 0, receive),

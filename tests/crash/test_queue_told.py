@@ -15,9 +15,9 @@ from tests.support import asleep, wait_until
 
 @dataclass(frozen=True)
 class TellerScene(QueueScene):
-    """taken : a message is there at first, which the victim takes, or a former one that died with it.
+    """`taken`: a message is there at first, which the victim takes, or a former one that died with it.
 
-    later : messages that come when it sleeps, or is dead.
+    `later`: messages that come when it sleeps, or is dead.
     """
 
     taken: bool = False

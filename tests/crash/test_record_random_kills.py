@@ -21,7 +21,7 @@ from tests.crash.records import ROWS, RecordPlace, key_name, key_number, key_val
 from tests.support import LONGER, SHM, Task, run_child
 
 WRITERS, LENGTH = 4, 8
-KILLS = 3 * ROWS * LONGER  # so that each row has had several owners
+KILLS = 3 * ROWS * LONGER  # enough kills for several owners of each row
 WRITES = 1000  # completed writes at the end, at least
 
 

@@ -38,7 +38,7 @@ def test_writer_killed_while_waiting_has_notified_earlier_writes(place: RecordPl
 
     def die(step: Step) -> list[str]:
         victim = place.driver("join patience:3 arm many:4:100", ACCESSES, step.at)
-        lines = victim.end(0, -signal.SIGKILL)  # how often it looks is a matter of time
+        lines = victim.end(0, -signal.SIGKILL)  # its number of looks depends on the time
         assert any("has item 2" in line for line in lines) == (victim.process.returncode == 0)
         numbers = numbers_of(place.reader.read())
         assert all(number in (i, 100 + i) for i, number in enumerate(numbers))
@@ -178,7 +178,7 @@ def test_row_takeover_stopped_during_release_leaves_elements_to_other_writers(pl
     assert place.holders() == [0] * LENGTH
 
 
-# ---- who waits ----
+# ---- waiting processes ----
 
 
 def test_write_waits_for_stopped_writer_until_timeout(place: RecordPlace) -> None:

@@ -45,7 +45,7 @@ def test_new_subscribers_reuse_slots_of_300_killed_subscribers(topic: Topic) -> 
     pub = topic.pub()
     operations = "arm join announce leave"
     steps = len(topic.points(operations))
-    for i in range(300):  # how many steps there are depends on what the others left
+    for i in range(300):  # the number of steps depends on the remains of the others
         topic.driver(operations, at=1 + i % steps).end(0, -signal.SIGKILL)
     subs = [topic.sub() for _ in range(20)]
     flood(pub, range(3))

@@ -96,7 +96,7 @@ def test_new_publisher_killed_while_waiting_for_stopped_owner_leaves_usable_topi
     attempt: Any = None
     with contextlib.suppress(MultiplePublishersError):
         attempt = topic.pub()
-        attempt.send(message(7, 200))  # where the owner still writes
+        attempt.send(message(7, 200))  # the owner still writes there
     owner.go_on()
     owner.end()
     drain(sub)  # finds a torn message first of all

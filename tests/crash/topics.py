@@ -58,10 +58,10 @@ def flood(pub: msgq.PubSocket, numbers: Iterable[int]) -> None:
 
 @dataclass(frozen=True)
 class TopicScene(Scene):
-    """sizes : of the messages that are read when the victim comes. Its own messages go on with the next number."""
+    """`sizes`: of the messages that are read when the victim comes. Its own messages go on with the next number."""
 
     sizes: tuple[int, ...] = (16,) * 6
-    tracked: bool | None = None  # what the next publisher wants
+    tracked: bool | None = None  # `tracked` of the next publisher
 
 
 #: "announce" is a sleeper to wake.
@@ -184,7 +184,7 @@ class TopicPlayAfterClose(TopicPlay):
 
 @dataclass(frozen=True)
 class OverwriteScene(Scene):
-    """succeeded : a new publisher comes before the subscribers read."""
+    """`succeeded`: a new publisher comes before the subscribers read."""
 
     succeeded: bool = False
 

@@ -22,7 +22,7 @@ from msgq.decoding.rosmsg import parse_ros1_struct, parse_ros2_struct
 from tests.decoding.random_values import random_value, same
 
 LINE = "=" * 80
-TIMES = {"sec": "secs", "nanosec": "nsecs"}  # what rosbags calls the parts of ROS 1's times
+TIMES = {"sec": "secs", "nanosec": "nsecs"}  # names in rosbags of the parts of ROS 1's times
 EVERY = (
     f"bool truth\nint8 a\nuint8 b\nint16 c\nuint16 d\nint32 e\nuint32 f\nint64 g\nuint64 h\nfloat32 i\nfloat64 j\n"
     f"string text\nbool[] truths\nint16[3] three\nfloat64[] some\nuint8[] octets\nuint8[5] five\nstring[] texts\n"
@@ -115,7 +115,7 @@ def test_cdr_reader_reads_all_types_of_ros_distribution(first: bool) -> None:
     for name in store.fielddefs:
         text = store.generate_msgdef(name, ros_version=1 if first else 2)[0]
         if " byte" in f" {text}".replace("\n", " "):
-            continue  # which rosbags takes for a signed one in ROS 2
+            continue  # rosbags takes it for a signed one in ROS 2
         defined = (parse_ros1_struct if first else parse_ros2_struct)(name, text)
         reader = CdrReader(defined, is_cdr=not first)
         value = before_2038(random_value(defined, chance))
@@ -202,7 +202,7 @@ def test_empty_cdr_string_without_terminator_is_read() -> None:
 def test_cdr_wide_strings_are_read_in_all_encodings(little: bool) -> None:
     number, order = ("<I", "le") if little else (">I", "be")
     head = bytes((0, little, 0, 0))
-    text = "a€😀"  # of four units
+    text = "a€😀"  # four UTF-16 units
     units = text.encode(f"utf-16-{order}")
     quads = b"".join((b"\0\0" + units[i : i + 2] if not little else units[i : i + 2] + b"\0\0") for i in range(0, 8, 2))
     ways = (

@@ -20,7 +20,7 @@ from tests.command import run, start
 from tests.recording.logs import write_log
 
 ANNOTATIONS = Path(capnp.__file__).with_name("c++.capnp").read_text()
-#: What is loaded with a folder "more" among the import paths; {} is how the file imports what it needs.
+#: Schema in a folder "more" among the import paths; {} is replaced by the imports of the file.
 CAR = """{}
 $Cxx.namespace("cereal");
 @0x8e2af1e708af8b8d;
@@ -36,7 +36,7 @@ interface Service {{ get @0 (a :Int32) -> (event :Event); }}
 struct Event $note("all") {{ time @0 :UInt64 $unit("ns"); car @1 :Car.CarState; service @2 :Service; }}
 """
 OWN, SHARED, LIBRARY = (f'using Cxx = import "{path}";' for path in ("./c++.capnp", "/c++.capnp", "/capnp/c++.capnp"))
-#: How log.capnp imports, how car.capnp does, and the folder that has car.capnp.
+#: Imports of log.capnp, imports of car.capnp, and the folder that has car.capnp.
 WAYS = {
     "own annotations": (f'{OWN} using Car = import "car.capnp";', OWN, "main"),
     "the library's annotations": (f'{LIBRARY} using Car = import "car.capnp";', LIBRARY, "main"),

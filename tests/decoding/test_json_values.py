@@ -210,7 +210,7 @@ def test_query_results_follow_json_rules() -> None:
         (timestamp_pb2.Timestamp(seconds=2**62), f'{{"seconds": {2**62}}}'),
         (timestamp_pb2.Timestamp(seconds=1, nanos=-1), '{"seconds": 1, "nanos": -1}'),
         (np.datetime64("2026-01-31T00:00:00", "ns"), "1769817600000000000"),
-        (np.datetime64("NaT"), "null"),
+        (np.datetime64("NaT", "s"), "null"),
         (np.longdouble(0.5), '"0.5"'),
         (np.array(5), "5"),
         (np.bool_(True), "true"),

@@ -262,7 +262,7 @@ def full_type(schema: Schema) -> pa.DataType:
 
 
 def check_types(schema: Schema, payloads: Payloads, optional: frozenset[str] = frozenset()) -> None:
-    """Check that columns have the types that the schema says. optional : columns that may be missing."""
+    """Check that columns have the types that the schema says. `optional`: columns that may be missing."""
     wanted = full_type(schema)
     found = columns(schema, payloads).type
     assert {field.name for field in wanted} - {field.name for field in found} <= optional

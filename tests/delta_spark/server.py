@@ -23,7 +23,7 @@ def start_session(directory: str, jars: str) -> SparkSession:
         "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -Djava.io.tmpdir={directory}",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.databricks.delta.retentionDurationCheck.enabled": "false",  # for VACUUM ... RETAIN 0 HOURS
+        "spark.databricks.delta.retentionDurationCheck.enabled": "false",  # allows VACUUM ... RETAIN 0 HOURS
         "spark.databricks.delta.snapshotPartitions": "1",
         "spark.sql.shuffle.partitions": "1",
         "spark.sql.codegen.wholeStage": "false",  # the compilation takes longer than queries of so few rows
@@ -53,7 +53,7 @@ def main() -> None:
     for line in sys.stdin:
         try:
             answer: Any = run_query(spark, *json.loads(line))
-        except Exception as error:  # of Java or Spark: the test decides
+        except Exception as error:  # any error of Java or Spark: the test decides
             answer = {"error": str(error)}
         print(json.dumps(answer, default=str), file=answers, flush=True)
     spark.stop()

@@ -54,7 +54,7 @@ def test_delta_spark_reads_old_versions_and_history(delta_spark: DeltaSpark, wri
     for place in ("messages", "gold/endpoints"):
         table = name_table(written_lake.path / place)
         history = delta_spark.sql(f"DESCRIBE HISTORY {table}")
-        newest = LakeTable(written_lake.directory, place).read_version()
+        newest = LakeTable(written_lake.directory, place).log.read_newest_version()
         assert [row["version"] for row in history] == list(range(newest, -1, -1))
         assert [row["operation"] for row in history] == ["WRITE"] * newest + ["CREATE TABLE"]
         assert all(row["engineInfo"].startswith("delta-rs") for row in history)

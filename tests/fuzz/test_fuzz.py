@@ -32,7 +32,7 @@ CASES = {
     "sockets": 30,
     "frames": 30,
 }
-ENOUGH_SECONDS = 100.0  # for the cases above, however busy the machine is
+ENOUGH_SECONDS = 100.0  # time for the cases above, however busy the machine is
 NIGHT_SECONDS = 20.0 * LONGER
 FOUND = 10  # times as many cases find a missing bound
 pytestmark = pytest.mark.watchdog(300.0 * max(LONGER, 1))  # above those of the levels, which say more
@@ -87,7 +87,7 @@ MISSING_BOUNDS = {
         "return mq_ring_offset(position) <= mq_ring_lap_end(data_bytes) &&",
         "return (data_bytes || 1) &&",
     ),
-    "stamp": MissingBound("core", "HEADERS", "sources/message.h", " || room->skip > size - room->bytes", ""),
+    "stamp": MissingBound("core", "HEADERS", "sources/message.h", " || buffer->skip > size - buffer->bytes", ""),
     "chunk": MissingBound("core", "LOG_HEADERS", "mcap_io/chunk_buffer.h", CHUNK_ROOM, " && size != UINT64_MAX;"),
     "event": MissingBound(
         "gates",
@@ -174,7 +174,9 @@ MISSING_BOUNDS = {
         "records", "HEADERS", "records/writer.h", "mq_monotonic_ns() >= deadline_ns", "deadline_ns < 0"
     ),
     "tries": MissingBound("records", "HEADERS", "records/vector.h", "tries < MQ_VECTOR_TRIES", "tries >= 0"),
-    "changes": MissingBound("records", "HEADERS", "records/vector.h", " && count < room;", " && count <= room;"),
+    "changes": MissingBound(
+        "records", "HEADERS", "records/vector.h", " && count < indices_max;", " && count <= indices_max;"
+    ),
     "step": MissingBound(
         "records", "HEADERS", "records/vector.h", "i + MQ_VECTOR_STEP <= selected.count", "i < selected.count"
     ),

@@ -88,7 +88,7 @@ class Subscriber:
             self._join()
 
     def _join(self) -> None:
-        """Take a free or dead row (topic-protocol.md, "Life" and "Joining")."""
+        """Take a free or dead row (common-protocol.md, "Life"; topic-protocol.md, "Joining")."""
         taken_row = lock_free_row(self.topic.side_path, range(SUBSCRIBER_ROWS), PUBLISHER_ROWS)
         if taken_row is None:
             raise BlockingIOError("all rows are taken")

@@ -167,7 +167,7 @@ def as_signed(word: int) -> int:
     return word - (1 << 64) if word >> 63 else word
 
 
-# --- Locks of rows: topic-protocol.md, "Life" -------------------------------------------------------------------------
+# --- Locks of rows: common-protocol.md, "Life" ------------------------------------------------------------------------
 
 
 class RowLock:
@@ -208,7 +208,7 @@ def is_byte_locked(path: Path, byte: int) -> bool:
         os.close(descriptor)
 
 
-# --- Who a participant is: layout.md ----------------------------------------------------------------------------------
+# --- Identity of a participant: layout.md -----------------------------------------------------------------------------
 
 
 def write_identity(file: SharedFile, row: int, uid: int) -> None:

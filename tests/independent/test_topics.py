@@ -153,7 +153,7 @@ def test_independent_topic_subscriber_counts_losses_exactly(endpoint: str) -> No
         subscriber = Subscriber(endpoint)
         for number in range(COUNT):
             publisher.send(payload(number))
-        assert msgq.stats.topic(endpoint).subscribers[0].lost == COUNT  # as others see it, before it looks
+        assert msgq.stats.topic(endpoint).subscribers[0].lost == COUNT  # an observer's count, before its own look
         assert subscriber.receive() is None
         assert (subscriber.lost, subscriber.resets) == (COUNT, 1)
         publisher.send(b"now")

@@ -19,7 +19,7 @@ from tests.unit.stage_children import timing_record
 
 SECOND = 1_000_000_000
 HOUR = 3600 * SECOND
-MIDNIGHT = 1_700_006_400 * SECOND  # of a day, and so the beginning of an hour
+MIDNIGHT = 1_700_006_400 * SECOND  # midnight, and so the beginning of an hour
 TURN = 1 << 32
 PNG = b"\x89PNG\r\n\x1a\n"
 Row = dict[str, Any]

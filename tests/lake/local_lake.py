@@ -68,11 +68,10 @@ def read_tables(lake: LocalLake) -> dict[str, list[tuple[Any, ...]]]:
 def check_lake_continues(written: LocalLake, directory: Path, optimize: Callable[[Path], None]) -> None:
     """Check that a lake has right rows after another program has merged and removed files of its tables.
 
-    Parameters
-    ----------
-    written : lake of two ingests. It remains as it is.
-    directory : gets two copies of the lake, of which one is changed.
-    optimize : merges the files of the table in a directory, and removes the old files.
+    Args:
+        written: lake of two ingests. It remains as it is.
+        directory: gets two copies of the lake, of which one is changed.
+        optimize: merges the files of the table in a directory, and removes the old files.
     """
     lakes = changed, unchanged = LocalLake(directory / "changed", 2), LocalLake(directory / "unchanged", 2)
     for lake in lakes:

@@ -43,7 +43,7 @@ class Lake:
         self.path, self.directory, self.schemas = path, LakeDirectory(path), schemas or {}
         self.manifest = SilverManifest(self.directory)
         self.bronze = BRONZE
-        self.decoded: list[str] = []  # all parts that were, in order
+        self.decoded: list[str] = []  # all decoded parts, in order
 
     def add(self, name: str, rows: Iterable[dict[str, Any]], date: str = "1970-01-01") -> str:
         """Write a part, sorted by endpoint as those of bronze."""

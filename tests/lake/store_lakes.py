@@ -19,7 +19,7 @@ from msgq.lake.gold.gold_builder import GoldBuilder
 from msgq.lake.lake_directory import LakeDirectory
 from msgq.lake.silver.silver_builder import build_silver
 from msgq.spark.lake.ingest import ingest_recordings
-from msgq.spark.lake.lake_store import LakeStore
+from msgq.spark.lake.spark_directory import SparkDirectory
 from tests.lake.in_place import InPlaceExecutor
 from tests.recording import logs
 
@@ -67,8 +67,8 @@ class StoreLake:
     def __init__(self, url: str, options: Mapping[str, str] | None = None) -> None:
         self.url, self.options = url, options
         context = SimpleNamespace(defaultParallelism=2)
-        spark: Any = SimpleNamespace(_jsc=context, sparkContext=context)  # what `count_cores` needs
-        self.store = LakeStore(spark, url, options)
+        spark: Any = SimpleNamespace(_jsc=context, sparkContext=context)  # attributes that `count_cores` needs
+        self.store = SparkDirectory(spark, url, options)
         self.executor = PicklingExecutor()
         self.bronze = BronzeStore(self.store, self.executor)
         self.gold = GoldBuilder(self.store, self.executor, self.bronze.read_aggregates)

@@ -34,7 +34,7 @@ def lake(tmp_path: Path) -> Path:
     endpoints = ["b", "a", "c", "d[/]", "a", None]
     parts = {"bronze_file": ["p"] * 6, "table_name": ["Imu-1a2b"] * 6, "endpoint": endpoints, "row_count": [1] * 6}
     create_table(tmp_path, "silver_manifest", pa.table(parts))
-    (tmp_path / "gold" / "half").mkdir()  # of a writer that was killed before its commit
+    (tmp_path / "gold" / "half").mkdir()  # folder of a writer that was killed before its commit
     return tmp_path
 
 

@@ -88,7 +88,7 @@ def test_silver_endpoint_with_changed_schema_has_columns_of_both_schemas(tmp_pat
     assert lake.values("other", "sequence", "x", "tags") == [(0, 1.5, [3, 4]), (1, 0.5, None)]
     assert lake.values("h", "x", "n") == [(2.5, 3)]
     assert "tags" not in lake.rows("h").schema.names
-    assert len(lake.tables()) == 1  # whose numbers have the same type
+    assert len(lake.tables()) == 1  # the numbers of both have the same type
 
 
 def test_silver_json_integers_and_floats_share_one_table(tmp_path: Path) -> None:
@@ -244,7 +244,7 @@ def test_silver_decode_errors_are_in_separate_table(tmp_path: Path) -> None:
     lake.add("b", [message("raw", 3, "", b"?")])
     lake.add("c", [message("f", 4, "strange", b"payload")])
     assert lake.decode() == 3
-    assert lake.decode() == 0  # what says no encoding is done, too
+    assert lake.decode() == 0  # messages without an encoding are done, too
     assert lake.manifest.list_endpoints() == ["e"]
     aside = [
         row

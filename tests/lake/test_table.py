@@ -91,7 +91,7 @@ def test_table_commit_failure_is_not_a_conflict(tmp_path: Path) -> None:
 def test_concurrent_table_appends_keep_all_rows_in_few_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writers: int
 ) -> None:
-    monkeypatch.setattr(LakeTable, "sync_files", lambda *_: None)  # which is the most of it
+    monkeypatch.setattr(LakeTable, "sync_files", lambda *_: None)  # skips the slowest part
 
     def append(who: int) -> None:
         mine = table(tmp_path)
@@ -176,7 +176,7 @@ def test_table_commit_syncs_earlier_log_entries(tmp_path: Path, sync_log: list[s
     numbers = LakeTable(LakeDirectory(tmp_path), "numbers")
     for number in range(3):
         numbers.commit_files(numbers.read_snapshot(), NUMBERS, [put(numbers, number)])
-    sync_log.clear()  # as if those who made them had been stopped before
+    sync_log.clear()  # simulates writers that were stopped before
     numbers.commit_files(numbers.read_snapshot(), NUMBERS, [put(numbers, 3)])
     assert {Path(place).name for place in sync_log} >= {f"{number:020}.json" for number in range(4)}
 
@@ -253,12 +253,12 @@ def test_table_reader_opens_no_python_file(tmp_path: Path) -> None:
 
 def test_table_keeps_snapshot_until_another_commit(tmp_path: Path) -> None:
     numbers, other = table(tmp_path), table(tmp_path)
-    assert (numbers.read_snapshot(), numbers.read_version()) == (None, -1)
+    assert (numbers.read_snapshot(), numbers.log.read_newest_version()) == (None, -1)
     numbers.commit_files(None, NUMBERS, [put(numbers, 1)])
     first = numbers.read_snapshot()
     assert numbers.read_snapshot() is first
     other.commit_files(other.read_snapshot(), NUMBERS, [put(other, 2)])
-    assert (read_numbers(numbers), numbers.read_version()) == ([1, 2], 1)
+    assert (read_numbers(numbers), numbers.log.read_newest_version()) == ([1, 2], 1)
     other.vacuum(0)
     assert read_numbers(numbers) == [1, 2]
     assert read_numbers(other) == [1, 2]
@@ -300,10 +300,10 @@ def test_added_paths_are_those_of_later_commits(tmp_path: Path) -> None:
     numbers.commit_files(None, NUMBERS, [put(numbers, 0)])
     for number in range(1, 4):
         numbers.commit_files(numbers.read_snapshot(), NUMBERS, [put(numbers, number)], [f"{number - 1}.parquet"])
-    assert numbers.list_added_paths(1, 3) == {"2.parquet", "3.parquet"}
-    assert numbers.list_added_paths(3, 3) == set()
+    assert numbers.log.list_added_paths(1, 3) == {"2.parquet", "3.parquet"}
+    assert numbers.log.list_added_paths(3, 3) == set()
     (tmp_path / "some" / "numbers" / "_delta_log" / f"{2:020}.json").unlink()
-    assert numbers.list_added_paths(1, 3) is None
+    assert numbers.log.list_added_paths(1, 3) is None
 
 
 def age_log(log: Path, version: int, hours: float) -> None:
@@ -324,7 +324,7 @@ def test_old_version_is_readable_within_retention_and_named_in_error_afterwards(
         numbers.commit_files(numbers.read_snapshot(), NUMBERS, [put(numbers, number)])
     age_log(log, 7, 10)
     numbers.vacuum(5)
-    newest = numbers.read_version()
+    newest = numbers.log.read_newest_version()
     assert [read_numbers(numbers, version) for version in range(6, 12)] == [
         list(range(1, version + 1)) for version in range(6, 12)
     ]
@@ -346,9 +346,9 @@ def test_cleanup_of_log_does_not_disturb_snapshots_and_writers(tmp_path: Path) -
         numbers.commit_files(base, NUMBERS, [put(numbers, 2)])
     numbers.commit_files(numbers.read_snapshot(), NUMBERS, [put(numbers, 2)])
     assert read_numbers(numbers) == [1, 2]
-    version = numbers.read_version()
+    version = numbers.log.read_newest_version()
     other.vacuum(24)
-    assert numbers.read_version() == version, "nothing was removed, and the retention is the same"
+    assert numbers.log.read_newest_version() == version, "nothing was removed, and the retention is the same"
 
 
 def test_long_logs_have_few_checkpoints() -> None:

@@ -42,13 +42,13 @@ def append(table: LakeTable, number: int, base: TableHead | None = None) -> None
 def get_head(table: LakeTable) -> TableHead:
     snapshot = table.read_snapshot()
     assert snapshot is not None
-    head = table.make_head(snapshot)
+    head = table.log.make_head(snapshot)
     assert head is not None
     return head
 
 
 def advance(table: LakeTable, head: TableHead) -> tuple[TableHead, set[str]]:
-    found = table.advance_head(head)
+    found = table.log.advance_head(head)
     assert found is not None
     return found
 
@@ -204,7 +204,7 @@ def test_head_is_unusable_after_change_of_log(
     append(table, 1)
     head = get_head(table)
     change(table)
-    assert table.advance_head(head) is None
+    assert table.log.advance_head(head) is None
 
 
 def test_table_of_later_protocol_has_no_head(tmp_path: Path) -> None:
@@ -214,8 +214,8 @@ def test_table_of_later_protocol_has_no_head(tmp_path: Path) -> None:
     DeltaTable(table.resolve_file_path("")).alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
     snapshot = table.read_snapshot()
     assert snapshot is not None
-    assert table.make_head(snapshot) is None
-    assert table.advance_head(head) is None
+    assert table.log.make_head(snapshot) is None
+    assert table.log.advance_head(head) is None
 
 
 # ---- ingests ----

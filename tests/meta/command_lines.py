@@ -22,7 +22,7 @@ _MATTER = (*_BINDS, ast.Call, ast.List, ast.Tuple)
 _WORDS = re.compile(r'"-m"|\w+')
 _DEFINED = re.compile(r"^(?:\s*def (\w+)|(\w+)(?:: .*)? =)", re.MULTILINE)
 _LIMIT = 5000  # variants of one command line
-_DEPTH = 4  # of calls from helper function to helper function
+_DEPTH = 4  # maximum depth of calls from helper function to helper function
 
 
 def command_lines(source: str) -> set[tuple[str, ...]]:

@@ -13,6 +13,7 @@ import threading
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from msgq.impl.base.process import process_name as process_name
 from tests.independent.shared_file import is_byte_locked
 from tests.meta.sources import INTERNALS
 
@@ -99,10 +100,6 @@ def words(data: bytes) -> tuple[int, ...]:
 def text(value: str, size: int) -> bytes:
     """Return a text as it is in a field."""
     return value.encode().ljust(size, b"\0")
-
-
-def process_name() -> str:
-    return Path("/proc/self/comm").read_text().strip()
 
 
 def own_identity(data: bytes) -> int:

@@ -80,6 +80,15 @@ def header_name(header: Path) -> str:
     return parts[1] if parts[0] == "impl" else "/".join(parts)
 
 
+def comments_by_line(header: Path) -> dict[int, str]:
+    """Return the text of each comment of a header, without its stars, by the comment's first line."""
+    text = header.read_text()
+    return {
+        text.count("\n", 0, found.start()) + 1: re.sub(r"^\s*\*? ?", "", found[0][2:-2], flags=re.MULTILINE)
+        for found in _COMMENT.finditer(text)
+    }
+
+
 def without_comments(text: str) -> str:
     """Return C code without comments."""
     return _COMMENT.sub("", text)

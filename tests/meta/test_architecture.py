@@ -35,3 +35,8 @@ def test_architecture_page_names_existing_files() -> None:
     assert names
     files = {path.name for folder in (*PACKAGES, ROOT / "tests") for path in folder.rglob("*.*")}
     assert names - files == set()
+
+
+def test_root_holds_no_recording() -> None:
+    """A recording that a program left in the root is easily committed."""
+    assert [*ROOT.glob("*.mcap")] == []

@@ -48,7 +48,7 @@ def modules() -> Modules:
 def test_each_compiled_file_is_dependency_of_a_module(modules: Modules) -> None:
     wanted = {path for package in PACKAGES for ending in ("h", "pxd", "pyi") for path in package.rglob(f"*.{ending}")}
     wanted = {path for path in wanted if path.read_text()}  # the others mark folders
-    wanted = {path for path in wanted if not {"include", "c"} & set(path.parts)}  # for programs in C
+    wanted = {path for path in wanted if not {"include", "c"} & set(path.parts)}  # sources of programs in C
     known = {ROOT / path for _, depends in modules.values() for path in depends}
     assert wanted - known == set()
 

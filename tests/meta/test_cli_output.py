@@ -14,7 +14,7 @@ from tests.meta.sources import ROOT
 CLI = ROOT / "msgq" / "cli"
 OUTPUT_MODULES = {CLI / "common" / "render.py", CLI / "common" / "console.py"}
 VERBS = sorted({*CLI.rglob("*.py")} - OUTPUT_MODULES)
-#: How a text could get out in another way: functions by their names, and classes of rich that take text as it is.
+#: Other ways for a text to get out: functions by their names, and classes of rich that take text without escapes.
 OTHER_WAYS = {
     "print",
     "click.echo",

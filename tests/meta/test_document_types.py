@@ -11,8 +11,8 @@ import pytest
 from tests.meta.sources import PAGES, ROOT
 
 pytestmark = pytest.mark.ci
-#: What blocks of the guides leave out for brevity: annotations of small functions, and checks for None. They compare
-#: what a `Poller` of several kinds returns, too, which would need `Poller[Any]`.
+#: Checks that blocks of the guides need not pass, for brevity: annotations of small functions, and checks for None.
+#: Blocks also compare results of a `Poller` of several kinds, which would need `Poller[Any]`.
 BRIEF = (
     "--allow-untyped-defs",
     "--allow-untyped-calls",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import re
+import shlex
 from collections.abc import Iterator
 
 import click
@@ -12,8 +14,9 @@ from msgq.cli.app import app
 from msgq.cli.common.groups import LazyCommandGroup
 from tests.cases import each_case
 
-HELP_COLUMNS = 78  # of 80, as click leaves two free
-MARGIN_COLUMNS = 6  # before, between and after the name and the summary of a command
+TERMINAL_COLUMNS = 80
+HELP_COLUMNS = 78  # columns of a help text: click leaves two of 80 free
+MARGIN_COLUMNS = 6  # columns before, between and after the name and the summary of a command
 
 
 def list_commands(
@@ -80,3 +83,25 @@ def test_option_value_names_are_nouns_instead_of_types(path: str) -> None:
     context = click.Context(command)
     values = {one.name: one.make_metavar(context) for one in command.params if isinstance(one, click.Option)}
     assert {name: value for name, value in values.items() if re.search(r"RANGE|TEXT|INTEGER|FLOAT", value)} == {}
+
+
+@each_case("path", COMMANDS)
+def test_commands_have_names_of_their_verbs(path: str) -> None:
+    assert COMMANDS[path][0].name in (path.split()[-1], "app")
+
+
+@each_case("path", COMMANDS)
+def test_help_lines_fit_on_narrow_terminal(path: str) -> None:
+    context = click.Context(COMMANDS[path][0], info_name=path, terminal_width=TERMINAL_COLUMNS)
+    assert [line for line in context.get_help().splitlines() if len(line) > TERMINAL_COLUMNS] == []
+
+
+@pytest.mark.parametrize("path", ["play", "record", "bag filter", "lake report", "check"])
+def test_help_has_example_that_command_accepts(path: str) -> None:
+    command, _ = COMMANDS[f"msgq {path}"]
+    examples = re.findall(r"(?m)^Example: .*\n  (msgq .*)$", inspect.cleandoc(command.help or ""))
+    assert examples
+    for example in examples:
+        words = shlex.split(example)[1 + len(path.split()) :]
+        context = command.make_context(path, words, resilient_parsing=True)
+        assert context.args == []

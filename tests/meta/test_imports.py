@@ -38,7 +38,7 @@ IMPL_LAYERS = [
     {"base"},
     {"sockets", "gate"},
     {"ring", "channel", "records", "zeromq"},
-    {"workqueue"},  # whose events are messages of a channel
+    {"workqueue"},  # its events are messages of a channel
     {"fake", "sources", "backend"},
     {"meter"},
 ]
@@ -51,8 +51,13 @@ HEADER_LAYERS = [
 ]
 OUTSIDE = {
     "numpy": {
-        *("msgq.common.schema", "msgq.topic.api", "msgq.topic.typed_publisher"),  # for types only
-        "msgq.workqueue.job_client",  # for types only
+        *(
+            "msgq.common.schema",
+            "msgq.topic.api",
+            "msgq.topic.typed_publisher",
+            "msgq.topic.typed_subscriber",
+        ),  # types only
+        "msgq.workqueue.job_client",  # types only
         "msgq.impl.channel.core",
         *("msgq.impl.ring.core", "msgq.impl.zeromq"),
         *(
@@ -75,6 +80,7 @@ OUTSIDE = {
     "lz4": {"msgq.recording"},
     "deltalake": {"msgq.lake"},
     "pyarrow": {"msgq.decoding", "msgq.lake", "msgq.recording", "msgq.spark", "msgq.common.storage"},
+    "obstore": {"msgq.common.storage.file_creation"},
     "pyspark": {"msgq.spark"},
     "plotly": {"msgq.lake.report"},
     "duckdb": {"msgq.lake.duckdb_engine"},
@@ -210,7 +216,7 @@ def test_msgq_import_loads_topic_module_unless_other_backend_is_set(
     assert ("msgq.impl.ring.core" in loaded_by("import msgq")) == is_loaded
 
 
-#: What `import msgq` loads of the library, and what the first use of each kind adds. All other modules are late.
+#: Modules of the library that `import msgq` loads, and those that the first use of each kind adds. All others are late.
 IMPORT = {
     *("msgq", "msgq.errors", "msgq.errors.base", "msgq.topic", "msgq.topic.api"),
     *("msgq.common", "msgq.common.environment", "msgq.common.naming", "msgq.common.settings"),
@@ -231,8 +237,8 @@ CHANNEL = {
 }
 QUEUE = {
     *("msgq.common.formatting", "msgq.common.texts", "msgq.impl.workqueue", "msgq.impl.workqueue.core"),
-    *("msgq.impl.base.files", "msgq.impl.workqueue.job_loop"),
-    *("msgq.impl.workqueue.message", "msgq.impl.workqueue.options", "msgq.impl.workqueue.removal"),
+    *("msgq.impl.base.files", "msgq.impl.workqueue.message", "msgq.impl.workqueue.options"),
+    "msgq.impl.workqueue.removal",
 }
 FIRST_MESSAGES: dict[str, tuple[str, set[str]]] = {
     "topic": (
@@ -254,7 +260,7 @@ FIRST_MESSAGES: dict[str, tuple[str, set[str]]] = {
     ),
     "queue": ("q = msgq.MessageQueue({name!r}); q.send(b'1'); q.take(0).ack()", QUEUE),
 }
-#: What the library may load of Python itself: small modules, of C except the first. `collections`, `contextlib`,
+#: Modules of Python that the library may load: small ones, all but the first in C. `collections`, `contextlib`,
 #: `functools`, `threading`, `typing` and others like them need more memory in each process than topics with all they
 #: need, and Python has not loaded them at its start.
 STANDARD = {"__future__", "_collections", "_operator", "atexit", "errno", "math"}

@@ -68,7 +68,7 @@ def test_tables_of_structs_have_no_gaps(page: str) -> None:
 def test_each_struct_of_layout_headers_is_on_protocol_page() -> None:
     texts = [(ROOT / "msgq" / "impl" / header).read_text() for header in LAYOUTS]
     found = {name for text in texts for name in re.findall(r"^typedef struct \{\n.*?^\} (\w+);", text, re.S | re.M)}
-    assert found - IN_MEMORY == STRUCTS.keys() - {"mq_queue_event"}  # of events.h
+    assert found - IN_MEMORY == STRUCTS.keys() - {"mq_queue_event"}  # struct of events.h
 
 
 def test_python_limits_of_queues_equal_protocol_page() -> None:

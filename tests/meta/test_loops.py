@@ -9,7 +9,8 @@ from pathlib import Path
 from tests.meta.sources import section
 from tests.support import ROOT
 
-PAGES = ("topic-protocol.md", "channel-protocol.md", "record-protocol.md", "queue-protocol.md")
+KINDS = ("topic", "channel", "record", "queue", "frames", "gate")
+PAGES = ("common-protocol.md", *(f"{kind}-protocol.md" for kind in KINDS))
 HEADERS = sorted([*ROOT.glob("msgq/impl/*/*.h"), *ROOT.glob("visionipc/impl/*.h")])
 _FUNCTION = re.compile(r"^(?:[a-z][^\n;{}#]*?\b)?(mq_\w+)\([^{};]*\)\s*\{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)

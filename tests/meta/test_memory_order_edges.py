@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.cases import each_case
 from tests.meta.sources import INTERNALS, Function, functions, head_comment, headers, without_comments
 
-# What a side says about its order, or about the order that the other side makes for it.
+# Words of a side about its own order, or about the order that the other side makes for it.
 RELEASING = re.compile(r"release|sequentially consistent|is stored, then")
 ACQUIRING = re.compile(r"acquire|membarrier|sequentially consistent")
 SIDE = re.compile(r"EDGE ([\w-]+):((?:(?!EDGE [\w-]+:).)*)")

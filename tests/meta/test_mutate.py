@@ -180,7 +180,7 @@ def test_python_imports_each_module_version_of_mutate_copy(
     monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
     copy, module = Copy(tree, tmp_path / "copy"), tmp_path / "module.py"
     said = []
-    for version in range(3):  # of the same size, within a second
+    for version in range(3):  # versions of the same size, within a second
         copy._write(module, b"print(%d)" % version)
         said.append(subprocess.run([sys.executable, "-c", "import module"], cwd=tmp_path, capture_output=True).stdout)
     assert said == [b"0\n", b"1\n", b"2\n"]

@@ -24,7 +24,15 @@ def test_parts_of_nightly_have_limit_and_documentation() -> None:
     table = (ROOT / "CONTRIBUTING.md").read_text().partition("| part | runs |")[2].partition("\n\n")[0]
     cells = [line.split("|")[1] for line in table.splitlines()[2:]]
     documented = set(re.findall(r"`([a-z0-9.]+)`", "".join(cells)))
-    assert documented == set(commands) - {"python3.12", "python3.13"}  # python3.11 to python3.14
+    assert documented == set(commands) - {"python3.12", "python3.13", "python3.14"}  # python3.11 to python3.15
+
+
+def test_nightly_lists_the_result_of_each_version_of_python() -> None:
+    done = subprocess.run(
+        ["make", "--dry-run", "nightly-versions"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    listed = done.stdout.split("--results ")[1].split()
+    assert {f"python{version}" for version in listed} == {part for part in list_commands() if part.startswith("python")}
 
 
 def test_parts_of_nightly_run_all_tests() -> None:

@@ -130,7 +130,7 @@ RECORDS = {
 FUNCTIONS = {
     msgq.pub_sock: "(endpoint, segment_size=0, *, schema=None, backend=None, trust=None, tracked=None, prefix=None)",
     msgq.sub_sock: "(endpoint, poller=None, addr='127.0.0.1', conflate=False, timeout=None, segment_size=0, *, "
-    "passive=False, latest=False, backend=None, trust=None, prefix=None)",
+    "passive=False, latest=False, decoded=False, backend=None, trust=None, prefix=None)",
     msgq.zeromq_address: "(endpoint, host='127.0.0.1')",
     msgq.drain_sock_raw: "(sock, wait_for_one=False)",
     visionipc.to_rgb: "(data, geometry)",
@@ -199,7 +199,7 @@ FUNCTIONS = {
     recording.playback_messages: "(log, time_source='publish_time', remap=mappingproxy({}))",
     recording.replay: "(log, *programs, seed=0, time_source='publish_time', remap=mappingproxy({}), faults=None, "
     "idle_timeout=10.0, max_runtime=60.0)",
-    selection.SelectedEndpoints: "(wanted=None, unwanted=())",
+    selection.SelectedEndpoints: "(included=None, excluded=())",
     selection.parse_pattern: "(text)",
     selection.compile_expression: "(text)",
     recording.compare: "(a, b, tolerances=mappingproxy({}), *, endpoints=None, time_tolerance=None)",
@@ -293,7 +293,7 @@ def test_stats_module_has_pinned_names() -> None:
     for module in (stat_values, topic, channel, records, workqueue, endpoint, meter):
         there = {record.__name__ for record in RECORDS if record.__module__ == module.__name__}
         assert defined_in(module) - {"Tracked"} == there  # a tuple: one is made for each message
-        named |= there - {"ChannelMessage", "PublisherInfo"}  # what comes with a message is no statistic
+        named |= there - {"ChannelMessage", "PublisherInfo"}  # parts of messages are no statistics
         assert all(getattr(stats, name) is getattr(module, name) for name in there & named)
     assert topic.Tracked._fields == ("data", "publish_time", "origin_time")
     kinds = ("endpoint", "topic", "channel", "queue", "record")

@@ -45,7 +45,7 @@ def public_callables() -> Iterator[tuple[str, Any]]:
             yield f"{module.__name__}.{name}", value
             for kind in inspect.getmro(value) if isinstance(value, type) else ():
                 if kind.__module__.partition(".")[0] not in ("msgq", "visionipc"):
-                    continue  # of a built-in base
+                    continue  # a built-in base
                 for member in vars(kind):
                     if not member.startswith("_") and callable(getattr(value, member, None)):
                         yield f"{module.__name__}.{name}.{member}", getattr(value, member)

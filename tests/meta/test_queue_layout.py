@@ -31,7 +31,7 @@ from tests.meta.sources import section
 from tests.support import Task
 
 FILL_COUNTS = size_of("mq_queue")
-WORDS = FILL_COUNTS + 64  # behind `fill_counts` of up to 8 blocks
+WORDS = FILL_COUNTS + 64  # offset behind `fill_counts` of up to 8 blocks
 HEAD_BYTES = size_of("mq_queue_slot_header")
 
 

@@ -22,7 +22,7 @@ DOCUMENTS = {name: (ROOT / name).read_text() for name in PAGES}
 # CI runs them in its own steps, they change the machine, or they need a cross compiler.
 NOT_RUN = ("make", "pip", "git", "apt-get", "python3 -m venv", "tools/aarch64", "python -m tools.aarch64")
 MARK = "\0next block\0"
-TO_BE_WRITTEN = ("msgq/impl/NAME", "msgq/cli/VERB.py", "tests/unit/test_cli_VERB.py")  # of CONTRIBUTING.md
+TO_BE_WRITTEN = ("msgq/impl/NAME", "msgq/cli/VERB.py", "tests/unit/test_cli_VERB.py")  # placeholders in CONTRIBUTING.md
 
 
 @dataclass(frozen=True)

@@ -119,12 +119,12 @@ TABLE = {
     "msgq/records/core.pyx": ("host_time_ns", "stamps of a channel in shared memory; others use the StampClock"),
     # ---- Python code of the kinds ----
     "msgq/topic/masters/topic_receiver.pyx": ("time.monotonic", "documented: `clock=`, or VirtualClock.patch_time"),
-    # ---- what no simulation has ----
+    # ---- parts outside of simulations ----
     "msgq/impl/gate/gate.h": ("sched_yield, mq_monotonic_ns", "event gates, which are not on a bus"),
     "msgq/impl/gate/gate.pxi": ("5 mq_monotonic_ns, sleep_on_futexes", "the same"),
     "msgq/impl/ring/signal_thread.h": ("poll, usleep", "the thread for stock publishers, which a bus does not have"),
     "msgq/impl/workqueue/notifier.py": (
-        "select.epoll, 2 time.monotonic, time.sleep",
+        "select.epoll, 2 time.monotonic, 2 time.sleep",
         "the notifying thread; notifications of a bus run after the send (`notify_on_bus`)",
     ),
     "msgq/impl/meter/meter.pxi": (

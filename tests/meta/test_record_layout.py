@@ -30,7 +30,7 @@ from tests.meta.layouts import (
 from tests.meta.sources import section
 from tools.fuzz.build import compile_program
 
-ELEMENTS = size_of("mq_record_header")  # where they begin, in a vector
+ELEMENTS = size_of("mq_record_header")  # offset of the elements in a vector's file
 KEY_BYTES = size_of("mq_record_key")
 
 # ---- cells ----
@@ -100,7 +100,7 @@ def test_record_copies_fit_cache_lines_and_do_not_overlap(tmp_path: Path) -> Non
         assert copy_stride % 8 == 0
 
 
-# ---- what the library writes ----
+# ---- bytes that the library writes ----
 
 
 def read_file(prefix: str) -> bytes:

@@ -41,7 +41,7 @@ def test_report_of_test_is_sent_as_bytes_and_arrives_unchanged(
     assert [type(value) for value in data.values()] == [bytes]
     arrived = pytestconfig.hook.pytest_report_from_serializable(
         config=pytestconfig,
-        data=data | {"worker_id": "gw0"},  # as pytest-xdist does
+        data=data | {"worker_id": "gw0"},  # same key as in reports of pytest-xdist
     )
     assert str(arrived.longrepr) == str(report.longrepr)
     texts = {"longrepr": None, "$report_type": "TestReport"}

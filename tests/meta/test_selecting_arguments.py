@@ -89,7 +89,7 @@ def _note(waited: list[str], name: str) -> Any:
 ALL = ["name", "other"]
 NOTHING: list[str] = []
 ERROR = InvalidValueError
-#: By argument: a call with it, and the meaning of an empty list.
+#: A call with an argument, and the meaning of an empty list, by argument.
 CASES: dict[str, tuple[Use, Any]] = {
     "msgq.PubMaster.topics": (lambda choice, _: list(msgq.PubMaster(choice)), NOTHING),
     "msgq.PubMaster.wait_for_readers.topics": (lambda choice, _: wait_for_readers(choice), NOTHING),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -22,7 +23,7 @@ def find_module_files(ending: str) -> dict[str, Path]:
     return {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in paths}
 
 
-STRUCT_SEQUENCE = frozenset({"n_fields", "n_sequence_fields", "n_unnamed_fields"})  # which each has
+STRUCT_SEQUENCE = frozenset({"n_fields", "n_sequence_fields", "n_unnamed_fields"})  # attributes of each struct sequence
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
 ALLOWED = Path(__file__).with_name("stubtest_allowed.txt")
 
@@ -118,7 +119,8 @@ def test_public_methods_have_complete_docstrings(method: ast.FunctionDef) -> Non
     parameters = [*method.args.posonlyargs, *method.args.args, *method.args.kwonlyargs]
     for parameter in parameters:
         if parameter.arg != "self" and len(parameters) > 2:
-            assert f"{parameter.arg} :" in text, f"{parameter.arg} is not explained"
+            entry = rf"^ +\*{{0,2}}{parameter.arg}: \S"
+            assert re.search(entry, text, re.MULTILINE), f"{parameter.arg} is not explained"
 
 
 def load_object(module: str, *names: str) -> Any:

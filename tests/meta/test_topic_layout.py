@@ -68,7 +68,7 @@ def test_topic_file_has_golden_bytes(prefix: str) -> None:
     assert header.pop("write_uid") == (uid := own_identity(publisher.pop("participant")))
     assert words(header.pop("read_uids")) == ((reader_uid := own_identity(subscriber.pop("participant"))), *[0] * 14)
     assert words(header.pop("read_valids"))[1:] == (0,) * 14
-    header.pop("read_pointers", None)  # which may be late
+    header.pop("read_pointers", None)  # this field may be late
     assert header == {"num_readers": 1, "write_pointer": newest}
 
     assert uid & 0xFFFFFFFF == threading.get_native_id(), "the low half of a publisher's uid"
@@ -170,7 +170,7 @@ def test_bridged_topic_file_has_golden_bytes(prefix: str) -> None:
 
 def test_ring_file_after_wrap_has_golden_bytes(prefix: str) -> None:
     with msgq.pub_sock("golden", segment_size=1024) as pub:
-        for number in range(11):  # of 96 bytes each in the ring: ten fit into a lap
+        for number in range(11):  # messages of 96 bytes each in the ring: ten fit into a lap
             pub.send(bytes([number]) * 88)
     ring, _ = read_topic(prefix)
     assert read("mq_ring_header", ring) == {"write_pointer": position(1, 96)}, "no reader, and no publisher"

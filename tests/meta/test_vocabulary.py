@@ -64,7 +64,10 @@ BANNED_WORDS = {
 #: Names that have a banned word and stay: public and of other projects.
 EXCEPTIONS = {"hub_bytes"}
 #: Names of local variables and parameters that say nothing, in Python code of the product and its tools.
-BANNED_LOCALS = {"of", "ones", "theirs", "mine", "whose", "whom", "thing", "things", "told", "given", "such"}
+BANNED_LOCALS = {
+    *("of", "ones", "theirs", "mine", "whose", "whom", "thing", "things", "told", "given", "such"),
+    *("known", "wanted", "made", "said"),
+}
 #: First words of functions that are neither commands nor questions; nouns such as `sent_time` may stay.
 BANNED_FUNCTIONS = {
     *("told", "chosen", "made", "given", "taken", "gathered", "widened", "quoted", "opened", "merged", "packed"),

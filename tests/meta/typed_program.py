@@ -37,6 +37,8 @@ def subscribe() -> None:
     poller = msgq.Poller()
     with msgq.sub_sock("topic", passive=True) as observer:
         assert_type(observer.receive(), bytes | None)
+    with msgq.sub_sock("state", decoded=True) as typed, msgq.sub_sock("imu", decoded=[("x", "f8")]):
+        print(typed.receive()["ready"], typed.undecoded)
     sub = msgq.SubSocket()
     sub.connect(msgq.Context(), "topic", conflate=True, passive=True, spin_us=5)
     sub.setTimeout(-1)

@@ -43,7 +43,7 @@ def run(program: Path, told: object, *names: str) -> str:
 
     `told` is what it gets on its standard input, as JSON.
     """
-    command = ["node", "--input-type=module", "--eval", program.read_text()]  # whose imports are from the folder
+    command = ["node", "--input-type=module", "--eval", program.read_text()]  # the program imports from the folder
     done = subprocess.run(
         command, cwd=packages(*names), input=json.dumps(told), capture_output=True, text=True, timeout=_INSTALLING
     )

@@ -15,7 +15,7 @@ MCAP_MAGIC = b"\x89MCAP0\r\n"
 HEADER, FOOTER, SCHEMA, CHANNEL, MESSAGE, CHUNK, MESSAGE_INDEX, CHUNK_INDEX = range(1, 9)
 ATTACHMENT, ATTACHMENT_INDEX, STATISTICS, METADATA, METADATA_INDEX, SUMMARY_OFFSET, DATA_END = range(9, 16)
 RESERVED = 0x7F  # opcodes that a later MCAP may define
-FIRST_PRIVATE_OPCODE = 0x8A  # one of those for applications; msgq uses the same number
+FIRST_PRIVATE_OPCODE = 0x8A  # first opcode for applications; msgq uses the same number
 STEP = 2_000_000  # ns from one chunk to the next one
 
 
@@ -41,14 +41,13 @@ def message(channel: int, sequence: int, time: int, data: bytes) -> bytes:
 class RawFile:
     """A file with the channels "a" and "b", whose chunks have a message of each.
 
-    Attributes
-    ----------
-    tails : unknown bytes at the end of records, by opcode.
-    beside : records of the data section, behind the first chunk.
-    inside : records of the first chunk, behind its messages.
-    behind : records of the summary section.
-    is_bare : whether schemas and channels in chunks have no unknown bytes, though those of the summary have.
-    begin : messages are 1 and 5 ns later, then one step later, and so on; the attachment is half a step later.
+    Attributes:
+        tails: unknown bytes at the end of records, by opcode.
+        beside: records of the data section, behind the first chunk.
+        inside: records of the first chunk, behind its messages.
+        behind: records of the summary section.
+        is_bare: whether schemas and channels in chunks have no unknown bytes, though those of the summary have.
+        begin: messages are 1 and 5 ns later, then one step later, and so on; the attachment is half a step later.
     """
 
     tails: dict[int, bytes] = field(default_factory=dict)

@@ -65,7 +65,7 @@ def build_file(*data: bytes, start: bytes | None = None) -> bytes:
 def file_with_summary(*records_after: bytes, change: Any = None, footer: Any = None) -> bytes:
     """Return a file with a summary of it and these records.
 
-    change : of the record of each chunk's index. footer : makes one of the summary's offset and its CRC.
+    `change`: of the record of each chunk's index. `footer`: makes one of the summary's offset and its CRC.
     """
     begin, data = build_recording_head(), b""
     summary = encode_parts(channel(1, "a"))

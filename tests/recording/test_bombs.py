@@ -39,7 +39,7 @@ from tests.support import LONGER
 
 MIB = 1 << 20
 GOOD = build_chunk_record(channel(1, "a"), message(1, 0, 5, b"good"))
-MEMORY = 512 * MIB  # of address space, in addition to that of Python with its libraries
+MEMORY = 512 * MIB  # bytes of address space, in addition to Python's and its libraries'
 
 
 def raw_chunk(content: bytes, compression: str = "zstd", start: int = 0, end: int = 0) -> bytes:

@@ -21,7 +21,7 @@ def test_chunk_states_times_counts_and_origins_of_its_messages() -> None:
     assert (chunk.has_origins, chunk.count_messages_by_channel()) == (True, {1: 2, 2: 2})
     chunk.clear_messages()
     assert (chunk.first_time, chunk.last_time, chunk.has_origins, len(chunk)) == (0, 0, False, 0)
-    for number in range(4):  # as many as before
+    for number in range(4):  # same number of messages as before
         assert chunk.append_message(9, number, 40 + number, 40, b"")
     assert (chunk.first_time, chunk.last_time) == (40, 43)
     assert chunk.count_messages_by_channel() == {9: 4}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from mcap.opcode import Opcode
 
 from msgq.common.message_source import MessageSource
-from msgq.recording import LogReader
+from msgq.recording import LogReader, Writer
 from msgq.recording.mcap_io.record_structs import RECORD_HEAD_STRUCT
 from tests.command import run
 from tests.recording import all_kinds
@@ -40,7 +41,14 @@ def test_bag_info_shows_endpoints(tmp_path: Path) -> None:
     assert "Number (json)" in text
     about, *endpoints = map(json.loads, bag("info", "--json", path).stdout.splitlines())
     assert (about["messages"], about["complete"], about["start"], about["end"]) == (300, True, 1000, 3990)
+    assert about["duration"] == 2990
+    assert re.search(r"(?m)^duration +0\.000 s$", text)
     assert [info["endpoint"] for info in endpoints] == ["topic0", "topic1", "topic2"]
+
+
+def test_bag_info_of_empty_log_shows_no_duration(tmp_path: Path) -> None:
+    Writer(tmp_path / "a.mcap").close()
+    assert re.search(r"(?m)^duration +-$", bag("info", tmp_path / "a.mcap").stdout)
 
 
 def test_bag_info_of_truncated_file_shows_skipped_parts(tmp_path: Path) -> None:
@@ -88,7 +96,7 @@ def test_bag_recover_of_directory_writes_directory(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path / "log.recovered")) == ["0.mcap", "1.mcap"]
     assert len(list(LogReader(tmp_path / "log.recovered"))) == expected
     bag("recover", folder / "1.mcap")
-    assert len(list(LogReader(folder))) == expected  # what was made of a segment is none
+    assert len(list(LogReader(folder))) == expected  # the copy of a segment is not a segment
     (folder / "2.mcap").write_text("no log")
     bag("recover", folder, "-o", tmp_path / "other", code=1)
     assert not (tmp_path / "other").exists()

@@ -314,7 +314,7 @@ def test_replay_command_compares_with_reference(tmp_path: Path, program: str) ->
     run("bag", "merge", log, kept, "-o", tmp_path / "both.mcap")
     run(*arguments, "--reference", tmp_path / "both.mcap")  # the inputs are not compared
     run(*arguments, "--reference", log, code=1)  # there it said nothing
-    run(*arguments, "--reference", log, "--compare-endpoints", "nothing", code=1)  # which would compare nothing
+    run(*arguments, "--reference", log, "--compare-endpoints", "nothing", code=1)  # compares no endpoint
 
 
 def test_play_ends_after_last_message(prefix: str, tmp_path: Path) -> None:

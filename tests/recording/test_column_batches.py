@@ -13,9 +13,9 @@ import pytest
 
 from msgq import errors
 from msgq.recording import LogReader
-from msgq.recording.player import schedule
+from msgq.recording.player import timed_messages
 from msgq.recording.player.ring_sender import RingSender, order_publish_times
-from msgq.recording.player.schedule import MAX_PUBLISH_SKEW_NS, iter_batches_by_time
+from msgq.recording.player.timed_messages import MAX_PUBLISH_SKEW_NS, iter_batches_by_time
 from msgq.recording.reader import column_batches
 from msgq.recording.reader.column_batches import MessageBatch
 from msgq.recording.reader.message import Message
@@ -111,7 +111,7 @@ def test_batches_of_ordered_log_span_at_most_two_chunks(tmp_path: Path) -> None:
 
 def test_batch_order_buffer_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Failure would mean: a file whose messages all have one time, or a fast one, is held in memory as a whole."""
-    monkeypatch.setattr(schedule, "_UNORDERED_BYTES_MAX", 20_000)
+    monkeypatch.setattr(timed_messages, "_UNORDERED_BYTES_MAX", 20_000)
     held = []
     added = column_batches.BatchMergeBuffer.add_batch
 
@@ -136,7 +136,7 @@ def test_message_too_late_for_ordering_gets_time_of_previous_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second message leaves because of its size, the third one at the end of the log."""
-    monkeypatch.setattr(schedule, "_UNORDERED_BYTES_MAX", 8000)
+    monkeypatch.setattr(timed_messages, "_UNORDERED_BYTES_MAX", 8000)
     sent = [("a", 5, 10_000, 5), ("b", 6, 10_000, 3), ("c", 7, 100, 4)]  # endpoint, log_time, bytes, publish_time
     messages = ((name, BEGIN + time, bytes(size), BEGIN + published) for name, time, size, published in sent)
     log = LogReader(write_log(tmp_path / "a.mcap", *messages))

@@ -137,7 +137,7 @@ def test_refused_space_in_advance_takes_no_disk_space(tmp_path: Path, monkeypatc
     """Failure would mean: a file on a nearly full disk takes all of its rest, also after the end of the recording."""
 
     def allocate_part(fd: int, offset: int, size: int) -> bool:
-        preallocate_space(fd, offset, size // 2)  # as ext4 does if the disk has no more space
+        preallocate_space(fd, offset, size // 2)  # same result as ext4 on a full disk
         return False
 
     monkeypatch.setattr(segment_file, "preallocate_space", allocate_part)

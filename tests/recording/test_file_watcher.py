@@ -104,7 +104,7 @@ def test_capture_opens_new_file_and_ends(arrivals: FileWatcher, folder: Path) ->
     capture.set_file_watcher(arrivals)
     running = Task(capture.capture_messages, ChunkBuffer(1024, 1024), 2 * DEADLINE)
     running.wait_asleep()
-    (folder / "b_1").touch()  # which nobody wants to know
+    (folder / "b_1").touch()  # not a wanted name
     running.wait_asleep()
     begin = time.monotonic()
     (folder / "a_1").write_text("text")

@@ -122,7 +122,7 @@ class Told:
 
 
 def read_with_library(path: Path, is_indexed: bool = True) -> Told:
-    """Return all. is_indexed : its summary says enough for the library to find messages by it."""
+    """Return all. `is_indexed`: its summary says enough for the library to find messages by it."""
     with path.open("rb") as file:
         read = list(StreamReader(file, validate_crcs=True).records)
     with path.open("rb") as file:
@@ -283,7 +283,7 @@ def test_copy_of_different_profiles_has_no_profile(tmp_path: Path) -> None:
     assert read_with_library(tmp_path / "copy.mcap").profile == ""
 
 
-# What ids mean
+# Meaning of ids
 
 
 def test_conflicting_channel_ids_are_renumbered_in_copy(tmp_path: Path) -> None:
@@ -412,7 +412,7 @@ def test_copy_has_same_wall_clock_times_as_source(tmp_path: Path) -> None:
         write_merged_log([source], tmp_path / "wall.mcap")
 
 
-# What is wrong in a file
+# Faults of a file
 
 
 def test_copy_with_empty_selection_has_no_messages(tmp_path: Path) -> None:

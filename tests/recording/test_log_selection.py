@@ -103,7 +103,7 @@ def test_times_of_all_forms_select_the_same_messages(log: LogReader, start: Any)
     [
         ("yesterday", InvalidValueError),
         ("", InvalidValueError),
-        (np.datetime64("NaT"), InvalidValueError),
+        (np.datetime64("NaT", "s"), InvalidValueError),
         (1.5, InvalidTypeError),
         (timedelta(1), InvalidTypeError),
     ],

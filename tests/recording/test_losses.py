@@ -209,7 +209,7 @@ def test_impossible_loss_count_of_endpoint_without_messages_is_ignored(tmp_path:
     assert count_losses(write_file_with_lost_endpoint(tmp_path / "a.mcap", lost)) == {"e": 0}
 
 
-# ---- what a channel states ----
+# ---- stated losses of a channel ----
 
 
 def build_channel_with_losses(number: int, **metadata: object) -> records.Channel:
@@ -306,14 +306,14 @@ def bad_compressor(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def bad_taker(monkeypatch: pytest.MonkeyPatch) -> None:
     """The thread that takes fails while a chunk is open."""
-    frames = Recorder._append_frames
+    frames = Recorder._append_other_messages
 
     def take_frames(recorder: Recorder) -> None:
         frames(recorder)
         if recorder.stats().messages > 200 and len(recorder._open_chunk):
             raise MemoryError("no memory")
 
-    monkeypatch.setattr(Recorder, "_append_frames", take_frames)
+    monkeypatch.setattr(Recorder, "_append_other_messages", take_frames)
 
 
 DIRECTORY, FILE = "log", "log.mcap"
@@ -372,7 +372,7 @@ def test_unwritten_messages_of_failed_recorder_count_as_lost(
     with pytest.raises((errors.RecordingError, MemoryError)):
         recorder.stop()
     assert recorder.stats().lost == stats.lost
-    if failure in STATED:  # what was lost until the recorder failed
+    if failure in STATED:  # losses until the recorder failed
         wanted = {endpoint: count for endpoint, count in read_stated_losses(path).items() if found[endpoint] or count}
         assert count_losses(path) == read_shown_losses(path) == wanted
         assert 0 < sum(count or 0 for count in read_stated_losses(path).values()) <= stats.lost

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pickle
 import random
+from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import zstandard
@@ -12,12 +15,14 @@ import zstandard
 from msgq.common.storage.url_path import UrlPath
 from msgq.errors import InvalidValueError, RecordingError, StorageError
 from msgq.recording import LogReader, recover
-from msgq.recording.mcap_io.object_reader import ObjectReader
+from msgq.recording.mcap_io.object_reader import _PAGE_BYTES, _TAIL_BYTES, ObjectReader
 from msgq.recording.mcap_io.problem import Problem
 from msgq.recording.mcap_io.recording_files import list_directory_recordings, list_recordings
 from tests import command
 from tests.object_store import SECRET, ObjectStore
 from tests.recording.logs import write_log
+from tests.store_proxy import BUSY, LOST_REQUEST, LOST_RESPONSE, TORN_RESPONSE, StoreProxy
+from tests.support import in_fork
 
 pytestmark = pytest.mark.ci
 MESSAGES = 2000
@@ -89,7 +94,7 @@ def test_summary_and_a_time_range_transfer_little(
     log = LogReader(url, storage_options=object_store.options)
     assert log.counts == {"imu": MESSAGES}
     summary = sum(read_sizes)
-    assert summary < 60_000 < recording.stat().st_size / 10  # of 250 chunk indexes
+    assert summary < 60_000 < recording.stat().st_size / 10  # bytes of 250 chunk indexes
     assert len(read_sizes) <= 3  # the beginning, the end, and what lies before the summary
     assert len(list(log.between(1500, 1510))) == 10
     assert sum(read_sizes) - summary < 4 * 5000
@@ -222,3 +227,72 @@ def test_listing_in_a_store_continues_at_a_recording(object_store: ObjectStore) 
     assert every == ["d=1/a/0.mcap", "d=1/b/0.mcap", "d=2/b.mcap", "d=2/a/0.mcap", "d=2/a/1.mcap", "d=3/x/y/0.mcap"]
     for number, first in enumerate(every):
         assert select(first) == every[number:]
+
+
+def test_forked_child_gets_an_error_instead_of_hanging(object_store: ObjectStore, recording: Path) -> None:
+    """The parent is reading ahead at the fork. The child has none of its threads."""
+    log = LogReader(upload(object_store, "drive.mcap", recording.read_bytes()), storage_options=object_store.options)
+    messages = iter(log)
+    for _ in range(300):
+        next(messages)
+
+    def read_all(reads: Iterable[object]) -> None:
+        with pytest.raises(StorageError, match="in a forked process whose parent has opened a store"):
+            list(reads)
+
+    def open_again() -> None:
+        with pytest.raises(StorageError, match="spawn"):
+            LogReader(f"{object_store.url}/drive.mcap", storage_options=object_store.options)
+
+    for read in (partial(read_all, messages), partial(read_all, log), open_again):
+        assert in_fork(read) == 0
+    assert len(list(messages)) == MESSAGES - 300
+
+
+def test_each_range_of_an_object_has_its_bytes(object_store: ObjectStore) -> None:
+    """Ranges at the borders of pages, within several pages, and at both sides of the beginning of the end."""
+    data = random.Random(1).randbytes(_TAIL_BYTES + 5 * _PAGE_BYTES + 100)
+    path = UrlPath(upload(object_store, "bytes", data), object_store.options)
+    borders = [*range(0, 6 * _PAGE_BYTES, _PAGE_BYTES), len(data) - _TAIL_BYTES, len(data)]
+    offsets = sorted({max(0, border + step) for border in borders for step in (-1, 0, 1)})
+    with ObjectReader(path) as reader:
+        for offset in offsets:
+            for size in (0, 1, 2, _PAGE_BYTES - 1, _PAGE_BYTES, _PAGE_BYTES + 1):
+                assert reader.pread(size, offset) == data[offset : offset + size], (offset, size)
+        assert reader.pread(2 * len(data), 10) == data[10:], "up to the end"
+        planned = [(offset, 3000) for offset in offsets if offset + 3000 <= len(data)]
+        reader.plan_reads(planned)
+        assert [reader.pread(size, offset) for offset, size in planned] == [
+            data[offset : offset + size] for offset, size in planned
+        ]
+
+
+def test_range_that_a_store_shortens_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As HDFS answers after the file became shorter. pyarrow's S3 returns bytes of any value instead."""
+    file = SimpleNamespace(size=lambda: 100_000, metadata=lambda: {"etag": "1"}, read_at=lambda size, offset: b"x")
+    monkeypatch.setattr(ObjectReader, "_open_file", lambda _: file)
+    with pytest.raises(StorageError, match="became shorter while it was read; open it again"):
+        ObjectReader(UrlPath("hdfs://host/drive.mcap")).pread(10_000, 45_000)
+
+
+def test_object_replaced_within_the_same_second_is_noticed(
+    object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = upload(object_store, "bytes", bytes(100))
+    monkeypatch.setattr(UrlPath, "describe_file", lambda _: SimpleNamespace(mtime_ns=1))
+    with ObjectReader(UrlPath(url, object_store.options)) as reader:
+        reader.check_unchanged()
+        upload(object_store, "bytes", bytes(99) + b"x")
+        with pytest.raises(StorageError, match="was replaced while it was read"):
+            reader.check_unchanged()
+
+
+@pytest.mark.parametrize("fault", [LOST_REQUEST, LOST_RESPONSE, TORN_RESPONSE, BUSY])
+def test_reader_repeats_failed_requests(object_store: ObjectStore, recording: Path, fault: str) -> None:
+    url = upload(object_store, "drive.mcap", recording.read_bytes())
+    with StoreProxy(object_store.endpoint) as proxy:
+        log = LogReader(url, storage_options=object_store.options | {"AWS_ENDPOINT_URL": proxy.endpoint})
+        proxy.inject(lambda number: fault if number % 40 == 3 else "")
+        assert [message.log_time for message in log] == list(range(1000, 1000 + MESSAGES))
+        assert len(proxy.requests) > 200
+    assert not log.problems

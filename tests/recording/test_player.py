@@ -23,7 +23,7 @@ import msgq
 from msgq import errors, stats
 from msgq.impl import fake
 from msgq.recording import LogReader, Player, playback_messages
-from msgq.recording.player.schedule import PlaybackSchedule
+from msgq.recording.player.timed_messages import PlaybackSchedule
 from tests.recording.logs import write_log
 from tests.support import DEADLINE_MS, SHM, Child, Task, in_fork, say, wait_until
 
@@ -222,7 +222,7 @@ def test_player_plays_split_files_as_one_log(sent: Any, tmp_path: Path, token: s
     assert max(now - begin - i * NS // 10 for i, (now, *_) in enumerate(sent)) < NS // 1000
 
 
-# ---- where ----
+# ---- destinations ----
 
 
 def test_player_selects_and_renames_endpoints(sent: Any, tmp_path: Path, make_unique: Any) -> None:

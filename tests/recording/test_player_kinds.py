@@ -23,7 +23,7 @@ from msgq.kinds.playback import EndpointSpec, PlaybackMessage, PlaybackTarget, U
 from msgq.recording import LogReader, Player, Writer
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.player.remapping import EndpointRemapping
-from msgq.recording.player.schedule import find_latest_state
+from msgq.recording.player.timed_messages import find_latest_state
 from tests.recording.all_kinds import BEGIN, CHANNEL, MS, NS, QUEUE, QUOTE, VECTOR, Log, fill_all, write
 from tests.support import DEADLINE_MS, Task, wait_until
 from visionipc import FrameFormat, VisionIpcClient
@@ -54,7 +54,7 @@ def test_player_restores_all_kinds_to_their_endpoints(log: Any) -> None:
         topic = msgq.sub_sock("topic")
         lidar = msgq.Channel("lidar").subscriber()
         done = player.run()
-    assert done.messages == 50  # what says that a job was taken is not played
+    assert done.messages == 50  # events of taken jobs are not played
     assert done.by_kind == {"channel": 10, "queue": 10, "records": 20, "topic": 10}
     assert done.unplayed == {}
     assert msgq.drain_sock_raw(topic) == [b'{"n": %d}' % i for i in range(10)]
@@ -282,7 +282,7 @@ def test_player_loop_starts_with_initial_record_state(log: Any) -> None:
     assert state() == ([3.0, 9.0], {"mode": b"3"})
 
 
-# ---- what is there already ----
+# ---- existing endpoints ----
 
 
 def test_player_with_different_configuration_raises_error_with_both_values(log: Any) -> None:
@@ -417,7 +417,7 @@ def test_player_waits_for_readers_of_kinds_without_history(log: Any) -> None:
         assert lidar.receive(0) == b"scan 0"
 
 
-# ---- what logs may say ----
+# ---- contents of logs ----
 
 
 @pytest.mark.parametrize("options", ["", "[1]", '{"length": "8"}', '{"length": -3}', '{"form": 7}'])

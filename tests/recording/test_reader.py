@@ -35,7 +35,7 @@ def test_reader_agrees_with_mcap_library_on_foreign_files(tmp_path: Path, kind: 
     assert {m.schema for m in found} == {Schema("Number", "json", b"{}")}
     assert found[4].endpoint == "topic1"
     assert (found[4].sequence, found[4].publish_time, found[4].epoch) == (1, 1035, 0)
-    if kind not in ("no summary", "schemas in chunks only"):  # which it cannot read
+    if kind not in ("no summary", "schemas in chunks only"):  # the other library cannot read these
         assert [(m.endpoint, m.data, m.log_time) for m in found] == by_library(Path(str(log.files[0].path)))
     assert not log.problems
     assert (log.start_time, log.end_time, log.messages) == (1000, 3990, 300)

@@ -147,7 +147,7 @@ def test_recorder_counts_sequence_gap_as_loss(start: Any, tmp_path: Path) -> Non
     sequences = [message.sequence for *_, message, _ in read_recorded_messages(tmp_path / "log")]
     assert stopped.lost > 0
     assert stopped.messages + stopped.lost == 20_000
-    # What was lost before the first and behind the last leaves no gap between two.
+    # Losses before the first and behind the last message leave no gap between two.
     gaps = sum(b - a - 1 for a, b in itertools.pairwise([-1, *sequences, 20_000]))
     assert gaps == stopped.lost
     with (tmp_path / "log/000000.mcap").open("rb") as file:

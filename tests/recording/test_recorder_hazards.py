@@ -292,13 +292,17 @@ def test_camera_with_impossible_times_does_not_end_recording(camera: Any, tmp_pa
     assert abs(found.publish_time - found.log_time) < 60e9
 
 
-def test_log_time_of_frame_is_receive_time(camera: Any, tmp_path: Path) -> None:
+def test_log_time_of_frame_is_receive_time(camera: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    may_fetch, fetch_frames = threading.Event(), FrameReceiver.fetch_frames
+    # A recorder whose loop begins late fetches the frame before the test has seen that it waits.
+    monkeypatch.setattr(FrameReceiver, "fetch_frames", lambda self: fetch_frames(self) if may_fetch.is_set() else [])
     recorder = Recorder(tmp_path / "log", (), frames=[FrameStream(camera.name)], chunk_seconds=60)
     wait_until(lambda: camera.stats(0).clients)
     camera.send(0, bytes(32))
     # The recorder lists a receiver after the camera counts its client.
     wait_until(lambda: any(receiver._waiting_frames for receiver in recorder._frame_sources.receivers))
     before_fetch = recorder._capture.read_host_clock_ns()
+    may_fetch.set()
     recorder.stop()
     (recorded,) = LogReader(tmp_path / "log")
     assert recorded.publish_time <= recorded.log_time < before_fetch

@@ -494,7 +494,7 @@ def test_directory_without_watch_is_scanned(
         assert set(sources.count_losses()) == {"e", "f"}
 
 
-# ---- what describes messages ----
+# ---- descriptions of messages ----
 
 
 def test_schema_set_after_subscriber_creation_is_recorded_from_first_message(start: Any, tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ def test_snapshot_memory_counts_as_at_risk_bytes_and_never_blocks() -> None:
     queue.put_chunk(chunk_of(2000))
     assert (queue.at_risk_bytes, queue.is_idle) == (6000, False)
     queue.end_input()
-    assert queue.at_risk_bytes == 4000  # what nobody asked for is gone
+    assert queue.at_risk_bytes == 4000  # unrequested bytes are gone
     chunks = list(iter(queue.get_next_chunk, None))
     assert [behind for _, behind in chunks] == [False, False]  # there is no hurry
 
@@ -158,9 +158,8 @@ def test_snapshot_memory_counts_as_at_risk_bytes_and_never_blocks() -> None:
 class HeldCompression:
     """Compression that waits until a call of this object.
 
-    Attributes
-    ----------
-    begun : set when the compressor has a chunk.
+    Attributes:
+        begun: set when the compressor has a chunk.
     """
 
     def __init__(self) -> None:
@@ -249,7 +248,7 @@ def test_snapshot_has_last_message_before_trigger(prefix: str, tmp_path: Path) -
 def test_snapshot_has_all_messages_of_burst_before_trigger(prefix: str, tmp_path: Path) -> None:
     pub = msgq.pub_sock("e", segment_size=8 << 20)
     with Recorder(tmp_path / "log", snapshot_bytes=1 << 30, chunk_seconds=60) as recorder:
-        pub.send_many(np.zeros((100_000, 64), np.uint8))  # of many chunks, and many turns
+        pub.send_many(np.zeros((100_000, 64), np.uint8))  # messages of many chunks, and many turns
         recorder.snapshot()
         wait_until(lambda: LogReader(tmp_path / "log").messages == 100_000 if recorder.stats().segments else False)
 

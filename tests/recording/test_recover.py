@@ -150,7 +150,7 @@ def test_recover_skips_damage_in_middle(tmp_path: Path, place: str) -> None:
     assert len(expected) > 280
 
 
-# What was "whole" and was not
+# Files that seemed whole and were damaged
 
 
 def test_recover_with_damaged_last_chunk_keeps_other_chunks(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_recover_rewrites_damaged_message_index(tmp_path: Path) -> None:
     done = recover(path, in_place=True)
     assert "the message indexes of 1 chunks: the message index of channel" in read_output(done)
     check_truncation(path, before)
-    with path.open("rb") as file:  # which uses them
+    with path.open("rb") as file:  # this reader uses the message indexes
         assert sum(1 for _ in make_reader(file).iter_messages(topics=["topic1"], starting_at=2000)) == 67
 
 
@@ -465,7 +465,7 @@ def test_recover_killed_at_each_step_loses_no_message(tmp_path: Path, in_place: 
                 check_truncation(folder / name, before)
                 assert path.read_bytes() == content
             else:
-                assert name.startswith(".a")  # which no reader takes for a log
+                assert name.startswith(".a")  # no reader takes this name for a log
         seen.add(path.read_bytes() == content)
         if in_place:
             recover(path, in_place=True)
@@ -497,7 +497,7 @@ def test_recover_refuses_file_in_use(tmp_path: Path) -> None:
         fcntl.flock(file, fcntl.LOCK_EX)
         with pytest.raises(RecordingError, match="is still being written"):
             recover(path, in_place=True)
-        check_truncation(Path(recover(path).output), found(path))  # what there is so far
+        check_truncation(Path(recover(path).output), found(path))  # messages until now
 
 
 def test_recover_of_empty_log_writes_complete_file(tmp_path: Path) -> None:

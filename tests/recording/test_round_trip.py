@@ -80,7 +80,7 @@ class Everything:
         job = self._jobs.take(0)
         assert job is not None
         with job:
-            pass  # which acknowledges it
+            pass  # the block's end acknowledges the job
 
     def _show(self, number: int) -> None:
         with self._camera.frame(STREAM) as frame:

@@ -146,7 +146,7 @@ def test_table_converts_numpy_arrays() -> None:
     found = build_value_column(values)
     assert found.type.field("a").type == pa.list_(pa.uint16())
     assert found.field("a").to_pylist() == [[1, 2], []]
-    assert [[int(one) for one in row] for row in found.field("b").to_pylist()] == [[2**63], [-1]]  # as no float has it
+    assert [[int(one) for one in row] for row in found.field("b").to_pylist()] == [[2**63], [-1]]  # floats are inexact
 
 
 def test_table_without_schema_reports_problem(tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_table_without_library_raises_missing_library_error(
         ask("/p")
 
 
-# As Parquet
+# Parquet files
 
 
 def some_messages() -> list[tuple[str, Schema | None, bytes]]:

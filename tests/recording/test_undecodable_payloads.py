@@ -54,7 +54,7 @@ def deep_protobuf(levels: int) -> bytes:
 
 JSON, CBOR, MSGPACK = (Schema("s", encoding, b"") for encoding in ("json", "cbor", "msgpack"))
 WIDE = Schema("wide", "struct", json.dumps(np.lib.format.dtype_to_descr(np.dtype([("text", "<U2")]))).encode())
-#: What cannot be shown as a value.
+#: Payloads that cannot be shown as a value.
 STRANGE: dict[str, tuple[Schema, bytes]] = {
     "json, 101 deep": (JSON, b"[" * 101 + b"]" * 101),
     "json, 600 deep": (JSON, b"[" * 600 + b"]" * 600),
@@ -77,7 +77,7 @@ STRANGE: dict[str, tuple[Schema, bytes]] = {
     "struct, no characters": (WIDE, b"\xff" * 8),
     "struct, deep": (Schema("d", "struct", b'[["a", ' * 300 + b'"<i4"' + b"]]" * 300), bytes(4)),
 }
-#: What can.
+#: Payloads that can be shown.
 FINE: dict[str, tuple[Schema, bytes]] = {
     "json, 100 deep": (JSON, json.dumps(build_nested_lists(VALUE_NESTING_MAX)).encode()),
     "json, half a pair": (JSON, b'{"\\ud800": "\\udfff"}'),

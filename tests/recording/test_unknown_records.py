@@ -93,7 +93,7 @@ def reindex_file(path: Path, output: Path) -> list[Path]:
 
 @dataclass(frozen=True)
 class Verb:
-    """A command that copies. keeps : kinds of records that are the same in the copy, of the first chunk."""
+    """A command that copies. `keeps`: kinds of records that are the same in the copy, of the first chunk."""
 
     copy: Callable[[Path, Path], list[Path]]
     keeps: set[str]
@@ -185,7 +185,7 @@ def test_copy_keeps_unknown_records(verb: Verb, section: str, tmp_path: Path) ->
     for path in made[:1] if section == "inside" else made:
         found = [one for one in records(path) if one.opcode in {record[0] for record in UNKNOWN}]
         wanted = [Found(where, record[0], record[9:]) for record in UNKNOWN]
-        if verb.copy is merge_files:  # which copies them from two files
+        if verb.copy is merge_files:  # merged from two files
             assert sorted(found) == sorted(wanted * 2)
         else:
             assert found == wanted

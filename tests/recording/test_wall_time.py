@@ -37,8 +37,8 @@ from tests.recording.logs import MCAP_MAGIC, channel, encode_parts, message
 from tests.support import wait_until
 
 HOUR = 3600 * 10**9
-BEGIN = 10**18  # of the first message, by the host's clock
-BOOTED = BEGIN - 10 * HOUR  # what the host's clock adds to CLOCK_MONOTONIC
+BEGIN = 10**18  # time of the first message, by the host's clock
+BOOTED = BEGIN - 10 * HOUR  # difference of the host's clock and CLOCK_MONOTONIC
 RUN = {"run": "a" * 32}
 
 
@@ -359,7 +359,7 @@ def test_bag_convert_uses_selected_clock(tmp_path: Path) -> None:
         assert list(csv.DictReader(file)) == []
 
 
-# ---- who notes it ----
+# ---- processes that note the difference ----
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from msgq.recording.mcap_io.core import ChunkBuffer
 from msgq.recording.recorder.core import Capture
 from tests.unit.ringfile import STRANGER_UID, RingFile, lap_end, message_bytes_in_ring
 
-SIZE = 4096  # of the ring
+SIZE = 4096  # bytes of the ring
 
 
 def take_all(source: EndpointSource) -> tuple[int, int | None]:

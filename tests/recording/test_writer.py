@@ -91,7 +91,7 @@ def test_writer_writes_origins(tmp_path: Path) -> None:
 
 def test_writer_writes_origins_of_messages_with_equal_sequence(tmp_path: Path) -> None:
     with Writer(tmp_path / "a.mcap", chunk_bytes=1024) as writer:
-        twins = [writer.channel("a"), writer.channel("a")]  # which readers take for one
+        twins = [writer.channel("a"), writer.channel("a")]  # readers take these for one channel
         for i in range(100):
             writer.write(twins[i % 2], bytes(i), BEGIN + i, sequence=0, origin_time=i % 3)
     assert [m.origin_time for m in LogReader(tmp_path / "a.mcap")] == [i % 3 for i in range(100)]
@@ -467,7 +467,7 @@ def test_chunk_of_large_schemas_is_read_back_unchanged(tmp_path: Path, compressi
 
 
 def test_writer_refuses_more_channels_than_mcap_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_writer, "CHANNEL_ID_COUNT", 10)  # of 65536
+    monkeypatch.setattr(log_writer, "CHANNEL_ID_COUNT", 10)  # limit of this test; MCAP's limit is 65536
     with Writer(tmp_path / "a.mcap") as writer:
         assert [writer.channel("a") for _ in range(9)] == list(range(1, 10))
         with pytest.raises(RecordingError, match="9 channels, the maximum"):

@@ -29,7 +29,7 @@ _LATE_NS = 50_000_000
 class Trouble(NamedTuple):
     """Trouble of one endpoint. Times are seconds after the first message of the recording.
 
-    kind : "latency" (each message 50 ms late), "dropout" or "loss" (every second message).
+    `kind`: "latency" (each message 50 ms late), "dropout" or "loss" (every second message).
     """
 
     kind: str

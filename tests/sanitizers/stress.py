@@ -14,7 +14,7 @@ from tests.support import LONGER
 from tools.fuzz import build
 
 WATCHDOG = 240
-GOES = 4  # of a stress that shall fail: a race is met by chance, and seldom where other work keeps the cores busy
+GOES = 4  # runs of a stress that must fail: a race is met by chance, and seldom where other work keeps the cores busy
 # Built-in memcpy and memset would be inlined after the instrumentation, unseen by the sanitizer.
 THREAD = ("-O1", "-g", "-fsanitize=thread", "-fno-builtin", "-Wno-tsan")
 FLAGS = {

@@ -18,7 +18,7 @@ import pytest
 
 from tools.fuzz import build
 
-ROUNDS = 10  # of hostile bytes
+ROUNDS = 10  # rounds with hostile bytes
 WATCHDOG = 240
 UNUSUAL_LOCALS = "-ftrivial-auto-var-init=pattern"  # a read of an uninitialized variable fails in each run
 # Folders of the extensions that run on the sanitized build.

@@ -14,7 +14,7 @@ from tests.header_mutation import mutate_header
 from tests.sanitizers.stress import LIMITS, RUNS, Stress
 
 pytestmark = LIMITS
-#: What may be missing in eventcount.h: (what stands there, what to write instead).
+#: Removable pieces of eventcount.h: (text of the file, replacement).
 PIECES = {
     "flag kept until wake": (
         "waking = (old | MQ_EVENTCOUNT_NOTIFYING) + MQ_EVENTCOUNT_WAKE;",

@@ -33,6 +33,13 @@ def publish_on_request(prefix: str) -> None:
             pub.send(b"beat")
 
 
+def wait_as_subscriber(prefix: str) -> None:
+    """In a child: subscribe, and wait for the end."""
+    with msgq.sub_sock("pulse", prefix=prefix):
+        say("ready")
+        hear()
+
+
 @contextmanager
 def opened_page(
     browser: BrowserPage, width: int = 1280, is_dark: bool = False, process: Process | None = None
@@ -59,7 +66,43 @@ def test_page_shows_rates_and_killed_publisher_and_end_of_server(prefix: str, br
             browser.wait_until(f"{CELLS}.pulse['messages/s'] === '0'")
             server.process.terminate()
             browser.wait_until("document.querySelector('#status').textContent.includes('no connection')")
-            browser.complaints.clear()  # of the lost connection
+            browser.complaints.clear()  # complaints about the lost connection
+
+
+def test_several_dead_processes_of_an_endpoint_are_one_node(prefix: str, browser: BrowserPage) -> None:
+    with (
+        publish("pulse", None),
+        Child(wait_as_subscriber, prefix) as first,
+        Child(wait_as_subscriber, prefix) as second,
+        Child(wait_as_subscriber, prefix) as living,
+    ):
+        assert [child.hear() for child in (first, second, living)] == ["ready"] * 3
+        first.kill()
+        second.kill()
+        with opened_page(browser):
+            browser.wait_until("document.querySelector('#graph .dead')?.textContent.includes('2 dead processes')")
+            assert browser.evaluate("document.querySelectorAll('#graph .dead').length") == 1
+            title = browser.evaluate("document.querySelector('#graph .dead title').textContent")
+            assert str(first.pid) in title
+            assert str(second.pid) in title
+            assert browser.evaluate(f"document.querySelector('#graph').textContent.includes('pid {living.pid}')")
+
+
+def test_state_of_queue_takes_one_line_and_trend_has_axis(prefix: str, browser: BrowserPage) -> None:
+    with msgq.MessageQueue("jobs", max_messages=128) as queue, publish("pose", None) as pub, opened_page(browser):
+        browser.wait_until(f"{CELLS}['queue/jobs']?.kind.includes('of 128 waiting')")
+        count_lines = """[...document.querySelectorAll('#endpoint-table tbody tr')].map((row) => {
+            const text = document.createRange();
+            text.selectNodeContents(row.cells[1]);
+            return text.getClientRects().length; })"""
+        assert set(browser.evaluate(count_lines)) == {1}
+        trend = f"{CELLS}.pose['trend, 5 min']"
+        while browser.evaluate(f"!{trend} || {trend} === '≤ 0'"):
+            pub.send(b"{}")
+        points = browser.evaluate("[...document.querySelectorAll('.spark polyline')].map((line) => "
+            "line.getAttribute('points')).join(' ')")  # fmt: skip
+        assert all(0 <= float(x) <= 300 for x in (point.split(",")[0] for point in points.split()))
+        queue.unlink()
 
 
 def test_keyboard_opens_newest_message_and_filters(prefix: str, browser: BrowserPage) -> None:

@@ -15,6 +15,7 @@ import aiohttp
 import pytest
 
 import msgq
+from msgq.impl.base.process import process_name
 from tests.serve.foxglove_client import FoxgloveClient, Server, connect, watch_states
 from tests.support import wait_until
 
@@ -290,7 +291,7 @@ def test_subscription_continues_after_restart_of_publisher(prefix: str) -> None:
 
 
 def test_connection_graph_follows_participants(prefix: str) -> None:
-    me = [f"{Path('/proc/self/comm').read_text().strip()} {os.getpid()}"]
+    me = [f"{process_name()} {os.getpid()}"]
 
     async def use(client: FoxgloveClient) -> None:
         await client.socket.send_json({"op": "subscribeConnectionGraph"})

@@ -132,10 +132,9 @@ def of_queue(
 class History(NamedTuple):
     """What happened to a queue.
 
-    Attributes
-    ----------
-    events : in the order in which it happened.
-    waits : how many messages waited after each time, by that time.
+    Attributes:
+        events: in the order in which it happened.
+        waits: how many messages waited after each time, by that time.
     """
 
     events: list[QueueEvent]

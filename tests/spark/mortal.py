@@ -110,7 +110,7 @@ def _ingest(lake: str, recordings: list[str], until: float | None) -> None:
     from msgq.lake.bronze.bronze_store import BronzeStore
     from msgq.lake.delta_table import LakeTable
     from msgq.spark.lake import ingest
-    from msgq.spark.lake.lake_store import LakeStore
+    from msgq.spark.lake.spark_directory import SparkDirectory
 
     vars(ingest).update(count_cores=lambda _: 2)
     if isinstance(until, int):
@@ -124,6 +124,6 @@ def _ingest(lake: str, recordings: list[str], until: float | None) -> None:
 
         LakeTable.commit_files = mortal
     elif until is not None:
-        signal.setitimer(signal.ITIMER_REAL, until)  # whose signal ends a process; the deadline goes
-    store, executor = LakeStore(None, lake), InPlaceExecutor()  # type: ignore[arg-type]
+        signal.setitimer(signal.ITIMER_REAL, until)  # the signal ends a process; its deadline ends with it
+    store, executor = SparkDirectory(None, lake), InPlaceExecutor()  # type: ignore[arg-type]
     ingest.ingest_recordings(store, executor, BronzeStore(store, executor), list(map(Path, recordings)), [], None)

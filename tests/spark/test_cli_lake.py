@@ -412,7 +412,7 @@ def test_optimize_with_zero_retention_removes_old_files(spark: Any, tmp_path: Pa
     before = parts(lake)
     done = json.loads(run("lake", "optimize", lake, "--json").stdout)
     assert done["files_after"] < done["files_before"] == before
-    assert parts(lake) > done["files_after"]  # what versions of the last week need
+    assert parts(lake) > done["files_after"]  # versions of the last week need further files
     run("lake", "optimize", lake, "--retain-hours", 0)
     assert parts(lake) == done["files_after"]
 

@@ -27,12 +27,12 @@ pytestmark = pytest.mark.nightly
 class Demo(NamedTuple):
     """A demo that has ended.
 
-    Attributes
-    ----------
-    results : what it says of itself.
-    recording : the directory.
-    lake, page : what the recording became.
-    figures : of the report.
+    Attributes:
+        results: what it says of itself.
+        recording: the directory.
+        lake: lake of the recording.
+        page: page of the recording.
+        figures: of the report.
     """
 
     results: dict[str, Any]
@@ -86,7 +86,7 @@ def test_demo_channel_publishers_have_messages(demo: Demo) -> None:
 def test_each_demo_vector_value_is_recorded_or_counted_as_overwritten(demo: Demo) -> None:
     one = row(demo, "endpoints", "endpoint = 'records/gauges'")
     first = demo.lake.silver("records/gauges").groupBy("index").agg({"count": "min"}).collect()
-    before = sum(count - 1 for _, count in first)  # that were overwritten before the recorder's first look
+    before = sum(count - 1 for _, count in first)  # values that were overwritten before the recorder's first look
     assert one.messages + one.overwritten + before == count_published(demo, "records/gauges") > 0
     assert one.lost == 0
 

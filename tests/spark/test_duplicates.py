@@ -48,7 +48,7 @@ def test_message_keys_contain_identity_only_for_rows_without_epoch(tmp_path: Pat
     lake = LakeDirectory(tmp_path)
     pictures = [message("camera", i, i, data=bytes([i]) * (5 << 20)) for i in range(5)]
     (part,) = write_rows(lake, *pictures)
-    keys = pa.Table.from_batches(read_message_keys(lake, part, 7, known=True), MESSAGE_KEYS_SCHEMA)
+    keys = pa.Table.from_batches(read_message_keys(lake, part, 7, is_committed=True), MESSAGE_KEYS_SCHEMA)
     assert keys["row_number"].to_pylist() == keys["log_time"].to_pylist() == [0, 1, 2, 3, 4]
     assert keys["identity"].null_count == 5, "epochs tell them apart, so that no payload is read"
     assert (set(keys["file_number"].to_pylist()), set(keys["is_committed"].to_pylist())) == ({7}, {True})
@@ -56,17 +56,17 @@ def test_message_keys_contain_identity_only_for_rows_without_epoch(tmp_path: Pat
     assert [(row["sequence"], row["data"][:1]) for row in kept] == [(1, b"\1"), (3, b"\3")]
     (part,) = write_rows(lake, *(message("a", 0, 9, epoch=0, data=data) for data in (b"x", b"y", b"x")))
     first, second, third = (
-        row["identity"] for batch in read_message_keys(lake, part, 0, known=False) for row in batch.to_pylist()
+        row["identity"] for batch in read_message_keys(lake, part, 0, is_committed=False) for row in batch.to_pylist()
     )
     assert first == third != second
 
 
 def test_duplicate_rows_are_selected(spark: SparkSession) -> None:
     def row(
-        sequence: int, part: int, number: int, known: bool = False, identity: bytes | None = None
+        sequence: int, part: int, number: int, is_committed: bool = False, identity: bytes | None = None
     ) -> dict[str, Any]:
         key = {"run": "r", "endpoint": "a", "epoch": 1, "sequence": sequence, "log_time": 5}
-        return {**key, "identity": identity, "is_committed": known, "file_number": part, "row_number": number}
+        return {**key, "identity": identity, "is_committed": is_committed, "file_number": part, "row_number": number}
 
     rows = [
         row(1, 0, 0),
@@ -75,10 +75,10 @@ def test_duplicate_rows_are_selected(spark: SparkSession) -> None:
         row(3, 1, 0),
         row(3, 0, 3),
         row(4, 1, 1),
-        row(4, 9, 0, known=True),
+        row(4, 9, 0, is_committed=True),
     ]
     rows += [row(5, 0, 4, identity=b"x"), row(5, 1, 2, identity=b"y"), row(5, 1, 3, identity=b"y")]
-    rows += [row(6, 9, 1, known=True), row(6, 8, 1, known=True)]
+    rows += [row(6, 9, 1, is_committed=True), row(6, 8, 1, is_committed=True)]
     found = tables.find_duplicates(spark.createDataFrame(pa.Table.from_pylist(rows, MESSAGE_KEYS_SCHEMA)))
     assert sorted_rows(found, "file_number", "row_number") == [(0, 2), (1, 0), (1, 1), (1, 3)]
 

@@ -43,7 +43,7 @@ def some_messages() -> list[dict[str, Any]]:
     for case in range(CASES):
         start = rng.choice(STARTS)  # one for a case: numbers of an epoch are not half a turn apart
         mine = [{**row, "run": str(case)} for one in ("a", "b", "a") for row in a_stream(rng, one, start)]
-        if case % 2:  # as recorders do, else as files of many hosts are read
+        if case % 2:  # shuffled rows of recorders, else rows in the order of files of many hosts
             rng.shuffle(mine)
         rows += mine
     turns = [message("a", i * (HALF // 2 + 1) % TURN, 61 * i * SECOND, run="turns") for i in range(60)]

@@ -159,7 +159,7 @@ def test_user_without_home_has_temporary_cache(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     assert cache_dir.get_cache_folder() == tmp_path / "home" / ".cache" / "msgq"
     monkeypatch.delenv("HOME")
-    monkeypatch.setattr(os, "getuid", lambda: 2**31 - 7)  # as in a container that runs as anybody
+    monkeypatch.setattr(os, "getuid", lambda: 2**31 - 7)  # a user without a name, for example in a container
     ours = tmp_path / f"msgq-{os.geteuid()}"
     assert cache_dir.get_cache_folder() == ours
     ours.mkdir()

@@ -316,7 +316,7 @@ def test_lake_version_has_messages_that_were_stored_at_that_version(spark: Any, 
     Lake(spark, root).optimize(retain_hours=0)
     with pytest.raises(RecordingError, match=f"version {versions[1]} of lake .* can no longer be read"):
         Lake(spark, root, version=versions[1]).messages()
-    newest = LakeTable(LakeDirectory(root), "messages").read_version()
+    newest = LakeTable(LakeDirectory(root), "messages").log.read_newest_version()
     with pytest.raises(RecordingError, match=f"has no such version; its newest version is {newest}"):
         Lake(spark, root, version=99).messages()
     with pytest.raises(RecordingError, match="no version 0"):

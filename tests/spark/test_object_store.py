@@ -101,7 +101,7 @@ def test_connector_reads_files_natively_with_settings(session: Any, bucket: Obje
     session.conf.set(f"fs.viewfs.mounttable.{bucket.bucket}.linkFallback", "file:///")
     try:
         lake = open_lake(session, bucket, local)
-        location = lake._store.hadoop_location
+        location = lake._directory.hadoop_location
         assert location is not None
         assert location.uri == f"s3a://{bucket.bucket}{local}"
         assert SECRET not in repr(location)
@@ -131,7 +131,7 @@ def test_schemes_of_connectors_are_asked_for_in_order(session: Any) -> None:
     assert find_hadoop_location(session, "hdfs://host/lake", None) == HadoopLocation("hdfs://host/lake")
     for scheme in ("s3", "s3a", "gs", "gcs", "abfs", "abfss"):
         assert find_hadoop_location(session, f"{scheme}://c@a.dfs.core.windows.net/lake", {}) is None, scheme
-    session.conf.set("fs.s3.impl", STAND_IN)  # as on EMR
+    session.conf.set("fs.s3.impl", STAND_IN)  # setting of EMR
     try:
         assert find_hadoop_location(session, "s3a://bucket/lake", {}) == HadoopLocation("s3://bucket/lake")
     finally:

@@ -76,7 +76,7 @@ def test_unused_files_are_removed_also_after_kill_before_offset_is_stored(record
     add_recordings(recordings, range(6, 12))
     killed = StreamQuery(recordings, checkpoint)
     unused = killed.reader.latestOffset(killed.read_offset(0), ReadAllAvailable())[FILE_FIELD]
-    (checkpoint / "recording_positions" / f"{unused}.tmp").touch()  # as if the kill was in the middle of a file
+    (checkpoint / "recording_positions" / f"{unused}.tmp").touch()  # remains of a kill in the middle of a file
     add_recordings(recordings, range(12, 18))
     query = StreamQuery(recordings, checkpoint)
     for first in (18, 24):

@@ -54,7 +54,7 @@ def unselected(session: Any, root: Path) -> DataFrame:
     """All messages, also as view `unselected`. Conditions do not select their files."""
     lake = Lake(session, root)
     paths = lake._bronze.list_paths()
-    rows = lake._store.read_files(lake._bronze.table, paths, BRONZE_COLUMNS)
+    rows = lake._directory.read_files(lake._bronze.table, paths, BRONZE_COLUMNS)
     tables.with_timestamps(rows).createOrReplaceTempView("unselected")
     found: DataFrame = session.table("unselected")
     return found

@@ -11,7 +11,7 @@ pytest.importorskip("pyspark")
 pytest.importorskip("deltalake")
 
 from msgq.lake.bronze import bronze_reader
-from msgq.spark.lake import Lake, lake_store, python_scan
+from msgq.spark.lake import Lake, python_scan, spark_directory
 from msgq.spark.lake.file_source import FileScan, load_scan
 from tests.spark.test_pruning import FILES, root
 
@@ -40,8 +40,8 @@ def scans(monkeypatch: pytest.MonkeyPatch) -> list[FileScan]:
         found.append(scan)
         return load_scan(spark, scan)
 
-    monkeypatch.setattr(lake_store, "find_hadoop_location", lambda *_: None)
-    monkeypatch.setattr(lake_store, "warn_of_missing_connector", lambda *_: None)
+    monkeypatch.setattr(spark_directory, "find_hadoop_location", lambda *_: None)
+    monkeypatch.setattr(spark_directory, "warn_of_missing_connector", lambda *_: None)
     monkeypatch.setattr(python_scan, "load_scan", record_scan)
     monkeypatch.setattr(bronze_reader, "_UNCHECKED_FILES_MAX", 0)
     return found

@@ -27,7 +27,7 @@ def query_lake(url: str, options: dict[str, str], package: str) -> dict[str, Any
     spark = open_session("local[2]", **settings)
     lake = Lake(spark, url, storage_options=options)
     rows = lake.messages(endpoints=["imu"])
-    location = lake._store.hadoop_location
+    location = lake._directory.hadoop_location
     answer = {
         "location": location and location.uri,
         "endpoints": [list(row) for row in lake.sql(ENDPOINTS).collect()],

@@ -1,4 +1,4 @@
-"""A kind that the library does not know, on Spark: `tests/blob_kind`."""
+"""A kind that the library does not know, on Spark: `examples/plugin`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ pytest.importorskip("pyspark")
 
 from msgq.spark import read
 from msgq.spark.lake import Lake
-from tests.blob_kind.logs import MESSAGES, write_log
+from tests.blob_logs import MESSAGES, write_log
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

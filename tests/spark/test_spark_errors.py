@@ -159,7 +159,7 @@ def test_live_java_without_memory_raises_spark_error(monkeypatch: pytest.MonkeyP
         raise error
 
 
-@pytest.mark.parametrize("verb", sorted({*_LAKE_COMMANDS} - {"tables"}))  # which starts none
+@pytest.mark.parametrize("verb", sorted({*_LAKE_COMMANDS} - {"tables"}))  # the verb `tables` starts no Java
 def test_each_verb_reports_java_exit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
     def refused(*_: Any, **__: Any) -> Any:
         raise ConnectionRefusedError(111, "Connection refused")

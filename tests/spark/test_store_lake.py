@@ -13,11 +13,12 @@ import pytest
 
 pytest.importorskip("moto")
 pytest.importorskip("pyspark")
-from msgq.errors import RecordingError
+from msgq.errors import InvalidValueError, RecordingError
 from msgq.lake.lake_directory import LakeDirectory
-from msgq.spark.lake import Lake
+from msgq.spark.lake import Lake, follow
 from tests.lake.store_lakes import StoreLake, list_messages, write_recording
 from tests.object_store import SECRET, ObjectStore
+from tests.spark.deadline import DEADLINE
 from tests.support import ROOT
 
 
@@ -57,3 +58,26 @@ def test_ingest_and_optimize_commands_take_credentials_of_environment(
     assert run_msgq("fleet", f"{object_store.url}/fleet", f"{object_store.url}/la*")["copied"] == 1
     assert StoreLake(url, object_store.options).read_messages() == list_messages(0, 20)
     assert LakeDirectory(f"{object_store.url}/fleet", object_store.options).has_entry("endpoints/_delta_log")
+
+
+def test_stream_without_checkpoint_says_that_spark_has_no_connector(
+    spark: Any, object_store: ObjectStore, tmp_path: Path
+) -> None:
+    lake = Lake(spark, f"{object_store.url}/lake", storage_options=object_store.options)
+    with pytest.raises(InvalidValueError, match=f"'{lake.uri}'.*no connector .*--checkpoint"):
+        follow(lake, str(tmp_path))
+
+
+@pytest.mark.nightly
+def test_stream_adds_each_message_to_lake_in_store_once(spark: Any, object_store: ObjectStore, tmp_path: Path) -> None:
+    """Recordings on the disk and in the store, with the position of the stream on the disk."""
+    url, options = f"{object_store.url}/lake", object_store.options
+    (tmp_path / "runs").mkdir()
+    for number in range(2):
+        write_recording(tmp_path / f"runs/{number}.mcap", 10 * number)
+        for _ in range(2):
+            lake = Lake(spark, url, storage_options=options)
+            query = follow(lake, str(tmp_path / "runs"), str(tmp_path / "position"), None)
+            assert query.awaitTermination(DEADLINE)
+            assert StoreLake(url, options).read_messages() == list_messages(0, 10 * number + 10)
+    assert Lake(spark, url, storage_options=options).build_gold() == 1

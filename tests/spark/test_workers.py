@@ -194,6 +194,6 @@ def test_class_archive_needs_valid_path_and_disk_space(java: JavaRuntime, monkey
 
 def test_java_without_base_archive_or_cache_writes_no_class_archive(java: JavaRuntime) -> None:
     pytest.importorskip("pyspark")
-    (java.home_path / "lib" / "server" / "classes_nocoops.jsa").unlink()  # which a large heap needs
+    (java.home_path / "lib" / "server" / "classes_nocoops.jsa").unlink()  # a large heap needs this archive
     assert choose_archive_options(java) == ""
     assert not list(cache_dir.get_cache_folder().iterdir())

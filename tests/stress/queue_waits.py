@@ -8,7 +8,7 @@ from typing import Any
 from msgq.workqueue import MessageQueue
 from tests.support import DEADLINE
 
-PLACES = 4  # of the queues that are waited in
+PLACES = 4  # places of the queues in which processes wait
 
 WAITS: dict[str, Callable[[MessageQueue], Any]] = {
     "receive": lambda queue: queue.receive(DEADLINE),

@@ -154,7 +154,7 @@ def check_topic(folder: Path, publishers: list[tuple[int, ...]], received: int, 
     """Check a topic: publishers by base, sent, made; and one subscriber that was there all the time."""
     history, lane = History(), Lane(Topics, "topic", 4096)
     for number, (base, sent, made) in enumerate(publishers, 1):
-        history[number].base, history[number].sent, history[number].made = base, sent, made
+        history[number].base, history[number].sent, history[number].begun = base, sent, made
     history[98].received, history[98].lost, history[FINAL].total = received, lost, total
     results = [WorkerResult(number, number == 98, False) for number in (*range(1, len(publishers) + 1), 98, FINAL)]
     return Topics.check(RunResult(history, folder, lane, results))
@@ -191,14 +191,14 @@ def test_checker_reports_errors_in_wrong_history(
     assert wrong in "\n".join(check_topic(tmp_path, publishers, received, lost, total))
 
 
-# ---- what a kill leaves open ----
+# ---- uncertain messages after a kill ----
 
 
 def check_queue(folder: Path, received: list[int], killed: bool, receiving: int = 0, *acks: int) -> list[str]:
     """Check a queue: incarnation 1 has sent five messages, 2 has received some, and took the last one."""
     history = History()
     sender, receiver = (QueueRecord(history.words(incarnation, QUEUES)) for incarnation in (1, 2))
-    sender.made = sender.sent = receiver.counted_sent = 5
+    sender.begun = sender.sent = receiver.counted_sent = 5
     receiver.receiving = receiving
     lines = OperationLog(WorkerContext(history, folder, 2, random.Random(0)))
     lines.add(queues.RECEIVED, *((1, index) for index in received))

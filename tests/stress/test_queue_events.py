@@ -75,7 +75,7 @@ def check_events(queue: MessageQueue, ear: Ear) -> Counter[Event]:
     told, found, lost = ear.end(), stats.queue(queue.name), ear.sub.lost
     assert found.events_lost == 0
     events = (Event.SENT, Event.REFUSED, Event.RETURNED, Event.TAKEN, Event.ACKNOWLEDGED)
-    # What is received is taken and acknowledged at once, in one event.
+    # One event reports a received message, which is taken and acknowledged at once.
     counts = (found.sent, found.refused, found.returned, found.received, found.acknowledged)
     assert sum(told.values()) + told[Event.RECEIVED] <= sum(counts)
     assert sum(told.values()) + told[Event.RECEIVED] + 2 * lost >= sum(counts), "as many as were overtaken are missing"
@@ -166,6 +166,8 @@ def test_events_are_exact_if_jobs_are_collected_during_calls(endpoint: str, queu
             if number % 3:
                 circle["queue"] = other
             del other, circle
+            if number % 32 == 31:  # Python without the GIL collects less often, and the circles would fill the queue
+                gc.collect()
             while queue.receive(0):
                 [{} for _ in range(3)]
     finally:

@@ -198,7 +198,7 @@ def test_fork_during_argument_conversion_gives_child_new_handle(queue: MessageQu
     gc.collect()
     if children:
         assert os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]) == 0
-    wait_until(lambda: not queue.receive(0) and not queue.in_flight)  # what the child has taken comes back
+    wait_until(lambda: not queue.receive(0) and not queue.in_flight)  # the child's taken message comes back
     assert queue.wait_space(0)
     queue.send(b"2")
     assert queue.receive(0).data == b"2"  # type: ignore[union-attr]

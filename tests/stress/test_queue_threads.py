@@ -232,7 +232,7 @@ def test_job_ended_by_many_threads_ends_once(queue: MessageQueue) -> None:
 def end_in_the_middle(endpoint: str) -> int:
     """Child: return while a job is open and daemon threads wait in each way."""
     queue, full = MessageQueue(endpoint), MessageQueue(f"{endpoint}-full", max_messages=PLACES, max_message_size=64)
-    threading.excepthook = lambda _: None  # that theirs was closed is what they are told
+    threading.excepthook = lambda _: None  # suppresses the errors of threads whose queue was closed
     jobs: list[Any] = [queue.take(0), {}]
     jobs[1]["myself"] = jobs
     empty = MessageQueue(f"{endpoint}-empty", max_messages=PLACES, max_message_size=64)

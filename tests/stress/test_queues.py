@@ -33,7 +33,7 @@ from tools.chaos.messages import make_message, read_message
 
 PRIORITIES = (1, 2, 2, 2, 900, 32767)
 END = 2**32 - 1  # the sender of a message after which a taker ends; its priority is the lowest
-LATE_S = 0.7  # who is woken takes sooner; who was forgotten looks after 1 s
+LATE_S = 0.7  # a woken process takes sooner; a forgotten one polls after 1 s
 HESITATION_S = 0.9  # long enough for a busy machine, and shorter than the second after which a sleeper polls
 SIZE = 1024
 PAUSES = 2  # so often a busy machine may let a process wait; forgotten sleepers are more

@@ -25,7 +25,7 @@ from tests.stress.process_group import ProcessGroup, ring
 from tests.stress.roles import subscriber
 from tests.support import DEADLINE, DEADLINE_MS, LONGER, Task, hear, say
 
-LATE_S = 0.7  # who is woken looks sooner; who was forgotten looks after 1 s
+LATE_S = 0.7  # a woken process looks sooner; a forgotten one polls after 1 s
 PAUSES = 2  # so often a busy machine may let a process wait; forgotten sleepers are more
 LAST = b"\xff" * 8
 NIGHT = pytest.mark.nightly
@@ -41,7 +41,7 @@ class Kind(NamedTuple):
     open_sender: Callable[[str], Callable[[int], object]]
     open_receiver: Callable[[str], Any]
     receive: Callable[[Any, float], Any]
-    numbers: Callable[[Any], list[int]]  # in what was received
+    numbers: Callable[[Any], list[int]]  # numbers of the received messages
 
 
 def _write_vector(name: str) -> Callable[[int], object]:

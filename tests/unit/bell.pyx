@@ -41,7 +41,7 @@ cdef class Tower:
 cdef class Bell(Waitable):
     cdef Tower _tower
     cdef Words *_words
-    cdef readonly int naps          # how often it went to sleep
+    cdef readonly int naps          # number of its sleeps
     cdef readonly bint given_back
 
     def __cinit__(self, Tower tower not None, str name):

@@ -94,49 +94,49 @@ static int check_signals(void) {
 
 static int check_queue(void) {
     char text[8];
-    msgq_message about;
+    msgq_message info;
     msgq_job job;
     CHECK(msgq_queue_receive(queue, text, sizeof text, 0, NULL) == -EAGAIN);
     CHECK(msgq_queue_receive(queue, text, sizeof text, 0.01, NULL) == -ETIMEDOUT);
     CHECK(msgq_queue_send(queue, "0123456789abcdefg", 17, 0, 0) == -EMSGSIZE);
     CHECK(msgq_queue_send(queue, "0123456789", 10, 0, 0) == 0 && msgq_queue_send(queue, "b", 1, 0, 0) == 0);
     CHECK(msgq_queue_send(queue, "c", 1, 0, 0) == -EAGAIN && strstr(msgq_error_text(), "2 messages"));
-    CHECK(msgq_queue_receive(queue, text, sizeof text, 0, &about) == -EMSGSIZE && about.size == 10);
+    CHECK(msgq_queue_receive(queue, text, sizeof text, 0, &info) == -EMSGSIZE && info.size == 10);
     CHECK(msgq_queue_waiting(queue) == 2);
     char room[16];
-    CHECK(msgq_queue_take(queue, room, sizeof room, 0, 0, &job, &about) == 10 && about.deliveries == 1);
+    CHECK(msgq_queue_take(queue, room, sizeof room, 0, 0, &job, &info) == 10 && info.deliveries == 1);
     CHECK(msgq_queue_return(queue, &job) == 0 && msgq_queue_return(queue, &job) == -EINVAL);
-    CHECK(msgq_queue_take(queue, room, sizeof room, 0, 0, &job, &about) == 10 && about.deliveries == 2);
+    CHECK(msgq_queue_take(queue, room, sizeof room, 0, 0, &job, &info) == 10 && info.deliveries == 2);
     CHECK(msgq_queue_acknowledge(queue, &job) == 0 && msgq_queue_acknowledge(queue, &job) == -EINVAL);
-    CHECK(msgq_queue_receive(queue, text, sizeof text, 0, &about) == 1 && text[0] == 'b');
+    CHECK(msgq_queue_receive(queue, text, sizeof text, 0, &info) == 1 && text[0] == 'b');
     return 0;
 }
 
 static int check_delays(void) {
     char text[8];
-    msgq_message about;
+    msgq_message info;
     msgq_job job;
     CHECK(msgq_queue_send_delayed(queue, "a", 1, 0, 0, -1) == -EINVAL && strstr(msgq_error_text(), "delay"));
     CHECK(msgq_queue_send_delayed(queue, "a", 1, 3, 0, 0.01) == 0 && msgq_queue_waiting(queue) == 0);
-    CHECK(msgq_queue_receive(queue, text, sizeof text, 0, &about) == -EAGAIN);
-    CHECK(msgq_queue_take(queue, text, sizeof text, 60, 0, &job, &about) == 1 && about.deliveries == 1);
-    CHECK(msgq_time_ns() >= about.publish_time + 10000000 && about.priority == 3);
+    CHECK(msgq_queue_receive(queue, text, sizeof text, 0, &info) == -EAGAIN);
+    CHECK(msgq_queue_take(queue, text, sizeof text, 60, 0, &job, &info) == 1 && info.deliveries == 1);
+    CHECK(msgq_time_ns() >= info.publish_time + 10000000 && info.priority == 3);
     CHECK(msgq_queue_return_delayed(queue, &job, 1e10) == -EINVAL); /* the job stays open */
     CHECK(msgq_queue_return_delayed(queue, &job, 0.01) == 0 && msgq_queue_acknowledge(queue, &job) == -EINVAL);
-    CHECK(msgq_queue_receive(queue, text, sizeof text, 60, &about) == 1 && about.deliveries == 2);
+    CHECK(msgq_queue_receive(queue, text, sizeof text, 60, &info) == 1 && info.deliveries == 2);
     CHECK(msgq_queue_waiting(queue) == 0);
     return 0;
 }
 
 static int check_topic(void) {
     char text[8];
-    msgq_message about;
+    msgq_message info;
     CHECK(msgq_publisher_send(publisher, "0123456789", 10) == 0);
-    CHECK(msgq_subscriber_receive(subscriber, text, sizeof text, 0, &about) == -EMSGSIZE && about.size == 10);
+    CHECK(msgq_subscriber_receive(subscriber, text, sizeof text, 0, &info) == -EMSGSIZE && info.size == 10);
     char room[16];
-    CHECK(msgq_subscriber_receive(subscriber, room, sizeof room, 0, &about) == 10 &&
+    CHECK(msgq_subscriber_receive(subscriber, room, sizeof room, 0, &info) == 10 &&
           memcmp(room, "0123456789", 10) == 0);
-    CHECK(msgq_subscriber_receive(subscriber, room, sizeof room, 0, &about) == -EAGAIN);
+    CHECK(msgq_subscriber_receive(subscriber, room, sizeof room, 0, &info) == -EAGAIN);
     return 0;
 }
 
@@ -155,13 +155,13 @@ static int check_channel(const char *name) {
     msgq_channel_publisher *sender;
     msgq_channel_subscriber *receiver;
     static char large[100000], room[100000];
-    msgq_message about;
+    msgq_message info;
     memset(large, 'x', sizeof large);
     CHECK(msgq_channel_subscriber_open(&receiver, name, NULL) == 0);
     CHECK(msgq_channel_publisher_open(&sender, name, NULL) == 0);
     CHECK(msgq_channel_send(sender, "a", 1, 0) >= 0 && msgq_channel_send(sender, large, sizeof large, 0) >= 0);
-    CHECK(msgq_channel_receive(receiver, room, sizeof room, 0, &about) == 1 && about.publisher_pid == getpid());
-    CHECK(msgq_channel_receive(receiver, room, 8, 0, &about) == -EMSGSIZE && about.size == sizeof large);
+    CHECK(msgq_channel_receive(receiver, room, sizeof room, 0, &info) == 1 && info.publisher_pid == getpid());
+    CHECK(msgq_channel_receive(receiver, room, 8, 0, &info) == -EMSGSIZE && info.size == sizeof large);
     CHECK(msgq_channel_receive(receiver, room, sizeof room, 0, NULL) == (int64_t)sizeof large);
     CHECK(memcmp(room, large, sizeof large) == 0);
     msgq_channel_publisher_close(sender);
@@ -209,14 +209,14 @@ static bool has_sizes(msgq_queue *queue_to_ask, uint32_t expected_messages, uint
 static int check_empty(const char *name) {
     msgq_channel_publisher *sender;
     msgq_channel_subscriber *receiver;
-    msgq_message about = {.size = 1};
+    msgq_message info = {.size = 1};
     CHECK(has_sizes(queue, 2, 16));
-    CHECK(msgq_queue_send(queue, NULL, 0, 0, 0) == 0 && msgq_queue_receive(queue, NULL, 0, 0, &about) == 0);
-    CHECK(about.size == 0 && about.deliveries == 1);
+    CHECK(msgq_queue_send(queue, NULL, 0, 0, 0) == 0 && msgq_queue_receive(queue, NULL, 0, 0, &info) == 0);
+    CHECK(info.size == 0 && info.deliveries == 1);
     CHECK(msgq_publisher_send(publisher, NULL, 0) == 0 && msgq_subscriber_receive(subscriber, NULL, 0, 0, NULL) == 0);
     CHECK(msgq_channel_subscriber_open(&receiver, name, NULL) == 0);
     CHECK(msgq_channel_publisher_open(&sender, name, NULL) == 0 && msgq_channel_send(sender, NULL, 0, 0) >= 0);
-    CHECK(msgq_channel_receive(receiver, NULL, 0, 0, &about) == 0 && about.publisher_pid == getpid());
+    CHECK(msgq_channel_receive(receiver, NULL, 0, 0, &info) == 0 && info.publisher_pid == getpid());
     CHECK(msgq_channel_receive(receiver, NULL, 1, 0, NULL) == -EINVAL && strstr(msgq_error_text(), "NULL"));
     CHECK(msgq_channel_counts(receiver, NULL, NULL) == 0 && msgq_channel_counts(NULL, NULL, NULL) == -EINVAL);
     msgq_channel_publisher_close(sender);

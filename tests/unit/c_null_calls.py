@@ -9,10 +9,18 @@ from typing import NamedTuple
 
 HANDLES = ("publisher", "subscriber", "channel_publisher", "channel_subscriber", "queue", "vector", "board")
 # Parameters that may be NULL, in each function or in one function.
-OPTIONAL = {"options", "about", "attached", "updated", "received", "lost", "max_messages", "max_message_size"}
+OPTIONAL = {"options", "info", "attached", "updated", "received", "lost", "max_messages", "max_message_size"}
 OPTIONAL |= {"msgq_vector_read items", "msgq_vector_read counts", "msgq_vector_read times", "msgq_vector_changes items"}
-SIZES = {"data": "size", "buffer": "room", "indices": "room", "items": "count"}
-VALUES = {"size": "1", "room": "8", "count": "1", "key": '"key"', "job": "&job", "indices": "indices"}
+SIZES = {"data": "size", "buffer": "buffer_bytes", "indices": "max_changes", "items": "count"}
+VALUES = {
+    "size": "1",
+    "buffer_bytes": "8",
+    "max_changes": "8",
+    "count": "1",
+    "key": '"key"',
+    "job": "&job",
+    "indices": "indices",
+}
 NUMBERS = ("int", "double", "size_t", "int64_t", "uint64_t", "uint32_t")
 
 BEGINNING = """/* Written by c_null_calls.py. */

@@ -99,16 +99,16 @@ static int send_to(int kind) {
 /* Take what `send_to` sent. Returns 0, or what is wrong. */
 static int64_t take_from(int kind) {
     uint64_t value = 0, index = 0;
-    msgq_value about;
+    msgq_value info;
     switch (kind) {
     case TOPIC: return msgq_subscriber_receive(items[TOPIC].subscriber, &value, sizeof value, 0, NULL) - 8;
     case CHANNEL: return msgq_channel_receive(items[CHANNEL].channel, &value, sizeof value, 0, NULL) - 8;
     case QUEUE: return msgq_queue_receive(items[QUEUE].queue, &value, sizeof value, 0, NULL) - 8;
     case VECTOR: return msgq_vector_changes(items[VECTOR].vector, &index, &value, 1) - 1;
     default:
-        value = (uint64_t)msgq_board_read(items[BOARD].board, 0, &value, sizeof value, &about);
-        items[BOARD].count = about.count;
-        return value == 8 && about.count == ++writes ? 0 : -1;
+        value = (uint64_t)msgq_board_read(items[BOARD].board, 0, &value, sizeof value, &info);
+        items[BOARD].count = info.count;
+        return value == 8 && info.count == ++writes ? 0 : -1;
     }
 }
 

@@ -40,9 +40,10 @@ def targets(folder: Path) -> Iterator[tuple[tuple[str | Path, ...], Path]]:
     yield (compiler(), "-std=gnu11", "-Wl,--wrap=syscall", poll), folder / "c-poll"
     yield (compiler(), "-std=gnu11", EXAMPLES / "poll.c"), folder / "poll"
     yield (compiler(), "-std=gnu11", folder / "c_null.c"), folder / "c-null"
+    yield (cpp_compiler(), "-std=c++20", ROOT / "tests" / "unit" / "cpp_handles.cpp"), folder / "cpp-handles"
     for kind in KINDS:
         yield (compiler(), "-std=gnu11", EXAMPLES / f"{kind}.c"), folder / kind
-        yield (cpp_compiler(), "-std=c++17", EXAMPLES / f"{kind}.cpp"), folder / f"{kind}-cpp"
+        yield (cpp_compiler(), "-std=c++20", EXAMPLES / f"{kind}.cpp"), folder / f"{kind}-cpp"
 
 
 def programs_folder(sanitized: bool) -> Path:

@@ -87,7 +87,7 @@ def create_at_once(endpoint: str, go: str, size: int, rounds: int) -> int:
 
 def without_descriptors(endpoint: str) -> list[Any]:
     """Connect with no descriptor left; afterwards with some."""
-    backend.current_backend()  # whose modules are files, too
+    backend.current_backend()  # the backend's modules need descriptors, too
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     errors: list[Any] = []
     for connect in (msgq.pub_sock, msgq.sub_sock):
@@ -122,7 +122,7 @@ def little_address_space(endpoint: str, size: int, room: int) -> list[Any]:
 
 def few_descriptors(endpoint: str) -> list[int]:
     """Connect with 0, 1, 2, ... descriptors to spare until it works; return the leaked ones of each try."""
-    backend.current_backend()  # whose modules are files, too
+    backend.current_backend()  # the backend's modules need descriptors, too
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     leaks = []
     for spare in range(12):

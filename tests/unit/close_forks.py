@@ -66,6 +66,7 @@ def close_in_fork(kind: str) -> int:
     # One call in C raises the signal and calls `close`, so that the handler runs inside `close`.
     calls = map(operator.call, [partial(RAISE_SIGNAL, signal.SIGUSR1), handle.close])
     deque(calls, maxlen=0)
+    wait_until(lambda: pids)  # a close that waits for no thread runs no handler, and Python may run it later
     if not pids[0]:
         os._exit(0 if handle.closed else 3)
     status = wait_for_child(pids[0])

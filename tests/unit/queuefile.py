@@ -16,7 +16,7 @@ from tests.support import DEADLINE, SHM
 HEADER = 57344
 ROWS, ROW_BYTES, SCHEMA = 4096, 256, 36864
 READY_COUNT, BITS, ARRIVED, TICKETS, TURNS = 256, 320, 384, 448, 512
-ATTENTION = ROWS + 192  # of the first row
+ATTENTION = ROWS + 192  # offset of the first row's word
 READY_BIT, HELD_BITS, TAKEN_BITS = 1 << 63, 1 << 61, 2 << 61
 #: Values at which arithmetic goes wrong.
 EDGES = (0, 1, 64, 2**16, 2**31, 2**32 - 1, 2**48, 2**62, 2**63 - 1, 2**63, 2**64 - 1)
@@ -35,10 +35,9 @@ def lines(count: int) -> int:
 class QueueFile:
     """The parts of a queue's file, by name; each is a place in the file.
 
-    Parameters
-    ----------
-    endpoint : the queue's name.
-    messages : how many it holds.
+    Args:
+        endpoint: the queue's name.
+        messages: how many it holds.
     """
 
     def __init__(self, endpoint: str, messages: int = MESSAGES) -> None:

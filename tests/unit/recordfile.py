@@ -18,16 +18,15 @@ LENGTH_AT, ITEM_AT, COPIES_AT, STRIDE_AT, COPY_STRIDE_AT, FLAGS_AT = 48, 56, 64,
 ATTENTION, OWNER, ROWS, ROW_BYTES, SCHEMA, KEY_BYTES = 192, 256, 4096, 128, 20480, 128
 #: Values at which arithmetic goes wrong.
 EDGES = (0, 1, 64, 2**16, 2**24, 2**31, 2**32 - 1, 2**48, 2**63 - 1, 2**63, 2**64 - 1)
-LENGTH = 9  # of the vectors and boards that are written to
+LENGTH = 9  # length of the vectors and boards that are written to
 CALL_SECONDS = DEADLINE  # a call waits 10 ms at most, but a busy machine may keep it from its core; a bug hangs
 
 
 class RecordFile:
     """The parts of a file, by name; each is a place in the file.
 
-    Parameters
-    ----------
-    endpoint : the name of the vector or board.
+    Args:
+        endpoint: the name of the vector or board.
     """
 
     def __init__(self, endpoint: str) -> None:

@@ -46,7 +46,7 @@ def open_viewer(name: str) -> Any:
     return subscriber
 
 
-#: How to open the handles of a kind that hold a row, and the file of the rows.
+#: Opener of the handles of a kind that hold a row, and the file of the rows.
 HOLDERS: dict[str, tuple[Callable[[str], Any], Callable[[str], Path]]] = {
     "publisher": (msgq.pub_sock, side_path),
     "subscriber": (msgq.sub_sock, side_path),

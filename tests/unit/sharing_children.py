@@ -38,7 +38,7 @@ def become(user: int, groups: list[int]) -> None:
     os.setgroups(groups)
     os.setresgid(user, user, user)
     os.setresuid(user, user, user)
-    ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)  # as after an exec; else /proc/self is root's
+    ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)  # same state as after an exec; else /proc/self is root's
 
 
 def obey(user: int, groups: list[int], environment: dict[str, str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from datetime import UTC, datetime
 
 import pytest
@@ -32,13 +33,25 @@ def latency_tables(late_windows: dict[int, int]) -> Tables:
 
 def test_examination_of_fast_endpoint_reads_windows_only() -> None:
     (anomaly,) = examine_recording(GoldReader(latency_tables({3: 2, 20: 100, 21: 100, 22: 50, 40: 60}))).anomalies
-    assert (anomaly.value, anomaly.usual, anomaly.times) == (50_000_000, 200_000, 2)
-    assert ((anomaly.from_time - BEGIN) / SECOND, (anomaly.to_time - BEGIN) / SECOND) == (20, 22)
-    assert anomaly.share == 260 / 6000
+    assert anomaly.value == pytest.approx(50_000_000, rel=0.022)
+    assert (anomaly.usual, anomaly.times) == (200_000, 2)
+    assert ((anomaly.from_time - BEGIN) / SECOND, (anomaly.to_time - BEGIN) / SECOND) == (20, 23)
+    assert anomaly.share == 310 / 6000
 
 
 def test_examination_ignores_scattered_late_messages() -> None:
     assert examine_recording(GoldReader(latency_tables(dict.fromkeys(range(60), 30)))).anomalies == []
+
+
+def test_fast_endpoint_with_half_of_its_messages_late_is_listed() -> None:
+    late = {second: 45 + second % 10 for second in range(20, 35)}
+    (anomaly,) = examine_recording(GoldReader(latency_tables(late))).anomalies
+    assert ((anomaly.from_time - BEGIN) / SECOND, (anomaly.to_time - BEGIN) / SECOND) == (20, 35)
+
+
+@pytest.mark.parametrize(("late", "count"), [({5: 30}, 0), ({5: 30, 6: 30}, 1), ({5: 51}, 1)], ids=str)
+def test_short_pause_in_one_window_is_no_late_period(late: dict[int, int], count: int) -> None:
+    assert len(examine_recording(GoldReader(latency_tables(late))).anomalies) == count
 
 
 def late_messages(
@@ -46,8 +59,23 @@ def late_messages(
 ) -> Tables:
     """Return gold of a slow endpoint with late messages in sequence, at each threshold by default."""
     times = [BEGIN + 9 * SECOND, *(BEGIN + 10 * SECOND + span_ns * n // (late - 1) for n in range(late))]
-    latencies = [usual_ns] + [latency_ns] * late
-    row = {"run": "r", "endpoint": "a", "messages": known, "min": 9, "p50": usual_ns, "max": latency_ns}
+    return slow_tables(times, [usual_ns] + [latency_ns] * late, usual_ns, known)
+
+
+def test_more_late_messages_than_the_histogram_shows_are_a_late_period() -> None:
+    """A bucket of a histogram is 4 % wide, so that it can hold late messages and others."""
+    late = [100_100_000] * 40
+    latencies = [10_000_000] * 60 + late
+    tables = slow_tables([BEGIN + n * SECOND // 10 for n in range(100)], latencies, 10_000_000, 100)
+    tables["latency"][0]["histogram"] = histogram({426: 6})
+    (anomaly,) = examine_recording(GoldReader(tables)).anomalies
+    assert (anomaly.kind, anomaly.value) == ("latency", 100_100_000)
+
+
+def slow_tables(times: list[int], latencies: list[int], usual_ns: int, known: int) -> Tables:
+    """Return gold of an endpoint with less than 64 messages/s, of which `known` have a latency in the whole run."""
+    late = sum(latency != usual_ns for latency in latencies)
+    row = {"run": "r", "endpoint": "a", "messages": known, "min": 9, "p50": usual_ns, "max": max(latencies)}
     messages = [
         {"run": "r", "endpoint": "a", "date": DATE, "log_time": time, "publish_time": time - latency}
         for time, latency in zip(times, latencies, strict=True)
@@ -55,6 +83,29 @@ def late_messages(
     window = row | {"window_start": BEGIN, "window_ns": 60 * SECOND, "histogram": histogram({410: late})}
     rows = [endpoint("a", messages=known, start_time=BEGIN, end_time=BEGIN + 60 * SECOND)]
     return Tables(endpoints=rows, latency_summary=[row | {"histogram": []}], latency=[window], messages=messages)
+
+
+def slow_endpoint_tables(share: float, seconds: range, seed: int) -> Tables:
+    """Return gold of an endpoint with 10 messages/s in a minute, of which a share was late by 50 ms in some seconds."""
+    chance = random.Random(seed)
+    times = [BEGIN + n * SECOND // 10 for n in range(600)]
+    is_late = [n // 10 in seconds and chance.random() < share for n in range(600)]
+    return slow_tables(times, [50_000_000 if late else 30_000 for late in is_late], 30_000, 600)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.8, 1.0])
+@pytest.mark.parametrize("seed", range(10))
+def test_slow_endpoint_with_many_late_messages_is_listed(share: float, seed: int) -> None:
+    (anomaly,) = examine_recording(GoldReader(slow_endpoint_tables(share, range(20, 35), seed))).anomalies
+    assert (anomaly.kind, anomaly.value, anomaly.usual) == ("latency", 50_000_000, 30_000)
+    assert (anomaly.from_time - BEGIN) / SECOND == pytest.approx(20, abs=3)
+    assert (anomaly.to_time - BEGIN) / SECOND == pytest.approx(35, abs=3)
+
+
+@pytest.mark.parametrize("share", [0.02, 0.1, 0.2])
+@pytest.mark.parametrize("seed", range(10))
+def test_endpoint_with_the_same_share_of_late_messages_all_the_time_is_not_listed(share: float, seed: int) -> None:
+    assert examine_recording(GoldReader(slow_endpoint_tables(share, range(60), seed))).anomalies == []
 
 
 @pytest.mark.parametrize(

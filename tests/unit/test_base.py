@@ -32,6 +32,7 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("base")
     source, built = folder / "base_user.c", folder / f"base_user{sysconfig.get_config_var('EXT_SUFFIX')}"
     cython = [sys.executable, "-m", "cython", "-3", "-I", str(ROOT), "-o", str(source)]
+    cython += ["-X", "freethreading_compatible=True"]
     subprocess.run([*cython, str(ROOT / "tests/unit/base_user.pyx")], check=True, cwd=ROOT)
     folders = (f"-I{HEADERS}", f"-I{sysconfig.get_path('include')}")
     flags = ("-std=gnu11", "-D_GNU_SOURCE", "-O0", "-shared", "-fPIC", *folders)

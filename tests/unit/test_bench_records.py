@@ -25,7 +25,7 @@ def test_record_bench_compares_blackboards_of_two_peers(tmp_path: Path) -> None:
 def test_record_bench_excludes_waiting_time_of_watching_processes(tmp_path: Path) -> None:
     _, result = measure(tmp_path, "write_seqlock_5", "--peers", "kickmsg")
     (sample,) = [each for each in result.samples if each["system"] == "msgq"]
-    assert max(sample["cores"]) > 1.2  # who writes, and the others
+    assert max(sample["cores"]) > 1.2  # cores of the writer and of the others
     assert all(0 <= waited <= 1 for waited in sample["waited"])
 
 

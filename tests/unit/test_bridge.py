@@ -21,6 +21,7 @@ from msgq.bridge import FORWARDING_STATE, Bridge, FlowStats
 from msgq.common import settings
 from msgq.errors import EndpointNameError, InvalidValueError, SegmentError
 from msgq.impl import backend
+from msgq.impl.base.process import process_name
 from msgq.impl.ring.core import TopicObserver
 from msgq.kinds.bridge import BridgeLoop, open_socket
 from msgq.topic import bridge as topics
@@ -65,7 +66,7 @@ class Crossing:
 
     def step(self) -> None:
         """Look, and carry a batch of what is there."""
-        self.made._next_poll_s = 0  # as if a second had passed
+        self.made._next_poll_s = 0  # simulates a second without a poll
         with settings.overrides(self._host.prefix):
             self.made.run(0.002)
 
@@ -331,7 +332,7 @@ class TestNoLoops:
         echo = here.socket("msgq", "PubSocket", TOPIC, for_bridge=True)
         echo.send(b"from elsewhere")
         link: Any = going.made._links[TOPIC]
-        link._publisher_checked_s = 0  # as if it had been idle
+        link._publisher_checked_s = 0  # simulates an idle link
         with settings.overrides(here.prefix):
             link.forward()
         assert going.flow().messages == 0
@@ -442,7 +443,7 @@ def test_bridge_does_not_change_process_name(here: Host) -> None:
     here.pub("other")
     publisher = stats.topic("other", here.prefix).publisher
     assert publisher is not None
-    assert publisher.name == Path("/proc/self/comm").read_text().rstrip("\n")
+    assert publisher.name == process_name()
 
 
 def test_second_close_of_link_keeps_descriptor_of_another_link() -> None:

@@ -100,7 +100,7 @@ class TestMemory:
                 pubs = [msgq.pub_sock(f"{endpoint}{i}") for i in range(4)]
                 subs = [msgq.sub_sock(f"{endpoint}{i}") for i in range(4)]
             del pubs, subs
-        assert count_maps() - before < 2 * 16 + 8  # of 800: the used and the reserved part of 16 files
+        assert count_maps() - before < 2 * 16 + 8  # maps of the used and the reserved part of 16 files, out of 800
 
     def test_handles_that_outlive_their_simulation_are_closed(self, endpoint: str) -> None:
         with Simulation():

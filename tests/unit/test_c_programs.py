@@ -401,7 +401,7 @@ def test_c_program_refuses_linked_files_and_files_of_other_users(programs: Path,
     other.unlink()
 
 
-# ---- what is installed ----
+# ---- installed files ----
 
 
 def test_pkg_config_file_has_paths_of_headers_and_sources() -> None:
@@ -411,6 +411,7 @@ def test_pkg_config_file_has_paths_of_headers_and_sources() -> None:
         word.rpartition("/")[2] for line in text.splitlines() if line.startswith("sources=") for word in line.split()
     ]
     assert sorted(named) == sorted(path.name for path in UNITS.glob("*.c"))
+    assert f"set(PACKAGE_VERSION {msgq.__version__})\n" in (INCLUDE / "cmake/msgq-config-version.cmake").read_text()
 
 
 def guide_code_block(language: str, beginning: str) -> str:
@@ -440,20 +441,72 @@ def test_compiler_commands_of_guide_work(tmp_path: Path, prefix: str, end: str) 
         assert subscriber.receive() == NUMBER.pack(21.5)
 
 
-@needs_pkg_config
-@pytest.mark.skipif(not shutil.which("cmake"), reason="cmake is not installed")
 @pytest.mark.ci
-def test_cmake_lines_of_guide_work(tmp_path: Path, prefix: str) -> None:
-    (tmp_path / "CMakeLists.txt").write_text(
-        "cmake_minimum_required(VERSION 3.18)\n" + guide_code_block("", "project(program")
-    )
-    (tmp_path / "program.cpp").write_text(guide_code_block("c", "#include <msgq/topic.h>"))
-    env = {**os.environ, "PKG_CONFIG_PATH": msgq.get_include()}
+def test_cmake_package_of_guide_builds_cpp_program(tmp_path: Path, prefix: str) -> None:
+    lines = guide_code_block("cmake", "project(program")
+    (tmp_path / "CMakeLists.txt").write_text(f"cmake_minimum_required(VERSION 3.18)\n{lines}")
+    (tmp_path / "program.cpp").write_text(guide_code_block("cpp", "#include <msgq.hpp>"))
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    env = {**os.environ, "PATH": path, "CMAKE_PREFIX_PATH": msgq.get_include()}
     for command in (["cmake", "-S", ".", "-B", "built"], ["cmake", "--build", "built"]):
         subprocess.run(command, cwd=tmp_path, env=env, check=True, capture_output=True)
     with (
         msgq.sub_sock("temperature", timeout=DEADLINE_MS) as subscriber,
         Program(tmp_path / "built/program") as program,
     ):
-        program.end()
+        assert program.end() == ["nobody answered"]
         assert subscriber.receive() == NUMBER.pack(21.5)
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize(
+    ("languages", "version", "text"),
+    [("CXX", "", "give project() the language C"), ("C CXX", "0.2", "requested version"), ("C", "1.0", "requested")],
+)
+def test_cmake_package_refuses_projects_with_a_reason(tmp_path: Path, languages: str, version: str, text: str) -> None:
+    (tmp_path / "CMakeLists.txt").write_text(
+        f"cmake_minimum_required(VERSION 3.18)\nproject(program {languages})\nfind_package(msgq {version} REQUIRED)\n"
+    )
+    env = {**os.environ, "CMAKE_PREFIX_PATH": msgq.get_include()}
+    command = [shutil.which("cmake", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}") or "cmake"]
+    done = subprocess.run([*command, "-S", ".", "-B", "built"], cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert done.returncode != 0
+    assert text in " ".join(done.stderr.split())
+
+
+# ---- the classes of msgq.hpp, and removal ----
+
+
+def test_cpp_classes_own_their_handles(programs: Path, prefix: str) -> None:
+    with Program(programs / "cpp-handles", "own", "x") as program:
+        assert program.end() == []
+    assert msgq.stats.endpoints() == []
+
+
+def test_cpp_vector_shares_records_with_python(programs: Path, prefix: str) -> None:
+    with msgq.SeqlockVector("quotes", QUOTE, 4) as quotes:
+        with Program(programs / "cpp-handles", "vector", "quotes") as program:
+            assert program.hear() == "ready"
+            quotes[1] = (2.5, 7)
+            program.end()
+        assert quotes[2].tolist() == (5.0, 14)
+
+
+def test_c_library_removes_all_files_of_endpoints(programs: Path, prefix: str) -> None:
+    with (
+        msgq.pub_sock("x", tracked=True) as topic,
+        msgq.Channel("x") as channel,
+        channel.publisher() as publisher,
+        msgq.MessageQueue("x", events=True) as queue,
+        msgq.Board("x") as board,
+    ):
+        publisher.send(b"message")
+        queue.send(b"message")
+        assert len(msgq.stats.endpoints()) == 5  # with the channel of the queue's events
+        with Program(programs / "cpp-handles", "remove", "x") as program:
+            assert program.end() == ["1 1 1 1", "0 0 0 0"]
+        assert [path for path in SHM.glob(f"msgq*_{prefix}/*") if path.is_file()] == []
+        topic.send(b"open handles continue")
+        publisher.send(b"message")
+        assert queue.receive(timeout=0) is not None
+        board.declare("key").write(b"value")

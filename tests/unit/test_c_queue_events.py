@@ -196,7 +196,7 @@ def told_by(handle: Handle, ear: Ear) -> list[Heard]:
     return ear.heard()
 
 
-# ---- what is told ----
+# ---- reported events ----
 
 
 @pytest.mark.parametrize("events", [True, "payload"])

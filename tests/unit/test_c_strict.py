@@ -35,7 +35,7 @@ def compiler_messages(*command: str | Path, source: str | None = None) -> str:
 @cache
 def digest_of_files() -> str:
     paths = (path for folder in (INCLUDE.parent, EXAMPLES) for path in folder.rglob("*.*"))
-    return digest([], [path for path in paths if path.suffix in (".h", ".c", ".cpp")])
+    return digest([], [path for path in paths if path.suffix in (".h", ".hpp", ".c", ".cpp")])
 
 
 @cache
@@ -69,4 +69,11 @@ def test_single_public_header_compiles_as_strict_cpp(header: str, compiler: str,
 def test_c_example_compiles_without_warnings(path: Path) -> None:
     cpp = path.suffix == ".cpp"
     for compiler in CPP_COMPILERS if cpp else COMPILERS:
-        assert compiler_messages(compiler, "-std=c++17" if cpp else "-std=gnu11", *STRICT, path) == ""
+        assert compiler_messages(compiler, "-std=c++20" if cpp else "-std=gnu11", *STRICT, path) == ""
+
+
+@pytest.mark.parametrize("compiler", CPP_COMPILERS)
+def test_cpp_header_compiles_as_strict_cpp20_and_names_the_standard(compiler: str) -> None:
+    source = '#include <msgq.hpp>\nint main() { return msgq::Error(1, "text").code() - 1; }\n'
+    assert compiler_messages(compiler, "-std=c++20", *STRICT, "-xc++", "-", source=source) == ""
+    assert "msgq.hpp needs C++20" in compiler_messages(compiler, "-std=c++17", *STRICT, "-xc++", "-", source=source)

@@ -13,7 +13,7 @@ from msgq.errors import CorruptSegmentError, MessageTooLargeError
 from tests.support import SHM
 
 CAPACITY = 16
-TAIL, ENTRIES = 256, 36864  # where they are in the channel file
+TAIL, ENTRIES = 256, 36864  # offsets in the channel file
 POSITIONS = 2**44
 WITHDRAWN = 63  # the row of an entry without a message
 
@@ -51,7 +51,7 @@ def lead_round(channel: Channel, row: int, start: int, margin: int, tail: int) -
 @pytest.mark.parametrize("passive", [False, True])
 def test_receive_raises_if_corrupt_file_has_endless_withdrawn_messages(channel: Channel, passive: bool) -> None:
     with channel.publisher() as pub, Channel(channel.name, passive=passive) as other, other.subscriber() as sub:
-        for _ in range(6):  # until it goes on as far behind the oldest message as it ever does
+        for _ in range(6):  # brings the subscriber to its maximum distance behind the oldest message
             pub.send_many([b"x"] * 2 * CAPACITY)
             with pytest.raises(MessageTooLargeError):
                 sub.receive_into(bytearray(0), 0)

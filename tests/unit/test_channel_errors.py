@@ -261,7 +261,7 @@ def test_truncation_of_channel_file_is_reported(endpoint: str) -> None:
 def test_publisher_without_memory_raises_and_leaves_no_file(endpoint: str) -> None:
     channel = Channel(endpoint)
     space = os.statvfs(SHM)
-    size = space.f_blocks * space.f_frsize  # of the whole file system: other programs may free memory
+    size = space.f_blocks * space.f_frsize  # bytes of the whole file system: other programs may free memory
     with pytest.raises(SegmentError, match=f"{endpoint}.*cannot allocate"):
         channel.publisher(slots=2, slot_bytes=size, max_bytes=2**40)
     assert not pools(endpoint)

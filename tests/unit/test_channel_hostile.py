@@ -16,7 +16,7 @@ from msgq.errors import CorruptSegmentError, IpcError
 from tests.support import SHM, run_child
 
 CAPACITY = 16
-CONFIG, TAIL, PUBLISHERS, ENTRIES = 128, 256, 4096, 36864  # where they are in the channel file
+CONFIG, TAIL, PUBLISHERS, ENTRIES = 128, 256, 4096, 36864  # offsets in the channel file
 HEADER_WORDS = [CONFIG, TAIL, *range(PUBLISHERS, PUBLISHERS + 512, 8), *range(ENTRIES, ENTRIES + 8 * CAPACITY, 8)]
 
 

@@ -9,8 +9,8 @@ import pytest
 from msgq.channel import Channel
 from tests.support import SHM, wait_until
 
-ATTENTION = 320  # where the channel file has the word that sleepers announce themselves in
-WAITERS = 1  # its flag
+ATTENTION = 320  # offset of the word in which sleepers announce themselves
+WAITERS = 1  # flag of this word
 MOMENT = 1e-6  # shorter than a nap, so no second sleep follows it
 
 

@@ -60,7 +60,7 @@ def test_bridge_command_with_invalid_options_exits_with_usage_error(arguments: t
         (
             ("--out", "a", "--bind", "192.0.2.1"),
             "host '192.0.2.1' (--bind, MSGQ_ZMQ_BIND) cannot be bound",
-        ),  # of nobody: it is for documentation
+        ),  # an address for documentation, which no host has
         (("--in", "a", "--segment-size", "1"), "segment_size"),
     ],
 )

@@ -141,7 +141,7 @@ def test_check_command_reports_losses_of_subscribers(prefix: str, check: Any) ->
         subscriber.receive_many()
         assert subscriber.lost
         code, _ = check("duration = 0.01\n[endpoints.camera]\nlost = 0")
-        assert code == 0  # what was lost before the measurement is not counted
+        assert code == 0  # losses before the measurement do not count
 
 
 def test_check_command_waits_for_late_endpoints(prefix: str, check: Any) -> None:

@@ -111,6 +111,23 @@ def test_clean_keeps_side_segment_of_recreated_topic(prefix: str) -> None:
         assert run_clean("--dry-run")[0]["action"] == "kept"
 
 
+@pytest.mark.parametrize("words", [["--dry-run"], [], ["--all-prefixes"]])
+def test_clean_without_prefix_option_keeps_directories_of_topics(prefix: str, words: list[str]) -> None:
+    msgq.pub_sock("topic").close()
+    run_clean(*words)
+    assert all(map(os.path.exists, shm_paths.topic_directories(prefix)))
+
+
+def test_clean_with_prefix_option_removes_empty_directories(prefix: str) -> None:
+    msgq.pub_sock("topic").close()
+    msgq.Channel("channel").close()
+    with msgq.pub_sock("busy"):
+        run_clean("--prefix", prefix)
+        assert all(map(os.path.exists, shm_paths.topic_directories(prefix)))
+    run_clean("--prefix", prefix)
+    assert [name for name in os.listdir("/dev/shm") if name.endswith(prefix)] == []
+
+
 def test_sockets_work_after_clean_removes_their_files(prefix: str) -> None:
     with msgq.sub_sock("topic", timeout=0) as sub, msgq.pub_sock("topic") as pub:
         shutil.rmtree(shm_paths.topic_directories(prefix)[0])

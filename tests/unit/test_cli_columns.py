@@ -23,6 +23,8 @@ from msgq.cli.common.columns import (
     raise_sort_rank,
 )
 from msgq.cli.common.endpoint_display import EndpointDisplay
+from msgq.cli.common.keyboard import END
+from msgq.cli.common.shortening import shorten_texts
 from msgq.monitor.endpoint_selection import EndpointSelection
 from msgq.monitor.live_endpoints import LiveEndpoints
 from msgq.recording import Writer
@@ -184,6 +186,9 @@ def test_verb_fits_on_terminals_and_shows_all_columns_in_pipe(monkeypatch: pytes
         hidden = [line for line in shown if "not fit: " in line]
         named = hidden[0].partition(": ")[2].split(", ") if hidden else []
         assert len(hidden) == (kept != every)
+        if named and named[-1].endswith("…"):  # the line is full, so it counts the columns and names the first ones
+            assert hidden[0].startswith(f"{len(every) - len(kept)} columns do not fit: ")
+            named = [title for title in every if title not in kept]
         assert sorted(kept + named) == sorted(every)
         assert {"lost", "lost/s"} & {*kept}
         assert "messages/s" in kept or verb == "stages --tree"
@@ -274,6 +279,52 @@ def test_top_filters_names_after_slash_until_escape() -> None:
         assert terminal.wait_screen(lambda lines: len(names(lines)) == 20)[0].startswith("40 endpoints, ")
         terminal.press("q")
         assert terminal.wait() == 0
+
+
+def test_names_that_differ_in_the_middle_stay_different() -> None:
+    places = ("front_left", "front_right", "rear_left", "rear_right")
+    names = [f"vehicle.{place}.camera.{kind}_image" for place in places for kind in ("raw", "compressed")]
+    layout = choose_columns(COLUMNS[:1], [{"name": name, "rate": "", "lost": ""} for name in names], 24)
+    shown = [layout.format_row({"name": name, "rate": "", "lost": ""}) for name in names]
+    assert len(set(shown)) == len(names)
+    assert max(map(cell_len, shown)) <= 24
+    assert "righ" in shown[2]
+
+
+@given(st.lists(st.text("ab.é漢", max_size=30), max_size=8, unique=True), st.integers(1, 30))
+@example(["vehicle.a.image", "vehicle.b.image"], 8)
+def test_shortened_texts_fit(texts: list[str], width: int) -> None:
+    shortened = shorten_texts(texts, width)
+    assert set(shortened) == set(texts)
+    assert max(map(cell_len, shortened.values()), default=0) <= width
+
+
+@pytest.mark.parametrize("middle", ["left", "right", "x" * 40])
+def test_difference_of_texts_stays_visible(middle: str) -> None:
+    texts = [f"vehicle.front.{name}.image.raw" for name in (middle, f"{middle}2", f"3{middle}")]
+    assert len(set(shorten_texts(texts, 16).values())) == 3
+
+
+@pytest.mark.usefixtures("forty")
+def test_sort_key_of_display_scrolls_to_the_first_row(prefix: str) -> None:
+    display = EndpointDisplay("name")
+    display.set_rows(LiveEndpoints(EndpointSelection([], prefix)).poll())
+    display.handle_key(END, 10)
+    assert names(display.format_screen(80, 10))[-1] == "t39"
+    display.handle_key("l", 10)
+    assert names(display.format_screen(80, 10))[0] == "t00"
+
+
+@pytest.mark.parametrize("columns", [10, 40, 60, 80, 120])
+@pytest.mark.usefixtures("forty")
+def test_first_line_of_display_fits(prefix: str, columns: int) -> None:
+    display = EndpointDisplay("rate")
+    display.set_rows(LiveEndpoints(EndpointSelection([], prefix)).poll())
+    head = display.format_screen(columns, 10)[0]
+    assert len(head) <= columns
+    assert ("1 to 6" in head) == (columns >= 60)
+    assert ("scroll with the arrow keys" in head) == (columns >= 80)
+    assert head.startswith("40 ")
 
 
 def test_filter_of_display_ignores_case(prefix: str) -> None:

@@ -136,7 +136,7 @@ def test_doctor_exits_with_1_if_one_check_fails(monkeypatch: pytest.MonkeyPatch,
     assert checks["moon"]["text"] == "it is made of cheese"
 
 
-ROWS, DEAD = 128, 120  # of subscribers in a topic's table
+ROWS, DEAD = 128, 120  # rows of subscribers in a topic's table
 
 
 def subscribe_until_killed(endpoint: str) -> None:

@@ -42,6 +42,55 @@ def listen(prefix: str) -> Iterator[Callable[..., Process]]:
         yield listen
 
 
+# ---- endpoints that appear later ----
+
+
+def publish_on_new_topic(name: str) -> None:
+    with msgq.pub_sock(name) as publisher:
+        publisher.send(b"first")
+        publisher.send(b"second")
+
+
+def publish_on_new_channel(name: str) -> None:
+    with Channel(name.removeprefix("channel/")) as channel, channel.publisher() as publisher:
+        publisher.send(b"first")
+        publisher.send(b"second")
+
+
+def send_to_new_queue(name: str) -> None:
+    with MessageQueue(name.removeprefix("queue/")) as queue:
+        queue.send(b"first")
+        queue.send(b"second")
+
+
+@pytest.mark.parametrize(
+    ("name", "publish"),
+    [
+        ("chatter", publish_on_new_topic),
+        ("channel/chatter", publish_on_new_channel),
+        ("queue/chatter", send_to_new_queue),
+    ],
+)
+def test_echo_shows_first_message_of_endpoint_that_appears_later(
+    prefix: str, name: str, publish: Callable[[str], None]
+) -> None:
+    with start("echo", "--json", name, "-n", "2") as echo:
+        assert echo.stderr is not None
+        assert echo.stderr.readline() == f"msgq: no endpoint matches {name} yet; waiting\n"
+        publish(name)
+        found, complaints = echo.end()
+        assert ([bytes.fromhex(one["hex"]) for one in found], complaints) == ([b"first", b"second"], "")
+
+
+def test_echo_shows_only_new_messages_of_existing_topic(prefix: str, listen: Callable[..., Process]) -> None:
+    with msgq.pub_sock("chatter") as publisher:
+        publisher.send(b"old")
+        echo = listen("chatter", "-n", "1", opened=("chatter",))
+        publisher.send(b"new")
+        ((found,), _) = echo.end()
+        assert bytes.fromhex(found["hex"]) == b"new"
+
+
 # ---- channels ----
 
 

@@ -59,5 +59,5 @@ def test_clean_removes_address_claim_of_killed_zmq_publisher(prefix: str, monkey
     assert f"left: claim of a dead ZMQ publisher (process {child.pid})" in leftovers_check()
     (removed,) = run("clean")
     assert (removed["endpoint"], removed["action"]) == ("left", "removed")
-    assert claim.path not in shm_paths.list_zmq_claim_paths()  # where publishers of other tests come and go
+    assert claim.path not in shm_paths.list_zmq_claim_paths()  # the list may have claims of other tests' publishers
     assert leftovers_check().startswith("ok")

@@ -15,6 +15,7 @@ import pytest
 
 import msgq
 from msgq.cli.app import app
+from msgq.monitor.endpoint_selection import EndpointSelection, NoMatchError
 from msgq.recording import Writer
 from tests.command import run, start
 from tests.meta.test_verbs import list_verbs
@@ -28,12 +29,11 @@ TAKES_NAMES = re.compile(r"NAME|PATTERN|REGEX|SERVER|ENDPOINT|\bRUN\b|\bKEY\b")
 class Case:
     """A verb with an option or argument that takes names.
 
-    Attributes
-    ----------
-    words : the command line. {name} is the name or pattern; {log} and {new} are files.
-    code : the exit code.
-    waits : the verb says that it waits.
-    says : what the verb says; None: the text that is common to all.
+    Attributes:
+        words: the command line. {name} is the name or pattern; {log} and {new} are files.
+        code: the exit code.
+        waits: the verb says that it waits.
+        says: what the verb says; None: the text that is common to all.
     """
 
     words: str
@@ -185,6 +185,13 @@ def test_delay_of_pattern_omits_endpoints_without_publish_time(prefix: str) -> N
         assert "plain has no timestamps" in run("delay", "plain", "tracked", "--once", code=1).stderr
 
 
+def test_delay_of_pattern_without_publish_times_ends_with_one_line(prefix: str) -> None:
+    with msgq.pub_sock("plain"), msgq.pub_sock("also plain"):
+        (line,) = run("delay", "*", code=1).stderr.splitlines()
+        assert line.startswith("Error: nothing to measure: also plain has no timestamps")
+        assert line.endswith("; 1 other endpoint left out likewise")
+
+
 def test_check_command_reports_pattern_without_match(prefix: str, tmp_path: Path) -> None:
     (tmp_path / "expected.toml").write_text('duration = 0.01\n[endpoints."nosuch.*"]\n')
     assert "nosuch.*: no endpoint matches" in run("check", tmp_path / "expected.toml", code=1).stdout
@@ -195,7 +202,7 @@ def test_bridge_command_reports_pattern_without_match(prefix: str) -> None:
     with start("bridge", "--out", "nosuch.*", "--json", env={"MSGQ_ZMQ_TRANSPORT": "ipc"}) as bridge:
         assert bridge.stderr is not None
         assert bridge.stderr.readline() == "msgq: no endpoint matches nosuch.* yet; waiting\n"
-        wait_until(lambda: signal.SIGHUP in _caught(bridge.pid))  # as SIGINT, from then on
+        wait_until(lambda: signal.SIGHUP in _caught(bridge.pid))  # the bridge catches SIGHUP after SIGINT
         bridge.end(signal.SIGINT)
 
 
@@ -205,7 +212,7 @@ def _caught(pid: int) -> set[int]:
     return {number for number in range(1, 65) if mask >> (number - 1) & 1}
 
 
-# ---- what a pattern matched, and similar names ----
+# ---- matches of a pattern, and similar names ----
 
 MATCHED = "msgq: matched 2 topics: there, where\n"
 
@@ -260,7 +267,19 @@ def test_missing_name_is_answered_with_similar_names(
         assert said == f"Error: no endpoint of the recording matches {name}; did you mean there?"
 
 
-# ---- that the table is complete ----
+def test_hint_never_names_the_endpoint_that_was_missing(prefix: str) -> None:
+    """The hint comes from the scan that found nothing, so an endpoint that starts just after it is no similar name."""
+    selection = EndpointSelection(["there", "th*"], prefix)
+    assert selection.find_existing() == {}
+    with msgq.pub_sock("there"):
+        assert selection.find_similar_to_unmatched() == []
+        with pytest.raises(NoMatchError, match=r"no endpoint matches th\*, there; run `msgq list`"):
+            selection.require_matched()
+        selection.find_existing()
+        selection.require_matched()
+
+
+# ---- completeness of the table ----
 
 
 def names_of(command: click.Command) -> Iterator[str]:

@@ -22,7 +22,7 @@ from msgq.monitor.sliding_window import DurationSpread, SlidingWindow, compute_s
 from msgq.monitor.stage_timings import StageCollector
 from msgq.stats import topic
 from tests.command import run, start
-from tests.support import DEADLINE, Child, wait_until
+from tests.support import DEADLINE, Child, repeating, wait_until
 from tests.unit import stage_children
 from tests.unit.stage_children import publisher, step, step_publisher, timing_publisher, timing_record
 
@@ -182,6 +182,31 @@ def test_stages_command_shows_one_row_per_stage_and_endpoint(prefix: str) -> Non
     assert second.rate == pytest.approx(1 / second.seconds)
 
 
+def test_stages_command_shows_mean_time_without_processor(prefix: str) -> None:
+    with timing_publisher("planner", "orders") as orders:
+
+        def send_record() -> None:
+            now = clock.time_ns()
+            orders.send(timing_record(now - 900_000, now - 600_000, now, now - 1_000_000))
+
+        with repeating(send_record, 0.01):
+            (row,) = wait_until(lambda: [row for row in run_stages() if row["age_parts"]])
+            shown = wait_until(lambda: lines_with("planner", "orders"))
+    assert row["thread_problem"] == ""
+    assert row["age_parts"]["sender"] == 100_000
+    assert 0 <= row["age_parts"]["no_cpu"] <= 900_000
+    assert sum(row["age_parts"].values()) == pytest.approx(1_000_000, abs=10)
+    assert "no CPU" in shown
+
+
+def test_stages_command_says_why_time_without_processor_is_unknown(prefix: str) -> None:
+    with timing_publisher("planner", "orders"):
+        pass
+    done = run("stages", "--window", "0.1")
+    assert done.stderr == "msgq: no CPU is unknown: timing:planner:orders: the stage has no living publisher\n"
+    assert done.stdout.splitlines()[2].split()[9] == "-"
+
+
 def test_stages_command_counts_invalid_timing_records(prefix: str) -> None:
     view = StageCollector(match_all_names, 10.0)
     bad = [
@@ -296,9 +321,10 @@ def test_stages_command_shows_processing_times(prefix: str) -> None:
             assert head.startswith("2 stages, 2 timing topics")
             assert titles.split()[:3] == ["stage", "endpoint", "messages/s"]
             assert line.split()[:2] == ["planner", "channel/scans"]
-            times = "wait p50, wait p99, wait max, work p50, work p99, work max, age p50, age p99, age max"
+            times = "wait p50, wait p99, wait max, work p50, work p99, work max, no CPU, age p50, age p99, age max"
             assert ", ".join(re.split(" {2,}", titles)[3:]) == f"{times}, lost, malformed"
-            assert line.split()[3:] == ["2.0"] * 3 + ["1.0"] * 3 + ["5.0"] * 3 + ["0", "0"]
+            figures = line.split()[3:]
+            assert [*figures[:6], *figures[7:]] == ["2.0"] * 3 + ["1.0"] * 3 + ["5.0"] * 3 + ["0", "0"]
             assert topic("timing:planner:channel%2Fscans").subscribers == ()
 
 
@@ -400,7 +426,7 @@ def test_poll_during_message_chain_adds_no_wrong_tree_edge(prefix: str) -> None:
         view.poll()
         parent.send(step())
         later = clock.time_ns() + SECOND // 2
-        child.send(step(later - 5, later))  # as if its parent had come when that topic had just been looked at
+        child.send(step(later - 5, later))  # simulates a parent that came just after a look at that topic
         view.poll()
         assert edges(view) == [(None, "child", 0), (None, "parent", 1)]
         parent.send(step(later - 5, later - 5))

@@ -93,7 +93,7 @@ def test_console_escapes_control_characters_of_content(
     said = capsys.readouterr().out
     assert ("\x1b[" in said) == colours
     assert not control_characters(OWN_COLOURS.sub("", said))
-    assert said.count("[red]") >= 7  # of markup nothing is left out
+    assert said.count("[red]") >= 7  # complete markup
 
 
 def publish(endpoint: str) -> None:
@@ -244,4 +244,4 @@ def test_commands_escape_control_characters_in_recordings(tmp_path: Path, prefix
 def test_usage_error_shows_usage_line() -> None:
     result = run("list", "--nothing", code=2)
     assert result.output.startswith("Usage: ")
-    assert "Try 'app list --help' for help.\n\nError: No such option '--nothing'.\n" in result.output
+    assert "Try 'app list --help' for help.\n\nError: no option '--nothing'; run `msgq list --help`\n" in result.output

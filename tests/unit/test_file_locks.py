@@ -19,7 +19,7 @@ import msgq
 from msgq import stats
 from msgq.errors import ForkedSocketError, SegmentError
 from msgq.impl.channel.pool_files import list_pools
-from tests.support import SHM, Child, Task, count_descriptors, hear, in_fork, say, wait_until
+from tests.support import SHM, Child, Task, count_descriptors, find_dicts, hear, in_fork, say, wait_until
 from tests.unit.liveness_children import libc
 
 
@@ -29,7 +29,7 @@ def write_first(name: str) -> Any:
     return vector
 
 
-#: For each kind: how to join, and how to read the liveness of each participant.
+#: Joining call and liveness of each participant, by kind.
 JOINS: dict[str, tuple[Callable[[str], Any], Callable[[str], list[bool | None]]]] = {
     "publisher": (
         lambda name: msgq.Channel(name).publisher(slots=2, slot_bytes=64),
@@ -189,7 +189,7 @@ class TestOpenMark:
         status = os.stat(SHM / f"msgqchan_{endpoint}")
 
         def count_entries() -> int:
-            return sum((status.st_dev, status.st_ino) in each for each in gc.get_objects() if type(each) is dict)
+            return sum((status.st_dev, status.st_ino) in each for each in find_dicts())
 
         assert count_entries() == 1
         channel.close()
@@ -212,7 +212,7 @@ class ForkOnce:
 
     def __init__(self, function: Callable[..., Any], parent_waits: bool = False) -> None:
         self._function, self._parent_waits = function, parent_waits
-        self.child: int | None = None  # 0 in the child
+        self.child: int | None = None  # pid of the child; 0 in the child itself
         self._reads, self._writes = os.pipe()
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
@@ -221,7 +221,7 @@ class ForkOnce:
             if self.child:
                 os.close(self._writes)
             if self.child and self._parent_waits:
-                os.read(self._reads, 1)  # until the child has ended its call
+                os.read(self._reads, 1)  # returns after the child has ended its call
         return self._function(*arguments, **options)
 
     def run(self, action: Callable[[], Any], check_in_child: Callable[[Any], bool]) -> Any:

@@ -15,6 +15,7 @@ import msgq
 from msgq.errors import InvalidTypeError, MissingAttributeError
 from msgq.impl import backend as backends
 from msgq.impl.base.foreign_names import ADVICE, ForeignName
+from msgq.recording import LogReader
 from msgq.workqueue import JobFuture
 from tests.cases import each_case
 
@@ -33,7 +34,15 @@ def find_classes() -> dict[str, type[Any]]:
     for name, path in (("msgq", "msgq.impl.channel"), ("fake", "msgq.impl.fake.channel")):
         module = import_module(path)
         found |= {f"{name}.{kind}": getattr(module, kind) for kind in ("Publisher", "Subscriber")}
-    kinds_of_all_backends = (JobFuture, msgq.Channel, msgq.JobClient, msgq.Node, msgq.RecordQueue, msgq.Worker)
+    kinds_of_all_backends = (
+        JobFuture,
+        LogReader,
+        msgq.Channel,
+        msgq.JobClient,
+        msgq.Node,
+        msgq.RecordQueue,
+        msgq.Worker,
+    )
     return found | {kind.__name__: kind for kind in kinds_of_all_backends}
 
 
@@ -56,6 +65,18 @@ def test_foreign_names_are_missing_and_replace_no_method(cls: type[Any], name: s
 def test_foreign_name_of_the_module_raises_with_advice(name: str) -> None:
     with pytest.raises(MissingAttributeError, match=f"msgq has no {name}; "):
         getattr(msgq, name)
+
+
+@pytest.mark.parametrize("name", ["Recorder", "LogReader", "Simulation"])
+def test_import_of_a_foreign_name_raises_with_advice(name: str) -> None:
+    module = name.lower() if name == "Simulation" else "recording"
+    with pytest.raises(ImportError, match=f"msgq has no {name}; import the name from msgq.{module}"):
+        exec(f"from msgq import {name}")
+
+
+def test_import_of_an_unknown_name_raises_the_usual_error() -> None:
+    with pytest.raises(ImportError, match="cannot import name 'nosuch' from 'msgq'"):
+        exec("from msgq import nosuch")
 
 
 def test_unknown_name_raises_the_usual_error(endpoint: str) -> None:

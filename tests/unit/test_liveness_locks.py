@@ -20,7 +20,7 @@ from tests.support import DEADLINE, Child, wait_until
 from tests.unit import children, liveness_children
 from tests.unit.ringfile import PUBLISHERS, READERS, Words, side_path
 
-LOCKED_UID = 56  # in an entry
+LOCKED_UID = 56  # offset in an entry
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ def times_at_rate(rate: float, start: float, stop: float) -> list[float]:
     return [start + i / rate for i in range(round((stop - start) * rate) + 1)]
 
 
-# What an update sets.
+# Attributes that an update sets.
 
 
 def test_submaster_has_empty_state_before_first_update() -> None:
@@ -196,7 +196,7 @@ def test_freq_ok_is_true_if_newest_tenth_is_on_time() -> None:
     sm = update_at_times(open_submaster({"a": 16.0}), times_at_rate(4, 0, 40))
     assert not sm.freq_ok["a"]
     update_at_times(sm, times_at_rate(16, 40 + 1 / 16, 40.75))
-    assert not sm.freq_ok["a"]  # of the newest 16 intervals, 12 are right: 16 / (12/16 + 4/4) = 9.1 Hz
+    assert not sm.freq_ok["a"]  # 12 of the newest 16 intervals are right: 16 / (12/16 + 4/4) = 9.1 Hz
     update_at_times(sm, [40.8125, 40.875, 40.9375])
     assert sm.freq_ok["a"]  # 16 / (15/16 + 1/4) = 13.5 Hz
 
@@ -398,7 +398,7 @@ def test_ignored_topic_is_never_checked() -> None:
     sm = update_at_times(open_submaster({"a": 10.0, "b": 10.0}, ignore_alive=["b"]), [0.0, 0.1])
     assert sm.all_alive()
     assert sm.all_alive(["b"])
-    assert sm.all_freq_ok()  # what need not be alive need not have a rate
+    assert sm.all_freq_ok()  # an ignored service needs no rate
     assert not sm.all_valid()
     sm = update_at_times(open_submaster({"a": 10.0, "b": 10.0}, ignore_avg_freq=["b"]), [0.0, 0.1])
     assert (sm.all_alive(), sm.all_freq_ok(), sm.all_valid()) == (False, True, False)

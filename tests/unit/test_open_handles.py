@@ -1,15 +1,14 @@
 """The handles that close at exit."""
 
-import gc
 import weakref
-from typing import Any
 
 import msgq
+from tests.support import find_dicts
 
 
 def count_int_dicts(reference: object) -> int:
     """Return the number of dicts with numbers as keys that hold the weak reference."""
-    holders: list[Any] = [each for each in gc.get_referrers(reference) if type(each) is dict]
+    holders = [each for each in find_dicts() if any(value is reference for value in each.values())]
     return sum(all(type(key) is int for key in each) for each in holders)
 
 

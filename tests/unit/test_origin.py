@@ -128,7 +128,7 @@ class TestUnique:
 
     def test_new_origin_time_at_virtual_time_0_is_not_unknown(self) -> None:
         virtual = VirtualClock(lambda ns: None)
-        virtual.now_ns = 0  # as at the start of a simulation
+        virtual.now_ns = 0  # time at the start of a simulation
         assert [virtual.new_origin_time() for _ in range(2)] == [1, 2]
 
 

@@ -249,7 +249,7 @@ def test_queue_with_row_table_full_of_live_processes_refuses_handle(queue: Messa
     for row in range(1, 128):
         for field in range(8):
             file.write(file.row(row, field), ours[field])
-        file.write(file.row(row, 7), 0)  # as if it could not lock
+        file.write(file.row(row, 7), 0)  # simulates a process that could not lock
         file.write(file.row(row, 0), 1)
     opened = call_with_time_limit(MessageQueue, endpoint)
     assert isinstance(opened, TooManyHandlesError | MessageQueue)

@@ -43,7 +43,7 @@ def queue(endpoint: str) -> Iterator[MessageQueue]:
         queue.unlink()
 
 
-# ---- what opening refuses ----
+# ---- files that cannot be opened ----
 
 
 def test_open_queue_works_after_changes_of_header_fields(queue: MessageQueue, endpoint: str) -> None:

@@ -33,7 +33,7 @@ def message_data(messages: list[QueueMessage]) -> list[bytes]:
     return [message.data for message in messages]
 
 
-# ---- what is seen ----
+# ---- visible messages ----
 
 
 def test_queue_browser_shows_messages_in_receive_order(queue: MessageQueue) -> None:
@@ -107,7 +107,7 @@ def test_queue_browser_does_not_change_file(queue: MessageQueue) -> None:
     stats.queue_messages(queue.name)
     assert Path(queue.path).read_bytes() == before
     (maps,) = {line.split()[1] for line in Path("/proc/self/maps").read_text().splitlines() if queue.path in line} - {
-        "rw-s"  # of our handle
+        "rw-s"  # map of our handle
     }
     assert maps == "r--s"
 

@@ -183,7 +183,7 @@ def test_queue_stats_contain_schema(queue: MessageQueue) -> None:
         assert stats.queue(queue.name).schema == Schema("words", "text")
 
 
-# ---- who sleeps ----
+# ---- sleeping processes ----
 
 
 def test_queue_stats_show_sleeping_receivers_and_senders(queue: MessageQueue) -> None:

@@ -59,7 +59,7 @@ def board(endpoint: str) -> Iterator[Board]:
         yield board
 
 
-# ---- what opening refuses ----
+# ---- files that cannot be opened ----
 
 
 def test_open_records_work_after_changes_of_header_fields(vector: SeqlockVector, endpoint: str) -> None:

@@ -190,19 +190,6 @@ def test_topic_lock_is_held_on_file_that_replaced_removed_file(endpoint: str) ->
     waiting.__exit__(None, None, None)
 
 
-def test_daemon_thread_waiting_at_exit_prints_no_error(endpoint: str) -> None:
-    program = """
-import msgq, sys, threading
-sub = msgq.sub_sock(sys.argv[1])
-thread = threading.Thread(target=sub.receive, daemon=True)
-thread.start()
-while open(f"/proc/self/task/{thread.native_id}/stat").read().split()[2] != "S":
-    pass
-"""
-    done = subprocess.run([sys.executable, "-c", program, endpoint], capture_output=True, text=True, timeout=50)
-    assert (done.returncode, done.stderr) == (0, "")
-
-
 @pytest.mark.parametrize("kind", ["publisher", "queue", "subscriber"])
 def test_close_ends_in_child_that_signal_handler_forks(kind: str, prefix: str) -> None:
     command = [sys.executable, "-m", "tests.unit.close_forks", kind]

@@ -21,7 +21,7 @@ class Reader:
     socket: msgq.SubSocket
     conflate: bool
     next: int
-    unread_bytes: int = 0  # in the ring, with what wrapping wastes
+    unread_bytes: int = 0  # bytes in the ring, with the bytes that wrapping wastes
 
 
 class World:
@@ -74,7 +74,7 @@ class World:
         reservation = self.pub.reserve(size := self.random.randint(0, self.largest))
         reservation.__enter__()[:] = self.random.randbytes(size)
         reservation.__exit__(KeyError, KeyError(), None)
-        for reader in self.readers:  # what it announced may be gone
+        for reader in self.readers:  # the announced bytes may be gone
             reader.unread_bytes += message_bytes_in_ring(self.largest)
 
     def restart(self) -> None:

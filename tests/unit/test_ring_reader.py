@@ -97,7 +97,7 @@ class TestFullLap:
             ring.start_stranger()
             for message in numbered_messages(0, lap_end(SIZE) // message_bytes_in_ring(8)):
                 ring.publish(message)
-            ring.write_pointer = ring_position(1, 0)  # as it is between the wrap mark and the message behind it
+            ring.write_pointer = ring_position(1, 0)  # state between the wrap mark and the message behind it
             assert sub.receive(True) is None
             assert (sub.lost, sub.stats().resets) == (None, 1)
             ring.publish(b"afterwards")

@@ -18,7 +18,7 @@ from tests.support import SHM, Task, in_fork
 from tests.unit.c_programs import Program
 from tests.unit.ringfile import HEADER, ring_path, side_path
 
-#: How to open a handle of each kind, and its file.
+#: Opener of a handle of each kind, and the start of its file's name.
 HANDLES: dict[str, tuple[Callable[[str], Any], str]] = {
     "channel": (msgq.Channel, "msgqchan_"),
     "queue": (msgq.MessageQueue, "msgqjobs_"),

@@ -473,7 +473,7 @@ class TestEnd:
     def test_simulation_replaces_and_restores_socket_classes(self) -> None:
         before = msgq.PubSocket, msgq.SubSocket, msgq.Poller
         with Simulation():
-            from msgq import PubSocket  # as a node that imports a module
+            from msgq import PubSocket  # import inside of a node
 
             assert PubSocket is msgq.PubSocket
             assert "fake" in PubSocket.__module__
@@ -569,7 +569,7 @@ class TestRealTime:
     @pytest.mark.parametrize("backend_name", ["msgq", "zmq"])
     @pytest.mark.parametrize("kind", ["PubSocket", "SubSocket"])
     def test_node_with_real_socket_raises(self, backend_name: str, kind: str, prefix: str) -> None:
-        socket = getattr(backend.load_backend(backend_name), kind)()  # as a class that was imported by its name before
+        socket = getattr(backend.load_backend(backend_name), kind)()  # same class as after an import by its name
         with Simulation() as sim:
             with pytest.raises(StateError, match=r"^'a': node 'old' connects .* msgq.SubSocket"):
                 sim.add(lambda: socket.connect(msgq.context, "a"), name="old")

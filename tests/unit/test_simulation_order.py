@@ -100,7 +100,7 @@ def test_messages_of_topics_interleave_in_order_of_each_topic() -> None:
         seen.add(order)
         for name in "abc":
             assert order.index(b"%s0" % name.encode()) < order.index(b"%s1" % name.encode())
-    assert len(seen) > 60  # of 90
+    assert len(seen) > 60  # 60 of 90
 
 
 def test_messages_without_choices_arrive_in_send_order() -> None:

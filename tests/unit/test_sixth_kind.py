@@ -1,4 +1,4 @@
-"""A kind that the library does not know: one folder, `tests/blob_kind`, and one call of `register`."""
+"""A kind that the library does not know: one folder, `examples/plugin`, and one call of `register`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgq_blobs.names import KIND, blob_files, blob_path
+from msgq_blobs.stats import append, read_messages
 
 from msgq import kinds, stats
 from msgq.errors import InvalidValueError
@@ -16,12 +18,10 @@ from msgq.impl.meter import run_meters
 from msgq.kinds.opening import open_feed, open_meter
 from msgq.recording import LogReader, Player, Recorder, compare
 from msgq.recording.player.remapping import EndpointRemapping
-from msgq.recording.player.schedule import find_latest_state
+from msgq.recording.player.timed_messages import find_latest_state
 from msgq.simulation import Fault, Simulation
 from tests import command
-from tests.blob_kind.logs import MESSAGES, write_log
-from tests.blob_kind.names import KIND, blob_files, blob_path
-from tests.blob_kind.stats import append, read_messages
+from tests.blob_logs import MESSAGES, write_log
 from tests.support import wait_until
 
 
@@ -116,7 +116,7 @@ def test_recording_of_added_endpoint_kind_is_read_and_played(tmp_path: Path, pre
 
 def test_latest_state_of_added_kind_has_last_change_of_each_index(tmp_path: Path) -> None:
     header = (("count", "<u8"), ("index", "<u2"))
-    kind = kinds.Kind(name="cells", package="tests.blob_kind", validate_name=str, change_header=header)
+    kind = kinds.Kind(name="cells", package="msgq_blobs", validate_name=str, change_header=header)
     kinds.register_kind(kind)
     changes = [struct.pack("<QH", *change) for change in ((1, 5), (2, 5), (1, 7), (3, 5))]
     log = LogReader(write_log(tmp_path / "log.mcap", kind, changes))

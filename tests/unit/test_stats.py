@@ -17,7 +17,7 @@ from msgq import stats
 from msgq.common import settings
 from msgq.errors import SegmentError
 from msgq.impl.base import clock
-from msgq.impl.base.process import identity
+from msgq.impl.base.process import identity, process_name
 from msgq.impl.ring.core import TopicObserver
 from msgq.kinds import find_announced_kind
 from tests.command import run
@@ -54,7 +54,7 @@ def test_topic_stats_have_publisher_and_counts(endpoint: str) -> None:
     pid, start_time, _ = identity()
     who = topic.publisher
     assert (who.pid, who.start_time, who.alive) == (pid, start_time, True)
-    assert who.name == Path("/proc/self/comm").read_text().strip()
+    assert who.name == process_name()
 
 
 def test_topic_stats_list_subscribers_with_counts(endpoint: str) -> None:

@@ -20,7 +20,7 @@ from msgq.kinds.source import PayloadTime
 from tests.command import run, start
 from tests.unit.ringfile import HEADER, SIDE_BYTES, Words, ring_path, side_path
 
-TRACKED = 224  # of the side segment
+TRACKED = 224  # offset of `tracked` in the side segment
 
 
 def passive(endpoint: str) -> SubSocket:
@@ -76,7 +76,7 @@ def test_tracked_topic_remains_tracked_after_truncation(endpoint: str, tracked: 
 
 
 def test_passive_subscriber_without_side_segment_reads_tracked_topic(endpoint: str) -> None:
-    ring_path(endpoint).write_bytes(bytes(HEADER + 4096))  # as a stock subscriber makes it
+    ring_path(endpoint).write_bytes(bytes(HEADER + 4096))  # state of a ring that a stock subscriber created
     with passive(endpoint) as sub:
         assert sub.receive() is None
         assert not side_path(endpoint).exists()

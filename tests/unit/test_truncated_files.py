@@ -97,7 +97,7 @@ def test_each_source_file_that_calls_mmap_is_listed() -> None:
     mapping = {
         str(path.relative_to(ROOT))
         for path in sources
-        if not path.with_suffix(".pyx").exists() or path.suffix == ".pyx"  # what Cython made of it
+        if not path.with_suffix(".pyx").exists() or path.suffix == ".pyx"  # no output of Cython
         if re.search(r"\bmmap\(", path.read_text())
     }
     assert mapping == MAPS.keys()

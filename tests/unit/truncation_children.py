@@ -20,8 +20,8 @@ from tests.support import hear, say
 
 Use = Callable[[], Any]
 Program = Callable[[str], list[Use]]
-TRIES = 100  # of a call before a cut file must have raised
-_open: list[Any] = []  # what lives as long as the program
+TRIES = 100  # calls until a cut file must have raised
+_open: list[Any] = []  # objects that live as long as the program
 
 
 def _pair(endpoint: str) -> tuple[Any, Any]:
@@ -203,7 +203,7 @@ def _gated(endpoint: str) -> list[Use]:
     return [lambda: sub.receive(True)]
 
 
-#: What is cut: where that is, and the programs that have it mapped.
+#: Programs that have a part of a file mapped, by the part that is cut.
 RING: dict[str, Program] = {
     "publisher": _publisher,
     "publisher alone": _publisher_alone,

@@ -12,7 +12,7 @@ from visionipc import VisionIpcClient, VisionIpcServer
 from visionipc.server import SPARE_BUFFERS
 
 WIDTH, HEIGHT = 64, 48
-BUFFERS = 4  # of the stream that `server` has
+BUFFERS = 4  # buffers of the stream of `server`
 ALL_BUFFERS = BUFFERS + SPARE_BUFFERS
 SOCKETS = Path("/tmp")
 LOCKS = Path(f"/dev/shm/msgqframes_{os.geteuid()}")

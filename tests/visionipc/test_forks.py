@@ -5,17 +5,21 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
+import time
 import traceback
 from collections.abc import Callable
 from functools import partial
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 
 from msgq import errors
 from tests.stock.frames import StockClient
-from tests.support import DEADLINE, DEADLINE_MS, in_fork, wait_until
+from tests.support import DEADLINE, DEADLINE_MS, in_fork, run_child, wait_until
 from tests.visionipc.conftest import ALL_BUFFERS, BUFFERS, HEIGHT, WIDTH
 from visionipc import VisionIpcClient, VisionIpcServer
 
@@ -330,3 +334,40 @@ def test_open_frame_belongs_to_parent(server: VisionIpcServer, connect: Any) -> 
     with pytest.raises(errors.MultiplePublishersError), server.frame(0) as frame:
         assert in_fork(child) == 0
     assert received(client) == [5]
+
+
+CONNECT_CLIENTS = """
+import sys
+from visionipc import VisionIpcClient
+for _ in range(20):
+    with VisionIpcClient(sys.argv[1], 0, False) as client:
+        assert client.connect(True)
+"""
+
+
+def send_while_clients_connect(name: str) -> None:
+    """Child: send frames while the listener admits clients.
+
+    The name of the script is unknown, so Python code looks for it in each read of the process's identity. This code
+    lets the other threads run.
+    """
+    basename = os.path.basename
+
+    def sleep_in_basename(path: Any) -> Any:
+        time.sleep(0.001)
+        return basename(path)
+
+    sys.argv, slow = ["-c"], mock.patch("os.path.basename", sleep_in_basename)
+    with slow, VisionIpcServer(name) as server, VisionIpcClient(name, 0, False) as first:
+        server.create_buffers(0, BUFFERS, WIDTH, HEIGHT)
+        server.start_listener()
+        assert in_fork(lambda: None) == 0  # from now on, the leases have a lock between processes
+        assert first.connect(True)
+        with subprocess.Popen([sys.executable, "-c", CONNECT_CLIENTS, name]) as clients:
+            while clients.poll() is None:
+                server.send(0, picture(0))
+        assert clients.returncode == 0
+
+
+def test_sender_continues_while_clients_connect_after_fork(prefix: str, token: str) -> None:
+    run_child(send_while_clients_connect, token)

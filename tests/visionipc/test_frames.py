@@ -440,7 +440,7 @@ def test_clients_that_keep_frames_do_not_block_other_clients(one_buffer: Any, co
     for value, keeper in enumerate([connect() for _ in range(SPARE_BUFFERS)]):
         publish(one_buffer, value)
         for _ in range(value):
-            keeper.recv(0)  # which skips the frame
+            keeper.recv(0)  # skips the frame
         kept.append(keeper.recv(0))
     reader = connect()
     for value in range(20):

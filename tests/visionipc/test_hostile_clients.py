@@ -71,7 +71,7 @@ def check_clients_are_served(server: Any, connect: Any) -> Iterator[Any]:
         frame_id = next(ids)
         assert server.send(0, data, frame_id)
         for one in (client, newcomer):
-            while one.frame(DEADLINE_MS).frame_id != frame_id:  # what was sent meanwhile
+            while one.frame(DEADLINE_MS).frame_id != frame_id:  # skips frames that were sent meanwhile
                 assert one is client
         newcomer.close()
 
@@ -81,7 +81,7 @@ def check_clients_are_served(server: Any, connect: Any) -> Iterator[Any]:
     assert server.stats(0).held == 0
 
 
-# ---- what they say ----
+# ---- messages of clients ----
 
 
 def test_silent_client_is_disconnected(server: Any, check_clients_are_served: Any) -> None:
@@ -161,7 +161,7 @@ def test_descriptors_with_request_are_closed(server: Any, check_clients_are_serv
     wait_until(lambda: descriptors() <= before)
 
 
-# ---- how they leave ----
+# ---- ends of clients ----
 
 
 @pytest.mark.parametrize("request_", [ASK, wire.REQUEST_STRUCT.pack(wire.LIST_REQUEST)], ids=["stream", "list"])
@@ -276,7 +276,7 @@ def test_server_without_descriptors_recovers(name: Any) -> None:
         child.result()
 
 
-# ---- what they write ----
+# ---- writes of clients ----
 
 
 @contextlib.contextmanager

@@ -11,8 +11,9 @@ import pytest
 
 from msgq.errors import EndpointNameError
 from msgq.simulation import Simulation
+from tests.support import wait_until
 from tests.visionipc.conftest import HEIGHT, SOCKETS, WIDTH
-from visionipc import VisionIpcClient, VisionIpcServer, get_endpoint_name
+from visionipc import VisionBuf, VisionIpcClient, VisionIpcServer, get_endpoint_name
 
 SHM = Path("/dev/shm")
 SIZE = WIDTH * HEIGHT * 3 // 2
@@ -82,9 +83,13 @@ def test_client_follows_restarted_server_of_its_prefix(prefixes: tuple[str, str]
         with start_server(token, prefixes[0]):
             assert client.connect(True)
         with start_server(token, prefixes[0]) as server:
-            server.send(0, bytes(SIZE), frame_id=7)
-            frame = client.recv(1000)
-            assert frame is not None
+
+            def receive_new_frame() -> VisionBuf | None:
+                """Send a frame and receive it; None: the new server was too slow for the client's request."""
+                server.send(0, bytes(SIZE), frame_id=7)
+                return client.recv(100)
+
+            frame: VisionBuf = wait_until(receive_new_frame)
             assert (frame.frame_id, client.connections) == (7, 2)
 
 

@@ -233,7 +233,7 @@ def test_buffers_rotate_while_stock_client_is_in_topic(server: Any, connect_sett
     assert is_warm(server, client)
     with RingFile(f"{settings.get_prefix()}/{wire.get_endpoint_name(name, 0)}") as topic:
         slot = topic.num_readers
-        topic[264 + 8 * slot] = 1 << 32  # whose thread does not live
+        topic[264 + 8 * slot] = 1 << 32  # slot of a dead thread
         topic[0] = slot + 1
         assert sorted(passed_on(server, client, count=BUFFERS)) == list(range(BUFFERS))
         topic[264 + 8 * slot] = 0

@@ -50,8 +50,8 @@ def main() -> int:
     cross.build_extensions(tree, root)
     with tempfile.TemporaryDirectory(prefix="msgq-aarch64-") as work:
         failures = fuzz(Path(work))
-    for test, why in {**LEFT_OUT, **NOT_RUN}.items():
-        print(f"left out: {test}: {why}")
+    for test, reason in {**LEFT_OUT, **NOT_RUN}.items():
+        print(f"left out: {test}: {reason}")
     python = f"{root}/usr/bin/python{sysroot.PYTHON}"
     pytest = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "pytest_msgq", "-k", WORDS, *TESTS]
     pytest += [word for test in LEFT_OUT for word in ("--deselect", test)]

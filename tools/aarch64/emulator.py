@@ -28,11 +28,10 @@ exec "$@"
 def run(command: Sequence[str], root: Path, environment: dict[str, str], folder: Path) -> int:
     """Run a command in which AArch64 programs work as any others; return its exit code.
 
-    Parameters
-    ----------
-    root : where the emulated programs find their libraries, before the machine's own paths.
-    environment : variables in addition to the variables of this process.
-    folder : in which it runs.
+    Args:
+        root: where the emulated programs find their libraries, before the machine's own paths.
+        environment: variables in addition to the variables of this process.
+        folder: in which it runs.
     """
     unshare = ["unshare", "--fork", "--kill-child", "--user", "--mount", "--net", "sh", "-c", _SETUP, "sh", *command]
     variables = {**os.environ, "QEMU_LD_PREFIX": str(root), **environment}

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-#: What must be installed: programs, and the packages of Debian that have them.
+#: Required programs, and the packages of Debian that have them.
 NEEDED = {
     "aarch64-linux-gnu-gcc": "gcc-aarch64-linux-gnu libc6-dev-arm64-cross",
     "qemu-aarch64-static": "qemu-user-static",
@@ -40,8 +40,8 @@ class DownloadError(Exception):
 def _bring(command: list[str | Path]) -> None:
     done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
     if done.returncode:
-        why = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        raise DownloadError(f"{Path(command[0]).name} ended with {done.returncode} (mirror {MIRROR}): {why}")
+        reason = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        raise DownloadError(f"{Path(command[0]).name} ended with {done.returncode} (mirror {MIRROR}): {reason}")
 
 
 def missing() -> list[str]:

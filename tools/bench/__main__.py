@@ -77,11 +77,11 @@ def _parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="list the selected rows, and measure nothing")
     options = parser.parse_args(arguments)
     peers = [system for system in SYSTEMS if system not in (OURS, OTHER, FLOOR)]
-    known = {"--only": list_words(), "--peers": peers}
+    words_by_option = {"--only": list_words(), "--peers": peers}
     for option, words in (("--only", options.only), ("--peers", options.peers)):
         for word in words:
-            if word not in known[option]:
-                parser.error(f"argument {option}: {word!r} is none of {', '.join(known[option])}")
+            if word not in words_by_option[option]:
+                parser.error(f"argument {option}: {word!r} is none of {', '.join(words_by_option[option])}")
     if options.against and not (options.against / "msgq").is_dir():
         parser.error(f"argument --against: {options.against} has no folder msgq; name the folder of a built checkout")
     if options.resume and not (options.json and options.json.exists()):

@@ -11,12 +11,11 @@ MIB = 1024 * KIB
 class Target:
     """The library's figure must be `bound` times a reference, or better.
 
-    Attributes
-    ----------
-    reference : ``peer`` (the best one), the name of a system, the key of another case, ``median`` (of our
-        latencies; the figure is their 99th percentile), ``p99`` (the floor's 99th percentile), or ``absolute`` (the
-        bound is the figure).
-    text : the same in words.
+    Attributes:
+        reference: ``peer`` (the best one), the name of a system, the key of another case, ``median`` (of our latencies;
+            the figure is their 99th percentile), ``p99`` (the floor's 99th percentile), or ``absolute`` (the bound is
+            the figure).
+        text: the same in words.
     """
 
     reference: str
@@ -28,32 +27,37 @@ class Target:
 class Case:
     """One row.
 
-    Attributes
-    ----------
-    key : name of the row on the command line. title : name of the row in the tables.
-    unit : ``ns`` (less is better), ``worst`` (ns, the longest time of all calls), ``rate`` (messages/s; more is
-        better), ``percent`` (of the sent messages; more is better), ``wakeups`` (wake-ups/s; less is better), ``cpu``
-        (ns of processor time; less is better), ``cpu_rate`` (messages per second of processor time; more is better), or
-        ``bytes`` (less is better).
-    role, peer_role : names of the work of both processes, see `roles` and `works`. The process of the publisher starts
-        first.
-    size : bytes of a message. batch : messages between two checks of the control words.
-    subscribers : number of subscribers. apart : True: each subscriber has its own process.
-    crew : roles of further processes.
-    loaded : True: two further processes keep both cores busy.
-    depth : capacity in messages, and maximum number of messages on their way; 0: the system's default.
-    lossless : True: a lost message is an error. in_place : True: as few copies as possible. fresh : True: the open
-        creates the segment.
-    frames : True: frames of visionipc. `size` is the bytes of a frame, and `depth` is the number of buffers.
-    interpreters : True: each process is a new interpreter, so that its memory is the memory of a program.
-    kind : kind of endpoint of msgq; "prefix": a topic in a prefix; "services": topics with a SubMaster.
-    watchers : number of further processes that read all the time.
-    program : name of the C program of the floor.
-    slices : turns of each system in a repeat. seconds : duration of a turn in s, without the warm-up.
-    repeats : maximum number of repeats; 0: no maximum.
-    messages, rate, endpoints : of a recording: number of messages, messages published per second, and endpoints. Of a
-        bus: messages of each topic per second, and number of topics.
-    limit_s : a process kills itself when its preparation or a slice takes longer, so that nothing can hang.
+    Attributes:
+        key: name of the row on the command line.
+        title: name of the row in the tables.
+        unit: ``ns`` (less is better), ``worst`` (ns, the longest time of all calls), ``rate`` (messages/s; more is
+            better), ``percent`` (of the sent messages; more is better), ``wakeups`` (wake-ups/s; less is better),
+            ``cpu`` (ns of processor time; less is better), ``cpu_rate`` (messages per second of processor time; more is
+            better), or ``bytes`` (less is better).
+        role: name of the work of one process, see `roles` and `works`. The process of the publisher starts first.
+        peer_role: name of the work of the other process.
+        size: bytes of a message.
+        batch: messages between two checks of the control words.
+        subscribers: number of subscribers.
+        apart: True: each subscriber has its own process.
+        crew: roles of further processes.
+        loaded: True: two further processes keep both cores busy.
+        depth: capacity in messages, and maximum number of messages on their way; 0: the system's default.
+        lossless: True: a lost message is an error.
+        in_place: True: as few copies as possible.
+        fresh: True: the open creates the segment.
+        frames: True: frames of visionipc. `size` is the bytes of a frame, and `depth` is the number of buffers.
+        interpreters: True: each process is a new interpreter, so that its memory is the memory of a program.
+        kind: kind of endpoint of msgq; "prefix": a topic in a prefix; "services": topics with a SubMaster.
+        watchers: number of further processes that read all the time.
+        program: name of the C program of the floor.
+        slices: turns of each system in a repeat.
+        seconds: duration of a turn in s, without the warm-up.
+        repeats: maximum number of repeats; 0: no maximum.
+        messages: number of messages of a recording.
+        rate: messages published per second; of a bus: messages of each topic per second.
+        endpoints: number of endpoints of a recording, or of topics of a bus.
+        limit_s: a process kills itself when its preparation or a slice takes longer, so that nothing can hang.
     """
 
     key: str

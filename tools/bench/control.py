@@ -27,11 +27,10 @@ def create(path: Path) -> memoryview:
 def words(path: Path) -> memoryview:
     """Map the words of an existing file.
 
-    Returns
-    -------
-    Unsigned 64-bit integers. ``words[RECEIVED]`` is written by the subscriber: messages taken so far. ``words[TOTAL]``
-    is written by the publisher before it sends its last batch: when that many are taken, all is over; until then 0.
-    They are 64 bytes apart, a cache line each.
+    Returns:
+        Unsigned 64-bit integers. ``words[RECEIVED]`` is written by the subscriber: messages taken so far.
+        ``words[TOTAL]`` is written by the publisher before it sends its last batch: when that many are taken, all is
+        over; until then 0. They are 64 bytes apart, a cache line each.
     """
     with path.open("r+b") as file:
         return memoryview(mmap.mmap(file.fileno(), SIZE)).cast("Q")

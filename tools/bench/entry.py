@@ -18,7 +18,7 @@ from tools.bench.works import is_work
 from tools.bench.workspace import Workspace
 
 # Helper threads that a system starts when a sleep gets long have been started by then: that happens once.
-SETTLE_S = 4.5  # what a sleeper does once, at the beginning of its sleep, is not periodic
+SETTLE_S = 4.5  # seconds; actions once at the beginning of a sleep are not periodic
 TOPICS = ("data", "ping", "pong")
 
 
@@ -32,9 +32,8 @@ class Entry:
     def __init__(self, space: Workspace, case: Case, system: str, checkout: Path | None = None) -> None:
         """Start the publisher's side.
 
-        Raises
-        ------
-        Unsupported : the system cannot have that many subscribers.
+        Raises:
+            Unsupported: the system cannot have that many subscribers.
         """
         kind = adapter(system)
         if case.subscribers not in kind.readers:
@@ -75,14 +74,12 @@ class Entry:
     def measure(self) -> dict[str, Any]:
         """Measure one slice.
 
-        Returns
-        -------
-        ``value`` in the case's unit, ``waited``, the largest share of the time that a process had to wait for its core,
-        ``cores``, the CPU time of all in a second, and what the roles add.
+        Returns:
+            ``value`` in the case's unit, ``waited``, the largest share of the time that a process had to wait for its
+            core, ``cores``, the CPU time of all in a second, and what the roles add.
 
-        Raises
-        ------
-        Failed : a process died, or had to be ended, or lost messages.
+        Raises:
+            Failed: a process died, or had to be ended, or lost messages.
         """
         for place in range(len(self._words)):
             self._words[place] = 0

@@ -119,10 +119,9 @@ class CallgrindError(Exception):
 def count_instructions(work: str, profiles: Path | None = None) -> float:
     """Return the instructions of one cycle. A folder of profiles gets the files of callgrind.
 
-    Raises
-    ------
-    CallgrindError : see there.
-    FloorError : the C compiler is missing or fails.
+    Raises:
+        CallgrindError: see there.
+        FloorError: the C compiler is missing or fails.
     """
     if not shutil.which("valgrind"):
         raise CallgrindError("valgrind is not installed")

@@ -13,15 +13,16 @@ from tools.bench.cases import Case
 class Job:
     """One process's part of the measurement of one case and one system.
 
-    Attributes
-    ----------
-    case : the row. Its `depth` is not 0.
-    system : name of the adapter. role : name of the work.
-    name : unique name of the measurement. The names of its topics begin with it.
-    number : of the process, among those beside the first one.
-    cpu : core of the process; None: all cores.
-    folder, tag : of the run, see `adapters.base.Topic`.
-    checkout : project that the process measures; None: this one.
+    Attributes:
+        case: the row. Its `depth` is not 0.
+        system: name of the adapter.
+        role: name of the work.
+        name: unique name of the measurement. The names of its topics begin with it.
+        number: of the process, among those beside the first one.
+        cpu: core of the process; None: all cores.
+        folder: folder of the run, see `adapters.base.Topic`.
+        tag: tag of the run, see `adapters.base.Topic`.
+        checkout: project that the process measures; None: this one.
     """
 
     case: Case

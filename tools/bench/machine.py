@@ -19,9 +19,8 @@ _MEASURED = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
 class IdleGate:
     """Time that a run may spend on waits for an idle machine, and on repeats of disturbed measurements.
 
-    Attributes
-    ----------
-    left_s : seconds that are left of it.
+    Attributes:
+        left_s: seconds that are left of it.
     """
 
     def __init__(self, budget_s: float) -> None:
@@ -81,6 +80,7 @@ def spare_cores() -> tuple[int, ...]:
 def facts(compiler: list[str]) -> dict[str, str]:
     """Return what a reader of the figures must know about the machine and the build."""
     first, second = cores()
+    words = [word.removeprefix(f"{os.getcwd()}/") for word in sys.argv[1:]]
     return {
         "CPU": f"{_cpu_model()}, {os.cpu_count()} cores, sides pinned to {first} and {second}",
         "kernel": f"{platform.system()} {platform.release()} {platform.machine()}",
@@ -89,7 +89,7 @@ def facts(compiler: list[str]) -> dict[str, str]:
         "commit": read_commit(),
         "date": time.strftime("%Y-%m-%d %H:%M:%S %z"),
         "load average at the start": " ".join(f"{load:.2f}" for load in os.getloadavg()),
-        "command": " ".join(["python -m tools.bench", *sys.argv[1:]]),
+        "command": " ".join(["python -m tools.bench", *words]),
     }
 
 

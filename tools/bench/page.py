@@ -56,9 +56,8 @@ def select_pages(result: Result) -> tuple[str, ...]:
 def fill_page(text: str, result: Result) -> str:
     """Return a page with the blocks of a result.
 
-    Raises
-    ------
-    ValueError : the page names a block that the result does not have.
+    Raises:
+        ValueError: the page names a block that the result does not have.
     """
     rows = {row.case.key: row for row in summarize(result)}
     blocks: dict[str, Callable[[], str]] = {

@@ -141,9 +141,9 @@ def _draw_title(row: Row) -> list[str]:
 
 def _decades(values: Iterable[float]) -> tuple[int, int]:
     """Return two different powers of ten around the values, also without values."""
-    known = [value for value in values if value > 0] or [1.0]
-    low = math.floor(math.log10(min(known)))
-    return low, max(math.ceil(math.log10(max(known))), low + 1)
+    positive = [value for value in values if value > 0] or [1.0]
+    low = math.floor(math.log10(min(positive)))
+    return low, max(math.ceil(math.log10(max(positive))), low + 1)
 
 
 def _time_tick(value: float) -> str:

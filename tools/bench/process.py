@@ -81,9 +81,8 @@ class Process:
     def await_ready(self) -> None:
         """Wait until it has prepared its part.
 
-        Raises
-        ------
-        Absent, Unsupported, Failed : there is nothing to measure.
+        Raises:
+            Absent, Unsupported, Failed: there is nothing to measure.
         """
         self._read("ready")
 
@@ -97,18 +96,20 @@ class Process:
         result: dict[str, Any] = self._read("result")
         return result
 
-    def _read(self, wanted: str) -> Any:
+    def _read(self, word: str) -> Any:
         try:
             words = self._connection.recv()
         except (EOFError, ConnectionError):
             code = self._await_end()
-            said = self._errors.read_text(errors="replace").strip()[-2000:]
-            raise Failed(f"{self._job.role} of {self._job.system} ended with {code}: {said or 'no output'}") from None
+            error_text = self._errors.read_text(errors="replace").strip()[-2000:]
+            raise Failed(
+                f"{self._job.role} of {self._job.system} ended with {code}: {error_text or 'no output'}"
+            ) from None
         if "absent" in words:
             raise Absent(words["absent"])
         if "unsupported" in words:
             raise Unsupported(words["unsupported"])
-        return words[wanted]
+        return words[word]
 
     def _await_end(self) -> int:
         """Return the exit code. Kill the process if it does not end soon."""

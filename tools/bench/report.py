@@ -131,17 +131,17 @@ def list_gaps(result: Result, name: str) -> Iterator[str]:
     keys = [case.key for case in result.tables[name]]
     reasons: dict[tuple[str, str], list[str]] = {}
     for word, missing in (("", result.unsupported), ("failed: ", result.failed)):
-        for (key, system), why in missing.items():
+        for (key, system), reason in missing.items():
             if key in keys and system != FLOOR:
-                reasons.setdefault((system, word + _last_line(why)), []).append(key)
-    for (system, why), rows in reasons.items():
-        yield f"{system}, {', '.join(rows)}: {why}"
+                reasons.setdefault((system, word + _last_line(reason)), []).append(key)
+    for (system, reason), rows in reasons.items():
+        yield f"{system}, {', '.join(rows)}: {reason}"
 
 
 def list_absent(result: Result) -> Iterator[str]:
     """Yield the reasons of systems without any measurement."""
-    for name, why in result.absent.items():
-        yield f"{name} is absent: {_last_line(why)}"
+    for name, reason in result.absent.items():
+        yield f"{name} is absent: {_last_line(reason)}"
 
 
 def format_disturbed(result: Result) -> str:

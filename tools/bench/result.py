@@ -15,23 +15,26 @@ Reasons = dict[tuple[str, str], str]
 class Result:
     """All that a run has measured.
 
-    Attributes
-    ----------
-    tables : the rows of each table.
-    repeats, quick, peers : options of the run. Without peers, the run measures all installed peers.
-    scale : factor of the messages of recordings.
-    against : folder of the other checkout; "": none.
-    machine : facts about the machine, the build and the run.
-    versions : version of each installed system. absent : for each other system, the reason.
-    samples : a dictionary for each row, system and repeat. ``slices``: the figure of each slice, in ns, messages/s or
-        percent. ``waited``: the share (0 to 1) of each slice in which a process waited for its core. ``cores``: CPU
-        seconds of all processes per second. ``latencies``: for calls that were timed one by one, the times in ns at
-        `numbers.SHARES`. ``count``: the number of these calls. ``lost``: the number of lost messages, if any.
-        ``costs``: of a bus, the context switches for each delivery, and the private and shared memory of a process in
-        bytes.
-    unsupported, failed : (row, system) and the reason.
-    limits : limits of the machine, a dictionary for each repeat.
-    apart : for each row, the time in ns of a cache line from one core to the other, before each round of turns.
+    Attributes:
+        tables: the rows of each table.
+        repeats: option of the run.
+        quick: option of the run.
+        peers: option of the run. Without peers, the run measures all installed peers.
+        scale: factor of the messages of recordings.
+        against: folder of the other checkout; "": none.
+        machine: facts about the machine, the build and the run.
+        versions: version of each installed system.
+        absent: for each other system, the reason.
+        samples: a dictionary for each row, system and repeat. ``slices``: the figure of each slice, in ns, messages/s
+            or percent. ``waited``: the share (0 to 1) of each slice in which a process waited for its core. ``cores``:
+            CPU seconds of all processes per second. ``latencies``: for calls that were timed one by one, the times in
+            ns at `numbers.SHARES`. ``count``: the number of these calls. ``lost``: the number of lost messages, if any.
+            ``costs``: of a bus, the context switches for each delivery, and the private and shared memory of a process
+            in bytes.
+        unsupported: reason for each unsupported (row, system).
+        failed: reason for each failed (row, system).
+        limits: limits of the machine, a dictionary for each repeat.
+        apart: for each row, the time in ns of a cache line from one core to the other, before each round of turns.
     """
 
     tables: dict[str, list[Case]]

@@ -95,7 +95,7 @@ def turns(job: Job, loop: Callable[[int], None], pub: Publisher | None = None, *
 
     def once(words: memoryview) -> Result:
         took = repeat(loop, job.case.seconds)
-        words[control.TOTAL] = 1  # for those who watch
+        words[control.TOTAL] = 1  # notifies the watchers
         return {"value": took / messages}
 
     return in_slices(job, once, pub)

@@ -32,10 +32,9 @@ QUICK_LIMIT_ROUNDS = 20
 def run(space: Workspace, result: Result, *, say: Callable[[str], None], keep: Callable[[], None]) -> None:
     """Measure the rows that the result does not have yet.
 
-    Parameters
-    ----------
-    say : prints a line of progress.
-    keep : stores the result, after each row of each repeat.
+    Args:
+        say: prints a line of progress.
+        keep: stores the result, after each row of each repeat.
     """
     cases = [case.scale(result.scale) for case in result.cases]
     cases = [case.quick() if result.quick else case for case in cases]

@@ -10,7 +10,7 @@ from tools.bench.numbers import SHARES, median
 from tools.bench.result import Result
 from tools.bench.run import DISTURBED
 
-SLOWER_CALLS = 3  # that a percentile needs
+SLOWER_CALLS = 3  # minimum number of slower calls for a percentile
 TAILS = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
 # (repeat, turn within it) -> figure
 Measurements = dict[tuple[int, int], float]
@@ -20,21 +20,20 @@ Measurements = dict[tuple[int, int], float]
 class Row:
     """One row of a table.
 
-    Attributes
-    ----------
-    rounds : the figures of each system's slices.
-    medians : the figure of each system: for the unit ``worst`` the longest time, otherwise the median of all slices.
-    ratios : figure of msgq divided by the figure of each other system; empty without a figure of msgq.
-    best_peer : name of the best system except the floor; "": no peer has a figure.
-    cores : median CPU time of each system's processes per second.
-    disturbed : systems without an undisturbed slice. Their figures are from disturbed slices.
-    reached : for each target, the value to compare with its bound; None: a figure is missing.
-    curves : for each system with latencies, times in ns by share of the calls, as medians of the repeats. Shares that
-        are too high for the number of calls are missing.
-    costs : for each system of a bus, its context switches for each delivery, and the private and shared memory of a
-        process in bytes, as medians of the repeats.
-    apart : time of a cache line between the cores in ns: median, minimum and maximum; None: not measured.
-    met : True if every target was reached in this run; None: no target, or no undisturbed slice of msgq.
+    Attributes:
+        rounds: the figures of each system's slices.
+        medians: the figure of each system: for the unit ``worst`` the longest time, otherwise the median of all slices.
+        ratios: figure of msgq divided by the figure of each other system; empty without a figure of msgq.
+        best_peer: name of the best system except the floor; "": no peer has a figure.
+        cores: median CPU time of each system's processes per second.
+        disturbed: systems without an undisturbed slice. Their figures are from disturbed slices.
+        reached: for each target, the value to compare with its bound; None: a figure is missing.
+        curves: for each system with latencies, times in ns by share of the calls, as medians of the repeats. Shares
+            that are too high for the number of calls are missing.
+        costs: for each system of a bus, its context switches for each delivery, and the private and shared memory of a
+            process in bytes, as medians of the repeats.
+        apart: time of a cache line between the cores in ns: median, minimum and maximum; None: not measured.
+        met: True if every target was reached in this run; None: no target, or no undisturbed slice of msgq.
     """
 
     case: Case
@@ -124,8 +123,8 @@ def _curves(result: Result, key: str) -> dict[str, dict[float, float]]:
     for system in result.versions:
         if samples := _timed(result, key, system):
             calls = sum(sample["count"] for sample in samples)
-            known = [share for share in SHARES if share < 1 and round(calls * (1 - share), 6) >= SLOWER_CALLS]
-            curves[system] = {share: median([_at(each, share) for each in samples]) for share in known}
+            shares = [share for share in SHARES if share < 1 and round(calls * (1 - share), 6) >= SLOWER_CALLS]
+            curves[system] = {share: median([_at(each, share) for each in samples]) for share in shares}
     return curves
 
 

@@ -18,11 +18,10 @@ from tools.bench.record_cases import RECORD_CASES
 class Table:
     """Rows with the same systems.
 
-    Attributes
-    ----------
-    cases : the rows.
-    adapters : the name of the adapter of each system, in the order of the columns.
-    on_request : True: measured only if --only names the table or its rows.
+    Attributes:
+        cases: the rows.
+        adapters: the name of the adapter of each system, in the order of the columns.
+        on_request: True: measured only if --only names the table or its rows.
     """
 
     cases: tuple[Case, ...]
@@ -57,7 +56,7 @@ TABLES = {
     "recording": Table(RECORDING_CASES, _libraries("mcap", "foxglove-sdk", "pybag-sdk", "rosbags"), on_request=True),
     "decoding": Table(DECODING_CASES, _libraries("rosbags", "mcap-ros2-support", "pycapnp"), on_request=True),
     "columns": Table(COLUMN_CASES, _libraries("rosbags", "mcap-ros2-support"), on_request=True),
-    "pipeline": Table(PIPELINE_CASES, _adapters(OURS, "by-hand", "by-hand-mcap"), on_request=True),
+    "pipeline": Table(PIPELINE_CASES, _adapters(OURS, "by-hand", "by-hand-mcap", "by-hand-duckdb"), on_request=True),
 }
 
 
@@ -73,5 +72,5 @@ def list_words() -> list[str]:
 
 def select_cases(words: Iterable[str]) -> list[Case]:
     """Return the rows that the words select, in the order of the tables. Without words, endpoints are measured."""
-    wanted = set(words) or {name for name, table in TABLES.items() if not table.on_request}
-    return [case for name, table in TABLES.items() for case in table.cases if {name, case.key} & wanted]
+    keys = set(words) or {name for name, table in TABLES.items() if not table.on_request}
+    return [case for name, table in TABLES.items() for case in table.cases if {name, case.key} & keys]

@@ -21,11 +21,10 @@ SHARED = Path("/dev/shm")
 class Workspace:
     """The names of one run.
 
-    Attributes
-    ----------
-    folder : a new temporary folder.
-    tag : the folder's name, unique in the machine; part of every name that the run leaves elsewhere. It begins with
-        OPENPILOT_PREFIX if that is set, so that a test finds leftovers of the run.
+    Attributes:
+        folder: a new temporary folder.
+        tag: the folder's name, unique in the machine; part of every name that the run leaves elsewhere. It begins with
+            OPENPILOT_PREFIX if that is set, so that a test finds leftovers of the run.
     """
 
     def __init__(self) -> None:

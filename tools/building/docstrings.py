@@ -51,8 +51,8 @@ def class_docstrings(kind: ast.ClassDef) -> Texts:
     """Return those of a class and its members."""
     methods = [node for node in kind.body if isinstance(node, ast.FunctionDef)]
     members = {node.name: text for node in methods if (text := ast.get_docstring(node))}  # setters have none
-    made = [members.pop(name, "") for name in ("__init__", "__new__")]
-    whole = "\n\n".join(filter(None, [ast.get_docstring(kind), *made]))
+    constructor_docs = [members.pop(name, "") for name in ("__init__", "__new__")]
+    whole = "\n\n".join(filter(None, [ast.get_docstring(kind), *constructor_docs]))
     return {(None, kind.name): whole} | {(kind.name, name): text for name, text in members.items()}
 
 
@@ -88,11 +88,11 @@ class StubDocstrings(Step):  # type: ignore[misc]  # found at run time
         if node.name in ("__cinit__", "__init__") and (None, self.class_name) in self.texts:  # the latter comes later
             named = node.num_kwonly_args
             positional = len(node.args) - named - 1  # without self
-            made = self._fmt_signature(
+            signature = self._fmt_signature(
                 None, self.class_name, node.args, npargs=positional, nkargs=named, hide_self=True
             )
             kind = self.class_node.entry.type.scope
-            kind.doc = EncodedString(f"{made}\n--\n\n{self.texts[None, self.class_name]}")
+            kind.doc = EncodedString(f"{signature}\n--\n\n{self.texts[None, self.class_name]}")
         return node
 
     def visit_PropertyNode(self, node: Any) -> Any:

@@ -23,6 +23,8 @@ from setuptools import Extension
 from setuptools.command.build_ext import build_ext
 from setuptools.modified import newer_group
 
+from tools.building.critical_sections import HAS_GIL, add_critical_sections, allow_attributes_in_sections
+
 FOLDERS = ("msgq", "visionipc")
 # Without binding a call is faster; `inspect.signature` reads the first line of a docstring, as Argument Clinic has it.
 DIRECTIVES = {"language_level": 3, "binding": False, "embedsignature": True, "embedsignature.format": "clinic"}
@@ -31,6 +33,7 @@ DIRECTIVES = {"language_level": 3, "binding": False, "embedsignature": True, "em
 SHARED = "msgq.impl.utilities"
 SHARED_WITH_VIEWS = "msgq.impl.view_utilities"
 TYPED_VIEW = re.compile(r"\w\[[:1, ]*:[:1, ]*\] \w")  # such as: const int64_t[::1] times
+SECTIONS = "msgq/impl/base/object_lock.h"  # also for the sections that the compiler adds
 BUILD = ["setup.py", *sorted(glob("tools/building/*.py")), Cython.__file__]  # a change in these compiles all modules
 
 
@@ -52,7 +55,7 @@ def extension(name: str, sources: list[str], depends: list[str]) -> Extension:
         sources,
         include_dirs=["msgq/impl", "msgq/recording", "visionipc/impl", "msgq", np.get_include()],
         define_macros=[("_GNU_SOURCE", "1"), ("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")],
-        extra_compile_args=["-std=gnu11", "-g0", "-O3"],
+        extra_compile_args=["-std=gnu11", "-g0", "-O3", *([] if HAS_GIL else ["-include", SECTIONS])],
         depends=depends,
     )
 
@@ -83,7 +86,10 @@ class BuildExtensions(build_ext):  # type: ignore[misc]  # setuptools has no stu
     def finalize_options(self) -> None:
         """Let editable installs and builds in place keep their results in the same folder."""
         super().finalize_options()
-        self.cython_directives = DIRECTIVES
+        self.cython_directives = {**DIRECTIVES, "freethreading_compatible": not HAS_GIL}
+        allow_attributes_in_sections()
+        if not HAS_GIL:
+            add_critical_sections()
         self.cython_c_in_temp = True  # an editable install by pip does not see that of setup.cfg
         if self.inplace:
             self.build_temp, self.build_lib = "build/temp", "build/lib"

@@ -18,7 +18,7 @@ from tools.chaos.checker import check, table
 from tools.chaos.plan import PERSISTENT_FILES, Plan, soak_plan
 from tools.chaos.run import Run
 
-SOCKETS = Path("/tmp")  # of servers of frames
+SOCKETS = Path("/tmp")  # folder of the sockets of frame servers
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ def table(run: Run) -> str:
         f"{len(run.incarnations)} processes, {run.done['kills']} kills, {run.done['stops']} stops, {run.seconds:.0f} s"
     ]
     lines += [_line_of_crew(run, crew) for crew in run.plan.crews]
-    lines += ["", f"{'':<20}" + "".join(f"{head:>12}" for head in ("made", "taken", "lost"))]
+    lines += ["", f"{'':<20}" + "".join(f"{head:>12}" for head in ("begun", "taken", "lost"))]
     return "\n".join(lines + [_line(count) for lane in run.plan.lanes for count in lane.kind.counts(run.results(lane))])
 
 
@@ -33,4 +33,4 @@ def _line_of_crew(run: Run, crew: Crew) -> str:
 
 
 def _line(line: Counts) -> str:
-    return f"{line.name:<20}{line.made:>12,}{line.taken:>12,}{line.lost:>12,}  {line.details}".rstrip()
+    return f"{line.name:<20}{line.begun:>12,}{line.taken:>12,}{line.lost:>12,}  {line.details}".rstrip()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 from typing import Any
 
-INCARNATIONS_MAX = 1 << 18  # with the forked ones; hours of a run
+INCARNATIONS_MAX = 1 << 18  # limit with the forked ones; hours of a run
 SECTION_WORDS = 24
 TOPICS, CHANNELS, FRAMES, RECORDS, QUEUES = range(5)  # the sections of an incarnation's account
 _INCARNATION_WORDS = 5 * SECTION_WORDS
@@ -37,16 +37,18 @@ class Record:
 class TopicRecord(Record):
     """What an incarnation has written of a topic, a channel or a stream of frames: as a publisher and as a subscriber.
 
-    Attributes
-    ----------
-    base : messages that the topic had when this publisher connected; None before it knew.
-    made, sent : messages that it began to send, and those whose sending had returned. A kill comes between the two.
-    joined : this incarnation is in place.
-    received, lost : as the subscriber counted them last.
-    dropped : frames that it did not publish, because clients held all buffers.
-    quiet : it makes nothing any more.
-    total : of the final checker: messages that the endpoint has had.
-    taken, steps : times that the incarnation took something, of any kind, and that it tried to act.
+    Attributes:
+        base: messages that the topic had when this publisher connected; None before it knew.
+        begun: messages that it began to send.
+        sent: messages whose sending had returned. A kill comes between the two.
+        joined: this incarnation is in place.
+        received: received messages, as the subscriber counted them last.
+        lost: lost messages, as the subscriber counted them last.
+        dropped: frames that it did not publish, because clients held all buffers.
+        quiet: it makes nothing any more.
+        total: of the final checker: messages that the endpoint has had.
+        taken: times that the incarnation took something, of any kind.
+        steps: times that the incarnation tried to act.
     """
 
     __slots__ = ()
@@ -61,7 +63,7 @@ class TopicRecord(Record):
     def base(self, value: int) -> None:
         self.words[0] = value + 1
 
-    made = Field(1)
+    begun = Field(1)
     sent = Field(2)
     joined = Field(3)
     received = Field(4)
@@ -76,10 +78,9 @@ class TopicRecord(Record):
 class History:
     """The records of all incarnations, shared with every process that is forked later. Incarnation 0 is the run itself.
 
-    Attributes
-    ----------
-    begun : incarnations of all kinds may make something: those that stay are all in place.
-    ending : 0; 1: publishers shall close; 2: subscribers shall leave once nothing comes any more.
+    Attributes:
+        begun: incarnations of all kinds may make something: those that stay are all in place.
+        ending: 0; 1: publishers shall close; 2: subscribers shall leave once nothing comes any more.
     """
 
     def __init__(self) -> None:
@@ -106,9 +107,9 @@ class History:
     @property
     def ending(self) -> int:
         """See the class."""
-        ending: int = self._control.made
+        ending: int = self._control.begun
         return ending
 
     @ending.setter
     def ending(self, value: int) -> None:
-        self._control.made = value
+        self._control.begun = value

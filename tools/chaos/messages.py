@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 STAMP = 12  # bytes of a message's start that tell its number and size
 _MASK = 2**64 - 1
-_ORIGIN = struct.Struct("<IQ")  # after the stamp: the incarnation that sent it, and which of its messages it is
+_ORIGIN = struct.Struct("<IQ")  # origin after the stamp: the incarnation that sent it, and the number of its message
 _TRACEABLE = STAMP + _ORIGIN.size  # bytes of the smallest message that tells its origin
-_HEAD = struct.Struct("<IQI")  # of a message without a number: its sender, its index there, the checksum of the rest
+_HEAD = struct.Struct("<IQI")  # head of a message without a number: sender, index there, checksum of the rest
 
 
 def make_message(sender: int, index: int, size: int) -> bytes:
@@ -69,9 +69,8 @@ class Stream:
 class Messages(Stream):
     """The messages of a topic in a run, which also tell their origin: the incarnation and the index there.
 
-    Parameters
-    ----------
-    incarnation : of the publisher that makes messages; a subscriber needs none.
+    Args:
+        incarnation: of the publisher that makes messages; a subscriber needs none.
     """
 
     def __init__(self, history: History, seed: int, largest: int, smallest: int = 1, incarnation: int = 0) -> None:
@@ -81,7 +80,7 @@ class Messages(Stream):
     def message(self, number: int) -> bytes:
         """Make a message of this publisher, and write down that it is about to be sent."""
         index = number - (self._record.base or 0)
-        self._record.made = index + 1
+        self._record.begun = index + 1
         return self._of(number, self._incarnation, index)
 
     def agrees(self, message: bytes, number: int) -> bool:
@@ -93,7 +92,9 @@ class Messages(Stream):
         if not 0 < incarnation < INCARNATIONS_MAX:
             return False
         record = self._history[incarnation]
-        return record.base == number - index and index < record.made and message == self._of(number, incarnation, index)
+        return (
+            record.base == number - index and index < record.begun and message == self._of(number, incarnation, index)
+        )
 
     def _of(self, number: int, incarnation: int, index: int) -> bytes:
         plain = super().message(number)
@@ -108,10 +109,9 @@ def number_of(message: bytes) -> int | None:
 class Ledger:
     """What one subscriber got.
 
-    Parameters
-    ----------
-    kind : of the subscriber, for texts.
-    first : the number of the first message that was sent after it joined; None: found out from what arrives.
+    Args:
+        kind: of the subscriber, for texts.
+        first: the number of the first message that was sent after it joined; None: found out from what arrives.
     """
 
     def __init__(self, stream: Stream, first: int | None = 0, kind: str = "") -> None:

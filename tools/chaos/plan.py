@@ -32,13 +32,12 @@ MIXED = {"kill": 0.5, "stop": 0.3, "supersede": 0.1, "start": 0.1}
 class Crew:
     """Processes of one kind in a run.
 
-    Attributes
-    ----------
-    count : processes that run at the same time.
-    is_permanent : each process is there from the start to the end, and has its way from WAYS, one after the other.
-        Others live for a random time, and are replaced.
-    threads : incarnations in one process, in a thread each.
-    forks : each process forks a child that goes on, too, and forks again, so many times.
+    Attributes:
+        count: processes that run at the same time.
+        is_permanent: each process is there from the start to the end, and has its way from WAYS, one after the other.
+            Others live for a random time, and are replaced.
+        threads: incarnations in one process, in a thread each.
+        forks: each process forks a child that goes on, too, and forks again, so many times.
     """
 
     name: str
@@ -55,11 +54,10 @@ class Crew:
 class Plan:
     """A run.
 
-    Attributes
-    ----------
-    interventions : their shares: "kill", "stop", "supersede" (stop a writer and start another one), "start" (start a
-        writer beside others). Empty: nobody is disturbed.
-    pause : seconds between two interventions, on average.
+    Attributes:
+        interventions: their shares: "kill", "stop", "supersede" (stop a writer and start another one), "start" (start a
+            writer beside others). Empty: nobody is disturbed.
+        pause: seconds between two interventions, on average.
     """
 
     crews: list[Crew]

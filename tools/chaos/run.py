@@ -29,11 +29,11 @@ NORMAL_ENDS = {0: "closed", worker.SUPERSEDED: "superseded"}
 class Incarnation:
     """One process of the run: one incarnation, or one in each of its threads.
 
-    Attributes
-    ----------
-    number, ways : of its first thread, and how each thread waits. Further threads have the next numbers.
-    continues : when it is to go on, if it is stopped (time.monotonic).
-    end : "killed", a normal end (NORMAL_ENDS), or an error; "" while it runs.
+    Attributes:
+        number: number of its first thread. Further threads have the next numbers.
+        ways: how each thread waits.
+        continues: when it is to go on, if it is stopped (time.monotonic).
+        end: "killed", a normal end (NORMAL_ENDS), or an error; "" while it runs.
     """
 
     number: int
@@ -268,9 +268,9 @@ class Run:
         self._abort(f"{len(unfinished())} processes did not end within {PATIENCE} s")
         return False
 
-    def _abort(self, why: str) -> None:
+    def _abort(self, reason: str) -> None:
         """Let all processes that run print their stacks and die."""
-        self.failures.append(why)
+        self.failures.append(reason)
         for incarnation in self._running.values():
             os.kill(incarnation.pid, signal.SIGABRT)
         with contextlib.suppress(AssertionError):

@@ -126,7 +126,7 @@ class Impostor:
     """Listens where a server would, and answers nonsense."""
 
     def __init__(self, chance: random.Random) -> None:
-        self._chance = random.Random(chance.random())  # of its thread
+        self._chance = random.Random(chance.random())  # random numbers of its thread
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.bind(wire.socket_path(NAME))
         self._socket.listen(8)

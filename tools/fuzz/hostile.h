@@ -34,7 +34,7 @@
 #endif
 
 /* Maximum steps of one call: shared loads and exchanges. A call with more steps counts as hanging. Each program defines its
- * number from the bounds of its loops (docs/internals/topic-protocol.md, "Bounds of loops"). */
+ * number from the bounds of its loops (docs/internals/common-protocol.md, "Bounds of loops"). */
 #ifndef FUZZ_STEPS_MAX
 #error "define FUZZ_STEPS_MAX before this file is included"
 #endif

@@ -19,7 +19,7 @@ DRIVERS = {name: name for name in ("channels", "gates", "leases", "logs", "messa
 }
 LEVELS = (*DRIVERS, "sockets", "frames")
 WAIT_FOREVER = 2**62
-GRACE_SECONDS = 120.0  # how much longer than asked for a level may take before it counts as hanging
+GRACE_SECONDS = 120.0  # seconds beyond the requested time until a level counts as hanging
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,8 @@ def fuzz_in_c(
         code, out, err = _run([str(program), *arguments], seconds)
     if code == 0:
         return Outcome(True, out.strip())
-    _, said, case = err.rpartition(f"driver {seed} ")
-    again = f" --first {case.split()[0]} --count 1" if said else ""
+    _, marker, case = err.rpartition(f"driver {seed} ")
+    again = f" --first {case.split()[0]} --count 1" if marker else ""
     replay = f"python -m tools.fuzz --level {level} --seed {seed}{again}"
     return Outcome(False, f"exit code {code}\n{err[-8000:]}", replay)
 

@@ -1,4 +1,4 @@
-"""One process of socket fuzzing: rounds of calls on a topic that a stranger scribbles on. Started by `parent`.
+"""One process of socket fuzzing: rounds of calls on a topic that a process scribbles on. Started by `parent`.
 
 Every call must end in time (see rounds.py), with a result or an IpcError; anything else ends the process, with the
 reason on its standard error. Half of the rounds scribble between the calls only, and can be replayed exactly; in the
@@ -33,15 +33,15 @@ def paths() -> tuple[Path, Path]:
     return Path(shm_paths.ring_path(ENDPOINT, prefix)), Path(shm_paths.side_segment_path(ENDPOINT, prefix))
 
 
-class Stranger:
+class ScribblerProcess:
     """The process that scribbles all the time."""
 
     def __init__(self) -> None:
         command = [sys.executable, "-m", "tools.fuzz.scribble"]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-    def tell(self, line: str) -> None:
-        """Give an order and wait until it is obeyed."""
+    def send_order(self, line: str) -> None:
+        """Send an order and wait until it is obeyed."""
         self._process.stdin.write(line + "\n")  # type: ignore[union-attr]
         self._process.stdin.flush()  # type: ignore[union-attr]
         if self._process.stdout.readline() != "done\n":  # type: ignore[union-attr]
@@ -195,19 +195,19 @@ def check_fresh_topic() -> None:
         raise AssertionError(f"a fresh topic delivered {received!r}")
 
 
-def run_round(chance: random.Random, stranger: Stranger) -> None:
+def run_round(chance: random.Random, process: ScribblerProcess) -> None:
     """Run one round on a topic of its own."""
     topic = Round(chance)
     scribbler = Scribbler(*paths(), chance)
     beside = chance.random() < 0.5
     if beside:
-        stranger.tell(f"{paths()[0]} {paths()[1]} {chance.getrandbits(32)}")
+        process.send_order(f"{paths()[0]} {paths()[1]} {chance.getrandbits(32)}")
     for _ in range(STEPS):
         if not beside:
             scribbler.write(chance.choice((0, 1, 3)))
         topic.call()
     if beside:
-        stranger.tell("rest")
+        process.send_order("rest")
     topic.close()
     scribbler.close()
     check_fresh_topic()
@@ -215,9 +215,9 @@ def run_round(chance: random.Random, stranger: Stranger) -> None:
 
 def main() -> None:
     """Run rounds until the time or their number is over."""
-    stranger = Stranger()
-    run_rounds(lambda chance: run_round(chance, stranger))
-    stranger.close()
+    process = ScribblerProcess()
+    run_rounds(lambda chance: run_round(chance, process))
+    process.close()
 
 
 if __name__ == "__main__":

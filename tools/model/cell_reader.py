@@ -20,8 +20,8 @@ class Reader:
 
     def __init__(self, shared: SharedRecords, name: str) -> None:
         self.shared, self.rules, self.kernel, self.name = shared, shared.rules, shared.kernel, name
-        self.seen = dict.fromkeys(shared.elements, 0)  # what changes() gave last
-        self.newest = dict.fromkeys(shared.elements, 0)  # that was ever read
+        self.seen = dict.fromkeys(shared.elements, 0)  # last result of changes()
+        self.newest = dict.fromkeys(shared.elements, 0)  # newest count that was ever read
 
     # ---- one element ----
 

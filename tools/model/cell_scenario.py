@@ -34,7 +34,7 @@ class RecordModel(Model):
         self.ends = 0  # writers may be killed or stopped within so many steps; 0: they are not
         self.stops = True  # else: they are only killed
         self.idle: list[Task] = []  # writers that stayed
-        self.readers: list[Reader] = []  # that end with the newest of all
+        self.readers: list[Reader] = []  # readers that end with the newest count of all
         self.sleepers: list[Reader] = []
         self.auditor = Writer(self.shared, "auditor")
         self._assign_row(self.auditor, rows, self.schedule.spawn("auditor", idle()))

@@ -12,8 +12,8 @@ from .ops import CPUS
 from .oracle import Violation
 from .task import Op, Task
 
-OWNER = "owner"  # of an exclusive vector
-PARTS = range(2)  # of a copy: its time and its item; or of a key's name
+OWNER = "owner"  # location of an exclusive vector's owner
+PARTS = range(2)  # parts of a copy: its time and its item; or parts of a key's name
 
 
 class Name(NamedTuple):
@@ -37,43 +37,43 @@ class Rules:
     cpu: tuple[str, str, str] | None = None
     copies: int | None = None
     # Writing.
-    lock_load: Order = ACQUIRE  # of a version, before it is asked who lives
+    lock_load: Order = ACQUIRE  # load of a version, before the row's process is checked
     loads_again: bool = True  # else: only the exchange is tried again
     holder_checked: bool = True  # whether the holder lives
     steals: bool = True
-    generation_named: bool = True  # in versions, and by who owns a vector or a key
+    generation_named: bool = True  # generation in versions, and in the owner of a vector or a key
     locks_by_exchange: bool = True  # and joiners give back so; else: by a store
-    threads_locked: bool = True  # of a handle that has elements alone
+    threads_locked: bool = True  # threads of one handle exclude each other, if only it has elements
     write_fence: Order = RELEASE  # EDGE cell: the lock, or the last version, then bytes
     times_kept: bool = True  # the time of a write is not before that of the last one
     publish: Literal["seq_cst", "release", "relaxed"] = "seq_cst"  # EDGE value, EDGE sleep: of a shared element
-    publish_fence: Order = RELAXED  # behind the versions of a call, if `publish` is no edge by itself
+    publish_fence: Order = RELAXED  # fence behind the versions of a call, if `publish` is no edge by itself
     exclusive_publish: Order = RELEASE  # EDGE value
     exclusive_fence: Order = SEQ_CST  # EDGE sleep
     # Reading.
     version_load: Order = ACQUIRE  # EDGE value
     read_fence: Order = ACQUIRE  # EDGE cell: bytes, then the version
     further: int = 0  # versions that a reader accepts beyond those that spare its copy
-    waits_for_writer: bool = False  # with one copy
+    waits_for_writer: bool = False  # True: readers of one copy wait for the writer
     seen_by_second_look: bool = False  # a reader remembers the version behind its copy, not the one before
-    snapshot_looks: int = 1000  # at versions, while they are not as they were read
-    snapshot_compares_all: bool = True  # each time; else: what was read again
+    snapshot_looks: int = 1000  # looks at versions, while they change
+    snapshot_compares_all: bool = True  # compares all each time; else: only those read again
     # Rows, vectors and keys change hands.
-    references_cleared: bool = True  # what names a dead row, by its next owner, before that one has it
-    liveness_checked: bool = True  # of an exclusive vector's owner, or a key's
+    references_cleared: bool = True  # the next owner of a dead row clears its references before it has the row
+    liveness_checked: bool = True  # checks whether the owner of an exclusive vector or of a key lives
     owner_first: bool = True  # cleared before the row; after it an exchange would do as well
     owner_by_exchange: bool = True
-    count_forgotten: bool = True  # when a vector or key is claimed
+    count_forgotten: bool = True  # the claim of a vector or a key forgets the old count
     key_store: Order = RELEASE  # EDGE key: its state, behind its name
     key_load: Order = ACQUIRE  # EDGE key
     name_first: bool = True
     # Sleeping.
     sleeper_fence: Order = SEQ_CST  # EDGE sleep: the announcement, then versions are loaded
     rechecks: bool = True
-    eventcount_last: bool = True  # behind the version; else: looked at before
-    flag_stands: bool = True  # until somebody has woken
+    eventcount_last: bool = True  # load of the eventcount behind the version; else: before
+    flag_stands: bool = True  # the flag stays until a process has woken
     notifies_when_late: bool = True  # a call that gives up tells of what it wrote
-    notifies_before_wait: bool = True  # for an element that another one holds
+    notifies_before_wait: bool = True  # tells waiting processes before it waits for an element that another one holds
 
 
 def version(element: int) -> str:
@@ -176,7 +176,7 @@ class SharedRecords:
         self.copies = rules.copies or copies
         self.spared = max(self.copies - 2, 0) + rules.further  # versions that may follow while a copy is read
         self.elements = range(length)
-        self.names = names  # that keys may have
+        self.names = names  # possible names of keys
         drawn = CPUS[int(rng.random() * len(CPUS))]
         self.load, self.rmw, self.cas = rules.cpu or drawn
         self.rows = [Row(f"row {row}") for row in range(rows)]
@@ -192,11 +192,11 @@ class SharedRecords:
         self.writes = 0  # begun
         self.times = {0: 0}  # write -> what it says when it was
         self.values = {e: [0] for e in self.elements}  # the write that made each count
-        self.writers = {e: list[Task]() for e in self.elements}  # who completed count 1, 2, ...
-        self.known: dict[tuple[int, int], dict[int, int]] = {}  # what the writer of (element, count) knew of all
+        self.writers = {e: list[Task]() for e in self.elements}  # writers of count 1, 2, ...
+        self.known: dict[tuple[int, int], dict[int, int]] = {}  # counts that the writer of (element, count) knew
         self.instants = {tuple(0 for _ in self.elements)}  # counts of all elements, as they were together
         self.holders: dict[int, Task] = {}  # element -> who writes it
-        self.owners: dict[str, Task] = {}  # of the vector, or of a key
+        self.owners: dict[str, Task] = {}  # owners of the vector, or of a key
         self.notified = dict.fromkeys(self.elements, 0)  # counts whose writers have told of them
 
     @property
@@ -219,7 +219,7 @@ class SharedRecords:
         """A load."""
         return (self.load, location)
 
-    # ---- what really happened ----
+    # ---- real events ----
 
     def count(self, element: int) -> int:
         """Writes that were completed."""
@@ -294,9 +294,9 @@ class SharedRecords:
     def check_snapshot(self, actor: str, counts: dict[int, int]) -> None:
         """Who wrote one of these knew of no later one of another; and where all see the newest, it was so."""
         for element, count in counts.items():
-            for other, known in self.known.get((element, count), {}).items():
-                if counts[other] < known:
-                    text = f"{actor}'s snapshot is {counts}, and who made {element} {count} knew {other} to be {known}"
+            for other, least in self.known.get((element, count), {}).items():
+                if counts[other] < least:
+                    text = f"{actor}'s snapshot is {counts}, and who made {element} {count} knew {other} to be {least}"
                     raise Violation("snapshot", text)
         if not self.kernel.staleness and tuple(counts.values()) not in self.instants:
             raise Violation("snapshot", f"{actor}'s snapshot is {counts}, which never was")

@@ -22,16 +22,16 @@ from .ops import fence, futex_wake, load, pause, rmw, store, until
 from .oracle import Violation
 from .task import Steps, Task
 
-LOCK_TRIES = 6  # of the file's lock; some seconds, in C
+LOCK_TRIES = 6  # tries of the file's lock; some seconds, in C
 
 
 class WriterState:
     """What the threads of a handle share, besides its row."""
 
     def __init__(self) -> None:
-        self.counts: dict[int, int] = {}  # of exclusive elements that were written
+        self.counts: dict[int, int] = {}  # counts of exclusive elements that were written
         self.threads = 0
-        self.inside: Task | None = None  # who has the handle's lock
+        self.inside: Task | None = None  # task that holds the handle's lock
 
 
 class Writer(Reader):
@@ -44,7 +44,7 @@ class Writer(Reader):
         self.handle.threads += 1
         self.written: dict[int, int] = {}  # element -> count: not told of
         self.counts_by_dead: dict[int, int] = {}
-        self.now = 0  # when a call began
+        self.now = 0  # start of a call
 
     @property
     def word_identity(self) -> Name:
@@ -255,7 +255,7 @@ class Writer(Reader):
     def clear_references(self, row: int) -> Steps[None]:
         """All that names it. Others may steal it meanwhile."""
         if (yield load(uid(row))) == 0:
-            return  # who left had nothing, and whose row was never complete has given it all back
+            return  # a task that left had nothing, and a task whose row was never complete has given it all back
         for element in self.shared.elements:
             current: Version = yield load(version(element))
             if current.owner and current.owner.row == row:

@@ -27,12 +27,12 @@ class Rules:
     """The decisions of the protocol."""
 
     publishes_by_exchange: bool = True  # else: by a release store
-    announcement_shows: bool = True  # to the wake that is under way; else: the flag alone is set
+    announcement_shows: bool = True  # the announcement shows to the wake that is under way; else: only the flag is set
     sleeper_fence: Order = SEQ_CST  # EDGE sleep: the flag is set, then the publishers' words are loaded
     rechecks: bool = True
-    wake_counts: bool = True  # before it wakes
-    flag_stands: bool = True  # until the wake is complete; else: the flag is cleared before the wake
-    clears_what_it_left: bool = True  # else: whatever the word has become
+    wake_counts: bool = True  # counts before it wakes
+    flag_stands: bool = True  # the flag stays until the wake is complete; else: it is cleared before the wake
+    clears_what_it_left: bool = True  # clears only its own word; else: any word
 
 
 PROTOCOL = Rules()

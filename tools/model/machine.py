@@ -11,7 +11,7 @@ class Machine(Memory):
     """Executes operations on behalf of tasks; `who` is the one that yielded it."""
 
     tasks: list[Task]
-    lock_owner: Task | None = None  # of the flock
+    lock_owner: Task | None = None  # owner of the flock
     signalled = False  # a signal is pending
     clock = 0
 

@@ -51,9 +51,9 @@ class Observer:
 
 def join(view: View, other: View) -> None:
     """Let `view` know everything that `other` knows."""
-    known = view.get
+    read_stamp = view.get
     for location, stamp in other.items():
-        if stamp > known(location, 0.0):
+        if stamp > read_stamp(location, 0.0):
             view[location] = stamp
 
 
@@ -63,7 +63,7 @@ class Memory:
 
     def __init__(self, initial: dict[str, Any], rng: Random, staleness: float | None = None) -> None:
         self.histories = {location: [Write(0.0, value)] for location, value in initial.items()}
-        self.flushed: View = {}  # what fences made visible to every fence after them
+        self.flushed: View = {}  # writes that fences made visible to every later fence
         self.rng = rng
         self.staleness = (0.0, 0.3, 0.6)[int(rng.random() * 3)] if staleness is None else staleness
 

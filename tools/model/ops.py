@@ -9,7 +9,7 @@ from typing import Any
 from .memory import RELAXED, Order
 from .task import Op, Task
 
-# How sequentially consistent loads, changes and exchanges behave: as machine code, and as the language says.
+# Sequentially consistent loads, changes and exchanges: as machine code, and as the language defines them.
 X86 = ("load_x86", "rmw_x86", "cas_x86")
 AARCH64 = ("load_strong", "rmw", "cas")
 C11 = ("load_c11", "rmw_c11", "cas_c11")

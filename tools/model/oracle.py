@@ -38,7 +38,7 @@ class Word(NamedTuple):
 
     message: int
     part: int  # 0: the size word, 1..: the payload
-    size: int  # in words of payload; -1: the wrap mark
+    size: int  # words of payload; -1: the wrap mark
 
 
 class Reader(Protocol):
@@ -58,7 +58,7 @@ class Oracle:
     """The messages in the order in which they were published."""
 
     def __init__(self) -> None:
-        self.sizes: list[int] = []  # of message number n, published or not
+        self.sizes: list[int] = []  # size of message number n, published or not
         self.committed: list[int] = []
         self.index: dict[int, int] = {}  # message -> place in `committed`
         self.base = {0: 0}  # era -> messages before it

@@ -30,7 +30,7 @@ class Model:
         self.schedule.run()
 
 
-Scenario = Callable[[Random, Any, bool], Model]  # of a seed's numbers, the rules, and whether to keep a trace
+Scenario = Callable[[Random, Any, bool], Model]  # function of a seed's numbers, the rules, and whether to keep a trace
 
 
 @dataclass(frozen=True)
@@ -55,10 +55,10 @@ def mutations_of(rules: Any) -> Callable[..., Mutation]:
 class ProtocolModels:
     """A protocol that is modelled.
 
-    Attributes
-    ----------
-    rules : a dataclass of decisions that a mutation can take back; the defaults are the protocol.
-    scenarios, mutations : by name, which no other protocol uses.
+    Attributes:
+        rules: a dataclass of decisions that a mutation can take back; the defaults are the protocol.
+        scenarios: scenarios by name, which no other protocol uses.
+        mutations: mutations by name, which no other protocol uses.
     """
 
     def __init__(self, name: str, rules: Any, scenarios: Iterable[Scenario], mutations: Iterable[Mutation]) -> None:

@@ -23,7 +23,7 @@ class Publisher:
         self.head: Position = (0, 0)  # end of the staged messages
         self.staged: list[int] = []
         self.granted: Position = (0, 0)  # up to here no extend is needed
-        self.limit: Position = (0, 0)  # as announced; never goes back
+        self.limit: Position = (0, 0)  # announced limit; never goes back
         self.sequence = 0
         self.era = 0
         self.checkpoint_seq = 0

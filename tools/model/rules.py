@@ -25,7 +25,7 @@ class Rules:
     done_load_begun: Order = ACQUIRE
     # EDGE takeover: begun is stored, write_uid is loaded; the newcomer's membarrier is between.
     starter_membarrier: bool = True
-    publisher_fence: bool = True  # by one that cannot register for membarrier
+    publisher_fence: bool = True  # fence of a publisher that cannot register for membarrier
     # EDGE sleep: write_pointer is stored, eventcount is loaded; the sleeper does it the other way round.
     sleep_fence: Order = SEQ_CST
     sleep_fence_sleeper: Order = SEQ_CST
@@ -58,7 +58,7 @@ class Rules:
     wait_for_all: bool = True  # else: for the send of the publisher that write_uid named
     count_by_walk: bool = True  # else: by the counter `sent`
     claim_by_cas: bool = True  # else: write_uid is stored, whatever it has become since it was read
-    claim_names_nobody: bool = True  # after a stock publisher, until the side segment is true again
+    claim_names_nobody: bool = True  # after a stock publisher: no owner until the side segment is true again
     starter_wakes: bool = True
     starter_wakes_all: bool = True  # else: only if the eventcount has the sleeper flag
 
@@ -68,9 +68,9 @@ class Rules:
     # Sleeping.
     rechecks: bool = True
     clear_before_wake: bool = True
-    futex_on_eventcount: bool = True  # which counts the wakes; else: on the low half of write_pointer
+    futex_on_eventcount: bool = True  # the eventcount counts wakes; else: on the low half of write_pointer
     signal_thread_counts: bool = True  # the helper thread's wakes, too
-    # Which stock subscribers are signalled: those that have found all that was there before this message, ...
+    # Signalled stock subscribers: those that have found all that was there before this message, ...
     signal_if_caught_up: bool = True
     signal_if_it_stands: bool = True  # ... and those that have not moved since the message before
 

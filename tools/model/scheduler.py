@@ -9,7 +9,7 @@ from .oracle import Violation
 from .task import Op, Steps, Task
 
 MOST_STEPS = 4000
-SHOWN_RESULTS = ("load", "rmw", "cas", "futex_wait", "is_", "open_")  # how the names of these operations begin
+SHOWN_RESULTS = ("load", "rmw", "cas", "futex_wait", "is_", "open_")  # first letters of the names of these operations
 
 
 class Schedule:

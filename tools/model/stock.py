@@ -137,4 +137,4 @@ class StockSubscriber:
         """Store the cursor for publishers."""
         cursor = self.cursor
         yield rmw(self.pointer, lambda _: cursor)
-        yield fence(SEQ_CST)  # as the exchange is; its store and the next load of write_pointer stay in order
+        yield fence(SEQ_CST)  # order of the exchange: its store and the next load of write_pointer stay in order

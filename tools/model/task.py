@@ -18,14 +18,14 @@ class Task(Observer):
         self.name = name
         self.steps = steps
         self.next_op: Op | None = next(steps)  # None: finished, or killed
-        self.process = [self]  # all its threads, which die together
+        self.process = [self]  # all threads of the process, which die together
         self.taken = 0  # operations executed
         self.kill_at = -1  # die before this operation (or the next one that begins with kill_op); -1: live
         self.kill_op: Op = ()
-        self.asleep = False  # in futex_wait
+        self.asleep = False  # True while it is in futex_wait
         self.dead = False  # killed
         self.closed = False  # left in order
-        self.registered = True  # for membarrier
+        self.registered = True  # registered for membarrier
         self.paused_until = 0
         self.unbroken = False  # is not preempted
         self.is_writer = False  # the schedule waits for it to finish

@@ -15,7 +15,7 @@ WRAP_MARK = Word(-1, 0, -1)
 class Geometry:
     """Sizes of a ring, and what follows from them."""
 
-    size: int  # of the data area
+    size: int  # words of the data area
     chunk: int  # words that a publisher announces ahead
 
     @property
@@ -81,7 +81,7 @@ class Topic:
         self.own_uids = own_uids  # uids of the publishers that have an entry in the side segment
         self.publisher_rows: set[str] = set()  # uids of the publishers that have joined, and have not left
         self.slots = slots  # names of the subscribers that hold a slot from the beginning
-        self.stock_slots: tuple[int, ...] = ()  # those of stock subscribers
+        self.stock_slots: tuple[int, ...] = ()  # slots of stock subscribers
         self.stock_sleepers: dict[
             int, Callable[[], bool]
         ] = {}  # slot of a stock subscriber -> is it wrong not to wake it?

@@ -24,8 +24,8 @@ from tests.support import ROOT
 _NOT_COPIED = shutil.ignore_patterns(".*", "__pycache__", "build", "dist", "*.egg-info")
 _PYTEST = (sys.executable, "-m", "pytest", "-q", "--tb=short", "-p", "tools.mutate.plugin", "-p", "no:cacheprovider")
 _BUILD = (sys.executable, "setup.py", "--quiet", "build_ext", "--inplace")
-_ENDING_SECONDS = 15.0  # for the cleanup of pytest after SIGINT
-_LEFT_BEHIND = "left behind by the run:"  # from tests/conftest.py
+_ENDING_SECONDS = 15.0  # seconds for the cleanup of pytest after SIGINT
+_LEFT_BEHIND = "left behind by the run:"  # mark in the output of tests/conftest.py
 
 
 class NotRunError(Exception):

@@ -35,12 +35,14 @@ _ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
 class Mutant:
     """One change of a module.
 
-    Attributes
-    ----------
-    path, line : the place; the path is relative to the tree.
-    old, new : the change, each as one line of at most 100 characters.
-    begin, end : the bytes of the module to replace by `text`.
-    lines : the tests that execute one of these lines reach the change; empty: the change takes effect at import.
+    Attributes:
+        path: path of the file, relative to the tree.
+        line: line in the file.
+        old: the old code, as one line of at most 100 characters.
+        new: the new code, as one line of at most 100 characters.
+        begin: first byte of the module to replace by `text`.
+        end: end of the bytes to replace.
+        lines: the tests that execute one of these lines reach the change; empty: the change takes effect at import.
     """
 
     path: str
@@ -76,7 +78,7 @@ class _Finder(ast.NodeVisitor):
         self._starts = [0]
         for line in source.splitlines(keepends=True):
             self._starts.append(self._starts[-1] + len(line))
-        self._first_line = 0  # of the statement
+        self._first_line = 0  # first line of the statement
         self._names: set[str] | None = None  # assigned earlier in the function; None outside of functions
 
     def visit(self, node: ast.AST) -> None:

@@ -22,14 +22,14 @@ KILLED, SURVIVED, NOT_REACHED = "killed", "survived", "not reached"
 TIMED_OUT, NO_TIME, NOT_RUN = "timed out", "no time", "not run"
 _FAST = "not ci and not nightly and not style"  # the tests of `make test`
 _CI = "ci and not nightly"
-_SLACK_SECONDS = DEADLINE + 30.0  # in addition to five times the usual time: a condition may take DEADLINE to fail
+_SLACK_SECONDS = DEADLINE + 30.0  # seconds besides five times the usual time: a condition may take DEADLINE to fail
 
 
 class Reach:
     """Which tests execute which lines of the files, and how long each test takes."""
 
     def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}  # of tests that passed
+        self.seconds: dict[str, float] = {}  # seconds of tests that passed
         self.failed = 0
         self._lines: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
 
@@ -56,9 +56,8 @@ def mutate(
 ) -> dict[Mutant, str]:
     """Return the verdict on each mutant of the modules that match.
 
-    Raises
-    ------
-    NotRunError : the modules have no mutants, or the tests do not run without a mutant.
+    Raises:
+        NotRunError: the modules have no mutants, or the tests do not run without a mutant.
     """
     until_s = time.monotonic() + seconds
     files = sorted({str(path.relative_to(root)) for glob in globs for path in root.glob(glob)})

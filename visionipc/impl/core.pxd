@@ -1,9 +1,13 @@
 """Cython declarations of frames."""
 
 from cython cimport final
+from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 
-from msgq.impl.base.core cimport expose_buffer, DescriptorMapping, mq_liveness_file, pin_view, PinnedView, PinOwner
+from msgq.impl.base.core cimport (
+    expose_buffer, DescriptorMapping, mq_liveness_file, mq_lock_object, mq_object_lock, mq_unlock_object, pin_view,
+    PinnedView, PinOwner,
+)
 from msgq.impl.base.process cimport mq_process_identity
 
 
@@ -92,7 +96,7 @@ cdef extern from "<time.h>" nogil:
         CLOCK_BOOTTIME
 
 
-cdef struct FramePacket:  # as wire.FRAME_PACKET_STRUCT
+cdef struct FramePacket:  # same layout as wire.FRAME_PACKET_STRUCT
     uint64_t server_id
     uint64_t buffer
     uint32_t frame_id
@@ -115,6 +119,7 @@ cdef class ServerLeases:
     cdef mq_frame_lease_table *_table
     cdef mq_liveness_file _liveness_file  # the table's file; the client of row n locks byte n
     cdef str _endpoint
+    cdef uint64_t _pid_namespace  # namespace of the process that admits clients
     cdef mq_frame_stream_state *_state  # shared with forked children
     cdef uint64_t _sender  # id of this process as the sender; of the parent in a child that has sent no frame
     cdef int _claimed_buffer  # buffer of the last frame of this process, if the frame was not published; else -1
@@ -129,7 +134,7 @@ cdef class ServerLeases:
     cdef int _take_mru_buffer(self, int64_t now_ns) noexcept
     cdef int _take_oldest_buffer(self, uint32_t waiting, int64_t now_ns) noexcept
     cdef uint32_t _count_waiting_frames(self, int64_t now_ns) noexcept
-    cdef void become_sender(self) noexcept
+    cdef int become_sender(self) except -1
     cdef int take(self, bint stock_reader, bint may_grow, int64_t now_ns) noexcept
     cdef uint32_t publish(self, uint32_t buffer) noexcept
     cdef void count_dropped_frame(self) noexcept
@@ -153,12 +158,17 @@ cdef inline PinnedView lease(ClientLeases leases, DescriptorMapping region, size
     Return None if the buffer is being written again, the packet is invalid, or a view already holds the buffer.
     """
     cdef PinnedView view
-    # The server may send any packet. Never give up the lease of another view.
-    if buffer >= MQ_FRAME_BUFFERS_MAX or generation == 0 or leases._held_buffers[buffer]:
+    cdef mq_object_lock lock
+    cdef bint is_leased = False
+    if buffer >= MQ_FRAME_BUFFERS_MAX or generation == 0:  # the server may send any packet
         return None
-    if not mq_frame_lease_take(leases._table, leases._row, buffer, generation):
+    mq_lock_object(&lock, <PyObject *> leases)  # other threads release views
+    if not leases._held_buffers[buffer]:  # never give up the lease of another view
+        is_leased = mq_frame_lease_take(leases._table, leases._row, buffer, generation)
+        leases._held_buffers[buffer] = is_leased
+    mq_unlock_object(&lock)
+    if not is_leased:
         return None
-    leases._held_buffers[buffer] = 1
     view = PinnedView.__new__(PinnedView)
     pin_view(view, leases, buffer)
     expose_buffer(view, region, region.address, size, False)

@@ -44,18 +44,16 @@ class ServerLeases:
     def __init__(self, region: DescriptorMapping, fd: int, buffers: int, endpoint: str) -> None:
         """Create a table for 1 to LEASE_BUFFERS_MAX buffers in zeroed writable memory of LEASE_TABLE_BYTES.
 
-        Parameters
-        ----------
-        fd : descriptor of the memory. The descriptor stays open, because the locks on the memory show which clients are
-            alive.
+        Args:
+            fd: descriptor of the memory. The descriptor stays open, because the locks on the memory show which clients
+                are alive.
         """
 
     def admit(self, pid: int) -> int:
         """Assign a row to a client, and return the row's index. pid 0: the client is in another PID namespace.
 
-        Raises
-        ------
-        IpcError : LEASE_CLIENTS_MAX live clients have rows.
+        Raises:
+            IpcError: LEASE_CLIENTS_MAX live clients have rows.
         """
 
     def admit_stock_client(self) -> None:
@@ -64,10 +62,9 @@ class ServerLeases:
     def drop_client(self, row: int, pid: int) -> None:
         """Free the row of a client that did not receive the row's number, or that cannot use the row.
 
-        Parameters
-        ----------
-        row : index of the row. A row of another client is not changed.
-        pid : process id of the client.
+        Args:
+            row: index of the row. A row of another client is not changed.
+            pid: process id of the client.
         """
 
     def mark_replaced(self) -> None:
@@ -76,9 +73,8 @@ class ServerLeases:
     def grow(self) -> None:
         """Add a buffer with the next index. The caller has allocated its memory.
 
-        Raises
-        ------
-        SegmentError : the table has LEASE_BUFFERS_MAX buffers.
+        Raises:
+            SegmentError: the table has LEASE_BUFFERS_MAX buffers.
         """
 
     def clients(self) -> list[int]:
@@ -102,10 +98,10 @@ class ClientLeases(PinOwner):
     def __init__(self, region: DescriptorMapping, fd: int, row: int, since: int, endpoint: str) -> None:
         """Take the row until this process ends or calls exec.
 
-        Parameters
-        ----------
-        fd : descriptor of the region's memory. After the call, the caller may close the descriptor. row, since : values
-            of the server's grant.
+        Args:
+            fd: descriptor of the region's memory. After the call, the caller may close the descriptor.
+            row: row of the server's grant.
+            since: begin of the server's grant.
         """
 
     @property
@@ -159,20 +155,18 @@ class OutgoingStream:
     def send(self, data: Buffer, frame_id: int, sof: int, eof: int) -> bool:
         """Copy a frame into a free buffer, and publish the frame. False: dropped. See `VisionIpcServer.send`.
 
-        Parameters
-        ----------
-        data : contiguous bytes; the copy runs without the GIL.
-        frame_id : 32 bits.
-        sof : start of the exposure in nanoseconds, 64 bits.
-        eof : end of the exposure in nanoseconds, 64 bits.
+        Args:
+            data: contiguous bytes; the copy runs without the GIL.
+            frame_id: 32 bits.
+            sof: start of the exposure in nanoseconds, 64 bits.
+            eof: end of the exposure in nanoseconds, 64 bits.
 
-        Raises
-        ------
-        MessageSizeError : `data` has another size.
-        InvalidValueError : a number is too large.
-        ConcurrentUseError : another frame of the stream is open.
-        EndpointClosedError : the stream is closed.
-        MultiplePublishersError : another process of the server sends the stream now.
+        Raises:
+            MessageSizeError: `data` has another size.
+            InvalidValueError: a number is too large.
+            ConcurrentUseError: another frame of the stream is open.
+            EndpointClosedError: the stream is closed.
+            MultiplePublishersError: another process of the server sends the stream now.
         """
 
 @disjoint_base
@@ -183,16 +177,17 @@ class OutgoingFrame:
     frame after the block, because clients see later writes. Each frame has one block: a second block raises
     ConcurrentUseError. Leaving a block that has ended or was never entered raises StateError.
 
-    Attributes
-    ----------
-    frame_id : number of the frame; default: its index in the stream, from 0.
-    timestamp_sof : nanoseconds; default: CLOCK_BOOTTIME at the start of the block.
-    timestamp_eof : nanoseconds; 0, the default: CLOCK_BOOTTIME at the end of the block.
-    valid : flag for clients.
-    data, array : bytes of the picture, writable.
-    image, planes : writable arrays of the picture; see `FrameFormat`.
-    dropped : True if clients hold all buffers. The frame is then not published, and the drop is counted
-        (`VisionIpcServer.stats`).
+    Attributes:
+        frame_id: number of the frame; default: its index in the stream, from 0.
+        timestamp_sof: nanoseconds; default: CLOCK_BOOTTIME at the start of the block.
+        timestamp_eof: nanoseconds; 0, the default: CLOCK_BOOTTIME at the end of the block.
+        valid: flag for clients.
+        data: bytes of the picture, writable, as a memoryview.
+        array: bytes of the picture, writable, as an array.
+        image: writable array of the picture; see `FrameFormat`.
+        planes: writable arrays of the picture's planes; see `FrameFormat`.
+        dropped: True if clients hold all buffers. The frame is then not published, and the drop is counted
+            (`VisionIpcServer.stats`).
     """
 
     frame_id: int
@@ -208,9 +203,8 @@ class OutgoingFrame:
     def data(self) -> memoryview[int]:
         """All bytes, writable.
 
-        Raises
-        ------
-        EndpointClosedError : the block has ended, or was not entered.
+        Raises:
+            EndpointClosedError: the block has ended, or was not entered.
         """
 
     @property
@@ -221,9 +215,8 @@ class OutgoingFrame:
     def image(self) -> np.ndarray[Any, Any]:
         """Picture as one array, with the shape of its `FrameFormat`.
 
-        Raises
-        ------
-        InvalidValueError : the planes have gaps; use `planes`.
+        Raises:
+            InvalidValueError: the planes have gaps; use `planes`.
         """
 
     @property
@@ -239,10 +232,9 @@ class OutgoingFrame:
     ) -> None:
         """Publish the frame. If the block raised, the frame is not published.
 
-        Raises
-        ------
-        StateError : the block has already ended, or was never entered.
-        ForkedSocketError : the parent process entered the block.
+        Raises:
+            StateError: the block has already ended, or was never entered.
+            ForkedSocketError: the parent process entered the block.
         """
 
 @disjoint_base
@@ -256,13 +248,12 @@ class StreamSender:
     def frame(self, type: int) -> OutgoingFrame:
         """Return a free buffer to render into; see `OutgoingFrame`.
 
-        Raises
-        ------
-        StreamNotFoundError : the server has no stream of this type.
-        EndpointClosedError : the server is closed.
-        ConcurrentUseError : another frame of the stream is open. The error is raised at the entry of the block.
-        MultiplePublishersError : another process of the server sends the stream now. The error is raised at the entry
-            or the end of the block.
+        Raises:
+            StreamNotFoundError: the server has no stream of this type.
+            EndpointClosedError: the server is closed.
+            ConcurrentUseError: another frame of the stream is open. The error is raised at the entry of the block.
+            MultiplePublishersError: another process of the server sends the stream now. The error is raised at the
+                entry or the end of the block.
         """
 
     def _stream(self, kind: int) -> Any:
@@ -276,16 +267,25 @@ class VisionBuf:
     `release`, ends the frame's own hold. Any thread may use the arrays, also after the end of client and server. After
     a fork, the arrays belong to the parent: in the child, their content may change.
 
-    Attributes
-    ----------
-    width, height, stride, uv_offset, format : layout of the picture in pixels and bytes, see `FrameFormat`.
-    data, array : bytes of the picture.
-    image, planes : arrays of the picture; see `FrameFormat`.
-    idx : number of the buffer.
-    fd : descriptor of the buffer's memory, open while the client is connected. Do not close it.
-    frame_id, timestamp_sof, timestamp_eof, valid_frame : values of the sender. Timestamps are nanoseconds, by
-        convention of CLOCK_BOOTTIME; see `VisionIpcServer`.
-    origin_time, publish_time : timestamps in nanoseconds of the host's clock; 0: unknown.
+    Attributes:
+        width: width of the picture in pixels.
+        height: height of the picture in pixels.
+        stride: bytes of a row, see `FrameFormat`.
+        uv_offset: byte offset of the UV plane, see `FrameFormat`.
+        format: format of the picture, see `FrameFormat`.
+        data: bytes of the picture, as a memoryview.
+        array: bytes of the picture, as an array.
+        image: array of the picture; see `FrameFormat`.
+        planes: arrays of the picture's planes; see `FrameFormat`.
+        idx: number of the buffer.
+        fd: descriptor of the buffer's memory, open while the client is connected. Do not close it.
+        frame_id: number given by the sender.
+        timestamp_sof: begin of the exposure given by the sender, nanoseconds, by convention of CLOCK_BOOTTIME; see
+            `VisionIpcServer`.
+        timestamp_eof: end of the exposure given by the sender, as `timestamp_sof`.
+        valid_frame: validity given by the sender.
+        origin_time: origin time, in nanoseconds of the host's clock; 0: unknown.
+        publish_time: publishing time, in nanoseconds of the host's clock; 0: unknown.
     """
 
     @property
@@ -316,9 +316,8 @@ class VisionBuf:
     def data(self) -> memoryview[int]:
         """All bytes, read-only.
 
-        Raises
-        ------
-        EndpointClosedError : the frame was released.
+        Raises:
+            EndpointClosedError: the frame was released.
         """
 
     @property
@@ -329,18 +328,16 @@ class VisionBuf:
     def image(self) -> np.ndarray[Any, Any]:
         """Picture as one array, with the shape of its `FrameFormat`.
 
-        Raises
-        ------
-        InvalidValueError : the planes have gaps; use `planes`. Also the errors of `planes`.
+        Raises:
+            InvalidValueError: the planes have gaps; use `planes`. Also the errors of `planes`.
         """
 
     @property
     def planes(self) -> tuple[np.ndarray[Any, Any], ...]:
         """Planes of the picture: Y and UV for NV12; Y, U and V for YUV420P; otherwise the picture.
 
-        Raises
-        ------
-        InvalidValueError : a stock server sent a layout that does not fit its bytes.
+        Raises:
+            InvalidValueError: a stock server sent a layout that does not fit its bytes.
         """
 
     @property
@@ -384,10 +381,9 @@ class VisionBuf:
     def to_rgb(self) -> npt.NDArray[np.uint8]:
         """Return a copy of the picture as RGB, shape (H, W, 3), uint8; see `visionipc.convert.to_rgb`.
 
-        Raises
-        ------
-        MissingLibraryError : the format needs OpenCV or PyAV, and neither is installed.
-        InvalidValueError : the format (FLOAT32, RAW) has no colours.
+        Raises:
+            MissingLibraryError: the format needs OpenCV or PyAV, and neither is installed.
+            InvalidValueError: the format (FLOAT32, RAW) has no colours.
         """
     def valid(self) -> bool:
         """Return True if the buffer still contains this frame. Always True for held frames of servers of this library.
@@ -405,14 +401,13 @@ class VisionBuf:
 def make_frame(geometry: Geometry, view: Buffer, frame_id: int, sof: int, eof: int, valid: bool) -> VisionBuf:
     """Return a frame with its own bytes, for the fake backend.
 
-    Parameters
-    ----------
-    geometry : layout of the picture.
-    view : bytes of the picture.
-    frame_id : number of the frame.
-    sof : start of the exposure in nanoseconds.
-    eof : end of the exposure in nanoseconds.
-    valid : flag of the sender.
+    Args:
+        geometry: layout of the picture.
+        view: bytes of the picture.
+        frame_id: number of the frame.
+        sof: start of the exposure in nanoseconds.
+        eof: end of the exposure in nanoseconds.
+        valid: flag of the sender.
     """
 
 @disjoint_base
@@ -446,23 +441,20 @@ class IncomingStream:
 
         The stream empties `fds`, and closes the descriptors when it is deleted. It then also leaves its row.
 
-        Raises
-        ------
-        InvalidValueError : the lists are empty, have different lengths, or have more than LEASE_BUFFERS_MAX entries.
-        SegmentError : a buffer is shorter than its frames.
+        Raises:
+            InvalidValueError: the lists are empty, have different lengths, or have more than LEASE_BUFFERS_MAX entries.
+            SegmentError: a buffer is shorter than its frames.
         """
 
     def take(self, packet: bytes) -> VisionBuf | None:
         """Return the frame that a packet announces, and take a lease on its buffer.
 
-        Parameters
-        ----------
-        packet : received bytes, see `wire.FRAME_PACKET_STRUCT`.
+        Args:
+            packet: received bytes, see `wire.FRAME_PACKET_STRUCT`.
 
-        Returns
-        -------
-        The frame. None in a forked child, if the packet is invalid or from another server, or if the server has begun
-        to write the buffer again.
+        Returns:
+            The frame. None in a forked child, if the packet is invalid or from another server, or if the server has
+            begun to write the buffer again.
         """
 
 @disjoint_base
@@ -479,14 +471,12 @@ class StreamReceiver:
     def recv(self, timeout_ms: float = 100) -> VisionBuf | None:
         """Return the next frame, or the newest frame if the client conflates. Return None after the time-out.
 
-        Parameters
-        ----------
-        timeout_ms : milliseconds; 0 does not wait, -1 waits without limit. The GIL is released during the wait.
+        Args:
+            timeout_ms: milliseconds; 0 does not wait, -1 waits without limit. The GIL is released during the wait.
 
-        Raises
-        ------
-        EndpointClosedError : the client is closed, or the wait has no limit and the client was never connected.
-        InvalidValueError : an invalid time-out.
+        Raises:
+            EndpointClosedError: the client is closed, or the wait has no limit and the client was never connected.
+            InvalidValueError: an invalid time-out.
         """
 
     def _recv_disconnected(self, timeout_ms: float) -> None:
@@ -495,11 +485,10 @@ class StreamReceiver:
     def _continue_recv(self, packet: bytes | None, timeout_ms: float, began: float) -> VisionBuf | None:
         """Receive further packets after a packet whose frame is not available. Subclasses define this method.
 
-        Parameters
-        ----------
-        packet : received bytes.
-        timeout_ms : as for `recv`.
-        began : start of the wait, in seconds of CLOCK_MONOTONIC.
+        Args:
+            packet: received bytes.
+            timeout_ms: as for `recv`.
+            began: start of the wait, in seconds of CLOCK_MONOTONIC.
         """
 
     def _take_frame(self, packet: bytes) -> VisionBuf | None:

@@ -6,7 +6,7 @@ The work of each frame is in C, because most frames arrive after a sleep, when t
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.memoryview cimport PyMemoryView_FromObject
-from cython cimport final, freelist, no_gc_clear
+from cython cimport critical_section, final, freelist, no_gc_clear
 from libc.errno cimport errno
 from libc.stdint cimport UINT32_MAX
 from libc.string cimport memcpy, memset

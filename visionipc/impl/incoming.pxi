@@ -180,6 +180,16 @@ cdef class IncomingStream:
         return frame
 
 
+cdef bytes _take_packet(SubSocket subscriber, timeout_ms, bint non_blocking):
+    cdef mq_object_lock lock
+    mq_lock_object(&lock, <PyObject *> subscriber)  # pollers use it, too
+    try:
+        subscriber._timeout_ms = parse_timeout_ms(timeout_ms, subscriber._endpoint)
+        return subscriber.take_message(non_blocking)
+    finally:
+        mq_unlock_object(&lock)
+
+
 cdef class StreamReceiver:
     """See core.pyi."""
 
@@ -199,8 +209,7 @@ cdef class StreamReceiver:
         if subscriber is None:
             return self._recv_disconnected(timeout_ms)
         if isinstance(subscriber, SubSocket):
-            (<SubSocket> subscriber)._timeout_ms = parse_timeout_ms(timeout_ms, (<SubSocket> subscriber)._endpoint)
-            packet = (<SubSocket> subscriber).take_message(non_blocking)
+            packet = _take_packet(subscriber, timeout_ms, non_blocking)
         else:
             subscriber.setTimeout(timeout_ms)
             packet = subscriber.receive(non_blocking)

@@ -1,4 +1,8 @@
-"""Both sides of a stream's lease table. See leases.h for the order of the steps. The GIL excludes other threads."""
+"""Both sides of a stream's lease table. See leases.h for the order of the steps.
+
+The listener's thread admits clients while another thread publishes. Each method has the lock of its object, and C code
+of other objects takes this lock.
+"""
 
 
 cdef enum:
@@ -51,6 +55,7 @@ cdef class ServerLeases:
         if self._state == NULL:
             raise SegmentError(f"cannot allocate memory: {os.strerror(errno)}", endpoint, errno=errno)
         mq_frame_buffer_mru_init(&self._state.mru, buffers)
+        self._pid_namespace = this_process().pid_namespace
         self.become_sender()
 
     def __dealloc__(self):
@@ -58,7 +63,11 @@ cdef class ServerLeases:
             mq_frame_stream_state_unmap(self._state)
 
     cdef bint _lock(self) noexcept:
-        """Exclude the other processes of the server; the GIL excludes other threads."""
+        """Exclude the other processes of the server; the lock of this object excludes other threads.
+
+        Code under the lock must not call Python, because Python may run another thread of this process, which would
+        wait for the lock and keep the GIL.
+        """
         cdef bint locked = _has_forked
         if locked:
             mq_frame_stream_state_lock(self._state)
@@ -68,14 +77,16 @@ cdef class ServerLeases:
         if locked:
             mq_frame_stream_state_unlock(self._state)
 
-    cdef void become_sender(self) noexcept:
+    cdef int become_sender(self) except -1:
         """Make this process the sender of the stream. The next frame of the previous sender raises an error."""
+        cdef const mq_process_identity *us = this_process()
         cdef bint locked = self._lock()
         self._sender = new_uid()
-        mq_frame_stream_state_set_sender(self._state, self._sender, this_process())
+        mq_frame_stream_state_set_sender(self._state, self._sender, us)
         self._claimed_buffer = -1
         self._state.round_end = self._state.published + self._state.mru.buffers
         self._unlock(locked)
+        return 0
 
     @property
     def newest(self):
@@ -173,7 +184,7 @@ cdef class ServerLeases:
 
     cdef bint _is_client_dead(self, uint32_t row) noexcept:
         cdef mq_frame_client *client = &self._state.clients[row]
-        cdef uint64_t pid_namespace = this_process().pid_namespace
+        cdef uint64_t pid_namespace = self._pid_namespace
         cdef mq_liveness_probe probe
         cdef mq_liveness life
         if not mq_frame_row_is_locked(self._table, row):  # pid 0: a client in an invisible PID namespace

@@ -52,17 +52,23 @@ cdef class OutgoingStream:
     cdef inline int _begin_frame(self, int64_t now_ns) except -2:
         """Take a buffer, or return -1 if clients hold all. `now_ns`: CLOCK_BOOTTIME.
 
-        The caller clears `_is_rendering` at the end of the frame.
+        The caller has the lock of this object, and clears `_is_rendering` at the end of the frame.
         """
         cdef int buffer
         cdef bint stock, may_grow
+        cdef Py_ssize_t views = len(self._views)
+        cdef mq_object_lock lock
         self._check_open()
         if self._is_rendering:
             raise ConcurrentUseError("another frame of this stream is open; end its with block first", self.endpoint)
+        self._is_rendering = True  # before other locks, which may suspend this one: now the memory stays mapped
+        mq_lock_object(&lock, <PyObject *> self._publisher)
         stock = mq_ring_publisher_may_have_stock_readers(&self._publisher._publisher)
-        may_grow = self._leases._state.mru.buffers < <uint32_t> len(self._views)
+        mq_unlock_object(&lock)
+        mq_lock_object(&lock, <PyObject *> self._leases)
+        may_grow = self._leases._state.mru.buffers < <uint32_t> views
         buffer = self._leases.take(stock, may_grow, now_ns)
-        self._is_rendering = True
+        mq_unlock_object(&lock)
         if buffer < 0 and may_grow or buffer == NOT_SENDER:
             try:
                 buffer = self._take_after_growth(buffer, stock, now_ns)
@@ -73,9 +79,12 @@ cdef class OutgoingStream:
 
     @final
     cdef int _take_after_growth(self, int buffer, bint stock, int64_t now_ns) except -2:
+        cdef mq_object_lock lock
         if buffer != NOT_SENDER:
             self.grow()  # other threads and signal handlers may run during the call
+            mq_lock_object(&lock, <PyObject *> self._leases)
             buffer = self._leases.take(stock, False, now_ns)  # also without memory for another buffer
+            mq_unlock_object(&lock)
         if buffer == NOT_SENDER:
             raise self._replaced_error()
         return buffer
@@ -88,17 +97,25 @@ cdef class OutgoingStream:
 
     @final
     cdef inline int _check_open(self) except -1:
-        return 0 if self._publisher._use_state == fork_generation else self._check_open_or_reopen()
+        while self._publisher._use_state != fork_generation:
+            with critical_section(self._publisher):
+                self._check_open_or_reopen()
+        return 0
 
     @final
     cdef int _check_open_or_reopen(self) except -1:
+        """Raise, or reopen the publisher. The caller has the lock of the publisher."""
+        if self._publisher._use_state == fork_generation:
+            return 0  # another thread was faster
         cdef bint is_inherited = self._publisher._fork_generation != fork_generation
         if self._publisher._use_state == CLOSED or self._leases._state.is_replaced:
             raise EndpointClosedError("server is closed, or has created the stream again", self.endpoint)
+        if is_inherited:
+            self._is_rendering = False  # a thread of the parent may have rendered during the fork
         self._publisher._reopen_or_raise()
         if is_inherited:  # the topic is this process's now, so its buffers must be, too
-            self._leases.become_sender()
-            self._is_rendering = False  # a thread of the parent may have rendered during the fork
+            with critical_section(self._leases):
+                self._leases.become_sender()
         return 0
 
     @final
@@ -115,17 +132,26 @@ cdef class OutgoingStream:
     cdef inline int _publish_frame(self, int buffer, FramePacket *packet) except -1:
         """Publish the frame in the buffer. The packet has the values of the program."""
         cdef uint64_t word = packet.frame_id
+        cdef mq_object_lock lock
         if buffer < 0:
+            mq_lock_object(&lock, <PyObject *> self._leases)
             self._leases.count_dropped_frame()
+            mq_unlock_object(&lock)
             return 0
         self._check_open()
         mq_copy_to_shared(self._buffers[buffer] + self._size, &word, sizeof(word))
         packet.server_id, packet.buffer = self._server_id, buffer
+        mq_lock_object(&lock, <PyObject *> self._leases)
         packet.generation = self._leases.publish(buffer)
+        mq_unlock_object(&lock)
         if packet.generation == 0:
             raise self._replaced_error()
-        self._publisher._send_bytes(packet, sizeof(packet[0]), 0)
-        return 0
+        mq_lock_object(&lock, <PyObject *> self._publisher)
+        try:
+            self._check_open()  # another thread may have closed the publisher before the lock
+            return self._publisher._send_bytes(packet, sizeof(packet[0]), 0)
+        finally:
+            mq_unlock_object(&lock)
 
     def send(self, data, frame_id, sof, eof):
         cdef FramePacket packet
@@ -236,15 +262,20 @@ cdef class OutgoingFrame:
 
     def __enter__(self):
         cdef OutgoingStream stream = self._stream
+        cdef mq_object_lock lock
         cdef int64_t now_ns
         if stream is None:  # the object was created without its constructor
             raise TypeError(CONSTRUCTOR_HINT)
-        if self._entered:
-            raise ConcurrentUseError("frame is open in another with block; ask the server for another "
-                                     "frame", stream.endpoint)
         now_ns = mq_read_clock_ns(CLOCK_BOOTTIME)
-        self._buffer = stream._begin_frame(now_ns)
-        self._entered = True
+        mq_lock_object(&lock, <PyObject *> stream)
+        try:
+            if self._entered:
+                raise ConcurrentUseError("frame is open in another with block; ask the server for another "
+                                         "frame", stream.endpoint)
+            self._buffer = stream._begin_frame(now_ns)
+            self._entered = True
+        finally:
+            mq_unlock_object(&lock)
         self.dropped = self._buffer < 0
         if self.dropped:
             try:
@@ -258,6 +289,7 @@ cdef class OutgoingFrame:
         return self
 
     def __exit__(self, kind, error, trace):
+        cdef mq_object_lock lock
         if not self._is_open:
             endpoint = "" if self._stream is None else self._stream.endpoint
             raise StateError("with block of this frame has ended, or was not entered; ask the server for another "
@@ -266,11 +298,13 @@ cdef class OutgoingFrame:
         if self._fork_generation != fork_generation:
             raise ForkedSocketError("frame belongs to the parent process, which publishes it; ask the server for "
                                     "another frame here", self._stream.endpoint)
+        mq_lock_object(&lock, <PyObject *> self._stream)
         try:
             if kind is None:
                 self._publish_rendered_frame()
         finally:
             self._stream._is_rendering = False
+            mq_unlock_object(&lock)
 
     @final
     cdef inline int _publish_rendered_frame(self) except -1:

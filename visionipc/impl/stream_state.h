@@ -4,8 +4,8 @@
  * becomes the sender of a stream with its first frame, and the previous sender gets an error at its next frame. The
  * state is therefore in memory that a fork shares: which buffers hold frames, and which clients have rows.
  *
- * A mutex orders the steps of several processes. Before the first fork no other process exists, and the GIL orders the
- * threads, so a server that never forks never locks. No copy of a picture and no wait happens under the mutex. The
+ * A mutex orders the steps of several processes. Before the first fork no other process exists, and the GIL, or the lock
+ * of the Python object, orders the threads, so a server that never forks never locks. No copy of a picture and no wait happens under the mutex. The
  * kernel releases the mutex of a killed process, and the next process repairs the one field that a step can leave
  * incomplete: the order of the buffers.
  *

@@ -110,17 +110,17 @@ def open_log(
     if isinstance(start, float) or isinstance(end, float):
         begin = LogReader(*paths, max_chunk_bytes=max_chunk_bytes, clock=clock).start_time or 0
     start_ns, end_ns = convert_range_to_log_ns(start, end, begin)
-    wanted = (*parse_patterns(names), *expressions)
+    selectors = (*parse_patterns(names), *expressions)
     log = LogReader(
         *paths,
-        endpoints=SelectedEndpoints(wanted or None, exclude),
+        endpoints=SelectedEndpoints(selectors or None, exclude),
         start=start_ns,
         end=end_ns,
         max_chunk_bytes=max_chunk_bytes,
         clock=clock,
         schemas=schemas,
     )
-    if patterns := [pattern for pattern in wanted if not isinstance(pattern, str)]:
+    if patterns := [pattern for pattern in selectors if not isinstance(pattern, str)]:
         selection = SelectedEndpoints(patterns)
         print_matches(sorted({channel.endpoint for channel in log.channels if channel.endpoint in selection}))
     return log
@@ -131,9 +131,8 @@ def convert_range_to_log_ns(
 ) -> tuple[int | None, int | None]:
     """Return --start and --end in ns since the epoch; None: no bound. `begin`: start of the log.
 
-    Raises
-    ------
-    click.UsageError : the range is empty.
+    Raises:
+        click.UsageError: the range is empty.
     """
     start_ns, end_ns = _convert_to_log_ns(start, begin), _convert_to_log_ns(end, begin)
     if start_ns is not None and end_ns is not None and start_ns >= end_ns:
@@ -193,9 +192,8 @@ def require_endpoints_found(
 ) -> None:
     """Raise an error for names, patterns and regular expressions that selected no endpoint of the read logs.
 
-    Raises
-    ------
-    click.ClickException : a name, pattern or expression selected no endpoint.
+    Raises:
+        click.ClickException: a name, pattern or expression selected no endpoint.
     """
     existing = {channel.endpoint for log in opened for channel in log.channels}
     if missing := find_unmatched_texts(existing, names, expressions):
@@ -210,14 +208,14 @@ def find_unmatched_texts(
     existing: Collection[str], names: Sequence[str], expressions: Sequence[re.Pattern[str]]
 ) -> list[str]:
     """Return the names, patterns and regular expressions that select no existing endpoint."""
-    wanted = [
+    choices = [
         *zip(names, parse_patterns(names), strict=True),
         *((expression.pattern, expression) for expression in expressions),
     ]
-    return [text for text, choice in wanted if not any(name in SelectedEndpoints(choice) for name in existing)]
+    return [text for text, choice in choices if not any(name in SelectedEndpoints(choice) for name in existing)]
 
 
 def print_written_log(output: Path, count: int, as_json: bool) -> None:
     """Print the path and the number of messages of a written log."""
-    said = {"path": str(output), "messages": count}
-    echo_json(said) if as_json else echo(f"{output}: {format_count_noun(count, 'message')}")
+    fields = {"path": str(output), "messages": count}
+    echo_json(fields) if as_json else echo(f"{output}: {format_count_noun(count, 'message')}")

@@ -43,6 +43,6 @@ def command(logs: tuple[RecordingPath, ...], output: Path, names: tuple[str, ...
     for path, attachment in zip(paths, attachments, strict=True):
         with create_atomically(path) as unfinished:
             unfinished.write_bytes(attachment.read())
-        said = {"path": str(path), "name": attachment.name, "bytes": attachment.size}
-        echo_json(said) if as_json else echo(f"{path}: {format_bytes(attachment.size)}")
+        fields = {"path": str(path), "name": attachment.name, "bytes": attachment.size}
+        echo_json(fields) if as_json else echo(f"{path}: {format_bytes(attachment.size)}")
     arguments.print_log_problems(log)

@@ -49,11 +49,11 @@ def _check_file(path: RecordingPath, max_chunk_bytes: int, as_json: bool, progre
             text = f"{finding.path} at byte {finding.offset}: {finding.text} [{finding.rule}]"
             echo_status(f"{finding.severity:7}", _SEVERITY_COLOURS[finding.severity], text)
     facts = examination.data_stats
-    said = {"messages": facts.message_counts.total(), "chunks": len(facts.index_bytes_by_chunk)}
-    said |= {f"{severity}s": count for severity, count in counts.items()}
+    fields = {"messages": facts.message_counts.total(), "chunks": len(facts.index_bytes_by_chunk)}
+    fields |= {f"{severity}s": count for severity, count in counts.items()}
     progress.hide()
     if as_json:
-        echo_json({"path": str(path), **said})
+        echo_json({"path": str(path), **fields})
     else:
-        echo(f"{path}: {', '.join(f'{format_count(count)} {name}' for name, count in said.items())}")
+        echo(f"{path}: {', '.join(f'{format_count(count)} {name}' for name, count in fields.items())}")
     return not counts["error"]

@@ -16,10 +16,9 @@ class FileProgress(ProgressLine):
     def __init__(self, text: str, logs: Iterable[RecordingPath]) -> None:
         """Prepare the line. The operation itself reports unreadable files.
 
-        Parameters
-        ----------
-        text : name of the operation.
-        logs : files and directories.
+        Args:
+            text: name of the operation.
+            logs: files and directories.
         """
         super().__init__(text, BYTES, sum(map(_find_recording_bytes, logs)))
         self._end_bytes = 0

@@ -20,7 +20,12 @@ from msgq.common.storage.url_path import RecordingPath
 def command(
     logs: tuple[RecordingPath, ...], output: Path, compression: str | None, as_json: bool, **chosen: Any
 ) -> None:
-    """Copy selected messages of recordings into a new file."""
+    """Copy selected messages of recordings into a new file.
+
+    \b
+    Example: keep the first ten seconds of two endpoints
+      msgq bag filter drive --endpoint imu --endpoint gps --end 10 -o part.mcap
+    """
     from msgq.recording.merge.log_copy import write_merged_log
 
     log = arguments.open_log(logs, **chosen)

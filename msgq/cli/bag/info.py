@@ -102,6 +102,7 @@ def _summarize_log(log: LogReader, infos: list[dict[str, Any]], scanned: bool) -
         "messages": sum(info["messages"] for info in infos),
         "start": start,
         "end": end,
+        "duration": None if start is None or end is None else end - start,
         "clock_offset": [
             offset for offset, _ in groupby(offset for file in log.files for offset in file.wall_clock_offsets_ns)
         ],
@@ -126,6 +127,8 @@ def _format_value(name: str, value: Any) -> str:
         return "-"
     if name in ("start", "end"):
         return datetime.fromtimestamp(value / 1e9, UTC).isoformat(timespec="milliseconds")
+    if name == "duration":
+        return f"{value / 1e9:,.3f} s"
     if name == "clock_offset":
         seconds = (f"{round(offset / 1e9, 3) or 0:.3f} s" for offset in value)
         return ", then ".join(text for text, _ in groupby(seconds)) + " ahead of the host's clock"

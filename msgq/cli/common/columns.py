@@ -1,18 +1,19 @@
 """Tables with one line per row. On a terminal, the columns are chosen so that each line fits.
 
 A terminal that is too narrow for all columns shows the columns with the lowest ranks. Text is shortened in the middle,
-because a name differs at its beginning or at its end. A pipe or a file receives all columns and the whole text.
+because most names differ at the beginning or at the end. A pipe or a file receives all columns and the whole text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len
 
 from msgq.cli.common.render import echo, echo_title, is_terminal_output
+from msgq.cli.common.shortening import shorten_text, shorten_texts
 from msgq.common.terminal import escape_terminal
 from msgq.common.texts import format_count_noun
 
@@ -31,14 +32,14 @@ _HEADER_PERIOD_LINES = 20  # lines
 class TableColumn(Generic[RowType]):
     """A column of a table.
 
-    Attributes
-    ----------
-    title : title of the column.
-    format_cell : takes a row; returns the content of the cell.
-    rank : a narrow terminal hides the columns with the highest ranks. Of equal ranks, the right column is hidden first.
-    width : smallest width, in characters of the terminal.
-    text_width : None: numbers, on the right of the column, never shortened. Otherwise text, on the left, shortened to
-        `text_width` characters before a column is hidden.
+    Attributes:
+        title: title of the column.
+        format_cell: takes a row; returns the content of the cell.
+        rank: a narrow terminal hides the columns with the highest ranks. Of equal ranks, the right column is hidden
+            first.
+        width: smallest width, in characters of the terminal.
+        text_width: None: numbers, on the right of the column, never shortened. Otherwise text, on the left, shortened
+            to `text_width` characters before a column is hidden.
     """
 
     title: str
@@ -52,18 +53,19 @@ class TableColumn(Generic[RowType]):
 class TableLayout(Generic[RowType]):
     """The columns of a table that fit, with their widths.
 
-    Attributes
-    ----------
-    columns : the columns.
-    widths : their widths.
-    hidden_titles : titles of the columns that do not fit.
-    width : characters of a line; None: no limit.
+    Attributes:
+        columns: the columns.
+        widths: their widths.
+        hidden_titles: titles of the columns that do not fit.
+        width: characters of a line; None: no limit.
+        short_texts: for each column, the shortened texts of the rows by whole text. Other texts lose their middle.
     """
 
     columns: Sequence[TableColumn[RowType]]
     widths: Sequence[int]
     hidden_titles: Sequence[str] = ()
     width: int | None = None
+    short_texts: Sequence[Mapping[str, str]] | None = None
 
     @property
     def title_line(self) -> str:
@@ -85,9 +87,10 @@ class TableLayout(Generic[RowType]):
 
     def _join_cells(self, cells: Sequence[CellContent]) -> str:
         texts = []
-        for column, width, cell in zip(self.columns, self.widths, cells, strict=True):
+        short_texts = self.short_texts or [{}] * len(cells)
+        for column, width, cell, short in zip(self.columns, self.widths, cells, short_texts, strict=True):
             is_text = column.text_width is not None
-            text = _fit_cell(cell, width) if is_text else escape_terminal(_join_names(cell))
+            text = _fit_cell(cell, width, short) if is_text else escape_terminal(_join_names(cell))
             padding = " " * (width - cell_len(text))
             texts.append(text + padding if is_text else padding + text)
         return _COLUMN_SEPARATOR.join(texts).rstrip()
@@ -98,11 +101,10 @@ def choose_columns(
 ) -> TableLayout[RowType]:
     """Return the layout of a table.
 
-    Parameters
-    ----------
-    columns : all columns.
-    rows : rows whose content determines the widths.
-    width : characters of a line; None: no limit.
+    Args:
+        columns: all columns.
+        rows: rows whose content determines the widths.
+        width: characters of a line; None: no limit.
     """
     every = [*rows]
     natural = [_measure_column(column, every) for column in columns]
@@ -122,7 +124,18 @@ def choose_columns(
         remaining -= added
     shown = sorted(widths)
     hidden = [column.title for index, column in enumerate(columns) if index not in widths]
-    return TableLayout([columns[index] for index in shown], [widths[index] for index in shown], hidden, width)
+    short_texts = [_shorten_column(columns[index], every, widths[index]) for index in shown]
+    return TableLayout(
+        [columns[index] for index in shown], [widths[index] for index in shown], hidden, width, short_texts
+    )
+
+
+def _shorten_column(column: TableColumn[RowType], rows: Sequence[RowType], width: int) -> dict[str, str]:
+    """Return the shortened texts of a column by whole text."""
+    if column.text_width is None:
+        return {}
+    texts = (escape_terminal(_join_names(column.format_cell(row))) for row in rows)
+    return shorten_texts((text for text in texts if cell_len(text) > width), width)
 
 
 def raise_sort_rank(columns: Sequence[TableColumn[RowType]], title: str) -> list[TableColumn[RowType]]:
@@ -191,19 +204,10 @@ def _join_names(cell: CellContent) -> str:
     return cell if isinstance(cell, str) else ", ".join(cell)
 
 
-def _fit_cell(cell: CellContent, width: int) -> str:
+def _fit_cell(cell: CellContent, width: int, short_texts: Mapping[str, str]) -> str:
     """Return the content in at most `width` characters."""
     joined = escape_terminal(_join_names(cell))
     if isinstance(cell, str) or len(cell) == 1 or cell_len(joined) <= width:
-        return _shorten_text(joined, width)
+        return short_texts.get(joined) or shorten_text(joined, width)
     others = f" +{len(cell) - 1}"
-    return _shorten_text(escape_terminal(cell[0]), max(1, width - len(others))) + others
-
-
-def _shorten_text(text: str, width: int) -> str:
-    """Return a text in at most `width` characters of the terminal. The middle is omitted."""
-    if cell_len(text) <= width:
-        return text
-    tail = width // 2
-    head = max(0, width - 1 - tail)
-    return f"{set_cell_size(text, head)}…{set_cell_size(text[::-1], tail)[::-1]}"
+    return shorten_text(escape_terminal(cell[0]), max(1, width - len(others))) + others

@@ -24,8 +24,8 @@ def _parse_tolerances(
 ) -> dict[str | tuple[str, str], Tolerance]:
     by_place: dict[str | tuple[str, str], Tolerance] = {}
     for value in values:
-        where, _, numbers = value.rpartition("=")
-        endpoint, colon, field = where.partition(":")
+        target, _, numbers = value.rpartition("=")
+        endpoint, colon, field = target.partition(":")
         by_place[(endpoint, field) if colon else endpoint] = _parse_tolerance(numbers, value)
         if not endpoint or (colon and not field):
             raise click.BadParameter(f"{value!r} has no endpoint or field; give {_TOLERANCE_FORM}")

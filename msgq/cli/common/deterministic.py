@@ -54,9 +54,9 @@ def play_deterministic(
     # A reference may contain the played endpoints, too.
     selection = SelectedEndpoints(compare_endpoints or None, replay.endpoints if reference else ())
     if reference:
-        wanted = LogReader(*reference, endpoints=selection)
-        comparison = compare(select(sent), wanted, tolerances, time_tolerance=time_tolerance)
-        endpoints |= {channel.endpoint for channel in wanted.channels}
+        reference_log = LogReader(*reference, endpoints=selection)
+        comparison = compare(select(sent), reference_log, tolerances, time_tolerance=time_tolerance)
+        endpoints |= {channel.endpoint for channel in reference_log.channels}
     else:
         comparison = compare(select(sent), select(run_replay()), tolerances, time_tolerance=time_tolerance or 0)
     _require_matches(compare_endpoints, endpoints)

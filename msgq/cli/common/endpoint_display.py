@@ -4,6 +4,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from rich.cells import cell_len
+
 from msgq.cli.common.columns import (
     LOST_RANK,
     NAME_RANK,
@@ -14,6 +16,7 @@ from msgq.cli.common.columns import (
     raise_sort_rank,
 )
 from msgq.cli.common.keyboard import BACKSPACE, DOWN, END, ENTER, ESCAPE, HOME, PAGE_DOWN, PAGE_UP, UP
+from msgq.cli.common.shortening import shorten_text
 from msgq.common.formatting import format_bytes, format_count, format_rate
 from msgq.common.texts import format_count_noun
 from msgq.kinds.stats import AnyEndpointRow, sum_known_values
@@ -33,7 +36,7 @@ class SortOrder:
     title: str
 
 
-#: By the key of the keyboard.
+#: Functions by the keys of the keyboard.
 SORT_KEYS = {
     "n": SortOrder("name", lambda row: row.endpoint, "endpoint"),
     "k": SortOrder("kind", lambda row: row.kind, "kind"),
@@ -49,10 +52,9 @@ _SORT_ORDERS = {order.name: order for order in SORT_KEYS.values()}
 class EndpointDisplay:
     """Rows of endpoints, with an order, a filter, and a position in the list.
 
-    Attributes
-    ----------
-    rows : the sorted rows that match the filter.
-    is_filter_open : True while the user writes the filter.
+    Attributes:
+        rows: the sorted rows that match the filter.
+        is_filter_open: True while the user writes the filter.
     """
 
     def __init__(self, sort: str) -> None:
@@ -78,7 +80,7 @@ class EndpointDisplay:
     def handle_key(self, key: str, height: int) -> bool:
         """Apply a key of the keyboard. Return True if the display has changed.
 
-        height : lines of the terminal.
+        `height`: lines of the terminal.
         """
         if self.is_filter_open:
             return self._edit_filter(key)
@@ -87,7 +89,7 @@ class EndpointDisplay:
         if key in steps or key in ends:
             self._first_row = ends.get(key, self._first_row + steps.get(key, 0))
         elif key in SORT_KEYS:
-            self._order = SORT_KEYS[key]
+            self._order, self._first_row = SORT_KEYS[key], 0
         elif key == "/":
             self.is_filter_open = True
         elif key == ESCAPE:
@@ -103,8 +105,9 @@ class EndpointDisplay:
         self._first_row = max(0, min(self._first_row, len(self.rows) - most))
         last_row = self._first_row + most
         head, titles, *lines, foot = self._format_table(self.rows[self._first_row : last_row], width)
-        if len(self.rows) > most:
-            head += f"; {self._first_row + 1} to {min(last_row, len(self.rows))}, scroll with the arrow keys"
+        places = f"; {self._first_row + 1} to {min(last_row, len(self.rows))}" if len(self.rows) > most else ""
+        heads = [f"{head}{places}, scroll with the arrow keys" if places else head, f"{head}{places}", head]
+        head = next((text for text in heads if cell_len(text) <= width), shorten_text(head, width))
         return [head, titles, *lines, *([foot] if foot else [])]
 
     def format_lines(self, width: int | None) -> list[str]:

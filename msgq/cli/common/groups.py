@@ -22,10 +22,9 @@ class LazyCommandGroup(click.Group):
     def __init__(self, *arguments: Any, package: str, short_helps: Mapping[str, str], **options: Any) -> None:
         """Create the group.
 
-        Parameters
-        ----------
-        package : import name of the package with a module for each subcommand.
-        short_helps : first sentence of the help text of each subcommand, by name.
+        Args:
+            package: import name of the package with a module for each subcommand.
+            short_helps: first sentence of the help text of each subcommand, by name.
         """
         super().__init__(*arguments, **options)
         self.package, self.short_helps = package, short_helps
@@ -35,10 +34,11 @@ class LazyCommandGroup(click.Group):
         return list(self.short_helps)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a subcommand; None: no subcommand has this name."""
+        """Return a subcommand, with its name; None: no subcommand has this name."""
         if cmd_name not in self.short_helps:
             return None
         command: click.Command = import_module(f"{self.package}.{cmd_name}").command
+        command.name = cmd_name
         return command
 
     def describe_command(self, name: str) -> str:
@@ -47,20 +47,20 @@ class LazyCommandGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of subcommands of the help page."""
-        commands = self._make_listed_commands()
-        limit = formatter.width - 6 - max(len(name) for name in self.short_helps)  # 6: two indents, as in click
+        commands = self._make_listed_commands(ctx)
+        limit = formatter.width - 6 - max(len(str(command.name)) for command in commands)  # 6: two indents, as in click
         with formatter.section("Commands"):
             formatter.write_dl([(str(command.name), command.get_short_help_str(limit)) for command in commands])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Return the subcommands and options that begin with `incomplete`."""
-        listed = (command for command in self._make_listed_commands() if str(command.name).startswith(incomplete))
+        listed = (command for command in self._make_listed_commands(ctx) if str(command.name).startswith(incomplete))
         items = [CompletionItem(command.name, help=command.get_short_help_str()) for command in listed]
         return items + click.Command.shell_complete(self, ctx, incomplete)
 
-    def _make_listed_commands(self) -> list[click.Command]:
+    def _make_listed_commands(self, ctx: click.Context) -> list[click.Command]:
         """Return commands with the names and texts of the subcommands. The commands do nothing."""
-        return [click.Command(name, help=self.describe_command(name)) for name in self.short_helps]
+        return [click.Command(name, help=self.describe_command(name)) for name in self.list_commands(ctx)]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments. Without arguments, print the help on the standard error, and end with exit code 2."""
@@ -77,7 +77,8 @@ class LazyCommandGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the command that the arguments name."""
         is_word = args[0][:1].isalnum()  # an option's error is click's
-        if is_word and not ctx.resilient_parsing and args[0] not in self.short_helps:
+        is_known = args[0] in self.short_helps or args[0] in self.list_commands(ctx)
+        if is_word and not ctx.resilient_parsing and not is_known:
             words = [] if ctx.parent is None else [ctx.info_name or ""]
             raise click.UsageError(describe_unknown_command(words, args, self.list_commands(ctx)))
         return super().resolve_command(ctx, args)

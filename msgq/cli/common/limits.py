@@ -7,10 +7,9 @@ import time
 class RunLimit:
     """Limits of a run. The duration begins with the construction.
 
-    Parameters
-    ----------
-    count : number of messages or lines; None: no limit.
-    duration_s : seconds; None: no limit.
+    Args:
+        count: number of messages or lines; None: no limit.
+        duration_s: seconds; None: no limit.
     """
 
     def __init__(self, count: int | None, duration_s: float | None = None) -> None:

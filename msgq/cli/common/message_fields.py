@@ -18,13 +18,11 @@ _MISSING_FIELD = object()
 class MessageFields:
     """Fields to print of each message.
 
-    Parameters
-    ----------
-    paths : paths of the fields.
+    Args:
+        paths: paths of the fields.
 
-    Raises
-    ------
-    click.UsageError : a path is invalid.
+    Raises:
+        click.UsageError: a path is invalid.
     """
 
     def __init__(self, paths: Sequence[str]) -> None:
@@ -49,9 +47,8 @@ class MessageFields:
     def require_matched(self) -> None:
         """Raise an error for fields that no message had.
 
-        Raises
-        ------
-        click.ClickException : no message had a field.
+        Raises:
+            click.ClickException: no message had a field.
         """
         if self._unmatched and self._last_message[0]:
             raise click.ClickException(_describe_missing_field(min(self._unmatched), *self._last_message))

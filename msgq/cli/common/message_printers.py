@@ -32,7 +32,7 @@ truncate_option = click.option(
 def choose_truncation(truncate: int | None) -> int | None:
     """Return the largest number of characters and elements to print; None: no limit.
 
-    truncate : value of `truncate_option`.
+    `truncate`: value of `truncate_option`.
     """
     return truncate or (_TERMINAL_TRUNCATION if is_terminal_output() else None)
 
@@ -46,11 +46,10 @@ def print_raw_payload(_name: str, item: SourceItem) -> None:
 def make_text_printer(fields: MessageFields, as_hex: bool, has_names: bool, most: int | None) -> ItemPrinter:
     """Return a function that prints an item as one line.
 
-    Parameters
-    ----------
-    as_hex : True: payloads in hexadecimal.
-    has_names : True: each line begins with the name of the endpoint.
-    most : largest number of characters of each text, and of elements of each list; None: no limit.
+    Args:
+        as_hex: True: payloads in hexadecimal.
+        has_names: True: each line begins with the name of the endpoint.
+        most: largest number of characters of each text, and of elements of each list; None: no limit.
     """
 
     def print_item(name: str, item: SourceItem) -> None:

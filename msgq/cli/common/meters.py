@@ -15,9 +15,10 @@ from msgq.cli.common.selections import print_left_out, print_selection
 from msgq.cli.common.signals import end_on_interrupt
 from msgq.common import settings
 from msgq.common.formatting import format_count, format_rate
+from msgq.common.texts import format_count_noun
 from msgq.impl.base import clock
 from msgq.impl.meter import EndpointMeter, run_meters
-from msgq.monitor.endpoint_selection import EndpointFollower, EndpointSelection
+from msgq.monitor.endpoint_selection import EndpointFollower, EndpointLeftOutError, EndpointSelection
 from msgq.stats import Distribution, MeterReading
 
 _DISTRIBUTION_ORDER = ("mean", "p50", "p99", "max", "min", "p90", "p999")  # hidden from last to first
@@ -87,30 +88,49 @@ def show_readings(
     names: EndpointSelection,
     make: Callable[[str], EndpointMeter],
     columns: Sequence[MeterColumn],
-    wanted: MeasurementOptions,
+    options: MeasurementOptions,
 ) -> None:
     """Print one line for each endpoint and interval, until an interrupt.
 
     If no message arrives before the timeout, the command exits with `options.TIMEOUT_EXIT_CODE`.
     """
     with settings.overrides(names.prefix), end_on_interrupt():
-        _show_intervals(EndpointFollower(names, make, print_left_out), names, columns, wanted)
+        reasons: list[str] = []
+        report: Callable[[str], object] = reasons.append
+        meters = EndpointFollower(names, make, lambda reason: report(reason))
+        meters.refresh()
+        _report_left_out(reasons, bool(meters.by_name or meters.refused or names.unmatched))
+        report = print_left_out  # reasons of endpoints that appear later
+        _show_intervals(meters, names, columns, options)
+
+
+def _report_left_out(reasons: Sequence[str], has_others: bool) -> None:
+    """Print the reasons why endpoints cannot be measured.
+
+    Raises:
+        EndpointLeftOutError: the selection has no other endpoints.
+    """
+    if reasons and not has_others:
+        more = f"; {format_count_noun(len(reasons) - 1, 'other endpoint')} left out likewise" if reasons[1:] else ""
+        raise EndpointLeftOutError(f"nothing to measure: {reasons[0]}{more}")
+    for reason in reasons:
+        print_left_out(reason)
 
 
 def _show_intervals(
     meters: EndpointFollower[EndpointMeter],
     names: EndpointSelection,
     columns: Sequence[MeterColumn],
-    wanted: MeasurementOptions,
+    options: MeasurementOptions,
 ) -> None:
-    _wait_for_endpoint(meters, names, wanted)
+    _wait_for_endpoint(meters, names, options)
     table, lines, heard_s = StreamingTable([_NAME_COLUMN, *columns]), 0, time.monotonic()
-    while not wanted.limit.is_reached(lines):
-        _measure_interval(meters, wanted)
+    while not options.limit.is_reached(lines):
+        _measure_interval(meters, options)
         readings = [meter.take_reading() for _, meter in sorted(meters.by_name.items())]
         for meter in meters.by_name.values():
             meter.reset_counts()
-        if wanted.as_json:
+        if options.as_json:
             for reading in readings:
                 _print_json_reading(reading)
         else:
@@ -119,28 +139,27 @@ def _show_intervals(
         now_s = time.monotonic()
         if any(reading.messages for reading in readings):
             heard_s = now_s
-        elif wanted.timeout_s is not None and now_s - heard_s >= wanted.timeout_s:
-            exit_after_timeout(names, wanted.timeout_s)
+        elif options.timeout_s is not None and now_s - heard_s >= options.timeout_s:
+            exit_after_timeout(names, options.timeout_s)
     names.require_matched()
 
 
-def _measure_interval(meters: EndpointFollower[EndpointMeter], wanted: MeasurementOptions) -> None:
+def _measure_interval(meters: EndpointFollower[EndpointMeter], options: MeasurementOptions) -> None:
     """Measure one interval."""
-    until_s = time.monotonic() + min(wanted.interval_s, wanted.limit.remaining_s)
+    until_s = time.monotonic() + min(options.interval_s, options.limit.remaining_s)
     while (left_s := until_s - time.monotonic()) > 0:
         meters.refresh()
-        run_meters(list(meters.by_name.values()), min(left_s, _REFRESH_PERIOD_S), wanted.busy_polls)
+        run_meters(list(meters.by_name.values()), min(left_s, _REFRESH_PERIOD_S), options.busy_polls)
 
 
 def _wait_for_endpoint(
-    meters: EndpointFollower[EndpointMeter], names: EndpointSelection, wanted: MeasurementOptions
+    meters: EndpointFollower[EndpointMeter], names: EndpointSelection, options: MeasurementOptions
 ) -> None:
     """Wait until an endpoint exists, or until the end of the duration."""
-    timeout = wanted.timeout_s
-    meters.refresh()
+    timeout = options.timeout_s
     print_selection(names)
     began_s = time.monotonic()
-    while not meters.by_name and not wanted.limit.is_reached(0):
+    while not meters.by_name and not options.limit.is_reached(0):
         if timeout is not None and time.monotonic() - began_s >= timeout:
             exit_after_timeout(names, timeout)
         time.sleep(0.02)

@@ -23,7 +23,7 @@ EXIT_CODES_ENDLESS = (
 )
 EXIT_CODES_RUNNING = f"{EXIT_CODES_ENDLESS.removesuffix('.')}; 3 no message within --timeout."
 TIMEOUT_EXIT_CODE = 3
-_IMPORT_PATHS_KEY = f"{__name__}.import_paths"  # in a context's `meta`
+_IMPORT_PATHS_KEY = f"{__name__}.import_paths"  # key in a context's `meta`
 
 _CommandType = TypeVar("_CommandType", bound=Callable[..., Any])
 

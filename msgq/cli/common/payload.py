@@ -39,7 +39,7 @@ def format_decoded_value(value: Any, most: int | None = None) -> str:
     A payload without a schema is shown as text if `decode_text` returns a text. Other undecoded payloads are shown in
     hexadecimal with the reason.
 
-    most : largest number of characters of each text, and of elements of each list; None: no limit.
+    `most`: largest number of characters of each text, and of elements of each list; None: no limit.
     """
     if not isinstance(value, Undecoded):
         return format_json_text(truncate_value(value, most), ensure_ascii=False)
@@ -76,14 +76,12 @@ def _describe_remainder(count: int) -> str:
 def encode_payload(schema: Schema, value: Any, former: bytes | None = None) -> bytes:
     """Return the payload of a struct schema for a JSON object with its fields.
 
-    Parameters
-    ----------
-    former : payload with the values of fields that `value` omits. None: `value` must have all fields except the
-        timestamps, which the writer sets.
+    Args:
+        former: payload with the values of fields that `value` omits. None: `value` must have all fields except the
+            timestamps, which the writer sets.
 
-    Raises
-    ------
-    ValueError : the schema is not a dtype, the value does not fit the dtype, or fields are missing.
+    Raises:
+        ValueError: the schema is not a dtype, the value does not fit the dtype, or fields are missing.
     """
     dtype = struct_dtype(schema)
     if dtype.names is None:
@@ -104,14 +102,12 @@ def encode_payload(schema: Schema, value: Any, former: bytes | None = None) -> b
 def _assign_record_fields(row: Any, value: Any, schema_name: str, path: str) -> list[str]:
     """Write the fields of a JSON object into a record, and return the names of the missing fields.
 
-    Parameters
-    ----------
-    schema_name : name of the record in errors.
-    path : prefix of field names in errors: "" or "outer.".
+    Args:
+        schema_name: name of the record in errors.
+        path: prefix of field names in errors: "" or "outer.".
 
-    Raises
-    ------
-    ValueError : a field is unknown, or its value does not fit.
+    Raises:
+        ValueError: a field is unknown, or its value does not fit.
     """
     names = row.dtype.names
     if not isinstance(value, dict):
@@ -127,9 +123,8 @@ def _assign_record_fields(row: Any, value: Any, schema_name: str, path: str) -> 
 def _check_array_shape(former: Any, value: Any) -> None:
     """Check that a value has the shape of its field. NumPy would repeat or truncate other values.
 
-    Raises
-    ------
-    ValueError : the number of elements differs, or a value has a fraction and the field has integers.
+    Raises:
+        ValueError: the number of elements differs, or a value has a fraction and the field has integers.
     """
     if np.shape(value) != np.shape(former):
         raise ValueError(f"{value!r} has the shape {np.shape(value)}, but the field has {np.shape(former)}")

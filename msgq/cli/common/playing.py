@@ -88,7 +88,7 @@ add_ending_options = options.combine_options(
 
 def print_unplayed_endpoints(player: Player, stats: PlayerStats) -> None:
     """Print the endpoints and messages that were not played, with reasons."""
-    for name, why in player.skipped.items():
-        echo(f"not played: {name!r}: {why}", err=True)
+    for name, reason in player.skipped.items():
+        echo(f"not played: {name!r}: {reason}", err=True)
     for endpoint, count in stats.unplayed.items():
         echo(f"not played: {format_count_noun(count, 'message')} of {endpoint}", err=True)

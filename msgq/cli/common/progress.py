@@ -23,10 +23,9 @@ _REFRESHES_PER_SECOND = 5
 class ProgressUnit:
     """Unit of an operation's parts.
 
-    Attributes
-    ----------
-    format_amount : returns an amount as text.
-    noun : text after an amount.
+    Attributes:
+        format_amount: returns an amount as text.
+        noun: text after an amount.
     """
 
     format_amount: Callable[[float], str]
@@ -43,9 +42,8 @@ class ProgressLine:
     Without a terminal, nothing is shown. If the remaining time is unknown, the line shows the elapsed time. Before
     other output, call `hide`.
 
-    Attributes
-    ----------
-    is_shown : True if the standard error is a terminal.
+    Attributes:
+        is_shown: True if the standard error is a terminal.
     """
 
     def __init__(
@@ -57,12 +55,11 @@ class ProgressLine:
     ) -> None:
         """Prepare the line.
 
-        Parameters
-        ----------
-        text : name of the operation.
-        unit : unit of the total.
-        total : amount of all parts; None: unknown.
-        get_time : clock in seconds.
+        Args:
+            text: name of the operation.
+            unit: unit of the total.
+            total: amount of all parts; None: unknown.
+            get_time: clock in seconds.
         """
         screen = get_progress_console()
         self.is_shown = screen.is_interactive and screen.file.isatty()

@@ -20,10 +20,9 @@ from msgq.decoding.json_values import format_json_text
 def echo(text: str, err: bool = False) -> None:
     """Print one line. Line feeds within it are escaped, like other unprintable characters.
 
-    Parameters
-    ----------
-    text : the line.
-    err : True: print on the standard error.
+    Args:
+        text: the line.
+        err: True: print on the standard error.
     """
     click.echo(escape_terminal(text), err=err)
 
@@ -31,9 +30,8 @@ def echo(text: str, err: bool = False) -> None:
 def echo_status(status: str, style: str, text: str) -> None:
     """Print a status in a style, then a text, in one line.
 
-    Parameters
-    ----------
-    style : name of a colour, such as "green".
+    Args:
+        style: name of a colour, such as "green".
     """
     click.echo(f"{click.style(escape_terminal(status), style)} {escape_terminal(text)}", color=_shows_styles())
 
@@ -62,9 +60,8 @@ def _shows_styles() -> bool:
 def echo_bytes(data: bytes) -> None:
     """Write bytes unchanged to the standard output, for programs. A terminal could interpret them.
 
-    Raises
-    ------
-    click.UsageError : the standard output is a terminal.
+    Raises:
+        click.UsageError: the standard output is a terminal.
     """
     require_no_terminal("raw bytes")
     sys.stdout.buffer.write(data)
@@ -74,9 +71,8 @@ def echo_bytes(data: bytes) -> None:
 def require_no_terminal(name: str) -> TextIO:
     """Return the standard output, for output that programs read.
 
-    Raises
-    ------
-    click.UsageError : the standard output is a terminal.
+    Raises:
+        click.UsageError: the standard output is a terminal.
     """
     if sys.stdout.isatty():
         raise click.UsageError(

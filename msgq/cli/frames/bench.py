@@ -26,7 +26,7 @@ from msgq.errors import WaitTimeoutError
 from msgq.impl.ring import Context, PubSocket
 from visionipc import VisionIpcClient
 
-_PROCESS_TIMEOUT_S = 20.0  # for a process to start, or to end
+_PROCESS_TIMEOUT_S = 20.0  # time for a process to start, or to end
 _POLL_PERIOD_MS = 50
 _TOUCHED_BYTES = slice(None, None, 1024)  # bytes of a frame to read. A client that reads all bytes measures the memory
 
@@ -120,8 +120,8 @@ def command(width: int, height: int, rate: float, duration: float, as_json: bool
 
 def _measure_frames(width: int, height: int, rate: float, duration_s: float, stop: threading.Event) -> FrameBenchResult:
     name = f"bench-{secrets.token_hex(3)}"
-    module, where = "msgq.cli.frames.bench_server", settings.get_prefix()
-    command = [sys.executable, "-m", module, where, name, str(width), str(height), str(rate)]
+    module, prefix = "msgq.cli.frames.bench_server", settings.get_prefix()
+    command = [sys.executable, "-m", module, prefix, name, str(width), str(height), str(rate)]
     with ExitStack() as stack:
         stack.callback(remove_leftovers, name)
         acks = stack.enter_context(PubSocket())

@@ -16,7 +16,7 @@ from msgq.errors import StreamNotFoundError, WaitTimeoutError
 from visionipc import VisionBuf, VisionIpcClient
 from visionipc.connection import request_stream_types
 
-_POLL_PERIOD_MS = 50  # between two checks for Ctrl-C
+_POLL_PERIOD_MS = 50  # time between two checks for Ctrl-C
 
 server_argument = click.argument("server", metavar="SERVER")
 stream_option = click.option(

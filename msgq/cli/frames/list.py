@@ -24,9 +24,8 @@ _SERVING_STATE = "serving"
 class StreamLine:
     """A stream of a server, or a server without streams. None: unknown.
 
-    Attributes
-    ----------
-    state : "serving", or a problem.
+    Attributes:
+        state: "serving", or a problem.
     """
 
     server: str

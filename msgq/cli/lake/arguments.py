@@ -75,8 +75,8 @@ def is_recording(path: str) -> bool:
 def open_lake(path: str, master: str | None, recordings: Sequence[str] = (), version: int | None = None) -> Lake:
     """Return a lake with its own Spark session.
 
-    recordings : recordings for the lake. If given, the lake may be new. Missing paths are reported before Spark starts,
-        which takes seconds: InvalidValueError for the lake, RecordingError for a recording.
+    `recordings`: recordings for the lake. If given, the lake may be new. Missing paths are reported before Spark
+        starts, which takes seconds: InvalidValueError for the lake, RecordingError for a recording.
     """
     with ProgressLine("Spark starts", TASKS):  # also during the imports, which take seconds
         from msgq.lake.fleet.fleet_tables import refuse_fleet_directory
@@ -115,13 +115,11 @@ def _start_session(start: Callable[[], _T]) -> _T:
             raise KeyboardInterrupt
         warned.append(True)
 
-    with call_on_interrupt(
-        handle_interrupt
-    ):  # which takes back, too, what Spark does at Ctrl-C: talk to Java in between
-        made = start()
+    with call_on_interrupt(handle_interrupt):  # also removes Spark's handler, which talks to Java at Ctrl-C
+        session = start()
     if warned:
         raise KeyboardInterrupt
-    return made
+    return session
 
 
 def stop_spark() -> None:
@@ -190,6 +188,6 @@ def _report_tasks_until(tracker: Any, line: ProgressLine, over: threading.Event)
 def report_tasks(tracker: Any, line: ProgressLine) -> None:
     """Show the present counts of finished tasks and of all tasks."""
     stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-    known = [stage for stage in stages if stage is not None]
-    if known:
-        line.set_finished(sum(s.numCompletedTasks for s in known), sum(s.numTasks for s in known))
+    known_stages = [stage for stage in stages if stage is not None]
+    if known_stages:
+        line.set_finished(sum(s.numCompletedTasks for s in known_stages), sum(s.numTasks for s in known_stages))

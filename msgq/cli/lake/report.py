@@ -51,6 +51,10 @@ def command(lake: str, output: Path, runs: tuple[str, ...], master: str | None, 
     the command removes the temporary lake.
 
     The command starts Spark for a recording, and for a lake with messages that the gold tables do not include yet.
+
+    \b
+    Example: report on a recording without a lake
+      msgq lake report drive -o drive.html
     """
     if not (is_url(lake) or os.path.exists(lake) or glob(lake)):
         raise click.ClickException(f"{lake} not found; give a lake or a recording")
@@ -58,7 +62,7 @@ def command(lake: str, output: Path, runs: tuple[str, ...], master: str | None, 
     from msgq.lake.report.gold_reader import open_lake_tables
     from msgq.lake.report.report_page import write_report
 
-    with _describe_source(lake) as (path, recordings):
+    with _open_or_ingest_lake(lake) as (path, recordings):
         _update_gold(path, recordings, master)
         with ProgressLine("report", TASKS):
             summary = write_report(open_lake_tables(path), output, runs, _make_replay_command(lake, recordings))
@@ -107,7 +111,7 @@ def _make_replay_command(source: str, recordings: Sequence[str]) -> list[str]:
 
 
 @contextmanager
-def _describe_source(path: str) -> Iterator[tuple[str, list[str]]]:
+def _open_or_ingest_lake(path: str) -> Iterator[tuple[str, list[str]]]:
     """Yield a lake, and the recordings to ingest. For a recording, the lake is temporary."""
     if not arguments.is_recording(path):
         yield path, []

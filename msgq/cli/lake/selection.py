@@ -74,12 +74,12 @@ def _write_selected_messages(
     reader = BronzeReader(directory, version)
     begin = (reader.find_start_time() or 0) if isinstance(start, float) or isinstance(end, float) else 0
     endpoints = _find_endpoints(reader, names, expressions, exclude)
-    wanted = MessageFilter(endpoints, *convert_range_to_log_ns(start, end, begin))
-    files = reader.select_files(wanted)
+    message_filter = MessageFilter(endpoints, *convert_range_to_log_ns(start, end, begin))
+    files = reader.select_files(message_filter)
     size = sum(file.size_bytes for file in files)
     with ProgressLine("export", BYTES, size) as line:
         batches = reader.read_batches(
-            files, wanted, EXPORT_COLUMNS, lambda finished: line.set_finished(_READING_PART * finished)
+            files, message_filter, EXPORT_COLUMNS, lambda finished: line.set_finished(_READING_PART * finished)
         )
         count = write_messages(
             batches,
@@ -104,7 +104,7 @@ def _find_endpoints(
         return None
     existing = reader.list_endpoints()
     if missing := find_unmatched_texts(existing, names, expressions):
-        known = join_first_texts(existing, _LISTED_ENDPOINTS_MAX) + suggest_name(missing[0], existing)
-        raise InvalidValueError(f"no endpoint of the lake matches {', '.join(missing)}; endpoints: {known}")
+        listed_endpoints = join_first_texts(existing, _LISTED_ENDPOINTS_MAX) + suggest_name(missing[0], existing)
+        raise InvalidValueError(f"no endpoint of the lake matches {', '.join(missing)}; endpoints: {listed_endpoints}")
     selected = SelectedEndpoints((*parse_patterns(names), *expressions) or None, exclude)
     return frozenset(name for name in existing if name in selected)

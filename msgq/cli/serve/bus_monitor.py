@@ -28,11 +28,10 @@ STAGE_WINDOW_S = 10.0
 class BusMonitor:
     """Samples the bus while at least one viewer watches. All methods run in one event loop.
 
-    Parameters
-    ----------
-    selection : endpoints to show.
-    interval_s : seconds between two samples.
-    forwarder : serves the websocket; its clients and losses are part of the state.
+    Args:
+        selection: endpoints to show.
+        interval_s: seconds between two samples.
+        forwarder: serves the websocket; its clients and losses are part of the state.
     """
 
     def __init__(self, selection: EndpointSelection, interval_s: float, forwarder: MessageForwarder) -> None:
@@ -46,9 +45,8 @@ class BusMonitor:
     async def watch_states(self) -> AsyncGenerator[bytes, None]:
         """Yield the state as JSON after each sample. A slow viewer skips samples.
 
-        Raises
-        ------
-        Exception : a sample failed. The next viewer starts the sampling again.
+        Raises:
+            Exception: a sample failed. The next viewer starts the sampling again.
         """
         self._viewer_count += 1
         try:
@@ -103,7 +101,7 @@ class BusSampler:
 
 
 def _find_handled_endpoint(topic: str) -> str:
-    """Return the endpoint that a stage handles. `topic` : timing topic of the stage."""
+    """Return the endpoint that a stage handles. `topic`: timing topic of the stage."""
     return (timing.parse_timing_topic(topic) or ("", topic))[1]
 
 

@@ -30,11 +30,10 @@ class CatalogChanges(NamedTuple):
 class CatalogEntry(NamedTuple):
     """An endpoint, and the number of its channel.
 
-    Attributes
-    ----------
-    inode : inode of the endpoint's file.
-    schema : schema of the endpoint; None: unknown.
-    picture_stream : frames that the endpoint announces; the channel has their pictures. None: no frames.
+    Attributes:
+        inode: inode of the endpoint's file.
+        schema: schema of the endpoint; None: unknown.
+        picture_stream: frames that the endpoint announces; the channel has their pictures. None: no frames.
     """
 
     number: int
@@ -53,11 +52,10 @@ class ChannelCatalog:
 
     One thread at a time.
 
-    Attributes
-    ----------
-    entries : existing endpoints.
-    endpoints : endpoint by channel number.
-    formats : format of the messages by channel number. Numbers are never used again.
+    Attributes:
+        entries: existing endpoints.
+        endpoints: endpoint by channel number.
+        formats: format of the messages by channel number. Numbers are never used again.
     """
 
     def __init__(self, selection: EndpointSelection) -> None:
@@ -77,10 +75,9 @@ class ChannelCatalog:
     def refresh(self, reader_schemas: Mapping[tuple[str, int], Schema | None] = _NO_SCHEMAS) -> CatalogChanges:
         """Add new endpoints, remove missing ones, and read all schemas.
 
-        Parameters
-        ----------
-        reader_schemas : schemas of the next messages of a `MessageReader`, by endpoint and inode of the file. These
-            endpoints keep the channel of their unread messages.
+        Args:
+            reader_schemas: schemas of the next messages of a `MessageReader`, by endpoint and inode of the file. These
+                endpoints keep the channel of their unread messages.
         """
         self._sources.refresh()
         before, former_entries = self.endpoints, self.entries

@@ -28,11 +28,12 @@ _ID_MAX = 2**32 - 1
 class FoxgloveChannel:
     """Description of a channel for clients, without its number.
 
-    Attributes
-    ----------
-    topic : name that clients show.
-    encoding, schema_encoding : encodings of messages and of the schema, as in MCAP.
-    schema_name, schema : name and content of the schema; "" and b"": none.
+    Attributes:
+        topic: name that clients show.
+        encoding: encoding of messages, as in MCAP.
+        schema_encoding: encoding of the schema, as in MCAP.
+        schema_name: name of the schema; "": none.
+        schema: content of the schema; b"": none.
     """
 
     topic: str
@@ -84,7 +85,7 @@ def build_server_info(name: str, session_id: str) -> str:
 
 
 def build_advertise(channels: Mapping[int, FoxgloveChannel]) -> str:
-    """Return the message that announces channels. `channels` : channels by number."""
+    """Return the message that announces channels. `channels`: channels by number."""
     advertised = [channel.to_json_fields(number) for number, channel in channels.items()]
     return json.dumps({"op": "advertise", "channels": advertised})
 
@@ -115,16 +116,15 @@ def build_graph_update(
 
 
 def encode_message_data(subscription_id: int, time_ns: int, payload: bytes) -> bytes:
-    """Return a message of a subscribed channel. `time_ns` : ns since the epoch."""
+    """Return a message of a subscribed channel. `time_ns`: ns since the epoch."""
     return _MESSAGE_DATA_STRUCT.pack(_MESSAGE_DATA_OPCODE, subscription_id, time_ns) + payload
 
 
 def parse_request(text: str) -> ClientRequest:
     """Return the request in a text message of a client.
 
-    Raises
-    ------
-    InvalidValueError : the message is invalid, or requests a capability that the server does not have.
+    Raises:
+        InvalidValueError: the message is invalid, or requests a capability that the server does not have.
     """
     try:
         fields = json.loads(text)

@@ -28,14 +28,12 @@ class MessageFormat:
     - If a payload cannot be decoded, the object has the payload in base64 (`payload`), and the reason (`error`).
       Without a schema, the object has the text instead of the reason, if the payload is a text (`text`).
 
-    Parameters
-    ----------
-    endpoint : name of the endpoint.
-    schema : schema of its messages; None: unknown.
+    Args:
+        endpoint: name of the endpoint.
+        schema: schema of its messages; None: unknown.
 
-    Attributes
-    ----------
-    channel : description for clients.
+    Attributes:
+        channel: description for clients.
     """
 
     def __init__(self, endpoint: str, schema: Schema | None) -> None:

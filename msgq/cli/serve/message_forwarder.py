@@ -45,14 +45,14 @@ class MessageForwarder:
 
     Without clients, the forwarder does nothing. Without subscriptions, the forwarder reads no messages.
 
-    Attributes
-    ----------
-    clients : connected clients.
-    lost_by_endpoint : number of messages that the server was too slow to read, by subscribed endpoint; None: unknown.
+    Attributes:
+        clients: connected clients.
+        lost_by_endpoint: number of messages that the server was too slow to read, by subscribed endpoint; None:
+            unknown.
     """
 
     def __init__(self, selection: EndpointSelection) -> None:
-        """Start without clients. `selection` : endpoints to offer."""
+        """Start without clients. `selection`: endpoints to offer."""
         self.clients: list[WebsocketClient] = []
         self.lost_by_endpoint: dict[str, int | None] = {}
         self._catalog = ChannelCatalog(selection)

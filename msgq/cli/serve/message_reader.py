@@ -30,10 +30,9 @@ _logger = logging.getLogger(__name__)
 class ReadMessage(NamedTuple):
     """A message.
 
-    Attributes
-    ----------
-    time_ns : publish time if known, else time of receipt, in ns of the host's clock.
-    schema : schema of the payload; None: no schema, or unknown.
+    Attributes:
+        time_ns: publish time if known, else time of receipt, in ns of the host's clock.
+        schema: schema of the payload; None: no schema, or unknown.
     """
 
     endpoint: str
@@ -53,32 +52,31 @@ class _ReadSource(NamedTuple):
 class MessageReader:
     """Reads the messages of a changing selection of endpoints. No publisher notices the reader. One thread at a time.
 
-    Attributes
-    ----------
-    lost_by_endpoint : number of messages that were overwritten before they were read, by endpoint; None: unknown.
+    Attributes:
+        lost_by_endpoint: number of messages that were overwritten before they were read, by endpoint; None: unknown.
     """
 
     def __init__(self, prefix: str | None) -> None:
-        """Start without endpoints. `prefix` : prefix of the endpoints; None: the current prefix."""
+        """Start without endpoints. `prefix`: prefix of the endpoints; None: the current prefix."""
         self._prefix = prefix
         self.lost_by_endpoint: dict[str, int | None] = {}
         self._restart_capture()
 
     def _restart_capture(self) -> None:
         self._capture = Capture()
-        self._sources: dict[str, _ReadSource] = {}  # by endpoint
+        self._sources: dict[str, _ReadSource] = {}  # sources by endpoint
         self._endpoints_by_number: dict[int, str] = {}
         self._channels: dict[int, tuple[str, Schema | None]] = {}  # endpoint and schema of the messages
         self._chunk = ChunkBuffer(_BATCH_BYTES, _BATCH_BYTES)
 
-    def select_endpoints(self, wanted: Mapping[str, int]) -> None:
-        """Read these endpoints from now on. `wanted` : inodes of their files, by endpoint."""
-        unwanted = [name for name, read in self._sources.items() if wanted.get(name) != read.source.inode]
+    def select_endpoints(self, inodes: Mapping[str, int]) -> None:
+        """Read these endpoints from now on. `inodes`: inodes of their files, by endpoint."""
+        unwanted = [name for name, read in self._sources.items() if inodes.get(name) != read.source.inode]
         for endpoint in unwanted:
             self._remove_source(endpoint)
         if unwanted and len(self._channels) > _CHANNEL_IDS_MAX:
             self._restart_capture()
-        for endpoint in wanted.keys() - self._sources.keys():
+        for endpoint in inodes.keys() - self._sources.keys():
             self._add_source(endpoint, is_recreated=endpoint in unwanted)
 
     def _add_source(self, endpoint: str, is_recreated: bool) -> None:

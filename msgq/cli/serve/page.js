@@ -26,7 +26,7 @@ const formatBacklog = (backlog) => {
 
 // ---- state ----
 const SVG = "http://www.w3.org/2000/svg";
-const HISTORY_LENGTH = 60;
+const TREND_S = 300;
 const trends = new Map();
 let state = {endpoints: [], stages: [], clients: [], server_lost: {}, refused: {}};
 let sortColumn = 0, sortDescending = false, openEndpoint = null;
@@ -38,15 +38,21 @@ const worst = (endpoint, key) => {
 };
 const isShown = (name) => name.toLowerCase().includes(byId("filter").value.toLowerCase());
 
+// Return the texts of participants, with one text for all dead ones if they are several.
+const foldDead = (texts) => {
+  const dead = texts.filter((text) => text.endsWith(" (dead)"));
+  return dead.length < 2 ? texts : [...texts.filter((text) => !dead.includes(text)), `${dead.length} dead`];
+};
+
 // ---- tables: rows are updated in place, so that the keyboard's focus stays ----
 const ENDPOINT_COLUMNS = [
   ["endpoint", (row) => row.endpoint, (row) => row.endpoint],
-  ["kind", (row) => row.kind, (row) => [row.kind, row.note].filter(Boolean).join(", "), "wide"],
-  ["publishers", (row) => row.publishers.length, (row) => row.publishers.join(", ") || "-", "wide"],
+  ["kind", (row) => row.kind, (row) => [row.kind, row.note].filter(Boolean).join(", "), "wide line"],
+  ["publishers", (row) => row.publishers.length, (row) => foldDead(row.publishers).join(", ") || "-", "wide"],
   ["subscribers", (row) => row.subscriber_count ?? -1, (row) => formatNumber(row.subscriber_count), "number"],
   ["messages/s", (row) => row.rate ?? -1, (row) => formatRate(row.rate), "number"],
   ["bytes/s", (row) => row.byte_rate ?? -1, (row) => formatBytes(row.byte_rate), "number wide"],
-  ["trend", null, null, "wide"],
+  [`trend, ${TREND_S / 60} min`, null, null, "wide line trend"],
   ["lost/s", (row) => row.lost_rate ?? -1, (row) => formatRate(row.lost_rate), "number wide"],
   ["lost", (row) => row.lost ?? -1, (row) => formatNumber(row.lost), "number"],
   ["waiting", (row) => row.backlog ? row.backlog[0] : -1, (row) => formatBacklog(row.backlog), "number"],
@@ -111,7 +117,7 @@ const setText = (element, text) => { if (element.textContent !== text) element.t
 const fillText = (cell, column, row) => setText(cell, column[2](row));
 
 function fillEndpointCell(cell, column, row) {
-  if (column[0] === "trend") return drawTrend(cell, trends.get(row.endpoint) ?? []);
+  if (column[3]?.includes("trend")) return drawTrend(cell, trends.get(row.endpoint) ?? [], row.rate === null);
   if (column[0] !== "endpoint") {
     fillText(cell, column, row);
     if (column[0].startsWith("lost")) cell.classList.toggle("bad", (row.lost_rate ?? 0) > 0);
@@ -126,18 +132,23 @@ function fillEndpointCell(cell, column, row) {
   button.setAttribute("aria-expanded", String(openEndpoint === row.endpoint));
 }
 
-function drawTrend(cell, values) {
+// Draw rates over time, now at the right, above an axis. The text at the axis is the largest rate.
+function drawTrend(cell, samples, isBytes) {
   let line = cell.querySelector("polyline");
   if (!line) {
     const svg = cell.appendChild(document.createElementNS(SVG, "svg"));
     svg.setAttribute("class", "spark");
-    svg.setAttribute("viewBox", "0 0 60 18");
+    svg.setAttribute("viewBox", `0 0 ${TREND_S} 18`);
     svg.setAttribute("preserveAspectRatio", "none");
     svg.setAttribute("aria-hidden", "true");
+    svg.appendChild(document.createElementNS(SVG, "path")).setAttribute("d", `M0 0V17.5H${TREND_S}`);
     line = svg.appendChild(document.createElementNS(SVG, "polyline"));
+    cell.append(make("span", "", "muted"));
   }
-  const most = Math.max(...values, 1e-9);
-  line.setAttribute("points", values.map((value, index) => `${index},${17 - 16 * value / most}`).join(" "));
+  const most = Math.max(...samples.map(([, value]) => value), 1e-9);
+  const place = ([time, value]) => `${TREND_S - (state.time_ns - time) / 1e9},${17 - 16 * value / most}`;
+  line.setAttribute("points", samples.map(place).join(" "));
+  setText(cell.querySelector("span"), `≤ ${most < 1e-6 ? 0 : isBytes ? formatBytes(most) : formatRate(most)}`);
 }
 
 function showEndpoints() {
@@ -191,19 +202,27 @@ const describeStages = (pid) => state.stages.filter((stage) => stage.pids.includ
 const shorten = (text, most) => text.length > most ? `${text.slice(0, most / 2 - 1)}…${text.slice(1 - most / 2)}` : text;
 function buildGraph() {
   const nodes = new Map(), edges = [];
+  const addNode = (id, title, detail, note, is) => nodes.set(id, {id, title, detail, note, is}) && id;
+  // Return the ids of the nodes of participants: several dead ones are one node.
+  const addProcesses = (participants, place) => {
+    const dead = participants.filter((one) => one.alive === false);
+    if (dead.length < 2) return participants.map(addProcess);
+    const pids = `pids ${dead.map((one) => one.pid).join(", ")}`;
+    const folded = addNode(`dead ${place}`, `${dead.length} dead processes`, pids, "", "dead process");
+    return [...participants.filter((one) => one.alive !== false).map(addProcess), folded];
+  };
   const addProcess = (participant) => {
     const id = `process ${participant.pid} ${participant.name}`;
     const is = participant.alive === false ? "dead process" : "process";
     const detail = `pid ${participant.pid}${is === "process" ? "" : ", dead"}`;
-    nodes.set(id, {id, title: participant.name, detail, note: describeStages(participant.pid), is});
-    return id;
+    return addNode(id, participant.name, detail, describeStages(participant.pid), is);
   };
   for (const row of state.endpoints.filter((one) => isShown(one.endpoint))) {
     const waits = row.backlog ? `, ${formatBacklog(row.backlog)} waiting` : "";
     const id = `endpoint ${row.endpoint}`;
-    nodes.set(id, {id, title: row.endpoint, detail: `${formatRate(row.rate)}/s${waits}`, note: row.kind, is: "endpoint"});
-    for (const sender of row.senders) edges.push([addProcess(sender), id]);
-    for (const receiver of row.receivers) edges.push([id, addProcess(receiver)]);
+    addNode(id, row.endpoint, `${formatRate(row.rate)}/s${waits}`, row.kind, "endpoint");
+    for (const sender of addProcesses(row.senders, `senders of ${row.endpoint}`)) edges.push([sender, id]);
+    for (const receiver of addProcesses(row.receivers, `receivers of ${row.endpoint}`)) edges.push([id, receiver]);
   }
   return {nodes, edges: [...new Map(edges.map((edge) => [edge.join("\n"), edge])).values()]};
 }
@@ -257,7 +276,7 @@ function showGraph() {
     draw(group, "title", {}, [node.title, node.detail, node.note].filter(Boolean).join(", "));
     draw(group, "rect", {width: NODE_WIDTH, height: NODE_HEIGHT});
     draw(group, "text", {x: 10, y: 17}, shorten(node.title, 32));
-    draw(group, "text", {x: 10, y: 32, class: "sub"}, node.detail);
+    draw(group, "text", {x: 10, y: 32, class: "sub"}, shorten(node.detail, 36));
     draw(group, "text", {x: 10, y: 47, class: "sub"}, shorten(node.note, 38));
   }
   place.replaceChildren(svg);
@@ -419,9 +438,8 @@ function handleState(event) {
   const names = new Set(state.endpoints.map((row) => row.endpoint));
   for (const name of trends.keys()) if (!names.has(name)) trends.delete(name);
   for (const row of state.endpoints) {
-    const values = trends.get(row.endpoint) ?? [];
-    values.push(row.rate ?? row.byte_rate ?? 0);
-    trends.set(row.endpoint, values.slice(-HISTORY_LENGTH));
+    const samples = [...(trends.get(row.endpoint) ?? []), [state.time_ns, row.rate ?? row.byte_rate ?? 0]];
+    trends.set(row.endpoint, samples.filter(([time]) => state.time_ns - time <= TREND_S * 1e9));
   }
   setStatus(`live: ${state.endpoints.length} endpoints, ${new Date(state.time_ns / 1e6).toLocaleTimeString()}`, false);
   showState();

@@ -31,18 +31,18 @@ class PictureReader:
     """
 
     def __init__(self, prefix: str | None) -> None:
-        """Start without streams. `prefix` : prefix of the endpoints; None: the current prefix."""
+        """Start without streams. `prefix`: prefix of the endpoints; None: the current prefix."""
         self._prefix = settings.resolve_prefix(prefix)
-        self._receivers: dict[str, FrameReceiver] = {}  # by the endpoint that announces the frames
+        self._receivers: dict[str, FrameReceiver] = {}  # receivers by the endpoint that announces the frames
         self._ending_thread = ThreadPoolExecutor(1, "msgq serve pictures")  # a stopped server delays the end
         self._reported_errors: set[str] = set()
 
-    def select_streams(self, wanted: Mapping[str, FrameStream]) -> None:
-        """Receive these streams from now on. `wanted` : streams by the endpoints that announce the frames."""
-        for endpoint in self._receivers.keys() - wanted.keys():
+    def select_streams(self, streams: Mapping[str, FrameStream]) -> None:
+        """Receive these streams from now on. `streams`: streams by the endpoints that announce the frames."""
+        for endpoint in self._receivers.keys() - streams.keys():
             self._ending_thread.submit(self._receivers.pop(endpoint).stop_receiving)
-        for endpoint in wanted.keys() - self._receivers.keys():
-            self._receivers[endpoint] = FrameReceiver(wanted[endpoint], self._prefix)
+        for endpoint in streams.keys() - self._receivers.keys():
+            self._receivers[endpoint] = FrameReceiver(streams[endpoint], self._prefix)
 
     def close(self) -> None:
         """End all threads."""

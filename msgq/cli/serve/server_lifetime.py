@@ -23,12 +23,13 @@ _ALL_ADDRESSES = ("0.0.0.0", "::")
 class ServerOptions:
     """Options of a server.
 
-    Attributes
-    ----------
-    address, port : where to listen. Port 0: any free port.
-    token : token that clients need; None: no token on a loopback address, else a new token.
-    host_names, origins : see `AccessControl`.
-    interval_s : seconds between two samples for the page.
+    Attributes:
+        address: address to listen at.
+        port: port to listen at; 0: any free port.
+        token: token that clients need; None: no token on a loopback address, else a new token.
+        host_names: see `AccessControl`.
+        origins: see `AccessControl`.
+        interval_s: seconds between two samples for the page.
     """
 
     address: str
@@ -42,9 +43,8 @@ class ServerOptions:
 def run_server(server: ServerOptions, selection: EndpointSelection, as_json: bool) -> None:
     """Print the addresses, and serve until a signal.
 
-    Raises
-    ------
-    OSError : the address does not exist, or the port is in use.
+    Raises:
+        OSError: the address does not exist, or the port is in use.
     """
     asyncio.run(_serve_bus(server, selection, as_json))
 

@@ -12,19 +12,19 @@ from msgq.cli.serve.connection_graph import ConnectionGraph, build_graph_differe
 from msgq.cli.serve.foxglove_protocol import STATUS_WARNING, build_status, encode_message_data
 from msgq.common.texts import format_count_noun
 
-_WAITING_BYTES_MAX = 8 << 20  # per client; above this limit, the oldest messages are dropped
+_WAITING_BYTES_MAX = 8 << 20  # limit of a client; above it, the oldest messages are dropped
 _WAITING_TEXTS_MAX = 10000
 
 
 class WebsocketClient:
     """A connected client. If the client is too slow, the oldest waiting messages are dropped and counted.
 
-    Attributes
-    ----------
-    address : address of the client.
-    subscriptions : channel number of each subscription, by the number that the client chose.
-    known_graph : connection graph that the client knows; None: the client does not want the graph.
-    sent_messages, dropped_messages : number of messages that were sent, or dropped because the client was too slow.
+    Attributes:
+        address: address of the client.
+        subscriptions: channel number of each subscription, by the number that the client chose.
+        known_graph: connection graph that the client knows; None: the client does not want the graph.
+        sent_messages: number of messages that were sent.
+        dropped_messages: number of messages that were dropped, because the client was too slow.
     """
 
     def __init__(self, address: str) -> None:

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 class Participant:
     """A process that takes part in an endpoint.
 
-    Attributes
-    ----------
-    pid, thread_id : process and thread that connected, numbered in their PID namespace.
-    start_time : start of the process, in clock ticks since boot.
-    name : name of the process, at most 15 bytes.
-    alive : True if the process lives. None: unknown, because the process is in another PID namespace, and the file
-        system has no locks.
+    Attributes:
+        pid: process that connected, numbered in its PID namespace.
+        thread_id: thread that connected, numbered in its PID namespace.
+        start_time: start of the process, in clock ticks since boot.
+        name: name of the process, at most 15 bytes.
+        alive: True if the process lives. None: unknown, because the process is in another PID namespace, and the file
+            system has no locks.
     """
 
     pid: int

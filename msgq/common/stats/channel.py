@@ -14,19 +14,21 @@ class ChannelPublisher:
 
     A publisher that grew has one row for each of its pools. A row stays until its messages have left the channel.
 
-    Attributes
-    ----------
-    participant : process of the publisher. `alive` is True only while the process may publish from this pool.
-    node : name of the publisher's node.
-    slots, slot_bytes : number of messages that the pool holds, and bytes of each slot.
-    path, pool_bytes : path and size of the pool's file. None bytes: the file is missing or unreadable.
-    sent, bytes : messages and payload bytes published from this pool.
-    refused : sends that failed because views and loans occupied all slots of this pool.
-    evicted : messages that the publisher removed early to reuse their slots.
-    messages : messages of this pool that are in the channel now.
-    left : True if the publisher closed, or grew and has no open loan in this pool. If a publisher is neither alive nor
-        `left`, the process died.
-    superseded : True if the publisher publishes from another pool.
+    Attributes:
+        participant: process of the publisher. `alive` is True only while the process may publish from this pool.
+        node: name of the publisher's node.
+        slots: number of messages that the pool holds.
+        slot_bytes: bytes of each slot.
+        path: path of the pool's file.
+        pool_bytes: size of the pool's file; None: the file is missing or unreadable.
+        sent: messages published from this pool.
+        bytes: payload bytes published from this pool.
+        refused: sends that failed because views and loans occupied all slots of this pool.
+        evicted: messages that the publisher removed early to reuse their slots.
+        messages: messages of this pool that are in the channel now.
+        left: True if the publisher closed, or grew and has no open loan in this pool. If a publisher is neither alive
+            nor `left`, the process died.
+        superseded: True if the publisher publishes from another pool.
     """
 
     participant: Participant
@@ -48,18 +50,18 @@ class ChannelPublisher:
 class ChannelSubscriber:
     """A subscriber of a channel, as observers see it.
 
-    Attributes
-    ----------
-    participant : process of the subscriber.
-    node : name of the subscriber's node.
-    cursor : position of the next message to read. 0: the subscriber has not read since the first publisher registered.
-    lag : messages in the channel that the subscriber has not received. Messages of its own publishers count, even with
-        `own=False`. None for a dead subscriber.
-    received : number of received messages.
-    lost : number of lost messages, including losses that the subscriber has not noticed yet. After its next call, the
-        subscriber's own `lost` is at least this number. For a dead subscriber: the losses that it had noticed.
-    resets : number of times that the subscriber was overtaken by more than the capacity.
-    views_held : number of views that the subscriber holds, by its own count.
+    Attributes:
+        participant: process of the subscriber.
+        node: name of the subscriber's node.
+        cursor: position of the next message to read. 0: the subscriber has not read since the first publisher
+            registered.
+        lag: messages in the channel that the subscriber has not received. Messages of its own publishers count, even
+            with `own=False`. None for a dead subscriber.
+        received: number of received messages.
+        lost: number of lost messages, including losses that the subscriber has not noticed yet. After its next call,
+            the subscriber's own `lost` is at least this number. For a dead subscriber: the losses that it had noticed.
+        resets: number of times that the subscriber was overtaken by more than the capacity.
+        views_held: number of views that the subscriber holds, by its own count.
     """
 
     participant: Participant
@@ -76,15 +78,14 @@ class ChannelSubscriber:
 class ViewHolder:
     """A subscriber that takes views, and its pinned slots. A channel has room for 64 such subscribers.
 
-    Attributes
-    ----------
-    participant : process of the subscriber.
-    node : name of its node, or "" if the subscriber is not registered.
-    views : number of slots that the subscriber holds, of all publishers.
-    outdated : number of held slots whose messages have left the channel. The publishers of these messages lack the
-        slots.
-    oldest_ns : publishing time of the oldest outdated message, in nanoseconds of the host's clock. None: no outdated
-        message, or a channel without timestamps.
+    Attributes:
+        participant: process of the subscriber.
+        node: name of its node, or "" if the subscriber is not registered.
+        views: number of slots that the subscriber holds, of all publishers.
+        outdated: number of held slots whose messages have left the channel. The publishers of these messages lack the
+            slots.
+        oldest_ns: publishing time of the oldest outdated message, in nanoseconds of the host's clock. None: no outdated
+            message, or a channel without timestamps.
     """
 
     participant: Participant
@@ -98,23 +99,27 @@ class ViewHolder:
 class ChannelStats:
     """A channel at one moment. Each number is read separately.
 
-    Attributes
-    ----------
-    name, prefix, path : name and prefix of the channel, and path of its file; "" if no file exists.
-    kind : "pubsub", "broadcast" or "mailbox".
-    capacity, max_publishers, max_subscribers, stamps : configuration, as in `Channel`. None: not set yet.
-        `max_subscribers` is None also if the number is unlimited.
-    messages : number of messages that all publishers have published.
-    creator, created_ns : name and pid of the process that created the channel, and the time in nanoseconds of the
-        host's clock.
-    schema : description of the messages; None: not set.
-    hub_bytes, pool_bytes : bytes of the channel file, and of all pools.
-    publishers : publishers that have a pool; see `ChannelPublisher`.
-    subscribers : registered subscribers; at most 64.
-    viewers : subscribers that take views.
-    opened : True if another living process or object uses the channel: an open `Channel` or `Node`, or a subscriber
-        that found no free row. Passive users leave no trace. None: unknown.
-    orphans : paths of pools without a row.
+    Attributes:
+        name: name of the channel.
+        prefix: prefix of the channel.
+        path: path of the channel's file; "": no file exists.
+        kind: "pubsub", "broadcast" or "mailbox".
+        capacity: as in `Channel`; None: not set yet.
+        max_publishers: as in `Channel`; None: not set yet.
+        max_subscribers: as in `Channel`; None: not set yet, or unlimited.
+        stamps: as in `Channel`; None: not set yet.
+        messages: number of messages that all publishers have published.
+        creator: name and pid of the process that created the channel.
+        created_ns: creation time, in nanoseconds of the host's clock.
+        schema: description of the messages; None: not set.
+        hub_bytes: bytes of the channel file.
+        pool_bytes: bytes of all pools.
+        publishers: publishers that have a pool; see `ChannelPublisher`.
+        subscribers: registered subscribers; at most 64.
+        viewers: subscribers that take views.
+        opened: True if another living process or object uses the channel: an open `Channel` or `Node`, or a subscriber
+            that found no free row. Passive users leave no trace. None: unknown.
+        orphans: paths of pools without a row.
     """
 
     name: str
@@ -159,10 +164,9 @@ class ChannelStats:
 class PublisherInfo:
     """Publisher of a message in a channel.
 
-    Attributes
-    ----------
-    name : name of its node.
-    pid : id of its process, in the PID namespace of the publisher.
+    Attributes:
+        name: name of its node.
+        pid: id of its process, in the PID namespace of the publisher.
     """
 
     name: str
@@ -173,11 +177,11 @@ class PublisherInfo:
 class ChannelMessage:
     """Metadata of a message in a channel.
 
-    Attributes
-    ----------
-    position : position among all messages of the channel. The first message has the channel's capacity as position.
-    publish_time, origin_time : nanoseconds of the host's clock. 0: the channel has no timestamps, or the publisher
-        supplied none.
+    Attributes:
+        position: position among all messages of the channel. The first message has the channel's capacity as position.
+        publish_time: publishing time, in nanoseconds of the host's clock; 0: the channel has no timestamps.
+        origin_time: origin given by the publisher, in nanoseconds of the host's clock; 0: none, or the channel has no
+            timestamps.
     """
 
     position: int

@@ -23,21 +23,21 @@ class Distribution:
 class MeterReading:
     """Counts of a meter on one endpoint.
 
-    Attributes
-    ----------
-    messages, bytes : number of counted messages and their bytes. None bytes: unknown sizes (a queue without events).
-    lost : number of messages that were overwritten before the meter read them; None: unknown. For a vector or board,
-        the number of values that a later write replaced.
-    seconds : duration of the measurement.
-    span_s : seconds from the first message to the last one. If messages preceded this measurement, seconds from the
-        last of these.
-    periods_us, delays_us : microseconds between messages, and from the publishing time to the end given by
-        `measured_until`.
-    sizes : bytes of the messages.
-    without_timestamp, negative_delays : number of messages too short for a publishing time, and of messages with a
-        publishing time in the future.
-    measured_until : end of a delay. "seen": the meter read the message. "taken": the first consumer took the message (a
-        queue with events). "now": the message still waits (a queue without events).
+    Attributes:
+        messages: number of counted messages.
+        bytes: bytes of the counted messages; None: unknown sizes (a queue without events).
+        lost: number of messages that were overwritten before the meter read them; None: unknown. For a vector or board,
+            the number of values that a later write replaced.
+        seconds: duration of the measurement.
+        span_s: seconds from the first message to the last one. If messages preceded this measurement, seconds from the
+            last of these.
+        periods_us: microseconds between messages.
+        delays_us: microseconds from the publishing time to the end given by `measured_until`.
+        sizes: bytes of the messages.
+        without_timestamp: number of messages too short for a publishing time.
+        negative_delays: number of messages with a publishing time in the future.
+        measured_until: end of a delay. "seen": the meter read the message. "taken": the first consumer took the message
+            (a queue with events). "now": the message still waits (a queue without events).
     """
 
     endpoint: str

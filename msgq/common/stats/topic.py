@@ -13,11 +13,11 @@ from msgq.common.stats import Participant
 class PublisherStats:
     """Messages and payload bytes that this publisher and its predecessors (of this library) published.
 
-    Attributes
-    ----------
-    messages, bytes : number of messages and payload bytes. On the ZMQ backend, of this publisher since `connect`.
-    dropped : number of messages that did not fit a subscriber's queue on the ZMQ backend. Exact with one subscriber, a
-        lower bound with several (docs/guides/zmq.md). Always 0 on the ring, where subscribers count their losses.
+    Attributes:
+        messages: number of messages. On the ZMQ backend: those of this publisher since `connect`.
+        bytes: payload bytes of these messages.
+        dropped: number of messages that did not fit a subscriber's queue on the ZMQ backend. Exact with one subscriber,
+            a lower bound with several (docs/guides/zmq.md). Always 0 on the ring, where subscribers count their losses.
     """
 
     endpoint: str
@@ -30,11 +30,10 @@ class PublisherStats:
 class SubscriberStats:
     """Counters of a subscriber.
 
-    Attributes
-    ----------
-    received : number of received messages.
-    lost : number of lost messages. None: unknown, because a stock publisher lapped the subscriber.
-    resets : number of times that the publisher lapped the subscriber.
+    Attributes:
+        received: number of received messages.
+        lost: number of lost messages. None: unknown, because a stock publisher lapped the subscriber.
+        resets: number of times that the publisher lapped the subscriber.
     """
 
     endpoint: str
@@ -47,15 +46,14 @@ class SubscriberStats:
 class SubscriberInfo:
     """A subscriber, as observers see it.
 
-    Attributes
-    ----------
-    received : number of received messages.
-    lost : number of lost messages, including losses that the subscriber has not noticed yet. After its next receive,
-        the subscriber's own `lost` is the same (or one less with `conflate`, because the newest message still arrives).
-        For a dead subscriber: the losses that it had noticed. None: unknown, because a stock publisher lapped the
-        subscriber.
-    resets : number of times that the subscriber noticed a lap.
-    lag_bytes : unread bytes of the ring; None if the publisher lapped the subscriber.
+    Attributes:
+        received: number of received messages.
+        lost: number of lost messages, including losses that the subscriber has not noticed yet. After its next receive,
+            the subscriber's own `lost` is the same (or one less with `conflate`, because the newest message still
+            arrives). For a dead subscriber: the losses that it had noticed. None: unknown, because a stock publisher
+            lapped the subscriber.
+        resets: number of times that the subscriber noticed a lap.
+        lag_bytes: unread bytes of the ring; None if the publisher lapped the subscriber.
     """
 
     participant: Participant
@@ -68,12 +66,11 @@ class SubscriberInfo:
 class Tracked(NamedTuple):
     """A message of a tracked topic, as returned by `receive_tracked`.
 
-    Attributes
-    ----------
-    data : payload.
-    publish_time : publishing time in nanoseconds of the host's clock (docs/internals/clock.md).
-    origin_time : time of the first event that led to this message, in nanoseconds of the same clock. Equal to
-        `publish_time` if the publisher had no origin.
+    Attributes:
+        data: payload.
+        publish_time: publishing time in nanoseconds of the host's clock (docs/internals/clock.md).
+        origin_time: time of the first event that led to this message, in nanoseconds of the same clock. Equal to
+            `publish_time` if the publisher had no origin.
     """
 
     data: bytes
@@ -85,19 +82,19 @@ class Tracked(NamedTuple):
 class TopicStats:
     """A topic at one moment. Each number is read separately.
 
-    Attributes
-    ----------
-    path : path of the ring.
-    data_bytes : bytes of the ring's data area.
-    publisher : current publisher, if the publisher uses this library.
-    publisher_kind : "ours", "stock" (or unknown), "none".
-    messages, bytes : number of messages and payload bytes that this library published; None without a side segment.
-    write_position : cycle and offset, as in the ring's header.
-    stock_subscribers : number of reader slots held by living threads that are not registered with this library.
-    created_ns : creation time in nanoseconds of the host's clock (docs/internals/clock.md); None without a side
-        segment.
-    unlisted : True if living subscribers exist besides `subscribers`, which has room for 128.
-    tracked : True if each message carries its publishing time and its origin (docs/guides/tracking.md).
+    Attributes:
+        path: path of the ring.
+        data_bytes: bytes of the ring's data area.
+        publisher: current publisher, if the publisher uses this library.
+        publisher_kind: "ours", "stock" (or unknown), "none".
+        messages: number of messages that this library published; None without a side segment.
+        bytes: payload bytes of these messages; None without a side segment.
+        write_position: cycle and offset, as in the ring's header.
+        stock_subscribers: number of reader slots held by living threads that are not registered with this library.
+        created_ns: creation time in nanoseconds of the host's clock (docs/internals/clock.md); None without a side
+            segment.
+        unlisted: True if living subscribers exist besides `subscribers`, which has room for 128.
+        tracked: True if each message carries its publishing time and its origin (docs/guides/tracking.md).
     """
 
     endpoint: str
@@ -132,13 +129,13 @@ class TopicStats:
 class TopicCounts:
     """Counters of a topic at one moment.
 
-    Attributes
-    ----------
-    messages, bytes : number of messages and payload bytes, as in `TopicStats`.
-    position_bytes : bytes written to the ring, including size words and gaps, modulo 2**32 laps.
-    subscribers : number of registered subscribers of this library, including dead ones.
-    lost : number of messages that these subscribers lost, as a sum, as in `SubscriberInfo`. None: unknown for a
-        subscriber, or no side segment.
+    Attributes:
+        messages: number of messages, as in `TopicStats`.
+        bytes: payload bytes, as in `TopicStats`.
+        position_bytes: bytes written to the ring, including size words and gaps, modulo 2**32 laps.
+        subscribers: number of registered subscribers of this library, including dead ones.
+        lost: number of messages that these subscribers lost, as a sum, as in `SubscriberInfo`. None: unknown for a
+            subscriber, or no side segment.
     """
 
     messages: int | None

@@ -12,16 +12,19 @@ from msgq.common.stats import Participant
 class QueueHandleInfo:
     """An open handle of a work queue, as observers see it, or the leftover row of a dead handle.
 
-    Attributes
-    ----------
-    participant : process of the handle.
-    row : number of the row in the queue, 0 to 127.
-    sent, received, acknowledged, returned, refused : counters of this handle, as in `QueueStats`. `returned` includes
-        messages that this handle returned for other handles.
-    pending_slots : number of slots that the handle is filling now.
-    taken : number of messages that the handle has taken, and neither acknowledged nor returned.
-    waits : reasons for sleeping: "receiving", "watching" (a descriptor, a `Poller` or asyncio), "sending" (waiting for
-        a free slot), "notified" (a notification).
+    Attributes:
+        participant: process of the handle.
+        row: number of the row in the queue, 0 to 127.
+        sent: messages sent by this handle, as in `QueueStats`.
+        received: messages received by this handle, as in `QueueStats`.
+        acknowledged: messages acknowledged by this handle, as in `QueueStats`.
+        returned: messages returned by this handle, as in `QueueStats`, including those that it returned for other
+            handles.
+        refused: messages of this handle that found no free slot, as in `QueueStats`.
+        pending_slots: number of slots that the handle is filling now.
+        taken: number of messages that the handle has taken, and neither acknowledged nor returned.
+        waits: reasons for sleeping: "receiving", "watching" (a descriptor, a `Poller` or asyncio), "sending" (waiting
+            for a free slot), "notified" (a notification).
     """
 
     participant: Participant
@@ -52,15 +55,14 @@ class QueueHandleInfo:
 class QueueMessage:
     """A waiting message of a work queue, as observers see it.
 
-    Attributes
-    ----------
-    priority : 0 to 32767. Larger priorities are received first.
-    number : number of the message in the queue, as in events. The number stays until the message leaves the queue.
-        Later messages have larger numbers, with gaps.
-    deliveries : number of times that a consumer took the message, and the message returned.
-    sent_time, origin_time : sending time, and the origin given by the sender, in nanoseconds of the host's clock; 0:
-        none.
-    data : copy of the payload.
+    Attributes:
+        priority: 0 to 32767. Larger priorities are received first.
+        number: number of the message in the queue, as in events. The number stays until the message leaves the queue.
+            Later messages have larger numbers, with gaps.
+        deliveries: number of times that a consumer took the message, and the message returned.
+        sent_time: sending time, in nanoseconds of the host's clock; 0: none.
+        origin_time: origin given by the sender, in nanoseconds of the host's clock; 0: none.
+        data: copy of the payload.
     """
 
     priority: int
@@ -75,35 +77,43 @@ class QueueMessage:
 class QueueStats:
     """A work queue at one moment. Each number is read separately.
 
-    Attributes
-    ----------
-    name, prefix, path : name and prefix of the queue, and path of its file.
-    bytes, mode : size and permissions of the file.
-    creator, created_ns : name and pid of the process that created the queue, and the time in nanoseconds of the host's
-        clock.
-    max_messages, max_message_size : limits, as in `MessageQueue`.
-    schema : description of the messages; None: not set.
-    depth : number of waiting messages.
-    in_flight : number of taken messages.
-    delayed : number of messages that wait for their due time.
-    pending_slots : number of slots that senders are filling now.
-    free_slots : number of free slots.
-    corrupt_slots : number of slots with invalid data of another program. No process uses these slots.
-    lost_slots : number of slots held by closed or dead handles whose row has a new owner. The next recovery frees them.
-    oldest_ns : sending time of the oldest waiting message, in nanoseconds of the host's clock; None: no message waits.
-    oldest_age_ns : nanoseconds that the oldest message has waited.
-    priorities : pairs of priority and number of messages, for the 8 highest waiting priorities.
-    redelivered : number of present messages that a consumer had before.
-    most_deliveries : largest number of deliveries of a present message.
-    leases, expired_leases : number of messages taken with a lease, and of those with an expired lease. The queue soon
-        returns messages with an expired lease.
-    sent, received, acknowledged, returned, refused : number of messages since creation. `received` counts taken
-        messages; `acknowledged` includes messages of `receive`; `returned` counts messages that came back to the queue;
-        `refused` counts messages that found no free slot.
-    handles : open handles, and leftover rows of dead ones; see `QueueHandleInfo`.
-    events : published events of messages (docs/guides/queues.md): None, "heads", or "payload" for events with payloads.
-    events_lost : number of events that could not be published. A killed process may omit further events. The counters
-        above include them.
+    Attributes:
+        name: name of the queue.
+        prefix: prefix of the queue.
+        path: path of the queue's file.
+        bytes: size of the file.
+        mode: permissions of the file.
+        creator: name and pid of the process that created the queue.
+        created_ns: creation time, in nanoseconds of the host's clock.
+        max_messages: as in `MessageQueue`.
+        max_message_size: as in `MessageQueue`.
+        schema: description of the messages; None: not set.
+        depth: number of waiting messages.
+        in_flight: number of taken messages.
+        delayed: number of messages that wait for their due time.
+        pending_slots: number of slots that senders are filling now.
+        free_slots: number of free slots.
+        corrupt_slots: number of slots with invalid data of another program. No process uses these slots.
+        lost_slots: number of slots held by closed or dead handles whose row has a new owner. The next recovery frees
+            them.
+        oldest_ns: sending time of the oldest waiting message, in nanoseconds of the host's clock; None: no message
+            waits.
+        oldest_age_ns: nanoseconds that the oldest message has waited.
+        priorities: pairs of priority and number of messages, for the 8 highest waiting priorities.
+        redelivered: number of present messages that a consumer had before.
+        most_deliveries: largest number of deliveries of a present message.
+        leases: number of messages taken with a lease.
+        expired_leases: number of messages with an expired lease. The queue soon returns these messages.
+        sent: number of sent messages since creation.
+        received: number of taken messages since creation.
+        acknowledged: number of acknowledged messages since creation, including messages of `receive`.
+        returned: number of messages that came back to the queue since creation.
+        refused: number of messages that found no free slot since creation.
+        handles: open handles, and leftover rows of dead ones; see `QueueHandleInfo`.
+        events: published events of messages (docs/guides/queues.md): None, "heads", or "payload" for events with
+            payloads.
+        events_lost: number of events that could not be published. A killed process may omit further events. The
+            counters above include them.
     """
 
     name: str

@@ -8,6 +8,7 @@ Schemes: https://arrow.apache.org/docs/python/filesystems.html
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -22,7 +23,7 @@ from pyarrow.fs import (
 
 from msgq.common.settings import get_storage_variables
 from msgq.common.storage.urls import FILE_URL_PREFIX, get_scheme, refuse_local_options
-from msgq.errors import InvalidValueError, RecordingError
+from msgq.errors import InvalidValueError, RecordingError, StorageError
 
 #: Names of storage options, and the arguments of pyarrow's file systems. delta-rs gets the options by the same names.
 _S3_ARGUMENTS = {
@@ -49,10 +50,13 @@ _URL_FORMS = {
     **{scheme: f"{scheme}://BUCKET/PATH" for scheme in ("s3", "s3a", "gs", "gcs")},
     **{scheme: f"{scheme}://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH" for scheme in ("abfs", "abfss")},
 }
-_DELTA_OPTIONS = {"AWS_ALLOW_HTTP", "AWS_FORCE_CREDENTIAL_LOAD"}
+#: Options of S3 that only delta-rs takes.
+DELTA_OPTIONS = {"AWS_ALLOW_HTTP", "AWS_FORCE_CREDENTIAL_LOAD"}
 _S3_CONNECT_TIMEOUT_S = 10
-_S3_REQUEST_TIMEOUT_S = 30  # as in delta-rs; by default, pyarrow ends a request after 3 s without a byte
-_S3_ATTEMPTS_MAX = 6  # of a request, with waits that double: some seconds in total
+_S3_REQUEST_TIMEOUT_S = 30  # same as in delta-rs; by default, pyarrow ends a request after 3 s without a byte
+_S3_ATTEMPTS_MAX = 6  # tries of a request, with waits that double: some seconds in total
+
+_processes_with_stores: set[int] = set()  # this process, or parents before a fork
 
 
 def open_file_system(url: str, storage_options: Mapping[str, str] | None = None) -> tuple[FileSystem, str]:
@@ -60,16 +64,15 @@ def open_file_system(url: str, storage_options: Mapping[str, str] | None = None)
 
     The text after file:// is a plain path, as in Spark: %20 is not decoded.
 
-    Parameters
-    ----------
-    storage_options : credentials and settings by the names of environment variables; None: the store's own library
-        finds them.
+    Args:
+        storage_options: credentials and settings by the names of environment variables; None: the store's own library
+            finds them.
 
-    Raises
-    ------
-    InvalidValueError : the scheme is not supported, the URL contains credentials, or a storage option is unknown or
-        for a local path.
-    RecordingError : the library of the store cannot be used.
+    Raises:
+        InvalidValueError: the scheme is not supported, the URL contains credentials, or a storage option is unknown or
+            for a local path.
+        RecordingError: the library of the store cannot be used.
+        StorageError: a parent of this process used a store before the fork.
     """
     scheme = get_scheme(url)
     options = dict(storage_options or {})
@@ -77,6 +80,7 @@ def open_file_system(url: str, storage_options: Mapping[str, str] | None = None)
         refuse_local_options(url, options)
         return LocalFileSystem(), url.removeprefix(FILE_URL_PREFIX)
     _check_options(scheme, options)
+    _check_process(scheme)
     if scheme == "hdfs":
         return _open_hadoop(url)
     root, slash, path = url.partition("://")[2].partition("/")
@@ -99,11 +103,25 @@ def find_s3_endpoint(storage_options: Mapping[str, str]) -> str | None:
     return storage_options.get("AWS_ENDPOINT_URL") or next(iter(variables.values()), None)
 
 
+def _check_process(scheme: str) -> None:
+    """Check that no parent has used a store, because a lock of the store's threads could stay locked in the child."""
+    if _processes_with_stores and os.getpid() not in _processes_with_stores:
+        raise StorageError(
+            f"a store with {scheme}:// cannot be opened in a forked process whose parent has opened a store, because"
+            " the libraries of stores have threads; start the process with multiprocessing.get_context('spawn')"
+        )
+    _processes_with_stores.add(os.getpid())
+
+
 def _check_options(scheme: str, options: Mapping[str, str]) -> None:
-    known = {*_ARGUMENTS_BY_SCHEME.get(scheme, ()), *(_DELTA_OPTIONS if scheme in ("s3", "s3a") else ())}
-    unknown = sorted(set(options) - known)
+    known_options = {*_ARGUMENTS_BY_SCHEME.get(scheme, ()), *(DELTA_OPTIONS if scheme in ("s3", "s3a") else ())}
+    unknown = sorted(set(options) - known_options)
     if unknown:
-        use = f"use {', '.join(sorted(known))}" if known else "set the environment variables of the store's library"
+        use = (
+            f"use {', '.join(sorted(known_options))}"
+            if known_options
+            else "set the environment variables of the store's library"
+        )
         raise InvalidValueError(f"storage option {unknown[0]!r} is not known for {scheme}://; {use}")
 
 

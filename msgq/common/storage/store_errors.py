@@ -77,16 +77,15 @@ def hide_secrets(text: str, storage_options: StorageOptions) -> str:
     for name, value in (storage_options or {}).items():
         if value and ("SECRET" in name or "TOKEN" in name or "KEY" in name):
             text = text.replace(value, "***")
-    return re.sub(r"\bsig=[^&'\" ]*", "sig=***", text)  # of a SAS token, whose parts Azure's library reorders
+    return re.sub(r"\bsig=[^&'\" ]*", "sig=***", text)  # a SAS token's signature: Azure's library reorders its parts
 
 
 @contextmanager
 def translate_store_errors() -> Iterator[None]:
     """Translate the errors of a store into a `StorageError` of one line. Other errors pass through.
 
-    Raises
-    ------
-    StorageError : the store has no such bucket, denies the access, is overloaded, or cannot be reached.
+    Raises:
+        StorageError: the store has no such bucket, denies the access, is overloaded, or cannot be reached.
     """
     try:
         yield

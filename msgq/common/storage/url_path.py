@@ -27,13 +27,11 @@ class UrlPath:
     def __init__(self, url: str, storage_options: Mapping[str, str] | None = None) -> None:
         """Set the URL.
 
-        Parameters
-        ----------
-        storage_options : credentials and settings by the names of environment variables; see `open_file_system`.
+        Args:
+            storage_options: credentials and settings by the names of environment variables; see `open_file_system`.
 
-        Raises
-        ------
-        InvalidValueError : the scheme is not supported.
+        Raises:
+            InvalidValueError: the scheme is not supported.
         """
         get_scheme(url)
         self._url = url.rstrip("/")
@@ -84,9 +82,8 @@ class UrlPath:
     def describe_file(self) -> FileInfo:
         """Ask the store for type, size and time of the change.
 
-        Raises
-        ------
-        StorageError : the store cannot be read.
+        Raises:
+            StorageError: the store cannot be read.
         """
         files, path = self.open_file_system()
         try:
@@ -109,9 +106,8 @@ class UrlPath:
     def list_entries(self, recursive: bool = False) -> dict[UrlPath, FileInfo]:
         """Return the entries of a directory, sorted by name; `recursive`: also those of its subdirectories.
 
-        Raises
-        ------
-        StorageError : the store cannot be read.
+        Raises:
+            StorageError: the store cannot be read.
         """
         from pyarrow.fs import FileSelector
 
@@ -129,9 +125,8 @@ class UrlPath:
 
         Only the directories that match are listed.
 
-        Raises
-        ------
-        StorageError : the store cannot be read.
+        Raises:
+            StorageError: the store cannot be read.
         """
         scheme, _, bucket, *parts = self._url.split("/")
         found = [UrlPath(f"{scheme}//{bucket}", self._storage_options)] if parts else []
@@ -165,9 +160,8 @@ def make_path(
 ) -> RecordingPath:
     """Return the path of a text: a `UrlPath` for a URL, except file://, otherwise a `Path`.
 
-    Raises
-    ------
-    InvalidValueError : the scheme of a URL is not supported, or storage options are given for a local path.
+    Raises:
+        InvalidValueError: the scheme of a URL is not supported, or storage options are given for a local path.
     """
     if isinstance(text, UrlPath):
         return text

@@ -13,6 +13,7 @@ StorageOptions = Mapping[str, str] | None
 
 FILE_URL_PREFIX = "file://"
 SCHEMES = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "hdfs", "file")
+_RUST_SCHEMES = {"gcs": "gs"}
 _SCHEME_PATTERN = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 
 
@@ -30,16 +31,20 @@ def is_store_url(text: object) -> bool:
 def get_scheme(url: str) -> str:
     """Return the scheme of a URL.
 
-    Raises
-    ------
-    InvalidValueError : the text is not a URL, or its scheme is not supported.
+    Raises:
+        InvalidValueError: the text is not a URL, or its scheme is not supported.
     """
     found = _SCHEME_PATTERN.match(url)
     scheme = found[1].lower() if found else ""
     if scheme not in SCHEMES:
-        known = ", ".join(f"{name}://" for name in SCHEMES)
-        raise InvalidValueError(f"scheme {scheme!r} of a URL is not supported; use one of {known}, or a path")
+        schemes = ", ".join(f"{name}://" for name in SCHEMES)
+        raise InvalidValueError(f"scheme {scheme!r} of a URL is not supported; use one of {schemes}, or a path")
     return scheme
+
+
+def translate_scheme(scheme: str) -> str:
+    """Return the name of a scheme in delta-rs and obstore."""
+    return _RUST_SCHEMES.get(scheme, scheme)
 
 
 def select_storage_options(path: str, storage_options: StorageOptions) -> StorageOptions:
@@ -56,9 +61,8 @@ def make_absolute_path(path: str | os.PathLike[str]) -> str:
 def refuse_local_options(path: str, storage_options: StorageOptions) -> None:
     """Check that no storage options are given for a local path.
 
-    Raises
-    ------
-    InvalidValueError : there are some.
+    Raises:
+        InvalidValueError: there are some.
     """
     if storage_options:
         raise InvalidValueError(f"storage options are given for the local path '{path}'; give them with a URL only")

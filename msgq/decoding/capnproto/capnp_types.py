@@ -29,12 +29,11 @@ class CapnpList:
 class CapnpField:
     """A field of a struct.
 
-    Attributes
-    ----------
-    position : for a scalar, its position in the data section, in units of its size; for other types, the index of the
-        pointer.
-    discriminant : for a member of the struct's union, the number that selects it; else None.
-    default_bits : default bits of a scalar. The stored bits are the value's bits XOR these bits.
+    Attributes:
+        position: for a scalar, its position in the data section, in units of its size; for other types, the index of
+            the pointer.
+        discriminant: for a member of the struct's union, the number that selects it; else None.
+        default_bits: default bits of a scalar. The stored bits are the value's bits XOR these bits.
     """
 
     name: str
@@ -48,10 +47,10 @@ class CapnpField:
 class CapnpStruct:
     """A struct. A message's struct may be shorter, and then lacks some of the fields.
 
-    Attributes
-    ----------
-    discriminant_position : position of the union's discriminant, in units of two bytes; None: the struct has no union.
-    is_group : True: the struct's bytes are a part of the struct that contains it.
+    Attributes:
+        discriminant_position: position of the union's discriminant, in units of two bytes; None: the struct has no
+            union.
+        is_group: True: the struct's bytes are a part of the struct that contains it.
     """
 
     name: str

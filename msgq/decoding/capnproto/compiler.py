@@ -21,16 +21,14 @@ def compile_capnp_file(path: Path, import_paths: Sequence[Path] = ()) -> bytes:
 
     Other files must be in binary form.
 
-    Parameters
-    ----------
-    path : path of the file.
-    import_paths : folders for absolute imports, searched before the folders of the file and of pycapnp.
+    Args:
+        path: path of the file.
+        import_paths: folders for absolute imports, searched before the folders of the file and of pycapnp.
 
-    Raises
-    ------
-    OSError : the file cannot be read.
-    InvalidValueError : the text is not a valid schema, or an import is missing.
-    MissingLibraryError : pycapnp is not installed.
+    Raises:
+        OSError: the file cannot be read.
+        InvalidValueError: the text is not a valid schema, or an import is missing.
+        MissingLibraryError: pycapnp is not installed.
     """
     content = path.read_bytes()
     if path.suffix != _CAPNP_SUFFIX:
@@ -50,8 +48,8 @@ def compile_capnp_file(path: Path, import_paths: Sequence[Path] = ()) -> bytes:
                 f"schema file '{path}' was not compiled within {_COMPILE_TIMEOUT_S} s; simplify its imports"
             ) from None
     if done.returncode:
-        said = [line.strip() for line in done.stderr.decode(errors="replace").splitlines() if "failed:" in line]
+        failures = [line.strip() for line in done.stderr.decode(errors="replace").splitlines() if "failed:" in line]
         raise InvalidValueError(
-            f"schema file '{path}' is invalid: {said[-1] if said else 'pycapnp exited without a reason'}"
+            f"schema file '{path}' is invalid: {failures[-1] if failures else 'pycapnp exited without a reason'}"
         )
     return done.stdout

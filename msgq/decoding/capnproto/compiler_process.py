@@ -44,9 +44,12 @@ def _iterate_needed_schemas(module: Any) -> Iterator[Any]:
         schema, way = waiting.pop()
         yield schema
         for field in getattr(schema, "fields", {}).values():
-            inner, said = _find_field_schema(field), field.proto
-            # What a parameter is, only the way to a generic struct tells.
-            key = (*(way if schema.node.isGeneric else ()), str(said.slot.type if said.which() == "slot" else said))
+            inner, field_proto = _find_field_schema(field), field.proto
+            # Only the path to a generic struct tells the type of a parameter.
+            key = (
+                *(way if schema.node.isGeneric else ()),
+                str(field_proto.slot.type if field_proto.which() == "slot" else field_proto),
+            )
             if inner is not None and key not in seen and len(key) < _GENERIC_NESTING_MAX:
                 seen.add(key)
                 waiting.append((inner, key))

@@ -22,11 +22,11 @@ from msgq.decoding.capnproto.capnp_types import (
 from msgq.decoding.core import CapnpReader
 from msgq.decoding.scalar_types import ScalarType, TextType
 
-#: What the parameters of generic structs are, by the struct that has them.
+#: Types of the parameters of generic structs, by the struct that has them.
 _GenericBindings: TypeAlias = tuple[tuple[int, tuple[CapnpType, ...]], ...]
 
 _LIST_NESTING_MAX = 50  # maximum depth of nested lists
-_SCHEMA_STRUCTS_MAX = 10_000  # each with other parameters counts
+_SCHEMA_STRUCTS_MAX = 10_000  # limit of structs; a struct with other parameters counts again
 _SCHEMA_FIELDS_MAX = 65536
 _NO_DISCRIMINANT = 0xFFFF
 _NUMBER_CODES = ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8")
@@ -124,14 +124,12 @@ def _build_value_struct() -> CapnpStruct:
 def read_capnp_struct(name: str, schema: bytes) -> CapnpStruct:
     """Return the type of messages from a schema.
 
-    Parameters
-    ----------
-    name : name of the struct: "Event", or with its file "log.capnp:Event".
-    schema : schema in binary form.
+    Args:
+        name: name of the struct: "Event", or with its file "log.capnp:Event".
+        schema: schema in binary form.
 
-    Raises
-    ------
-    ValueError : the schema is invalid or too large, or does not contain the struct.
+    Raises:
+        ValueError: the schema is invalid or too large, or does not contain the struct.
     """
     request = CapnpReader(_build_request_struct()).read(schema)
     return _CapnpStructBuilder(request.get("nodes", [])).find_named_struct(name)

@@ -23,23 +23,20 @@ _SCHEMA_FILES_MAX = 10_000
 class CapnpSourceFiles:
     """Files of one schema.
 
-    Attributes
-    ----------
-    content_by_name : content of each file in the folder.
+    Attributes:
+        content_by_name: content of each file in the folder.
     """
 
     def __init__(self, path: Path, import_paths: Sequence[Path]) -> None:
         """Read a file and all its imports.
 
-        Parameters
-        ----------
-        path : path of the file.
-        import_paths : folders for absolute imports, searched before the folders of the file and of pycapnp.
+        Args:
+            path: path of the file.
+            import_paths: folders for absolute imports, searched before the folders of the file and of pycapnp.
 
-        Raises
-        ------
-        OSError : a file cannot be read.
-        InvalidValueError : an import is not found.
+        Raises:
+            OSError: a file cannot be read.
+            InvalidValueError: an import is not found.
         """
         spec = find_spec("capnp")
         library = [Path(spec.origin).parents[1]] if spec is not None and spec.origin else []
@@ -78,7 +75,7 @@ class CapnpSourceFiles:
     def _list_import_candidates(self, imported: str, within: Path) -> Iterator[Path]:
         if imported.startswith("/"):
             yield from (folder / imported[1:] for folder in self._folders)
-        else:  # for a link, first in the folder of the link
+        else:  # a link: its own folder comes first
             yield from (folder / imported for folder in (within.parent, within.resolve().parent))
 
     def _add_source_file(self, file: Path, is_text: bool) -> str:
@@ -89,8 +86,8 @@ class CapnpSourceFiles:
         if len(self._names) == _SCHEMA_FILES_MAX:
             raise InvalidValueError(f"schema file '{file}' exceeds the limit of {_SCHEMA_FILES_MAX} files per schema")
         content = file.read_bytes()
-        said = _FILE_ID_PATTERN.search(content) if is_text else None
-        key = (file.name, said[1].lower() if said else str(real).encode(errors="surrogateescape"))
+        file_id = _FILE_ID_PATTERN.search(content) if is_text else None
+        key = (file.name, file_id[1].lower() if file_id else str(real).encode(errors="surrogateescape"))
         name = self._by_id.get(key)
         if name is None:
             name, number = file.name, len(self._names)

@@ -28,9 +28,8 @@ class FlatbufferArray:
 class FlatbufferStruct:
     """Fields at fixed offsets. A message always contains all fields.
 
-    Attributes
-    ----------
-    fields : name, offset in bytes, and type of each field.
+    Attributes:
+        fields: name, offset in bytes, and type of each field.
     """
 
     size_bytes: int
@@ -41,9 +40,8 @@ class FlatbufferStruct:
 class FlatbufferUnion:
     """A value of one of several types. The field before the union selects the type.
 
-    Attributes
-    ----------
-    member_types : types by the number in the selecting field.
+    Attributes:
+        member_types: types by the number in the selecting field.
     """
 
     member_types: Mapping[int, FlatbufferType]
@@ -53,9 +51,8 @@ class FlatbufferUnion:
 class FlatbufferTable:
     """Fields that may be missing.
 
-    Attributes
-    ----------
-    fields : name, offset in the vtable, type, and default of each field.
+    Attributes:
+        fields: name, offset in the vtable, type, and default of each field.
     """
 
     name: str

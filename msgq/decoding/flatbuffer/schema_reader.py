@@ -70,14 +70,12 @@ def _build_reflection_table() -> FlatbufferTable:
 def read_flatbuffer_table(name: str, schema: bytes) -> FlatbufferTable:
     """Return the type of messages from a schema.
 
-    Parameters
-    ----------
-    name : name of the table. If the schema has no table with this name, its root table is used.
-    schema : schema in binary form.
+    Args:
+        name: name of the table. If the schema has no table with this name, its root table is used.
+        schema: schema in binary form.
 
-    Raises
-    ------
-    ValueError : the schema is invalid, or has recursive structs or invalid offsets.
+    Raises:
+        ValueError: the schema is invalid, or has recursive structs or invalid offsets.
     """
     reflection = FlatBufferReader(_build_reflection_table()).read(schema)
     builder = _FlatbufferTypeBuilder(reflection["objects"] or [], reflection["enums"] or [])
@@ -88,9 +86,8 @@ def read_flatbuffer_table(name: str, schema: bytes) -> FlatbufferTable:
 class _FlatbufferTypeBuilder:
     """Builds the types of one schema.
 
-    Attributes
-    ----------
-    object_index_by_name : index of each object in the schema.
+    Attributes:
+        object_index_by_name: index of each object in the schema.
     """
 
     def __init__(self, objects: list[dict[str, Any]], enums: list[dict[str, Any]]) -> None:
@@ -104,9 +101,8 @@ class _FlatbufferTypeBuilder:
     def build_root_table(self, name: str) -> FlatbufferTable:
         """Return a table type, with the types of its fields.
 
-        Raises
-        ------
-        ValueError : the schema has no table with this name.
+        Raises:
+            ValueError: the schema has no table with this name.
         """
         root_table = self._build_object_type(self.object_index_by_name.get(name, -1), 0)
         if not isinstance(root_table, FlatbufferTable):

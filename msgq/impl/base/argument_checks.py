@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
-from _operator import index  # of Python's core, unlike the module `operator`
+from _operator import index  # part of Python's core, unlike the module `operator`
 
 from msgq.common.units import NS_PER_MS, NS_PER_S, TIMEOUT_MAX_MS, WAIT_FOREVER
 from msgq.errors import (
@@ -18,11 +18,12 @@ from msgq.errors import (
     StateError,
 )
 
-TYPE_CHECKING = False  # as in msgq/__init__.py
+TYPE_CHECKING = False  # avoids the import of `typing`; see msgq/__init__.py
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
-#: As in ZeroMQ.
+#: Flags with ZeroMQ's values.
 NOBLOCK = 1
 POLLIN, POLLOUT, POLLERR, POLLPRI = 1, 2, 4, 8
 _SNDMORE = 2
@@ -62,9 +63,8 @@ def is_number(value: object) -> bool:
 def check_seconds(parameter: str, value: object, unit: str, forever: str, endpoint: str) -> None:
     """Check that a time is a number.
 
-    Raises
-    ------
-    InvalidTypeError : the value is a timedelta, a bool, text, None, or has another type.
+    Raises:
+        InvalidTypeError: the value is a timedelta, a bool, text, None, or has another type.
     """
     if is_number(value):
         return
@@ -77,23 +77,32 @@ def check_seconds(parameter: str, value: object, unit: str, forever: str, endpoi
 def check_non_blocking(value: object, endpoint: str) -> None:
     """Check the argument `non_blocking` of a receive: a bool, or 0 or 1 (NOBLOCK).
 
-    Raises
-    ------
-    InvalidTypeError : the value is another number, probably a time. Such a time would silently disable waiting.
+    Raises:
+        InvalidTypeError: the value is another number, probably a time. Such a time would silently disable waiting.
     """
     time = is_number(value) and not (hasattr(type(value), "__index__") and value in (0, NOBLOCK))
     if time or isinstance(value, (str, bytes)) or hasattr(value, "total_seconds"):
         text = f"non_blocking is {value!r}, of type {type(value).__name__}; give True or False"
-        raise InvalidTypeError(f"{text}; to limit the wait, call setTimeout(milliseconds) before", endpoint)
+        seconds = value if isinstance(value, float) and value >= 0 else "seconds"
+        text += f"; to limit the wait, use receive(timeout={seconds}), or call setTimeout(milliseconds) before"
+        raise InvalidTypeError(text, endpoint)
+
+
+def constructor_error(function: str, arguments: Sequence[object]) -> InvalidTypeError:
+    """Return the error for arguments of the constructor of a socket.
+
+    `function`: name of the function that creates and connects such a socket.
+    """
+    texts = ", ".join(f"{argument!r:.80}" for argument in arguments)
+    return InvalidTypeError(f"the constructor takes no arguments, but got {texts}; use msgq.{function}(name)")
 
 
 def timeout_ms(timeout: float, endpoint: str = "") -> int:
     """Return a checked timeout in milliseconds, rounded up; -1: forever.
 
-    Raises
-    ------
-    InvalidTypeError : the value is not a number.
-    InvalidValueError : the value is below 0 and not -1, or above 2**31 - 1.
+    Raises:
+        InvalidTypeError: the value is not a number.
+        InvalidValueError: the value is below 0 and not -1, or above 2**31 - 1.
     """
     check_seconds("timeout", timeout, "milliseconds", "-1", endpoint)
     if timeout != WAIT_FOREVER and not 0 <= timeout <= TIMEOUT_MAX_MS:
@@ -110,10 +119,9 @@ def timeout_ms(timeout: float, endpoint: str = "") -> int:
 def timeout_ns(timeout: float | None, endpoint: str = "") -> int:
     """Return a timeout in seconds as nanoseconds, after a check; -1 for None, which waits forever.
 
-    Raises
-    ------
-    InvalidTypeError : the value is not a number.
-    InvalidValueError : the value is below 0, or above 2**31 - 1 ms.
+    Raises:
+        InvalidTypeError: the value is not a number.
+        InvalidValueError: the value is below 0, or above 2**31 - 1 ms.
     """
     if timeout is None:
         return WAIT_FOREVER
@@ -138,10 +146,9 @@ def _warn_of_long_timeout(timeout: float) -> None:
 def assign_bytes(view: memoryview, index: Any, value: Any, endpoint: str) -> None:
     """Assign data to bytes of a view, whatever the type of the data's elements, and release the view.
 
-    Raises
-    ------
-    InvalidValueError : the sizes differ, or a value for one byte is not 0 to 255.
-    InvalidTypeError : the data has no contiguous bytes.
+    Raises:
+        InvalidValueError: the sizes differ, or a value for one byte is not 0 to 255.
+        InvalidTypeError: the data has no contiguous bytes.
     """
     with view:
         if not isinstance(index, slice):
@@ -178,10 +185,9 @@ def not_connected_error(endpoint: str) -> EndpointClosedError:
 def check_wait_for_readers(timeout: float | None, interval: float, n: int | None, endpoint: str) -> None:
     """Check the arguments of `wait_for_readers`.
 
-    Raises
-    ------
-    InvalidTypeError : a time is not a number.
-    InvalidValueError : a negative time-out or `n`, or an interval that is not above 0.
+    Raises:
+        InvalidTypeError: a time is not a number.
+        InvalidValueError: a negative time-out or `n`, or an interval that is not above 0.
     """
     if timeout is not None:
         check_seconds("timeout", timeout, "seconds", "None", endpoint)
@@ -204,9 +210,8 @@ def check_wait_for_readers(timeout: float | None, interval: float, n: int | None
 def check_send_flags(flags: int, endpoint: str) -> None:
     """Check the flags of a `send`. NOBLOCK is allowed, and has no effect.
 
-    Raises
-    ------
-    InvalidValueError : other flags.
+    Raises:
+        InvalidValueError: other flags.
     """
     if flags & _SNDMORE:
         text = (
@@ -220,9 +225,8 @@ def check_send_flags(flags: int, endpoint: str) -> None:
 def check_origin(origin_time: int, endpoint: str) -> int:
     """Return a checked origin in nanoseconds; 0: the origin of the thread.
 
-    Raises
-    ------
-    InvalidValueError : the value is negative, or exceeds 63 bits.
+    Raises:
+        InvalidValueError: the value is negative, or exceeds 63 bits.
     """
     if not 0 <= origin_time <= _INT64_MAX:
         text = f"origin_time is {origin_time}; give nanoseconds of the host's clock, or 0 to inherit the thread's"
@@ -264,9 +268,9 @@ def _read_process_name(pid: int) -> str:
         return ""
 
 
-def tracking_mismatch_error(endpoint: str, wanted: bool) -> StateError:
+def tracking_mismatch_error(endpoint: str, tracked: bool) -> StateError:
     """Return the error for a publisher whose `tracked` contradicts the topic."""
-    if wanted:
+    if tracked:
         problem = "cannot become tracked: it has had messages without timestamps"
         return StateError(f"{problem}. Use another endpoint, or remove it when it is not in use (msgq clean)", endpoint)
     problem = "is tracked, and cannot change; connect with tracked=None to keep the setting"
@@ -306,8 +310,10 @@ def option_error(socket: object, name: str, endpoint: str) -> SocketOptionError:
     kind = type(socket)
     if hasattr(kind, name):
         return SocketOptionError(f"attribute {name!r} of {kind.__name__} is read-only", endpoint)
-    known = ", ".join(option for option in _PYZMQ_OPTIONS if hasattr(kind, option))
-    text = f"{kind.__name__} has no attribute {name!r}; its pyzmq options are {known} (docs/coming-from/pyzmq.md)"
+    known_options = ", ".join(option for option in _PYZMQ_OPTIONS if hasattr(kind, option))
+    text = (
+        f"{kind.__name__} has no attribute {name!r}; its pyzmq options are {known_options} (docs/coming-from/pyzmq.md)"
+    )
     return SocketOptionError(text, endpoint)
 
 

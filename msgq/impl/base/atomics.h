@@ -1,7 +1,7 @@
 /* Access to shared memory. The name of each function states its memory order.
  *
  * Shared structures consist of the types below, so plain C (and Cython) cannot access their fields by accident. Both
- * sides of a release/acquire pair have a comment "EDGE name". docs/internals/topic-protocol.md explains the names.
+ * sides of a release/acquire pair have a comment "EDGE name". docs/internals/common-protocol.md explains the names.
  */
 #ifndef MQ_ATOMICS_H
 #define MQ_ATOMICS_H

@@ -13,8 +13,9 @@ cdef extern from "base/private_file.h" nogil:
     void mq_private_end_bus(mq_private_files *list_of_files, const char *bus)
 
 
-cdef mq_private_files _private_files  # of all buses of the process
+cdef mq_private_files _private_files  # private files of all buses of the process
 cdef dict _buses = {}  # prefix: a weak reference to the bus
+cdef object _buses_lock = object()  # its critical section, because a dictionary's own ends with each call
 
 
 cdef void _reset_private_files_in_child() noexcept nogil:
@@ -53,10 +54,11 @@ cdef class Bus:
 
     def __cinit__(self, *_, **_options):
         cdef unsigned number = 1
-        while f"bus:{number}" in _buses:  # a run of a simulation that is repeated gets the same number
-            number += 1
-        self.prefix = f"bus:{number}"
-        _buses[self.prefix] = PyWeakref_NewRef(self, None)
+        with cython.critical_section(_buses_lock):
+            while f"bus:{number}" in _buses:  # a run of a simulation that is repeated gets the same number
+                number += 1
+            self.prefix = f"bus:{number}"
+            _buses[self.prefix] = PyWeakref_NewRef(self, None)
 
     def __init__(self, VirtualTime clock not None):
         self.clock = clock

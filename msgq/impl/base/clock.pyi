@@ -27,14 +27,12 @@ def to_host_time(time_ns: int, clock: int) -> int:
     All processes get the same result for the same time, unless the machine slept or a clock was set in between. The
     error is at most 0.5 ms, and 0 for CLOCK_BOOTTIME of a machine that never slept.
 
-    Parameters
-    ----------
-    time_ns : nanoseconds of the other clock.
-    clock : number of the clock, for example `time.CLOCK_BOOTTIME`.
+    Args:
+        time_ns: nanoseconds of the other clock.
+        clock: number of the clock, for example `time.CLOCK_BOOTTIME`.
 
-    Raises
-    ------
-    InvalidValueError : the system has no such clock.
+    Raises:
+        InvalidValueError: the system has no such clock.
     """
 
 def clock_problem() -> str:
@@ -46,9 +44,8 @@ def origin_time() -> int:
 def set_origin(origin_time: int) -> None:
     """Set the origin of this thread in ns of the host's clock; 0: none.
 
-    Raises
-    ------
-    InvalidValueError : the time is negative.
+    Raises:
+        InvalidValueError: the time is negative.
     """
 
 def new_origin_time(count: int = 1) -> int:

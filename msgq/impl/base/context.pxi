@@ -3,11 +3,14 @@
 
 # Address of each open handle: a weak reference. A WeakSet takes 1 us longer for each handle.
 cdef dict _open_handles = {}
+cdef unsigned long _ending_thread = 0  # thread that closes all handles at exit; 0: the process continues
 
 
 @atexit.register
 def _close_open_handles():
     """Leave all rows at exit, so that other processes need not detect our death."""
+    global _ending_thread
+    _ending_thread = PyThread_get_thread_ident()
     for reference in list(_open_handles.values()):
         handle = reference()
         if handle is not None:
@@ -24,13 +27,21 @@ cdef void forget_at_exit(handle) noexcept:
     _open_handles.pop(<uintptr_t> <void *> handle, None)
 
 
+cdef object end_daemon_or(object error):
+    """Return the error of a closed handle.
+
+    In a daemon thread at exit, return SystemExit, which Python does not print.
+    """
+    return error if not _ending_thread or _ending_thread == PyThread_get_thread_ident() else SystemExit()
+
+
 cdef object usage_error(int ticket, str endpoint):
     """Return the exception for an invalid use state."""
     if ticket == RESERVED:
         return ConcurrentUseError("a reservation is open; leave its with block first", endpoint)
     if ticket == BUSY:
         return ConcurrentUseError("is in use by another thread; use a socket in one thread at a time", endpoint)
-    return not_connected_error(endpoint)
+    return end_daemon_or(not_connected_error(endpoint))
 
 
 _connect_watcher = None  # a simulation sets this function; each connect calls the function

@@ -5,6 +5,7 @@ Shared words are opaque: Cython can access a word only through a function whose 
 
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
 from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_CheckExact
+from cpython.object cimport PyObject
 from libc.limits cimport INT_MAX
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 from posix.stat cimport struct_stat
@@ -30,6 +31,14 @@ cdef extern from "base/atomics.h" nogil:
     uint64_t mq_load_acquire_u64(const mq_u64 *word)
     void mq_copy_to_shared(void *shared, const void *source, size_t n)
     void mq_copy_from_shared(void *to, const void *shared, size_t n)
+
+
+cdef extern from "base/object_lock.h":
+    ctypedef struct mq_object_lock:
+        pass
+    void mq_lock_object(mq_object_lock *lock, PyObject *object)
+    void mq_unlock_object(mq_object_lock *lock)
+    uint64_t mq_add_to_shared_counter(mq_u64 *counter, uint64_t n) nogil
 
 
 cdef extern from "base/truncation.h" nogil:
@@ -217,7 +226,7 @@ cdef extern from "base/poll_ops.h" nogil:
 cdef class Segment:
     """A mapped file, or the addresses that it had: a closed handle keeps its segment, but not its memory."""
     cdef mq_mapping *mapping    # the segment is one of its holders
-    cdef bint is_user           # it is also one of its users, unless a SegmentMemory is
+    cdef bint is_user           # True if it is also one of its users, unless a SegmentMemory is
     cdef readonly str path
     cdef readonly size_t size
     cdef readonly uint64_t inode
@@ -287,7 +296,7 @@ cdef class Bus:
     cdef uint32_t _numbers
     cdef bint _has_ended
     cdef void _end(self) noexcept
-    cdef uint32_t next_number(self) noexcept  # for uids: unlike a random number, equal in each run of a simulation
+    cdef uint32_t next_number(self) noexcept  # uids: unlike a random number, equal in each run of a simulation
     cdef object __weakref__
 
 
@@ -523,6 +532,7 @@ cdef class ReceiveGate:
 
 cdef class Waitable(ForkAwareHandle):
     cdef bint _is_closing  # close() was called during a use
+    cdef PyObject *_guard  # object whose lock guards the fields: the handle, or the queue of a wait. Borrowed
     cdef int _spin_us
     cdef int _sleeps_without_pause  # number of next sleeps that begin without a pause (_gather_messages)
     cdef bint _signals_end_wait  # a signal handler ends a wait of this handle, as for a system call

@@ -39,9 +39,8 @@ def is_trusted(user: int) -> bool:
 def check_owner(owner: int, endpoint: str, path: str) -> None:
     """Raise an error if a file belongs to a user who is not trusted.
 
-    Raises
-    ------
-    SegmentError : the owner is not trusted. The text names the owner, and how to trust the owner.
+    Raises:
+        SegmentError: the owner is not trusted. The text names the owner, and how to trust the owner.
     """
 
 def get_sharing_advice(path: str) -> str:
@@ -61,12 +60,11 @@ class DescriptorMapping:
     def __init__(self, fd: int, size: int, writable: bool, endpoint: str, populate: bool = False) -> None:
         """Map the first `size` bytes of `fd`. The file must have this size.
 
-        populate : True: map all pages now, and allocate missing pages; the call takes 0.2 to 0.3 ms per MB. False: map
+        `populate`: True: map all pages now, and allocate missing pages; the call takes 0.2 to 0.3 ms per MB. False: map
         each page at its first access.
 
-        Raises
-        ------
-        SegmentError : the system refused the mapping.
+        Raises:
+            SegmentError: the system refused the mapping.
         """
 
     @property
@@ -108,9 +106,8 @@ class PinnedView(MappedView):
     def release(self) -> None:
         """Release the part of shared memory, and make the view empty. A second call has no effect.
 
-        Raises
-        ------
-        BufferError : buffers of the view still exist.
+        Raises:
+            BufferError: buffers of the view still exist.
         """
 
 _Watcher = Callable[[str], object]
@@ -152,9 +149,8 @@ def add_hidden_base(kind: type[Any], base: type[Any]) -> None:
 class VirtualTime:
     """The time of a bus. It advances only while a call waits.
 
-    Attributes
-    ----------
-    now_ns : current time in ns.
+    Attributes:
+        now_ns: current time in ns.
     """
 
     now_ns: int
@@ -169,14 +165,12 @@ class Bus:
     The endpoints of a bus are the real ones, in anonymous private memory. Their files end with the bus; open handles
     keep their memory. The fake backend has the subclass, which decides what happens during a wait.
 
-    Parameters
-    ----------
-    clock : the time that handles of the bus read.
+    Args:
+        clock: the time that handles of the bus read.
 
-    Attributes
-    ----------
-    prefix : the first part of the paths of its files, and of prefixes that select them, such as "bus:7".
-    segment_size : data bytes of topics that are opened without a size; 0: the default.
+    Attributes:
+        prefix: the first part of the paths of its files, and of prefixes that select them, such as "bus:7".
+        segment_size: data bytes of topics that are opened without a size; 0: the default.
     """
 
     segment_size: int
@@ -202,15 +196,13 @@ class Bus:
     def wait_until(self, ready: Callable[[], bool], timeout_ns: int | None, subject: str) -> None:
         """Wait until `ready` returns True, or until the timeout in virtual time.
 
-        Parameters
-        ----------
-        ready : called after each event.
-        timeout_ns : timeout in ns; None: forever.
-        subject : awaited object, for error texts.
+        Args:
+            ready: called after each event.
+            timeout_ns: timeout in ns; None: forever.
+            subject: awaited object, for error texts.
 
-        Raises
-        ------
-        DeadlockError : the wait would never end.
+        Raises:
+            DeadlockError: the wait would never end.
         """
 
     def on_opened(self, handle: Any) -> None:
@@ -234,9 +226,8 @@ def list_private_files(root: str) -> list[tuple[str, int, int, int]]:
 def require_own_prefix(bus: Bus, prefix: str | None, endpoint: str) -> str:
     """Return the prefix of the paths of an endpoint that a handle of a bus opens.
 
-    Raises
-    ------
-    StateError : the prefix is that of another bus. A handle reads the time of its own bus.
+    Raises:
+        StateError: the prefix is that of another bus. A handle reads the time of its own bus.
     """
 
 def warn_in_event_loop() -> int:
@@ -245,10 +236,9 @@ def warn_in_event_loop() -> int:
 def make_wait_condition(waitables: tuple[Any, ...]) -> tuple[Callable[[], bool], str]:
     """Return a function that is True if a receive of one reader would return or raise, and a text about the wait.
 
-    Raises
-    ------
-    EndpointClosedError : a reader is closed.
-    ConcurrentUseError : another node uses a reader.
+    Raises:
+        EndpointClosedError: a reader is closed.
+        ConcurrentUseError: another node uses a reader.
     """
 
 @disjoint_base
@@ -316,16 +306,14 @@ class Waitable(ForkAwareHandle):
         killed during a send. `fileno` and `poll` make the descriptor unreadable if no message is left. In a forked
         child the descriptor is closed; call `fileno` again.
 
-        Raises
-        ------
-        IpcError : no descriptor, memory or thread is left.
-        EndpointClosedError : the reader is closed, or was never opened.
+        Raises:
+            IpcError: no descriptor, memory or thread is left.
+            EndpointClosedError: the reader is closed, or was never opened.
 
-        Notes
-        -----
-        The first call in a process starts one thread, which sleeps until a message arrives. A `receive` that takes the
-        last waiting message takes about 1 us longer. For passive subscribers, on Linux before 5.16, and for more than
-        127 readers, the thread polls once per millisecond.
+        Notes:
+            The first call in a process starts one thread, which sleeps until a message arrives. A `receive` that takes
+            the last waiting message takes about 1 us longer. For passive subscribers, on Linux before 5.16, and for
+            more than 127 readers, the thread polls once per millisecond.
         """
 
     def areceive(self) -> Coroutine[Any, Any, Any]:
@@ -334,10 +322,9 @@ class Waitable(ForkAwareHandle):
         The default time-out does not apply; use time-outs of asyncio. If a call is cancelled, the message stays for the
         next call. One task at a time may wait.
 
-        Raises
-        ------
-        EndpointClosedError : the reader is closed, before or during the wait.
-        ConcurrentUseError : another task waits with this reader.
+        Raises:
+            EndpointClosedError: the reader is closed, before or during the wait.
+            ConcurrentUseError: another task waits with this reader.
         """
 
     def arecv(self) -> Coroutine[Any, Any, Any]:
@@ -374,24 +361,21 @@ class Poller:
         losses, and the subscriber continues as after a receive. After the poll, a publisher may still lap the
         subscriber, and another reader may take a queue's message.
 
-        Parameters
-        ----------
-        timeout : milliseconds, as in stock: 0 to 2**31 - 1. Fractions are rounded up. -1 and None wait without limit.
+        Args:
+            timeout: milliseconds, as in stock: 0 to 2**31 - 1. Fractions are rounded up. -1 and None wait without
+                limit.
 
-        Returns
-        -------
-        The registered objects, in the order of registration, and then the descriptors. What `register` registered
-        comes as a pair of the object and its event. Empty after the time-out, or if no reader is registered.
+        Returns:
+            The registered objects, in the order of registration, and then the descriptors. What `register` registered
+            comes as a pair of the object and its event. Empty after the time-out, or if no reader is registered.
 
-        Raises
-        ------
-        InvalidValueError : an invalid time-out.
-        EndpointClosedError : a registered reader was closed.
+        Raises:
+            InvalidValueError: an invalid time-out.
+            EndpointClosedError: a registered reader was closed.
 
-        Notes
-        -----
-        The GIL is released during the wait. The number of readers has no limit. With more than 128 readers, and on
-        Linux before 5.16, the wait polls once per millisecond.
+        Notes:
+            The GIL is released during the wait. The number of readers has no limit. With more than 128 readers, and on
+            Linux before 5.16, the wait polls once per millisecond.
         """
 
     def _registered_sockets(self) -> tuple[Any, ...]: ...
@@ -399,7 +383,6 @@ class Poller:
     def apoll(self, timeout: float) -> Coroutine[Any, Any, list[Any]]:
         """In a task of an asyncio loop, do the same as `poll`. Readers registered after the call are ignored.
 
-        Raises
-        ------
-        ConcurrentUseError : another task waits with one of the readers.
+        Raises:
+            ConcurrentUseError: another task waits with one of the readers.
         """

@@ -45,6 +45,7 @@ cdef extern from "Python.h":
     PyObject *PyImport_GetModuleDict()
     ctypedef struct PyTypeObject:
         PyObject *tp_mro
+    Py_ssize_t Py_REFCNT(PyObject *)  # a pointer, because Cython's own declaration counts a temporary reference
     void PyType_Modified(PyTypeObject *kind)
     PyObject **PySequence_Fast_ITEMS(tuple items)
     Py_ssize_t PyTuple_GET_SIZE(tuple items)

@@ -10,10 +10,9 @@ from msgq.impl.sockets.async_receiver import AsyncReadable
 class LoopReader:
     """A socket's descriptor in an event loop.
 
-    Parameters
-    ----------
-    loop : the running loop.
-    socket : the subscriber, to which the reader keeps no reference.
+    Args:
+        loop: the running loop.
+        socket: the subscriber, to which the reader keeps no reference.
     """
 
     def __new__(cls, loop: asyncio.AbstractEventLoop, socket: AsyncReadable) -> Self: ...
@@ -34,8 +33,7 @@ async def wait_readable_async(sockets: Iterable[AsyncReadable], until: float = .
 
     The sockets have no message: a receive or a poll has just found none.
 
-    Raises
-    ------
-    ConcurrentUseError : another task waits for one of the sockets. One message would wake only one of them.
-    EndpointClosedError : a socket is closed, also during the wait.
+    Raises:
+        ConcurrentUseError: another task waits for one of the sockets. One message would wake only one of them.
+        EndpointClosedError: a socket is closed, also during the wait.
     """

@@ -170,7 +170,7 @@ async def receive_async(socket, at_once=True):
     return message
 
 
-cdef dict _waiting_receives = {}  # by queue: the receives of this process, in the order in which they began
+cdef dict _waiting_receives = {}  # receives of this process by queue, in the order in which they began
 
 
 async def receive_in_turn(queue):
@@ -222,15 +222,23 @@ async def wait_readable_async(sockets, until=math.inf):
 
 cdef LoopReader _find_reader(socket, loop):
     """Return the socket's reader in the loop."""
-    cdef LoopReader reader = socket._asyncio_reader
+    cdef LoopReader created, reader = socket._asyncio_reader
     if reader is not None:
         if reader._wait is not None and not reader._loop.is_closed():
-            raise ConcurrentUseError(
-                "another task waits for this socket; use each socket in one task at a time", socket.endpoint
-            )
+            raise _shared_socket_error(socket)
         if reader._loop is loop:
             return reader
         reader.close(socket.endpoint)
-    reader = LoopReader(loop, socket)
-    socket._asyncio_reader = reader
-    return reader
+    created = LoopReader(loop, socket)
+    with cython.critical_section(socket):
+        is_alone = socket._asyncio_reader is reader  # else a task of another thread's loop was faster
+        if is_alone:
+            socket._asyncio_reader = created
+    if not is_alone:
+        raise _shared_socket_error(socket)
+    return created
+
+
+cdef object _shared_socket_error(socket):
+    text = "another task waits for this socket; use each socket in one task at a time"
+    return ConcurrentUseError(text, socket.endpoint)

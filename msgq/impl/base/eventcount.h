@@ -3,7 +3,7 @@
  *
  * To sleep, a sleeper (1) sets the waiters flag, (2) checks its condition again, and (3) sleeps while the word has the
  * value that step 1 returned. A publisher stores first, and then checks the flags. Therefore either the publisher sees
- * the flag, or the sleeper sees the published value. See docs/internals/topic-protocol.md, "Sleeping and waking".
+ * the flag, or the sleeper sees the published value. See docs/internals/common-protocol.md, "Sleeping and waking".
  *
  * The functions with the suffix _mp are for words that several writers notify. All users of one word must use the same
  * variant, with or without _mp. One of several writers may stop at any step while the other writers continue. Therefore

@@ -16,9 +16,9 @@
 
 #include "base/directory.h"
 #include "base/error.h"
-#include "base/file_naming.h"
 #include "base/layout.h"
 #include "base/mapping.h"
+#include "base/name_open_file.h"
 #include "base/populate.h"
 
 #ifndef O_TMPFILE /* missing without _GNU_SOURCE */

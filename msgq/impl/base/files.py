@@ -12,12 +12,11 @@ from msgq.impl.base.core import list_private_files
 class FileStatus:
     """Status of a file that has a name.
 
-    Attributes
-    ----------
-    number : inode number. A new file of the same name has another number.
-    bytes : size.
-    owner : user id of the owner.
-    mode : permissions.
+    Attributes:
+        number: inode number. A new file of the same name has another number.
+        bytes: size.
+        owner: user id of the owner.
+        mode: permissions.
     """
 
     __slots__ = ("bytes", "mode", "number", "owner")
@@ -31,10 +30,9 @@ def list_files(directory: str, *, regular: bool = True) -> list[tuple[str, int]]
 
     Returns an empty list if the directory does not exist, or belongs to another user.
 
-    Parameters
-    ----------
-    directory : a directory in shared memory, or the part of a bus's paths before the name.
-    regular : True: only regular files. False: all except directories.
+    Args:
+        directory: a directory in shared memory, or the part of a bus's paths before the name.
+        regular: True: only regular files. False: all except directories.
     """
     if directory.startswith(BUS_PREFIX_START):
         return [(name, number) for name, number, _, _ in list_private_files(directory)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from msgq.errors import InvalidTypeError, MissingAttributeError
 from msgq.impl.base.core import Context, add_hidden_base
 
-TYPE_CHECKING = False  # as in msgq/__init__.py
+TYPE_CHECKING = False  # avoids the import of `typing`; see msgq/__init__.py
 if TYPE_CHECKING:
     from typing import Any, TypeVar
 
@@ -110,6 +110,13 @@ ADVICE: dict[str, dict[str, str]] = {
     | {"get": "use board[key]", "values": "use items()"},
     "SeqlockVector": dict.fromkeys(("append", "put", "set"), "use vector[index] = value")
     | {"get": "use vector[index]"},
+    "LogReader": {
+        **dict.fromkeys(("topic_names", "topics"), "use endpoints, the totals by name"),
+        **dict.fromkeys(("get_messages", "iter_messages", "read", "read_messages"), "use: for message in log"),
+        **dict.fromkeys(("df", "to_dataframe", "to_df"), "use to_pandas(endpoint)"),
+        "duration": "use end_time - start_time, in nanoseconds",
+        "filter": "use LogReader(path, endpoints=...), or between(start, end)",
+    },
     "Context": {"destroy": "use term()", "socket": "use msgq.pub_sock(name) or msgq.sub_sock(name)"},
     "msgq": {
         **dict.fromkeys(("LogReader", "Player", "Recorder", "Writer"), "import the name from msgq.recording"),

@@ -77,7 +77,7 @@ cdef list _collect_ready(tuple readers, tuple results):
     cdef PyObject **each = PySequence_Fast_ITEMS(readers)
     cdef list ready = None
     for i in range(PyTuple_GET_SIZE(readers)):
-        if (<Waitable> each[i])._poll_now():
+        if _poll_locked(each[i]):
             if ready is None:
                 ready = []
             ready.append(<object> PySequence_Fast_ITEMS(results)[i])
@@ -89,5 +89,25 @@ cdef bint _pass_event_gates(tuple readers) except -1:
     cdef PyObject **each = PySequence_Fast_ITEMS(readers)
     cdef bint any_gate = False
     for i in range(PyTuple_GET_SIZE(readers)):
-        any_gate |= (<Waitable> each[i])._begin_poll()
+        any_gate |= _begin_poll_locked(each[i])
     return any_gate
+
+
+# The lock of the poller is not that of its readers (object_lock.h).
+
+cdef bint _poll_locked(PyObject *reader) except -1:
+    cdef mq_object_lock lock
+    mq_lock_object(&lock, (<Waitable> reader)._guard)
+    try:
+        return (<Waitable> reader)._poll_now()
+    finally:
+        mq_unlock_object(&lock)
+
+
+cdef bint _begin_poll_locked(PyObject *reader) except -1:
+    cdef mq_object_lock lock
+    mq_lock_object(&lock, (<Waitable> reader)._guard)
+    try:
+        return (<Waitable> reader)._begin_poll()
+    finally:
+        mq_unlock_object(&lock)

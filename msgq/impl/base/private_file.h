@@ -210,8 +210,10 @@ static inline int mq_private_set_size(mq_private_file *file, uint64_t bytes) {
     return 0;
 }
 
-static inline int mq_private_grow(const mq_private_files *files, int fd, uint64_t bytes) {
+static inline int mq_private_grow(mq_private_files *files, int fd, uint64_t bytes) {
+    mq_private_files_lock(files); /* another thread may run another bus */
     mq_private_file *file = mq_private_find_fd(files, fd);
+    mq_private_files_unlock(files);
     return file ? mq_private_set_size(file, bytes) : EBADF;
 }
 

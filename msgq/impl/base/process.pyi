@@ -5,16 +5,14 @@ from typing import final
 def is_process_alive(pid: int, start_time: int, pid_namespace: int) -> bool | None:
     """Return True if a process with this id and start time is running. Uses no locks.
 
-    Parameters
-    ----------
-    pid : process id, in `pid_namespace`.
-    start_time : clock ticks since boot, field 22 of /proc/<pid>/stat.
-    pid_namespace : inode of /proc/<pid>/ns/pid.
+    Args:
+        pid: process id, in `pid_namespace`.
+        start_time: clock ticks since boot, field 22 of /proc/<pid>/stat.
+        pid_namespace: inode of /proc/<pid>/ns/pid.
 
-    Returns
-    -------
-    False if the process ended or is a zombie, or if a newer process has the same id. None if the id belongs to another
-    PID namespace.
+    Returns:
+        False if the process ended or is a zombie, or if a newer process has the same id. None if the id belongs to
+        another PID namespace.
     """
 
 def is_thread_alive(thread_id: int) -> bool | None:
@@ -32,10 +30,9 @@ class LockFile:
     def __init__(self, path: str) -> None:
         """Create the file if necessary (mode 600), and lock it.
 
-        Raises
-        ------
-        BlockingIOError : a living process holds the lock.
-        OSError : the file cannot be opened.
+        Raises:
+            BlockingIOError: a living process holds the lock.
+            OSError: the file cannot be opened.
         """
 
     def write(self, text: bytes) -> None:
@@ -45,10 +42,14 @@ class LockFile:
         """Remove the file, and release the lock. A newer file with the same name stays."""
 
 def process_name() -> str:
-    """Return this process's name in the kernel (comm).
+    """Return the name of this process for other users of an endpoint, of at most 15 bytes.
 
-    The first call reads the name, and later calls return the same name.
+    This is the name in the kernel (comm). A Python process whose kernel name begins with "python" has the name of its
+    script instead, if it runs one. The first call reads the name, and later calls return the same name.
     """
+
+def find_script_name(path: object) -> bytes:
+    """Return the name of a script, UTF-8 of at most 15 bytes; empty: `python -c`. `path`: the first of `sys.argv`."""
 
 def identity() -> tuple[int, int, int]:
     """Return pid, start time in clock ticks, and inode of the PID namespace of this process."""

@@ -1,10 +1,12 @@
 """Identity of this process, locks that it holds until its end, and fork detection."""
 
+cimport cython
 from libc.errno cimport ESTALE, errno
 from libc.stdint cimport uint32_t, uint64_t
-from libc.string cimport memset, strncpy
+from libc.string cimport memcpy, memset, strncmp, strncpy
 
 import os
+import sys
 
 from msgq.errors import IpcError
 
@@ -21,13 +23,20 @@ cdef extern from "base/liveness_lock.h" nogil:
     void mq_liveness_unlock(void *token)
 
 
+cdef extern from * nogil:
+    """
+    static _Thread_local mq_process_identity own_identity;
+    """
+    mq_process_identity own_identity
+
+
 cdef extern from "pthread.h" nogil:
     int pthread_atfork(void (*prepare)(), void (*parent)(), void (*child)())
 
 
 cdef int fork_generation = 0
 cdef mq_identity_cache _identity_cache
-cdef mq_process_identity _own_identity
+cdef char _script_name[16]  # name of the script, as the kernel's "python" says nothing; empty: none found yet
 
 
 cdef void _increment_fork_generation() noexcept nogil:
@@ -40,14 +49,36 @@ pthread_atfork(NULL, NULL, _increment_fork_generation)
 
 
 cdef const mq_process_identity *this_process() except NULL:
-    """Return the identity of this process (read once) and thread."""
-    if mq_read_own_identity(&_identity_cache, &_own_identity) != 0:
+    """Return the identity of this process (read once) and thread, in memory of this thread."""
+    if mq_read_own_identity(&_identity_cache, &own_identity) != 0:
         raise IpcError(f"cannot read /proc/self: {os.strerror(errno)}; msgq needs /proc to know who is alive")
-    return &_own_identity
+    with cython.critical_section(find_script_name):  # the lock of _script_name
+        if _script_name[0] == 0 and strncmp(own_identity.name, b"python", 6) == 0:
+            _copy_name(_script_name, find_script_name(sys.argv[0] if sys.argv else None))
+        if _script_name[0] != 0:
+            memcpy(own_identity.name, _script_name, sizeof(_script_name))
+    return &own_identity
+
+
+cdef int _copy_name(char *name, bytes text) except -1:
+    """Copy a name of at most 15 bytes."""
+    strncpy(name, text, sizeof(_script_name) - 1)
+    return 0
+
+
+def find_script_name(path):
+    if not isinstance(path, str):  # embedded, or set by a program
+        return b""
+    name = os.path.basename(path)
+    if name == "__main__.py":  # python -m PACKAGE
+        name = os.path.basename(os.path.dirname(path))
+    if name.startswith("-"):  # python -c, or a module that is not found yet
+        return b""
+    return name.removesuffix(".py").encode(errors="replace")[:sizeof(_script_name) - 1].decode(errors="ignore").encode()
 
 
 cdef int read_own_identity(mq_process_identity *identity, const char *name) except -1:
-    """Copy the identity of this process and thread, so that no other thread changes it.
+    """Copy the identity of this process and thread.
 
     `name` replaces the process's name, unless it is NULL. Long names are cut.
     """

@@ -26,13 +26,13 @@ typedef struct {
 } mq_process_identity;
 
 /* Read a whole small file of /proc, and append a NUL byte. Returns the length of the text, or -1 with errno. */
-static inline ssize_t mq_read_proc_file(const char *path, char *buffer, size_t room) {
+static inline ssize_t mq_read_proc_file(const char *path, char *buffer, size_t buffer_bytes) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return -1;
     ssize_t n;
     do
-        n = read(fd, buffer, room - 1);
+        n = read(fd, buffer, buffer_bytes - 1);
     while (n < 0 && errno == EINTR);
     int error = errno;
     close(fd);

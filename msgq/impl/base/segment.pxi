@@ -76,7 +76,8 @@ cdef class SegmentMemory:
     """See core.pxd."""
 
     def __dealloc__(self):
-        cdef bint keeps = self.segment is not None and (<PyObject *> self.segment).ob_refcnt > 1
+        # A wrong answer, possible only while another thread drops the segment, lets the file stay mapped until then.
+        cdef bint keeps = self.segment is not None and Py_REFCNT(<PyObject *> self.segment) > 1
         if self.segment is not None:
             mq_mapping_end_use(self.segment.mapping, keeps)
 
@@ -152,13 +153,17 @@ cdef mq_file_policy _parsed_policy
 
 cdef int load_file_policy(mq_file_policy *policy, str endpoint) except -1:
     """Load the settings by which this thread shares files. The parsed texts of the last call serve again."""
-    global _policy_texts
+    global _policy_texts, _parsed_policy
     trust = _thread_overrides.trust
-    if (_policy_texts is None or trust != _policy_texts[0] or not _is_text(trusted_users(), _policy_texts[1])
-            or not _is_text(file_group(), _policy_texts[2])):
-        _parse_policy(&_parsed_policy, endpoint)
-        _policy_texts = (trust, _copy_text(trusted_users()), _copy_text(file_group()))
-    policy[0] = _parsed_policy
+    with cython.critical_section(_thread_overrides):
+        is_parsed = (_policy_texts is not None and trust == _policy_texts[0]
+                     and _is_text(trusted_users(), _policy_texts[1]) and _is_text(file_group(), _policy_texts[2]))
+        policy[0] = _parsed_policy
+    if not is_parsed:
+        texts = (trust, _copy_text(trusted_users()), _copy_text(file_group()))
+        _parse_policy(policy, endpoint)
+        with cython.critical_section(_thread_overrides):
+            _policy_texts, _parsed_policy = texts, policy[0]
     policy.preallocate = is_preallocation_enabled()
     policy.guards = &_guard_functions if is_sigbus_handled() else NULL
     policy.mappings, policy.private_files = &_mappings, &_private_files

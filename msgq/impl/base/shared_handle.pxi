@@ -1,11 +1,11 @@
 """A handle that several threads may use at the same time; the base of queues, vectors and boards.
 
-Code that uses the handle's own fields holds the GIL. A thread that waits, or copies without the GIL, is a user of the
-handle. A closed handle leaves its rows after its last user.
+Code that uses the handle's own fields holds the GIL, or the handle's lock (object_lock.h). A thread that waits, or
+copies without the lock, is a user of the handle. A closed handle leaves its rows after its last user.
 """
 
 
-@cython.no_gc_clear  # as the base class
+@cython.no_gc_clear  # same as the base class
 cdef class ThreadSharedHandle(Waitable):
     """See core.pxd."""
 

@@ -92,6 +92,13 @@ cdef class PinnedView(MappedView):
 
 
 cdef inline void release_pin(PinnedView view) noexcept:
-    if view._pin_owner is not None and view._fork_generation == fork_generation:
-        view._pin_owner._unpin_part(view._pinned_part)
-    view._pin_owner = view._owner = None
+    cdef mq_object_lock lock
+    cdef PinOwner owner = view._pin_owner
+    if owner is None:
+        return
+    view._pin_owner = None  # first, because the lock may let another thread release the view
+    if view._fork_generation == fork_generation:
+        mq_lock_object(&lock, <PyObject *> owner)
+        owner._unpin_part(view._pinned_part)
+        mq_unlock_object(&lock)
+    view._owner = None

@@ -2,8 +2,8 @@
 wait.
 This file is independent of the type of endpoint.
 
-A type derives from Waitable and defines the methods below. They run before and after a sleep, with the GIL, while this
-thread has acquired the object. A receive that finds a message calls none of them.
+A type derives from Waitable and defines the methods below. They run before and after a sleep, under the object's lock
+(object_lock.h), while this thread has acquired the object. A receive that finds a message calls none of them.
 
     _is_readable    True if a message waits, or a receive would raise. One check of shared memory; changes nothing. Also
                     true for bytes that a receive skips, such as a lap.
@@ -64,6 +64,7 @@ cdef class Waitable:
 
     def __cinit__(self):
         self._fd = -1
+        self._guard = <PyObject *> self
 
     # ---- methods of subclasses ----
 
@@ -161,7 +162,7 @@ cdef class Waitable:
     cdef int _close_handle(self) except -1:
         self._connection += 1
         reader, self._asyncio_reader = self._asyncio_reader, None
-        if reader is not None:
+        if reader is not None and not _ending_thread:  # at exit, the loop of a daemon thread stays asleep
             reader.close(self._endpoint)  # end the wait with an error before the descriptor wakes the event loop
         if self._fd >= 0:
             mq_watcher_remove(self._fd)
@@ -261,8 +262,13 @@ cdef void watcher_unlock() noexcept:
 
 cdef bint _has_readable_handle(tuple waitables) noexcept:
     cdef PyObject **each = PySequence_Fast_ITEMS(waitables)
+    cdef mq_object_lock lock
+    cdef bint is_readable = False
     for i in range(PyTuple_GET_SIZE(waitables)):
-        if (<Waitable> each[i])._is_readable():
+        mq_lock_object(&lock, (<Waitable> each[i])._guard)
+        is_readable = (<Waitable> each[i])._is_readable()
+        mq_unlock_object(&lock)
+        if is_readable:
             return True
     return False
 
@@ -315,15 +321,27 @@ cdef int64_t _prepare_sleep(tuple waitables, mq_futex_waitv_entry *words, int64_
     cdef Py_ssize_t i, count = PyTuple_GET_SIZE(waitables)
     cdef int64_t shortest = INT64_MAX
     cdef uint32_t expected
+    cdef mq_object_lock lock
     for i in range(count):  # these calls may raise, so make them before the announcements
-        shortest = min(shortest, (<Waitable> each[i])._max_sleep_ns(slept_ns))
+        shortest = min(shortest, _max_sleep_locked(each[i], slept_ns))
     for i in range(count):
+        mq_lock_object(&lock, (<Waitable> each[i])._guard)
         expected = (<Waitable> each[i])._prepare_wait()
+        mq_unlock_object(&lock)
         if i < MQ_FUTEX_WAITV_MAX:
             words[i].address = <uint64_t> <size_t> (<Waitable> each[i])._futex_word()
             words[i].expected = expected
             words[i].flags, words[i].reserved = MQ_FUTEX_32, 0
     return 0 if _has_readable_handle(waitables) else shortest
+
+
+cdef int64_t _max_sleep_locked(PyObject *waitable, int64_t slept_ns) except -2:
+    cdef mq_object_lock lock
+    mq_lock_object(&lock, (<Waitable> waitable)._guard)
+    try:
+        return (<Waitable> waitable)._max_sleep_ns(slept_ns)
+    finally:
+        mq_unlock_object(&lock)
 
 
 cdef object _get_running_loop = None  # asyncio's function; None: the program has not imported asyncio
@@ -364,19 +382,25 @@ cdef bint wait_until_ready(tuple waitables, int64_t deadline) except -1:
             _end_signal_log()
         closed = _end_uses(waitables)
     if closed is not None:
-        raise EndpointClosedError("was closed during the wait", closed)
+        raise end_daemon_or(EndpointClosedError("was closed during the wait", closed))
     return ready
 
 
 cdef int _begin_uses(tuple waitables) except -1:
     """Acquire all handles, or raise: other Python code may have closed a handle during this call."""
     cdef PyObject **each = PySequence_Fast_ITEMS(waitables)
-    cdef Py_ssize_t i, count = PyTuple_GET_SIZE(waitables)
-    for i in range(count):
-        if (<Waitable> each[i])._use_state != fork_generation:
-            raise usage_error((<Waitable> each[i])._use_state, (<Waitable> each[i])._endpoint)
-    for i in range(count):
-        (<Waitable> each[i])._begin_use()
+    cdef mq_object_lock lock
+    cdef object error = None
+    for i in range(PyTuple_GET_SIZE(waitables)):
+        mq_lock_object(&lock, (<Waitable> each[i])._guard)
+        if (<Waitable> each[i])._use_state == fork_generation:
+            (<Waitable> each[i])._begin_use()
+        else:
+            error = usage_error((<Waitable> each[i])._use_state, (<Waitable> each[i])._endpoint)
+        mq_unlock_object(&lock)
+        if error is not None:
+            _end_uses(waitables[:i])
+            raise error
     return 0
 
 
@@ -385,11 +409,23 @@ cdef str _end_uses(tuple waitables):
     cdef PyObject **each = PySequence_Fast_ITEMS(waitables)
     cdef str closed = None
     for i in range(PyTuple_GET_SIZE(waitables)):
-        (<Waitable> each[i])._end_use()
-        if (<Waitable> each[i])._is_closing and (<Waitable> each[i])._fork_generation == fork_generation:
-            (<Waitable> each[i])._close_handle()
+        if _end_use_locked(each[i]):
             closed = (<Waitable> each[i])._endpoint
     return closed
+
+
+cdef bint _end_use_locked(PyObject *waitable) except -1:
+    """Release a handle. Return True if it was to be closed, and is closed now."""
+    cdef mq_object_lock lock
+    mq_lock_object(&lock, (<Waitable> waitable)._guard)
+    try:
+        (<Waitable> waitable)._end_use()
+        if not (<Waitable> waitable)._is_closing or (<Waitable> waitable)._fork_generation != fork_generation:
+            return False
+        (<Waitable> waitable)._close_handle()
+        return True
+    finally:
+        mq_unlock_object(&lock)
 
 
 cdef bint _sleep_until_ready(tuple waitables, int64_t deadline, bint ends_by_signals, bint logs_signals) except -1:
@@ -401,6 +437,7 @@ cdef bint _sleep_until_ready(tuple waitables, int64_t deadline, bint ends_by_sig
     cdef int generation = fork_generation
     cdef int ended = 0
     cdef bint has_slept = False
+    cdef mq_object_lock lock
     while True:
         # Run signal handlers before the sleep. After the sleep, handlers would delay the message that ended the sleep.
         _run_signal_handlers(waitables, ends_by_signals,
@@ -418,7 +455,9 @@ cdef bint _sleep_until_ready(tuple waitables, int64_t deadline, bint ends_by_sig
                 ended = sleep_on_futexes(words, count, until)
             has_slept = True
         for i in range(count):
+            mq_lock_object(&lock, (<Waitable> each[i])._guard)
             (<Waitable> each[i])._end_wait()
+            mq_unlock_object(&lock)
         if nap == 0:  # a message came during the announcement, so pauses gather messages again
             (<Waitable> each[0])._sleeps_without_pause = 0
             return True

@@ -53,7 +53,7 @@ static struct {
     bool running;
     mq_u32 changed; /* number of changes of the list. The watcher thread sleeps on this word, too */
     mq_watch *list;
-    size_t count, room;
+    size_t count, capacity;
 } mq_watcher = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 static inline void mq_watch_signal_fd(mq_watch *watch) {
@@ -183,17 +183,17 @@ static inline int mq_watcher_add(const mq_poll_ops *ops) {
     if (watch.fd < 0)
         return -1;
     pthread_mutex_lock(&mq_watcher.mutex);
-    bool room = mq_watcher.count < mq_watcher.room;
-    if (!room) {
-        size_t wanted = mq_watcher.room ? 2 * mq_watcher.room : 16;
-        mq_watch *grown = realloc(mq_watcher.list, wanted * sizeof *grown);
-        if ((room = grown != NULL)) {
+    bool has_space = mq_watcher.count < mq_watcher.capacity;
+    if (!has_space) {
+        size_t capacity = mq_watcher.capacity ? 2 * mq_watcher.capacity : 16;
+        mq_watch *grown = realloc(mq_watcher.list, capacity * sizeof *grown);
+        if ((has_space = grown != NULL)) {
             mq_watcher.list = grown;
-            mq_watcher.room = wanted;
+            mq_watcher.capacity = capacity;
         }
         /* cppcheck-suppress memleak; the list stays allocated until the process ends */
     }
-    if (room && (mq_watcher.running || mq_watcher_start_thread())) {
+    if (has_space && (mq_watcher.running || mq_watcher_start_thread())) {
         mq_watcher.list[mq_watcher.count++] = watch;
         mq_watcher_kick();
     } else {

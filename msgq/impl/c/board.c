@@ -118,8 +118,8 @@ int64_t msgq_board_find(msgq_board *board, const char *key) {
 }
 
 /* Return the size of a valid value, or a negative error. */
-static int64_t mqc_board_value(const mqc_record_file *r, const mq_board_value_copy *value, size_t room,
-                               msgq_value *about) {
+static int64_t mqc_board_value(const mqc_record_file *r, const mq_board_value_copy *value, size_t buffer_bytes,
+                               msgq_value *info) {
     int status = mqc_record_file_check_truncation(r);
     if (!status && !value->count)
         status = mqc_endpoint_error(&r->endpoint, ENOENT, "the key was never written");
@@ -128,18 +128,18 @@ static int64_t mqc_board_value(const mqc_record_file *r, const mq_board_value_co
                                     "has a value of invalid length: another program wrote into the file; remove it");
     if (status)
         return status;
-    if (about)
-        *about = (msgq_value){.size = value->length, .count = value->count, .time = value->time_ns};
-    if (value->length > room)
+    if (info)
+        *info = (msgq_value){.size = value->length, .count = value->count, .time = value->time_ns};
+    if (value->length > buffer_bytes)
         return mqc_endpoint_error(&r->endpoint, EMSGSIZE, "value has %llu bytes, but the buffer has %zu",
-                                  (unsigned long long)value->length, room);
+                                  (unsigned long long)value->length, buffer_bytes);
     return (int64_t)value->length;
 }
 
-int64_t msgq_board_read(msgq_board *board, int64_t index, void *buffer, size_t room, msgq_value *about) {
+int64_t msgq_board_read(msgq_board *board, int64_t index, void *buffer, size_t buffer_bytes, msgq_value *info) {
     mq_board_value_copy value;
     int64_t deadline = 0;
-    int status = mqc_check_pointers(board, buffer, room);
+    int status = mqc_check_pointers(board, buffer, buffer_bytes);
     if (!status)
         status = mqc_board_check_index(board, index);
     if (status)
@@ -148,10 +148,10 @@ int64_t msgq_board_read(msgq_board *board, int64_t index, void *buffer, size_t r
     buffer = buffer ? buffer : mqc_no_bytes;
     for (;;) {
         const uint8_t *at = mq_board_value_read_begin(&r->w.parts, (uint64_t)index, &value);
-        if (value.length <= room)
+        if (value.length <= buffer_bytes)
             mq_copy_from_shared(buffer, at, value.length);
         if (!value.count || mq_board_value_read_valid(&r->w.parts, (uint64_t)index, &value))
-            return mqc_board_value(r, &value, room, about);
+            return mqc_board_value(r, &value, buffer_bytes, info);
         deadline = deadline ? deadline : mqc_record_read_deadline_ns();
         if (mq_monotonic_ns() > deadline)
             return mqc_endpoint_error(&r->endpoint, ETIMEDOUT, "value was overwritten during each read for 1 s");

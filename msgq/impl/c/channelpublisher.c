@@ -296,15 +296,15 @@ int mqc_publisher_send(msgq_channel_publisher *publisher, const void *head, size
                        size_t size, int64_t origin_time) {
     int status = 0;
     if (head_size + size > publisher->own->c.slots.slot_bytes)
-        return mqc_endpoint_error(&publisher->file.endpoint, EMSGSIZE, "the slots have no room for %zu bytes",
+        return mqc_endpoint_error(&publisher->file.endpoint, EMSGSIZE, "the slots have no payload for %zu bytes",
                                   head_size + size);
     int slot = mqc_take_free_slot(publisher, 0, &status);
     if (slot == MQ_CHANNEL_NO_SLOT)
         return status;
-    uint8_t *room = mq_channel_begin_slot_write(&publisher->own->c, (uint32_t)slot);
-    mq_copy_to_shared(room, head, head_size);
+    uint8_t *payload = mq_channel_begin_slot_write(&publisher->own->c, (uint32_t)slot);
+    mq_copy_to_shared(payload, head, head_size);
     if (size)
-        mq_copy_to_shared(room + head_size, data, size);
+        mq_copy_to_shared(payload + head_size, data, size);
     int64_t position = mqc_publish_slot(publisher, (uint32_t)slot, head_size + size, origin_time);
     return position < 0 ? (int)position : 0;
 }

@@ -199,19 +199,19 @@ static int mqc_channel_find(msgq_channel_subscriber *s, mq_channel_message *mess
 }
 
 static void mqc_channel_describe_message(const msgq_channel_subscriber *s, const mq_channel_message *message,
-                                         msgq_message *about) {
+                                         msgq_message *info) {
     const mq_pool_header *pool = s->c.pools[message->row].pool_header;
-    *about = (msgq_message){.size = message->length,
-                            .publish_time = (int64_t)message->publish_time,
-                            .origin_time = (int64_t)message->origin_time,
-                            .position = message->position,
-                            .publisher_pid = (int)mq_load_relaxed_u64(&pool->pid)}; /* relaxed: constant; for people */
-    mq_copy_from_shared(about->publisher, pool->node, sizeof about->publisher - 1);
+    *info = (msgq_message){.size = message->length,
+                           .publish_time = (int64_t)message->publish_time,
+                           .origin_time = (int64_t)message->origin_time,
+                           .position = message->position,
+                           .publisher_pid = (int)mq_load_relaxed_u64(&pool->pid)}; /* relaxed: constant; for people */
+    mq_copy_from_shared(info->publisher, pool->node, sizeof info->publisher - 1);
 }
 
-int64_t msgq_channel_receive(msgq_channel_subscriber *subscriber, void *buffer, size_t room, double timeout,
-                             msgq_message *about) {
-    int status = mqc_check_pointers(subscriber, buffer, room);
+int64_t msgq_channel_receive(msgq_channel_subscriber *subscriber, void *buffer, size_t buffer_bytes, double timeout,
+                             msgq_message *info) {
+    int status = mqc_check_pointers(subscriber, buffer, buffer_bytes);
     if (mq_unlikely(status))
         return status;
     mqc_channel_file *file = &subscriber->file;
@@ -224,12 +224,12 @@ int64_t msgq_channel_receive(msgq_channel_subscriber *subscriber, void *buffer, 
             return mqc_endpoint_error(
                 &file->endpoint, timeout == 0 ? EAGAIN : ETIMEDOUT,
                 "each message was overwritten while it was copied; give the channel a larger capacity");
-        if (about)
-            mqc_channel_describe_message(subscriber, &message, about);
-        if (message.length > room)
+        if (info)
+            mqc_channel_describe_message(subscriber, &message, info);
+        if (message.length > buffer_bytes)
             return mqc_endpoint_error(&file->endpoint, EMSGSIZE,
                                       "message has %llu bytes, but the buffer has %zu; the message stays",
-                                      (unsigned long long)message.length, room);
+                                      (unsigned long long)message.length, buffer_bytes);
         mq_copy_from_shared(buffer, mq_pool_slot_payload(message.slot), message.length);
         status = mqc_check_truncation(&file->endpoint, subscriber->pools[message.row]);
         if (status)

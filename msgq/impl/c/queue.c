@@ -269,8 +269,8 @@ static void mqc_queue_put_back(msgq_queue *q, const mq_queue_taken_message *deli
 }
 
 /* Take a message, and copy the payload. Returns 0 or a negative error. */
-static int mqc_queue_receive_message(msgq_queue *q, void *buffer, size_t room, double timeout,
-                                     mq_queue_taken_message *delivery, msgq_message *about) {
+static int mqc_queue_receive_message(msgq_queue *q, void *buffer, size_t buffer_bytes, double timeout,
+                                     mq_queue_taken_message *delivery, msgq_message *info) {
     int found = mqc_check_process(&q->endpoint, q->generation);
     buffer = buffer ? buffer : mqc_no_bytes;
     found = found ? found : mqc_queue_try_take(q, MQ_NO_TICKET, delivery);
@@ -280,29 +280,29 @@ static int mqc_queue_receive_message(msgq_queue *q, void *buffer, size_t room, d
         return mqc_endpoint_error(&q->endpoint, timeout == 0 ? EAGAIN : ETIMEDOUT, "no message available");
     if (found < 0)
         return found;
-    if (about)
-        *about = (msgq_message){.size = delivery->length,
-                                .publish_time = (int64_t)delivery->sent_time,
-                                .origin_time = (int64_t)delivery->origin_time,
-                                .deliveries = delivery->deliveries,
-                                .priority = (int)mq_slot_state_get_priority(delivery->key)};
-    if (delivery->length > room) {
+    if (info)
+        *info = (msgq_message){.size = delivery->length,
+                               .publish_time = (int64_t)delivery->sent_time,
+                               .origin_time = (int64_t)delivery->origin_time,
+                               .deliveries = delivery->deliveries,
+                               .priority = (int)mq_slot_state_get_priority(delivery->key)};
+    if (delivery->length > buffer_bytes) {
         mqc_queue_put_back(q, delivery);
         return mqc_endpoint_error(&q->endpoint, EMSGSIZE,
                                   "message has %llu bytes, but the buffer has %zu; the message stays in the queue",
-                                  (unsigned long long)delivery->length, room);
+                                  (unsigned long long)delivery->length, buffer_bytes);
     }
     mq_copy_from_shared(buffer, mq_queue_get_slot_payload(&q->h, delivery->slot), delivery->length);
     return mqc_check_truncation(&q->endpoint, &q->segment);
 }
 
-int64_t msgq_queue_receive(msgq_queue *queue, void *buffer, size_t room, double timeout, msgq_message *about) {
+int64_t msgq_queue_receive(msgq_queue *queue, void *buffer, size_t buffer_bytes, double timeout, msgq_message *info) {
     mq_queue_taken_message delivery;
-    int status = mqc_check_pointers(queue, buffer, room);
+    int status = mqc_check_pointers(queue, buffer, buffer_bytes);
     if (mq_unlikely(status))
         return status;
     do
-        status = mqc_queue_receive_message(queue, buffer, room, timeout, &delivery, about);
+        status = mqc_queue_receive_message(queue, buffer, buffer_bytes, timeout, &delivery, info);
     /* Repeat if another process reclaimed the message, because the message then has another consumer. */
     while (!status && !mq_queue_free_taken_slot(&queue->h, &delivery));
     if (status)
@@ -312,10 +312,10 @@ int64_t msgq_queue_receive(msgq_queue *queue, void *buffer, size_t room, double 
     return (int64_t)delivery.length;
 }
 
-int64_t msgq_queue_take(msgq_queue *queue, void *buffer, size_t room, double timeout, double lease, msgq_job *job,
-                        msgq_message *about) {
+int64_t msgq_queue_take(msgq_queue *queue, void *buffer, size_t buffer_bytes, double timeout, double lease,
+                        msgq_job *job, msgq_message *info) {
     mq_queue_taken_message delivery;
-    int status = mqc_check_pointers(queue, buffer, room);
+    int status = mqc_check_pointers(queue, buffer, buffer_bytes);
     if (!status)
         status = mqc_check_pointers(queue, job, sizeof *job);
     if (mq_unlikely(status))
@@ -324,7 +324,7 @@ int64_t msgq_queue_take(msgq_queue *queue, void *buffer, size_t room, double tim
     if (!(lease >= 0 && lease <= MQC_LEASE_MAX_S))
         return mqc_endpoint_error(&queue->endpoint, EINVAL, "lease is %g s; give 0 for none, or at most %.0f s", lease,
                                   MQC_LEASE_MAX_S);
-    status = mqc_queue_receive_message(queue, buffer, room, timeout, &delivery, about);
+    status = mqc_queue_receive_message(queue, buffer, buffer_bytes, timeout, &delivery, info);
     if (status)
         return status;
     if (mqc_queue_has_events(&queue->h))

@@ -17,7 +17,6 @@ enum {
 /* practically no limit, so each pool gets the requested number of slots */
 static const uint64_t MQC_EVENTS_MAX_BYTES = 1ull << 42;
 static const int64_t MQC_AGAIN_NS = MQ_NS_PER_S;
-static const char MQC_EVENTS_SUFFIX[] = ":events";
 /* SCHEMA of msgq/common/queue_events.py */
 static const char MQC_EVENTS_FIELDS[] =
     "[[\"event\", \"|u1\"], [\"handle\", \"|u1\"], [\"priority\", \"<u2\"], [\"deliveries\", \"<u4\"], "
@@ -34,9 +33,9 @@ int mqc_event_publisher_check_name(const mqc_endpoint *endpoint) {
 
 int mqc_event_publisher_init(mqc_event_publisher *events, const mqc_endpoint *endpoint, const mqc_mapped_file *segment,
                              const mq_queue_file_parts *parts) {
-    uint64_t room = parts->max_messages < MQC_EVENTS_NOTED ? parts->max_messages : MQC_EVENTS_NOTED;
+    uint64_t noted_max = parts->max_messages < MQC_EVENTS_NOTED ? parts->max_messages : MQC_EVENTS_NOTED;
     *events = (mqc_event_publisher){.endpoint = endpoint, .segment = segment, .parts = parts};
-    events->buffer.capacity = room + 1;
+    events->buffer.capacity = noted_max + 1;
     events->buffer.records = calloc(events->buffer.capacity, sizeof *events->buffer.records);
     return events->buffer.records ? 0 : mqc_endpoint_error(endpoint, ENOMEM, "no memory for its events");
 }

@@ -9,6 +9,8 @@
 #include "msgq/queue.h"
 #include "workqueue/receiver.h"
 
+#define MQC_EVENTS_SUFFIX ":events" /* end of the name of a queue's events channel */
+
 typedef struct {
     const mqc_endpoint *endpoint; /* endpoint of the queue */
     const mqc_mapped_file *segment;

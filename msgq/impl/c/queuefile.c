@@ -202,9 +202,9 @@ static int mqc_queue_init_handle(msgq_queue *q, const char *name, const msgq_que
         status =
             mqc_endpoint_error(&q->endpoint, EINVAL, "give max_messages of 1 to %d, and max_message_size of 1 to %d",
                                MQ_QUEUE_MESSAGES_MAX, MQ_QUEUE_MESSAGE_SIZE_MAX);
-    if (!status && (options->events < MSGQ_EVENTS_AS_IS || options->events > MSGQ_EVENTS_PAYLOAD))
+    if (!status && (options->events < MSGQ_EVENTS_UNCHANGED || options->events > MSGQ_EVENTS_PAYLOAD))
         status = mqc_endpoint_error(&q->endpoint, EINVAL,
-                                    "events is %d; give MSGQ_EVENTS_AS_IS, MSGQ_EVENTS or MSGQ_EVENTS_PAYLOAD",
+                                    "events is %d; give MSGQ_EVENTS_UNCHANGED, MSGQ_EVENTS or MSGQ_EVENTS_PAYLOAD",
                                     options->events);
     return status || !options->events ? status : mqc_event_publisher_check_name(&q->endpoint);
 }

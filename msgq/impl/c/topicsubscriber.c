@@ -205,7 +205,7 @@ static int mqc_subscriber_find(msgq_subscriber *subscriber, mq_ring_message *mes
 
 /* Validate a message that does not fit into the buffer. Returns 0 if the message was overwritten or the ring has grown.
  * Then try again. */
-static int mqc_subscriber_too_large(msgq_subscriber *subscriber, const mq_ring_message *message, size_t room) {
+static int mqc_subscriber_too_large(msgq_subscriber *subscriber, const mq_ring_message *message, size_t buffer_bytes) {
     mq_ring_status status = mq_ring_subscriber_revalidate_cursor(&subscriber->s);
     if (status == MQ_RING_EMPTY)
         return 0;
@@ -213,12 +213,12 @@ static int mqc_subscriber_too_large(msgq_subscriber *subscriber, const mq_ring_m
         return mqc_subscriber_corrupt(subscriber);
     return mqc_endpoint_error(&subscriber->topic->endpoint, EMSGSIZE,
                               "message has %llu bytes, but the buffer has %zu; the message stays",
-                              (unsigned long long)message->size, room);
+                              (unsigned long long)message->size, buffer_bytes);
 }
 
-int64_t msgq_subscriber_receive(msgq_subscriber *subscriber, void *buffer, size_t room, double timeout,
-                                msgq_message *about) {
-    int status = mqc_check_pointers(subscriber, buffer, room);
+int64_t msgq_subscriber_receive(msgq_subscriber *subscriber, void *buffer, size_t buffer_bytes, double timeout,
+                                msgq_message *info) {
+    int status = mqc_check_pointers(subscriber, buffer, buffer_bytes);
     if (mq_unlikely(status))
         return status;
     mq_ring_subscriber *s = &subscriber->s;
@@ -228,18 +228,18 @@ int64_t msgq_subscriber_receive(msgq_subscriber *subscriber, void *buffer, size_
         status = mqc_subscriber_rejoin(subscriber);
     while (!status && !(status = mqc_subscriber_find(subscriber, &message, timeout))) {
         mq_stamps stamps = {0, 0};
-        if (mq_unlikely(message.size > room)) {
-            if (about)
-                *about = (msgq_message){.size = message.size};
-            status = mqc_subscriber_too_large(subscriber, &message, room);
+        if (mq_unlikely(message.size > buffer_bytes)) {
+            if (info)
+                *info = (msgq_message){.size = message.size};
+            status = mqc_subscriber_too_large(subscriber, &message, buffer_bytes);
             continue;
         }
         mq_copy_from_shared(buffer, message.payload, message.size);
         if (s->stamps)
             mq_stamps_read(&stamps, message.payload);
         if (mq_likely(mq_ring_subscriber_accept_copy(s, &message))) {
-            if (about)
-                *about = (msgq_message){
+            if (info)
+                *info = (msgq_message){
                     .size = message.size, .publish_time = stamps.publish_time, .origin_time = stamps.origin_time};
             return (int64_t)message.size;
         }

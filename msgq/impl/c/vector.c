@@ -191,15 +191,15 @@ int msgq_vector_wait(msgq_vector *vector, double timeout) {
     return status ? status : mqc_record_file_wait(&vector->r, &item, timeout);
 }
 
-int64_t msgq_vector_changes(msgq_vector *vector, uint64_t *indices, void *items, size_t room) {
-    int status = mqc_check_pointers(vector, indices, room);
+int64_t msgq_vector_changes(msgq_vector *vector, uint64_t *indices, void *items, size_t max_changes) {
+    int status = mqc_check_pointers(vector, indices, max_changes);
     if (status)
         return status;
     mqc_record_file *r = &vector->r;
     mq_record_file_parts view = mqc_vector_view(r);
     uint64_t found = 0, index = 0;
     status = mqc_check_process(&r->endpoint, r->generation);
-    while (!status && found < room && (index = mq_vector_next_changed(&view, r->seen, index)) < r->length) {
+    while (!status && found < max_changes && (index = mq_vector_next_changed(&view, r->seen, index)) < r->length) {
         uint64_t times = 0;
         uint8_t *to = items ? (uint8_t *)items + found * view.config.item_bytes : NULL;
         status = mqc_vector_read(r, (mq_element_selection){.first = index, .count = 1}, to,

@@ -7,6 +7,7 @@ All changes except messages happen under the lock, by the steps of join.h. All v
 # (device, inode): weak references to the marks of the channels that are open in this process. A WeakValueDictionary
 # would run Python code when a mark ends, and exceptions of signal handlers in that code are lost.
 cdef dict _open_marks = {}
+cdef object _open_marks_lock = object()  # its critical section, because a dictionary's own ends with each call
 
 
 # (name, prefix): path of a channel, and of a pool without its uid. A few, because each opening needs them.
@@ -27,7 +28,9 @@ cdef class OpenMark:
 
     def __dealloc__(self):
         if self.key is not None:
-            _open_marks.pop(self.key, None)
+            with cython.critical_section(_open_marks_lock):
+                if _open_marks.get(self.key) is self.reference:  # otherwise a newer mark has replaced it
+                    del _open_marks[self.key]
         if self.generation == fork_generation:
             mq_liveness_unlock(self.liveness_token)
 
@@ -58,11 +61,9 @@ cdef OpenMark _find_open_mark(tuple key):
 
 
 cdef int _share_open_mark(OpenMark mark, tuple key) except -1:
-    cdef OpenMark former = _find_open_mark(key)
-    if former is not None:
-        former.key = None  # its end must not remove the new entry
-    mark.key = key
-    _open_marks[key] = PyWeakref_NewRef(mark, None)
+    mark.key, mark.reference = key, PyWeakref_NewRef(mark, None)
+    with cython.critical_section(_open_marks_lock):
+        _open_marks[key] = mark.reference
     return 0
 
 
@@ -106,9 +107,12 @@ cdef class ChannelFile(EndpointFile):
         self.release()
 
     cdef SegmentMemory require_memory(self):
-        if self.memory is None:
+        cdef SegmentMemory memory
+        with cython.critical_section(self):  # another thread may close the channel object
+            memory = self.memory
+        if memory is None:
             raise StateError("channel is closed; open it again", self.name)
-        return self.memory
+        return memory
 
     cdef uint64_t make_uid(self) noexcept:
         return new_uid() if self.bus is None else self.bus.next_number()
@@ -217,13 +221,13 @@ cdef class ChannelFile(EndpointFile):
 
     def stats(self):
         """See `msgq.stats.channel`. Maps pools read-only, without a trace."""
-        self.require_memory()  # what a closed channel still shows is of the time of its close
+        _memory = self.require_memory()  # during the call, another thread may close the channel
         stats = read_channel_stats(self.segment, self.name, self.prefix, self.trust, self.schema)
         self.check_truncation()
         return stats
 
     def counts(self):
-        self.require_memory()
+        _memory = self.require_memory()
         counts = read_channel_counts(self.segment)
         self.check_truncation()
         return counts

@@ -285,7 +285,8 @@ cdef extern from "channel/snapshot.h" nogil:
 
 cdef class OpenMark:
     cdef object __weakref__
-    cdef tuple key  # in _open_marks; None: new channel objects do not get this mark
+    cdef tuple key  # key in _open_marks; None: not there yet
+    cdef object reference  # weak reference in _open_marks
     cdef void *liveness_token  # NULL: the file system has no such locks
     cdef int generation  # fork generation of the process that holds the token
 
@@ -298,9 +299,9 @@ cdef class ChannelFile(EndpointFile):
     cdef bytes pool_prefix  # path of a pool without its uid
     cdef mq_channel_header *header
     cdef OpenMark open_mark  # None: an observer, or closed
-    cdef uint64_t own_pools[63]  # for each row: uid of the pool created through this object
+    cdef uint64_t own_pools[63]  # uid of the pool that this object created for each row
     cdef tuple identity(self)
-    cdef uint64_t make_uid(self) noexcept  # for a new row or pool
+    cdef uint64_t make_uid(self) noexcept  # uid of a new row or pool
     cdef ChannelFile _open_again(self)
     cdef SegmentMemory require_memory(self)  # raise if the channel object is closed
     cdef mq_channel_files describe_files(self) noexcept
@@ -335,7 +336,7 @@ cdef class Publisher(ForkAwareHandle):
     cdef readonly str name  # name of the publisher's node
     cdef readonly ChannelFile _file
     cdef PublisherPool _pool
-    cdef bint _is_observed      # in a simulation: the bus gets each message
+    cdef bint _is_observed      # True in a simulation: the bus gets each message
     cdef object _published      # the last message for the bus
     cdef object _slots  # requested number of slots; None: the default
     cdef uint64_t _max_bytes
@@ -364,17 +365,24 @@ cdef class Publisher(ForkAwareHandle):
 
 
 cdef class SubscriberRows:
-    """The rows of a subscriber, which stay until its last view is released."""
+    """The rows of a subscriber, which stay until its last view is released.
+
+    The subscriber and its views are users of the rows. Any thread may release a view, so the users are counted without
+    the subscriber's lock.
+    """
     cdef ChannelFile file
     cdef object memory  # memory of the file, until the rows are released
     cdef mq_channel_subscriber_rows c
-    cdef uint64_t views_held  # number of views that are held
+    cdef mq_u64 users  # number of views, and 1 until the subscriber is closed
     cdef int generation
     cdef bint closed
     cdef bint abandoned  # the pins of views stay, as those of a dead process
     cdef int register_subscriber(self, str node) except -1
     cdef int register_viewer(self) except -1
-    cdef void add_views_held(self, int by) noexcept
+    cdef uint64_t count_views(self) noexcept
+    cdef void add_view(self) noexcept
+    cdef void remove_view(self) noexcept
+    cdef void _remove_user(self) noexcept
     cdef void release_rows(self) noexcept
     cdef void abandon(self) noexcept
 
@@ -421,10 +429,10 @@ cdef class Subscriber(Waitable):
     cdef readonly str name      # name of the subscriber's node
     cdef readonly int max_views
     cdef readonly ChannelFile _file
-    cdef ArrivalView _view  # in a simulation: what has arrived; None: all that is published
+    cdef ArrivalView _view  # arrived messages in a simulation; None: all published messages have arrived
     cdef SubscriberRows _rows  # None: a passive subscriber, which has no rows
     cdef mq_channel_subscriber c
-    cdef list _pools  # for each row: MappedPool, or None if the pool is not mapped
+    cdef list _pools  # MappedPool of each row, or None if the pool is not mapped
     cdef mq_channel_poll_state _poll_state
     cdef mq_channel_message _last
     cdef MappedPool _last_pool

@@ -61,17 +61,15 @@ class ChannelFile(EndpointFile):
     ) -> None:
         """Complete the configuration. The caller has checked the values.
 
-        Parameters
-        ----------
-        capacity : messages kept for slow subscribers, a power of two from 2 to 8192; None: keep the existing value.
-        publishers : maximum number, 1 to 63; None: keep the existing value.
-        subscribers : maximum number, 1 to 64; None: keep the existing value.
-        stamps : True if messages have a publish time; None: keep the existing value.
-        publishes : True if the caller is a publisher: set missing values to their defaults.
+        Args:
+            capacity: messages kept for slow subscribers, a power of two from 2 to 8192; None: keep the existing value.
+            publishers: maximum number, 1 to 63; None: keep the existing value.
+            subscribers: maximum number, 1 to 64; None: keep the existing value.
+            stamps: True if messages have a publish time; None: keep the existing value.
+            publishes: True if the caller is a publisher: set missing values to their defaults.
 
-        Raises
-        ------
-        ChannelMismatchError : a value differs from the existing one.
+        Raises:
+            ChannelMismatchError: a value differs from the existing one.
         """
 
     @property
@@ -93,14 +91,12 @@ class ChannelFile(EndpointFile):
     def set_schema(self, schema: Schema, replace: bool) -> Schema:
         """Set the schema of the messages.
 
-        Parameters
-        ----------
-        schema : the new schema.
-        replace : True: replace an existing schema. False: keep it.
+        Args:
+            schema: the new schema.
+            replace: True: replace an existing schema. False: keep it.
 
-        Returns
-        -------
-        The schema after the call.
+        Returns:
+            The schema after the call.
         """
 
     def describe_viewer(self, row: int) -> str:
@@ -123,9 +119,8 @@ class ChannelFile(EndpointFile):
 
         Returns the statistics before the removal.
 
-        Raises
-        ------
-        SegmentError : a pool cannot be removed.
+        Raises:
+            SegmentError: a pool cannot be removed.
         """
 
     def unlink(self, wanted: Callable[[ChannelStats], bool] | None = None) -> bool:
@@ -133,18 +128,15 @@ class ChannelFile(EndpointFile):
 
         Processes that have mapped the files can still exchange messages with each other.
 
-        Parameters
-        ----------
-        wanted : called with the statistics while the lock is held; the files are removed only if `wanted` returns True.
-            None: always remove.
+        Args:
+            wanted: called with the statistics while the lock is held; the files are removed only if `wanted` returns
+                True. None: always remove.
 
-        Returns
-        -------
-        True if the files were removed.
+        Returns:
+            True if the files were removed.
 
-        Raises
-        ------
-        SegmentError : a file cannot be removed, or the channel was removed before.
+        Raises:
+            SegmentError: a file cannot be removed, or the channel was removed before.
         """
 
 def open_channel_file(
@@ -158,31 +150,29 @@ def open_channel_file(
 ) -> ChannelFile:
     """Open a channel, by default as an observer, or create it.
 
-    Parameters
-    ----------
-    name : name of the channel, already checked.
-    in_prefix : prefix of the channel, already checked; "": no prefix.
-    create : True: create a new file; False: open an existing file; None: open the file, or create it if it does not
-        exist.
-    mode : permissions of a new channel's files; None: MSGQ_MODE, or 0o600.
-    trust : users whose files are accepted in addition to own files and root's; None: MSGQ_TRUST.
-    writable : False: open the channel as an observer.
-    creator : name of the creator, shown to users.
+    Args:
+        name: name of the channel, already checked.
+        in_prefix: prefix of the channel, already checked; "": no prefix.
+        create: True: create a new file; False: open an existing file; None: open the file, or create it if it does not
+            exist.
+        mode: permissions of a new channel's files; None: MSGQ_MODE, or 0o600.
+        trust: users whose files are accepted in addition to own files and root's; None: MSGQ_TRUST.
+        writable: False: open the channel as an observer.
+        creator: name of the creator, shown to users.
 
-    Raises
-    ------
-    InvalidValueError : `mode` or `trust` is invalid.
-    LayoutVersionError : another version of msgq created the channel.
-    CorruptSegmentError : the file is not a channel.
-    SegmentError : the channel is missing or exists already, cannot be opened or created, or its owner is not trusted.
+    Raises:
+        InvalidValueError: `mode` or `trust` is invalid.
+        LayoutVersionError: another version of msgq created the channel.
+        CorruptSegmentError: the file is not a channel.
+        SegmentError: the channel is missing or exists already, cannot be opened or created, or its owner is not
+            trusted.
     """
 
 def check_config(capacity: object, publishers: object, subscribers: object, name: str) -> None:
     """Check settings of a channel; None: not given.
 
-    Raises
-    ------
-    InvalidValueError : a setting is out of range.
+    Raises:
+        InvalidValueError: a setting is out of range.
     """
 
 def check_publisher_settings(slots: object, slot_bytes: object, max_bytes: object, name: str) -> None:
@@ -196,9 +186,8 @@ def check_subscriber_settings(
 def remove_pool_without_channel(name: str, in_prefix: str, uid: int) -> bool:
     """Remove a pool whose channel has no file.
 
-    Returns
-    -------
-    False if the channel has a file, or the pool was removed before.
+    Returns:
+        False if the channel has a file, or the pool was removed before.
     """
 
 @disjoint_base
@@ -282,37 +271,33 @@ class Publisher(ForkAwareHandle):
     ) -> int:
         """Publish one message.
 
-        Parameters
-        ----------
-        data : any object with contiguous bytes. The object may be empty. `send` copies the bytes, so you may change
-            `data` afterwards.
-        timeout : seconds to wait for a slot if views or loans hold all slots; None waits forever.
-        origin_time : time of the event that caused the message, in nanoseconds of the host's clock (clock.md). 0: the
-            origin of this thread (tracking.md), or none.
+        Args:
+            data: any object with contiguous bytes. The object may be empty. `send` copies the bytes, so you may change
+                `data` afterwards.
+            timeout: seconds to wait for a slot if views or loans hold all slots; None waits forever.
+            origin_time: time of the event that caused the message, in nanoseconds of the host's clock (clock.md). 0:
+                the origin of this thread (tracking.md), or none.
 
-        Returns
-        -------
-        Position of the message among all messages of the channel. Each message increments the position by one.
+        Returns:
+            Position of the message among all messages of the channel. Each message increments the position by one.
 
-        Raises
-        ------
-        PoolExhaustedError : views or loans held all slots until the timeout. The error text names the owners of the
-            views and loans.
-        MessageTooLargeError : the pool would exceed its `max_bytes`.
-        TooManyPublishersError : the pool must grow, and the channel has no row for the larger pool.
-        SegmentError : the slot is used for the first time, and `/dev/shm` has no memory for the slot. Or the pool must
-            grow, but memory is full or the channel was removed.
-        SegmentSizeError : another program truncated a file of the channel.
-        CorruptSegmentError : another program wrote to the channel's order of messages.
-        InvalidValueError : the timeout is invalid. If the call need not wait, `timeout` is not checked.
-        TypeError, BufferError, ValueError : `data` has no contiguous bytes, or is an array of Python objects.
+        Raises:
+            PoolExhaustedError: views or loans held all slots until the timeout. The error text names the owners of the
+                views and loans.
+            MessageTooLargeError: the pool would exceed its `max_bytes`.
+            TooManyPublishersError: the pool must grow, and the channel has no row for the larger pool.
+            SegmentError: the slot is used for the first time, and `/dev/shm` has no memory for the slot. Or the pool
+                must grow, but memory is full or the channel was removed.
+            SegmentSizeError: another program truncated a file of the channel.
+            CorruptSegmentError: another program wrote to the channel's order of messages.
+            InvalidValueError: the timeout is invalid. If the call need not wait, `timeout` is not checked.
+            TypeError, BufferError, ValueError: `data` has no contiguous bytes, or is an array of Python objects.
 
-        Notes
-        -----
-        If `send` raises, the message was not sent. The cost does not depend on the number of subscribers. `send` makes
-        a system call to wake a sleeping subscriber, and to allocate memory of slots before their first use. The GIL is
-        released during the copy of 256 KiB or more, and during the wait for a slot. Signal handlers run during the
-        wait. To grow, the pool creates a new file. To avoid growth, set `slot_bytes`.
+        Notes:
+            If `send` raises, the message was not sent. The cost does not depend on the number of subscribers. `send`
+            makes a system call to wake a sleeping subscriber, and to allocate memory of slots before their first use.
+            The GIL is released during the copy of 256 KiB or more, and during the wait for a slot. Signal handlers run
+            during the wait. To grow, the pool creates a new file. To avoid growth, set `slot_bytes`.
         """
 
     def send_many(
@@ -323,18 +308,15 @@ class Publisher(ForkAwareHandle):
         Each message is published before the iterator is asked for the next message. Rows of an array are published in
         groups of up to 256, with one publish time and one wake for each group.
 
-        Parameters
-        ----------
-        messages : an iterable of objects that `send` accepts, or an array whose rows are the messages.
-        origin_time : origin of all messages, as in `send`.
+        Args:
+            messages: an iterable of objects that `send` accepts, or an array whose rows are the messages.
+            origin_time: origin of all messages, as in `send`.
 
-        Returns
-        -------
-        Number of published messages.
+        Returns:
+            Number of published messages.
 
-        Raises
-        ------
-        The same errors as `send` without a timeout. Messages before the error are published.
+        Raises:
+            Exception: the same errors as `send` without a timeout. Messages before the error are published.
         """
 
     def wait_for_room(self, messages: int = 1, *, timeout: float | None = None) -> bool:
@@ -342,35 +324,34 @@ class Publisher(ForkAwareHandle):
 
         Use this call before messages that are published faster than subscribers receive them.
 
-        Parameters
-        ----------
-        messages : number of messages that you will publish before you wait again. If several publishers publish at the
-            same time, give the number of messages that all of them publish together before each of them waits again.
-        timeout : seconds to wait for slow subscribers; 0: do not wait; None: wait without a limit.
+        Args:
+            messages: number of messages that you will publish before you wait again. If several publishers publish at
+                the same time, give the number of messages that all of them publish together before each of them waits
+                again.
+            timeout: seconds to wait for slow subscribers; 0: do not wait; None: wait without a limit.
 
-        Returns
-        -------
-        True: the next `messages` messages add to the `lost` of no subscriber that is listed below. False: a
-        subscriber left no room until the timeout.
+        Returns:
+            True if the next `messages` messages add to the `lost` of no subscriber that is listed below. False: a
+            subscriber left no room until the timeout.
 
-        Raises
-        ------
-        InvalidValueError : `messages` is less than 1, or more than the channel's capacity or the publisher's slots. Or
-            the timeout is invalid. If the call need not wait, `timeout` is not checked.
-        EndpointClosedError : the publisher is closed, or was closed during the wait.
-        SegmentSizeError : another program truncated a file of the channel.
+        Raises:
+            InvalidValueError: `messages` is less than 1, or more than the channel's capacity or the publisher's slots.
+                Or the timeout is invalid. If the call need not wait, `timeout` is not checked.
+            EndpointClosedError: the publisher is closed, or was closed during the wait.
+            SegmentSizeError: another program truncated a file of the channel.
 
-        Notes
-        -----
-        The first 64 subscribers of the channel count, also those that conflate, and those of this process. Dead
-        subscribers, passive subscribers and subscribers without a row do not count, and neither do messages before a
-        subscriber joined (`history`). A stopped subscriber leaves no room until the timeout.
+        Notes:
+            The first 64 subscribers of the channel count, also those that conflate, and those of this process. Dead
+            subscribers, passive subscribers and subscribers without a row do not count, and neither do messages before
+            a subscriber joined (`history`). A stopped subscriber leaves no room until the timeout.
 
-        The promise needs that all publishers of the channel wait. It ends with a message for which the pool must grow.
+            The promise needs that all publishers of the channel wait. It ends with a message for which the pool must
+            grow.
 
-        If the channel has room, the call usually compares two positions. If the known room is used up, the call loads
-        the cursors of the subscribers. Subscribers wake no publisher, so a waiting publisher first yields its core and
-        then takes naps of 50 us to 1 ms. The GIL is released during the naps, and signal handlers run after each nap.
+            If the channel has room, the call usually compares two positions. If the known room is used up, the call
+            loads the cursors of the subscribers. Subscribers wake no publisher, so a waiting publisher first yields its
+            core and then takes naps of 50 us to 1 ms. The GIL is released during the naps, and signal handlers run
+            after each nap.
         """
 
     def loan(self, size: int, /, *, timeout: float | None = 0.0) -> Loan:
@@ -380,18 +361,15 @@ class Publisher(ForkAwareHandle):
         message is published. Several loans may be open at the same time. Subscribers receive the messages of several
         loans in the order of their publishing.
 
-        Parameters
-        ----------
-        size : bytes of the message. You may publish fewer bytes.
-        timeout : as in `send`.
+        Args:
+            size: bytes of the message. You may publish fewer bytes.
+            timeout: as in `send`.
 
-        Returns
-        -------
-        The loan. The loan contains bytes of an earlier message. Overwrite all bytes that you publish.
+        Returns:
+            The loan. The loan contains bytes of an earlier message. Overwrite all bytes that you publish.
 
-        Raises
-        ------
-        InvalidValueError : the size is negative. All errors of `send`, except errors about `data`.
+        Raises:
+            InvalidValueError: the size is negative. All errors of `send`, except errors about `data`.
         """
 
     def close(self) -> None:
@@ -401,9 +379,8 @@ class Publisher(ForkAwareHandle):
 
         Open loans cannot be published afterwards. The publisher's row is released when the last loan ends.
 
-        Raises
-        ------
-        ConcurrentUseError : another thread sends.
+        Raises:
+            ConcurrentUseError: another thread sends.
         """
 
 @disjoint_base
@@ -418,7 +395,7 @@ class Loan(Buffer):
     `StateError`. A deleted loan is discarded. Before you publish a loan, release or delete its memoryviews and arrays.
     Otherwise, writes through these objects could change the published message.
 
-    Threads: one thread at a time uses a loan and its publisher. Any thread may write through the buffers.
+    Threads: any thread may publish or discard a loan, and write through its buffers; the first call ends the loan.
 
     Fork: the child's copy of a loan raises `ForkedSocketError`. Do not write to the buffer of this copy.
     """
@@ -430,11 +407,10 @@ class Loan(Buffer):
     def __setitem__(self, index: slice | SupportsIndex, value: Buffer | npt.NDArray[Any] | int, /) -> None:
         """Write into the message: ``loan[:] = data``. A slice and its data have the same number of bytes.
 
-        Raises
-        ------
-        InvalidValueError : the slice and the data have different sizes, or a value for one byte is not 0 to 255.
-        InvalidTypeError : the data has no contiguous bytes.
-        StateError : the loan has ended.
+        Raises:
+            InvalidValueError: the slice and the data have different sizes, or a value for one byte is not 0 to 255.
+            InvalidTypeError: the data has no contiguous bytes.
+            StateError: the loan has ended.
         """
 
     @property
@@ -446,18 +422,16 @@ class Loan(Buffer):
     def publish(self, size: int | None = None) -> int:
         """Publish the message, and return its position.
 
-        Parameters
-        ----------
-        size : number of bytes to publish, from the start of the loan; None: all.
+        Args:
+            size: number of bytes to publish, from the start of the loan; None: all.
 
-        Raises
-        ------
-        BufferError : a memoryview or an array still uses the loan. The loan stays open.
-        InvalidValueError : `size` exceeds the loan. The loan stays open.
-        StateError : the loan was published or discarded before.
-        EndpointClosedError : the publisher is closed.
-        ForkedSocketError : the loan belongs to the parent process.
-        SegmentSizeError, CorruptSegmentError : as in `Publisher.send`. The loan has ended.
+        Raises:
+            BufferError: a memoryview or an array still uses the loan. The loan stays open.
+            InvalidValueError: `size` exceeds the loan. The loan stays open.
+            StateError: the loan was published or discarded before.
+            EndpointClosedError: the publisher is closed.
+            ForkedSocketError: the loan belongs to the parent process.
+            SegmentSizeError, CorruptSegmentError: as in `Publisher.send`. The loan has ended.
         """
 
     def discard(self) -> None:
@@ -583,22 +557,18 @@ class Subscriber(Waitable):
     def receive(self, timeout: float | None = None) -> bytes | None:
         """Take the next message, or the newest message if the subscriber conflates.
 
-        Parameters
-        ----------
-        timeout : seconds to wait; 0 checks once, None waits forever.
+        Args:
+            timeout: seconds to wait; 0 checks once, None waits forever.
 
-        Returns
-        -------
-        A copy of the message, or None at the timeout.
+        Returns:
+            A copy of the message, or None at the timeout.
 
-        Raises
-        ------
-        InvalidValueError : the timeout is invalid.
+        Raises:
+            InvalidValueError: the timeout is invalid.
 
-        Notes
-        -----
-        Sleeps with the GIL released. Signal handlers run, and an exception of a handler ends the wait. The GIL is also
-        released during a copy of 256 KiB or more.
+        Notes:
+            Sleeps with the GIL released. Signal handlers run, and an exception of a handler ends the wait. The GIL is
+            also released during a copy of 256 KiB or more.
         """
 
     @overload
@@ -607,39 +577,33 @@ class Subscriber(Waitable):
     def receive_into(self, buffer: WriteableBuffer | npt.NDArray[Any], timeout: float | None = None) -> int | None:
         """Take the next message into your own memory.
 
-        Parameters
-        ----------
-        buffer : writable, contiguous bytes.
-        timeout : as in `receive`.
+        Args:
+            buffer: writable, contiguous bytes.
+            timeout: as in `receive`.
 
-        Returns
-        -------
-        Bytes of the message, or None at the timeout. The bytes of `buffer` after the message keep their content, and
-        all bytes if no message was received. The content of `buffer` beyond the result is undefined only if a publisher
-        overwrote a message during its copy.
+        Returns:
+            Bytes of the message, or None at the timeout. The bytes of `buffer` after the message keep their content,
+            and all bytes if no message was received. The content of `buffer` beyond the result is undefined only if a
+            publisher overwrote a message during its copy.
 
-        Raises
-        ------
-        MessageTooLargeError : the message is larger than the buffer. The message stays for the next call.
-        TypeError, BufferError, ValueError : `buffer` is not writable, or not contiguous.
+        Raises:
+            MessageTooLargeError: the message is larger than the buffer. The message stays for the next call.
+            TypeError, BufferError, ValueError: `buffer` is not writable, or not contiguous.
         """
 
     def receive_many(self, limit: int | None = None) -> list[bytes]:
         """Take the waiting messages, oldest first, without a wait.
 
-        Parameters
-        ----------
-        limit : maximum number of messages; None: all messages published before the call.
+        Args:
+            limit: maximum number of messages; None: all messages published before the call.
 
-        Returns
-        -------
-        Copies of the messages. With ``on_lost="count"``, the list continues after lost messages, and `lost` counts
-        them. With ``on_lost="raise"``, the list ends before lost messages, and the next call counts them and raises
-        `LostMessagesError`.
+        Returns:
+            Copies of the messages. With ``on_lost="count"``, the list continues after lost messages, and `lost` counts
+            them. With ``on_lost="raise"``, the list ends before lost messages, and the next call counts them and raises
+            `LostMessagesError`.
 
-        Raises
-        ------
-        InvalidValueError : `limit` is negative.
+        Raises:
+            InvalidValueError: `limit` is negative.
         """
 
     def receive_array(
@@ -652,22 +616,19 @@ class Subscriber(Waitable):
     ) -> np.ndarray[tuple[int], np.dtype[Any]]:
         """Take the waiting messages as an array with one element for each message.
 
-        Parameters
-        ----------
-        dtype : dtype of one message, of a fixed size and without Python objects. The bytes are not converted.
-        limit : maximum number of messages; None: all messages published before the call.
-        timeout : seconds to wait for the first message; 0 checks once, None waits forever.
-        publishers : a list, to which the publisher of each message is appended.
+        Args:
+            dtype: dtype of one message, of a fixed size and without Python objects. The bytes are not converted.
+            limit: maximum number of messages; None: all messages published before the call.
+            timeout: seconds to wait for the first message; 0 checks once, None waits forever.
+            publishers: a list, to which the publisher of each message is appended.
 
-        Returns
-        -------
-        A new array of shape (messages,), empty if no message waits. The elements are consecutive messages: the array
-        ends before lost messages, whose loss the next call counts, and before a message of another size.
+        Returns:
+            A new array of shape (messages,), empty if no message waits. The elements are consecutive messages: the
+            array ends before lost messages, whose loss the next call counts, and before a message of another size.
 
-        Raises
-        ------
-        MessageSizeError : the first message does not have the size of `dtype`. The message stays for the next call.
-        InvalidValueError : `limit` is negative, or a `dtype` element has no bytes.
+        Raises:
+            MessageSizeError: the first message does not have the size of `dtype`. The message stays for the next call.
+            InvalidValueError: `limit` is negative, or a `dtype` element has no bytes.
         """
 
     @overload
@@ -679,19 +640,16 @@ class Subscriber(Waitable):
 
         The first call takes one of the channel's 64 rows for subscribers with views.
 
-        Parameters
-        ----------
-        timeout : as in `receive`.
+        Args:
+            timeout: as in `receive`.
 
-        Returns
-        -------
-        A view of the message, or None at the timeout. The message does not change while you hold the view.
+        Returns:
+            A view of the message, or None at the timeout. The message does not change while you hold the view.
 
-        Raises
-        ------
-        TooManyViewsError : the subscriber holds `max_views` views. Release one.
-        TooManySubscribersError : 64 other subscribers take views. `receive` still works.
-        StateError : the subscriber is passive, and cannot hold views.
+        Raises:
+            TooManyViewsError: the subscriber holds `max_views` views. Release one.
+            TooManySubscribersError: 64 other subscribers take views. `receive` still works.
+            StateError: the subscriber is passive, and cannot hold views.
         """
 
     def arecv(self) -> Coroutine[Any, Any, bytes]:
@@ -701,10 +659,9 @@ class Subscriber(Waitable):
 
         If a call is cancelled, the message stays for the next call. One task at a time may wait.
 
-        Raises
-        ------
-        EndpointClosedError : the subscriber is closed, before or during the wait.
-        ConcurrentUseError : another task waits.
+        Raises:
+            EndpointClosedError: the subscriber is closed, before or during the wait.
+            ConcurrentUseError: another task waits.
         """
 
     def __iter__(self) -> Self: ...

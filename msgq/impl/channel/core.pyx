@@ -7,6 +7,7 @@ from cpython.buffer cimport (
 )
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals
+from cpython.object cimport PyObject
 from cpython.pythread cimport PyThread_get_thread_ident
 from cpython.slice cimport PySlice_Check, PySlice_GetIndicesEx
 from cpython.weakref cimport PyWeakref_NewRef
@@ -20,6 +21,7 @@ from msgq.impl.base.clock cimport current_origin, host_offset_ns, host_time_ns, 
 from msgq.impl.base.core cimport (
     adopt_mapping, BUSY, check_file, close_at_exit, CLOSED, write_full_schema, read_full_schema, EndpointFile,
     expose_buffer, find_bus, WAIT_FOREVER, LARGE_BYTES, load_event_loop, map_file, mq_close_file, MQ_ERROR_PATH_BYTES,
+    mq_add_to_shared_counter, mq_lock_object, mq_object_lock, mq_unlock_object,
     mq_copy_to_shared, mq_copy_from_shared, MQ_DEAD,
     mq_eventcount_has_waiters_mp, mq_eventcount_notify_mp, mq_eventcount_prepare_wait_mp, mq_futex_wait,
     mq_futex_wake_all, mq_futex_word, mq_liveness_is_locked, mq_liveness_lock, mq_liveness_probe_begin,

@@ -3,7 +3,11 @@
 
 @no_gc_clear  # __dealloc__ needs the pool
 cdef class Loan:
-    """See core.pyi."""
+    """See core.pyi.
+
+    The lock of the publisher guards the publisher, its pool and the loan, because threads may use several of them at
+    once.
+    """
     cdef Publisher _publisher
     cdef PublisherPool _pool
     cdef int _slot  # -1: the slot no longer belongs to the loan
@@ -21,25 +25,36 @@ cdef class Loan:
         raise TypeError("loans cannot be created directly; call the publisher's loan()")
 
     def __dealloc__(self):  # each buffer keeps the loan alive, so no buffer is left
+        cdef mq_object_lock lock
         if self._slot != MQ_CHANNEL_NO_SLOT and self._fork_generation == fork_generation:
-            self._pool.cancel_loan(self._slot, False)
+            mq_lock_object(&lock, <PyObject *> self._publisher)
+            try:
+                self._pool.cancel_loan(self._slot, False)
+            finally:
+                mq_unlock_object(&lock)
 
     def __len__(self):
         return self._size
 
     def __setitem__(self, index, value):
         cdef Py_ssize_t start, stop, step, size
+        cdef uint8_t *payload
         if PyBytes_CheckExact(value) and PySlice_Check(index):
             PySlice_GetIndicesEx(index, self._size, &start, &stop, &step, &size)
             if step == 1 and size == PyBytes_GET_SIZE(value):
-                self._check_usable_loan()
-                mq_copy_to_shared(mq_channel_begin_slot_write(&self._pool.c, self._slot) + start,
-                                  PyBytes_AS_STRING(value), size)
+                payload = self._begin_export()
+                mq_copy_to_shared(payload + start, PyBytes_AS_STRING(value), size)
+                self._end_export()
                 return
         assign_bytes(memoryview(self), index, value, self._publisher._endpoint)
 
     def __enter__(self):
-        self._check_usable_loan()
+        cdef mq_object_lock lock
+        mq_lock_object(&lock, <PyObject *> self._publisher)
+        try:
+            self._check_usable_loan()
+        finally:
+            mq_unlock_object(&lock)
         return self
 
     def __exit__(self, kind, *_):
@@ -49,6 +64,33 @@ cdef class Loan:
             self.publish()
         else:
             self.discard()
+
+    # ---- buffers ----
+
+    cdef uint8_t *_begin_export(self) except NULL:
+        """Return the payload to write. Until `_end_export`, the message cannot be published."""
+        cdef mq_object_lock lock
+        mq_lock_object(&lock, <PyObject *> self._publisher)
+        try:
+            self._check_usable_loan()
+            self._export_count += 1
+        finally:
+            mq_unlock_object(&lock)
+        return mq_channel_begin_slot_write(&self._pool.c, self._slot)
+
+    cdef void _end_export(self) noexcept:
+        cdef mq_object_lock lock
+        mq_lock_object(&lock, <PyObject *> self._publisher)
+        self._export_count -= 1
+        mq_unlock_object(&lock)
+
+    def __getbuffer__(self, Py_buffer *buffer, int flags):
+        PyBuffer_FillInfo(buffer, self, self._begin_export(), self._size, 0, flags)
+
+    def __releasebuffer__(self, Py_buffer *buffer):
+        self._end_export()
+
+    # ---- the end ----
 
     cdef int _check_usable_loan(self) except -1:
         if self._pool is None:
@@ -63,36 +105,48 @@ cdef class Loan:
         return 0
 
     def publish(self, size=None):
+        cdef mq_object_lock lock
         cdef uint64_t wanted = self._size if size is None else size
+        mq_lock_object(&lock, <PyObject *> self._publisher)
+        try:
+            position = self._publish_slot(wanted)
+        finally:
+            mq_unlock_object(&lock)
+        self.position = position
+        return position
+
+    cdef object _publish_slot(self, uint64_t size):
+        cdef uint64_t slot
         self._check_usable_loan()
-        cdef uint64_t slot = self._slot
-        if wanted > self._size:
-            raise InvalidValueError(f"loan has {self._size} bytes, but {wanted} were to be published",
+        if self.origin_time:
+            refuse_foreign_origin(self.origin_time, self._publisher._endpoint)
+            self._check_usable_loan()  # the first use of origins runs Python code
+        if size > self._size:
+            raise InvalidValueError(f"loan has {self._size} bytes, but {size} were to be published",
                                     self._publisher._endpoint)
         if self._export_count:
             text = f"loan has open buffers: {self._export_count} (memoryview, array), which could change "
             raise BufferError(text + "the message; release or delete them first")
-        refuse_foreign_origin(self.origin_time, self._publisher._endpoint)
-        self._is_finished, self._slot = True, MQ_CHANNEL_NO_SLOT
+        slot, self._slot, self._is_finished = self._slot, MQ_CHANNEL_NO_SLOT, True
         try:
-            self.position = self._publisher._publish_slot(self._pool, slot, wanted, self.origin_time)
+            return self._publisher._publish_slot(self._pool, slot, size, self.origin_time)
         finally:
             self._pool.end_loan(True)
-        return self.position
 
     def discard(self):
+        cdef mq_object_lock lock
+        mq_lock_object(&lock, <PyObject *> self._publisher)
+        try:
+            self._discard_slot()
+        finally:
+            mq_unlock_object(&lock)
+
+    cdef int _discard_slot(self) except -1:
         if self._is_finished or self._pool is None:
-            return
+            return 0
         self._is_finished = True
         # if buffers are left, the release of the last buffer cancels the loan
         if not self._export_count and self._fork_generation == fork_generation:
             slot, self._slot = self._slot, MQ_CHANNEL_NO_SLOT
             self._pool.cancel_loan(slot, True)
-
-    def __getbuffer__(self, Py_buffer *buffer, int flags):
-        self._check_usable_loan()
-        PyBuffer_FillInfo(buffer, self, mq_channel_begin_slot_write(&self._pool.c, self._slot), self._size, 0, flags)
-        self._export_count += 1
-
-    def __releasebuffer__(self, Py_buffer *buffer):
-        self._export_count -= 1
+        return 0

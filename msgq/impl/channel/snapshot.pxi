@@ -15,7 +15,7 @@ cdef class _ChannelSnapshot:
     cdef object trust
     cdef mq_index_ring order
     cdef mq_liveness_probe probe
-    cdef mq_channel_view_counts views_by_viewer[64]  # for each viewer row: views of the viewer
+    cdef mq_channel_view_counts views_by_viewer[64]  # number of views of each viewer row
     cdef dict pool_bytes_by_uid  # uid of each pool: bytes of the pool
 
     cdef object read_publishers(self):

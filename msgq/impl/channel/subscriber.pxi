@@ -88,7 +88,7 @@ cdef class Subscriber(Waitable):
 
     @property
     def views_held(self):
-        return 0 if self._rows is None else self._rows.views_held
+        return 0 if self._rows is None else self._rows.count_views()
 
     @property
     def passive(self):
@@ -404,7 +404,7 @@ cdef class Subscriber(Waitable):
                 if self._should_stop_retrying(&missed, wait_ns):
                     break
                 continue
-            self._rows.add_views_held(1)
+            self._rows.add_view()
             self._last, self._last_pool = message, mapped
             sample = Sample.__new__(Sample)
             expose_buffer(sample, mapped, mq_pool_slot_payload(message.slot), message.length, False)
@@ -424,8 +424,8 @@ cdef class Subscriber(Waitable):
         """Take a viewer row if needed, and check that one more view is allowed."""
         if self._rows is None:
             raise StateError("is passive, and cannot hold views; use receive(), which copies", self._endpoint)
-        if self._rows.views_held >= <uint64_t> self.max_views:
-            text = f"holds {self._rows.views_held} views, its limit (max_views); release one"
+        if self._rows.count_views() >= <uint64_t> self.max_views:
+            text = f"holds {self._rows.count_views()} views, its limit (max_views); release one"
             raise TooManyViewsError(text, self._endpoint)
         if self._rows.c.viewer < 0:
             self._begin_use()
@@ -521,8 +521,8 @@ cdef class Subscriber(Waitable):
         memset(self.c.pools, 0, sizeof(self.c.pools))
         self._pools = [None] * MQ_CHANNEL_PUBLISHERS
         self._last_pool = describe_only(self._last_pool)
-        if self._rows is not None and not self._rows.views_held:
-            self._rows.memory = None
+        if self._rows is not None and self._rows.generation != fork_generation and not self._rows.count_views():
+            self._rows.memory = None  # in a child. In the process that opened the rows, their last user does it
         self._memory = None
 
     def arecv(self):

@@ -8,6 +8,7 @@ cdef class SubscriberRows:
     def __cinit__(self):
         self.c.viewer = MQ_NO_ROW
         self.generation = fork_generation
+        mq_store_release_u64(&self.users, 1)
 
     def __dealloc__(self):
         self.release_rows()
@@ -42,21 +43,36 @@ cdef class SubscriberRows:
             self.file.unlock(&lock)
         return raise_error(&error, self.file.name) if failed else 0
 
-    cdef void add_views_held(self, int by) noexcept:
-        self.views_held += by
+    cdef uint64_t count_views(self) noexcept:
+        """Return the number of views, for the subscriber, which is the only other user."""
+        return mq_load_relaxed_u64(&self.users) - (0 if self.closed else 1)
+
+    cdef void add_view(self) noexcept:
+        mq_add_to_shared_counter(&self.users, 1)
         if self.c.row != NULL:
-            mq_store_release_u64(&self.c.row.views_held, self.views_held)
+            mq_add_to_shared_counter(&self.c.row.views_held, 1)
+
+    cdef void remove_view(self) noexcept:
+        if self.c.row != NULL:
+            mq_add_to_shared_counter(&self.c.row.views_held, <uint64_t> -1)
+        self._remove_user()
+
+    cdef void _remove_user(self) noexcept:
+        """Leave the rows with the last user. In a forked child they are the parent's."""
+        if mq_add_to_shared_counter(&self.users, <uint64_t> -1) == 0 and self.generation == fork_generation:
+            mq_channel_leave_rows(&self.c)
+            self.memory = None
 
     cdef void release_rows(self) noexcept:
-        """Release the rows, now or after the last view. In a forked child they are the parent's."""
-        self.closed = True
-        if self.views_held or self.generation != fork_generation:
-            return
-        mq_channel_leave_rows(&self.c)
-        self.memory = None
+        """End the subscriber's use of the rows."""
+        if not self.closed:
+            self.closed = True
+            self._remove_user()
 
     cdef void abandon(self) noexcept:
         """Leave the rows and the pins of views as they are. Only on a bus."""
+        if not self.closed:
+            mq_add_to_shared_counter(&self.users, <uint64_t> -1)  # views are counted also after the end of the process
         self.closed = self.abandoned = True
         mq_channel_abandon_rows(&self.c)
         self.memory = None
@@ -93,9 +109,7 @@ cdef class MappedPool(PinOwner):
         if self.rows.abandoned:
             return
         mq_pool_pin_clear(&self.slots, slot, self.rows.c.viewer)
-        self.rows.add_views_held(-1)
-        if self.rows.closed:
-            self.rows.release_rows()
+        self.rows.remove_view()
 
 
 cdef MappedPool describe_only(MappedPool mapped):

@@ -42,7 +42,7 @@ cdef class ArrivalView:
             self._show_ring(s, s.order.capacity)
         return self.c.ring.capacity != 0
 
-    # ---- what arrives ----
+    # ---- arriving messages ----
 
     def add_arrival(self, uint64_t position):
         if position < self.c.end:
@@ -64,7 +64,7 @@ cdef class ArrivalView:
             self.c.end += 1
         return 0
 
-    # ---- what the subscriber sees ----
+    # ---- state for the subscriber ----
 
     cdef bint is_lapped(self, mq_channel_subscriber *s) noexcept:
         """True if a fault has overwritten messages that the subscriber has not read."""

@@ -21,9 +21,8 @@ class InProcessBus(Bus):
 
     Virtual time advances only while a call waits.
 
-    Attributes
-    ----------
-    frame_servers : frame servers by prefix and name; see visionipc/fake.py.
+    Attributes:
+        frame_servers: frame servers by prefix and name; see visionipc/fake.py.
     """
 
     if TYPE_CHECKING:

@@ -35,10 +35,9 @@ __all__ = [
 class ChannelState(EndpointState["ChannelInbox"]):
     """A channel in a simulation.
 
-    Attributes
-    ----------
-    file : the channel as an observer sees it.
-    end : position after the newest message.
+    Attributes:
+        file: the channel as an observer sees it.
+        end: position after the newest message.
     """
 
     def __init__(self, name: str, prefix: str, bus: SimulationBus) -> None:

@@ -22,10 +22,9 @@ class VirtualClock(VirtualTime):
     simulation sets the clock to 0, where its inputs begin, and to the time of a recording when the recording is played.
     All users of a bus share the clock.
 
-    Attributes
-    ----------
-    now_ns : current time in ns.
-    alarms : time in ns and function of each alarm, by its owner.
+    Attributes:
+        now_ns: current time in ns.
+        alarms: time in ns and function of each alarm, by its owner.
     """
 
     def __init__(self, sleep_ns: SleepFunction) -> None:
@@ -49,9 +48,8 @@ class VirtualClock(VirtualTime):
     def sleep(self, seconds: float) -> None:
         """Advance the time by `seconds`. In a simulation, other nodes run during this time.
 
-        Raises
-        ------
-        ValueError : the time is negative, as in `time.sleep`.
+        Raises:
+            ValueError: the time is negative, as in `time.sleep`.
         """
         if not seconds >= 0:
             raise ValueError(f"sleep length must be non-negative, not {seconds}")

@@ -21,10 +21,9 @@ MessageId = tuple[str, int]
 class PendingDelivery(NamedTuple):
     """A message on its way to one subscriber.
 
-    Attributes
-    ----------
-    due_ns : earliest arrival in virtual time, ns.
-    runs_last : True: all other events of that time come first.
+    Attributes:
+        due_ns: earliest arrival in virtual time, ns.
+        runs_last: True: all other events of that time come first.
     """
 
     due_ns: int
@@ -36,10 +35,9 @@ class PendingDelivery(NamedTuple):
 class Inbox:
     """Messages on their way to one receiver.
 
-    Attributes
-    ----------
-    receiver : name of the node that receives; name of the endpoint if all its handles share the messages.
-    undelivered : sent messages that have not arrived yet.
+    Attributes:
+        receiver: name of the node that receives; name of the endpoint if all its handles share the messages.
+        undelivered: sent messages that have not arrived yet.
     """
 
     def __init__(self, receiver: str) -> None:
@@ -69,14 +67,13 @@ StateT = TypeVar("StateT", bound="EndpointState[Any]")
 class EndpointState(Generic[InboxT]):
     """An endpoint in a simulation: a topic, a channel, a work queue, or records (whose messages are writes).
 
-    Attributes
-    ----------
-    endpoint : name with the prefix of the kind.
-    is_shared : True: each message changes memory that all handles share. False: each subscriber has an inbox.
-    restarts_consumer : True: a restart affects the node that takes a message, else the node that sends it.
-    reports_queue_events : True: the messages are events of a queue. Random faults do not affect them.
-    published_count : number of published messages.
-    inboxes : inboxes of the subscribers, or the inbox of all handles.
+    Attributes:
+        endpoint: name with the prefix of the kind.
+        is_shared: True: each message changes memory that all handles share. False: each subscriber has an inbox.
+        restarts_consumer: True: a restart affects the node that takes a message, else the node that sends it.
+        reports_queue_events: True: the messages are events of a queue. Random faults do not affect them.
+        published_count: number of published messages.
+        inboxes: inboxes of the subscribers, or the inbox of all handles.
     """
 
     is_shared = restarts_consumer = reports_queue_events = False
@@ -125,7 +122,7 @@ class SimulationBus(InProcessBus):
 
     def __init__(self) -> None:
         super().__init__()
-        self._states: dict[int, EndpointState[Any]] = {}  # by the number of the endpoint's file
+        self._states: dict[int, EndpointState[Any]] = {}  # states by the number of the endpoint's file
 
     def forget_parent(self) -> None:
         """See `InProcessBus`."""

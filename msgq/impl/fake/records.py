@@ -25,10 +25,9 @@ if TYPE_CHECKING:
 class RecordsState(EndpointState["WriterInbox"]):
     """A vector or board in a simulation. The messages are `RecordWrite` objects. Each handle has an inbox.
 
-    Attributes
-    ----------
-    schema : schema of the values; None: a board without a schema.
-    dtype : dtype of a vector's elements; None: a board.
+    Attributes:
+        schema: schema of the values; None: a board without a schema.
+        dtype: dtype of a vector's elements; None: a board.
     """
 
     is_shared = True
@@ -40,7 +39,7 @@ class RecordsState(EndpointState["WriterInbox"]):
         self._file_memory: object = handle._file_memory  # no later file is taken for this one
         self._options: RecordStats | None = None
         self._begun_counts: dict[int, int] = {}
-        self._late_writes: list[RecordWrite] = []  # their time has come, but other writers hold their elements
+        self._late_writes: list[RecordWrite] = []  # due writes whose elements other writers hold
 
     def read_options(self, handle: Any) -> RecordStats:
         """Return the statistics from the time of the first write, for the options of the file."""

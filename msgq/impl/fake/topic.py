@@ -25,10 +25,9 @@ if TYPE_CHECKING:
 class TopicState(EndpointState["TopicInbox"]):
     """A topic in a simulation.
 
-    Attributes
-    ----------
-    schema : schema of the messages, set by the last publisher that gave one.
-    extract_picture : for a frame stream: converts a message for `Simulation.sent_messages`.
+    Attributes:
+        schema: schema of the messages, set by the last publisher that gave one.
+        extract_picture: for a frame stream: converts a message for `Simulation.sent_messages`.
     """
 
     def __init__(self, endpoint: str, bus: SimulationBus) -> None:
@@ -109,7 +108,7 @@ class PubSocket(PublisherOnBus, ring.PubSocket):
 
     def __init__(self) -> None:
         super().__init__()
-        #: For a frame stream: converts a message for `Simulation.sent_messages`. Set it before `connect`.
+        #: Converter of a frame stream's messages for `Simulation.sent_messages`. Set it before `connect`.
         self._extract_picture: Callable[[bytes], bytes] | None = None
 
     def _enter_simulation(self, bus: SimulationBus) -> None:

@@ -35,10 +35,9 @@ class HeldInbox(Inbox):
 class QueueState(EndpointState[HeldInbox]):
     """A work queue in a simulation.
 
-    Attributes
-    ----------
-    handles : open handles, in their order.
-    numbers : number of the message in each slot, from 1.
+    Attributes:
+        handles: open handles, in their order.
+        numbers: number of the message in each slot, from 1.
     """
 
     is_shared = restarts_consumer = True

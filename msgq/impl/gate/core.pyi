@@ -39,20 +39,17 @@ class Event:
     def wait(self, timeout_s: float = -1) -> None:
         """Wait until the count is above 0. The count does not change.
 
-        Parameters
-        ----------
-        timeout_s : seconds, 0 to 2**31 - 1; -1 waits without limit.
+        Args:
+            timeout_s: seconds, 0 to 2**31 - 1; -1 waits without limit.
 
-        Raises
-        ------
-        EventTimeoutError : the time-out passed. The error is a TimeoutError, and also a RuntimeError as in stock.
-        ControllerDiedError : the process that created the gate is dead. Detected within 1 s.
-        InvalidValueError : an invalid time-out.
+        Raises:
+            EventTimeoutError: the time-out passed. The error is a TimeoutError, and also a RuntimeError as in stock.
+            ControllerDiedError: the process that created the gate is dead. Detected within 1 s.
+            InvalidValueError: an invalid time-out.
 
-        Notes
-        -----
-        Polls for up to 50 us, then sleeps, with the GIL released. Signal handlers run; an exception of a handler ends
-        the wait.
+        Notes:
+            Polls for up to 50 us, then sleeps, with the GIL released. Signal handlers run; an exception of a handler
+            ends the wait.
         """
 
     def peek(self) -> bool:
@@ -79,23 +76,21 @@ class SocketEventHandle:
     def __init__(self, endpoint: str | bytes, identifier: str | bytes, override: bool, enable: bool = False) -> None:
         """Open or create the gate of a topic.
 
-        Parameters
-        ----------
-        endpoint : name of the topic in the current prefix (OPENPILOT_PREFIX).
-        identifier : group of handles and subscribers. Different groups do not see each other. The empty identifier is a
-            group, too.
-        override : True: create a gate. If a gate exists, the new gate replaces this gate, and waiting subscribers move
-            to the new gate. False: open the existing gate. If the gate does not exist, the endpoint is not gated for
-            this handle.
-        enable : True: subscribers stop at the new gate. The argument is used only with `override`.
+        Args:
+            endpoint: name of the topic in the current prefix (OPENPILOT_PREFIX).
+            identifier: group of handles and subscribers. Different groups do not see each other. The empty identifier
+                is a group, too.
+            override: True: create a gate. If a gate exists, the new gate replaces this gate, and waiting subscribers
+                move to the new gate. False: open the existing gate. If the gate does not exist, the endpoint is not
+                gated for this handle.
+            enable: True: subscribers stop at the new gate. The argument is used only with `override`.
 
-        Raises
-        ------
-        EndpointNameError : a name is not valid in a file name, or the total length of the names is too large.
-        StateError : the handle was initialized before.
-        InvalidValueError : MSGQ_MODE is invalid.
-        CorruptSegmentError, LayoutVersionError : without `override`: the file is not a gate of this version.
-        SegmentError : a file cannot be created, opened, locked, mapped or removed.
+        Raises:
+            EndpointNameError: a name is not valid in a file name, or the total length of the names is too large.
+            StateError: the handle was initialized before.
+            InvalidValueError: MSGQ_MODE is invalid.
+            CorruptSegmentError, LayoutVersionError: without `override`: the file is not a gate of this version.
+            SegmentError: a file cannot be created, opened, locked, mapped or removed.
         """
 
     @property
@@ -141,14 +136,12 @@ class SocketEventHandle:
 def wait_for_one_event(events: Iterable[Event], timeout: float = -1) -> int:
     """Wait until one of the events is set, and return the index of the first set event.
 
-    Parameters
-    ----------
-    events : events of any handles. With more than 128 events, and on Linux before 5.16, the wait polls once per
-        millisecond.
-    timeout : seconds, as in `Event.wait`.
+    Args:
+        events: events of any handles. With more than 128 events, and on Linux before 5.16, the wait polls once per
+            millisecond.
+        timeout: seconds, as in `Event.wait`.
 
-    Raises
-    ------
-    InvalidValueError : no events, or an invalid time-out.
-    EventTimeoutError, EventError, ControllerDiedError : as `Event.wait`.
+    Raises:
+        InvalidValueError: no events, or an invalid time-out.
+        EventTimeoutError, EventError, ControllerDiedError: as `Event.wait`.
     """

@@ -1,6 +1,7 @@
 """Gates: one module. The parts are included in dependency order."""
 
 from cpython.exc cimport PyErr_CheckSignals
+from cython cimport critical_section
 from libc.stdint cimport INT32_MAX
 from libc.string cimport memset
 from posix.fcntl cimport O_RDWR

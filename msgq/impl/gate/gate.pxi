@@ -16,7 +16,7 @@ cdef enum:
     MIN_SLEEP_NS = 50000000
     MAX_SLEEP_NS = 1000000000
 
-cdef int64_t _adaptive_spin_ns = MAX_SPIN_NS
+cdef int64_t _adaptive_spin_ns = MAX_SPIN_NS  # spin of the last wait of any thread
 
 
 # ---- wait ----
@@ -159,12 +159,14 @@ cdef class Event:
         return f"<msgq Event recv_{'ready' if self._event_index else 'called'} of {self._event_handle!r}>"
 
     def set(self):
-        self._event_handle._check_managed()
-        self._event_handle._set_event(self._event_index)
+        with critical_section(self._event_handle):
+            self._event_handle._check_managed()
+            self._event_handle._set_event(self._event_index)
 
     def clear(self):
-        self._event_handle._check_managed()
-        return self._event_handle._clear_event(self._event_index)
+        with critical_section(self._event_handle):
+            self._event_handle._check_managed()
+            return self._event_handle._clear_event(self._event_index)
 
     def wait(self, timeout_s=-1):
         _wait_for_event([self], timeout_s)
@@ -177,11 +179,12 @@ cdef class Event:
 
     @property
     def fd(self):
-        return self._event_handle._event_fd(self._event_index)
+        with critical_section(self._event_handle):
+            return self._event_handle._event_fd(self._event_index)
 
 
 cdef class SocketEventHandle:
-    """Manages the gate of an endpoint. See the type stub (core.pyi)."""
+    """Manages the gate of an endpoint. See the type stub (core.pyi). Its events lock it."""
 
     def __cinit__(self):
         self._fifo_fds[RECV_CALLED] = self._fifo_fds[RECV_READY] = -1

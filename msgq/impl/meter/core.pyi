@@ -33,19 +33,17 @@ class EndpointMeter:
 def run_meters(meters: Sequence[EndpointMeter], seconds: float, spin: bool = False) -> None:
     """Measure several endpoints at once, without the GIL.
 
-    Parameters
-    ----------
-    meters : meters of any kinds. During the call, no other thread may use these meters.
-    seconds : duration. Each endpoint is polled at least once.
-    spin : True: poll without pause. The call then uses a whole core, and sees each message within 1 us. False: sleep 50
-        us between polls. If one poll finds several messages, the time since the previous poll is divided evenly among
-        the messages.
+    Args:
+        meters: meters of any kinds. During the call, no other thread may use these meters.
+        seconds: duration. Each endpoint is polled at least once.
+        spin: True: poll without pause. The call then uses a whole core, and sees each message within 1 us. False: sleep
+            50 us between polls. If one poll finds several messages, the time since the previous poll is divided evenly
+            among the messages.
 
-    Raises
-    ------
-    CorruptSegmentError : a file contains invalid data.
-    SegmentSizeError : a file was truncated.
-    EndpointClosedError : a meter was closed.
+    Raises:
+        CorruptSegmentError: a file contains invalid data.
+        SegmentSizeError: a file was truncated.
+        EndpointClosedError: a meter was closed.
     """
 
 @disjoint_base
@@ -57,12 +55,11 @@ class SourceMeter(EndpointMeter):
     The meter counts the other writes as `lost`, so the total is exact. Each poll scans all elements, and is followed by
     a pause of four times the poll's duration.
 
-    Parameters
-    ----------
-    source : a source that no other code uses. The meter ignores its schema.
-    stamp_offset : byte offset in the payload of a u64 with the publishing time in ns; None: the publishing times that
-        the endpoint has next to payloads, if any.
-    clock : clock of this time: "host" (docs/internals/clock.md), "realtime" or "monotonic".
+    Args:
+        source: a source that no other code uses. The meter ignores its schema.
+        stamp_offset: byte offset in the payload of a u64 with the publishing time in ns; None: the publishing times
+            that the endpoint has next to payloads, if any.
+        clock: clock of this time: "host" (docs/internals/clock.md), "realtime" or "monotonic".
     """
 
     def __init__(self, source: EndpointSource, stamp_offset: int | None = None, clock: str = "host") -> None: ...
@@ -73,9 +70,9 @@ class QueueEventsMeter(SourceMeter):
 
     The delay of a message is its waiting time: from the send until the first take.
 
-    Parameters
-    ----------
-    name, in_prefix : name and prefix of a queue with events. The channel of the events need not exist yet.
+    Args:
+        name: name of a queue with events. The channel of the events need not exist yet.
+        in_prefix: prefix of the queue.
     """
 
     def __init__(self, name: str, in_prefix: str) -> None: ...
@@ -87,9 +84,9 @@ class QueueMeter(EndpointMeter):
     The counts include all messages. The sizes are unknown, because consumers may take messages before the meter reads
     them. A reading has no delays. Instead, a reading has the waiting times of the messages that are in the queue.
 
-    Parameters
-    ----------
-    name, in_prefix : name and prefix of an existing queue.
+    Args:
+        name: name of an existing queue.
+        in_prefix: prefix of the queue.
     """
 
     def __init__(self, name: str, in_prefix: str) -> None: ...

@@ -1,6 +1,7 @@
 """Meters of all types of endpoint: one module. The parts are included in dependency order."""
 
 from cpython.exc cimport PyErr_CheckSignals
+from cython cimport critical_section
 from libc.errno cimport ENOENT
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset

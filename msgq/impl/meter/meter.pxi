@@ -4,7 +4,7 @@
 cdef enum:
     SAMPLE_INTERVAL_NS = 50000  # nanoseconds between two samples, because passive readers may miss wakes
     SPIN_GIL_NS = 50000000  # nanoseconds between two checks for signals
-    RECOVERIES_MAX = 100  # of one sample on a bus
+    RECOVERIES_MAX = 100  # recoveries during one sample on a bus
     STAMP_OFFSET_MAX = 0x7FFFFFFF
 
 
@@ -113,13 +113,19 @@ cdef int _sample_all(EndpointMeter meter) except -1:
     cdef int64_t found = 1
     cdef int recoveries = 0
     while found > 0 or (found < 0 and recoveries < RECOVERIES_MAX):
-        read = meter._begin_sampling()  # stays mapped during the sample
-        endpoint = meter.c
+        with critical_section(meter):
+            read = meter._begin_sampling()  # stays mapped during the sample
+            endpoint = meter.c
         found = mq_meter_sample(&endpoint)
         if found < 0:
-            meter._handle_sample_failure(endpoint.status)
+            _handle_sample_failure(meter, endpoint.status)
             recoveries += 1
     return 0
+
+
+cdef int _handle_sample_failure(EndpointMeter meter, mq_source_status status) except -1:
+    with critical_section(meter):  # another thread may close it
+        return meter._handle_sample_failure(status)
 
 
 cdef int _run_in_real_time(meters, double seconds, bint spin) except -1:
@@ -129,7 +135,6 @@ cdef int _run_in_real_time(meters, double seconds, bint spin) except -1:
     cdef int64_t status = 0
     cdef unsigned recoveries = 0  # number of recoveries after the deadline
     cdef unsigned long slack_ns = prctl(PR_GET_TIMERSLACK)
-    cdef EndpointMeter meter
     prctl(PR_SET_TIMERSLACK, <unsigned long> 1)  # with the default slack, the kernel lengthens the naps of this thread
     try:
         if inputs == NULL:
@@ -138,8 +143,7 @@ cdef int _run_in_real_time(meters, double seconds, bint spin) except -1:
             status = _sample_without_gil(meters, inputs, count, min(until, mq_monotonic_ns() + SPIN_GIL_NS), spin)
             PyErr_CheckSignals()
             if status < 0:
-                meter = meters[-1 - status]
-                meter._handle_sample_failure(inputs[-1 - status].status)
+                _handle_sample_failure(meters[-1 - status], inputs[-1 - status].status)
             if mq_monotonic_ns() < until:
                 continue
             # After a recovery, sample the meter once more. Stop if meters need recovery all the time.
@@ -156,10 +160,11 @@ cdef int64_t _sample_without_gil(object meters, mq_metered_endpoint *inputs, uns
     """Sample until the deadline, without the GIL. Return -1 - i if meter i needs Python."""
     cdef EndpointMeter meter
     cdef int64_t status
-    read = []  # what the meters read stays mapped, even if another thread closes a meter
+    read = []  # references keep the mappings, even if another thread closes a meter
     for i, meter in enumerate(meters):
-        read.append(meter._begin_sampling())
-        inputs[i] = meter.c
+        with critical_section(meter):
+            read.append(meter._begin_sampling())
+            inputs[i] = meter.c
     with nogil:
         status = _sample_until_deadline(inputs, count, until, spin)
     return status

@@ -25,9 +25,10 @@ cdef class SourceMeter(EndpointMeter):
 
     cdef object _begin_sampling(self):
         EndpointMeter._begin_sampling(self)
-        if self._source is not None:
-            self._source.prepare_to_take()
-        return self._source
+        cdef EndpointSource source = self._source  # another thread may close this meter during the call
+        if source is not None:
+            source.prepare_to_take()
+        return source
 
     cdef int _handle_sample_failure(self, mq_source_status status) except -1:
         cdef EndpointSource source = self._source

@@ -23,9 +23,8 @@ STAMP_FIELDS = ("publish_time", "origin_time")
 def check_element_index(index: Any, length: int, name: str) -> int:
     """Return a checked index of one element.
 
-    Raises
-    ------
-    RecordIndexError : the index is out of range, negative, or not an integer.
+    Raises:
+        RecordIndexError: the index is out of range, negative, or not an integer.
     """
     try:
         number = -1 if isinstance(index, bool) else operator.index(index)
@@ -39,14 +38,12 @@ def check_element_index(index: Any, length: int, name: str) -> int:
 def resolve_element_indices(selection: Any, length: int, name: str) -> npt.NDArray[np.int64]:
     """Return the selected indexes, shape (k,), contiguous. The array is private, so that checked indexes cannot change.
 
-    Parameters
-    ----------
-    selection : None for all; a slice, whose ends may be negative; integers or a mask of `length` bools, as a
-        one-dimensional list or array.
+    Args:
+        selection: None for all; a slice, whose ends may be negative; integers or a mask of `length` bools, as a
+            one-dimensional list or array.
 
-    Raises
-    ------
-    RecordIndexError : the selection has another type, or an index is out of range or negative.
+    Raises:
+        RecordIndexError: the selection has another type, or an index is out of range or negative.
     """
     import numpy as np
 
@@ -95,16 +92,14 @@ def _copy_index_array(selection: Any, name: str) -> npt.NDArray[Any]:
 def convert_element_values(source: Any, dtype: np.dtype[Any], count: int, name: str) -> npt.NDArray[Any]:
     """Return values for `count` elements, shape (count,), contiguous. Suitable arrays are returned without a copy.
 
-    Parameters
-    ----------
-    source : an array, or values that NumPy converts to an array; repeated by NumPy's broadcasting. An array must be
-        castable within its kind (``same_kind``) and have the same fields. A mapping needs a value for each field. Other
-        values are converted as in NumPy's assignments, but integer fields refuse floats and texts.
+    Args:
+        source: an array, or values that NumPy converts to an array; repeated by NumPy's broadcasting. An array must be
+            castable within its kind (``same_kind``) and have the same fields. A mapping needs a value for each field.
+            Other values are converted as in NumPy's assignments, but integer fields refuse floats and texts.
 
-    Raises
-    ------
-    RecordTypeError : the values have another kind or other fields. The text shows both dtypes or the fields.
-    InvalidValueError : the number of values differs, or a value cannot be converted.
+    Raises:
+        RecordTypeError: the values have another kind or other fields. The text shows both dtypes or the fields.
+        InvalidValueError: the number of values differs, or a value cannot be converted.
     """
     import numpy as np
 
@@ -124,13 +119,11 @@ def convert_element_values(source: Any, dtype: np.dtype[Any], count: int, name: 
 def convert_records(source: Any, dtype: np.dtype[Any], name: str) -> npt.NDArray[Any]:
     """Return one record or several, shape (n,), contiguous. Suitable arrays are returned without a copy.
 
-    Parameters
-    ----------
-    source : as in `convert_element_values`, with no dimension or one.
+    Args:
+        source: as in `convert_element_values`, with no dimension or one.
 
-    Raises
-    ------
-    Errors of `convert_element_values`. InvalidValueError also for more dimensions.
+    Raises:
+        Exception: errors of `convert_element_values`. InvalidValueError also for more dimensions.
     """
     import numpy as np
 
@@ -207,10 +200,9 @@ def copy_with_stamps(rows: npt.NDArray[Any], publish_time: int, origin_time: int
 def check_output_array(out: Any, dtype: np.dtype[Any], shape: tuple[int, ...], name: str) -> npt.NDArray[Any]:
     """Return the checked output array of a reader.
 
-    Raises
-    ------
-    RecordTypeError : the object is not an array, or has another dtype.
-    InvalidValueError : the array has another shape, is not C-contiguous, or is read-only.
+    Raises:
+        RecordTypeError: the object is not an array, or has another dtype.
+        InvalidValueError: the array has another shape, is not C-contiguous, or is read-only.
     """
     import numpy as np
 

@@ -26,7 +26,7 @@ cdef int _check_value_length(RecordFile file, const mq_board_value_copy *value) 
     return 0
 
 
-cdef bytes _read_value_bytes(RecordFile file, uint64_t index, mq_board_value_copy *value):
+cdef bytes _read_value_bytes(Waitable handle, RecordFile file, uint64_t index, mq_board_value_copy *value):
     """Return a key's value, or None if it was never written."""
     cdef int64_t deadline = mq_monotonic_ns() + READ_TIMEOUT_NS
     cdef const uint8_t *at
@@ -44,6 +44,8 @@ cdef bytes _read_value_bytes(RecordFile file, uint64_t index, mq_board_value_cop
                 mq_copy_from_shared(to, at, value.length)
         else:
             mq_copy_from_shared(to, at, value.length)
+        if handle._use_state == CLOSED:  # another thread closed it during a large copy, so the value reads as zeros
+            raise usage_error(CLOSED, file.name)
         if mq_board_value_read_valid(&file.parts, index, value):
             _check_value_length(file, value)
             return data
@@ -69,9 +71,10 @@ cdef class _OwnerLookup:
         return read_participant(&file.parts.header.rows[mq_cell_owner_row(owner)].at.participant, life)
 
 
-cdef object _read_board_value(RecordFile file, uint64_t index, int64_t now_ns, mq_board_value_copy *value):
+cdef object _read_board_value(Waitable handle, RecordFile file, uint64_t index, int64_t now_ns,
+                              mq_board_value_copy *value):
     cdef uint64_t age_ns
-    data = _read_value_bytes(file, index, value)
+    data = _read_value_bytes(handle, file, index, value)
     if data is None:
         return None
     cdef _OwnerLookup owner = _OwnerLookup.__new__(_OwnerLookup)
@@ -81,13 +84,14 @@ cdef object _read_board_value(RecordFile file, uint64_t index, int64_t now_ns, m
     return Value(data, value.time_ns, value.count, age_ns, owner)
 
 
-@cython.no_gc_clear  # as its base
+@cython.no_gc_clear  # same as the base class
 cdef class Board(RecordHandle):
     """See core.pyi."""
-    cdef object _observers  # WeakSet of the KeyObserver objects that this handle returned
+    # The KeyObserver objects of this handle, by id: unlike a WeakSet, a list of them is possible beside an addition.
+    cdef object _observers
 
     def __cinit__(self):
-        self._observers = weakref.WeakSet()
+        self._observers = weakref.WeakValueDictionary()
 
     def __init__(self, name, keys=None, value_bytes=None, *, schema=None, create=None, mode=None, prefix=None,
                  trust=None, passive=False, spin_us=None):
@@ -114,8 +118,10 @@ cdef class Board(RecordHandle):
 
     def close(self):
         RecordHandle.close(self)
-        for observed in list(self._observers):
-            observed.close()
+        for reference in self._observers.valuerefs():
+            observed = reference()
+            if observed is not None:
+                observed.close()
 
     # ---- write ----
 
@@ -173,7 +179,7 @@ cdef class Board(RecordHandle):
         cdef bytes name = options.validate_key(key, self._endpoint)
         self._check_usable()
         cdef uint64_t index = mq_board_find_key(&self._writer.parts, name, len(name), 0)
-        data = None if index == MQ_BOARD_NO_KEY else _read_value_bytes(self._file, index, &value)
+        data = None if index == MQ_BOARD_NO_KEY else _read_value_bytes(self, self._file, index, &value)
         if data is None:
             self._file.check_truncation()
             raise options.unwritten_key_error(key, self._endpoint)
@@ -187,7 +193,7 @@ cdef class Board(RecordHandle):
         cdef mq_board_value_copy value
         cdef uint64_t i
         self._check_usable()
-        items = [(_read_key_name(self._file, i), _read_value_bytes(self._file, i, &value))
+        items = [(_read_key_name(self._file, i), _read_value_bytes(self, self._file, i, &value))
                  for i in range(mq_board_key_count(&self._writer.parts))]
         self._file.check_truncation()
         return [(key, data) for key, data in items if data is not None]
@@ -223,7 +229,7 @@ cdef class Board(RecordHandle):
     def _read_change(self, uint64_t index):
         cdef mq_board_value_copy value
         cdef int64_t at = index
-        current = _read_board_value(self._file, index, self._now_ns() + self._clock_offset, &value)
+        current = _read_board_value(self, self._file, index, self._now_ns() + self._clock_offset, &value)
         self._mark_changes_seen(&value.count, &at, 1)
         return _read_key_name(self._file, index), current
 
@@ -260,7 +266,7 @@ cdef Entry _make_entry(Board board, str key):
 
 
 cdef class Entry:
-    """See core.pyi."""
+    """See core.pyi. All entries of a board use its row, so each method locks the board."""
     cdef Board _board
     cdef readonly str key
     cdef uint64_t _index
@@ -293,11 +299,13 @@ cdef class Entry:
 
     def write(self, data):
         cdef Py_buffer view
+        cdef mq_object_lock lock
         cdef Board board = self._board
         cdef uint64_t max_bytes, index = self._index
         if not PyObject_CheckBuffer(data):
             raise unsendable_error(data, board._endpoint)
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        mq_lock_object(&lock, <PyObject *> board)
         try:
             self._check_entry_writable()
             max_bytes = mq_board_value_bytes(&board._writer.parts)
@@ -309,29 +317,37 @@ cdef class Entry:
                 self._write_large_value(&view)
             board._file.check_truncation()
         finally:
+            mq_unlock_object(&lock)
             PyBuffer_Release(&view)
 
     cdef int _write_large_value(self, const Py_buffer *view) except -1:
         cdef Board board = self._board
+        cdef mq_u64 *version = mq_cell_version_word(&board._writer.parts, self._index)
         cdef int64_t now = mq_monotonic_ns() + board._clock_offset
         self._is_writing = True
         board._add_user_thread()
         with nogil:
-            mq_board_write_value(&board._writer, self._index, view.buf, view.len, now)
+            mq_board_fill_value(&board._writer, version, view.buf, view.len, now)
+        mq_board_commit_value(&board._writer, version)
         board._remove_user_thread()
         self._is_writing = False
         return 0
 
     def close(self):
+        with cython.critical_section(self._board):
+            self._close_entry()
+
+    cdef int _close_entry(self) except -1:
         cdef Board board = self._board
         if self._closed:
-            return
+            return 0
         if self._is_writing:
             raise ConcurrentUseError(f"another thread writes key {self.key!r}; use one thread at a "
                                      "time", board._endpoint)
         self._closed = True
         if board._use_state == fork_generation and board._writer.row != NULL and board._uid == self._uid:
             self._release_key()
+        return 0
 
     cdef int _release_key(self) except -1:
         if not self._held_writes:  # the last one releases the key
@@ -366,6 +382,10 @@ cdef class EntryOnBus(Entry):
             value = (<const char *> view.buf)[:view.len]
         finally:
             PyBuffer_Release(&view)
+        with cython.critical_section(board):
+            self._write_on_bus(board, value)
+
+    cdef int _write_on_bus(self, Board board, bytes value) except -1:
         self._check_entry_writable()
         max_bytes = mq_board_value_bytes(&board._writer.parts)
         if <uint64_t> len(value) > max_bytes:
@@ -375,6 +395,7 @@ cdef class EntryOnBus(Entry):
             write.complete()
         else:
             board._file.state.publish(board, write)
+        return 0
 
 
 @cython.no_gc_clear  # its mapping is needed until the end
@@ -388,18 +409,24 @@ cdef class KeyObserver(Waitable):
 
     def __cinit__(self, Board board not None, key):
         cdef bytes name = options.validate_key(key, board._endpoint)
-        board._check_usable()
-        self._file, self._memory, self._endpoint, self.key = board._file, board._file.memory, board._endpoint, key
-        self._passive, self._clock_offset, self._spin_us = board._passive, board._clock_offset, board._spin_us
-        self._bus = board._bus
+        board._observers[id(self)] = self  # before the check, so that a later close of the board closes the observer
+        with cython.critical_section(board):
+            self._attach_board(board)
+        self.key = key
         self._key_poll_state.parts, self._key_poll_state.not_truncated = &self._file.parts, self._file.not_truncated
         memset(self._key_poll_state.key, 0, sizeof(self._key_poll_state.key))
         memcpy(self._key_poll_state.key, <const char *> name, len(name))
         self._key_poll_state.bytes, self._key_poll_state.index = len(name), MQ_BOARD_NO_KEY
         self._use_state = self._fork_generation = fork_generation
-        board._observers.add(self)
         if self._bus is None:
             close_at_exit(self)
+
+    cdef int _attach_board(self, Board board) except -1:
+        board._check_usable()
+        self._file, self._memory, self._endpoint = board._file, board._file.memory, board._endpoint
+        self._passive, self._clock_offset, self._spin_us = board._passive, board._clock_offset, board._spin_us
+        self._bus = board._bus
+        return 0
 
     def __dealloc__(self):
         if self._use_state == fork_generation:
@@ -431,7 +458,8 @@ cdef class KeyObserver(Waitable):
 
     cdef int _mark_write_seen(self, uint64_t times) except -1:
         watcher_lock()
-        self._key_poll_state.seen_write_count = times
+        if may_mark_seen(&self._file.parts, self._key_poll_state.index, times, self._key_poll_state.seen_write_count):
+            self._key_poll_state.seen_write_count = times
         watcher_unlock()
         return self._rearm_fd()
 
@@ -440,7 +468,7 @@ cdef class KeyObserver(Waitable):
         cdef uint64_t index = self._find_key_element()
         current = None
         if index != MQ_BOARD_NO_KEY:
-            current = _read_board_value(self._file, index, self._now_ns() + self._clock_offset, &value)
+            current = _read_board_value(self, self._file, index, self._now_ns() + self._clock_offset, &value)
         if current is None:
             self._rearm_fd()
         else:
@@ -450,7 +478,7 @@ cdef class KeyObserver(Waitable):
     def data(self):
         cdef mq_board_value_copy value
         cdef uint64_t index = self._find_key_element()
-        data = None if index == MQ_BOARD_NO_KEY else _read_value_bytes(self._file, index, &value)
+        data = None if index == MQ_BOARD_NO_KEY else _read_value_bytes(self, self._file, index, &value)
         if data is not None:
             self._mark_write_seen(value.count)
         return data

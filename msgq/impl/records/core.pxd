@@ -1,11 +1,17 @@
 """Cython declarations of records."""
 
+from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 
 from msgq.impl.base.core cimport (
-    Bus, EndpointFile, mq_error, mq_file_lock, mq_liveness, mq_liveness_file, mq_liveness_probe, mq_participant,
-    mq_poll_ops, mq_process_identity, mq_schema, mq_u32, mq_u64, mq_versioned_row, ThreadSharedHandle, Waitable,
+    Bus, EndpointFile, mq_error, mq_file_lock, mq_liveness, mq_liveness_file, mq_liveness_probe, mq_object_lock,
+    mq_participant, mq_poll_ops, mq_process_identity, mq_schema, mq_u32, mq_u64, mq_versioned_row, ThreadSharedHandle,
+    Waitable,
 )
+
+
+cdef extern from "Python.h":
+    Py_ssize_t Py_REFCNT(PyObject *)  # a pointer, because Cython's own declaration counts a temporary reference
 
 
 cdef extern from "base/layout.h" nogil:
@@ -48,6 +54,10 @@ cdef extern from "records/layout.h" nogil:
 
 
 cdef extern from "records/cell.h" nogil:
+    enum:
+        MQ_CELL_COUNT_SHIFT
+    uint64_t mq_cell_write_count(uint64_t version)
+    uint64_t mq_cell_count_writes_between(const mq_record_file_parts *parts, uint64_t before, uint64_t now)
     uint64_t mq_cell_version_owner(uint64_t version)
     unsigned mq_cell_owner_row(uint64_t who)
     mq_u64 *mq_cell_version_word(const mq_record_file_parts *parts, uint64_t index)
@@ -61,6 +71,7 @@ cdef extern from "records/writer.h" nogil:
         const mq_liveness_file *liveness_file
     mq_liveness mq_record_owner_liveness(mq_record_header *header, mq_liveness_probe *probe, uint64_t who)
     void mq_record_release_owner_word(mq_record_writer *w, mq_u64 *owner)
+    void mq_record_count_written(mq_record_writer *w, uint64_t elements)
     void mq_record_notify_written(mq_record_writer *w, uint64_t elements, bint exclusive)
     void mq_record_unregister_writer(mq_record_writer *w, uint64_t uid, void **liveness_token)
 
@@ -86,6 +97,9 @@ cdef extern from "records/vector.h" nogil:
     mq_vector_status mq_vector_write_elements(mq_record_writer *w, const mq_element_selection *selection,
                                               const uint8_t *source, int64_t time, const mq_stamps *stamps,
                                               int64_t deadline_ns, uint64_t *done)
+    mq_vector_status mq_vector_write_uncounted(mq_record_writer *w, const mq_element_selection *selection,
+                                               const uint8_t *source, int64_t time, const mq_stamps *stamps,
+                                               int64_t deadline_ns, uint64_t *done)
     mq_vector_status mq_vector_fill_one(mq_record_writer *w, mq_u64 *version, const uint8_t *source, size_t item_bytes,
                                         int64_t time, const mq_stamps *stamps, int64_t deadline_ns)
     mq_vector_status mq_vector_commit_one(mq_record_writer *w, mq_u64 *version)
@@ -157,7 +171,7 @@ cdef class RecordFile(EndpointFile):
     cdef mq_record_file_parts parts
     cdef Bus bus  # None: shared memory
     cdef uint64_t held_writes  # number of writes of the handle that a simulation holds
-    cdef object state  # in a simulation: its method `publish` gets each write of the handle
+    cdef object state  # state in a simulation: its method `publish` gets each write of the handle
     cdef int64_t now_ns(self) noexcept  # host's clock, or virtual
     cdef mq_record_config _make_new_config(self) except *
     cdef bint is_board(self) noexcept

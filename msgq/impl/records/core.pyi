@@ -34,17 +34,15 @@ class RecordFile(EndpointFile):
 def is_board(name: str, in_prefix: str) -> bool:
     """Return True if the name is that of a board, and False if it is that of a vector.
 
-    Raises
-    ------
-    SegmentError : the name does not exist.
+    Raises:
+        SegmentError: the name does not exist.
     """
 
 def unlink_records(name: str, in_prefix: str) -> None:
     """Remove the name of a vector or board. Processes with open handles can still exchange data.
 
-    Raises
-    ------
-    SegmentError : the name does not exist, or the process has no permission to remove it.
+    Raises:
+        SegmentError: the name does not exist, or the process has no permission to remove it.
     """
 
 @disjoint_base
@@ -106,43 +104,37 @@ class RecordHandle(ThreadSharedHandle):
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until ``changes()`` or `Seqlock.read` would return a new value.
 
-        Parameters
-        ----------
-        timeout : seconds; 0 checks once, None waits forever.
+        Args:
+            timeout: seconds; 0 checks once, None waits forever.
 
-        Returns
-        -------
-        True if ``changes()`` would return a change, False at the timeout.
+        Returns:
+            True if ``changes()`` would return a change, False at the timeout.
 
-        Raises
-        ------
-        InvalidValueError : the timeout is invalid.
-        EndpointClosedError : the handle is closed, before or during the wait.
-        SegmentSizeError : another program truncated the file.
+        Raises:
+            InvalidValueError: the timeout is invalid.
+            EndpointClosedError: the handle is closed, before or during the wait.
+            SegmentSizeError: another program truncated the file.
 
-        Notes
-        -----
-        The GIL is released during the sleep, and signal handlers run. An exception of a handler ends the wait. Several
-        threads may wait with one handle. Each check compares the versions of all elements, and loads one cache line for
-        each element. A passive handle polls every 1 to 10 ms.
+        Notes:
+            The GIL is released during the sleep, and signal handlers run. An exception of a handler ends the wait.
+            Several threads may wait with one handle. Each check compares the versions of all elements, and loads one
+            cache line for each element. A passive handle polls every 1 to 10 ms.
         """
 
     def stats(self) -> RecordStats:
         """Return writers, counters and keys; see `msgq.stats.record`.
 
-        Raises
-        ------
-        EndpointClosedError : the handle is closed.
+        Raises:
+            EndpointClosedError: the handle is closed.
         """
 
     def unlink(self) -> None:
         """Remove the name. The content is removed when the last handle closes. Open handles continue.
 
-        Raises
-        ------
-        SegmentError : the name was removed before (ENOENT), or the process has no permission to remove it (EACCES,
-            EPERM).
-        EndpointClosedError : the handle is closed.
+        Raises:
+            SegmentError: the name was removed before (ENOENT), or the process has no permission to remove it (EACCES,
+                EPERM).
+            EndpointClosedError: the handle is closed.
         """
 
 _Selection = slice | range | Sequence[int] | Sequence[bool] | npt.NDArray[np.integer[Any]] | npt.NDArray[np.bool_]
@@ -169,51 +161,46 @@ class VectorBase(RecordHandle):
 
         Without `claim`, the handle becomes a writer at its first write.
 
-        Raises
-        ------
-        MultipleWritersError : the vector is exclusive, and another living handle has claimed the vector. The error text
-            names the process of that handle.
-        TooManyWritersError : 128 other handles are writers.
-        StateError : the handle is passive.
-        EndpointClosedError : the handle is closed.
+        Raises:
+            MultipleWritersError: the vector is exclusive, and another living handle has claimed the vector. The error
+                text names the process of that handle.
+            TooManyWritersError: 128 other handles are writers.
+            StateError: the handle is passive.
+            EndpointClosedError: the handle is closed.
         """
 
     def snapshot(self, atomic: bool = False, out: _Array | None = None, timeout: float | None = 1.0) -> _Array:
         """Return all elements. Each element is consistent.
 
-        Parameters
-        ----------
-        atomic : True: return the elements as of one instant. If elements are written during the call, the call reads
-            these elements again, until all values belong to one instant. False: read the elements one after another.
-        timeout : maximum duration of the call in seconds; None: no limit.
-        out : array for the result, of this length and dtype, C-contiguous and writable. None: a new array.
+        Args:
+            atomic: True: return the elements as of one instant. If elements are written during the call, the call reads
+                these elements again, until all values belong to one instant. False: read the elements one after
+                another.
+            timeout: maximum duration of the call in seconds; None: no limit.
+            out: array for the result, of this length and dtype, C-contiguous and writable. None: a new array.
 
-        Returns
-        -------
-        A copy of shape (len,), or `out` if `out` was given.
+        Returns:
+            A copy of shape (len,), or `out` if `out` was given.
 
-        Raises
-        ------
-        WaitTimeoutError : elements were written during each attempt, or one element was written faster than the call
-            could read it. Part of `out` may be filled.
-        InvalidValueError, RecordTypeError : `out` has another shape or dtype, or is not contiguous or writable; or the
-            timeout is invalid.
-        EndpointClosedError, SegmentSizeError : as `changes`.
+        Raises:
+            WaitTimeoutError: elements were written during each attempt, or one element was written faster than the call
+                could read it. Part of `out` may be filled.
+            InvalidValueError, RecordTypeError: `out` has another shape or dtype, or is not contiguous or writable; or
+                the timeout is invalid.
+            EndpointClosedError, SegmentSizeError: as `changes`.
 
-        Notes
-        -----
-        Reading stores nothing and waits for no writer. The GIL is released during a read of 256 KiB or more, and during
-        the comparison of an atomic snapshot. An atomic snapshot allocates 8 bytes for each element, and loads each
-        version once more.
+        Notes:
+            Reading stores nothing and waits for no writer. The GIL is released during a read of 256 KiB or more, and
+            during the comparison of an atomic snapshot. An atomic snapshot allocates 8 bytes for each element, and
+            loads each version once more.
         """
 
     @property
     def changed(self) -> bool:
         """True if ``changes()`` would return a change. The property never waits.
 
-        Raises
-        ------
-        EndpointClosedError : the handle is closed.
+        Raises:
+            EndpointClosedError: the handle is closed.
         """
 
     def changes(self, limit: int | None = None) -> Changes:
@@ -225,23 +212,20 @@ class VectorBase(RecordHandle):
         An element with several writes is returned once, with its newest value. Elements written by this handle are
         returned, too. `read` of a vector does not mark elements as seen, but `read` of a `Seqlock` does.
 
-        Returns
-        -------
-        Four arrays with one entry for each element: ``indices`` (ascending), ``rows`` (the values), ``times`` (of the
-        last write, nanoseconds of the host's clock, see clock.md), and ``counts`` (number of writes). The arrays are
-        copies.
+        Returns:
+            Four arrays with one entry for each element: ``indices`` (ascending), ``rows`` (the values), ``times`` (of
+            the last write, nanoseconds of the host's clock, see clock.md), and ``counts`` (number of writes). The
+            arrays are copies.
 
-        Raises
-        ------
-        ConcurrentUseError : another thread is in this method.
-        WaitTimeoutError : for 1 s, an element was written faster than the call could read it.
-        EndpointClosedError : the handle is closed.
-        SegmentSizeError : another program truncated the file. Close the handle.
+        Raises:
+            ConcurrentUseError: another thread is in this method.
+            WaitTimeoutError: for 1 s, an element was written faster than the call could read it.
+            EndpointClosedError: the handle is closed.
+            SegmentSizeError: another program truncated the file. Close the handle.
 
-        Notes
-        -----
-        The call compares the versions of all elements, and loads one cache line for each element. Only changed elements
-        are copied.
+        Notes:
+            The call compares the versions of all elements, and loads one cache line for each element. Only changed
+            elements are copied.
         """
 
     def receive(self, timeout: float | None = None) -> Changes | None:
@@ -249,9 +233,8 @@ class VectorBase(RecordHandle):
 
         The default timeout is None, which waits forever.
 
-        Raises
-        ------
-        Errors of `wait` and `changes`.
+        Raises:
+            Exception: errors of `wait` and `changes`.
         """
 
     def watch(self, timeout: float | None = None) -> ChangeIterator[Changes]:
@@ -260,9 +243,8 @@ class VectorBase(RecordHandle):
         Each item is a result of `receive`. ``for`` ends if there is no change for `timeout` seconds. ``async for``
         never ends.
 
-        Raises
-        ------
-        InvalidValueError : the timeout is invalid.
+        Raises:
+            InvalidValueError: the timeout is invalid.
         """
 
     def areceive(self) -> Coroutine[Any, Any, Changes]:
@@ -271,10 +253,9 @@ class VectorBase(RecordHandle):
         The call waits only if there is no change. ``async for`` does the same. For a timeout, use `asyncio.timeout`. If
         a call is cancelled, the next call returns the changes. One task at a time may wait with a handle.
 
-        Raises
-        ------
-        EndpointClosedError : the handle is closed, before or during the wait.
-        ConcurrentUseError : another task waits with this handle.
+        Raises:
+            EndpointClosedError: the handle is closed, before or during the wait.
+            ConcurrentUseError: another task waits with this handle.
         """
 
     def __anext__(self) -> Coroutine[Any, Any, Changes]: ...
@@ -315,35 +296,35 @@ class SeqlockVector(VectorBase):
     ) -> None:
         """Open a vector, or create a vector of zeros.
 
-        Parameters
-        ----------
-        name : name of the vector, with the rules of topic names. None: private memory of this process, for its threads.
-        dtype : dtype of an element, 1 byte to 1 GiB, without Python objects. None: the existing dtype.
-        length : number of elements, 1 to 2^31 - 1. None: the existing length. If the vector has more elements, the
-            handle uses the first `length` elements.
-        exclusive : True: only one open handle may write. None: the existing setting; False for a new vector.
-        copies : copies of each element, 2 or 4. Use 4 for large elements with fast writers. With 2 copies, a read
-            starts over if one write completes during the read; with 4 copies, if three writes complete. None: the
-            existing value; 2 for a new vector.
-        create : True: create a new vector; False: open an existing vector; None: open the vector, or create it if dtype
-            and length are given.
-        mode : permissions of a new file; None: MSGQ_MODE, or 0o600. Writers also need read permission.
-        prefix : prefix of the vector, "" for none; None: OPENPILOT_PREFIX.
-        trust : users whose files are accepted in addition to own files and root's; None: MSGQ_TRUST.
-        passive : observe only. The file is mapped read-only, so read permission is enough. Writes raise `StateError`,
-            and waits poll.
-        spin_us : microseconds that a wait polls before it sleeps; None: MSGQ_SPIN_US, else 10.
+        Args:
+            name: name of the vector, with the rules of topic names. None: private memory of this process, for its
+                threads.
+            dtype: dtype of an element, 1 byte to 1 GiB, without Python objects. None: the existing dtype.
+            length: number of elements, 1 to 2^31 - 1. None: the existing length. If the vector has more elements, the
+                handle uses the first `length` elements.
+            exclusive: True: only one open handle may write. None: the existing setting; False for a new vector.
+            copies: copies of each element, 2 or 4. Use 4 for large elements with fast writers. With 2 copies, a read
+                starts over if one write completes during the read; with 4 copies, if three writes complete. None: the
+                existing value; 2 for a new vector.
+            create: True: create a new vector; False: open an existing vector; None: open the vector, or create it if
+                dtype and length are given.
+            mode: permissions of a new file; None: MSGQ_MODE, or 0o600. Writers also need read permission.
+            prefix: prefix of the vector, "" for none; None: OPENPILOT_PREFIX.
+            trust: users whose files are accepted in addition to own files and root's; None: MSGQ_TRUST.
+            passive: observe only. The file is mapped read-only, so read permission is enough. Writes raise
+                `StateError`, and waits poll.
+            spin_us: microseconds that a wait polls before it sleeps; None: MSGQ_SPIN_US, else 10.
 
-        Raises
-        ------
-        RecordMismatchError : the existing file differs from the request, or is a board. The error text names the
-            requested and the existing values.
-        RecordTypeError : the dtype is invalid.
-        SegmentError : its errno is ENOENT (the vector does not exist, and dtype or length is missing), EEXIST (the
-            vector exists already), EACCES (the file belongs to another user), or ENOSPC (no space for a new vector).
-        EndpointNameError : the name is invalid.
-        InvalidValueError : another argument is invalid, or the file would exceed 2^40 bytes.
-        LayoutVersionError, CorruptSegmentError : the file has another version, or is not a vector.
+        Raises:
+            RecordMismatchError: the existing file differs from the request, or is a board. The error text names the
+                requested and the existing values.
+            RecordTypeError: the dtype is invalid.
+            SegmentError: its errno is ENOENT (the vector does not exist, and dtype or length is missing), EEXIST (the
+                vector exists already), EACCES (the file belongs to another user), or ENOSPC (no space for a new
+                vector).
+            EndpointNameError: the name is invalid.
+            InvalidValueError: another argument is invalid, or the file would exceed 2^40 bytes.
+            LayoutVersionError, CorruptSegmentError: the file has another version, or is not a vector.
         """
 
     def __len__(self) -> int: ...
@@ -366,101 +347,87 @@ class SeqlockVector(VectorBase):
     def read(self, indices: _Selection | None = None, out: _Array | None = None) -> _Array:
         """Return several elements. Each element is consistent.
 
-        Parameters
-        ----------
-        indices : a slice, a range, or a one-dimensional list or array of integers or of a mask; None: all elements.
-        out : array for the result: shape (n,), of this dtype, C-contiguous and writable. None: a new array.
+        Args:
+            indices: a slice, a range, or a one-dimensional list or array of integers or of a mask; None: all elements.
+            out: array for the result: shape (n,), of this dtype, C-contiguous and writable. None: a new array.
 
-        Returns
-        -------
-        A copy of shape (n,), or `out` if `out` was given.
+        Returns:
+            A copy of shape (n,), or `out` if `out` was given.
 
-        Raises
-        ------
-        RecordIndexError : an index is negative or too large, a mask has the wrong length, or `indices` has an
-            unsupported type.
-        InvalidValueError, RecordTypeError : `out` has another shape or dtype, or is not contiguous or writable.
-        WaitTimeoutError : for 1 s, an element was written faster than the call could read it.
-        EndpointClosedError, SegmentSizeError : as `changes`.
+        Raises:
+            RecordIndexError: an index is negative or too large, a mask has the wrong length, or `indices` has an
+                unsupported type.
+            InvalidValueError, RecordTypeError: `out` has another shape or dtype, or is not contiguous or writable.
+            WaitTimeoutError: for 1 s, an element was written faster than the call could read it.
+            EndpointClosedError, SegmentSizeError: as `changes`.
 
-        Notes
-        -----
-        Reading stores nothing and waits for no writer. The GIL is released during a copy of 256 KiB or more. The
-        elements may belong to different instants; see `snapshot`.
+        Notes:
+            Reading stores nothing and waits for no writer. The GIL is released during a copy of 256 KiB or more. The
+            elements may belong to different instants; see `snapshot`.
         """
 
     def write(self, indices: _Selection | None, values: Any, *, timeout: float | None = 1.0) -> None:
         """Write several elements, one after the other, and wake waiting readers.
 
-        Parameters
-        ----------
-        indices : as in `read`. An index that occurs twice is written twice.
-        values : one value for each index, or one value for all indices. Give an array with the same fields and a
-            ``same_kind`` dtype, mappings from all field names to values, or values that NumPy converts. The values are
-            copied. If the dtype is tracked, the library sets both timestamps.
-        timeout : seconds to wait for an element that another living handle is writing; None: no limit.
+        Args:
+            indices: as in `read`. An index that occurs twice is written twice.
+            values: one value for each index, or one value for all indices. Give an array with the same fields and a
+                ``same_kind`` dtype, mappings from all field names to values, or values that NumPy converts. The values
+                are copied. If the dtype is tracked, the library sets both timestamps.
+            timeout: seconds to wait for an element that another living handle is writing; None: no limit.
 
-        Raises
-        ------
-        WaitTimeoutError : another process, which was probably stopped, was writing an element. The error text names the
-            process and the element. Elements that precede this element in `indices` were written, and later elements
-            were not.
-        MultipleWritersError, TooManyWritersError, StateError : as `claim`, at the first write of a handle.
-        RecordIndexError : as `read`. Nothing was written.
-        RecordTypeError, InvalidValueError : the values have another kind or number, or cannot be converted. Nothing was
-            written.
-        ConcurrentUseError : the vector is exclusive, and another thread writes 256 KiB or more.
-        CorruptSegmentError : another program wrote invalid data to the elements.
-        EndpointClosedError, SegmentSizeError : as `changes`.
+        Raises:
+            WaitTimeoutError: another process, which was probably stopped, was writing an element. The error text names
+                the process and the element. Elements that precede this element in `indices` were written, and later
+                elements were not.
+            MultipleWritersError, TooManyWritersError, StateError: as `claim`, at the first write of a handle.
+            RecordIndexError: as `read`. Nothing was written.
+            RecordTypeError, InvalidValueError: the values have another kind or number, or cannot be converted. Nothing
+                was written.
+            ConcurrentUseError: the vector is exclusive, and another thread writes 256 KiB or more.
+            CorruptSegmentError: another program wrote invalid data to the elements.
+            EndpointClosedError, SegmentSizeError: as `changes`.
 
-        Notes
-        -----
-        A reader sees each element as before or as after the write. During the call, a reader may see new values of the
-        first elements and old values of the later elements. The call makes a system call only if readers sleep. The GIL
-        is released during a copy of 256 KiB or more, and during a wait.
+        Notes:
+            A reader sees each element as before or as after the write. During the call, a reader may see new values of
+            the first elements and old values of the later elements. The call makes a system call only if readers sleep.
+            The GIL is released during a copy of 256 KiB or more, and during a wait.
         """
 
     def times(self, indices: _Selection | None = None) -> npt.NDArray[np.int64]:
         """Return the times of the last writes, nanoseconds of the host's clock (clock.md); 0: never.
 
-        Parameters
-        ----------
-        indices : as in `read`.
+        Args:
+            indices: as in `read`.
 
-        Raises
-        ------
-        Errors of `read`.
+        Raises:
+            Exception: errors of `read`.
 
-        Notes
-        -----
-        The times of one element never decrease, even if several processes write the element.
+        Notes:
+            The times of one element never decrease, even if several processes write the element.
         """
 
     def counts(self, indices: _Selection | None = None) -> npt.NDArray[np.uint64]:
         """Return the number of writes of elements, modulo 2^40.
 
-        Parameters
-        ----------
-        indices : as in `read`.
+        Args:
+            indices: as in `read`.
 
-        Raises
-        ------
-        Errors of `read`.
+        Raises:
+            Exception: errors of `read`.
         """
 
     @staticmethod
     def unlink_name(name: str | bytes, prefix: str | None = None) -> None:
         """Remove the name of a vector, record or board without opening the file.
 
-        Parameters
-        ----------
-        name : name to remove.
-        prefix : prefix of the name, "" for none; None: OPENPILOT_PREFIX.
+        Args:
+            name: name to remove.
+            prefix: prefix of the name, "" for none; None: OPENPILOT_PREFIX.
 
-        Raises
-        ------
-        EndpointNameError : the name is invalid.
-        SegmentError : as `unlink`.
+        Raises:
+            EndpointNameError: the name is invalid.
+            SegmentError: as `unlink`.
         """
 
 class Seqlock(VectorBase):
@@ -485,16 +452,21 @@ class Seqlock(VectorBase):
     ) -> None:
         """Open a record, or create a record of zeros. The record is a `SeqlockVector` of length 1.
 
-        Parameters
-        ----------
-        name : name of the record. None: private memory of this process, for its threads.
-        dtype : dtype of the record; None: the existing dtype.
-        exclusive, copies, create, mode, prefix, trust, passive, spin_us : as in `SeqlockVector`.
+        Args:
+            name: name of the record. None: private memory of this process, for its threads.
+            dtype: dtype of the record; None: the existing dtype.
+            exclusive: as in `SeqlockVector`.
+            copies: as in `SeqlockVector`.
+            create: as in `SeqlockVector`.
+            mode: as in `SeqlockVector`.
+            prefix: as in `SeqlockVector`.
+            trust: as in `SeqlockVector`.
+            passive: as in `SeqlockVector`.
+            spin_us: as in `SeqlockVector`.
 
-        Raises
-        ------
-        RecordMismatchError : the existing file differs from the request, has more than one element, or is a board.
-        Other errors : as `SeqlockVector`.
+        Raises:
+            RecordMismatchError: the existing file differs from the request, has more than one element, or is a board.
+            Exception: other errors, as `SeqlockVector`.
         """
 
     @property
@@ -523,39 +495,34 @@ class Seqlock(VectorBase):
         The value then counts as seen by this handle, as after `value`: `changed` is False, and `wait` waits for the
         next write.
 
-        Raises
-        ------
-        WaitTimeoutError : for 1 s, the record was written faster than the call could read it.
-        InvalidValueError, RecordTypeError : `out` has another shape or dtype, or is not contiguous or writable.
-        EndpointClosedError, SegmentSizeError : as `changes`.
+        Raises:
+            WaitTimeoutError: for 1 s, the record was written faster than the call could read it.
+            InvalidValueError, RecordTypeError: `out` has another shape or dtype, or is not contiguous or writable.
+            EndpointClosedError, SegmentSizeError: as `changes`.
         """
 
     def write(self, value: Any, timeout: float | None = 1.0) -> None:
         """Write the record, and wake waiting readers.
 
-        Parameters
-        ----------
-        value : a value that NumPy converts to the dtype, or a mapping from all field names to values. If the dtype is
-            tracked, the library sets both timestamps.
-        timeout : seconds to wait for the write of another living handle; None: no limit.
+        Args:
+            value: a value that NumPy converts to the dtype, or a mapping from all field names to values. If the dtype
+                is tracked, the library sets both timestamps.
+            timeout: seconds to wait for the write of another living handle; None: no limit.
 
-        Raises
-        ------
-        Errors of `SeqlockVector.write`. Nothing was written.
+        Raises:
+            Exception: errors of `SeqlockVector.write`. Nothing was written.
         """
 
     @staticmethod
     def unlink_name(name: str | bytes, prefix: str | None = None) -> None:
         """Remove the name of a record without opening the file, as `SeqlockVector.unlink_name` does.
 
-        Parameters
-        ----------
-        name : name to remove.
-        prefix : prefix of the name, "" for none; None: OPENPILOT_PREFIX.
+        Args:
+            name: name to remove.
+            prefix: prefix of the name, "" for none; None: OPENPILOT_PREFIX.
 
-        Raises
-        ------
-        EndpointNameError, SegmentError : as `SeqlockVector.unlink_name`.
+        Raises:
+            EndpointNameError, SegmentError: as `SeqlockVector.unlink_name`.
         """
 
 @disjoint_base
@@ -593,31 +560,29 @@ class Board(RecordHandle):
     ) -> None:
         """Open or create a board.
 
-        Parameters
-        ----------
-        name : name of the board, with the rules of topic names.
-        keys : maximum number of keys, 1 to 65536. None: the existing value; 256 for a new board.
-        value_bytes : maximum bytes of a value, 1 to 2^30 - 8. None: the existing value; 1008 for a new board.
-        schema : schema of the values of a new board, with at most 11840 bytes of data.
-        create : True: create a new file; False: open an existing file; None: open the file, or create it if it does not
-            exist.
-        mode : permissions of a new file; None: MSGQ_MODE, or 0o600. Writers also need read permission.
-        prefix : prefix of the board, "" for none; None: OPENPILOT_PREFIX.
-        trust : users whose files are accepted in addition to own files and root's; None: MSGQ_TRUST.
-        passive : observe only. The file is mapped read-only, so read permission is enough. `declare` raises
-            `StateError`, and waits poll.
-        spin_us : microseconds that a wait polls before it sleeps; None: MSGQ_SPIN_US, else 10.
+        Args:
+            name: name of the board, with the rules of topic names.
+            keys: maximum number of keys, 1 to 65536. None: the existing value; 256 for a new board.
+            value_bytes: maximum bytes of a value, 1 to 2^30 - 8. None: the existing value; 1008 for a new board.
+            schema: schema of the values of a new board, with at most 11840 bytes of data.
+            create: True: create a new file; False: open an existing file; None: open the file, or create it if it does
+                not exist.
+            mode: permissions of a new file; None: MSGQ_MODE, or 0o600. Writers also need read permission.
+            prefix: prefix of the board, "" for none; None: OPENPILOT_PREFIX.
+            trust: users whose files are accepted in addition to own files and root's; None: MSGQ_TRUST.
+            passive: observe only. The file is mapped read-only, so read permission is enough. `declare` raises
+                `StateError`, and waits poll.
+            spin_us: microseconds that a wait polls before it sleeps; None: MSGQ_SPIN_US, else 10.
 
-        Raises
-        ------
-        RecordMismatchError : the existing file has other sizes, or is a vector. The error text names the requested and
-            the existing values.
-        SegmentError : its errno is ENOENT (the board does not exist), EEXIST (the board exists already), EACCES (the
-            file belongs to another user), or ENOSPC (no space for a new board).
-        EndpointNameError : the name is invalid.
-        InvalidValueError : another argument is invalid, or the file would exceed 2^40 bytes.
-        TypeError : a number or the schema has another type.
-        LayoutVersionError, CorruptSegmentError : the file has another version, or is not a board.
+        Raises:
+            RecordMismatchError: the existing file has other sizes, or is a vector. The error text names the requested
+                and the existing values.
+            SegmentError: its errno is ENOENT (the board does not exist), EEXIST (the board exists already), EACCES (the
+                file belongs to another user), or ENOSPC (no space for a new board).
+            EndpointNameError: the name is invalid.
+            InvalidValueError: another argument is invalid, or the file would exceed 2^40 bytes.
+            TypeError: a number or the schema has another type.
+            LayoutVersionError, CorruptSegmentError: the file has another version, or is not a board.
         """
 
     @property
@@ -631,23 +596,20 @@ class Board(RecordHandle):
     def declare(self, key: str) -> Entry:
         """Become the owner of a key, and return the entry that writes it. An existing value stays.
 
-        Parameters
-        ----------
-        key : 1 to 111 bytes of UTF-8, without NUL.
+        Args:
+            key: 1 to 111 bytes of UTF-8, without NUL.
 
-        Raises
-        ------
-        KeyTakenError : another living process, or this handle, owns the key. The error text names the process.
-        BoardFullError : the board has no free key. Keys stay forever.
-        TooManyWritersError : 128 handles have declared keys.
-        StateError : the handle is passive.
-        InvalidValueError, TypeError : the key is invalid.
-        EndpointClosedError : the board is closed.
-        SegmentError : another process held the lock for 5 s.
+        Raises:
+            KeyTakenError: another living process, or this handle, owns the key. The error text names the process.
+            BoardFullError: the board has no free key. Keys stay forever.
+            TooManyWritersError: 128 handles have declared keys.
+            StateError: the handle is passive.
+            InvalidValueError, TypeError: the key is invalid.
+            EndpointClosedError: the board is closed.
+            SegmentError: another process held the lock for 5 s.
 
-        Notes
-        -----
-        The call takes the file's lock, and searches all keys. Therefore declare a key once, and keep the entry.
+        Notes:
+            The call takes the file's lock, and searches all keys. Therefore declare a key once, and keep the entry.
         """
 
     def observe(self, key: str) -> KeyObserver:
@@ -656,10 +618,9 @@ class Board(RecordHandle):
         `Board.close` and `close` of the observer close the observer. If the board's handle is only deleted, the
         observer stays open.
 
-        Raises
-        ------
-        InvalidValueError, TypeError : the key is invalid.
-        EndpointClosedError : the board is closed.
+        Raises:
+            InvalidValueError, TypeError: the key is invalid.
+            EndpointClosedError: the board is closed.
         """
 
     def keys(self) -> list[str]:
@@ -668,9 +629,8 @@ class Board(RecordHandle):
     def items(self) -> list[tuple[str, bytes]]:
         """Return all written keys, each with a copy of its value. The values may belong to different instants.
 
-        Raises
-        ------
-        Errors of `changes`, except `ConcurrentUseError`.
+        Raises:
+            Exception: errors of `changes`, except `ConcurrentUseError`.
         """
 
     def changes(self, limit: int | None = None) -> dict[str, Value]:
@@ -682,18 +642,16 @@ class Board(RecordHandle):
         A key with several writes is returned once, with its newest value. Keys written by this handle are returned,
         too.
 
-        Raises
-        ------
-        ConcurrentUseError : another thread is in this method.
-        WaitTimeoutError : for 1 s, a value was written faster than the call could read it.
-        CorruptSegmentError : a value has an invalid length, because another program wrote to the file.
-        EndpointClosedError : the handle is closed.
-        SegmentSizeError : another program truncated the file. Close the handle.
+        Raises:
+            ConcurrentUseError: another thread is in this method.
+            WaitTimeoutError: for 1 s, a value was written faster than the call could read it.
+            CorruptSegmentError: a value has an invalid length, because another program wrote to the file.
+            EndpointClosedError: the handle is closed.
+            SegmentSizeError: another program truncated the file. Close the handle.
 
-        Notes
-        -----
-        The call compares the versions of all elements, including elements without a key, and loads one cache line for
-        each element.
+        Notes:
+            The call compares the versions of all elements, including elements without a key, and loads one cache line
+            for each element.
         """
 
     def receive(self, timeout: float | None = None) -> dict[str, Value] | None:
@@ -701,9 +659,8 @@ class Board(RecordHandle):
 
         The default timeout is None, which waits forever.
 
-        Raises
-        ------
-        Errors of `wait` and `changes`.
+        Raises:
+            Exception: errors of `wait` and `changes`.
         """
 
     def watch(self, timeout: float | None = None) -> ChangeIterator[dict[str, Value]]:
@@ -712,9 +669,8 @@ class Board(RecordHandle):
         Each item is a result of `receive`. ``for`` ends if there is no change for `timeout` seconds. ``async for``
         never ends.
 
-        Raises
-        ------
-        InvalidValueError : the timeout is invalid.
+        Raises:
+            InvalidValueError: the timeout is invalid.
         """
 
     def areceive(self) -> Coroutine[Any, Any, dict[str, Value]]:
@@ -723,10 +679,9 @@ class Board(RecordHandle):
         The call waits only if there is no change. ``async for`` does the same. For a timeout, use `asyncio.timeout`. If
         a call is cancelled, the next call returns the changes. One task at a time may wait with a handle.
 
-        Raises
-        ------
-        EndpointClosedError : the handle is closed, before or during the wait.
-        ConcurrentUseError : another task waits with this handle.
+        Raises:
+            EndpointClosedError: the handle is closed, before or during the wait.
+            ConcurrentUseError: another task waits with this handle.
         """
 
     def __anext__(self) -> Coroutine[Any, Any, dict[str, Value]]: ...
@@ -738,15 +693,13 @@ class Board(RecordHandle):
     def unlink_name(name: str | bytes, prefix: str | None = None) -> None:
         """Remove the name of a vector, record or board without opening the file.
 
-        Parameters
-        ----------
-        name : name to remove.
-        prefix : prefix of the name, "" for none; None: OPENPILOT_PREFIX.
+        Args:
+            name: name to remove.
+            prefix: prefix of the name, "" for none; None: OPENPILOT_PREFIX.
 
-        Raises
-        ------
-        EndpointNameError : the name is invalid.
-        SegmentError : as `unlink`.
+        Raises:
+            EndpointNameError: the name is invalid.
+            SegmentError: as `unlink`.
         """
 
 @disjoint_base
@@ -757,8 +710,8 @@ class Entry:
 
     Threads: one thread at a time writes.
 
-    Fork: the key belongs to the parent, and the child's copy of the entry raises `StateError`. After the parent has
-    released the key, the child may declare the key.
+    Fork: the key belongs to the parent, and the child's copy of the entry raises `ForkedSocketError`. After the parent
+    has released the key, the child may declare the key.
     """
 
     @property
@@ -768,32 +721,28 @@ class Entry:
     def write(self, data: ReadableBuffer | npt.NDArray[Any]) -> None:
         """Write the value, and wake waiting readers.
 
-        Parameters
-        ----------
-        data : any object with 0 to ``board.value_bytes`` contiguous bytes. The bytes are copied.
+        Args:
+            data: any object with 0 to ``board.value_bytes`` contiguous bytes. The bytes are copied.
 
-        Raises
-        ------
-        MessageTooLargeError : the value exceeds the maximum.
-        StateError : the key was released.
-        ForkedSocketError : the key belongs to the parent.
-        ConcurrentUseError : another thread writes 256 KiB or more.
-        TypeError, BufferError : `data` has no contiguous bytes.
-        EndpointClosedError : the board is closed.
-        SegmentSizeError : another program truncated the file. After any other error, the previous value stays.
+        Raises:
+            MessageTooLargeError: the value exceeds the maximum.
+            StateError: the key was released.
+            ForkedSocketError: the key belongs to the parent.
+            ConcurrentUseError: another thread writes 256 KiB or more.
+            TypeError, BufferError: `data` has no contiguous bytes.
+            EndpointClosedError: the board is closed.
+            SegmentSizeError: another program truncated the file. After any other error, the previous value stays.
 
-        Notes
-        -----
-        The call takes no lock, and makes a system call only to wake readers that wait for the board. The GIL is
-        released during a copy of 256 KiB or more.
+        Notes:
+            The call takes no lock, and makes a system call only to wake readers that wait for the board. The GIL is
+            released during a copy of 256 KiB or more.
         """
 
     def close(self) -> None:
         """Release the key. Its value stays. A second close has no effect.
 
-        Raises
-        ------
-        ConcurrentUseError : another thread writes.
+        Raises:
+            ConcurrentUseError: another thread writes.
         """
 
     @property
@@ -837,10 +786,9 @@ class RecordWrite:
     def complete(self) -> None:
         """Do both steps. While another writer has an element, let other nodes run.
 
-        Raises
-        ------
-        WaitTimeoutError : another living writer had the element for the timeout of the call, in virtual time.
-        DeadlockError : the node cannot wait.
+        Raises:
+            WaitTimeoutError: another living writer had the element for the timeout of the call, in virtual time.
+            DeadlockError: the node cannot wait.
         """
 
     def stop_in_middle(self) -> None:
@@ -877,7 +825,7 @@ class KeyObserver(Waitable):
 
     A value that was read with this object counts as seen for `changed`, `wait`, pollers and asyncio.
 
-    Threads: any thread may read.
+    Threads: one thread at a time reads or waits.
 
     Fork: in a forked child, the observer is independent of the parent's observer.
 
@@ -896,24 +844,21 @@ class KeyObserver(Waitable):
     def read(self) -> Value | None:
         """Return the value with its time, count, age and owner. Return None if the key was never written.
 
-        Raises
-        ------
-        WaitTimeoutError : for 1 s, the value was written faster than the call could read it.
-        CorruptSegmentError : the value has an invalid length, because another program wrote to the file.
-        EndpointClosedError : the observer is closed.
-        SegmentSizeError : another program truncated the file.
+        Raises:
+            WaitTimeoutError: for 1 s, the value was written faster than the call could read it.
+            CorruptSegmentError: the value has an invalid length, because another program wrote to the file.
+            EndpointClosedError: the observer is closed.
+            SegmentSizeError: another program truncated the file.
 
-        Notes
-        -----
-        The owner and its liveness are determined at the first access to them, with one system call.
+        Notes:
+            The owner and its liveness are determined at the first access to them, with one system call.
         """
 
     def data(self) -> bytes | None:
         """Return a copy of the value without its time, count, age and owner. Return None if the key was never written.
 
-        Raises
-        ------
-        As `read`.
+        Raises:
+            Exception: as `read`.
         """
 
     def read_into(self, buffer: WriteableBuffer | npt.NDArray[Any]) -> int | None:
@@ -923,34 +868,29 @@ class KeyObserver(Waitable):
 
         The bytes of `buffer` after the value may change.
 
-        Raises
-        ------
-        MessageTooLargeError : the value is larger than the buffer. The value does not count as seen.
-        TypeError, BufferError, ValueError : `buffer` is not writable, or not contiguous.
-        Other errors : as `read`. Part of `buffer` may be filled.
+        Raises:
+            MessageTooLargeError: the value is larger than the buffer. The value does not count as seen.
+            TypeError, BufferError, ValueError: `buffer` is not writable, or not contiguous.
+            Exception: other errors, as `read`. Part of `buffer` may be filled.
         """
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the key is written after the last read of this object.
 
-        Parameters
-        ----------
-        timeout : seconds; 0 checks once, None waits forever.
+        Args:
+            timeout: seconds; 0 checks once, None waits forever.
 
-        Returns
-        -------
-        True if a new value exists, False at the timeout.
+        Returns:
+            True if a new value exists, False at the timeout.
 
-        Raises
-        ------
-        InvalidValueError : the timeout is invalid.
-        EndpointClosedError : the observer or its board is closed, before or during the wait.
-        SegmentSizeError : another program truncated the file.
+        Raises:
+            InvalidValueError: the timeout is invalid.
+            EndpointClosedError: the observer or its board is closed, before or during the wait.
+            SegmentSizeError: another program truncated the file.
 
-        Notes
-        -----
-        A write of any key of the board wakes the wait for a check. The GIL is released during the sleep, and signal
-        handlers run. An exception of a handler ends the wait.
+        Notes:
+            A write of any key of the board wakes the wait for a check. The GIL is released during the sleep, and signal
+            handlers run. An exception of a handler ends the wait.
         """
 
     def receive(self, timeout: float | None = None) -> Value | None:
@@ -958,17 +898,15 @@ class KeyObserver(Waitable):
 
         The default timeout is None, which waits forever.
 
-        Raises
-        ------
-        Errors of `wait` and `read`.
+        Raises:
+            Exception: errors of `wait` and `read`.
         """
 
     def watch(self, timeout: float | None = None) -> ChangeIterator[Value]:
         """Iterate over new values. ``for`` ends if no value arrives for `timeout` seconds. ``async for`` never ends.
 
-        Raises
-        ------
-        InvalidValueError : the timeout is invalid.
+        Raises:
+            InvalidValueError: the timeout is invalid.
         """
 
     def areceive(self) -> Coroutine[Any, Any, Value]:
@@ -977,10 +915,9 @@ class KeyObserver(Waitable):
         ``async for`` does the same. For a timeout, use `asyncio.timeout`. If a call is cancelled, the next call returns
         the value. One task at a time may wait.
 
-        Raises
-        ------
-        EndpointClosedError : the observer is closed, before or during the wait.
-        ConcurrentUseError : another task waits with this object.
+        Raises:
+            EndpointClosedError: the observer is closed, before or during the wait.
+            ConcurrentUseError: another task waits with this object.
         """
 
     def __anext__(self) -> Coroutine[Any, Any, Value]: ...
@@ -992,10 +929,9 @@ class RecordStatsReader:
     One thread at a time. If a new file with the same name is created, this object still reads the old file (see
     `msgq.stats.record_inodes`).
 
-    Raises
-    ------
-    SegmentError : the name does not exist (ENOENT), or the file is unreadable. If the file was truncated, all methods
-        raise `SegmentError`.
+    Raises:
+        SegmentError: the name does not exist (ENOENT), or the file is unreadable. If the file was truncated, all
+            methods raise `SegmentError`.
     """
 
     def __init__(self, name: str, in_prefix: str) -> None: ...
@@ -1014,9 +950,8 @@ def remove_record(name: str, in_prefix: str, wanted: Callable[[RecordStats], boo
     `wanted` is called under the writers' lock. Handles that are already open keep the unlinked file. A later open
     creates a new file.
 
-    Raises
-    ------
-    SegmentError : the name does not exist (ENOENT), or cannot be opened or removed.
+    Raises:
+        SegmentError: the name does not exist (ENOENT), or cannot be opened or removed.
     """
 
 @disjoint_base
@@ -1034,10 +969,9 @@ class Span:
 
     A span may be entered again after its block. Entering within the block raises `ConcurrentUseError`.
 
-    Attributes
-    ----------
-    superseded : True if the span no longer publishes times, because the timing topic is closed or another process
-        publishes on it.
+    Attributes:
+        superseded: True if the span no longer publishes times, because the timing topic is closed or another process
+            publishes on it.
     """
 
     superseded: bool
@@ -1048,10 +982,9 @@ class Span:
     def set_stamps(self, published: int, origin_time: int) -> Self:
         """Set the stamps of the next message, nanoseconds of the host's clock.
 
-        Parameters
-        ----------
-        published : publish time; 0: unknown; -1: the time when the message is taken.
-        origin_time : origin time; 0 and -1 have the same meaning as for `published`.
+        Args:
+            published: publish time; 0: unknown; -1: the time when the message is taken.
+            origin_time: origin time; 0 and -1 have the same meaning as for `published`.
         """
 
     def __enter__(self) -> Self: ...
@@ -1073,12 +1006,11 @@ class TracedMessageIterator:
     ) -> Self:
         """Take messages by calling `take` with `timeout`. If `take` returns None, the iteration ends.
 
-        Parameters
-        ----------
-        stamps : function that returns the stamps of a message; None: use the stamps of the span's reader, if the span
-            has a reader.
-        later : alternative to `take` and `stamps`. The function waits for the first message, and returns `take` and
-            `stamps`, or None if no message arrived.
+        Args:
+            stamps: function that returns the stamps of a message; None: use the stamps of the span's reader, if the
+                span has a reader.
+            later: alternative to `take` and `stamps`. The function waits for the first message, and returns `take` and
+                `stamps`, or None if no message arrived.
         """
 
     def __iter__(self) -> Self: ...

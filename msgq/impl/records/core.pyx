@@ -21,10 +21,10 @@ from msgq.impl.base.core cimport (
     adopt_mapping, close_at_exit, CLOSED, find_bus, write_full_schema, read_full_schema, WAIT_FOREVER, LARGE_BYTES,
     load_event_loop, MQ_DEAD, mq_liveness_unlock,
     mq_copy_from_shared, mq_eventcount_has_waiters_mp, mq_eventcount_prepare_wait_mp, mq_liveness_probe_begin,
-    mq_liveness_probe_end, mq_load_acquire_u64, mq_load_relaxed_u64, mq_mapping, mq_mapping_new, mq_monotonic_ns,
-    MQ_NS_PER_MS, MQ_NS_PER_S, mq_participant_liveness, mq_poll_prepare_wait_mp, mq_schema_parts,
-    mq_schema_parts_from_block, parse_timeout_ns, raise_error, read_participant, remove_file,
-    segment_error, wait_until_ready, watcher_lock, watcher_unlock,
+    mq_liveness_probe_end, mq_load_acquire_u64, mq_load_relaxed_u64, mq_lock_object, mq_mapping, mq_mapping_new,
+    mq_monotonic_ns, MQ_NS_PER_MS, MQ_NS_PER_S, mq_participant_liveness, mq_poll_prepare_wait_mp, mq_schema_parts,
+    mq_schema_parts_from_block, mq_unlock_object, parse_timeout_ns, raise_error, read_participant, remove_file,
+    segment_error, usage_error, wait_until_ready, watcher_lock, watcher_unlock,
 )
 from msgq.impl.base.process cimport fork_generation, read_own_identity, new_uid, text, this_process
 

@@ -1,6 +1,17 @@
 """Elements that one call reads or writes, and the memory of arrays for them."""
 
 
+cdef extern from *:
+    """
+    #ifdef Py_GIL_DISABLED
+    #define mq_has_exact_reference_counts false
+    #else
+    #define mq_has_exact_reference_counts true
+    #endif
+    """
+    bint mq_has_exact_reference_counts
+
+
 cdef class _ArrayMemory:
     """The memory of an array, for the lifetime of this object."""
     cdef Py_buffer view
@@ -13,6 +24,20 @@ cdef class _ArrayMemory:
 
     def __dealloc__(self):
         PyBuffer_Release(&self.view)
+
+
+cdef bint _is_unshared(PyObject *memory) noexcept:
+    """Return whether only an attribute refers to an `_ArrayMemory`, and nothing else refers to its array.
+
+    A read that fills the memory refers to it. The memory itself refers to the array twice: by `array` and `view`. The
+    argument is a pointer, because Cython counts a reference for an argument that is an object. Without the GIL, the
+    answer is always no, because another thread may take or return a reference during the test.
+    """
+    cdef PyObject *array
+    if not mq_has_exact_reference_counts or Py_REFCNT(memory) != 1:
+        return False
+    array = <PyObject *> (<_ArrayMemory> memory).array
+    return Py_REFCNT(array) == 2
 
 
 cdef mq_element_selection _select_range(uint64_t first, uint64_t count) noexcept:

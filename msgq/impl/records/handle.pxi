@@ -47,9 +47,16 @@ cdef bint wait_until_readable(Waitable waitable, RecordFile file, timeout) excep
     return True
 
 
+cdef bint may_mark_seen(const mq_record_file_parts *parts, uint64_t index, uint64_t count, uint64_t seen) noexcept:
+    """Return False if another thread, whose read began later, has marked a newer value of the element as seen."""
+    cdef uint64_t newer = mq_cell_count_writes_between(parts, seen, count)
+    return newer < <uint64_t> 1 << (63 - MQ_CELL_COUNT_SHIFT) or count == mq_cell_write_count(
+        mq_load_acquire_u64(mq_cell_version_word(parts, index)))  # the count of invalid data may go back
+
+
 cdef enum WriteState:
     WRITES_DIRECTLY
-    WRITES_IN_THREAD  # for exclusive vectors: a thread writes without the GIL
+    WRITES_IN_THREAD  # exclusive vectors: a thread writes without the GIL
     WRITES_ON_BUS     # each write is a RecordWrite
 
 
@@ -218,7 +225,8 @@ cdef class RecordHandle(ThreadSharedHandle):
         cdef uint64_t i
         watcher_lock()
         for i in range(count):
-            self._seen_counts[indices[i]] = counts[i]
+            if may_mark_seen(&self._opened_parts, indices[i], counts[i], self._seen_counts[indices[i]]):
+                self._seen_counts[indices[i]] = counts[i]
         watcher_unlock()
 
     # ---- information ----
@@ -279,7 +287,9 @@ cdef class RecordHandle(ThreadSharedHandle):
 
     def stats(self):
         self._check_usable()
-        return _read_record_stats(self._file)
+        stats = _read_record_stats(self._file)
+        self._check_usable()  # another thread may have closed the handle, so that its elements read as zeros
+        return stats
 
     def arecv(self):
         return load_event_loop().receive_async(self, 0.0)

@@ -23,9 +23,8 @@ def _list_integer_types() -> frozenset[type]:
 class IntegerFieldCheck:
     """Checks the values of records. The values have the structure of the dtype: NumPy has converted them.
 
-    Attributes
-    ----------
-    integer_positions : positions of the fields that are integers; empty if other fields contain integers.
+    Attributes:
+        integer_positions: positions of the fields that are integers; empty if other fields contain integers.
     """
 
     def __init__(self, dtype: np.dtype[Any]) -> None:

@@ -46,7 +46,7 @@ KEYS_MAX = 65536
 KEY_BYTES_MAX = 111
 KEY_ENTRY_BYTES = 128
 DEFAULT_VALUE_BYTES = 1008
-LENGTH_WORD_BYTES = 8  # before a board's value
+LENGTH_WORD_BYTES = 8  # bytes of the length before a board's value
 VALUE_BYTES_MAX = ITEM_BYTES_MAX - LENGTH_WORD_BYTES
 WRITERS_MAX = 128
 READ_TIMEOUT_S = 1  # limit of a reader's attempts while others write faster than it reads
@@ -60,14 +60,16 @@ _WORD_BYTES = 8
 class VectorOpenOptions(NamedTuple):
     """Checked options for opening a vector.
 
-    Attributes
-    ----------
-    name : name of the vector; "": private memory of this process.
-    create : True only creates, False only opens, None does either.
-    dtype, length, exclusive, copies : requested values; None: existing values. A new vector needs the first two.
-    is_single_element : True: the vector must have one element (`Seqlock`).
-    mode : permissions of a new vector.
-    passive : True: leaves no trace, and cannot write.
+    Attributes:
+        name: name of the vector; "": private memory of this process.
+        create: True only creates, False only opens, None does either.
+        dtype: requested type; None: the existing one. A new vector needs a type.
+        length: requested number of elements; None: the existing one. A new vector needs a length.
+        exclusive: requested value; None: the existing one.
+        copies: requested value; None: the existing one.
+        is_single_element: True: the vector must have one element (`Seqlock`).
+        mode: permissions of a new vector.
+        passive: True: leaves no trace, and cannot write.
     """
 
     name: str
@@ -88,9 +90,8 @@ class VectorOpenOptions(NamedTuple):
     def check_existing(self, dtype: np.dtype[Any], length: int, exclusive: bool, copies: int) -> int:
         """Compare with an existing vector, and return the number of its elements to use, from the first.
 
-        Raises
-        ------
-        RecordMismatchError : a value differs from the request. The text names both.
+        Raises:
+            RecordMismatchError: a value differs from the request. The text names both.
         """
         if self.dtype is not None and self.dtype != dtype:
             raise self._mismatch_error(f"has dtype {dtype}, but {self.dtype} was requested")
@@ -128,17 +129,16 @@ def check_vector_options(
 ) -> VectorOpenOptions:
     """Return the checked arguments of a `SeqlockVector`, or with `is_single_element` of a `Seqlock`.
 
-    Raises
-    ------
-    EndpointNameError : the name is not valid in a file name.
-    InvalidValueError : a length, number of copies or mode is invalid; dtype or length is missing for a new vector; or
-        private memory is passive or must exist.
-    RecordTypeError : the dtype is not allowed for records.
-    TypeError : a number has another type.
+    Raises:
+        EndpointNameError: the name is not valid in a file name.
+        InvalidValueError: a length, number of copies or mode is invalid; dtype or length is missing for a new vector;
+            or private memory is passive or must exist.
+        RecordTypeError: the dtype is not allowed for records.
+        TypeError: a number has another type.
     """
     checked = "" if name is None else naming.validate_records_name(name)
     asked = None if dtype is None else _check_item_dtype(dtype, checked)
-    wanted = VectorOpenOptions(
+    open_options = VectorOpenOptions(
         checked,
         _check_create_option(
             create,
@@ -155,9 +155,9 @@ def check_vector_options(
         settings.resolve_file_mode(mode, checked),
         bool(passive),
     )
-    if wanted.create is not False:
-        _check_file_bytes(wanted.fill_defaults(), checked)
-    return wanted
+    if open_options.create is not False:
+        _check_file_bytes(open_options.fill_defaults(), checked)
+    return open_options
 
 
 def _check_create_option(create: bool | None, passive: bool, private: bool, described: bool, name: str) -> bool | None:
@@ -221,9 +221,8 @@ def _check_file_bytes(new: tuple[np.dtype[Any], int, bool, int], name: str) -> N
 def read_schema_dtype(schema: Schema | None, item_bytes: int, name: str) -> np.dtype[Any]:
     """Return the dtype in a vector's header.
 
-    Raises
-    ------
-    CorruptSegmentError : the header has no dtype, or one of another size.
+    Raises:
+        CorruptSegmentError: the header has no dtype, or one of another size.
     """
     try:
         dtype = struct_dtype(schema) if schema is not None else None
@@ -238,14 +237,14 @@ def read_schema_dtype(schema: Schema | None, item_bytes: int, name: str) -> np.d
 class BoardOpenOptions(NamedTuple):
     """Checked options for opening a board.
 
-    Attributes
-    ----------
-    name : name of the board.
-    create : True only creates, False only opens, None does either.
-    keys, value_bytes : requested values; None: existing values, or the defaults for a new board.
-    schema : schema of a new board.
-    mode : permissions of a new board.
-    passive : True: leaves no trace, and cannot declare.
+    Attributes:
+        name: name of the board.
+        create: True only creates, False only opens, None does either.
+        keys: requested number; None: the existing one, or the default for a new board.
+        value_bytes: requested size; None: the existing one, or the default for a new board.
+        schema: schema of a new board.
+        mode: permissions of a new board.
+        passive: True: leaves no trace, and cannot declare.
     """
 
     name: str
@@ -263,9 +262,8 @@ class BoardOpenOptions(NamedTuple):
     def check_existing(self, keys: int, value_bytes: int) -> None:
         """Compare with an existing board.
 
-        Raises
-        ------
-        RecordMismatchError : a value differs from the request. The text names both.
+        Raises:
+            RecordMismatchError: a value differs from the request. The text names both.
         """
         for option, current in (("keys", keys), ("value_bytes", value_bytes)):
             asked = getattr(self, option)
@@ -291,11 +289,10 @@ def check_board_options(
 ) -> BoardOpenOptions:
     """Return the checked arguments of a `Board`.
 
-    Raises
-    ------
-    EndpointNameError : the name is not valid in a file name.
-    InvalidValueError : a number, mode or schema is invalid, or a passive handle must create the board.
-    TypeError : a number or the schema has another type.
+    Raises:
+        EndpointNameError: the name is not valid in a file name.
+        InvalidValueError: a number, mode or schema is invalid, or a passive handle must create the board.
+        TypeError: a number or the schema has another type.
     """
     checked = naming.validate_records_name(name)
     if schema is not None:
@@ -303,7 +300,7 @@ def check_board_options(
         if len(schema.data) > SCHEMA_DATA_BYTES_MAX:
             text = f"schema has {len(schema.data)} bytes of data; a board allows at most {SCHEMA_DATA_BYTES_MAX}"
             raise InvalidValueError(text, checked)
-    wanted = BoardOpenOptions(
+    open_options = BoardOpenOptions(
         checked,
         _check_create_option(create, bool(passive), False, True, checked),
         _check_number_range("keys", keys, 1, KEYS_MAX, checked),
@@ -312,20 +309,19 @@ def check_board_options(
         settings.resolve_file_mode(mode, checked),
         bool(passive),
     )
-    count, room = wanted.fill_defaults()
+    count, room = open_options.fill_defaults()
     size = HEADER_BYTES + count * (KEY_ENTRY_BYTES + compute_cell_strides(LENGTH_WORD_BYTES + room, DEFAULT_COPIES)[0])
     if size > FILE_BYTES_MAX:
         text = f"{count} keys of {room} bytes take {size} bytes; at most {FILE_BYTES_MAX} are allowed"
         raise InvalidValueError(text, checked)
-    return wanted
+    return open_options
 
 
 def resolve_change_limit(limit: int | None, length: int, name: str) -> int:
     """Return the maximum number of changes in a batch, for `length` elements.
 
-    Raises
-    ------
-    InvalidValueError : `limit` is negative.
+    Raises:
+        InvalidValueError: `limit` is negative.
     """
     if limit is None:
         return length
@@ -340,10 +336,9 @@ def resolve_change_limit(limit: int | None, length: int, name: str) -> int:
 def validate_key(key: str, name: str) -> bytes:
     """Return a board's key as bytes.
 
-    Raises
-    ------
-    TypeError : the key is not a str.
-    InvalidValueError : the key is empty, longer than 111 bytes, not UTF-8, or contains NUL.
+    Raises:
+        TypeError: the key is not a str.
+        InvalidValueError: the key is empty, longer than 111 bytes, not UTF-8, or contains NUL.
     """
     if not isinstance(key, str):
         raise TypeError(f"key is of type {type(key).__name__}; give a str")

@@ -1,7 +1,7 @@
 """The file of a vector or board, or private memory. See base/endpointfile.pxi for opening and creating a file."""
 
 
-@no_gc_clear  # as its base
+@no_gc_clear  # same as the base class
 cdef class RecordFile(EndpointFile):
     """See core.pxd."""
 

@@ -4,15 +4,21 @@ takes ten times as long as a write.
 
 
 cdef object numpy = None  # the module; None: not imported yet
-cdef object f8_dtype = None, index_dtype = None  # of floats, and of indexes
+cdef object f8_dtype = None, index_dtype = None  # dtypes of floats and of indexes
 cdef object make_integer_check = None  # integer_fields.make_integer_check
 cdef object numpy_void = None  # numpy.void, if its layout is known
 cdef Py_ssize_t scalar_bytes_offset = 0  # offset in a scalar of the address of the scalar's bytes
 cdef Py_ssize_t scalar_dtype_offset = 0  # offset in a scalar of the scalar's dtype
+cdef object _numpy_lock = object()  # its critical section orders the loads of threads
 
 
 cdef int load_numpy() except -1:
     """Import NumPy once, because an import takes 0.3 us for a loaded module."""
+    with cython.critical_section(_numpy_lock):
+        return _load_numpy_once()
+
+
+cdef int _load_numpy_once() except -1:
     global numpy, f8_dtype, index_dtype, make_integer_check
     if numpy is not None:
         return 0

@@ -6,7 +6,7 @@ def _reopen_vector(kind, arguments, prefix, trust, passive):
     return kind(*arguments, create=False, prefix=prefix, trust=trust, passive=passive)
 
 
-@cython.no_gc_clear  # as its base
+@cython.no_gc_clear  # same as the base class
 cdef class SeqlockVector(VectorBase):
     """See core.pyi."""
 
@@ -50,7 +50,7 @@ cdef class SeqlockVector(VectorBase):
         unlink_records(naming.validate_records_name(name), settings.resolve_prefix(prefix))
 
 
-@cython.no_gc_clear  # as its base
+@cython.no_gc_clear  # same as the base class
 cdef class Seqlock(VectorBase):
     """See core.pyi."""
 

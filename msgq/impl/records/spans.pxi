@@ -6,7 +6,7 @@ cdef enum:
 
 
 cdef class SpanStack:
-    """See core.pyi."""
+    """See core.pyi. Spans of other threads use it, so each of them locks it."""
     cdef str _name
     cdef object _time_function  # None: the host's clock
     cdef Span _newest_span  # newest open span; each span refers to the previous span
@@ -38,7 +38,7 @@ cdef class SpanStack:
         change_origin(origin)
         return 0
 
-    cdef int _pop_span(self, Span span) except -1:
+    cdef void _pop_span(self, Span span) noexcept:
         """Restore the origin of the newest open span, because tasks end in any order."""
         cdef Span after = self._newest_span
         cdef long this_thread = PyThread_get_thread_ident()
@@ -53,7 +53,6 @@ cdef class SpanStack:
             change_origin(self._outer_origin if self._newest_span is None else self._newest_span._origin)
         elif self._newest_span is None:  # another thread ends the span, and that thread has its own origin
             self._leftover_origin = span._origin
-        return 0
 
 
 cdef class Span:
@@ -78,32 +77,42 @@ cdef class Span:
 
     cdef int begin_span(self) except -1:
         cdef int64_t sent = self._next_publish_time, origin = self._next_origin
-        self._span_stack._check_owner_thread()
-        if self._is_open:
-            raise ConcurrentUseError("span is open already; create another one", self._span_stack._name)
-        self._receive_time = self._span_stack._read_time_ns()
+        cdef int64_t received = self._span_stack._read_time_ns()
+        cdef mq_object_lock lock
         if sent == STAMP_AT_BEGIN:
-            sent, origin = self._receive_time, current_origin()
+            sent, origin = received, current_origin()
         else:
             if self._reader is not None:
+                mq_lock_object(&lock, <PyObject *> self._reader)
                 self._reader._read_last_stamps(&sent, &origin)
+                mq_unlock_object(&lock)
             if origin == 0:
                 origin = sent  # without an origin, the message itself is an origin
-        self._span_stack._push_span(self, origin)
-        self._publish_time, self._origin, self._is_open = sent, origin, True
+        mq_lock_object(&lock, <PyObject *> self._span_stack)
+        try:
+            self._span_stack._check_owner_thread()
+            if self._is_open:
+                raise ConcurrentUseError("span is open already; create another one", self._span_stack._name)
+            self._span_stack._push_span(self, origin)
+            self._receive_time, self._publish_time, self._origin, self._is_open = received, sent, origin, True
+        finally:
+            mq_unlock_object(&lock)
         return 0
 
     cdef int end_span(self) except -1:
         cdef int64_t record[4]
         cdef bytes data
-        if not self._is_open:
+        cdef mq_object_lock lock
+        mq_lock_object(&lock, <PyObject *> self._span_stack)
+        cdef bint was_open = self._is_open
+        if was_open:
+            self._is_open = False
+            self._span_stack._pop_span(self)
+            record[1], record[2], record[3] = self._origin, self._receive_time, self._publish_time
+        mq_unlock_object(&lock)
+        if not was_open or self.superseded:
             return 0
-        self._is_open = False
-        self._span_stack._pop_span(self)
-        if self.superseded:
-            return 0
-        record[0], record[1] = self._span_stack._read_time_ns(), self._origin
-        record[2], record[3] = self._receive_time, self._publish_time
+        record[0] = self._span_stack._read_time_ns()
         data = PyBytes_FromStringAndSize(<char *> record, sizeof(record))
         try:
             self._send_record(data)
@@ -139,7 +148,7 @@ cdef class TracedMessageIterator:
     def __next__(self):
         self._span.end_span()
         # Check this before taking a message, because an unhandled message would be lost.
-        self._span._span_stack._check_owner_thread()
+        self._check_owner_thread()
         if self._wait_for_reader is not None:
             chosen = self._wait_for_reader()
             if chosen is None:
@@ -155,6 +164,10 @@ cdef class TracedMessageIterator:
             self._span._next_publish_time, self._span._next_origin = self._read_stamps(message)
         self._span.begin_span()
         return message
+
+    cdef int _check_owner_thread(self) except -1:
+        with cython.critical_section(self._span._span_stack):
+            return self._span._span_stack._check_owner_thread()
 
     def end_span(self):
         self._span.end_span()

@@ -48,13 +48,12 @@ class Changes(NamedTuple):
 
     Each element occurs once, with its newest value.
 
-    Attributes
-    ----------
-    indices : shape (k,), ascending.
-    rows : shape (k,), of the vector's dtype.
-    times : shape (k,), times of the last writes, nanoseconds of the host's clock (clock.md).
-    counts : shape (k,), numbers of writes. The increase since the last call, minus one, is the number of overwritten
-        values that this reader did not see.
+    Attributes:
+        indices: shape (k,), ascending.
+        rows: shape (k,), of the vector's dtype.
+        times: shape (k,), times of the last writes, nanoseconds of the host's clock (clock.md).
+        counts: shape (k,), numbers of writes. The increase since the last call, minus one, is the number of overwritten
+            values that this reader did not see.
     """
 
     indices: npt.NDArray[np.int64]
@@ -67,15 +66,14 @@ class Changes(NamedTuple):
 class Value:
     """Value of a board's key.
 
-    Attributes
-    ----------
-    data : a private copy of the bytes.
-    time : time of the write, nanoseconds of the host's clock (clock.md).
-    count : number of writes of the key.
-    age_ns : nanoseconds since the write.
-    owner : owner of the key at the first access to this attribute, because determining it takes longer than reading a
-        value. None: no owner.
-    alive : True if the owner lives; None: no owner, or unknown.
+    Attributes:
+        data: a private copy of the bytes.
+        time: time of the write, nanoseconds of the host's clock (clock.md).
+        count: number of writes of the key.
+        age_ns: nanoseconds since the write.
+        owner: owner of the key at the first access to this attribute, because determining it takes longer than reading
+            a value. None: no owner.
+        alive: True if the owner lives; None: no owner, or unknown.
     """
 
     data: bytes

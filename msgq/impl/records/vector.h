@@ -171,12 +171,12 @@ static inline uint64_t mq_vector_next_changed(const mq_record_file_parts *parts,
     return i;
 }
 
-/* Store the indices of changed elements in `indices`. Start at element `from`, and store at most `room` indices.
+/* Store the indices of changed elements in `indices`. Start at element `from`, and store at most `indices_max` indices.
  * Returns the number of stored indices. */
 static inline uint64_t mq_vector_collect_changed(const mq_record_file_parts *parts, const uint64_t *seen, uint64_t from,
-                                                 int64_t *indices, uint64_t room) {
+                                                 int64_t *indices, uint64_t indices_max) {
     uint64_t count = 0;
-    for (uint64_t i = mq_vector_next_changed(parts, seen, from); i < parts->config.length && count < room;
+    for (uint64_t i = mq_vector_next_changed(parts, seen, from); i < parts->config.length && count < indices_max;
          i = mq_vector_next_changed(parts, seen, i + 1))
         indices[count++] = (int64_t)i;
     return count;
@@ -258,11 +258,11 @@ mq_vector_write_sized(mq_record_writer *w, const mq_element_selection *selection
     return status;
 }
 
-/* Write values as mq_vector_write_sized does, then wake waiting readers. Constant sizes let the compiler inline the
- * copy. */
-static inline mq_vector_status mq_vector_write_elements(mq_record_writer *w, const mq_element_selection *selection,
-                                                        const uint8_t *from, int64_t time, const mq_stamps *stamps,
-                                                        int64_t deadline_ns, uint64_t *done) {
+/* Write values as mq_vector_write_sized does, then wake waiting readers. The caller adds the values to the row's count.
+ * Constant sizes let the compiler inline the copy. */
+static inline mq_vector_status mq_vector_write_uncounted(mq_record_writer *w, const mq_element_selection *selection,
+                                                         const uint8_t *from, int64_t time, const mq_stamps *stamps,
+                                                         int64_t deadline_ns, uint64_t *done) {
     size_t item_bytes = w->parts.config.item_bytes;
     mq_vector_status status;
     uint64_t before = *done;
@@ -274,7 +274,17 @@ static inline mq_vector_status mq_vector_write_elements(mq_record_writer *w, con
     default: status = mq_vector_write_sized(w, selection, from, item_bytes, time, stamps, deadline_ns, done);
     }
     if (*done != before)
-        mq_record_notify_written(w, *done - before, w->parts.config.flags & MQ_RECORD_EXCLUSIVE);
+        mq_record_wake_readers(w, w->parts.config.flags & MQ_RECORD_EXCLUSIVE);
+    return status;
+}
+
+/* Write values, wake waiting readers, and count the values, while no other thread uses the handle. */
+static inline mq_vector_status mq_vector_write_elements(mq_record_writer *w, const mq_element_selection *selection,
+                                                        const uint8_t *from, int64_t time, const mq_stamps *stamps,
+                                                        int64_t deadline_ns, uint64_t *done) {
+    uint64_t before = *done;
+    mq_vector_status status = mq_vector_write_uncounted(w, selection, from, time, stamps, deadline_ns, done);
+    mq_record_count_written(w, *done - before);
     return status;
 }
 

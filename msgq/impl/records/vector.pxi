@@ -8,7 +8,7 @@ cdef enum:
     VALUE_ROWS_BYTES = 16384
 
 
-@cython.no_gc_clear  # as its base
+@cython.no_gc_clear  # same as the base class
 cdef class VectorBase(RecordHandle):
     """Elements of one dtype."""
     cdef object _dtype
@@ -21,6 +21,7 @@ cdef class VectorBase(RecordHandle):
     cdef tuple _integer_positions
     cdef _ArrayMemory _scratch_row  # a row for the conversion of single values; None: the values are large
     cdef _ArrayMemory _value_rows  # rows for single values that are read
+    cdef _ArrayMemory _other_value_rows  # the rows before or after _value_rows
     cdef Py_ssize_t _value_rows_used  # number of used rows in _value_rows
     cdef bint _is_converting  # the scratch row is in use, and code that uses it may call this handle
     cdef bint _exclusive  # only one handle writes
@@ -138,17 +139,27 @@ cdef class VectorBase(RecordHandle):
         cdef Py_ssize_t row
         self._check_usable()
         if self._value_rows is None or self._value_rows_used == self._value_rows.view.shape[0]:
-            self._allocate_value_rows()
+            self._renew_value_rows()
         to, row = self._value_rows, self._value_rows_used
         self._value_rows_used += 1
         self._read_elements(&elements, to.at + row * self._opened_parts.config.item_bytes, info, READ_TIMEOUT_NS)
         return to.array[row]
 
-    cdef int _allocate_value_rows(self) except -1:
-        """Allocate rows, each used for one value: a NumPy structured scalar refers to memory of an array."""
+    cdef int _renew_value_rows(self) except -1:
+        """Take other rows, each used for one value: a NumPy structured scalar refers to memory of an array.
+
+        The earlier rows are used again if no value refers to them. They are two, because the last value of a program
+        still refers to the one that is full. Without them, the allocation would be the slowest of 256 reads.
+        """
         cdef Py_ssize_t count = max(1, VALUE_ROWS_BYTES // <Py_ssize_t> self._opened_parts.config.item_bytes)
-        self._value_rows, self._value_rows_used = _ArrayMemory(self._empty_array(count, self._dtype), True), 0
-        self._value_rows.array.flags.writeable = False  # so that `vector[i]["field"] = x` raises
+        cdef _ArrayMemory rows
+        if self._other_value_rows is not None and _is_unshared(<PyObject *> self._other_value_rows):
+            rows = self._other_value_rows
+        else:
+            rows = _ArrayMemory(self._empty_array(count, self._dtype), True)
+            rows.array.flags.writeable = False  # so that `vector[i]["field"] = x` raises
+        # A failed allocation must change nothing: the full rows would count as unused.
+        self._value_rows, self._other_value_rows, self._value_rows_used = rows, self._value_rows, 0
         return 0
 
     cdef object _read_selection(self, selection, out):
@@ -362,15 +373,17 @@ cdef class VectorBase(RecordHandle):
                                    int64_t time, int64_t patience, uint64_t *done) except -1:
         cdef int64_t now = 0, began = 0
         cdef int64_t until = 0  # in the first round, do not wait: first wake the readers of written elements
-        cdef uint64_t before = 0
+        cdef uint64_t before = 0, already
         cdef bint large = self._is_large_copy(elements.count)
         cdef mq_vector_status status
         while True:
             if large or until:
+                already = done[0]
                 self._add_user_thread()
                 self._write_state = WRITES_IN_THREAD if self._exclusive else WRITES_DIRECTLY
                 with nogil:
-                    status = mq_vector_write_elements(&self._writer, elements, source, time, stamps, until, done)
+                    status = mq_vector_write_uncounted(&self._writer, elements, source, time, stamps, until, done)
+                mq_record_count_written(&self._writer, done[0] - already)
                 self._write_state = WRITES_DIRECTLY
                 self._remove_user_thread()
             else:

@@ -86,16 +86,24 @@ static inline bool mq_record_acquire_element(mq_record_writer *w, mq_u64 *versio
 
 /* ---- wake ---- */
 
-/* Add `elements` to the row's count of written elements, and wake waiting readers. `exclusive`: the handle wrote the
- * elements with stores instead of exchanges. */
-static inline void mq_record_notify_written(mq_record_writer *w, uint64_t elements, bool exclusive) {
+/* Add `elements` to the row's count of written elements. Threads that share the handle exclude each other. */
+static inline void mq_record_count_written(mq_record_writer *w, uint64_t elements) {
     mq_u64 *written = &w->row->written;
-    mq_u32 *eventcount = &w->parts.header->eventcount;
     mq_store_relaxed_u64(written, mq_load_relaxed_u64(written) + elements); /* relaxed: for observers */
+}
+
+/* Wake waiting readers after a write. `exclusive`: the handle wrote with stores instead of exchanges. */
+static inline void mq_record_wake_readers(mq_record_writer *w, bool exclusive) {
+    mq_u32 *eventcount = &w->parts.header->eventcount;
     if (exclusive)
         mq_fence_seq_cst(); /* mq_eventcount_has_waiters_mp requires this fence after a store */
     if (mq_unlikely(mq_eventcount_has_waiters_mp(eventcount)))
         mq_eventcount_notify_mp(eventcount);
+}
+
+static inline void mq_record_notify_written(mq_record_writer *w, uint64_t elements, bool exclusive) {
+    mq_record_count_written(w, elements);
+    mq_record_wake_readers(w, exclusive);
 }
 
 /* ---- join and leave, under the file's lock ---- */

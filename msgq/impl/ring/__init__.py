@@ -3,7 +3,7 @@
 from msgq.impl.base.core import Context
 from msgq.impl.ring.core import PubSocket, SubSocket
 
-TYPE_CHECKING = False  # as in msgq/__init__.py
+TYPE_CHECKING = False  # avoids the import of `typing`; see msgq/__init__.py
 if TYPE_CHECKING:
     from msgq.impl.ring.poller import Poller
 else:

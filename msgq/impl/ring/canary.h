@@ -1,5 +1,5 @@
 /* Detection of a truncated ring. When a stock process opens a topic, the process sets the file size without a check.
- * See docs/internals/topic-protocol.md, "Another size".
+ * See docs/internals/layout.md, "Another size".
  *
  * The canary is the last word of the data area. All messages and wrap marks end before the canary. msgq writes a random
  * number into the canary once. No other program writes to the canary. If a process truncates the file, the kernel

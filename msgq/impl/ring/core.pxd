@@ -318,7 +318,7 @@ cdef class PubConnection(ForkAwareHandle):
     cdef mq_ring_publisher _publisher
     cdef int64_t _clock_offset_ns  # host's clock minus CLOCK_MONOTONIC, in nanoseconds
     cdef public bint _for_bridge  # see bridge.py
-    cdef bint _is_observed          # in a simulation: the bus gets each message
+    cdef bint _is_observed          # True in a simulation: the bus gets each message
     cdef uint64_t _published_to     # position up to which the bus has the messages
     cdef int _populate_schema(self, TopicFiles topic) except -1
     cdef int _become_publisher(self) except -1
@@ -351,7 +351,7 @@ cdef class ArrivalView(ReceiveGate):
     cdef mq_ring_header _shown      # the copy of the ring's header that the subscriber reads
     cdef const mq_ring_header *_ring
     cdef const mq_ring_side *_side
-    cdef object _arrivals           # after what is shown, in order: kind, start and end of a message
+    cdef object _arrivals           # kind, start and end of each later message, in order
     cdef bint _is_lapped            # a fault: all that has arrived by the next receive is overwritten
     cdef int begin(self, SubConnection subscriber) except -1
     cdef int show(self, SubConnection subscriber, mq_ring_header *ring) except -1
@@ -380,7 +380,7 @@ cdef class SubConnection(Waitable):
     cdef ReceiveGate _gate               # None: fake events were off when the socket connected; or the view
     cdef bint _gate_passed      # a poll has passed the gate for the next receive
     cdef public bint _for_bridge  # see bridge.py
-    cdef ArrivalView _view          # in a simulation: what has arrived; None: all that is published
+    cdef ArrivalView _view          # arrived messages in a simulation; None: all published messages have arrived
     cdef bint _advance_view(self) except -1
     cdef int _join_topic(self, TopicFiles topic) except -1
     cdef int _attach_topic(self, TopicFiles topic) except -1

@@ -22,9 +22,8 @@ class TopicLock:
     a check and an action, for microseconds. `exists` is False if the topic has no ring. In this case the lock is not
     held. Do not remove files then, because another process may create a ring at any moment.
 
-    Raises
-    ------
-    SegmentError : another process held the lock for over 5 s.
+    Raises:
+        SegmentError: another process held the lock for over 5 s.
     """
 
     def __init__(self, endpoint: str | bytes, in_prefix: str | None = None) -> None: ...
@@ -38,18 +37,15 @@ def unlink_topic(endpoint: str | bytes, in_prefix: str | None = None) -> bool:
 
     Processes that have mapped the files can still exchange messages. Later connections create new files.
 
-    Parameters
-    ----------
-    endpoint : name of the topic.
-    in_prefix : prefix of the topic; None: the current prefix, "": no prefix.
+    Args:
+        endpoint: name of the topic.
+        in_prefix: prefix of the topic; None: the current prefix, "": no prefix.
 
-    Returns
-    -------
-    True if files existed.
+    Returns:
+        True if files existed.
 
-    Raises
-    ------
-    SegmentError : a file could not be removed.
+    Raises:
+        SegmentError: a file could not be removed.
     """
 
 def unlink_orphan(endpoint: str | bytes, in_prefix: str | None = None) -> bool:
@@ -58,13 +54,11 @@ def unlink_orphan(endpoint: str | bytes, in_prefix: str | None = None) -> bool:
     Other processes may connect during the call. Processes that have mapped the removed ring can still exchange messages
     in it. The directories of the prefix must exist.
 
-    Returns
-    -------
-    True if the side segment was removed. False if a ring exists, or if the side segment does not exist.
+    Returns:
+        True if the side segment was removed. False if a ring exists, or if the side segment does not exist.
 
-    Raises
-    ------
-    SegmentError : the file could not be removed, or a directory is missing or belongs to another user.
+    Raises:
+        SegmentError: the file could not be removed, or a directory is missing or belongs to another user.
     """
 
 @final
@@ -77,28 +71,25 @@ class ArrivalView(ReceiveGate):
     def add_arrival(self, start: int, end: int) -> None:
         """Let the subscriber receive the message.
 
-        Parameters
-        ----------
-        start : position of the message.
-        end : position after the message.
+        Args:
+            start: position of the message.
+            end: position after the message.
         """
 
     def add_drop(self, start: int, end: int) -> None:
         """Let the subscriber lose the message in its turn.
 
-        Parameters
-        ----------
-        start : position of the message.
-        end : position after the message.
+        Args:
+            start: position of the message.
+            end: position after the message.
         """
 
     def add_repeat(self, start: int, end: int) -> None:
         """Let the subscriber receive the message that arrived last once more.
 
-        Parameters
-        ----------
-        start : position of the message.
-        end : position after the message.
+        Args:
+            start: position of the message.
+            end: position after the message.
         """
 
     def lap(self) -> None:
@@ -135,38 +126,35 @@ class PubConnection(ForkAwareHandle):
     ) -> None:
         """Become the publisher of a topic. Creates the topic if necessary.
 
-        Parameters
-        ----------
-        context : a context that is not terminated.
-        endpoint : name of the topic: 1 to 246 bytes of UTF-8 without "/" and NUL.
-        segment_size : bytes of the ring's data area, 128 to 2**32 - 1. A message may occupy up to a third of the data
-            area. 0: keep the size of an existing topic, or use 1 MiB for a new topic. A later participant may request
-            another size of a topic without messages if no participant has requested its size before.
-        mode : permissions of new files, for example 0o660; None: MSGQ_MODE, else 0o600.
-        schema : description of the messages for tools; None keeps the schema of the previous publisher.
-        trust : names or ids of users, separated by commas. Files of these users are accepted in addition to own files
-            and root's. "": no other user. None: MSGQ_TRUST.
-        tracked : True: each message of the topic carries its publishing time and its origin. False: the topic must not
-            be tracked. None: keep the existing setting.
-        prefix : prefix of the topic, "" for none; None: OPENPILOT_PREFIX.
+        Args:
+            context: a context that is not terminated.
+            endpoint: name of the topic: 1 to 246 bytes of UTF-8 without "/" and NUL.
+            segment_size: bytes of the ring's data area, 128 to 2**32 - 1. A message may occupy up to a third of the
+                data area. 0: keep the size of an existing topic, or use 1 MiB for a new topic. A later participant may
+                request another size of a topic without messages if no participant has requested its size before.
+            mode: permissions of new files, for example 0o660; None: MSGQ_MODE, else 0o600.
+            schema: description of the messages for tools; None keeps the schema of the previous publisher.
+            trust: names or ids of users, separated by commas. Files of these users are accepted in addition to own
+                files and root's. "": no other user. None: MSGQ_TRUST.
+            tracked: True: each message of the topic carries its publishing time and its origin. False: the topic must
+                not be tracked. None: keep the existing setting.
+            prefix: prefix of the topic, "" for none; None: OPENPILOT_PREFIX.
 
-        Raises
-        ------
-        EndpointNameError : the name is invalid.
-        StateError : the context is terminated, the socket is already connected, or `tracked` contradicts the topic.
-        InvalidValueError : an invalid size, mode or user.
-        SegmentSizeError : the topic exists with another size.
-        LayoutVersionError : another version of msgq created the side segment.
-        CorruptSegmentError : the files contain invalid data.
-        MultiplePublishersError : a send of the current publisher took longer than 1 s, or 16 publishers that lost the
-            topic still have open sockets.
-        SegmentError : a file cannot be created, opened, locked or mapped, because memory is full, permission is
-            missing, or the file's owner is not trusted.
+        Raises:
+            EndpointNameError: the name is invalid.
+            StateError: the context is terminated, the socket is already connected, or `tracked` contradicts the topic.
+            InvalidValueError: an invalid size, mode or user.
+            SegmentSizeError: the topic exists with another size.
+            LayoutVersionError: another version of msgq created the side segment.
+            CorruptSegmentError: the files contain invalid data.
+            MultiplePublishersError: a send of the current publisher took longer than 1 s, or 16 publishers that lost
+                the topic still have open sockets.
+            SegmentError: a file cannot be created, opened, locked or mapped, because memory is full, permission is
+                missing, or the file's owner is not trusted.
 
-        Notes
-        -----
-        The call waits at most 5 s for the lock of the topic, and at most 1 s for the end of another publisher's send.
-        The GIL is released during both waits, and signal handlers run.
+        Notes:
+            The call waits at most 5 s for the lock of the topic, and at most 1 s for the end of another publisher's
+            send. The GIL is released during both waits, and signal handlers run.
         """
 
     def unlink(self) -> bool:
@@ -175,23 +163,20 @@ class PubConnection(ForkAwareHandle):
         This publisher and the connected subscribers can still exchange messages. Sockets that connect later create
         another topic with the same name.
 
-        Raises
-        ------
-        EndpointClosedError : the socket is closed, or was never connected.
-        SegmentError : the process has no permission to remove the files.
+        Raises:
+            EndpointClosedError: the socket is closed, or was never connected.
+            SegmentError: the process has no permission to remove the files.
         """
 
     def close(self, linger: int | None = None) -> None:
         """Leave the topic. Published messages stay readable. A second close has no effect.
 
-        Parameters
-        ----------
-        linger : milliseconds (compatibility: pyzmq). Only ZMQ sockets use `linger`; see the property `linger`.
+        Args:
+            linger: milliseconds (compatibility: pyzmq). Only ZMQ sockets use `linger`; see the property `linger`.
 
-        Raises
-        ------
-        InvalidValueError : `linger` is below -1.
-        ConcurrentUseError : another thread sends, or a reservation is open.
+        Raises:
+            InvalidValueError: `linger` is below -1.
+            ConcurrentUseError: another thread sends, or a reservation is open.
         """
 
 class PubSocket(PubConnection):
@@ -253,31 +238,28 @@ class PubSocket(PubConnection):
     ) -> None:
         """Publish one message.
 
-        Parameters
-        ----------
-        data : any object with contiguous bytes. `send` copies the bytes, so you may change `data` afterwards.
-        flags : 0 or NOBLOCK; both values have the same effect (compatibility: pyzmq). Other flags raise
-            `InvalidValueError`.
-        copy : ignored; `data` is always copied (compatibility: pyzmq).
-        origin_time : time of the event that caused the message, in nanoseconds of the host's clock. 0: the origin of
-            this thread, or now. Tracked topics only.
+        Args:
+            data: any object with contiguous bytes. `send` copies the bytes, so you may change `data` afterwards.
+            flags: 0 or NOBLOCK; both values have the same effect (compatibility: pyzmq). Other flags raise
+                `InvalidValueError`.
+            copy: ignored; `data` is always copied (compatibility: pyzmq).
+            origin_time: time of the event that caused the message, in nanoseconds of the host's clock. 0: the origin of
+                this thread, or now. Tracked topics only.
 
-        Raises
-        ------
-        MultiplePublishersError : another publisher took over.
-        MessageTooLargeError : the message is larger than a third of the ring.
-        SegmentError : /dev/shm is full, and the memory of the ring is not fully allocated.
-        MessageSizeError : the message is empty, and a stock subscriber is connected. An empty message would abort the
-            subscriber's program.
-        TypeError, BufferError, ValueError : `data` has no contiguous bytes, or is an array of Python objects.
-        StateError : `origin_time` is given, and the topic is not tracked.
-        InvalidValueError : `origin_time` is negative.
+        Raises:
+            MultiplePublishersError: another publisher took over.
+            MessageTooLargeError: the message is larger than a third of the ring.
+            SegmentError: /dev/shm is full, and the memory of the ring is not fully allocated.
+            MessageSizeError: the message is empty, and a stock subscriber is connected. An empty message would abort
+                the subscriber's program.
+            TypeError, BufferError, ValueError: `data` has no contiguous bytes, or is an array of Python objects.
+            StateError: `origin_time` is given, and the topic is not tracked.
+            InvalidValueError: `origin_time` is negative.
 
-        Notes
-        -----
-        If `send` raises, the message was not sent. `send` never waits for subscribers. `send` makes a system call only
-        to wake a sleeping subscriber, to serve a stock subscriber, or to allocate memory in the first lap of a ring.
-        The GIL is released during a copy of 256 KiB or more.
+        Notes:
+            If `send` raises, the message was not sent. `send` never waits for subscribers. `send` makes a system call
+            only to wake a sleeping subscriber, to serve a stock subscriber, or to allocate memory in the first lap of a
+            ring. The GIL is released during a copy of 256 KiB or more.
         """
 
     def send_many(
@@ -285,53 +267,46 @@ class PubSocket(PubConnection):
     ) -> int:
         """Publish several messages, and return their number.
 
-        Parameters
-        ----------
-        messages : an iterable of buffers, or a C-contiguous array with one message for each index of its first axis. A
-            list or tuple is published in groups of up to 64 messages. Other iterables are published one message at a
-            time.
-        origin_time : origin of all messages, as in `send`. 0: each message is its own origin.
+        Args:
+            messages: an iterable of buffers, or a C-contiguous array with one message for each index of its first axis.
+                A list or tuple is published in groups of up to 64 messages. Other iterables are published one message
+                at a time.
+            origin_time: origin of all messages, as in `send`. 0: each message is its own origin.
 
-        Raises
-        ------
-        As `send`. Messages before the error are published.
-        TypeError : `messages` is a single bytes object, not a sequence of buffers. Use `send`.
+        Raises:
+            Exception: as `send`. Messages before the error are published.
+            TypeError: `messages` is a single bytes object, not a sequence of buffers. Use `send`.
         """
 
     def reserve(self, size: int, *, origin_time: int = 0) -> AbstractContextManager[memoryview]:
         """Write one message in place: ``with pub.reserve(size) as view: ...``.
 
-        Parameters
-        ----------
-        size : bytes of the message.
-        origin_time : as in `send`. The publishing time is the end of the block.
+        Args:
+            size: bytes of the message.
+            origin_time: as in `send`. The publishing time is the end of the block.
 
-        Returns
-        -------
-        A context manager. On entry, the context manager returns a writable view of `size` bytes with undefined content.
-        On exit, the bytes are published. If the block raises, no message is published. The view is released at the end
-        of the block. After the block, you can still read an array that was made from the view, but the array shows
-        later content of the ring. Do not write to the array after the block.
+        Returns:
+            A context manager. On entry, the context manager returns a writable view of `size` bytes with undefined
+            content. On exit, the bytes are published. If the block raises, no message is published. The view is
+            released at the end of the block. After the block, you can still read an array that was made from the view,
+            but the array shows later content of the ring. Do not write to the array after the block.
 
-        Raises
-        ------
-        InvalidValueError : the size is negative.
-        StateError : the context manager is entered a second time. The entry can also raise the errors of `send`, and
-            the exit can raise MultiplePublishersError and EndpointClosedError.
+        Raises:
+            InvalidValueError: the size is negative.
+            StateError: the context manager is entered a second time. The entry can also raise the errors of `send`, and
+                the exit can raise MultiplePublishersError and EndpointClosedError.
 
-        Notes
-        -----
-        During the block, other methods of this socket raise `ConcurrentUseError`. A new publisher waits for the end of
-        the block before it takes over the topic.
+        Notes:
+            During the block, other methods of this socket raise `ConcurrentUseError`. A new publisher waits for the end
+            of the block before it takes over the topic.
         """
 
     def loan(self, size: int, *, origin_time: int = 0) -> AbstractContextManager[memoryview]:
         """Do the same as `reserve`. The method has the same name as the method of channels.
 
-        Parameters
-        ----------
-        size : bytes of the message.
-        origin_time : as in `send`.
+        Args:
+            size: bytes of the message.
+            origin_time: as in `send`.
         """
 
     def all_readers_updated(self) -> bool:
@@ -343,21 +318,18 @@ class PubSocket(PubConnection):
     def wait_for_readers(self, timeout: float | None = 1.0, interval: float = 0.001, n: int | None = None) -> None:
         """Wait until `n` subscribers are connected, or until all subscribers have read all messages.
 
-        Parameters
-        ----------
-        timeout : seconds; None waits without limit.
-        interval : seconds between two checks.
-        n : number of connected subscribers to wait for; their unread messages do not matter. None: wait until
-            `all_readers_updated` returns True.
+        Args:
+            timeout: seconds; None waits without limit.
+            interval: seconds between two checks.
+            n: number of connected subscribers to wait for; their unread messages do not matter. None: wait until
+                `all_readers_updated` returns True.
 
-        Raises
-        ------
-        WaitTimeoutError : the time-out passed. Also a TimeoutError.
-        InvalidValueError : `timeout` or `n` is negative, or `interval` is not positive.
+        Raises:
+            WaitTimeoutError: the time-out passed. Also a TimeoutError.
+            InvalidValueError: `timeout` or `n` is negative, or `interval` is not positive.
 
-        Notes
-        -----
-        The GIL is released between the checks, and signal handlers run.
+        Notes:
+            The GIL is released between the checks, and signal handlers run.
         """
 
     def stats(self) -> PublisherStats:
@@ -392,33 +364,31 @@ class SubConnection(Waitable):
     ) -> None:
         """Subscribe to messages that are sent from now on. Creates the topic if necessary, unless `passive`.
 
-        Parameters
-        ----------
-        context : a context that is not terminated.
-        endpoint : name of the topic: 1 to 246 bytes of UTF-8 without "/" and NUL.
-        address : host of the publisher; ignored by this backend.
-        conflate : receive the newest message only.
-        segment_size : bytes of the ring's data area, 128 to 2**32 - 1. 0: keep the size of an existing topic, or use 1
-            MiB for a new topic. A publisher that starts later may then request a larger size.
-        mode : permissions of new files, for example 0o660; None: MSGQ_MODE, else 0o600.
-        passive : observe an existing topic read-only. Statistics and `wait_for_readers` do not count this subscriber.
-            Its waits poll every 0.05 to 1 ms.
-        latest : first receive the last message that was sent before the connection, if there is one.
-        spin_us : microseconds that a wait polls before it sleeps; None: MSGQ_SPIN_US, else 0.
-        trust : names or ids of users, separated by commas. Files of these users are accepted in addition to own files
-            and root's. "": no other user. None: MSGQ_TRUST.
-        prefix : prefix of the topic, "" for none; None: OPENPILOT_PREFIX.
+        Args:
+            context: a context that is not terminated.
+            endpoint: name of the topic: 1 to 246 bytes of UTF-8 without "/" and NUL.
+            address: host of the publisher; ignored by this backend.
+            conflate: receive the newest message only.
+            segment_size: bytes of the ring's data area, 128 to 2**32 - 1. 0: keep the size of an existing topic, or use
+                1 MiB for a new topic. A publisher that starts later may then request a larger size.
+            mode: permissions of new files, for example 0o660; None: MSGQ_MODE, else 0o600.
+            passive: observe an existing topic read-only. Statistics and `wait_for_readers` do not count this
+                subscriber. Its waits poll every 0.05 to 1 ms.
+            latest: first receive the last message that was sent before the connection, if there is one.
+            spin_us: microseconds that a wait polls before it sleeps; None: MSGQ_SPIN_US, else 0.
+            trust: names or ids of users, separated by commas. Files of these users are accepted in addition to own
+                files and root's. "": no other user. None: MSGQ_TRUST.
+            prefix: prefix of the topic, "" for none; None: OPENPILOT_PREFIX.
 
-        Raises
-        ------
-        EndpointNameError : the name is invalid.
-        StateError : the context is terminated, or the socket is already connected.
-        InvalidValueError : an invalid size, mode, user or `spin_us`.
-        SegmentSizeError : the topic exists with another size.
-        LayoutVersionError : another version of msgq created the side segment.
-        CorruptSegmentError : the files contain invalid data.
-        SegmentError : a file cannot be created, opened, locked or mapped, its owner is not trusted, or (passive) the
-            topic does not exist.
+        Raises:
+            EndpointNameError: the name is invalid.
+            StateError: the context is terminated, or the socket is already connected.
+            InvalidValueError: an invalid size, mode, user or `spin_us`.
+            SegmentSizeError: the topic exists with another size.
+            LayoutVersionError: another version of msgq created the side segment.
+            CorruptSegmentError: the files contain invalid data.
+            SegmentError: a file cannot be created, opened, locked or mapped, its owner is not trusted, or (passive) the
+                topic does not exist.
         """
 
 class SubSocket(SubConnection):
@@ -465,36 +435,30 @@ class SubSocket(SubConnection):
 
         `receive(timeout=)` takes seconds.
 
-        Parameters
-        ----------
-        timeout : milliseconds, 0 to 2**31 - 1; fractions are rounded up. -1, the default, waits without limit. You may
-            also call this method before `connect`.
+        Args:
+            timeout: milliseconds, 0 to 2**31 - 1; fractions are rounded up. -1, the default, waits without limit. You
+                may also call this method before `connect`.
 
-        Raises
-        ------
-        InvalidValueError : any other value.
+        Raises:
+            InvalidValueError: any other value.
         """
 
     def receive(self, non_blocking: bool = False, *, timeout: float | None = None) -> bytes | None:
         """Receive the next message, or the newest if the socket conflates. Waits at most `timeout` seconds.
 
-        Parameters
-        ----------
-        non_blocking : True: do not wait. A number raises `InvalidTypeError`.
-        timeout : seconds to wait, 0 to 2147483; None: the time-out of `setTimeout`, by default without limit.
+        Args:
+            non_blocking: True: do not wait. A number raises `InvalidTypeError`.
+            timeout: seconds to wait, 0 to 2147483; None: the time-out of `setTimeout`, by default without limit.
 
-        Returns
-        -------
-        A copy of the message, or None after the time-out.
+        Returns:
+            A copy of the message, or None after the time-out.
 
-        Raises
-        ------
-        InvalidValueError, InvalidTypeError : an invalid time-out.
+        Raises:
+            InvalidValueError, InvalidTypeError: an invalid time-out.
 
-        Notes
-        -----
-        The GIL is released during the wait, and during a copy of 256 KiB or more. Signal handlers run during the wait.
-        An exception of a handler ends the wait.
+        Notes:
+            The GIL is released during the wait, and during a copy of 256 KiB or more. Signal handlers run during the
+            wait. An exception of a handler ends the wait.
         """
 
     def __iter__(self) -> Self:
@@ -504,21 +468,17 @@ class SubSocket(SubConnection):
     def receive_tracked(self, non_blocking: bool = False) -> Tracked | None:
         """Receive the next message of a tracked topic with its publishing time and origin.
 
-        Parameters
-        ----------
-        non_blocking : True: do not wait.
+        Args:
+            non_blocking: True: do not wait.
 
-        Returns
-        -------
-        The message, its publishing time and its origin in nanoseconds of the host's clock; None after the time-out.
+        Returns:
+            The message, its publishing time and its origin in nanoseconds of the host's clock; None after the time-out.
 
-        Raises
-        ------
-        StateError : the topic is not tracked. The message stays for the next call.
+        Raises:
+            StateError: the topic is not tracked. The message stays for the next call.
 
-        Notes
-        -----
-        As `receive`.
+        Notes:
+            As `receive`.
         """
 
     def receive_many(self, limit: int | None = None, wait_for_one: bool = False) -> list[bytes]:
@@ -526,34 +486,29 @@ class SubSocket(SubConnection):
 
         The messages are consecutive: the list ends before lost messages, and the next call counts the loss.
 
-        Parameters
-        ----------
-        limit : maximum number of messages; None: all messages that were published before the call.
-        wait_for_one : True: if no message is waiting, wait for the first one until the default time-out.
+        Args:
+            limit: maximum number of messages; None: all messages that were published before the call.
+            wait_for_one: True: if no message is waiting, wait for the first one until the default time-out.
 
-        Raises
-        ------
-        InvalidValueError : `limit` is negative.
+        Raises:
+            InvalidValueError: `limit` is negative.
         """
 
     def receive_into(self, buffer: WriteableBuffer | npt.NDArray[Any], non_blocking: bool = False) -> int | None:
         """Receive the next message into your own memory.
 
-        Parameters
-        ----------
-        buffer : writable, contiguous bytes.
-        non_blocking : True: do not wait.
+        Args:
+            buffer: writable, contiguous bytes.
+            non_blocking: True: do not wait.
 
-        Returns
-        -------
-        The size of the message in bytes; None after the time-out. The bytes of `buffer` after the message keep their
-        content, and all bytes if no message was received. The content of `buffer` beyond the result is undefined only
-        if the publisher overwrote a message during its copy.
+        Returns:
+            The size of the message in bytes; None after the time-out. The bytes of `buffer` after the message keep
+            their content, and all bytes if no message was received. The content of `buffer` beyond the result is
+            undefined only if the publisher overwrote a message during its copy.
 
-        Raises
-        ------
-        MessageTooLargeError : the message is larger than the buffer. The message stays for the next call.
-        TypeError, BufferError, ValueError : `buffer` is not writable, or not contiguous.
+        Raises:
+            MessageTooLargeError: the message is larger than the buffer. The message stays for the next call.
+            TypeError, BufferError, ValueError: `buffer` is not writable, or not contiguous.
         """
 
     def receive_array(
@@ -561,21 +516,18 @@ class SubSocket(SubConnection):
     ) -> np.ndarray[tuple[int], np.dtype[Any]]:
         """Receive the waiting messages as an array with one element per message.
 
-        Parameters
-        ----------
-        dtype : dtype of one message, with a fixed size and without Python objects. The bytes are not converted.
-        limit : maximum number of messages; None: all waiting messages.
-        wait_for_one : True: if no message is waiting, wait for the first one until the default time-out.
+        Args:
+            dtype: dtype of one message, with a fixed size and without Python objects. The bytes are not converted.
+            limit: maximum number of messages; None: all waiting messages.
+            wait_for_one: True: if no message is waiting, wait for the first one until the default time-out.
 
-        Returns
-        -------
-        A new array of shape (messages,), empty if no message was waiting. The elements are consecutive messages: the
-        array ends before lost messages, whose loss the next call counts, and before a message of another size.
+        Returns:
+            A new array of shape (messages,), empty if no message was waiting. The elements are consecutive messages:
+            the array ends before lost messages, whose loss the next call counts, and before a message of another size.
 
-        Raises
-        ------
-        MessageSizeError : the first message has another size than `dtype`. The message stays for the next call.
-        InvalidValueError : `limit` is negative, or `dtype` has no bytes.
+        Raises:
+            MessageSizeError: the first message has another size than `dtype`. The message stays for the next call.
+            InvalidValueError: `limit` is negative, or `dtype` has no bytes.
         """
 
     @overload
@@ -586,27 +538,23 @@ class SubSocket(SubConnection):
     def recv(self, flags: int = 0, copy: bool = True) -> bytes | Frame:
         """Receive the next message (compatibility: pyzmq's name for `receive`).
 
-        Parameters
-        ----------
-        flags : 0 or NOBLOCK.
-        copy : False: return a `Frame`: bytes with the attributes `bytes` and `buffer`.
+        Args:
+            flags: 0 or NOBLOCK.
+            copy: False: return a `Frame`: bytes with the attributes `bytes` and `buffer`.
 
-        Raises
-        ------
-        Again : no message arrived before the time-out.
+        Raises:
+            Again: no message arrived before the time-out.
         """
 
     def recv_into(self, buffer: WriteableBuffer | npt.NDArray[Any], flags: int = 0) -> int:
         """Receive the next message into a buffer (compatibility: pyzmq's name for `receive_into`).
 
-        Parameters
-        ----------
-        buffer : as in `receive_into`.
-        flags : as in `recv`.
+        Args:
+            buffer: as in `receive_into`.
+            flags: as in `recv`.
 
-        Raises
-        ------
-        Again : no message arrived before the time-out.
+        Raises:
+            Again: no message arrived before the time-out.
         """
 
     @property
@@ -636,13 +584,11 @@ class SubSocket(SubConnection):
 
         If another thread waits with this socket, the waiting call raises `EndpointClosedError`.
 
-        Parameters
-        ----------
-        linger : milliseconds (compatibility: pyzmq); without effect.
+        Args:
+            linger: milliseconds (compatibility: pyzmq); without effect.
 
-        Raises
-        ------
-        InvalidValueError : `linger` is below -1.
+        Raises:
+            InvalidValueError: `linger` is below -1.
         """
 
     def __aiter__(self) -> Self: ...

@@ -32,7 +32,7 @@ from msgq.impl.base.core cimport (
 )
 from msgq.impl.base.process cimport is_alive, read_own_identity, text
 
-from _collections_abc import Iterator  # which Python has loaded already
+from _collections_abc import Iterator  # Python has loaded this module already
 
 from msgq.common import naming, settings, shm_paths
 from msgq.errors import (
@@ -41,6 +41,7 @@ from msgq.errors import (
 )
 from msgq.impl.base.argument_checks import (
     check_before_connect, check_linger, check_non_blocking, check_origin, check_rcvhwm, check_send_flags, check_sndhwm,
+    constructor_error,
     check_sndtimeo, NOBLOCK as _NOBLOCK, untracked_topic_error, option_error, pickle_error, takeover_error,
     tracking_mismatch_error,
 )

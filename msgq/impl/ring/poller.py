@@ -4,7 +4,7 @@ from msgq.impl.base import core as base
 from msgq.impl.ring.core import SubSocket
 from msgq.impl.sockets.polling import PyzmqPoller
 
-TYPE_CHECKING = False  # as in msgq/__init__.py
+TYPE_CHECKING = False  # avoids the import of `typing`; see msgq/__init__.py
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 

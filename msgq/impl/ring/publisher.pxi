@@ -32,9 +32,13 @@ cdef int _fill_stamps_on_bus(clock, mq_stamps *stamps, int64_t origin_time) exce
     return 0
 
 
-@cython.no_gc_clear  # as its base
+@cython.no_gc_clear  # same as the base class
 cdef class PubSocket(PubConnection):
     """Publishes messages on one endpoint. See the type stub (core.pyi) for the contract of each method."""
+
+    def __cinit__(self, *arguments):
+        if arguments:
+            raise constructor_error("pub_sock", arguments)
 
     def __reduce__(self):
         raise pickle_error(self)
@@ -376,10 +380,15 @@ cdef class Reservation:
     cdef object _view
 
     def __enter__(self):
-        cdef PubSocket socket = self._socket
-        cdef mq_ring_status status
         if self._was_used:
-            raise StateError("reservation was already used; reserve again", socket._endpoint)
+            raise StateError("reservation was already used; reserve again", self._socket._endpoint)
+        with cython.critical_section(self._socket):
+            self._begin_message(self._socket)
+        self._view = memoryview(self)
+        return self._view
+
+    cdef int _begin_message(self, PubSocket socket) except -1:
+        cdef mq_ring_status status
         if socket._use_state != fork_generation:
             socket._reopen_or_raise()
         self._fork_generation = fork_generation
@@ -392,11 +401,9 @@ cdef class Reservation:
             socket._begin_large_message(NULL, self._size, &self._payload)
         self._was_used, self._memory = True, socket._memory
         socket._use_state = RESERVED
-        self._view = memoryview(self)
-        return self._view
+        return 0
 
     def __exit__(self, kind, *_):
-        cdef PubSocket socket = self._socket
         cdef uint8_t *payload = self._payload
         self._payload = NULL
         try:
@@ -406,13 +413,17 @@ cdef class Reservation:
         self._view = None
         if self._fork_generation != fork_generation:
             text = "reservation belongs to the parent process, which publishes it; reserve again in this process"
-            raise ForkedSocketError(text, socket._endpoint)
+            raise ForkedSocketError(text, self._socket._endpoint)
+        with cython.critical_section(self._socket):
+            self._end_message(self._socket, payload, kind is None)
+
+    cdef int _end_message(self, PubSocket socket, uint8_t *payload, bint publishes) except -1:
         socket._use_state = socket._fork_generation
-        if kind is not None:
+        if not publishes:
             mq_ring_publisher_discard_staged(&socket._publisher, MQ_RING_OK)
-            return
+            return 0
         socket._stage_payload(payload, self._size, self._origin_time)
-        socket._handle_status(mq_ring_publisher_commit_staged(&socket._publisher), self._size)
+        return socket._handle_status(mq_ring_publisher_commit_staged(&socket._publisher), self._size)
 
     def __getbuffer__(self, Py_buffer *buffer, int flags):
         if self._payload == NULL:

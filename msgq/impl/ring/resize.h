@@ -1,5 +1,5 @@
 /* Rules for another size of the ring. A ring that holds nothing takes the size that the first participant requests, if
- * its creator used the default. See docs/internals/topic-protocol.md, "A size without a request". Callers hold the
+ * its creator used the default. See docs/internals/layout.md, "A size without a request". Callers hold the
  * topic's lock, except where a comment says otherwise.
  */
 #ifndef MQ_RING_RESIZE_H

@@ -44,7 +44,7 @@ static struct {
     mq_u64 thread_id; /* 0: not started yet */
     int inotify, signals;
     mq_watched_ring *watched;
-    size_t count, room;
+    size_t count, capacity;
 } mq_signal_thread = {.mutex = PTHREAD_MUTEX_INITIALIZER, .inotify = -1, .signals = -1};
 
 /* Read the pending signals. SIGUSR2 by tkill is for this thread. SIGUSR2 sent to the whole process belongs to the
@@ -176,13 +176,13 @@ static inline bool mq_signal_thread_watch_ring(const void *subscriber, mq_ring_h
                                                mq_canary canary, const char *path, uint64_t seen_uid) {
     bool watched = false;
     pthread_mutex_lock(&mq_signal_thread.mutex);
-    if (mq_signal_thread.count == mq_signal_thread.room) {
-        size_t room = mq_signal_thread.room ? 2 * mq_signal_thread.room : 16;
-        mq_watched_ring *grown = realloc(mq_signal_thread.watched, room * sizeof *grown);
+    if (mq_signal_thread.count == mq_signal_thread.capacity) {
+        size_t capacity = mq_signal_thread.capacity ? 2 * mq_signal_thread.capacity : 16;
+        mq_watched_ring *grown = realloc(mq_signal_thread.watched, capacity * sizeof *grown);
         if (!grown)
             goto done;
         mq_signal_thread.watched = grown;
-        mq_signal_thread.room = room;
+        mq_signal_thread.capacity = capacity;
     }
     if (!mq_signal_thread.running && mq_signal_thread_start() != 0)
         goto done;

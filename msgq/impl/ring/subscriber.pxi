@@ -71,6 +71,10 @@ cdef inline int begin_receive(SubSocket self) except -1:
 cdef class SubSocket(SubConnection):
     """Receives the messages of one endpoint. See the type stub (core.pyi) for the contract of each method."""
 
+    def __cinit__(self, *arguments):
+        if arguments:
+            raise constructor_error("sub_sock", arguments)
+
     def __reduce__(self):
         raise pickle_error(self)
 

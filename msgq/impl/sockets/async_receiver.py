@@ -13,10 +13,9 @@ if TYPE_CHECKING:
     class AsyncReadable(Protocol):
         """A subscriber of any backend.
 
-        Attributes
-        ----------
-        endpoint : name for error texts.
-        _asyncio_reader : the subscriber's descriptor in an event loop; None: no task has waited for it.
+        Attributes:
+            endpoint: name for error texts.
+            _asyncio_reader: the subscriber's descriptor in an event loop; None: no task has waited for it.
         """
 
         _asyncio_reader: LoopReader | None

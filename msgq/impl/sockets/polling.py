@@ -10,19 +10,19 @@ from msgq.common.units import WAIT_FOREVER
 from msgq.errors import InvalidTypeError, InvalidValueError
 from msgq.impl.base.argument_checks import POLLERR, POLLIN, POLLOUT, POLLPRI, not_connected_error, timeout_ms
 
-TYPE_CHECKING = False  # as in msgq/__init__.py
+TYPE_CHECKING = False  # avoids the import of `typing`; see msgq/__init__.py
 if TYPE_CHECKING:
     from collections.abc import Coroutine
     from contextlib import ExitStack
     from typing import Any, ClassVar, Generic, TypeVar
 
-    #: What `poll` returns a list of.
+    #: Element type of the list that `poll` returns.
     ReadySocket = TypeVar("ReadySocket")
 
     class _GenericPoller(Generic[ReadySocket]): ...
 
 else:
-    from _collections_abc import GenericAlias  # that of `types`, without the module
+    from _collections_abc import GenericAlias  # the class of `types`, without the import of that module
 
     ReadySocket = "ReadySocket"
 
@@ -35,14 +35,14 @@ class PythonPoller:
 
     _reader_type: ClassVar[type[Any]]
     _descriptors: dict[int, tuple[Any, int]]  # see `PyzmqPoller`
-    _last_poll_was_step = False  # for the ring's: no gates here
+    _last_poll_was_step = False  # the ring's poller reads it; there are no gates here
 
-    if TYPE_CHECKING:  # of the class below
+    if TYPE_CHECKING:  # types of the class below
 
         def _poll_with_descriptors(self, wait_ms: int) -> list[Any]: ...
 
     def __init__(self) -> None:
-        self._results: dict[Any, Any] = {}  # what `poll` returns for each reader
+        self._results: dict[Any, Any] = {}  # result of `poll` for each reader
 
     def _register_reader(self, reader: Any, result: Any, replaces: bool) -> None:
         if not isinstance(reader, self._reader_type):
@@ -84,7 +84,7 @@ class PyzmqPoller(_GenericPoller[ReadySocket]):
     without. The same holds for readers that have a subscriber, their `_reader`. One thread at a time.
     """
 
-    if TYPE_CHECKING:  # of the backend's poller
+    if TYPE_CHECKING:  # attributes of the backend's poller
         _last_poll_was_step: bool
 
         def _register_reader(self, reader: Any, result: Any, replaces: bool) -> None: ...
@@ -114,35 +114,31 @@ class PyzmqPoller(_GenericPoller[ReadySocket]):
 
         Registering it again has no effect.
 
-        Raises
-        ------
-        InvalidTypeError : the object is not a reader of this backend.
-        EndpointClosedError : the reader is closed, or was never connected.
+        Raises:
+            InvalidTypeError: the object is not a reader of this backend.
+            EndpointClosedError: the reader is closed, or was never connected.
         """
         self._register_socket(socket, socket, replaces=False)
 
     def unregisterSocket(self, socket: Any) -> None:
         """Remove a subscriber (compatibility: stock's name).
 
-        Raises
-        ------
-        KeyError : the reader is not registered.
+        Raises:
+            KeyError: the reader is not registered.
         """
         self._unregister_reader(getattr(socket, "_reader", socket))
 
     def register(self, socket: Any, flags: int = POLLIN) -> None:
         """Register a socket or descriptor (compatibility: pyzmq's name). Registering it again changes its flags.
 
-        Parameters
-        ----------
-        socket : a subscriber of this backend, a descriptor, or an object with `fileno`.
-        flags : POLLIN and others. Subscribers support POLLIN only.
+        Args:
+            socket: a subscriber of this backend, a descriptor, or an object with `fileno`.
+            flags: POLLIN and others. Subscribers support POLLIN only.
 
-        Raises
-        ------
-        InvalidValueError : no flags, or other flags than POLLIN for a subscriber.
-        TypeError : a socket of pyzmq, whose descriptor does not show messages reliably.
-        EndpointClosedError : the subscriber is closed.
+        Raises:
+            InvalidValueError: no flags, or other flags than POLLIN for a subscriber.
+            TypeError: a socket of pyzmq, whose descriptor does not show messages reliably.
+            EndpointClosedError: the subscriber is closed.
         """
         if hasattr(socket, "receive") or hasattr(socket, "_reader"):
             if flags != POLLIN:
@@ -162,9 +158,8 @@ class PyzmqPoller(_GenericPoller[ReadySocket]):
     def unregister(self, socket: Any) -> None:
         """Remove a socket or descriptor (compatibility: pyzmq's name).
 
-        Raises
-        ------
-        KeyError : the object is not registered.
+        Raises:
+            KeyError: the object is not registered.
         """
         if hasattr(socket, "receive") or hasattr(socket, "_reader"):
             self.unregisterSocket(socket)

@@ -28,15 +28,14 @@ def wait_for_readers(
 ) -> None:
     """Wait until subscribers are connected or up to date; see the ring's core.pyi.
 
-    Parameters
-    ----------
-    count_readers : returns the number of attached subscribers, and the number of up-to-date subscribers; None: unknown.
-    bus : the bus that waits in virtual time; None: shared memory.
+    Args:
+        count_readers: returns the number of attached subscribers, and the number of up-to-date subscribers; None:
+            unknown.
+        bus: the bus that waits in virtual time; None: shared memory.
 
-    Raises
-    ------
-    WaitTimeoutError : the timeout passed.
-    InvalidValueError : as `check_wait_for_readers`.
+    Raises:
+        WaitTimeoutError: the timeout passed.
+        InvalidValueError: as `check_wait_for_readers`.
     """
     check_wait_for_readers(timeout, interval, n, endpoint)
     if bus is not None:
@@ -84,10 +83,9 @@ def missing_readers_error(
 def split_messages(messages: Any) -> Iterable[Any]:
     """Return the messages for `send_many`: an iterable unchanged, or the rows of an array as bytes.
 
-    Raises
-    ------
-    TypeError : a single message, or neither an iterable nor an array.
-    BufferError : the array is not C-contiguous.
+    Raises:
+        TypeError: a single message, or neither an iterable nor an array.
+        BufferError: the array is not C-contiguous.
     """
     message_iterable: Iterable[Any] = messages
     if isinstance(messages, (list, tuple, Iterator)):

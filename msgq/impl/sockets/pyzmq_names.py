@@ -9,7 +9,7 @@ import sys
 from msgq.errors import Again
 from msgq.impl.base.argument_checks import NOBLOCK, check_linger, check_sndhwm, check_sndtimeo, option_error
 
-TYPE_CHECKING = False  # as in msgq/__init__.py
+TYPE_CHECKING = False  # avoids the import of `typing`; see msgq/__init__.py
 if TYPE_CHECKING:
     from typing import Any, Literal, Protocol, overload
 

@@ -3,6 +3,7 @@
 from msgq.impl.sources.source import (
     EndpointSource,
     PolledSource,
+    SchemaReader,
     open_channel_source,
     open_events_source,
     open_record_source,
@@ -12,6 +13,7 @@ from msgq.impl.sources.source import (
 __all__ = [
     "EndpointSource",
     "PolledSource",
+    "SchemaReader",
     "open_channel_source",
     "open_events_source",
     "open_record_source",

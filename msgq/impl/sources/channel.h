@@ -25,19 +25,19 @@ static inline __attribute__((always_inline)) mq_source_status mq_channel_source_
 }
 
 static inline __attribute__((always_inline)) mq_source_status
-mq_channel_source_take_message(mq_channel_source *c, const mq_source_buffer *room, mq_source_message *message) {
+mq_channel_source_take_message(mq_channel_source *c, const mq_source_buffer *buffer, mq_source_message *message) {
     mq_channel_message *m = &c->at;
     for (int tries = 0; tries < MQ_SOURCE_COPY_TRIES; tries++) {
         mq_source_status status = mq_channel_source_find_message(c);
         if (status != MQ_SOURCE_OK)
             return status;
-        if (mq_unlikely(room->all_or_nothing && m->length > room->bytes)) {
+        if (mq_unlikely(buffer->all_or_nothing && m->length > buffer->bytes)) {
             if (!mq_index_ring_entry_is_unchanged(&c->subscriber.order, m->position, m->entry))
                 continue; /* the publisher reused the slot, so the length belongs to another message */
             message->size = m->length;
             return MQ_SOURCE_FULL;
         }
-        bool has_part = mq_source_buffer_copy_payload(room, mq_pool_slot_payload(m->slot), m->length);
+        bool has_part = mq_source_buffer_copy_payload(buffer, mq_pool_slot_payload(m->slot), m->length);
         if (mq_unlikely(mq_mapping_was_truncated(c->subscriber.not_truncated) ||
                         mq_mapping_was_truncated(c->pool_not_truncated[m->row])))
             return MQ_SOURCE_CORRUPT;

@@ -43,15 +43,15 @@ typedef enum {
 
 /* Copy the requested part of a payload of `size` bytes, or the whole payload. The caller checked that a whole payload
  * fits. Returns false if the payload does not contain the part. */
-static inline __attribute__((always_inline)) bool mq_source_buffer_copy_payload(const mq_source_buffer *room,
+static inline __attribute__((always_inline)) bool mq_source_buffer_copy_payload(const mq_source_buffer *buffer,
                                                                                 const uint8_t *payload, uint64_t size) {
-    if (mq_likely(room->all_or_nothing)) {
-        mq_copy_from_shared(room->data, payload, size);
+    if (mq_likely(buffer->all_or_nothing)) {
+        mq_copy_from_shared(buffer->data, payload, size);
         return true;
     }
-    if (!room->bytes || size < room->bytes || room->skip > size - room->bytes)
+    if (!buffer->bytes || size < buffer->bytes || buffer->skip > size - buffer->bytes)
         return false;
-    mq_copy_from_shared(room->data, payload + room->skip, room->bytes);
+    mq_copy_from_shared(buffer->data, payload + buffer->skip, buffer->bytes);
     return true;
 }
 

@@ -15,15 +15,15 @@ typedef struct {
 
 static inline bool mq_polled_source_has_pending(const mq_polled_source *p) { return p->next < p->count; }
 
-static inline mq_source_status mq_polled_source_take_message(mq_polled_source *p, const mq_source_buffer *room,
+static inline mq_source_status mq_polled_source_take_message(mq_polled_source *p, const mq_source_buffer *buffer,
                                                              mq_source_message *message) {
     if (!mq_polled_source_has_pending(p))
         return MQ_SOURCE_EMPTY;
     uint64_t begin = p->next ? p->payload_ends[p->next - 1] : 0, size = p->payload_ends[p->next] - begin;
     message->size = size;
-    if (room->all_or_nothing && size > room->bytes)
+    if (buffer->all_or_nothing && size > buffer->bytes)
         return MQ_SOURCE_FULL;
-    bool has_part = mq_source_buffer_copy_payload(room, p->payloads + begin, size);
+    bool has_part = mq_source_buffer_copy_payload(buffer, p->payloads + begin, size);
     *message = (mq_source_message){.size = size,
                                    .sequence = p->taken++,
                                    .counted = true,

@@ -110,22 +110,22 @@ static inline void mq_record_source_follow_writes(mq_record_source *r) {
         r->seen_write_counts[i] = mq_cell_write_count(mq_cell_read_begin(mq_cell_version_word(&r->parts, i)));
 }
 
-static inline mq_source_status mq_vector_source_take_element(mq_record_source *r, const mq_source_buffer *room,
+static inline mq_source_status mq_vector_source_take_element(mq_record_source *r, const mq_source_buffer *buffer,
                                                              mq_source_message *message) {
     uint64_t item = r->parts.config.item_bytes, count;
     uint32_t index = (uint32_t)r->next_index;
     message->size = MQ_RECORD_CHANGE_HEADER_BYTES + item;
-    if (room->all_or_nothing && message->size > room->bytes)
+    if (buffer->all_or_nothing && message->size > buffer->bytes)
         return MQ_SOURCE_FULL;
     int64_t time_ns;
     uint8_t nothing; /* the call copies 0 bytes of the value to this address */
-    uint8_t *value = room->all_or_nothing ? room->data + MQ_RECORD_CHANGE_HEADER_BYTES : &nothing;
-    if (!mq_vector_read_one(&r->parts, index, value, room->all_or_nothing ? item : 0, &count, &time_ns))
+    uint8_t *value = buffer->all_or_nothing ? buffer->data + MQ_RECORD_CHANGE_HEADER_BYTES : &nothing;
+    if (!mq_vector_read_one(&r->parts, index, value, buffer->all_or_nothing ? item : 0, &count, &time_ns))
         return MQ_SOURCE_EMPTY;
-    if (room->all_or_nothing) {
-        memcpy(room->data, &index, 4);
-        memcpy(room->data + 4, &count, 8);
-        memcpy(room->data + 12, &time_ns, 8);
+    if (buffer->all_or_nothing) {
+        memcpy(buffer->data, &index, 4);
+        memcpy(buffer->data + 4, &count, 8);
+        memcpy(buffer->data + 12, &time_ns, 8);
     }
     mq_record_source_note_write_count(r, index, count);
     *message = (mq_source_message){
@@ -133,14 +133,14 @@ static inline mq_source_status mq_vector_source_take_element(mq_record_source *r
     return MQ_SOURCE_OK;
 }
 
-static inline mq_source_status mq_board_source_take_value(mq_record_source *r, const mq_source_buffer *room,
+static inline mq_source_status mq_board_source_take_value(mq_record_source *r, const mq_source_buffer *buffer,
                                                           mq_source_message *message) {
     mq_board_value_copy value;
     for (int tries = 0; tries < MQ_SOURCE_COPY_TRIES; tries++) {
         const uint8_t *at = mq_board_value_read_begin(&r->parts, r->next_index, &value);
-        bool fits = !room->all_or_nothing || value.length <= room->bytes;
-        if (room->all_or_nothing && fits)
-            mq_copy_from_shared(room->data, at, value.length);
+        bool fits = !buffer->all_or_nothing || value.length <= buffer->bytes;
+        if (buffer->all_or_nothing && fits)
+            mq_copy_from_shared(buffer->data, at, value.length);
         if (!mq_board_value_read_valid(&r->parts, r->next_index, &value))
             continue;
         message->size = value.length;
@@ -159,11 +159,11 @@ static inline mq_source_status mq_board_source_take_value(mq_record_source *r, c
 }
 
 /* Take the next change. A payload is copied completely or not at all. */
-static inline mq_source_status mq_record_source_take_change(mq_record_source *r, const mq_source_buffer *room,
+static inline mq_source_status mq_record_source_take_change(mq_record_source *r, const mq_source_buffer *buffer,
                                                             mq_source_message *message) {
     while (mq_record_source_find_changed(r)) {
-        mq_source_status status = mq_record_source_is_board(r) ? mq_board_source_take_value(r, room, message)
-                                                               : mq_vector_source_take_element(r, room, message);
+        mq_source_status status = mq_record_source_is_board(r) ? mq_board_source_take_value(r, buffer, message)
+                                                               : mq_vector_source_take_element(r, buffer, message);
         if (status == MQ_SOURCE_FULL)
             return status;
         /* if writers replaced an element during every attempt, the next scan reads the element */

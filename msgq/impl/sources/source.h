@@ -78,9 +78,8 @@ static inline bool mq_source_schema_is_seen(const mq_source *source) {
     return mq_source_load_schema_seq(source) == source->schema_seq_seen;
 }
 
-static inline __attribute__((always_inline)) mq_source_status mq_ring_source_take_message(const mq_source *source,
-                                                                                          const mq_source_buffer *room,
-                                                                                          mq_source_message *message) {
+static inline __attribute__((always_inline)) mq_source_status
+mq_ring_source_take_message(const mq_source *source, const mq_source_buffer *buffer, mq_source_message *message) {
     mq_ring_subscriber *s = source->ring_subscriber;
     mq_ring_message m;
     mq_stamps stamps = {0, 0};
@@ -95,13 +94,13 @@ static inline __attribute__((always_inline)) mq_source_status mq_ring_source_tak
                 return MQ_SOURCE_CORRUPT;
             continue;
         }
-        if (mq_unlikely(room->all_or_nothing && m.size > room->bytes)) {
+        if (mq_unlikely(buffer->all_or_nothing && m.size > buffer->bytes)) {
             message->size = m.size;
             return MQ_SOURCE_FULL;
         }
         if (s->stamps)
             mq_stamps_read(&stamps, m.payload);
-        bool has_part = mq_source_buffer_copy_payload(room, m.payload, m.size);
+        bool has_part = mq_source_buffer_copy_payload(buffer, m.payload, m.size);
         if (mq_unlikely(!mq_ring_subscriber_accept_copy(s, &m))) {
             if (mq_ring_subscriber_recover_from_lap(s) != MQ_RING_OK)
                 return MQ_SOURCE_CORRUPT;
@@ -150,15 +149,15 @@ static inline bool mq_source_lost_is_known(const mq_source *source) {
 
 /* Take the next message into a buffer. */
 static inline __attribute__((always_inline)) mq_source_status mq_source_take_message(const mq_source *source,
-                                                                                     const mq_source_buffer *room,
+                                                                                     const mq_source_buffer *buffer,
                                                                                      mq_source_message *message) {
     if (mq_likely(source->kind == MQ_SOURCE_RING))
-        return mq_ring_source_take_message(source, room, message);
+        return mq_ring_source_take_message(source, buffer, message);
     if (source->kind == MQ_SOURCE_CHANNEL)
-        return mq_channel_source_take_message(source->channel_source, room, message);
+        return mq_channel_source_take_message(source->channel_source, buffer, message);
     if (source->kind == MQ_SOURCE_POLLED)
-        return mq_polled_source_take_message(source->polled_source, room, message);
-    return mq_record_source_take_change(source->record_source, room, message);
+        return mq_polled_source_take_message(source->polled_source, buffer, message);
+    return mq_record_source_take_change(source->record_source, buffer, message);
 }
 
 /* True if the publisher of a topic has not changed since it was last examined. */

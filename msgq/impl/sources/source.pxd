@@ -21,8 +21,7 @@ cdef class EndpointSource:
 cdef class TopicSource(EndpointSource):
     cdef SubSocket _socket
     cdef object _message_schema  # schema that was read last
-    cdef object _read_schema_at(self, uint64_t position)
-    cdef uint64_t _publisher_uid  # of the last publisher that was found; 0: the publisher closed the topic
+    cdef uint64_t _publisher_uid  # uid of the last publisher that was found; 0: the publisher closed the topic
 
 
 cdef class ChannelSource(EndpointSource):

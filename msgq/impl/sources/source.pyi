@@ -73,9 +73,8 @@ class EndpointSource:
     def is_finished(self, since_ns: int) -> bool:
         """Return True if the file was removed, no publisher is left, and all messages were taken.
 
-        Parameters
-        ----------
-        since_ns : time in ns of CLOCK_MONOTONIC. For records, all changes before this time must have been taken.
+        Args:
+            since_ns: time in ns of CLOCK_MONOTONIC. For records, all changes before this time must have been taken.
         """
 
     def get_origin_names(self, origin_id: int) -> tuple[str, str]:
@@ -104,9 +103,8 @@ class TopicSource(EndpointSource):
 
         Use either this method or a `Capture`.
 
-        Raises
-        ------
-        IpcError : as `SubSocket.receive`.
+        Raises:
+            IpcError: as `SubSocket.receive`.
         """
 
 @disjoint_base
@@ -121,20 +119,43 @@ class RecordSource(EndpointSource):
 class PolledSource(EndpointSource):
     """Source of an endpoint whose files C code cannot read. A subclass defines `poll`.
 
-    Parameters
-    ----------
-    endpoint, kind, prefix : see `EndpointSource`.
-    inode : inode of the file.
+    Args:
+        endpoint: see `EndpointSource`.
+        kind: see `EndpointSource`.
+        prefix: see `EndpointSource`.
+        inode: inode of the file.
     """
 
     def __init__(self, endpoint: str, kind: str, prefix: str, inode: int) -> None: ...
     def is_finished(self, since_ns: int) -> bool:
-        """Return True if all fetched messages were taken. since_ns : ignored."""
+        """Return True if all fetched messages were taken. `since_ns`: ignored."""
 
     def poll(self) -> list[tuple[bytes, int]]:
         """Return the messages since the last call, each with its publishing time (ns of the host's clock, 0: unknown).
 
         A recorder or reader calls this method before each run, in the thread of the caller.
+        """
+
+@disjoint_base
+class SchemaReader:
+    """Reads the schemas of the messages that one subscriber of a topic receives.
+
+    One thread at a time. Use a reader for one connection of one subscriber.
+
+    Attributes:
+        is_replaced: True: the last message has a schema that was replaced before it was read.
+    """
+
+    is_replaced: bool
+
+    def read_next(self, socket: SubSocket) -> None:
+        """Read the schema of the next message after a connect, before another publisher replaces the schema."""
+
+    def read_received(self, socket: SubSocket) -> Schema | None:
+        """Return the schema of the message that the subscriber received last.
+
+        Call this method after each receive. The result is the same object until the schema changes. None: the topic has
+        no schema, or `is_replaced`.
         """
 
 def open_topic_source(name: str, prefix: str, whole: bool, files: Mapping[str, int] | None = None) -> TopicSource:
@@ -152,8 +173,7 @@ def open_record_source(name: str, prefix: str, whole: bool, files: Mapping[str, 
 def make_change_schema(schema: Schema | None, item_bytes: int) -> Schema | None:
     """Return the schema of the changes of a vector; None: the header has no dtype of this size.
 
-    Parameters
-    ----------
-    schema : schema of the values, from the header of the vector.
-    item_bytes : size of a value in bytes.
+    Args:
+        schema: schema of the values, from the header of the vector.
+        item_bytes: size of a value in bytes.
     """

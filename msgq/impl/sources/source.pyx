@@ -1,7 +1,8 @@
 """Sources of messages from any type of endpoint: the Python side of source.h."""
 
-from cython cimport no_gc_clear
+from cython cimport critical_section, no_gc_clear
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
+from cpython.object cimport PyObject
 from libc.errno cimport ENOENT
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.string cimport memset
@@ -13,6 +14,7 @@ from msgq.impl.channel.core cimport ChannelFile
 from msgq.impl.channel.core cimport MappedPool, open_pool
 from msgq.impl.base.core cimport MQ_ALIVE, mq_liveness_probe, mq_liveness_probe_begin, mq_liveness_probe_end
 from msgq.impl.base.core cimport Context, mq_copy_from_shared, mq_schema_parts, override_open_files, read_schema
+from msgq.impl.base.core cimport mq_lock_object, mq_object_lock, mq_unlock_object
 from msgq.impl.records.core cimport MQ_RECORD_EXCLUSIVE, MQ_RECORD_KEY_BYTES, mq_board_value_bytes, mq_record_config
 from msgq.impl.records.core cimport RecordFile, make_record_file
 from msgq.impl.ring.core cimport check_usable
@@ -22,11 +24,12 @@ from msgq.impl.ring.core cimport (
     MQ_RING_PUBLISHERS, mq_participant_snapshot, mq_ring_row_liveness, mq_ring_snapshot_publisher,
 )
 from msgq.impl.ring.core cimport SubSocket
+from msgq.impl.base.process cimport fork_generation
 from msgq.impl.sources.core cimport (
     MQ_RECORD_SCAN_ELEMENTS, MQ_SOURCE_CHANNEL, MQ_SOURCE_POLLED, MQ_SOURCE_RECORDS, mq_polled_source_has_pending,
     MQ_SOURCE_RING, mq_channel_source_skip_pending, mq_channel_source_has_pending, mq_record_source_has_scanned_since,
     mq_record_source_follow_writes,
-    mq_source_load_schema_seq, mq_ring_source_has_seen_schema, mq_ring_source_note_schema,
+    mq_source, mq_source_load_schema_seq, mq_ring_source_has_seen_schema, mq_ring_source_note_schema,
 )
 
 from array import array
@@ -145,6 +148,65 @@ cdef object _set_endpoint(EndpointSource source, str endpoint, str kind, str in_
 
 # ---- topics ----
 
+cdef object _read_topic_schema(const mq_ring_subscriber *subscriber):
+    cdef mq_schema_parts at
+    if subscriber.side == NULL:
+        return None
+    at = mq_ring_side_schema(subscriber.side)
+    return read_schema(&at)
+
+
+cdef object _read_schema_at(mq_source *source, uint64_t position):
+    """Return the schema of the topic's message at this position; None: no schema, or the schema was replaced."""
+    cdef uint64_t seq
+    for _ in range(100):  # if the schema changes in each round, the next call continues
+        seq = mq_source_load_schema_seq(source)
+        schema = _read_topic_schema(source.ring_subscriber)
+        if mq_source_load_schema_seq(source) == seq:
+            return schema if mq_ring_source_note_schema(source, seq, position) else None
+    return None
+
+
+cdef inline uint64_t _received_position(SubSocket socket) noexcept:
+    """Return a position inside of the message that was received last. A message has at least 8 bytes."""
+    return socket._subscriber.cursor - 8
+
+
+cdef class SchemaReader:
+    """See source.pyi."""
+
+    cdef mq_source _source
+    cdef object _schema
+    cdef readonly bint is_replaced
+
+    def read_next(self, SubSocket socket not None):
+        with critical_section(socket):
+            if socket._use_state == fork_generation:  # else another thread has closed the new connection already
+                self._read_at(socket, socket._subscriber.cursor)
+
+    def read_received(self, SubSocket socket not None):
+        cdef mq_object_lock lock
+        mq_lock_object(&lock, <PyObject *> socket)
+        try:
+            self._read_new_schema(socket, _received_position(socket))
+        finally:
+            mq_unlock_object(&lock)
+        return self._schema
+
+    cdef int _read_new_schema(self, SubSocket socket, uint64_t position) except -1:
+        if socket._use_state == fork_generation:  # else another thread has closed the socket after the receive
+            self._source.ring_subscriber = &socket._subscriber
+            if not mq_ring_source_has_seen_schema(&self._source, position):
+                self._read_at(socket, position)
+        return 0
+
+    cdef int _read_at(self, SubSocket socket, uint64_t position) except -1:
+        self._source.kind, self._source.ring_subscriber = MQ_SOURCE_RING, &socket._subscriber
+        self._schema = _read_schema_at(&self._source, position)
+        self.is_replaced = self._schema is None and _read_topic_schema(&socket._subscriber) is not None
+        return 0
+
+
 cdef class TopicSource(EndpointSource):
     """A topic, read by a passive subscriber."""
 
@@ -154,36 +216,18 @@ cdef class TopicSource(EndpointSource):
 
     @property
     def schema(self):
-        cdef mq_schema_parts at
-        if self._socket._subscriber.side == NULL:
-            return None
-        at = mq_ring_side_schema(self._socket._subscriber.side)
-        return read_schema(&at)
+        return _read_topic_schema(&self._socket._subscriber)
 
     def read_message_schema(self):
-        return self._read_schema_at(self._socket._subscriber.cursor)
-
-    cdef object _read_schema_at(self, uint64_t position):
-        """Return the schema of the message at this position; None: the schema was replaced."""
-        cdef uint64_t seq
-        self._message_schema = None
-        for _ in range(100):  # if the schema changes in each round, the next call continues
-            seq = mq_source_load_schema_seq(&self.c)
-            schema = self.schema
-            if mq_source_load_schema_seq(&self.c) == seq:
-                if mq_ring_source_note_schema(&self.c, seq, position):
-                    self._message_schema = schema
-                break
+        self._message_schema = _read_schema_at(&self.c, self._socket._subscriber.cursor)
         return self._message_schema
 
     def receive_with_schema(self):
-        cdef uint64_t inside
         data = self._socket.receive(True)
         if data is None:
             return None
-        inside = self._socket._subscriber.cursor - 8  # a message has at least 8 bytes
-        if not mq_ring_source_has_seen_schema(&self.c, inside):
-            self._read_schema_at(inside)
+        if not mq_ring_source_has_seen_schema(&self.c, _received_position(self._socket)):
+            self._message_schema = _read_schema_at(&self.c, _received_position(self._socket))
         return data, self._message_schema
 
     @property

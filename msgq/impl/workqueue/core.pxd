@@ -271,7 +271,7 @@ cdef class QueueFile(EndpointFile):
     """A queue's file, mapped and open, with its lock. Each handle of a process has its own."""
     cdef object wanted  # options.OpenRequest: the options of a new file
     cdef mq_queue_request request  # the same for C
-    cdef mq_queue_file_parts parts  # without slots, until a process has chosen the sizes and this handle maps them
+    cdef mq_queue_file_parts parts  # parts; no slots until a process has chosen the sizes and this handle maps them
     # mapping without slots and its memory, kept until the close because threads may sleep on its words
     cdef Segment unsized_segment
     cdef SegmentMemory unsized_memory
@@ -339,7 +339,7 @@ cdef class QueueHandle(ThreadSharedHandle):
     cdef public bint block
     cdef public bint signals_end_waits
     cdef int64_t _next_lease_end_ns  # end of the next known lease, by CLOCK_MONOTONIC
-    cdef int _sleeping_threads[3]  # for each role: number of sleeping threads
+    cdef int _sleeping_threads[3]  # number of sleeping threads of each role
     cdef object _registration               # notifies when a message arrives in the empty queue (notifier.py)
     cdef int _unwoken_messages  # sent messages whose receivers are not woken yet
     cdef EventPublisher _event_publisher  # None: the queue has no events
@@ -347,8 +347,8 @@ cdef class QueueHandle(ThreadSharedHandle):
     cdef tuple _unused_wait  # a tuple with the last wait that ended, for the next call; None: that call creates one
     cdef str _prefix  # prefix without the bus
     cdef bint _is_reported  # the queue has events, or the handle is observed
-    cdef bint _is_observed  # in a simulation: the bus learns of each send, and of each message taken
-    cdef int _held_sends  # in a simulation: sends that wait for their commit
+    cdef bint _is_observed  # True in a simulation: the bus learns of each send, and of each message taken
+    cdef int _held_sends  # sends of a simulation that wait for their commit
     cdef int _attach_file(self, QueueFile file) except -1
     cdef int _adopt_sizes(self) except -1
     cdef int _choose_sizes(self) except -1
@@ -396,7 +396,7 @@ cdef class QueueWait(Waitable):
     cdef QueueWait _next  # next wait in the handle
     cdef tuple _alone  # a tuple with this wait only
     cdef mq_queue_waiting_call _c
-    cdef list _tickets  # on a bus: the tickets of all calls that wait for the same
+    cdef list _tickets  # tickets of all calls on a bus that wait for the same
     cdef bint _is_over_on_bus(self) except -1
     cdef void _finish_waiting(self) noexcept
 
@@ -406,7 +406,7 @@ cdef int run_notifications(QueueFile file) except -1
 
 cdef class QueueAlarm:
     """The end of a lease or a delay on a bus."""
-    cdef QueueHandle _taker  # of a message with a lease; None: the message is delayed, and has no owner
+    cdef QueueHandle _taker  # owner of a message with a lease; None: the message is delayed, and has no owner
     cdef QueueFile _file
     cdef uint64_t _slot, _word
 

@@ -33,9 +33,8 @@ class QueueFile(EndpointFile):
 def unlink_queue(name: str, in_prefix: str) -> None:
     """Remove the name of a queue, and its channel of events. Processes with open handles can still exchange data.
 
-    Raises
-    ------
-    SegmentError : the queue does not exist, or the process has no permission to remove it.
+    Raises:
+        SegmentError: the queue does not exist, or the process has no permission to remove it.
     """
 
 @disjoint_base
@@ -93,16 +92,14 @@ class QueueHandle(ThreadSharedHandle):
         descriptor. When the descriptor is readable, receive without a wait (``receive(0)``), because another consumer
         may have taken the message. After a fork, the child must call `fileno` again.
 
-        Raises
-        ------
-        EndpointClosedError : the handle is closed.
-        QueueAccessError : the handle was opened with ``read=False``.
-        IpcError : no descriptor, memory or thread is left.
+        Raises:
+            EndpointClosedError: the handle is closed.
+            QueueAccessError: the handle was opened with ``read=False``.
+            IpcError: no descriptor, memory or thread is left.
 
-        Notes
-        -----
-        The first call in a process starts one thread for all handles, which sleeps until a message arrives. While a
-        handle has a descriptor, senders wake all sleepers of the queue instead of one.
+        Notes:
+            The first call in a process starts one thread for all handles, which sleeps until a message arrives. While a
+            handle has a descriptor, senders wake all sleepers of the queue instead of one.
         """
 
 @disjoint_base
@@ -114,7 +111,7 @@ class Job:
     closed, or if the consumer's process dies. A returned message keeps its position in the order: a receive of this
     priority returns it first.
 
-    Threads: any thread may end the job, but one thread at a time may use it.
+    Threads: any thread may use the job. The first `ack` or `nack` ends it.
 
     Lifetime: a job keeps its handle alive.
 
@@ -151,13 +148,12 @@ class Job:
     def ack(self) -> None:
         """Acknowledge the message: the work is done, and the message leaves the queue.
 
-        Raises
-        ------
-        LeaseExpiredError : the lease ended, and the message returned to the queue. Another consumer may repeat the
-            work.
-        StateError : the job has already ended.
-        EndpointClosedError : the handle was closed, and the message returned to the queue.
-        ForkedSocketError : the job belongs to the parent.
+        Raises:
+            LeaseExpiredError: the lease ended, and the message returned to the queue. Another consumer may repeat the
+                work.
+            StateError: the job has already ended.
+            EndpointClosedError: the handle was closed, and the message returned to the queue.
+            ForkedSocketError: the job belongs to the parent.
         """
 
     def nack(self, delay: float | None = None) -> None:
@@ -165,14 +161,12 @@ class Job:
 
         If the lease ended before the call, the call has no effect.
 
-        Parameters
-        ----------
-        delay : seconds until a consumer can take the message again; None: no delay.
+        Args:
+            delay: seconds until a consumer can take the message again; None: no delay.
 
-        Raises
-        ------
-        StateError, EndpointClosedError, ForkedSocketError : as `ack`.
-        InvalidValueError : `delay` is negative or above 24 days.
+        Raises:
+            StateError, EndpointClosedError, ForkedSocketError: as `ack`.
+            InvalidValueError: `delay` is negative or above 24 days.
         """
 
     def __enter__(self) -> Self: ...
@@ -224,6 +218,9 @@ class QueueNotification(Waitable):
     def consume(self) -> bool:
         """Return True if a message arrived in the empty queue since the last call."""
 
+    def set_notifying(self, is_notifying: bool) -> None:
+        """Say whether the notifying thread is about to send a signal, for which sends of this process wait."""
+
     def use_slots(self) -> None:
         """Use the slots that the queue's file has mapped since the request."""
 
@@ -274,40 +271,40 @@ class MessageQueue(QueueHandle):
     ) -> Self:
         """Open or create a queue.
 
-        Parameters
-        ----------
-        name : name of the queue, with the rules of topic names. A leading slash is ignored.
-        flags : None: open the queue, or create it if it does not exist. Other values are flags as in POSIX: 0 only
-            opens, `O_CREAT` opens or creates, and `O_CREX` only creates. The additional flag `O_NONBLOCK` sets `block`
-            to False.
-        mode : permissions of a new queue; None: MSGQ_MODE, or 0o600. Sending and receiving both read and write the
-            file, so group and others need both permissions or none.
-        max_messages : maximum number of messages of a new queue, 1 to 65536; None: 128. Taken messages count until
-            their acknowledgement.
-        max_message_size : maximum bytes of a message, 1 to 2^30; None: 8192. Without `max_messages`,
-            `max_message_size` and `events`, the queue takes the sizes of the first handle that gives one of them, or
-            the defaults at the first `send`. The memory of all messages is then allocated.
-        read, write : False: this handle must not receive, or must not send.
-        schema : schema of the messages, with at most 20032 bytes of data. `schema` is used if the queue has no schema.
-        prefix : prefix of the queue, "" for none; None: OPENPILOT_PREFIX.
-        trust : users whose files are accepted in addition to own files and root's; None: MSGQ_TRUST.
-        spin_us : microseconds that a wait polls before it sleeps; None: MSGQ_SPIN_US, else 10.
-        events : type of the events of a new queue. All handles publish these events on the channel ``"NAME:events"``
-            (queues.md). True: headers only; "payload": headers and payloads of sent messages; None: no events. With
-            events, the name has at most 222 bytes.
-        create : alternative to `flags`. True: create a new queue; False: open an existing queue; None: open the queue,
-            or create it if it does not exist.
+        Args:
+            name: name of the queue, with the rules of topic names. A leading slash is ignored.
+            flags: None: open the queue, or create it if it does not exist. Other values are flags as in POSIX: 0 only
+                opens, `O_CREAT` opens or creates, and `O_CREX` only creates. The additional flag `O_NONBLOCK` sets
+                `block` to False.
+            mode: permissions of a new queue; None: MSGQ_MODE, or 0o600. Sending and receiving both read and write the
+                file, so group and others need both permissions or none.
+            max_messages: maximum number of messages of a new queue, 1 to 65536; None: 128. Taken messages count until
+                their acknowledgement.
+            max_message_size: maximum bytes of a message, 1 to 2^30; None: 8192. Without `max_messages`,
+                `max_message_size` and `events`, the queue takes the sizes of the first handle that gives one of them,
+                or the defaults at the first `send`. The memory of all messages is then allocated.
+            read: False: this handle must not receive.
+            write: False: this handle must not send.
+            schema: schema of the messages, with at most 20032 bytes of data. `schema` is used if the queue has no
+                schema.
+            prefix: prefix of the queue, "" for none; None: OPENPILOT_PREFIX.
+            trust: users whose files are accepted in addition to own files and root's; None: MSGQ_TRUST.
+            spin_us: microseconds that a wait polls before it sleeps; None: MSGQ_SPIN_US, else 10.
+            events: type of the events of a new queue. All handles publish these events on the channel ``"NAME:events"``
+                (queues.md). True: headers only; "payload": headers and payloads of sent messages; None: no events. With
+                events, the name has at most 222 bytes.
+            create: alternative to `flags`. True: create a new queue; False: open an existing queue; None: open the
+                queue, or create it if it does not exist.
 
-        Raises
-        ------
-        QueueMismatchError : the queue exists with other sizes or events, and `flags` is None. If `flags` is given, an
-            existing queue is opened unchanged.
-        SegmentError : its errno is ENOENT (the queue does not exist), EEXIST (the queue exists already), EACCES (the
-            file belongs to another user), or ENOSPC (no space for a new queue).
-        TooManyHandlesError : the queue has 128 open handles.
-        EndpointNameError : the name is invalid.
-        InvalidValueError : another argument is invalid.
-        LayoutVersionError, CorruptSegmentError : the file has another version, or is not a queue.
+        Raises:
+            QueueMismatchError: the queue exists with other sizes or events, and `flags` is None. If `flags` is given,
+                an existing queue is opened unchanged.
+            SegmentError: its errno is ENOENT (the queue does not exist), EEXIST (the queue exists already), EACCES (the
+                file belongs to another user), or ENOSPC (no space for a new queue).
+            TooManyHandlesError: the queue has 128 open handles.
+            EndpointNameError: the name is invalid.
+            InvalidValueError: another argument is invalid.
+            LayoutVersionError, CorruptSegmentError: the file has another version, or is not a queue.
         """
 
     @property
@@ -382,32 +379,30 @@ class MessageQueue(QueueHandle):
     ) -> None:
         """Send one message, and wait for a free slot if the queue is full.
 
-        Parameters
-        ----------
-        message : any object with contiguous bytes. The object may be empty. The bytes are copied.
-        priority : 0 to 32767. Larger priorities are received first.
-        timeout : seconds to wait for a slot; 0 does not wait, None waits forever. If `block` is False, the time is 0.
-        deadline : alternative to `timeout`, seconds of ``time.monotonic()``.
-        origin_time : time of the event that caused the message, in nanoseconds of the host's clock (clock.md). 0: the
-            origin of this thread (tracking.md), or none.
-        delay : seconds until a consumer can take the message; None: no delay. The message occupies a slot during the
-            delay. After the delay, the message has the position of its send.
+        Args:
+            message: any object with contiguous bytes. The object may be empty. The bytes are copied.
+            priority: 0 to 32767. Larger priorities are received first.
+            timeout: seconds to wait for a slot; 0 does not wait, None waits forever. If `block` is False, the time is
+                0.
+            deadline: alternative to `timeout`, seconds of ``time.monotonic()``.
+            origin_time: time of the event that caused the message, in nanoseconds of the host's clock (clock.md). 0:
+                the origin of this thread (tracking.md), or none.
+            delay: seconds until a consumer can take the message; None: no delay. The message occupies a slot during the
+                delay. After the delay, the message has the position of its send.
 
-        Raises
-        ------
-        QueueFullError : no slot was free. Its errno is EAGAIN if the call did not wait, else ETIMEDOUT.
-        MessageTooLargeError : the message exceeds `max_message_size`.
-        QueueAccessError : the handle was opened with ``write=False``.
-        InvalidValueError : an invalid priority or time, or both `timeout` and `deadline`.
-        TypeError, BufferError : `message` has no contiguous bytes, or is an array of Python objects.
-        EndpointClosedError : the handle is closed, before or during the wait.
-        SegmentSizeError : another program truncated the file.
+        Raises:
+            QueueFullError: no slot was free. Its errno is EAGAIN if the call did not wait, else ETIMEDOUT.
+            MessageTooLargeError: the message exceeds `max_message_size`.
+            QueueAccessError: the handle was opened with ``write=False``.
+            InvalidValueError: an invalid priority or time, or both `timeout` and `deadline`.
+            TypeError, BufferError: `message` has no contiguous bytes, or is an array of Python objects.
+            EndpointClosedError: the handle is closed, before or during the wait.
+            SegmentSizeError: another program truncated the file.
 
-        Notes
-        -----
-        If `send` raises, the message was not sent. `send` makes a system call only to wake a sleeping consumer. The GIL
-        is also released during a copy of 256 KiB or more. Messages of one thread with equal priority are received in
-        sending order.
+        Notes:
+            If `send` raises, the message was not sent. `send` makes a system call only to wake a sleeping consumer. The
+            GIL is also released during a copy of 256 KiB or more. Messages of one thread with equal priority are
+            received in sending order.
         """
 
     def send_many(
@@ -421,40 +416,35 @@ class MessageQueue(QueueHandle):
     ) -> int:
         """Send several messages one after another. Consumers are woken once for all messages.
 
-        Parameters
-        ----------
-        messages : objects that `send` accepts. Each message is sent before the iterator is asked for the next message.
-        priority : priority of each message.
-        timeout : seconds to wait for slots, for all messages together; 0 does not wait, None waits forever.
-        deadline : alternative to `timeout`, seconds of ``time.monotonic()``.
-        delay : seconds until a consumer can take the messages, as in `send`.
+        Args:
+            messages: objects that `send` accepts. Each message is sent before the iterator is asked for the next
+                message.
+            priority: priority of each message.
+            timeout: seconds to wait for slots, for all messages together; 0 does not wait, None waits forever.
+            deadline: alternative to `timeout`, seconds of ``time.monotonic()``.
+            delay: seconds until a consumer can take the messages, as in `send`.
 
-        Returns
-        -------
-        Number of sent messages. If the queue is full until the timeout, the number is smaller, and the call raises no
-        error.
+        Returns:
+            Number of sent messages. If the queue is full until the timeout, the number is smaller, and the call raises
+            no error.
 
-        Raises
-        ------
-        Errors of `send`, except `QueueFullError`. Messages before the error were sent.
+        Raises:
+            Exception: errors of `send`, except `QueueFullError`. Messages before the error were sent.
         """
 
     def wait_space(self, timeout: float | None = None, *, deadline: float | None = None) -> bool:
         """Wait until the queue has a free slot.
 
-        Parameters
-        ----------
-        timeout : seconds; 0 checks once, None waits forever. If `block` is False, the time is 0.
-        deadline : alternative to `timeout`, seconds of ``time.monotonic()``.
+        Args:
+            timeout: seconds; 0 checks once, None waits forever. If `block` is False, the time is 0.
+            deadline: alternative to `timeout`, seconds of ``time.monotonic()``.
 
-        Returns
-        -------
-        True if a slot is free. Another sender may take the slot first, so a later `send` may still wait or raise.
+        Returns:
+            True if a slot is free. Another sender may take the slot first, so a later `send` may still wait or raise.
 
-        Raises
-        ------
-        QueueAccessError : the handle was opened with ``write=False``.
-        EndpointClosedError : the handle is closed, before or during the wait.
+        Raises:
+            QueueAccessError: the handle was opened with ``write=False``.
+            EndpointClosedError: the handle is closed, before or during the wait.
         """
 
     # Without a time the result is a message, unless `block` is False, which the type cannot express.
@@ -464,27 +454,23 @@ class MessageQueue(QueueHandle):
     def receive(self, timeout: float | None = None, *, deadline: float | None = None) -> Message | None:
         """Remove the next message from the queue, and return a copy. If the queue is empty, wait for a message.
 
-        Parameters
-        ----------
-        timeout : seconds to wait; 0 checks once, None waits forever. If `block` is False, the time is 0.
-        deadline : alternative to `timeout`, seconds of ``time.monotonic()``.
+        Args:
+            timeout: seconds to wait; 0 checks once, None waits forever. If `block` is False, the time is 0.
+            deadline: alternative to `timeout`, seconds of ``time.monotonic()``.
 
-        Returns
-        -------
-        The message as a pair ``(data, priority)`` with additional attributes. None at the timeout.
+        Returns:
+            The message as a pair ``(data, priority)`` with additional attributes. None at the timeout.
 
-        Raises
-        ------
-        QueueAccessError : the handle was opened with ``read=False``.
-        InvalidValueError : an invalid time, or both `timeout` and `deadline`.
-        EndpointClosedError : the handle is closed, before or during the wait.
-        CorruptSegmentError : another program wrote to the file. The next call continues after the invalid message.
-        SegmentSizeError : another program truncated the file. Close the handle.
+        Raises:
+            QueueAccessError: the handle was opened with ``read=False``.
+            InvalidValueError: an invalid time, or both `timeout` and `deadline`.
+            EndpointClosedError: the handle is closed, before or during the wait.
+            CorruptSegmentError: another program wrote to the file. The next call continues after the invalid message.
+            SegmentSizeError: another program truncated the file. Close the handle.
 
-        Notes
-        -----
-        If a call finds no message, the call scans all slots. Otherwise, the call scans only the blocks that changed.
-        The GIL is also released during a copy of 256 KiB or more.
+        Notes:
+            If a call finds no message, the call scans all slots. Otherwise, the call scans only the blocks that
+            changed. The GIL is also released during a copy of 256 KiB or more.
         """
 
     def _remove_waiting_message(self, ending: bytes) -> bool:
@@ -496,18 +482,15 @@ class MessageQueue(QueueHandle):
     def receive_many(self, limit: int | None = None) -> list[Message]:
         """Remove the waiting messages from the queue without a wait, and return copies in the order of `receive`.
 
-        Parameters
-        ----------
-        limit : maximum number of messages; None: the number of messages that wait at the beginning of the call.
+        Args:
+            limit: maximum number of messages; None: the number of messages that wait at the beginning of the call.
 
-        Returns
-        -------
-        Copies of the messages; an empty list if none waits.
+        Returns:
+            Copies of the messages; an empty list if none waits.
 
-        Raises
-        ------
-        InvalidValueError : `limit` is negative. Errors of `receive`, if they occur at the first message. After a later
-        error, the call returns the messages before the error, and the next call raises the error.
+        Raises:
+            InvalidValueError: `limit` is negative. Errors of `receive`, if they occur at the first message. After a
+                later error, the call returns the messages before the error, and the next call raises the error.
         """
 
     def receive_into(
@@ -521,22 +504,19 @@ class MessageQueue(QueueHandle):
 
         If the queue is empty, wait for a message.
 
-        Parameters
-        ----------
-        buffer : writable, contiguous bytes.
-        timeout : as in `receive`.
-        deadline : as in `receive`.
+        Args:
+            buffer: writable, contiguous bytes.
+            timeout: as in `receive`.
+            deadline: as in `receive`.
 
-        Returns
-        -------
-        Bytes of the message, and its priority. The bytes of `buffer` after the message keep their content. None at the
-        timeout.
+        Returns:
+            Bytes of the message, and its priority. The bytes of `buffer` after the message keep their content. None at
+            the timeout.
 
-        Raises
-        ------
-        MessageTooLargeError : the message is larger than the buffer. The message keeps its position in the queue.
-        TypeError, BufferError, ValueError : `buffer` is not writable, or not contiguous.
-        Other errors : as `receive`.
+        Raises:
+            MessageTooLargeError: the message is larger than the buffer. The message keeps its position in the queue.
+            TypeError, BufferError, ValueError: `buffer` is not writable, or not contiguous.
+            Exception: other errors, as `receive`.
         """
 
     @overload
@@ -551,22 +531,19 @@ class MessageQueue(QueueHandle):
         With a timeout or a deadline, compare the result with None before the ``with`` statement. The iterator `jobs`
         needs no comparison.
 
-        Parameters
-        ----------
-        timeout : as in `receive`.
-        deadline : as in `receive`.
-        lease : seconds after which the message returns to the queue, even if its consumer lives. None: the message
-            returns only if the consumer calls `nack`, closes the handle, or dies. A lease is above 0, and at most 24
-            days.
+        Args:
+            timeout: as in `receive`.
+            deadline: as in `receive`.
+            lease: seconds after which the message returns to the queue, even if its consumer lives. None: the message
+                returns only if the consumer calls `nack`, closes the handle, or dies. A lease is above 0, and at most
+                24 days.
 
-        Returns
-        -------
-        The job, with a copy of the message. None at the timeout.
+        Returns:
+            The job, with a copy of the message. None at the timeout.
 
-        Raises
-        ------
-        InvalidValueError : the lease is invalid.
-        Other errors : as `receive`.
+        Raises:
+            InvalidValueError: the lease is invalid.
+            Exception: other errors, as `receive`.
         """
 
     def jobs(self, timeout: float | None = None, *, lease: float | None = None) -> Iterator[Job]:
@@ -575,38 +552,33 @@ class MessageQueue(QueueHandle):
         If the body raises, or leaves the loop with ``break`` or ``return``, the job returns to the queue. If the work
         is done before a ``break``, call ``job.ack()`` first. If the process dies, the job returns to the queue.
 
-        Parameters
-        ----------
-        timeout : seconds without a job, after which the loop ends; None: the loop does not end.
-        lease : as in `take`.
+        Args:
+            timeout: seconds without a job, after which the loop ends; None: the loop does not end.
+            lease: as in `take`.
 
-        Raises
-        ------
-        LeaseExpiredError : the lease of a job ended before the end of the body.
-        Other errors : as `take`.
+        Raises:
+            LeaseExpiredError: the lease of a job ended before the end of the body.
+            Exception: other errors, as `take`.
 
-        Notes
-        -----
-        Several threads may iterate, each with its own call of `jobs`. If a variable holds the iterator, call the
-        iterator's `close` after the loop, because the last job returns to the queue only then.
+        Notes:
+            Several threads may iterate, each with its own call of `jobs`: a thread that uses an iterator while another
+            thread waits in it gets ConcurrentUseError. If a variable holds the iterator, call the iterator's `close`
+            after the loop, because the last job returns to the queue only then.
         """
 
     def peek(self, limit: int | None = None) -> list[Message]:
         """Return copies of waiting messages in the order of `receive`. The messages stay in the queue.
 
-        Parameters
-        ----------
-        limit : maximum number of messages; None: all messages.
+        Args:
+            limit: maximum number of messages; None: all messages.
 
-        Returns
-        -------
-        The messages, except messages taken during the call. `deliveries` is the number of previous deliveries.
+        Returns:
+            The messages, except messages taken during the call. `deliveries` is the number of previous deliveries.
 
-        Raises
-        ------
-        InvalidValueError : `limit` is negative.
-        QueueAccessError : the handle was opened with ``read=False``.
-        EndpointClosedError : the handle is closed.
+        Raises:
+            InvalidValueError: `limit` is negative.
+            QueueAccessError: the handle was opened with ``read=False``.
+            EndpointClosedError: the handle is closed.
         """
 
     def __iter__(self) -> Self:
@@ -622,11 +594,10 @@ class MessageQueue(QueueHandle):
         `block` has no effect. For a timeout, use `asyncio.timeout`. If a call is cancelled, the message stays for the
         next call. ``async for`` does the same. One task at a time may wait with a handle.
 
-        Raises
-        ------
-        EndpointClosedError : the handle is closed, before or during the wait.
-        ConcurrentUseError : another task waits with this handle.
-        QueueAccessError : the handle was opened with ``read=False``.
+        Raises:
+            EndpointClosedError: the handle is closed, before or during the wait.
+            ConcurrentUseError: another task waits with this handle.
+            QueueAccessError: the handle was opened with ``read=False``.
         """
 
     def areceive(self) -> Coroutine[Any, Any, Message]:
@@ -646,26 +617,23 @@ class MessageQueue(QueueHandle):
         `receive` needs no notification. A notification may be spurious. After each notification, receive without a wait
         (``receive(0)``) until the queue is empty. Messages that arrive in a non-empty queue cause no notification.
 
-        Parameters
-        ----------
-        target : action of a notification. A function is called with this handle, in a separate thread. A signal number
-            sends this signal to the process. For an object with ``fileno()``, such as an eventfd, pipe or socket, eight
-            bytes are written to the descriptor. None cancels the request. A new target replaces this handle's previous
-            target.
-        once : notify only once.
-        exclusive : fail if another process has requested notifications of this queue.
+        Args:
+            target: action of a notification. A function is called with this handle, in a separate thread. A signal
+                number sends this signal to the process. For an object with ``fileno()``, such as an eventfd, pipe or
+                socket, eight bytes are written to the descriptor. None cancels the request. A new target replaces this
+                handle's previous target.
+            once: notify only once.
+            exclusive: fail if another process has requested notifications of this queue.
 
-        Raises
-        ------
-        QueueBusyError : another process has requested notifications, and `exclusive` is True.
-        InvalidValueError : an invalid signal, or a descriptor that is closed or not writable.
-        TypeError : `target` has another type.
-        EndpointClosedError : the handle is closed.
+        Raises:
+            QueueBusyError: another process has requested notifications, and `exclusive` is True.
+            InvalidValueError: an invalid signal, or a descriptor that is closed or not writable.
+            TypeError: `target` has another type.
+            EndpointClosedError: the handle is closed.
 
-        Notes
-        -----
-        Exceptions of the function go to ``threading.excepthook``. Keep the handle, because a deleted or closed handle
-        gets no notifications. A forked child gets no notifications until the child calls `notify`.
+        Notes:
+            Exceptions of the function go to ``threading.excepthook``. Keep the handle, because a deleted or closed
+            handle gets no notifications. A forked child gets no notifications until the child calls `notify`.
         """
 
     def _observe(self) -> None:
@@ -700,24 +668,22 @@ class MessageQueue(QueueHandle):
     def unlink(self) -> None:
         """Remove the name of the queue. The messages are removed when the last handle closes. Open handles continue.
 
-        Raises
-        ------
-        SegmentError : the queue does not exist (ENOENT), or the process has no permission to remove it (EACCES, EPERM).
+        Raises:
+            SegmentError: the queue does not exist (ENOENT), or the process has no permission to remove it (EACCES,
+                EPERM).
         """
 
     @staticmethod
     def unlink_name(name: str | bytes, prefix: str | None = None) -> None:
         """Remove the name of a queue without opening the queue.
 
-        Parameters
-        ----------
-        name : name of the queue.
-        prefix : prefix of the queue, "" for none; None: OPENPILOT_PREFIX.
+        Args:
+            name: name of the queue.
+            prefix: prefix of the queue, "" for none; None: OPENPILOT_PREFIX.
 
-        Raises
-        ------
-        EndpointNameError : the name is invalid.
-        SegmentError : as `unlink`.
+        Raises:
+            EndpointNameError: the name is invalid.
+            SegmentError: as `unlink`.
         """
 
 @disjoint_base
@@ -735,10 +701,9 @@ class QueueBrowser:
     def __new__(cls, name: str, in_prefix: str) -> Self:
         """Open the queue's file.
 
-        Raises
-        ------
-        SegmentError : the queue does not exist (ENOENT), or is unreadable.
-        CorruptSegmentError : the file is not a queue.
+        Raises:
+            SegmentError: the queue does not exist (ENOENT), or is unreadable.
+            CorruptSegmentError: the file is not a queue.
         """
 
     @property
@@ -773,10 +738,9 @@ class QueueWatch:
     One thread at a time. If a new queue with the same name is created, this object still reads the old queue (see
     `msgq.stats.queue_inodes`).
 
-    Raises
-    ------
-    SegmentError : the queue does not exist (ENOENT), or its file is unreadable. If the file was truncated, all methods
-        raise `SegmentError`.
+    Raises:
+        SegmentError: the queue does not exist (ENOENT), or its file is unreadable. If the file was truncated, all
+            methods raise `SegmentError`.
     """
 
     def __init__(self, name: str, in_prefix: str) -> None: ...
@@ -792,7 +756,6 @@ def remove_queue(name: str, in_prefix: str, wanted: Callable[[QueueStats], bool]
     `wanted` is called while the lock is held that processes need to open the queue. Handles that are already open keep
     the unlinked file. A later open creates a new queue.
 
-    Raises
-    ------
-    SegmentError : the queue does not exist (ENOENT), or cannot be opened or removed.
+    Raises:
+        SegmentError: the queue does not exist (ENOENT), or cannot be opened or removed.
     """

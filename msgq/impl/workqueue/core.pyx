@@ -4,6 +4,7 @@ cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
+from cpython.object cimport PyObject
 from cython cimport no_gc_clear
 from libc.string cimport memcpy, memset
 from posix.stat cimport struct_stat
@@ -12,6 +13,7 @@ from msgq.impl.base.clock cimport change_origin, current_origin, host_offset_ns,
 from msgq.impl.base.core cimport (
     Bus, check_file, close_at_exit, CLOSED, encode_full_schema, find_bus, read_full_schema,
     WAIT_FOREVER, LARGE_BYTES, load_event_loop,
+    mq_lock_object, mq_object_lock, mq_unlock_object,
     mq_read_clock_ns, mq_copy_to_shared, mq_copy_from_shared, mq_futex_wake_all, mq_futex_word,
     mq_liveness_probe_begin, mq_liveness_probe_end, mq_liveness_unlock, mq_monotonic_ns, mq_poll_ops,
     mq_schema_parts_from_block,
@@ -26,13 +28,13 @@ from _collections import deque
 from msgq.common import naming, settings, shm_paths
 from msgq.common.naming import events_channel
 from msgq.errors import (
-    CorruptSegmentError, EndpointClosedError, ForkedSocketError, IpcError, MsgqError, QueueBusyError, StateError,
+    ConcurrentUseError, CorruptSegmentError, EndpointClosedError, ForkedSocketError, IpcError, MsgqError,
+    QueueBusyError, StateError,
 )
 from msgq.impl.base.files import read_file_status
 from msgq.impl.base.foreign_names import add_advice, unsendable_error
 from msgq.impl.base.process import process_name
 from msgq.impl.workqueue import options
-from msgq.impl.workqueue.job_loop import iterate_jobs
 from msgq.impl.workqueue.removal import remove_events
 
 include "queuefile.pxi"

@@ -164,6 +164,8 @@ cdef class QueueHandle(ThreadSharedHandle):
         return ThreadSharedHandle._close_handle(self) if self._joined else 0
 
     cdef int _release_rows(self) except -1:
+        if not self._joined:  # another thread has closed the handle at the same time
+            return 0
         if self._bus is not None:
             self._return_taken_messages(False)
         self._joined = False
@@ -246,12 +248,15 @@ cdef class QueueHandle(ThreadSharedHandle):
     cdef QueueWait _begin_wait(self, mq_queue_role role, bint takes):
         """Begin a wait. The caller ends it with `_finish_waiting`. `takes`: the call takes the message or slot."""
         cdef QueueWait wait
-        cdef tuple alone = self._unused_wait
+        cdef tuple alone
+        self._check_usable()  # another thread may have closed the handle while this one recovered slots
+        alone = self._unused_wait
         self._unused_wait = None
         if alone is None:
             alone = (QueueWait.__new__(QueueWait),)
         wait = <QueueWait> alone[0]
         wait._alone, wait._queue, wait._endpoint, wait._spin_us = alone, self, self._endpoint, self._spin_us
+        wait._guard = <PyObject *> self
         wait._use_state = wait._fork_generation = fork_generation
         wait._signals_end_wait = self.signals_end_waits
         wait._c = mq_queue_wait_begin(&self._h, role, takes)
@@ -501,6 +506,7 @@ cdef class QueueHandle(ThreadSharedHandle):
         now = self._now_ns()
         if mq_queue_recovery_is_due(&self._h, now):
             self._recover_from_dead_owners(now)
+            self._check_usable()  # during the recovery, another thread may have closed the handle
             slot = mq_queue_claim_free_slot(&self._h, MQ_NO_TICKET)
         if slot == MQ_QUEUE_NO_SLOT and give_up_ns != NO_WAIT:
             slot = self._wait_for_slot(give_up_ns)
@@ -548,12 +554,16 @@ cdef class QueueHandle(ThreadSharedHandle):
         cdef int64_t now = mq_read_clock_ns(CLOCK_MONOTONIC_COARSE) if self._bus is None else self._bus.clock.now_ns
         if self._h.event_buffer != NULL:
             self._open_event_channel_to_take()
+            self._check_usable()  # during the publication, another thread may have closed the handle
         if not self._h.parts.max_messages:
             self._adopt_sizes()
+            self._check_usable()
         if mq_queue_recovery_is_due(&self._h, now):
             self._recover_from_dead_owners(now)
+            self._check_usable()
         status = mq_queue_take_message(&self._h, ticket, delivery)
         if status == MQ_QUEUE_EMPTY and self._recover_if_due(now):
+            self._check_usable()
             status = mq_queue_take_message(&self._h, ticket, delivery)
         if status == MQ_QUEUE_OK:
             if self._poll_state.ticket:
@@ -588,6 +598,7 @@ cdef class QueueHandle(ThreadSharedHandle):
         cdef QueueWait wait = self._begin_wait(MQ_QUEUE_RECEIVER, True)
         try:
             while True:
+                self._check_usable()  # see _begin_wait
                 uid = self._uid
                 mq_queue_add_notify_debt(self._h.own_row, 1)  # senders rely on this waiter for their notifications
                 in_time = self._sleep_until_wake(wait, give_up_ns)

@@ -1,6 +1,9 @@
 """A requested notification as a waitable: readable after a message arrived in an empty queue."""
 
 
+cdef int _notifying_generation = -1  # fork generation of the process whose notifying thread is about to send a signal
+
+
 @cython.no_gc_clear  # the mapping is needed until the end
 cdef class QueueNotification(Waitable):
     """See core.pyi."""
@@ -34,10 +37,15 @@ cdef class QueueNotification(Waitable):
         self._rearm_fd()
         return due
 
+    def set_notifying(self, bint is_notifying):
+        global _notifying_generation
+        _notifying_generation = fork_generation if is_notifying else -1
+
     def use_slots(self):
-        watcher_lock()
-        mq_queue_use_slots(&self._notification.h, &self._file.parts, NULL)  # a notification takes no messages
-        watcher_unlock()
+        with cython.critical_section(self._file):
+            watcher_lock()
+            mq_queue_use_slots(&self._notification.h, &self._file.parts, NULL)  # a notification takes no messages
+            watcher_unlock()
 
     cdef bint _is_readable(self) noexcept:
         return mq_queue_notification_is_due(&self._notification)

@@ -14,6 +14,8 @@ import weakref
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from msgq.errors import EndpointClosedError
+
 if TYPE_CHECKING:
     from msgq.impl.workqueue.options import Notification
 
@@ -31,6 +33,9 @@ class QueueNotification(Protocol):
     def consume(self) -> bool:
         """Return True if a message arrived in the empty queue since the last call."""
 
+    def set_notifying(self, is_notifying: bool) -> None:
+        """Say whether the notifying thread is about to send a signal, for which sends of this process wait."""
+
     def close(self) -> None:
         """Close the request."""
 
@@ -43,13 +48,12 @@ _EVENTFD_INCREMENT = (1).to_bytes(8, sys.byteorder)
 class Registration:
     """A handle's request for notifications, until it is cancelled.
 
-    Parameters
-    ----------
-    queue : the handle, kept as a weak reference.
-    notification : notification request of the queue.
-    target : argument of `MessageQueue.notify`, kept so that its descriptor stays open.
-    action : the checked target.
-    once : True: notify only once.
+    Args:
+        queue: the handle, kept as a weak reference.
+        notification: notification request of the queue.
+        target: argument of `MessageQueue.notify`, kept so that its descriptor stays open.
+        action: the checked target.
+        once: True: notify only once.
     """
 
     def __init__(
@@ -72,7 +76,7 @@ class Registration:
     def notify(self) -> None:
         """Run the action if a message arrived in the empty queue."""
         queue = self.queue()
-        if queue is None or self.notification.closed or not self.notification.consume():
+        if queue is None or not self._consume_notification():
             return
         if self.once:
             queue._cancel_registration(self)
@@ -86,6 +90,13 @@ class Registration:
         elif self.action.descriptor is not None:
             with contextlib.suppress(OSError):  # full, or closed by now
                 os.write(self.action.descriptor, _EVENTFD_INCREMENT)
+
+    def _consume_notification(self) -> bool:
+        """Return True if a message arrived since the last call, and the notifications are not cancelled."""
+        try:
+            return not self.notification.closed and self.notification.consume()
+        except EndpointClosedError:  # another thread has just cancelled them
+            return False
 
 
 class _NotifierThread:
@@ -109,7 +120,7 @@ class _NotifierThread:
     def list_registrations(self) -> list[Registration]:
         """Return the registrations of this process."""
         with self.lock:
-            return [*self.registrations.values()]
+            return _list_values(self.registrations)
 
     def remove(self, registration: Registration) -> None:
         with self.lock:
@@ -129,10 +140,20 @@ class _NotifierThread:
                 try:
                     self.current = registration
                     if registration is not None:
+                        registration.notification.set_notifying(registration.action.signal is not None)
                         registration.notify()
                 except BaseException:  # an error of the callback: other registrations are still notified
                     threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
-                registration = self.current = None  # keeps nothing alive while it waits
+                self.current = None
+                if registration is not None:
+                    registration.notification.set_notifying(False)
+                registration = None  # keeps nothing alive while it waits
+
+
+def _list_values(registrations: weakref.WeakValueDictionary[int, Registration]) -> list[Registration]:
+    """Return the values. Unlike an iteration over them, the call allows that another thread drops a value."""
+    found = [reference() for reference in registrations.valuerefs()]
+    return [registration for registration in found if registration is not None]
 
 
 _notifier_thread = _NotifierThread()
@@ -156,6 +177,7 @@ def deliver_signals(identity: tuple[int, int]) -> None:
         if time.monotonic() > deadline:
             return
         time.sleep(0)  # lets the thread run
+    time.sleep(0)  # a system call, at whose end this thread handles a signal that the other one has just sent
 
 
 def run_due_action(queue: Any) -> None:
@@ -167,7 +189,7 @@ def run_due_action(queue: Any) -> None:
 
 def notify_on_bus(identity: tuple[int, int]) -> None:
     """Run the actions for messages that arrived in an empty queue of a bus, where no thread waits for them."""
-    for registration in [*_bus_registrations.values()]:
+    for registration in _list_values(_bus_registrations):
         queue = registration.queue()
         if queue is not None and not queue.closed and queue.identity == identity:
             registration.notify()

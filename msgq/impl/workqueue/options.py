@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import math
 import os
-from _operator import index  # of Python's core, unlike the module `operator`
+from _operator import index  # part of Python's core, unlike the module `operator`
 
 from msgq.common import naming, settings
 from msgq.common.naming import events_channel
@@ -25,7 +25,7 @@ from msgq.errors import (
 )
 from msgq.impl.base.argument_checks import is_number
 
-TYPE_CHECKING = False  # as in msgq/__init__.py
+TYPE_CHECKING = False  # avoids the import of `typing`; see msgq/__init__.py
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
@@ -45,7 +45,7 @@ MESSAGE_SIZE_MAX = 2**30
 PRIORITY_MAX = 32767
 # Both ends of a small queue that is always full or empty would sleep after each few messages, and a wake takes 30 us.
 SPIN_US = 10
-#: What a queue says of its messages, as it is asked for; a queue's file has the index.
+#: Values of the option `events`; a queue's file has the index.
 EVENTS_CHOICES = (None, True, "payload")
 EVENTS_CAPACITY = 4096  # capacity of the channel of events
 EVENTS_PAYLOAD_BYTES = 1 << 23  # bytes of a pool for events with payload, unless four slots need more
@@ -59,15 +59,15 @@ _LONGEST_WAIT_S = TIMEOUT_MAX_MS * NS_PER_MS // NS_PER_S  # limit of waits and l
 class OpenRequest:
     """Checked options for opening a queue.
 
-    Attributes
-    ----------
-    name : name of the queue.
-    create : True only creates, False only opens, None does either.
-    block : True: calls without a timeout wait.
-    strict : True: an existing queue must have the given attributes.
-    mode : permissions of a new queue.
-    max_messages, max_message_size : given values; None: defaults for a new queue.
-    events : given value; None: no events for a new queue.
+    Attributes:
+        name: name of the queue.
+        create: True only creates, False only opens, None does either.
+        block: True: calls without a timeout wait.
+        strict: True: an existing queue must have the given attributes.
+        mode: permissions of a new queue.
+        max_messages: given value; None: the default for a new queue.
+        max_message_size: given value; None: the default for a new queue.
+        events: given value; None: no events for a new queue.
     """
 
     def __init__(
@@ -100,9 +100,8 @@ class OpenRequest:
     def check(self, max_messages: int, max_message_size: int, events: int, creator: tuple[str, int]) -> None:
         """Compare with an existing queue. `creator`: name and process that chose its sizes.
 
-        Raises
-        ------
-        QueueMismatchError : a value differs from the request.
+        Raises:
+            QueueMismatchError: a value differs from the request.
         """
         if not self.strict:
             return
@@ -133,11 +132,10 @@ def parse_open_request(
 ) -> OpenRequest:
     """Return the checked arguments of a `MessageQueue`.
 
-    Raises
-    ------
-    EndpointNameError : the name is not valid in a file name.
-    InvalidValueError : a flag, mode or size is invalid, or both `read` and `write` are False.
-    TypeError : a number has another type.
+    Raises:
+        EndpointNameError: the name is not valid in a file name.
+        InvalidValueError: a flag, mode or size is invalid, or both `read` and `write` are False.
+        TypeError: a number has another type.
     """
     checked = naming.validate_queue_name(name)
     if not read and not write:
@@ -199,10 +197,9 @@ def _check_events(asked: bool | str | None, name: str) -> bool | str | None:
 def size_events_pool(max_message_size: int, payload: bool) -> tuple[int, int]:
     """Return the number of slots of an events publisher, and the bytes of each.
 
-    Parameters
-    ----------
-    max_message_size : maximum message size of the queue.
-    payload : True: events have payloads. The number of slots is then limited by EVENTS_PAYLOAD_BYTES.
+    Args:
+        max_message_size: maximum message size of the queue.
+        payload: True: events have payloads. The number of slots is then limited by EVENTS_PAYLOAD_BYTES.
     """
     from msgq.common.queue_events import EVENT_HEAD_BYTES  # imported late: few queues have events
 
@@ -213,9 +210,8 @@ def size_events_pool(max_message_size: int, payload: bool) -> tuple[int, int]:
 def check_schema(schema: Schema | None, name: str) -> None:
     """Check the type and the size of a schema.
 
-    Raises
-    ------
-    TypeError, InvalidValueError : in this order.
+    Raises:
+        TypeError, InvalidValueError: in this order.
     """
     if schema is None:
         return
@@ -264,15 +260,13 @@ def check_limit(limit: int | None, name: str) -> int:
 def deadline_wait_ns(timeout: float | None, deadline: float, name: str, now: float) -> int:
     """Return the duration of a wait until a deadline in ns, at least 0.
 
-    Parameters
-    ----------
-    timeout : None, because a call has either a timeout or a deadline.
-    deadline : seconds of the clock of `now`. A deadline in the past is allowed.
+    Args:
+        timeout: None, because a call has either a timeout or a deadline.
+        deadline: seconds of the clock of `now`. A deadline in the past is allowed.
 
-    Raises
-    ------
-    InvalidTypeError : the deadline is not a number.
-    InvalidValueError : both are given, or the deadline is NaN or more than 24 days away.
+    Raises:
+        InvalidTypeError: the deadline is not a number.
+        InvalidValueError: both are given, or the deadline is NaN or more than 24 days away.
     """
     if timeout is not None:
         raise InvalidValueError(f"timeout={timeout} and deadline={deadline} exclude each other; give one of them", name)
@@ -319,11 +313,10 @@ def delay_ns(delay: float | None, name: str) -> int:
 class Notification:
     """Action for a message in an empty queue. One attribute is set, the others are None.
 
-    Attributes
-    ----------
-    function : function that is called with the queue.
-    signal : signal that is sent to this process.
-    descriptor : descriptor (eventfd, pipe or socket) that gets eight bytes. Bytes that do not fit are dropped.
+    Attributes:
+        function: function that is called with the queue.
+        signal: signal that is sent to this process.
+        descriptor: descriptor (eventfd, pipe or socket) that gets eight bytes. Bytes that do not fit are dropped.
     """
 
     def __init__(
@@ -338,10 +331,9 @@ class Notification:
 def parse_notification(target: Any, name: str) -> Notification:
     """Return the action for a function, a signal number, or an object with ``fileno()``.
 
-    Raises
-    ------
-    InvalidValueError : the signal does not exist, or the descriptor is closed or not writable.
-    TypeError : another type.
+    Raises:
+        InvalidValueError: the signal does not exist, or the descriptor is closed or not writable.
+        TypeError: another type.
     """
     import fcntl  # both imported late: few queues have a notification
     import signal

@@ -53,11 +53,11 @@ static inline bool mq_peek_read_slot(const mq_queue_file_parts *parts, uint64_t 
     return mq_peek_message_is_unchanged(parts, message) && message->length <= parts->max_message_size;
 }
 
-/* Copy the message's payload, message->length bytes, into `room`. Returns false if the message left the slot. The
+/* Copy the message's payload, message->length bytes, into `payload`. Returns false if the message left the slot. The
  * copy may then be torn. */
 static inline bool mq_peek_copy_payload(const mq_queue_file_parts *parts, const mq_queue_pending_message *message,
-                                        uint8_t *room) {
-    mq_copy_from_shared(room, parts->payloads + message->slot * parts->stride, message->length);
+                                        uint8_t *payload) {
+    mq_copy_from_shared(payload, parts->payloads + message->slot * parts->stride, message->length);
     return mq_peek_message_is_unchanged(parts, message);
 }
 

@@ -19,7 +19,7 @@ typedef struct {
 
 /* Recover, or search for due messages, if either is necessary. Returns false if neither is. A thread that polls may be
  * the only thread of the handle that waits, so its polls run the recovery. */
-static inline bool mq_queue_sweep_if_due(mq_queue_handle *h, int64_t *next_recovery_ns) {
+static inline bool mq_queue_recover_due(mq_queue_handle *h, int64_t *next_recovery_ns) {
     int64_t now = mq_read_time_ns(h->virtual_ns);
     if (mq_queue_recovery_is_due(h, now))
         *next_recovery_ns = now + mq_queue_recover_from_dead_owners(h, now);
@@ -53,7 +53,7 @@ static inline void mq_queue_poll_remove_watcher(mq_queue_poll_state *state) {
 static inline int mq_queue_poll_has_more(const void *reader) {
     mq_queue_poll_state *state = (mq_queue_poll_state *)(uintptr_t)reader;
     return mq_queue_has_ready_message(&state->h.parts) ||
-           (mq_queue_sweep_if_due(&state->h, &state->next_recovery_ns) && mq_queue_has_ready_message(&state->h.parts));
+           (mq_queue_recover_due(&state->h, &state->next_recovery_ns) && mq_queue_has_ready_message(&state->h.parts));
 }
 
 static inline int64_t mq_queue_poll_max_sleep_ns(const void *reader) {
@@ -97,7 +97,7 @@ static inline int mq_queue_notification_has_more(const void *reader) {
     /* parts without slots are outdated (mq_queue_has_ready_message) */
     bool outdated = !notification->h.parts.max_messages && mq_queue_has_ready_message(&notification->h.parts);
     return outdated || mq_queue_notification_is_due(notification) ||
-           (mq_queue_sweep_if_due(&notification->h, &notification->next_recovery_ns) &&
+           (mq_queue_recover_due(&notification->h, &notification->next_recovery_ns) &&
             mq_queue_notification_is_due(notification));
 }
 

@@ -32,7 +32,7 @@ cdef uint64_t parse_origin_time(origin_time, str name) except? 0:
     return origin
 
 
-@cython.no_gc_clear  # as its base
+@cython.no_gc_clear  # same as the base class
 cdef class MessageQueue(QueueHandle):
     """See core.pyi."""
 
@@ -159,7 +159,9 @@ cdef class MessageQueue(QueueHandle):
 
     cdef int _deliver_signals(self) except -1:
         """Send this process the signals for the sent messages. As with queues of the kernel, no send returns before."""
-        if mq_queue_any_row_bit_is_set(&self._h.parts.queue.notify_requested):
+        # The notifying thread clears the bit of a request that is for one signal before it sends the signal.
+        if (mq_queue_any_row_bit_is_set(&self._h.parts.queue.notify_requested)
+                or _notifying_generation == fork_generation):
             if self._bus is not None:
                 return run_notifications(self._file)
             from msgq.impl.workqueue import notifier  # imported late: few programs need notifications
@@ -374,7 +376,7 @@ cdef class MessageQueue(QueueHandle):
         while <uint64_t> len(messages) < max_count:
             try:
                 message = self.receive(0.0)
-            except (IpcError, MemoryError):  # for example, another thread closed the queue: return the taken messages
+            except (IpcError, MemoryError):  # another thread may have closed the queue: return the taken messages
                 if not messages:
                     raise
                 break
@@ -502,7 +504,8 @@ cdef class MessageQueue(QueueHandle):
     def notify(self, target, once=False, *, exclusive=False):
         global _notify_on_bus
         from msgq.impl.workqueue import notifier  # imported late: few programs need the notification thread
-        _notify_on_bus = notifier.notify_on_bus
+        if _notify_on_bus is None:
+            _notify_on_bus = notifier.notify_on_bus
         action = None if target is None else options.parse_notification(target, self._endpoint)
         self._check_usable()
         self._cancel_registration(self._registration)

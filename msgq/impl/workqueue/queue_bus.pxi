@@ -1,7 +1,7 @@
 """Queues on a bus: the order of waiting calls, exact due times, and sends that a simulation holds."""
 
-cdef object _notify_on_bus = None  # of notifier.py, which the first request imports
-cdef dict _waiting_tickets = {}  # by file and role: tickets of calls that wait on a bus, the oldest first
+cdef object _notify_on_bus = None  # function of notifier.py, which the first request imports
+cdef dict _waiting_tickets = {}  # tickets of calls that wait on a bus, by file and role, the oldest first
 
 
 cdef int run_notifications(QueueFile file) except -1:
@@ -11,7 +11,7 @@ cdef int run_notifications(QueueFile file) except -1:
     return 0
 
 
-@cython.no_gc_clear  # as QueueHandle
+@cython.no_gc_clear  # same as QueueHandle
 cdef class QueueAlarm:
     """See core.pxd. The ticks of the core round up, so an alarm is never later than they are."""
 
@@ -26,7 +26,7 @@ cdef class QueueAlarm:
         run_notifications(self._file)
 
 
-@cython.no_gc_clear  # as QueueHandle
+@cython.no_gc_clear  # same as QueueHandle
 cdef class HeldSend:
     """See core.pxd, and the type stub (core.pyi)."""
 

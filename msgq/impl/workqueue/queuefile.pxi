@@ -1,9 +1,13 @@
 """A queue's file. See base/endpointfile.pxi for opening and creating it."""
 
 
-@no_gc_clear  # as its base
+@no_gc_clear  # same as the base class
 cdef class QueueFile(EndpointFile):
-    """See core.pxd."""
+    """See core.pxd.
+
+    A notification uses the file of its handle in another thread. The file's lock therefore guards the change of the
+    parts, when the slots are mapped.
+    """
 
     cdef str _kind_name(self):
         return "queue"
@@ -46,14 +50,16 @@ cdef class QueueFile(EndpointFile):
             self.unlock(&lock)
         if failed:
             raise_error(&error, self.name)
-        return self._map_slots()  # unless another thread has done so during the wait for the lock
+        with cython.critical_section(self):
+            return self._map_slots()  # unless another thread has done so during the wait for the lock
 
     cdef bint adopt_sizes(self) except -1:
         """Map the slots if the sizes were chosen since this file was mapped. Return False if they were not."""
-        if self.parts.max_messages or not mq_queue_has_sizes(self.parts.queue):
-            return False
-        self._map_slots()
-        return True
+        with cython.critical_section(self):
+            if self.parts.max_messages or not mq_queue_has_sizes(self.parts.queue):
+                return False
+            self._map_slots()
+            return True
 
     cdef int _map_slots(self) except -1:
         """Map the whole file after its sizes were chosen, read-only for observers.
@@ -68,6 +74,8 @@ cdef class QueueFile(EndpointFile):
         check_file(self.fd, &found, self.name, self.path)
         writable_bytes = 0 if self.wanted is None else found.st_size
         sized = map_file(self.fd, &found, writable_bytes, self.name, self.path)
+        if self.parts.max_messages:  # another thread was faster
+            return 0
         if mq_queue_check_sized_file(<mq_queue *> sized.address, sized.size, sized.file, &self.parts, &error):
             raise_error(&error, self.name)
         self.unsized_segment, self.unsized_memory = self.segment, self.memory
@@ -76,8 +84,9 @@ cdef class QueueFile(EndpointFile):
         return 0
 
     cdef void release(self) noexcept:
-        EndpointFile.release(self)
-        self.unsized_memory = None
+        with cython.critical_section(self):
+            EndpointFile.release(self)
+            self.unsized_memory = None
 
     # ---- information ----
 

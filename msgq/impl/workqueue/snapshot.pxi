@@ -70,7 +70,10 @@ cdef object _measure_queue_stats(QueueFile file):
     from msgq.common.stats.workqueue import QueueStats  # imported late: few programs read statistics
     cdef mq_queue_slot_counts counts
     cdef uint64_t now = read_time_ns(file.prefix)
-    cdef bint has_slots = file.parts.max_messages != 0 or file.adopt_sizes()
+    cdef bint has_slots
+    with cython.critical_section(file):
+        has_slots = file.parts.max_messages != 0 or file.adopt_sizes()
+        _memory = file.memory  # during the call, another thread may close the handle
     # without a choice, the sizes that a send would choose
     sizes = (file.parts.max_messages, file.parts.max_message_size) if has_slots else options.DEFAULT_SIZES
     cdef uint32_t *by_priority = <uint32_t *> PyMem_Calloc(MQ_QUEUE_PRIORITIES, sizeof(uint32_t))

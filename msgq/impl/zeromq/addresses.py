@@ -54,11 +54,10 @@ def compute_port(name: str) -> int:
 def publisher_address(endpoint: str) -> ZmqAddress:
     """Return the address for binding.
 
-    Raises
-    ------
-    EndpointNameError : the path of the socket file exceeds 107 bytes.
-    InvalidValueError : an environment variable or the map is invalid.
-    SegmentError : the directory for socket files is unusable.
+    Raises:
+        EndpointNameError: the path of the socket file exceeds 107 bytes.
+        InvalidValueError: an environment variable or the map is invalid.
+        SegmentError: the directory for socket files is unusable.
     """
     return _resolve_address(endpoint, settings.get_zmq_bind_host())
 

@@ -29,18 +29,16 @@ RETRY_SECONDS = 0.001
 class AddressClaim:
     """The right to publish at an address, until `release_address` or the end of the process.
 
-    Attributes
-    ----------
-    listener : file descriptor of the listening socket. ZMQ closes it.
+    Attributes:
+        listener: file descriptor of the listening socket. ZMQ closes it.
     """
 
     def __init__(self, endpoint: str, address: ZmqAddress) -> None:
         """Claim the address.
 
-        Raises
-        ------
-        MultiplePublishersError : another publisher of this endpoint, or an unknown program, has the address.
-        IpcError : a publisher of another endpoint has the address, or binding failed for another reason.
+        Raises:
+            MultiplePublishersError: another publisher of this endpoint, or an unknown program, has the address.
+            IpcError: a publisher of another endpoint has the address, or binding failed for another reason.
         """
         self._address = address
         self._path = _compute_claim_path(endpoint, address)

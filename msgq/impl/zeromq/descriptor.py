@@ -25,9 +25,8 @@ def _get_readable_fd() -> int:
 class EventLoopDescriptor:
     """A descriptor that is readable while another one is, or from a given time on.
 
-    Attributes
-    ----------
-    fd : descriptor of an epoll instance, usable in event loops.
+    Attributes:
+        fd: descriptor of an epoll instance, usable in event loops.
     """
 
     def __init__(self, watched_fd: int) -> None:

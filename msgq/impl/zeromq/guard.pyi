@@ -44,10 +44,9 @@ class SocketGuard(ForkAwareHandle):
     def _call_exclusively(self, call: Callable[..., _T], *args: Any) -> _T:
         """Check the guard, and run `call` while no other thread can use the socket.
 
-        Raises
-        ------
-        EndpointClosedError : another thread or a signal handler called `close` during the call, so the socket is
-            closed.
+        Raises:
+            EndpointClosedError: another thread or a signal handler called `close` during the call, so the socket is
+                closed.
         """
 
     def _sleep_on_descriptors(self, descriptors: list[int], deadline_ns: int, max_sleep_ms: int) -> bool:
@@ -55,19 +54,16 @@ class SocketGuard(ForkAwareHandle):
 
         The caller has acquired the guard.
 
-        Parameters
-        ----------
-        deadline_ns : nanoseconds of CLOCK_MONOTONIC; negative: none.
-        max_sleep_ms : maximum duration of the call in milliseconds, at least 1.
+        Args:
+            deadline_ns: nanoseconds of CLOCK_MONOTONIC; negative: none.
+            max_sleep_ms: maximum duration of the call in milliseconds, at least 1.
 
-        Returns
-        -------
-        True if the caller should check for a message again. False at the deadline.
+        Returns:
+            True if the caller should check for a message again. False at the deadline.
 
-        Raises
-        ------
-        ForkedSocketError : a signal handler forked, and this is the child.
-        IpcError : the system call failed.
+        Raises:
+            ForkedSocketError: a signal handler forked, and this is the child.
+            IpcError: the system call failed.
         """
 
     def _mark_reserved(self) -> None:
@@ -76,10 +72,9 @@ class SocketGuard(ForkAwareHandle):
     def _end_reservation(self) -> None:
         """End the reservation.
 
-        Raises
-        ------
-        ForkedSocketError : the reservation belongs to the parent.
-        EndpointClosedError : the socket was closed.
+        Raises:
+            ForkedSocketError: the reservation belongs to the parent.
+            EndpointClosedError: the socket was closed.
         """
 
     def _wake_waiting_thread(self) -> None:
@@ -103,9 +98,8 @@ class GuardedSender(SocketGuard):
 
     Derived classes have `_poll_subscriptions`, called at the first and every 1024th send, and `_send_past_full_queues`.
 
-    Attributes
-    ----------
-    _message_bytes_max : maximum bytes of a message; 0: no limit.
+    Attributes:
+        _message_bytes_max: maximum bytes of a message; 0: no limit.
     """
 
     _sent_count: int
@@ -117,23 +111,20 @@ class GuardedSender(SocketGuard):
     ) -> None:
         """Publish one message.
 
-        Parameters
-        ----------
-        data : any object with contiguous bytes. `send` copies the bytes, so you may change `data` afterwards.
-        flags : 0 or NOBLOCK; both values have the same effect (compatibility: pyzmq). Other flags raise
-            `InvalidValueError`.
-        copy : ignored; `data` is always copied (compatibility: pyzmq).
-        origin_time : must be 0, because messages have no timestamps here. Other values raise `StateError`.
+        Args:
+            data: any object with contiguous bytes. `send` copies the bytes, so you may change `data` afterwards.
+            flags: 0 or NOBLOCK; both values have the same effect (compatibility: pyzmq). Other flags raise
+                `InvalidValueError`.
+            copy: ignored; `data` is always copied (compatibility: pyzmq).
+            origin_time: must be 0, because messages have no timestamps here. Other values raise `StateError`.
 
-        Raises
-        ------
-        TypeError, BufferError : `data` has no contiguous bytes.
-        MessageTooLargeError : the message exceeds the limit of subscribers (MSGQ_ZMQ_MAX_BYTES).
+        Raises:
+            TypeError, BufferError: `data` has no contiguous bytes.
+            MessageTooLargeError: the message exceeds the limit of subscribers (MSGQ_ZMQ_MAX_BYTES).
 
-        Notes
-        -----
-        `send` never waits for subscribers. If a message does not fit into a subscriber's queue, the message is dropped
-        and counted (see `stats`). The GIL is released during the copy and the queueing of the message.
+        Notes:
+            `send` never waits for subscribers. If a message does not fit into a subscriber's queue, the message is
+            dropped and counted (see `stats`). The GIL is released during the copy and the queueing of the message.
         """
 
     def _count_exclusively(self, count_readers: Callable[[], int]) -> int:
@@ -144,9 +135,8 @@ class GuardedSender(SocketGuard):
 
         After `close`, ZMQ sends unsent messages in the background for up to 1 s. A second close has no effect.
 
-        Raises
-        ------
-        ConcurrentUseError : another thread sends.
+        Raises:
+            ConcurrentUseError: another thread sends.
         """
 
 @disjoint_base
@@ -157,10 +147,9 @@ class GuardedReceiver(SocketGuard):
     `_receives_directly` is set. `_wake_waiting_thread` ends a wait of another thread. `_reconnect_if_lost` is called
     before a wait if no message is available. The method returns the milliseconds until its next call, at least 1.
 
-    Attributes
-    ----------
-    _timeout_ms : milliseconds that a receive waits; -1 forever.
-    _zmq_fd : descriptor passed to `_mark_open`.
+    Attributes:
+        _timeout_ms: milliseconds that a receive waits; -1 forever.
+        _zmq_fd: descriptor passed to `_mark_open`.
     """
 
     _receives_directly: bool
@@ -181,20 +170,17 @@ class GuardedReceiver(SocketGuard):
     def receive(self, non_blocking: bool = False, *, timeout: float | None = None) -> bytes | None:
         """Take the next message, or the newest if the socket conflates. Waits at most `timeout` seconds.
 
-        Parameters
-        ----------
-        non_blocking : do not wait, whatever the timeout.
-        timeout : seconds to wait, 0 to 2147483; None: the value of `setTimeout`, forever by default.
+        Args:
+            non_blocking: do not wait, whatever the timeout.
+            timeout: seconds to wait, 0 to 2147483; None: the value of `setTimeout`, forever by default.
 
-        Returns
-        -------
-        The message, or None at the timeout. If another program sends a multipart message, each part is returned as a
-        separate message.
+        Returns:
+            The message, or None at the timeout. If another program sends a multipart message, each part is returned as
+            a separate message.
 
-        Notes
-        -----
-        Sleeps with the GIL released. Signal handlers run, and an exception of a handler ends the wait. If a handler
-        forks, the wait in the child raises `ForkedSocketError`, and the wait in the parent continues.
+        Notes:
+            Sleeps with the GIL released. Signal handlers run, and an exception of a handler ends the wait. If a handler
+            forks, the wait in the child raises `ForkedSocketError`, and the wait in the parent continues.
         """
 
     def close(self) -> None:

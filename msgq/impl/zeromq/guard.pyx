@@ -12,6 +12,7 @@ from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.object cimport PyObject_GenericSetAttr
 from cpython.pythread cimport PyThread_get_thread_ident
 from cpython.ref cimport Py_INCREF
+from cython cimport critical_section
 from libc.errno cimport EINTR, errno
 from libc.stdint cimport int64_t
 from posix.unistd cimport usleep
@@ -198,13 +199,15 @@ def call_all_exclusively(list guards, call, *args):
     error = None
     try:
         for guard in guards:
-            guard._begin_use()
+            with critical_section(guard):
+                guard._begin_use()
             acquired += 1
         return call(*args)
     finally:
         for guard in guards[:acquired]:
             try:
-                guard._end_use()
+                with critical_section(guard):
+                    guard._end_use()
             except EndpointClosedError as closed:
                 error = closed
         if error is not None:

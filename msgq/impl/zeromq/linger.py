@@ -17,7 +17,7 @@ class LingerOption:
 
     __slots__ = ()
 
-    if TYPE_CHECKING:  # of the guard, and of the socket
+    if TYPE_CHECKING:  # attributes of the guard and of the socket
         endpoint: str
         closed: bool
         _socket: zmq.Socket[bytes]

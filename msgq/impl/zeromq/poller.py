@@ -12,7 +12,7 @@ from msgq.impl.sockets.polling import PythonPoller, PyzmqPoller
 from msgq.impl.zeromq.guard import call_all_exclusively
 from msgq.impl.zeromq.subscriber import SubSocket
 
-TYPE_CHECKING = False  # as in msgq/__init__.py
+TYPE_CHECKING = False  # avoids the import of `typing`; see msgq/__init__.py
 if TYPE_CHECKING:
     from typing import Any
 

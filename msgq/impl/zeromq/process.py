@@ -12,6 +12,7 @@ import itertools
 import os
 import re
 import stat
+import threading
 import weakref
 from typing import Protocol
 
@@ -27,7 +28,9 @@ CONTEXT_EPOLL_COUNT = 2  # a context's I/O thread and its reaper have one each
 _zmq_context: zmq.Context[zmq.Socket[bytes]] | None = None
 _context_epolls: set[int] = set()  # the context's; empty when they are not known
 _monitor_numbers = itertools.count()
-_open_sockets: weakref.WeakSet[ForkSensitiveSocket] = weakref.WeakSet()
+_context_lock = threading.RLock()  # a signal handler may interrupt its holder
+# All sockets by id. Unlike a WeakSet, a list of them is possible while another thread adds one.
+_open_sockets: weakref.WeakValueDictionary[int, ForkSensitiveSocket] = weakref.WeakValueDictionary()
 
 
 class ForkSensitiveSocket(Protocol):
@@ -48,7 +51,11 @@ class ForkSensitiveSocket(Protocol):
 
 def register_socket(socket: ForkSensitiveSocket) -> None:
     """Register a socket, so that it is protected in forked children and closed at exit."""
-    _open_sockets.add(socket)
+    _open_sockets[id(socket)] = socket
+
+
+def _list_sockets() -> list[ForkSensitiveSocket]:
+    return [socket for reference in _open_sockets.valuerefs() if (socket := reference()) is not None]
 
 
 def get_zmq_context() -> zmq.Context[zmq.Socket[bytes]]:
@@ -64,21 +71,21 @@ def get_zmq_context() -> zmq.Context[zmq.Socket[bytes]]:
         context.set(zmq.MAX_SOCKETS, ZMQ_SOCKETS_MAX)
         context.socket(zmq.PAIR).close()  # the first one starts its threads
         new_epolls = _list_open_epolls() - epolls_before
-        if _zmq_context is None:  # or another thread, or a signal handler, was faster
-            # If another thread created epolls at the same time, ZMQ's epolls are unknown, and children close none.
-            _zmq_context, _context_epolls = context, new_epolls if len(new_epolls) == CONTEXT_EPOLL_COUNT else set()
+        with _context_lock:
+            if _zmq_context is None:  # or another thread, or a signal handler, was faster
+                # If another thread created epolls at the same time, ZMQ's epolls are unknown, and children close none.
+                _zmq_context, _context_epolls = context, new_epolls if len(new_epolls) == CONTEXT_EPOLL_COUNT else set()
     return _zmq_context
 
 
 def open_zmq_socket(kind: int, endpoint: str, max_bytes: int = 0) -> zmq.Socket[bytes]:
     """Return a new ZMQ socket. Raises IpcError if ZMQ has no more sockets.
 
-    Parameters
-    ----------
-    kind : ZMQ's socket type.
-    endpoint : name for error texts.
-    max_bytes : maximum bytes of a received message; 0: no limit. For a larger announced message, ZMQ disconnects before
-        it allocates memory.
+    Args:
+        kind: ZMQ's socket type.
+        endpoint: name for error texts.
+        max_bytes: maximum bytes of a received message; 0: no limit. For a larger announced message, ZMQ disconnects
+            before it allocates memory.
     """
     try:
         socket: zmq.Socket[bytes] = get_zmq_context().socket(kind)
@@ -115,15 +122,15 @@ def keep_parent_socket(socket: zmq.Socket[bytes]) -> None:
 
 def _drop_parent_sockets() -> None:
     """In a child: set the parent's objects aside. The child creates its own."""
-    global _zmq_context, _context_epolls
+    global _zmq_context, _context_epolls, _context_lock
     keep_forever(_zmq_context)
-    for socket in _open_sockets:
+    for socket in _list_sockets():
         if not socket.closed:
             keep_parent_socket(socket._socket)
             socket._close_parent_descriptors()
     _open_sockets.clear()
     _close_parent_connections()
-    _zmq_context, _context_epolls = None, set()
+    _zmq_context, _context_epolls, _context_lock = None, set(), threading.RLock()
 
 
 def _close_parent_connections() -> None:
@@ -158,10 +165,10 @@ def _list_open_epolls() -> set[int]:
 @atexit.register
 def _close_sockets_at_exit() -> None:
     """Close open sockets. Messages that were just sent have at most the sockets' linger time to leave."""
-    for socket in list(_open_sockets):
+    for socket in _list_sockets():
         with contextlib.suppress(ConcurrentUseError):  # a daemon thread still uses it
             socket.close()
-    if _zmq_context is not None and all(socket.closed for socket in _open_sockets):
+    if _zmq_context is not None and all(socket.closed for socket in _list_sockets()):
         _zmq_context.term()
 
 

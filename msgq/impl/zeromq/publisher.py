@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from _typeshed import ReadableBuffer
 
-# What subscribers send are the starts of messages that they want.
+# Maximum bytes of a subscription, which is the start of the wanted messages.
 SUBSCRIPTION_MAX_BYTES = 65536
 LINGER_MS = 1000  # time for the last messages after close, if `linger` is not set
 
@@ -101,25 +101,26 @@ class PubSocket(LingerOption, GuardedSender):
     ) -> None:
         """Become the publisher of an endpoint.
 
-        Parameters
-        ----------
-        context : a context that is not terminated.
-        endpoint : name of the topic: 1 to 246 bytes of UTF-8 without "/" and NUL.
-        segment_size, mode, schema, trust : ignored by this backend.
-        tracked : None or False, because messages have no timestamps here.
-        prefix : prefix of the topic, "" for none; None: OPENPILOT_PREFIX.
+        Args:
+            context: a context that is not terminated.
+            endpoint: name of the topic: 1 to 246 bytes of UTF-8 without "/" and NUL.
+            segment_size: ignored by this backend.
+            mode: ignored by this backend.
+            schema: ignored by this backend.
+            trust: ignored by this backend.
+            tracked: None or False, because messages have no timestamps here.
+            prefix: prefix of the topic, "" for none; None: OPENPILOT_PREFIX.
 
-        Raises
-        ------
-        EndpointNameError : the name is invalid, or the path of its socket file is too long.
-        StateError : the context is terminated, the socket is connected already, or `tracked` is True.
-        InvalidValueError : an environment variable is invalid.
-        MultiplePublishersError : the endpoint has a publisher, or an unknown program has its port.
-        IpcError : a publisher of another endpoint has the port, or the address cannot be bound.
+        Raises:
+            EndpointNameError: the name is invalid, or the path of its socket file is too long.
+            StateError: the context is terminated, the socket is connected already, or `tracked` is True.
+            InvalidValueError: an environment variable is invalid.
+            MultiplePublishersError: the endpoint has a publisher, or an unknown program has its port.
+            IpcError: a publisher of another endpoint has the port, or the address cannot be bound.
 
-        Notes
-        -----
-        Waits at most 1 s for a port that a previous publisher releases. The GIL is released, and signal handlers run.
+        Notes:
+            Waits at most 1 s for a port that a previous publisher releases. The GIL is released, and signal handlers
+            run.
         """
         name = naming.validate_endpoint_name(endpoint)
         self._check_connectable(context, name)
@@ -168,9 +169,8 @@ class PubSocket(LingerOption, GuardedSender):
     def unlink(self) -> bool:
         """Return False, because ZMQ has no topics without sockets.
 
-        Raises
-        ------
-        EndpointClosedError : the socket is closed, or was never connected.
+        Raises:
+            EndpointClosedError: the socket is closed, or was never connected.
         """
         self._check_open()
         return False
@@ -178,14 +178,12 @@ class PubSocket(LingerOption, GuardedSender):
     def close(self, linger: int | None = None) -> None:
         """Close the socket. A second close has no effect.
 
-        Parameters
-        ----------
-        linger : milliseconds for sent messages to leave, -1 forever; None: the property `linger`.
+        Args:
+            linger: milliseconds for sent messages to leave, -1 forever; None: the property `linger`.
 
-        Raises
-        ------
-        ConcurrentUseError : another thread is sending.
-        InvalidValueError : `linger` is below -1.
+        Raises:
+            ConcurrentUseError: another thread is sending.
+            InvalidValueError: `linger` is below -1.
         """
         if linger is not None:
             check_linger(linger, self.endpoint)
@@ -258,15 +256,13 @@ class PubSocket(LingerOption, GuardedSender):
     ) -> int:
         """Publish several messages, and return their number.
 
-        Parameters
-        ----------
-        messages : an iterable of buffers, or a C-contiguous array or buffer whose first axis counts the messages.
-        origin_time : 0; see `send`.
+        Args:
+            messages: an iterable of buffers, or a C-contiguous array or buffer whose first axis counts the messages.
+            origin_time: 0; see `send`.
 
-        Raises
-        ------
-        Errors of `send`. Messages before the error are published.
-        TypeError : `messages` is a single bytes object.
+        Raises:
+            Exception: errors of `send`. Messages before the error are published.
+            TypeError: `messages` is a single bytes object.
         """
         self._check_open()
         if origin_time:
@@ -280,25 +276,21 @@ class PubSocket(LingerOption, GuardedSender):
     def reserve(self, size: int, *, origin_time: int = 0) -> AbstractContextManager[memoryview]:
         """Write one message in place: ``with pub.reserve(size) as view: ...``.
 
-        Parameters
-        ----------
-        size : bytes of the message.
-        origin_time : 0; see `send`.
+        Args:
+            size: bytes of the message.
+            origin_time: 0; see `send`.
 
-        Returns
-        -------
-        A context manager. Entering returns a writable view of `size` bytes. Leaving publishes the bytes, or publishes
-        nothing if the block raised. The view is released at the end of the block.
+        Returns:
+            A context manager. Entering returns a writable view of `size` bytes. Leaving publishes the bytes, or
+            publishes nothing if the block raised. The view is released at the end of the block.
 
-        Raises
-        ------
-        InvalidValueError : the size is negative.
-        StateError : the context manager is entered a second time.
-        EndpointClosedError : raised on leaving, if the socket was closed.
+        Raises:
+            InvalidValueError: the size is negative.
+            StateError: the context manager is entered a second time.
+            EndpointClosedError: raised on leaving, if the socket was closed.
 
-        Notes
-        -----
-        During the block, other methods of this socket raise `ConcurrentUseError`.
+        Notes:
+            During the block, other methods of this socket raise `ConcurrentUseError`.
         """
         self._check_open()
         if size < 0:
@@ -341,21 +333,18 @@ class PubSocket(LingerOption, GuardedSender):
     def wait_for_readers(self, timeout: float | None = 1.0, interval: float = 0.001, n: int | None = None) -> None:
         """Wait until subscribers are connected.
 
-        Parameters
-        ----------
-        timeout : seconds; None waits forever.
-        interval : seconds between two checks.
-        n : number of subscriptions to wait for (one for each subscriber of this library); None: wait for
-            `all_readers_updated`, which stays False after a message was sent to an existing subscriber.
+        Args:
+            timeout: seconds; None waits forever.
+            interval: seconds between two checks.
+            n: number of subscriptions to wait for (one for each subscriber of this library); None: wait for
+                `all_readers_updated`, which stays False after a message was sent to an existing subscriber.
 
-        Raises
-        ------
-        WaitTimeoutError : the timeout passed. Also a TimeoutError.
-        InvalidValueError : a negative timeout or `n`, or an interval that is not positive.
+        Raises:
+            WaitTimeoutError: the timeout passed. Also a TimeoutError.
+            InvalidValueError: a negative timeout or `n`, or an interval that is not positive.
 
-        Notes
-        -----
-        The GIL is released between the checks, and signal handlers run.
+        Notes:
+            The GIL is released between the checks, and signal handlers run.
         """
 
         def count_readers() -> tuple[int, int | None]:

@@ -31,9 +31,9 @@ from msgq.impl.zeromq.linger import LingerOption
 if TYPE_CHECKING:
     from msgq.impl.base.event_loop import LoopReader
 
-RECONNECT_INTERVAL_MS = 10  # after the first failure; then twice as long each time, up to:
+RECONNECT_INTERVAL_MS = 10  # delay after the first failure; then twice as long each time, up to:
 RECONNECT_INTERVAL_MAX_MS = 100
-RECONNECT_DELAY_MS = 50  # after a connection has ended; ZMQ tries again before that, if it does
+RECONNECT_DELAY_MS = 50  # delay after the end of a connection; ZMQ may try again earlier
 MAX_SLEEP_MS = 1000  # maximum sleep. A signal that came just before a sleep is handled after the sleep
 ZMQ_NOBLOCK = int(zmq.NOBLOCK)  # a plain number: pyzmq's own is an enum, which costs
 _wake_numbers = itertools.count()
@@ -119,21 +119,23 @@ class SubConnection(AsyncReceiver, LingerOption, GuardedReceiver):
     ) -> None:
         """Subscribe to later messages. The publisher may be missing. A publisher that appears is found within 0.1 s.
 
-        Parameters
-        ----------
-        context : a context that is not terminated.
-        endpoint : name of the topic: 1 to 246 bytes of UTF-8 without "/" and NUL.
-        address : host of the publisher, for tcp.
-        conflate : receive the newest message only.
-        segment_size, mode, passive, spin_us, trust : ignored by this backend.
-        latest : must be False, because ZMQ keeps no messages for later subscribers.
-        prefix : prefix of the topic, "" for none; None: OPENPILOT_PREFIX.
+        Args:
+            context: a context that is not terminated.
+            endpoint: name of the topic: 1 to 246 bytes of UTF-8 without "/" and NUL.
+            address: host of the publisher, for tcp.
+            conflate: receive the newest message only.
+            segment_size: ignored by this backend.
+            mode: ignored by this backend.
+            passive: ignored by this backend.
+            spin_us: ignored by this backend.
+            trust: ignored by this backend.
+            latest: must be False, because ZMQ keeps no messages for later subscribers.
+            prefix: prefix of the topic, "" for none; None: OPENPILOT_PREFIX.
 
-        Raises
-        ------
-        EndpointNameError : the name is invalid, or the path of its socket file is too long.
-        StateError : the context is terminated, the socket is connected already, or `latest` is True.
-        InvalidValueError : the address is not a host, or an environment variable is invalid.
+        Raises:
+            EndpointNameError: the name is invalid, or the path of its socket file is too long.
+            StateError: the context is terminated, the socket is connected already, or `latest` is True.
+            InvalidValueError: the address is not a host, or an environment variable is invalid.
         """
         name = naming.validate_endpoint_name(endpoint)
         self._check_connectable(context, name)
@@ -199,9 +201,8 @@ class SubConnection(AsyncReceiver, LingerOption, GuardedReceiver):
         large message. Otherwise ZMQ reconnects, and its monitor reports success. If a connection ended and none
         replaced it within `RECONNECT_DELAY_MS`, connecting again is right in both cases.
 
-        Returns
-        -------
-        Milliseconds until the next call, at least 1.
+        Returns:
+            Milliseconds until the next call, at least 1.
         """
         if self._reconnect_at_ns and int(self._socket.get(zmq.EVENTS)) & zmq.POLLIN:
             return 1  # the last messages of that connection; they would be lost with it
@@ -226,13 +227,11 @@ class SubConnection(AsyncReceiver, LingerOption, GuardedReceiver):
     def close(self, linger: int | None = None) -> None:
         """Close the socket. A wait of another thread ends with `EndpointClosedError`. A second close has no effect.
 
-        Parameters
-        ----------
-        linger : milliseconds (compatibility: pyzmq), without effect on a subscriber.
+        Args:
+            linger: milliseconds (compatibility: pyzmq), without effect on a subscriber.
 
-        Raises
-        ------
-        InvalidValueError : `linger` is below -1.
+        Raises:
+            InvalidValueError: `linger` is below -1.
         """
         if linger is not None:
             check_linger(linger, self.endpoint)

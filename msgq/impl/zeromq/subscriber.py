@@ -58,14 +58,12 @@ class SubSocket(PyzmqReceiver, SubConnection):
 
         `receive(timeout=)` takes seconds.
 
-        Parameters
-        ----------
-        timeout : milliseconds, 0 to 2**31 - 1, fractions are rounded up; -1, the default, waits forever. May be set
-            before `connect`.
+        Args:
+            timeout: milliseconds, 0 to 2**31 - 1, fractions are rounded up; -1, the default, waits forever. May be set
+                before `connect`.
 
-        Raises
-        ------
-        InvalidValueError : any other value.
+        Raises:
+            InvalidValueError: any other value.
         """
         self._timeout_ms = timeout_ms(timeout, self.endpoint)
 
@@ -151,39 +149,34 @@ class SubSocket(PyzmqReceiver, SubConnection):
     def receive_many(self, limit: int | None = None, wait_for_one: bool = False) -> list[bytes]:
         """Take the pending messages, oldest first.
 
-        Parameters
-        ----------
-        limit : maximum number of messages; None: all arrived messages, up to 100,000.
-        wait_for_one : True: if no message is pending, wait for the first one until the default timeout.
+        Args:
+            limit: maximum number of messages; None: all arrived messages, up to 100,000.
+            wait_for_one: True: if no message is pending, wait for the first one until the default timeout.
 
-        Raises
-        ------
-        InvalidValueError : `limit` is negative.
+        Raises:
+            InvalidValueError: `limit` is negative.
         """
         return self._call_exclusively(self._receive_pending, self._batch_limit(limit), wait_for_one)
 
     def receive_into(self, buffer: WriteableBuffer | npt.NDArray[Any], non_blocking: bool = False) -> int | None:
         """Take the next message into your own memory.
 
-        Parameters
-        ----------
-        buffer : writable, contiguous bytes.
-        non_blocking : True: do not wait.
+        Args:
+            buffer: writable, contiguous bytes.
+            non_blocking: True: do not wait.
 
-        Returns
-        -------
-        Size of the message in bytes; None at the timeout. Bytes of `buffer` after the message keep their content.
+        Returns:
+            Size of the message in bytes; None at the timeout. Bytes of `buffer` after the message keep their content.
 
-        Raises
-        ------
-        MessageTooLargeError : the message is larger than the buffer. The next call finds it again.
-        TypeError, BufferError : `buffer` is not writable, or not contiguous.
+        Raises:
+            MessageTooLargeError: the message is larger than the buffer. The next call finds it again.
+            TypeError, BufferError: `buffer` is not writable, or not contiguous.
         """
-        target: Any = buffer  # for type checkers an array is no buffer before Python 3.12
+        target: Any = buffer  # type checkers accept an array as a buffer only from Python 3.12
         view = memoryview(target)
         if view.readonly or not view.c_contiguous:
             raise BufferError("buffer is read-only or not contiguous; give writable, contiguous bytes")
-        message = self.receive(non_blocking)
+        message = SubSocket.receive(self, non_blocking)  # the bytes, also in a subclass that decodes
         if message is None:
             return None
         if len(message) > view.nbytes:
@@ -204,21 +197,18 @@ class SubSocket(PyzmqReceiver, SubConnection):
     ) -> np.ndarray[tuple[int], np.dtype[Any]]:
         """Take the pending messages as an array with one element each.
 
-        Parameters
-        ----------
-        dtype : dtype of one message, with a fixed size and without Python objects. The bytes are not converted.
-        limit : maximum number of messages; None: all arrived messages, up to 100,000.
-        wait_for_one : True: if no message is pending, wait for the first one until the default timeout.
+        Args:
+            dtype: dtype of one message, with a fixed size and without Python objects. The bytes are not converted.
+            limit: maximum number of messages; None: all arrived messages, up to 100,000.
+            wait_for_one: True: if no message is pending, wait for the first one until the default timeout.
 
-        Returns
-        -------
-        A new array of shape (messages,). The array ends before the first message of another size. Empty without
-        messages.
+        Returns:
+            A new array of shape (messages,). The array ends before the first message of another size. Empty without
+            messages.
 
-        Raises
-        ------
-        MessageSizeError : the first message does not have the size of `dtype`. The next call finds it again.
-        InvalidValueError : `limit` is negative, or `dtype` has no bytes.
+        Raises:
+            MessageSizeError: the first message does not have the size of `dtype`. The next call finds it again.
+            InvalidValueError: `limit` is negative, or `dtype` has no bytes.
         """
         import numpy  # the only method that needs it
 

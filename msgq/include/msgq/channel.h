@@ -35,7 +35,7 @@ int msgq_channel_publisher_open(msgq_channel_publisher **publisher, const char *
                                 const msgq_channel_options *options);
 
 /* Publish a copy of the message. Returns the position of the message in the order of all messages of the channel. The
- * call waits only if views of other processes hold all slots. After each of these errors, no message was sent:
+ * call waits only while views of other processes hold all slots. After each of these errors, no message was sent:
  * - -ENOBUFS: views hold all slots, and the timeout is 0.
  * - -ETIMEDOUT: views held all slots until the timeout.
  * - -EMSGSIZE: the message does not fit into max_bytes.
@@ -51,27 +51,32 @@ int64_t msgq_channel_send(msgq_channel_publisher *publisher, const void *data, s
  * - -EINVAL: `messages` is 0 or too large. */
 int msgq_channel_wait_for_room(msgq_channel_publisher *publisher, uint64_t messages, double timeout);
 
-/* Close the publisher. Messages of a closed publisher stay readable. `publisher` may be NULL. */
+/* Close the publisher, whose messages stay readable. `publisher` may be NULL. */
 void msgq_channel_publisher_close(msgq_channel_publisher *publisher);
 
-/* Open a subscriber. The call creates the channel if needed. The first publisher completes the configuration of the
- * channel. */
+/* Open a subscriber. The call creates the channel if needed, but the first publisher completes its configuration. */
 int msgq_channel_subscriber_open(msgq_channel_subscriber **subscriber, const char *channel,
                                  const msgq_channel_options *options);
 
-/* Copy the next message to `buffer`. Returns the size of the message in bytes. `about` may be NULL. After an error, the
- * content of `buffer` is undefined, because a publisher may have overwritten a message during its copy. Errors:
+/* Copy the next message to `buffer`, and return its size in bytes. `info` may be NULL. After an error, the content of
+ * `buffer` is undefined, because a publisher may have overwritten a message during its copy. Errors:
  * - -EAGAIN: the channel has no new message, and the timeout is 0.
  * - -ETIMEDOUT: no message arrived before the timeout.
- * - -EMSGSIZE: the message is larger than `room`. The message stays unread, and about->size is its size.
- * - -EPROTO: the file has invalid data. The next call continues after the invalid data. */
-int64_t msgq_channel_receive(msgq_channel_subscriber *subscriber, void *buffer, size_t room, double timeout,
-                             msgq_message *about);
+ * - -EMSGSIZE: the message is larger than `buffer_bytes`. It stays unread, and info->size is its size.
+ * - -EPROTO: the file has invalid data, after which the next call continues. */
+int64_t msgq_channel_receive(msgq_channel_subscriber *subscriber, void *buffer, size_t buffer_bytes, double timeout,
+                             msgq_message *info);
 
 /* Store the number of messages received and lost. `received` and `lost` may be NULL. */
 int msgq_channel_counts(const msgq_channel_subscriber *subscriber, uint64_t *received, uint64_t *lost);
 
 void msgq_channel_subscriber_close(msgq_channel_subscriber *subscriber);
+
+/* Remove a channel with its pools. Processes with open handles continue to use it, and a later open call creates another one.
+ * `create` and `mode` of the options are ignored. Errors:
+ * - -ENOENT: it does not exist.
+ * - -EACCES or -EPERM: this user may not remove the files. */
+int msgq_channel_remove(const char *channel, const msgq_options *options);
 
 #ifdef __cplusplus
 }

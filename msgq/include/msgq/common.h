@@ -1,16 +1,16 @@
 /* msgq for C and C++: declarations that all types of endpoint share. See docs/guides/c.md for the contracts.
  *
- * After success, a call returns 0 or a positive number. After an error, a call returns a negative errno. The text of
- * msgq_error_text() describes the problem and its solution. No call ends the process or prints. The value of errno
- * after a call is undefined. One thread at a time may use a handle. Different handles are independent. In a forked
- * child, handles of topics continue to work (see topic.h). For handles of other endpoints, calls in the child return
- * -ECHILD. The child may close all handles of its parent.
+ * A call returns 0 or a positive number after success, and a negative errno after an error, whose problem and solution
+ * the text of msgq_error_text() describes. No call ends the process or prints, and the value of errno after a call is
+ * undefined. One thread at a time may use a handle, while different handles are independent. In a forked child,
+ * handles of topics continue to work (see topic.h), but calls for handles of other endpoints return -ECHILD. The child
+ * may close all handles of its parent.
  *
- * A call with a NULL handle returns -EINVAL, except for the functions that close a handle. A call with another NULL
- * pointer also returns -EINVAL, unless the function's comment allows NULL. Options may be NULL. Data and buffers of 0
- * bytes may be NULL: to send an empty message, give NULL and the size 0.
+ * A call with a NULL handle returns -EINVAL, except for the functions that close a handle. So does a call with another
+ * NULL pointer, unless the function's comment allows NULL. Options may be NULL, and so may data and buffers of 0
+ * bytes: to send an empty message, give NULL and the size 0.
  *
- * Timeouts are in seconds. With timeout 0 a call never waits. With a negative timeout a call waits without a limit. A
+ * Timeouts are in seconds. A call never waits with timeout 0, and waits without a limit with a negative timeout. A
  * signal handler that runs during a sleep ends the call with -EINTR (docs/guides/c.md, "Signals", describes the gap
  * between two sleeps). Times are nanoseconds since the epoch by the host's clock. */
 #ifndef MSGQ_COMMON_H
@@ -37,7 +37,7 @@ typedef struct {
     int create; /* MSGQ_OPEN_OR_MAKE; MSGQ_OPEN: -ENOENT if missing; MSGQ_MAKE: -EEXIST if existing */
 } msgq_options;
 
-/* Schema of the messages. Recorders and tools decode messages with the schema (msgq.Schema in Python). */
+/* Schema of the messages, with which recorders and tools decode them (msgq.Schema in Python). */
 typedef struct {
     const char *name;     /* at most 191 bytes */
     const char *encoding; /* "json", "protobuf", "struct" (a NumPy dtype), ...; at most 47 bytes */
@@ -45,7 +45,7 @@ typedef struct {
     size_t bytes;
 } msgq_schema;
 
-/* Information about a received message. If a type of endpoint does not have a field, the field is 0. */
+/* Information about a received message. A field that a type of endpoint does not have is 0. */
 typedef struct {
     uint64_t size;        /* bytes of the message, also after -EMSGSIZE */
     int64_t publish_time; /* channels, queues and tracked topics: time of publication, nanoseconds */
@@ -58,15 +58,15 @@ typedef struct {
     char publisher[48];  /* channels: name of the publisher */
 } msgq_message;
 
-/* Return the text of an error code, such as "Connection timed out". The code may be negative or positive. Never returns
+/* Return the text of an error code, which may be negative or positive, such as "Connection timed out". Never returns
  * NULL. */
 const char *msgq_strerror(int error);
 
-/* Return the description of this thread's last error. The text is valid until the next failed call of this thread. */
+/* Return the description of this thread's last error. It is valid until the next failed call of this thread. */
 const char *msgq_error_text(void);
 
-/* Set the origin time of messages that this thread sends from now on. The unit is nanoseconds by the host's clock
- * (msgq_time_ns), not by CLOCK_BOOTTIME. If `origin_time` is 0, the thread has no origin time. */
+/* Set the origin time of messages that this thread sends from now on, in nanoseconds by the host's clock
+ * (msgq_time_ns), not by CLOCK_BOOTTIME. With 0, the thread has no origin time. */
 void msgq_set_origin(int64_t origin_time);
 int64_t msgq_origin(void);
 

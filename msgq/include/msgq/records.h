@@ -42,18 +42,18 @@ int msgq_vector_read(msgq_vector *vector, uint64_t first, uint64_t count, void *
                      int64_t *times);
 
 /* Write items one after the other. If another writer holds an item until the timeout, returns -ETIMEDOUT, or -EAGAIN
- * with timeout 0. Items before the held item are written. Returns -EBUSY if the vector is exclusive and belongs to
- * another handle. */
+ * with timeout 0, although the items before this one are written. Returns -EBUSY if the vector is exclusive and
+ * belongs to another handle. */
 int msgq_vector_write(msgq_vector *vector, uint64_t first, uint64_t count, const void *items, double timeout);
 
-/* Wait until msgq_vector_changes has a change to report. Returns 0 after a change. Without a change, returns
- * -ETIMEDOUT, or -EAGAIN with timeout 0. */
+/* Wait until msgq_vector_changes has a change to report. Returns 0 after a change, and otherwise -ETIMEDOUT, or
+ * -EAGAIN with timeout 0. */
 int msgq_vector_wait(msgq_vector *vector, double timeout);
 
-/* Report changed items: store up to `room` indices of items in `indices`, and the values of these items in `items` (may
- * be NULL). The first call reports items that were written since the vector was created. A later call reports items
- * that were written since the previous call of this handle. Returns the number of reported items. */
-int64_t msgq_vector_changes(msgq_vector *vector, uint64_t *indices, void *items, size_t room);
+/* Report changed items: store up to `max_changes` indices of items in `indices`, and the values of these items in
+ * `items` (may be NULL). The first call reports items that were written since the vector was created, and a later call
+ * those that were written since the previous call of this handle. Returns the number of reported items. */
+int64_t msgq_vector_changes(msgq_vector *vector, uint64_t *indices, void *items, size_t max_changes);
 
 void msgq_vector_close(msgq_vector *vector);
 
@@ -75,8 +75,8 @@ typedef struct {
 
 int msgq_board_open(msgq_board **board, const char *name, const msgq_board_options *options);
 
-/* Become the owner of a key. Only the owner writes the value of the key. Returns the index of the key, which is the
- * same in all processes. Returns -EBUSY if the key has a living owner, and -ENOSPC if the board has no free key. */
+/* Become the owner of a key, which alone writes the value of the key. Returns the index of the key, which is the same
+ * in all processes. Returns -EBUSY if the key has a living owner, and -ENOSPC if the board has no free key. */
 int64_t msgq_board_declare(msgq_board *board, const char *key);
 
 /* Write the value of a key that this handle owns. The call never waits. Errors:
@@ -87,17 +87,23 @@ int msgq_board_write(msgq_board *board, int64_t index, const void *data, size_t 
 /* Return the index of a key, or -ENOENT if no handle has declared the key. */
 int64_t msgq_board_find(msgq_board *board, const char *key);
 
-/* Copy a value. Returns the size of the value in bytes. `about` may be NULL. Errors:
+/* Copy a value, and return its size in bytes. `info` may be NULL. Errors:
  * - -ENOENT: the value was never written.
- * - -EMSGSIZE: the value is larger than `room`. */
-int64_t msgq_board_read(msgq_board *board, int64_t index, void *buffer, size_t room, msgq_value *about);
+ * - -EMSGSIZE: the value is larger than `buffer_bytes`. */
+int64_t msgq_board_read(msgq_board *board, int64_t index, void *buffer, size_t buffer_bytes, msgq_value *info);
 
-/* Wait until the number of writes of a value differs from `count`. Returns 0 after a write. Without a write, returns
- * -ETIMEDOUT, or -EAGAIN with timeout 0. */
+/* Wait until the number of writes of a value differs from `count`. Returns 0 after a write, and otherwise -ETIMEDOUT,
+ * or -EAGAIN with timeout 0. */
 int msgq_board_wait(msgq_board *board, int64_t index, uint64_t count, double timeout);
 
-/* Close the handle. Other handles may then declare the keys that this handle owned. The values of the keys remain. */
+/* Close the handle. Other handles may then declare the keys that it owned, whose values remain. */
 void msgq_board_close(msgq_board *board);
+
+/* Remove a vector or a board. Processes with open handles continue to use it, and a later open call creates another one.
+ * `create` and `mode` of the options are ignored. Errors:
+ * - -ENOENT: it does not exist.
+ * - -EACCES or -EPERM: this user may not remove the files. */
+int msgq_records_remove(const char *name, const msgq_options *options);
 
 #ifdef __cplusplus
 }

@@ -1,4 +1,4 @@
-/* Topics for C and C++: one publisher, any number of subscribers. New messages overwrite the oldest messages. See
+/* Topics for C and C++: one publisher, any number of subscribers, and new messages that overwrite the oldest ones. See
  * docs/guides/c.md. */
 #ifndef MSGQ_TOPIC_H
 #define MSGQ_TOPIC_H
@@ -13,7 +13,7 @@ typedef struct msgq_publisher msgq_publisher;
 typedef struct msgq_subscriber msgq_subscriber;
 
 /* Values of msgq_topic_options.tracked. Messages of a tracked topic begin with timestamps. */
-enum { MSGQ_AS_IT_IS = 0, MSGQ_TRACKED = 1, MSGQ_UNTRACKED = 2 };
+enum { MSGQ_TRACKING_UNCHANGED = 0, MSGQ_TRACKED = 1, MSGQ_UNTRACKED = 2 };
 
 typedef struct {
     msgq_options open; /* `create` must be 0: the calls open or create the topic */
@@ -29,12 +29,12 @@ typedef struct {
 } msgq_topic_options;
 
 /* Handles of topics continue after a fork. In the child, a subscriber continues at the same message and takes its own
- * row at its first receive. A publisher takes over the topic at its first send in the child. The parent's next send
- * then returns -EADDRINUSE. The first receive or send in the child may also return any error of the open call. After
- * such an error, the handle still belongs to the parent, and the next call tries again. */
+ * row at its first receive. A publisher takes over the topic at its first send in the child, so that the parent's next
+ * send returns -EADDRINUSE. The first receive or send in the child may also return any error of the open call. The
+ * handle then still belongs to the parent, and the next call tries again. */
 
-/* Become the publisher of the topic. The previous publisher's next send returns -EADDRINUSE. Messages already in the
- * ring stay readable. */
+/* Become the publisher of the topic. The previous publisher's next send returns -EADDRINUSE, while messages already in
+ * the ring stay readable. */
 int msgq_publisher_open(msgq_publisher **publisher, const char *topic, const msgq_topic_options *options);
 
 /* Publish a copy of the message. The call never waits. After each of these errors, no message was sent:
@@ -44,33 +44,38 @@ int msgq_publisher_open(msgq_publisher **publisher, const char *topic, const msg
  * - -ENOSPC: /dev/shm is full, and the ring does not have all of its memory yet. */
 int msgq_publisher_send(msgq_publisher *publisher, const void *data, size_t size);
 
-/* Store the number of living subscribers in `attached`. Store the number of living subscribers that have read all
- * messages in `updated`. `attached` and `updated` may be NULL. */
+/* Store the number of living subscribers in `attached`, and the number of those that have read all messages in
+ * `updated`. `attached` and `updated` may be NULL. */
 int msgq_publisher_readers(msgq_publisher *publisher, int *attached, int *updated);
 
-/* Close the publisher. Subscribers can still read messages of a closed publisher. `publisher` may be NULL. */
+/* Close the publisher, whose messages subscribers can still read. `publisher` may be NULL. */
 void msgq_publisher_close(msgq_publisher *publisher);
 
-/* Open a subscriber. The subscriber receives messages that are published from now on. The call creates the topic if
- * needed. */
+/* Open a subscriber, which receives messages that are published from now on. The call creates the topic if needed. */
 int msgq_subscriber_open(msgq_subscriber **subscriber, const char *topic, const msgq_topic_options *options);
 
-/* Copy the next message to `buffer`. Returns the size of the message in bytes. `about` may be NULL. After an error, the
- * content of `buffer` is undefined, because a publisher may have lapped the subscriber before or during a copy. Errors:
+/* Copy the next message to `buffer`, and return its size in bytes. `info` may be NULL. After an error, the content of
+ * `buffer` is undefined, because a publisher may have lapped the subscriber before or during a copy. Errors:
  * - -EAGAIN: the topic has no new message, and the timeout is 0.
  * - -ETIMEDOUT: no message arrived before the timeout.
- * - -EMSGSIZE: the message is larger than `room`. The message stays unread, and about->size is its size.
- * - -EPROTO: the file has invalid data. The next call continues after the invalid data.
+ * - -EMSGSIZE: the message is larger than `buffer_bytes`. It stays unread, and info->size is its size.
+ * - -EPROTO: the file has invalid data, after which the next call continues.
  * - -ESTALE: the ring was resized. Close the subscriber and open it again. */
-int64_t msgq_subscriber_receive(msgq_subscriber *subscriber, void *buffer, size_t room, double timeout,
-                                msgq_message *about);
+int64_t msgq_subscriber_receive(msgq_subscriber *subscriber, void *buffer, size_t buffer_bytes, double timeout,
+                                msgq_message *info);
 
-/* Store the number of messages received and lost. `received` and `lost` may be NULL. Returns 1 if `lost` is only a lower
- * bound, else 0. Stock publishers do not count messages, so `lost` is a lower bound if a stock publisher published some
- * of the lost messages. */
+/* Store the number of messages received and lost. `received` and `lost` may be NULL. Returns 1 if `lost` is only a
+ * lower bound, else 0. It is a lower bound if a stock publisher, which does not count messages, published some of the
+ * lost ones. */
 int msgq_subscriber_counts(const msgq_subscriber *subscriber, uint64_t *received, uint64_t *lost);
 
 void msgq_subscriber_close(msgq_subscriber *subscriber);
+
+/* Remove a topic. Processes with open handles continue to use it, and a later open call creates another one.
+ * `create` and `mode` of the options are ignored. Errors:
+ * - -ENOENT: it does not exist.
+ * - -EACCES or -EPERM: this user may not remove the files. */
+int msgq_topic_remove(const char *topic, const msgq_options *options);
 
 #ifdef __cplusplus
 }

@@ -24,9 +24,8 @@ _UNCHECKED_FILES_MAX = 16  # opening so many files costs less than reading the r
 class BronzeReader:
     """Messages of one version of a lake. One thread at a time.
 
-    Attributes
-    ----------
-    table : the table of messages.
+    Attributes:
+        table: the table of messages.
     """
 
     def __init__(self, lake: LakeDirectory, version: int | None = None) -> None:
@@ -41,9 +40,8 @@ class BronzeReader:
         The statistics of the Delta log select files by log_time and by the range of endpoint names. The ranges of the
         aggregate store then select files by the endpoints themselves.
 
-        Raises
-        ------
-        RecordingError : the version that was asked for can no longer be read.
+        Raises:
+            RecordingError: the version that was asked for can no longer be read.
         """
         snapshot = self.read_snapshot()
         return [] if snapshot is None else self.select_paths(snapshot, filters)
@@ -51,10 +49,10 @@ class BronzeReader:
     def select_paths(self, snapshot: TableSnapshot, filters: Sequence[MessageFilter]) -> list[str]:
         """As `list_paths`, for a snapshot that was read before."""
         paths: dict[str, None] = {}
-        for wanted in (wanted for wanted in filters if not wanted.selects_nothing):
-            found = snapshot.find_paths(wanted.column_bounds)
-            if wanted.endpoints is not None and len(found) > _UNCHECKED_FILES_MAX:
-                found = self._aggregates.select_bronze_files(found, wanted)
+        for message_filter in (message_filter for message_filter in filters if not message_filter.selects_nothing):
+            found = snapshot.find_paths(message_filter.column_bounds)
+            if message_filter.endpoints is not None and len(found) > _UNCHECKED_FILES_MAX:
+                found = self._aggregates.select_bronze_files(found, message_filter)
             paths.update(dict.fromkeys(found))
         self._check_files_exist(paths)
         return list(paths)
@@ -62,9 +60,8 @@ class BronzeReader:
     def check_files(self, snapshot: TableSnapshot, filters: Sequence[MessageFilter]) -> None:
         """Check that the files of an earlier version exist that may have a message that passes a filter.
 
-        Raises
-        ------
-        RecordingError : the version that was asked for can no longer be read.
+        Raises:
+            RecordingError: the version that was asked for can no longer be read.
         """
         if self._version is not None:
             self.select_paths(snapshot, filters)
@@ -73,7 +70,7 @@ class BronzeReader:
         """Return the asked version of the table of messages; None: the lake has no messages."""
         if self._version is None:
             return self.table.read_snapshot()
-        if self._version < (oldest := self.table.find_oldest_version()):
+        if self._version < (oldest := self.table.log.find_oldest_version()):
             raise RecordingError(
                 f"version {self._version} of lake '{self._lake.uri}' can no longer be read: `optimize` removed versions"
                 f" older than {oldest}; read a newer version"
@@ -101,7 +98,7 @@ class BronzeReader:
 
     def read_version(self) -> int:
         """Return the number of the last commit of messages; -1: none."""
-        return self.table.read_version()
+        return self.table.log.read_newest_version()
 
     def open_dataset(self) -> ds.Dataset | pa.Table:
         """Return all messages with the columns `BRONZE_COLUMNS`, for queries."""
@@ -128,21 +125,21 @@ class BronzeReader:
         snapshot = self.read_snapshot()
         if snapshot is None:
             return None
-        known, others = snapshot.find_smallest_value("log_time")
+        indexed_time, others = snapshot.find_smallest_value("log_time")
         first = pc.min(self.table.read_rows(others, INGEST_COLUMNS, names=["log_time"]).column("log_time")).as_py()
-        return min((time for time in (known, first) if time is not None), default=None)
+        return min((time for time in (indexed_time, first) if time is not None), default=None)
 
-    def select_files(self, wanted: MessageFilter) -> list[DataFile]:
+    def select_files(self, message_filter: MessageFilter) -> list[DataFile]:
         """Return the files that may have a message that passes a filter, in the order of their first messages."""
         snapshot = self.read_snapshot()
         if snapshot is None:
             return []
-        return sorted(snapshot.describe_files(self.select_paths(snapshot, [wanted])), key=get_time_order)
+        return sorted(snapshot.describe_files(self.select_paths(snapshot, [message_filter])), key=get_time_order)
 
     def read_batches(
         self,
         files: Iterable[DataFile],
-        wanted: MessageFilter,
+        message_filter: MessageFilter,
         names: Sequence[str],
         report_bytes: Callable[[float], None] = lambda _: None,
     ) -> Iterator[pa.RecordBatch]:
@@ -150,21 +147,20 @@ class BronzeReader:
 
         Within a file, messages have the order of the file.
 
-        Parameters
-        ----------
-        files : files from `select_files`.
-        names : columns to read, of `INGEST_COLUMNS`.
-        report_bytes : gets the bytes of the files that were read, after each row group.
+        Args:
+            files: files from `select_files`.
+            names: columns to read, of `INGEST_COLUMNS`.
+            report_bytes: gets the bytes of the files that were read, after each row group.
         """
         begin = 0
         for file in files:  # not as one dataset, which keeps the metadata of each file in memory
             place = self.table.resolve_file_path(file.path)
             rows = ds.dataset([place], schema=INGEST_COLUMNS, format="parquet", filesystem=self._lake.files)
             [whole] = rows.get_fragments()
-            groups = whole.split_by_row_group(wanted.expression, INGEST_COLUMNS)
+            groups = whole.split_by_row_group(message_filter.expression, INGEST_COLUMNS)
             for number, group in enumerate(groups, 1):
                 yield from group.to_batches(
-                    INGEST_COLUMNS, columns=list(names), filter=wanted.expression, batch_readahead=1
+                    INGEST_COLUMNS, columns=list(names), filter=message_filter.expression, batch_readahead=1
                 )
                 report_bytes(begin + number / len(groups) * file.size_bytes)
             begin += file.size_bytes

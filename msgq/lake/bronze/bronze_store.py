@@ -58,9 +58,8 @@ class BronzeStore(BronzeReader):
     def read_aggregates(self) -> AggregateSnapshot:
         """Return the current aggregates of all messages. Missing aggregates are completed first.
 
-        Raises
-        ------
-        RecordingError : a table cannot be written.
+        Raises:
+            RecordingError: a table cannot be written.
         """
         while True:
             self.complete_aggregates()
@@ -68,10 +67,10 @@ class BronzeStore(BronzeReader):
             if base is None:  # another process has just removed the lake
                 continue
             unchecked = self._aggregates.list_unchecked_files(base, self.table)
-            view = self._aggregates.read_snapshot(base.path_column, unchecked)
+            aggregates = self._aggregates.read_snapshot(base.path_column, unchecked)
             now = self.table.read_snapshot()
-            if view is not None and now is not None and base.version == now.version:
-                return view
+            if aggregates is not None and now is not None and base.version == now.version:
+                return aggregates
 
     def list_read_errors(self) -> list[Problem]:
         """Return the current read errors of all files, each once."""
@@ -89,7 +88,7 @@ class BronzeStore(BronzeReader):
     def _advance_complete_version(self) -> HeadAdvance | None:
         """Return the newest version of messages, and its files after the last complete version; None: load the list."""
         complete = self._aggregates.find_complete_version()
-        return None if complete is None else self.table.advance_head(complete)
+        return None if complete is None else self.table.log.advance_head(complete)
 
     # ---- writing ----
 
@@ -98,9 +97,8 @@ class BronzeStore(BronzeReader):
 
         If the log entries since the last call tell the new bronze files, the list of all files is not loaded.
 
-        Raises
-        ------
-        RecordingError : a table cannot be written.
+        Raises:
+            RecordingError: a table cannot be written.
         """
         advance = self._advance_complete_version()
         if advance is not None and {*BRONZE_COLUMNS.names} <= {*advance.head.column_names}:
@@ -110,26 +108,25 @@ class BronzeStore(BronzeReader):
             with suppress(CommitConflictError):  # another process has just created the table
                 self.table.commit_files(None, BRONZE_COLUMNS)
         unchecked = self._aggregates.list_unchecked_files(base, self.table)
-        self._commit_missing_aggregates(unchecked, self.table.make_head(base) or base)
+        self._commit_missing_aggregates(unchecked, self.table.log.make_head(base) or base)
         return base
 
     def optimize(self) -> OptimizeResult:
         """Merge small bronze files and their aggregates.
 
-        Raises
-        ------
-        RecordingError : a table cannot be written.
+        Raises:
+            RecordingError: a table cannot be written.
         """
-        view, now = self.read_aggregates(), self.table.read_snapshot()
+        aggregates, now = self.read_aggregates(), self.table.read_snapshot()
         small = [] if now is None else now.describe_files(size_limit=_SMALL_BRONZE_FILE_BYTES)
-        newer = set(subtract_texts(make_text_column(file.path for file in small), view.bronze_files).to_pylist())
+        newer = set(subtract_texts(make_text_column(file.path for file in small), aggregates.bronze_files).to_pylist())
         groups = _group_small_files(file for file in small if file.path not in newer)
         lake = self._lake
         merged = self._executor.run_tasks(groups, lambda bronze_files: merge_bronze_files(lake, bronze_files))
         for group, written in zip(groups, merged, strict=True):
             self._replace_bronze_files(group, written)
         self._aggregates.compact_tables(self.list_bronze_files)
-        return OptimizeResult(len(view.bronze_files), len(self.list_bronze_files()))
+        return OptimizeResult(len(aggregates.bronze_files), len(self.list_bronze_files()))
 
     def _replace_bronze_files(self, bronze_files: list[str], written: UncommittedFiles) -> None:
         """Commit new bronze files in place of old ones, unless another process has removed an old one."""
@@ -145,9 +142,8 @@ class BronzeStore(BronzeReader):
     def _commit_missing_aggregates(self, unchecked: TextColumn, version: TableHead | TableSnapshot) -> None:
         """Commit missing aggregates of bronze files, from the workers' files or computed again.
 
-        Parameters
-        ----------
-        unchecked : the bronze files of the version that may lack aggregates.
+        Args:
+            unchecked: the bronze files of the version that may lack aggregates.
         """
         if missing := self._aggregates.find_missing_aggregates(unchecked):
             self._rebuild_aggregates(missing)
@@ -182,7 +178,7 @@ class BronzeStore(BronzeReader):
         compared: int | None = None
         while True:
             base = self.complete_aggregates()
-            added = None if compared is None else self.table.list_added_paths(compared, base.version)
+            added = None if compared is None else self.table.log.list_added_paths(compared, base.version)
             written = self._drop_duplicate_messages(written, None if added is None else make_text_column(added))
             compared = base.version
             if not written.bronze_files:
@@ -193,16 +189,16 @@ class BronzeStore(BronzeReader):
             except CommitConflictError:
                 continue
 
-    def _drop_duplicate_messages(self, written: UncommittedFiles, known: TextColumn | None) -> UncommittedFiles:
+    def _drop_duplicate_messages(self, written: UncommittedFiles, old_files: TextColumn | None) -> UncommittedFiles:
         """Return the files without duplicates. Bronze files with possible duplicates are written again.
 
         Recordings rarely overlap. Only overlapping bronze files are compared message by message. The store can have
         ranges of removed bronze files. The list of all bronze files is only loaded if known ranges overlap new ones.
 
-        known : bronze files to compare with; None: all.
+        `old_files`: bronze files to compare with; None: all.
         """
         ranges = written.row_group_ranges
-        nearby = self._aggregates.read_nearby_ranges(ranges, known)
+        nearby = self._aggregates.read_nearby_ranges(ranges, old_files)
         doubtful, met = find_overlapping_files(ranges, nearby)
         if met:
             nearby = nearby.filter(pc.is_in(nearby.column("bronze_file"), self.list_bronze_files()))

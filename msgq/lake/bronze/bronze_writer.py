@@ -53,11 +53,10 @@ def open_messages_table(lake: LakeDirectory) -> LakeTable:
 class UncommittedFiles:
     """Files that workers have written and that are not committed.
 
-    Attributes
-    ----------
-    bronze_files : files of the table of messages.
-    aggregate_files : files of the aggregate store, by table name.
-    row_group_ranges : ranges of the bronze files.
+    Attributes:
+        bronze_files: files of the table of messages.
+        aggregate_files: files of the aggregate store, by table name.
+        row_group_ranges: ranges of the bronze files.
     """
 
     bronze_files: list[DataFile] = field(default_factory=list)
@@ -92,7 +91,7 @@ class UncommittedFiles:
 def write_bronze(batches: Iterable[pa.RecordBatch], lake: LakeDirectory) -> UncommittedFiles:
     """Write messages into new bronze files, and write their aggregates.
 
-    batches : batches with the columns `INGEST_COLUMNS`.
+    `batches`: batches with the columns `INGEST_COLUMNS`.
     """
     writers = _PartitionWriters(lake)
     try:
@@ -165,7 +164,7 @@ class _PartitionWriters:
         file = self._open_files.pop(folder, None) or self._open_bronze_file(
             f"{folder}/{uuid4().hex}.parquet", table.schema
         )
-        self._open_files[folder] = file  # as the last one
+        self._open_files[folder] = file  # most recently used file
         for rows in _split_row_groups(table):
             file.parquet_writer.write_table(rows, row_group_size=max(1, rows.num_rows))
         file.aggregate_writer.add_row_group(table, starts, repeats)

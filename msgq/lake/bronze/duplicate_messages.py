@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 from msgq.lake.bronze.bronze_writer import open_messages_table
 from msgq.lake.lake_directory import LakeDirectory
 
-#: What makes a message the same one. A sequence has 32 bits and wraps; the time tells its turns apart.
+#: Columns that identify a message. A sequence has 32 bits and wraps; the time tells its turns apart.
 MESSAGE_KEY = ("run", "endpoint", "epoch", "sequence", "log_time")
-#: What has to be compared of the rows of bronze files. `identity` tells messages with one `MESSAGE_KEY` apart where
-#: files number nothing (epoch 0), by their bytes and publish_time; `row_number` counts within a file.
+#: Columns of bronze files that are compared. `identity` tells messages with one `MESSAGE_KEY` apart where files
+#: number nothing (epoch 0), by their bytes and publish_time; `row_number` counts within a file.
 MESSAGE_KEYS_SCHEMA = pa.schema(
     {
         "run": pa.string(),
@@ -32,12 +32,12 @@ MESSAGE_KEYS_SCHEMA = pa.schema(
 _IDENTITY_BYTES = 16
 
 
-def read_message_keys(lake: LakeDirectory, path: str, bronze_file: int, known: bool) -> Iterator[pa.RecordBatch]:
+def read_message_keys(lake: LakeDirectory, path: str, bronze_file: int, is_committed: bool) -> Iterator[pa.RecordBatch]:
     """Yield the compared columns of a bronze file: `MESSAGE_KEYS_SCHEMA`.
 
     Payloads are read only for messages of files without sequences.
 
-    bronze_file, known : values of `file_number` and `is_committed`.
+    `bronze_file`, `is_committed`: values of `file_number` and `is_committed`.
     """
     with pq.ParquetFile(open_messages_table(lake).resolve_file_path(path), filesystem=lake.files) as file:
         row = 0
@@ -47,7 +47,7 @@ def read_message_keys(lake: LakeDirectory, path: str, bronze_file: int, known: b
             if (np.asarray(rows.column("epoch"), np.int64) == 0).any():
                 identity = _hash_message_identities(file.read_row_group(group, ["epoch", "publish_time", "data"]))
             rows = rows.append_column("identity", identity)
-            rows = rows.append_column("is_committed", pa.repeat(pa.scalar(known), rows.num_rows))
+            rows = rows.append_column("is_committed", pa.repeat(pa.scalar(is_committed), rows.num_rows))
             rows = rows.append_column("file_number", pa.repeat(pa.scalar(bronze_file), rows.num_rows))
             rows = rows.append_column("row_number", pa.array(np.arange(row, row + rows.num_rows)))
             row += rows.num_rows

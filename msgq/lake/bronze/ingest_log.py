@@ -70,7 +70,9 @@ class IngestLog:
         """Return the current read errors of all files, each once."""
         errors = _read_rows_of_paths(self._read_errors, None)
         files = _read_rows_of_paths(self._files, {row["path"] for row in errors})
-        return [problem for some in _select_current_problems(files, errors).values() for problem in some]
+        return [
+            problem for errors_of_path in _select_current_problems(files, errors).values() for problem in errors_of_path
+        ]
 
     def record_inputs(self, inputs: Collection[IngestedFile], problems: Iterable[Problem]) -> None:
         """Add ingested files, the newest state of a path last, and read errors of these or other files."""
@@ -79,14 +81,14 @@ class IngestLog:
             new_errors.setdefault(problem.path, {})[problem] = None
         files, errors = (_read_rows_of_paths(table, new_errors) for table in (self._files, self._read_errors))
         first = 1 + max(map(_find_last_ingest_number, (self._files, self._read_errors)))
-        known, was = self.find_ingested_files(inputs), _select_current_problems(files, errors)
-        new = {row: number for number, row in enumerate(inputs, first) if row not in known}
+        old_inputs, old_errors = self.find_ingested_files(inputs), _select_current_problems(files, errors)
+        new = {row: number for number, row in enumerate(inputs, first) if row not in old_inputs}
         numbers = {row.path: number for row, number in new.items()}
         rows = [
             _make_read_error_row(problem) | {"ingest_number": numbers.get(path, first + len(inputs))}
-            for path, some in new_errors.items()
-            if path in numbers or some.keys() != was.get(path, {}).keys()
-            for problem in some
+            for path, errors_of_path in new_errors.items()
+            if path in numbers or errors_of_path.keys() != old_errors.get(path, {}).keys()
+            for problem in errors_of_path
         ]
         if rows:
             self._read_errors.append_rows(pa.Table.from_pylist(rows, _READ_ERRORS_SCHEMA))

@@ -36,13 +36,11 @@ class ListingPositions:
     def list_new_recordings(self, paths: Iterable[str], problems: list[Problem]) -> list[RecordingPath]:
         """Return the recordings of directories from their positions on. Files and patterns are listed as always.
 
-        Parameters
-        ----------
-        problems : gets the paths without files.
+        Args:
+            problems: gets the paths without files.
 
-        Raises
-        ------
-        RecordingError : a path does not exist.
+        Raises:
+            RecordingError: a path does not exist.
         """
         files: dict[RecordingPath, None] = {}
         for path in paths:
@@ -73,7 +71,7 @@ class ListingPositions:
         A position is the first recording that has changed within the last hour or that was not read. Without such a
         recording, the position is the last recording.
 
-        unread : printable paths of the recordings that were not read, so that the next ingest tries again.
+        `unread`: printable paths of the recordings that were not read, so that the next ingest tries again.
         """
         ended_at = self._listed_at - _ENDED_AFTER_S
         for path, files in self._found.items():

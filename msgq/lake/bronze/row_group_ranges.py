@@ -71,7 +71,7 @@ def compute_row_group_ranges(
     return pa.RecordBatch.from_arrays(arrays, schema=RANGES_SCHEMA)
 
 
-def find_overlapping_files(new: pa.Table, known: pa.Table) -> tuple[set[str], set[str]]:
+def find_overlapping_files(new: pa.Table, old_ranges: pa.Table) -> tuple[set[str], set[str]]:
     """Return the new bronze files that may share a message with another file, and the known files that may share it.
 
     Both tables: `RANGES_SCHEMA`. If the times of bronze files overlap, their sequences decide, so that consecutive
@@ -81,14 +81,14 @@ def find_overlapping_files(new: pa.Table, known: pa.Table) -> tuple[set[str], se
         reach = (pc.field("end_time") >= pc.min(new.column("start_time"))) & (
             pc.field("start_time") <= pc.max(new.column("end_time"))
         )
-        known = known.filter(reach)
+        old_ranges = old_ranges.filter(reach)
     new_files: set[str] = {
         bronze_file
         for bronze_file, twice in zip(*_convert_columns_to_lists(new, "bronze_file", "has_duplicates"), strict=True)
         if twice
     }
     known_bronze_files: set[str] = set()
-    for cluster in _find_time_clusters(new, known):
+    for cluster in _find_time_clusters(new, old_ranges):
         fresh = [item for item in cluster if item.is_new_file]
         met = zip(fresh, _count_range_overlaps(fresh, cluster), strict=True)
         new_files |= {item.bronze_file for item, count in met if count > 1}  # itself is one
@@ -108,7 +108,7 @@ class _SequenceRange(NamedTuple):
     end_time: int
 
 
-def _find_time_clusters(new: pa.Table, known: pa.Table) -> Iterator[list[_SequenceRange]]:
+def _find_time_clusters(new: pa.Table, old_ranges: pa.Table) -> Iterator[list[_SequenceRange]]:
     """Yield clusters of two or more ranges of one run, endpoint and epoch.
 
     The times of the ranges in a cluster overlap, directly or through other ranges.
@@ -116,7 +116,7 @@ def _find_time_clusters(new: pa.Table, known: pa.Table) -> Iterator[list[_Sequen
     every = pa.concat_tables(
         [
             new.append_column("new", pa.array(np.ones(len(new), bool))),
-            known.append_column("new", pa.array(np.zeros(len(known), bool))),
+            old_ranges.append_column("new", pa.array(np.zeros(len(old_ranges), bool))),
         ]
     )
     keys = ("run", "endpoint", "epoch")

@@ -49,7 +49,7 @@ from msgq.lake.lake_executor import LakeExecutor
 from msgq.lake.table_snapshot import TableSnapshot
 
 _INSPECT_TASKS_MAX = 64
-_LAKES_PER_INSPECT_TASK = 16  # at least
+_LAKES_PER_INSPECT_TASK = 16  # minimum lakes of a task
 _COPY_TASK_BYTES = 64 << 20  # approximate bytes of gold files that a task copies
 _LAKE_COST_BYTES = 2 << 20  # a lake costs as much as so many bytes
 _RETAIN_HOURS = 168
@@ -62,12 +62,11 @@ _ResultT = TypeVar("_ResultT")
 class FleetResult:
     """Result of an update of fleet tables.
 
-    Attributes
-    ----------
-    copied : number of lakes whose rows are new.
-    unchanged : number of lakes whose gold has not changed since the previous update.
-    removed : number of missing lakes whose rows were removed.
-    problems : lakes that could not be read. The tables keep the previous rows of these lakes.
+    Attributes:
+        copied: number of lakes whose rows are new.
+        unchanged: number of lakes whose gold has not changed since the previous update.
+        removed: number of missing lakes whose rows were removed.
+        problems: lakes that could not be read. The tables keep the previous rows of these lakes.
     """
 
     copied: int
@@ -84,13 +83,11 @@ class FleetBuilder:
     ) -> None:
         """Set the directory of the fleet tables, which may not exist yet.
 
-        Parameters
-        ----------
-        storage_options : credentials and settings for the URLs of the fleet tables and of the lakes.
+        Args:
+            storage_options: credentials and settings for the URLs of the fleet tables and of the lakes.
 
-        Raises
-        ------
-        InvalidValueError : the path on disk contains a backslash, or % and two hexadecimal digits.
+        Raises:
+            InvalidValueError: the path on disk contains a backslash, or % and two hexadecimal digits.
         """
         self._path = make_absolute_path(path)
         self._fleet, self._executor = open_fleet_directory(self._path, storage_options), executor
@@ -102,15 +99,13 @@ class FleetBuilder:
     ) -> FleetResult:
         """Copy the gold of lakes that changed since the previous update.
 
-        Parameters
-        ----------
-        lakes : directories, patterns such as `lakes/date=*/host=*`, or URLs; or one of them.
-        remove_missing : remove the rows of all lakes that no longer exist.
+        Args:
+            lakes: directories, patterns such as `lakes/date=*/host=*`, or URLs; or one of them.
+            remove_missing: remove the rows of all lakes that no longer exist.
 
-        Raises
-        ------
-        InvalidValueError : the directory of the fleet tables is a lake, or no directory matches.
-        RecordingError : a table cannot be written.
+        Raises:
+            InvalidValueError: the directory of the fleet tables is a lake, or no directory matches.
+            RecordingError: a table cannot be written.
         """
         paths = find_fleet_lakes(self._path, lakes, self._storage_options)
         while True:
@@ -145,17 +140,17 @@ class FleetBuilder:
         return call_for_each(read_snapshot, GOLD_TABLE_NAMES) | {LAKES_TABLE: marked}
 
     def _find_missing_lakes(self, snapshot: TableSnapshot) -> list[FleetLake]:
-        known = snapshot.read_rows(["lake"]).column("lake").to_pylist()
+        known_lakes = snapshot.read_rows(["lake"]).column("lake").to_pylist()
         options = self._storage_options
-        is_missing = self._map_lakes(known, lambda path: is_missing_lake(path, options))
-        return [parse_lake_path(path) for path, gone in zip(known, is_missing, strict=True) if gone]
+        is_missing = self._map_lakes(known_lakes, lambda path: is_missing_lake(path, options))
+        return [parse_lake_path(path) for path, gone in zip(known_lakes, is_missing, strict=True) if gone]
 
     def _inspect_lakes(
-        self, lakes: Sequence[FleetLake], known: Mapping[str, str]
+        self, lakes: Sequence[FleetLake], old_versions: Mapping[str, str]
     ) -> list[GoldVersion | LakeProblem | None]:
         options = self._storage_options
         return self._map_lakes(
-            [(lake, known.get(lake.path)) for lake in lakes], lambda item: inspect_lake(*item, options)
+            [(lake, old_versions.get(lake.path)) for lake in lakes], lambda item: inspect_lake(*item, options)
         )
 
     def _map_lakes(self, items: Sequence[_ItemT], function: Callable[[_ItemT], _ResultT]) -> list[_ResultT]:

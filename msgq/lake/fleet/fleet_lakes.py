@@ -24,10 +24,10 @@ from msgq.lake.lake_directory import LakeDirectory
 class FleetLake:
     """A lake of a fleet.
 
-    Attributes
-    ----------
-    path : absolute path or URI.
-    host, date : values of the folders `host=` and `date=` in the path; None: the path has no such folder.
+    Attributes:
+        path: absolute path or URI.
+        host: value of the folder `host=` in the path; None: the path has no such folder.
+        date: value of the folder `date=` in the path; None: the path has no such folder.
     """
 
     path: str
@@ -38,9 +38,8 @@ class FleetLake:
 def parse_lake_path(path: str) -> FleetLake:
     """Return a lake with the host and the date in its path.
 
-    Raises
-    ------
-    InvalidValueError : the value of the folder `date=` is not a date.
+    Raises:
+        InvalidValueError: the value of the folder `date=` is not a date.
     """
     values = dict(folder.split("=", 1) for folder in path.split("/") if "=" in folder)
     day = values.get("date")
@@ -66,15 +65,13 @@ def find_fleet_lakes(
 
     A path without wildcards is returned even if the directory does not exist.
 
-    Parameters
-    ----------
-    fleet : directory of the fleet tables. Patterns for lakes can also match this directory.
-    lakes : directories, patterns such as `lakes/date=*/host=*`, or URLs; or one of them. A URL can be a pattern.
-    storage_options : credentials and settings for the URLs.
+    Args:
+        fleet: directory of the fleet tables. Patterns for lakes can also match this directory.
+        lakes: directories, patterns such as `lakes/date=*/host=*`, or URLs; or one of them. A URL can be a pattern.
+        storage_options: credentials and settings for the URLs.
 
-    Raises
-    ------
-    InvalidValueError : `fleet` is a lake, `lakes` is empty, or no directory matches.
+    Raises:
+        InvalidValueError: `fleet` is a lake, `lakes` is empty, or no directory matches.
     """
     place, patterns = make_absolute_path(fleet), list_paths(lakes, "lakes")
     if is_lake_directory(open_fleet_directory(place, storage_options)):

@@ -33,7 +33,7 @@ FLEET_FILE_BYTES = 16 << 20
 
 _LAKES_SCHEMA = pa.schema([("gold_version", pa.string())])
 _LAKE_FIELDS = (pa.field("lake", pa.string()), pa.field("host", pa.string()))
-_DATE_FIELD = pa.field("date", pa.date32())  # in the path of a file
+_DATE_FIELD = pa.field("date", pa.date32())  # field in the path of a file
 _SORT_COLUMNS = ("host", "run", "lake")
 
 
@@ -78,12 +78,11 @@ def write_fleet_file(fleet: LakeDirectory, name: str, day: date, rows: pa.Table)
 class RewriteTask:
     """Files of one date whose rows a worker writes again, without the rows of some lakes.
 
-    Attributes
-    ----------
-    name : table.
-    paths : files. The worker leaves files unchanged that have no rows of the lakes.
-    stale_lakes : paths of the lakes.
-    merges : whether the worker merges all files.
+    Attributes:
+        name: table.
+        paths: files. The worker leaves files unchanged that have no rows of the lakes.
+        stale_lakes: paths of the lakes.
+        merges: whether the worker merges all files.
     """
 
     name: str

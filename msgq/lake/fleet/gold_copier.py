@@ -37,7 +37,7 @@ _READ_ERRORS = (RecordingError, InvalidValueError, OSError, pa.ArrowException)
 
 @dataclass(frozen=True, slots=True)
 class LakeProblem:
-    """A lake that could not be read. lake : path. reason : error message."""
+    """A lake that could not be read. `lake`: path. `reason`: error message."""
 
     lake: str
     reason: str
@@ -172,8 +172,8 @@ class _GoldSource:
     def _find_hosts(self, runs: pa.ChunkedArray) -> pa.ChunkedArray:
         """Return the host of each run; NULL for a run of several hosts."""
         hosts = self._endpoint_rows.group_by("run").aggregate([("host", "min"), ("host", "max")])
-        known = hosts.filter(pc.equal(hosts["host_min"], hosts["host_max"])).combine_chunks()
-        return known["host_min"].take(pc.index_in(runs, known["run"]))
+        single_hosts = hosts.filter(pc.equal(hosts["host_min"], hosts["host_max"])).combine_chunks()
+        return single_hosts["host_min"].take(pc.index_in(runs, single_hosts["run"]))
 
 
 def _write_tables(

@@ -76,10 +76,9 @@ class GoldBuilder:
     def build_gold(self, window_ns: int, thresholds: CheckThresholds | None, full_refresh: bool) -> int:
         """Build the rows of groups whose bronze files changed. Return the number of their runs.
 
-        Raises
-        ------
-        InvalidValueError : `window_ns` is longer than an hour.
-        RecordingError : a table cannot be written.
+        Raises:
+            InvalidValueError: `window_ns` is longer than an hour.
+            RecordingError: a table cannot be written.
         """
         if not 0 < window_ns <= HOUR_NS:
             raise InvalidValueError(f"window of {window_ns} ns is out of range; use 1 ns to {HOUR_NS} ns (one hour)")
@@ -90,22 +89,22 @@ class GoldBuilder:
                 continue
 
     def _build_gold(self, window_ns: int, thresholds: CheckThresholds, full_refresh: bool) -> int:
-        was = self._inputs.read_snapshot()
+        old_inputs = self._inputs.read_snapshot()
         base = self._read_table_snapshots()
-        view = self._aggregates()
-        changes = find_input_changes(was, view, full_refresh)
+        aggregates = self._aggregates()
+        changes = find_input_changes(old_inputs, aggregates, full_refresh)
         stale = changes.stale_hours
-        if was is not None and not stale:
+        if old_inputs is not None and not stale:
             return 0
         new = self._run_table_makers(
-            list_increment_tasks(view, changes.increments), _make_hourly_table_maker(self._lake, window_ns)
+            list_increment_tasks(aggregates, changes.increments), _make_hourly_table_maker(self._lake, window_ns)
         )
         replaced = self._replace_groups(HOURLY_SCHEMAS, base, stale)
         tasks = _list_run_tasks(sorted(stale), _list_intermediate_files(base, replaced, new))
         new |= self._run_table_makers(tasks, _make_run_table_maker(self._lake, window_ns, thresholds))
         replaced |= self._replace_groups(RUN_SCHEMAS, base, stale)
         self._commit_gold_tables(base, new, replaced)
-        commit_inputs(self._inputs, was, changes)
+        commit_inputs(self._inputs, old_inputs, changes)
         return len(stale)
 
     def _replace_groups(
@@ -120,8 +119,8 @@ class GoldBuilder:
         """Let workers create the files for all items, and return the files."""
         shares = [work[first::_TASKS_PER_JOB_MAX] for first in range(min(len(work), _TASKS_PER_JOB_MAX))]
         files_by_table: _FilesByTable = defaultdict(list)
-        for made in self._executor.run_tasks(shares, lambda share: list(map(make, share))):
-            for name, files in (item for result in made for item in result.items()):
+        for results in self._executor.run_tasks(shares, lambda share: list(map(make, share))):
+            for name, files in (item for result in results for item in result.items()):
                 files_by_table[name] += files
         return files_by_table
 
@@ -164,7 +163,7 @@ class _RunTask:
 
 
 def _list_run_tasks(runs: Sequence[str], files: _FilesByTable) -> list[_RunTask]:
-    """Return tasks with runs whose files together are small, or with one run. runs : sorted."""
+    """Return tasks with runs whose files together are small, or with one run. `runs`: sorted."""
     bytes_by_run: dict[str, int] = defaultdict(int)
     for file in chain.from_iterable(files.values()):
         first, last = file.column_bounds.get("run", (None, None))
@@ -183,8 +182,10 @@ def _make_hourly_table_maker(lake: LakeDirectory, window_ns: int) -> Callable[[I
     """Return a function that makes the hourly tables of a task, on a worker."""
 
     def make_gold_files(task: IncrementTask) -> _FilesByTable:
-        made = make_hourly_tables(task.read_inputs(lake), window_ns)
-        return write_gold_files(lake, {name: restore_increments(rows, task.increments) for name, rows in made.items()})
+        tables = make_hourly_tables(task.read_inputs(lake), window_ns)
+        return write_gold_files(
+            lake, {name: restore_increments(rows, task.increments) for name, rows in tables.items()}
+        )
 
     return make_gold_files
 

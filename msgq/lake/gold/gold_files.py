@@ -53,12 +53,12 @@ def write_gold_files(lake: LakeDirectory, rows_by_table: Mapping[str, pa.Table])
 
 
 def find_files_of_runs(files: Iterable[DataFile], runs: Sequence[str]) -> list[DataFile]:
-    """Return the files that may have rows of these runs. runs : sorted."""
+    """Return the files that may have rows of these runs. `runs`: sorted."""
     return [file for file in files if may_have_value(file, "run", runs)]
 
 
 def may_have_value(file: DataFile, column: str, values: Sequence[str]) -> bool:
-    """Return whether a file may have a row with one of these values. values : sorted."""
+    """Return whether a file may have a row with one of these values. `values`: sorted."""
     first, last = file.column_bounds.get(column, (None, None))
     if first is None or last is None:
         return True
@@ -70,10 +70,9 @@ def may_have_value(file: DataFile, column: str, values: Sequence[str]) -> bool:
 class FileReplacement:
     """Files that an update removes from a table, and files of the rows that stay.
 
-    Attributes
-    ----------
-    removed_paths : paths of the removed files.
-    kept_files : files with the rows of other groups in the removed files.
+    Attributes:
+        removed_paths: paths of the removed files.
+        kept_files: files with the rows of other groups in the removed files.
     """
 
     removed_paths: list[str] = field(default_factory=list)
@@ -87,9 +86,8 @@ def replace_groups(
 
     An update also merges the small files of a table with many of them.
 
-    Parameters
-    ----------
-    stale : hours whose rows an update replaces, by run. All rows of these runs go from a run table.
+    Args:
+        stale: hours whose rows an update replaces, by run. All rows of these runs go from a run table.
     """
     files = [] if base is None else list(base.files_by_path.values())
     runs = sorted(stale)

@@ -49,12 +49,12 @@ _INPUT_SCHEMA_BY_TABLE = AGGREGATE_SCHEMAS | {"origins": HOP_INPUT_SCHEMA}
 class GoldIncrement:
     """An hour of a run.
 
-    Attributes
-    ----------
-    run, hour_number : the run, and its hour since the epoch; -1: the hour of the events is unknown.
-    bronze_files : bronze files with messages of the hour ("messages"), with messages whose origins are in the hour
-        ("origins"), and with queue events of the hour ("events").
-    message_count : about how many messages the hour has.
+    Attributes:
+        run: the run.
+        hour_number: hour since the epoch; -1: the hour of the events is unknown.
+        bronze_files: bronze files with messages of the hour ("messages"), with messages whose origins are in the hour
+            ("origins"), and with queue events of the hour ("events").
+        message_count: about how many messages the hour has.
     """
 
     run: str
@@ -67,10 +67,9 @@ class GoldIncrement:
 class IncrementTask:
     """The increments that a worker makes gold of, and the files of their aggregates.
 
-    Attributes
-    ----------
-    increments : increments in the order of run and hour.
-    paths_by_table : files of each table of aggregates; of `origins`, files of messages.
+    Attributes:
+        increments: increments in the order of run and hour.
+        paths_by_table: files of each table of aggregates; of `origins`, files of messages.
     """
 
     increments: Sequence[GoldIncrement]
@@ -102,7 +101,7 @@ def number_increments(name: str, rows: pa.Table, increments: Sequence[GoldIncrem
     No result depends on several runs. Increments in the place of runs are therefore computed all at once, in the time
     of one: a computation of a few rows takes as long as that of some thousand.
 
-    name : table of aggregates, or "origins".
+    `name`: table of aggregates, or "origins".
     """
     hours = (
         compute_event_hours(rows)
@@ -144,7 +143,7 @@ def _make_increments_filter(name: str, increments: Sequence[GoldIncrement]) -> A
     return where
 
 
-def list_increment_tasks(view: AggregateSnapshot, increments: Iterable[GoldIncrement]) -> list[IncrementTask]:
+def list_increment_tasks(aggregates: AggregateSnapshot, increments: Iterable[GoldIncrement]) -> list[IncrementTask]:
     """Return tasks with increments of about the same number of messages, in the order of run and hour.
 
     A task has files of the bronze files of its increments only, and merged files.
@@ -153,7 +152,7 @@ def list_increment_tasks(view: AggregateSnapshot, increments: Iterable[GoldIncre
     files: dict[str, dict[str, list[str]]] = {}
     for name in AGGREGATE_SCHEMAS:
         bronze_files = _list_bronze_files(ordered, _get_bronze_files_key(name)) if name != HOURS_TABLE else ()
-        for path in view.list_files(name, bronze_files):
+        for path in aggregates.list_files(name, bronze_files):
             files.setdefault(name, {}).setdefault(
                 "" if is_merged_file(path) else get_bronze_file_stem(path), []
             ).append(path)

@@ -54,11 +54,10 @@ RUN_SCHEMAS: dict[str, pa.Schema] = {
 def make_hourly_tables(aggregates: Mapping[str, pa.Table], at_least: int) -> dict[str, pa.Table]:
     """Return the tables `HOURLY_SCHEMAS` of one hour of each run.
 
-    Parameters
-    ----------
-    aggregates : result of `compute_aggregates` for all messages of the hours; and `origins`: run, endpoint,
-        publish_time and origin_time of messages with an origin_time in the hour.
-    at_least : minimum width of windows, ns.
+    Args:
+        aggregates: result of `compute_aggregates` for all messages of the hours; and `origins`: run, endpoint,
+            publish_time and origin_time of messages with an origin_time in the hour.
+        at_least: minimum width of windows, ns.
     """
     return _make_tables(HOURLY_SCHEMAS, _HOURLY_TABLE_MAKERS, aggregates, at_least)
 
@@ -70,11 +69,11 @@ def _make_tables(
     at_least: int,
 ) -> dict[str, pa.Table]:
     """Return a table for each schema, without rows where the input has none: most runs have no queues and stages."""
-    made = {name: schema.empty_table() for name, schema in schemas.items()}
+    tables = {name: schema.empty_table() for name, schema in schemas.items()}
     for name, make in makers.items():
         if inputs[name].num_rows:
-            made |= make(inputs[name], at_least)
-    return made
+            tables |= make(inputs[name], at_least)
+    return tables
 
 
 def _make_window_tables(rows: pa.Table, at_least: int) -> dict[str, pa.Table]:
@@ -90,10 +89,10 @@ def _make_window_tables(rows: pa.Table, at_least: int) -> dict[str, pa.Table]:
 
 
 def _make_stage_tables(rows: pa.Table, at_least: int) -> dict[str, pa.Table]:
-    said = stages.merge_stage_windows(rows)
+    stage_windows = stages.merge_stage_windows(rows)
     return {
-        "stages": stages.coarsen_stage_windows(said, at_least),
-        "_stages": stages.merge_stage_windows(said, time_windows.HOUR_NS),
+        "stages": stages.coarsen_stage_windows(stage_windows, at_least),
+        "_stages": stages.merge_stage_windows(stage_windows, time_windows.HOUR_NS),
     }
 
 
@@ -119,15 +118,16 @@ def make_run_tables(
 ) -> dict[str, pa.Table]:
     """Return the tables `RUN_SCHEMAS` of whole runs.
 
-    Parameters
-    ----------
-    aggregates : the intermediate tables of `HOURLY_SCHEMAS` (with "_"), of all hours.
-    at_least : minimum width of windows, ns.
-    thresholds : thresholds of `compute_checks`.
+    Args:
+        aggregates: the intermediate tables of `HOURLY_SCHEMAS` (with "_"), of all hours.
+        at_least: minimum width of windows, ns.
+        thresholds: thresholds of `compute_checks`.
     """
-    made = _make_tables(RUN_SCHEMAS, _RUN_TABLE_MAKERS, aggregates, at_least)
-    made["endpoints"] = endpoints.compute_endpoints(aggregates["_hours"], made["sequence_gaps"], made["overwrites"])
-    return made | {"checks": compute_checks(made, thresholds)}
+    tables = _make_tables(RUN_SCHEMAS, _RUN_TABLE_MAKERS, aggregates, at_least)
+    tables["endpoints"] = endpoints.compute_endpoints(
+        aggregates["_hours"], tables["sequence_gaps"], tables["overwrites"]
+    )
+    return tables | {"checks": compute_checks(tables, thresholds)}
 
 
 def _make_total_tables(hours: pa.Table, _: int) -> dict[str, pa.Table]:

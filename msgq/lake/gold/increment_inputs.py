@@ -46,11 +46,11 @@ _INPUTS_SCHEMA = pa.schema(
 class InputChanges:
     """The changes of the inputs since the last update.
 
-    Attributes
-    ----------
-    stale_hours : hours to make again or to remove, by run.
-    increments : inputs of the hours to make again.
-    new_rows, removed_files : rows to add to the table, and bronze files whose rows go.
+    Attributes:
+        stale_hours: hours to make again or to remove, by run.
+        increments: inputs of the hours to make again.
+        new_rows: rows to add to the table.
+        removed_files: bronze files whose rows are removed from the table.
     """
 
     stale_hours: dict[str, set[int]]
@@ -80,18 +80,20 @@ def is_gold_current(lake: LakeDirectory) -> bool:
     base, messages = open_inputs_table(lake).read_snapshot(), open_messages_table(lake).read_snapshot()
     if base is None or messages is None:
         return False
-    known, outdated = _list_known_files(base)
+    current_files, outdated = _list_known_files(base)
     bronze_files = messages.path_column
-    return not any(map(len, (outdated, subtract_texts(known, bronze_files), subtract_texts(bronze_files, known))))
+    return not any(
+        map(len, (outdated, subtract_texts(current_files, bronze_files), subtract_texts(bronze_files, current_files)))
+    )
 
 
-def find_input_changes(base: TableSnapshot | None, view: AggregateSnapshot, full_refresh: bool) -> InputChanges:
+def find_input_changes(base: TableSnapshot | None, aggregates: AggregateSnapshot, full_refresh: bool) -> InputChanges:
     """Compare the inputs of the last update with the bronze files of the lake."""
-    known, outdated = _list_known_files(base)
-    gone = known if full_refresh else subtract_texts(known, view.bronze_files)
+    known_files, outdated = _list_known_files(base)
+    gone = known_files if full_refresh else subtract_texts(known_files, aggregates.bronze_files)
     removed = {*gone.to_pylist(), *outdated.to_pylist()}
-    kept_files = subtract_texts(known, make_text_column(removed))
-    new_rows = _make_input_rows(view, subtract_texts(view.bronze_files, kept_files).to_pylist())
+    kept_files = subtract_texts(known_files, make_text_column(removed))
+    new_rows = _make_input_rows(aggregates, subtract_texts(aggregates.bronze_files, kept_files).to_pylist())
     removed_rows = _read_input_rows(base, pc.field("bronze_file").isin(make_text_column(removed)))
     keys = _list_hours(new_rows) | _list_hours(removed_rows)
     stale: dict[str, set[int]] = {}
@@ -118,8 +120,10 @@ def _list_known_files(base: TableSnapshot | None) -> tuple[TextColumn, TextColum
         return make_text_column(()), make_text_column(())
     rows = base.read_rows(["bronze_file", "format"])
     is_current = pc.equal(rows.column("format"), _INPUT_FORMAT)
-    known, outdated = (rows.filter(mask).column("bronze_file").unique() for mask in (is_current, pc.invert(is_current)))
-    return known, outdated
+    current_files, outdated = (
+        rows.filter(mask).column("bronze_file").unique() for mask in (is_current, pc.invert(is_current))
+    )
+    return current_files, outdated
 
 
 def _read_input_rows(base: TableSnapshot | None, where: pc.Expression) -> pa.Table:
@@ -131,9 +135,9 @@ def _list_hours(rows: pa.Table) -> set[tuple[str, int]]:
     return set(zip(groups.column("run").to_pylist(), groups.column("hour").to_pylist(), strict=True))
 
 
-def _make_input_rows(view: AggregateSnapshot, bronze_files: Collection[str]) -> pa.Table:
+def _make_input_rows(aggregates: AggregateSnapshot, bronze_files: Collection[str]) -> pa.Table:
     """Return a row for each hour to which a bronze file contributes."""
-    ranges = view.read_rows(RANGES_TABLE, bronze_files)
+    ranges = aggregates.read_rows(RANGES_TABLE, bronze_files)
     first, last = (get_integer_column(ranges, name) // HOUR_NS for name in ("start_time", "end_time"))
     groups = RowGroups(get_column(ranges, "bronze_file"), get_column(ranges, "run"), first, last)
     chosen = ranges.select(["bronze_file", "run"]).take(pa.array(groups.first_rows)).to_pylist()
@@ -144,7 +148,7 @@ def _make_input_rows(view: AggregateSnapshot, bronze_files: Collection[str]) -> 
         for group, begin, end, count in spans
         for hour in range(begin, end + 1)
     ]
-    others = view.read_rows(HOURS_TABLE, bronze_files).select(["bronze_file", "run", "hour", "about"]).to_pylist()
+    others = aggregates.read_rows(HOURS_TABLE, bronze_files).select(["bronze_file", "run", "hour", "about"]).to_pylist()
     rows += [_complete_input_row(row, 0) for row in others]
     return pa.Table.from_pylist(rows, _INPUTS_SCHEMA)
 

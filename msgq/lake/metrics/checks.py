@@ -32,14 +32,13 @@ CHECKS_SCHEMA = pa.schema(
 class CheckThresholds:
     """Thresholds of the checks. None: no check.
 
-    Attributes
-    ----------
-    lost : maximum number of lost messages of an endpoint in a run.
-    latency_p99_ns : maximum 99th percentile of an endpoint's latency, ns. For frames, the maximum is 10 times as long,
-        because pictures take long to record (`msgq.kinds.Kind.latency_limit_factor`).
-    dropout_ns : maximum time without a message of an endpoint, ns.
-    epochs : maximum number of epochs of an endpoint in a run.
-    negative_latency_ns : maximum time from recording to publishing, ns. A longer time shows that a clock jumped.
+    Attributes:
+        lost: maximum number of lost messages of an endpoint in a run.
+        latency_p99_ns: maximum 99th percentile of an endpoint's latency, ns. For frames, the maximum is 10 times as
+            long, because pictures take long to record (`msgq.kinds.Kind.latency_limit_factor`).
+        dropout_ns: maximum time without a message of an endpoint, ns.
+        epochs: maximum number of epochs of an endpoint in a run.
+        negative_latency_ns: maximum time from recording to publishing, ns. A longer time shows that a clock jumped.
     """
 
     lost: int | None = 0
@@ -55,7 +54,7 @@ def compute_checks(gold: Mapping[str, pa.Table], thresholds: CheckThresholds) ->
     Input: tables endpoints, latency_summary, dropouts of runs.
     """
     endpoints, latency = gold["endpoints"], gold["latency_summary"]
-    wanted = [
+    checks = [
         ("lost", endpoints, get_integer_column(endpoints, "lost"), thresholds.lost),
         ("epochs", endpoints, get_integer_column(endpoints, "epochs"), thresholds.epochs),
         (
@@ -75,7 +74,7 @@ def compute_checks(gold: Mapping[str, pa.Table], thresholds: CheckThresholds) ->
     return pa.concat_tables(
         [
             CHECKS_SCHEMA.empty_table(),
-            *(_make_check_rows(*check[:3], check[3]) for check in wanted if check[3] is not None),
+            *(_make_check_rows(*check[:3], check[3]) for check in checks if check[3] is not None),
         ]
     )
 
@@ -101,10 +100,12 @@ def _find_longest_dropouts(endpoints: pa.Table, dropouts: pa.Table) -> IntegerAr
 
 
 def _make_check_rows(name: str, table: pa.Table, value: IntegerArray, threshold: int | IntegerArray) -> pa.Table:
-    made = {
+    columns = {
         "check_name": pa.repeat(pa.scalar(name), len(table)),
         "passed": value <= threshold,
         "value": value,
         "threshold": np.broadcast_to(threshold, len(table)),
     }
-    return build_typed_table(CHECKS_SCHEMA, take_column_rows(table, ["run", "endpoint"], np.arange(len(table))) | made)
+    return build_typed_table(
+        CHECKS_SCHEMA, take_column_rows(table, ["run", "endpoint"], np.arange(len(table))) | columns
+    )

@@ -17,7 +17,7 @@ _HOUR_DROPOUT_PERIODS_MIN = 2  # the same, of the hour's own period, where it ha
 _HOUR_INTERVALS_MIN = 16
 _ENDPOINT_KEY = ("run", "endpoint")
 _INTERVAL_TYPE = pa.struct([("from_time", pa.int64()), ("to_time", pa.int64())])
-#: What an hour says of an endpoint's intervals: those that may be dropouts, `pauses`, one by one.
+#: An endpoint's intervals in an hour. `pauses` has each interval that may be a dropout.
 INTERVALS_SCHEMA = pa.schema(
     [
         *((name, pa.string()) for name in _ENDPOINT_KEY),
@@ -62,14 +62,14 @@ def compute_message_intervals(windows: pa.Table, least: int = NS_PER_S) -> pa.Ta
     paused = np.flatnonzero(inside & (between >= needed[hours.sorted_ids]))
     offsets = np.searchsorted(hours.sorted_ids[paused], np.arange(hours.count + 1)).astype(np.int32)
     pauses = pa.StructArray.from_arrays([pa.array(begin[paused]), pa.array(first[paused])], ["from_time", "to_time"])
-    made = {
+    columns = {
         "window_start": compute_window_start(get_integer_column(rows, "window_start")[hours.first_rows], HOUR_NS),
         "start_time": hours.min_by_group(first),
         "end_time": hours.max_by_group(last),
         "histogram": histogram,
         "pauses": pa.ListArray.from_arrays(pa.array(offsets), pauses),
     }
-    return build_typed_table(INTERVALS_SCHEMA, take_column_rows(rows, _ENDPOINT_KEY, hours.first_rows) | made)
+    return build_typed_table(INTERVALS_SCHEMA, take_column_rows(rows, _ENDPOINT_KEY, hours.first_rows) | columns)
 
 
 def find_dropouts(intervals: pa.Table, least: int = NS_PER_S) -> pa.Table:
@@ -105,8 +105,8 @@ def find_dropouts(intervals: pa.Table, least: int = NS_PER_S) -> pa.Table:
     chosen = length >= np.maximum(least, _DROPOUT_PERIODS_MIN * np.minimum(period, MAX_TIME // _DROPOUT_PERIODS_MIN))
     row, begin, end, length, period = (values[chosen] for values in (row, begin, end, length, period))
     order = np.lexsort((begin, groups.sorted_ids[row]))
-    made = {"from_time": begin, "to_time": end, "duration_ns": length, "period_ns": period}
+    columns = {"from_time": begin, "to_time": end, "duration_ns": length, "period_ns": period}
     return build_typed_table(
         DROPOUTS_SCHEMA,
-        take_column_rows(rows, _ENDPOINT_KEY, row[order]) | {name: values[order] for name, values in made.items()},
+        take_column_rows(rows, _ENDPOINT_KEY, row[order]) | {name: values[order] for name, values in columns.items()},
     )

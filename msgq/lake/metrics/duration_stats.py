@@ -24,16 +24,16 @@ def list_stats_columns(prefix: str = "", ranks: Iterable[str] = ()) -> list[tupl
 
 
 def compute_duration_stats(
-    groups: RowGroups, durations: IntegerArray, known: BooleanArray, prefix: str = ""
+    groups: RowGroups, durations: IntegerArray, is_valid: BooleanArray, prefix: str = ""
 ) -> dict[str, pa.Array]:
-    """Return the distribution of each group of rows. `known`: mask of rows with a duration."""
-    chosen = groups.sort_by_group(known)
+    """Return the distribution of each group of rows. `is_valid`: mask of rows with a duration."""
+    chosen = groups.sort_by_group(is_valid)
     histogram = histograms.build_duration_histograms(
         groups.sorted_ids[chosen], groups.sort_by_group(durations)[chosen], groups.count
     )
-    least, most = np.where(known, durations, MAX_TIME), np.where(known, durations, MIN_TIME)
+    least, most = np.where(is_valid, durations, MAX_TIME), np.where(is_valid, durations, MIN_TIME)
     return _make_stats_columns(
-        prefix, groups.sum_by_group(known), groups.min_by_group(least), groups.max_by_group(most), histogram
+        prefix, groups.sum_by_group(is_valid), groups.min_by_group(least), groups.max_by_group(most), histogram
     )
 
 
@@ -44,8 +44,10 @@ def merge_duration_stats(groups: RowGroups, table: pa.Table, prefix: str = "") -
         get_integer_column(table, f"{prefix}min", MAX_TIME),
         get_integer_column(table, f"{prefix}max", MIN_TIME),
     )
-    known = groups.sum_by_group(get_integer_column(table, f"{prefix}count"))
-    return _make_stats_columns(prefix, known, groups.min_by_group(least), groups.max_by_group(most), histogram)
+    duration_counts = groups.sum_by_group(get_integer_column(table, f"{prefix}count"))
+    return _make_stats_columns(
+        prefix, duration_counts, groups.min_by_group(least), groups.max_by_group(most), histogram
+    )
 
 
 def compute_duration_percentiles(
@@ -61,11 +63,11 @@ def compute_duration_percentiles(
 
 
 def _make_stats_columns(
-    prefix: str, known: IntegerArray, least: IntegerArray, most: IntegerArray, histogram: pa.Array
+    prefix: str, counts: IntegerArray, least: IntegerArray, most: IntegerArray, histogram: pa.Array
 ) -> dict[str, pa.Array]:
-    none = known == 0
+    none = counts == 0
     return {
-        f"{prefix}count": pa.array(known),
+        f"{prefix}count": pa.array(counts),
         f"{prefix}min": pa.array(least, mask=none),
         f"{prefix}max": pa.array(most, mask=none),
         f"{prefix}histogram": histogram,

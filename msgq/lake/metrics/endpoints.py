@@ -50,20 +50,22 @@ def compute_endpoints(windows: pa.Table, gaps: pa.Table, overwrites: pa.Table) -
     in whole runs: run and endpoint, with lost in `gaps` and overwritten in `overwrites`.
     """
     groups = RowGroups(*(get_column(windows, name) for name in _ENDPOINT_KEY))
-    made = take_column_rows(windows, _ENDPOINT_KEY, groups.first_rows) | sum_window_counts(groups, windows)
-    made |= take_column_rows(
+    columns = take_column_rows(windows, _ENDPOINT_KEY, groups.first_rows) | sum_window_counts(groups, windows)
+    columns |= take_column_rows(
         windows, _NEWEST_VALUE_COLUMNS, groups.find_last_rows(get_integer_column(windows, "end_time"))
     )
-    made["rate"] = _compute_message_rate(made["messages"], made["start_time"], made["end_time"])
-    made |= {f"{name}s": _count_distinct_values(groups, get_column(windows, name)) for name in ("epoch", "publisher")}
-    lost, places = _sum_losses_by_endpoint(made, gaps, "lost")
+    columns["rate"] = _compute_message_rate(columns["messages"], columns["start_time"], columns["end_time"])
+    columns |= {
+        f"{name}s": _count_distinct_values(groups, get_column(windows, name)) for name in ("epoch", "publisher")
+    }
+    lost, places = _sum_losses_by_endpoint(columns, gaps, "lost")
     return build_typed_table(
         ENDPOINTS_SCHEMA,
-        made
+        columns
         | {
             "lost": lost,
             "sequence_gaps": places,
-            "overwritten": _sum_losses_by_endpoint(made, overwrites, "overwritten")[0],
+            "overwritten": _sum_losses_by_endpoint(columns, overwrites, "overwritten")[0],
         },
     )
 
@@ -73,14 +75,14 @@ def compute_publishers(windows: pa.Table) -> pa.Table:
     named = windows.filter(pc.is_valid(windows.column("publisher")))
     keys = (*_ENDPOINT_KEY, "publisher")
     groups = RowGroups(*(get_column(named, name) for name in keys))
-    made = (
+    columns = (
         take_column_rows(named, keys, groups.first_rows)
         | sum_window_counts(groups, named)
         | duration_stats.merge_duration_stats(groups, named)
     )
-    made["rate"] = _compute_message_rate(made["messages"], made["start_time"], made["end_time"])
+    columns["rate"] = _compute_message_rate(columns["messages"], columns["start_time"], columns["end_time"])
     return build_typed_table(
-        PUBLISHERS_SCHEMA, made | duration_stats.compute_duration_percentiles(made, LATENCY_PERCENTILE_RANKS)
+        PUBLISHERS_SCHEMA, columns | duration_stats.compute_duration_percentiles(columns, LATENCY_PERCENTILE_RANKS)
     )
 
 
@@ -88,8 +90,8 @@ def _count_distinct_values(groups: RowGroups, values: pa.Array) -> IntegerArray:
     """Return the number of different values in each group of rows, without NULL."""
     place = groups.compute_group_ids()
     each = RowGroups(place, values)
-    known = np.asarray(values.take(pa.array(each.first_rows)).is_valid(), np.bool_)
-    return np.bincount(place[each.first_rows[known]], minlength=groups.count)
+    has_value = np.asarray(values.take(pa.array(each.first_rows)).is_valid(), np.bool_)
+    return np.bincount(place[each.first_rows[has_value]], minlength=groups.count)
 
 
 def _sum_losses_by_endpoint(

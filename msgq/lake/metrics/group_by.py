@@ -18,12 +18,11 @@ _DENSE_RANGE_MAX = 1 << 22  # integers that are no farther apart stand for thems
 class RowGroups:
     """Groups of rows with equal keys, in the order of the keys. NULL comes last, and equals NULL.
 
-    Attributes
-    ----------
-    count : number of groups.
-    sizes : number of rows of each group, shape (count,).
-    first_rows : index of the first row of each group, shape (count,).
-    sorted_ids : group of each row, in the order of `sort_by_group`, shape (rows,).
+    Attributes:
+        count: number of groups.
+        sizes: number of rows of each group, shape (count,).
+        first_rows: index of the first row of each group, shape (count,).
+        sorted_ids: group of each row, in the order of `sort_by_group`, shape (rows,).
     """
 
     def __init__(self, *keys: pa.Array | pa.ChunkedArray | IntegerArray) -> None:
@@ -66,9 +65,9 @@ class RowGroups:
         last = within[self._group_starts + self.sizes - 1] if self.count else within
         return last if self._order is None else self._order[last]
 
-    def _reduce_by_group(self, how: np.ufunc, values: IntegerArray) -> IntegerArray:
+    def _reduce_by_group(self, function: np.ufunc, values: IntegerArray) -> IntegerArray:
         reduced: IntegerArray = (
-            how.reduceat(self.sort_by_group(values), self._group_starts) if self.count else values[:0]
+            function.reduceat(self.sort_by_group(values), self._group_starts) if self.count else values[:0]
         )
         return reduced
 
@@ -94,9 +93,9 @@ def take_column_rows(table: pa.Table | pa.RecordBatch, names: Sequence[str], row
     }
 
 
-def build_typed_table(schema: pa.Schema, made: Mapping[str, pa.Array | np.ndarray[Any, Any]]) -> pa.Table:
+def build_typed_table(schema: pa.Schema, columns: Mapping[str, pa.Array | np.ndarray[Any, Any]]) -> pa.Table:
     """Return a table with the columns of `schema`. Additional columns are ignored."""
-    arrays: list[pa.Array] = [pa.array(made[name]) for name in schema.names]
+    arrays: list[pa.Array] = [pa.array(columns[name]) for name in schema.names]
     cast = [
         array if array.type == field.type else array.cast(field.type)
         for array, field in zip(arrays, schema, strict=True)
@@ -112,8 +111,8 @@ def _encode_group_keys(keys: Sequence[pa.Array | pa.ChunkedArray | IntegerArray]
         if count == 1:
             continue
         if room * count >= _GROUP_CODE_MAX:
-            known, code = np.unique(code, return_inverse=True)
-            room = len(known)
+            values, code = np.unique(code, return_inverse=True)
+            room = len(values)
         code, room = code * count + ranks, room * count
     return code
 
@@ -132,8 +131,8 @@ def _rank_values(key: pa.Array | pa.ChunkedArray | IntegerArray) -> tuple[Intege
     least, most = int(key.min()), int(key.max())
     if most - least < _DENSE_RANGE_MAX:
         return key - least, most - least + 1
-    known, ranks = np.unique(key, return_inverse=True)
-    return ranks.astype(np.int64, copy=False), len(known)
+    values, ranks = np.unique(key, return_inverse=True)
+    return ranks.astype(np.int64, copy=False), len(values)
 
 
 def _rank_texts(key: pa.Array) -> tuple[IntegerArray, int]:

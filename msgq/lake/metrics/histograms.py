@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from msgq.lake.metrics.group_by import IntegerArray, RowGroups
 
-#: Of a column of histograms.
+#: Arrow type of a column of histograms.
 HISTOGRAM_TYPE = pa.list_(pa.struct([("bucket", pa.int32()), ("count", pa.int64())]))
 _BUCKETS_PER_OCTAVE = 16  # buckets between a duration and its double
 _LARGEST_DURATION_NS = np.nextafter(2.0**63, 0)  # the largest duration that fits into 64 bits
@@ -42,11 +42,10 @@ def build_duration_histograms(
 ) -> pa.Array:
     """Return a histogram of the durations of each group.
 
-    Parameters
-    ----------
-    ids : group of each duration, from 0, in any order.
-    groups : number of groups. A group without durations has an empty histogram.
-    counts : count of each duration; None: 1.
+    Args:
+        ids: group of each duration, from 0, in any order.
+        groups: number of groups. A group without durations has an empty histogram.
+        counts: count of each duration; None: 1.
     """
     return build_bucket_histograms(ids, find_duration_buckets(durations), groups, counts)
 
@@ -88,17 +87,17 @@ def compute_histogram_percentile(
 ) -> pa.Array:
     """Return the duration at a rank of each histogram, ns; NULL for an empty histogram.
 
-    Parameters
-    ----------
-    rank : 0 to 1, the share of durations that are at most as long as the result.
-    least, most : minimum and maximum duration of each histogram.
+    Args:
+        rank: 0 to 1, the share of durations that are at most as long as the result.
+        least: minimum duration of each histogram.
+        most: maximum duration of each histogram.
     """
     bucket_ids, count, lengths = _flatten_histograms(histograms)
     ends = np.cumsum(lengths)
     until = np.concatenate(([0], np.cumsum(count)))
     before, total = until[ends - lengths], until[ends] - until[ends - lengths]
-    wanted = np.maximum(1, np.ceil(rank * total - 1e-9).astype(np.int64))
-    index = np.minimum(np.searchsorted(until[1:], before + wanted), max(0, len(bucket_ids) - 1))
+    rank_counts = np.maximum(1, np.ceil(rank * total - 1e-9).astype(np.int64))
+    index = np.minimum(np.searchsorted(until[1:], before + rank_counts), max(0, len(bucket_ids) - 1))
     values = (
         np.clip(compute_bucket_centers(bucket_ids)[index], least, most)
         if len(bucket_ids)

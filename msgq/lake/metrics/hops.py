@@ -13,7 +13,7 @@ from msgq.lake.metrics.saturating_time import subtract_saturating
 
 _EDGE_KEY = ("run", "parent", "endpoint")
 _EDGE_COLUMNS: list[tuple[str, pa.DataType]] = [(name, pa.string()) for name in _EDGE_KEY]
-#: What is needed of messages.
+#: Columns of messages that hops are computed from.
 HOP_INPUT_SCHEMA = pa.schema(
     [(name, pa.string()) for name in ("run", "endpoint")]
     + [(name, pa.int64()) for name in ("publish_time", "origin_time")]
@@ -39,9 +39,12 @@ def compute_edges(messages: pa.Table) -> pa.Table:
     """
     is_timing = pc.starts_with(messages.column("endpoint"), timing.TIMING_TOPIC_PREFIX)
     leads = pc.and_(pc.greater(messages.column("origin_time"), 0), pc.invert(is_timing))
-    known = messages.filter(pc.and_(leads, pc.is_valid(messages.column("publish_time"))))
-    run, endpoint = (RowGroups(get_column(known, name)).compute_group_ids() for name in ("run", "endpoint"))
-    published, origin = get_integer_column(known, "publish_time"), get_integer_column(known, "origin_time")
+    timed_messages = messages.filter(pc.and_(leads, pc.is_valid(messages.column("publish_time"))))
+    run, endpoint = (RowGroups(get_column(timed_messages, name)).compute_group_ids() for name in ("run", "endpoint"))
+    published, origin = (
+        get_integer_column(timed_messages, "publish_time"),
+        get_integer_column(timed_messages, "origin_time"),
+    )
     order = np.lexsort((endpoint, published, origin, run))
     run, endpoint, published, origin = run[order], endpoint[order], published[order], origin[order]
     follows = (np.diff(run, prepend=-1) == 0) & (np.diff(origin, prepend=-1) == 0)
@@ -51,9 +54,9 @@ def compute_edges(messages: pa.Table) -> pa.Table:
     has_parent = follows[first]
     parent = np.maximum(first - 1, 0)
     groups = RowGroups(run, np.where(has_parent, endpoint[parent], -1), endpoint)
-    names = get_column(known, "endpoint")
+    names = get_column(timed_messages, "endpoint")
     chosen = order[groups.first_rows]
-    made = take_column_rows(known, ["run", "endpoint"], chosen) | {
+    columns = take_column_rows(timed_messages, ["run", "endpoint"], chosen) | {
         "parent": names.take(pa.array(order[parent[groups.first_rows]], mask=~has_parent[groups.first_rows])),
         "messages": groups.sizes,
         **duration_stats.compute_duration_stats(
@@ -63,18 +66,18 @@ def compute_edges(messages: pa.Table) -> pa.Table:
             groups, subtract_saturating(published, origin), np.ones(len(order), np.bool_), "e2e_"
         ),
     }
-    return build_typed_table(EDGES_SCHEMA, made)
+    return build_typed_table(EDGES_SCHEMA, columns)
 
 
 def compute_hops(edges: pa.Table) -> pa.Table:
     """Return the edges of all chains, with percentiles: `HOPS_SCHEMA`. Input: `EDGES_SCHEMA` of parts of the chains."""
     groups = RowGroups(*(get_column(edges, name) for name in _EDGE_KEY))
     hop, age = (duration_stats.merge_duration_stats(groups, edges, prefix) for prefix in ("hop_", "e2e_"))
-    made = take_column_rows(edges, _EDGE_KEY, groups.first_rows) | {
+    columns = take_column_rows(edges, _EDGE_KEY, groups.first_rows) | {
         "messages": groups.sum_by_group(get_integer_column(edges, "messages"))
     }
-    made |= duration_stats.compute_duration_percentiles(hop, {"p50": 0.5, "p99": 0.99}, "hop_")
-    made |= duration_stats.compute_duration_percentiles(age, {"e2e_p50": 0.5}, "e2e_") | {"hop_max": hop["hop_max"]}
+    columns |= duration_stats.compute_duration_percentiles(hop, {"p50": 0.5, "p99": 0.99}, "hop_")
+    columns |= duration_stats.compute_duration_percentiles(age, {"e2e_p50": 0.5}, "e2e_") | {"hop_max": hop["hop_max"]}
     return build_typed_table(
-        HOPS_SCHEMA, {name.removeprefix("hop_").removeprefix("e2e_"): values for name, values in made.items()}
+        HOPS_SCHEMA, {name.removeprefix("hop_").removeprefix("e2e_"): values for name, values in columns.items()}
     )

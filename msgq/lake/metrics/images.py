@@ -13,7 +13,7 @@ COMPRESSED_IMAGE_SCHEMA = "sensor_msgs/msg/CompressedImage"  # a JPEG with a hea
 RAW_IMAGE_SCHEMA = "sensor_msgs/msg/Image"  # pixels with a head before them
 IMAGE_MAGICS = {"jpeg": b"\xff\xd8\xff", "png": b"\x89PNG\r\n\x1a\n"}
 
-#: Of what ROS, or visionipc, calls it: lines for one of the picture, samples of a pixel, OpenCV's way to BGR.
+#: Formats by name in ROS or visionipc: lines per line of the picture, samples per pixel, OpenCV's conversion to BGR.
 _RAW_FORMATS: dict[str, tuple[float, int, str | None]] = {
     "rgb8": (1, 3, "COLOR_RGB2BGR"),
     "bgr8": (1, 3, None),
@@ -38,7 +38,7 @@ def detect_pictures(data: pa.ChunkedArray, schema: pa.ChunkedArray) -> pa.Chunke
 def make_thumbnail(picture: bytes, width: int = 160) -> bytes | None:
     """Return a picture as a JPEG of at most `width` pixels width; None: unreadable. Needs OpenCV.
 
-    picture : payload of a message, with or without a header. Supported raw formats: rgb8, bgr8, rgba8, mono8 and nv12.
+    `picture`: payload of a message, with or without a header. Supported raw formats: rgb8, bgr8, rgba8, mono8 and nv12.
     """
     import cv2
 
@@ -57,11 +57,11 @@ def _decode_pixels(picture: bytes) -> Any:
     import numpy as np
 
     try:
-        said = fields(picture)
-        width = said["width"]
-        rows, samples, conversion = _RAW_FORMATS[said["encoding"]]
-        lines = np.frombuffer(said["data"], np.uint8).reshape(-1, said["step"])
-        lines = lines[: int(said["height"] * rows), : width * samples]
+        image = fields(picture)
+        width = image["width"]
+        rows, samples, conversion = _RAW_FORMATS[image["encoding"]]
+        lines = np.frombuffer(image["data"], np.uint8).reshape(-1, image["step"])
+        lines = lines[: int(image["height"] * rows), : width * samples]
         pixels = np.ascontiguousarray(lines).reshape(-1, width, samples)
         return pixels if conversion is None else cv2.cvtColor(pixels, getattr(cv2, conversion))
     except (KeyError, ValueError, cv2.error):  # it is none of these

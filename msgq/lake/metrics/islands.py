@@ -28,9 +28,9 @@ _HALF_SEQUENCE_MODULUS = 1 << 31
 _MINUTE_NS = 60 * NS_PER_S  # step of log_time, in which there are never 2**31 messages
 EPOCH_KEY_COLUMNS = ("run", "endpoint", "epoch")
 STATE_KEY_COLUMNS = (*EPOCH_KEY_COLUMNS, "key", "index")
-#: Of an island. base, base_time: the sequence of the message that came first in the same minute, or in all that was
-#: joined, and when; turned: how far from `base` that of the last minute was; low, high: the first and the last number
-#: of the block, counted from `base`; low_time, high_time: log_time of these.
+#: Columns of an island. base, base_time: sequence and time of the first message of the same minute, or of all joined
+#: minutes; turned: distance from `base` to the base of the last minute; low, high: the first and the last number of the
+#: block, counted from `base`; low_time, high_time: log_time of these.
 _ISLAND_COLUMNS = ("base", "base_time", "turned", "low", "low_time", "high", "high_time")
 _KEY_COLUMN_TYPES: dict[str, pa.DataType] = dict.fromkeys(("run", "endpoint", "key"), pa.string()) | dict.fromkeys(
     ("epoch", "index"), pa.int64()
@@ -109,7 +109,7 @@ class _SortedIslands(NamedTuple):
     key_groups: RowGroups
     row_order: IntegerArray  # order of the rows
     first_sequence: IntegerArray  # sequence of each key's first message
-    last_minute_distance: IntegerArray  # from there to the last minute's, of each key
+    last_minute_distance: IntegerArray  # distance from there to the last minute's, of each key
     first_message_row: IntegerArray  # the row of each key in which its first message is
     low_sequence: IntegerArray
     high_sequence: IntegerArray
@@ -175,9 +175,9 @@ def join_sequence_islands(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
 def find_sequence_gaps(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
     """Return the gaps between islands: `make_gaps_schema`. Input: islands.
 
-    previous_sequence, next_sequence : sequences before and after the gap. lost : number of missing sequences.
+    `previous_sequence`, `next_sequence`: sequences before and after the gap. `lost`: number of missing sequences.
         from_time,
-    to_time : log_time before and after, ns.
+    `to_time`: log_time before and after, ns.
     """
     islands = _sort_islands(rows, keys)
     jumped = islands.is_block_start.copy()

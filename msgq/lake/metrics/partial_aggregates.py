@@ -47,7 +47,7 @@ FRAMES_SCHEMA = pa.schema(
 #: Hours since the epoch that the log_time of messages does not tell; `about` is "origins": those in which origins of
 #: messages were; or "events": those in which messages of queues were sent whose events these are.
 HOURS_SCHEMA = pa.schema([("about", pa.string()), ("run", pa.string()), ("hour", pa.int64())])
-#: Of what `compute_aggregates` makes: with another number, all is computed again.
+#: Version of the tables of `compute_aggregates`: with another number, all are computed again.
 AGGREGATES_VERSION = 1
 #: The tables that `compute_aggregates` makes, and their columns, without `bronze_file`.
 AGGREGATE_SCHEMAS: dict[str, pa.Schema] = {
@@ -64,12 +64,11 @@ AGGREGATE_SCHEMAS: dict[str, pa.Schema] = {
 def compute_aggregates(rows: pa.Table) -> dict[str, pa.Table]:
     """Return the tables `AGGREGATE_SCHEMAS` of messages. Tables without data have no rows.
 
-    Parameters
-    ----------
-    rows : messages as in a bronze file. log_time and sequence are never NULL. Fast if sorted by run, endpoint, epoch
-        and log_time, with texts as dictionaries.
+    Args:
+        rows: messages as in a bronze file. log_time and sequence are never NULL. Fast if sorted by run, endpoint, epoch
+            and log_time, with texts as dictionaries.
     """
-    made: dict[str, Callable[[pa.Table], pa.Table]] = {
+    table_makers: dict[str, Callable[[pa.Table], pa.Table]] = {
         "traffic_windows": compute_traffic_windows,
         "islands": compute_epoch_islands,
         "key_islands": compute_state_islands,
@@ -77,7 +76,7 @@ def compute_aggregates(rows: pa.Table) -> dict[str, pa.Table]:
         "events": read_queue_events,
         "frames": find_frames,
     }
-    aggregates = {name: make(rows) for name, make in made.items()}
+    aggregates = {name: make(rows) for name, make in table_makers.items()}
     return aggregates | {"hours": _find_other_hours(rows, aggregates["events"])}
 
 
@@ -153,8 +152,8 @@ def find_frames(rows: pa.Table) -> pa.Table:
 def _find_other_hours(rows: pa.Table, events: pa.Table) -> pa.Table:
     tables = [HOURS_SCHEMA.empty_table()]
     origin = get_column(rows, "origin_time")
-    if origin.null_count < len(origin) and (known := get_integer_column(rows, "origin_time") > 0).any():
-        chosen = rows.select(["run", "origin_time"]).filter(pa.array(known))
+    if origin.null_count < len(origin) and (has_origin := get_integer_column(rows, "origin_time") > 0).any():
+        chosen = rows.select(["run", "origin_time"]).filter(pa.array(has_origin))
         tables.append(_make_hour_rows("origins", chosen, get_integer_column(chosen, "origin_time") // HOUR_NS))
     if len(events):
         tables.append(_make_hour_rows("events", events, compute_event_hours(events)))

@@ -118,12 +118,12 @@ def read_queue_events(messages: pa.Table) -> pa.Table:
         return QUEUE_EVENTS_SCHEMA.empty_table()
     rows = np.flatnonzero(is_queue)
     whole, headers = read_event_heads(get_column(messages, "data").take(pa.array(rows)))
-    made = take_column_rows(messages, ["run", "endpoint", "epoch", "sequence", "publisher"], rows[whole])
+    columns = take_column_rows(messages, ["run", "endpoint", "epoch", "sequence", "publisher"], rows[whole])
     numbers = {name: headers[name].astype(np.int64) for name, _ in EVENT_FIELDS}
     sent = np.where(numbers["event"] == Event.SENT, numbers["publish_time"], 0)
     numbers["sent_time"] = np.where(numbers["sent_time"] > 0, numbers["sent_time"], sent)
-    queue = pc.utf8_slice_codeunits(made["endpoint"], len(QUEUE.name_prefix), np.iinfo(np.int32).max)
-    return build_typed_table(QUEUE_EVENTS_SCHEMA, made | numbers | {"queue": queue})
+    queue = pc.utf8_slice_codeunits(columns["endpoint"], len(QUEUE.name_prefix), np.iinfo(np.int32).max)
+    return build_typed_table(QUEUE_EVENTS_SCHEMA, columns | numbers | {"queue": queue})
 
 
 def compute_event_hours(events: pa.Table) -> IntegerArray:
@@ -164,7 +164,7 @@ def compute_queue_deliveries(events: pa.Table) -> pa.Table:
         outcome = np.where(ends[end] < _UNKNOWN_TIME_NS, OUTCOME_BY_EVENT[end], outcome)
     begun = _find_waiting_begins(message, deliveries, sent, ended)
     is_processed = np.isin(outcome, ("acknowledged", "requeued"))
-    made = {
+    columns = {
         "number": pa.array(get_integer_column(events, "number")[groups.first_rows], mask=refused[groups.first_rows]),
         "deliveries": deliveries,
         "priority": groups.max_by_group(get_integer_column(events, "priority")),
@@ -182,7 +182,7 @@ def compute_queue_deliveries(events: pa.Table) -> pa.Table:
         "outcome": pa.array(outcome.tolist(), _TEXT_TYPE),
         **_take_consumer_columns(events, groups),
     }
-    rows = build_typed_table(QUEUE_DELIVERIES_SCHEMA, take_column_rows(events, _QUEUE_KEY, groups.first_rows) | made)
+    rows = build_typed_table(QUEUE_DELIVERIES_SCHEMA, take_column_rows(events, _QUEUE_KEY, groups.first_rows) | columns)
     was_taken = np.zeros(int(message.max(initial=-1)) + 1, np.bool_)
     was_taken[message[deliveries > 0]] = True
     return rows.filter(pa.array((deliveries > 0) | ~was_taken[message]))
@@ -235,11 +235,11 @@ def count_queue_events(work: pa.Table, width: int = NS_PER_S) -> pa.Table:
     rejected, requeued = (np.asarray(pc.equal(outcome, name), np.bool_) for name in ("rejected", "requeued"))
     done = np.asarray(pc.is_in(outcome, pa.array(["acknowledged", "received"])), np.bool_)
     deliveries, ended = get_integer_column(work, "deliveries"), get_integer_column(work, "ended_time", _UNKNOWN_TIME_NS)
-    sent, known = (
+    sent, take_times = (
         get_integer_column(work, "sent_time", _UNKNOWN_TIME_NS),
         get_integer_column(work, "delivered_time", _UNKNOWN_TIME_NS),
     )
-    taken_at = np.where(deliveries > 0, np.where(known < _UNKNOWN_TIME_NS, known, ended), _UNKNOWN_TIME_NS)
+    taken_at = np.where(deliveries > 0, np.where(take_times < _UNKNOWN_TIME_NS, take_times, ended), _UNKNOWN_TIME_NS)
     keys = [get_column(work, name) for name in (*_QUEUE_KEY, "number")]
     message = RowGroups(*keys, sent, np.where(rejected, ended, -1)).compute_group_ids()
     order = np.lexsort((deliveries, message))
@@ -295,13 +295,13 @@ class _EventPoints:
         rows = work.select(list(_QUEUE_KEY)).take(pa.array(columns["row_number"]))
         window = compute_window_start(columns["window_start"], width)
         groups = RowGroups(*(get_column(rows, name) for name in _QUEUE_KEY), window)
-        made: dict[str, pa.Array | IntegerArray] = {"window_start": window[groups.first_rows]}
-        made |= {name: groups.sum_by_group(columns[name]) for name in (*QUEUE_COUNT_COLUMNS, "change")}
+        sums: dict[str, pa.Array | IntegerArray] = {"window_start": window[groups.first_rows]}
+        sums |= {name: groups.sum_by_group(columns[name]) for name in (*QUEUE_COUNT_COLUMNS, "change")}
         for name in QUEUE_DURATION_NAMES:
-            made |= duration_stats.compute_duration_stats(
+            sums |= duration_stats.compute_duration_stats(
                 groups, columns[name], columns[name] < _UNKNOWN_TIME_NS, f"{name}_"
             )
-        return build_typed_table(QUEUE_AGGREGATES, take_column_rows(rows, _QUEUE_KEY, groups.first_rows) | made)
+        return build_typed_table(QUEUE_AGGREGATES, take_column_rows(rows, _QUEUE_KEY, groups.first_rows) | sums)
 
 
 def compute_queue_windows(points: pa.Table, width: int = NS_PER_S) -> pa.Table:
@@ -358,21 +358,21 @@ def summarize_queues(windows: pa.Table, *by: str) -> pa.Table:
 
 def _sum_window_groups(groups: RowGroups, rows: pa.Table, keys: tuple[str, ...]) -> pa.Table:
     counts = [name for name in (*QUEUE_COUNT_COLUMNS, "change") if name in rows.column_names]
-    made = take_column_rows(rows, keys, groups.first_rows) | {
+    columns = take_column_rows(rows, keys, groups.first_rows) | {
         name: groups.sum_by_group(get_integer_column(rows, name)) for name in counts
     }
     for name in QUEUE_DURATION_NAMES:
-        made |= duration_stats.merge_duration_stats(groups, rows, f"{name}_")
-    return pa.table(dict(made))
+        columns |= duration_stats.merge_duration_stats(groups, rows, f"{name}_")
+    return pa.table(dict(columns))
 
 
 def _add_duration_percentiles(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     columns: Mapping[str, pa.Array] = {name: get_column(rows, name) for name in rows.column_names}
-    made = {
+    percentiles = {
         key: values
         for name in QUEUE_DURATION_NAMES
         for key, values in duration_stats.compute_duration_percentiles(
             columns, QUEUE_PERCENTILE_RANKS, f"{name}_"
         ).items()
     }
-    return build_typed_table(schema, dict(columns) | made)
+    return build_typed_table(schema, dict(columns) | percentiles)

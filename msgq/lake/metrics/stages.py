@@ -24,7 +24,7 @@ from msgq.lake.metrics.time_windows import WINDOW_TIME_COLUMNS, align_window_sta
 STAGE_DURATION_NAMES = ("queue_time", "processing_time", "e2e_latency")
 STAGE_PERCENTILE_RANKS = {"p50": 0.5, "p99": 0.99}
 _STAGE_KEY = ("run", "stage", "endpoint")
-_TIMING_RECORD_TYPE = np.dtype([(name, "<i8") for name in timing.TIMING_FIELDS])
+TIMING_RECORD_TYPE = np.dtype([(name, "<i8") for name in timing.TIMING_FIELDS])
 _COUNT_FIELDS: list[tuple[str, pa.DataType]] = [(name, pa.int64()) for name in ("messages", "malformed")]
 _STAGE_KEY_COLUMNS: list[tuple[str, pa.DataType]] = [(name, pa.string()) for name in _STAGE_KEY]
 _DURATION_COLUMNS = [field for name in STAGE_DURATION_NAMES for field in duration_stats.list_stats_columns(f"{name}_")]
@@ -58,9 +58,9 @@ def compute_stage_windows(messages: pa.Table, width: int = NS_PER_S) -> pa.Table
     records = records.append_column("endpoint", endpoint.take(pa.array(codes[rows])))
     window = compute_window_start(get_integer_column(records, "log_time"), width)
     groups = RowGroups(*(get_column(records, name) for name in _STAGE_KEY), window)
-    whole, times = _read_timing_records(get_column(records, "data"))
+    whole, times = read_timing_records(get_column(records, "data"))
     published, origin, received, sent = (times[name] for name in timing.TIMING_FIELDS)
-    made = {
+    columns = {
         "window_start": window[groups.first_rows],
         "window_ns": np.full(groups.count, width),
         "messages": groups.sum_by_group(whole),
@@ -69,14 +69,14 @@ def compute_stage_windows(messages: pa.Table, width: int = NS_PER_S) -> pa.Table
         **duration_stats.compute_duration_stats(groups, published - received, whole, "processing_time_"),
         **duration_stats.compute_duration_stats(groups, published - origin, whole & (origin > 0), "e2e_latency_"),
     }
-    return build_typed_table(STAGE_AGGREGATES, take_column_rows(records, _STAGE_KEY, groups.first_rows) | made)
+    return build_typed_table(STAGE_AGGREGATES, take_column_rows(records, _STAGE_KEY, groups.first_rows) | columns)
 
 
-def _read_timing_records(data: pa.Array) -> tuple[np.ndarray[tuple[int], np.dtype[np.bool_]], dict[str, IntegerArray]]:
+def read_timing_records(data: pa.Array) -> tuple[np.ndarray[tuple[int], np.dtype[np.bool_]], dict[str, IntegerArray]]:
     """Return a mask of the valid records (size and plausible times), and their times; 0 in invalid records."""
     right = np.asarray(pc.equal(pc.binary_length(data), timing.TIMING_RECORD_BYTES).fill_null(False), np.bool_)
-    every = np.zeros(len(data), _TIMING_RECORD_TYPE)
-    every[right] = read_fixed_headers(data.filter(pa.array(right)), _TIMING_RECORD_TYPE)[1]
+    every = np.zeros(len(data), TIMING_RECORD_TYPE)
+    every[right] = read_fixed_headers(data.filter(pa.array(right)), TIMING_RECORD_TYPE)[1]
     times = {name: every[name].astype(np.int64) for name in timing.TIMING_FIELDS}
     possible = (times["received"] > 0) & (times["publish_time"] >= times["received"])
     return right & possible & (times["sent"] >= 0) & (times["origin_time"] >= 0), times
@@ -89,12 +89,12 @@ def merge_stage_windows(windows: pa.Table, width: int | IntegerArray = 0) -> pa.
     """
     time, widths = align_window_starts(windows, width)
     groups = RowGroups(*(get_column(windows, name) for name in _STAGE_KEY), time, widths)
-    made = {
+    columns = {
         "window_start": time[groups.first_rows],
         "window_ns": widths[groups.first_rows],
         **_sum_window_groups(groups, windows),
     }
-    return build_typed_table(STAGE_AGGREGATES, take_column_rows(windows, _STAGE_KEY, groups.first_rows) | made)
+    return build_typed_table(STAGE_AGGREGATES, take_column_rows(windows, _STAGE_KEY, groups.first_rows) | columns)
 
 
 def compute_stages(windows: pa.Table) -> pa.Table:
@@ -107,9 +107,9 @@ def coarsen_stage_windows(windows: pa.Table, at_least: int = NS_PER_S) -> pa.Tab
 
     Input: `STAGES_SCHEMA` or `STAGE_AGGREGATES`, without repeated windows.
     """
-    said = pc.add(windows.column("messages"), windows.column("malformed"))
-    known = windows.set_column(windows.schema.get_field_index("messages"), "messages", said)
-    return compute_stages(merge_stage_windows(windows, choose_window_widths(known, _STAGE_KEY, at_least)))
+    message_counts = pc.add(windows.column("messages"), windows.column("malformed"))
+    counted_windows = windows.set_column(windows.schema.get_field_index("messages"), "messages", message_counts)
+    return compute_stages(merge_stage_windows(windows, choose_window_widths(counted_windows, _STAGE_KEY, at_least)))
 
 
 def summarize_stages(windows: pa.Table, *by: str) -> pa.Table:
@@ -120,9 +120,11 @@ def summarize_stages(windows: pa.Table, *by: str) -> pa.Table:
     keys = (*_STAGE_KEY, *by)
     groups = RowGroups(*(get_column(windows, name) for name in keys))
     extra = [windows.schema.field(name) for name in by]
-    made = take_column_rows(windows, keys, groups.first_rows) | _sum_window_groups(groups, windows)
+    columns = take_column_rows(windows, keys, groups.first_rows) | _sum_window_groups(groups, windows)
     fields = list(STAGE_SUMMARY_SCHEMA)
-    return _add_duration_percentiles(made, pa.schema([*fields[: len(_STAGE_KEY)], *extra, *fields[len(_STAGE_KEY) :]]))
+    return _add_duration_percentiles(
+        columns, pa.schema([*fields[: len(_STAGE_KEY)], *extra, *fields[len(_STAGE_KEY) :]])
+    )
 
 
 def _sum_window_groups(groups: RowGroups, windows: pa.Table) -> dict[str, pa.Array | IntegerArray]:
@@ -134,8 +136,8 @@ def _sum_window_groups(groups: RowGroups, windows: pa.Table) -> dict[str, pa.Arr
     }
 
 
-def _add_duration_percentiles(made: pa.Table | dict[str, pa.Array | IntegerArray], schema: pa.Schema) -> pa.Table:
-    columns = {name: get_column(made, name) for name in made.column_names} if isinstance(made, pa.Table) else made
+def _add_duration_percentiles(rows: pa.Table | dict[str, pa.Array | IntegerArray], schema: pa.Schema) -> pa.Table:
+    columns = {name: get_column(rows, name) for name in rows.column_names} if isinstance(rows, pa.Table) else rows
     for name in STAGE_DURATION_NAMES:
         columns |= duration_stats.compute_duration_percentiles(columns, STAGE_PERCENTILE_RANKS, f"{name}_")
     return build_typed_table(schema, columns)

@@ -20,7 +20,7 @@ from msgq.lake.metrics.group_by import (
 )
 from msgq.lake.metrics.saturating_time import compute_window_start, subtract_saturating
 
-#: How long windows may be, ns; each is a whole number of those before, and an hour of all.
+#: Widths of windows in ns; each is a multiple of all smaller widths, and a divisor of an hour.
 WINDOW_WIDTHS_NS = tuple(seconds * NS_PER_S for seconds in (1, 10, 60, 600, 3600))
 HOUR_NS = WINDOW_WIDTHS_NS[-1]
 _MESSAGES_PER_WINDOW_MIN = 64  # messages that the windows of an endpoint have on average
@@ -72,10 +72,10 @@ def compute_traffic_windows(messages: pa.Table, width: int = NS_PER_S) -> pa.Tab
     groups = RowGroups(*(get_column(messages, name) for name in TRAFFIC_WINDOW_KEY_COLUMNS), window)
     sizes = get_integer_column(messages, "size_bytes")
     late = subtract_saturating(times, get_integer_column(messages, "publish_time"))
-    known = (late != 0) & ~is_value_change(messages)
+    is_measured = (late != 0) & ~is_value_change(messages)
     if get_column(messages, "publish_time").null_count:
-        known &= np.asarray(get_column(messages, "publish_time").is_valid())
-    made = {
+        is_measured &= np.asarray(get_column(messages, "publish_time").is_valid())
+    columns = {
         "window_start": window[groups.first_rows],
         "window_ns": np.full(groups.count, width),
         "messages": groups.sizes,
@@ -83,10 +83,10 @@ def compute_traffic_windows(messages: pa.Table, width: int = NS_PER_S) -> pa.Tab
         "max_size_bytes": groups.max_by_group(sizes),
         "start_time": groups.min_by_group(times),
         "end_time": groups.max_by_group(times),
-        **duration_stats.compute_duration_stats(groups, late, known),
+        **duration_stats.compute_duration_stats(groups, late, is_measured),
     }
     return build_typed_table(
-        TRAFFIC_WINDOWS_SCHEMA, take_column_rows(messages, TRAFFIC_WINDOW_KEY_COLUMNS, groups.first_rows) | made
+        TRAFFIC_WINDOWS_SCHEMA, take_column_rows(messages, TRAFFIC_WINDOW_KEY_COLUMNS, groups.first_rows) | columns
     )
 
 
@@ -111,7 +111,7 @@ def merge_traffic_windows(windows: pa.Table, width: int | IntegerArray = 0) -> p
     """Return the windows without repeated ones. `width`: new width in ns, of all windows or of each; 0: unchanged."""
     time, widths = align_window_starts(windows, width)
     groups = RowGroups(*(get_column(windows, name) for name in TRAFFIC_WINDOW_KEY_COLUMNS), time, widths)
-    made = {
+    columns = {
         "window_start": time[groups.first_rows],
         "window_ns": widths[groups.first_rows],
         **sum_window_counts(groups, windows),
@@ -119,7 +119,7 @@ def merge_traffic_windows(windows: pa.Table, width: int | IntegerArray = 0) -> p
     return build_typed_table(
         TRAFFIC_WINDOWS_SCHEMA,
         take_column_rows(windows, TRAFFIC_WINDOW_KEY_COLUMNS, groups.first_rows)
-        | made
+        | columns
         | duration_stats.merge_duration_stats(groups, windows),
     )
 
@@ -127,7 +127,7 @@ def merge_traffic_windows(windows: pa.Table, width: int | IntegerArray = 0) -> p
 def align_window_starts(windows: pa.Table, width: int | IntegerArray) -> tuple[IntegerArray, IntegerArray]:
     """Return the start and the length of each window with the new width.
 
-    width : as in `merge_traffic_windows`.
+    `width`: as in `merge_traffic_windows`.
     """
     time, widths = get_integer_column(windows, "window_start"), get_integer_column(windows, "window_ns")
     if np.any(width):
@@ -152,7 +152,7 @@ def coarsen_traffic_windows(windows: pa.Table, at_least: int = NS_PER_S) -> pa.T
     In each hour, the width of an endpoint is the smallest of `WINDOW_WIDTHS_NS` at which its non-empty windows have 64
     messages on average; otherwise one hour. Input: windows of 1 s or more, without repeated windows.
 
-    at_least : minimum width, ns.
+    `at_least`: minimum width, ns.
     """
     return merge_traffic_windows(windows, choose_window_widths(windows, ("run", "endpoint"), at_least))
 
@@ -177,14 +177,14 @@ def compute_throughput(windows: pa.Table) -> pa.Table:
         groups.sum_by_group(get_integer_column(windows, "messages")),
         get_integer_column(windows, "window_ns")[groups.first_rows],
     )
-    made = {
+    columns = {
         "messages": messages,
         "size_bytes": groups.sum_by_group(get_integer_column(windows, "size_bytes")),
         "rate": messages * (NS_PER_S / widths),
     }
     return build_typed_table(
         THROUGHPUT_SCHEMA,
-        take_column_rows(windows, ["run", "endpoint", "window_start", "window_ns"], groups.first_rows) | made,
+        take_column_rows(windows, ["run", "endpoint", "window_start", "window_ns"], groups.first_rows) | columns,
     )
 
 
@@ -206,17 +206,17 @@ def summarize_latency(latency: pa.Table, *by: str) -> pa.Table:
     Input: `LATENCY_SCHEMA`. You may make run, endpoint and window_start coarser before. Output: run, endpoint, `by`,
     and the columns of `LATENCY_SCHEMA` from `messages`.
     """
-    known = latency.append_column("count", latency.column("messages"))
-    return _compute_latency_percentiles(known, ("run", "endpoint", *by))
+    counted_latency = latency.append_column("count", latency.column("messages"))
+    return _compute_latency_percentiles(counted_latency, ("run", "endpoint", *by))
 
 
 def _compute_latency_percentiles(rows: pa.Table, keys: tuple[str, ...]) -> pa.Table:
     groups = RowGroups(*(get_column(rows, name) for name in keys))
     spread = duration_stats.merge_duration_stats(groups, rows)
-    made = (
+    columns = (
         spread
         | {"messages": spread["count"]}
         | duration_stats.compute_duration_percentiles(spread, LATENCY_PERCENTILE_RANKS)
     )
     schema = pa.schema([*(rows.schema.field(name) for name in keys), *_LATENCY_COLUMNS])
-    return build_typed_table(schema, take_column_rows(rows, keys, groups.first_rows) | made)
+    return build_typed_table(schema, take_column_rows(rows, keys, groups.first_rows) | columns)

@@ -24,7 +24,7 @@ from msgq.lake.report.short_dropouts import find_short_dropouts
 
 DROPOUT_PERIODS_MIN = 20
 DROPOUT_MIN_NS = NS_PER_S
-LATENCY_MESSAGES_MIN = 20  # with a known latency; with fewer, no latency is usual
+LATENCY_MESSAGES_MIN = 20  # minimum messages with a known latency; with fewer, no latency is usual
 _DROPOUTS_MAX = 100_000  # the longest
 _ENDPOINT_KEY = ["run", "endpoint"]
 
@@ -33,19 +33,19 @@ _ENDPOINT_KEY = ["run", "endpoint"]
 class Anomaly:
     """An anomaly of an endpoint in a run.
 
-    Attributes
-    ----------
-    kind : "loss", "dropout", "latency", "restart", "takeover", "requeue" or "clock".
-    from_time, to_time : begin and end of the worst time, ns. For losses, the time of all losses.
-    value, usual : worst value, and usual value of the endpoint.
-        loss: number of messages. dropout, restart: time between two messages, ns. latency: median latency, ns.
-        takeover: number of publishers that replaced a living publisher.
-        clock: longest time from the recording of a message to its publishing, ns.
-        requeue: number of messages that a receiver returned to the queue, or did not acknowledge before its end.
-    share : affected messages (loss, latency; takeover: messages of the new publishers) or time (dropout) of all
-        messages or the whole time, 0 to 1. The list is sorted by this value.
-    times : number of dropouts, late periods, restarts, or gaps between messages.
-    is_at_end : the endpoint was silent until the end.
+    Attributes:
+        kind: "loss", "dropout", "latency", "restart", "takeover", "requeue" or "clock".
+        from_time: begin of the worst time, ns. For losses, the begin of all losses.
+        to_time: end of the worst time, ns. For losses, the end of all losses.
+        value: worst value of the endpoint. loss: number of messages. dropout, restart: time between two messages, ns.
+            latency: median latency, ns. takeover: number of publishers that replaced a living publisher. clock: longest
+            time from the recording of a message to its publishing, ns. requeue: number of messages that a receiver
+            returned to the queue, or did not acknowledge before its end.
+        usual: usual value of the endpoint.
+        share: affected messages (loss, latency; takeover: messages of the new publishers) or time (dropout) of all
+            messages or the whole time, 0 to 1. The list is sorted by this value.
+        times: number of dropouts, late periods, restarts, or gaps between messages.
+        is_at_end: the endpoint was silent until the end.
     """
 
     kind: str
@@ -64,10 +64,11 @@ class Anomaly:
 class Examination:
     """The anomalies, the largest share first, and the number of endpoints of each examination.
 
-    Attributes
-    ----------
-    endpoints, latency, dropout, loss : number of all endpoints of all runs, and of endpoints with examined latency,
-        dropouts and losses. Latency needs 20 messages with a known publish time. Dropouts need 3 messages.
+    Attributes:
+        endpoints: number of all endpoints of all runs.
+        latency: number of endpoints with examined latency, which needs 20 messages with a known publish time.
+        dropout: number of endpoints with examined dropouts, which need 3 messages.
+        loss: number of endpoints with examined losses.
     """
 
     anomalies: list[Anomaly]
@@ -107,15 +108,15 @@ def _find_losses(gold: GoldReader, endpoints: pa.Table) -> Iterator[Anomaly]:
     def prepare_piece(piece: pa.Table) -> pa.Table:
         return piece.append_column("times", pa.array(np.ones(len(piece), np.int64)))
 
-    how = {"lost": "sum", "from_time": "min", "to_time": "max", "times": "sum"}
+    aggregations = {"lost": "sum", "from_time": "min", "to_time": "max", "times": "sum"}
     columns = [*_ENDPOINT_KEY, "lost", "from_time", "to_time"]
-    gaps = gold.aggregate_rows("sequence_gaps", columns, _ENDPOINT_KEY, how, prepare_piece)
+    gaps = gold.aggregate_rows("sequence_gaps", columns, _ENDPOINT_KEY, aggregations, prepare_piece)
     messages = {(row["run"], row["endpoint"]): row["messages"] for row in endpoints.to_pylist()}
     for gap in gaps.to_pylist():
         lost = gap["lost"]
         total = lost + messages.get((gap["run"], gap["endpoint"]), 0)
-        known = (gap["from_time"], gap["to_time"], lost, 0, lost / total, gap["times"])
-        yield Anomaly("loss", gap["run"], gap["endpoint"], *known)
+        values = (gap["from_time"], gap["to_time"], lost, 0, lost / total, gap["times"])
+        yield Anomaly("loss", gap["run"], gap["endpoint"], *values)
 
 
 def _find_dropouts(gold: GoldReader, endpoints: pa.Table) -> Iterator[Anomaly]:
@@ -133,8 +134,8 @@ def _find_dropouts(gold: GoldReader, endpoints: pa.Table) -> Iterator[Anomaly]:
         worst = max(rows, key=lambda row: row["duration_ns"])
         share = sum(row["duration_ns"] for row in rows) / max(1, ends[run] - begins[run])
         times = worst["from_time"], worst["to_time"]
-        known = (worst["duration_ns"], worst["period_ns"], min(1.0, share), len(rows))
-        yield Anomaly("dropout", run, endpoint, *times, *known, is_at_end="is_at_end" in worst)
+        values = (worst["duration_ns"], worst["period_ns"], min(1.0, share), len(rows))
+        yield Anomaly("dropout", run, endpoint, *times, *values, is_at_end="is_at_end" in worst)
 
 
 def _find_run_ends(endpoints: pa.Table) -> dict[str, int]:
@@ -179,8 +180,8 @@ def _find_latencies(gold: GoldReader) -> Iterator[Anomaly]:
     for (run, endpoint), late in periods.items():
         worst = max(late, key=lambda period: (period.late_messages, -period.from_time))
         share = sum(period.late_messages for period in late) / worst.run_messages
-        known = (worst.latency_ns, worst.usual_ns, share, len(late))
-        yield Anomaly("latency", run, endpoint, worst.from_time, worst.to_time, *known)
+        values = (worst.latency_ns, worst.usual_ns, share, len(late))
+        yield Anomaly("latency", run, endpoint, worst.from_time, worst.to_time, *values)
 
 
 def _find_restarts(gold: GoldReader, endpoints: pa.Table) -> Iterator[Anomaly]:
@@ -191,10 +192,13 @@ def _find_restarts(gold: GoldReader, endpoints: pa.Table) -> Iterator[Anomaly]:
         return
     spans = {(row["run"], row["endpoint"]): row for row in several.to_pylist()}
     where = ds.field("endpoint").isin(pc.unique(several["endpoint"]))
-    keys, how = [*_ENDPOINT_KEY, "epoch"], {"start_time": "min", "end_time": "max"}
+    keys, aggregations = [*_ENDPOINT_KEY, "epoch"], {"start_time": "min", "end_time": "max"}
     epochs = defaultdict(list)
     for row in (
-        gold.read_rows("traffic_windows", [*keys, *how], where).group_by(keys).aggregate([*how.items()]).to_pylist()
+        gold.read_rows("traffic_windows", [*keys, *aggregations], where)
+        .group_by(keys)
+        .aggregate([*aggregations.items()])
+        .to_pylist()
     ):
         epochs[row["run"], row["endpoint"]].append((row["start_time_min"], row["end_time_max"]))
     for key, times in epochs.items():
@@ -228,14 +232,14 @@ def _find_takeovers(gold: GoldReader, endpoints: pa.Table) -> Iterator[Anomaly]:
 def _find_requeued_jobs(gold: GoldReader) -> Iterator[Anomaly]:
     """Yield one anomaly for each queue with messages that came back from a receiver."""
     columns = ["run", "queue", "delivered_time", "ended_time"]
-    how = {"times": "sum", "delivered_time": "min", "ended_time": "max"}
+    aggregations = {"times": "sum", "delivered_time": "min", "ended_time": "max"}
     summary = gold.read_rows("queue_summary", ["run", "queue", "delivered"])
     delivered = {(row["run"], row["queue"]): row["delivered"] for row in summary.to_pylist()}
     rows = gold.read_rows("queue_deliveries", columns, ds.field("outcome") == "requeued")
     if not len(rows):
         return
     counted = rows.append_column("times", pa.array(np.ones(len(rows), np.int64)))
-    for row in aggregate_by_keys(counted, ["run", "queue"], how).to_pylist():
+    for row in aggregate_by_keys(counted, ["run", "queue"], aggregations).to_pylist():
         share = row["times"] / max(row["times"], delivered.get((row["run"], row["queue"]), 0))
         times = row["delivered_time"], row["ended_time"]
         endpoint = make_queue_endpoint(row["queue"])

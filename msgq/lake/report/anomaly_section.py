@@ -29,10 +29,9 @@ _COLUMN_TITLES = ("Trouble", "Endpoint", "From (UTC)", "To (UTC)", "How bad", "A
 def format_anomaly_section(found: Examination, replay_command: Sequence[str], span: tuple[int, int]) -> str:
     """Return the section as HTML.
 
-    Parameters
-    ----------
-    replay_command : command that plays the recording or lake, without options; empty: no commands are shown.
-    span : begin and end of all messages, ns.
+    Args:
+        replay_command: command that plays the recording or lake, without options; empty: no commands are shown.
+        span: begin and end of all messages, ns.
     """
     listed = found.anomalies[:_LISTED_ANOMALIES_MAX]
     titles = _COLUMN_TITLES if replay_command else _COLUMN_TITLES[:-1]
@@ -121,8 +120,9 @@ def _format_examination(found: Examination) -> str:
         "the publish time of a message is 1 ms or more after its recording",
         f"no message came for {anomalies.DROPOUT_PERIODS_MIN} usual intervals and 1 s "
         f"(0.2 s from {short_dropouts.FAST_RATE_MIN_HZ} messages/s)",
-        f"{late_periods.LATE_MESSAGES_MIN} messages in sequence, over 1 s or more, took "
-        f"{late_periods.LATENCY_RATIO_MIN} times the endpoint's median latency and 1 ms more",
+        f"over 1 s or more, {late_periods.LATE_MESSAGES_MIN} messages and an unusual share of at least "
+        f"{late_periods.LATE_SHARE_MIN:.0%} took {late_periods.LATENCY_RATIO_MIN} times the endpoint's median latency "
+        "and 1 ms more",
     )
     return (
         f'<p class="note">Examined: the latency of {found.latency:,}, the dropouts of {found.dropout:,} and the '

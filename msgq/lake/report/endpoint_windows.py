@@ -22,12 +22,11 @@ _FloatMatrix = np.ndarray[Any, np.dtype[np.float64]]
 class EndpointWindows:
     """Rate and latency of endpoints over time.
 
-    Attributes
-    ----------
-    names : endpoint of each row.
-    starts : start of each window, ns. The first window starts with the recording.
-    rates : messages per second, shape (names, windows); 0 without messages.
-    latencies : highest 90th percentile of the latency in ns, shape (names, windows); NaN if unknown.
+    Attributes:
+        names: endpoint of each row.
+        starts: start of each window, ns. The first window starts with the recording.
+        rates: messages per second, shape (names, windows); 0 without messages.
+        latencies: highest 90th percentile of the latency in ns, shape (names, windows); NaN if unknown.
     """
 
     names: list[str]
@@ -70,7 +69,7 @@ def _split_values(
 ) -> Iterator[tuple[_SourceRows, IntegerArray, IntegerArray]]:
     """Yield the values of a column for each window of the page that their windows cover, and the page's windows.
 
-    span : length of the page's windows, begin and end, ns.
+    `span`: length of the page's windows, begin and end, ns.
     """
     step, begin, end = span
     for piece in gold.iterate_pieces(table, ["endpoint", "window_start", "window_ns", column]):

@@ -26,10 +26,9 @@ _READ_PIECE_BYTES = 64 << 20
 def open_lake_tables(lake: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None) -> TableOpener:
     """Return a function that opens tables of a lake in their current version.
 
-    Parameters
-    ----------
-    lake : path or URL.
-    storage_options : credentials and settings of the URL's object store; None: the environment has them.
+    Args:
+        lake: path or URL.
+        storage_options: credentials and settings of the URL's object store; None: the environment has them.
     """
     directory = LakeDirectory(lake, storage_options)
 
@@ -58,23 +57,22 @@ class GoldReader:
         name: str,
         columns: Sequence[str],
         keys: Sequence[str],
-        how: Mapping[str, str],
+        aggregations: Mapping[str, str],
         prepare: Callable[[pa.Table], pa.Table] = lambda piece: piece,
         order: Sequence[str] = (),
     ) -> pa.Table:
         """Return the aggregated rows of a table.
 
-        Parameters
-        ----------
-        columns : columns to read.
-        keys : the result has a row for each combination of these columns.
-        how : aggregation of other columns: "sum", "min", "max"; "last" in the order of `order`.
-        prepare : converts a piece with `columns` to a piece with the columns in `keys` and `how`.
+        Args:
+            columns: columns to read.
+            keys: the result has a row for each combination of these columns.
+            aggregations: aggregation of other columns: "sum", "min", "max"; "last" in the order of `order`.
+            prepare: converts a piece with `columns` to a piece with the columns in `keys` and `aggregations`.
         """
 
         def add_to_totals(rows: pa.Table) -> pa.Table:
             return aggregate_by_keys(
-                rows.sort_by([(name, "ascending") for name in order]) if order else rows, keys, how
+                rows.sort_by([(name, "ascending") for name in order]) if order else rows, keys, aggregations
             )
 
         sums: list[pa.Table] = []
@@ -82,7 +80,7 @@ class GoldReader:
             sums.append(add_to_totals(prepare(piece)))
             if sum(part.num_rows for part in sums) > 2 * _READ_PIECE_ROWS:
                 sums = [add_to_totals(pa.concat_tables(sums))]
-        return add_to_totals(pa.concat_tables(sums)) if sums else _make_empty_table([*keys, *how])
+        return add_to_totals(pa.concat_tables(sums)) if sums else _make_empty_table([*keys, *aggregations])
 
     def iterate_pieces(self, name: str, columns: Sequence[str], where: Any = None) -> Iterator[pa.Table]:
         """Yield the rows of a table in pieces of limited size; at least one piece if the table exists."""
@@ -95,11 +93,11 @@ class GoldReader:
         yield from combine_batches(scanner.to_batches(), _READ_PIECE_ROWS, _READ_PIECE_BYTES)
 
 
-def aggregate_by_keys(table: pa.Table, keys: Sequence[str], how: Mapping[str, str]) -> pa.Table:
-    """Return aggregated rows with the same column names. `how`: aggregation of other columns, by pyarrow's names."""
-    groups = table.group_by(list(keys), use_threads=False).aggregate(list(how.items()))
-    chosen = groups.select([*keys, *(f"{name}_{function}" for name, function in how.items())])
-    return chosen.rename_columns([*keys, *how])
+def aggregate_by_keys(table: pa.Table, keys: Sequence[str], aggregations: Mapping[str, str]) -> pa.Table:
+    """Return aggregated rows with the same column names. `aggregations`: pyarrow functions of other columns."""
+    groups = table.group_by(list(keys), use_threads=False).aggregate(list(aggregations.items()))
+    chosen = groups.select([*keys, *(f"{name}_{function}" for name, function in aggregations.items())])
+    return chosen.rename_columns([*keys, *aggregations])
 
 
 def _make_empty_table(columns: Sequence[str]) -> pa.Table:

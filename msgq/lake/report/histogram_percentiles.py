@@ -29,10 +29,9 @@ def compute_key_percentiles(
 ) -> PercentilesByKey:
     """Return percentiles of a table's rows by key.
 
-    Parameters
-    ----------
-    columns : columns to read. `prepare` computes the keys from them, and keeps the histograms.
-    histogram : column with histograms, as in `msgq.lake.metrics.histograms`.
+    Args:
+        columns: columns to read. `prepare` computes the keys from them, and keeps the histograms.
+        histogram: column with histograms, as in `msgq.lake.metrics.histograms`.
     """
     return compute_count_percentiles(aggregate_bucket_counts(gold, name, columns, keys, histogram, prepare), keys)
 

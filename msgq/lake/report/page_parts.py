@@ -20,11 +20,10 @@ def format_html_section(title: str, *parts: str) -> str:
 def format_html_plot(figure: str | None, endpoint: str | None = None, is_over_time: bool = True) -> str:
     """Return a plot.
 
-    Parameters
-    ----------
-    figure : plotly figure as JSON; None: there is nothing to show.
-    endpoint : the plot shows only this endpoint, so only marks of this endpoint are added.
-    is_over_time : the horizontal axis is time. Such plots have marks, and are zoomed together.
+    Args:
+        figure: plotly figure as JSON; None: there is nothing to show.
+        endpoint: the plot shows only this endpoint, so only marks of this endpoint are added.
+        is_over_time: the horizontal axis is time. Such plots have marks, and are zoomed together.
     """
     if figure is None:
         return "<p>There is nothing to show.</p>"

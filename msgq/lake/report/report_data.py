@@ -34,7 +34,7 @@ ReportRows = list[dict[str, Any]]
 
 PLOTTED_ENDPOINTS_MAX = 40  # endpoints with a line of their own
 LISTED_ENDPOINTS_MAX = 1000  # endpoints in the table
-_LISTED_RUNS_MAX = 10  # in an error
+_LISTED_RUNS_MAX = 10  # maximum runs in an error
 PAGE_WINDOWS_MAX = 240
 HOP_SHARE_MIN = 0.05  # minimum share of an endpoint's messages that follow from another endpoint
 HOP_MESSAGES_MIN = 5
@@ -74,8 +74,8 @@ def require_runs(gold: GoldReader, runs: Sequence[str]) -> None:
     """Check that runs have messages. Raises InvalidValueError with the existing runs."""
     existing = pc.unique(gold.read_rows("endpoints", ["run"])["run"]).to_pylist() if runs else []
     if missing := [run for run in runs if run not in existing]:
-        known = join_first_texts(sorted(existing), _LISTED_RUNS_MAX)
-        raise InvalidValueError(f"run {missing[0]!r} not found in the lake; runs: {known or 'none'}")
+        listed_runs = join_first_texts(sorted(existing), _LISTED_RUNS_MAX)
+        raise InvalidValueError(f"run {missing[0]!r} not found in the lake; runs: {listed_runs or 'none'}")
 
 
 def choose_endpoints(gold: GoldReader, first: Sequence[str] = (), most: int = PLOTTED_ENDPOINTS_MAX) -> list[str]:
@@ -179,12 +179,12 @@ def read_latency(gold: GoldReader, step: int, begin: int, end: int) -> ReportRow
     rows, starts, parts = split_windows(counts, step, begin, end)
     shares = get_integer_column(counts, "count")[rows] * _COUNT_SCALE // parts[rows]
     spread = {"window_start": starts, "bucket": get_integer_column(counts, "bucket")[rows], "count": shares}
-    known = compute_count_percentiles(
+    percentiles = compute_count_percentiles(
         aggregate_by_keys(pa.table(spread), ["window_start", "bucket"], {"count": "sum"}), ["window_start"]
     )
     windows = aggregate_by_keys(maxima, ["window_start"], {"max": "max"})
     return [
-        row | _cap_percentiles(known[row["window_start"],], row["max"])
+        row | _cap_percentiles(percentiles[row["window_start"],], row["max"])
         for row in _sort_to_rows(windows, "window_start")
     ]
 
@@ -195,10 +195,14 @@ def read_endpoint_latency(gold: GoldReader, names: Sequence[str]) -> ReportRows:
     def prepare_piece(piece: pa.Table) -> pa.Table:
         return piece.filter(_is_name_selected(piece["endpoint"], names))
 
-    how = {"min": "min", "max": "max"}
-    totals = gold.aggregate_rows("latency_summary", ["endpoint", *how], ["endpoint"], how, prepare_piece)
-    known = compute_key_percentiles(gold, "latency_summary", ["endpoint"], ["endpoint"], prepare=prepare_piece)
-    return [row | _cap_percentiles(known[row["endpoint"],], row["max"]) for row in _sort_to_rows(totals, "endpoint")]
+    aggregations = {"min": "min", "max": "max"}
+    totals = gold.aggregate_rows(
+        "latency_summary", ["endpoint", *aggregations], ["endpoint"], aggregations, prepare_piece
+    )
+    percentiles = compute_key_percentiles(gold, "latency_summary", ["endpoint"], ["endpoint"], prepare=prepare_piece)
+    return [
+        row | _cap_percentiles(percentiles[row["endpoint"],], row["max"]) for row in _sort_to_rows(totals, "endpoint")
+    ]
 
 
 def read_hops(gold: GoldReader) -> ReportRows:
@@ -207,8 +211,10 @@ def read_hops(gold: GoldReader) -> ReportRows:
     `share` is the part of the endpoint's messages that follow from the parent, 0 to 1. Edges with less than 5 % or
     5 messages are omitted: unrelated messages can have the same origin_time by chance.
     """
-    how = {"messages": "sum", "p50": "max", "p99": "max"}
-    edges = gold.aggregate_rows("hops", ["parent", "endpoint", *how], ["parent", "endpoint"], how).to_pylist()
+    aggregations = {"messages": "sum", "p50": "max", "p99": "max"}
+    edges = gold.aggregate_rows(
+        "hops", ["parent", "endpoint", *aggregations], ["parent", "endpoint"], aggregations
+    ).to_pylist()
     totals: Counter[str] = Counter()
     for edge in edges:
         totals[edge["endpoint"]] += edge["messages"]
@@ -227,14 +233,14 @@ def read_hops(gold: GoldReader) -> ReportRows:
 def read_stages(gold: GoldReader) -> ReportRows:
     """Return the stages with the longest processing times over all runs: stage, endpoint, counts, queue_time_p50 ..."""
     keys = ["stage", "endpoint"]
-    how = {"messages": "sum", "malformed": "sum"} | {f"{name}_max": "max" for name in STAGE_DURATION_NAMES}
-    rows = gold.aggregate_rows("stage_summary", [*keys, *how], keys, how).to_pylist()
-    known = {
+    aggregations = {"messages": "sum", "malformed": "sum"} | {f"{name}_max": "max" for name in STAGE_DURATION_NAMES}
+    rows = gold.aggregate_rows("stage_summary", [*keys, *aggregations], keys, aggregations).to_pylist()
+    percentiles = {
         name: compute_key_percentiles(gold, "stage_summary", keys, keys, f"{name}_histogram")
         for name in STAGE_DURATION_NAMES
     }
     stage_rows = [
-        _add_row_percentiles(row, keys, ("stage", "endpoint", "messages", "malformed"), known) for row in rows
+        _add_row_percentiles(row, keys, ("stage", "endpoint", "messages", "malformed"), percentiles) for row in rows
     ]
     stage_rows.sort(
         key=lambda row: (-(row["processing_time_p50"] or 0) * row["messages"], row["stage"], row["endpoint"])
@@ -265,33 +271,33 @@ def _sum_queue_windows(
 ) -> ReportRows:
     """Return sums of queue windows by some keys. The backlog is that of the last window."""
     columns = ["queue", "window_start", "epoch"]
-    how = dict.fromkeys(QUEUE_COUNTS, "sum") | {f"{name}_max": "max" for name in QUEUE_DURATIONS}
-    rows = gold.aggregate_rows("queue_windows", [*columns, *how], keys, how, prepare).to_pylist()
-    known = {
+    aggregations = dict.fromkeys(QUEUE_COUNTS, "sum") | {f"{name}_max": "max" for name in QUEUE_DURATIONS}
+    rows = gold.aggregate_rows("queue_windows", [*columns, *aggregations], keys, aggregations, prepare).to_pylist()
+    percentiles = {
         name: compute_key_percentiles(gold, "queue_windows", columns, keys, f"{name}_histogram", prepare=prepare)
         for name in QUEUE_DURATIONS
     }
-    how = dict.fromkeys(("window_start", "epoch", "backlog"), "last")
+    aggregations = dict.fromkeys(("window_start", "epoch", "backlog"), "last")
     last = gold.aggregate_rows(
-        "queue_windows", [*columns, "backlog"], keys, how, prepare, order=("window_start", "epoch")
+        "queue_windows", [*columns, "backlog"], keys, aggregations, prepare, order=("window_start", "epoch")
     ).to_pylist()
     backlogs = {tuple(row[key] for key in keys): row["backlog"] for row in last}
     shown = (*keys, *QUEUE_COUNTS, "backlog")
     full = [row | {"backlog": backlogs[tuple(row[key] for key in keys)]} for row in rows]
-    return [_add_row_percentiles(row, keys, shown, known) for row in full]
+    return [_add_row_percentiles(row, keys, shown, percentiles) for row in full]
 
 
 def _add_row_percentiles(
-    row: dict[str, Any], keys: Sequence[str], shown: Sequence[str], known: dict[str, PercentilesByKey]
+    row: dict[str, Any], keys: Sequence[str], shown: Sequence[str], percentiles: dict[str, PercentilesByKey]
 ) -> dict[str, Any]:
     """Return some columns of a row, then p50, p99 and maximum of each duration; None: no duration."""
     key = tuple(row[name] for name in keys)
-    made = {name: row[name] for name in shown}
-    for name, ranks_by_key in known.items():
+    shown_values = {name: row[name] for name in shown}
+    for name, ranks_by_key in percentiles.items():
         most = row[f"{name}_max"]
         ranks = _cap_percentiles(ranks_by_key.get(key, {}), most)
-        made |= {f"{name}_p50": ranks.get("p50"), f"{name}_p99": ranks.get("p99"), f"{name}_max": most}
-    return made
+        shown_values |= {f"{name}_p50": ranks.get("p50"), f"{name}_p99": ranks.get("p99"), f"{name}_max": most}
+    return shown_values
 
 
 def _cap_percentiles(ranks: dict[str, int], most: int) -> dict[str, int]:
@@ -323,10 +329,10 @@ def read_endpoints(gold: GoldReader, first: Sequence[str] = ()) -> ReportRows:
     rows = _select_first_rows(endpoints.append_column("place", place), LISTED_ENDPOINTS_MAX, *order)
     where = ds.field("endpoint").isin(pc.unique(rows["endpoint"]))
     latency = gold.read_rows("latency_summary", ("run", "endpoint", *_LATENCY_COLUMNS), where)
-    known = {(row["run"], row["endpoint"]): row for row in latency.to_pylist()}
+    latency_rows = {(row["run"], row["endpoint"]): row for row in latency.to_pylist()}
     shown = []
     for row in rows.drop_columns("place").to_pylist():
-        summary = known.get((row["run"], row["endpoint"]), {})
+        summary = latency_rows.get((row["run"], row["endpoint"]), {})
         durations = {name: _convert_to_microseconds(summary.get(name)) for name in _LATENCY_COLUMNS}
         texts = {name: row.pop(name) for name in ("schema", "encoding", "run")}
         shown.append(row | durations | texts)

@@ -21,7 +21,11 @@ from msgq.lake.report.anomalies import Anomaly, examine_recording
 from msgq.lake.report.anomaly_section import describe_marks, format_anomaly_section
 from msgq.lake.report.endpoint_windows import read_endpoint_windows
 from msgq.lake.report.gold_reader import GoldReader, TableOpener
+from msgq.lake.report.late_periods import LATE_MESSAGES_MIN, LATE_SHARE_MIN
+from msgq.lake.report.late_stages import AGE_RATIO_MIN, LISTED_PERIODS_MAX, find_late_stages
 from msgq.lake.report.page_parts import (
+    format_clock_time,
+    format_duration,
     format_html_plot,
     format_html_section,
     format_html_table,
@@ -32,7 +36,7 @@ from msgq.lake.report.page_parts import (
 )
 from msgq.lake.report.thumbnails import choose_pictures
 
-_PLOTTED_QUEUES_MAX = 10  # with lines of their own, four each
+_PLOTTED_QUEUES_MAX = 10  # maximum queues with lines of their own, four each
 _LISTED_CHECKS_MAX = 200  # maximum number of failed checks on the page
 _TIMELINE_ANOMALIES_MAX = 40
 _MULTIPLES_MAX = 12  # endpoints with a plot of their own
@@ -47,18 +51,16 @@ def write_report(
 ) -> dict[str, Any]:
     """Write the page, and return its totals: runs, endpoints, messages, lost, checks, failed, begin and end (ns).
 
-    Parameters
-    ----------
-    tables : tables of a lake, from `open_lake_tables`.
-    path : path of the page. An existing page is replaced.
-    runs : runs to include; empty: all.
-    replay_command : command that plays the recording or lake, for example ("msgq", "play", "/data/drive"). The page
-        shows this command with the endpoint and times of each anomaly. Empty: the page shows no commands.
+    Args:
+        tables: tables of a lake, from `open_lake_tables`.
+        path: path of the page. An existing page is replaced.
+        runs: runs to include; empty: all.
+        replay_command: command that plays the recording or lake, for example ("msgq", "play", "/data/drive"). The page
+            shows this command with the endpoint and times of each anomaly. Empty: the page shows no commands.
 
-    Raises
-    ------
-    InvalidValueError : the lake has no messages of one of the runs.
-    StorageError : the object store cannot be used.
+    Raises:
+        InvalidValueError: the lake has no messages of one of the runs.
+        StorageError: the object store cannot be used.
     """
     data.require_runs(GoldReader(tables), runs)
     gold = GoldReader(tables, runs)
@@ -68,6 +70,7 @@ def write_report(
     parts = [
         _format_page_header(summary),
         format_anomaly_section(found, replay_command, span),
+        *_format_late_stages(gold, span),
         _format_zoom_controls(span),
         *_format_time_sections(gold, found.anomalies, span),
         *_format_total_sections(gold, found.anomalies),
@@ -100,6 +103,32 @@ def _format_page_header(summary: dict[str, Any]) -> str:
     facts = "".join(f"<span><b>{format_number(value)}</b> {name}</span>" for name, value in items.items())
     span = f"<span>{format_time(summary['begin'])} to {format_time(summary['end'])}</span>"
     return f'<header><h1>msgq</h1><p class="facts">{span}{facts}</p></header>'
+
+
+def _format_late_stages(gold: GoldReader, span: _TimeSpan) -> Iterator[str]:
+    """Yield the section about late stages, if the lake has stages."""
+    if not len(gold.read_rows("stage_summary", ["stage"])):
+        return
+    rows = [
+        {
+            "stage": late.stage,
+            "endpoint": late.endpoint,
+            "from (UTC)": format_clock_time(late.from_time, span),
+            "to (UTC)": format_clock_time(late.to_time, span),
+            "late messages": late.late_messages,
+            "age": format_duration(late.age_ns),
+            "usual age": format_duration(late.usual_ns),
+            "most likely cause": late.cause.text,
+        }
+        for late in find_late_stages(gold)
+    ]
+    note = (
+        f'<p class="note">Over 1 s or more, {LATE_MESSAGES_MIN} messages and an unusual share of at least '
+        f"{LATE_SHARE_MIN:.0%} were {AGE_RATIO_MIN} times as old as usual at the end of the stage, and 1 ms more. The "
+        f"list has at most {LISTED_PERIODS_MAX} periods, those with most late messages. Threads are sampled every "
+        "0.1 s, so the parts of a shorter message are estimates.</p>"
+    )
+    yield format_html_section("Late stages", format_html_table(rows) or "<p><b>No late stages.</b></p>", note)
 
 
 def _format_zoom_controls(span: _TimeSpan) -> str:

@@ -57,13 +57,13 @@ def plot_timeline(anomalies: Sequence[Anomaly]) -> str | None:
 
 def plot_latency_map(windows: EndpointWindows) -> str | None:
     """Plot the 90th percentile of the latency of each endpoint over time. The first endpoint is at the top."""
-    known = ~np.isnan(windows.latencies)
-    if not known.any():
+    has_latency = ~np.isnan(windows.latencies)
+    if not has_latency.any():
         return None
-    powers = np.log10(np.maximum(np.where(known, windows.latencies, 1) / 1e3, 1e-3)).round(2)
+    powers = np.log10(np.maximum(np.where(has_latency, windows.latencies, 1) / 1e3, 1e-3)).round(2)
     values = powers.astype(object)
-    values[~known] = None
-    decades = range(int(np.floor(powers[known].min())), int(np.ceil(powers[known].max())) + 1)
+    values[~has_latency] = None
+    decades = range(int(np.floor(powers[has_latency].min())), int(np.ceil(powers[has_latency].max())) + 1)
     ticks = [step * 10.0**decade for decade in decades for step in ((1, 2, 5) if len(decades) < 4 else (1,))]
     texts = [format_duration(tick * 1e3) for tick in ticks]
     bar = {"title": {"text": "latency p90"}, "tickvals": [float(np.log10(tick)) for tick in ticks], "ticktext": texts}

@@ -24,14 +24,12 @@ _ENDPOINT_KEY = ["run", "endpoint"]
 def find_short_dropouts(gold: GoldReader, endpoints: pa.Table, periods_min: int) -> list[dict[str, Any]]:
     """Return for each fast endpoint the longest dropout of 0.2 to 1 s around its emptiest second.
 
-    Parameters
-    ----------
-    endpoints : rows of the table `endpoints`: run, endpoint, rate, start_time, end_time.
-    periods_min : usual intervals that a dropout takes at least.
+    Args:
+        endpoints: rows of the table `endpoints`: run, endpoint, rate, start_time, end_time.
+        periods_min: usual intervals that a dropout takes at least.
 
-    Returns
-    -------
-    run, endpoint, and the times as in the table `dropouts`.
+    Returns:
+        run, endpoint, and the times as in the table `dropouts`.
     """
     found = []
     for window in _find_emptiest_windows(gold, endpoints):
@@ -42,8 +40,8 @@ def find_short_dropouts(gold: GoldReader, endpoints: pa.Table, periods_min: int)
         longest, period = int(intervals.argmax()), _find_usual_interval(intervals)
         duration = int(intervals[longest])
         if SHORT_DROPOUT_MIN_NS <= duration < NS_PER_S and duration >= periods_min * period:
-            known = {"from_time": int(times[longest]), "to_time": int(times[longest + 1]), "period_ns": period}
-            found.append({name: window[name] for name in _ENDPOINT_KEY} | known | {"duration_ns": duration})
+            values = {"from_time": int(times[longest]), "to_time": int(times[longest + 1]), "period_ns": period}
+            found.append({name: window[name] for name in _ENDPOINT_KEY} | values | {"duration_ns": duration})
     return found
 
 

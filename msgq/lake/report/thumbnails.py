@@ -22,16 +22,15 @@ def choose_pictures(gold: GoldReader) -> list[dict[str, Any]]:
 
     `picture` is a small JPEG. Unreadable pictures are omitted.
 
-    Raises
-    ------
-    ModuleNotFoundError : pictures exist, and OpenCV is not installed.
+    Raises:
+        ModuleNotFoundError: pictures exist, and OpenCV is not installed.
     """
-    how = {"first": "min", "last": "max"}
+    aggregations = {"first": "min", "last": "max"}
     spans = gold.aggregate_rows(
         "frames",
         list(_KEY_COLUMNS),
         ["run", "endpoint"],
-        how,
+        aggregations,
         lambda piece: piece.append_column("first", piece["log_time"]).append_column("last", piece["log_time"]),
     )
     first = spans.sort_by([("endpoint", "ascending"), ("run", "ascending")])[
@@ -52,6 +51,6 @@ def _choose_endpoint_pictures(gold: GoldReader, span: dict[str, Any]) -> list[di
     days = sorted({datetime.fromtimestamp(time // NS_PER_S, UTC).date().isoformat() for time in chosen})
     where = is_endpoint & ds.field("log_time").isin(chosen) & ds.field("date").cast("string").isin(days)
     rows = gold.read_rows("messages", ["endpoint", "log_time", "data"], where).to_pylist()
-    by_time = {row["log_time"]: row for row in rows}  # one of those of a time
+    by_time = {row["log_time"]: row for row in rows}  # one picture for each time
     small = ({**row, "picture": make_thumbnail(row.pop("data"))} for row in by_time.values())
     return [row for row in small if row["picture"] is not None]

@@ -22,14 +22,16 @@ def build_silver(
 ) -> int:
     """Decode new bronze files, or all of them. Return the number of decoded files.
 
-    bronze_files : returns the existing bronze files.
+    `bronze_files`: returns the existing bronze files.
     """
 
-    def decode_bronze_files(bronze_files: Sequence[str], known: Mapping[str, SilverTable]) -> Iterator[pa.Table]:
+    def decode_bronze_files(
+        bronze_files: Sequence[str], silver_tables: Mapping[str, SilverTable]
+    ) -> Iterator[pa.Table]:
         schemas = read_schemas(lake)
 
         def decode_share(share: Sequence[str]) -> list[pa.Table]:
-            tables = TableAssignment(known)
+            tables = TableAssignment(silver_tables)
             return [decode_bronze_file(lake, bronze_file, schemas, tables) for bronze_file in share]
 
         shares = [bronze_files[first::_TASKS_MAX] for first in range(min(_TASKS_MAX, len(bronze_files)))]

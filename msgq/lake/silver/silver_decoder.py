@@ -20,7 +20,7 @@ from msgq.lake.delta_types import convert_to_delta_type
 
 _BATCH_ROWS = 65536
 _BATCH_BYTES = 16 << 20  # bytes of payloads that are decoded at once
-#: What each row of silver begins with.
+#: First columns of each silver table.
 SILVER_FIXED_COLUMNS = pa.schema(
     [
         ("run", pa.string()),
@@ -41,7 +41,7 @@ DECODE_ERRORS_SCHEMA = pa.schema(
         ("data", pa.binary()),
     ]
 )
-#: What is needed of messages.
+#: Columns of messages that the decoder needs.
 SILVER_INPUT_COLUMNS = pa.schema(
     [
         *(SILVER_FIXED_COLUMNS.field(name) for name in _MESSAGE_COLUMNS),
@@ -50,7 +50,7 @@ SILVER_INPUT_COLUMNS = pa.schema(
         ("schema_id", pa.int64()),
     ]
 )
-#: What is asked of messages that have it. Rows of other kinds than topics say publisher and key, too.
+#: Columns that the decoder reads if they exist. Kinds other than topics have publisher and key, too.
 SILVER_SOURCE_COLUMNS = pa.schema([("kind", pa.string()), ("publisher", pa.string()), ("key", pa.string())])
 _SOURCE_COLUMN_NAMES = ("publisher", "key")
 _FLOAT64_EXACT_INTEGER_MAX = 1 << 53  # up to here double has all whole numbers
@@ -66,11 +66,10 @@ _RESERVED_COLUMN_NAMES = (
 class SchemaFamily(NamedTuple):
     """Common properties of the messages in one table.
 
-    Attributes
-    ----------
-    encoding : encoding of the payloads.
-    schema_name : name of the schema; "": the messages have no schema with a text.
-    has_source : True if rows have publisher and key, that is for all kinds except topics.
+    Attributes:
+        encoding: encoding of the payloads.
+        schema_name: name of the schema; "": the messages have no schema with a text.
+        has_source: True if rows have publisher and key, that is for all kinds except topics.
     """
 
     encoding: str
@@ -86,14 +85,13 @@ class SchemaFamily(NamedTuple):
 class DecodedMessages(NamedTuple):
     """Result of decoding some messages.
 
-    Attributes
-    ----------
-    schema_family : family of the messages.
-    decoded_rows : `SILVER_FIXED_COLUMNS`, publisher and key except for topics, and fields of decoded values. Each
-        endpoint has all columns.
-    value_fields : fields in their own types. In `decoded_rows`, numbers without a number type in their schema are
-        double, unless they are too large. Therefore 1 and 1.5 fit into one table.
-    decode_errors : `DECODE_ERRORS_SCHEMA`.
+    Attributes:
+        schema_family: family of the messages.
+        decoded_rows: `SILVER_FIXED_COLUMNS`, publisher and key except for topics, and fields of decoded values. Each
+            endpoint has all columns.
+        value_fields: fields in their own types. In `decoded_rows`, numbers without a number type in their schema are
+            double, unless they are too large. Therefore 1 and 1.5 fit into one table.
+        decode_errors: `DECODE_ERRORS_SCHEMA`.
     """
 
     schema_family: SchemaFamily
@@ -231,9 +229,9 @@ def _make_decode_errors(family: SchemaFamily, group: pa.Table, reason: str) -> D
 
 
 def _build_decoded_messages(
-    family: SchemaFamily, group: pa.Table, values: DecodedValues, said: ColumnType | None
+    family: SchemaFamily, group: pa.Table, values: DecodedValues, column_type: ColumnType | None
 ) -> DecodedMessages:
-    """Return decoded messages. `said`: type from the schema by which integers are converted; None: no conversion."""
+    """Return decoded messages. `column_type`: schema type to which integers are converted; None: no conversion."""
     if values.message_rows is not None:
         group = group.take(pa.array(values.message_rows))
     decode_errors = DECODE_ERRORS_SCHEMA.empty_table()
@@ -253,8 +251,8 @@ def _build_decoded_messages(
     sources = _SOURCE_COLUMN_NAMES if family.has_source else ()
     names, arrays = list_field_column_names(value.type, sources), split_value_columns(value)
     fields = pa.schema([(name, array.type) for name, array in zip(names, arrays, strict=True)])
-    if said is not None:
-        arrays = split_value_columns(_convert_integers(value, said))
+    if column_type is not None:
+        arrays = split_value_columns(_convert_integers(value, column_type))
     columns = [*(_cast_fixed_column(group.column(name), name) for name in _MESSAGE_COLUMNS), pa.array(element)]
     columns += [group.column(name).cast(pa.string()) for name in sources]
     return DecodedMessages(
@@ -262,9 +260,9 @@ def _build_decoded_messages(
     )
 
 
-def _convert_integers(array: pa.Array, said: ColumnType) -> pa.Array:
+def _convert_integers(array: pa.Array, column_type: ColumnType) -> pa.Array:
     """Return the values with integers as equal doubles, if the schema does not define the type."""
-    if not said.depends_on_values:
+    if not column_type.depends_on_values:
         return array
     if pa.types.is_int64(array.type):
         least, most = pc.min_max(array).values()
@@ -276,13 +274,13 @@ def _convert_integers(array: pa.Array, said: ColumnType) -> pa.Array:
     if pa.types.is_struct(array.type):
         names = [field.name for field in array.type]
         parts = [
-            _convert_integers(p, said.get_field_type(name) or VALUE_DEFINED_COLUMN_TYPE)
+            _convert_integers(p, column_type.get_field_type(name) or VALUE_DEFINED_COLUMN_TYPE)
             for name, p in zip(names, array.flatten(), strict=True)
         ]
         return pa.StructArray.from_arrays(parts, names, mask=array.is_null())
     if pa.types.is_list(array.type):
         inner = _convert_integers(
-            array.flatten(), said.child_types[0] if said.child_types else VALUE_DEFINED_COLUMN_TYPE
+            array.flatten(), column_type.child_types[0] if column_type.child_types else VALUE_DEFINED_COLUMN_TYPE
         )
         return cast_array(array, pa.list_(inner.type))
     return array

@@ -41,13 +41,12 @@ BronzeDecodeFunction = Callable[[Sequence[str], Mapping[str, SilverTable]], Iter
 class EndpointFiles(NamedTuple):
     """Files with the messages of an endpoint in one table.
 
-    Attributes
-    ----------
-    table_name : name of the table, or DECODE_ERRORS_TABLE.
-    file_paths : paths relative to the table's directory.
-    table_columns : columns of the table that the endpoint has: `SILVER_FIXED_COLUMNS`, publisher and key except for
-        topics, and fields.
-    endpoint_columns : the same columns in the types of this endpoint, to which they can be cast.
+    Attributes:
+        table_name: name of the table, or DECODE_ERRORS_TABLE.
+        file_paths: paths relative to the table's directory.
+        table_columns: columns of the table that the endpoint has: `SILVER_FIXED_COLUMNS`, publisher and key except for
+            topics, and fields.
+        endpoint_columns: the same columns in the types of this endpoint, to which they can be cast.
     """
 
     table_name: str
@@ -108,8 +107,10 @@ class SilverManifest:
 
     def list_endpoints(self) -> list[str]:
         """Return the endpoints with decoded messages, sorted."""
-        wanted = pc.field("endpoint").is_valid() & (pc.field("table_name") != DECODE_ERRORS_TABLE)
-        return sorted(self._read_version().read_rows(wanted, ["endpoint"]).column("endpoint").unique().to_pylist())
+        is_endpoint_part = pc.field("endpoint").is_valid() & (pc.field("table_name") != DECODE_ERRORS_TABLE)
+        return sorted(
+            self._read_version().read_rows(is_endpoint_part, ["endpoint"]).column("endpoint").unique().to_pylist()
+        )
 
     def list_endpoint_files(self, endpoint: str) -> list[EndpointFiles]:
         """Return the files with the decoded messages of an endpoint."""
@@ -141,34 +142,33 @@ class SilverManifest:
     ) -> int:
         """Decode bronze files that are not decoded, and drop removed ones. Return the number of decoded files.
 
-        Parameters
-        ----------
-        bronze_files : returns all current bronze files.
-        run : decodes bronze files, and writes files. Files that are not committed are ignored.
-        full_refresh : True: decode all bronze files again. Until the end, readers see the old rows.
+        Args:
+            bronze_files: returns all current bronze files.
+            run: decodes bronze files, and writes files. Files that are not committed are ignored.
+            full_refresh: True: decode all bronze files again. Until the end, readers see the old rows.
         """
-        made: dict[str, pa.Table] = {}
+        decoded: dict[str, pa.Table] = {}
         while True:
             state = self._read_version()
             present = make_text_column(bronze_files())
             new = present if full_refresh else subtract_texts(present, self._list_readable_bronze_files(state))
-            wanted: set[str] = set(new.to_pylist())
-            made = {bronze_file: rows for bronze_file, rows in made.items() if bronze_file in wanted}
-            made = _decode_missing_files(
-                wanted, made, TableAssignment({} if full_refresh else state.silver_tables), run
+            new_files: set[str] = set(new.to_pylist())
+            decoded = {bronze_file: rows for bronze_file, rows in decoded.items() if bronze_file in new_files}
+            decoded = _decode_missing_files(
+                new_files, decoded, TableAssignment({} if full_refresh else state.silver_tables), run
             )
             removed: set[str] = set(subtract_texts(state.decoded_bronze_files, present).to_pylist())
-            if not made and not removed:
+            if not decoded and not removed:
                 break
             try:
-                self._commit_manifest(state, made, removed)
+                self._commit_manifest(state, decoded, removed)
             except CommitConflictError:
                 if self._read_version().version == state.version:
                     raise
                 continue
             break
         self.apply_to_tables()
-        return len(made)
+        return len(decoded)
 
     def _list_readable_bronze_files(self, state: _ManifestVersion) -> TextColumn:
         """Return the decoded bronze files whose decoded rows still exist.
@@ -203,33 +203,33 @@ class SilverManifest:
     def _read_version(self) -> _ManifestVersion:
         return _ManifestVersion(self._table.read_snapshot())
 
-    def _commit_manifest(self, state: _ManifestVersion, made: Mapping[str, pa.Table], removed: set[str]) -> None:
+    def _commit_manifest(self, state: _ManifestVersion, new_rows: Mapping[str, pa.Table], removed: set[str]) -> None:
         """Replace the rows of bronze files, and remove the rows of removed bronze files."""
-        base, rows = state.table_snapshot, list(made.values())
-        decoded_again = pc.is_in(make_text_column(made), state.decoded_bronze_files)
-        away = removed | set(make_text_column(made).filter(decoded_again).to_pylist())
+        base, rows = state.table_snapshot, list(new_rows.values())
+        decoded_again = pc.is_in(make_text_column(new_rows), state.decoded_bronze_files)
+        away = removed | set(make_text_column(new_rows).filter(decoded_again).to_pylist())
         whole = base is not None and (bool(away) or base.file_count >= _MANIFEST_FILES_MAX)
         if whole:
             kept = state.read_rows(None)
             rows.insert(
                 0, kept.filter(pc.invert(pc.is_in(kept.column("bronze_file"), pa.array(sorted(away), pa.string()))))
             )
-        for name, files in _list_files_by_table(made.values()):
+        for name, files in _list_files_by_table(new_rows.values()):
             self._open_table(name).sync_files(files)  # they count by the manifest, before their tables have them
         file = self._table.write_file(f"{uuid4().hex}.parquet", pa.concat_tables(rows))
         self._table.commit_files(base, MANIFEST_SCHEMA, [file], None if whole else ())
 
     def _apply_version(self, state: _ManifestVersion) -> None:
-        wanted: dict[str, list[dict[str, Any]]] = {}
+        rows_by_table: dict[str, list[dict[str, Any]]] = {}
         for row in state.file_rows.select(
             ["table_name", "file", "row_count", "size_bytes", "column_types"]
         ).to_pylist():
             if row["table_name"] is not None:
-                wanted.setdefault(row["table_name"], []).append(row)
+                rows_by_table.setdefault(row["table_name"], []).append(row)
         names = [place.removeprefix("silver/") for place in list_table_paths(self._lake, "silver")]
         aside = [DECODE_ERRORS_TABLE] if has_table(self._lake, DECODE_ERRORS_TABLE) else []
-        for name in sorted({*wanted, *names, *aside}):
-            self._apply_manifest_to_table(name, wanted.get(name, []), state)
+        for name in sorted({*rows_by_table, *names, *aside}):
+            self._apply_manifest_to_table(name, rows_by_table.get(name, []), state)
 
     def _apply_manifest_to_table(self, name: str, rows: list[dict[str, Any]], state: _ManifestVersion) -> None:
         """Update a table in one commit, if necessary."""
@@ -288,15 +288,15 @@ def _select_endpoint_columns(table: SilverTable, fields: pa.Schema) -> tuple[pa.
 
 
 def _decode_missing_files(
-    wanted: set[str], made: dict[str, pa.Table], tables: TableAssignment, run: BronzeDecodeFunction
+    bronze_files: set[str], decoded: dict[str, pa.Table], tables: TableAssignment, run: BronzeDecodeFunction
 ) -> dict[str, pa.Table]:
     """Return the manifests of all wanted bronze files.
 
-    made : manifests that exist already. Two bronze files that are decoded at the same time may have different types for
-        a column of a table. In this case one of the two files is decoded again, with the type from the other file.
+    `decoded`: manifests that exist already. Two bronze files that are decoded at the same time may have different types
+        for a column of a table. In this case one of the two files is decoded again, with the type from the other file.
     """
-    fitting = {bronze_file: rows for bronze_file, rows in made.items() if _accept_assigned_files(rows, tables)}
-    while todo := sorted(wanted - set(fitting)):
+    fitting = {bronze_file: rows for bronze_file, rows in decoded.items() if _accept_assigned_files(rows, tables)}
+    while todo := sorted(bronze_files - set(fitting)):
         for rows in run(todo, tables.list_tables()):
             if _accept_assigned_files(rows, tables):
                 fitting[rows.column("bronze_file")[0].as_py()] = rows

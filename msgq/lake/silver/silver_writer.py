@@ -28,8 +28,8 @@ _ROW_GROUP_BYTES = 16 << 20
 _OPEN_FILES_MAX = 200  # files at a time
 _DICTIONARY_ENCODED_COLUMNS = ["run", "endpoint", "encoding", "kind", "publisher", "key"]
 _DELTA_ENCODED_COLUMNS = ("sequence", "publish_time", "log_time")
-#: What was decoded. A row is a file, with its columns; or, where `endpoint` is not NULL, what it has of an endpoint,
-#: with its fields in their own types. A bronze file of which nothing can be said has one row, without a file.
+#: Columns of decoded files. A row is a file, with its columns; or, if `endpoint` is not NULL, the part of a file that
+#: belongs to an endpoint, with its fields in their own types. An undecodable bronze file has one row, without a file.
 MANIFEST_SCHEMA = pa.schema(
     [
         ("bronze_file", pa.string()),
@@ -51,15 +51,13 @@ def decode_bronze_file(
 ) -> pa.Table:
     """Decode a bronze file into new files, and return their `MANIFEST_SCHEMA`. A commit of it adds the files.
 
-    Parameters
-    ----------
-    bronze_file : path below "messages", such as "date=2026-05-01/size_class=small/NAME.parquet".
-    schemas : schemas by `schema_id`.
-    tables : known tables. New tables are added.
+    Args:
+        bronze_file: path below "messages", such as "date=2026-05-01/size_class=small/NAME.parquet".
+        schemas: schemas by `schema_id`.
+        tables: known tables. New tables are added.
 
-    Raises
-    ------
-    RecordingError : the bronze file cannot be read.
+    Raises:
+        RecordingError: the bronze file cannot be read.
     """
     decoder, files = SilverDecoder(schemas), _SilverWriter(lake, bronze_file, tables)
     path = open_messages_table(lake).resolve_file_path(bronze_file)
@@ -174,9 +172,9 @@ class _SilverWriter:
         path = f"{date}/{stem}-{kind.removeprefix('size_class=')}-{uuid4().hex[:12]}.parquet"
         table = open_silver_table(self._lake, name)
         table.create_folder_of(path)
-        where = table.resolve_file_path(path)
+        file_path = table.resolve_file_path(path)
         file = self._open_files[name] = _OpenSilverFile(
-            path, columns, _open_silver_parquet_writer(where, columns, self._lake)
+            path, columns, _open_silver_parquet_writer(file_path, columns, self._lake)
         )
         self._tables[name].files.append(file)
         return file
@@ -221,10 +219,10 @@ def _serialize_columns(columns: pa.Schema) -> bytes:
     return bytes(columns.serialize())
 
 
-def _open_silver_parquet_writer(where: str, columns: pa.Schema, lake: LakeDirectory) -> pq.ParquetWriter:
+def _open_silver_parquet_writer(file_path: str, columns: pa.Schema, lake: LakeDirectory) -> pq.ParquetWriter:
     texts = [field.name for field in columns if pa.types.is_string(field.type)]
     return pq.ParquetWriter(
-        where,
+        file_path,
         columns,
         filesystem=lake.files,
         compression="zstd",

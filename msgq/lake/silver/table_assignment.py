@@ -43,28 +43,30 @@ class SilverTable:
 class TableAssignment:
     """Known tables. One thread at a time."""
 
-    def __init__(self, known: Mapping[str, SilverTable]) -> None:
+    def __init__(self, silver_tables: Mapping[str, SilverTable]) -> None:
         """Start with these tables by name."""
         self._columns_by_table: dict[str, dict[str, pa.Field]] = {}
         self._tables_by_family: dict[SchemaFamily, list[str]] = {}
         self._tables_by_field: dict[tuple[SchemaFamily, str], list[str]] = {}  # the tables with a field
         self._assigned_tables: dict[tuple[SchemaFamily, pa.Schema], str] = {}
-        for name, table in known.items():
+        for name, table in silver_tables.items():
             self._add_table_columns(name, table.schema_family, table.column_schema)
 
     def assign_table(self, family: SchemaFamily, columns: pa.Schema) -> str:
         """Return the table for rows with these columns. The columns become columns of the table."""
-        known = self._assigned_tables.get((family, columns))
-        if known is None:
-            known = self._find_best_table(family, columns, _contains_type)
-            if known is None:
+        table_name = self._assigned_tables.get((family, columns))
+        if table_name is None:
+            table_name = self._find_best_table(family, columns, _contains_type)
+            if table_name is None:
                 near = self._find_best_table(family, columns, _is_compatible_type)
                 columns_of = columns if near is None else self._merge_column_types(near, columns)
-                known = _make_silver_table_name(family, columns_of, is_first=not self._tables_by_family.get(family))
-                self._add_table_columns(known, family, columns_of)
-            self._add_table_columns(known, family, columns)
-            self._assigned_tables[family, columns] = known
-        return known
+                table_name = _make_silver_table_name(
+                    family, columns_of, is_first=not self._tables_by_family.get(family)
+                )
+                self._add_table_columns(table_name, family, columns_of)
+            self._add_table_columns(table_name, family, columns)
+            self._assigned_tables[family, columns] = table_name
+        return table_name
 
     def get_table_columns(self, name: str) -> pa.Schema:
         """Return the columns of a table."""
@@ -120,10 +122,10 @@ class TableAssignment:
         columns_by_name = self._columns_by_table.get(name, {})
         shared = 0
         for field in columns:
-            known = columns_by_name.get(field.name.lower())
-            if known is not None and not (known.name == field.name and fits(known.type, field.type)):
+            column = columns_by_name.get(field.name.lower())
+            if column is not None and not (column.name == field.name and fits(column.type, field.type)):
                 return None
-            shared += known is not None
+            shared += column is not None
         return shared
 
     def _find_candidate_tables(self, family: SchemaFamily, columns: pa.Schema) -> set[str]:
@@ -161,11 +163,11 @@ def _find_common_struct_type(first: pa.DataType, second: pa.DataType) -> pa.Data
         return None
     fields = {field.name.lower(): field for field in first}
     for field in second:
-        known = fields.setdefault(field.name.lower(), field)
-        held = _find_common_struct_type(known.type, field.type)
-        if held is None or known.name != field.name:
+        common_field = fields.setdefault(field.name.lower(), field)
+        held = _find_common_struct_type(common_field.type, field.type)
+        if held is None or common_field.name != field.name:
             return None
-        fields[field.name.lower()] = known.with_type(held)
+        fields[field.name.lower()] = common_field.with_type(held)
     return pa.struct(list(fields.values()))
 
 
@@ -180,10 +182,10 @@ def _is_compatible_type(first: pa.DataType, second: pa.DataType) -> bool:
 def _make_silver_table_name(family: SchemaFamily, columns: pa.Schema, is_first: bool) -> str:
     """Return the name of a new table: readable, in letters of every file system, and with a number.
 
-    is_first : True for the first table of its family. Workers then choose the same name independently.
+    `is_first`: True for the first table of its family. Workers then choose the same name independently.
     """
     about = family.schema_name or "-".join(columns.names[family.leading_column_count :])
     label = re.sub("[^0-9A-Za-z_.]+", "-", f"{family.encoding}-{about}")[:_LABEL_LENGTH_MAX].strip("-.")
     told_by = [] if family.schema_name and is_first else [f"{field.name!r} {field.type}" for field in columns]
-    said = "\n".join([*map(repr, family), *told_by])
-    return f"{label}-{hashlib.sha256(said.encode()).hexdigest()[:12]}"
+    description = "\n".join([*map(repr, family), *told_by])
+    return f"{label}-{hashlib.sha256(description.encode()).hexdigest()[:12]}"

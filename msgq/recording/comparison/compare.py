@@ -27,9 +27,9 @@ _EXACT_TOLERANCE = Tolerance()
 _UNMATCHED_BYTES_MAX = 1 << 30  # bytes of messages without a partner yet
 _MESSAGE_OVERHEAD_BYTES = 200  # bytes of Python objects for each message
 
-#: What can be compared. Of a simulation it is what its nodes sent, without what was played.
+#: Comparable outputs. A simulation counts with the messages that its nodes sent, without played messages.
 ComparedOutputs = LogReader | str | PathLike[str] | Simulation | Iterable[SentMessage] | Iterable[Message]
-#: By endpoint, or (endpoint, field); "*" is every endpoint. A number is an absolute tolerance.
+#: Tolerances by endpoint, or by (endpoint, field); "*" is every endpoint. A number is an absolute tolerance.
 FieldTolerances = Mapping[str | tuple[str, str], Tolerance | float]
 
 
@@ -37,13 +37,15 @@ FieldTolerances = Mapping[str | tuple[str, str], Tolerance | float]
 class Difference:
     """Two different messages, or a message without a counterpart.
 
-    Attributes
-    ----------
-    endpoint, index : endpoint, and number of the message within the endpoint, from 0.
-    field : field of the difference, for example "pose.x" or "ranges[3]". "": the whole message. ".time", ".key" (of a
-        board) and ".priority" (of a work queue) are properties of the message.
-    time_a, time_b : times in ns; None: no such message.
-    a, b : values of the field, decoded by the schema, else bytes. `Undecoded` if decoding failed.
+    Attributes:
+        endpoint: name of the endpoint.
+        index: number of the message within the endpoint, from 0.
+        field: field of the difference, for example "pose.x" or "ranges[3]". "": the whole message. ".time", ".key" (of
+            a board) and ".priority" (of a work queue) are properties of the message.
+        time_a: time in the first log, ns; None: no such message.
+        time_b: time in the second log, ns; None: no such message.
+        a: value of the field in the first log, decoded by the schema, else bytes. `Undecoded` if decoding failed.
+        b: value of the field in the second log, as `a`.
     """
 
     endpoint: str
@@ -68,10 +70,10 @@ class Difference:
 class EndpointComparison:
     """Counts of an endpoint: messages of each side, and different pairs.
 
-    Attributes
-    ----------
-    a, b : number of messages of each side.
-    different : number of pairs that differ. Messages without a counterpart do not count.
+    Attributes:
+        a: number of messages of the first side.
+        b: number of messages of the second side.
+        different: number of pairs that differ. Messages without a counterpart do not count.
     """
 
     a: int
@@ -88,10 +90,9 @@ class EndpointComparison:
 class Comparison:
     """Result of `compare`. True in a condition if the runs are the same.
 
-    Attributes
-    ----------
-    endpoints : an `EndpointComparison` by endpoint name.
-    first : earliest difference; None: no difference.
+    Attributes:
+        endpoints: an `EndpointComparison` by endpoint name.
+        first: earliest difference; None: no difference.
     """
 
     endpoints: dict[str, EndpointComparison]
@@ -127,22 +128,22 @@ def compare(
     sent messages and their priorities are compared; a recording contains them if the events of the queue have payloads.
     The publisher does not matter.
 
-    Parameters
-    ----------
-    a, b : a `LogReader`, the path of a log, a `Simulation` (the messages of its nodes), or an iterable of `Message` or
-        `SentMessage`. Both sides are read once, in parallel. Messages wait in memory for their counterparts.
-    tolerances : tolerance by endpoint, by (endpoint, field) such as ("pose", "position.x"), or by "*" for all. The most
-        specific entry counts. An entry of a field includes nested fields. A number is an absolute tolerance. math.inf
-        ignores the field.
-    endpoints : endpoints to compare: a name or compiled regular expression, or a list of them; None: all endpoints of
-        both sides.
-    time_tolerance : maximum difference of times in seconds, each counted from the first message of its side; None:
-        times are ignored. The time is publish_time for a log, and virtual time for a simulation.
+    Args:
+        a: first side: a `LogReader`, the path of a log, a `Simulation` (the messages of its nodes), or an iterable of
+            `Message` or `SentMessage`. Both sides are read once, in parallel. Messages wait in memory for their
+            counterparts.
+        b: second side, as `a`.
+        tolerances: tolerance by endpoint, by (endpoint, field) such as ("pose", "position.x"), or by "*" for all. The
+            most specific entry counts. An entry of a field includes nested fields. A number is an absolute tolerance.
+            math.inf ignores the field.
+        endpoints: endpoints to compare: a name or compiled regular expression, or a list of them; None: all endpoints
+            of both sides.
+        time_tolerance: maximum difference of times in seconds, each counted from the first message of its side; None:
+            times are ignored. The time is publish_time for a log, and virtual time for a simulation.
 
-    Raises
-    ------
-    RecordingError : a log cannot be read, or over 1 GiB of messages wait for their counterparts.
-    InvalidValueError : `endpoints` is empty.
+    Raises:
+        RecordingError: a log cannot be read, or over 1 GiB of messages wait for their counterparts.
+        InvalidValueError: `endpoints` is empty.
     """
     comparator = _RunComparator(tolerances, time_tolerance)
     only = select_endpoints(endpoints)
@@ -240,7 +241,7 @@ class _RunComparator:
         other = channel.unmatched_messages[1 - side]
         channel.message_counts[side] += 1
         if not other:
-            # Of messages that only one side has, the report shows only the first.
+            # The report shows only the first of the messages that only one side has.
             if not (alone and channel.unmatched_messages[side]):
                 channel.unmatched_messages[side].append(item)
                 self._count_unmatched_bytes(item, 1)
@@ -282,8 +283,8 @@ class _RunComparator:
                     value_a, value_b, lambda path: self._find_field_tolerance(a.endpoint, path)
                 )
             except Exception as error:  # messages may be objects of any library. Their bytes differ
-                why = f"the message cannot be compared: {error or type(error).__name__}"
-                value_a, value_b = Undecoded(a.data, why), Undecoded(b.data, why)
+                reason = f"the message cannot be compared: {error or type(error).__name__}"
+                value_a, value_b = Undecoded(a.data, reason), Undecoded(b.data, reason)
         if math.isinf(self._find_field_tolerance(a.endpoint, "").absolute):
             return None
         shown_a = value_a if isinstance(value_a, Undecoded) else a.data
@@ -337,6 +338,6 @@ def _format_value(value: Any) -> str:
         return f"{_format_value(value.data)} ({value.reason})"
     try:
         text = repr(value)
-    except Exception as error:  # as of an integer with too many digits
+    except Exception as error:  # for example, an integer has too many digits
         text = f"the value cannot be shown: {error or type(error).__name__}"
     return text if len(text) <= 200 else f"{text[:200]}..."

@@ -52,16 +52,16 @@ _MISSING_VALUE = _MissingValue()
 def find_value_difference(a: Any, b: Any, tolerances: ToleranceLookup, path: str = "") -> ValuePair | None:
     """Return the first pair of values that differ; None: no difference.
 
-    Parameters
-    ----------
-    a, b : decoded values.
-    tolerances : callable that returns the tolerance of a path such as "pose.x" or "ranges[3]". Infinity ignores the
-        path.
+    Args:
+        a: first decoded value.
+        b: second decoded value.
+        tolerances: callable that returns the tolerance of a path such as "pose.x" or "ranges[3]". Infinity ignores the
+            path.
     """
     a, b = _convert_to_plain_value(a), _convert_to_plain_value(b)
     if isinstance(a, Mapping) and isinstance(b, Mapping):
         return _find_first_difference(_iter_member_pairs(a, b, {**a, **b}, path), tolerances)
-    if hasattr(a, "DESCRIPTOR") and type(a) is type(b):  # of protobuf; a field that is not set has its default
+    if hasattr(a, "DESCRIPTOR") and type(a) is type(b):  # a protobuf message: an unset field has its default
         names = [field.name for field, _ in (*a.ListFields(), *b.ListFields())]
         a, b = ({name: getattr(message, name) for name in names} for message in (a, b))
         return _find_first_difference(_iter_member_pairs(a, b, names, path), tolerances)

@@ -28,7 +28,7 @@ _MESSAGE_COLUMNS = ("log_time", "publish_time", "sequence", "origin_time", "data
 _INTEGER_COLUMNS = ("log_time", "publish_time", "sequence", "epoch", "origin_time")
 _MESSAGE_SOURCE_COLUMNS = ("publisher", "key")  # columns of endpoints other than topics
 _ELEMENT_INDEX_COLUMN = "element_index"
-#: What could not be decoded.
+#: Columns of messages that could not be decoded.
 UNDECODED_ARROW_SCHEMA = pa.schema(
     [
         ("endpoint", pa.string()),
@@ -44,15 +44,14 @@ _RowIndexArray = np.ndarray[Any, Any]
 class DecodedBatch(NamedTuple):
     """Result of decoding some messages of an endpoint, in their order.
 
-    Attributes
-    ----------
-    rows : decoded messages. Columns: log_time, publish_time, sequence, epoch, origin_time (int64; origin_time is null
-        if unknown); publisher and key (string), except for topics; element_index (int32), the index of an element
-        within its message, for struct schemas; then the fields, or `value` without fields, or `data` without a schema.
-        A field with the name of another column gets the suffix "_".
-    undecoded : other messages. Columns: endpoint, log_time, publish_time, sequence, epoch, reason, and data, the
-        payload.
-    messages : number of messages.
+    Attributes:
+        rows: decoded messages. Columns: log_time, publish_time, sequence, epoch, origin_time (int64; origin_time is
+            null if unknown); publisher and key (string), except for topics; element_index (int32), the index of an
+            element within its message, for struct schemas; then the fields, or `value` without fields, or `data`
+            without a schema. A field with the name of another column gets the suffix "_".
+        undecoded: other messages. Columns: endpoint, log_time, publish_time, sequence, epoch, reason, and data, the
+            payload.
+        messages: number of messages.
     """
 
     rows: pa.Table
@@ -68,15 +67,15 @@ class _SchemaValues(NamedTuple):
     decoded_values: DecodedValues
 
 
-def decode_message_batches(view: LogView, rows: int = BATCH_ROWS_MAX) -> Iterator[tuple[str, DecodedBatch]]:
+def decode_message_batches(view: LogView, rows_max: int = BATCH_ROWS_MAX) -> Iterator[tuple[str, DecodedBatch]]:
     """Yield the decoded messages of all selected endpoints, batch by batch, with limited memory.
 
     Suits one endpoint. For interleaved endpoints, `decode_joined_batches` is faster.
 
-    rows : maximum messages per batch. Large payloads make smaller batches.
+    `rows_max`: maximum messages per batch. Large payloads make smaller batches.
     """
     decoder = ColumnDecoder()
-    for endpoint, batch in read_endpoint_batches(view, _MESSAGE_COLUMNS, rows):
+    for endpoint, batch in read_endpoint_batches(view, _MESSAGE_COLUMNS, rows_max):
         yield endpoint, _decode_batch(view, decoder, batch, endpoint)
 
 

@@ -74,20 +74,20 @@ def _make_working_directory(output: Path, *outputs: Path) -> Iterator[Path]:
 
 def _write_decoded_messages(tables: _ParquetDirectory, view: LogView, is_one: bool) -> int:
     """Write all messages, and return their number. `is_one`: only one endpoint is allowed."""
-    count, counter, known = 0, UndecodedReporter(view), ""
+    count, counter, last = 0, UndecodedReporter(view), ""
     for endpoint, batch in (decode_message_batches if is_one else decode_joined_batches)(view):
-        if is_one and known not in ("", endpoint):
+        if is_one and last not in ("", endpoint):
             text = "select one (--endpoint), or name a directory (a name without .parquet)"
             raise RecordingError(
-                f"the recording has several endpoints ({known!r} and {endpoint!r}), but a Parquet file has one; {text}"
+                f"the recording has several endpoints ({last!r} and {endpoint!r}), but a Parquet file has one; {text}"
             )
-        known = endpoint
+        last = endpoint
         tables.add_rows(make_safe_file_name(endpoint), batch.rows)
         if batch.undecoded.num_rows:
             tables.add_rows(_UNDECODED_FILE_NAME, batch.undecoded)
         counter.count_undecoded(endpoint, batch.undecoded)
         count += batch.messages
-    if is_one and not known:
+    if is_one and not last:
         raise RecordingError("the recording has no messages, so the columns of the Parquet file are unknown")
     counter.report_undecoded("written to a separate file")
     return count

@@ -20,7 +20,7 @@ def make_json_row(message: Message, value: Any) -> dict[str, Any]:
     The key `value` has the decoded value. If decoding failed, `data` has the payload in base64, and `reason` the
     reason. An unknown origin is None.
 
-    value : decoded value, from `LogReader.decoded`.
+    `value`: decoded value, from `LogReader.decoded`.
     """
     fields = {name: getattr(message, name) for name in EXPORT_FIELDS}
     fields["origin_time"] = message.origin_time or None

@@ -11,7 +11,7 @@ from msgq.recording.mcap_io.byte_reader import ByteReader
 from msgq.recording.mcap_io.channel_registry import METADATA_BYTES_MAX
 from msgq.recording.mcap_io.record_structs import RECORD_HEAD_STRUCT, ExtensibleMetadata, RecordStream
 
-ATTACHMENT_CRC_BYTES = 4  # after the data of an attachment
+ATTACHMENT_CRC_BYTES = 4  # bytes of the checksum after an attachment's data
 _ATTACHMENT_TIMES_STRUCT = struct.Struct("<QQ")  # log_time, create_time: how an attachment begins
 _ATTACHMENT_TEXTS_BYTES_MAX = 1 << 16  # maximum bytes of an attachment's name and media type
 
@@ -19,10 +19,9 @@ _ATTACHMENT_TEXTS_BYTES_MAX = 1 << 16  # maximum bytes of an attachment's name a
 def read_attachment_index(source: ByteReader, offset: int, length: int) -> records.AttachmentIndex:
     """Read an attachment's record without its content, and return its index.
 
-    Raises
-    ------
-    ValueError : the lengths contradict each other, or the record is not an attachment.
-    OSError : the record cannot be read.
+    Raises:
+        ValueError: the lengths contradict each other, or the record is not an attachment.
+        OSError: the record cannot be read.
     """
     data = source.pread(
         min(length - RECORD_HEAD_STRUCT.size, _ATTACHMENT_TEXTS_BYTES_MAX), offset + RECORD_HEAD_STRUCT.size
@@ -58,10 +57,9 @@ def find_attachment_crc_offset(index: records.AttachmentIndex) -> int:
 def read_metadata_record(source: ByteReader, offset: int, length: int) -> ExtensibleMetadata:
     """Read a Metadata record.
 
-    Raises
-    ------
-    ValueError : the record is invalid or too large.
-    OSError : the record cannot be read.
+    Raises:
+        ValueError: the record is invalid or too large.
+        OSError: the record cannot be read.
     """
     if length > METADATA_BYTES_MAX:
         raise ValueError(f"a metadata record has {length} bytes; the maximum is {METADATA_BYTES_MAX}")

@@ -33,13 +33,12 @@ _BLOCK_BYTES = 1 << 20
 class BlockMapper:
     """Maps one file. Use an object once. The registry learns the schemas, channels and metadata of the file.
 
-    Attributes
-    ----------
-    blocks : blocks of messages in the order of the file.
-    extra_records : attachments, metadata, and records that MCAP does not define, in the order of the file.
-    is_complete : True if the file was closed properly and ends with a summary.
-    statistics : statistics of the summary; None: no statistics, or only a part of the file is read.
-    data_end_offset : byte offset of the DataEnd record; None: a scan has not found the record.
+    Attributes:
+        blocks: blocks of messages in the order of the file.
+        extra_records: attachments, metadata, and records that MCAP does not define, in the order of the file.
+        is_complete: True if the file was closed properly and ends with a summary.
+        statistics: statistics of the summary; None: no statistics, or only a part of the file is read.
+        data_end_offset: byte offset of the DataEnd record; None: a scan has not found the record.
     """
 
     def __init__(
@@ -60,13 +59,13 @@ class BlockMapper:
         self._max_chunk_bytes, self._report_problem = max_chunk_bytes, report_problem
         self._data_crc: DataCrc | None = (
             DataCrc()
-        )  # of the data, once there is a message outside of chunks; None: damaged
+        )  # checksum of the data, if messages are outside of chunks; None: damaged
         self._origins_range = (0, 0)  # start and end of the last record with origins
 
     def map_file(self, span: tuple[int, int] | None, needs_clock_records: bool) -> None:
         """Find all blocks, or the blocks within a span of byte offsets; see `McapFile`.
 
-        needs_clock_records : True: the registry also learns the clock records before the span.
+        `needs_clock_records`: True: the registry also learns the clock records before the span.
         """
         position = self._read_header()
         if (
@@ -77,13 +76,13 @@ class BlockMapper:
                 self.blocks.clear()
             self._map_records(max(position, span[0]), min(span[1], self._file_bytes))
             return self._allow_any_channel_in_last_block()
-        known = len(self.extra_records)
+        record_count = len(self.extra_records)
         summary = read_summary(
             self._source, self._file_bytes, self._max_chunk_bytes, self._report_problem
         ) or SummarySection(self._file_bytes, is_complete=False)
         if not self._map_by_summary(position, summary):
             self.blocks.clear()
-            del self.extra_records[known:]
+            del self.extra_records[record_count:]
             self.statistics, self._data_crc = None, DataCrc()
             self._map_records(position, self._file_bytes)
         for opcode, start, end in summary.unknown_records:
@@ -158,7 +157,7 @@ class BlockMapper:
             elif opcode == Opcode.MESSAGE_INDEX and length >= 2 and self.blocks:
                 self._add_channel_to_last_block(struct.unpack_from("<H", head, RECORD_HEAD_STRUCT.size)[0])
             elif opcode in (Opcode.SCHEMA, Opcode.CHANNEL, Opcode.METADATA):
-                length = min(length, METADATA_BYTES_MAX)  # of which nothing is taken
+                length = min(length, METADATA_BYTES_MAX)  # longer records are not used
                 self._registry.learn_record(opcode, self._source.pread(length, start + RECORD_HEAD_STRUCT.size), start)
             elif opcode in (Opcode.CHUNK, Opcode.MESSAGE_INDEX):
                 self._report_problem(
@@ -214,12 +213,12 @@ class BlockMapper:
     def _check_data_crc(self, end: int, head: bytes) -> None:
         """If messages are outside of chunks, compare the CRC of the data section with the CRC in the DataEnd record."""
         opcode, length = RECORD_HEAD_STRUCT.unpack_from(head)
-        said = (
+        stated_crc = (
             int.from_bytes(head[RECORD_HEAD_STRUCT.size : RECORD_HEAD_STRUCT.size + 4], "little") if length >= 4 else 0
         )
-        if self._data_crc is None or not self._data_crc.position or opcode != Opcode.DATA_END or not said:
+        if self._data_crc is None or not self._data_crc.position or opcode != Opcode.DATA_END or not stated_crc:
             return
         self._data_crc.read_up_to(self._source, end)
-        if self._data_crc.value != said:
+        if self._data_crc.value != stated_crc:
             text = "messages outside of chunks, descriptions or attachments are damaged"
             self._report_problem(end, f"the data section's CRC is wrong: {text}")

@@ -47,10 +47,10 @@ class BoundaryLosses(NamedTuple):
 
     def build_metadata(self) -> dict[str, str]:
         """Return these losses as metadata of a channel."""
-        said = _format_boundary_loss(self.loss_before, FIRST_SEQUENCE_KEY, LOST_BEFORE_KEY) | _format_boundary_loss(
+        metadata = _format_boundary_loss(self.loss_before, FIRST_SEQUENCE_KEY, LOST_BEFORE_KEY) | _format_boundary_loss(
             self.loss_after, LAST_SEQUENCE_KEY, LOST_AFTER_KEY
         )
-        return said | ({UNRECORDED_KEY: str(self.unrecorded_messages)} if self.unrecorded_messages else {})
+        return metadata | ({UNRECORDED_KEY: str(self.unrecorded_messages)} if self.unrecorded_messages else {})
 
 
 NO_BOUNDARY_LOSSES = BoundaryLosses()
@@ -68,10 +68,10 @@ def parse_boundary_losses(metadata: Mapping[str, str]) -> BoundaryLosses:
 def count_boundary_losses(stated: Iterable[BoundaryLosses], first: int, last: int) -> int | None:
     """Return the losses of a numbering before its first and after its last message; None: unknown.
 
-    Parameters
-    ----------
-    stated : losses that the channels of the numbering store.
-    first, last : low 32 bits of the sequences of its first and last message.
+    Args:
+        stated: losses that the channels of the numbering store.
+        first: low 32 bits of the sequence of its first message.
+        last: low 32 bits of the sequence of its last message.
     """
     every = list(stated)
     before = {

@@ -64,9 +64,8 @@ class LocalReader:
 def open_descriptor(path: Path) -> Iterator[int]:
     """Yield a descriptor for reading a local file.
 
-    Raises
-    ------
-    RecordingError : the file does not exist, is not readable, or is a pipe, a device or a directory.
+    Raises:
+        RecordingError: the file does not exist, is not readable, or is a pipe, a device or a directory.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # O_NONBLOCK: do not wait for a pipe's writer
@@ -85,9 +84,8 @@ def open_descriptor(path: Path) -> Iterator[int]:
 def open_bytes(path: RecordingPath) -> Iterator[ByteReader]:
     """Yield the bytes of a file, valid within the block.
 
-    Raises
-    ------
-    RecordingError : the file does not exist or is not readable, or a local path is a pipe, a device or a directory.
+    Raises:
+        RecordingError: the file does not exist or is not readable, or a local path is a pipe, a device or a directory.
     """
     if isinstance(path, Path):
         with open_descriptor(path) as fd:

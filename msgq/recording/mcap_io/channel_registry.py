@@ -21,7 +21,7 @@ from msgq.recording.mcap_io.boundary_losses import NO_BOUNDARY_LOSSES, BoundaryL
 from msgq.recording.mcap_io.core import CHANNEL_CODE_UNKNOWN
 from msgq.recording.mcap_io.record_structs import RecordStream
 
-#: Of a file's schemas, channels and metadata together: they are kept, and compressed bytes can be any number of bytes.
+#: Maximum bytes of a file's schemas, channels and metadata together: they stay in memory, and may be compressed.
 METADATA_BYTES_MAX = 32 << 20
 #: Other descriptions of channels that a file already had: MCAP wants that there are none, files in a row have some.
 CHANNEL_CHANGES_MAX = 1 << 16
@@ -99,18 +99,17 @@ class MetadataBudget:
 class ChannelRegistry:
     """Collects the schemas, channels and metadata of a file. One thread at a time.
 
-    Attributes
-    ----------
-    header : header of the file.
-    metadata : the newest Metadata record of each name.
-    clock_records : all metadata records about the wall clock.
-    channels : channels by id.
-    schemas : schemas by id.
-    schema_ids : schema id by channel id; 0: no schema.
-    unknown_fields : fields that MCAP does not define, in the header, schemas and channels, by opcode and id.
-    channel_codes : code of each channel id; see core.pyi. Larger ids have no code.
-    channel_changes : number of times that a channel record replaced a different record of the same id.
-    assign_code : callable that returns the code of a channel.
+    Attributes:
+        header: header of the file.
+        metadata: the newest Metadata record of each name.
+        clock_records: all metadata records about the wall clock.
+        channels: channels by id.
+        schemas: schemas by id.
+        schema_ids: schema id by channel id; 0: no schema.
+        unknown_fields: fields that MCAP does not define, in the header, schemas and channels, by opcode and id.
+        channel_codes: code of each channel id; see core.pyi. Larger ids have no code.
+        channel_changes: number of times that a channel record replaced a different record of the same id.
+        assign_code: callable that returns the code of a channel.
     """
 
     def __init__(self, assign_code: Callable[[RecordedChannel], int], problem: Callable[[int, str], None]) -> None:
@@ -127,10 +126,10 @@ class ChannelRegistry:
         self.schemas: dict[int, records.Schema] = {}
         self.schema_ids: dict[int, int] = {}
         self.unknown_fields: dict[tuple[int, int], bytes] = {}
-        self._channels_without_schema: dict[int, records.Channel] = {}  # by id: those whose schemas were not there yet
+        self._channels_without_schema: dict[int, records.Channel] = {}  # channels without a known schema, by id
         self._channels_by_missing_schema: dict[
             int, set[int]
-        ] = {}  # by id: schemas, and the channels that wait for them
+        ] = {}  # missing schemas by id, and the channels that wait for them
         self._learnt_records: dict[tuple[int, bytes], bytes] = {}
 
     def copy_registry(self, assign_code: Callable[[RecordedChannel], int], problem: Callable[[int, str], None]) -> Self:
@@ -200,10 +199,10 @@ class ChannelRegistry:
 
         An identical second record has no effect and takes little time.
 
-        Parameters
-        ----------
-        opcode, content : opcode and content of the record.
-        offset : byte offset of the record in the file, for problem reports.
+        Args:
+            opcode: opcode of the record.
+            content: content of the record.
+            offset: byte offset of the record in the file, for problem reports.
         """
         key = (opcode, content[:2])
         if self._learnt_records.get(key) == content or (

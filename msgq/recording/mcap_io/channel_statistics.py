@@ -17,11 +17,11 @@ from msgq.recording.mcap_io.core import CHANNEL_ID_COUNT, ChunkBuffer, tally_dty
 class SequenceNumberingState(NamedTuple):
     """State that all channels of one numbering share.
 
-    Attributes
-    ----------
-    first_channel_id : id of the first channel with this numbering.
-    lost_messages : number of messages missing between recorded messages.
-    first_sequence, last_sequence : low 32 bits of the sequences of the first and the newest message.
+    Attributes:
+        first_channel_id: id of the first channel with this numbering.
+        lost_messages: number of messages missing between recorded messages.
+        first_sequence: low 32 bits of the sequence of the first message.
+        last_sequence: low 32 bits of the sequence of the newest message.
     """
 
     first_channel_id: int
@@ -64,7 +64,7 @@ class ChannelStatistics:
     def adopt_tallies(self, tallies: Mapping[int, ChannelTally]) -> None:
         """Use the complete statistics of copied messages, if their number equals the counted number.
 
-        tallies : statistics by channel id.
+        `tallies`: statistics by channel id.
         """
         adopted = np.zeros(CHANNEL_ID_COUNT, tally_dtype())
         for number, tally in tallies.items():
@@ -82,11 +82,11 @@ class ChannelStatistics:
     def build_metadata(self, at: int) -> dict[str, str]:
         """Return the content of the metadata record: a JSON object for each channel that has messages, by channel id.
 
-        at : byte offset of the record in the file.
+        `at`: byte offset of the record in the file.
         """
         numbers = np.flatnonzero(self._tallies["messages"]).tolist()
         unknown = {int(self._numberings[number]) for number in self._unscanned_channels}
-        said: set[int] = set()
+        counted_numberings: set[int] = set()
         statistics = {metadata_keys.STATISTICS_OFFSET_KEY: str(at)}
         for number in numbers:
             tally, numbering = self._tallies[number], int(self._numberings[number])
@@ -94,8 +94,8 @@ class ChannelStatistics:
             names += [] if number in self._unscanned_channels else ["bytes", "largest"]
             figure: dict[str, Any] = {name: int(tally[name]) for name in names}
             if number in self._channels_with_sequence and numbering not in unknown:
-                figure |= self._compute_losses(numbering) if numbering not in said else {"lost": 0}
-                said.add(numbering)
+                figure |= self._compute_losses(numbering) if numbering not in counted_numberings else {"lost": 0}
+                counted_numberings.add(numbering)
             statistics[str(number)] = json.dumps(figure)
         return statistics
 

@@ -13,15 +13,13 @@ _ZSTD_FRAME_HEAD_BYTES_MAX = 18  # maximum bytes of a frame's head, which has th
 def decompress_data(name: str, data: memoryview[int], size: int) -> bytes:
     """Return the decompressed bytes. The call never produces more than `size` + 1 bytes.
 
-    Parameters
-    ----------
-    name : "zstd", "lz4", or "" for uncompressed data.
-    data : compressed bytes.
-    size : expected number of decompressed bytes, as stated in the file.
+    Args:
+        name: "zstd", "lz4", or "" for uncompressed data.
+        data: compressed bytes.
+        size: expected number of decompressed bytes, as stated in the file.
 
-    Raises
-    ------
-    ValueError : the data is damaged, or has another size.
+    Raises:
+        ValueError: the data is damaged, or has another size.
     """
     if name == "":
         content = bytes(data)
@@ -39,22 +37,21 @@ def decompress_data(name: str, data: memoryview[int], size: int) -> bytes:
 def decompress_zstd_frame(data: bytes, most: int) -> bytes:
     """Return the decompressed content of a zstd frame.
 
-    Raises
-    ------
-    ValueError : the frame is damaged, or has more than `most` bytes.
+    Raises:
+        ValueError: the frame is damaged, or has more than `most` bytes.
     """
     import zstandard
 
     try:
-        said = zstandard.frame_content_size(data)
-        size = said if said >= 0 else most
+        stated_size = zstandard.frame_content_size(data)
+        size = stated_size if stated_size >= 0 else most
         if size > most:
             raise ValueError(
                 f"the decompressed data have {size} bytes; max_chunk_bytes (--max-chunk-bytes) allows {most}"
             )
         return (
             _decompress_zstd(memoryview(data), size)
-            if said >= 0
+            if stated_size >= 0
             else zstandard.ZstdDecompressor().decompress(data, most)
         )
     except (zstandard.ZstdError, MemoryError) as error:
@@ -64,21 +61,20 @@ def decompress_zstd_frame(data: bytes, most: int) -> bytes:
 def iter_decompressed_blocks(file: BinaryIO) -> Iterator[bytes]:
     """Yield the decompressed content of a file in blocks.
 
-    Raises
-    ------
-    ValueError : the following data is damaged, or the file is truncated.
+    Raises:
+        ValueError: the following data is damaged, or the file is truncated.
     """
     import zstandard
 
     try:
-        said, size = zstandard.frame_content_size(file.read(_ZSTD_FRAME_HEAD_BYTES_MAX)), 0
+        stated_size, size = zstandard.frame_content_size(file.read(_ZSTD_FRAME_HEAD_BYTES_MAX)), 0
         file.seek(0)
         with zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True, closefd=False) as stream:
             while block := stream.read1(_BLOCK_BYTES):  # at damaged data, `read` would lose the preceding data
                 size += len(block)
                 yield block
-        if size < said:  # the first frame; the library takes an early end for the end
-            raise ValueError(f"the compressed data were truncated: they have {size} of {said} bytes")
+        if size < stated_size:  # the first frame; the library takes an early end for the end
+            raise ValueError(f"the compressed data were truncated: they have {size} of {stated_size} bytes")
     except (zstandard.ZstdError, MemoryError) as error:
         raise ValueError(f"zstd cannot decompress the data: {error or 'out of memory'}") from None
 
@@ -103,17 +99,16 @@ def find_compatibility_error(name: str, data: memoryview[int], size: int) -> str
 def read_decompressed_size(name: str, data: memoryview[int]) -> int | None:
     """Return the decompressed size in bytes that the compressed data states; None: the data states no size.
 
-    Raises
-    ------
-    ValueError : the data is not in this format.
+    Raises:
+        ValueError: the data is not in this format.
     """
     import lz4.frame
     import zstandard
 
     try:
         if name == "zstd":
-            known = zstandard.frame_content_size(data)
-            return None if known < 0 else known
+            stated_size = zstandard.frame_content_size(data)
+            return None if stated_size < 0 else stated_size
         if name == "lz4":
             return lz4.frame.get_frame_info(data)["content_size"] or None
     except (zstandard.ZstdError, RuntimeError) as error:

@@ -35,14 +35,12 @@ def crc32(data: bytes | memoryview[int], start: int = 0) -> int:
 
     If the processor has carry-less multiplication, the call is several times faster than zlib.
 
-    Parameters
-    ----------
-    data : contiguous bytes.
-    start : CRC of the preceding bytes.
+    Args:
+        data: contiguous bytes.
+        start: CRC of the preceding bytes.
 
-    Notes
-    -----
-    Releases the GIL.
+    Notes:
+        Releases the GIL.
     """
 
 def combine_crc32(first: int, second: int, second_bytes: int) -> int:
@@ -111,26 +109,23 @@ class ScanColumns:
     ) -> tuple[int, int]:
         """Append one row for each wanted message.
 
-        Parameters
-        ----------
-        data : records of a chunk or of a data section.
-        position : byte offset of the first record to scan.
-        codes : shape (channels,): code of each channel id. Larger ids are unknown.
-        start : earliest log_time of wanted messages, in ns since the epoch.
-        end : log_time after the latest wanted message, in ns since the epoch.
-        strict : True: stop also at records that chunks do not contain. False: skip these records.
+        Args:
+            data: records of a chunk or of a data section.
+            position: byte offset of the first record to scan.
+            codes: shape (channels,): code of each channel id. Larger ids are unknown.
+            start: earliest log_time of wanted messages, in ns since the epoch.
+            end: log_time after the latest wanted message, in ns since the epoch.
+            strict: True: stop also at records that chunks do not contain. False: skip these records.
 
-        Returns
-        -------
-        The reason of the stop (`SCAN_END_OF_BYTES` and following), and the byte offset of the first unscanned record.
+        Returns:
+            The reason of the stop (`SCAN_END_OF_BYTES` and following), and the byte offset of the first unscanned
+            record.
 
-        Raises
-        ------
-        InvalidValueError : `position` is outside of the data.
+        Raises:
+            InvalidValueError: `position` is outside of the data.
 
-        Notes
-        -----
-        Releases the GIL.
+        Notes:
+            Releases the GIL.
         """
 
     def count_payload_bytes(self, first: int) -> int:
@@ -146,35 +141,30 @@ class ScanColumns:
     ) -> int:
         """Copy the payloads of row `first` and all later rows into a buffer, one after the other.
 
-        Parameters
-        ----------
-        data : the scanned bytes of these rows.
-        first : first row.
-        into : the buffer.
-        used : byte offset in the buffer at which the first payload is stored.
-        ends : array in which the call stores, for each row, the byte offset in the buffer at which the payload ends;
-            shape (rows,) or longer.
+        Args:
+            data: the scanned bytes of these rows.
+            first: first row.
+            into: the buffer.
+            used: byte offset in the buffer at which the first payload is stored.
+            ends: array in which the call stores, for each row, the byte offset in the buffer at which the payload ends;
+                shape (rows,) or longer.
 
-        Returns
-        -------
-        Byte offset in the buffer at which the last payload ends.
+        Returns:
+            Byte offset in the buffer at which the last payload ends.
 
-        Raises
-        ------
-        InvalidValueError : the buffer or `ends` is too small, or a payload exceeds the data.
+        Raises:
+            InvalidValueError: the buffer or `ends` is too small, or a payload exceeds the data.
 
-        Notes
-        -----
-        Releases the GIL.
+        Notes:
+            Releases the GIL.
         """
 
     def keep_rows(self, first: int, mask: np.ndarray[Any, np.dtype[np.bool_]]) -> None:
         """Remove some rows.
 
-        Parameters
-        ----------
-        first : first row.
-        mask : for each row from `first` on, False to remove the row; shape (rows - first,).
+        Args:
+            first: first row.
+            mask: for each row from `first` on, False to remove the row; shape (rows - first,).
         """
 
     def update_tallies(
@@ -184,16 +174,14 @@ class ScanColumns:
 
         If the sequence of a numbering has a gap, the missing messages count as lost.
 
-        Parameters
-        ----------
-        tallies : statistics of each code, with dtype `tally_dtype()`; updated by the call.
-        first : first row.
-        numberings : for each code, the code whose statistics count its losses. Codes that share a numbering have the
-            same value.
+        Args:
+            tallies: statistics of each code, with dtype `tally_dtype()`; updated by the call.
+            first: first row.
+            numberings: for each code, the code whose statistics count its losses. Codes that share a numbering have the
+                same value.
 
-        Raises
-        ------
-        InvalidValueError : `tallies` has another dtype, or a code or numbering has no element in `tallies`.
+        Raises:
+            InvalidValueError: `tallies` has another dtype, or a code or numbering has no element in `tallies`.
         """
 
 #: Bytes of a message record before its payload.
@@ -217,10 +205,9 @@ class ChunkBuffer:
     def __new__(cls, target_bytes: int, largest_bytes: int) -> Self:
         """Allocate an empty buffer. Pages of the memory are used only after a write.
 
-        Parameters
-        ----------
-        target_bytes : the buffer counts as full after this number of bytes.
-        largest_bytes : maximum payload bytes of one message. The last message may exceed `target_bytes`.
+        Args:
+            target_bytes: the buffer counts as full after this number of bytes.
+            largest_bytes: maximum payload bytes of one message. The last message may exceed `target_bytes`.
         """
 
     @property
@@ -275,37 +262,32 @@ class ChunkBuffer:
     ) -> bool:
         """Add a message. Return False if the message does not fit.
 
-        Parameters
-        ----------
-        channel : number of the channel in the file, 16 bits.
-        sequence : number of the message, 32 bits.
-        log_time : ns since the epoch, not before the previous message.
-        publish_time : ns since the epoch.
-        data : payload.
-        origin_time : origin of the message, in ns since the epoch; 0: unknown.
+        Args:
+            channel: number of the channel in the file, 16 bits.
+            sequence: number of the message, 32 bits.
+            log_time: ns since the epoch, not before the previous message.
+            publish_time: ns since the epoch.
+            data: payload.
+            origin_time: origin of the message, in ns since the epoch; 0: unknown.
         """
 
     def append_rows(self, rows: np.ndarray[Any, Any], start: int, contents: Sequence[Any]) -> int:
         """Append the messages of rows. Stops when the buffer is full, or before a message that does not fit.
 
-        Parameters
-        ----------
-        rows : contiguous array of dtype `message_row_dtype()`.
-        start : first row to append.
-        contents : contiguous buffers with the payloads.
+        Args:
+            rows: contiguous array of dtype `message_row_dtype()`.
+            start: first row to append.
+            contents: contiguous buffers with the payloads.
 
-        Returns
-        -------
-        Index of the first row that was not appended.
+        Returns:
+            Index of the first row that was not appended.
 
-        Raises
-        ------
-        InvalidValueError : `start` or the dtype is invalid, or a payload exceeds its content. Earlier rows are
-            appended.
+        Raises:
+            InvalidValueError: `start` or the dtype is invalid, or a payload exceeds its content. Earlier rows are
+                appended.
 
-        Notes
-        -----
-        Releases the GIL.
+        Notes:
+            Releases the GIL.
         """
 
     def update_tallies(self, tallies: np.ndarray[Any, Any], numberings: np.ndarray[Any, np.dtype[np.uint16]]) -> None:
@@ -313,20 +295,17 @@ class ChunkBuffer:
 
         If the sequence of a numbering has a gap, the missing messages count as lost.
 
-        Parameters
-        ----------
-        tallies : statistics of each channel id, with dtype `tally_dtype()` and shape (CHANNEL_ID_COUNT,); updated by
-            the call.
-        numberings : for each channel id, the id whose statistics count its losses. Ids that share a numbering have the
-            same value.
+        Args:
+            tallies: statistics of each channel id, with dtype `tally_dtype()` and shape (CHANNEL_ID_COUNT,); updated by
+                the call.
+            numberings: for each channel id, the id whose statistics count its losses. Ids that share a numbering have
+                the same value.
 
-        Raises
-        ------
-        InvalidValueError : an array has another shape, or `tallies` another dtype.
+        Raises:
+            InvalidValueError: an array has another shape, or `tallies` another dtype.
 
-        Notes
-        -----
-        Releases the GIL.
+        Notes:
+            Releases the GIL.
         """
 
     def count_messages_by_channel(self) -> dict[int, int]:
@@ -335,9 +314,8 @@ class ChunkBuffer:
     def build_message_indexes(self, shift: int) -> bytes:
         """Return the MessageIndex records of all channels, in the order of the channel ids.
 
-        Parameters
-        ----------
-        shift : bytes before the first message in the written chunk. Offsets in the records include `shift`.
+        Args:
+            shift: bytes before the first message in the written chunk. Offsets in the records include `shift`.
         """
 
     def clear_messages(self) -> None:
@@ -350,11 +328,10 @@ class ChunkWriter:
     def __new__(cls, segment: SegmentWriter, channels: dict[int, EncodedChannel], chunk_bytes: int) -> Self:
         """Start with an empty chunk.
 
-        Parameters
-        ----------
-        segment : writes the chunks to a file.
-        channels : channels of messages, by id. The caller and `add_channel` may add more to this dict.
-        chunk_bytes : minimum bytes of a full chunk, before compression.
+        Args:
+            segment: writes the chunks to a file.
+            channels: channels of messages, by id. The caller and `add_channel` may add more to this dict.
+            chunk_bytes: minimum bytes of a full chunk, before compression.
         """
 
     @property
@@ -380,20 +357,18 @@ class ChunkWriter:
     ) -> None:
         """Add a message.
 
-        Parameters
-        ----------
-        channel : id of an added channel.
-        data : contiguous bytes.
-        log_time : ns since the epoch.
-        publish_time : ns since the epoch; None: `log_time`.
-        sequence : number of the message, stored with 32 bits; None: the channel's previous number plus 1.
-        origin_time : origin of the message, in ns since the epoch; 0: unknown.
+        Args:
+            channel: id of an added channel.
+            data: contiguous bytes.
+            log_time: ns since the epoch.
+            publish_time: ns since the epoch; None: `log_time`.
+            sequence: number of the message, stored with 32 bits; None: the channel's previous number plus 1.
+            origin_time: origin of the message, in ns since the epoch; 0: unknown.
 
-        Raises
-        ------
-        InvalidValueError : the channel does not exist, or a time is out of range.
-        OverflowError : a number does not fit 64 bits.
-        RecordingError : the disk is full or failed.
+        Raises:
+            InvalidValueError: the channel does not exist, or a time is out of range.
+            OverflowError: a number does not fit 64 bits.
+            RecordingError: the disk is full or failed.
         """
 
     def assign_sequences(
@@ -405,28 +380,24 @@ class ChunkWriter:
 
         Later messages of the channel get the numbers after the channel's last number.
 
-        Parameters
-        ----------
-        channels : channel id of each message.
-        sequences : number of each message; only the low 32 bits are used. None: continue the channels' numbers.
+        Args:
+            channels: channel id of each message.
+            sequences: number of each message; only the low 32 bits are used. None: continue the channels' numbers.
 
-        Raises
-        ------
-        InvalidValueError : a channel does not exist, or the arrays have different lengths.
+        Raises:
+            InvalidValueError: a channel does not exist, or the arrays have different lengths.
         """
 
     def append_rows(self, rows: np.ndarray[Any, Any], contents: Sequence[Any]) -> None:
         """Add the messages of rows.
 
-        Parameters
-        ----------
-        rows : contiguous array of dtype `message_row_dtype()`. The channels must be in `channels`.
-        contents : contiguous buffers with the payloads.
+        Args:
+            rows: contiguous array of dtype `message_row_dtype()`. The channels must be in `channels`.
+            contents: contiguous buffers with the payloads.
 
-        Raises
-        ------
-        InvalidValueError : the dtype is invalid, or a payload exceeds its content.
-        RecordingError : the disk is full or failed.
+        Raises:
+            InvalidValueError: the dtype is invalid, or a payload exceeds its content.
+            RecordingError: the disk is full or failed.
         """
 
     def close_channels(self) -> None:
@@ -438,16 +409,14 @@ class ChunkWriter:
     def flush_chunk(self) -> None:
         """Write the added messages.
 
-        Raises
-        ------
-        RecordingError : the disk is full or failed.
+        Raises:
+            RecordingError: the disk is full or failed.
         """
 
 def preallocate_space(fd: int, offset: int, size: int) -> bool:
     """Allocate disk space of a file, also after its end. The size of the file stays.
 
-    Returns
-    -------
-    False if the space was not allocated: the file system is in memory (tmpfs) or cannot allocate, or the disk is nearly
-    full. The file is unchanged.
+    Returns:
+        False if the space was not allocated: the file system is in memory (tmpfs) or cannot allocate, or the disk is
+        nearly full. The file is unchanged.
     """

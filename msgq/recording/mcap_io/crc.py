@@ -11,10 +11,9 @@ _BLOCK_BYTES = 1 << 20
 class DataCrc:
     """CRC-32 of a file from its first byte to `position`.
 
-    Attributes
-    ----------
-    position : byte offset after the last added byte.
-    value : CRC of all bytes before `position`.
+    Attributes:
+        position: byte offset after the last added byte.
+        value: CRC of all bytes before `position`.
     """
 
     def __init__(self) -> None:

@@ -15,12 +15,12 @@ class DataBlock:
 
     offset: int
     stored_bytes: int
-    uncompressed_bytes: int  # in bytes, before compression
+    uncompressed_bytes: int  # bytes before compression
     start_time: int
     end_time: int
     channel_ids: set[int] | None  # ids; None: any
     is_chunk: bool
-    origins_range: tuple[int, int] | None = None  # from where to where the record with its messages' origins is
+    origins_range: tuple[int, int] | None = None  # start and end of the record with its messages' origins
 
 
 class ExtraRecord(NamedTuple):

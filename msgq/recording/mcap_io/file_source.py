@@ -35,7 +35,7 @@ class FileSource:
         """Set the path. The file is opened at the first use."""
         self.path = path
         self._object_reader: ObjectReader | None = None  # stays open, because each opening is a request
-        self._opened_in = 0  # process, because a forked child cannot use the parent's connections
+        self._opened_in = 0  # process, because a forked child has no threads that read for it
         self._decompressed_copy: _DecompressedCopy | None = None
         self._is_uncompressed = False
 
@@ -46,11 +46,10 @@ class FileSource:
     def open_bytes(self) -> Iterator[ByteReader]:
         """Yield the bytes, valid within the block.
 
-        Raises
-        ------
-        RecordingError : the file does not exist, is not readable or not a regular file, or the disk has no space for a
-            decompressed copy.
-        StorageError : an object in a store does not exist or is not readable.
+        Raises:
+            RecordingError: the file does not exist, is not readable or not a regular file, or the disk has no space for
+                a decompressed copy.
+            StorageError: an object in a store does not exist or is not readable.
         """
         if self._decompressed_copy is None:
             with self._open_original() as reader:
@@ -83,8 +82,9 @@ class FileSource:
 
     def plan_reads(self, ranges: Iterable[tuple[int, int]]) -> None:
         """Announce the ranges (offset, size) that will be read next. A store then reads ahead."""
-        if self._object_reader is not None and not self.reads_decompressed_copy:
-            self._object_reader.plan_reads(ranges)
+        reader = self._object_reader
+        if reader is not None and self._opened_in == os.getpid() and not self.reads_decompressed_copy:
+            reader.plan_reads(ranges)
 
     def check_unchanged(self) -> None:
         """Raise `StorageError` if an object in a store was replaced after the first use."""
@@ -158,9 +158,8 @@ def _find_or_decompress_copy(path: RecordingPath, reader: ByteReader) -> _Decomp
 def open_sources(paths: Iterable[RecordingPath]) -> list[FileSource]:
     """Return the sources of files. The beginnings and ends of objects in stores are read in parallel.
 
-    Raises
-    ------
-    StorageError : an object does not exist or is not readable.
+    Raises:
+        StorageError: an object does not exist or is not readable.
     """
     sources = [FileSource(path) for path in paths]
     objects = [source for source in sources if isinstance(source.path, UrlPath)]

@@ -29,9 +29,8 @@ _TEMPORARY_NUMBERS = itertools.count()  # numbers of unfinished files, because s
 def create_atomically(path: Path) -> Iterator[Path]:
     """Yield a temporary name, which becomes `path` on success. After an exception, no file is left.
 
-    Raises
-    ------
-    RecordingError : `path` exists, or cannot be written.
+    Raises:
+        RecordingError: `path` exists, or cannot be written.
     """
     pid = os.getpid()
     unfinished = path.with_name(f".{path.name}.{pid}-{next(_TEMPORARY_NUMBERS)}.part")
@@ -53,12 +52,11 @@ class Writer:
     Use it as a context manager: the file exists after the block. After an exception in the block, no file is left. One
     thread at a time may use a writer. After a fork, the writer belongs to the parent.
 
-    Attributes
-    ----------
-    path : path of the file.
+    Attributes:
+        path: path of the file.
     """
 
-    _is_closed = True  # until it is open
+    _is_closed = True  # also before it is open
 
     def __init__(
         self,
@@ -71,23 +69,21 @@ class Writer:
     ) -> None:
         """Begin a file. The file has another name until it is complete.
 
-        Parameters
-        ----------
-        path : path of the file, which must not exist.
-        compression : "zstd", "lz4" or "none".
-        level : level of the compression; None: 1 for zstd, 0 for lz4.
-        profile : profile of the messages in the header: "ros1", "ros2", or "" for any; see
-            https://mcap.dev/spec/registry.
-        chunk_bytes : bytes of messages per chunk, before compression.
+        Args:
+            path: path of the file, which must not exist.
+            compression: "zstd", "lz4" or "none".
+            level: level of the compression; None: 1 for zstd, 0 for lz4.
+            profile: profile of the messages in the header: "ros1", "ros2", or "" for any; see
+                https://mcap.dev/spec/registry.
+            chunk_bytes: bytes of messages per chunk, before compression.
 
-        Raises
-        ------
-        RecordingError : the file exists, or cannot be written.
-        InvalidValueError : an argument is out of range.
+        Raises:
+            RecordingError: the file exists, or cannot be written.
+            InvalidValueError: an argument is out of range.
         """
         if chunk_bytes < 1024:
             raise InvalidValueError(f"chunk_bytes={chunk_bytes} is too small; use 1024 or more")
-        self.path = Path(path)
+        self.path: Path = Path(path)
         self._pid = os.getpid()
         self._schema_records: dict[tuple[str, str, bytes], records.Schema] = {}
         compressor = ChunkCompressor(compression, level)
@@ -107,17 +103,15 @@ class Writer:
     def channel(self, endpoint: str, schema: Schema | None = None, *, metadata: Mapping[str, str] | None = None) -> int:
         """Create a channel, and return its number.
 
-        Parameters
-        ----------
-        endpoint : name of the endpoint (MCAP's topic).
-        schema : description of the messages.
-        metadata : texts by name. docs/reference/recordings.md lists the keys that readers interpret. For example,
-            "sequence" with the value "published" declares that gaps in the numbers are losses.
+        Args:
+            endpoint: name of the endpoint (MCAP's topic).
+            schema: description of the messages.
+            metadata: texts by name. docs/reference/recordings.md lists the keys that readers interpret. For example,
+                "sequence" with the value "published" declares that gaps in the numbers are losses.
 
-        Raises
-        ------
-        RecordingError : all 65535 numbers are used.
-        StateError : the writer is closed.
+        Raises:
+            RecordingError: all 65535 numbers are used.
+            StateError: the writer is closed.
         """
         self._check_open()
         number = len(self._chunk_writer.channels) + 1
@@ -151,20 +145,18 @@ class Writer:
     ) -> None:
         """Write a message. Messages in the order of their times are cheaper to read.
 
-        Parameters
-        ----------
-        channel : number returned by `channel`.
-        data : payload, contiguous bytes.
-        log_time : recording time, in ns since the epoch.
-        publish_time : publishing time, in ns since the epoch; None: `log_time`.
-        sequence : number of the message within its channel, stored with 32 bits; None: the previous number plus 1.
-        origin_time : time of the first event that led to the message, in ns since the epoch; 0: unknown.
+        Args:
+            channel: number returned by `channel`.
+            data: payload, contiguous bytes.
+            log_time: recording time, in ns since the epoch.
+            publish_time: publishing time, in ns since the epoch; None: `log_time`.
+            sequence: number of the message within its channel, stored with 32 bits; None: the previous number plus 1.
+            origin_time: time of the first event that led to the message, in ns since the epoch; 0: unknown.
 
-        Raises
-        ------
-        InvalidValueError : the channel does not exist, or a time is before 1970 or after 2262.
-        RecordingError : the disk is full or failed. The message was not written, and you may call `write` again.
-        StateError : the writer is closed.
+        Raises:
+            InvalidValueError: the channel does not exist, or a time is before 1970 or after 2262.
+            RecordingError: the disk is full or failed. The message was not written, and you may call `write` again.
+            StateError: the writer is closed.
         """
         try:
             self._chunk_writer.write_message(channel, data, log_time, publish_time, sequence, origin_time)
@@ -184,18 +176,18 @@ class Writer:
 
         A single number instead of an array counts for all messages.
 
-        Parameters
-        ----------
-        channel : numbers returned by `channel`.
-        data : payloads: an Arrow column of binaries or texts (pyarrow, Polars, ...), a NumPy array whose first axis
-            counts the messages, or a sequence of bytes.
-        log_time, publish_time, sequence : as in `write`; integers, or NumPy's datetime64 for times.
+        Args:
+            channel: numbers returned by `channel`.
+            data: payloads: an Arrow column of binaries or texts (pyarrow, Polars, ...), a NumPy array whose first axis
+                counts the messages, or a sequence of bytes.
+            log_time: as in `write`: integers, or NumPy's datetime64.
+            publish_time: as in `write`: integers, or NumPy's datetime64.
+            sequence: as in `write`: integers.
 
-        Raises
-        ------
-        InvalidValueError : the columns differ in length, or a value is out of range. Nothing was written.
-        RecordingError : the disk is full or failed. `messages` counts the messages that were written before.
-        StateError : the writer is closed.
+        Raises:
+            InvalidValueError: the columns differ in length, or a value is out of range. Nothing was written.
+            RecordingError: the disk is full or failed. `messages` counts the messages that were written before.
+            StateError: the writer is closed.
         """
         self._check_open()
         payloads = build_payload_columns(data)
@@ -216,18 +208,16 @@ class Writer:
     ) -> None:
         """Write an attachment: a file of any format.
 
-        Parameters
-        ----------
-        name : name of the file.
-        data : content of the file.
-        media_type : media type, for example "text/plain".
-        log_time : recording time, in ns since the epoch; None: the time of the newest message.
-        create_time : creation time, in ns since the epoch; 0: unknown.
+        Args:
+            name: name of the file.
+            data: content of the file.
+            media_type: media type, for example "text/plain".
+            log_time: recording time, in ns since the epoch; None: the time of the newest message.
+            create_time: creation time, in ns since the epoch; 0: unknown.
 
-        Raises
-        ------
-        RecordingError : the disk is full or failed.
-        StateError : the writer is closed.
+        Raises:
+            RecordingError: the disk is full or failed.
+            StateError: the writer is closed.
         """
         self._check_open()
         time = self._chunk_writer.latest_time if log_time is None else log_time
@@ -236,10 +226,9 @@ class Writer:
     def add_metadata(self, name: str, metadata: Mapping[str, str]) -> None:
         """Write named texts about the whole file. Several records may have one name.
 
-        Raises
-        ------
-        RecordingError : the disk is full or failed.
-        StateError : the writer is closed.
+        Raises:
+            RecordingError: the disk is full or failed.
+            StateError: the writer is closed.
         """
         self._check_open()
         self._segment_writer.write_metadata(name, metadata)
@@ -255,9 +244,8 @@ class Writer:
     def close(self) -> None:
         """Complete the file. A second close has no effect.
 
-        Raises
-        ------
-        RecordingError : a file of that name exists now, or the disk is full or failed. No file is left.
+        Raises:
+            RecordingError: a file of that name exists now, or the disk is full or failed. No file is left.
         """
         if self._is_closed:
             return

@@ -13,7 +13,7 @@ from functools import cached_property, partial
 from mcap import records
 from mcap.opcode import Opcode
 
-from msgq.errors import RecordingError, StorageError
+from msgq.errors import RecordingError
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.block_mapper import BlockMapper
 from msgq.recording.mcap_io.byte_reader import ByteReader
@@ -31,7 +31,7 @@ from msgq.recording.mcap_io.data_block import DataBlock, ExtraRecord
 from msgq.recording.mcap_io.file_source import FileSource
 from msgq.recording.mcap_io.message_compression import decompress_payloads, starts_with_compressed_payload
 from msgq.recording.mcap_io.origins import MessageOrigins
-from msgq.recording.mcap_io.problem import Problem
+from msgq.recording.mcap_io.problem import Problem, raise_storage_error
 from msgq.recording.mcap_io.record_scanner import (
     CHUNK_BYTES_MAX,
     ChunkTooLargeError,
@@ -51,19 +51,19 @@ _DATA_END_BYTES = RECORD_HEAD_STRUCT.size + 4
 class McapFile:
     """Map of a file. Holds no open descriptor. One thread at a time.
 
-    Attributes
-    ----------
-    path : path of the file.
-    file_source : source of the file's bytes. All offsets refer to these bytes.
-    size_bytes : number of bytes when the file was opened.
-    is_complete : True if the file was closed properly and ends with a summary.
-    registry : schemas, channels and metadata that were read.
-    statistics : statistics of the summary; None: no statistics, or only a part of the file is read.
-    blocks : blocks of messages in the order of the file.
-    extra_records : attachments, metadata, and records that MCAP does not define, in the order of the file.
-    on_unknown_record : callable for records within chunks that MCAP does not define; None: ignore them.
-    on_bytes_read : callable for the number of bytes of each block that was read, for progress displays; None: no call.
-    wall_time_converter : converts times to the wall clock; None: times stay as in the file.
+    Attributes:
+        path: path of the file.
+        file_source: source of the file's bytes. All offsets refer to these bytes.
+        size_bytes: number of bytes when the file was opened.
+        is_complete: True if the file was closed properly and ends with a summary.
+        registry: schemas, channels and metadata that were read.
+        statistics: statistics of the summary; None: no statistics, or only a part of the file is read.
+        blocks: blocks of messages in the order of the file.
+        extra_records: attachments, metadata, and records that MCAP does not define, in the order of the file.
+        on_unknown_record: callable for records within chunks that MCAP does not define; None: ignore them.
+        on_bytes_read: callable for the number of bytes of each block that was read, for progress displays; None: no
+            call.
+        wall_time_converter: converts times to the wall clock; None: times stay as in the file.
     """
 
     def __init__(
@@ -77,19 +77,17 @@ class McapFile:
     ) -> None:
         """Open the file, and find its blocks.
 
-        Parameters
-        ----------
-        source : the file.
-        assign_code : callable that returns the code of a channel (see core.pyi).
-        note : callable for each problem.
-        span : read only the part between these two byte offsets. Each offset is the start or the end of a record. In a
-            recording of msgq, no other part is read.
-        most : maximum bytes of a chunk before compression, of a message outside of chunks, and of the summary.
-        use_wall_clock : True: convert all times to the wall clock, if the recorder stored it.
+        Args:
+            source: the file.
+            assign_code: callable that returns the code of a channel (see core.pyi).
+            note: callable for each problem.
+            span: read only the part between these two byte offsets. Each offset is the start or the end of a record. In
+                a recording of msgq, no other part is read.
+            most: maximum bytes of a chunk before compression, of a message outside of chunks, and of the summary.
+            use_wall_clock: True: convert all times to the wall clock, if the recorder stored it.
 
-        Raises
-        ------
-        RecordingError : the file cannot be opened, or is not an MCAP file.
+        Raises:
+            RecordingError: the file cannot be opened, or is not an MCAP file.
         """
         self.path, self.file_source = source.path, source
         self.blocks: list[DataBlock] = []
@@ -207,14 +205,12 @@ class McapFile:
 
     def _is_compressed_channel(self, number: int) -> bool:
         """Return True if the channel is wanted and its payloads may be compressed one by one."""
-        known = self.registry.is_channel_known(number) or self._find_channel_in_file(number)
-        wanted = known and self.registry.is_channel_maybe_wanted(number)
-        return wanted and self.registry.channels[number].channel_record.message_encoding == "cdr"
+        is_known = self.registry.is_channel_known(number) or self._find_channel_in_file(number)
+        is_wanted = is_known and self.registry.is_channel_maybe_wanted(number)
+        return is_wanted and self.registry.channels[number].channel_record.message_encoding == "cdr"
 
     def _read_block_content(self, block: DataBlock) -> bytes | None:
-        if (
-            block.stored_bytes > self._max_chunk_bytes + _BLOCK_BYTES
-        ):  # what cannot be compressed is a little more than it was
+        if block.stored_bytes > self._max_chunk_bytes + _BLOCK_BYTES:  # incompressible data becomes a little larger
             self._report_problem(
                 block.offset, f"a chunk was skipped: {ChunkTooLargeError(block.stored_bytes, self._max_chunk_bytes)}"
             )
@@ -222,9 +218,8 @@ class McapFile:
         try:
             with self.file_source.open_bytes() as source:
                 data = source.pread(block.stored_bytes, block.offset)
-        except StorageError:  # a store that cannot be read is no damage of the file
-            raise
         except RecordingError as error:
+            raise_storage_error(error)
             self._report_problem(block.offset, str(error), error.errno)
             return None
         if self.on_bytes_read is not None:
@@ -241,10 +236,10 @@ class McapFile:
             else (0, 0)
         )
         if self.wall_time_converter is None and (first, last) != (block.start_time, block.end_time):
-            said = f"{block.start_time} to {block.end_time} instead of {first} to {last}"
+            time_range = f"{block.start_time} to {block.end_time} instead of {first} to {last}"
             self._report_problem(
                 block.offset,
-                f"the summary has wrong times of a chunk: {said}; a selection by time may miss its messages",
+                f"the summary has wrong times of a chunk: {time_range}; a selection by time may miss its messages",
             )
         try:
             return decompress_chunk(data, self._max_chunk_bytes)
@@ -274,9 +269,8 @@ class McapFile:
                 with self.file_source.open_bytes() as source:
                     origins = MessageOrigins.read_record(source, block.origins_range, self._max_chunk_bytes)
                 columns.origin_time[new_rows] = origins.find_origin_times(columns, new_rows)
-            except StorageError:
-                raise
             except (RecordingError, ValueError) as error:
+                raise_storage_error(error)
                 self._report_problem(block.origins_range[0], f"the origins of messages were skipped: {error}")
         if self.wall_time_converter is not None:
             self.wall_time_converter.convert_columns(columns, rows, start, end)
@@ -343,9 +337,8 @@ class McapFile:
                 self._whole_file = McapFile(
                     FileSource(self.path), self.registry.assign_code, _ignore_problem, most=self._max_chunk_bytes
                 )
-            except StorageError:
-                raise
-            except RecordingError:
+            except RecordingError as error:
+                raise_storage_error(error)
                 return False
             self._whole_file.blocks.reverse()
         whole = self._whole_file
@@ -377,8 +370,8 @@ class McapFile:
         """Add the schemas and channels of a chunk to the registry, and skip its messages."""
         nobody, nothing, position = array("i", [CHANNEL_CODE_UNWANTED]) * CHANNEL_ID_COUNT, ScanColumns(1), 0
         for _ in range(NON_MESSAGES_MAX):
-            why, position = nothing.scan_messages(content, position, nobody, 0, 0)
-            if why != SCAN_OTHER_RECORD:
+            reason, position = nothing.scan_messages(content, position, nobody, 0, 0)
+            if reason != SCAN_OTHER_RECORD:
                 return
             opcode, length = RECORD_HEAD_STRUCT.unpack_from(content, position)
             if opcode in (Opcode.SCHEMA, Opcode.CHANNEL):

@@ -20,10 +20,9 @@ _NumpyArray = np.ndarray[Any, np.dtype[Any]]
 class PayloadColumn:
     """Payloads in one buffer.
 
-    Attributes
-    ----------
-    payload_bytes : the buffer.
-    payload_offsets : byte offset of each payload in the buffer, and the end of the last payload.
+    Attributes:
+        payload_bytes: the buffer.
+        payload_offsets: byte offset of each payload in the buffer, and the end of the last payload.
     """
 
     def __init__(self, content: _NumpyArray, begins: _NumpyArray) -> None:
@@ -36,13 +35,11 @@ class PayloadColumn:
 def build_payload_columns(data: Any) -> list[PayloadColumn]:
     """Return the payloads in their order, if possible without a copy.
 
-    Parameters
-    ----------
-    data : see `Writer.write_columns`.
+    Args:
+        data: see `Writer.write_columns`.
 
-    Raises
-    ------
-    InvalidValueError : the data has an unsupported type, or contains nulls.
+    Raises:
+        InvalidValueError: the data has an unsupported type, or contains nulls.
     """
     if isinstance(data, np.ndarray):
         return [_convert_numpy_payloads(data)]
@@ -90,7 +87,7 @@ def _convert_arrow_payloads(data: Any) -> list[PayloadColumn]:
 def _convert_arrow_binaries(chunk: Any) -> PayloadColumn:
     _, *buffers = chunk.buffers()
     content = np.empty(0, np.uint8) if buffers[-1] is None else np.frombuffer(buffers[-1], np.uint8)
-    if len(buffers) == 1:  # of one size
+    if len(buffers) == 1:  # elements of a fixed size
         rows = np.arange(chunk.offset, chunk.offset + len(chunk) + 1, dtype=np.int64)
         return PayloadColumn(content, rows * chunk.type.byte_width)
     if not len(chunk):
@@ -101,10 +98,11 @@ def _convert_arrow_binaries(chunk: Any) -> PayloadColumn:
 class MessageColumns:
     """Arrays with all fields of messages except the payloads.
 
-    Attributes
-    ----------
-    channel_ids, log_times, publish_times : arrays with one element for each message.
-    sequences : sequence of each message; None: not assigned yet.
+    Attributes:
+        channel_ids: channel id of each message.
+        log_times: log_time of each message.
+        publish_times: publish_time of each message.
+        sequences: sequence of each message; None: not assigned yet.
     """
 
     def __init__(
@@ -117,9 +115,8 @@ class MessageColumns:
     ) -> None:
         """Check the arrays, and store them; see `Writer.write_columns`.
 
-        Raises
-        ------
-        InvalidValueError : an array does not have `count` elements, or a value is out of range.
+        Raises:
+            InvalidValueError: an array does not have `count` elements, or a value is out of range.
         """
         self.channel_ids = _check_integer_column("channel", channel, count, CHANNEL_ID_COUNT)
         self.log_times = _check_time_column("log_time", log_time, count)
@@ -133,10 +130,9 @@ class MessageColumns:
     ) -> Iterator[tuple[_NumpyArray, _NumpyArray]]:
         """Yield batches of rows with dtype `message_row_dtype()`, each with the buffers of its payloads.
 
-        Parameters
-        ----------
-        payloads : payloads of all messages.
-        numbers : values for the field `sequence`.
+        Args:
+            payloads: payloads of all messages.
+            numbers: values for the field `sequence`.
         """
         first = 0
         for column in payloads:

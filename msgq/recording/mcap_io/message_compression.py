@@ -37,13 +37,12 @@ def decompress_payloads(
 ) -> bytes:
     """Return records with decompressed payloads.
 
-    Parameters
-    ----------
-    records : records of a chunk, or messages outside of chunks.
-    is_wanted : callable that returns True for a channel id whose payloads must be decompressed. Other payloads stay
-        compressed.
-    most : maximum bytes of all decompressed records.
-    problem : callable for the reason of each omitted message.
+    Args:
+        records: records of a chunk, or messages outside of chunks.
+        is_wanted: callable that returns True for a channel id whose payloads must be decompressed. Other payloads stay
+            compressed.
+        most: maximum bytes of all decompressed records.
+        problem: callable for the reason of each omitted message.
     """
     plain, position, begin, room = bytearray(), 0, 0, most - len(records)
     while position + RECORD_HEAD_STRUCT.size <= len(records):

@@ -18,7 +18,7 @@ MERGED_METADATA = (
     "msgq.merged"  # Metadata, of a file with messages of several recordings: what RECORDING and CLOCK were of each
 )
 STATISTICS_METADATA = "msgq.figures"  # Metadata, at the end of each segment: channel id -> its statistics as JSON
-STATISTICS_OFFSET_KEY = "at"  # in STATISTICS_METADATA: offset of the record in its file. Copies are at other offsets
+STATISTICS_OFFSET_KEY = "at"  # key in STATISTICS_METADATA: offset of the record in its file; copies are elsewhere
 EPOCH_KEY = "epoch"  # metadata of a channel
 SEQUENCE_KEY = "sequence"  # metadata of a channel: PUBLISHED or RECEIVED
 TRACKED_KEY = "tracked"  # metadata of a channel: "1", the messages had their times as stamps
@@ -40,10 +40,10 @@ def build_channel_metadata(
 ) -> dict[str, str]:
     """Return the metadata of a channel that msgq writes; see EPOCH, SEQUENCE, TRACKED.
 
-    boundary_losses : losses without a gap in the sequences, from `BoundaryLosses.build_metadata`.
+    `boundary_losses`: losses without a gap in the sequences, from `BoundaryLosses.build_metadata`.
     """
-    said = {EPOCH_KEY: str(epoch), SEQUENCE_KEY: counting}
-    return said | ({TRACKED_KEY: "1"} if tracked else {}) | source.metadata() | dict(boundary_losses or {})
+    metadata = {EPOCH_KEY: str(epoch), SEQUENCE_KEY: counting}
+    return metadata | ({TRACKED_KEY: "1"} if tracked else {}) | source.metadata() | dict(boundary_losses or {})
 
 
 def needs_schema_record(schema: Schema | None) -> TypeGuard[Schema]:

@@ -35,18 +35,16 @@ _VERSION_KEYS = ("etag", "generation", "last-modified")
 class ObjectReader:
     """Bytes of an object. One thread at a time.
 
-    Attributes
-    ----------
-    size_bytes : number of bytes.
-    version : size, tag and time of the change, as far as the store has them.
+    Attributes:
+        size_bytes: number of bytes.
+        version: size, tag and time of the change, as far as the store has them.
     """
 
     def __init__(self, path: UrlPath) -> None:
         """Open the object.
 
-        Raises
-        ------
-        StorageError : the object does not exist, or the store cannot be read.
+        Raises:
+            StorageError: the object does not exist, or the store cannot be read.
         """
         self._path = path
         try:
@@ -83,9 +81,8 @@ class ObjectReader:
     def check_unchanged(self) -> None:
         """Ask the store whether the object is still the same.
 
-        Raises
-        ------
-        StorageError : the object was replaced or removed since it was opened, or the store cannot be read.
+        Raises:
+            StorageError: the object was replaced or removed since it was opened, or the store cannot be read.
         """
         try:
             with self._open_file() as file:
@@ -109,9 +106,8 @@ class ObjectReader:
     def pread(self, size: int, offset: int, /) -> bytes:
         """Return `size` bytes from an offset, fewer at the end of the object.
 
-        Raises
-        ------
-        StorageError : the store cannot be read, or the object was replaced.
+        Raises:
+            StorageError: the store cannot be read, or the object was replaced.
         """
         planned = None if self._read_ahead is None else self._read_ahead.take_range(offset, size)
         if planned is not None:
@@ -135,7 +131,7 @@ class ObjectReader:
             data = bytes(self._file.read_at(size, offset))
         except OSError as error:
             raise self._path.explain_error(error) from None
-        if len(data) < size:
+        if len(data) < size:  # pyarrow's S3 returns bytes of any value instead, which `check_unchanged` finds later
             text = f"recording '{self._path}' became shorter while it was read; open it again"
             raise StorageError(text, errno=errno.ESTALE)
         return data
@@ -150,8 +146,7 @@ class ObjectReader:
         if number in self._pages:
             self._pages.move_to_end(number)
             return self._pages[number]
-        offset = number * _PAGE_BYTES
-        self._pages[number] = self.read_range(offset, min(_PAGE_BYTES, self.size_bytes - offset))
+        self._pages[number] = self.read_range(number * _PAGE_BYTES, _PAGE_BYTES)  # a page ends before the tail does
         if len(self._pages) > _PAGES_MAX:
             self._pages.popitem(last=False)
         return self._pages[number]
@@ -201,9 +196,8 @@ class ReadAhead:
     def take_range(self, offset: int, size: int) -> bytes | None:
         """Return the bytes of a range; None: the range is not the next one of the plan.
 
-        Raises
-        ------
-        StorageError : as `ObjectReader.pread`.
+        Raises:
+            StorageError: as `ObjectReader.pread`.
         """
         if next(chain(self._started, self._waiting), None) != (offset, size):
             return None
@@ -235,7 +229,7 @@ class ReadAhead:
         self._started.clear()
 
 
-_read_pools: list[ThreadPoolExecutor] = []  # at most one, of this process
+_read_pools: list[ThreadPoolExecutor] = []  # the pool of this process, if it has one
 os.register_at_fork(after_in_child=_read_pools.clear)
 
 

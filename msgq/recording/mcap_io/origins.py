@@ -26,7 +26,7 @@ _MESSAGE_HEAD_BYTES = (
 def build_origins_record(chunk: ChunkBuffer, shift: int) -> bytes:
     """Return the origins record for a chunk; b"": no message has an origin.
 
-    shift : bytes of the chunk's content before its messages.
+    `shift`: bytes of the chunk's content before its messages.
     """
     if not chunk.has_origins:
         return b""
@@ -50,9 +50,8 @@ class MessageOrigins:
     def __init__(self, record: bytes) -> None:
         """Parse a record. The bytes of the record may be invalid.
 
-        Raises
-        ------
-        ValueError : the record is not one of these.
+        Raises:
+            ValueError: the record is not one of these.
         """
         import numpy as np
 
@@ -70,9 +69,8 @@ class MessageOrigins:
     def read_record(cls, source: ByteReader, place: tuple[int, int], most: int) -> MessageOrigins:
         """Read an origins record of a file. `place`: its start and end offset. `most`: its maximum number of bytes.
 
-        Raises
-        ------
-        ValueError : the record is not an origins record, or is too large.
+        Raises:
+            ValueError: the record is not an origins record, or is too large.
         """
         start, end = place
         if end - start > most:

@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 
 from msgq.common.storage.url_path import RecordingPath
+from msgq.errors import StorageError
 
 _REASON_CHARACTERS_MAX = 4096  # names in a file, and so in the reason, may have any length
 
@@ -14,12 +15,11 @@ _REASON_CHARACTERS_MAX = 4096  # names in a file, and so in the reason, may have
 class Problem:
     """Skipped data of a file.
 
-    Attributes
-    ----------
-    path : path of the file.
-    offset : byte offset in the file.
-    reason : description of the problem.
-    errno : error number of the system if the file could not be read or not completely; else None.
+    Attributes:
+        path: path of the file.
+        offset: byte offset in the file.
+        reason: description of the problem.
+        errno: error number of the system if the file could not be read or not completely; else None.
     """
 
     path: str
@@ -38,3 +38,9 @@ class Problem:
 def make_printable_path(path: str | RecordingPath) -> str:
     """Return a path as printable text. Bytes that are not text are replaced."""
     return os.fsencode(str(path)).decode(errors="replace")
+
+
+def raise_storage_error(error: Exception) -> None:
+    """Raise an error of a store again: a store that cannot be read is no damage of the file, so no part is skipped."""
+    if isinstance(error, StorageError):
+        raise error

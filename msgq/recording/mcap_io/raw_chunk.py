@@ -33,13 +33,15 @@ class ChannelIndexSummary(NamedTuple):
 class RawChunk:
     """A chunk with its message indexes, and the origins record before it.
 
-    Attributes
-    ----------
-    start_offset, chunk_offset, index_offset, end_offset : byte offsets of the origins record, the chunk, its message
-        indexes, and their end.
-    compression : "zstd", "lz4", or "" for no compression.
-    compressed_bytes, uncompressed_bytes : bytes after and before compression.
-    channel_indexes : index summary by channel id.
+    Attributes:
+        start_offset: byte offset of the origins record.
+        chunk_offset: byte offset of the chunk.
+        index_offset: byte offset of the chunk's message indexes.
+        end_offset: byte offset of the end of the message indexes.
+        compression: "zstd", "lz4", or "" for no compression.
+        compressed_bytes: bytes after compression.
+        uncompressed_bytes: bytes before compression.
+        channel_indexes: index summary by channel id.
     """
 
     start_offset: int
@@ -75,10 +77,10 @@ def find_raw_chunk(source: ByteReader, block: DataBlock) -> RawChunk | None:
     opcode, length = RECORD_HEAD_STRUCT.unpack_from(head)
     first, last, size, _, name_bytes = CHUNK_HEAD_STRUCT.unpack_from(head, RECORD_HEAD_STRUCT.size)
     name = head[RECORD_HEAD_STRUCT.size + CHUNK_HEAD_STRUCT.size :][:name_bytes]
-    known = name.decode(errors="replace") in _COPYABLE_COMPRESSIONS and name_bytes <= len(name)
+    is_copyable = name.decode(errors="replace") in _COPYABLE_COMPRESSIONS and name_bytes <= len(name)
     compressed = int.from_bytes(head[RECORD_HEAD_STRUCT.size + CHUNK_HEAD_STRUCT.size + name_bytes :][:8], "little")
     room = length - CHUNK_HEAD_STRUCT.size - name_bytes - 8 - compressed  # behind the messages are unknown fields
-    if opcode != Opcode.CHUNK or RECORD_HEAD_STRUCT.size + length != block.stored_bytes or not known or room < 0:
+    if opcode != Opcode.CHUNK or RECORD_HEAD_STRUCT.size + length != block.stored_bytes or not is_copyable or room < 0:
         return None
     index = block.offset + block.stored_bytes
     channels = _read_message_indexes(source, index, size)

@@ -38,12 +38,12 @@ class ChunkTooLargeError(ValueError):
 class ScannedRecord(NamedTuple):
     """A record, or a range of skipped bytes.
 
-    Attributes
-    ----------
-    opcode : opcode of the record; DAMAGE for skipped bytes.
-    start_offset, end_offset : byte offsets in the file.
-    head_bytes : first bytes of the record, at most as many as a chunk has before its data.
-    damage_reason : reason why the bytes are skipped.
+    Attributes:
+        opcode: opcode of the record; DAMAGE for skipped bytes.
+        start_offset: byte offset of the begin in the file.
+        end_offset: byte offset of the end in the file.
+        head_bytes: first bytes of the record, at most as many as a chunk has before its data.
+        damage_reason: reason why the bytes are skipped.
     """
 
     opcode: int
@@ -56,9 +56,8 @@ class ScannedRecord(NamedTuple):
 class RecordScanner:
     """Iterates over the records between two byte offsets. Ends at the end of the data section, or of the file.
 
-    Attributes
-    ----------
-    position : byte offset of the next record. A caller that has read more records sets it.
+    Attributes:
+        position: byte offset of the next record. A caller that has read more records sets it.
     """
 
     def __init__(self, source: ByteReader, position: int, end: int, most: int) -> None:
@@ -225,10 +224,9 @@ def read_unknown_chunk_fields(record: bytes) -> bytes:
 def decompress_chunk(record: bytes, most: int) -> bytes:
     """Return the decompressed content of a chunk record. Bytes after the known fields are ignored, as MCAP requires.
 
-    Raises
-    ------
-    ValueError : the record is invalid, or its CRC is wrong.
-    TooLargeError : the content has more than `most` bytes.
+    Raises:
+        ValueError: the record is invalid, or its CRC is wrong.
+        TooLargeError: the content has more than `most` bytes.
     """
     opcode, length = RECORD_HEAD_STRUCT.unpack_from(record)
     if opcode != Opcode.CHUNK or length != len(record) - RECORD_HEAD_STRUCT.size or length < CHUNK_HEAD_STRUCT.size + 8:
@@ -244,9 +242,9 @@ def decompress_chunk(record: bytes, most: int) -> bytes:
     name = record[name_at : data_at - 8].decode(errors="replace")
     data = memoryview(record)[data_at:end]
     if size > most:
-        said = read_decompressed_size(name, data)
-        if said not in (None, size):
-            raise ValueError(f"the decompressed data have {said} bytes instead of {size}")
+        stated_size = read_decompressed_size(name, data)
+        if stated_size not in (None, size):
+            raise ValueError(f"the decompressed data have {stated_size} bytes instead of {size}")
         raise ChunkTooLargeError(size, most)
     content = decompress_data(name, data, size)
     if crc and crc32(content) != crc:

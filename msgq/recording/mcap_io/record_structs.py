@@ -41,9 +41,8 @@ class RecordStream(ReadDataStream):
     def read(self, length: int) -> bytes:
         """Return the next bytes.
 
-        Raises
-        ------
-        EndOfFile : the record has fewer bytes.
+        Raises:
+            EndOfFile: the record has fewer bytes.
         """
         data = super().read(length)
         if len(data) < length:
@@ -103,9 +102,9 @@ class _ExtensibleRecord:
 
     def write(self, stream: RecordBuilder) -> None:
         """Write the record to a stream of the `mcap` library."""
-        known = RecordBuilder()
-        super().write(known)  # type: ignore[misc]
-        stream.write(append_unknown_fields(known.end(), self.unknown_fields))
+        builder = RecordBuilder()
+        super().write(builder)  # type: ignore[misc]
+        stream.write(append_unknown_fields(builder.end(), self.unknown_fields))
 
 
 @dataclass
@@ -150,10 +149,9 @@ def encode_records(*parts: Any) -> bytes:
 def build_summary_section(start: int, groups: list[tuple[int, bytes]]) -> bytes:
     """Return all bytes after the data section: the summary with its offsets, the footer and the magic bytes.
 
-    Parameters
-    ----------
-    start : byte offset of the summary in the file.
-    groups : records as bytes. Each group has records of one kind.
+    Args:
+        start: byte offset of the summary in the file.
+        groups: records as bytes. Each group has records of one kind.
     """
     offsets, position = [], start
     for opcode, data in groups:

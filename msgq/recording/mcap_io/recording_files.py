@@ -36,11 +36,11 @@ def find_segment_files(path: RecordingPath) -> list[RecordingPath]:
     A file that `recover` or `reindex` made from another file of the directory is omitted, because it has the same
     messages.
 
-    Raises
-    ------
-    RecordingError : the directory is not readable, or it is a bag of rosbag2 with missing files or without MCAP files.
-    StorageError : a store cannot be read.
-    MissingLibraryError : the directory is a bag of rosbag2, and PyYAML is not installed.
+    Raises:
+        RecordingError: the directory is not readable, or it is a bag of rosbag2 with missing files or without MCAP
+            files.
+        StorageError: a store cannot be read.
+        MissingLibraryError: the directory is a bag of rosbag2, and PyYAML is not installed.
     """
     if not path.is_dir():
         return [path]
@@ -52,8 +52,8 @@ def find_segment_files(path: RecordingPath) -> list[RecordingPath]:
     files = [file for file in files if isinstance(file, UrlPath) or not file.is_dir()]
     if not files and any(name.endswith(SQLITE_BAG_SUFFIX) for name in names):
         raise make_sqlite_error(path)
-    made = {make_sibling_name(file, label) for file in files for label in (RECOVERED_LABEL, REINDEXED_LABEL)}
-    return sorted((file for file in files if file.name not in made), key=make_natural_sort_key)
+    copies = {make_sibling_name(file, label) for file in files for label in (RECOVERED_LABEL, REINDEXED_LABEL)}
+    return sorted((file for file in files if file.name not in copies), key=make_natural_sort_key)
 
 
 def _list_names(directory: RecordingPath) -> list[str]:
@@ -70,11 +70,10 @@ def list_recordings(
 ) -> list[RecordingPath]:
     """Return the files that paths, URLs and patterns refer to, sorted. Directories include all subdirectories.
 
-    problems : gets the paths without files.
+    `problems`: gets the paths without files.
 
-    Raises
-    ------
-    RecordingError : a path does not exist.
+    Raises:
+        RecordingError: a path does not exist.
     """
     paths: dict[RecordingPath, None] = {}
     for text in texts:
@@ -89,10 +88,9 @@ def list_recordings(
 def match_paths(text: str, storage_options: Mapping[str, str] | None = None) -> list[RecordingPath]:
     """Return the existing files and directories of a path, a URL or a pattern. Directories are not listed.
 
-    Raises
-    ------
-    RecordingError : nothing exists.
-    StorageError : a store cannot be read.
+    Raises:
+        RecordingError: nothing exists.
+        StorageError: a store cannot be read.
     """
     if is_store_url(text):
         path = UrlPath(text, storage_options)
@@ -110,11 +108,10 @@ def list_directory_recordings(
 ) -> list[RecordingPath]:
     """Return the recordings in a directory and all its subdirectories, sorted.
 
-    Parameters
-    ----------
-    problems : gets the unreadable directories.
-    first : recording in the directory. Recordings before it are omitted, and directories before its directories are not
-        visited. None: all recordings.
+    Args:
+        problems: gets the unreadable directories.
+        first: recording in the directory. Recordings before it are omitted, and directories before its directories are
+            not visited. None: all recordings.
     """
     paths: list[RecordingPath] = []
     folders_of_first = _list_folders(directory, first) if first is not None else []

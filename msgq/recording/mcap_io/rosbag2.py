@@ -21,17 +21,16 @@ _METADATA_BYTES_MAX = 4 << 20  # maximum bytes of metadata.yaml: some thousand t
 def list_bag_files(directory: RecordingPath) -> list[RecordingPath] | None:
     """Return the files of a bag in order; None: the directory is not a bag.
 
-    Raises
-    ------
-    RecordingError : metadata.yaml is invalid or not readable, a file is missing, or the files are not MCAP.
-    MissingLibraryError : metadata.yaml exists, and PyYAML is not installed.
+    Raises:
+        RecordingError: metadata.yaml is invalid or not readable, a file is missing, or the files are not MCAP.
+        MissingLibraryError: metadata.yaml exists, and PyYAML is not installed.
     """
     path = directory / BAG_METADATA_FILE
     text = _read_bag_metadata(path)
     if _BAG_ROOT_KEY not in text:
         return None
-    said = _parse_bag_metadata(path, text)
-    storage, names = said.get("storage_identifier"), said.get("relative_file_paths")
+    bag_metadata = _parse_bag_metadata(path, text)
+    storage, names = bag_metadata.get("storage_identifier"), bag_metadata.get("relative_file_paths")
     if storage == "sqlite3":
         raise make_sqlite_error(directory)
     if storage != "mcap":
@@ -86,7 +85,7 @@ def _parse_bag_metadata(path: RecordingPath, text: str) -> dict[str, Any]:
     except (yaml.YAMLError, RecursionError, ValueError, TypeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise RecordingError(f"bag metadata '{path}' are invalid: {reason or type(error).__name__}") from None
-    said = whole.get(_BAG_ROOT_KEY) if isinstance(whole, dict) else None
-    if not isinstance(said, dict):
+    bag_metadata = whole.get(_BAG_ROOT_KEY) if isinstance(whole, dict) else None
+    if not isinstance(bag_metadata, dict):
         raise RecordingError(f"bag metadata '{path}' are invalid: {_BAG_ROOT_KEY} is missing")
-    return said
+    return bag_metadata

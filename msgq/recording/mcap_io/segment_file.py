@@ -22,19 +22,17 @@ _SMALL_FILE_BYTES = 1 << 20  # smaller files need no space in advance
 class SegmentFile:
     """A new file to which one thread at a time appends bytes.
 
-    Attributes
-    ----------
-    path : path of the file.
-    size_bytes : number of written bytes.
-    crc : CRC of all written bytes.
+    Attributes:
+        path: path of the file.
+        size_bytes: number of written bytes.
+        crc: CRC of all written bytes.
     """
 
     def __init__(self, path: Path) -> None:
         """Create the file, which must not exist.
 
-        Raises
-        ------
-        RecordingError : the file exists, or cannot be created.
+        Raises:
+            RecordingError: the file exists, or cannot be created.
         """
         self.path = path
         self.size_bytes = self.crc = 0
@@ -43,7 +41,7 @@ class SegmentFile:
         self._can_preallocate = True
         try:
             self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-            fcntl.flock(self._fd, fcntl.LOCK_EX)  # until `close`, so that `recover` does not change a growing file
+            fcntl.flock(self._fd, fcntl.LOCK_EX)  # held to `close`, so that `recover` does not change a growing file
         except OSError as error:
             hint = "; use another name, or remove the file" if isinstance(error, FileExistsError) else ""
             raise RecordingError(
@@ -53,10 +51,9 @@ class SegmentFile:
     def append_bytes(self, *parts: bytes | memoryview[int]) -> None:
         """Append all parts. After an error, the file is unchanged.
 
-        Raises
-        ------
-        ForkedSocketError : this process is a child of the process that created the file.
-        RecordingError : the disk is full or failed.
+        Raises:
+            ForkedSocketError: this process is a child of the process that created the file.
+            RecordingError: the disk is full or failed.
         """
         self.append_parts(parts)
         for part in parts:
@@ -68,27 +65,28 @@ class SegmentFile:
             raise ForkedSocketError(
                 f"recording '{self.path}' belongs to the parent process; write another file in this process"
             )
-        wanted = sum(map(len, parts))
-        self._preallocate_space(wanted)
+        byte_count = sum(map(len, parts))
+        self._preallocate_space(byte_count)
         try:
             done = os.writev(self._fd, parts)
-            if done < wanted:  # after a signal, the next write succeeds. On a nearly full disk, the next write raises
+            if (
+                done < byte_count
+            ):  # after a signal, the next write succeeds. On a nearly full disk, the next write raises
                 pending = memoryview(b"".join(parts))[done:]
                 while pending:
                     pending = pending[os.write(self._fd, pending) :]
         except OSError as error:
             self._truncate_file()  # readers cannot find records after an incomplete record
-            text = f"{wanted} bytes cannot be written to '{self.path}': {error.strerror}"
+            text = f"{byte_count} bytes cannot be written to '{self.path}': {error.strerror}"
             raise RecordingError(text, errno=error.errno) from error
-        self.size_bytes += wanted
+        self.size_bytes += byte_count
 
     def copy_bytes(self, source: ByteReader, offset: int, length: int) -> None:
         """Append bytes of another file with the descriptor `source`. After an error, this file is unchanged.
 
-        Raises
-        ------
-        EOFError, OSError : the other file cannot be read.
-        RecordingError : this file cannot be written.
+        Raises:
+            EOFError, OSError: the other file cannot be read.
+            RecordingError: this file cannot be written.
         """
         before, end = (self.size_bytes, self.crc), offset + length
         try:
@@ -121,9 +119,9 @@ class SegmentFile:
         fcntl.flock(self._fd, fcntl.LOCK_UN)  # a forked child would keep the lock with its copy of the descriptor
         os.close(self._fd)
 
-    def _preallocate_space(self, wanted: int) -> None:
+    def _preallocate_space(self, byte_count: int) -> None:
         """Allocate space for the next write and later writes. Without this space, the writes allocate it."""
-        end = self.size_bytes + wanted
+        end = self.size_bytes + byte_count
         if end > max(self._allocated_bytes, _SMALL_FILE_BYTES) and self._can_preallocate:
             start = max(self._allocated_bytes, self.size_bytes)
             size = max(_PREALLOCATED_BYTES, end - start)

@@ -56,8 +56,8 @@ class EncodedChannel:
     encoded_records: bytes = field(init=False)
 
     def __post_init__(self) -> None:
-        known = map(drop_unknown_fields, filter(None, (self.schema_record, self.channel_record)))
-        object.__setattr__(self, "encoded_records", encode_records(*known))
+        records = map(drop_unknown_fields, filter(None, (self.schema_record, self.channel_record)))
+        object.__setattr__(self, "encoded_records", encode_records(*records))
 
 
 def encode_channel(
@@ -119,12 +119,13 @@ _NO_COMPRESSION = ChunkCompressor("none", None)
 class SummaryBuilder:
     """Content of the summary at the end of a file.
 
-    Attributes
-    ----------
-    message_counts : messages by channel id.
-    chunk_indexes, attachment_indexes, metadata_indexes : index records.
-    unknown_records : records of the summary that MCAP does not define.
-    time_range : first and last log_time in ns; empty without messages.
+    Attributes:
+        message_counts: messages by channel id.
+        chunk_indexes: index records of chunks.
+        attachment_indexes: index records of attachments.
+        metadata_indexes: index records of metadata.
+        unknown_records: records of the summary that MCAP does not define.
+        time_range: first and last log_time in ns; empty without messages.
     """
 
     message_counts: dict[int, int] = field(default_factory=dict)
@@ -152,11 +153,11 @@ class SummaryBuilder:
     ) -> bytes:
         """Return all bytes after the data section, up to the end of the file.
 
-        Parameters
-        ----------
-        at : byte offset of these bytes in the file.
-        schemas, channels : records as bytes.
-        crc : CRC of all preceding bytes; 0: unknown.
+        Args:
+            at: byte offset of these bytes in the file.
+            schemas: schema records as bytes.
+            channels: channel records as bytes.
+            crc: CRC of all preceding bytes; 0: unknown.
         """
         statistics = records.Statistics(
             attachment_count=len(self.attachment_indexes),
@@ -186,10 +187,9 @@ class SummaryBuilder:
 class SegmentWriter:
     """Writes one file. The file is complete after `close`. Before `close`, readers of truncated files find all chunks.
 
-    Attributes
-    ----------
-    path : path of the file.
-    message_count : number of messages in the file.
+    Attributes:
+        path: path of the file.
+        message_count: number of messages in the file.
     """
 
     def __init__(
@@ -202,17 +202,15 @@ class SegmentWriter:
     ) -> None:
         """Create the file, which must not exist.
 
-        Parameters
-        ----------
-        path : path of the file.
-        compressor : compressor of chunks.
-        metadata : metadata of the recording; None: the file is not a recording.
-        profile : profile of the messages in the header; see https://mcap.dev/spec/registry.
-        header_tail : fields of the header that MCAP does not define yet.
+        Args:
+            path: path of the file.
+            compressor: compressor of chunks.
+            metadata: metadata of the recording; None: the file is not a recording.
+            profile: profile of the messages in the header; see https://mcap.dev/spec/registry.
+            header_tail: fields of the header that MCAP does not define yet.
 
-        Raises
-        ------
-        RecordingError : the file exists, or cannot be created.
+        Raises:
+            RecordingError: the file exists, or cannot be created.
         """
         self.path = path
         self.message_count = 0
@@ -240,9 +238,8 @@ class SegmentWriter:
     def write_metadata(self, name: str, metadata: Mapping[str, str], tail: bytes = b"") -> None:
         """Write a Metadata record. `tail`: fields that MCAP does not define yet.
 
-        Raises
-        ------
-        RecordingError : the disk is full or failed. The file is unchanged.
+        Raises:
+            RecordingError: the disk is full or failed. The file is unchanged.
         """
         data = encode_records(ExtensibleMetadata(name, dict(metadata), tail))
         index = records.MetadataIndex(offset=self.size_bytes, length=len(data), name=name)
@@ -252,9 +249,8 @@ class SegmentWriter:
     def write_attachment(self, attachment: records.Attachment) -> None:
         """Write an attachment.
 
-        Raises
-        ------
-        RecordingError : the disk is full or failed. The file is unchanged.
+        Raises:
+            RecordingError: the disk is full or failed. The file is unchanged.
         """
         data = encode_records(attachment)
         index = records.AttachmentIndex(
@@ -278,16 +274,15 @@ class SegmentWriter:
     def write_unknown_record(self, record: bytes) -> None:
         """Write a record that MCAP does not define.
 
-        Raises
-        ------
-        RecordingError : the disk is full or failed. The file is unchanged.
+        Raises:
+            RecordingError: the disk is full or failed. The file is unchanged.
         """
         self._file.append_bytes(record)
 
     def copy_unknown_record(self, source: ByteReader, offset: int, length: int, in_summary: bool) -> None:
         """Copy a record of another file that MCAP does not define; see `copy_chunk`.
 
-        in_summary : True: write the record into the summary. Until `close`, the record stays in memory.
+        `in_summary`: True: write the record into the summary. Until `close`, the record stays in memory.
         """
         if not in_summary:
             self._file.copy_bytes(source, offset, length)
@@ -308,16 +303,14 @@ class SegmentWriter:
     def copy_chunk(self, source: ByteReader, chunk: RawChunk, channels: Mapping[int, EncodedChannel]) -> None:
         """Copy a chunk of another file unchanged, with its message indexes and origins.
 
-        Parameters
-        ----------
-        source : descriptor of the other file.
-        chunk : location and sizes of the chunk to copy.
-        channels : channels by id. The ids are the same in both files.
+        Args:
+            source: descriptor of the other file.
+            chunk: location and sizes of the chunk to copy.
+            channels: channels by id. The ids are the same in both files.
 
-        Raises
-        ------
-        EOFError, OSError : the other file cannot be read. This file is unchanged.
-        RecordingError : this file cannot be written. The file is unchanged.
+        Raises:
+            EOFError, OSError: the other file cannot be read. This file is unchanged.
+            RecordingError: this file cannot be written. The file is unchanged.
         """
         self.write_channels(channels[number] for number in chunk.channel_indexes)
         moved = self.size_bytes - chunk.start_offset
@@ -352,9 +345,8 @@ class SegmentWriter:
     def write_channels(self, channels: Iterable[EncodedChannel], schemas: Iterable[records.Schema] = ()) -> None:
         """Write channels and schemas that the file does not contain yet, outside of chunks.
 
-        Raises
-        ------
-        RecordingError : the disk is full or failed. The file is unchanged.
+        Raises:
+            RecordingError: the disk is full or failed. The file is unchanged.
         """
         unused = [schema for schema in schemas if schema.id not in self._written_schemas]
         new = [channel for channel in channels if channel.channel_record.id not in self._written_channels]
@@ -378,9 +370,8 @@ class SegmentWriter:
     def write_chunk(self, chunk: ChunkBuffer, channels: Mapping[int, EncodedChannel], compress: bool = True) -> None:
         """Write a chunk with messages, its channels and its index. `compress` False: write the chunk uncompressed.
 
-        Raises
-        ------
-        RecordingError : the disk is full or failed. The file is unchanged.
+        Raises:
+            RecordingError: the disk is full or failed. The file is unchanged.
         """
         counts = chunk.count_messages_by_channel()
         start = b"".join([channels[number].encoded_records for number in counts])
@@ -430,15 +421,13 @@ class SegmentWriter:
     def close(self, losses: Mapping[str, str] | None = None, synced: bool = True) -> None:
         """Write the statistics and the summary, and close the file, also after an error.
 
-        Parameters
-        ----------
-        losses : lost messages by endpoint, if the file is a recording.
-        synced : True: sync the file to the disk first. False: do not, because the file is useless after a power
-            failure.
+        Args:
+            losses: lost messages by endpoint, if the file is a recording.
+            synced: True: sync the file to the disk first. False: do not, because the file is useless after a power
+                failure.
 
-        Raises
-        ------
-        RecordingError : the disk is full or failed. Readers of truncated files can read the file.
+        Raises:
+            RecordingError: the disk is full or failed. Readers of truncated files can read the file.
         """
         try:
             if losses is not None:

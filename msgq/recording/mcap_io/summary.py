@@ -21,7 +21,7 @@ from msgq.recording.mcap_io.record_structs import (
     read_chunk_index,
 )
 
-#: What a summary consists of; opcodes that MCAP does not know yet may be among them.
+#: Records of a summary; opcodes that MCAP does not know yet may be among them.
 SUMMARY_OPCODES = {
     Opcode.SCHEMA,
     Opcode.CHANNEL,
@@ -37,15 +37,14 @@ SUMMARY_OPCODES = {
 class SummarySection:
     """A valid summary.
 
-    Attributes
-    ----------
-    start_offset : byte offset of the summary, and end of the data section. Without a summary: the end of the file.
-    declarations : schemas, then channels: opcode, content and byte offset of each record.
-    chunk_indexes : chunk indexes in the order of the file. No chunk overlaps another chunk or the summary.
-    statistics : statistics record; None: missing.
-    unknown_records : records that MCAP does not define: opcode, start and end offset in the file.
-    is_complete : True if the chunk indexes are valid. If False, `chunk_indexes` is empty, and `start_offset` is the end
-        of the file.
+    Attributes:
+        start_offset: byte offset of the summary, and end of the data section. Without a summary: the end of the file.
+        declarations: schemas, then channels: opcode, content and byte offset of each record.
+        chunk_indexes: chunk indexes in the order of the file. No chunk overlaps another chunk or the summary.
+        statistics: statistics record; None: missing.
+        unknown_records: records that MCAP does not define: opcode, start and end offset in the file.
+        is_complete: True if the chunk indexes are valid. If False, `chunk_indexes` is empty, and `start_offset` is the
+            end of the file.
     """
 
     start_offset: int
@@ -61,10 +60,9 @@ def read_summary(
 ) -> SummarySection | None:
     """Return the summary of a file of `size` bytes; None: the file was not closed, or its summary is invalid.
 
-    Parameters
-    ----------
-    most : maximum bytes of the summary.
-    problem : callable for the offset and the text of each problem.
+    Args:
+        most: maximum bytes of the summary.
+        problem: callable for the offset and the text of each problem.
     """
     end = source.pread(FOOTER_BYTES, max(0, size - FOOTER_BYTES))
     if (

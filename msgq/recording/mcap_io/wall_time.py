@@ -23,17 +23,15 @@ class WallTimeConverter:
     The wall clock is the host's clock plus an offset. Setting the wall clock changes this offset. All times of a
     message use the offset at its log_time, so differences between them stay unchanged.
 
-    Attributes
-    ----------
-    recorded_offsets_ns : wall clock minus the host's clock in ns, one value for each stored reading.
+    Attributes:
+        recorded_offsets_ns: wall clock minus the host's clock in ns, one value for each stored reading.
     """
 
     def __init__(self, notes: Iterable[Mapping[str, str]]) -> None:
         """Read the Metadata records `RECORDING_METADATA` and `CLOCK_METADATA` of `metadata_keys`.
 
-        Raises
-        ------
-        ValueError : a record is invalid, or the records belong to several runs with different clocks.
+        Raises:
+            ValueError: a record is invalid, or the records belong to several runs with different clocks.
         """
         readings = sorted(map(_parse_clock_record, (note for note in notes if "wall_offset_ns" in note)))
         self.recorded_offsets_ns = tuple(offset for _, offset, _ in readings)

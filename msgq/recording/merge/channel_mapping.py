@@ -44,14 +44,13 @@ class _SchemaFields(NamedTuple):
 class FileMapping:
     """New ids of a file's channels and schemas.
 
-    Attributes
-    ----------
-    new_channel_ids : new id by old channel id and code.
-    channel_ids_by_code : new channel id by code.
-    new_schema_ids : new id by old schema id.
-    is_unchanged : True if all ids of the file keep their meaning in the new file, and no schema or channel has unknown
-        fields, which the new file stores outside of chunks only.
-    registry_state : state of the file's registry at the last update.
+    Attributes:
+        new_channel_ids: new id by old channel id and code.
+        channel_ids_by_code: new channel id by code.
+        new_schema_ids: new id by old schema id.
+        is_unchanged: True if all ids of the file keep their meaning in the new file, and no schema or channel has
+            unknown fields, which the new file stores outside of chunks only.
+        registry_state: state of the file's registry at the last update.
     """
 
     log_number: int
@@ -68,9 +67,8 @@ class ChannelMapping:
     Different logs, and different runs within a log, have different epochs in the new file. An epoch that is already
     used gets another number.
 
-    Attributes
-    ----------
-    encoded_channels : channels and their schemas, by id.
+    Attributes:
+        encoded_channels: channels and their schemas, by id.
     """
 
     def __init__(self, continued: Collection[int] = ()) -> None:
@@ -86,65 +84,68 @@ class ChannelMapping:
     def map_file(self, log: int, file: McapFile) -> FileMapping:
         """Return the new ids of a file's known channels. `log`: number of its log.
 
-        Raises
-        ------
-        RecordingError : all 65536 ids are used.
+        Raises:
+            RecordingError: all 65536 ids are used.
         """
         registry = file.registry
         learnt = (len(registry.channels), len(registry.schemas), registry.channel_changes)
-        known = self._file_mappings.setdefault(file, FileMapping(log))
-        if known.registry_state == learnt:
-            return known
-        known.registry_state = learnt
-        known.is_unchanged &= registry.channel_changes == 0 and not registry.has_unknown_declaration_fields
+        file_mapping = self._file_mappings.setdefault(file, FileMapping(log))
+        if file_mapping.registry_state == learnt:
+            return file_mapping
+        file_mapping.registry_state = learnt
+        file_mapping.is_unchanged &= registry.channel_changes == 0 and not registry.has_unknown_declaration_fields
         for number, schema in registry.schemas.items():
-            said = _SchemaFields(
+            schema_fields = _SchemaFields(
                 schema.name, schema.encoding, schema.data, registry.unknown_fields.get((Opcode.SCHEMA, number), b"")
             )
-            self._add_schema(known, number, said)
+            self._add_schema(file_mapping, number, schema_fields)
         for number, channel in registry.channels.items():
             code = int(registry.channel_codes[number])
             if code < 0:  # others' chunks may describe it all the same
                 is_ours = registry.header.profile == metadata_keys.MSGQ_PROFILE
-                known.is_unchanged &= is_ours and self._channel_identities.setdefault(number, None) is None
-            elif (number, code) not in known.new_channel_ids:
+                file_mapping.is_unchanged &= is_ours and self._channel_identities.setdefault(number, None) is None
+            elif (number, code) not in file_mapping.new_channel_ids:
                 tail = registry.unknown_fields.get((Opcode.CHANNEL, number), b"")
-                self._add_channel(known, number, code, channel, registry.schema_ids[number], tail)
-        known.channel_ids_by_code = np.zeros(1 + max((code for _, code in known.new_channel_ids), default=0), np.uint16)
-        for (_, code), new in reversed(known.new_channel_ids.items()):
-            known.channel_ids_by_code[code] = new
-        return known
+                self._add_channel(file_mapping, number, code, channel, registry.schema_ids[number], tail)
+        file_mapping.channel_ids_by_code = np.zeros(
+            1 + max((code for _, code in file_mapping.new_channel_ids), default=0), np.uint16
+        )
+        for (_, code), new in reversed(file_mapping.new_channel_ids.items()):
+            file_mapping.channel_ids_by_code[code] = new
+        return file_mapping
 
-    def _add_schema(self, mapping: FileMapping, number: int, said: _SchemaFields) -> None:
+    def _add_schema(self, mapping: FileMapping, number: int, fields: _SchemaFields) -> None:
         now = mapping.new_schema_ids.get(number)
-        if not number or (now is not None and _read_schema_fields(self._new_schemas[now]) == said):
+        if not number or (now is not None and _read_schema_fields(self._new_schemas[now]) == fields):
             return  # MCAP has no schema 0
         before = self._new_schemas.get(number)
-        if before is None or _read_schema_fields(before) == said:
+        if before is None or _read_schema_fields(before) == fields:
             new = number
         else:
-            equal = (schema_id for schema_id, other in self._new_schemas.items() if _read_schema_fields(other) == said)
+            equal = (
+                schema_id for schema_id, other in self._new_schemas.items() if _read_schema_fields(other) == fields
+            )
             new = next(equal, None) or _find_free_id(self._new_schemas, _SCHEMA_ID_COUNT, "schemas")
         mapping.new_schema_ids[number] = new
         mapping.is_unchanged &= new == number
         self._new_schemas[new] = ExtensibleSchema(
-            id=new, name=said.name, encoding=said.encoding, data=said.data, unknown_fields=said.unknown_fields
+            id=new, name=fields.name, encoding=fields.encoding, data=fields.data, unknown_fields=fields.unknown_fields
         )
 
     def _add_channel(
         self, mapping: FileMapping, number: int, code: int, channel: RecordedChannel, schema_id: int, tail: bytes
     ) -> None:
         new_schema = mapping.new_schema_ids[schema_id] if channel.channel_record.schema is not None else 0
-        said = channel.channel_record.metadata
+        old_metadata = channel.channel_record.metadata
         if mapping.log_number in self._continued_logs:
-            said = tuple(pair for pair in said if pair[0] != metadata_keys.UNRECORDED_KEY)
-        metadata = self._build_metadata(mapping, channel, said)
+            old_metadata = tuple(pair for pair in old_metadata if pair[0] != metadata_keys.UNRECORDED_KEY)
+        metadata = self._build_metadata(mapping, channel, old_metadata)
         key = _ChannelIdentity(channel.endpoint, channel.channel_record.message_encoding, metadata, new_schema, tail)
         new = self._assign_channel_id(mapping, number, key)
         self._channel_identities[new] = key
         self._channels_by_identity.setdefault(key, (new, mapping))
         mapping.new_channel_ids[number, code] = new
-        mapping.is_unchanged &= (number, schema_id, said) == (new, new_schema, metadata)
+        mapping.is_unchanged &= (number, schema_id, old_metadata) == (new, new_schema, metadata)
         if new not in self.encoded_channels:
             record = record_structs.ExtensibleChannel(
                 new, key.topic, key.message_encoding, dict(metadata), new_schema, tail
@@ -164,15 +165,15 @@ class ChannelMapping:
 
     def _build_metadata(self, mapping: FileMapping, channel: RecordedChannel, pairs: _MetadataPairs) -> _MetadataPairs:
         """Return a channel's metadata with its epoch in the new file."""
-        said = dict(pairs)
-        if said.get(metadata_keys.EPOCH_KEY) != str(channel.epoch):
+        metadata = dict(pairs)
+        if metadata.get(metadata_keys.EPOCH_KEY) != str(channel.epoch):
             return pairs
         epochs = self._new_epochs.setdefault(channel.endpoint, {})
         owner = (mapping.log_number, channel.run_id, channel.epoch)
         if owner not in epochs:
             used = epochs.values()
             epochs[owner] = max(used) + 1 if channel.epoch in used else channel.epoch
-        return tuple((said | {metadata_keys.EPOCH_KEY: str(epochs[owner])}).items())
+        return tuple((metadata | {metadata_keys.EPOCH_KEY: str(epochs[owner])}).items())
 
     def map_rows(self, log: int, file: McapFile, content: bytes, columns: ScanColumns) -> np.ndarray[Any, Any]:
         """Return the new channel id of each scanned message. `content`: the scanned bytes."""

@@ -41,16 +41,14 @@ def write_merged_log(logs: Sequence[LogReader], output: Path, compression: str |
     and its file has no schema or channel with such fields, which the new file stores outside of chunks only. Damage
     within such a chunk stays, and its index is trusted. Different logs and runs keep different epochs.
 
-    Parameters
-    ----------
-    logs : logs to copy, with the host's clock.
-    output : path of the new file, which must not exist.
-    compression : "zstd", "lz4" or "none"; None: "zstd" for rewritten chunks.
+    Args:
+        logs: logs to copy, with the host's clock.
+        output: path of the new file, which must not exist.
+        compression: "zstd", "lz4" or "none"; None: "zstd" for rewritten chunks.
 
-    Raises
-    ------
-    RecordingError : the file exists, or cannot be written. Unreadable data is skipped and listed in the logs'
-        `problems`.
+    Raises:
+        RecordingError: the file exists, or cannot be written. Unreadable data is skipped and listed in the logs'
+            `problems`.
     """
     return _write_logs_to_segment(
         logs, output, compression, [(log.log_view.start_time, log.log_view.end_time) for log in logs]
@@ -66,9 +64,8 @@ def write_time_slices(
     attachments of its time range. The first segment also has all earlier attachments, and the last one all later
     attachments. See also `write_merged_log`.
 
-    Raises
-    ------
-    RecordingError : the directory exists.
+    Raises:
+        RecordingError: the directory exists.
     """
     try:
         directory.mkdir()
@@ -206,7 +203,7 @@ def _copy_metadata(source: ByteReader, segment: SegmentWriter, extra: ExtraRecor
     record = read_metadata_record(source, extra.offset, extra.record_bytes)
     if record.name in (metadata_keys.RECORDING_METADATA, metadata_keys.CLOCK_METADATA) and not is_one_run:
         segment.write_metadata(metadata_keys.MERGED_METADATA, record.metadata, record.unknown_fields)
-    elif record.name != metadata_keys.STATISTICS_METADATA:  # which the new file has of its own
+    elif record.name != metadata_keys.STATISTICS_METADATA:  # the new file has its own statistics
         segment.copy_metadata_record(source, extra.offset, extra.record_bytes, record.name)
 
 

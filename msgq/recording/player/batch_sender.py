@@ -6,21 +6,20 @@ from collections import Counter
 
 from msgq.common.message_source import TOPIC_SOURCE
 from msgq.recording.player.ring_sender import RingSender
-from msgq.recording.player.schedule import PlaybackSchedule, compute_message_ages
+from msgq.recording.player.timed_messages import PlaybackSchedule, compute_message_ages
 from msgq.recording.player.writers import PlaybackWriters
 from msgq.recording.reader.column_batches import MessageBatch
 
 _SMALL_BATCH_ROWS = 64
-_BATCH_BYTES = 1 << 18  # at once, on topics: some 30 us
+_BATCH_BYTES = 1 << 18  # bytes of a batch on topics, which takes about 30 us
 
 
 class BatchSender:
     """Sends batches, one part at a time. Messages to rings are sent without a Python object for each message.
 
-    Attributes
-    ----------
-    current_batch : batch that is being sent.
-    message_times : times of its messages, in ns since the epoch.
+    Attributes:
+        current_batch: batch that is being sent.
+        message_times: times of its messages, in ns since the epoch.
     """
 
     def __init__(self, schedule: PlaybackSchedule, writers: PlaybackWriters) -> None:

@@ -32,11 +32,14 @@ _INDEX_HEAD_STRUCT = struct.Struct("<HI")  # head of a message index: the channe
 class IndexedEndpoint(NamedTuple):
     """An endpoint of a log.
 
-    Attributes
-    ----------
-    endpoint, kind, schema, options, is_tracked : as in `EndpointInfo`.
-    largest_payload_bytes : upper limit of payload bytes, from the indexes.
-    changes_schema : True if the messages have several schemas.
+    Attributes:
+        endpoint: as in `EndpointInfo`.
+        kind: as in `EndpointInfo`.
+        schema: as in `EndpointInfo`.
+        options: as in `EndpointInfo`.
+        is_tracked: as in `EndpointInfo`.
+        largest_payload_bytes: upper limit of payload bytes, from the indexes.
+        changes_schema: True if the messages have several schemas.
     """
 
     endpoint: str
@@ -60,9 +63,8 @@ class _LargeChunk(NamedTuple):
 class LogIndex:
     """Endpoints of a log. One thread at a time.
 
-    Attributes
-    ----------
-    endpoints : endpoints by name, sorted.
+    Attributes:
+        endpoints: endpoints by name, sorted.
     """
 
     def __init__(self, log: LogReader) -> None:
@@ -71,7 +73,7 @@ class LogIndex:
         Blocks without an index, and blocks at the limits of the time range, are scanned.
         """
         self._log_view, self._scan_columns = log.log_view, ScanColumns(_BATCH_ROWS)
-        self._largest_payloads: dict[int, int] = {}  # by code
+        self._largest_payloads: dict[int, int] = {}  # bytes by code
         large: list[_LargeChunk] = []
         for file in log.files:
             large += self._index_file(file)
@@ -87,17 +89,19 @@ class LogIndex:
     def _index_file(self, file: McapFile) -> list[_LargeChunk]:
         """Add a file. Return the chunks whose messages may be large."""
         view, largest_payloads = self._log_view, _read_largest_payloads(file)
-        known, present, large, sizes = set(largest_payloads), set[int](), [], [0]
-        wanted = [block for block in file.blocks if file.may_have_messages(block, view.start_time, view.end_time)]
-        for block in wanted:
+        old_channels, present, large, sizes = set(largest_payloads), set[int](), [], [0]
+        wanted_blocks = [
+            block for block in file.blocks if file.may_have_messages(block, view.start_time, view.end_time)
+        ]
+        for block in wanted_blocks:
             channels = self._find_block_channels(file, block)
             if channels is None:
                 self._scan_block(file, block, self._largest_payloads)
                 continue
             present |= channels
             sizes.append(min(block.uncompressed_bytes, view.max_chunk_bytes))
-            if compute_ring_bytes(sizes[-1]) > DEFAULT_RING_BYTES and not channels <= known:
-                large.append(_LargeChunk(sizes[-1], file, block, channels - known))
+            if compute_ring_bytes(sizes[-1]) > DEFAULT_RING_BYTES and not channels <= old_channels:
+                large.append(_LargeChunk(sizes[-1], file, block, channels - old_channels))
         enough = max((size for size in sizes if compute_ring_bytes(size) <= DEFAULT_RING_BYTES), default=0)
         for number in present:
             self._raise_largest_payload(file, number, min(largest_payloads.get(number, enough), max(sizes)))

@@ -23,12 +23,11 @@ _BATCH_ROWS = 4096
 class PlaybackPlan(NamedTuple):
     """Plan of a playback.
 
-    Attributes
-    ----------
-    endpoint_specs : endpoints to create, by new name.
-    skip_reasons : reasons for skipped endpoints, by recorded name.
-    recorded_names : recorded names, by new name.
-    log_index : index of the log.
+    Attributes:
+        endpoint_specs: endpoints to create, by new name.
+        skip_reasons: reasons for skipped endpoints, by recorded name.
+        recorded_names: recorded names, by new name.
+        log_index: index of the log.
     """
 
     endpoint_specs: dict[str, EndpointSpec]
@@ -44,10 +43,10 @@ class PlaybackPlan(NamedTuple):
             except UnplayableError as error:
                 self.skip_endpoint(name, str(error))
 
-    def skip_endpoint(self, name: str, why: str) -> None:
+    def skip_endpoint(self, name: str, reason: str) -> None:
         """Skip an endpoint, given by its new name."""
         del self.endpoint_specs[name]
-        self.skip_reasons[self.recorded_names.pop(name)] = why
+        self.skip_reasons[self.recorded_names.pop(name)] = reason
 
     def add_skipped_endpoints(self, endpoints: Iterable[str]) -> None:
         """Add endpoints whose messages were omitted. Most of them have a reason already."""
@@ -58,17 +57,15 @@ class PlaybackPlan(NamedTuple):
 def make_playback_plan(log: LogReader, before: LogReader, names: EndpointRemapping) -> PlaybackPlan:
     """Return the plan for a log. Reads only the necessary parts of the log.
 
-    Parameters
-    ----------
-    log : log to play.
-    before : reader of changes to vectors and boards before the start. The changed vectors and boards belong to the
-        plan, too.
-    names : new names of endpoints.
+    Args:
+        log: log to play.
+        before: reader of changes to vectors and boards before the start. The changed vectors and boards belong to the
+            plan, too.
+        names: new names of endpoints.
 
-    Raises
-    ------
-    InvalidValueError : a remapped endpoint does not exist, or two endpoints have one new name.
-    RecordingError : no endpoint of the log can be played.
+    Raises:
+        InvalidValueError: a remapped endpoint does not exist, or two endpoints have one new name.
+        RecordingError: no endpoint of the log can be played.
     """
     log_index = LogIndex(log)
     infos = dict(sorted({**LogIndex(before).endpoints, **log_index.endpoints}.items()))
@@ -102,7 +99,7 @@ def make_playback_plan(log: LogReader, before: LogReader, names: EndpointRemappi
     _skip_unplayable_endpoints(log, playback_plan)
     if not playback_plan.endpoint_specs:
         reasons = join_first_texts(
-            (f"{name!r}: {why}" for name, why in playback_plan.skip_reasons.items()), separator="; "
+            (f"{name!r}: {reason}" for name, reason in playback_plan.skip_reasons.items()), separator="; "
         )
         raise RecordingError(f"no endpoint can be played; remap endpoints or select more: {reasons}")
     return playback_plan
@@ -136,10 +133,10 @@ def _skip_unplayable_endpoints(log: LogReader, playback_plan: PlaybackPlan) -> N
         kind = find_kind(playback_plan.endpoint_specs[name].kind)
         if kind is not None and kind.playback.open_sample is not None:
             samples[old] = kind.playback.open_sample()
-    wanted = set(samples)
-    for endpoint, data in _iter_first_messages(log, wanted):
+    sampled_endpoints = set(samples)
+    for endpoint, data in _iter_first_messages(log, sampled_endpoints):
         if samples[endpoint].add(data):
-            wanted.discard(endpoint)
+            sampled_endpoints.discard(endpoint)
     for endpoint, sample in samples.items():
         name = new[endpoint]
         playback_plan.endpoint_specs[name] = playback_plan.endpoint_specs[name]._replace(sample_message=sample.data)

@@ -23,7 +23,7 @@ from msgq.kinds.playback import PlaybackTarget
 from msgq.recording.log_reader import LogReader
 from msgq.recording.player.batch_sender import BatchSender
 from msgq.recording.player.remapping import NameMapping
-from msgq.recording.player.schedule import (
+from msgq.recording.player.timed_messages import (
     TIME_SOURCES,
     ClockTicks,
     PlaybackSchedule,
@@ -32,8 +32,8 @@ from msgq.recording.player.schedule import (
 from msgq.recording.player.writers import PlaybackWriters
 
 _CLOCK_WAIT_MAX_S = 60.0  # a wait of its own in longer ones
-_READERS_WAIT_S = 0.1  # between two checks for readers
-_CONTROL_YIELD_S = 0.001  # in which a thread that asks for something comes to its turn
+_READERS_WAIT_S = 0.1  # seconds between two checks for readers
+_CONTROL_YIELD_S = 0.001  # pause in which a waiting thread gets the lock
 _BATCH_ROWS = 512  # messages that are sent at once, if they are due
 
 
@@ -59,15 +59,16 @@ class _MonotonicClock:
 class PlayerStats:
     """Statistics of a player.
 
-    Attributes
-    ----------
-    messages, bytes : number of sent messages and bytes of their payloads, without the clock endpoint.
-    passes : number of complete passes over the log.
-    position : seconds from the beginning of the log to the last played message.
-    late_ns, late_max_ns : delay of the last message, and largest delay since the last pause, step or seek, in ns.
-    unplayed : number of messages that could not be played, by endpoint, colon and reason: a full queue, a stream whose
-        buffers are all held by clients, or incomplete data in the log.
-    by_kind : number of sent messages by kind of their endpoints.
+    Attributes:
+        messages: number of sent messages, without the clock endpoint.
+        bytes: bytes of their payloads, without the clock endpoint.
+        passes: number of complete passes over the log.
+        position: seconds from the beginning of the log to the last played message.
+        late_ns: delay of the last message, in ns.
+        late_max_ns: largest delay since the last pause, step or seek, in ns.
+        unplayed: number of messages that could not be played, by endpoint, colon and reason: a full queue, a stream
+            whose buffers are all held by clients, or incomplete data in the log.
+        by_kind: number of sent messages by kind of their endpoints.
     """
 
     messages: int
@@ -90,43 +91,41 @@ class Player(ClosingContext):
 
     `run` plays in the calling thread. Other threads may call the other methods during `run`. A player plays once.
 
-    Parameters
-    ----------
-    log : a path, or a `LogReader`, which may select endpoints and times and contain several files.
-    start : seconds from the beginning of the log to the start of each pass.
-    duration : seconds of the log to play; None: to the end.
-    time_source : time that orders the messages, "publish_time" or "log_time".
-    rate : speed relative to the recording; inf: as fast as possible.
-    loops : number of passes; None: without end. A pass starts when the last message of the previous pass is due.
-    remap : new names of endpoints, of the same kind, by name or compiled expression; see `EndpointRemapping`.
-    start_paused : True: wait for `resume` or `step`.
-    wait_for_readers : True: wait until each endpoint has a subscriber. Or the new name or names of endpoints that need
-        one. False or an empty list: do not wait.
-        Vectors, boards and work queues need none, because they keep their content.
-    clock_endpoint : endpoint for the log's time, in u64 nanoseconds since the epoch, little-endian.
-    clock_rate : messages of the clock endpoint per second of the log.
-    backend : "msgq", "zmq" or "fake"; None: MSGQ_BACKEND.
-    prefix : prefix of the endpoints; None: the current prefix.
-    segment_size : bytes of new rings; 0: 1 MiB, or the size for the largest message.
-    take_over : True: also publish on topics with a living publisher, which ends its publishing.
-    clock : clock for tests.
+    Args:
+        log: a path, or a `LogReader`, which may select endpoints and times and contain several files.
+        start: seconds from the beginning of the log to the start of each pass.
+        duration: seconds of the log to play; None: to the end.
+        time_source: time that orders the messages, "publish_time" or "log_time".
+        rate: speed relative to the recording; inf: as fast as possible.
+        loops: number of passes; None: without end. A pass starts when the last message of the previous pass is due.
+        remap: new names of endpoints, of the same kind, by name or compiled expression; see `EndpointRemapping`.
+        start_paused: True: wait for `resume` or `step`.
+        wait_for_readers: True: wait until each endpoint has a subscriber. Or the new name or names of endpoints that
+            need one. False or an empty list: do not wait. Vectors, boards and work queues need none, because they keep
+            their content.
+        clock_endpoint: endpoint for the log's time, in u64 nanoseconds since the epoch, little-endian.
+        clock_rate: messages of the clock endpoint per second of the log.
+        backend: "msgq", "zmq" or "fake"; None: MSGQ_BACKEND.
+        prefix: prefix of the endpoints; None: the current prefix.
+        segment_size: bytes of new rings; 0: 1 MiB, or the size for the largest message.
+        take_over: True: also publish on topics with a living publisher, which ends its publishing.
+        clock: clock for tests.
 
-    Raises
-    ------
-    RecordingError : the log cannot be read, or the selection has no messages.
-    InvalidValueError : an argument is out of range, or a new name has another kind.
-    MultiplePublishersError : a living process publishes on a topic, or serves frames under the name.
-    MultipleWritersError, KeyTakenError : a living process writes an exclusive vector, or owns a key of a board.
-    SegmentSizeError : a ring exists and is too small.
-    ChannelMismatchError, RecordMismatchError, QueueMismatchError : the endpoint exists with another configuration.
-    IpcError : see `PubSocket.connect`. Errors of the other kinds pass through, too.
+    Raises:
+        RecordingError: the log cannot be read, or the selection has no messages.
+        InvalidValueError: an argument is out of range, or a new name has another kind.
+        MultiplePublishersError: a living process publishes on a topic, or serves frames under the name.
+        MultipleWritersError, KeyTakenError: a living process writes an exclusive vector, or owns a key of a board.
+        SegmentSizeError: a ring exists and is too small.
+        ChannelMismatchError, RecordMismatchError, QueueMismatchError: the endpoint exists with another configuration.
+        IpcError: see `PubSocket.connect`. Errors of the other kinds pass through, too.
 
-    Attributes
-    ----------
-    endpoints : names of the endpoints to which the player sends, without the clock endpoint.
-    skipped : reasons why endpoints of the log are not played, by recorded name: an invalid name, JPEG pictures, topics
-        that announce played pictures, or a work queue whose events have no payloads.
-    begin, end : limits of the played part, in seconds from the beginning of the log.
+    Attributes:
+        endpoints: names of the endpoints to which the player sends, without the clock endpoint.
+        skipped: reasons why endpoints of the log are not played, by recorded name: an invalid name, JPEG pictures,
+            topics that announce played pictures, or a work queue whose events have no payloads.
+        begin: begin of the played part, in seconds from the beginning of the log.
+        end: end of the played part, in seconds from the beginning of the log.
     """
 
     def __init__(
@@ -164,7 +163,9 @@ class Player(ClosingContext):
         self._schedule = PlaybackSchedule(chosen, self._begin_ns, time_source, remap)
         self._writers = PlaybackWriters(self._schedule.plan, clock_endpoint, place)
         self._batch_sender = BatchSender(self._schedule, self._writers)
-        self.endpoints = tuple(name for name in self._writers.writers_by_name if name != clock_endpoint)
+        self.endpoints: tuple[str, ...] = tuple(
+            name for name in self._writers.writers_by_name if name != clock_endpoint
+        )
         self.skipped: Mapping[str, str] = self._schedule.plan.skip_reasons
         try:
             self._awaited_endpoints = self._choose_awaited_endpoints(wait_for_readers)
@@ -194,7 +195,7 @@ class Player(ClosingContext):
             )
         return awaited
 
-    # ---- what any thread may ask ----
+    # ---- callable from any thread ----
 
     @contextmanager
     def _change_state(self) -> Iterator[None]:
@@ -228,13 +229,11 @@ class Player(ClosingContext):
     def step(self, count: int = 1) -> None:
         """Send the next messages at once, in order, and pause afterwards.
 
-        Parameters
-        ----------
-        count : number of messages.
+        Args:
+            count: number of messages.
 
-        Raises
-        ------
-        InvalidValueError : `count` is less than 1.
+        Raises:
+            InvalidValueError: `count` is less than 1.
         """
         if count < 1:
             raise InvalidValueError(f"step is {count} messages; give 1 or more. To go back, call seek")
@@ -264,9 +263,8 @@ class Player(ClosingContext):
     def set_rate(self, rate: float) -> None:
         """Change the rate at the current position.
 
-        Raises
-        ------
-        InvalidValueError : `rate` is not positive.
+        Raises:
+            InvalidValueError: `rate` is not positive.
         """
         if not rate > 0:
             raise InvalidValueError(f"rate {rate} is not positive; use more than 0, or pause()")
@@ -313,11 +311,10 @@ class Player(ClosingContext):
     def run(self) -> PlayerStats:
         """Play to the end or until `stop`, close the publishers, and return the final statistics.
 
-        Raises
-        ------
-        StateError : the player has played already, or another thread is in `run`.
-        MultiplePublishersError : another process took an endpoint over.
-        KeyboardInterrupt : the user pressed Ctrl-C. The publishers are closed.
+        Raises:
+            StateError: the player has played already, or another thread is in `run`.
+            MultiplePublishersError: another process took an endpoint over.
+            KeyboardInterrupt: the user pressed Ctrl-C. The publishers are closed.
         """
         with self._state_changed:
             if self._is_running or self._writers.is_closed:

@@ -31,10 +31,9 @@ class EndpointRemapping:
     def find_new_name(self, endpoint: str, kind: str) -> str | None:
         """Return the new name of an endpoint; None: not played, because no valid name exists.
 
-        Raises
-        ------
-        EndpointNameError : the new name is invalid.
-        InvalidValueError : the new name has another kind, or an expression lacks the group.
+        Raises:
+            EndpointNameError: the new name is invalid.
+            InvalidValueError: the new name has another kind, or an expression lacks the group.
         """
         asked = endpoint, kind
         if asked not in self._computed_names:

@@ -20,7 +20,7 @@ from msgq.recording.log_reader import LogReader
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.log_writer import Writer
 from msgq.recording.player.remapping import NameMapping
-from msgq.recording.player.schedule import PlaybackSchedule, playback_messages
+from msgq.recording.player.timed_messages import PlaybackSchedule, playback_messages
 from msgq.simulation import Faults, SentMessage, Simulation
 
 _logger = logging.getLogger(__name__)
@@ -41,27 +41,25 @@ def replay(
     Recorded channels, vectors, boards and queues exist before the programs start. Vectors and boards have the state of
     the log before its first selected message. The logger of this module warns about messages that cannot be played.
 
-    Parameters
-    ----------
-    log : log with the selected endpoints and times. Exclude the outputs of the programs.
-    programs : functions as in `Simulation.add`: ordinary code, or generator functions. The programs create sockets with
-        ``msgq.sub_sock``, ``msgq.SubSocket`` and so on. `time` returns the log's time.
-    seed : integer that decides the order of simultaneous events, and the faults.
-    time_source, remap : as in `playback_messages`.
-    faults : probabilities of random faults; None: no faults.
-    idle_timeout : seconds of virtual time. The run ends when the log is played and no program has sent a message for
-        this time. The run also ends when no event is left.
-    max_runtime : seconds of virtual time after the log's last message. The run then ends with a warning, even if
-        programs still send.
+    Args:
+        log: log with the selected endpoints and times. Exclude the outputs of the programs.
+        programs: functions as in `Simulation.add`: ordinary code, or generator functions. The programs create sockets
+            with ``msgq.sub_sock``, ``msgq.SubSocket`` and so on. `time` returns the log's time.
+        seed: integer that decides the order of simultaneous events, and the faults.
+        time_source: as in `playback_messages`.
+        remap: as in `playback_messages`.
+        faults: probabilities of random faults; None: no faults.
+        idle_timeout: seconds of virtual time. The run ends when the log is played and no program has sent a message for
+            this time. The run also ends when no event is left.
+        max_runtime: seconds of virtual time after the log's last message. The run then ends with a warning, even if
+            programs still send.
 
-    Returns
-    -------
-    The sent messages; see `SentMessage`. The same arguments give the same messages.
+    Returns:
+        The sent messages; see `SentMessage`. The same arguments give the same messages.
 
-    Raises
-    ------
-    RecordingError : the selection of the log has no messages.
-    Exceptions of a program pass through, with a note that names the program.
+    Raises:
+        RecordingError: the selection of the log has no messages.
+        Exception: exceptions of a program pass through, with a note that names the program.
     """
     return Replay(log, time_source, remap).run_programs(
         *programs, seed=seed, faults=faults, idle_timeout=idle_timeout, max_runtime=max_runtime
@@ -71,9 +69,8 @@ def replay(
 class Replay:
     """A log for programs in virtual time, indexed once for any number of runs.
 
-    Attributes
-    ----------
-    endpoints : names of the played endpoints, including those that cannot be played.
+    Attributes:
+        endpoints: names of the played endpoints, including those that cannot be played.
     """
 
     def __init__(self, log: LogReader, time_source: str, remap: NameMapping) -> None:
@@ -104,8 +101,8 @@ class Replay:
                     "the run ended %g s after the last recorded message, although programs were still sending",
                     max_runtime,
                 )
-            for name, why in plan.skip_reasons.items():
-                _logger.warning("endpoint %r is not played: %s", name, why)
+            for name, reason in plan.skip_reasons.items():
+                _logger.warning("endpoint %r is not played: %s", name, reason)
             return [message for message in sim.sent_messages if message.node != "play"]
 
 
@@ -118,9 +115,8 @@ def _create_endpoint(sim: Simulation, spec: EndpointSpec) -> None:
 def write_sent_messages(sent: Iterable[SentMessage], path: Path) -> None:
     """Write the sent messages of a run as a log, for comparison or playback.
 
-    Raises
-    ------
-    RecordingError : the file exists, or cannot be written.
+    Raises:
+        RecordingError: the file exists, or cannot be written.
     """
     channels: dict[tuple[str, MessageSource, Schema | None], int] = {}
     numbers: Counter[str] = Counter()

@@ -21,21 +21,22 @@ def order_publish_times(
 
     Messages of one endpoint keep their order.
 
-    Parameters
-    ----------
-    log_time, publish_time, code : values of each message, in the order of log_time.
-    endpoints : for each code, the index of its endpoint.
-    latest : for each endpoint, the time of its last message; updated by the call.
-    max_skew_ns : maximum difference of publish_time and log_time. If the difference is larger, log_time is used.
+    Args:
+        log_time: log_time of each message, in ascending order.
+        publish_time: publish_time of each message, in the order of log_time.
+        code: code of each message, in the order of log_time.
+        endpoints: for each code, the index of its endpoint.
+        latest: for each endpoint, the time of its last message; updated by the call.
+        max_skew_ns: maximum difference of publish_time and log_time. If the difference is larger, log_time is used.
     """
 
 @final
 class RingSender:
     """Sends messages to the rings of topics, without a Python object for each message. One thread at a time.
 
-    Attributes
-    ----------
-    sent_messages, sent_bytes : number of sent messages, and bytes of their payloads.
+    Attributes:
+        sent_messages: number of sent messages.
+        sent_bytes: bytes of their payloads.
     """
 
     sent_messages: int
@@ -59,17 +60,15 @@ class RingSender:
     ) -> int:
         """Send rows, one after the other. Returns the first row that was not sent.
 
-        Parameters
-        ----------
-        batch : the messages.
-        ages : for each message, the age of its origin when it was published; `UNKNOWN_AGE`: unknown.
-        row : first row.
-        end : row at which to stop. The call stops earlier at a row that this object does not send, at a row that does
-            not fit into its ring, and after `most` bytes.
-        most : limit of payload bytes.
+        Args:
+            batch: the messages.
+            ages: for each message, the age of its origin when it was published; `UNKNOWN_AGE`: unknown.
+            row: first row.
+            end: row at which to stop. The call stops earlier at a row that this object does not send, at a row that
+                does not fit into its ring, and after `most` bytes.
+            most: limit of payload bytes.
 
-        Raises
-        ------
-        MultiplePublishersError : another process took over an endpoint.
-        InvalidValueError : a payload is outside its content.
+        Raises:
+            MultiplePublishersError: another process took over an endpoint.
+            InvalidValueError: a payload is outside its content.
         """

@@ -2,11 +2,12 @@
 """Sends played messages, in compiled code. See the type stub (ring_sender.pyi)."""
 
 from cpython.bytes cimport PyBytes_AS_STRING
+from cpython.object cimport PyObject
 from libc.stdint cimport INT64_MIN, int32_t, int64_t
 
 import numpy as np
 
-from msgq.impl.base.core cimport mq_monotonic_ns
+from msgq.impl.base.core cimport mq_lock_object, mq_monotonic_ns, mq_object_lock, mq_unlock_object
 from msgq.impl.base.process cimport fork_generation
 from msgq.impl.ring.core cimport PubSocket
 
@@ -71,6 +72,7 @@ cdef class RingSender:
         cdef int64_t size
         cdef bytes payloads
         cdef PubSocket socket
+        cdef mq_object_lock lock
         rows = min(code.shape[0], content.shape[0], offset.shape[0], length.shape[0], age.shape[0])
         if not 0 <= row <= end <= rows:
             raise InvalidValueError(f"range {row} to {end} is outside of {rows} rows")
@@ -88,12 +90,15 @@ cdef class RingSender:
                     f"payload of {size} bytes at byte {offset[row]} is outside of the {len(payloads)} "
                     "bytes"
                 )
-            if socket._use_state != fork_generation:
-                socket._reopen_or_raise()
+            mq_lock_object(&lock, <PyObject *> socket)  # another thread may close it
             try:
+                if socket._use_state != fork_generation:
+                    socket._reopen_or_raise()
                 socket._send_bytes(PyBytes_AS_STRING(payloads) + offset[row], size, _origin(socket, age[row]))
             except MessageTooLargeError:  # a writer reports the error
                 break
+            finally:
+                mq_unlock_object(&lock)
             self.sent_messages += 1
             self.sent_bytes += size
             row += 1

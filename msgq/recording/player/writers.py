@@ -23,12 +23,11 @@ _CLOCK_SCHEMA = Schema("time_ns", "struct", b'"<u8"')
 class PlaybackWriters:
     """The writers of a player.
 
-    Attributes
-    ----------
-    writers_by_name : writers by the new name of the endpoint.
-    playback_plan : plan of the playback.
-    unplayed_counts : number of messages that could not be played, by new name, colon and reason.
-    is_closed : True after `close_writers`.
+    Attributes:
+        writers_by_name: writers by the new name of the endpoint.
+        playback_plan: plan of the playback.
+        unplayed_counts: number of messages that could not be played, by new name, colon and reason.
+        is_closed: True after `close_writers`.
     """
 
     def __init__(self, plan: PlaybackPlan, clock_endpoint: str | None, target: PlaybackTarget) -> None:
@@ -47,7 +46,7 @@ class PlaybackWriters:
             plan.create_endpoints(self._open_writer)
             if not self.writers_by_name:
                 reasons = join_first_texts(
-                    (f"{name!r}: {why}" for name, why in self.playback_plan.skip_reasons.items()), separator="; "
+                    (f"{name!r}: {reason}" for name, reason in self.playback_plan.skip_reasons.items()), separator="; "
                 )
                 raise RecordingError(f"no endpoint can be played: {reasons}")
             if clock_endpoint is not None:
@@ -55,15 +54,15 @@ class PlaybackWriters:
                 self.writers_by_name[clock_endpoint] = open_writer(clock, target)
             stack.pop_all()
 
-    def _open_writer(self, wanted: EndpointSpec) -> None:
+    def _open_writer(self, spec: EndpointSpec) -> None:
         try:
-            writer = open_writer(wanted, self._target)
+            writer = open_writer(spec, self._target)
         except SegmentSizeError:  # the topic exists, and is smaller than possible messages
             largest = self.playback_plan.log_index.measure_largest_payload(
-                self.playback_plan.recorded_names[wanted.endpoint]
+                self.playback_plan.recorded_names[spec.endpoint]
             )
-            writer = open_writer(wanted._replace(max_message_bytes=largest), self._target)
-        self.writers_by_name[wanted.endpoint] = writer
+            writer = open_writer(spec._replace(max_message_bytes=largest), self._target)
+        self.writers_by_name[spec.endpoint] = writer
 
     def find_publisher(self, name: str | None) -> PubSocket | None:
         """Return the publisher of a topic; None: the endpoint is not a topic, or is not played."""

@@ -26,7 +26,7 @@ _ARROW_COLUMN_TYPES = dict.fromkeys((*DEFAULT_COLUMNS, "origin_time", "byte_offs
 _NumpyArray = np.ndarray[Any, np.dtype[Any]]
 _ARROW_BATCH_BYTES_MAX = (
     256 << 20
-)  # of payloads in a batch, unless a single chunk has more: Arrow's offsets are 32 bits
+)  # bytes of payloads in a batch, unless a single chunk has more: Arrow's offsets are 32 bits
 
 
 def build_arrow_schema(columns: str | Iterable[str] | None) -> pa.Schema:
@@ -51,9 +51,9 @@ class _LossColumnBuilder:
             self._reload_losses()
         if not len(self._loss_positions):
             return pa.nulls(len(codes), pa.int64())
-        wanted = self._numberings[codes] << 32 | sequences
-        nearest = np.minimum(np.searchsorted(self._loss_positions, wanted), len(self._loss_positions) - 1)
-        lost = np.where(self._loss_positions[nearest] == wanted, self._lost_messages[nearest], 0)
+        positions = self._numberings[codes] << 32 | sequences
+        nearest = np.minimum(np.searchsorted(self._loss_positions, positions), len(self._loss_positions) - 1)
+        lost = np.where(self._loss_positions[nearest] == positions, self._lost_messages[nearest], 0)
         return pa.array(lost, mask=lost == 0)
 
     def _reload_losses(self) -> None:
@@ -78,13 +78,18 @@ class _ArrowBatchBuilder:
     """Builds one batch. Arrow takes over the memory, so use an object once."""
 
     def __init__(
-        self, view: LogView, schema: pa.Schema, rows: int, room: int, loss_columns: Mapping[str, _LossColumnBuilder]
+        self,
+        view: LogView,
+        schema: pa.Schema,
+        rows_max: int,
+        payload_bytes: int,
+        loss_columns: Mapping[str, _LossColumnBuilder],
     ) -> None:
         self._log_view, self._arrow_schema, self._loss_columns = view, schema, loss_columns
-        self.scan_columns = ScanColumns(rows)
-        self._payload_ends = np.zeros(rows + 1, np.int32)
+        self.scan_columns = ScanColumns(rows_max)
+        self._payload_ends = np.zeros(rows_max + 1, np.int32)
         self._wants_data = "data" in schema.names
-        self._payload_buffer = np.empty(room if self._wants_data else 0, np.uint8)
+        self._payload_buffer = np.empty(payload_bytes if self._wants_data else 0, np.uint8)
         self._payload_bytes = 0
         self._copied_rows = 0
         self._block_offsets: list[int] = []  # offsets of blocks, and of each the rows
@@ -152,21 +157,21 @@ class _ArrowBatchBuilder:
 
 
 def read_arrow_batches(
-    view: LogView, columns: str | Iterable[str] | None, rows: int, size: int = _ARROW_BATCH_BYTES_MAX
+    view: LogView, columns: str | Iterable[str] | None, rows_max: int, bytes_max: int = _ARROW_BATCH_BYTES_MAX
 ) -> Iterator[pa.RecordBatch]:
-    """See LogReader.batches. `size`: maximum bytes of payloads in a batch, unless one chunk has more."""
+    """See LogReader.batches. `bytes_max`: maximum bytes of payloads in a batch, unless one chunk has more."""
     schema = build_arrow_schema(columns)
-    room = 1 << 20
+    buffer_bytes = 1 << 20
     loss_columns = {name: _LossColumnBuilder(view, side) for side, name in enumerate(LOSS_COLUMNS)}
-    batch = _ArrowBatchBuilder(view, schema, rows, room, loss_columns)
+    batch = _ArrowBatchBuilder(view, schema, rows_max, buffer_bytes, loss_columns)
     for file, block in view.plan_wanted_blocks():
         content = file.read_block(block)
         position = 0
         while content is not None and position < len(content):
-            if batch.is_batch_full or (batch.scan_columns.row_count and batch.payload_bytes + len(content) > size):
+            if batch.is_batch_full or (batch.scan_columns.row_count and batch.payload_bytes + len(content) > bytes_max):
                 yield batch.build_record_batch()
-                room = max(1 << 20, min(batch.payload_bytes + batch.payload_bytes // 8, size))
-                batch = _ArrowBatchBuilder(view, schema, rows, room, loss_columns)
+                buffer_bytes = max(1 << 20, min(batch.payload_bytes + batch.payload_bytes // 8, bytes_max))
+                batch = _ArrowBatchBuilder(view, schema, rows_max, buffer_bytes, loss_columns)
             position = file.scan_block_messages(
                 block, content, position, batch.scan_columns, view.start_time, view.end_time
             )

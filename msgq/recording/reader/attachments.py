@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from mcap.opcode import Opcode
 
 from msgq.common.storage.url_path import RecordingPath
-from msgq.errors import RecordingError, StorageError
+from msgq.errors import RecordingError
 from msgq.recording.mcap_io.attachments import (
     ATTACHMENT_CRC_BYTES,
     find_attachment_crc_offset,
@@ -20,7 +20,7 @@ from msgq.recording.mcap_io.byte_reader import ByteReader
 from msgq.recording.mcap_io.core import TIME_MAX, crc32
 from msgq.recording.mcap_io.data_block import ExtraRecord
 from msgq.recording.mcap_io.file_source import FileSource
-from msgq.recording.mcap_io.problem import Problem
+from msgq.recording.mcap_io.problem import Problem, raise_storage_error
 from msgq.recording.mcap_io.record_structs import RECORD_HEAD_STRUCT
 from msgq.recording.reader.log_view import LogView
 
@@ -28,10 +28,9 @@ from msgq.recording.reader.log_view import LogView
 class Header(NamedTuple):
     """Header of a file.
 
-    Attributes
-    ----------
-    profile : expected messages: "msgq", "ros1", "ros2", or "" for any.
-    library : program that wrote the file.
+    Attributes:
+        profile: expected messages: "msgq", "ros1", "ros2", or "" for any.
+        library: program that wrote the file.
     """
 
     profile: str
@@ -41,10 +40,9 @@ class Header(NamedTuple):
 class Metadata(NamedTuple):
     """Named texts about a file.
 
-    Attributes
-    ----------
-    name : name of the metadata record.
-    values : texts by name.
+    Attributes:
+        name: name of the metadata record.
+        values: texts by name.
     """
 
     name: str
@@ -55,13 +53,16 @@ class Metadata(NamedTuple):
 class Attachment:
     """A file within a file.
 
-    Attributes
-    ----------
-    name, media_type : name and media type, for example "text/plain".
-    log_time, create_time : recording time and creation time, in ns since the epoch; 0: unknown.
-    size : bytes of the content.
-    path, offset, length : file, byte offset and bytes of the record.
-    data_offset : byte offset of the content.
+    Attributes:
+        name: name of the attachment.
+        media_type: media type, for example "text/plain".
+        log_time: recording time, in ns since the epoch; 0: unknown.
+        create_time: creation time, in ns since the epoch; 0: unknown.
+        size: bytes of the content.
+        path: path of the file.
+        offset: byte offset of the record.
+        length: bytes of the record.
+        data_offset: byte offset of the content.
     """
 
     name: str
@@ -77,16 +78,17 @@ class Attachment:
     def read(self) -> bytes:
         """Return the content.
 
-        Raises
-        ------
-        RecordingError : the content cannot be read, or its checksum is wrong.
+        Raises:
+            RecordingError: the content cannot be read, or its checksum is wrong.
         """
         begin = self.offset + RECORD_HEAD_STRUCT.size
-        wanted = self.data_offset + self.size + ATTACHMENT_CRC_BYTES - begin
+        remaining_bytes = self.data_offset + self.size + ATTACHMENT_CRC_BYTES - begin
         with FileSource(self.path).open_bytes() as source:
-            content = source.pread(wanted, begin)
-        said = int.from_bytes(content[-ATTACHMENT_CRC_BYTES:], "little")
-        if len(content) < wanted or (said and said != crc32(memoryview(content)[:-ATTACHMENT_CRC_BYTES])):
+            content = source.pread(remaining_bytes, begin)
+        stated_crc = int.from_bytes(content[-ATTACHMENT_CRC_BYTES:], "little")
+        if len(content) < remaining_bytes or (
+            stated_crc and stated_crc != crc32(memoryview(content)[:-ATTACHMENT_CRC_BYTES])
+        ):
             raise RecordingError(f"attachment {self.name!r} at byte {self.offset} of '{self.path}' is damaged")
         return content[-ATTACHMENT_CRC_BYTES - self.size : -ATTACHMENT_CRC_BYTES]
 
@@ -116,9 +118,8 @@ def _read_extra_records(
             try:
                 with file.file_source.open_bytes() as source:
                     record = read(source, extra.offset, extra.record_bytes)
-            except StorageError:
-                raise
             except (ValueError, RecordingError) as error:
+                raise_storage_error(error)
                 view.report_problem(Problem(str(file.path), extra.offset, f"the record was skipped: {error}"))
             else:
                 yield file.path, extra, record

@@ -25,14 +25,17 @@ OVERLAPPING_BLOCKS_MAX = 4  # largest chunks whose messages may wait at the same
 class MessageBatch:
     """Messages as rows of arrays. The payload of a row is contents[content_index][offset : offset + length].
 
-    Attributes
-    ----------
-    contents : buffers with the payloads. All other attributes are arrays with one element for each message.
-    content_index : int32, index of the buffer.
-    order_time : int64, time that orders the rows, in ns since the epoch: log_time, unless a player sets another time.
-    channel_code : int32, index in `LogReader.channels`.
-    log_time, publish_time, origin_time : int64, as in `Message`.
-    offset, length : int64, bytes.
+    Attributes:
+        contents: buffers with the payloads. All other attributes are arrays with one element for each message.
+        content_index: int32, index of the buffer.
+        order_time: int64, time that orders the rows, in ns since the epoch: log_time, unless a player sets another
+            time.
+        channel_code: int32, index in `LogReader.channels`.
+        log_time: int64, as in `Message`.
+        publish_time: int64, as in `Message`.
+        origin_time: int64, as in `Message`.
+        offset: byte offset, int64.
+        length: number of bytes, int64.
     """
 
     contents: tuple[bytes, ...]
@@ -87,10 +90,9 @@ def merge_batches(batches: Sequence[MessageBatch]) -> MessageBatch:
 class BatchMergeBuffer:
     """Merges batches that overlap in time. False in a condition while it is empty.
 
-    Attributes
-    ----------
-    memory_bytes : bytes of memory that the batches occupy.
-    last_time : latest time of all added batches.
+    Attributes:
+        memory_bytes: bytes of memory that the batches occupy.
+        last_time: latest time of all added batches.
     """
 
     def __init__(self) -> None:

@@ -18,15 +18,14 @@ _BATCH_BYTES_MAX = 16 << 20  # bytes of payloads in a batch, unless one chunk ha
 _BUFFERED_BYTES_MAX = 128 << 20  # bytes of messages that wait for other messages of their endpoints
 
 
-def read_endpoint_batches(view: LogView, columns: Sequence[str], rows: int) -> Iterator[tuple[str, pa.RecordBatch]]:
+def read_endpoint_batches(view: LogView, columns: Sequence[str], rows_max: int) -> Iterator[tuple[str, pa.RecordBatch]]:
     """Yield the messages in batches of one endpoint, without buffering. Interleaved endpoints make small batches.
 
-    Parameters
-    ----------
-    columns : "data", and columns of `LogReader.batches` with integers. Batches also have the column "channel".
-    rows : maximum messages per batch. Large payloads make smaller batches.
+    Args:
+        columns: "data", and columns of `LogReader.batches` with integers. Batches also have the column "channel".
+        rows_max: maximum messages per batch. Large payloads make smaller batches.
     """
-    for batch in read_arrow_batches(view, ["channel", *columns], rows, _BATCH_BYTES_MAX):
+    for batch in read_arrow_batches(view, ["channel", *columns], rows_max, _BATCH_BYTES_MAX):
         for endpoint, endpoint_batch in _split_by_endpoint(view, batch):
             yield endpoint, endpoint_batch.batch
 
@@ -34,7 +33,7 @@ def read_endpoint_batches(view: LogView, columns: Sequence[str], rows: int) -> I
 def read_joined_batches(view: LogView, columns: Sequence[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
     """Yield the messages in large batches of one endpoint. Each endpoint keeps the order of its messages.
 
-    columns : "data", and columns of `LogReader.batches` with integers. Batches also have the column "channel".
+    `columns`: "data", and columns of `LogReader.batches` with integers. Batches also have the column "channel".
     """
     buffer = EndpointBuffer(view)
     for batch in read_arrow_batches(view, ["channel", *columns], BATCH_ROWS_MAX, _BATCH_BYTES_MAX):
@@ -52,9 +51,8 @@ class _EndpointBatch(NamedTuple):
 class EndpointBuffer:
     """Buffers messages of all endpoints. Large batches of one endpoint are decoded faster than small batches.
 
-    Attributes
-    ----------
-    buffered_bytes : bytes of the buffered messages.
+    Attributes:
+        buffered_bytes: bytes of the buffered messages.
     """
 
     def __init__(self, view: LogView) -> None:

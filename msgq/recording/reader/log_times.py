@@ -19,15 +19,13 @@ _UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def parse_log_time(time: LogTime | None) -> int | None:
     """Return a time in ns since the epoch; None: no limit.
 
-    Parameters
-    ----------
-    time : ns since the epoch; an ISO 8601 text, such as "2026-05-01T12:00" or "2026-05-01T12:00:00+02:00"; a datetime;
-        or a datetime64. A text or a datetime without a UTC offset is in UTC, as in the command line.
+    Args:
+        time: ns since the epoch; an ISO 8601 text, such as "2026-05-01T12:00" or "2026-05-01T12:00:00+02:00"; a
+            datetime; or a datetime64. A text or a datetime without a UTC offset is in UTC, as in the command line.
 
-    Raises
-    ------
-    InvalidValueError : a text is not a time, or the time is not a time (NaT).
-    InvalidTypeError : another type.
+    Raises:
+        InvalidValueError: a text is not a time, or the time is not a time (NaT).
+        InvalidTypeError: another type.
     """
     if time is None:
         return None
@@ -58,9 +56,8 @@ def parse_log_time(time: LogTime | None) -> int | None:
 def parse_time_range(start: LogTime | None, end: LogTime | None) -> tuple[int | None, int | None]:
     """Return both limits in ns since the epoch, as `parse_log_time`. Equal limits form an empty range.
 
-    Raises
-    ------
-    InvalidValueError : also if `start` is later than `end`.
+    Raises:
+        InvalidValueError: also if `start` is later than `end`.
     """
     start_ns, end_ns = parse_log_time(start), parse_log_time(end)
     if start_ns is not None and end_ns is not None and start_ns > end_ns:

@@ -12,7 +12,7 @@ from msgq.common.choices import list_names
 from msgq.common.selection import SelectedEndpoints
 from msgq.common.storage.url_path import RecordingPath
 from msgq.common.texts import join_first_texts, suggest_name
-from msgq.errors import InvalidValueError, UnknownEndpointError
+from msgq.errors import InvalidTypeError, InvalidValueError, UnknownEndpointError
 from msgq.impl.base.argument_checks import warn_program
 from msgq.recording.mcap_io.boundary_losses import BoundaryLosses
 from msgq.recording.mcap_io.channel_registry import RecordedChannel
@@ -34,14 +34,14 @@ _PROBLEMS_MAX = 1000
 class LogView:
     """Files of a log, with the selected endpoints and time range. One thread at a time.
 
-    Attributes
-    ----------
-    files : files in the order of the log.
-    problems : skipped data: the first 1000 entries, and the position of the next one.
-    channels : channels found up to now. Codes are indexes into this list.
-    start_time, end_time : read only messages with start <= log_time < end, in ns since the epoch.
-    max_chunk_bytes : maximum bytes of a chunk before compression, of a message outside of chunks, or of a summary.
-    clock_choice : clock of all times, HOST or WALL.
+    Attributes:
+        files: files in the order of the log.
+        problems: skipped data: the first 1000 entries, and the position of the next one.
+        channels: channels found up to now. Codes are indexes into this list.
+        start_time: read only messages with start_time <= log_time, in ns since the epoch.
+        end_time: read only messages with log_time < end_time, in ns since the epoch.
+        max_chunk_bytes: maximum bytes of a chunk before compression, of a message outside of chunks, or of a summary.
+        clock_choice: clock of all times, HOST or WALL.
     """
 
     def __init__(
@@ -103,8 +103,8 @@ class LogView:
         existing = {channel.endpoint for file in self.files for channel in file.registry.channels.values()}
         if unmatched := self._selection.find_unmatched(existing):
             near = suggest_name(unmatched[0], existing)
-            known = near or f"; its endpoints are {join_first_texts(map(repr, sorted(existing)), 10)}"
-            warn_program(f"the recording has no endpoint {join_first_texts(map(repr, unmatched))}{known}")
+            hint = near or f"; its endpoints are {join_first_texts(map(repr, sorted(existing)), 10)}"
+            warn_program(f"the recording has no endpoint {join_first_texts(map(repr, unmatched))}{hint}")
 
     def map_codes_to_endpoints(self) -> tuple[list[str], np.ndarray[Any, np.dtype[np.int32]]]:
         """Return the endpoints, and for each code the index of its endpoint."""
@@ -152,7 +152,7 @@ class LogView:
     def plan_wanted_blocks(self, by_time: bool = False) -> list[tuple[McapFile, DataBlock]]:
         """Return the blocks of `iter_wanted_blocks` for a caller that reads all of them. Stores read ahead.
 
-        by_time : order of the blocks. True: by their first log_time. False: as in the files.
+        `by_time`: order of the blocks. True: by their first log_time. False: as in the files.
         """
         blocks = list(self.iter_wanted_blocks())
         if by_time:
@@ -175,9 +175,11 @@ class LogView:
 
     def scan_file(self, file: McapFile, columns: ScanColumns) -> Iterator[bytes]:
         """Scan all blocks of a file, as `scan_block`."""
-        wanted = [block for block in file.blocks if file.may_have_messages(block, self.start_time, self.end_time)]
-        file.file_source.plan_reads((block.offset, block.stored_bytes) for block in wanted)
-        for block in wanted:
+        wanted_blocks = [
+            block for block in file.blocks if file.may_have_messages(block, self.start_time, self.end_time)
+        ]
+        file.file_source.plan_reads((block.offset, block.stored_bytes) for block in wanted_blocks)
+        for block in wanted_blocks:
             yield from self.scan_block(file, block, columns)
 
     def scan_all_files(self, columns: ScanColumns) -> Iterator[bytes]:
@@ -199,7 +201,13 @@ class LogView:
         """Return a view of one endpoint, also if this view does not select it. Takes no noticeable time.
 
         Both views share the list of problems. One thread at a time may use the two views.
+
+        Raises:
+            InvalidTypeError: the name is not a text, but for example a list of names.
         """
+        if not isinstance(endpoint, str):
+            text = f"endpoint is {endpoint!r:.80}, of type {type(endpoint).__name__}; give one name"
+            raise InvalidTypeError(f"{text}, and repeat the call for other endpoints")
         view = copy(self)
         view._selection, view._endpoint_kinds = SelectedEndpoints([endpoint]), None
         view.channels, view._channel_codes = [], {}
@@ -210,9 +218,9 @@ class LogView:
 
     def select_full_history(self, *kinds: str) -> LogView:
         """Return a view of the selected endpoints of these kinds, from the beginning of the files to their end."""
-        wanted = list_names(kinds, "kinds")
-        paths = [file.path for file in self.files if _may_have_kinds(file, wanted)]
-        options = (self.max_chunk_bytes, wanted, self.clock_choice, self._schemas)
+        kind_names = list_names(kinds, "kinds")
+        paths = [file.path for file in self.files if _may_have_kinds(file, kind_names)]
+        options = (self.max_chunk_bytes, kind_names, self.clock_choice, self._schemas)
         return LogView(paths, self._selection, None, None, None, *options)
 
     def split_by_size(self, size: int) -> list[LogView]:
@@ -245,8 +253,8 @@ class LogView:
 
 def unknown_endpoint_error(view: LogView, endpoint: str) -> UnknownEndpointError:
     """Return the error for an endpoint without messages in a view."""
-    known = sorted({channel.endpoint for file in view.files for channel in file.registry.channels.values()})
-    near = suggest_name(endpoint, known) or f"; its endpoints are {join_first_texts(map(repr, known), 10)}"
+    endpoints = sorted({channel.endpoint for file in view.files for channel in file.registry.channels.values()})
+    near = suggest_name(endpoint, endpoints) or f"; its endpoints are {join_first_texts(map(repr, endpoints), 10)}"
     return UnknownEndpointError(f"the recording has no messages of this endpoint{near}", endpoint)
 
 

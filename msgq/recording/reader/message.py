@@ -13,19 +13,18 @@ from msgq.common.schema import Schema
 class Message(NamedTuple):
     """A message of a log. A tuple, because tuples are created in half the time of frozen dataclasses.
 
-    Attributes
-    ----------
-    endpoint : name of the endpoint.
-    data : payload.
-    log_time : recording time, in ns since the epoch.
-    publish_time : publishing time, in ns since the epoch; `log_time` if unknown.
-    sequence : number of the message within its epoch, 32 bits that wrap.
-    epoch : number of the endpoint's incarnation, from 1. A new incarnation starts its numbers again. 0: the file
-        contains no epoch.
-    schema : description of the payload, if known.
-    origin_time : time of the first event that led to the message, in ns since the epoch (docs/guides/tracking.md). 0:
-        unknown.
-    source : kind, publisher and key of the message; also available as attributes.
+    Attributes:
+        endpoint: name of the endpoint.
+        data: payload.
+        log_time: recording time, in ns since the epoch.
+        publish_time: publishing time, in ns since the epoch; `log_time` if unknown.
+        sequence: number of the message within its epoch, 32 bits that wrap.
+        epoch: number of the endpoint's incarnation, from 1. A new incarnation starts its numbers again. 0: the file
+            contains no epoch.
+        schema: description of the payload, if known.
+        origin_time: time of the first event that led to the message, in ns since the epoch (docs/guides/tracking.md).
+            0: unknown.
+        source: kind, publisher and key of the message; also available as attributes.
     """
 
     endpoint: str
@@ -58,20 +57,21 @@ class Message(NamedTuple):
 class EndpointInfo:
     """Totals of an endpoint in a log, within the selection.
 
-    Attributes
-    ----------
-    endpoint : name of the endpoint.
-    schema : newest schema, if any.
-    messages, bytes : number of messages, and bytes of their payloads.
-    first_time, last_time : log_time of the first and the last message, in ns since the epoch; None: no message.
-    lost : number of lost messages: gaps between messages, and losses before the first and after the last message that
-        the recording stores. None: unknown. An endpoint can have losses without messages.
-    epochs : number of epochs.
-    largest : bytes of the largest payload.
-    tracked : True if the topic was tracked, so that its messages have an origin.
-    kind : kind of the endpoint, as in `Message.kind`.
-    options : options to create the endpoint again, by name, of the newest incarnation.
-    publishers : sorted names of the publishing nodes, if the endpoint can have several.
+    Attributes:
+        endpoint: name of the endpoint.
+        schema: newest schema, if any.
+        messages: number of messages.
+        bytes: bytes of their payloads.
+        first_time: log_time of the first message, in ns since the epoch; None: no message.
+        last_time: log_time of the last message, in ns since the epoch; None: no message.
+        lost: number of lost messages: gaps between messages, and losses before the first and after the last message
+            that the recording stores. None: unknown. An endpoint can have losses without messages.
+        epochs: number of epochs.
+        largest: bytes of the largest payload.
+        tracked: True if the topic was tracked, so that its messages have an origin.
+        kind: kind of the endpoint, as in `Message.kind`.
+        options: options to create the endpoint again, by name, of the newest incarnation.
+        publishers: sorted names of the publishing nodes, if the endpoint can have several.
     """
 
     endpoint: str

@@ -10,13 +10,12 @@ def build_messages(
 ) -> list[Message]:
     """Return the messages of some rows, each with a copy of its payload.
 
-    Parameters
-    ----------
-    found : result of a scan.
-    begin, end : the first row, and the row after the last one.
-    channels : for each code: endpoint, epoch, schema and source of its messages.
+    Args:
+        found: result of a scan.
+        begin: the first row.
+        end: the row after the last one.
+        channels: for each code: endpoint, epoch, schema and source of its messages.
 
-    Raises
-    ------
-    InvalidValueError : the rows do not exist, or the content differs from the scanned content.
+    Raises:
+        InvalidValueError: the rows do not exist, or the content differs from the scanned content.
     """

@@ -65,9 +65,8 @@ _BLOCK_COLUMN_NAMES = tuple(field.name for field in fields(BlockMessages) if fie
 class BlockMergeBuffer:
     """Merges messages of blocks that overlap in time. False in a condition while it is empty.
 
-    Attributes
-    ----------
-    max_memory_bytes : maximum bytes of memory of all blocks.
+    Attributes:
+        max_memory_bytes: maximum bytes of memory of all blocks.
     """
 
     def __init__(self, max_bytes: int) -> None:

@@ -25,11 +25,10 @@ class ChunkQueue:
     def __init__(self, max_bytes: int, chunk_bytes: int, snapshot_buffer: SnapshotBuffer | None) -> None:
         """Start empty.
 
-        Parameters
-        ----------
-        max_bytes : maximum bytes of waiting chunks. Two chunks may always wait.
-        chunk_bytes : minimum bytes of a full chunk.
-        snapshot_buffer : keeps chunks until `release_snapshot`; None: write all chunks.
+        Args:
+            max_bytes: maximum bytes of waiting chunks. Two chunks may always wait.
+            chunk_bytes: minimum bytes of a full chunk.
+            snapshot_buffer: keeps chunks until `release_snapshot`; None: write all chunks.
         """
         self._max_bytes, self._chunk_bytes, self._snapshot_buffer = max_bytes, chunk_bytes, snapshot_buffer
         self._waiting_chunks: deque[ChunkBuffer] = deque()
@@ -119,9 +118,8 @@ class ChunkQueue:
     def get_next_chunk(self) -> tuple[ChunkBuffer, bool] | None:
         """Wait for the next chunk to write, oldest first; None: no more chunks.
 
-        Returns
-        -------
-        The chunk, and True if the chunks after it fill more than half of the queue.
+        Returns:
+            The chunk, and True if the chunks after it fill more than half of the queue.
         """
         with self._state_changed:
             self._state_changed.wait_for(lambda: self._waiting_chunks or self._is_input_ended)

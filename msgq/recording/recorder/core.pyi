@@ -39,15 +39,13 @@ class FileWatcher:
     def __init__(self, places: Iterable[tuple[str, str]], parent: str) -> None:
         """Begin to watch the directories.
 
-        Parameters
-        ----------
-        places : at most 8 directories, each with the prefix of the file names. A directory may appear and disappear
-            within `parent`.
-        parent : an existing directory.
+        Args:
+            places: at most 8 directories, each with the prefix of the file names. A directory may appear and disappear
+                within `parent`.
+            parent: an existing directory.
 
-        Raises
-        ------
-        OSError : this user has no inotify instances or watches left, or this process has no descriptors left.
+        Raises:
+            OSError: this user has no inotify instances or watches left, or this process has no descriptors left.
         """
 
     @property
@@ -67,9 +65,8 @@ class FileWatcher:
         Return True if there are some. In this case, scan the directories, because the first files may have appeared
         before the watch.
 
-        Raises
-        ------
-        OSError : this user has no inotify watches left.
+        Raises:
+            OSError: this user has no inotify watches left.
         """
 
 CAPTURE_BATCH_MAX: int  # messages of a source before the next source's turn
@@ -79,9 +76,8 @@ NO_CHANNEL_REASON: str  # why messages have no channel
 class Capture:
     """Records several endpoints, each from its own source. One thread at a time, except `interrupt_capture`.
 
-    Raises
-    ------
-    RecordingError : the process has no descriptors left.
+    Raises:
+        RecordingError: the process has no descriptors left.
     """
 
     @property
@@ -98,13 +94,12 @@ class Capture:
     def add_source(self, source: EndpointSource, publish_offset: int = -1, follows_publisher: bool = False) -> int:
         """Record a source. Returns its number.
 
-        Parameters
-        ----------
-        source : a source that no other code uses, whose schema was read.
-        publish_offset : byte offset in a message of the publish time (u64, ns since the epoch), for sources without
-            publish times; -1: no publish time in the message.
-        follows_publisher : True: a new publisher of a topic ends a run, and the source continues after
-            `accept_publisher`.
+        Args:
+            source: a source that no other code uses, whose schema was read.
+            publish_offset: byte offset in a message of the publish time (u64, ns since the epoch), for sources without
+                publish times; -1: no publish time in the message.
+            follows_publisher: True: a new publisher of a topic ends a run, and the source continues after
+                `accept_publisher`.
         """
 
     def remove_source(self, source: int) -> None:
@@ -126,10 +121,9 @@ class Capture:
     def accept_schema(self, source: int, publish_offset: int = -1) -> None:
         """Continue with a source whose schema was just read.
 
-        Parameters
-        ----------
-        source : number of the source.
-        publish_offset : as for `add_source`.
+        Args:
+            source: number of the source.
+            publish_offset: as for `add_source`.
         """
 
     def list_sources_with_new_publisher(self) -> list[int]:
@@ -153,25 +147,22 @@ class Capture:
         The call also ends at the time limit, after an interrupt, after a change of a schema, or after a new file
         appears.
 
-        Parameters
-        ----------
-        chunk : chunk to which messages are appended. If an empty chunk is full at once, the chunk is too small; see
-            `needed_bytes`.
-        seconds : time limit, at most 3600.
+        Args:
+            chunk: chunk to which messages are appended. If an empty chunk is full at once, the chunk is too small; see
+                `needed_bytes`.
+            seconds: time limit, at most 3600.
 
-        Raises
-        ------
-        SegmentError : a pool of a channel cannot be mapped, and its message is lost. Recorded messages are in the
-            chunk, and the next call continues.
-        CorruptSegmentError : a source has invalid data. Recorded messages are in the chunk, and the next call
-            continues.
-        SegmentSizeError : another program truncated a file, so its source has ended. Recorded messages are in the
-            chunk, and the next call continues with the other sources.
+        Raises:
+            SegmentError: a pool of a channel cannot be mapped, and its message is lost. Recorded messages are in the
+                chunk, and the next call continues.
+            CorruptSegmentError: a source has invalid data. Recorded messages are in the chunk, and the next call
+                continues.
+            SegmentSizeError: another program truncated a file, so its source has ended. Recorded messages are in the
+                chunk, and the next call continues with the other sources.
 
-        Notes
-        -----
-        Messages of more than 1 GiB are skipped. If 65535 channels exist, messages that need a new channel are also
-        skipped; see `count_skipped_messages`.
+        Notes:
+            Messages of more than 1 GiB are skipped. If 65535 channels exist, messages that need a new channel are also
+            skipped; see `count_skipped_messages`.
         """
 
     def interrupt_capture(self) -> None:
@@ -183,9 +174,8 @@ class Capture:
     def reserve_channel_id(self) -> int:
         """Return a channel id for messages from elsewhere.
 
-        Raises
-        ------
-        RecordingError : no channel id is left.
+        Raises:
+            RecordingError: no channel id is left.
         """
 
     def read_host_clock_ns(self) -> int:

@@ -48,11 +48,10 @@ def find_publish_offset(schema: Schema | None) -> int:
 class RecordedEndpoint:
     """A recorded endpoint, valid while its file is the same.
 
-    Attributes
-    ----------
-    source : source of its messages.
-    schema : schema of its next message; None: no schema, or unknown.
-    publisher : publisher that took the topic over from a living publisher; "": no takeover.
+    Attributes:
+        source: source of its messages.
+        schema: schema of its next message; None: no schema, or unknown.
+        publisher: publisher that took the topic over from a living publisher; "": no takeover.
     """
 
     source: EndpointSource
@@ -91,12 +90,12 @@ class RecordedEndpoints:
 
     def __init__(self, capture: Capture, selection: SelectedEndpoints, prefix: str | None) -> None:
         """Start without endpoints."""
-        self.endpoints_by_source: dict[int, RecordedEndpoint] = {}  # by the numbers of their sources
+        self.endpoints_by_source: dict[int, RecordedEndpoint] = {}  # endpoints by the numbers of their sources
         self.refusal_reasons: dict[str, str] = {}  # endpoints that cannot be recorded, and why
         self._capture = capture
         self._selection = selection
         self._prefix = settings.resolve_prefix(prefix)
-        # Where files of a kind are that carry messages; those of queues do not, channels carry their events.
+        # Folders of the kinds that carry messages; queues do not: channels carry their events.
         carriers = dict.fromkeys(kind_of(kind.find_carrier("")) for kind in list_stored_kinds())
         self._kind_directories = {kind: kind.locate_files(self._prefix) for kind in carriers if kind.locate_files}
         sides = (kind.locate_side_files(self._prefix) for kind in carriers)
@@ -111,9 +110,9 @@ class RecordedEndpoints:
         # Endpoints whose files were created after the first scan, and that are not open yet.
         self._new_endpoints: set[str] = set()
         self._unfinished_deadlines_s: dict[str, float] = {}  # end of the repeated attempts to open them
-        self._refused_arrivals: dict[tuple[str, int], FileArrival] = {}  # their open files, by endpoint and inode
+        self._refused_arrivals: dict[tuple[str, int], FileArrival] = {}  # open files by endpoint and inode
         self._scanned_inodes: dict[str, int] = {}  # inodes of files that a scan found before inotify reported them
-        self._lost_by_endpoint: dict[str, int | None] = {}  # by endpoint, for closed sources
+        self._lost_by_endpoint: dict[str, int | None] = {}  # losses of closed sources by endpoint
         self._losses_lock = threading.Lock()  # protects `endpoints_by_source` and `_lost_by_endpoint`
         self._assigned_epochs: dict[tuple[int, int], int] = {}  # epochs of endpoints, by number and epoch of the source
         self._last_epochs: Counter[str] = Counter()

@@ -25,13 +25,12 @@ _WAITING_FRAMES_MAX = 8  # frames; a recorder that does not come for them has tr
 class FrameStream:
     """A frame stream to record, or all streams of a server.
 
-    Attributes
-    ----------
-    server : name of the server.
-    stream : type of the stream; None: all streams of the server, also those that it creates later.
-    rate : maximum frames per second; None: all available frames.
-    format : "raw": unchanged pictures. "jpeg": pictures compressed by OpenCV.
-    quality : quality of JPEG, 1 to 100.
+    Attributes:
+        server: name of the server.
+        stream: type of the stream; None: all streams of the server, also those that it creates later.
+        rate: maximum frames per second; None: all available frames.
+        format: "raw": unchanged pictures. "jpeg": pictures compressed by OpenCV.
+        quality: quality of JPEG, 1 to 100.
     """
 
     server: str
@@ -86,10 +85,9 @@ def _import_opencv() -> Any:
 def encode_frame(frame: VisionBuf, stream: FrameStream) -> bytes:
     """Return a frame as a message of a recording.
 
-    Raises
-    ------
-    MissingLibraryError : the format needs OpenCV, and OpenCV is not installed.
-    RecordingError : OpenCV cannot compress the frame.
+    Raises:
+        MissingLibraryError: the format needs OpenCV, and OpenCV is not installed.
+        RecordingError: OpenCV cannot compress the frame.
     """
     if stream.format == RAW_FORMAT:
         channels = frame.image.shape[2] if frame.format is FrameFormat.FLOAT32 else 1
@@ -110,11 +108,10 @@ def encode_frame(frame: VisionBuf, stream: FrameStream) -> bytes:
 class RecordedFrame:
     """A frame on its way into a chunk.
 
-    Attributes
-    ----------
-    message_bytes : encoded message.
-    received_ns : time of receipt by CLOCK_MONOTONIC. The recorder fetches the frame up to `chunk_seconds` later.
-    latency_ns : time from publishing to receipt; 0 if the frame has no valid timestamp.
+    Attributes:
+        message_bytes: encoded message.
+        received_ns: time of receipt by CLOCK_MONOTONIC. The recorder fetches the frame up to `chunk_seconds` later.
+        latency_ns: time from publishing to receipt; 0 if the frame has no valid timestamp.
     """
 
     message_bytes: bytes
@@ -142,14 +139,13 @@ class FrameRateLimiter:
 class FrameReceiver:
     """Receives one stream in its own thread, and keeps messages until `fetch_frames`.
 
-    Attributes
-    ----------
-    frame_stream : received stream.
-    lost_frames : number of frames that arrived faster than the recorder received or fetched them. None: unknown,
-        because the server is stock. Frames skipped by `rate` are no losses.
-    error : error that ended the thread; None: no error.
-    was_found : True after the first connection.
-    is_wanted : False: frames are released, without losses.
+    Attributes:
+        frame_stream: received stream.
+        lost_frames: number of frames that arrived faster than the recorder received or fetched them. None: unknown,
+            because the server is stock. Frames skipped by `rate` are no losses.
+        error: error that ended the thread; None: no error.
+        was_found: True after the first connection.
+        is_wanted: False: frames are released, without losses.
     """
 
     def __init__(self, stream: FrameStream, prefix: str, is_wanted: bool = True) -> None:
@@ -158,7 +154,7 @@ class FrameReceiver:
         self.was_found = False
         self._dropped_frames = 0
         self._missed_frames: int | None = 0
-        self._skipped_frames = 0  # by the client until now, also in pauses
+        self._skipped_frames = 0  # frames that the client has skipped until now, also in pauses
         self._prefix = prefix
         self._waiting_frames: deque[RecordedFrame] = deque()
         self.is_wanted = is_wanted

@@ -25,15 +25,14 @@ class FrameSources:
 
     Each server without a stream has a thread, because a server that does not answer must not delay the others.
 
-    Attributes
-    ----------
-    receivers : receivers of the streams, in the order of their start. Grows when a server creates a stream.
+    Attributes:
+        receivers: receivers of the streams, in the order of their start. Grows when a server creates a stream.
     """
 
     def __init__(self, streams: Iterable[FrameStream], prefix: str, capture: Capture, is_wanted: bool) -> None:
         self._prefix, self._capture, self._is_wanted = prefix, capture, is_wanted
-        self._channel_numbers: dict[str, int] = {}  # by endpoint
-        self._recorded_frames: Counter[str] = Counter()  # by endpoint
+        self._channel_numbers: dict[str, int] = {}  # numbers by endpoint
+        self._recorded_frames: Counter[str] = Counter()  # frames by endpoint
         self._streams = list(streams)
         self._lock = threading.Lock()  # guards `_is_wanted` together with `receivers`
         self._stopping = threading.Event()
@@ -48,11 +47,11 @@ class FrameSources:
             thread.start()
 
     def _search_streams(self, server: FrameStream) -> None:
-        known = {stream.stream for stream in self._streams if stream.server == server.server}
+        known_streams = {stream.stream for stream in self._streams if stream.server == server.server}
         with settings.overrides(self._prefix):
             while not self._stopping.is_set():
-                for stream_type in sorted(list_streams(server.server) - known):
-                    known.add(stream_type)
+                for stream_type in sorted(list_streams(server.server) - known_streams):
+                    known_streams.add(stream_type)
                     with self._lock:
                         stream = replace(server, stream=stream_type)
                         self.receivers.append(FrameReceiver(stream, self._prefix, self._is_wanted))

@@ -33,10 +33,9 @@ class _StoredLosses:
 class UnwrittenMessages:
     """Captured messages that no file contains, because the recording failed. Any thread may call the methods.
 
-    Attributes
-    ----------
-    message_counts : messages by endpoint.
-    used_bytes : bytes of these messages in chunks.
+    Attributes:
+        message_counts: messages by endpoint.
+        used_bytes: bytes of these messages in chunks.
     """
 
     def __init__(self) -> None:
@@ -73,10 +72,9 @@ class LossAccounting:
     def iter_channels_with_losses(self, losses: Mapping[str, int | None], used: int) -> Iterator[EncodedChannel]:
         """Yield channels for the losses that no file stores yet.
 
-        Parameters
-        ----------
-        losses : losses by endpoint; None: unknown. Unknown losses of an endpoint without messages are not stored.
-        used : greatest number of a channel.
+        Args:
+            losses: losses by endpoint; None: unknown. Unknown losses of an endpoint without messages are not stored.
+            used: greatest number of a channel.
         """
         numbers = iter(range(used + 1, CHANNEL_ID_COUNT))
         yield from map(_copy_channel_with_id, numbers, self._iter_channels_for_missing_losses(losses))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import time
@@ -13,15 +14,13 @@ from typing import Self
 from msgq.common import settings
 from msgq.common.selection import EndpointChoice, EndpointPattern, SelectedEndpoints, select_endpoints
 from msgq.common.texts import format_count_noun, join_first_texts
+from msgq.common.thread_samples import SAMPLES_ENDPOINT
 from msgq.errors import (
-    BackendNotAvailableError,
     ForkedSocketError,
-    InvalidValueError,
     RecordingError,
     SegmentError,
     StateError,
 )
-from msgq.impl.backend import is_fake_backend
 from msgq.impl.base.argument_checks import warn_program
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.core import ChunkBuffer
@@ -32,9 +31,11 @@ from msgq.recording.recorder.endpoints import RecordedEndpoints
 from msgq.recording.recorder.frame_receiver import FrameStream
 from msgq.recording.recorder.frame_sources import FrameSources
 from msgq.recording.recorder.loss_accounting import LossAccounting, UnwrittenMessages
+from msgq.recording.recorder.option_checks import check_backend, check_size_options
 from msgq.recording.recorder.rolling_writer import RecordingLimits, RollingWriter
 from msgq.recording.recorder.snapshot_buffer import SnapshotBuffer
 from msgq.recording.recorder.stats import RecorderStats
+from msgq.recording.recorder.thread_observer import ThreadObserver
 from msgq.recording.recorder.wall_clock import WallClock
 
 _RESCAN_INTERVAL_S = 0.5  # inotify reports neither removed files, nor files that become readable
@@ -54,33 +55,33 @@ class Recorder:
     The recorder runs in its own threads, from construction to `stop`. Any thread may call the methods. After a fork,
     the recorder belongs to the parent: the end of a ``with`` block in the child does not stop it.
 
-    Parameters
-    ----------
-    path : a directory for the segments, or one file with a name that ends in ".mcap".
-    endpoints : a name or compiled regular expression, or a list of them; None: all endpoints. Names have the prefix of
-        their kind: none for topics, "channel/", "records/", or "queue/" (a queue with events). Endpoints that appear
-        later are recorded, too. `stop` warns with `MsgqWarning` of names and expressions that selected nothing. An
-        empty list is valid only with `frames`.
-    exclude : endpoints to skip, in the same form; None or an empty list: none.
-    prefix : prefix of the endpoints; None: the current prefix.
-    compression : "zstd", "lz4" or "none".
-    level : level of the compression; None: 1 for zstd, 0 for lz4.
-    chunk_bytes, chunk_seconds : limits of a chunk. The chunk ends at the first limit. A kill costs the open chunk.
-    cache_bytes : maximum bytes of messages that wait for compression and writing. Two chunks may always wait,
-        regardless of their size. A kill also costs the waiting messages. Above half of the limit, chunks are written
-        uncompressed. At the limit, messages stay in the rings as long as the rings have room. Messages of `snapshot` do
-        not count.
-    limits : limits of segments and of the disk.
-    snapshot_seconds, snapshot_bytes : keep the latest seconds or bytes in memory, until `snapshot` writes them.
-    start_paused : True: record nothing before `resume`.
-    frames : frame streams to record as pictures, and servers whose streams are all recorded. The endpoints that
-        announce frames contain no pictures.
+    Args:
+        path: a directory for the segments, or one file with a name that ends in ".mcap".
+        endpoints: a name or compiled regular expression, or a list of them; None: all endpoints. Names have the prefix
+            of their kind: none for topics, "channel/", "records/", or "queue/" (a queue with events). Endpoints that
+            appear later are recorded, too. `stop` warns with `MsgqWarning` of names and expressions that selected
+            nothing. An empty list is valid only with `frames`.
+        exclude: endpoints to skip, in the same form; None or an empty list: none.
+        prefix: prefix of the endpoints; None: the current prefix.
+        compression: "zstd", "lz4" or "none".
+        level: level of the compression; None: 1 for zstd, 0 for lz4.
+        chunk_bytes: maximum bytes of a chunk. The chunk ends at the first of its limits. A kill costs the open chunk.
+        chunk_seconds: maximum seconds of a chunk.
+        cache_bytes: maximum bytes of messages that wait for compression and writing. Two chunks may always wait,
+            regardless of their size. A kill also costs the waiting messages. Above half of the limit, chunks are
+            written uncompressed. At the limit, messages stay in the rings as long as the rings have room. Messages of
+            `snapshot` do not count.
+        limits: limits of segments and of the disk.
+        snapshot_seconds: keep the latest seconds in memory, until `snapshot` writes them.
+        snapshot_bytes: keep the latest bytes in memory, until `snapshot` writes them.
+        start_paused: True: record nothing before `resume`.
+        frames: frame streams to record as pictures, and servers whose streams are all recorded. The endpoints that
+            announce frames contain no pictures.
 
-    Raises
-    ------
-    RecordingError : a recording exists at `path`, or nothing can be written there.
-    InvalidValueError : an argument is out of range.
-    BackendNotAvailableError : the backend is fake.
+    Raises:
+        RecordingError: a recording exists at `path`, or nothing can be written there.
+        InvalidValueError: an argument is out of range.
+        BackendNotAvailableError: the backend is fake.
     """
 
     def __init__(
@@ -102,20 +103,22 @@ class Recorder:
         frames: Iterable[FrameStream] = (),
     ) -> None:
         """Start recording."""
-        _check_size_options(chunk_bytes, chunk_seconds, cache_bytes)
+        check_size_options(chunk_bytes, chunk_seconds, cache_bytes)
         self._pid = os.getpid()
         self._chunk_bytes, self._chunk_seconds = chunk_bytes, chunk_seconds
         self._capture = Capture()
-        _check_backend()
-        where = settings.resolve_prefix(prefix)
+        check_backend()
+        resolved_prefix = settings.resolve_prefix(prefix)
         frames = list(frames)
         selection = select_endpoints(endpoints, exclude, may_be_empty=bool(frames))
-        self._recorded_endpoints = RecordedEndpoints(self._capture, selection, where)
+        self._recorded_endpoints = RecordedEndpoints(self._capture, selection, resolved_prefix)
         self._warns_of_unmatched = not isinstance(endpoints, SelectedEndpoints)
         self._wall_clock = WallClock()
         compressor, offset_ns = ChunkCompressor(compression, level), self._capture.clock_offset_ns
         limits = limits or RecordingLimits()
-        self._rolling_writer = RollingWriter(Path(path), limits, compressor, offset_ns, self._wall_clock, where)
+        self._rolling_writer = RollingWriter(
+            Path(path), limits, compressor, offset_ns, self._wall_clock, resolved_prefix
+        )
         self._keeps_snapshot = snapshot_seconds is not None or snapshot_bytes is not None
         snapshot_buffer = SnapshotBuffer(snapshot_seconds, snapshot_bytes) if self._keeps_snapshot else None
         self._chunk_queue = ChunkQueue(cache_bytes, chunk_bytes, snapshot_buffer)
@@ -132,7 +135,10 @@ class Recorder:
         self._state_changed = threading.Condition()
         self._recorded_endpoints.rescan_endpoints()
         self._open_chunk = self._chunk_queue.open_next_chunk(self._recorded_endpoints.largest_message_bytes)
-        self._frame_sources = FrameSources(frames, where, self._capture, is_wanted=not start_paused)
+        self._frame_sources = FrameSources(frames, resolved_prefix, self._capture, is_wanted=not start_paused)
+        self._thread_observer = ThreadObserver(
+            self._recorded_endpoints, resolved_prefix, self._capture, not start_paused
+        )
         self._threads = self._start_threads()
 
     def _start_threads(self) -> list[threading.Thread]:
@@ -161,15 +167,17 @@ class Recorder:
     def pause(self) -> None:
         """Stop recording until `resume`. Messages during the pause are no losses."""
         self._check_process()
-        self._is_paused = True
-        self._frame_sources.set_wanted(not self._is_paused)
-        self._wake_capture()
+        self._set_paused(True)
 
     def resume(self) -> None:
         """Continue recording with the newest messages."""
         self._check_process()
-        self._is_paused = False
-        self._frame_sources.set_wanted(not self._is_paused)
+        self._set_paused(False)
+
+    def _set_paused(self, is_paused: bool) -> None:
+        self._is_paused = is_paused
+        self._frame_sources.set_wanted(not is_paused)
+        self._thread_observer.is_wanted = not is_paused
         self._wake_capture()
 
     def _wake_capture(self) -> None:
@@ -188,9 +196,8 @@ class Recorder:
 
         Messages that arrive while a snapshot is written belong to the next snapshot.
 
-        Raises
-        ------
-        StateError : the recorder keeps no messages in memory.
+        Raises:
+            StateError: the recorder keeps no messages in memory.
         """
         self._check_process()
         if not self._keeps_snapshot:
@@ -232,6 +239,8 @@ class Recorder:
             for receiver in self._frame_sources.receivers
             if receiver.error is not None
         }
+        if self._thread_observer.error is not None:
+            broken[SAMPLES_ENDPOINT] = str(self._thread_observer.error)
         return {**self._recorded_endpoints.refusal_reasons, **broken}
 
     @property
@@ -245,12 +254,12 @@ class Recorder:
         After an error, use `stats` for the final statistics. Messages published before this call count as lost if they
         are missing in the files. Names that selected nothing are a `MsgqWarning`.
 
-        Raises
-        ------
-        RecordingError : the disk was full or failed.
-        ForkedSocketError : this is a forked child. The recording continues in the parent.
+        Raises:
+            RecordingError: the disk was full or failed.
+            ForkedSocketError: this is a forked child. The recording continues in the parent.
         """
         self._check_process()
+        self._thread_observer.stop()
         self._is_stopping = True
         self._wake_capture()
         for thread in self._threads:
@@ -390,11 +399,13 @@ class Recorder:
             self._corrupt_count += 1
         self._encoded_channels.update(self._recorded_endpoints.iter_new_channels(len(self._encoded_channels) + 1))
         if not self._is_paused:
-            self._append_frames()
+            self._append_other_messages()
         return full
 
-    def _append_frames(self) -> None:
-        for fields in self._frame_sources.iter_messages(self._encoded_channels):
+    def _append_other_messages(self) -> None:
+        """Append the frames, and the samples of threads."""
+        sources = self._frame_sources, self._thread_observer
+        for fields in itertools.chain(*(source.iter_messages(self._encoded_channels) for source in sources)):
             if not self._open_chunk.append_message(*fields):
                 self._submit_open_chunk(len(fields[-1]))
                 self._open_chunk.append_message(*fields)
@@ -478,23 +489,3 @@ class Recorder:
             name: metadata_keys.UNKNOWN_LOSSES if lost is None else str(lost)
             for name, lost in self._compute_losses().items()
         }
-
-
-def _check_backend() -> None:
-    if is_fake_backend():
-        text = (
-            "backend 'fake' has no recorder, because a recorder has threads and works in real time; use the backend "
-            "msgq (MSGQ_BACKEND), or write the messages of a simulation with msgq.recording.Writer"
-        )
-        raise BackendNotAvailableError(text)
-
-
-def _check_size_options(chunk_bytes: int, chunk_seconds: float, cache_bytes: int) -> None:
-    if chunk_bytes < 1024 or not 0.001 <= chunk_seconds <= 60:
-        text = (
-            f"chunk_bytes={chunk_bytes} or chunk_seconds={chunk_seconds} is out of range; "
-            "use 1024 or more bytes, 0.001 to 60 s"
-        )
-        raise InvalidValueError(text)
-    if cache_bytes < 0:
-        raise InvalidValueError(f"cache_bytes={cache_bytes} is negative; use 0 or more")

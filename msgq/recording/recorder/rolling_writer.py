@@ -25,11 +25,12 @@ from msgq.recording.recorder.wall_clock import WallClock
 class RecordingLimits:
     """Limits of segments and of the disk. None: no limit.
 
-    Attributes
-    ----------
-    split_bytes, split_seconds, split_messages : limits of a segment. The next chunk begins another segment.
-    max_total_bytes : maximum bytes of the recording. The oldest segments are removed.
-    min_free_bytes : minimum free bytes of the file system. Below this limit, the recording ends with an error.
+    Attributes:
+        split_bytes: maximum bytes of a segment. The next chunk begins another segment.
+        split_seconds: maximum seconds of a segment. The next chunk begins another segment.
+        split_messages: maximum number of messages of a segment. The next chunk begins another segment.
+        max_total_bytes: maximum bytes of the recording. The oldest segments are removed.
+        min_free_bytes: minimum free bytes of the file system. Below this limit, the recording ends with an error.
     """
 
     split_bytes: int | None = 256 << 20
@@ -56,18 +57,16 @@ class RollingWriter:
     ) -> None:
         """Begin a recording.
 
-        Parameters
-        ----------
-        path : a file with a name that ends in .mcap, or a directory, created if necessary.
-        limits : limits of segments and of the disk.
-        compressor : compressor of chunks.
-        clock_offset_ns : nanoseconds from CLOCK_MONOTONIC to the host's clock.
-        wall_clock : observed wall clock. The writer stores settings of the wall clock.
-        prefix : prefix of the endpoints.
+        Args:
+            path: a file with a name that ends in .mcap, or a directory, created if necessary.
+            limits: limits of segments and of the disk.
+            compressor: compressor of chunks.
+            clock_offset_ns: nanoseconds from CLOCK_MONOTONIC to the host's clock.
+            wall_clock: observed wall clock. The writer stores settings of the wall clock.
+            prefix: prefix of the endpoints.
 
-        Raises
-        ------
-        RecordingError : the directory contains a recording, or cannot be created.
+        Raises:
+            RecordingError: the directory contains a recording, or cannot be created.
         """
         self.path = path
         self.written_bytes = self.removed_segments = self.uncompressed_chunks = 0
@@ -106,16 +105,14 @@ class RollingWriter:
     ) -> None:
         """Append a chunk that is not empty.
 
-        Parameters
-        ----------
-        chunk : the chunk.
-        channels : channels of the chunk, by number.
-        losses : callable that returns the losses when a segment ends.
-        compress : False: write the chunk uncompressed, to save time.
+        Args:
+            chunk: the chunk.
+            channels: channels of the chunk, by number.
+            losses: callable that returns the losses when a segment ends.
+            compress: False: write the chunk uncompressed, to save time.
 
-        Raises
-        ------
-        RecordingError : no space, or the disk failed. The recording does not contain the chunk.
+        Raises:
+            RecordingError: no space, or the disk failed. The recording does not contain the chunk.
         """
         self._check_free_space(chunk.used_bytes)
         if self._segment_writer is not None and self._is_segment_full(self._segment_writer):
@@ -131,9 +128,8 @@ class RollingWriter:
     def sync_to_disk(self) -> None:
         """Sync the written data to the disk. Call it from another thread, so that the writing thread does not wait.
 
-        Raises
-        ------
-        OSError : the disk failed.
+        Raises:
+            OSError: the disk failed.
         """
         with self._segment_lock:
             if self._segment_writer is not None:
@@ -187,23 +183,25 @@ class RollingWriter:
                 segment.close(losses)
             self._finished_segments.append((segment.path, segment.size_bytes))
 
-    def _check_free_space(self, wanted: int) -> None:
+    def _check_free_space(self, new_bytes: int) -> None:
         limits = self._limits
         used = sum(size for _, size in self._finished_segments) + (
             self._segment_writer.size_bytes if self._segment_writer else 0
         )
-        while limits.max_total_bytes is not None and used + wanted > limits.max_total_bytes and self._finished_segments:
+        while (
+            limits.max_total_bytes is not None and used + new_bytes > limits.max_total_bytes and self._finished_segments
+        ):
             path, size = self._finished_segments.popleft()
             path.unlink(missing_ok=True)
             self.removed_segments += 1
             used -= size
-        if limits.max_total_bytes is not None and used + wanted > limits.max_total_bytes and self._is_single_file:
+        if limits.max_total_bytes is not None and used + new_bytes > limits.max_total_bytes and self._is_single_file:
             raise RecordingError(f"recording '{self.path}' has reached its limit of {limits.max_total_bytes} bytes")
         free = self.read_free_bytes()
-        if free < limits.min_free_bytes + wanted:
+        if free < limits.min_free_bytes + new_bytes:
             text = (
                 f"disk of '{self.path}' has {free:,} bytes left. "
-                f"The next chunk needs up to {wanted:,} in addition to the"
+                f"The next chunk needs up to {new_bytes:,} in addition to the"
             )
             advice = "The recording has ended. Free space, or record to another disk"
             raise RecordingError(
@@ -222,14 +220,12 @@ class RollingWriter:
     def close(self, losses: Mapping[str, str], stating: Iterable[EncodedChannel] = ()) -> None:
         """End the last segment. A recording without messages has one segment, too.
 
-        Parameters
-        ----------
-        losses : losses by endpoint.
-        stating : channels without messages that store losses.
+        Args:
+            losses: losses by endpoint.
+            stating: channels without messages that store losses.
 
-        Raises
-        ------
-        RecordingError : the summary could not be written. The file stays readable.
+        Raises:
+            RecordingError: the summary could not be written. The file stays readable.
         """
         if self._segment_writer is None and not self._finished_segments and not self._started_segments:
             self._segment_writer = self._begin_segment(clock.time_ns())

@@ -19,10 +19,9 @@ _NO_TMPFILE_ERRNOS = (
 class AtomicFile:
     """A file that is not visible until it gets a name.
 
-    Attributes
-    ----------
-    fd : descriptor for reading and writing.
-    readable_path : path that opens the file in this process.
+    Attributes:
+        fd: descriptor for reading and writing.
+        readable_path: path that opens the file in this process.
     """
 
     def __init__(self, folder: Path, hidden: Path) -> None:
@@ -40,9 +39,8 @@ class AtomicFile:
     def link_as_path(self, path: Path) -> None:
         """Give the file a new name.
 
-        Raises
-        ------
-        FileExistsError : another file has this name.
+        Raises:
+            FileExistsError: another file has this name.
         """
         os.fsync(self.fd)
         self._link_file(path)
@@ -79,9 +77,8 @@ class AtomicFile:
 def open_atomic_file(beside: Path) -> Iterator[AtomicFile]:
     """Yield a new file for the folder of a path.
 
-    Raises
-    ------
-    OSError : the file cannot be created in this folder.
+    Raises:
+        OSError: the file cannot be created in this folder.
     """
     file = AtomicFile(beside.parent, make_temporary_name(beside))
     try:

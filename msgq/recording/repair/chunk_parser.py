@@ -45,9 +45,8 @@ _RECORD_READERS: dict[int, Callable[[ReadDataStream], Any]] = {
 def parse_record(record: bytes) -> Any:
     """Return an MCAP record with its head as an object of the `mcap` library.
 
-    Raises
-    ------
-    ValueError : the bytes are invalid, or the record is a schema with the id 0.
+    Raises:
+        ValueError: the bytes are invalid, or the record is a schema with the id 0.
     """
     try:
         parsed = _RECORD_READERS[record[0]](RecordStream(record[RECORD_HEAD_STRUCT.size :]))
@@ -67,14 +66,14 @@ def get_record_name(opcode: int) -> str:
 class ChunkContents:
     """Content of a chunk, or of a run of messages.
 
-    Attributes
-    ----------
-    channel_ids, log_times, record_offsets : for each message: channel id (uint16), log_time in ns (uint64), and byte
-        offset of the record (uint64).
-    declarations : schema and channel records, each with the number of messages before it.
-    bad_ranges : start offset, end offset and reason of each invalid range of bytes.
-    skipped_bytes : bytes of records that do not belong into chunks. Readers skip these records.
-    end_offset : byte offset at which the parser stopped.
+    Attributes:
+        channel_ids: channel id of each message, uint16.
+        log_times: log_time of each message in ns, uint64.
+        record_offsets: byte offset of the record of each message, uint64.
+        declarations: schema and channel records, each with the number of messages before it.
+        bad_ranges: start offset, end offset and reason of each invalid range of bytes.
+        skipped_bytes: bytes of records that do not belong into chunks. Readers skip these records.
+        end_offset: byte offset at which the parser stopped.
     """
 
     channel_ids: np.ndarray[Any, np.dtype[np.uint16]]
@@ -117,30 +116,32 @@ class ChunkParser:
     def _parse_content(self, content: bytes, outside: bool) -> ChunkContents:
         contents = ChunkContents(np.empty(0, np.uint16), np.empty(0, np.uint64), np.empty(0, np.uint64))
         pieces: list[tuple[Any, Any, Any]] = [(contents.channel_ids, contents.log_times, contents.record_offsets)]
-        count = position = non_messages = known = 0
+        count = position = non_messages = known_bytes = 0
         while position < len(content):
             self._columns.clear_rows()
-            why, position = self._columns.scan_messages(
+            reason, position = self._columns.scan_messages(
                 content, position, _ALL_CHANNEL_CODES, 0, TIME_MAX, strict=outside
             )
             if rows := self._columns.row_count:
                 pieces.append(self._copy_scanned_rows(rows))
-                known += int(self._columns.length[:rows].sum()) + rows * (RECORD_HEAD_STRUCT.size + MESSAGE_HEAD_BYTES)
+                known_bytes += int(self._columns.length[:rows].sum()) + rows * (
+                    RECORD_HEAD_STRUCT.size + MESSAGE_HEAD_BYTES
+                )
                 count += rows
-            if why in (SCAN_TRUNCATED_RECORD, SCAN_ZERO_OPCODE) or non_messages > NON_MESSAGES_MAX:
+            if reason in (SCAN_TRUNCATED_RECORD, SCAN_ZERO_OPCODE) or non_messages > NON_MESSAGES_MAX:
                 if not outside:
                     contents.bad_ranges.append(
-                        (position, len(content), _SCAN_STOP_REASONS.get(why, f"{non_messages} other records"))
+                        (position, len(content), _SCAN_STOP_REASONS.get(reason, f"{non_messages} other records"))
                     )
                 break
-            if why == SCAN_OTHER_RECORD:
+            if reason == SCAN_OTHER_RECORD:
                 opcode, length = RECORD_HEAD_STRUCT.unpack_from(content, position)
                 if outside and opcode != Opcode.MESSAGE:
                     break
                 non_messages, following = non_messages + 1, position + RECORD_HEAD_STRUCT.size + length
                 if (
                     opcode == Opcode.MESSAGE and length >= MESSAGE_HEAD_BYTES
-                ):  # of a time that Python's integers have only
+                ):  # its time has 64 bits, which only Python's integers hold
                     channel, time = _MESSAGE_TIME_STRUCT.unpack_from(content, position + RECORD_HEAD_STRUCT.size)
                     pieces.append(
                         (np.array([channel], np.uint16), np.array([time], np.uint64), np.array([position], np.uint64))
@@ -148,12 +149,12 @@ class ChunkParser:
                     count += 1
                 else:
                     self._parse_declaration(contents, content[position:following], position, count)
-                known, position = known + RECORD_HEAD_STRUCT.size + length, following
+                known_bytes, position = known_bytes + RECORD_HEAD_STRUCT.size + length, following
         contents.channel_ids, contents.log_times, contents.record_offsets = map(
             np.concatenate, zip(*pieces, strict=True)
         )
         contents.end_offset = position
-        contents.skipped_bytes = 0 if contents.bad_ranges else position - known
+        contents.skipped_bytes = 0 if contents.bad_ranges else position - known_bytes
         return contents
 
     def _copy_scanned_rows(self, rows: int) -> tuple[Any, Any, Any]:

@@ -46,17 +46,17 @@ _NEXT_RECORDS_BYTES = 1 << 16  # incompressible data grows a little when it is c
 class SectionRecord:
     """A record of a data section, a run of messages outside of chunks, or a damaged range.
 
-    Attributes
-    ----------
-    opcode : opcode of the record; MESSAGE for a run of messages; DAMAGE for a damaged range.
-    start_offset, end_offset : byte offsets in the file.
-    damage_reason : problem of a damaged range, or of a record that exceeds the memory limit.
-    parsed_record : the parsed record; for a chunk, a correct ChunkIndex. None: the record was not parsed.
-    record_bytes : bytes of a header, schema, channel or metadata record.
-    chunk_contents : content of a chunk or of a run of messages.
-    index_end_offset : for a chunk, valid or damaged: end of the message indexes after it.
-    chunk_errors : errors of a chunk whose messages are readable.
-    index_errors : offsets and descriptions of errors in the chunk's message indexes.
+    Attributes:
+        opcode: opcode of the record; MESSAGE for a run of messages; DAMAGE for a damaged range.
+        start_offset: byte offset of the begin in the file.
+        end_offset: byte offset of the end in the file.
+        damage_reason: problem of a damaged range, or of a record that exceeds the memory limit.
+        parsed_record: the parsed record; for a chunk, a correct ChunkIndex. None: the record was not parsed.
+        record_bytes: bytes of a header, schema, channel or metadata record.
+        chunk_contents: content of a chunk or of a run of messages.
+        index_end_offset: for a chunk, valid or damaged: end of the message indexes after it.
+        chunk_errors: errors of a chunk whose messages are readable.
+        index_errors: offsets and descriptions of errors in the chunk's message indexes.
     """
 
     opcode: int
@@ -74,9 +74,8 @@ class SectionRecord:
     def required_contents(self) -> ChunkContents:
         """Content of a chunk or of a run of messages.
 
-        Raises
-        ------
-        StateError : the record is neither.
+        Raises:
+            StateError: the record is neither.
         """
         if self.chunk_contents is None:
             raise StateError(f"the record at byte {self.start_offset} contains no other records")
@@ -94,16 +93,21 @@ class DataSection:
     Keeps one chunk in memory at a time. One thread at a time.
     """
 
-    def __init__(self, source: ByteReader, size: int, most: int, known: Sequence[int] = ()) -> None:
+    def __init__(self, source: ByteReader, size: int, most: int, chunk_offsets: Sequence[int] = ()) -> None:
         """Set the file.
 
-        Parameters
-        ----------
-        source, size : descriptor of the file, and its number of bytes.
-        most : maximum bytes of a chunk before compression, or of a message outside of chunks.
-        known : byte offsets of known chunks, in order.
+        Args:
+            source: descriptor of the file.
+            size: bytes of the file.
+            most: maximum bytes of a chunk before compression, or of a message outside of chunks.
+            chunk_offsets: byte offsets of known chunks, in order.
         """
-        self._source, self._file_bytes, self._max_chunk_bytes, self._known_chunk_offsets = source, size, most, known
+        self._source, self._file_bytes, self._max_chunk_bytes, self._known_chunk_offsets = (
+            source,
+            size,
+            most,
+            chunk_offsets,
+        )
         self._chunk_parser = ChunkParser()
 
     def __iter__(self) -> Iterator[SectionRecord]:
@@ -224,9 +228,8 @@ class DataSection:
     def _check_attachment(self, start: int, end: int) -> records.AttachmentIndex:
         """Check an attachment, and return its index.
 
-        Raises
-        ------
-        ValueError : the lengths contradict each other, or the CRC is wrong.
+        Raises:
+            ValueError: the lengths contradict each other, or the CRC is wrong.
         """
         index = read_attachment_index(self._source, start, end - start)
         at = find_attachment_crc_offset(index)
@@ -279,13 +282,13 @@ def _find_chunk_errors(part: SectionRecord, data: bytes) -> Iterator[str]:
     if bad:
         suffix = f"; and {len(bad) - 1} more" if len(bad) > 1 else ""
         yield f"at byte {bad[0][0]} of the chunk: {bad[0][2]}{suffix}"
-    said = CHUNK_HEAD_STRUCT.unpack_from(data, RECORD_HEAD_STRUCT.size)[:2]
+    stated = CHUNK_HEAD_STRUCT.unpack_from(data, RECORD_HEAD_STRUCT.size)[:2]
     times = (index.message_start_time, index.message_end_time)
-    if said != times and len(part.required_contents.channel_ids):
-        yield f"the stated times are {said[0]} to {said[1]}; the messages are from {times[0]} to {times[1]}"
+    if stated != times and len(part.required_contents.channel_ids):
+        yield f"the stated times are {stated[0]} to {stated[1]}; the messages are from {times[0]} to {times[1]}"
     begin = RECORD_HEAD_STRUCT.size + CHUNK_HEAD_STRUCT.size + len(index.compression) + 8
-    why = find_compatibility_error(
+    reason = find_compatibility_error(
         index.compression, memoryview(data)[begin : begin + index.compressed_size], index.uncompressed_size
     )
-    if why:
-        yield why
+    if reason:
+        yield reason

@@ -48,12 +48,11 @@ class MissingDeclaration(NamedTuple):
 class DeclarationChecker:
     """Checks the declarations of a file, record by record.
 
-    Attributes
-    ----------
-    declared_keys : keys of all schemas and channels up to now.
-    newest_declarations : newest record of each key, within a memory limit.
-    redeclared_keys : keys in the last record whose content differs from an earlier declaration.
-    new_declarations : declarations in the last record that differ from all earlier ones.
+    Attributes:
+        declared_keys: keys of all schemas and channels up to now.
+        newest_declarations: newest record of each key, within a memory limit.
+        redeclared_keys: keys in the last record whose content differs from an earlier declaration.
+        new_declarations: declarations in the last record that differ from all earlier ones.
     """
 
     def __init__(self) -> None:

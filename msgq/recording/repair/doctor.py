@@ -30,13 +30,12 @@ _UNREPAIRABLE_RULES = {"order", "time", "library", "unknown", "descriptions", "s
 class Finding:
     """An error or warning of a check.
 
-    Attributes
-    ----------
-    path : path of the file.
-    offset : byte offset in the file.
-    severity : "error", or "warning" for valid data that causes trouble for readers.
-    rule : name of the broken rule: "chunk", "statistics", ...
-    text : description of the problem.
+    Attributes:
+        path: path of the file.
+        offset: byte offset in the file.
+        severity: "error", or "warning" for valid data that causes trouble for readers.
+        rule: name of the broken rule: "chunk", "statistics", ...
+        text: description of the problem.
     """
 
     path: str
@@ -59,9 +58,8 @@ class FileExamination:
 
     Memory: one chunk, the schemas and channels, and a few bytes for each chunk, attachment and metadata record.
 
-    Attributes
-    ----------
-    data_stats : contents of the file, available after the last finding.
+    Attributes:
+        data_stats: contents of the file, available after the last finding.
     """
 
     def __init__(
@@ -72,12 +70,11 @@ class FileExamination:
     ) -> None:
         """Prepare the check.
 
-        Parameters
-        ----------
-        path : the file.
-        max_chunk_bytes : maximum bytes of a chunk before compression. A larger chunk is an error, and its content is
-            not checked.
-        report_progress : callable for the checked part of the file, from 0 to 1, after each chunk; None: no call.
+        Args:
+            path: the file.
+            max_chunk_bytes: maximum bytes of a chunk before compression. A larger chunk is an error, and its content is
+                not checked.
+            report_progress: callable for the checked part of the file, from 0 to 1, after each chunk; None: no call.
         """
         self._path, self._max_chunk_bytes, self._report_progress = make_path(path), max_chunk_bytes, report_progress
         self.data_stats = DataSectionStats()
@@ -90,9 +87,8 @@ class FileExamination:
     def __iter__(self) -> Iterator[Finding]:
         """Yield the findings.
 
-        Raises
-        ------
-        RecordingError : the file cannot be read.
+        Raises:
+            RecordingError: the file cannot be read.
         """
         shown = make_printable_path(self._path)
         with FileSource(self._path).open_bytes() as source:
@@ -115,7 +111,7 @@ class FileExamination:
         end = last if last is not None and last.opcode == Opcode.DATA_END else None
         yield from SummaryChecker(source, size, self.data_stats).iter_findings(end)
 
-    # Of the data
+    # Checks of the data
 
     def _check_record(self, part: SectionRecord) -> Iterator[RawFinding]:
         opcode, start = part.opcode, part.start_offset
@@ -164,11 +160,11 @@ class FileExamination:
         self._count_messages(part)
         if part.opcode != Opcode.CHUNK:
             data_stats.first_loose_message_offset = data_stats.first_loose_message_offset or part.start_offset
-            for begin, _, why in contents.bad_ranges[:1]:
-                yield "error", part.start_offset + begin, "record", why
+            for begin, _, reason in contents.bad_ranges[:1]:
+                yield "error", part.start_offset + begin, "record", reason
             return
-        for why in part.chunk_errors:
-            yield "error", part.start_offset, "chunk", f"a chunk: {why}"
+        for reason in part.chunk_errors:
+            yield "error", part.start_offset, "chunk", f"a chunk: {reason}"
         data_stats.index_bytes_by_chunk[part.start_offset] = part.parsed_record.message_index_length
         if contents.skipped_bytes:
             text = f"a chunk has {contents.skipped_bytes} bytes of records other than messages, schemas and channels"

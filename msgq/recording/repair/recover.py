@@ -31,16 +31,16 @@ _PASS_COUNT_MAX = 6  # over a damaged file: count, check, plan and copy, then co
 class Recovery:
     """Result of a repair.
 
-    Attributes
-    ----------
-    path : path of the file.
-    output : path of the repaired file: a new file, or `path`. Also set if no repair was necessary.
-    changed : True if a repair was necessary.
-    messages, chunks : number of messages and chunks in `output`.
-    cut_bytes : number of bytes cut off at the end.
-    damaged_bytes : number of damaged bytes within the file that readers now skip.
-    actions : descriptions of the repairs, one sentence each.
-    remaining : findings that cannot be repaired: the first 100.
+    Attributes:
+        path: path of the file.
+        output: path of the repaired file: a new file, or `path`. Also set if no repair was necessary.
+        changed: True if a repair was necessary.
+        messages: number of messages in `output`.
+        chunks: number of chunks in `output`.
+        cut_bytes: number of bytes cut off at the end.
+        damaged_bytes: number of damaged bytes within the file that readers now skip.
+        actions: descriptions of the repairs, one sentence each.
+        remaining: findings that cannot be repaired: the first 100.
     """
 
     path: str
@@ -66,20 +66,18 @@ def recover(
     The repair writes a new file with all messages that `LogReader` finds in the old one. The new file gets its name
     after its messages are counted. If the repair fails, no new file is left, and the old file is unchanged.
 
-    Parameters
-    ----------
-    path : path of the file.
-    output : path of the repaired file, which must not exist. If `path` is undamaged, the output is a copy. None:
-        `NAME.recovered.mcap` in the same directory, and no copy of an undamaged file.
-    in_place : True: the new file replaces the old one atomically. Before that, the disk needs space for both files.
-    max_chunk_bytes : maximum bytes of a chunk before compression. A larger chunk may be valid. Therefore the call
-        raises RecordingError instead of removing it.
+    Args:
+        path: path of the file.
+        output: path of the repaired file, which must not exist. If `path` is undamaged, the output is a copy. None:
+            `NAME.recovered.mcap` in the same directory, and no copy of an undamaged file.
+        in_place: True: the new file replaces the old one atomically. Before that, the disk needs space for both files.
+        max_chunk_bytes: maximum bytes of a chunk before compression. A larger chunk may be valid. Therefore the call
+            raises RecordingError instead of removing it.
 
-    Raises
-    ------
-    RecordingError : the file is not an MCAP file, a chunk exceeds `max_chunk_bytes`, the new file would have fewer
-        messages, the output exists or cannot be written, or (`in_place`) a process is writing the file.
-    InvalidValueError : `output` and `in_place` are both given.
+    Raises:
+        RecordingError: the file is not an MCAP file, a chunk exceeds `max_chunk_bytes`, the new file would have fewer
+            messages, the output exists or cannot be written, or (`in_place`) a process is writing the file.
+        InvalidValueError: `output` and `in_place` are both given.
     """
     return FileRepair(
         _require_local_path(path),
@@ -101,9 +99,11 @@ def reindex(
 
     In contrast, `recover` does not change undamaged files. The default of `output` is `NAME.reindexed.mcap`.
 
-    Parameters
-    ----------
-    path, output, in_place, max_chunk_bytes : as in `recover`.
+    Args:
+        path: as in `recover`.
+        output: as in `recover`.
+        in_place: as in `recover`.
+        max_chunk_bytes: as in `recover`.
     """
     return FileRepair(
         _require_local_path(path),
@@ -138,12 +138,13 @@ class FileRepair:
     ) -> None:
         """Prepare the repair.
 
-        Parameters
-        ----------
-        path, output, in_place : as in `recover`.
-        most : maximum bytes of a chunk before compression.
-        rewrites_indexes : True: write all indexes again, even of an undamaged file.
-        report_progress : callable for the finished part of the repair, from 0 to 1, after each chunk; None: no call.
+        Args:
+            path: as in `recover`.
+            output: as in `recover`.
+            in_place: as in `recover`.
+            most: maximum bytes of a chunk before compression.
+            rewrites_indexes: True: write all indexes again, even of an undamaged file.
+            report_progress: callable for the finished part of the repair, from 0 to 1, after each chunk; None: no call.
         """
         if output is not None and in_place:
             raise InvalidValueError("output and in_place exclude each other; use one of them")

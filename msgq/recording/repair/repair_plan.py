@@ -45,12 +45,12 @@ class RepairAction(Enum):
 class RepairStep:
     """A range of bytes of the old file, and its action.
 
-    Attributes
-    ----------
-    repair_action : action for these bytes.
-    start_offset, end_offset : byte offsets in the old file.
-    parsed_record : index of the record, with the offsets of the old file; None: no index.
-    is_closed : True: later bytes are not merged into this step.
+    Attributes:
+        repair_action: action for these bytes.
+        start_offset: byte offset of the begin in the old file.
+        end_offset: byte offset of the end in the old file.
+        parsed_record: index of the record, with the offsets of the old file; None: no index.
+        is_closed: True: later bytes are not merged into this step.
     """
 
     repair_action: RepairAction
@@ -64,12 +64,11 @@ class RepairStep:
 class OldSummary:
     """Readable part of a file's summary.
 
-    Attributes
-    ----------
-    is_crc_right : True if the CRC of the summary is correct.
-    declarations : schema and channel records.
-    chunk_offsets : sorted byte offsets of chunks. The head of each chunk matches its index.
-    unknown_records : records of the summary that MCAP does not define; empty if the CRC is wrong.
+    Attributes:
+        is_crc_right: True if the CRC of the summary is correct.
+        declarations: schema and channel records.
+        chunk_offsets: sorted byte offsets of chunks. The head of each chunk matches its index.
+        unknown_records: records of the summary that MCAP does not define; empty if the CRC is wrong.
     """
 
     is_crc_right: bool = False
@@ -106,8 +105,8 @@ class OldSummary:
             following = start + RECORD_HEAD_STRUCT.size + length
             if following > end:
                 break
-            known = opcode in (Opcode.SCHEMA, Opcode.CHANNEL, Opcode.CHUNK_INDEX)
-            if (known or opcode > Opcode.DATA_END) and length <= METADATA_BYTES_MAX:
+            is_known = opcode in (Opcode.SCHEMA, Opcode.CHANNEL, Opcode.CHUNK_INDEX)
+            if (is_known or opcode > Opcode.DATA_END) and length <= METADATA_BYTES_MAX:
                 summary._add_record(source.pread(RECORD_HEAD_STRUCT.size + length, start), source, budget)
             start = following
         summary.chunk_offsets.sort()
@@ -123,11 +122,11 @@ class OldSummary:
             return
         if isinstance(record, records.ChunkIndex):
             times = (record.message_start_time, record.message_end_time, record.uncompressed_size)
-            wanted = RECORD_HEAD_STRUCT.pack(
+            expected_head = RECORD_HEAD_STRUCT.pack(
                 Opcode.CHUNK, max(record.chunk_length - RECORD_HEAD_STRUCT.size, 0)
             ) + struct.pack("<QQQ", *times)
             at = record.chunk_start_offset
-            if self.is_crc_right and at < 1 << 62 and source.pread(len(wanted), at) == wanted:
+            if self.is_crc_right and at < 1 << 62 and source.pread(len(expected_head), at) == expected_head:
                 self.chunk_offsets.append(at)
         elif room.reserve_record((data[0], data[RECORD_HEAD_STRUCT.size : RECORD_HEAD_STRUCT.size + 2]), len(data)):
             self.declarations[make_declaration_key(data)] = data
@@ -157,25 +156,24 @@ class RepairCount:
 class RepairPlan:
     """Repair plan of one file.
 
-    Attributes
-    ----------
-    steps : steps for the data section of the new file.
-    has_header : True if the first step is the header.
-    leading_declarations : schemas and channels to write before all other declarations.
-    leading_position : number of steps before the leading declarations.
-    declarations : all schemas and channels of the new file.
-    summary_builder : number and time range of messages. After writing, its offsets are those of the new file.
-    damaged_ranges : counts skipped ranges.
-    indexed_chunks, rewritten_chunks : count chunks with new message indexes, and rewritten chunks.
-    stray_indexes : counts message indexes without a chunk.
-    has_chunks : True if a chunk contains messages.
-    rescued_declarations : number of schemas and channels taken from the old summary.
-    invented_declarations : number of placeholders for lost schemas and channels.
-    truncated_ranges : counts the bytes cut off at the end.
+    Attributes:
+        steps: steps for the data section of the new file.
+        has_header: True if the first step is the header.
+        leading_declarations: schemas and channels to write before all other declarations.
+        leading_position: number of steps before the leading declarations.
+        declarations: all schemas and channels of the new file.
+        summary_builder: number and time range of messages. After writing, its offsets are those of the new file.
+        damaged_ranges: counts skipped ranges.
+        indexed_chunks: number of chunks with new message indexes.
+        rewritten_chunks: number of rewritten chunks.
+        stray_indexes: counts message indexes without a chunk.
+        has_chunks: True if a chunk contains messages.
+        rescued_declarations: number of schemas and channels taken from the old summary.
+        invented_declarations: number of placeholders for lost schemas and channels.
+        truncated_ranges: counts the bytes cut off at the end.
 
-    Raises
-    ------
-    RecordingError : a chunk exceeds the limit, and may be valid.
+    Raises:
+        RecordingError: a chunk exceeds the limit, and may be valid.
     """
 
     def __init__(
@@ -189,12 +187,13 @@ class RepairPlan:
     ) -> None:
         """Read the file, and plan its repair.
 
-        Parameters
-        ----------
-        source, path, size : descriptor of the file, its path, and its number of bytes.
-        most : maximum bytes of a chunk.
-        rewrites_indexes : True to write all indexes again.
-        report_progress : callable for the read part of the file, from 0 to 1, after each chunk.
+        Args:
+            source: descriptor of the file.
+            path: path of the file.
+            size: bytes of the file.
+            most: maximum bytes of a chunk.
+            rewrites_indexes: True to write all indexes again.
+            report_progress: callable for the read part of the file, from 0 to 1, after each chunk.
         """
         self._source, self._path, self._rewrites_indexes = source, path, rewrites_indexes
         self.steps: list[RepairStep] = []
@@ -247,7 +246,7 @@ class RepairPlan:
         if opcode == DAMAGE_OPCODE:
             self._skip_bytes(start, end, part.damage_reason)
             return
-        if opcode == Opcode.MESSAGE_INDEX:  # of a chunk that is none any more, or of a wrong length
+        if opcode == Opcode.MESSAGE_INDEX:  # its chunk does not exist any more, or its length is wrong
             self.stray_indexes.count_range(start, end, "it belongs to no chunk, or its length is wrong")
             return
         for key, _ in self._declaration_checker.check_section_record(part):
@@ -334,7 +333,7 @@ class RepairPlan:
         else:
             self.steps.append(RepairStep(RepairAction.ENCLOSE, start, end))
 
-    # What describes the messages
+    # Descriptions of the messages
 
     def _plan_declarations(self, old: OldSummary) -> None:
         """Select the schemas and channels to add to the data section, and their sources."""
@@ -360,7 +359,9 @@ class RepairPlan:
             if key not in self._declaration_checker.declared_keys:
                 self._add_leading_declaration(key, record, old)
                 self.rescued_declarations += 1
-            elif len(record) > len(known := self.declarations.get(key, record)) and is_same_declaration(known, record):
+            elif len(record) > len(declaration := self.declarations.get(key, record)) and is_same_declaration(
+                declaration, record
+            ):
                 self.declarations[key] = record  # with fields that only the summary had
         for key in self._needed_declarations:
             if key not in self.leading_declarations and (

@@ -37,12 +37,11 @@ class RepairWriter:
     def __init__(self, old: ByteReader, new: int, most: int, report_position: Callable[[int], object]) -> None:
         """Set the files.
 
-        Parameters
-        ----------
-        old : bytes of the old file.
-        new : descriptor of the new file.
-        most : maximum bytes of a chunk before compression.
-        report_position : callable for the byte offset in the old file, after each block and each chunk.
+        Args:
+            old: bytes of the old file.
+            new: descriptor of the new file.
+            most: maximum bytes of a chunk before compression.
+            report_position: callable for the byte offset in the old file, after each block and each chunk.
         """
         self._source, self._new_fd, self._max_chunk_bytes = old, new, most
         self._report_position = report_position

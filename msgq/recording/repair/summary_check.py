@@ -33,7 +33,7 @@ RawFinding = tuple[str, int, str, str]  # severity, offset, rule, text
 #: Maximum bytes of a record to examine. A statistics record of all channels has less than 1 MiB.
 _SUMMARY_RECORD_BYTES_MAX = 32 << 20
 _FOOTER_STRUCT = struct.Struct("<QQI")  # start of the summary, of its offsets, and their CRC
-#: What a summary has of each record of the data: the opcode there, of the index here.
+#: Opcodes of a summary, which indexes the records of the data by their opcodes.
 _SUMMARY_GROUPS = (
     *(Opcode.SCHEMA, Opcode.CHANNEL, Opcode.CHUNK_INDEX),
     *(Opcode.ATTACHMENT_INDEX, Opcode.METADATA_INDEX, Opcode.STATISTICS),
@@ -48,17 +48,17 @@ def _new_counter() -> Counter[int]:
 class DataSectionStats:
     """Statistics of a data section.
 
-    Attributes
-    ----------
-    declarations : schema and channel records.
-    message_counts : messages by channel id.
-    channels_in_chunks : ids of channels with messages in chunks.
-    index_bytes_by_chunk : bytes of the message indexes after each chunk, by the chunk's byte offset.
-    unindexed_chunk_count : number of chunks with messages and without message indexes.
-    first_loose_message_offset : byte offset of the first message outside of chunks; 0: no such message.
-    expected_attachment_indexes, expected_metadata_indexes : correct index records, by byte offset.
-    time_range : first and last log_time in ns; empty without messages.
-    is_damaged : True if some bytes could not be checked.
+    Attributes:
+        declarations: schema and channel records.
+        message_counts: messages by channel id.
+        channels_in_chunks: ids of channels with messages in chunks.
+        index_bytes_by_chunk: bytes of the message indexes after each chunk, by the chunk's byte offset.
+        unindexed_chunk_count: number of chunks with messages and without message indexes.
+        first_loose_message_offset: byte offset of the first message outside of chunks; 0: no such message.
+        expected_attachment_indexes: correct index records of attachments, by byte offset.
+        expected_metadata_indexes: correct index records of metadata, by byte offset.
+        time_range: first and last log_time in ns; empty without messages.
+        is_damaged: True if some bytes could not be checked.
     """
 
     declarations: DeclarationChecker = field(default_factory=DeclarationChecker)
@@ -222,12 +222,12 @@ class SummaryChecker:
         right = self._build_expected_index(index)
         for name in records.ChunkIndex.__dataclass_fields__:
             if getattr(index, name) != getattr(right, name):
-                said, is_so = (str(getattr(candidate, name))[:200] for candidate in (index, right))
+                stated_value, is_so = (str(getattr(candidate, name))[:200] for candidate in (index, right))
                 yield (
                     "error",
                     start,
                     "chunk index",
-                    f"{name} of the chunk at byte {at} is stated as {said}; the actual value is {is_so}",
+                    f"{name} of the chunk at byte {at} is stated as {stated_value}; the actual value is {is_so}",
                 )
 
     def _build_expected_index(self, index: records.ChunkIndex) -> records.ChunkIndex:
@@ -244,7 +244,7 @@ class SummaryChecker:
             _, record_bytes, channel, entry_bytes = MESSAGE_INDEX_HEAD_STRUCT.unpack(
                 self._source.pread(MESSAGE_INDEX_HEAD_STRUCT.size, position)
             )
-            if entry_bytes or channel in index.message_index_offsets:  # of no messages: it may stay unsaid
+            if entry_bytes or channel in index.message_index_offsets:  # an index without messages may be missing
                 offsets.setdefault(channel, position)
             position += RECORD_HEAD_STRUCT.size + record_bytes
         if not index.message_index_offsets and not index.message_index_length:
@@ -261,7 +261,7 @@ class SummaryChecker:
             uncompressed_size=size,
         )
 
-    def _check_statistics(self, said: records.Statistics, start: int) -> Iterator[RawFinding]:
+    def _check_statistics(self, statistics: records.Statistics, start: int) -> Iterator[RawFinding]:
         data_stats = self._data_stats
         first, last = data_stats.time_range or (0, 0)
         right = {
@@ -274,15 +274,15 @@ class SummaryChecker:
             **({"message_start_time": first, "message_end_time": last} if data_stats.time_range else {}),
         }
         for name, value in right.items():
-            if getattr(said, name) != value:
-                text = f"{name} is stated as {getattr(said, name)}; the actual value is {value}"
+            if getattr(statistics, name) != value:
+                text = f"{name} is stated as {getattr(statistics, name)}; the actual value is {value}"
                 yield "error", start, "statistics", text
         for number in (
-            sorted(data_stats.message_counts.keys() | said.channel_message_counts)
-            if said.channel_message_counts
+            sorted(data_stats.message_counts.keys() | statistics.channel_message_counts)
+            if statistics.channel_message_counts
             else ()
         ):
-            count = said.channel_message_counts.get(number, 0)
+            count = statistics.channel_message_counts.get(number, 0)
             if count != data_stats.message_counts[number]:
                 text = (
                     f"channel {number} has {data_stats.message_counts[number]} messages; the statistics state {count}"
@@ -340,10 +340,12 @@ class SummaryChecker:
                 place = f"at byte {offset.group_start} with {offset.group_length} bytes"
                 text = f"the {name} records are not {place}, as a summary offset states"
                 yield "error", start, "summary offset", text
-        said = {offset.group_opcode for _, offset in summary.summary_offsets}
-        if said and (
+        stated_groups = {offset.group_opcode for _, offset in summary.summary_offsets}
+        if stated_groups and (
             unlisted := [
-                get_record_name(opcode) for opcode in groups if opcode in _SUMMARY_GROUPS and opcode not in said
+                get_record_name(opcode)
+                for opcode in groups
+                if opcode in _SUMMARY_GROUPS and opcode not in stated_groups
             ]
         ):
             yield "warning", footer, "summary offset", f"these records have no summary offset: {', '.join(unlisted)}"

@@ -40,20 +40,18 @@ def write_log(
     Workers write the rows in sorted runs of 64 MiB, and this process merges the runs. The rows are never in memory
     together.
 
-    Parameters
-    ----------
-    rows : columns endpoint, log_time, data; optional: epoch, sequence, publish_time, origin_time, encoding, schema
-        (name), schema_id, kind, publisher, key, options, lost_before and lost_after. Rows with NULL in one of the first
-        three are omitted. Without a kind, the name of the endpoint determines the kind.
-    path : path of the file, which must not exist.
-    lake : directory or URL of the lake, which contains the texts of the schemas and temporarily the runs. None: schemas
-        have only names and encodings, and the runs are next to `path`, where workers must be able to write.
-    storage_options : credentials and settings of the lake's object store; see `Lake`.
+    Args:
+        rows: columns endpoint, log_time, data; optional: epoch, sequence, publish_time, origin_time, encoding, schema
+            (name), schema_id, kind, publisher, key, options, lost_before and lost_after. Rows with NULL in one of the
+            first three are omitted. Without a kind, the name of the endpoint determines the kind.
+        path: path of the file, which must not exist.
+        lake: directory or URL of the lake, which contains the texts of the schemas and temporarily the runs. None:
+            schemas have only names and encodings, and the runs are next to `path`, where workers must be able to write.
+        storage_options: credentials and settings of the lake's object store; see `Lake`.
 
-    Raises
-    ------
-    InvalidValueError : a column is missing, or has a type or a value that messages cannot have.
-    RecordingError : the file exists, or cannot be written.
+    Raises:
+        InvalidValueError: a column is missing, or has a type or a value that messages cannot have.
+        RecordingError: the file exists, or cannot be written.
     """
     chosen, runs = _select_message_columns(rows), LakeDirectory(lake or path.parent, storage_options)
 
@@ -76,9 +74,9 @@ def _select_message_columns(rows: DataFrame) -> DataFrame:
     if missing := [name for name in REQUIRED_COLUMNS if name not in types]:
         text = f"column {missing[0]!r} is missing; needed are {', '.join(REQUIRED_COLUMNS)}"
         raise InvalidValueError(f"{text}, as in SELECT * FROM messages")
-    known = {name: fit for name, fit in _COLUMN_TYPES.items() if name in types}
-    for name, fit in known.items():
+    known_types = {name: fit for name, fit in _COLUMN_TYPES.items() if name in types}
+    for name, fit in known_types.items():
         if types[name] not in fit:
             raise InvalidValueError(f"column {name!r} has type {types[name]}; expected {' or '.join(fit)}")
-    chosen = rows.select(*known).dropna(subset=list(REQUIRED_COLUMNS))
+    chosen = rows.select(*known_types).dropna(subset=list(REQUIRED_COLUMNS))
     return chosen.withColumn("data", chosen["data"].cast("binary"))

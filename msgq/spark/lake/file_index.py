@@ -42,10 +42,9 @@ class MessageFileIndex(CallbackObject):
     ) -> None:
         """Set the version.
 
-        Parameters
-        ----------
-        uri : URI of the table.
-        partitions : the partition columns as a StructType of Java.
+        Args:
+            uri: URI of the table.
+            partitions: the partition columns as a StructType of Java.
         """
         super().__init__(gateway, f"MessageFileIndex({uri}, table {snapshot.table_id}, version {snapshot.version})")
         self._uri, self._snapshot, self._selector = uri, snapshot, selector

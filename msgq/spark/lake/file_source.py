@@ -38,13 +38,13 @@ _BATCH_ROWS = 65536
 class FileScan:
     """Files to read, and what to read of them. It may contain credentials, so it has no repr.
 
-    Attributes
-    ----------
-    directory, place : lake, and directory of the table in it.
-    paths : files relative to the table's directory.
-    columns : all columns of the table, of which those in `partitions` are in the paths.
-    names : columns to read.
-    condition : condition for rows; None: all. Row groups without such rows are skipped.
+    Attributes:
+        directory: directory of the lake.
+        place: directory of the table in the lake.
+        paths: files relative to the table's directory.
+        columns: all columns of the table, of which those in `partitions` are in the paths.
+        names: columns to read.
+        condition: condition for rows; None: all. Row groups without such rows are skipped.
     """
 
     directory: LakeDirectory
@@ -136,9 +136,8 @@ class LakeFileReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a partition.
 
-        Raises
-        ------
-        StorageError : the object store cannot be used.
+        Raises:
+            StorageError: the object store cannot be used.
         """
         if not isinstance(partition, _FilePartition):  # Spark makes one of its own where there are none
             return

@@ -24,17 +24,15 @@ def build_fleet(
 ) -> FleetResult:
     """Copy the gold tables of many lakes into the fleet tables of a directory, if the gold of a lake has changed.
 
-    Parameters
-    ----------
-    spark : Spark session. The workers must see the directory and the lakes.
-    fleet : directory or URL of the fleet tables, which may not exist yet.
-    lakes : directories, patterns such as `lakes/date=*/host=*`, or URLs, which can be patterns, too; or one of them.
-    remove_missing : remove the rows of all lakes that no longer exist.
-    storage_options : credentials and settings for the URLs of the fleet tables and of the lakes.
+    Args:
+        spark: Spark session. The workers must see the directory and the lakes.
+        fleet: directory or URL of the fleet tables, which may not exist yet.
+        lakes: directories, patterns such as `lakes/date=*/host=*`, or URLs, which can be patterns, too; or one of them.
+        remove_missing: remove the rows of all lakes that no longer exist.
+        storage_options: credentials and settings for the URLs of the fleet tables and of the lakes.
 
-    Raises
-    ------
-    InvalidValueError : no directory matches, or `fleet` is a lake.
-    RecordingError : a table cannot be written.
+    Raises:
+        InvalidValueError: no directory matches, or `fleet` is a lake.
+        RecordingError: a table cannot be written.
     """
     return FleetBuilder(fleet, SparkExecutor(spark), storage_options).build_fleet(lakes, remove_missing)

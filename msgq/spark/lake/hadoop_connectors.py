@@ -48,10 +48,9 @@ _AZURE_TOKEN_PROVIDER = "org.apache.hadoop.fs.azurebfs.oauth2.ClientCredsTokenPr
 class HadoopLocation:
     """Location of a lake for Spark's own readers.
 
-    Attributes
-    ----------
-    uri : URL with a scheme that Hadoop knows.
-    settings : settings of Hadoop for the read. They may contain credentials, so the repr omits them.
+    Attributes:
+        uri: URL with a scheme that Hadoop knows.
+        settings: settings of Hadoop for the read. They may contain credentials, so the repr omits them.
     """
 
     uri: str
@@ -63,10 +62,9 @@ def find_hadoop_location(
 ) -> HadoopLocation | None:
     """Return the location of a lake for Spark's own readers; None: Spark has no connector for the scheme.
 
-    Parameters
-    ----------
-    uri : URL of the lake.
-    storage_options : credentials and settings by the names of environment variables; see `open_file_system`.
+    Args:
+        uri: URL of the lake.
+        storage_options: credentials and settings by the names of environment variables; see `open_file_system`.
     """
     scheme = get_scheme(uri)
     if scheme == "file":

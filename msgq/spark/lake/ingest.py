@@ -23,7 +23,7 @@ from msgq.lake.lake_executor import LakeExecutor, TaskResult, merge_results
 from msgq.lake.message_columns import INGEST_COLUMNS
 from msgq.lake.schema_texts import read_schema_ids, write_schemas
 from msgq.recording.mcap_io.problem import Problem, make_printable_path
-from msgq.spark.lake.lake_store import LakeStore
+from msgq.spark.lake.spark_directory import SparkDirectory
 from msgq.spark.source.arrow_batches import convert_to_spark_schema, read_message_batches
 from msgq.spark.source.parallelism import count_cores
 from msgq.spark.source.partitions import RecordingPartition, plan_file_partitions
@@ -33,9 +33,9 @@ from msgq.spark.spark_executor import run_function_by_partition
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: Of rows that are appended.
+#: Optional columns of appended rows.
 _OPTIONAL_COLUMNS = ("origin_time", "schema_id", "kind", "publisher", "key", "options", "lost_before", "lost_after")
-#: What messages have that do not say it: those of files of other programs.
+#: Values of missing columns, for messages of other programs' files.
 _COLUMN_DEFAULTS = {"run": "", "epoch": 0, "kind": TOPIC_SOURCE.kind}
 _REQUIRED_COLUMNS = ("endpoint", "sequence", "log_time", "data")
 _DICTIONARY_COLUMNS = pa.schema(
@@ -50,12 +50,12 @@ _DICTIONARY_COLUMNS = pa.schema(
 class IngestResult:
     """Result of an ingest.
 
-    Attributes
-    ----------
-    messages : number of messages new in the lake.
-    files, skipped : number of files read, and of unchanged files that were ingested before.
-    read_errors : parts of files that could not be read.
-    version : version of the messages after the ingest. Includes messages that other ingests added during the call.
+    Attributes:
+        messages: number of messages new in the lake.
+        files: number of files read.
+        skipped: number of unchanged files that were ingested before.
+        read_errors: parts of files that could not be read.
+        version: version of the messages after the ingest. Includes messages that other ingests added during the call.
     """
 
     messages: int
@@ -66,7 +66,7 @@ class IngestResult:
 
 
 def ingest_recordings(
-    store: LakeStore,
+    directory: SparkDirectory,
     executor: LakeExecutor,
     bronze: BronzeStore,
     files: Sequence[RecordingPath],
@@ -75,30 +75,30 @@ def ingest_recordings(
 ) -> IngestResult:
     """Add recordings, except unchanged files that were ingested before.
 
-    read_errors : errors found before. New errors are appended.
+    `read_errors`: errors found before. New errors are appended.
     """
     bronze.complete_aggregates()
     inputs = {path: file for path in files if (file := _describe_input_file(path, read_errors)) is not None}
-    known = bronze.find_ingested_files(inputs.values())
-    new = {path: file for path, file in inputs.items() if file not in known}
-    options = SourceOptions((), schemas=schemas, core_count=count_cores(store.spark))
+    ingested_files = bronze.find_ingested_files(inputs.values())
+    new = {path: file for path, file in inputs.items() if file not in ingested_files}
+    options = SourceOptions((), schemas=schemas, core_count=count_cores(directory.spark))
     pieces = list(plan_file_partitions(options, list(new), read_errors))
     messages = bronze.commit_task_result(
-        list(new.values()), read_errors, _ingest_on_workers(store, executor, pieces, options)
+        list(new.values()), read_errors, _ingest_on_workers(directory, executor, pieces, options)
     )
     return IngestResult(messages, len(new), len(inputs) - len(new), read_errors, bronze.read_version())
 
 
-def append_messages(store: LakeStore, bronze: BronzeStore, messages: DataFrame, recordings: str | None) -> int:
+def append_messages(directory: SparkDirectory, bronze: BronzeStore, messages: DataFrame, recordings: str | None) -> int:
     """Add rows, with the texts of their schemas from recordings. Return the number of new rows."""
     columns = _fill_message_columns(messages)
     bronze.complete_aggregates()
     with _translate_null_errors():
         result = merge_results(
-            run_function_by_partition(columns, lambda batches: TaskResult(write_bronze(batches, store)))
+            run_function_by_partition(columns, lambda batches: TaskResult(write_bronze(batches, directory)))
         )
     if recordings is not None:
-        _store_missing_schemas(store, result.written_files.row_group_ranges, recordings)
+        _store_missing_schemas(directory, result.written_files.row_group_ranges, recordings)
     return bronze.commit_task_result([], [], result)
 
 
@@ -112,18 +112,20 @@ def _ingest_on_workers(
     return merge_results(executor.run_tasks(pieces, lambda piece: _ingest_partition(piece, options, lake)))
 
 
-def _store_missing_schemas(store: LakeStore, ranges: pa.Table, recordings: str) -> None:
+def _store_missing_schemas(directory: SparkDirectory, ranges: pa.Table, recordings: str) -> None:
     """Search recordings for the texts of schemas that the lake does not contain."""
-    known = pa.array(sorted(read_schema_ids(store)), pa.int64())
-    new = ranges.filter(pc.and_(ranges["schema_id"].is_valid(), pc.invert(pc.is_in(ranges["schema_id"], known))))
+    known_ids = pa.array(sorted(read_schema_ids(directory)), pa.int64())
+    new = ranges.filter(pc.and_(ranges["schema_id"].is_valid(), pc.invert(pc.is_in(ranges["schema_id"], known_ids))))
     if not new.num_rows:
         return
     first, last = pc.min(new["start_time"]).as_py(), pc.max(new["end_time"]).as_py()
-    options = SourceOptions((recordings,), start_time=first, end_time=last + 1, storage_options=store.storage_options)
+    options = SourceOptions(
+        (recordings,), start_time=first, end_time=last + 1, storage_options=directory.storage_options
+    )
     for log in options.open_logs(options.list_files([]), []):
         for _ in log.batches("log_time"):
             continue
-        write_schemas(store, (channel.schema for channel in log.channels))
+        write_schemas(directory, (channel.schema for channel in log.channels))
 
 
 def _describe_input_file(path: RecordingPath, read_errors: list[Problem]) -> IngestedFile | None:

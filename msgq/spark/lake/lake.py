@@ -34,10 +34,11 @@ from msgq.spark import tables
 from msgq.spark.lake import ingest
 from msgq.spark.lake.file_index import read_message_files
 from msgq.spark.lake.file_selector import FileSelector, warn_of_unselected_files
+from msgq.spark.lake.hadoop_connectors import find_hadoop_location
 from msgq.spark.lake.ingest import IngestResult
-from msgq.spark.lake.lake_store import LakeStore
 from msgq.spark.lake.python_scan import read_scan
 from msgq.spark.lake.silver_views import SilverViews
+from msgq.spark.lake.spark_directory import SparkDirectory
 from msgq.spark.runtime.connect_client import is_connect_client
 from msgq.spark.runtime.spark_errors import translate_spark_errors
 from msgq.spark.source.arrow_batches import convert_to_spark_schema, make_read_error_batches
@@ -77,28 +78,27 @@ class Lake:
     ) -> None:
         """Open a lake, which may not exist yet.
 
-        Parameters
-        ----------
-        spark : Spark session; `msgq.spark.session` creates one.
-        path : a directory, or a URL such as s3://BUCKET/PATH. The workers must see it, too.
-        version : version of `messages` to read; None: the newest. Other tables are always the newest.
-        storage_options : credentials and settings of the URL's object store, by the names of environment variables such
-            as AWS_SECRET_ACCESS_KEY. The workers get them, too. None: the environment of each process has them.
+        Args:
+            spark: Spark session; `msgq.spark.session` creates one.
+            path: a directory, or a URL such as s3://BUCKET/PATH. The workers must see it, too.
+            version: version of `messages` to read; None: the newest. Other tables are always the newest.
+            storage_options: credentials and settings of the URL's object store, by the names of environment variables
+                such as AWS_SECRET_ACCESS_KEY. The workers get them, too. None: the environment of each process has
+                them.
 
-        Raises
-        ------
-        InvalidValueError : the directory has fleet tables. Or the path contains a backslash, or % and two hexadecimal
-            digits. Or a storage option is unknown.
-        StorageError : the object store cannot be used.
+        Raises:
+            InvalidValueError: the directory has fleet tables. Or the path contains a backslash, or % and two
+                hexadecimal digits. Or a storage option is unknown.
+            StorageError: the object store cannot be used.
         """
-        self._store = store = LakeStore(spark, path, storage_options)
-        refuse_fleet_directory(store)
-        self.spark, self.uri, self.storage_options = spark, store.uri, store.storage_options
+        self._directory = directory = SparkDirectory(spark, path, storage_options)
+        refuse_fleet_directory(directory)
+        self.spark, self.uri, self.storage_options = spark, directory.uri, directory.storage_options
         self._executor = SparkExecutor(spark)
-        self._bronze = BronzeStore(store, self._executor, version)
-        self._selector = FileSelector(store)
-        self._silver = SilverViews(store, SilverManifest(store))
-        self._gold = GoldBuilder(store, self._executor, self._bronze.read_aggregates)
+        self._bronze = BronzeStore(directory, self._executor, version)
+        self._selector = FileSelector(directory)
+        self._silver = SilverViews(directory, SilverManifest(directory))
+        self._gold = GoldBuilder(directory, self._executor, self._bronze.read_aggregates)
 
     # ---- bronze ----
 
@@ -112,28 +112,27 @@ class Lake:
     ) -> IngestResult:
         """Add recordings: files, directories, patterns and URLs. Skips unchanged files that were ingested before.
 
-        Parameters
-        ----------
-        paths : files, directories and patterns, or one of them. An empty list adds nothing.
-        schemas : schemas for endpoints without a schema in the recordings. The lake stores them with the messages.
-        new_only : True: in a directory, continue where the last ingest with `new_only` ended, so that the directories
-            of older recordings are not listed. Names must sort by time. Older names that come later are not found.
-        storage_options : credentials and settings for URLs of recordings; None: those of the lake.
+        Args:
+            paths: files, directories and patterns, or one of them. An empty list adds nothing.
+            schemas: schemas for endpoints without a schema in the recordings. The lake stores them with the messages.
+            new_only: True: in a directory, continue where the last ingest with `new_only` ended, so that the
+                directories of older recordings are not listed. Names must sort by time. Older names that come later are
+                not found.
+            storage_options: credentials and settings for URLs of recordings; None: those of the lake.
 
-        Raises
-        ------
-        RecordingError : a path does not exist, or the lake cannot be written.
+        Raises:
+            RecordingError: a path does not exist, or the lake cannot be written.
         """
         read_errors: list[Problem] = []
         absolute = [str(make_path(path).absolute()) for path in list_paths(paths, "paths", may_be_empty=True)]
         options = self.storage_options if storage_options is None else storage_options
-        positions = ListingPositions(self._store, options)
+        positions = ListingPositions(self._directory, options)
         files = (
             positions.list_new_recordings(absolute, read_errors)
             if new_only
             else SourceOptions(tuple(absolute), storage_options=options).list_files(read_errors)
         )
-        done = ingest.ingest_recordings(self._store, self._executor, self._bronze, files, read_errors, schemas)
+        done = ingest.ingest_recordings(self._directory, self._executor, self._bronze, files, read_errors, schemas)
         positions.record_positions({problem.path for problem in read_errors if problem.errno})
         return done
 
@@ -145,16 +144,14 @@ class Lake:
         `epoch` 0, and in `kind` "topic", as in files of other programs. The columns origin_time, kind, publisher and
         key may be missing. The columns schema_id, options, lost_before and lost_after are optional.
 
-        Parameters
-        ----------
-        messages : rows to add.
-        recordings : directory of recordings that contain the texts of the rows' schemas.
+        Args:
+            messages: rows to add.
+            recordings: directory of recordings that contain the texts of the rows' schemas.
 
-        Raises
-        ------
-        InvalidValueError : endpoint, sequence, log_time or data is NULL. Nothing was added.
+        Raises:
+            InvalidValueError: endpoint, sequence, log_time or data is NULL. Nothing was added.
         """
-        return ingest.append_messages(self._store, self._bronze, messages, recordings)
+        return ingest.append_messages(self._directory, self._bronze, messages, recordings)
 
     def messages(
         self,
@@ -174,19 +171,18 @@ class Lake:
         ("jpeg", "png", "raw" or NULL), `date` of log_time, `size_class` ("large" from 64 KiB, else "small"), and
         timestamps.
 
-        Parameters
-        ----------
-        start, end : messages with start <= log_time < end; None: no bound. A time is ns since the epoch, a text such as
-            "2026-05-01T12:00", or a datetime. A time without a UTC offset is in UTC.
-        endpoints : one name or several; None: all.
-        where : condition for messages, a Column or a text of SQL; None: all.
+        Args:
+            start: read only messages with start <= log_time; None: no bound. A time is ns since the epoch, a text such
+                as "2026-05-01T12:00", or a datetime. A time without a UTC offset is in UTC.
+            end: read only messages with log_time < end, given as `start`; None: no bound.
+            endpoints: one name or several; None: all.
+            where: condition for messages, a Column or a text of SQL; None: all.
 
-        Raises
-        ------
-        InvalidValueError : a text is not a time, a time does not fit into 64 bits, or `endpoints` is empty.
-        InvalidTypeError : a time, a name or the condition has another type.
-        SparkError : the condition is invalid, or names a missing column.
-        RecordingError : the version of this `Lake` can no longer be read.
+        Raises:
+            InvalidValueError: a text is not a time, a time does not fit into 64 bits, or `endpoints` is empty.
+            InvalidTypeError: a time, a name or the condition has another type.
+            SparkError: the condition is invalid, or names a missing column.
+            RecordingError: the version of this `Lake` can no longer be read.
         """
         start, end = parse_log_time(start), parse_log_time(end)
         for time in (start, end):
@@ -195,29 +191,29 @@ class Lake:
                     f"time {time} is out of range; use nanoseconds since 1970 that fit into 64 bits"
                 )
         names = None if endpoints is None else frozenset(list_names(endpoints, "endpoints"))
-        wanted = MessageFilter(names, start, end)
-        rows = tables.with_timestamps(self._read_messages(wanted))
+        message_filter = MessageFilter(names, start, end)
+        rows = tables.with_timestamps(self._read_messages(message_filter))
         if start is not None:
             rows = rows.where(rows["log_time"] >= start)
         if end is not None:
             rows = rows.where(rows["log_time"] < end)
-        if wanted.endpoints is not None:
-            rows = rows.where(rows["endpoint"].isin(*sorted(wanted.endpoints)))
+        if message_filter.endpoints is not None:
+            rows = rows.where(rows["endpoint"].isin(*sorted(message_filter.endpoints)))
         return rows if where is None else _select_rows(rows, where)
 
-    def _read_messages(self, wanted: MessageFilter) -> DataFrame:
+    def _read_messages(self, message_filter: MessageFilter) -> DataFrame:
         """Return the messages that pass a filter, and others."""
         snapshot, table = self._bronze.read_snapshot(), self._bronze.table
         if snapshot is None:
-            return self._store.read_files(table, [], BRONZE_COLUMNS)
+            return self._directory.read_files(table, [], BRONZE_COLUMNS)
         if is_connect_client(self.spark):
-            paths = self._bronze.select_paths(snapshot, [wanted])
+            paths = self._bronze.select_paths(snapshot, [message_filter])
             warn_of_unselected_files(len(paths), snapshot.file_count, is_connect=True)
-            return self._store.read_files(table, paths, BRONZE_COLUMNS, wanted.expression)
-        self._bronze.check_files(snapshot, [wanted])
-        if (location := self._store.hadoop_location) is not None:
+            return self._directory.read_files(table, paths, BRONZE_COLUMNS, message_filter.expression)
+        self._bronze.check_files(snapshot, [message_filter])
+        if (location := self._directory.hadoop_location) is not None:
             return read_message_files(self.spark, location, snapshot, self._selector)
-        scan = self._store.make_scan(table, snapshot.paths, BRONZE_COLUMNS)
+        scan = self._directory.make_scan(table, snapshot.paths, BRONZE_COLUMNS)
         version, select = f"{snapshot.table_id} {snapshot.version}", partial(self._selector.select_scan_paths, snapshot)
         return read_scan(self.spark, scan, version, select)
 
@@ -232,22 +228,20 @@ class Lake:
     def optimize(self, retain_hours: int = 168) -> OptimizeResult:
         """Merge small files, update silver and gold, and remove files that no table needs.
 
-        Parameters
-        ----------
-        retain_hours : hours for which replaced versions stay readable, and for which unfinished files may wait for
-            their commit. Use less than the longest ingest or query only if no other process uses the lake.
+        Args:
+            retain_hours: hours for which replaced versions stay readable, and for which unfinished files may wait for
+                their commit. Use less than the longest ingest or query only if no other process uses the lake.
 
-        Raises
-        ------
-        RecordingError : a table cannot be written.
+        Raises:
+            RecordingError: a table cannot be written.
         """
         done = self._bronze.optimize()
         if self.endpoints():
             self.build_silver()
         if self.table_names():
             self.build_gold()
-        for place in list_table_paths(self._store):
-            LakeTable(self._store, place).vacuum(retain_hours)
+        for place in list_table_paths(self._directory):
+            LakeTable(self._directory, place).vacuum(retain_hours)
         return done
 
     # ---- silver and gold ----
@@ -256,12 +250,11 @@ class Lake:
     def build_silver(self, full_refresh: bool = False) -> int:
         """Decode new messages into the silver tables, and return the number of decoded parts.
 
-        Parameters
-        ----------
-        full_refresh : True: decode all messages again, for example after you installed the library of an encoding.
+        Args:
+            full_refresh: True: decode all messages again, for example after you installed the library of an encoding.
         """
         self._bronze.complete_aggregates()
-        return build_silver(self._store, self._executor, self._bronze.list_bronze_files, full_refresh)
+        return build_silver(self._directory, self._executor, self._bronze.list_bronze_files, full_refresh)
 
     def endpoints(self) -> list[str]:
         """Return the endpoints that have decoded messages."""
@@ -270,9 +263,8 @@ class Lake:
     def silver(self, endpoint: str) -> DataFrame:
         """Return the decoded messages of an endpoint, as a union of its tables.
 
-        Raises
-        ------
-        InvalidValueError : the endpoint has no decoded messages yet.
+        Raises:
+            InvalidValueError: the endpoint has no decoded messages yet.
         """
         table = self._silver.read_endpoint(endpoint)
         if table is None:
@@ -299,26 +291,23 @@ class Lake:
     ) -> int:
         """Build the gold tables again for runs with new messages, and return the number of runs.
 
-        Parameters
-        ----------
-        window_ns : minimum width in ns of the windows of `traffic_windows`, `throughput`, `latency`, `stages` and
-            `queue_windows`. Widths are 1, 10, 60, 600 or 3600 s.
-        thresholds : thresholds of `checks`.
-        full_refresh : True: build all runs, for example after a change of the thresholds.
+        Args:
+            window_ns: minimum width in ns of the windows of `traffic_windows`, `throughput`, `latency`, `stages` and
+                `queue_windows`. Widths are 1, 10, 60, 600 or 3600 s.
+            thresholds: thresholds of `checks`.
+            full_refresh: True: build all runs, for example after a change of the thresholds.
 
-        Raises
-        ------
-        InvalidValueError : `window_ns` is not 1 ns to one hour.
-        RecordingError : a table cannot be written.
+        Raises:
+            InvalidValueError: `window_ns` is not 1 ns to one hour.
+            RecordingError: a table cannot be written.
         """
         return self._gold.build_gold(window_ns, thresholds, full_refresh)
 
     def table(self, name: str) -> DataFrame:
         """Return a gold table.
 
-        Raises
-        ------
-        InvalidValueError : the table does not exist yet.
+        Raises:
+            InvalidValueError: the table does not exist yet.
         """
         table = self._gold.get_table(name)
         snapshot = None if table is None else table.read_snapshot()
@@ -327,7 +316,7 @@ class Lake:
             hint = f"tables: {', '.join(sorted(names))}" if names else "ingest recordings first"
             raise InvalidValueError(f"lake '{self.uri}' has no table {name!r}; {hint}")
         columns = GOLD_TABLE_SCHEMAS[name]
-        rows = self._store.read_files(table, snapshot.paths, columns).select(*columns.names)
+        rows = self._directory.read_files(table, snapshot.paths, columns).select(*columns.names)
         return tables.with_timestamps(rows)
 
     def table_names(self) -> list[str]:
@@ -339,9 +328,8 @@ class Lake:
     def register(self, *endpoints: str) -> list[str]:
         """Create a view of each table for SQL in this session, and return the names.
 
-        Parameters
-        ----------
-        endpoints : endpoints whose silver tables get a view, too, named `silver_` and the endpoint.
+        Args:
+            endpoints: endpoints whose silver tables get a view, too, named `silver_` and the endpoint.
         """
         names = [*self._list_table_names(), *(f"silver_{endpoint}" for endpoint in endpoints)]
         for name in names:
@@ -368,9 +356,8 @@ class Lake:
         The query reads only the tables that it names. Its conditions on `endpoint` and `log_time` select the files of
         `messages`.
 
-        Raises
-        ------
-        SparkError : the query is invalid SQL, or names a missing table or column.
+        Raises:
+            SparkError: the query is invalid SQL, or names a missing table or column.
         """
         text = query.lower().replace("``", "`")
         names = [*self._list_table_names(), *(f"{_SILVER_PREFIX}{endpoint}" for endpoint in self.endpoints())]
@@ -423,17 +410,18 @@ def follow(
 ) -> StreamingQuery:
     """Start a stream that ingests growing recordings into a lake, and return its query.
 
-    Parameters
-    ----------
-    lake : lake that gets the messages.
-    recordings : directory, as in `spark.readStream.format("msgq")`.
-    checkpoint : directory for the position of the stream, a path or a URL that Spark and pyarrow accept; None: a
-        directory in the lake, named by the recordings. Spark itself must have access to the URL, without the storage
-        options of the lake.
-    trigger_seconds : seconds between two batches; None: ingest all available messages, then end.
+    Args:
+        lake: lake that gets the messages.
+        recordings: directory, as in `spark.readStream.format("msgq")`.
+        checkpoint: directory for the position of the stream, a path or a URL that Spark and pyarrow accept; None: a
+            directory in the lake, named by the recordings. Spark itself must have access to the URL, without the
+            storage options of the lake.
+        trigger_seconds: seconds between two batches; None: ingest all available messages, then end.
+
+    Raises:
+        InvalidValueError: `checkpoint` is None, and Spark has no connector for the store of the lake.
     """
-    name = hashlib.sha256(make_absolute_path(recordings).encode()).hexdigest()[:16]
-    place = checkpoint or f"{lake.uri}/_checkpoints/{name}"
+    place = checkpoint or _make_checkpoint_uri(lake, recordings)
     reader = lake.spark.readStream.format("msgq").option("checkpointLocation", place)
     rows = reader.schema(convert_to_spark_schema(INGEST_COLUMNS)).load(recordings)
     uri, options = lake.uri, lake.storage_options  # all that goes along to a server, where Spark Connect calls `add`
@@ -445,3 +433,14 @@ def follow(
     if trigger_seconds is None:
         return writer.trigger(availableNow=True).start()
     return writer.trigger(processingTime=f"{trigger_seconds} seconds").start()
+
+
+def _make_checkpoint_uri(lake: Lake, recordings: str) -> str:
+    location = find_hadoop_location(lake.spark, lake.uri, lake.storage_options)
+    if location is None:
+        raise InvalidValueError(
+            f"Spark cannot store the position of the stream in '{lake.uri}', because it has no connector for the store;"
+            " give a directory on a disk as checkpoint (--checkpoint), or the connector to Spark"
+        )
+    name = hashlib.sha256(make_absolute_path(recordings).encode()).hexdigest()[:16]
+    return f"{location.uri}/_checkpoints/{name}"

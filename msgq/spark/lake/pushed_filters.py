@@ -28,10 +28,9 @@ _TIME_RANGES: dict[str, Callable[[int], tuple[int | None, int | None]]] = {
 def make_message_filters(conditions: Iterable[Any]) -> list[MessageFilter]:
     """Return filters for the messages that meet all conditions: each such message passes at least one filter.
 
-    Parameters
-    ----------
-    conditions : Java objects of `org.apache.spark.sql.sources.Filter`. Classes and columns without a counterpart in
-        `MessageFilter` restrict nothing.
+    Args:
+        conditions: Java objects of `org.apache.spark.sql.sources.Filter`. Classes and columns without a counterpart in
+            `MessageFilter` restrict nothing.
     """
     return reduce(_intersect_alternatives, map(_convert_condition, conditions), _ALL_MESSAGES)
 
@@ -70,8 +69,8 @@ def _join_alternatives(some: list[MessageFilter], others: list[MessageFilter]) -
     endpoints: dict[tuple[int | None, int | None], frozenset[str] | None] = {}
     for found in (*some, *others):
         times = found.start_time, found.end_time
-        known = endpoints.get(times, frozenset())
-        endpoints[times] = None if known is None or found.endpoints is None else known | found.endpoints
+        endpoint_set = endpoints.get(times, frozenset())
+        endpoints[times] = None if endpoint_set is None or found.endpoints is None else endpoint_set | found.endpoints
     joined = [MessageFilter(names, *times) for times, names in endpoints.items()]
     return _ALL_MESSAGES if MessageFilter() in joined or len(joined) > _ALTERNATIVES_MAX else joined
 
@@ -89,11 +88,10 @@ _COMPARISONS: dict[str, Callable[[Any, Any], pc.Expression]] = {
 def make_row_condition(conditions: Iterable[Any], columns: pa.Schema) -> pc.Expression | None:
     """Return a condition of pyarrow that each row with all conditions meets, and that other rows may meet; None: all.
 
-    Parameters
-    ----------
-    conditions : as for `make_message_filters`. Only whole numbers, texts and dates are compared, because Spark orders
-        other values differently.
-    columns : columns of the files.
+    Args:
+        conditions: as for `make_message_filters`. Only whole numbers, texts and dates are compared, because Spark
+            orders other values differently.
+        columns: columns of the files.
     """
     return _join_conditions(operator.and_, [_convert_row_condition(condition, columns) for condition in conditions])
 
@@ -120,8 +118,8 @@ def _convert_row_condition(condition: Any, columns: pa.Schema) -> pc.Expression 
 def _join_conditions(
     join: Callable[[Any, Any], pc.Expression], conditions: Iterable[pc.Expression | None]
 ) -> pc.Expression | None:
-    known = [condition for condition in conditions if condition is not None]
-    return reduce(join, known) if known else None
+    filters = [condition for condition in conditions if condition is not None]
+    return reduce(join, filters) if filters else None
 
 
 def _convert_value(value: Any, column_type: pa.DataType) -> int | str | date | None:

@@ -100,9 +100,8 @@ def read_scan(spark: SparkSession, scan: FileScan, version: str, select_paths: P
 
     With Spark Connect, a client sees no conditions, and each query reads all columns of all files.
 
-    Parameters
-    ----------
-    version : text that identifies the version of the table, by which Spark finds cached data.
+    Args:
+        version: text that identifies the version of the table, by which Spark finds cached data.
     """
     from pyspark.sql import DataFrame
 

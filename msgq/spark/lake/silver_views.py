@@ -14,7 +14,7 @@ from msgq.decoding.arrow_types import cast_table_columns, find_common_columns
 from msgq.lake.catalog import quote_sql_name
 from msgq.lake.silver.silver_manifest import EndpointFiles, SilverManifest
 from msgq.lake.silver.table_assignment import open_silver_table
-from msgq.spark.lake.lake_store import LakeStore
+from msgq.spark.lake.spark_directory import SparkDirectory
 from msgq.spark.source.arrow_batches import convert_to_spark_schema
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ _DATE_FIELD = pa.field("date", pa.date32())
 class SilverViews:
     """Decoded messages of a lake, by endpoint. One thread at a time."""
 
-    def __init__(self, store: LakeStore, manifest: SilverManifest) -> None:
-        self._store, self._manifest = store, manifest
+    def __init__(self, directory: SparkDirectory, manifest: SilverManifest) -> None:
+        self._directory, self._manifest = directory, manifest
 
     def list_endpoints(self) -> list[str]:
         """Return the endpoints that have decoded messages."""
@@ -38,8 +38,8 @@ class SilverViews:
         sources = self._manifest.list_endpoint_files(endpoint)
         if not sources:
             return None
-        wanted = reduce(find_common_columns, [source.endpoint_columns for source in sources])
-        parts = [self._read_endpoint_files(source, endpoint, wanted) for source in sources]
+        common_columns = reduce(find_common_columns, [source.endpoint_columns for source in sources])
+        parts = [self._read_endpoint_files(source, endpoint, common_columns) for source in sources]
         return reduce(lambda rows, other: rows.union(other), parts)
 
     def read_decode_errors(self) -> DataFrame:
@@ -48,20 +48,20 @@ class SilverViews:
 
     def _read_silver_files(self, source: EndpointFiles, condition: pc.Expression | None = None) -> DataFrame:
         columns = source.table_columns.append(_DATE_FIELD)
-        return self._store.read_files(
-            open_silver_table(self._store, source.table_name), source.file_paths, columns, condition
+        return self._directory.read_files(
+            open_silver_table(self._directory, source.table_name), source.file_paths, columns, condition
         )
 
-    def _read_endpoint_files(self, source: EndpointFiles, endpoint: str, wanted: pa.Schema) -> DataFrame:
+    def _read_endpoint_files(self, source: EndpointFiles, endpoint: str, target_schema: pa.Schema) -> DataFrame:
         """Return the rows of an endpoint in a table, with the columns of the endpoint and without its name."""
         from pyspark.sql import functions as F
 
         rows = self._read_silver_files(source, pc.field("endpoint") == endpoint).where(F.col("endpoint") == endpoint)
-        names = [name for name in wanted.names if name != "endpoint"]
-        columns = _convert_endpoint_columns(source, wanted)
+        names = [name for name in target_schema.names if name != "endpoint"]
+        columns = _convert_endpoint_columns(source, target_schema)
         if columns is None:
             rows, columns = (
-                _convert_on_workers(rows, source.endpoint_columns, wanted),
+                _convert_on_workers(rows, source.endpoint_columns, target_schema),
                 {name: _make_column_reference(name) for name in names},
             )
         return rows.select(*(columns[name].alias(name) for name in names), _DATE_FIELD.name)
@@ -73,43 +73,47 @@ def _make_column_reference(name: str) -> Column:
     return F.col(quote_sql_name(name))
 
 
-def _convert_endpoint_columns(source: EndpointFiles, wanted: pa.Schema) -> dict[str, Column] | None:
+def _convert_endpoint_columns(source: EndpointFiles, target_schema: pa.Schema) -> dict[str, Column] | None:
     """Return the columns of a table with the requested types; None: Spark would convert some values to other texts."""
     from pyspark.sql import functions as F
 
-    types = {field.name: field.dataType for field in convert_to_spark_schema(wanted)}
+    types = {field.name: field.dataType for field in convert_to_spark_schema(target_schema)}
     columns = {name: F.lit(None).cast(kind) for name, kind in types.items()}
-    names = {name.lower(): name for name in wanted.names}
+    names = {name.lower(): name for name in target_schema.names}
     for have, own in zip(source.table_columns, source.endpoint_columns, strict=True):
         name = names[own.name.lower()]
         column = _convert_column_type(_make_column_reference(have.name), have.type, own.type)
-        column = None if column is None else _convert_column_type(column, own.type, wanted.field(name).type)
+        column = None if column is None else _convert_column_type(column, own.type, target_schema.field(name).type)
         if column is None:
             return None
         columns[name] = column
     return columns
 
 
-def _convert_column_type(column: Column, have: pa.DataType, wanted: pa.DataType) -> Column | None:
+def _convert_column_type(column: Column, have: pa.DataType, target_type: pa.DataType) -> Column | None:
     """Return a column with another type; None: Spark converts differently from `arrow_types.cast_array`."""
     from pyspark.sql import functions as F
 
-    if have == wanted:
+    if have == target_type:
         return column
-    if _is_number_type(have) and _is_number_type(wanted):
-        return column.cast(_convert_to_spark_type(wanted))
-    if pa_types.is_list(have) and pa_types.is_list(wanted):
-        if _convert_column_type(column, have.value_type, wanted.value_type) is None:
+    if _is_number_type(have) and _is_number_type(target_type):
+        return column.cast(_convert_to_spark_type(target_type))
+    if pa_types.is_list(have) and pa_types.is_list(target_type):
+        if _convert_column_type(column, have.value_type, target_type.value_type) is None:
             return None
 
         def convert_item(item: Column) -> Column:
-            return item if (made := _convert_column_type(item, have.value_type, wanted.value_type)) is None else made
+            return (
+                item
+                if (converted := _convert_column_type(item, have.value_type, target_type.value_type)) is None
+                else converted
+            )
 
         return F.transform(column, convert_item)
-    if not (pa_types.is_struct(have) and pa_types.is_struct(wanted)):
+    if not (pa_types.is_struct(have) and pa_types.is_struct(target_type)):
         return None
     types, parts = {field.name: field.type for field in have}, []
-    for field in wanted:
+    for field in target_type:
         part: Column | None = F.lit(None).cast(_convert_to_spark_type(field.type))
         if field.name in types:
             part = _convert_column_type(column.getField(field.name), types[field.name], field.type)
@@ -127,9 +131,9 @@ def _convert_to_spark_type(arrow_type: pa.DataType) -> Any:
     return convert_to_spark_schema(pa.schema([("value", arrow_type)]))[0].dataType
 
 
-def _convert_on_workers(rows: DataFrame, own: pa.Schema, wanted: pa.Schema) -> DataFrame:
+def _convert_on_workers(rows: DataFrame, own: pa.Schema, target_schema: pa.Schema) -> DataFrame:
     """Return rows with other types, converted in Python."""
-    columns = wanted.append(_DATE_FIELD)
+    columns = target_schema.append(_DATE_FIELD)
 
     def convert_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

@@ -27,10 +27,9 @@ def _get_temporary_folder() -> Path:
 def check_cache_folder(place: Path) -> None:
     """Create the temporary cache folder if necessary. Raise an error if other users could write into it.
 
-    Raises
-    ------
-    PermissionError : other users can enter the folder, another user owns it, or it is not a folder.
-    OSError : the folder cannot be created.
+    Raises:
+        PermissionError: other users can enter the folder, another user owns it, or it is not a folder.
+        OSError: the folder cannot be created.
     """
     if place == _get_temporary_folder() and not make_private_directory(str(place)):
         raise PermissionError(EACCES, "other users can enter the folder")
@@ -43,13 +42,12 @@ def make_in_cache(name: str, make: Callable[[Path], None], program: str = "") ->
 
     If the cache is not writable, or programs in it cannot be executed, a temporary folder is used.
 
-    name : name that identifies all inputs of `make`.
-    make : creates the program or folder at the given path.
-    program : path of the program within the folder.
+    `name`: name that identifies all inputs of `make`.
+    `make`: creates the program or folder at the given path.
+    `program`: path of the program within the folder.
 
-    Raises
-    ------
-    SparkError : neither folder is usable.
+    Raises:
+        SparkError: neither folder is usable.
     """
     reasons = []
     for place in (get_cache_folder(), _get_temporary_folder()):
@@ -83,9 +81,9 @@ def _make_cache_entry(place: Path, make: Callable[[Path], None], program: str) -
     return place
 
 
-def _move_into_cache(made: Path, place: Path) -> None:
+def _move_into_cache(temporary: Path, place: Path) -> None:
     try:
-        made.rename(place)
+        temporary.rename(place)
     except OSError as error:
         if error.errno not in (EEXIST, ENOTEMPTY):  # another process was faster, and its folder has the same content
             raise

@@ -22,9 +22,8 @@ _READ_TIMEOUT_MS = 0  # unlimited
 class CallbackGateway:
     """A gateway whose Java objects can call Python objects. Any thread may use it.
 
-    Attributes
-    ----------
-    jvm : the Java process, by this gateway. pyspark's gateway does not know the objects, see `import_object`.
+    Attributes:
+        jvm: the Java process, by this gateway. pyspark's gateway does not know the objects, see `import_object`.
     """
 
     def __init__(self, pyspark_gateway: Any) -> None:
@@ -93,7 +92,7 @@ class CallbackObject:
     def equals(self, other: Any) -> bool:
         """Return True for an object with the same text. Spark compares plans to find cached ones.
 
-        other : object of Java, also if a Python object is behind it.
+        `other`: object of Java, also if a Python object is behind it.
         """
         return other is not None and other.toString() == self._text
 

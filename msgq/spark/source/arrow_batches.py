@@ -71,21 +71,20 @@ def convert_to_spark_schema(schema: pa.Schema) -> StructType:
 def select_message_columns(columns: Iterable[str]) -> pa.Schema:
     """Return some columns of messages. Raises InvalidValueError for an unknown column."""
     names = list(columns)
-    known = {field.name: field for field in (*MESSAGE_COLUMNS, *OPTIONAL_COLUMNS)}
-    if unknown := [name for name in names if name not in known]:
-        raise InvalidValueError(f"column {unknown[0]!r} does not exist; columns: {', '.join(known)}")
-    return pa.schema([known[name] for name in names])
+    known_fields = {field.name: field for field in (*MESSAGE_COLUMNS, *OPTIONAL_COLUMNS)}
+    if unknown := [name for name in names if name not in known_fields]:
+        raise InvalidValueError(f"column {unknown[0]!r} does not exist; columns: {', '.join(known_fields)}")
+    return pa.schema([known_fields[name] for name in names])
 
 
-def convert_to_arrow_schema(wanted: StructType, known: pa.Schema) -> pa.Schema:
+def convert_to_arrow_schema(user_schema: StructType, source_schema: pa.Schema) -> pa.Schema:
     """Return the user's columns as an Arrow schema.
 
-    Raises
-    ------
-    InvalidValueError : a column does not exist, or has another type.
+    Raises:
+        InvalidValueError: a column does not exist, or has another type.
     """
-    schema = to_arrow_schema(wanted, timezone="UTC")
-    types = {field.name: field.type for field in known}
+    schema = to_arrow_schema(user_schema, timezone="UTC")
+    types = {field.name: field.type for field in source_schema}
     for field in schema:
         if field.name not in types:
             raise InvalidValueError(f"column {field.name!r} does not exist; columns: {', '.join(types)}")
@@ -121,8 +120,8 @@ def _read_origin_times(log: LogReader, batch: pa.RecordBatch) -> pa.Array:
 
 def read_decoded_batches(log: LogReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield the decoded messages of one endpoint in one file."""
-    made = ("value", "element_index", "reason", "data")
-    direct = [name for name in schema.names if name not in (*_CHANNEL_COLUMNS, *_FILE_COLUMNS, *made)]
+    decoded_names = ("value", "element_index", "reason", "data")
+    direct = [name for name in schema.names if name not in (*_CHANNEL_COLUMNS, *_FILE_COLUMNS, *decoded_names)]
     value = schema.field("value").type if "value" in schema.names else pa.null()
     decoder = ColumnDecoder(value)
     for batch in read_arrow_batches(log.log_view, ["channel", "data", *direct], _BATCH_ROWS, _BATCH_BYTES):
@@ -147,11 +146,11 @@ def _make_value_columns(values: DecodedValues) -> dict[str, pa.Array]:
     }
 
 
-def _make_record_batch(log: LogReader, schema: pa.Schema, batch: pa.RecordBatch, made: dict[str, pa.Array]) -> Any:
+def _make_record_batch(log: LogReader, schema: pa.Schema, batch: pa.RecordBatch, columns: dict[str, pa.Array]) -> Any:
     arrays = []
     for field in schema:
-        if field.name in made:
-            arrays.append(made[field.name])
+        if field.name in columns:
+            arrays.append(columns[field.name])
         elif field.name in _FILE_COLUMNS:
             arrays.append(_make_repeated_column(_FILE_COLUMNS[field.name](log), field.type, batch.num_rows))
         elif field.name in _CHANNEL_COLUMNS:

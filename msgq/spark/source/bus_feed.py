@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from msgq.impl.ring import SubSocket
     from msgq.spark.source.source_options import SourceOptions
 
-_DISCOVERY_INTERVAL_S = 0.5  # between two scans for new endpoints
+_DISCOVERY_INTERVAL_S = 0.5  # time between two scans for new endpoints
 _BATCH_MESSAGES_MAX = 1000  # maximum messages from one ZMQ socket, before other sockets are read
 
 _logger = logging.getLogger(__name__)
@@ -31,9 +31,8 @@ _logger = logging.getLogger(__name__)
 class BusFeed(Protocol):
     """Delivers new messages. One thread at a time.
 
-    Attributes
-    ----------
-    channels : channels of the messages in the chunks.
+    Attributes:
+        channels: channels of the messages in the chunks.
     """
 
     channels: dict[int, EncodedChannel]
@@ -55,10 +54,9 @@ class BusFeed(Protocol):
 def open_bus_feed(options: SourceOptions) -> BusFeed:
     """Return a feed of the selected endpoints.
 
-    Raises
-    ------
-    InvalidValueError : the backend does not support this selection, or works within one process only.
-    IpcError : as `SubSocket.connect`.
+    Raises:
+        InvalidValueError: the backend does not support this selection, or works within one process only.
+        IpcError: as `SubSocket.connect`.
     """
     name = options.backend or settings.get_backend_name()
     if name == "fake":

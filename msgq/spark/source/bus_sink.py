@@ -25,11 +25,11 @@ class BusSink(ClosingContext):
     def __init__(self, endpoint: str, column: str | None = None, segment_size: int = 0) -> None:
         """Set the endpoint. The first batch connects the socket.
 
-        Parameters
-        ----------
-        endpoint : name of the topic.
-        column : a binary or string column with the messages; rows with NULL are skipped. None: the whole row as JSON.
-        segment_size : as in `pub_sock`. A batch that exceeds the ring laps slow subscribers.
+        Args:
+            endpoint: name of the topic.
+            column: a binary or string column with the messages; rows with NULL are skipped. None: the whole row as
+                JSON.
+            segment_size: as in `pub_sock`. A batch that exceeds the ring laps slow subscribers.
         """
         self._endpoint, self._column, self._segment_size = endpoint, column, segment_size
         self._socket: PubSocket | None = None
@@ -37,19 +37,17 @@ class BusSink(ClosingContext):
     def __call__(self, frame: DataFrame, batch: int) -> None:
         """Publish a batch of a stream, in its order. The batch must fit in the driver's memory.
 
-        Raises
-        ------
-        InvalidValueError : the column is missing or not bytes, or a column `batch` exists already.
-        IpcError : as `PubSocket.connect` and `send`. Spark repeats the whole batch.
+        Raises:
+            InvalidValueError: the column is missing or not bytes, or a column `batch` exists already.
+            IpcError: as `PubSocket.connect` and `send`. Spark repeats the whole batch.
         """
         self._publish_rows(frame, batch)
 
     def publish(self, frame: DataFrame) -> int:
         """Publish a table that is not a stream, in its order and without `batch`. Return the number of messages.
 
-        Raises
-        ------
-        Errors of `__call__`.
+        Raises:
+            Exception: errors of `__call__`.
         """
         return self._publish_rows(frame, None)
 

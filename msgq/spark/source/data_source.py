@@ -68,15 +68,15 @@ class RecordingSource(DataSource):
         text = f"no messages in {where}, so the columns are unknown; give a schema, or another path"
         raise RecordingError(text, self.parsed_options.decoded_endpoint or "")
 
-    def _select_user_columns(self, wanted: StructType) -> pa.Schema:
+    def _select_user_columns(self, user_schema: StructType) -> pa.Schema:
         if self.parsed_options.wants_read_errors:
-            return arrow_batches.convert_to_arrow_schema(wanted, READ_ERRORS_SCHEMA)
-        known = (
+            return arrow_batches.convert_to_arrow_schema(user_schema, READ_ERRORS_SCHEMA)
+        known_columns = (
             MESSAGE_COLUMNS
             if self.parsed_options.decoded_endpoint is None
             else arrow_batches.make_value_columns_schema(pa.null())
         )
-        return arrow_batches.convert_to_arrow_schema(wanted, pa.schema([*known, *OPTIONAL_COLUMNS]))
+        return arrow_batches.convert_to_arrow_schema(user_schema, pa.schema([*known_columns, *OPTIONAL_COLUMNS]))
 
     def reader(self, schema: StructType) -> RecordingReader:
         """Return a reader of these columns."""
@@ -115,10 +115,9 @@ class RecordingReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a partition.
 
-        Raises
-        ------
-        RecordingError : a file could be opened on the driver and cannot be opened here, unless `failOnDataLoss` is
-            false or the query reads read errors.
+        Raises:
+            RecordingError: a file could be opened on the driver and cannot be opened here, unless `failOnDataLoss` is
+                false or the query reads read errors.
         """
         if not isinstance(partition, RecordingPartition):  # Spark makes one of its own where there are none
             return

@@ -82,9 +82,8 @@ class RecordingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def latestOffset(self, start: RecordingOffset, limit: ReadLimit) -> RecordingOffset:
         """Return the end of the next batch.
 
-        Raises
-        ------
-        RecordingError : a segment was removed before it was read to its end, unless `failOnDataLoss` is false.
+        Raises:
+            RecordingError: a segment was removed before it was read to its end, unless `failOnDataLoss` is false.
         """
         self._position_files.check_checkpoint()
         room = limit.max_bytes if isinstance(limit, ReadMaxBytes) else _END_POSITION
@@ -246,7 +245,7 @@ def find_deleted_recordings(names: Iterable[str], recordings: Iterable[dict[int,
     A recording was deleted if its path does not exist, and the nearest existing directory has other recordings. A
     directory without recordings can be a file system that is not mounted. Its recordings can return.
 
-    recordings : segments of the existing recordings.
+    `recordings`: segments of the existing recordings.
     """
     deleted, folders = [], set[str]()
     for segments in recordings:
@@ -286,7 +285,7 @@ def is_recording_closed(path: RecordingPath) -> bool:
 def read_recording_steps(path: RecordingPath, position: int, ended: bool) -> Iterator[ReadStep]:
     """Yield the steps after a position of a file.
 
-    ended : True: the file does not grow, and damaged data is skipped. False: invalid data may be incomplete, so the
+    `ended`: True: the file does not grow, and damaged data is skipped. False: invalid data may be incomplete, so the
         scan stops there.
     """
     if not ended:

@@ -37,10 +37,9 @@ class LiveBuffer:
 
     If more than `room` bytes wait to be planned, the thread pauses. The ring then counts lost messages.
 
-    Attributes
-    ----------
-    run : unique name of the buffer.
-    lost : number of messages that were published and not received; None: unknown.
+    Attributes:
+        run: unique name of the buffer.
+        lost: number of messages that were published and not received; None: unknown.
     """
 
     def __init__(self, feed: BusFeed, root: Path, room: int) -> None:
@@ -61,14 +60,12 @@ class LiveBuffer:
     def plan_messages(self, start: int, size: int | None) -> int:
         """Return the number of received messages. All messages up to this number are then planned.
 
-        Parameters
-        ----------
-        start : number of messages that were planned before.
-        size : maximum bytes from `start` on, but at least one file; None: all.
+        Args:
+            start: number of messages that were planned before.
+            size: maximum bytes from `start` on, but at least one file; None: all.
 
-        Raises
-        ------
-        The error that ended the thread, for example a full disk.
+        Raises:
+            Exception: the error that ended the thread, for example a full disk.
         """
         with self._condition:
             self._flush_requested = True
@@ -165,8 +162,8 @@ def _make_locked_directory(root: Path) -> tuple[Path, int]:
             with suppress(BlockingIOError):
                 os.close(_lock_directory(former, fcntl.LOCK_NB))
                 shutil.rmtree(former, ignore_errors=True)
-        made = Path(tempfile.mkdtemp(prefix=_LIVE_DIRECTORY_PREFIX, dir=root))
-        return made, _lock_directory(made)
+        directory = Path(tempfile.mkdtemp(prefix=_LIVE_DIRECTORY_PREFIX, dir=root))
+        return directory, _lock_directory(directory)
     finally:
         os.close(whole)
 

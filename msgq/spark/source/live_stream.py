@@ -30,9 +30,9 @@ except ModuleNotFoundError as missing:
     raise MissingLibraryError("streams need pyspark 4.2 or later: pip install 'pyspark>=4.2'") from missing
 
 
-#: Where a stream is. "run": the buffer that knows these messages, another one with each start of the query. "messages":
-#: how many were planned since the query's first start. "lost": how many were published and are in no batch, as far as
-#: subscribers are told; None: unknown.
+#: Position of a stream. "run": id of the buffer that knows these messages; each start of the query has another buffer.
+#: "messages": messages that were planned since the query's first start. "lost": messages that were published and are in
+#: no batch, according to the subscribers; None: unknown.
 LiveOffset = dict[str, Any]
 
 
@@ -112,9 +112,8 @@ class LiveStreamReader(DataSourceStreamReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a partition.
 
-        Raises
-        ------
-        RecordingError : the worker is not on the driver's machine.
+        Raises:
+            RecordingError: the worker is not on the driver's machine.
         """
         if not isinstance(partition, RecordingPartition):
             return

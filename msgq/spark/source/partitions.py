@@ -18,7 +18,7 @@ from msgq.spark.source.source_options import SourceOptions
 
 _OPENED_FILES_MAX = 256  # files that are opened where the query is planned
 _SAMPLED_FILES_MAX = 16  # files that are read to estimate the compression
-_UNSPLIT_FILE_BYTES_MAX = 512 << 20  # on disk; larger files are split
+_UNSPLIT_FILE_BYTES_MAX = 512 << 20  # maximum bytes on disk; larger files are split
 _UNKNOWN_FILE_BYTES = 2**62
 
 
@@ -94,8 +94,8 @@ def _measure_file_sizes(paths: Sequence[RecordingPath]) -> dict[RecordingPath, i
 def _estimate_compression_ratio(options: SourceOptions, sizes: dict[RecordingPath, int]) -> float:
     """Return the ratio of uncompressed to compressed bytes, from an evenly spread sample of the files."""
     some = list(sizes)[:: len(sizes) // _SAMPLED_FILES_MAX or 1]
-    known = [(sizes[path], log.size) for path in some for log in options.open_logs([path], [])]
-    stored, before = sum(size for size, _ in known), sum(size for _, size in known)
+    measured_sizes = [(sizes[path], log.size) for path in some for log in options.open_logs([path], [])]
+    stored, before = sum(size for size, _ in measured_sizes), sum(size for _, size in measured_sizes)
     return max(1.0, before / stored) if stored else 1.0
 
 

@@ -85,9 +85,8 @@ class PositionFiles:
     def read_positions(self, offset: RecordingOffset) -> dict[str, StreamPosition]:
         """Return the positions of an offset by path of the recording.
 
-        Raises
-        ------
-        RecordingError : the file of the offset is missing or damaged.
+        Raises:
+            RecordingError: the file of the offset is missing or damaged.
         """
         listed = dict(offset)
         name = listed.pop(FILE_FIELD, None)
@@ -97,7 +96,7 @@ class PositionFiles:
     def make_offset(self, start: RecordingOffset, changes: Mapping[str, StreamPosition | None]) -> RecordingOffset:
         """Return the offset after changes of positions. If its list is too long, write a file with all positions.
 
-        changes : new positions by path of the recording; None: the recording was deleted.
+        `changes`: new positions by path of the recording; None: the recording was deleted.
         """
         offset = {**start, **changes}
         if FILE_FIELD not in start:
@@ -110,7 +109,7 @@ class PositionFiles:
     def remove_unused_files(self, offset: RecordingOffset) -> None:
         """Remove the files of this stream that no stored offset names.
 
-        offset : an offset that Spark has stored.
+        `offset`: an offset that Spark has stored.
         """
         name = offset.get(FILE_FIELD)
         if name is None or name == self._cleaned_name:

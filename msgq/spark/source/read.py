@@ -38,18 +38,16 @@ def read(
 
     Each call reads the current files. The selection of a call does not affect other tables.
 
-    Parameters
-    ----------
-    paths : files, directories with all subdirectories, and patterns, or lists of them.
-    columns : a column, or columns to read; None: those of `spark.read.format("msgq")`. "file" and "byte_offset" are
-        additional columns.
-    options : options of the source, such as ``endpoints=["a", "b*"]``, ``start="2026-01-31T12:00"``. Endpoints are a
-        text, as for Spark's options, or a list of texts, which must not be empty.
+    Args:
+        paths: files, directories with all subdirectories, and patterns, or lists of them.
+        columns: a column, or columns to read; None: those of `spark.read.format("msgq")`. "file" and "byte_offset" are
+            additional columns.
+        options: options of the source, such as ``endpoints=["a", "b*"]``, ``start="2026-01-31T12:00"``. Endpoints are a
+            text, as for Spark's options, or a list of texts, which must not be empty.
 
-    Raises
-    ------
-    InvalidValueError : a column or option does not exist, or a list is empty.
-    RecordingError : a path does not exist.
+    Raises:
+        InvalidValueError: a column or option does not exist, or a list is empty.
+        RecordingError: a path does not exist.
     """
     from msgq.spark.source.arrow_batches import convert_to_spark_schema, select_message_columns
     from msgq.spark.source.data_source import RecordingSource
@@ -59,12 +57,12 @@ def read(
     names = [path for item in paths for path in list_paths(item, "paths")]
     where = {"paths": json.dumps(names)}
     RecordingSource(source_options | where).parsed_options.list_files([])  # raises without a stack trace of Java
-    wanted = (
+    selected_schema = (
         None if columns is None else convert_to_spark_schema(select_message_columns(list_names(columns, "columns")))
     )
     source_options.setdefault("cores", str(count_cores(spark)))
     source = RecordingSource(source_options | where)
-    schema = source.schema() if wanted is None else wanted
+    schema = source.schema() if selected_schema is None else selected_schema
     reader = source.reader(schema)
     pieces = list(map(pickle.dumps, reader.partitions()))
     if sum(map(len, pieces)) <= _PICKLED_PIECES_BYTES_MAX:

@@ -67,25 +67,27 @@ _OPTION_NAME_BY_LOWER_CASE = {name.lower(): name for name in SOURCE_OPTION_NAMES
 class SourceOptions:
     """Options of a query.
 
-    Attributes
-    ----------
-    paths : files, directories with all subdirectories, and patterns for both, as paths or URLs.
-    storage_options : credentials and settings for URLs; None: from the environment. Not part of the repr.
-    endpoints, excluded_endpoints : names and expressions, as in `LogReader`; None: all endpoints, or no exclusions.
-    start_time, end_time : read only messages with start <= log_time < end, in ns since the epoch; None: no limit.
-    clock_choice : clock of all times, "host" or "wall", as in `LogReader`.
-    decoded_endpoint : endpoint whose payloads are decoded; None: no decoding.
-    schemas : schemas for endpoints without a schema in the recordings; None: none.
-    wants_read_errors : True: return the unreadable parts instead of messages.
-    partition_bytes : bytes of a partition, before compression; None: chosen by total size and cores.
-    core_count : number of cores for planning; None: the cores of this machine.
-    max_bytes_per_trigger : maximum bytes of a stream's batch, before compression; None: no limit.
-    fail_on_data_loss : True: the query fails if a planned file is missing.
-    checkpoint_location : checkpoint of the stream's query, a path or a URI, which gets files with the positions of
-        recordings; None: offsets list the positions of all recordings.
-    is_live : True: read the bus instead of recordings, without paths.
-    backend, prefix : backend and prefix of the bus; None: those of the session's process.
-    buffer_bytes : maximum bytes of messages from the bus that wait for a batch.
+    Attributes:
+        paths: files, directories with all subdirectories, and patterns for both, as paths or URLs.
+        storage_options: credentials and settings for URLs; None: from the environment. Not part of the repr.
+        endpoints: names and expressions, as in `LogReader`; None: all endpoints.
+        excluded_endpoints: names and expressions, as in `LogReader`; None: no exclusions.
+        start_time: read only messages with start_time <= log_time, in ns since the epoch; None: no limit.
+        end_time: read only messages with log_time < end_time, in ns since the epoch; None: no limit.
+        clock_choice: clock of all times, "host" or "wall", as in `LogReader`.
+        decoded_endpoint: endpoint whose payloads are decoded; None: no decoding.
+        schemas: schemas for endpoints without a schema in the recordings; None: none.
+        wants_read_errors: True: return the unreadable parts instead of messages.
+        partition_bytes: bytes of a partition, before compression; None: chosen by total size and cores.
+        core_count: number of cores for planning; None: the cores of this machine.
+        max_bytes_per_trigger: maximum bytes of a stream's batch, before compression; None: no limit.
+        fail_on_data_loss: True: the query fails if a planned file is missing.
+        checkpoint_location: checkpoint of the stream's query, a path or a URI, which gets files with the positions of
+            recordings; None: offsets list the positions of all recordings.
+        is_live: True: read the bus instead of recordings, without paths.
+        backend: backend of the bus; None: that of the session's process.
+        prefix: prefix of the bus; None: that of the session's process.
+        buffer_bytes: maximum bytes of messages from the bus that wait for a batch.
     """
 
     paths: tuple[str, ...]
@@ -112,9 +114,8 @@ class SourceOptions:
     def parse_options(cls, user_options: Mapping[str, str]) -> SourceOptions:
         """Return the parsed options of a user. Names ignore case.
 
-        Raises
-        ------
-        InvalidValueError : an option does not exist, or its value is invalid.
+        Raises:
+            InvalidValueError: an option does not exist, or its value is invalid.
         """
         if unknown := [name for name in user_options if name.lower() not in _OPTION_NAME_BY_LOWER_CASE]:
             raise InvalidValueError(
@@ -156,9 +157,8 @@ class SourceOptions:
     def list_files(self, problems: list[Problem]) -> list[RecordingPath]:
         """Return the files, sorted. Paths without files become problems.
 
-        Raises
-        ------
-        RecordingError : a path does not exist.
+        Raises:
+            RecordingError: a path does not exist.
         """
         return list_recordings(self.paths, problems, self.storage_options)
 

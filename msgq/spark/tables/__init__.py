@@ -59,28 +59,27 @@ __all__ = [
 def gold(messages: DataFrame, window_ns: int = NS, thresholds: CheckThresholds | None = None) -> dict[str, DataFrame]:
     """Return all gold tables by name, as in a lake.
 
-    Parameters
-    ----------
-    window_ns : minimum width of windows.
-    thresholds : thresholds of `checks`.
+    Args:
+        window_ns: minimum width of windows.
+        thresholds: thresholds of `checks`.
     """
-    made: dict[str, DataFrame] = {}
+    tables: dict[str, DataFrame] = {}
     seconds = traffic_windows(messages)
-    made["traffic_windows"] = coarsen_windows(seconds, window_ns)
-    made["sequence_gaps"] = sequence_gaps(messages)
-    made["overwrites"] = overwrites(messages)
-    made["endpoints"] = endpoints(made["traffic_windows"], made["sequence_gaps"], made["overwrites"])
-    made["publishers"] = publishers(made["traffic_windows"])
-    made["throughput"] = throughput(made["traffic_windows"])
-    made["dropouts"] = dropouts(seconds)
-    made["latency"] = latency(made["traffic_windows"])
-    made["latency_summary"] = latency_summary(made["latency"])
-    made["hops"] = hops(messages)
-    made["stages"] = coarsen_windows(stages(messages), window_ns)
-    made["stage_summary"] = stage_summary(made["stages"])
-    made["queue_deliveries"] = queue_deliveries(messages)
-    made["queue_windows"] = coarsen_windows(queue_windows(made["queue_deliveries"]), window_ns)
-    made["queue_summary"] = queue_summary(made["queue_windows"])
-    made["frames"] = frames(messages)
-    made["checks"] = checks(made, thresholds)
-    return made
+    tables["traffic_windows"] = coarsen_windows(seconds, window_ns)
+    tables["sequence_gaps"] = sequence_gaps(messages)
+    tables["overwrites"] = overwrites(messages)
+    tables["endpoints"] = endpoints(tables["traffic_windows"], tables["sequence_gaps"], tables["overwrites"])
+    tables["publishers"] = publishers(tables["traffic_windows"])
+    tables["throughput"] = throughput(tables["traffic_windows"])
+    tables["dropouts"] = dropouts(seconds)
+    tables["latency"] = latency(tables["traffic_windows"])
+    tables["latency_summary"] = latency_summary(tables["latency"])
+    tables["hops"] = hops(messages)
+    tables["stages"] = coarsen_windows(stages(messages), window_ns)
+    tables["stage_summary"] = stage_summary(tables["stages"])
+    tables["queue_deliveries"] = queue_deliveries(messages)
+    tables["queue_windows"] = coarsen_windows(queue_windows(tables["queue_deliveries"]), window_ns)
+    tables["queue_summary"] = queue_summary(tables["queue_windows"])
+    tables["frames"] = frames(messages)
+    tables["checks"] = checks(tables, thresholds)
+    return tables

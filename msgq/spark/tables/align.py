@@ -53,13 +53,13 @@ def asof_join(
     The result has the left columns, then the right columns without `by`. Right columns are NULL without a right row. Of
     several right rows with the same time, any one is used.
 
-    Parameters
-    ----------
-    left, right : tables with `on`, a time in ns (long, not NULL), and the columns of `by`.
-    by : column or columns that must be equal; NULL equals nothing.
-    tolerance : maximum age of a right row in ns; None: any age.
-    suffix : suffix of right columns whose names are also left columns, always of `on`.
-    strategy : "arrow", "window", or "auto", which runs a job to count the bytes of each key, and then chooses.
+    Args:
+        left: table with `on`, a time in ns (long, not NULL), and the columns of `by`.
+        right: table with the same columns.
+        by: column or columns that must be equal; NULL equals nothing.
+        tolerance: maximum age of a right row in ns; None: any age.
+        suffix: suffix of right columns whose names are also left columns, always of `on`.
+        strategy: "arrow", "window", or "auto", which runs a job to count the bytes of each key, and then chooses.
     """
     if strategy not in JOIN_STRATEGIES:
         raise InvalidValueError(f"strategy {strategy!r} is unknown; use one of {', '.join(JOIN_STRATEGIES)}")
@@ -193,12 +193,12 @@ def _join_sorted_tables(
     times = np.asarray(right.column(right_on), np.int64)
     order = np.argsort(times, kind="stable")
     times = times[order]
-    wanted = np.asarray(left.column(on), np.int64)
-    index = np.searchsorted(times, wanted, side="right") - 1
+    left_times = np.asarray(left.column(on), np.int64)
+    index = np.searchsorted(times, left_times, side="right") - 1
     missing = index < 0
     if tolerance is not None and len(times):
-        missing |= wanted - times[np.maximum(index, 0)] > tolerance
-    rows: Any = order[np.maximum(index, 0)] if len(times) else np.zeros(len(wanted), np.int64)
+        missing |= left_times - times[np.maximum(index, 0)] > tolerance
+    rows: Any = order[np.maximum(index, 0)] if len(times) else np.zeros(len(left_times), np.int64)
     matches = right.select(list(right_columns)).take(pa.array(rows, mask=missing))
     return pa.Table.from_arrays(left.columns + matches.columns, left.column_names + matches.column_names)
 
@@ -229,13 +229,12 @@ def resample(
     row would fill more than 10,000,000 ticks, for example before a jump of the clock, reading the table raises an
     error. A tolerance prevents the error.
 
-    Parameters
-    ----------
-    series : table with `on` in ns, the columns of `by`, and any other columns.
-    period : ns between two ticks. Ticks are multiples of the period since the epoch, so all series have the same ticks.
-        The ticks of a series range from the first tick at or after the first row of a series to the first tick at or
-        after its last row.
-    tolerance : maximum age of a row in ns. A tick without such a row is omitted. None: any age.
+    Args:
+        series: table with `on` in ns, the columns of `by`, and any other columns.
+        period: ns between two ticks. Ticks are multiples of the period since the epoch, so all series have the same
+            ticks. The ticks of a series range from the first tick at or after the first row of a series to the first
+            tick at or after its last row.
+        tolerance: maximum age of a row in ns. A tick without such a row is omitted. None: any age.
     """
     if period < 1:
         raise InvalidValueError(f"period of {period} ns is too short; use 1 ns or more")

@@ -30,15 +30,17 @@ def map_message_batches(
 ) -> DataFrame:
     """Return the results of a function for batches of messages, with the columns of `schema`.
 
-    Parameters
-    ----------
-    columns : columns that the function needs. Missing optional columns get default values. If log_time or sequence is
-        needed, rows with NULL in this column are omitted.
+    Args:
+        columns: columns that the function needs. Missing optional columns get default values. If log_time or sequence
+            is needed, rows with NULL in this column are omitted.
     """
-    known = {"kind": make_kind_column(messages), "size_bytes": make_payload_size_column(messages).cast("long")}
-    known |= {name: make_optional_column(messages, name) for name in ("publisher", "key")}
-    known |= {name: make_optional_column(messages, name, "long") for name in ("lost_before", "lost_after")}
-    chosen = messages.select(*(known.get(name, F.col(name)).alias(name) for name in columns))
+    message_columns = {
+        "kind": make_kind_column(messages),
+        "size_bytes": make_payload_size_column(messages).cast("long"),
+    }
+    message_columns |= {name: make_optional_column(messages, name) for name in ("publisher", "key")}
+    message_columns |= {name: make_optional_column(messages, name, "long") for name in ("lost_before", "lost_after")}
+    chosen = messages.select(*(message_columns.get(name, F.col(name)).alias(name) for name in columns))
     needed = [name for name in ("log_time", "sequence") if name in columns]
     return chosen.dropna(subset=needed).mapInArrow(
         lambda batches: _apply_to_batches(batches, function), convert_to_spark_schema(schema)

@@ -26,11 +26,10 @@ def silver(messages: DataFrame, value: DataType | str, schemas: Mapping[int, Sch
     Input: messages. If the encoding needs the text of a schema (struct, protobuf), the input needs the column
     `schema_id`, which ``columns=`` of `msgq.spark.read` selects.
 
-    Parameters
-    ----------
-    value : type of the messages, as a Spark type or its text: "struct<x: double, n: bigint>", or "double" for single
-        values. Missing fields of a message are NULL, and fields that the type does not name are omitted.
-    schemas : schemas with their texts, by `schema_id`.
+    Args:
+        value: type of the messages, as a Spark type or its text: "struct<x: double, n: bigint>", or "double" for single
+            values. Missing fields of a message are NULL, and fields that the type does not name are omitted.
+        schemas: schemas with their texts, by `schema_id`.
 
     Output: run, epoch, sequence, publish_time, log_time; element_index: int, index of a value in its message; then the
     fields, or `value`. A field with the name of another column, of a timestamp or of `date`, in any case, gets the

@@ -29,6 +29,6 @@ def hops(messages: DataFrame) -> DataFrame:
     if "origin_time" not in messages.columns:
         return messages.sparkSession.createDataFrame([], convert_to_spark_schema(arrow.HOPS_SCHEMA))
     leads = (F.col("origin_time") > 0) & ~F.col("endpoint").startswith(timing.TIMING_TOPIC_PREFIX)
-    known = messages.where(leads).select("run", "endpoint", "publish_time", "origin_time").dropna()
-    edges = map_arrow_groups(known, ("run", "origin_time"), arrow.compute_edges, arrow.EDGES_SCHEMA)
+    timed_messages = messages.where(leads).select("run", "endpoint", "publish_time", "origin_time").dropna()
+    edges = map_arrow_groups(timed_messages, ("run", "origin_time"), arrow.compute_edges, arrow.EDGES_SCHEMA)
     return map_arrow_groups(edges, ("run", "parent", "endpoint"), arrow.compute_hops, arrow.HOPS_SCHEMA)

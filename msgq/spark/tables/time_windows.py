@@ -13,7 +13,7 @@ from msgq.spark.tables.arrow_functions import map_arrow_groups, map_message_batc
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-NS = NS_PER_S  # one of the public names
+NS = NS_PER_S  # a public name
 _INPUT_COLUMNS = (*arrow.TRAFFIC_WINDOW_KEY_COLUMNS, "log_time", "publish_time", "size_bytes")
 _ENDPOINT_KEY: tuple[str, ...] = ("run", "endpoint")
 

@@ -14,7 +14,7 @@ from msgq.topic.masters.topic_names import (
     parse_topic_rates,
 )
 
-TYPE_CHECKING = False  # as in msgq/__init__.py
+TYPE_CHECKING = False  # avoids the import of `typing`; see msgq/__init__.py
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import Any
@@ -26,18 +26,16 @@ class PubMaster(ClosingContext):
     One thread at a time may use a topic. Different threads may send on different topics. After a fork, a topic belongs
     to the process that sent last. The other process gets `MultiplePublishersError`.
 
-    Parameters
-    ----------
-    topics : one name or several. The dictionary of a `SubMaster` is accepted, too.
-    encoders : by topic, a callable that converts data to bytes. None or missing: data is bytes.
-    segment_sizes : by topic, bytes of the ring, as in `pub_sock`.
-    prefix : prefix of the topics, "" for none; None: OPENPILOT_PREFIX.
+    Args:
+        topics: one name or several. The dictionary of a `SubMaster` is accepted, too.
+        encoders: by topic, a callable that converts data to bytes. None or missing: data is bytes.
+        segment_sizes: by topic, bytes of the ring, as in `pub_sock`.
+        prefix: prefix of the topics, "" for none; None: OPENPILOT_PREFIX.
 
-    Raises
-    ------
-    UnknownTopicError : `encoders` or `segment_sizes` contain a topic that is not in `topics`.
-    TypeError : a value has a wrong type; the text names the topic.
-    IpcError : see `PubSocket.connect`. All sockets are closed again.
+    Raises:
+        UnknownTopicError: `encoders` or `segment_sizes` contain a topic that is not in `topics`.
+        TypeError: a value has a wrong type; the text names the topic.
+        IpcError: see `PubSocket.connect`. All sockets are closed again.
     """
 
     def __init__(
@@ -79,20 +77,17 @@ class PubMaster(ClosingContext):
     def send(self, topic: str, data: Any) -> None:
         """Encode and publish one message.
 
-        Parameters
-        ----------
-        topic : name of the topic.
-        data : argument of the encoder, or bytes.
+        Args:
+            topic: name of the topic.
+            data: argument of the encoder, or bytes.
 
-        Raises
-        ------
-        UnknownTopicError : the name is not a topic of this master.
-        TypeError : the encoder or the socket refused the data; the text names the topic.
-        IpcError : see `PubSocket.send`.
+        Raises:
+            UnknownTopicError: the name is not a topic of this master.
+            TypeError: the encoder or the socket refused the data; the text names the topic.
+            IpcError: see `PubSocket.send`.
 
-        Notes
-        -----
-        Other exceptions of the encoder pass through. After an exception, the message was not sent.
+        Notes:
+            Other exceptions of the encoder pass through. After an exception, the message was not sent.
         """
         socket = self._sockets[topic]
         encoder = self._encoders.get(topic)
@@ -106,18 +101,16 @@ class PubMaster(ClosingContext):
     ) -> None:
         """Wait until each topic has subscribers, or its subscribers have read all messages.
 
-        Parameters
-        ----------
-        topics : one name or several; None: all topics. With an empty list, the call does not wait.
-        timeout : seconds for all topics together; None waits without limit.
-        n : number of subscribers per topic to wait for, regardless of unread messages; None: wait for
-            `all_readers_updated`.
+        Args:
+            topics: one name or several; None: all topics. With an empty list, the call does not wait.
+            timeout: seconds for all topics together; None waits without limit.
+            n: number of subscribers per topic to wait for, regardless of unread messages; None: wait for
+                `all_readers_updated`.
 
-        Raises
-        ------
-        UnknownTopicError : a name is not a topic of this master.
-        WaitTimeoutError : the time-out passed; the text names the topic. Also a TimeoutError.
-        InvalidValueError : `timeout` or `n` is negative.
+        Raises:
+            UnknownTopicError: a name is not a topic of this master.
+            WaitTimeoutError: the time-out passed; the text names the topic. Also a TimeoutError.
+            InvalidValueError: `timeout` or `n` is negative.
         """
         for name in self._sockets.select_topics(self._sockets if topics is None else topics):
             started = backend.monotonic()
@@ -128,18 +121,16 @@ class PubMaster(ClosingContext):
     def all_readers_updated(self, topic: str) -> bool:
         """Return True if every living subscriber of a topic has read all messages; False if no subscriber exists.
 
-        Raises
-        ------
-        UnknownTopicError : the name is not a topic of this master.
+        Raises:
+            UnknownTopicError: the name is not a topic of this master.
         """
         return self._sockets[topic].all_readers_updated()
 
     def close(self) -> None:
         """Close the sockets. Published messages stay readable. A second close has no effect.
 
-        Raises
-        ------
-        ConcurrentUseError : another thread is sending. Close again afterwards.
+        Raises:
+            ConcurrentUseError: another thread is sending. Close again afterwards.
         """
         for socket in self._sockets.values():
             socket.close()

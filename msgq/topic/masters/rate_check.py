@@ -16,13 +16,12 @@ def make_rate_check(
     does not wait for the topic. If its rate and the topic's differ by less than a factor of 2, an update sometimes
     finds two messages and sometimes none, because the clocks drift. Half of the expected rate is then correct.
 
-    Parameters
-    ----------
-    rate : publishing rate of the topic in Hz, above 0.
-    update_rate : rate of the subscriber's updates in Hz; None: unknown, so the full rate is expected.
-    is_update_rate_declared : True if the user gave the update rate. Otherwise the awaited topics determine the lowest
-        update rate, and the upper limit follows from the topic's own rate.
-    is_waited_for : True if the subscriber waits for this topic.
+    Args:
+        rate: publishing rate of the topic in Hz, above 0.
+        update_rate: rate of the subscriber's updates in Hz; None: unknown, so the full rate is expected.
+        is_update_rate_declared: True if the user gave the update rate. Otherwise the awaited topics determine the
+            lowest update rate, and the upper limit follows from the topic's own rate.
+        is_waited_for: True if the subscriber waits for this topic.
     """
     expected = rate if update_rate is None else min(rate, update_rate)
     highest_rate = expected if is_update_rate_declared else rate

@@ -17,7 +17,7 @@ from msgq.topic.masters.topic_names import (
 )
 from msgq.topic.masters.topic_receiver import MasterTopic, RateCheck, TopicReceiver
 
-TYPE_CHECKING = False  # as in msgq/__init__.py
+TYPE_CHECKING = False  # avoids the import of `typing`; see msgq/__init__.py
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import Any
@@ -68,30 +68,30 @@ class SubMaster(ClosingContext):
     One thread at a time may use the object. `close` may come from another thread and ends an `update` that waits. After
     a fork, the child's object continues independently.
 
-    Parameters
-    ----------
-    topics : names of the topics with their publishing rates in Hz, 0 to 1e6; or one name or several without rates.
-    poll : topics that `update` waits for, one name or several. `update` checks the other topics without waiting. None:
-        all. With an empty list, `update` does not wait.
-    ignore_alive, ignore_avg_freq, ignore_valid : topics that `all_alive`, `all_freq_ok` and `all_valid` skip.
-        `all_freq_ok` also skips the topics in `ignore_alive`. One name or several; default: none.
-    addr : host of the publishers; used by the ZMQ backend only.
-    frequency : rate of the calls of `update` in Hz, if the loop has its own rate.
-    decoders : by topic, a callable that converts the bytes of a message to data. None or missing: data is bytes.
-    validators : by topic, a callable that returns True for valid data. None or missing: all data is valid.
-    keep_all : topics without conflation, one name or several: `update` takes and decodes every message. Default: none.
-    segment_sizes : by topic, bytes of the ring, as in `sub_sock`.
-    clock : callable that returns seconds and never goes back; None: `time.monotonic`, also if a simulation has patched
-        `time`.
-    connect : False creates no sockets, for replay and tests. In this case, use `update_msgs`.
-    prefix : prefix of the topics, "" for none; None: OPENPILOT_PREFIX.
+    Args:
+        topics: names of the topics with their publishing rates in Hz, 0 to 1e6; or one name or several without rates.
+        poll: topics that `update` waits for, one name or several. `update` checks the other topics without waiting.
+            None: all. With an empty list, `update` does not wait.
+        ignore_alive: topics that `all_alive` and `all_freq_ok` skip. One name or several; default: none.
+        ignore_avg_freq: topics that `all_freq_ok` skips. One name or several; default: none.
+        ignore_valid: topics that `all_valid` skips. One name or several; default: none.
+        addr: host of the publishers; used by the ZMQ backend only.
+        frequency: rate of the calls of `update` in Hz, if the loop has its own rate.
+        decoders: by topic, a callable that converts the bytes of a message to data. None or missing: data is bytes.
+        validators: by topic, a callable that returns True for valid data. None or missing: all data is valid.
+        keep_all: topics without conflation, one name or several: `update` takes and decodes every message. Default:
+            none.
+        segment_sizes: by topic, bytes of the ring, as in `sub_sock`.
+        clock: callable that returns seconds and never goes back; None: `time.monotonic`, also if a simulation has
+            patched `time`.
+        connect: False creates no sockets, for replay and tests. In this case, use `update_msgs`.
+        prefix: prefix of the topics, "" for none; None: OPENPILOT_PREFIX.
 
-    Raises
-    ------
-    UnknownTopicError : an argument contains a topic that is not in `topics`.
-    InvalidValueError : a rate or `frequency` is out of range.
-    TypeError : a value has a wrong type; the text names the topic.
-    IpcError : see `SubSocket.connect`. All sockets are closed again.
+    Raises:
+        UnknownTopicError: an argument contains a topic that is not in `topics`.
+        InvalidValueError: a rate or `frequency` is out of range.
+        TypeError: a value has a wrong type; the text names the topic.
+        IpcError: see `SubSocket.connect`. All sockets are closed again.
     """
 
     def __init__(
@@ -196,16 +196,14 @@ class SubMaster(ClosingContext):
     def update(self, timeout: float = 100) -> None:
         """Wait for messages of the topics in `poll`, then take the arrived messages of all topics.
 
-        Parameters
-        ----------
-        timeout : milliseconds (compatibility: stock's unit), 0 to 2**31 - 1; -1 waits without limit. After the
-            time-out, `update` continues without an awaited message. With an empty `poll`, the call does not wait.
+        Args:
+            timeout: milliseconds (compatibility: stock's unit), 0 to 2**31 - 1; -1 waits without limit. After the
+                time-out, `update` continues without an awaited message. With an empty `poll`, the call does not wait.
 
-        Raises
-        ------
-        InvalidValueError : the time-out is out of range, or the clock went back.
-        EndpointClosedError : the object is closed, or has no sockets.
-        IpcError : see `SubSocket.receive`; the text names the topic. Messages of other topics are in place.
+        Raises:
+            InvalidValueError: the time-out is out of range, or the clock went back.
+            EndpointClosedError: the object is closed, or has no sockets.
+            IpcError: see `SubSocket.receive`; the text names the topic. Messages of other topics are in place.
         """
         if not self._sockets:
             raise EndpointClosedError("SubMaster has no sockets; call update_msgs, or create it with sockets")
@@ -218,16 +216,14 @@ class SubMaster(ClosingContext):
     def update_msgs(self, now: float, messages: Iterable[tuple[str, Any]]) -> None:
         """Update from given messages instead of sockets. The sockets stay untouched.
 
-        Parameters
-        ----------
-        now : seconds of the clock, not before the previous update.
-        messages : pairs of topic and encoded message, in the order of arrival. For a conflating topic, the last one is
-            taken.
+        Args:
+            now: seconds of the clock, not before the previous update.
+            messages: pairs of topic and encoded message, in the order of arrival. For a conflating topic, the last one
+                is taken.
 
-        Raises
-        ------
-        UnknownTopicError : a topic is not a topic of this master. Nothing was updated.
-        InvalidValueError : `now` is before the previous update. Nothing was updated.
+        Raises:
+            UnknownTopicError: a topic is not a topic of this master. Nothing was updated.
+            InvalidValueError: `now` is before the previous update. Nothing was updated.
         """
         try:
             self._receiver.update_msgs(now, messages)
@@ -237,13 +233,11 @@ class SubMaster(ClosingContext):
     def all_alive(self, topics: str | Iterable[str] | None = None) -> bool:
         """Return True if all topics, or all named topics, are alive. Skips the topics in `ignore_alive`.
 
-        Parameters
-        ----------
-        topics : one name or several; None: all topics. An empty list holds no topic that could fail.
+        Args:
+            topics: one name or several; None: all topics. An empty list holds no topic that could fail.
 
-        Raises
-        ------
-        UnknownTopicError : a name is not a topic of this master.
+        Raises:
+            UnknownTopicError: a name is not a topic of this master.
         """
         return self._all_hold(self.alive, self._topics_needing_alive, topics)
 
@@ -252,39 +246,33 @@ class SubMaster(ClosingContext):
 
         Skips the topics in `ignore_avg_freq` and in `ignore_alive`.
 
-        Parameters
-        ----------
-        topics : one name, several or None, as for `all_alive`.
+        Args:
+            topics: one name, several or None, as for `all_alive`.
 
-        Raises
-        ------
-        UnknownTopicError : a name is not a topic of this master.
+        Raises:
+            UnknownTopicError: a name is not a topic of this master.
         """
         return self._all_hold(self.freq_ok, self._topics_needing_freq, topics)
 
     def all_valid(self, topics: str | Iterable[str] | None = None) -> bool:
         """Return True if all topics, or all named topics, are valid. Skips the topics in `ignore_valid`.
 
-        Parameters
-        ----------
-        topics : one name, several or None, as for `all_alive`.
+        Args:
+            topics: one name, several or None, as for `all_alive`.
 
-        Raises
-        ------
-        UnknownTopicError : a name is not a topic of this master.
+        Raises:
+            UnknownTopicError: a name is not a topic of this master.
         """
         return self._all_hold(self.valid, self._topics_needing_valid, topics)
 
     def all_checks(self, topics: str | Iterable[str] | None = None) -> bool:
         """Return True if `all_alive`, `all_freq_ok` and `all_valid` return True.
 
-        Parameters
-        ----------
-        topics : one name, several or None, as for `all_alive`.
+        Args:
+            topics: one name, several or None, as for `all_alive`.
 
-        Raises
-        ------
-        UnknownTopicError : a name is not a topic of this master.
+        Raises:
+            UnknownTopicError: a name is not a topic of this master.
         """
         names = None if topics is None else self._topics.select_topics(topics)
         return self.all_alive(names) and self.all_freq_ok(names) and self.all_valid(names)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from _collections_abc import Mapping  # of Python's start, unlike the package `collections`
+from _collections_abc import Mapping  # loaded at Python's start, unlike the package `collections`
 
 from msgq.common.choices import list_names
 from msgq.common.texts import suggest_name
 from msgq.errors import InvalidValueError, UnknownTopicError
 
-TYPE_CHECKING = False  # as in msgq/__init__.py
+TYPE_CHECKING = False  # avoids the import of `typing`; see msgq/__init__.py
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from types import MappingProxyType
@@ -41,10 +41,9 @@ class TopicDict(dict[str, "_ValueT"]):
 def parse_topic_rates(topics: Mapping[str, float | None] | str | Iterable[str]) -> TopicDict[float | None]:
     """Return the topics with their rates in Hz, None for no expected rate. A name or a list of names has no rates.
 
-    Raises
-    ------
-    InvalidValueError : a rate is below 0, above 1e6, or not a number.
-    TypeError : a topic or a rate has a wrong type.
+    Raises:
+        InvalidValueError: a rate is below 0, above 1e6, or not a number.
+        TypeError: a topic or a rate has a wrong type.
     """
     names = list_names(topics, "topics", may_be_empty=True)
     rates = TopicDict(topics if isinstance(topics, Mapping) else dict.fromkeys(names))

@@ -27,11 +27,11 @@ class RateCheck:
 
     Each message costs the same time at any rate.
 
-    Parameters
-    ----------
-    rate : publishing rate of the topic in Hz, above 0.
-    expected : expected rate of arrival in Hz.
-    low, high : lowest and highest correct rate in Hz.
+    Args:
+        rate: publishing rate of the topic in Hz, above 0.
+        expected: expected rate of arrival in Hz.
+        low: lowest correct rate in Hz.
+        high: highest correct rate in Hz.
     """
 
     def __new__(cls, rate: float, expected: float, low: float, high: float) -> Self: ...
@@ -40,11 +40,10 @@ class RateCheck:
 class MasterTopic:
     """One topic of a `SubMaster`, with its options.
 
-    Attributes
-    ----------
-    name : name of the topic.
-    is_polled : True if an update waits for the topic.
-    keep_all : True if an update takes all messages; False: the newest.
+    Attributes:
+        name: name of the topic.
+        is_polled: True if an update waits for the topic.
+        keep_all: True if an update takes all messages; False: the newest.
     """
 
     name: str
@@ -70,14 +69,12 @@ class TopicReceiver:
     does not wait for: it checks the rates of the topics with messages, and those of all topics when the first state in
     `alive` or `freq_ok` ends.
 
-    Parameters
-    ----------
-    master : owner of the dictionaries, to which the receiver keeps no reference.
-    topics : topics of the master by name.
+    Args:
+        master: owner of the dictionaries, to which the receiver keeps no reference.
+        topics: topics of the master by name.
 
-    Attributes
-    ----------
-    frame : number of updates.
+    Attributes:
+        frame: number of updates.
     """
 
     frame: int
@@ -86,10 +83,9 @@ class TopicReceiver:
     def add_socket(self, topic: MasterTopic, socket: Any) -> None:
         """Add the subscriber of a topic.
 
-        Parameters
-        ----------
-        topic : its options.
-        socket : connected subscriber.
+        Args:
+            topic: its options.
+            socket: connected subscriber.
         """
 
     def update(self, ready: list[Any], clock: Callable[[], float] | None) -> None:
@@ -97,17 +93,15 @@ class TopicReceiver:
 
         If a subscriber raises an error, the update has the messages that were received before.
 
-        Parameters
-        ----------
-        ready : subscribers that a poll returned.
-        clock : function that returns the seconds of the update; None: `time.monotonic`.
+        Args:
+            ready: subscribers that a poll returned.
+            clock: function that returns the seconds of the update; None: `time.monotonic`.
         """
 
     def update_msgs(self, now: float, messages: Iterable[tuple[str, Any]]) -> None:
         """Do one update with given messages. See `SubMaster.update_msgs`.
 
-        Parameters
-        ----------
-        now : seconds of the update. Must not be before the previous update.
-        messages : names of topics and their raw messages, in the order of arrival.
+        Args:
+            now: seconds of the update. Must not be before the previous update.
+            messages: names of topics and their raw messages, in the order of arrival.
         """

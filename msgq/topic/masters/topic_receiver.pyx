@@ -75,7 +75,7 @@ cdef class TopicReceiver:
     cdef list _updated_topics, _unpolled_topics
     cdef readonly object frame
     cdef object _last_update_s
-    cdef double _next_expiry_s  # all states in `alive` and `freq_ok` stay until this time of the clock
+    cdef double _next_expiry_s  # time of the clock until which all states in `alive` and `freq_ok` stay
 
     def __init__(self, master, topics):
         self._updated, self._seen, self._valid = master.updated, master.seen, master.valid

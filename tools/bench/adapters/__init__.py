@@ -12,6 +12,7 @@ SYSTEMS = (
     *(OURS, OTHER, FLOOR, "kickmsg", "iceoryx2", "zmq-ipc", "zmq-tcp", "pipe", "posix_ipc", "mp-queue"),
     *ON_REQUEST,
     *("mcap", "foxglove-sdk", "pybag-sdk", "rosbags", "mcap-ros2-support", "pycapnp", "by-hand", "by-hand-mcap"),
+    "by-hand-duckdb",
 )
 KINDS = ("topic", "channel", "queue", "seqlock", "board")  # the systems of the table of kinds: all are msgq
 COLUMNS = (*KINDS, *SYSTEMS)
@@ -37,7 +38,7 @@ _CLASSES = {
     "iceoryx2-board": "iceoryx2_board:Iceoryx2Board",
     "msgq-zmq": "ours_zmq:OursZmq",
 }
-_PACKAGES = {"by-hand": "pyspark", "by-hand-mcap": "pyspark"}
+_PACKAGES = {"by-hand": "pyspark", "by-hand-mcap": "pyspark", "by-hand-duckdb": "duckdb"}
 
 
 def adapter(name: str) -> type[System]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 WAIT_S = 0.05
-BOARD_KEYS = 16  # in the boards of all systems
+BOARD_KEYS = 16  # keys of a board in all systems
 SERVICE_RATES = (100.0, 50.0, 20.0, 20.0, 10.0, 10.0, 5.0, 2.0, 1.0)  # messages/s of the services of a bus, in turns
 
 
@@ -35,16 +35,15 @@ class Call(NamedTuple):
 class Topic:
     """One channel between two processes.
 
-    Attributes
-    ----------
-    name : unique on the machine. The name contains the tag of the run, so leftovers can be found.
-    size : bytes of a message.
-    depth : minimum capacity in messages.
-    subscribers : number of subscribers.
-    lossless : True: no message may be lost. False: new messages may replace old messages.
-    kind : kind of endpoint, if a system has several.
-    folder : temporary folder of the run, the same in all its processes.
-    tag : beginning of all names outside of `folder`.
+    Attributes:
+        name: unique on the machine. The name contains the tag of the run, so leftovers can be found.
+        size: bytes of a message.
+        depth: minimum capacity in messages.
+        subscribers: number of subscribers.
+        lossless: True: no message may be lost. False: new messages may replace old messages.
+        kind: kind of endpoint, if a system has several.
+        folder: temporary folder of the run, the same in all its processes.
+        tag: beginning of all names outside of `folder`.
     """
 
     name: str
@@ -61,16 +60,15 @@ class Topic:
 class Publisher:
     """The calls of a publisher. `send` replaces missing calls.
 
-    Attributes
-    ----------
-    send : publishes a message. No subscriber sleeps.
-    stream : publishes without loss, if the system can wait for a slow subscriber.
-    wake : publishes a message, and wakes a sleeping subscriber.
-    patient : waits until no slow subscriber loses a message, and then publishes as `wake`.
-    in_place : publishes with the fewest copies that the system offers.
-    many : publishes several messages. Its ``message`` is the result of `rows` for a two-dimensional array of bytes with
-        one message per row.
-    await_subscribers : waits until this number of subscribers is connected. Only systems that connect late need it.
+    Attributes:
+        send: publishes a message. No subscriber sleeps.
+        stream: publishes without loss, if the system can wait for a slow subscriber.
+        wake: publishes a message, and wakes a sleeping subscriber.
+        patient: waits until no slow subscriber loses a message, and then publishes as `wake`.
+        in_place: publishes with the fewest copies that the system offers.
+        many: publishes several messages. Its ``message`` is the result of `rows` for a two-dimensional array of bytes
+            with one message per row.
+        await_subscribers: waits until this number of subscribers is connected. Only systems that connect late need it.
     """
 
     send: Call
@@ -87,15 +85,14 @@ class Publisher:
 class Subscriber:
     """The calls of a subscriber. A call without a message returns None.
 
-    Attributes
-    ----------
-    poll : returns at once.
-    block : sleeps until a message arrives, or until a long timeout.
-    wait : sleeps until a message arrives, at most `WAIT_S`.
-    stream : the faster call to receive many messages; None: `poll`.
-    in_place : receives a message with the fewest copies, and reads the first and the last byte of a view.
-    array : receives all waiting messages as one NumPy array. The argument is the dtype.
-    lost : returns the number of lost messages; None: the system does not count losses.
+    Attributes:
+        poll: returns at once.
+        block: sleeps until a message arrives, or until a long timeout.
+        wait: sleeps until a message arrives, at most `WAIT_S`.
+        stream: the faster call to receive many messages; None: `poll`.
+        in_place: receives a message with the fewest copies, and reads the first and the last byte of a view.
+        array: receives all waiting messages as one NumPy array. The argument is the dtype.
+        lost: returns the number of lost messages; None: the system does not count losses.
     """
 
     poll: Call
@@ -111,10 +108,9 @@ class Subscriber:
 class Polled:
     """The calls of a program that waits for several topics at once.
 
-    Attributes
-    ----------
-    wait : waits at most `timeout` ms, and returns the topics with a message.
-    take : receives a message of the topic `ready` of this result.
+    Attributes:
+        wait: waits at most `timeout` ms, and returns the topics with a message.
+        take: receives a message of the topic `ready` of this result.
     """
 
     wait: Call
@@ -125,11 +121,12 @@ class Polled:
 class Exchange:
     """The calls of a program that sends messages to itself. A user would write the same calls.
 
-    Attributes
-    ----------
-    send : sends `message`. receive : takes a waiting message; None: no message waits.
-    batch : returns a list of `count` messages. many : sends this list.
-    each : the object of a ``for`` loop over `count` waiting messages.
+    Attributes:
+        send: sends `message`.
+        receive: takes a waiting message; None: no message waits.
+        batch: returns a list of `count` messages.
+        many: sends this list.
+        each: the object of a ``for`` loop over `count` waiting messages.
     """
 
     send: Call
@@ -147,13 +144,13 @@ def _no_ranks(rank: int) -> Call:
 class WorkQueue:
     """The calls of an open queue. All calls wait, for a free slot or for a message.
 
-    Attributes
-    ----------
-    send, receive : one message.
-    end : result of `receive` for an empty message.
-    send_ranked : returns the call that sends with a priority.
-    take : receives a job. The caller calls the job's ``ack()``.
-    shared : True: a queue may have several senders and receivers.
+    Attributes:
+        send: sends one message.
+        receive: receives one message.
+        end: result of `receive` for an empty message.
+        send_ranked: returns the call that sends with a priority.
+        take: receives a job. The caller calls the job's ``ack()``.
+        shared: True: a queue may have several senders and receivers.
     """
 
     send: Call
@@ -168,11 +165,14 @@ class WorkQueue:
 class Values:
     """The calls on `depth` values at once.
 
-    Attributes
-    ----------
-    rows : array to write, the ``message`` of `write`. room : array to fill, the ``message`` of `read` and `instant`.
-    write, read : write or read all values. Each value is intact. instant : reads all values at one instant.
-    touch : overwrites a few values. changes : returns the values that were overwritten since its last call.
+    Attributes:
+        rows: array to write, the ``message`` of `write`.
+        room: array to fill, the ``message`` of `read` and `instant`.
+        write: writes all values.
+        read: reads all values. Each value is intact.
+        instant: reads all values at one instant.
+        touch: overwrites a few values.
+        changes: returns the values that were overwritten since its last call.
     """
 
     rows: Any
@@ -196,16 +196,15 @@ class Handling:
 class System:
     """Base of the adapters. One instance in each measured process, for one topic.
 
-    Attributes
-    ----------
-    name : column of the table, and name on the command line.
-    package : name of the installed package; "": none.
-    lossless : True: the publisher's `stream` waits for a slow subscriber. False: the benchmark limits the messages.
-    in_flight : maximum number of messages of 64 bytes on their way, chosen for the best speed of each system.
-    writers : possible numbers of publishers of a topic.
-    readers : possible numbers of subscribers of a topic. Without 0, sending needs a subscriber.
-    shares_values : True: two processes may write one value.
-    keeps_segment : True: after all processes have closed a topic, its files stay for the next open.
+    Attributes:
+        name: column of the table, and name on the command line.
+        package: name of the installed package; "": none.
+        lossless: True: the publisher's `stream` waits for a slow subscriber. False: the benchmark limits the messages.
+        in_flight: maximum number of messages of 64 bytes on their way, chosen for the best speed of each system.
+        writers: possible numbers of publishers of a topic.
+        readers: possible numbers of subscribers of a topic. Without 0, sending needs a subscriber.
+        shares_values: True: two processes may write one value.
+        keeps_segment: True: after all processes have closed a topic, its files stay for the next open.
     """
 
     name: ClassVar[str]

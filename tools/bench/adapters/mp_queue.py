@@ -51,9 +51,9 @@ class MpQueue(System):
 
     def _make(self, path: Path) -> None:
         context = get_context("spawn")  # its semaphores keep their names
-        made: tuple[Any, ...] = context.Lock(), context.Lock(), context.BoundedSemaphore(self.topic.depth)
-        _kept.append(made)
-        states = [(0, lock._semlock.kind, lock._semlock.maxvalue, lock._semlock.name) for lock in made]
+        semaphores: tuple[Any, ...] = context.Lock(), context.Lock(), context.BoundedSemaphore(self.topic.depth)
+        _kept.append(semaphores)
+        states = [(0, lock._semlock.kind, lock._semlock.maxvalue, lock._semlock.name) for lock in semaphores]
         os.mkfifo(self.topic.folder / self.topic.name)
         draft = path.with_suffix(".draft")
         draft.write_bytes(pickle.dumps(states))
@@ -61,6 +61,6 @@ class MpQueue(System):
 
 
 def _restore(kind: Any, state: Any) -> Any:
-    made = kind.__new__(kind)
-    made.__setstate__(state)
-    return made
+    restored = kind.__new__(kind)
+    restored.__setstate__(state)
+    return restored

@@ -32,9 +32,8 @@ def compiler() -> list[str]:
 def build(folder: Path) -> None:
     """Compile everything into `folder`, which must exist.
 
-    Raises
-    ------
-    FloorError : there is no compiler, or it refuses.
+    Raises:
+        FloorError: there is no compiler, or it refuses.
     """
     include = "-I" + sysconfig.get_path("include")
     started = [
@@ -50,9 +49,8 @@ def build(folder: Path) -> None:
 def build_bus(path: Path, msgq_include: Path | None) -> None:
     """Compile the bus in C, with the C library of msgq, or with the minimal ring.
 
-    Raises
-    ------
-    FloorError : as `build`.
+    Raises:
+        FloorError: as `build`.
     """
     words = ["bus.c", "-pthread"]
     if msgq_include is not None:
@@ -65,9 +63,8 @@ def build_bus(path: Path, msgq_include: Path | None) -> None:
 def build_preloaded(folder: Path) -> Path:
     """Compile the library that `instructions` preloads into `folder`, and return its path.
 
-    Raises
-    ------
-    FloorError : as `build`.
+    Raises:
+        FloorError: as `build`.
     """
     _finish(_start(["-shared", "-fPIC", "asleep.c", "-ldl"], folder / "asleep.so"))
     return folder / "asleep.so"
@@ -86,9 +83,8 @@ def load(folder: Path) -> ModuleType:
 def run_program(folder: Path, program: str, *arguments: float | str) -> dict[str, Any]:
     """Run a program that `build` left in `folder`, and return the object that it prints.
 
-    Raises
-    ------
-    FloorError : it cannot run, or takes too long.
+    Raises:
+        FloorError: it cannot run, or takes too long.
     """
     command = [str(folder / program), *map(str, arguments)]
     try:

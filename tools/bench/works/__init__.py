@@ -20,10 +20,9 @@ from tools.bench.roles import Result, Role
 class Step(NamedTuple):
     """The measured step of a slice.
 
-    Attributes
-    ----------
-    run : does the work. It returns the number of things that were done, or a result with this number as ``done``.
-    cpu_seconds : returns the processor time in s, whose difference is the processor time of the step.
+    Attributes:
+        run: does the work. It returns the number of things that were done, or a result with this number as ``done``.
+        cpu_seconds: returns the processor time in s, whose difference is the processor time of the step.
     """
 
     run: Callable[[], Any]
@@ -43,7 +42,7 @@ def work(job: Job) -> Role:
         prepare(job).run()
     yield None
     while True:
-        gc.enable()  # as in the programs of users
+        gc.enable()  # same setting as in programs of users
         yield _measure(prepare(job), job.case.unit)
 
 

@@ -20,7 +20,7 @@ from tools.bench.machine import PROJECT
 from tools.bench.roles import require
 from tools.bench.works import Step
 
-_SECONDS = 0.1  # of processor time
+_SECONDS = 0.1  # processor time of a measurement
 _EVENT = """@0xf3b1f17e25a4285b;
 struct Can { address @0 :UInt32; dat @1 :Data; src @2 :UInt8; }
 struct Event { logMonoTime @0 :UInt64; valid @1 :Bool = true; union { can @2 :List(Can); speed @3 :Float32; } }

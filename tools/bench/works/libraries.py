@@ -13,11 +13,10 @@ from tools.bench.works.files import DEFINITION, TYPE
 class Library(NamedTuple):
     """A library that writes MCAP.
 
-    Attributes
-    ----------
-    write : writes messages of 20 topics into a file; takes the path, payloads, and a compression.
-    compressions : compressions that `write` supports.
-    convert : converts payloads to the arguments of `write`.
+    Attributes:
+        write: writes messages of 20 topics into a file; takes the path, payloads, and a compression.
+        compressions: compressions that `write` supports.
+        convert: converts payloads to the arguments of `write`.
     """
 
     write: Callable[[Path, Sequence[Any], str], None]

@@ -10,15 +10,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from functools import cache, partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import psutil
-import pyarrow as pa
 
 import msgq
 from msgq.spark import read as read_recording
@@ -29,36 +27,12 @@ from tools.bench.adapters import FLOOR, OURS
 from tools.bench.job import Job
 from tools.bench.machine import PROJECT
 from tools.bench.roles import latency, require
-from tools.bench.works import Step, make_once, recordings
+from tools.bench.works import Step, by_hand, make_once, recordings
 
 _LOOK_S = 0.05
-_PIECES = 12  # of a recording of which the last one is new
+_PIECES = 12  # pieces of a recording; the last one is new
 _FIVE = ["endpoint", "epoch", "sequence", "publish_time", "log_time"]
 _COLUMNS = {"five": _FIVE, "without_payload": [*_FIVE, "run", "host", "encoding", "schema"]}
-_MESSAGES = pa.schema(
-    [
-        ("endpoint", pa.string()),
-        ("sequence", pa.int64()),
-        ("publish_time", pa.int64()),
-        ("log_time", pa.int64()),
-        ("data", pa.binary()),
-    ]
-)
-_MESSAGES_OF_SPARK = "endpoint string, sequence long, publish_time long, log_time long, data binary"
-#: Tables of `_gold_by_hand`, of the table `messages`.
-_TABLES_BY_HAND = {
-    "rates": """
-        SELECT endpoint, log_time DIV 1000000000 AS second, count(*) AS messages, sum(length(data)) AS bytes
-        FROM messages GROUP BY endpoint, log_time DIV 1000000000""",
-    "latencies": """
-        SELECT endpoint, max(log_time - publish_time) AS largest,
-            percentile_approx(log_time - publish_time, array(0.5, 0.9, 0.99)) AS percentiles
-        FROM messages GROUP BY endpoint""",
-    "losses": """
-        SELECT endpoint, sum(sequence - before - 1) AS lost FROM (
-            SELECT endpoint, sequence, lag(sequence) OVER (PARTITION BY endpoint ORDER BY sequence) AS before
-            FROM messages) GROUP BY endpoint""",
-}
 _SESSION = "from msgq.spark import session; session('local[2]').range(1).count()"
 _BARE_SESSION = "from pyspark.sql import SparkSession as S; S.builder.master('local[2]').getOrCreate().range(1).count()"
 
@@ -112,7 +86,7 @@ def _spark(cores: int = 0) -> Any:
     """Return the session of this process. `cores`: the only cores; 0: all."""
     allowed = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, allowed[: cores or None])
-    os.environ["PYTHONPATH"] = os.pathsep.join(_library_path())  # of the workers
+    os.environ["PYTHONPATH"] = os.pathsep.join(_library_path())  # the workers' path
     return open_session(f"local[{cores or len(allowed)}]")
 
 
@@ -215,9 +189,12 @@ def bronze(job: Job) -> Step:
 
 def gold(job: Job) -> Step:
     """Make bronze and gold of a recording."""
-    recording = _make_recording(_only(job, OURS, *_BY_HAND))
+    recording = _make_recording(_only(job, OURS, "by-hand-duckdb", *by_hand.SPARK_READERS))
+    if job.system == "by-hand-duckdb":
+        return _step(job, lambda: by_hand.make_by_duckdb(_place(job), Path(recording)))
     if job.system != OURS:
-        return _step(job, partial(_gold_by_hand, _place(job), Path(recording), _BY_HAND[job.system]))
+        read = by_hand.SPARK_READERS[job.system]
+        return _step(job, lambda: by_hand.make_by_spark(_spark(), read, _place(job), Path(recording)))
     lake = _new_lake(job)
     return _step(job, lambda: _build(lake, recording))
 
@@ -300,56 +277,6 @@ def _sides(job: Job) -> list[Any]:
     return sides
 
 
-# -------------------------------------------------------------------------------------------------------------- by hand
-
-
-def _gold_by_hand(where: Path, recording: Path, read: Callable[[str], Iterator[pa.RecordBatch]]) -> None:
-    """Make a table of messages and tables of rates, latencies and losses, without msgq's lake.
-
-    Messages are neither sorted nor deduplicated, and no commit protects the tables.
-    """
-    spark, paths = _spark(), [(str(path),) for path in sorted(recording.rglob("*.mcap"))]
-    files = spark.createDataFrame(paths, "path string").repartition(len(paths))
-    messages = files.mapInArrow(partial(_read_files, read=read), _MESSAGES_OF_SPARK)
-    messages.write.option("compression", "zstd").parquet(str(where / "messages"))
-    spark.read.parquet(str(where / "messages")).createOrReplaceTempView("messages")
-    for name, query in _TABLES_BY_HAND.items():
-        spark.sql(query).coalesce(1).write.parquet(str(where / name))
-
-
-def _read_files(
-    paths: Iterable[pa.RecordBatch], read: Callable[[str], Iterator[pa.RecordBatch]]
-) -> Iterator[pa.RecordBatch]:
-    for batch in paths:
-        for path in batch.column("path").to_pylist():
-            yield from read(path)
-
-
-def _read_by_mcap(path: str) -> Iterator[pa.RecordBatch]:
-    from mcap.reader import make_reader
-
-    with open(path, "rb") as file:
-        rows = (
-            (channel.topic, message.sequence, message.publish_time, message.log_time, message.data)
-            for _, channel, message in make_reader(file).iter_messages(log_time_order=False)
-        )
-        while some := list(islice(rows, 20_000)):
-            columns = [
-                pa.array(column, field.type) for column, field in zip(zip(*some, strict=True), _MESSAGES, strict=True)
-            ]
-            yield pa.RecordBatch.from_arrays(columns, schema=_MESSAGES)
-
-
-def _read_by_msgq(path: str) -> Iterator[pa.RecordBatch]:
-    from msgq.recording import LogReader
-
-    for batch in LogReader(path).batches(_MESSAGES.names):
-        yield pa.RecordBatch.from_arrays([batch.column(0).cast(pa.string()), *batch.columns[1:]], schema=_MESSAGES)
-
-
-_BY_HAND = {"by-hand": _read_by_msgq, "by-hand-mcap": _read_by_mcap}
-
-
 # ------------------------------------------------------------------------------------------------------------ following
 
 
@@ -377,8 +304,8 @@ class _Sink:
 def follow(job: Job) -> Step:
     """Take the messages of each batch out of Spark, of the live bus or of a recording that grows."""
     words, sink, source = control.words(job.words_path), _Sink(), _spark().readStream.format("msgq")
-    where = job.folder / job.name
-    where.mkdir(exist_ok=True)
+    folder = job.folder / job.name
+    folder.mkdir(exist_ok=True)
     words_needed = range(control.OWN, control.OWN + 1 + len(_only(job, OURS).case.crew))
 
     def wait_for_all(value: int) -> None:
@@ -389,8 +316,8 @@ def follow(job: Job) -> Step:
         if job.case.kind == "live":
             table = source.options(live="true", endpoints=f"{job.name}-data").load()
         else:
-            table = source.load(str(where))
-        writer = table.writeStream.foreachBatch(sink).option("checkpointLocation", str(where / "checkpoint"))
+            table = source.load(str(folder))
+        writer = table.writeStream.foreachBatch(sink).option("checkpointLocation", str(folder / "checkpoint"))
         query = writer.start()
         control.wait_until(lambda: not query.isActive or query.status["message"] == "Waiting for data to arrive")
         words[control.TOTAL] = companions.PUBLISH

@@ -24,9 +24,9 @@ _LOOK_S = 0.005  # the recorder's own time must not grow by many looks
 
 def record(job: Job) -> Step:
     """Record what another process publishes; libraries write payloads from memory."""
-    where, kind, count = _place(job), job.case.kind, job.case.messages
+    folder, kind, count = _place(job), job.case.kind, job.case.messages
     if job.system == OURS:
-        return Step(lambda: _record_bus(job, where))
+        return Step(lambda: _record_bus(job, folder))
     library = WRITERS[job.system]
     if kind not in library.compressions:
         raise Unsupported(f"no compression {kind}")
@@ -34,8 +34,8 @@ def record(job: Job) -> Step:
     messages = library.convert((texts * (count // len(texts) + 1))[:count])
 
     def run() -> int:
-        library.write(where, messages, kind)
-        for path in where.iterdir() if where.is_dir() else [where]:
+        library.write(folder, messages, kind)
+        for path in folder.iterdir() if folder.is_dir() else [folder]:
             with path.open("rb") as file:
                 os.fsync(file.fileno())
         return count
@@ -43,10 +43,10 @@ def record(job: Job) -> Step:
     return Step(run)
 
 
-def _record_bus(job: Job, where: Path) -> dict[str, Any]:
+def _record_bus(job: Job, folder: Path) -> dict[str, Any]:
     words, endpoint = control.words(job.words_path), f"{job.name}-data"
     control.wait_until(lambda: words[control.OWN] == 1)
-    recorder = Recorder(where, [endpoint], compression=job.case.kind)
+    recorder = Recorder(folder, [endpoint], compression=job.case.kind)
     words[control.TOTAL] = companions.PUBLISH
     control.wait_until(lambda: words[control.OWN] == 2, _LOOK_S)
     stats = recorder.stop()
@@ -67,10 +67,10 @@ def filter_all(job: Job) -> Step:
 
 
 def _filter(job: Job, endpoints: list[str] | None) -> Step:
-    path, where = _file(job), _place(job)
+    path, folder = _file(job), _place(job)
 
     def run() -> int:
-        write_merged_log([LogReader(path, endpoints=endpoints)], where)
+        write_merged_log([LogReader(path, endpoints=endpoints)], folder)
         return LogReader(path).messages  # all messages were read
 
     return Step(run)

@@ -23,7 +23,7 @@ from tools.bench.workspace import remove_rings
 
 _TOPICS = 20
 _RARE = 1000
-_SENT_BYTES = 4 << 20  # at once, of a ring of 64 MiB
+_SENT_BYTES = 4 << 20  # bytes of a call, out of a ring of 64 MiB
 _IMU = np.dtype([("time", "<i8"), ("x", "<f4", 3), ("gyro", "<f4", 3), ("count", "<u4")])
 
 

@@ -23,7 +23,7 @@ from tools.chaos.kinds.workload import (
 )
 from tools.chaos.messages import make_message, read_message
 
-VIEWS = 4  # that an incarnation keeps
+VIEWS = 4  # views that an incarnation keeps
 BATCH = 20
 SIZES = (0, 10, 200, 200, 4000, 20_000)  # bytes of messages, of which some make pools grow
 LARGEST = 1 << 15
@@ -68,10 +68,10 @@ class Channels(Workload):
             else:
                 self._publish_loans(self._pub, size)
         except PoolExhaustedError:
-            self.record.made = self.record.sent = self._pub.sent
+            self.record.begun = self.record.sent = self._pub.sent
 
     def _begin(self, count: int) -> None:
-        self.record.made = self.record.sent + count
+        self.record.begun = self.record.sent + count
 
     def _next(self, ahead: int, size: int) -> bytes:
         return make_message(self.context.incarnation, self.record.sent + ahead, size)
@@ -133,12 +133,12 @@ class Channels(Workload):
         assert publisher == f"incarnation {incarnation}", (
             f"a message of incarnation {incarnation} says that it is of {publisher}"
         )
-        assert index < TopicRecord(self.context.history.words(incarnation, CHANNELS)).made, (
+        assert index < TopicRecord(self.context.history.words(incarnation, CHANNELS)).begun, (
             f"incarnation {incarnation} has not made message {index}"
         )
         assert position > self._position, f"position {position} came after {self._position}"
-        known = position + 1 - self._start
-        assert received + lost == known, f"{way}: {received} received, {lost} lost, of {known} positions"
+        positions = position + 1 - self._start
+        assert received + lost == positions, f"{way}: {received} received, {lost} lost, of {positions} positions"
         before, lost_before = self._last.get(incarnation, (index - 1, lost))
         assert index > before, f"{way}: message {index} of incarnation {incarnation} came after {before}"
         missing = index - before - 1
@@ -161,13 +161,13 @@ class Channels(Workload):
     def stop_producing(self) -> None:
         if self._pub is not None:
             record, sent = self.record, self._pub.sent
-            assert sent == record.sent == record.made, f"{record.sent} sent, {record.made} made, {sent} counted"
+            assert sent == record.sent == record.begun, f"{record.sent} sent, {record.begun} begun, {sent} counted"
             self._pub.close()
             self._pub = None
 
     def close(self) -> None:
         if self.context.reads:
-            self.take(self._sub)  # as in topics, some losses are known only now
+            self.take(self._sub)  # some losses are known only now, which is the same in topics
             self._count()
             self.let_go()
             self._sub.close()
@@ -193,13 +193,13 @@ class Channels(Workload):
     @staticmethod
     def check(run_result: RunResult) -> list[str]:
         records = list(run_result.records())
-        made, sent = sum(record.made for _, record in records), sum(record.sent for _, record in records)
-        errors = check_within(f"messages of channel/{run_result.lane.name}", sent, run_result.total, made)
+        begun, sent = sum(record.begun for _, record in records), sum(record.sent for _, record in records)
+        errors = check_within(f"messages of channel/{run_result.lane.name}", sent, run_result.total, begun)
         errors += check_complete(run_result)
         return errors + [
-            f"incarnation {result.incarnation} has sent {record.sent} of {record.made} messages, and was not killed"
+            f"incarnation {result.incarnation} has sent {record.sent} of {record.begun} messages, and was not killed"
             for result, record in records
-            if not result.killed and record.made != record.sent
+            if not result.killed and record.begun != record.sent
         ]
 
     @staticmethod

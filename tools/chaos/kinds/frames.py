@@ -29,9 +29,8 @@ def count_published(name: str) -> int:
 def open_server(name: str, frame_bytes: int = 1 << 14) -> VisionIpcServer:
     """Return a server with a stream, which listens.
 
-    Raises
-    ------
-    MultiplePublishersError : another incarnation serves.
+    Raises:
+        MultiplePublishersError: another incarnation serves.
     """
     server = VisionIpcServer(name)
     server.start_listener()  # first, because the creation of a stream takes its topic over
@@ -75,11 +74,11 @@ class Frames(Workload):
             return
         record = self.record
         number = (record.base or 0) + record.sent
-        record.made = record.sent + 1
+        record.begun = record.sent + 1
         if self._publish(self._server, number):
             record.sent += 1
         else:
-            record.made, record.dropped = record.sent, record.dropped + 1
+            record.begun, record.dropped = record.sent, record.dropped + 1
 
     def _serve(self) -> None:
         try:
@@ -147,7 +146,7 @@ class Frames(Workload):
 
     def close(self) -> None:
         if self.context.reads:
-            while self.take(self._notifications):  # as in topics, some losses are known only now
+            while self.take(self._notifications):  # some losses are known only now, which is the same in topics
                 pass
             self.let_go()
             self._client.close()

@@ -34,17 +34,18 @@ _Words = npt.NDArray[np.uint64]
 class QueueRecord(Record):
     """What an incarnation has written of the queue.
 
-    Attributes
-    ----------
-    made, sent : messages that it began to send, and those whose sending had returned.
-    receiving : messages that it is about to receive: so many may be gone with it.
-    returned : jobs that it gave back, or kept longer than their lease.
-    remaining, counted_sent : of the final checker: messages that were still there, and all that were sent.
+    Attributes:
+        begun: messages that it began to send.
+        sent: messages whose sending had returned.
+        receiving: messages that it is about to receive: so many may be gone with it.
+        returned: jobs that it gave back, or kept longer than their lease.
+        remaining: messages that were still there for the final checker.
+        counted_sent: all messages that were sent, as the final checker counted them.
     """
 
     __slots__ = ()
 
-    made = Field(0)
+    begun = Field(0)
     sent = Field(1)
     receiving = Field(2)
     returned = Field(3)
@@ -110,14 +111,14 @@ class Queues(Workload):
             make_message(self.context.incarnation, self.record.sent + i, self.rng.randrange(200)) for i in range(count)
         ]
         priority, timeout = self.rng.choice((0, 7, 7, 900)), self.rng.choice((0, 0, 0.02))
-        self.record.made = self.record.sent + count
+        self.record.begun = self.record.sent + count
         if count > 1:
             self.record.sent += self.queue.send_many(batch, priority, timeout=timeout)
         else:
             with contextlib.suppress(QueueFullError):
                 self.queue.send(batch[0], priority, timeout=timeout)
                 self.record.sent += 1
-        self.record.made = self.record.sent
+        self.record.begun = self.record.sent
 
     def take(self, _: Any, timeout: float = 0.0) -> bool:
         """Take some messages, in the ways there are. False: nothing is there, also for others who take later."""
@@ -166,8 +167,8 @@ class Queues(Workload):
     def _check(self, got: Any) -> tuple[int, int]:
         """Return whose message it is, which must be whole, and behind those of its sender unless it came back."""
         incarnation, index = read_message(got.data)
-        made = QueueRecord(self.context.history.words(incarnation, QUEUES)).made
-        assert index < made, f"incarnation {incarnation} has made {made} messages, and not {index}"
+        begun = QueueRecord(self.context.history.words(incarnation, QUEUES)).begun
+        assert index < begun, f"incarnation {incarnation} has made {begun} messages, and not {index}"
         if got.deliveries == 1:
             before = self._last.get((incarnation, got.priority), -1)
             assert index > before, f"message {index} of incarnation {incarnation} came after {before}"
@@ -226,14 +227,14 @@ class Queues(Workload):
     @staticmethod
     def check(run_result: RunResult) -> list[str]:
         name, records = run_result.lane.name, {result.incarnation: record for result, record in run_result.records()}
-        sent, made = sum(record.sent for record in records.values()), sum(record.made for record in records.values())
+        sent, begun = sum(record.sent for record in records.values()), sum(record.begun for record in records.values())
         counted = sum(record.counted_sent for record in records.values())
-        errors = check_within(f"messages of queue/{name}", sent, counted, made)
+        errors = check_within(f"messages of queue/{name}", sent, counted, begun)
         allowed = sum(records[result.incarnation].receiving for result in run_result.results if result.killed)
         errors += _check_messages(run_result, records, allowed)
         for result in run_result.results:
             record = records[result.incarnation]
-            if not result.killed and (record.receiving or record.made != record.sent):
+            if not result.killed and (record.receiving or record.begun != record.sent):
                 errors.append(
                     f"incarnation {result.incarnation} left an operation on queue/{name} open, and was not killed"
                 )
@@ -291,7 +292,7 @@ def _check_messages(run_result: RunResult, records: dict[int, QueueRecord], allo
     errors = [f"{_name(word, name)} was ended twice" for word in messages[times > 1].tolist()]
     for word in messages.tolist():
         record = records.get(word >> _INCARNATION_SHIFT)
-        if record is None or word & _INDEX_MASK >= record.made:
+        if record is None or word & _INDEX_MASK >= record.begun:
             errors.append(f"{_name(word, name)} was received, and nobody sent it")
     sent = [
         np.arange(record.sent, dtype=np.uint64) | np.uint64(incarnation << _INCARNATION_SHIFT)

@@ -64,7 +64,9 @@ class Topics(Workload):
         try:
             self.record.sent += self._send(self._pub, self._base + self.record.sent)
         except MultiplePublishersError:
-            self.record.sent = self.record.made = self._count_published(self._pub)  # some of a batch may have been sent
+            self.record.sent = self.record.begun = self._count_published(
+                self._pub
+            )  # some of a batch may have been sent
             self._pub.close()
             self._pub, self.is_over = None, True
 
@@ -129,7 +131,9 @@ class Topics(Workload):
             record, counted = self.record, self._count_published(self._pub)
             self._pub.close()
             self._pub = None
-            assert counted == record.sent == record.made, f"{record.sent} sent, {record.made} made, {counted} counted"
+            assert counted == record.sent == record.begun, (
+                f"{record.sent} sent, {record.begun} begun, {counted} counted"
+            )
 
     def close(self) -> None:
         if self.context.reads:
@@ -200,12 +204,12 @@ class Patient(Topics):
 def check_successions(run_result: RunResult) -> list[str]:
     """Check that each publisher began with the count that the previous publisher recorded at its end."""
     records = (record for _, record in run_result.records() if record.base is not None)
-    chain = sorted((record.base, record.sent, record.made) for record in records)
+    chain = sorted((record.base, record.sent, record.begun) for record in records)
     chain.append((run_result.total, 0, 0))
     name = run_result.lane.name
     errors = [f"{name}: the first publisher found {chain[0][0]} messages"] if chain[0][0] else []
-    for (base, sent, made), (next_base, _, _) in pairwise(chain):
-        if not sent <= next_base - base <= made:
-            text = f"a publisher that began at {base} made {made} messages and had sent {sent}; the next began at"
+    for (base, sent, begun), (next_base, _, _) in pairwise(chain):
+        if not sent <= next_base - base <= begun:
+            text = f"a publisher that began at {base} began {begun} messages and had sent {sent}; the next began at"
             errors.append(f"{name}: {text} {next_base}")
     return errors

@@ -13,7 +13,7 @@ import msgq
 from tools.chaos.kinds.workload import WAIT, Lane, RunResult, WorkerContext, Workload
 from tools.chaos.process import fork
 
-#: How an incarnation waits for messages, and which messages it wants. An endpoint without a choice waits in the call.
+#: Ways of an incarnation to wait for and to choose messages. An endpoint without a choice waits in the call.
 WAYS = ("blocking", "poller", "conflating", "passive", "fileno", "asyncio", "slow", "lagging")
 LAG = 0.1  # seconds that a lagging incarnation sleeps at most, when it has read all: it reads the oldest that there is
 SUPERSEDED = 3  # exit code: another writer took over
@@ -78,10 +78,14 @@ class Worker:
     def _take_all(self) -> bool:
         return sum(workload.take(reader) for reader, workload in self._readers) > 0  # from each of them
 
-    def fork(self, forks: int) -> int:
-        """Let a forked child go on receiving as another incarnation; return its process id."""
+    def let_go(self) -> None:
+        """Give back what is held of all endpoints."""
         for workload in self.workloads:
             workload.let_go()
+
+    def fork(self, forks: int) -> int:
+        """Let a forked child go on receiving as another incarnation; return its process id."""
+        self.let_go()
         context, words = self.context.fork(), [list(workload.words) for workload in self.workloads]
         return fork(context.folder / str(context.incarnation), self._continue_in_fork, context, words, forks)
 
@@ -144,7 +148,11 @@ def _live(worker: Worker, steps: int, pause: float) -> None:
             if pause and rng.random() < 0.2:
                 time.sleep(pause * rng.random())
         if context.reads:
-            record.taken += worker.listen(rng.choice((0, 0, 0.001, WAIT)) if context.writes else WAIT)
+            timeout = rng.choice((0, 0, 0.001, WAIT)) if context.writes else WAIT
+            took = worker.listen(timeout)
+            record.taken += took
+            if timeout == WAIT and not took:  # together, all readers may hold every buffer, so that no frame can follow
+                worker.let_go()
     worker.stop_producing()
     record.quiet = 1
     if context.reads and context.is_permanent:

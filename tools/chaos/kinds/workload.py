@@ -18,10 +18,9 @@ WAIT = 0.02  # maximum seconds that an incarnation waits before it checks for th
 class Lane:
     """An endpoint of a run.
 
-    Attributes
-    ----------
-    size : bytes of a topic's ring, a frame or an element of a vector; messages of a channel or a queue.
-    copies : of each element of a vector.
+    Attributes:
+        size: bytes of a topic's ring, a frame or an element of a vector; messages of a channel or a queue.
+        copies: of each element of a vector.
     """
 
     kind: type[Workload]
@@ -34,13 +33,13 @@ class Lane:
 class WorkerContext:
     """Where and how an incarnation acts.
 
-    Attributes
-    ----------
-    folder : folder of the run. Data that is too large for the history is appended to files there.
-    incarnation : its number.
-    way : how it waits and receives, one of WAYS of `worker`.
-    reads, writes : what it does.
-    is_permanent : it exists before the first and after the last message, so its counts must be complete.
+    Attributes:
+        folder: folder of the run. Data that is too large for the history is appended to files there.
+        incarnation: its number.
+        way: how it waits and receives, one of WAYS of `worker`.
+        reads: True if it reads.
+        writes: True if it writes.
+        is_permanent: it exists before the first and after the last message, so its counts must be complete.
     """
 
     history: History
@@ -60,11 +59,10 @@ class WorkerContext:
 class WorkerResult(NamedTuple):
     """An incarnation that is over.
 
-    Attributes
-    ----------
-    incarnation : its number.
-    is_permanent : it was there all the time, as a reader.
-    killed : its last operation may or may not have happened. Of others every operation is known.
+    Attributes:
+        incarnation: its number.
+        is_permanent: it was there all the time, as a reader.
+        killed: its last operation may or may not have happened. Of others every operation is known.
     """
 
     incarnation: int
@@ -98,7 +96,7 @@ class Counts(NamedTuple):
     """A line of the table: sent, received and lost messages of all incarnations, and further counts."""
 
     name: str
-    made: int
+    begun: int
     taken: int
     lost: int
     details: str = ""

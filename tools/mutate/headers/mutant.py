@@ -17,13 +17,12 @@ TESTS = "tests/headers/test_headers.py"
 class Mutant:
     """One change of a header.
 
-    Attributes
-    ----------
-    path : the header, relative to the tree.
-    meaning : the missing property, in one line.
-    old, new : the code that is replaced, which occurs once, and its replacement. Comments and line breaks in the header
-        do not matter.
-    tests : ids of the tests of which each must fail.
+    Attributes:
+        path: the header, relative to the tree.
+        meaning: the missing property, in one line.
+        old: the code that is replaced, which occurs once. Comments and line breaks in the header do not matter.
+        new: the replacement.
+        tests: ids of the tests of which each must fail.
     """
 
     path: str

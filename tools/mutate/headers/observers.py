@@ -130,8 +130,8 @@ MUTANTS = [
     ),
     taken(
         "a part that goes beyond the payload is copied",
-        "room->skip > size - room->bytes)",
-        "room->skip > size)",
+        "buffer->skip > size - buffer->bytes)",
+        "buffer->skip > size)",
         "part_of_a_payload_is_copied_as_a_whole",
     ),
     truncation(
@@ -149,8 +149,8 @@ MUTANTS = [
     ),
     channel_source(
         "a message without room is copied",
-        "if (mq_unlikely(room->all_or_nothing && m->length > room->bytes))",
-        "if (mq_unlikely(room->all_or_nothing && m->length > room->bytes + 1))",
+        "if (mq_unlikely(buffer->all_or_nothing && m->length > buffer->bytes))",
+        "if (mq_unlikely(buffer->all_or_nothing && m->length > buffer->bytes + 1))",
         "channel_source_returns_messages_and_keeps_those_without_room",
     ),
     record_source(
@@ -169,8 +169,8 @@ MUTANTS = [
     ),
     record_source(
         "a value without room is copied",
-        "bool fits = !room->all_or_nothing || value.length <= room->bytes;",
-        "bool fits = !room->all_or_nothing || value.length <= room->bytes + 1;",
+        "bool fits = !buffer->all_or_nothing || value.length <= buffer->bytes;",
+        "bool fits = !buffer->all_or_nothing || value.length <= buffer->bytes + 1;",
         "board_source_gives_values_of_named_keys",
     ),
     record_source(

@@ -335,7 +335,7 @@ MUTANTS = [
     ),
     poll_state(
         "a poll searches for no due messages",
-        "(mq_queue_sweep_if_due(&state->h, &state->next_recovery_ns) && mq_queue_has_ready_message(&state->h.parts));",
+        "(mq_queue_recover_due(&state->h, &state->next_recovery_ns) && mq_queue_has_ready_message(&state->h.parts));",
         "false;",
         "queue_sleepers-poll_finds_due_messages_between_recoveries",
     ),

@@ -23,9 +23,8 @@ _SECONDS_A_TEST = 2 * DEADLINE
 def mutate(root: Path, mutants: Sequence[Mutant], seconds: float) -> dict[Mutant, str]:
     """Return the verdict on each mutant.
 
-    Raises
-    ------
-    NotRunError : there is no mutant, or a listed test does not pass without a mutant.
+    Raises:
+        NotRunError: there is no mutant, or a listed test does not pass without a mutant.
     """
     until_s = time.monotonic() + seconds
     tests = sorted({test for mutant in mutants for test in mutant.tests})

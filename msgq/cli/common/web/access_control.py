@@ -32,11 +32,10 @@ class AccessControl:
     - An origin must be this server, a desktop application, or a given origin. Only browsers send an origin. A foreign
       origin is a web page that the user visits.
 
-    Attributes
-    ----------
-    token : required token; None: no token.
-    host_names : accepted host names in addition.
-    origins : accepted origins in addition, such as "https://app.foxglove.dev".
+    Attributes:
+        token: required token; None: no token.
+        host_names: accepted host names in addition.
+        origins: accepted origins in addition, such as "https://app.foxglove.dev".
     """
 
     token: str | None = None

@@ -91,9 +91,8 @@ class _HttpConnection(web.RequestHandler):
 class HttpServer:
     """A web server for a few paths. All methods run in one event loop.
 
-    Attributes
-    ----------
-    refusals : log of refused clients.
+    Attributes:
+        refusals: log of refused clients.
     """
 
     def __init__(self, access: AccessControl, handlers: Mapping[str, Handler]) -> None:
@@ -103,18 +102,17 @@ class HttpServer:
         self._manager = web.Server(self._answer_request)
         self._listeners: list[socket.socket] = []
         self._accepting: set[asyncio.Task[Any]] = set()
-        self._waiting: dict[_HttpConnection, None] = {}  # from the oldest to the newest
+        self._waiting: dict[_HttpConnection, None] = {}  # waiting connections, from the oldest to the newest
         self._answers: dict[_HttpConnection, asyncio.Task[Any] | None] = {}
         descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         most = math.inf if descriptors == resource.RLIM_INFINITY else max(4, int(descriptors * _DESCRIPTORS_SHARE))
         self._waiting_max, self._answers_max = min(_WAITING_MAX, most), min(_ANSWERS_MAX, most)
 
     async def start(self, address: str, port: int) -> int:
-        """Open the port, and return its number. `port` : 0 for any free port.
+        """Open the port, and return its number. `port`: 0 for any free port.
 
-        Raises
-        ------
-        OSError : the address does not exist, or the port is in use.
+        Raises:
+            OSError: the address does not exist, or the port is in use.
         """
         loop = asyncio.get_running_loop()
         bound = await loop.create_server(asyncio.Protocol, address, port, start_serving=False)
@@ -235,9 +233,8 @@ class HttpServer:
     def _begin_answer(self, request: web.BaseRequest) -> None:
         """Give the request a place.
 
-        Raises
-        ------
-        HTTPServiceUnavailable : there is none.
+        Raises:
+            HTTPServiceUnavailable: there is none.
         """
         connection = cast(_HttpConnection, request.protocol)
         self.remove_connection(connection)
@@ -253,9 +250,8 @@ async def serve_until_interrupt(
 ) -> None:
     """Serve until Ctrl-C, SIGTERM, or the end of the duration. `announce` gets the number of the open port.
 
-    Raises
-    ------
-    OSError : the address does not exist, or the port is in use.
+    Raises:
+        OSError: the address does not exist, or the port is in use.
     """
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     with call_on_interrupt(lambda: loop.call_soon_threadsafe(stop.set)):

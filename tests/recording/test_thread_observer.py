@@ -1,0 +1,119 @@
+"""Recordings of stages contain samples of the threads that take part."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import msgq
+from msgq.common.busy_processes import BusyProcesses
+from msgq.common.thread_sampler import ThreadSampler
+from msgq.common.thread_samples import (
+    PARTICIPANTS_ENDPOINT,
+    SAMPLES_ENDPOINT,
+    SAMPLES_SCHEMA,
+    ThreadSample,
+    encode_sample,
+)
+from msgq.recording import LogReader, Recorder
+from msgq.recording.recorder import thread_observer
+from tests.support import wait_until
+from tests.unit.stage_children import timing_publisher, timing_record
+
+ME = (os.getpid(), threading.get_native_id())
+
+
+def count_samples(log: Path) -> int:
+    return sum(message.endpoint == SAMPLES_ENDPOINT for message in LogReader(log))
+
+
+def test_recording_of_stage_has_samples_and_participants(prefix: str, tmp_path: Path) -> None:
+    with timing_publisher("planner", "quotes") as stage:
+        with Recorder(tmp_path / "log") as recorder:
+            stage.send(timing_record(5, 6, 7, 4))
+            wait_until(lambda: recorder.stats().messages > 10)  # a sample, because this thread runs
+        assert recorder.stats().refused == {}
+    log = LogReader(tmp_path / "log")
+    participants = [json.loads(message.data) for message in log if message.endpoint == PARTICIPANTS_ENDPOINT]
+    samples = [
+        np.frombuffer(message.data, SAMPLES_SCHEMA.dtype)[0] for message in log if message.endpoint == SAMPLES_ENDPOINT
+    ]
+    me = [each for each in participants if (each["pid"], each["thread_id"]) == ME]
+    assert {(each["endpoint"], each["role"], each["problem"]) for each in me} == {
+        ("timing:planner:quotes", "publisher", "")
+    }
+    mine = [sample for sample in samples if (sample["pid"], sample["thread_id"]) == ME]
+    assert sum(sample["ran_ns"] for sample in mine) > 0
+    assert all(sample["begin_time"] < sample["publish_time"] for sample in samples)
+    assert all(mine[at]["publish_time"] == mine[at + 1]["begin_time"] for at in range(len(mine) - 1))
+    ours = [sample for sample in samples if sample["waited_ns"] >= 0]  # others are processes that keep the machine busy
+    assert {sample["pid"] for sample in ours} == {ME[0]}
+    assert {sample["thread_id"] for sample in ours} > {ME[1]}  # with those of the recorder
+
+
+def test_recording_without_stage_has_no_samples(prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = threading.Event()
+
+    def watch(self: ThreadSampler, participants: object, now_ns: int) -> list[object]:
+        assert participants == []
+        watched.set()
+        return []
+
+    monkeypatch.setattr(ThreadSampler, "watch", watch)
+    with msgq.pub_sock("plans") as plans, Recorder(tmp_path / "log") as recorder:
+        plans.send(b"one")
+        assert watched.wait(60)
+        wait_until(lambda: recorder.stats().messages == 1)
+    assert LogReader(tmp_path / "log").endpoints.keys() == {"plans"}
+    assert recorder.stats().refused == {}
+
+
+def test_busy_process_without_endpoint_has_samples_while_others_wait(
+    prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outside = ThreadSample(2, 1, 1, -1, 4711, 4711, 0, "", "compiler", "")
+    excluded: list[object] = []
+
+    def take_samples(_self: BusyProcesses, _now_ns: int, pids: object) -> list[ThreadSample]:
+        excluded.append(pids)
+        return [outside]
+
+    monkeypatch.setattr(BusyProcesses, "take_samples", take_samples)
+    monkeypatch.setattr(thread_observer, "_SCAN_WAIT_MIN_NS", 0)
+    with timing_publisher("planner", "quotes"), Recorder(tmp_path / "log"):
+        wait_until(lambda: excluded[1:])
+    assert {ME[0]} in excluded
+    samples = [message.data for message in LogReader(tmp_path / "log") if message.endpoint == SAMPLES_ENDPOINT]
+    assert samples.count(encode_sample(outside)) == len(excluded)
+
+
+def test_paused_recorder_takes_no_samples(prefix: str, tmp_path: Path) -> None:
+    with timing_publisher("planner", "quotes"):
+        with Recorder(tmp_path / "log", start_paused=True) as recorder:
+            recorder.resume()
+            wait_until(lambda: recorder.stats().messages > 10)
+            recorder.pause()
+        resumed = count_samples(tmp_path / "log")
+        with Recorder(tmp_path / "paused", start_paused=True):
+            pass
+    assert resumed > 0
+    assert LogReader(tmp_path / "paused").endpoints.keys() == set()
+
+
+def test_failed_sampling_is_shown_and_recording_continues(
+    prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> object:
+        raise RuntimeError("no /proc")
+
+    monkeypatch.setattr(thread_observer, "read_participants", fail)
+    with timing_publisher("planner", "quotes") as stage, Recorder(tmp_path / "log") as recorder:
+        wait_until(lambda: recorder.stats().refused == {SAMPLES_ENDPOINT: "no /proc"})
+        stage.send(timing_record(5, 6, 7, 4))
+        wait_until(lambda: recorder.stats().messages == 1)
+    assert LogReader(tmp_path / "log").endpoints.keys() == {"timing:planner:quotes"}
