@@ -201,8 +201,8 @@ class Publisher(ForkAwareHandle):
     order, and all subscribers see all messages in the same order. A publisher never waits for other processes, even if
     these processes are stopped or killed, unless you call `wait_for_room`.
 
-    Threads: one thread at a time may use a publisher and its loans. While one thread copies a large message or waits
-    for a slot or room, a second thread gets `ConcurrentUseError`.
+    Threads: one thread at a time may use a publisher, but any thread may publish or discard its loans. While one thread
+    copies a large message or waits for a slot or room, a second thread gets `ConcurrentUseError`.
 
     Fork: a forked child's copy of the publisher is a separate publisher. At its first send or loan, this publisher
     joins the channel with a new pool. The parent's publisher continues.
