@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,7 @@ _S3_CREDENTIAL_VARIABLES = (
 #: Files with profiles, by the variables that name other paths.
 _S3_PROFILE_FILES = {"AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials", "AWS_CONFIG_FILE": "~/.aws/config"}
 _S3_LOCK_VARIABLE = "AWS_S3_LOCKING_PROVIDER"  # a lock that delta-rs takes before each commit
+_ATTEMPTS, _CONFLICT_PAUSE_S = 6, 0.1  # conditional requests that a store lets fail, because another one runs
 _TRUE_TEXTS = ("1", "true", "on", "yes", "y")  # values of delta-rs for AWS_ALLOW_HTTP
 
 
@@ -75,23 +77,32 @@ class ObjectCreator:
         import obstore
         from obstore.exceptions import AlreadyExistsError, BaseError
 
-        try:
-            obstore.put(self._store, key, data, mode="create")
-        except AlreadyExistsError:
-            return self._has_content(key, data)  # the library repeats a request whose response was lost
-        except (BaseError, OSError) as error:
-            with suppress(StorageError):
-                if self._has_content(key, data):
-                    return True
-            raise self._explain_error(key, error) from None
-        return True
+        for attempt in range(_ATTEMPTS):
+            try:
+                obstore.put(self._store, key, data, mode="create")
+                return True
+            except AlreadyExistsError:
+                content = self._read_object(key)
+                if content is not None:
+                    return content == data  # equal: the library has repeated a request whose response was lost
+            except (BaseError, OSError) as error:
+                with suppress(StorageError):
+                    if self._read_object(key) == data:
+                        return True
+                raise self._explain_error(key, error) from None
+            time.sleep(_CONFLICT_PAUSE_S * 2**attempt)  # the other request of this conflict (status 409) has failed
+        text = f"requests of other writers conflicted {_ATTEMPTS} times; repeat the call"
+        raise StorageError(f"'{self._url}/{key}' cannot be written: {text}", errno=errno.EIO)
 
-    def _has_content(self, key: str, data: bytes) -> bool:
+    def _read_object(self, key: str) -> bytes | None:
+        """Return the content of an object; None: it does not exist."""
         import obstore
-        from obstore.exceptions import BaseError
+        from obstore.exceptions import BaseError, NotFoundError
 
         try:
-            return bytes(obstore.get(self._store, key).bytes()) == data
+            return bytes(obstore.get(self._store, key).bytes())
+        except (NotFoundError, FileNotFoundError):
+            return None
         except (BaseError, OSError) as error:
             raise self._explain_error(key, error) from None
 

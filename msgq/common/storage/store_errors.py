@@ -18,6 +18,7 @@ _STORE_PATTERN = re.compile(
     r"AWS Error|\bGeneric (S3|GCS|MicrosoftAzure) error|google::cloud|Azure::|Azure Error|Error performing \w+"
     r"|resolve_\w+ http"
 )
+_DURATION_PATTERN = re.compile(r"\bin \d+(\.\d+)?\w*")
 #: Reasons; the first match counts. The reply to a HEAD request has no text, only a status.
 _ERROR_REASONS = (
     (r"NO_?SUCH_?BUCKET|ContainerNotFound", "the bucket does not exist", "create the bucket, or correct the URL"),
@@ -43,9 +44,14 @@ _ERROR_REASONS = (
         "repeat the call later, or with fewer processes",
     ),
     (
-        r"NETWORK_CONNECTION|error sending request|curlCode|tcp connect|dns error|timed? ?out|REQUEST_TIMEOUT",
+        r"NETWORK_CONNECTION|error sending request|curlCode|tcp connect|dns error|\btimed? ?out|REQUEST_TIMEOUT",
         "the host cannot be reached",
         "check the network and AWS_ENDPOINT_URL",
+    ),
+    (
+        r"\b(405|501)\b|NotImplemented|MethodNotAllowed",
+        "the store does not support the request",
+        "a lake needs a store with conditional writes (If-None-Match)",
     ),
     (r"URL scheme is not allowed", "http is not allowed", "set AWS_ALLOW_HTTP=true, or use https"),
 )
@@ -58,10 +64,11 @@ def describe_store_error(text: str) -> str | None:
     """
     if not _STORE_PATTERN.search(text):
         return None
+    text = _DURATION_PATTERN.sub("", text.partition("\n\nDebug source:")[0])  # otherwise, 403 ms denies the access
     for pattern, reason, remedy in _ERROR_REASONS:
         if re.search(pattern, text, re.IGNORECASE):
             return f"{reason}; {remedy}"
-    code = re.search(r"AWS Error (\w+)|<Code>(\w+)</Code>|\b(\d{3} [A-Z]\w+)", text)
+    code = re.search(r"AWS Error (\w+)|<Code>(\w+)</Code>", text) or re.search(r"\b(\d{3} [A-Z]\w+)", text)
     name = next(filter(None, code.groups()), "") if code else ""
     return f"the store failed{f' with {name}' if name else ''}; repeat the call, or look into the log of the store"
 
