@@ -25,6 +25,7 @@
 #include <string_view>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "msgq/channel.h"
 #include "msgq/poll.h"
@@ -53,6 +54,17 @@ class Error : public std::runtime_error {
 
   private:
     int code_;
+};
+
+/* A message, or a value of a board, has another size than the type. code() is EMSGSIZE. `data` has its bytes. */
+class SizeError : public Error {
+  public:
+    SizeError(Bytes bytes, std::size_t wanted)
+        : Error(EMSGSIZE, "message has " + std::to_string(bytes.size()) + " bytes, but the type has " +
+                              std::to_string(wanted) + "; look at `data`, or receive into a buffer"),
+          data(bytes.begin(), bytes.end()) {}
+
+    std::vector<std::byte> data;
 };
 
 /* A received message. `data` is the part of the caller's buffer that has the message. */
@@ -99,10 +111,17 @@ template <class Handle, void (*close)(Handle *)> struct Closer {
 };
 template <class Handle, void (*close)(Handle *)> using Owner = std::unique_ptr<Handle, Closer<Handle, close>>;
 
+/* Return a name for the C library, which reads it up to the first byte that is 0. */
+inline const char *text_of(const std::string &name) {
+    if (name.find('\0') != std::string::npos)
+        throw Error(EINVAL, "the name '" + name + "' has a byte that is 0; remove it");
+    return name.c_str();
+}
+
 template <class Owned, class Options, class Handle>
 Owned open(int (*function)(Handle **, const char *, const Options *), const std::string &name, const Options &options) {
     Handle *handle = nullptr;
-    check(function(&handle, name.c_str(), &options));
+    check(function(&handle, text_of(name), &options));
     return Owned(handle);
 }
 
@@ -110,8 +129,7 @@ Owned open(int (*function)(Handle **, const char *, const Options *), const std:
 template <Plain T> T read_value(Bytes data) {
     T value;
     if (data.size() != sizeof value)
-        throw Error(EMSGSIZE, "message has " + std::to_string(data.size()) + " bytes, but the type has " +
-                                  std::to_string(sizeof value) + "; receive into a buffer instead");
+        throw SizeError(data, sizeof value);
     std::memcpy(&value, data.data(), sizeof value);
     return value;
 }
@@ -390,10 +408,12 @@ class Board {
         : handle_(detail::open<Handle>(msgq_board_open, name, options)) {}
 
     /* Become the owner of a key. Returns its index. */
-    std::int64_t declare(const std::string &key) { return detail::check(msgq_board_declare(get(), key.c_str())); }
+    std::int64_t declare(const std::string &key) {
+        return detail::check(msgq_board_declare(get(), detail::text_of(key)));
+    }
     /* Return the index of a key. Empty: no handle has declared the key. */
     [[nodiscard]] std::optional<std::int64_t> find(const std::string &key) {
-        std::int64_t index = msgq_board_find(get(), key.c_str());
+        std::int64_t index = msgq_board_find(get(), detail::text_of(key));
         return index == -ENOENT ? std::nullopt : std::optional(detail::check(index));
     }
 
@@ -441,16 +461,16 @@ inline std::size_t poll(std::span<msgq_poll_item> items, Seconds timeout = FOREV
 
 /* Remove an endpoint. Returns false if it does not exist. */
 inline bool remove_topic(const std::string &name, const msgq_options &options = {}) {
-    return detail::check_found(msgq_topic_remove(name.c_str(), &options));
+    return detail::check_found(msgq_topic_remove(detail::text_of(name), &options));
 }
 inline bool remove_channel(const std::string &name, const msgq_options &options = {}) {
-    return detail::check_found(msgq_channel_remove(name.c_str(), &options));
+    return detail::check_found(msgq_channel_remove(detail::text_of(name), &options));
 }
 inline bool remove_queue(const std::string &name, const msgq_options &options = {}) {
-    return detail::check_found(msgq_queue_remove(name.c_str(), &options));
+    return detail::check_found(msgq_queue_remove(detail::text_of(name), &options));
 }
 inline bool remove_records(const std::string &name, const msgq_options &options = {}) {
-    return detail::check_found(msgq_records_remove(name.c_str(), &options));
+    return detail::check_found(msgq_records_remove(detail::text_of(name), &options));
 }
 
 } // namespace msgq

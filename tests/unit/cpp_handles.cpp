@@ -47,9 +47,16 @@ static void own_topic(const std::string &name) {
     publisher.send("more");
     EXPECT(subscriber.receive(buffer, 0s).value().text() == "text");
     EXPECT(subscriber.receive_value<Quote>(0s).value().size == 7);
-    EXPECT(error_of([&] { (void)subscriber.receive_value<char>(0s); }) == EMSGSIZE);  // too large for the buffer
-    EXPECT(error_of([&] { (void)subscriber.receive_value<Quote>(0s); }) == EMSGSIZE); // too small for the type
+    EXPECT(error_of([&] { (void)subscriber.receive_value<char>(0s); }) == EMSGSIZE); // too large for the buffer
+    try {
+        (void)subscriber.receive_value<Quote>(0s);
+        EXPECT(false);
+    } catch (const msgq::SizeError &error) { // too small for the type
+        EXPECT(error.code() == EMSGSIZE && error.data.size() == 4 && error.data[0] == std::byte{'m'});
+    }
     EXPECT(!subscriber.receive(buffer, 0s));
+    EXPECT(error_of([&] { msgq::Publisher(name + '\0' + "x"); }) == EINVAL);
+    EXPECT(error_of([&] { msgq::remove_topic(std::string("\0", 1)); }) == EINVAL);
     msgq::Counts counts = subscriber.counts();
     EXPECT(counts.received == 3 && counts.lost == 0 && !counts.lost_more);
 
