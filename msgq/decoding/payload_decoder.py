@@ -14,6 +14,7 @@ import numpy as np
 
 from msgq.common import queue_events
 from msgq.common.dtypes import struct_dtype
+from msgq.common.handler_errors import raise_handler_error
 from msgq.common.schema import Schema
 from msgq.decoding.capnproto.schema_reader import read_capnp_struct
 from msgq.decoding.core import CapnpReader, CdrReader, FlatBufferReader
@@ -59,6 +60,7 @@ class PayloadDecoder:
         try:
             return decode(data)
         except Exception as error:  # whatever the library of an encoding raises for bytes that make no sense
+            raise_handler_error(error)
             return Undecoded(data, _shorten_reason(f"{schema.encoding}: {error or type(error).__name__}"))
 
     def _find_decode_function(self, schema: Schema) -> DecodeFunction | str:
@@ -85,6 +87,7 @@ def convert_decoded_to_json(value: Any, data: bytes) -> Any:
     try:
         return convert_to_json(value)
     except Exception as error:  # messages may be objects of any library
+        raise_handler_error(error)
         return Undecoded(data, f"value cannot be converted to JSON: {error or type(error).__name__}")
 
 
@@ -115,6 +118,7 @@ def _make_decoder(schema: Schema) -> DecodeFunction | str:
     except ModuleNotFoundError as missing:
         return f"{schema.encoding} needs the package {missing.name}, which is not installed"
     except Exception as error:  # whatever the library of an encoding raises for a schema that makes no sense
+        raise_handler_error(error)
         return _shorten_reason(f"schema {schema.name!r} is invalid: {error or type(error).__name__}")
 
 
@@ -125,6 +129,7 @@ def find_schema_error(schema: Schema) -> str:
     except ModuleNotFoundError:
         return ""
     except Exception as error:  # any error, see `_make_decoder`
+        raise_handler_error(error)
         return _shorten_reason(str(error) or type(error).__name__)
     return ""
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
+from itertools import chain
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -13,7 +15,7 @@ from msgq.common.texts import format_count_noun
 from msgq.decoding.payload_decoder import PayloadDecoder, Undecoded
 from msgq.decoding.schemas import Schemas
 from msgq.errors import IpcError, StateError, UndecodableMessageError
-from msgq.impl.base.argument_checks import NOBLOCK
+from msgq.impl.base.argument_checks import NOBLOCK, check_limit
 from msgq.impl.ring import core as ring
 from msgq.impl.sockets.pyzmq_names import make_again_error
 from msgq.impl.sources import SchemaReader
@@ -50,7 +52,7 @@ class TypedSubscriber(SubSocket):
     __slots__ = ()
 
     if TYPE_CHECKING:
-        _decoder: MessageDecoder
+        _decoder: _MessageDecoder
 
     def connect(self, *arguments: Any, **options: Any) -> None:
         """Subscribe, as `SubSocket.connect`."""
@@ -76,17 +78,16 @@ class TypedSubscriber(SubSocket):
             UndecodableMessageError: the message cannot be decoded.
             IpcError: as `SubSocket.receive`.
         """
-        data = super().receive(non_blocking, timeout=timeout)
-        return None if data is None else self._decoder.decode_or_raise(self, data)
+        receive = super().receive if timeout is None else partial(super().receive, timeout=timeout)
+        return self._decoder.take(self) if self._decoder.fetch(receive, non_blocking) else None
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Any:
-        data = super().receive()
-        if data is None:
+        if not self._decoder.fetch(super().receive, False):
             raise StopIteration
-        return self._decoder.decode_or_raise(self, data)
+        return self._decoder.take(self)
 
     def receive_tracked(self, non_blocking: bool = False) -> Tracked | None:
         """Receive the next message of a tracked topic, with the decoded value as `data`.
@@ -95,38 +96,36 @@ class TypedSubscriber(SubSocket):
             non_blocking: as in `SubSocket.receive_tracked`.
 
         Raises:
+            StateError: a signal handler interrupted `receive_many` or `receive`, which has left a value without times.
             Exception: as `receive`, and as `SubSocket.receive_tracked`.
         """
-        message = super().receive_tracked(non_blocking)
-        return None if message is None else message._replace(data=self._decoder.decode_or_raise(self, message.data))
+        if not self._decoder.fetch(super().receive_tracked, non_blocking):
+            return None
+        message = self._decoder.fetched
+        if not isinstance(message, Tracked):
+            text = "has values of an interrupted call, which have no times; take them with receive_many() first"
+            raise StateError(text, self.endpoint)
+        return message._replace(data=self._decoder.take(self))
 
     def receive_many(self, limit: int | None = None, wait_for_one: bool = False) -> list[Any]:
         """Receive and decode the waiting messages, oldest first.
 
         A message that cannot be decoded is an `Undecoded` in the list, because an error would lose the other messages.
-        The list may continue after lost messages. If a signal handler raises, as that of Ctrl-C does, the next call
-        returns the values that this call has decoded.
+        The list may continue after lost messages. If a signal handler raises, as that of Ctrl-C does, the next call of
+        any method that decodes returns the values that this call has decoded. A poll does not count these values.
 
         Args:
             limit: maximum number of messages; None: all waiting messages, up to 100,000.
             wait_for_one: as in `SubSocket.receive_many`.
 
         Raises:
+            InvalidTypeError: `limit` is not a whole number.
             InvalidValueError: `limit` is negative.
         """
-        most = _BATCH_MESSAGES_MAX if limit is None else limit
-        if most <= 0:
-            return super().receive_many(most)  # an empty list, or the error
-        values = self._decoder.kept
-        try:
-            # One by one, because only the last received message has a known position, and thus a known schema.
-            while len(values) < most and (batch := super().receive_many(1, wait_for_one and not values)):
-                values.append(self._decoder.decode(self, batch[0]))
-        except IpcError:
-            if not values:  # with values, the next call finds the error again
-                raise
-        self._decoder.kept = values[most:]
-        return values[:most]
+        most = _BATCH_MESSAGES_MAX if limit is None else check_limit(limit, self.endpoint)
+        if most == 0:
+            return super().receive_many(0)  # an empty list, or the error of a closed subscriber
+        return self._decoder.take_many(self, super().receive_many, most, wait_for_one)
 
     def recv(self, flags: int = 0, copy: bool = True) -> Any:
         """Receive and decode the next message (compatibility: pyzmq's name for `receive`).
@@ -139,18 +138,17 @@ class TypedSubscriber(SubSocket):
             Again: no message arrived before the time-out.
             UndecodableMessageError: the message cannot be decoded.
         """
-        data = super().receive(bool(flags & NOBLOCK))
-        if data is None:
+        if not self._decoder.fetch(super().receive, bool(flags & NOBLOCK)):
             raise make_again_error(self.endpoint)
-        return self._decoder.decode_or_raise(self, data)
+        return self._decoder.take(self)
 
     async def arecv(self) -> Any:
         """Do the same as `areceive` (compatibility: pyzmq's name)."""
         from msgq.impl.base import event_loop  # late: it imports asyncio
 
-        while (data := super().receive(True)) is None:
+        while not self._decoder.fetch(super().receive, True):
             await event_loop.wait_readable_async([self])
-        return self._decoder.decode_or_raise(self, data)
+        return self._decoder.take(self)
 
     async def __anext__(self) -> Any:
         return await self.arecv()
@@ -177,16 +175,19 @@ def make_typed_subscriber(backend: ModuleType, endpoint: str | bytes, decoded: b
         text = "decoded=True needs the schema of the publisher, which this backend does not carry"
         raise StateError(f"{text}; give the schema itself: decoded=msgq.Schema(...)", name)
     socket = _derive_typed_class(backend)()
-    socket._decoder = MessageDecoder(name, fallback, carries_schemas)
+    socket._decoder = _MessageDecoder(name, fallback, carries_schemas)
     return socket
 
 
-class MessageDecoder:
+class _MessageDecoder:
     """Decodes the messages of one subscriber, each by its schema.
+
+    A signal handler may raise at the end of each call. Therefore C code stores a received message, and the message
+    stays stored until its value is stored or returned. Between these two steps, no function is called.
 
     Attributes:
         undecoded: number of messages of the connection that could not be decoded.
-        kept: values of an interrupted `receive_many`, which the next one returns.
+        kept: values of an interrupted `receive_many`, which the next calls return.
     """
 
     def __init__(self, endpoint: str, fallback: Schema | None, carries_schemas: bool) -> None:
@@ -202,6 +203,7 @@ class MessageDecoder:
         self._payload_decoder = PayloadDecoder()
         self._reader: SchemaReader | None = None
         self._decoded = self.undecoded = 0
+        self._received: list[Any] = []  # the message to decode next, and none after a call that was not interrupted
         self.kept: list[Any] = []
 
     def begin_connection(self, socket: SubSocket) -> None:
@@ -209,30 +211,77 @@ class MessageDecoder:
         self._announced: Schema | None = None
         self._schema = self._user_schemas.of(self._endpoint, None)
         self._decoded = self.undecoded = 0
-        self.kept = []
+        self._received, self.kept = [], []
         if self._carries_schemas:
             self._reader = SchemaReader()
             self._reader.read_next(socket)
 
-    def decode(self, socket: SubSocket, data: bytes) -> Any:
-        """Return the value of the message that a subscriber received last; `Undecoded` if decoding fails."""
-        value = self._decode_payload(socket, data)
+    @property
+    def fetched(self) -> Any:
+        """The next value or message: bytes, or a message with its times."""
+        return self.kept[0] if self.kept else self._received[0]
+
+    def fetch(self, receive: Callable[[bool], Any], non_blocking: bool) -> bool:
+        """Receive a message, unless an interrupted call has left one. Return False after the time-out."""
+        if self.kept or self._received:
+            return True
+        self._received.extend(map(receive, (non_blocking,)))
+        if self._received[0] is None:
+            del self._received[0]
+        return bool(self._received)
+
+    def take(self, socket: SubSocket) -> Any:
+        """Return the value of the fetched message.
+
+        Raises:
+            UndecodableMessageError: decoding fails.
+        """
+        if self.kept:
+            value = self.kept[0]
+            del self.kept[0]
+        else:
+            value = self._decode_received(socket)
+            del self._received[0]
+        if isinstance(value, Undecoded):
+            raise self._undecodable_error(value)
+        return value
+
+    def take_many(self, socket: SubSocket, receive_many: Any, most: int, wait_for_one: bool) -> list[Any]:
+        """Return the values of the waiting messages; a message that cannot be decoded is an `Undecoded`."""
+        values = self.kept
+        try:
+            # One by one, because only the last received message has a known position, and thus a known schema.
+            while len(values) < most:
+                waits = wait_for_one and not values
+                if not self._received:
+                    self._received.extend(chain.from_iterable(map(partial(receive_many, 1), (waits,))))
+                if not self._received:
+                    break
+                value = self._decode_received(socket)
+                values += (value,)
+                del self._received[0]
+        except IpcError:
+            if not values:  # with values, the next call finds the error again
+                raise
+        self.kept = values[most:]
+        return values[:most]
+
+    def _undecodable_error(self, value: Undecoded) -> UndecodableMessageError:
+        received = format_count_noun(self._decoded + self.undecoded, "received message")
+        text = f"message cannot be decoded, {self.undecoded} of {received}: {value.reason}"
+        error = UndecodableMessageError(text, self._endpoint)
+        error.data = value.data
+        return error
+
+    def _decode_received(self, socket: SubSocket) -> Any:
+        """Return the value of the message that the subscriber received last; `Undecoded` if decoding fails."""
+        message = self._received[0]
+        value = self._decode_payload(socket, message.data if isinstance(message, Tracked) else message)
         if isinstance(value, Undecoded):
             self.undecoded += 1
         else:
             self._decoded += 1
         return value
-
-    def decode_or_raise(self, socket: SubSocket, data: bytes) -> Any:
-        """Do the same as `decode`, but raise `UndecodableMessageError` if decoding fails."""
-        value = self.decode(socket, data)
-        if not isinstance(value, Undecoded):
-            return value
-        received = format_count_noun(self._decoded + self.undecoded, "received message")
-        text = f"message cannot be decoded, {self.undecoded} of {received}: {value.reason}"
-        error = UndecodableMessageError(text, self._endpoint)
-        error.data = data
-        raise error
 
     def _decode_payload(self, socket: SubSocket, data: bytes) -> Any:
         if self._reader is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,11 +14,13 @@ import numpy as np
 import pytest
 
 import msgq
+from msgq.decoding import payload_decoder
 from msgq.decoding.capnproto.compiler import compile_capnp_file
 from msgq.decoding.payload_decoder import Undecoded
 from msgq.errors import (
     Again,
     EndpointClosedError,
+    InvalidTypeError,
     InvalidValueError,
     RecordTypeError,
     StateError,
@@ -150,6 +153,7 @@ def test_list_keeps_undecodable_messages_at_their_places(connect: Connect, backe
 class FailingSocket:
     """A subscriber that raises the errors of a list of messages and errors."""
 
+    endpoint = "state"
     outcomes: list[bytes | BaseException]
 
     def receive_many(self, limit: int, wait_for_one: bool) -> list[bytes]:
@@ -187,24 +191,85 @@ def test_interrupted_list_keeps_its_values_for_the_next_calls() -> None:
     assert sub.receive_many() == []
 
 
-def test_interrupt_of_a_list_loses_only_the_message_that_is_decoded(
-    connect: Connect, backend: Backend, monkeypatch: pytest.MonkeyPatch
+class Alarm(Exception):
+    """What a signal handler raises. It is no BaseException, so that decoders could take it for their own error."""
+
+
+def raise_alarm(*_: Any) -> None:
+    raise Alarm
+
+
+@pytest.fixture
+def alarm() -> Iterator[Callable[[], None]]:
+    """Return a function that runs a signal handler, which raises."""
+    previous = signal.signal(signal.SIGUSR1, raise_alarm)
+    yield lambda: signal.raise_signal(signal.SIGUSR1)
+    signal.signal(signal.SIGUSR1, previous)
+
+
+def test_exception_of_a_signal_handler_loses_no_message_and_no_exception(
+    connect: Connect, backend: Backend, monkeypatch: pytest.MonkeyPatch, alarm: Callable[[], None]
 ) -> None:
     pub, sub = connect(STATE)
-    pub.send_many([1, 2, 3])
+    pub.send_many(range(1, 7))
     backend.settle()
-    decode = sub._decoder.decode
+    interrupted: list[bytes] = []
 
-    def raise_at_second(socket: Any, data: bytes) -> Any:
-        if data == b"2":
-            raise KeyboardInterrupt
-        return decode(socket, data)
+    def loads(data: bytes) -> Any:
+        if data not in interrupted and int(data) % 2 == 0:
+            interrupted.append(data)
+            alarm()
+        return int(data)
+
+    monkeypatch.setattr(sub._decoder._payload_decoder, "_find_decode_function", lambda _: loads)
+    with pytest.raises(Alarm):
+        sub.receive_many()
+    assert [sub.receive(), sub.receive()] == [1, 2]
+    assert sub.receive() == 3
+    with pytest.raises(Alarm):
+        sub.receive()
+    assert sub.recv() == 4
+    with pytest.raises(Alarm):
+        sub.receive_many()
+    assert sub.receive_many() == [5, 6]
+    assert sub.undecoded == 0
+
+
+def test_schema_is_not_invalid_because_a_signal_handler_raised(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch, alarm: Callable[[], None]
+) -> None:
+    pub, sub = connect(STATE)
+    pub.send_many([1])
+
+    def interrupt(schema: msgq.Schema) -> Any:
+        try:
+            alarm()
+        except Alarm as error:
+            raise ImportError("the library of the encoding replaces each error") from error
 
     with monkeypatch.context() as patch:
-        patch.setattr(sub._decoder, "decode", raise_at_second)
-        with pytest.raises(KeyboardInterrupt):
-            sub.receive_many()
-    assert sub.receive_many() == [1, 3]
+        patch.setitem(payload_decoder._DECODER_MAKERS, "json", interrupt)
+        with pytest.raises(Alarm):
+            sub.receive()
+    assert sub.receive() == 1
+
+
+@pytest.mark.needs("tracked")
+def test_interrupted_value_has_no_times(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    pub, sub = connect(STATE, tracked=True)
+    pub.send(1)
+    monkeypatch.setattr(sub._decoder, "kept", [0])
+    with pytest.raises(StateError, match="no times; take them with receive_many"):
+        sub.receive_tracked()
+    assert sub.receive_many() == [0, 1]
+
+
+def test_limit_of_values_is_a_whole_number(connect: Connect) -> None:
+    pub, sub = connect(STATE)
+    pub.send(1)
+    with pytest.raises(InvalidTypeError, match=r"limit is 2.5, of type float"):
+        sub.receive_many(2.5)
+    assert sub.receive() == 1
 
 
 def test_record_of_another_size_is_undecodable(connect: Connect) -> None:
