@@ -21,6 +21,7 @@ import numpy as np
 from msgq.common import naming, settings
 from msgq.errors import ConcurrentUseError, InvalidValueError, MessageSizeError
 from msgq.impl import backend as backends
+from msgq.impl.base.argument_checks import check_limit
 from msgq.impl.base.foreign_names import add_advice
 from msgq.impl.records import arrays
 from msgq.records import queue_opening, stamps
@@ -326,7 +327,7 @@ cdef class RecordQueue:
         self._begin_consuming()
         mq_lock_object(&lock, <PyObject *> self._subscriber)
         try:
-            self._check_limit(limit)
+            limit = None if limit is None else check_limit(limit, self.name)
             if self._ring_subscriber is not None and self._has_checked_schema:
                 self._round_timeout(timeout)  # raises for an invalid value
                 records = self._consume_ready_records(limit)
@@ -359,7 +360,7 @@ cdef class RecordQueue:
     def consume_with_publishers(self, limit=None, timeout=None):
         self._begin_consuming()
         try:
-            self._check_limit(limit)
+            limit = None if limit is None else check_limit(limit, self.name)
             return self._transport.receive_with_publishers(limit, timeout)
         finally:
             self._is_consuming = False
@@ -369,11 +370,6 @@ cdef class RecordQueue:
         if self._is_consuming:
             raise make_concurrent_use_error(self.name, "consumes")
         self._is_consuming = True
-        return 0
-
-    cdef int _check_limit(self, limit) except -1:
-        if limit is not None and limit < 0:
-            raise InvalidValueError(f"limit is {limit}; give 0 or more, or None for all", self.name)
         return 0
 
     def receive(self, timeout=None):

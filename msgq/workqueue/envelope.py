@@ -10,6 +10,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from msgq.errors import InvalidTypeError
+from msgq.impl.base.core import copy_message
 
 REPLIES_INFIX = ":replies:"
 REASON_BYTES_MAX = 500
@@ -76,16 +77,16 @@ def join_envelope(data: object, envelope_type: EnvelopeType, number: int, text: 
     """Return a message with a tail. `data` has contiguous bytes; None: no bytes.
 
     Raises:
-        InvalidTypeError: `data` has no bytes.
+        InvalidTypeError: `data` has no bytes, or contains Python objects.
     """
     encoded = text.encode(errors="replace")[:REASON_BYTES_MAX]
     tail = _TAIL_STRUCT.pack(number, envelope_type, len(encoded), _TAIL_MARK)
     try:
-        payload = b"" if data is None else memoryview(data)  # type: ignore[arg-type]
-    except TypeError:
-        noun = "result" if envelope_type == EnvelopeType.RESULT else "data"
-        text = f"{noun} is of type {type(data).__name__}, and has no bytes; give bytes, such as text.encode()"
-        raise InvalidTypeError(text) from None
+        payload = b"" if data is None else copy_message(data, "")
+    except InvalidTypeError as error:
+        if envelope_type != EnvelopeType.RESULT:
+            raise
+        raise InvalidTypeError(f"result of the job cannot be sent: {error}") from None
     return b"".join((payload, encoded, tail))
 
 

@@ -91,7 +91,8 @@ def test_interrupted_close_can_be_repeated(queues: Queues) -> None:
 
 def test_text_as_job_and_name_as_queue_are_refused(queues: Queues) -> None:
     queue = queues.open()
-    with JobClient(queue) as client, pytest.raises(InvalidTypeError, match=r"str, and has no bytes; give bytes"):
+    text = r"str, and has no bytes; give text.encode\(\)"
+    with JobClient(queue) as client, pytest.raises(InvalidTypeError, match=text):
         client.submit("7")  # type: ignore[arg-type]
     assert queue.current_messages == 0
     name: Any = "jobs"
@@ -182,7 +183,8 @@ class TestErrors:
         with JobClient(queue) as client:
             future = client.submit(b"7")
             work(queue, lambda message: int(message.data))
-            with pytest.raises(JobFailedError, match="TypeError: result is of type int, and has no bytes; give bytes"):
+            text = "TypeError: result of the job cannot be sent: data is of type int, and has no bytes; give bytes"
+            with pytest.raises(JobFailedError, match=text):
                 future.result(0)
 
     def test_too_large_result_is_an_error(self, queues: Queues) -> None:

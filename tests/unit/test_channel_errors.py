@@ -22,6 +22,7 @@ from msgq.errors import (
     ChannelMismatchError,
     CorruptSegmentError,
     EndpointNameError,
+    InvalidTypeError,
     InvalidValueError,
     LayoutVersionError,
     MessageTooLargeError,
@@ -68,7 +69,7 @@ def test_node_refuses_invalid_name(endpoint: str, bad: Any) -> None:
 @pytest.mark.parametrize(
     ("what", "value"),
     [
-        *(("capacity", value) for value in (0, 1, 3, 63, 8193, 16384, -4, 2.0, "64")),
+        *(("capacity", value) for value in (0, 1, 3, 63, 8193, 16384, -4)),
         *(("publishers", value) for value in (0, 64, -1)),
         *(("subscribers", value) for value in (0, 65, -1)),
     ],
@@ -76,6 +77,13 @@ def test_node_refuses_invalid_name(endpoint: str, bad: Any) -> None:
 def test_channel_refuses_invalid_configuration(endpoint: str, what: str, value: Any) -> None:
     with pytest.raises(InvalidValueError, match=f"{endpoint}.*{what} is {value!r}"):
         Channel(endpoint, **{what: value})
+    assert not channel_path(endpoint).exists()
+
+
+@pytest.mark.parametrize("value", [2.0, "64"])
+def test_channel_refuses_sizes_that_are_no_whole_numbers(endpoint: str, value: Any) -> None:
+    with pytest.raises(InvalidTypeError, match=f"{endpoint}.*capacity is {value!r}.*give a whole number, 2 to 8192"):
+        Channel(endpoint, capacity=value)
     assert not channel_path(endpoint).exists()
 
 

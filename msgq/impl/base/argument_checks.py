@@ -29,6 +29,7 @@ POLLIN, POLLOUT, POLLERR, POLLPRI = 1, 2, 4, 8
 _SNDMORE = 2
 _OPTION_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
+LIMIT_MAX = 2**64 - 1  # more messages than any endpoint has
 # A time-out in milliseconds is probably meant in seconds if it is a float below this, with at most three decimals. A
 # time-out that a program computes, such as the rest of a time, has more decimals.
 _SUSPECT_MS_BELOW = 10
@@ -177,6 +178,67 @@ def pickle_error(socket: object) -> TypeError:
     return TypeError(f"a {kind} cannot be pickled or copied; {text}")
 
 
+def check_range(setting: str, value: Any, least: int, most: int, endpoint: str) -> int:
+    """Return a setting as a whole number of this range.
+
+    Raises:
+        InvalidTypeError: the value is not a whole number.
+        InvalidValueError: the number is out of range.
+    """
+    if not hasattr(value, "__index__"):
+        text = f"{setting} is {value!r}, of type {type(value).__name__}; give a whole number, {least} to {most}"
+        raise InvalidTypeError(text, endpoint)
+    number = index(value)
+    if not least <= number <= most:
+        raise InvalidValueError(f"{setting} is {number}; give {least} to {most}", endpoint)
+    return number
+
+
+def check_count(setting: str, value: Any, most: int, endpoint: str) -> int | None:
+    """Return a number of things, at least one; None: the setting has no value.
+
+    Raises:
+        InvalidTypeError, InvalidValueError: as `check_range`.
+    """
+    return None if value is None else check_range(setting, value, 1, most, endpoint)
+
+
+def check_limit(limit: Any, endpoint: str) -> int:
+    """Return the maximum number of messages of a call, at most LIMIT_MAX; None: no maximum.
+
+    Raises:
+        InvalidTypeError: the limit is not a whole number.
+        InvalidValueError: the limit is negative.
+    """
+    if limit is None:
+        return LIMIT_MAX
+    if not hasattr(limit, "__index__"):
+        text = f"limit is {limit!r}, of type {type(limit).__name__}; give a whole number, or None for all"
+        raise InvalidTypeError(text, endpoint)
+    number = index(limit)
+    if number < 0:
+        raise InvalidValueError(f"limit is {number}; give 0 or more, or None for all", endpoint)
+    return min(number, LIMIT_MAX)
+
+
+def unsendable_error(data: object, endpoint: str, can_have_schema: bool = False) -> InvalidTypeError:
+    """Return the error for an object without bytes."""
+    text = f"data is of type {type(data).__name__}, and has no bytes"
+    if isinstance(data, str):
+        return InvalidTypeError(f"{text}; give text.encode()", endpoint)
+    cure = "give bytes or an array, for example json.dumps(value).encode()"
+    if can_have_schema:
+        cure += ", or create the publisher with pub_sock(name, schema=msgq.Schema.json(name))"
+    return InvalidTypeError(f"{text}; {cure}", endpoint)
+
+
+def address_error(data: object, endpoint: str) -> InvalidTypeError:
+    """Return the error for an object whose bytes are addresses of Python objects, which only its process can read."""
+    what = f"dtype {dtype}" if (dtype := getattr(data, "dtype", None)) else f"type {type(data).__name__}"
+    text = f"data of {what} contains Python objects, which cannot be sent as bytes; convert it first"
+    return InvalidTypeError(text, endpoint)
+
+
 def not_connected_error(endpoint: str) -> EndpointClosedError:
     """Return the error for a socket that has no connection."""
     return EndpointClosedError("is closed, or was never connected; connect it, or create another one", endpoint)
@@ -228,10 +290,11 @@ def check_origin(origin_time: int, endpoint: str) -> int:
     Raises:
         InvalidValueError: the value is negative, or exceeds 63 bits.
     """
-    if not 0 <= origin_time <= _INT64_MAX:
-        text = f"origin_time is {origin_time}; give nanoseconds of the host's clock, or 0 to inherit the thread's"
+    number = index(origin_time)
+    if not 0 <= number <= _INT64_MAX:
+        text = f"origin_time is {number}; give nanoseconds of the host's clock, or 0 to inherit the thread's"
         raise InvalidValueError(text, endpoint)
-    return origin_time
+    return number
 
 
 def untracked_topic_error(endpoint: str) -> StateError:

@@ -413,6 +413,12 @@ cdef inline void pin_view(PinnedView view, PinOwner holder, uint64_t part) noexc
     view._pinned_part, view._pin_owner, view._fork_generation = part, holder, fork_generation
 
 
+# ---- message_buffer.pxi ----
+
+cdef int get_message_buffer(data, Py_buffer *view, str endpoint, bint can_have_schema=*, int flags=*) except -1
+cdef bint has_addresses(const char *format) noexcept
+
+
 # ---- wake.pxi ----
 
 cdef int sleep_on_futexes(mq_futex_waitv_entry *words, unsigned count, int64_t deadline_ns) noexcept nogil

@@ -138,6 +138,14 @@ class Context:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None: ...
 
+def copy_message(data: object, endpoint: str, can_have_schema: bool = False) -> bytes:
+    """Return the bytes of a message that a program wants to send.
+
+    Raises:
+        InvalidTypeError: the object has no bytes, or its bytes are addresses of Python objects.
+        BufferError, ValueError: the object is not contiguous in memory.
+    """
+
 def add_hidden_base(kind: type[Any], base: type[Any]) -> None:
     """Look up names that a class and its bases lack in another class, before `object`.
 

@@ -1,7 +1,10 @@
 """Shared memory and waiting for all types of endpoint: one module. The parts are included in dependency order."""
 
 cimport cython
-from cpython.buffer cimport PyBuffer_FillInfo
+from cpython.buffer cimport (
+    PyBUF_FORMAT, PyBUF_ND, PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer,
+)
+from cpython.bytes cimport PyBytes_CheckExact, PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
@@ -37,7 +40,9 @@ from msgq.errors import (
     SegmentError, SegmentSizeError, StateError, TooManyHandlesError, TooManyPublishersError, TooManySubscribersError,
     TooManyWritersError,
 )
-from msgq.impl.base.argument_checks import not_connected_error, timeout_ms, timeout_ns, warn_program
+from msgq.impl.base.argument_checks import (
+    address_error, not_connected_error, timeout_ms, timeout_ns, unsendable_error, warn_program,
+)
 
 
 cdef extern from "Python.h":
@@ -66,6 +71,7 @@ include "bus.pxi"
 include "owners.pxi"
 include "schema.pxi"
 include "endpointfile.pxi"
+include "message_buffer.pxi"
 include "views.pxi"
 include "wake.pxi"
 include "context.pxi"

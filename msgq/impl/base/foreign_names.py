@@ -173,15 +173,4 @@ def key_assignment_error(key: object, endpoint: str) -> InvalidTypeError:
     return InvalidTypeError(text, endpoint)
 
 
-def unsendable_error(data: object, endpoint: str, can_have_schema: bool = False) -> InvalidTypeError:
-    """Return the error for an object without bytes."""
-    text = f"data is of type {type(data).__name__}, and has no bytes"
-    if isinstance(data, str):
-        return InvalidTypeError(f"{text}; give text.encode()", endpoint)
-    cure = "give bytes or an array, for example json.dumps(value).encode()"
-    if can_have_schema:
-        cure += ", or create the publisher with pub_sock(name, schema=msgq.Schema.json(name))"
-    return InvalidTypeError(f"{text}; {cure}", endpoint)
-
-
 add_advice(Context)

@@ -2,7 +2,7 @@
 
 cimport cython
 from cpython.buffer cimport (
-    PyBUF_C_CONTIGUOUS, PyBUF_ND, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_FillInfo, PyBuffer_Release,
+    PyBUF_C_CONTIGUOUS, PyBUF_ND, PyBUF_WRITABLE, PyBuffer_FillInfo, PyBuffer_Release,
     PyObject_CheckBuffer, PyObject_GetBuffer,
 )
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -20,8 +20,8 @@ from posix.unistd cimport usleep
 from msgq.impl.base.clock cimport current_origin, host_offset_ns, host_time_ns, refuse_foreign_origin
 from msgq.impl.base.core cimport (
     adopt_mapping, BUSY, check_file, close_at_exit, CLOSED, write_full_schema, read_full_schema, EndpointFile,
-    expose_buffer, find_bus, WAIT_FOREVER, LARGE_BYTES, load_event_loop, map_file, mq_close_file, MQ_ERROR_PATH_BYTES,
-    mq_add_to_shared_counter, mq_lock_object, mq_object_lock, mq_unlock_object,
+    expose_buffer, find_bus, get_message_buffer, WAIT_FOREVER, LARGE_BYTES, load_event_loop, map_file, mq_close_file,
+    MQ_ERROR_PATH_BYTES, mq_add_to_shared_counter, mq_lock_object, mq_object_lock, mq_unlock_object,
     mq_copy_to_shared, mq_copy_from_shared, MQ_DEAD,
     mq_eventcount_has_waiters_mp, mq_eventcount_notify_mp, mq_eventcount_prepare_wait_mp, mq_futex_wait,
     mq_futex_wake_all, mq_futex_word, mq_liveness_is_locked, mq_liveness_lock, mq_liveness_probe_begin,
@@ -38,8 +38,8 @@ from msgq.errors import (
 )
 from msgq.impl.base.files import read_file_status
 from msgq.impl.channel.pool_files import list_pools
-from msgq.impl.base.argument_checks import assign_bytes, pickle_error
-from msgq.impl.base.foreign_names import add_advice, unsendable_error
+from msgq.impl.base.argument_checks import assign_bytes, check_limit, check_range, pickle_error
+from msgq.impl.base.foreign_names import add_advice
 
 cdef extern from "Python.h":
     Py_ssize_t PyNumber_AsSsize_t(number, void *overflow) except? -1  # NULL: return the nearest limit

@@ -7,8 +7,8 @@ cdef object VIEWS_MAX = 16384
 
 
 cdef int _check_range(str name, str setting, value, least, most) except -1:
-    if value is not None and not (isinstance(value, int) and least <= value <= most):
-        raise InvalidValueError(f"{setting} is {value!r}; give {least} to {most}", name)
+    if value is not None and not (type(value) is int and least <= value <= most):
+        check_range(setting, value, least, most, name)
     return 0
 
 

@@ -6,12 +6,12 @@ cdef enum:
     SLOT_POLL_NS = 100000000  # poll interval of a wait for a slot, because the death of a viewer wakes no process
 
 
-cdef bint get_batch_buffer(messages, Py_buffer *view) except -1:
+cdef bint get_batch_buffer(messages, Py_buffer *view, str endpoint) except -1:
     """Get the bytes of an array of several messages. Return False for other objects, and for arrays with gaps."""
     if not PyObject_CheckBuffer(messages) or getattr(getattr(messages, "dtype", None), "hasobject", False):
         return False
     try:
-        PyObject_GetBuffer(messages, view, PyBUF_ND | PyBUF_C_CONTIGUOUS)
+        get_message_buffer(messages, view, endpoint, False, PyBUF_ND | PyBUF_C_CONTIGUOUS)
     except (BufferError, ValueError):
         return False
     if view.ndim > 1 or view.ndim == 1 and view.itemsize > 1:
@@ -189,7 +189,7 @@ cdef class Publisher(ForkAwareHandle):
         cdef Py_ssize_t count = 0
         cdef Py_buffer view
         refuse_foreign_origin(origin_time, self._endpoint)
-        if get_batch_buffer(messages, &view):
+        if get_batch_buffer(messages, &view, self._endpoint):
             try:
                 return self._send_batch(&view, origin_time)
             finally:
@@ -237,12 +237,7 @@ cdef class Publisher(ForkAwareHandle):
         cdef Py_buffer view
         if PyBytes_CheckExact(data):
             return self._send_bytes(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), wait_ns, origin_time)
-        if getattr(getattr(data, "dtype", None), "hasobject", False):
-            raise TypeError(f"array of dtype {data.dtype} has Python objects, which cannot be sent as bytes; convert "
-                            "it first")
-        if not PyObject_CheckBuffer(data):
-            raise unsendable_error(data, self._endpoint)
-        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        get_message_buffer(data, &view, self._endpoint)
         try:
             if self._use_state != fork_generation:  # the object that exports the buffer may have run any code
                 self._reopen_or_raise()

@@ -294,8 +294,8 @@ cdef class Subscriber(Waitable):
 
     cdef uint64_t _count_receivable(self, object limit) except? 0:
         """Return the limit of positions to pass: as requested, and at most those present now."""
-        if limit is not None and limit < 0:
-            raise InvalidValueError(f"limit is {limit}; give 0 or more, or None for all", self._endpoint)
+        if limit is not None:
+            limit = check_limit(limit, self._endpoint)
         self._check_usable()
         if self._view is not None:
             self._view.show_arrivals(&self.c)

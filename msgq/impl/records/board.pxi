@@ -302,9 +302,7 @@ cdef class Entry:
         cdef mq_object_lock lock
         cdef Board board = self._board
         cdef uint64_t max_bytes, index = self._index
-        if not PyObject_CheckBuffer(data):
-            raise unsendable_error(data, board._endpoint)
-        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        get_message_buffer(data, &view, board._endpoint)
         mq_lock_object(&lock, <PyObject *> board)
         try:
             self._check_entry_writable()
@@ -373,15 +371,7 @@ cdef class EntryOnBus(Entry):
 
     def write(self, data):
         cdef Board board = self._board
-        if not PyObject_CheckBuffer(data):
-            raise unsendable_error(data, board._endpoint)
-        cdef Py_buffer view
-        cdef bytes value
-        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
-        try:
-            value = (<const char *> view.buf)[:view.len]
-        finally:
-            PyBuffer_Release(&view)
+        cdef bytes value = copy_message(data, board._endpoint)
         with cython.critical_section(board):
             self._write_on_bus(board, value)
 

@@ -1,9 +1,7 @@
 """Vectors and boards in shared memory, and spans of a stage: one module. The parts are included in dependency order."""
 
 cimport cython
-from cpython.buffer cimport (
-    PyBUF_ND, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer,
-)
+from cpython.buffer cimport PyBUF_ND, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
@@ -19,7 +17,7 @@ from msgq.impl.base.clock cimport (
 )
 from msgq.impl.base.core cimport (
     adopt_mapping, close_at_exit, CLOSED, find_bus, write_full_schema, read_full_schema, WAIT_FOREVER, LARGE_BYTES,
-    load_event_loop, MQ_DEAD, mq_liveness_unlock,
+    get_message_buffer, load_event_loop, MQ_DEAD, mq_liveness_unlock,
     mq_copy_from_shared, mq_eventcount_has_waiters_mp, mq_eventcount_prepare_wait_mp, mq_liveness_probe_begin,
     mq_liveness_probe_end, mq_load_acquire_u64, mq_load_relaxed_u64, mq_lock_object, mq_mapping, mq_mapping_new,
     mq_monotonic_ns, MQ_NS_PER_MS, MQ_NS_PER_S, mq_participant_liveness, mq_poll_prepare_wait_mp, mq_schema_parts,
@@ -38,7 +36,8 @@ from msgq.errors import (
 )
 from msgq.impl.records import arrays, options
 from msgq.impl.records.values import Changes, Value, ChangeIterator
-from msgq.impl.base.foreign_names import add_advice, key_assignment_error, unsendable_error
+from msgq.impl.base.core import copy_message
+from msgq.impl.base.foreign_names import add_advice, key_assignment_error
 
 include "scalars.pxi"
 include "recordfile.pxi"

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import errno
-import operator
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from msgq.common import naming, settings
@@ -30,6 +29,7 @@ from msgq.errors import (
     TooManyWritersError,
     WaitTimeoutError,
 )
+from msgq.impl.base.argument_checks import check_count, check_limit
 
 if TYPE_CHECKING:
     import numpy as np
@@ -148,7 +148,7 @@ def check_vector_options(
             checked,
         ),
         asked,
-        _check_number_range("length", 1 if is_single_element else length, 1, ELEMENTS_MAX, checked),
+        check_count("length", 1 if is_single_element else length, ELEMENTS_MAX, checked),
         None if exclusive is None else bool(exclusive),
         _check_copy_count(copies, checked),
         is_single_element,
@@ -191,15 +191,6 @@ def _check_copy_count(copies: int | None, name: str) -> int | None:
     if copies not in (None, 2, 4):
         raise InvalidValueError(f"copies is {copies!r}; give 2, or 4 for large items with fast writers", name)
     return copies
-
-
-def _check_number_range(option: str, value: int | None, least: int, most: int, name: str) -> int | None:
-    if value is None:
-        return None
-    number = operator.index(value)
-    if not least <= number <= most:
-        raise InvalidValueError(f"{option} is {number}; give {least} to {most}", name)
-    return number
 
 
 def compute_cell_strides(item_bytes: int, copies: int) -> tuple[int, int]:
@@ -303,8 +294,8 @@ def check_board_options(
     open_options = BoardOpenOptions(
         checked,
         _check_create_option(create, bool(passive), False, True, checked),
-        _check_number_range("keys", keys, 1, KEYS_MAX, checked),
-        _check_number_range("value_bytes", value_bytes, 1, VALUE_BYTES_MAX, checked),
+        check_count("keys", keys, KEYS_MAX, checked),
+        check_count("value_bytes", value_bytes, VALUE_BYTES_MAX, checked),
         schema,
         settings.resolve_file_mode(mode, checked),
         bool(passive),
@@ -323,11 +314,7 @@ def resolve_change_limit(limit: int | None, length: int, name: str) -> int:
     Raises:
         InvalidValueError: `limit` is negative.
     """
-    if limit is None:
-        return length
-    if limit < 0:
-        raise InvalidValueError(f"limit is {limit}; give 0 or more, or None for all", name)
-    return min(limit, length)
+    return min(check_limit(limit, name), length)
 
 
 # ---- boards ----

@@ -414,7 +414,6 @@ cdef class SubSocket(SubConnection):
     cdef bytes _receive_following(self)
     cdef int _wait_for_message(self, mq_ring_message *message, int64_t wait_ns) except -1
     cdef bytes _copy_large_message(self, const mq_ring_message *message)
-    cdef uint64_t _batch_limit(self, limit) except? 0
     cdef object _receive_pending_array(self, numpy, dtype, uint64_t size, uint64_t most)
     cdef uint64_t _count_ready_messages(self, uint64_t size) noexcept
     cdef int64_t _copy_batches(self, uint8_t *out, uint64_t size, int64_t most) except -1

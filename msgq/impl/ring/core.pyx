@@ -2,7 +2,7 @@
 
 cimport cython
 from cpython.buffer cimport (
-    PyBUF_C_CONTIGUOUS, PyBUF_ND, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_FillInfo, PyBuffer_Release,
+    PyBUF_C_CONTIGUOUS, PyBUF_ND, PyBUF_WRITABLE, PyBuffer_FillInfo, PyBuffer_Release,
     PyObject_CheckBuffer, PyObject_GetBuffer,
 )
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -20,7 +20,7 @@ from msgq.impl.base.clock cimport (
 )
 from msgq.impl.base.core cimport (
     adopt_mapping, BUSY, c_bool, can_order_stores, check_file, check_context_open, close_at_exit, CLOSED, Context,
-    create_file,
+    create_file, get_message_buffer,
     exception_of, WAIT_FOREVER, LARGE_BYTES, load_file_policy, lock_file, LOCK_WAIT_NS, map_file, MQ_ALIVE,
     mq_close_file, mq_copy_to_shared, mq_copy_from_shared, MQ_DEAD, MQ_FILE_EXISTS, MQ_FILE_LOCKED, MQ_FILE_MISSING,
     ForkAwareHandle, mq_liveness_unlock, mq_liveness_is_locked, mq_liveness_probe_begin, mq_liveness_probe_end,
@@ -40,12 +40,12 @@ from msgq.errors import (
     MessageTooLargeError, MultiplePublishersError, SegmentError, StateError,
 )
 from msgq.impl.base.argument_checks import (
-    check_before_connect, check_linger, check_non_blocking, check_origin, check_rcvhwm, check_send_flags, check_sndhwm,
-    constructor_error,
+    check_before_connect, check_limit, check_linger, check_non_blocking, check_origin, check_rcvhwm, check_send_flags,
+    check_sndhwm, constructor_error,
     check_sndtimeo, NOBLOCK as _NOBLOCK, untracked_topic_error, option_error, pickle_error, takeover_error,
     tracking_mismatch_error,
 )
-from msgq.impl.base.foreign_names import add_advice, unsendable_error
+from msgq.impl.base.foreign_names import add_advice
 
 include "topic.pxi"
 include "pub_connection.pxi"

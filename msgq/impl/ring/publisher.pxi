@@ -15,14 +15,6 @@ cdef enum:
     BATCH_MESSAGES = 64                      # maximum messages that send_many publishes at once
 
 
-cdef int refuse_objects(data) except -1:
-    """Reject arrays of Python objects: their bytes are addresses, which are invalid in other processes."""
-    if getattr(getattr(data, "dtype", None), "hasobject", False):
-        raise TypeError(f"array of dtype {data.dtype} has Python objects, which cannot be sent as bytes; convert it "
-                        "first")
-    return 0
-
-
 cdef int _fill_stamps_on_bus(clock, mq_stamps *stamps, int64_t origin_time) except -1:
     """Do the same as `PubSocket._fill_stamps`, by the time of a bus. Apart, to keep that function short."""
     stamps.publish_time = clock.now_ns
@@ -173,10 +165,7 @@ cdef class PubSocket(PubConnection):
 
     cdef int _send_buffer(self, object data, int64_t origin_time) except -1:
         cdef Py_buffer view
-        refuse_objects(data)
-        if not PyObject_CheckBuffer(data):
-            raise unsendable_error(data, self._endpoint, True)
-        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        get_message_buffer(data, &view, self._endpoint, True)
         try:
             if self._use_state != fork_generation:  # the object that exports the buffer may have run any code
                 self._reopen_or_raise()
@@ -266,8 +255,7 @@ cdef class PubSocket(PubConnection):
     cdef Py_ssize_t _send_array(self, object array, int64_t origin_time) except -1:
         cdef Py_buffer view
         cdef Py_ssize_t i, count, size
-        refuse_objects(array)
-        PyObject_GetBuffer(array, &view, PyBUF_ND | PyBUF_C_CONTIGUOUS)
+        get_message_buffer(array, &view, self._endpoint, True, PyBUF_ND | PyBUF_C_CONTIGUOUS)
         try:
             if view.ndim == 0 or view.ndim == 1 and view.itemsize == 1:
                 text = "send_many needs several messages, but got one bytes object; use send, or an array of rows"

@@ -243,7 +243,7 @@ cdef class SubSocket(SubConnection):
 
     def receive_many(self, limit=None, bint wait_for_one=False):
         cdef list messages = []
-        cdef uint64_t most = self._batch_limit(limit)
+        cdef uint64_t most = UINT64_MAX if limit is None else check_limit(limit, self._endpoint)
         check_usable(self)
         if self._gate is not None and most and self._pass_gate_once():
             return self._receive_gated(most, wait_for_one, None)
@@ -319,13 +319,6 @@ cdef class SubSocket(SubConnection):
                 return element
         return None
 
-    cdef uint64_t _batch_limit(self, limit) except? 0:
-        if limit is None:
-            return UINT64_MAX
-        if limit < 0:
-            raise InvalidValueError(f"limit is {limit}; give 0 or more, or None for all", self._endpoint)
-        return limit
-
     def receive_into(self, buffer, non_blocking=False):
         cdef mq_ring_message message
         cdef Py_buffer view
@@ -350,7 +343,7 @@ cdef class SubSocket(SubConnection):
     def receive_array(self, dtype, limit=None, bint wait_for_one=False):
         import numpy  # the only method that needs NumPy
         cdef mq_ring_message message
-        cdef uint64_t size, most = self._batch_limit(limit)
+        cdef uint64_t size, most = UINT64_MAX if limit is None else check_limit(limit, self._endpoint)
         dtype = numpy.dtype(dtype)
         size = dtype.itemsize
         if size == 0 or dtype.hasobject:

@@ -13,6 +13,7 @@ from msgq.common.texts import format_count_noun
 from msgq.common.units import NS_PER_S
 from msgq.errors import MsgqError, StateError, WaitTimeoutError
 from msgq.impl.base.argument_checks import check_wait_for_readers
+from msgq.impl.base.core import copy_message
 
 if TYPE_CHECKING:
     from msgq.impl.base.core import Bus
@@ -80,7 +81,7 @@ def missing_readers_error(
     return WaitTimeoutError(text, endpoint)
 
 
-def split_messages(messages: Any) -> Iterable[Any]:
+def split_messages(messages: Any, endpoint: str) -> Iterable[Any]:
     """Return the messages for `send_many`: an iterable unchanged, or the rows of an array as bytes.
 
     Raises:
@@ -98,11 +99,9 @@ def split_messages(messages: Any) -> Iterable[Any]:
         view = memoryview(messages.view(f"V{messages.itemsize}"))
     if view.ndim == 0 or (view.ndim == 1 and view.itemsize == 1):
         raise TypeError("send_many needs several messages, but got one bytes object; use send, or an array of rows")
-    if "O" in view.format.partition(":")[0]:
-        raise TypeError("array of Python objects cannot be sent as bytes; convert it first")
     if not view.c_contiguous:
         raise BufferError("rows of the array are not contiguous in memory; give a C-contiguous copy")
-    data, count = view.tobytes(), len(view)
+    data, count = copy_message(messages, endpoint, can_have_schema=True), len(view)
     size = len(data) // count if count else 0
     return [data[i * size : (i + 1) * size] for i in range(count)]
 

@@ -43,10 +43,10 @@ cdef class QueueBrowser:
         return sent
 
     def messages(self, limit=None):
-        return self._copy_waiting_messages(options.check_limit(limit, self._file.name), False)
+        return self._copy_waiting_messages(check_limit(limit, self._file.name), False)
 
     def unseen(self, limit=None):
-        return self._copy_waiting_messages(options.check_limit(limit, self._file.name), True)
+        return self._copy_waiting_messages(check_limit(limit, self._file.name), True)
 
     cdef list _copy_waiting_messages(self, uint64_t max_count, bint only_new):
         """Return waiting messages, the best first. `only_new`: only messages that were not returned before."""

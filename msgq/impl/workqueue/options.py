@@ -23,7 +23,7 @@ from msgq.errors import (
     StateError,
     TooManyHandlesError,
 )
-from msgq.impl.base.argument_checks import is_number
+from msgq.impl.base.argument_checks import check_count, check_range, is_number
 
 TYPE_CHECKING = False  # avoids the import of `typing`; see msgq/__init__.py
 if TYPE_CHECKING:
@@ -52,7 +52,6 @@ EVENTS_PAYLOAD_BYTES = 1 << 23  # bytes of a pool for events with payload, unles
 _EVENTS_SLOTS = EVENTS_CAPACITY + 2
 _EVENTS_LEAST_SLOTS = 4
 SCHEMA_DATA_MAX = 20032
-WORD_MAX = 2**64 - 1
 _LONGEST_WAIT_S = TIMEOUT_MAX_MS * NS_PER_MS // NS_PER_S  # limit of waits and leases: 24 days
 
 
@@ -154,8 +153,8 @@ def parse_open_request(
         not bits & O_NONBLOCK,
         flags is None,
         _check_mode(mode, checked),
-        _check_size("max_messages", max_messages, MESSAGES_MAX, checked),
-        _check_size("max_message_size", max_message_size, MESSAGE_SIZE_MAX, checked),
+        check_count("max_messages", max_messages, MESSAGES_MAX, checked),
+        check_count("max_message_size", max_message_size, MESSAGE_SIZE_MAX, checked),
         _check_events(events, checked),
     )
 
@@ -175,15 +174,6 @@ def _check_mode(asked: int | None, name: str) -> int:
     for what in half:  # MSGQ_MODE is meant for topics, too
         result &= ~(0o060 if what == "group" else 0o006)
     return result
-
-
-def _check_size(what: str, value: int | None, most: int, name: str) -> int | None:
-    if value is None:
-        return None
-    number = index(value)
-    if not 1 <= number <= most:
-        raise InvalidValueError(f"{what} is {number}; give 1 to {most}", name)
-    return number
 
 
 def _check_events(asked: bool | str | None, name: str) -> bool | str | None:
@@ -225,36 +215,7 @@ def check_schema(schema: Schema | None, name: str) -> None:
 
 def check_priority(priority: int, name: str) -> int:
     """Return a checked priority, 0 to 32767."""
-    number = index(priority)
-    if not 0 <= number <= PRIORITY_MAX:
-        raise InvalidValueError(f"priority is {number}; give 0 to {PRIORITY_MAX}", name)
-    return number
-
-
-def check_origin_time(origin_time: int, name: str) -> int:
-    """Return a checked origin time: nanoseconds, 64 bits."""
-    number = index(origin_time)
-    if not 0 <= number <= WORD_MAX:
-        raise InvalidValueError(f"origin_time is {number}; give nanoseconds, 0 to {WORD_MAX}", name)
-    return number
-
-
-def refuse_objects(message: Any) -> None:
-    """Raise TypeError for an array of Python objects, because its bytes are addresses of this process."""
-    if getattr(getattr(message, "dtype", None), "hasobject", False):
-        raise TypeError(
-            f"array of dtype {message.dtype} has Python objects, which cannot be sent as bytes; convert it first"
-        )
-
-
-def check_limit(limit: int | None, name: str) -> int:
-    """Return the maximum number of messages for a call; None: no limit."""
-    if limit is None:
-        return WORD_MAX
-    number = index(limit)
-    if number < 0:
-        raise InvalidValueError(f"limit is {number}; give 0 or more, or None for all", name)
-    return min(number, WORD_MAX)
+    return check_range("priority", priority, 0, PRIORITY_MAX, name)
 
 
 def deadline_wait_ns(timeout: float | None, deadline: float, name: str, now: float) -> int:
@@ -273,7 +234,7 @@ def deadline_wait_ns(timeout: float | None, deadline: float, name: str, now: flo
     if not is_number(deadline):
         text = f"deadline is {deadline!r}, of type {type(deadline).__name__}"
         raise InvalidTypeError(f"{text}; give a time of time.monotonic(), or None to wait forever", name)
-    huge = isinstance(deadline, int) and abs(deadline) > WORD_MAX  # more than a float may hold
+    huge = isinstance(deadline, int) and abs(deadline) > 2**64  # more than a float may hold
     seconds_left = (math.inf if deadline > 0 else -math.inf) if huge else deadline - now
     if not seconds_left <= _LONGEST_WAIT_S:  # most of all a time of the wall clock, which would wait for decades
         text = f"deadline {deadline} is {seconds_left:.6g} s away (maximum {_LONGEST_WAIT_S} s)"

@@ -8,16 +8,6 @@ def _reopen_pickled_queue(kind, name, prefix, trust, read, write, block):
     return queue
 
 
-cdef int get_message_buffer(message, Py_buffer *view, str endpoint) except -1:
-    """Get the bytes of a message."""
-    if not PyBytes_CheckExact(message):
-        options.refuse_objects(message)
-        if not PyObject_CheckBuffer(message):
-            raise unsendable_error(message, endpoint)
-    PyObject_GetBuffer(message, view, PyBUF_SIMPLE)
-    return 0
-
-
 cdef uint64_t parse_priority(priority, str name) except? 0:
     """Return a valid priority, or raise."""
     return 0 if type(priority) is int and not priority else options.check_priority(priority, name)
@@ -27,7 +17,7 @@ cdef uint64_t parse_origin_time(origin_time, str name) except? 0:
     """Return a valid origin time, or raise."""
     cdef uint64_t origin = 0
     if type(origin_time) is not int or origin_time:
-        origin = options.check_origin_time(origin_time, name)
+        origin = check_range("origin_time", origin_time, 0, UINT64_MAX, name)  # C programs send any number
         refuse_foreign_origin(origin, name)
     return origin
 
@@ -368,7 +358,7 @@ cdef class MessageQueue(QueueHandle):
             self._publish_buffered_events()
 
     def receive_many(self, limit=None):
-        cdef uint64_t max_count = options.check_limit(limit, self._endpoint)
+        cdef uint64_t max_count = check_limit(limit, self._endpoint)
         cdef list messages = []
         self._check_can_read()
         # Ignore messages that arrive during the call, because they may arrive without end.
@@ -472,7 +462,7 @@ cdef class MessageQueue(QueueHandle):
     # ---- peek and notify ----
 
     def peek(self, limit=None):
-        cdef uint64_t slot, max_count = options.check_limit(limit, self._endpoint)
+        cdef uint64_t slot, max_count = check_limit(limit, self._endpoint)
         self._check_can_read()
         self._adopt_sizes()
         waiting = []

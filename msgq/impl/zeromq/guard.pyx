@@ -5,10 +5,11 @@ the ring's sockets (publisher.pxi). This module has the shared code of these cal
 ZMQ backend derives its sockets from it.
 """
 
-from cpython.buffer cimport PyObject_CheckBuffer
+from cpython.buffer cimport PyBUF_READ, PyBuffer_Release
 from cpython.bytes cimport PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.object cimport PyObject_GenericSetAttr
 from cpython.pythread cimport PyThread_get_thread_ident
 from cpython.ref cimport Py_INCREF
@@ -18,7 +19,8 @@ from libc.stdint cimport int64_t
 from posix.unistd cimport usleep
 
 from msgq.impl.base.core cimport (
-    BUSY, check_context_open, CLOSED, Context, deadline_after, WAIT_FOREVER, ForkAwareHandle, mq_monotonic_ns,
+    BUSY, check_context_open, CLOSED, Context, deadline_after, get_message_buffer, WAIT_FOREVER, ForkAwareHandle,
+    mq_monotonic_ns,
     parse_timeout_ns, refuse_in_simulation, warn_in_event_loop,
     MQ_NS_PER_MS, RESERVED,
 )
@@ -29,7 +31,6 @@ import os
 from msgq.errors import (
     EndpointClosedError, ForkedSocketError, IpcError, MessageTooLargeError, StateError,
 )
-from msgq.impl.base.foreign_names import unsendable_error
 from msgq.impl.base.argument_checks import (
     check_non_blocking, check_send_flags, zmq_untracked_error, option_error, pickle_error,
 )
@@ -227,7 +228,7 @@ cdef class GuardedSender(SocketGuard):
         SocketGuard._mark_open(self, call, would_block)
 
     def send(self, data, /, int flags=0, copy=True, *, int64_t origin_time=0):
-        cdef Py_ssize_t size
+        cdef Py_buffer view
         if self._use_state != fork_generation:
             self._reopen_or_raise()
         if flags:
@@ -239,27 +240,27 @@ cdef class GuardedSender(SocketGuard):
             if self._sent_count % SENDS_PER_POLL == 0:
                 self._poll_subscriptions()
             if PyBytes_CheckExact(data):
-                size = PyBytes_GET_SIZE(data)
-            else:
-                if not PyObject_CheckBuffer(data):
-                    raise unsendable_error(data, self._endpoint, True)
-                data = memoryview(data)
-                if "O" in data.format.partition(":")[0]:
-                    raise TypeError("array of Python objects cannot be sent as bytes; convert it first")
-                if not data.c_contiguous:
-                    raise BufferError("message is not contiguous in memory; copy it first")
-                size = data.nbytes
-            if self._message_bytes_max and size > self._message_bytes_max:
-                text = f"message has {size} bytes, but subscribers accept {self._message_bytes_max}"
-                raise MessageTooLargeError(f"{text} (MSGQ_ZMQ_MAX_BYTES); raise it on both sides", self._endpoint)
-            try:
-                self._zmq_call(data, ZMQ_DONTWAIT)
-            except self._would_block_error:
-                self._send_past_full_queues(data)
+                self._send_bytes(data, PyBytes_GET_SIZE(data))
+                return
+            get_message_buffer(data, &view, self._endpoint, True)
+            try:  # pyzmq copies the message, and would refuse datetimes of NumPy
+                self._send_bytes(PyMemoryView_FromMemory(<char *> view.buf, view.len, PyBUF_READ), view.len)
+            finally:
+                PyBuffer_Release(&view)
         finally:
             self._use_state = self._fork_generation
+
+    cdef int _send_bytes(self, data, Py_ssize_t size) except -1:
+        if self._message_bytes_max and size > self._message_bytes_max:
+            text = f"message has {size} bytes, but subscribers accept {self._message_bytes_max}"
+            raise MessageTooLargeError(f"{text} (MSGQ_ZMQ_MAX_BYTES); raise it on both sides", self._endpoint)
+        try:
+            self._zmq_call(data, ZMQ_DONTWAIT)
+        except self._would_block_error:
+            self._send_past_full_queues(data)
         self._sent_count += 1
         self._sent_bytes += size
+        return 0
 
     def _count_exclusively(self, count_readers):
         self._begin_use()

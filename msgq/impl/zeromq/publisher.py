@@ -268,7 +268,7 @@ class PubSocket(LingerOption, GuardedSender):
         if origin_time:
             raise zmq_untracked_error(self.endpoint)
         count = 0
-        for message in split_messages(messages):
+        for message in split_messages(messages, self.endpoint):
             self.send(message)
             count += 1
         return count

@@ -10,6 +10,7 @@ import zmq
 from msgq.common.stats.topic import SubscriberStats, Tracked
 from msgq.errors import InvalidValueError, MessageSizeError, MessageTooLargeError
 from msgq.impl.base.argument_checks import (
+    check_limit,
     check_non_blocking,
     timeout_ms,
     zmq_untracked_error,
@@ -120,11 +121,7 @@ class SubSocket(PyzmqReceiver, SubConnection):
         return messages
 
     def _batch_limit(self, limit: int | None) -> int:
-        if limit is None:
-            return BATCH_MESSAGES_MAX
-        if limit < 0:
-            raise InvalidValueError(f"limit is {limit}; give 0 or more, or None for all", self.endpoint)
-        return limit
+        return BATCH_MESSAGES_MAX if limit is None else check_limit(limit, self.endpoint)
 
     @property
     def tracked(self) -> bool:
