@@ -20,7 +20,6 @@ from visionipc.image_messages import Picture, picture
 BUFFER_COUNT = 4
 _RAW_ENDPOINT = re.compile(r"visionipc_(.+)_(\d{1,10})/image")
 _RAW_SUFFIX = "/image"
-_POLL_INTERVAL_S = 0.01
 
 
 class FramesWriter(EndpointWriter):
@@ -64,12 +63,11 @@ class FramesWriter(EndpointWriter):
 
     def wait_for_readers(self, timeout: float) -> bool:
         """See `EndpointWriter`."""
-        deadline = time.monotonic() + timeout
-        while self._target.backend != "fake" and not self._server.stats(self._stream).clients:
-            if time.monotonic() >= deadline:
-                return False
-            time.sleep(_POLL_INTERVAL_S)
-        return True
+        if self._target.backend == "fake":  # its servers do not know their clients
+            return True
+        return self._target.wait_for_reader(
+            lambda: len(self._server.stats(self._stream).clients), timeout, self.spec.endpoint
+        )
 
     def close(self) -> None:
         """See `EndpointWriter`. Closes all streams of the server."""

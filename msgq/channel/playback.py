@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from msgq.channel.channel import NODE_NAME_BYTES_MAX, ReservedChannel
 from msgq.channel.names import KIND
+from msgq.channel.stats import count_readers
 from msgq.errors import ChannelMismatchError, MessageTooLargeError
 from msgq.kinds.playback import (
     EndpointSpec,
@@ -23,7 +23,6 @@ from msgq.kinds.playback import (
 if TYPE_CHECKING:
     from msgq.impl.channel import Publisher
 
-_POLL_INTERVAL_S = 0.01
 _DEFAULT_SLOT_BYTES = 4096
 
 
@@ -87,12 +86,7 @@ class ChannelPlaybackWriter(EndpointWriter):
 
     def wait_for_readers(self, timeout: float) -> bool:
         """See `EndpointWriter`."""
-        deadline = time.monotonic() + timeout
-        while not (self._channel.diagnose().subscribers or self._channel.diagnose().viewers):
-            if time.monotonic() >= deadline:
-                return False
-            time.sleep(_POLL_INTERVAL_S)
-        return True
+        return self._target.wait_for_reader(lambda: count_readers(self._channel.stats()), timeout, self.spec.endpoint)
 
     def close(self) -> None:
         """See `EndpointWriter`."""

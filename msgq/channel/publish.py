@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import time
-
+from msgq.channel.stats import count_readers
 from msgq.common import settings
-from msgq.common.texts import format_count_noun
-from msgq.errors import WaitTimeoutError
 from msgq.impl.channel import open_channel_file, open_publisher
+from msgq.impl.sockets.publishing import wait_for_readers
 from msgq.kinds.opening import read_existing_schema
 from msgq.kinds.publish import PUB_NODE_NAME, KindPublish, PublishOptions, PublishTarget
 
@@ -37,19 +35,14 @@ class ChannelPublishTarget(PublishTarget):
         self._channel_file.close()
 
     def wait_for_readers(self, readers: int) -> None:
-        """Wait until `readers` subscribers are registered. Passive subscribers do not count."""
-        began_s = time.monotonic()
-        while (
-            sum(subscriber.participant.alive is not False for subscriber in self._channel_file.stats().subscribers)
-            < readers
-        ):
-            timeout = self._options.timeout
-            if timeout is not None and time.monotonic() - began_s >= timeout:
-                raise WaitTimeoutError(
-                    f"fewer than {format_count_noun(readers, 'subscriber')} within {timeout:g} s",
-                    self._options.endpoint,
-                )
-            time.sleep(_POLL_INTERVAL_S)
+        """Wait until `readers` subscribers are registered; see `count_readers`."""
+        wait_for_readers(
+            lambda: (count_readers(self._channel_file.stats()), None),
+            self._options.timeout,
+            _POLL_INTERVAL_S,
+            readers,
+            self._options.endpoint,
+        )
 
 
 PUBLISH = KindPublish(ChannelPublishTarget)

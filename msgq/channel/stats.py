@@ -109,6 +109,15 @@ class ChannelStatsRow(EndpointRow[ChannelStats, EndpointCounts]):
             yield f"  orphan       {path}"
 
 
+def count_readers(channel: ChannelStats) -> int:
+    """Return the number of registered subscribers that are not known to be dead.
+
+    Viewers do not count in addition: a viewer is a registered subscriber, too, unless all 64 rows of subscribers were
+    taken. Passive subscribers do not count, because they leave no trace.
+    """
+    return sum(row.participant.alive is not False for row in channel.subscribers)
+
+
 def _describe_limit(limit: int | None) -> str:
     return "any number" if limit is None else f"at most {limit}"
 

@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from msgq.common.message_source import TOPIC_SOURCE, MessageSource
 from msgq.common.schema import Schema
-from msgq.errors import SegmentError
+from msgq.errors import SegmentError, WaitTimeoutError
 from msgq.impl import backend as backends
 from msgq.impl.base import clock
 from msgq.impl.fake.bus import current_bus
+from msgq.impl.sockets.publishing import wait_for_readers
 
 if TYPE_CHECKING:
     from msgq.impl.ring import PubSocket
+
+_POLL_INTERVAL_S = 0.01  # time between two counts of readers
 
 
 class PlaybackMessage(NamedTuple):
@@ -108,6 +111,22 @@ class PlaybackTarget:
         """Return the origin time in ns for an origin of this age; 0: unknown."""
         return 0 if age_ns is None else max(1, self.time_ns() - age_ns)
 
+    def wait_for_reader(self, count_readers: Callable[[], int], timeout: float, endpoint: str) -> bool:
+        """Wait up to `timeout` seconds for a living reader, on the fake backend in virtual time.
+
+        Args:
+            count_readers: returns the number of readers that are not known to be dead.
+
+        Returns:
+            True if a reader exists.
+        """
+        bus = current_bus() if self.backend == "fake" else None
+        try:
+            wait_for_readers(lambda: (count_readers(), None), timeout, _POLL_INTERVAL_S, 1, endpoint, bus)
+        except WaitTimeoutError:
+            return False
+        return True
+
 
 class UnplayableError(Exception):
     """An endpoint or a message cannot be played. The text has the reason, and the player continues."""
@@ -145,7 +164,7 @@ class EndpointWriter:
         return None
 
     def wait_for_readers(self, timeout: float) -> bool:
-        """Wait up to `timeout` seconds for a subscriber. Return True if a subscriber exists.
+        """Wait up to `timeout` seconds for a subscriber that is not known to be dead. Return True if one exists.
 
         For records and queues the call returns True at once, because they keep their content.
         """

@@ -25,7 +25,7 @@ from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.player.remapping import EndpointRemapping
 from msgq.recording.player.timed_messages import find_latest_state
 from tests.recording.all_kinds import BEGIN, CHANNEL, MS, NS, QUEUE, QUOTE, VECTOR, Log, fill_all, write
-from tests.support import DEADLINE_MS, Task, wait_until
+from tests.support import DEADLINE_MS, Child, Task, hear, say, wait_until
 from visionipc import FrameFormat, VisionIpcClient
 
 CHANGES = make_record_change_schema(np.dtype("f8"))
@@ -415,6 +415,62 @@ def test_player_waits_for_readers_of_kinds_without_history(log: Any) -> None:
         assert task.result().messages == 50
         assert len(msgq.drain_sock_raw(topic)) == 10
         assert lidar.receive(0) == b"scan 0"
+
+
+def subscribe_to_lidar() -> None:
+    """Child: receive a view, which takes the row of a viewer, too, and stay."""
+    with msgq.Channel("lidar") as channel, channel.subscriber() as subscriber, channel.publisher() as publisher:
+        publisher.send(b"scan")
+        with subscriber.receive_view(timeout=0):
+            say("up")
+            hear()
+
+
+def test_channel_writer_does_not_count_killed_subscriber_as_reader(prefix: str) -> None:
+    writer = open_writer(EndpointSpec("channel/lidar", "channel"), PlaybackTarget("msgq", prefix))
+    with Child(subscribe_to_lidar) as child:
+        child.hear()
+        assert writer.wait_for_readers(0)
+        child.kill()
+    participants = msgq.stats.channel("lidar").participants
+    assert {(role, one.alive) for role, one in participants} >= {("subscriber", False), ("viewer", False)}
+    assert not writer.wait_for_readers(0)
+    with msgq.Channel("lidar") as living, living.subscriber():
+        assert writer.wait_for_readers(0)
+    writer.close()
+
+
+def test_channel_writer_on_fake_backend_waits_in_virtual_time(prefix: str) -> None:
+    target = PlaybackTarget("fake", prefix)
+    writer = open_writer(EndpointSpec("channel/lidar", "channel"), target)
+    began_ns = target.time_ns()
+    assert not writer.wait_for_readers(3600)
+    assert target.time_ns() - began_ns == 3600 * NS
+    backend = backends.set_backend(target.backend_module)
+    try:
+        with msgq.Channel("lidar") as channel, channel.subscriber():
+            assert writer.wait_for_readers(0)
+    finally:
+        backends.set_backend(backend)
+    writer.close()
+
+
+def connect_to_pictures() -> None:
+    """Child: connect to a stream, and stay."""
+    client = VisionIpcClient("cam", 3, False)
+    say(client.connect(True))
+    hear()
+
+
+def test_frames_writer_does_not_count_killed_client_as_reader(log: Any) -> None:
+    with Player(log(frames)) as player:
+        writer = player._writers.writers_by_name["visionipc_cam_3/image"]
+        assert not writer.wait_for_readers(0)
+        with Child(connect_to_pictures) as child:
+            assert child.hear()
+            assert writer.wait_for_readers(DEADLINE_MS / 1000)
+            child.kill()
+        assert not writer.wait_for_readers(0)
 
 
 # ---- contents of logs ----
