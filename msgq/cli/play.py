@@ -90,7 +90,7 @@ _EXIT_CODES = (
     metavar="BYTES",
     help="Size of new rings.  [default: 1 MiB, or more for large messages]",
 )
-@click.option("--take-over", is_flag=True, help="Replace living publishers of the played topics.")
+@click.option("--take-over", is_flag=True, help="Replace publishers of the played topics, also stock publishers.")
 @playing.programs_option
 @click.option(
     "--reference",

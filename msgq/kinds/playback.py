@@ -87,8 +87,8 @@ class PlaybackTarget:
         backend: "msgq", "zmq" or "fake".
         prefix: prefix of the endpoints; "": none.
         segment_size: bytes of new rings; 0: the necessary size.
-        take_over: True: also publish if a living process publishes. The living publisher then gets an error from its
-            next send.
+        take_over: True: also publish if a living or a stock process publishes. The publisher then gets an error from
+            its next send.
         shared: objects that the writers of this target share, by name.
     """
 

@@ -7,8 +7,6 @@ import time
 from typing import Any
 
 from msgq.common import settings
-from msgq.common.stats import Participant
-from msgq.common.stats.topic import TopicStats
 from msgq.errors import (
     CorruptSegmentError,
     InvalidValueError,
@@ -28,8 +26,9 @@ from msgq.kinds.bridge import (
     OutgoingLink,
     open_socket,
 )
-from msgq.kinds.snapshots import read, read_all
+from msgq.kinds.snapshots import read_all
 from msgq.topic.names import KIND
+from msgq.topic.stats import describe_publisher, may_have_publisher
 
 PUBLISHER_CHECK_SECONDS = 0.1  # a check of a topic's publisher serves for so long
 
@@ -51,16 +50,14 @@ class RingToZmqLink(OutgoingLink):
 
     def poll(self, state: Any) -> None:
         """Start or stop forwarding, according to the topic's publisher."""
-        self._check_publisher(state)
+        if state is not None:  # None: the topic was removed; a new topic is found later
+            self._check_publisher()
 
-    def _check_publisher(self, topic: TopicStats | None) -> None:
-        if topic is None:
-            return  # the topic was removed; a new topic is found later
-        if _is_bridged(self._topic):
+    def _check_publisher(self) -> None:
+        bridge = _find_bridge(self._topic)
+        if bridge:
             self.close()
-            self._set_state(
-                f"not published on ZMQ: another bridge publishes it here, {_describe_publisher(topic.publisher)}"
-            )
+            self._set_state(f"not published on ZMQ: another bridge publishes it here, {bridge}")
             return
         self._publisher_checked_s = time.monotonic()
         if self._pub is None:
@@ -79,7 +76,7 @@ class RingToZmqLink(OutgoingLink):
             return
         self._update_lost_count()
         if time.monotonic() - self._publisher_checked_s > PUBLISHER_CHECK_SECONDS:
-            self._check_publisher(_read_topic_stats(self._topic))
+            self._check_publisher()
             if self._pub is None:
                 return
         self._send_messages(messages)
@@ -97,8 +94,8 @@ class ZmqToRingLink(IncomingLink):
         if self._pub is not None:
             return
         topic = state
-        if topic is not None and _may_have_publisher(topic):
-            self._set_state(f"not published here: {_describe_publisher(topic.publisher)} is its publisher")
+        if topic is not None and may_have_publisher(topic):
+            self._set_state(f"not published here: {describe_publisher(topic)} is its publisher")
             return
         try:
             self._pub = open_socket("msgq", "PubSocket", self._topic, self._segment_size)
@@ -122,31 +119,13 @@ class ZmqToRingLink(IncomingLink):
         return False
 
 
-def _read_topic_stats(name: str) -> TopicStats | None:
+def _find_bridge(topic: str) -> str:
+    """Return the living bridge that publishes a topic on this host, as text; "": none, or the topic is unreadable."""
     try:
-        topic: TopicStats = read(KIND, name)
-        return topic
+        observer = TopicObserver(topic, settings.get_prefix())
+        return describe_publisher(observer.stats()) if observer.is_bridged() else ""
     except SegmentError:
-        return None
-
-
-def _is_bridged(topic: str) -> bool:
-    """Return True if another bridge publishes a topic on this host. Dead bridges do not count."""
-    try:
-        return TopicObserver(topic, settings.get_prefix()).is_bridged()
-    except SegmentError:
-        return False
-
-
-def _may_have_publisher(topic: TopicStats) -> bool:
-    """Return True if a topic may have a publisher. The liveness of stock publishers is unknown."""
-    if topic.publisher is None:
-        return topic.publisher_kind != "none"
-    return topic.publisher.alive is not False
-
-
-def _describe_publisher(publisher: Participant | None) -> str:
-    return "a stock process" if publisher is None else f"{publisher.name} {publisher.pid}"
+        return ""
 
 
 BRIDGE = KindBridge(

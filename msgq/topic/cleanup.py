@@ -64,14 +64,11 @@ def find_dead_participants(topic: TopicStats) -> list[tuple[str, Participant]]:
 
 
 def diagnose_topic(topic: TopicStats) -> list[EndpointIssue]:
-    """Return the dead participants of a topic as issues. A topic without a living publisher is an error."""
-    published = topic.publisher_kind == "stock" or any(
-        role == "publisher" and participant.alive is not False for role, participant in topic.participants
-    )
+    """Return the dead participants of a topic as issues. A dead publisher is an error: a topic has only one."""
     return [
         EndpointIssue(
             f"{topic.endpoint}: {participant} ({_DEAD_ROLE_NOTES[role]}; {_FIX_HINT})",
-            severity=ERROR if role == "publisher" and not published else WARNING,
+            severity=ERROR if role == "publisher" else WARNING,
         )
         for role, participant in count_by_role(find_dead_participants(topic)).items()
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from msgq.common import settings
-from msgq.errors import MessageTooLargeError, MultiplePublishersError, SegmentError, SegmentSizeError, WaitTimeoutError
+from msgq.errors import MessageTooLargeError, MultiplePublishersError, SegmentSizeError, WaitTimeoutError
 from msgq.impl import backend as backends
 from msgq.kinds.playback import (
     EndpointSpec,
@@ -18,6 +18,7 @@ from msgq.kinds.playback import (
 )
 from msgq.kinds.snapshots import read
 from msgq.topic.names import KIND
+from msgq.topic.stats import describe_publisher, may_have_publisher, read_topic
 
 if TYPE_CHECKING:
     from msgq.common.schema import Schema
@@ -46,16 +47,13 @@ class TopicWriter(EndpointWriter):
             self.socket: PubSocket = self._connect_publisher()
 
     def _check_no_publisher(self) -> None:
-        """Raise an error if a living publisher exists. A takeover would end its publishing."""
+        """Raise an error if the topic may have a publisher. A takeover would end its publishing."""
         name, target = self.spec.endpoint, self._target
         if target.backend != "msgq" or target.take_over:
             return
-        try:
-            publisher = read(KIND, name, target.prefix).publisher
-        except SegmentError:
-            return
-        if publisher is not None and publisher.alive is not False:
-            text = f"{publisher.name} (process {publisher.pid}) publishes this topic, and playing would replace it"
+        topic = read_topic(name, target.prefix)
+        if topic is not None and may_have_publisher(topic):
+            text = f"{describe_publisher(topic)} publishes this topic, and playing would replace it"
             text = f"{text}; remap the endpoint, choose another prefix, or give take_over"
             raise MultiplePublishersError(f"{text} (--remap {name}:=NEW, --prefix NAME, --take-over)", name)
 

@@ -6,14 +6,10 @@ from dataclasses import asdict
 from typing import Any
 
 from msgq.common.schema import Schema
-from msgq.common.stats.topic import TopicStats
-from msgq.errors import SegmentError
 from msgq.impl import backend as backends
 from msgq.impl.ring import PubSocket
 from msgq.kinds.publish import KindPublish, PublishOptions, PublishRefusedError, PublishTarget
-from msgq.kinds.snapshots import read
-from msgq.topic.names import KIND
-from msgq.topic.stats import describe_publisher
+from msgq.topic.stats import describe_publisher, may_have_publisher, read_topic
 
 
 class TopicPublishTarget(PublishTarget):
@@ -43,20 +39,14 @@ class TopicPublishTarget(PublishTarget):
 
 
 def _read_free_topic_schema(endpoint: str, force: bool) -> Schema | None:
-    """Return the schema of a topic. Raises an error if a process publishes on the topic."""
-    try:
-        existing: TopicStats = read(KIND, endpoint)
-    except SegmentError as error:
-        if error.errno is not None:  # there is none yet
-            return None
-        raise
-    alive = existing.publisher_kind == "stock" or (
-        existing.publisher is not None and existing.publisher.alive is not False
-    )
-    if alive and not force:
-        text = f"{endpoint} is published by {describe_publisher(existing)}, which pub would replace"
+    """Return the schema of a topic. Raises an error if a process may publish on the topic."""
+    topic = read_topic(endpoint)
+    if topic is None:
+        return None
+    if may_have_publisher(topic) and not force:
+        text = f"{endpoint} is published by {describe_publisher(topic)}, which pub would replace"
         raise PublishRefusedError(f"{text}; to replace the publisher, give --force")
-    return existing.schema
+    return topic.schema
 
 
 PUBLISH = KindPublish(TopicPublishTarget, frozenset({"force"}))

@@ -8,7 +8,9 @@ from typing import Any
 from msgq.common.formatting import format_bytes, format_count, format_rate
 from msgq.common.stats.topic import SubscriberInfo, TopicCounts, TopicStats
 from msgq.common.texts import format_count_noun
+from msgq.errors import CorruptSegmentError, SegmentNotFoundError
 from msgq.impl.ring.core import TopicObserver
+from msgq.kinds.snapshots import read
 from msgq.kinds.stats import (
     Backlog,
     EndpointRow,
@@ -18,6 +20,9 @@ from msgq.kinds.stats import (
     format_age,
     read_file_access,
 )
+from msgq.topic.names import KIND
+
+_STOCK_PUBLISHER_TEXT = "stock"  # a stock publisher has no name
 
 
 class TopicRow(EndpointRow[TopicStats, TopicCounts]):
@@ -36,7 +41,7 @@ class TopicRow(EndpointRow[TopicStats, TopicCounts]):
     @property
     def note_text(self) -> str:
         """Note about a stock publisher."""
-        return "stock" if self.has_stock_publisher else ""
+        return _STOCK_PUBLISHER_TEXT if self.has_stock_publisher else ""
 
     @property
     def is_dead(self) -> bool:
@@ -48,8 +53,7 @@ class TopicRow(EndpointRow[TopicStats, TopicCounts]):
     @property
     def publishers(self) -> list[str]:
         """Publishers. Stock publishers have no names."""
-        name = describe_publisher(self.stats)
-        return [] if name == "-" else [name]
+        return [_STOCK_PUBLISHER_TEXT] if self.has_stock_publisher else super().publishers
 
     @property
     def subscribers(self) -> list[str]:
@@ -60,7 +64,7 @@ class TopicRow(EndpointRow[TopicStats, TopicCounts]):
     @property
     def live_publisher_count(self) -> int:
         """Number of publishers. A stock publisher counts as one."""
-        return super().live_publisher_count + self.has_stock_publisher
+        return int(may_have_publisher(self.stats))
 
     @property
     def live_subscriber_count(self) -> int | None:
@@ -101,7 +105,7 @@ class TopicRow(EndpointRow[TopicStats, TopicCounts]):
         yield f"  ring         {topic.path}, {format_bytes(topic.data_bytes)}; a message may take a third of it"
         side = "side segment" if topic.created_ns else "no side segment: only stock programs used the topic"
         yield f"  file         {side}, user {file.owner}, mode {file.mode}, age {format_age(topic.created_ns)}"
-        yield f"  publisher    {describe_publisher(topic)}"
+        yield f"  publisher    {', '.join(self.publishers) or '-'}"
         yield f"  published    {format_count_noun(topic.messages, 'message')}, {format_bytes(topic.bytes)}"
         yield f"  rate         {format_rate(self.rate)} messages/s, {format_bytes(self.byte_rate)}/s"
         yield f"  schema       {describe_schema(topic.schema)}"
@@ -112,11 +116,33 @@ class TopicRow(EndpointRow[TopicStats, TopicCounts]):
             yield f"    {_describe_subscriber(subscriber)}"
 
 
+def read_topic(endpoint: str, prefix: str | None = None) -> TopicStats | None:
+    """Return the statistics of a topic; None: the topic is missing or damaged.
+
+    A publisher creates a missing topic when it connects, repairs an empty ring, and raises an error for other damage.
+
+    Args:
+        prefix: as in `read`.
+
+    Raises:
+        EndpointNameError: the name is invalid.
+        SegmentError: the files cannot be read, or have another layout version.
+    """
+    try:
+        topic: TopicStats = read(KIND, endpoint, prefix)
+    except (SegmentNotFoundError, CorruptSegmentError):
+        return None
+    return topic
+
+
+def may_have_publisher(topic: TopicStats) -> bool:
+    """Return True unless a topic certainly has no publisher. The liveness of stock publishers is unknown."""
+    return topic.publisher_kind == "stock" if topic.publisher is None else topic.publisher.alive is not False
+
+
 def describe_publisher(topic: TopicStats) -> str:
-    """Return the publisher of a topic as text. Stock publishers have no names."""
-    if topic.publisher is not None:
-        return str(topic.publisher)
-    return "stock" if topic.publisher_kind == "stock" else "-"
+    """Return the publisher of a topic with a publisher, as text for a sentence."""
+    return "a stock process" if topic.publisher is None else str(topic.publisher)
 
 
 def _describe_subscriber(subscriber: SubscriberInfo) -> str:

@@ -25,7 +25,8 @@ from msgq.impl import fake
 from msgq.recording import LogReader, Player, playback_messages
 from msgq.recording.player.timed_messages import PlaybackSchedule
 from tests.recording.logs import write_log
-from tests.support import DEADLINE_MS, SHM, Child, Task, in_fork, say, wait_until
+from tests.support import DEADLINE_MS, SHM, Child, Task, hear, in_fork, say, wait_until
+from tests.unit.ringfile import STRANGER_UID, RingFile
 
 NS = 1_000_000_000
 BEGIN = 1_700_000_000 * NS
@@ -343,6 +344,13 @@ def test_player_keeps_large_enough_ring(prefix: str, tmp_path: Path) -> None:
     assert stats.topic("e").data_bytes == 1 << 16
 
 
+def publish_and_wait(endpoint: str) -> None:
+    """Child: publish, and stay."""
+    with msgq.pub_sock(endpoint):
+        say()
+        hear()
+
+
 def test_player_does_not_replace_live_publisher_by_default(prefix: str, tmp_path: Path) -> None:
     path = write_log(tmp_path / "a.mcap", ("e", BEGIN, b"x"), ("other", BEGIN, b"y"))
     live = msgq.pub_sock("e")
@@ -353,6 +361,24 @@ def test_player_does_not_replace_live_publisher_by_default(prefix: str, tmp_path
     Player(path, take_over=True).run()
     with pytest.raises(errors.MultiplePublishersError):
         live.send(b"gone")
+
+
+def test_player_does_not_replace_stock_publisher_by_default(prefix: str, tmp_path: Path) -> None:
+    path = write_log(tmp_path / "a.mcap", ("e", BEGIN, b"x"))
+    msgq.pub_sock("e").close()
+    with RingFile(f"{prefix}/e") as ring:
+        ring.start_stranger()
+        with pytest.raises(errors.MultiplePublishersError, match="a stock process publishes this topic"):
+            Player(path)
+        assert ring.write_uid == STRANGER_UID
+    assert Player(path, take_over=True).run().messages == 1
+
+
+def test_player_replaces_dead_publisher(prefix: str, tmp_path: Path) -> None:
+    with Child(publish_and_wait, "e") as child:
+        child.hear()
+        child.kill()
+    assert Player(write_log(tmp_path / "a.mcap", ("e", BEGIN, b"x"))).run().messages == 1
 
 
 def test_player_publishes_under_prefix(prefix: str, tmp_path: Path) -> None:

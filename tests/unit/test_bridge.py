@@ -27,6 +27,7 @@ from msgq.kinds.bridge import BridgeLoop, open_socket
 from msgq.topic import bridge as topics
 from tests.support import DEADLINE, SHM, Child, Task, wait_until
 from tests.unit import children
+from tests.unit.ringfile import STRANGER_UID, RingFile
 
 TOPIC = "state"
 
@@ -300,6 +301,15 @@ class TestIn:
         mine.send(b"still mine")
         mine.close()
         run_bridges_until(lambda: crossing.flow().state == FORWARDING_STATE, crossing)
+
+    def test_incoming_bridge_does_not_replace_stock_publisher(self, here: Host) -> None:
+        here.pub().close()
+        with RingFile(f"{here.prefix}/{TOPIC}") as ring:
+            ring.start_stranger()
+            crossing = here.bridge(into={TOPIC: "127.0.0.1"})
+            crossing.step()
+            assert crossing.flow().state == "not published here: a stock process is its publisher"
+            assert ring.write_uid == STRANGER_UID
 
     def test_incoming_bridge_pauses_while_local_publisher_exists(self, here: Host) -> None:
         plain, crossing = here.socket("zmq", "PubSocket", TOPIC), here.bridge(into={TOPIC: "127.0.0.1"})

@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from msgq import pub_sock, sub_sock
+from msgq import pub_sock, stats, sub_sock
 from msgq.cli.app import app
+from msgq.errors import LayoutVersionError
 from msgq.stats import Participant, SubscriberInfo, TopicStats
 from msgq.topic.cleanup import find_topic_users
+from msgq.topic.stats import may_have_publisher, read_topic
 from tests.support import SHM, Child, hear, say
+from tests.unit.ringfile import VERSION
 
 HEADER_BYTES, WRITE_UID = 384, 16
 
@@ -224,6 +227,39 @@ def test_topic_users_distinguish_live_from_unknown_processes() -> None:
     living, unknown = find_topic_users(topic(participant(1, True), "ours", infos, stock=2))
     assert living == ("process1 1",)
     assert unknown == ("process3 3 (unknown)", "2 stock subscribers")
+
+
+@pytest.mark.parametrize(
+    ("alive", "kind", "expected"),
+    [(True, "ours", True), (None, "ours", True), (False, "ours", False), ("-", "stock", True), ("-", "none", False)],
+)
+def test_topic_may_have_publisher_unless_it_is_certainly_dead(alive: Any, kind: str, expected: bool) -> None:
+    publisher = None if alive == "-" else participant(1, alive)
+    assert may_have_publisher(topic(publisher, kind, (), stock=0)) == expected
+
+
+def test_read_topic_returns_none_for_a_topic_that_a_publisher_creates_or_reports(prefix: str) -> None:
+    assert read_topic("weather") is None
+    pub_sock("weather", 4096).close()
+    assert read_topic("weather", prefix) == stats.topic("weather")
+    side = SHM / f"msgqside_{prefix}" / "weather"
+    with side.open("r+b") as file:
+        file.seek(VERSION)
+        file.write(b"\xff\xff\xff\xff")
+    with pytest.raises(LayoutVersionError):
+        read_topic("weather")
+    side.unlink()
+    os.truncate(SHM / f"msgq_{prefix}" / "weather", 0)  # its creator was killed
+    assert read_topic("weather") is None
+    assert msgq("pub", "weather", "sunny", "--prefix", prefix).exit_code == 0
+
+
+def test_pub_refuses_to_replace_stock_publisher(prefix: str) -> None:
+    make_stock_segment(prefix, "weather", 0xABC00000000 + os.getpid())
+    refused = msgq("pub", "weather", "sunny", "--prefix", prefix)
+    assert refused.exit_code == 1
+    assert "weather is published by a stock process" in refused.output
+    assert msgq("pub", "weather", "sunny", "--prefix", prefix, "--force").exit_code == 0
 
 
 def test_users_of_topic_with_stock_publisher_are_unknown() -> None:

@@ -108,7 +108,7 @@ class Player(ClosingContext):
         backend: "msgq", "zmq" or "fake"; None: MSGQ_BACKEND.
         prefix: prefix of the endpoints; None: the current prefix.
         segment_size: bytes of new rings; 0: 1 MiB, or the size for the largest message.
-        take_over: True: also publish on topics with a living publisher, which ends its publishing.
+        take_over: True: also publish on topics with a living publisher or a stock publisher, which ends its publishing.
         clock: clock for tests.
 
     Raises:
