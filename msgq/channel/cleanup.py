@@ -7,9 +7,7 @@ removal holds the lock that opening processes need, so a later open creates anot
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import errno
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from msgq.channel.names import KIND
 from msgq.common import shm_paths
@@ -33,9 +31,9 @@ from msgq.kinds.cleanup import (
     KindCleanup,
     count_by_role,
     describe_removals,
-    explain_removal,
     remove_directories,
 )
+from msgq.kinds.removal import EndpointRemover, find_users
 from msgq.kinds.snapshots import list_inodes, read, read_all
 
 LONG_HELD_VIEW_S = 10.0  # a view of a message that has left the order is then worth a note
@@ -48,55 +46,18 @@ PUBLISHERS_MAX, VIEWERS_MAX = 63, 64  # rows of a channel
 
 def list_users(channel: ChannelStats) -> EndpointUsers:
     """Return the users of a channel. Passive subscribers leave no trace, and are not affected by a removal."""
-    living = [str(participant) for _, participant in channel.participants if participant.alive]
-    unknown = [str(participant) for _, participant in channel.participants if participant.alive is None]
+    living, unknown = find_users(participant for _, participant in channel.participants)
+    opened = ("programs that have it open",)
     if not living and channel.opened:
-        living.append("programs that have it open")
-    if channel.opened is None:
-        unknown.append("programs that have it open")
-    return EndpointUsers(tuple(dict.fromkeys(living)), tuple(dict.fromkeys(unknown)))
+        living = opened
+    return EndpointUsers(living, unknown + opened if channel.opened is None else unknown)
 
 
-def remove_unused(
-    names: Iterable[str], prefix: str, *, remove: bool = True, force: bool = False
-) -> Iterator[FileRemoval]:
-    """Remove unused channels, each under its lock, and yield the result for each.
-
-    Args:
-        names: names of the channels. A channel that another process removes during the call is skipped.
-        remove: as in `RemoveUnused`.
-        force: as in `RemoveUnused`.
-    """
-    for name in names:
-        try:
-            yield _remove_if_unused(name, prefix, remove, force)
-        except SegmentError as error:
-            if error.errno != errno.ENOENT:  # ENOENT: another process has removed it
-                path = shm_paths.channel_path(name, prefix)
-                yield FileRemoval(CHANNEL_NAME_PREFIX + name, prefix, path, 0, str(error), removed=False)
-
-
-def _remove_if_unused(name: str, prefix: str, remove: bool, force: bool) -> FileRemoval:
-    seen: list[ChannelStats] = []
-
-    def is_unused(channel: ChannelStats) -> bool:
-        seen.append(channel)
-        living, unknown = list_users(channel)
-        return not living and (force or not unknown)
-
-    channel_file = open_channel_file(name, prefix)  # passive, so this process does not count as a user
-    goes = channel_file.unlink(is_unused) if remove else is_unused(channel_file.stats())
-    living, unknown = list_users(seen[-1])
-    size = seen[-1].hub_bytes + seen[-1].pool_bytes
-    return FileRemoval(
-        CHANNEL_NAME_PREFIX + name,
-        prefix,
-        channel_file.path,
-        size,
-        explain_removal(living, unknown),
-        goes,
-        not goes and not living,
-    )
+CHANNELS = EndpointRemover(
+    kind=KIND,
+    remove=lambda name, prefix, is_unused: open_channel_file(name, prefix).unlink(is_unused),  # passive, so no user
+    list_users=list_users,
+)
 
 
 def remove_dead_channels(prefix: str) -> Iterator[FileRemoval]:
@@ -111,9 +72,7 @@ def remove_dead_channels(prefix: str) -> Iterator[FileRemoval]:
         if any(participant.alive is False for _, participant in channel.participants)
     ]
     queues = list_inodes(get_kind("queue"), prefix)
-    for removal in remove_unused([name for name in only_dead if parse_events_channel(name) not in queues], prefix):
-        if removal.removed:
-            yield dataclasses.replace(removal, reason="only dead processes used it")
+    yield from CHANNELS.remove_dead([name for name in only_dead if parse_events_channel(name) not in queues], prefix)
     yield from remove_unreachable_pools(prefix)
 
 
@@ -224,7 +183,7 @@ class _ChannelCleanup(KindCleanup):
 
 
 CLEANUP = _ChannelCleanup(
-    remove_unused=remove_unused,
+    remove_unused=CHANNELS.remove_unused,
     remove_orphans=remove_unreachable_pools,
     diagnose=diagnose,
     repair=lambda prefix: describe_removals(remove_dead_channels(prefix)),

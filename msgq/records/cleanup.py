@@ -15,6 +15,7 @@ from msgq.common.texts import format_count_noun, join_first_texts
 from msgq.impl.records.core import remove_record
 from msgq.kinds.cleanup import ERROR, WARNING, EndpointIssue, KindCleanup
 from msgq.kinds.persistent import PersistentKind
+from msgq.kinds.removal import find_users
 from msgq.records.names import KIND
 
 WRITERS_MAX = 128  # rows
@@ -28,7 +29,7 @@ PERSISTENT_RECORDS = PersistentKind(
     kind=KIND,
     noun="vector or board",
     remove=remove_record,
-    participants=lambda record: [writer.participant for writer in record.writers],
+    list_users=lambda record: find_users(writer.participant for writer in record.writers),
     describe_contents=_describe_values,
     unused_reason="no process writes it; readers cannot be detected",
 )

@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 from msgq.common import settings, shm_paths
 from msgq.common.stats import Participant
 from msgq.common.stats.topic import TopicStats
 from msgq.common.texts import format_count_noun
-from msgq.errors import MsgqError, SegmentError
+from msgq.errors import SegmentError, SegmentNotFoundError
 from msgq.impl.base.core import check_owner, is_trusted
 from msgq.impl.base.files import FileStatus, list_files, read_file_status
 from msgq.impl.ring.core import TopicLock, unlink_orphan, unlink_topic
@@ -28,9 +28,9 @@ from msgq.kinds.cleanup import (
     KindCleanup,
     count_by_role,
     describe_removals,
-    explain_removal,
     remove_directories,
 )
+from msgq.kinds.removal import EndpointRemover, find_users
 from msgq.kinds.snapshots import read, read_all
 from msgq.topic.names import KIND
 
@@ -46,16 +46,14 @@ def find_topic_users(topic: TopicStats) -> EndpointUsers:
 
     Passive subscribers leave no trace. A passive subscriber keeps its mapping after a removal.
     """
-    named = [participant for _, participant in topic.participants]
-    living = [str(participant) for participant in named if participant.alive]
+    living, unknown = find_users(participant for _, participant in topic.participants)
     if topic.unlisted:
-        living.append("unlisted subscribers")
-    unknown = [str(participant) for participant in named if participant.alive is None]
+        living += ("unlisted subscribers",)
     if topic.publisher_kind == "stock":
-        unknown.append("stock publisher")
+        unknown += ("stock publisher",)
     if topic.stock_subscribers:
-        unknown.append(format_count_noun(topic.stock_subscribers, "stock subscriber"))
-    return EndpointUsers(tuple(living), tuple(unknown))
+        unknown += (format_count_noun(topic.stock_subscribers, "stock subscriber"),)
+    return EndpointUsers(living, unknown)
 
 
 def find_dead_participants(topic: TopicStats) -> list[tuple[str, Participant]]:
@@ -74,42 +72,17 @@ def diagnose_topic(topic: TopicStats) -> list[EndpointIssue]:
     ]
 
 
-def remove_unused_topics(
-    endpoints: Iterable[str], prefix: str, *, remove: bool = True, force: bool = False
-) -> Iterator[FileRemoval]:
-    """Remove unused topics, and yield the result for each.
-
-    Args:
-        endpoints: names of the topics. A topic that another process removes during the call is skipped.
-        remove: False: only report what would be removed.
-        force: True: also remove topics with participants of unknown liveness. Topics with living participants always
-            stay.
-    """
-    for endpoint in endpoints:
-        try:
-            removal = _remove_if_unused(endpoint, prefix, remove, force)
-        except SegmentError as error:
-            if error.errno == errno.ENOENT:  # somebody else removed it meanwhile
-                continue
-            removal = FileRemoval(endpoint, prefix, shm_paths.ring_path(endpoint, prefix), 0, str(error), removed=False)
-        if removal is not None:
-            yield removal
-
-
-def _remove_if_unused(endpoint: str, prefix: str, remove: bool, force: bool) -> FileRemoval | None:
-    """Remove one topic if it is unused; None: another process has removed it."""
+def _remove_topic(endpoint: str, prefix: str, is_unused: Callable[[TopicStats], bool]) -> bool:
     with TopicLock(endpoint, prefix) as ring_exists:  # a process that connects now waits, then creates the topic
         if not ring_exists:
-            return None
-        topic = read(KIND, endpoint, prefix)
-        living, unknown = find_topic_users(topic)
-        is_removable = not living and (force or not unknown)
-        if is_removable and remove:
+            raise SegmentNotFoundError("topic not found", endpoint)
+        is_removable = is_unused(read(KIND, endpoint, prefix))
+        if is_removable:
             unlink_topic(endpoint, prefix)
-        reason = explain_removal(living, unknown)
-        return FileRemoval(
-            endpoint, prefix, topic.path, topic.data_bytes, reason, is_removable, not is_removable and not living
-        )
+        return is_removable
+
+
+TOPICS = EndpointRemover(kind=KIND, remove=_remove_topic, list_users=find_topic_users)
 
 
 def remove_dead_topics(prefix: str) -> Iterator[FileRemoval]:
@@ -118,16 +91,8 @@ def remove_dead_topics(prefix: str) -> Iterator[FileRemoval]:
     Yields removed files, and files that could not be removed. Topics without any registration stay, too.
     """
     yield from remove_orphaned_sides(prefix)
-    for topic in read_all(KIND, prefix):
-        path = shm_paths.ring_path(topic.endpoint, prefix)
-        try:
-            removal = _remove_if_unused(topic.endpoint, prefix, True, False) if find_dead_participants(topic) else None
-        except MsgqError as error:
-            if error.errno != errno.ENOENT:  # somebody else removed it meanwhile
-                yield FileRemoval(topic.endpoint, prefix, path, 0, str(error), removed=False)
-            continue
-        if removal is not None and removal.removed:
-            yield FileRemoval(topic.endpoint, prefix, path, removal.bytes, "only dead processes used it")
+    only_dead = [topic.endpoint for topic in read_all(KIND, prefix) if find_dead_participants(topic)]
+    yield from TOPICS.remove_dead(only_dead, prefix)
 
 
 def _find_topic_files(path_of: Callable[[str, str], str], prefix: str) -> dict[str, FileStatus]:
@@ -237,7 +202,7 @@ def find_permission_issues(prefix: str) -> list[EndpointIssue]:
 
 
 CLEANUP = KindCleanup(
-    remove_unused=remove_unused_topics,
+    remove_unused=TOPICS.remove_unused,
     remove_orphans=remove_orphans,
     diagnose=diagnose_topic,
     repair=lambda prefix: describe_removals(remove_dead_topics(prefix)),

@@ -28,6 +28,7 @@ from msgq.kinds.cleanup import (
     describe_removals,
 )
 from msgq.kinds.persistent import PersistentKind
+from msgq.kinds.removal import find_users
 from msgq.kinds.snapshots import read_all
 from msgq.workqueue.envelope import parse_reply_queue
 from msgq.workqueue.names import KIND
@@ -43,7 +44,7 @@ QUEUES = PersistentKind(
     kind=KIND,
     noun="queue",
     remove=remove_queue,
-    participants=lambda queue: [one.participant for one in queue.handles],
+    list_users=lambda queue: find_users(one.participant for one in queue.handles),
     describe_contents=_describe_pending,
 )
 

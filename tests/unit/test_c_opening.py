@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import msgq
-from msgq.channel.cleanup import remove_unused
+from msgq.channel.cleanup import CHANNELS
 from msgq.common import shm_paths
 from msgq.impl.channel.pool_files import list_pools
 from tests.support import SHM, run_child
@@ -61,10 +61,10 @@ def test_channel_with_row_of_c_program_is_in_use_until_its_end(programs: Path, p
     with Program(programs / "c-channel") as program:
         assert answer(program.ask("open c 100")) == 0
         assert msgq.stats.channel("c").opened is False
-        [kept] = remove_unused(["c"], prefix)
+        [kept] = CHANNELS.remove_unused(["c"], prefix)
         assert not kept.removed
         program.end()
-    [removal] = remove_unused(["c"], prefix)
+    [removal] = CHANNELS.remove_unused(["c"], prefix)
     assert removal.removed
 
 

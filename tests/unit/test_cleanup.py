@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import errno
 import os
 import shutil
 import struct
@@ -10,6 +12,8 @@ from collections.abc import Iterator
 import pytest
 
 import msgq
+from msgq.channel import Channel
+from msgq.channel.cleanup import CHANNELS, remove_dead_channels
 from msgq.common import shm_paths
 from msgq.errors import SegmentError
 from msgq.kinds import maintenance
@@ -69,17 +73,17 @@ def test_cleanup_keeps_topics_that_a_process_may_use(alive: msgq.PubSocket, pref
     killed_publisher("left")
     stock_ring(prefix, "stock")
     names = ["alive", "left", "nobody", "stock"]
-    asked = {one.endpoint: one for one in cleanup.remove_unused_topics(names, prefix, remove=False)}
+    asked = {one.endpoint: one for one in cleanup.TOPICS.remove_unused(names, prefix, remove=False)}
     assert {name: (one.removed, one.can_be_forced) for name, one in asked.items()} == {
         "alive": (False, False),
         "left": (True, False),
         "stock": (False, True),
     }
     assert ring_file_exists("left", prefix)
-    done = {one.endpoint: one for one in cleanup.remove_unused_topics(names, prefix)}
+    done = {one.endpoint: one for one in cleanup.TOPICS.remove_unused(names, prefix)}
     assert done == asked
     assert [ring_file_exists(name, prefix) for name in ("alive", "left", "stock")] == [True, False, True]
-    forced = {one.endpoint: one.removed for one in cleanup.remove_unused_topics(names, prefix, force=True)}
+    forced = {one.endpoint: one.removed for one in cleanup.TOPICS.remove_unused(names, prefix, force=True)}
     assert forced == {"alive": False, "stock": True}
     assert not ring_file_exists("stock", prefix)
 
@@ -87,12 +91,44 @@ def test_cleanup_keeps_topics_that_a_process_may_use(alive: msgq.PubSocket, pref
 def test_cleanup_keeps_an_unreadable_topic(prefix: str) -> None:
     (SHM / f"msgq_{prefix}").mkdir(mode=0o700)
     (SHM / f"msgq_{prefix}" / "short").write_bytes(bytes(100))
-    (kept,) = cleanup.remove_unused_topics(["short"], prefix, force=True)
+    (kept,) = cleanup.TOPICS.remove_unused(["short"], prefix, force=True)
     assert (kept.removed, kept.can_be_forced) == (False, False)
     with pytest.raises(SegmentError) as error:
         msgq.stats.topic("short")
     (issue,) = maintenance.find_unreadable(prefix)
     assert issue == (str(error.value), "error")
+
+
+def test_cleanup_names_the_damaged_file_of_a_topic(prefix: str) -> None:
+    msgq.pub_sock("halved", 4096).close()
+    os.truncate(side := shm_paths.side_segment_path("halved", prefix), 100)
+    (kept,) = cleanup.TOPICS.remove_unused(["halved"], prefix, force=True)
+    assert (kept.endpoint, kept.path, kept.removed) == ("halved", side, False)
+
+
+def subscriber_of_channel(name: str) -> None:
+    """Child: subscribe until killed."""
+    with Channel(name) as channel, channel.subscriber():
+        say("up")
+        hear()
+
+
+def test_cleanup_of_dead_channels_reports_only_removals_and_failures(prefix: str) -> None:
+    for name in ("left", "shared"):
+        with Child(subscriber_of_channel, name) as child:
+            child.hear()
+            child.kill()
+
+    def fail(name: str, prefix: str, wanted: object) -> bool:
+        raise SegmentError("is locked", name, f"/dev/shm/{name}", errno.EBUSY if name == "left" else errno.ENOENT)
+
+    failing = dataclasses.replace(CHANNELS, remove=fail)
+    (failure,) = failing.remove_dead(["left", "shared"], prefix)
+    assert (failure.endpoint, failure.path, failure.removed) == ("channel/left", "/dev/shm/left", False)
+    assert "is locked" in failure.reason
+    with Channel("shared"):
+        (removal,) = remove_dead_channels(prefix)
+    assert (removal.endpoint, removal.reason) == ("channel/left", "only dead processes used it")
 
 
 def test_cleanup_of_dead_topics_keeps_unused_and_used_topics(alive: msgq.PubSocket, prefix: str) -> None:

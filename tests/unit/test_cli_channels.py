@@ -19,6 +19,7 @@ from msgq.cli.app import app
 from msgq.common import shm_paths
 from msgq.impl.base.process import process_name
 from msgq.kinds.cleanup import EndpointUsers, explain_removal
+from msgq.kinds.removal import EndpointRemover
 from tests import command
 from tests.support import SHM, Child, Task, hear, say, wait_until
 
@@ -233,8 +234,8 @@ def test_channel_opened_during_clean_is_created_again(prefix: str, monkeypatch: 
         return EndpointUsers((), ())
 
     with monkeypatch.context() as patch:
-        patch.setattr(cleanup, "list_users", lambda stats: slow(stats) if not opened else EndpointUsers((), ()))
-        (removal,) = cleanup.remove_unused(["scans"], prefix)
+        patch.setattr(EndpointRemover, "list_users", lambda remover, stats: slow(stats))
+        (removal,) = cleanup.CHANNELS.remove_unused(["scans"], prefix)
     assert (removal.removed, removal.reason) == (True, explain_removal((), ()))
     with opened[0].result() as channel, channel.publisher() as publisher, channel.subscriber() as subscriber:
         publisher.send(b"x")
@@ -273,7 +274,7 @@ def test_clean_removes_empty_pools_of_dead_publishers(prefix: str) -> None:
 def test_two_simultaneous_clean_commands_remove_channels(prefix: str) -> None:
     for number in range(30):
         kill_participant(f"c{number}", "publisher") if number % 10 == 0 else Channel(f"c{number}").close()
-    tasks = [Task(lambda: list(cleanup.remove_unused([f"c{i}" for i in range(30)], prefix))) for _ in range(3)]
+    tasks = [Task(lambda: list(cleanup.CHANNELS.remove_unused([f"c{i}" for i in range(30)], prefix))) for _ in range(3)]
     removed = [one.endpoint for task in tasks for one in task.result() if one.removed]
     assert sorted(removed) == sorted(f"channel/c{number}" for number in range(30))
     assert files(prefix) == []

@@ -227,6 +227,8 @@ def test_topic_users_distinguish_live_from_unknown_processes() -> None:
     living, unknown = find_topic_users(topic(participant(1, True), "ours", infos, stock=2))
     assert living == ("process1 1",)
     assert unknown == ("process3 3 (unknown)", "2 stock subscribers")
+    twice = tuple(SubscriberInfo(participant(2, True), 0, 0, 0, 0) for _ in range(2))
+    assert find_topic_users(topic(None, "none", twice, stock=0)) == (("process2 2",), ())
 
 
 @pytest.mark.parametrize(
