@@ -109,11 +109,6 @@ def queue_path(queue: str, in_prefix: str) -> str:
     return _make_path(QUEUE_FILE_PREFIX, in_prefix, queue)
 
 
-def queue_directories(in_prefix: str) -> tuple[str]:
-    """Return the directory of a prefix's work queues."""
-    return (f"{SHARED_MEMORY}/{QUEUE_FILE_PREFIX}{in_prefix}",)
-
-
 def locate_queue_files(in_prefix: str) -> tuple[str, str]:
     """Return the directory of a prefix's work queues, and the prefix of their file names."""
     return _locate_files(QUEUE_FILE_PREFIX, in_prefix)
@@ -122,11 +117,6 @@ def locate_queue_files(in_prefix: str) -> tuple[str, str]:
 def records_path(records: str, in_prefix: str) -> str:
     """Return the path of a vector or board."""
     return _make_path(RECORDS_FILE_PREFIX, in_prefix, records)
-
-
-def records_directories(in_prefix: str) -> tuple[str]:
-    """Return the directory of a prefix's vectors and boards."""
-    return (f"{SHARED_MEMORY}/{RECORDS_FILE_PREFIX}{in_prefix}",)
 
 
 def locate_records_files(in_prefix: str) -> tuple[str, str]:

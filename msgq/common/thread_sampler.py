@@ -75,11 +75,6 @@ class ThreadSampler:
         self._threads: dict[ThreadId, _SampledThread] = {}
         self._descriptors_max = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2  # the program needs some, too
 
-    @property
-    def thread_count(self) -> int:
-        """Number of sampled threads."""
-        return len(self._threads)
-
     def list_processes(self) -> set[int]:
         """Return the processes with sampled threads."""
         return {pid for pid, _ in self._threads}

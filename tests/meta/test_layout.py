@@ -13,6 +13,7 @@ from msgq import posix_ipc
 from msgq.common import queue_events
 from msgq.impl.records import options as record_options
 from msgq.impl.workqueue import options as queue_options
+from msgq.records import cleanup as records_cleanup
 from tests.meta.layouts import CONSTANTS, PROTOCOL_PAGES, STRUCTS, read_structs, size_of
 from tests.meta.sources import ROOT
 from tools.fuzz.build import compile_program
@@ -82,7 +83,7 @@ def test_python_limits_of_records_equal_protocol_page() -> None:
     assert CONSTANTS["MQ_RECORD_ELEMENTS_MAX"] == record_options.ELEMENTS_MAX
     assert CONSTANTS["MQ_RECORD_ITEM_BYTES_MAX"] == record_options.ITEM_BYTES_MAX
     assert CONSTANTS["MQ_RECORD_FILE_BYTES_MAX"] == record_options.FILE_BYTES_MAX
-    assert CONSTANTS["MQ_RECORD_ROWS"] == record_options.WRITERS_MAX
+    assert CONSTANTS["MQ_RECORD_ROWS"] == records_cleanup.WRITERS_MAX
     assert CONSTANTS["MQ_RECORD_KEY_BYTES"] - 1 == record_options.KEY_BYTES_MAX
     assert size_of("mq_record_header") == record_options.HEADER_BYTES
     assert size_of("mq_record_key") == record_options.KEY_ENTRY_BYTES

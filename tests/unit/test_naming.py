@@ -71,7 +71,6 @@ def test_topic_paths_equal_stock_paths() -> None:
 def test_queue_is_stored_in_one_file() -> None:
     assert shm_paths.queue_path("jobs", "") == "/dev/shm/msgqjobs_jobs"
     assert shm_paths.queue_path("jobs", "p") == "/dev/shm/msgqjobs_p/jobs"
-    assert shm_paths.queue_directories("p") == ("/dev/shm/msgqjobs_p",)
     assert shm_paths.locate_queue_files("") == ("/dev/shm", "msgqjobs_")
     assert shm_paths.locate_queue_files("p") == ("/dev/shm/msgqjobs_p", "")
 
@@ -97,7 +96,6 @@ def test_queue_name_with_other_slashes_is_refused(name: str) -> None:
 def test_records_are_stored_in_one_file() -> None:
     assert shm_paths.records_path("quotes", "") == "/dev/shm/msgqrec_quotes"
     assert shm_paths.records_path("quotes", "p") == "/dev/shm/msgqrec_p/quotes"
-    assert shm_paths.records_directories("p") == ("/dev/shm/msgqrec_p",)
     assert shm_paths.locate_records_files("") == ("/dev/shm", "msgqrec_")
     assert shm_paths.locate_records_files("p") == ("/dev/shm/msgqrec_p", "")
 

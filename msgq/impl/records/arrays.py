@@ -190,13 +190,6 @@ def is_tracked_dtype(dtype: np.dtype[Any]) -> bool:
     )
 
 
-def copy_with_stamps(rows: npt.NDArray[Any], publish_time: int, origin_time: int) -> npt.NDArray[Any]:
-    """Return a copy of tracked records with these times, in ns."""
-    rows = rows.copy()
-    rows["publish_time"], rows["origin_time"] = publish_time, origin_time
-    return rows
-
-
 def check_output_array(out: Any, dtype: np.dtype[Any], shape: tuple[int, ...], name: str) -> npt.NDArray[Any]:
     """Return the checked output array of a reader.
 

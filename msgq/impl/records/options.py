@@ -13,20 +13,16 @@ from msgq.common.dtype_descriptions import record_dtype
 from msgq.common.dtypes import struct_dtype, struct_schema
 from msgq.common.schema import Schema, require_schema
 from msgq.errors import (
-    BoardFullError,
     BoardKeyError,
     ConcurrentUseError,
     CorruptSegmentError,
     ForkedSocketError,
     InvalidValueError,
-    KeyTakenError,
     MessageTooLargeError,
-    MultipleWritersError,
     RecordMismatchError,
     RecordTypeError,
     SegmentError,
     StateError,
-    TooManyWritersError,
     WaitTimeoutError,
 )
 from msgq.impl.base.argument_checks import check_count, check_limit
@@ -48,7 +44,6 @@ KEY_ENTRY_BYTES = 128
 DEFAULT_VALUE_BYTES = 1008
 LENGTH_WORD_BYTES = 8  # bytes of the length before a board's value
 VALUE_BYTES_MAX = ITEM_BYTES_MAX - LENGTH_WORD_BYTES
-WRITERS_MAX = 128
 READ_TIMEOUT_S = 1  # limit of a reader's attempts while others write faster than it reads
 _CACHE_LINE_BYTES = 64
 _WORD_BYTES = 8
@@ -347,11 +342,6 @@ def records_missing_error(name: str, advice: str = "") -> SegmentError:
     return SegmentError(f"records not found{advice}", name, errno=errno.ENOENT)
 
 
-def records_exist_error(name: str) -> SegmentError:
-    """Return the error for records that exist already."""
-    return SegmentError("records exist; to open them, omit create=True", name, errno=errno.EEXIST)
-
-
 def wrong_records_kind_error(is_board: bool, name: str) -> RecordMismatchError:
     """Return the error for opening a board as a vector, or a vector as a board.
 
@@ -387,28 +377,6 @@ def no_atomic_snapshot_error(waited_s: float, name: str) -> WaitTimeoutError:
     """Return the error for an atomic snapshot that found no instant without writes."""
     text = f"elements kept changing for {waited_s:.6g} s, so that no snapshot of one instant was possible"
     return WaitTimeoutError(f"{text}; raise the timeout, or take a snapshot that is not atomic", name)
-
-
-def second_writer_error(owner: str, name: str) -> MultipleWritersError:
-    """Return the error for the second writer of an exclusive vector."""
-    text = f"is exclusive, and {owner} writes it; close that handle first"
-    return MultipleWritersError(text, name)
-
-
-def too_many_writers_error(name: str) -> TooManyWritersError:
-    """Return the error for a writer without a free row."""
-    text = f"has {WRITERS_MAX} writing handles, its limit; close some, or share one between threads"
-    return TooManyWritersError(text, name)
-
-
-def key_taken_error(key: str, owner: str, name: str) -> KeyTakenError:
-    """Return the error for a key with a living owner."""
-    return KeyTakenError(f"key {key!r} is declared by {owner}; close its Entry first", name)
-
-
-def board_full_error(keys: int, name: str) -> BoardFullError:
-    """Return the error for a board without a free key."""
-    return BoardFullError(f"has {keys} keys, its limit (keys=), and keys are permanent; create a larger board", name)
 
 
 def unwritten_key_error(key: str, name: str) -> BoardKeyError:

@@ -21,7 +21,6 @@ from msgq.errors import (
     QueueAccessError,
     QueueMismatchError,
     StateError,
-    TooManyHandlesError,
 )
 from msgq.impl.base.argument_checks import check_count, check_range, is_number
 
@@ -356,12 +355,6 @@ def access_error(right: str, name: str) -> QueueAccessError:
     """Return the error for a handle without the right "read" or "write"."""
     does = "receive" if right == "read" else "send"
     return QueueAccessError(f"was opened with {right}=False, and cannot {does}", name)
-
-
-def handles_error(name: str) -> TooManyHandlesError:
-    """Return the error for a queue with the maximum number of handles."""
-    text = f"has {HANDLES_MAX} open handles, its limit; close some, or share one between threads"
-    return TooManyHandlesError(text, name)
 
 
 def job_ended_error(name: str) -> StateError:

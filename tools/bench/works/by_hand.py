@@ -87,7 +87,6 @@ SPARK_READERS: dict[str, Reader] = {"by-hand": _read_by_msgq, "by-hand-mcap": _r
 
 # --------------------------------------------------------------------------------------------------- pyarrow and DuckDB
 
-_NS = 1_000_000_000
 _COLUMNS = ["endpoint", "epoch", "sequence", "log_time", "publish_time", "data", "origin_time", "kind"]
 _CONSTANTS = ["run", "host", "encoding", "schema", "options", "publisher", "key", "size_class"]
 _TEXTS = ["endpoint", "kind", *_CONSTANTS]  # with few different values, so that a dictionary makes them small
