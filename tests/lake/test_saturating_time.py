@@ -14,6 +14,7 @@ from msgq.common.queue_events import Event
 from msgq.common.units import NS_PER_S
 from msgq.lake.metrics.saturating_time import MAX_TIME, MIN_TIME, compute_window_start, subtract_saturating
 from msgq.lake.report import report_data as data
+from msgq.lake.report.anomalies import examine_recording
 from msgq.lake.report.gold_reader import GoldReader, open_lake_tables
 from msgq.lake.report.report_page import write_report
 from tests.lake import golds
@@ -80,6 +81,24 @@ def test_all_64_bit_times_are_accepted(tmp_path: Path) -> None:
     early = [one for one in golds.table(tmp_path, "checks").to_pylist() if one["check_name"] == "negative latency"]
     assert {one["value"] for one in early} == {MAX_TIME}
     assert sum(one["messages"] for one in golds.table(tmp_path, "stages").to_pylist()) > 0
+    report(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("begin", "first", "last"),
+    [
+        pytest.param(MIN_TIME, 130, 180, id="a second before its window is below the range"),
+        pytest.param(MAX_TIME - 20 * NS_PER_S, 1830, 1880, id="a second after its window is above the range"),
+        pytest.param(MAX_TIME - 20 * NS_PER_S, 1702, 1728, id="the last window is emptier, but not whole"),
+    ],
+)
+def test_short_dropout_in_first_and_last_seconds_is_found(tmp_path: Path, begin: int, first: int, last: int) -> None:
+    step = NS_PER_S // 100
+    times = [begin + number * step for number in range(2001) if not first < number < last]
+    add(directory(tmp_path), [at(number, time, None, 1) for number, time in enumerate(times)])
+    golds.build_gold(tmp_path)
+    (dropout,) = examine_recording(GoldReader(open_lake_tables(directory(tmp_path).uri))).anomalies
+    assert (dropout.kind, dropout.from_time, dropout.to_time) == ("dropout", begin + first * step, begin + last * step)
     report(tmp_path)
 
 

@@ -26,7 +26,7 @@ from msgq.lake.metrics.group_by import RowGroups, get_column, get_integer_column
 from msgq.lake.metrics.hops import HOP_INPUT_SCHEMA
 from msgq.lake.metrics.partial_aggregates import AGGREGATE_SCHEMAS
 from msgq.lake.metrics.queues import compute_event_hours
-from msgq.lake.metrics.saturating_time import MAX_TIME, MIN_TIME
+from msgq.lake.metrics.saturating_time import limit_time
 from msgq.lake.metrics.time_windows import HOUR_NS
 
 _TASK_MESSAGES = 1 << 18  # approximate messages of a task
@@ -139,7 +139,8 @@ def _make_increments_filter(name: str, increments: Sequence[GoldIncrement]) -> A
     if name in _TIME_COLUMN_BY_TABLE:
         time = ds.field(_TIME_COLUMN_BY_TABLE[name])
         hours = [increment.hour_number for increment in increments]
-        where &= (time >= max(min(hours) * HOUR_NS, MIN_TIME)) & (time <= min((max(hours) + 1) * HOUR_NS - 1, MAX_TIME))
+        begin, end = min(hours) * HOUR_NS, (max(hours) + 1) * HOUR_NS
+        where &= (time >= limit_time(begin)) & (time <= limit_time(end - 1))
     return where
 
 

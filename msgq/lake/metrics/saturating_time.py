@@ -9,6 +9,11 @@ from msgq.lake.metrics.group_by import IntegerArray
 MIN_TIME, MAX_TIME = -(1 << 63), (1 << 63) - 1
 
 
+def limit_time(time: int) -> int:
+    """Return the time, or the nearest one of 64 bits."""
+    return min(max(time, MIN_TIME), MAX_TIME)
+
+
 def compute_window_start(times: IntegerArray, width: int | IntegerArray) -> IntegerArray:
     """Return the start of each time's window, ns; `MIN_TIME` if the start is below the range."""
     begin = times - times % width

@@ -6,15 +6,20 @@ The memory for a piece and the aggregates does not grow with the lake.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import reduce
+from operator import or_
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from msgq.common.units import NS_PER_S
 from msgq.lake.batching import combine_batches
 from msgq.lake.delta_table import LakeTable
 from msgq.lake.lake_directory import LakeDirectory
+from msgq.lake.metrics.saturating_time import limit_time
 
 #: Gives a table by its name, those of gold and "messages"; None: there is none.
 TableOpener = Callable[[str], "ds.Dataset | None"]
@@ -51,6 +56,21 @@ class GoldReader:
         """Return the rows of a table that is small, or is made small by `where`; empty if the table does not exist."""
         pieces = list(self.iterate_pieces(name, columns, where))
         return pa.concat_tables(pieces) if pieces else _make_empty_table(columns)
+
+    def read_messages(
+        self, columns: Sequence[str], run: str, endpoints: Iterable[str], spans: Sequence[tuple[int, int]]
+    ) -> pa.Table:
+        """Return messages of some endpoints of a run, in any order.
+
+        Args:
+            columns: columns of the table `messages` to read.
+            run: run of the messages.
+            endpoints: endpoints of the messages.
+            spans: ranges of log_time, ns. Each end is excluded, and may exceed 64 bits.
+        """
+        where = (ds.field("run") == run) & ds.field("endpoint").isin(pa.array(endpoints, pa.string()))
+        inside = (_make_span_filter(limit_time(begin), limit_time(end - 1)) for begin, end in spans)
+        return self.read_rows("messages", columns, where & reduce(or_, inside, ds.scalar(False)))
 
     def aggregate_rows(
         self,
@@ -98,6 +118,13 @@ def aggregate_by_keys(table: pa.Table, keys: Sequence[str], aggregations: Mappin
     groups = table.group_by(list(keys), use_threads=False).aggregate(list(aggregations.items()))
     chosen = groups.select([*keys, *(f"{name}_{function}" for name, function in aggregations.items())])
     return chosen.rename_columns([*keys, *aggregations])
+
+
+def _make_span_filter(first: int, last: int) -> Any:
+    """Return a filter for messages with a log_time from `first` to `last`, ns, which reads only files of these days."""
+    time, date = ds.field("log_time"), ds.field("date").cast("string")
+    first_day, last_day = (datetime.fromtimestamp(each // NS_PER_S, UTC).date().isoformat() for each in (first, last))
+    return (time >= first) & (time <= last) & (date >= first_day) & (date <= last_day)
 
 
 def _make_empty_table(columns: Sequence[str]) -> pa.Table:

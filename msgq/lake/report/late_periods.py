@@ -6,7 +6,6 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import NamedTuple
 
 import numpy as np
@@ -223,12 +222,8 @@ def _read_messages(gold: GoldReader, ranges: list[_LateRange]) -> dict[_LateRang
     messages = {}
     for (run, _), together in by_hour.items():
         begin, end = min(one.begin for one in together), max(one.end for one in together)
-        days = [datetime.fromtimestamp(time // NS_PER_S, UTC).date().isoformat() for time in (begin, end)]
         names = pa.array(sorted({one.endpoint for one in together}))
-        where = (ds.field("run") == run) & ds.field("endpoint").isin(names)
-        where &= (ds.field("log_time") >= begin) & (ds.field("log_time") < end)
-        where &= (ds.field("date").cast("string") >= days[0]) & (ds.field("date").cast("string") <= days[1])
-        rows = gold.read_rows("messages", ["endpoint", "log_time", "publish_time"], where)
+        rows = gold.read_messages(["endpoint", "log_time", "publish_time"], run, names.to_pylist(), [(begin, end)])
         times, published = get_integer_column(rows, "log_time"), get_integer_column(rows, "publish_time")
         endpoint = np.asarray(pc.index_in(rows["endpoint"], value_set=names), np.int64)
         order = np.lexsort((times, endpoint))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +16,7 @@ from msgq.common.timing import make_timing_topic
 from msgq.common.units import NS_PER_MS, NS_PER_S
 from msgq.decoding.fixed_headers import read_fixed_headers
 from msgq.lake.metrics.group_by import IntegerArray, get_column, get_integer_column
-from msgq.lake.metrics.saturating_time import MAX_TIME, MIN_TIME
+from msgq.lake.metrics.saturating_time import MAX_TIME
 from msgq.lake.metrics.stages import STAGE_DURATION_NAMES, TIMING_RECORD_TYPE, read_timing_records
 from msgq.lake.report.gold_reader import GoldReader
 from msgq.lake.report.late_causes import (
@@ -39,6 +38,7 @@ _SAMPLES_NS = 2 * NS_PER_S  # a sample takes at most half of this time, and the 
 _WINDOW_GAP_NS = 10 * NS_PER_S  # late windows with less time between them are read together
 _READ_MESSAGES_MAX = 2_000_000  # maximum timing records in all late windows together
 _STAGE_KEY = ["run", "stage", "endpoint"]
+_MESSAGE_COLUMNS = ["endpoint", "log_time", "data"]
 RowArray = np.ndarray[Any, np.dtype[Any]]
 
 
@@ -158,7 +158,7 @@ def _read_late_windows(gold: GoldReader, suspect: _SuspectStage) -> RowArray:
     starts, widths = get_integer_column(rows, "window_start"), get_integer_column(rows, "window_ns")
     pieces = [np.zeros(0, TIMING_RECORD_TYPE)]
     for begin, end in _merge_windows(starts[is_late], widths[is_late]):
-        messages = _read_messages(gold, suspect.run, [suspect.topic], begin, end)
+        messages = gold.read_messages(_MESSAGE_COLUMNS, suspect.run, [suspect.topic], [(begin, end)])
         pieces.append(_parse_timings(messages))
     return np.concatenate(pieces)
 
@@ -173,16 +173,6 @@ def _merge_windows(starts: IntegerArray, widths: IntegerArray) -> Iterator[tuple
         begin, end = begin if end else start, max(end, start + width)
     if end:
         yield begin, end
-
-
-def _read_messages(gold: GoldReader, run: str, endpoints: Sequence[str], begin: int, end: int) -> pa.Table:
-    """Return endpoint, log_time and data of messages with a log_time in this range, whose end is excluded."""
-    begin, last = max(begin, MIN_TIME), min(end - 1, MAX_TIME)
-    days = [datetime.fromtimestamp(time // NS_PER_S, UTC).date().isoformat() for time in (begin, last)]
-    where = (ds.field("run") == run) & ds.field("endpoint").isin(list(endpoints))
-    where &= (ds.field("log_time") >= begin) & (ds.field("log_time") <= last)
-    where &= (ds.field("date").cast("string") >= days[0]) & (ds.field("date").cast("string") <= days[1])
-    return gold.read_rows("messages", ["endpoint", "log_time", "data"], where)
 
 
 def _parse_timings(messages: pa.Table) -> RowArray:
@@ -210,13 +200,15 @@ def _explain_period(gold: GoldReader, period: _FoundPeriod) -> LateStage:
 
 def _read_evidence(gold: GoldReader, suspect: _SuspectStage, begin: int, end: int) -> ThreadEvidence:
     run, begin, end = suspect.run, max(0, begin - _SAMPLES_NS), end + _SAMPLES_NS
-    stated = _read_messages(gold, run, [PARTICIPANTS_ENDPOINT], max(0, begin - _PARTICIPANTS_NS), end)
+    stated_span = max(0, begin - _PARTICIPANTS_NS), end
+    stated = gold.read_messages(_MESSAGE_COLUMNS, run, [PARTICIPANTS_ENDPOINT], [stated_span])
     problems = parse_participants(stated.sort_by("log_time")["data"].to_pylist())
     stages = gold.read_rows("stage_summary", ["stage", "endpoint"], ds.field("run") == run).to_pylist()
     topics = [make_timing_topic(row["stage"], row["endpoint"]) for row in stages]
-    timings = _read_messages(gold, run, find_topics_of_thread(suspect.topic, topics, problems), begin, end)
+    topics_of_thread = find_topics_of_thread(suspect.topic, topics, problems)
+    timings = gold.read_messages(_MESSAGE_COLUMNS, run, topics_of_thread, [(begin, end)])
     spans = timings.filter(pc.equal(timings["endpoint"], suspect.topic)) if len(timings) else timings
-    samples = _read_messages(gold, run, [SAMPLES_ENDPOINT], begin, end)
+    samples = gold.read_messages(_MESSAGE_COLUMNS, run, [SAMPLES_ENDPOINT], [(begin, end)])
     rows = np.zeros(0, SAMPLES_SCHEMA.dtype)
     if len(samples):
         rows = read_fixed_headers(get_column(samples, "data"), SAMPLES_SCHEMA.dtype)[1]

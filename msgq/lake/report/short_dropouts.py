@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import pyarrow.dataset as ds
 
 from msgq.common.units import NS_PER_S
 from msgq.lake.metrics.group_by import IntegerArray, get_integer_column
+from msgq.lake.metrics.saturating_time import subtract_saturating
 from msgq.lake.report.gold_reader import GoldReader
 
 SHORT_DROPOUT_MIN_NS = NS_PER_S // 5
@@ -56,11 +56,9 @@ def _find_emptiest_windows(gold: GoldReader, endpoints: pa.Table) -> list[dict[s
     for piece in gold.iterate_pieces("throughput", [*_ENDPOINT_KEY, "window_start", "messages"], where):
         rows = piece.join(usual, _ENDPOINT_KEY, join_type="inner")
         share = pc.divide(rows["messages"].cast(pa.float64()), rows["rate"])
-        is_inside = pc.and_(
-            pc.greater(rows["window_start"], rows["start_time"]),
-            pc.less(pc.add(rows["window_start"], NS_PER_S), rows["end_time"]),
-        )
-        is_empty = pc.and_(pc.less(share, _FULL_WINDOW_SHARE), is_inside)
+        start, first, last = (get_integer_column(rows, name) for name in ("window_start", "start_time", "end_time"))
+        is_inside = (start > first) & (subtract_saturating(start, -NS_PER_S) < last)
+        is_empty = pc.and_(pc.less(share, _FULL_WINDOW_SHARE), pa.array(is_inside))
         for row in rows.append_column("share", share).filter(is_empty).sort_by("share").to_pylist():
             key = row["run"], row["endpoint"]
             emptiest[key] = min(emptiest.get(key, row), row, key=lambda one: one["share"])
@@ -70,11 +68,8 @@ def _find_emptiest_windows(gold: GoldReader, endpoints: pa.Table) -> list[dict[s
 def _read_log_times(gold: GoldReader, window: dict[str, Any]) -> IntegerArray:
     """Return the log_time of the messages in a window, and 1 s before and after it, sorted."""
     begin, end = window["window_start"] - NS_PER_S, window["window_start"] + 2 * NS_PER_S
-    days = [datetime.fromtimestamp(time // NS_PER_S, UTC).date().isoformat() for time in (begin, end)]
-    where = (ds.field("run") == window["run"]) & (ds.field("endpoint") == window["endpoint"])
-    where &= (ds.field("log_time") >= begin) & (ds.field("log_time") < end)
-    where &= ds.field("date").cast("string").isin(days)
-    return np.sort(get_integer_column(gold.read_rows("messages", ["log_time"], where), "log_time"))
+    rows = gold.read_messages(["log_time"], window["run"], [window["endpoint"]], [(begin, end)])
+    return np.sort(get_integer_column(rows, "log_time"))
 
 
 def _find_usual_interval(intervals: IntegerArray) -> int:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from msgq.common.units import NS_PER_S
 from msgq.lake.metrics.images import make_thumbnail
 from msgq.lake.report.gold_reader import GoldReader
 
@@ -48,9 +46,8 @@ def _choose_endpoint_pictures(gold: GoldReader, span: dict[str, Any]) -> list[di
         if len(times) > _PICTURES_PER_ENDPOINT
         else times
     )
-    days = sorted({datetime.fromtimestamp(time // NS_PER_S, UTC).date().isoformat() for time in chosen})
-    where = is_endpoint & ds.field("log_time").isin(chosen) & ds.field("date").cast("string").isin(days)
-    rows = gold.read_rows("messages", ["endpoint", "log_time", "data"], where).to_pylist()
-    by_time = {row["log_time"]: row for row in rows}  # one picture for each time
+    spans = [(time, time + 1) for time in chosen]
+    rows = gold.read_messages(["endpoint", "log_time", "data"], span["run"], [span["endpoint"]], spans)
+    by_time = {row["log_time"]: row for row in rows.to_pylist()}  # one picture for each time
     small = ({**row, "picture": make_thumbnail(row.pop("data"))} for row in by_time.values())
     return [row for row in small if row["picture"] is not None]
