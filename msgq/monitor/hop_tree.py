@@ -13,6 +13,7 @@ from msgq.decoding.time_fields import make_time_fields_dtype
 from msgq.impl.base import clock
 from msgq.monitor.passive_topics import STAMP_FIELDS, STAMPS_DTYPE, PassiveTopic, TopicFollower
 from msgq.monitor.sliding_window import RowArray, SlidingWindow, pick_percentile
+from msgq.records.tracing_rules import find_parents
 
 _STAMPS_DTYPE = np.dtype([("endpoint", "<i8"), *((name, "<i8") for name in STAMP_FIELDS)])
 
@@ -188,8 +189,7 @@ def compute_hops(
 ) -> list[HopEdge]:
     """Return the edges between the endpoints of some messages. All messages have an origin.
 
-    Messages with the same origin form a chain. The parent of a message is the previous message of another endpoint in
-    its chain, ordered by publish time and then by endpoint name.
+    Messages with the same origin form a chain, ordered by publish time and then by endpoint name.
 
     Args:
         names: names of the endpoints.
@@ -205,12 +205,9 @@ def compute_hops(
     endpoint, publish_time, origin_time = endpoint[order], publish_time[order], origin_time[order]
     is_first = np.ones(len(order), bool)
     is_first[1:] = origin_time[1:] != origin_time[:-1]
-    # Consecutive messages of one endpoint have one parent: the message before the first of them.
-    turn = is_first | (endpoint != np.roll(endpoint, 1))
-    first = np.maximum.accumulate(np.where(turn, np.arange(len(order)), 0))
-    parent = np.where(is_first[first], -1, endpoint[first - 1])
-    edge = (parent + 1) * len(names) + endpoint
-    return list(_compute_edges(names, edge, publish_time - publish_time[first - 1], publish_time - origin_time))
+    parent = find_parents(is_first, endpoint)
+    edge = np.where(parent < 0, 0, endpoint[parent] + 1) * len(names) + endpoint
+    return list(_compute_edges(names, edge, publish_time - publish_time[parent], publish_time - origin_time))
 
 
 def _compute_edges(names: Sequence[str], edge: RowArray, hop: RowArray, age: RowArray) -> Iterator[HopEdge]:

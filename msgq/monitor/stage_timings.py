@@ -8,15 +8,15 @@ import numpy as np
 
 from msgq.common import timing
 from msgq.monitor.passive_topics import PassiveTopic, TopicFollower
-from msgq.monitor.sliding_window import DurationSpread, RowArray, SlidingWindow, compute_spread
+from msgq.monitor.sliding_window import DurationSpread, SlidingWindow, compute_spread
 from msgq.monitor.stage_threads import StageThreads
 from msgq.records.age_split import AgeParts, average_parts, split_ages
+from msgq.records.tracing_rules import TIMING_DTYPE, find_plausible_records, find_wait_begins
 
 _SPLIT_RECORDS_MAX = 1 << 14  # newest messages whose ages are divided, because that takes longer than percentiles
 # Share of the time since the sending that has no samples; with a larger one, the parts are unknown.
 _UNKNOWN_SHARE_MAX = 0.5
 _END_OF_TIME = np.iinfo(np.int64).max
-TIMING_DTYPE = np.dtype([(name, "<i8") for name in timing.TIMING_FIELDS])
 
 
 @dataclass(frozen=True)
@@ -99,19 +99,13 @@ class StageCollector:
         if thread is None or problem:
             return replace(row, thread_problem=problem)
         records = self._windows[name].concatenate_rows(TIMING_DTYPE)[-_SPLIT_RECORDS_MAX:]
-        begins = np.where(records["sent"] > 0, records["sent"], records["received"])
+        begins = find_wait_begins(records)
         together = [window for other, window in self._windows.items() if self._threads.find_thread(other) == thread]
         thread_records = np.concatenate([window.concatenate_rows(TIMING_DTYPE) for window in together])
         thread_records = thread_records[thread_records["publish_time"] >= begins.min(initial=_END_OF_TIME)]
         parts = average_parts(split_ages(records, thread_records, self._threads.get_samples(thread)))
         is_known = parts is not None and parts.unknown <= _UNKNOWN_SHARE_MAX * (parts.total - parts.sender)
         return replace(row, age_parts=parts if is_known else None)
-
-
-def find_plausible_records(records: RowArray) -> RowArray:
-    """Return a mask of the plausible records of timing topics."""
-    ended, received = records["publish_time"], records["received"]
-    return (received > 0) & (ended >= received) & (records["sent"] >= 0) & (records["origin_time"] >= 0)
 
 
 def _compute_row(name: str, window: SlidingWindow, now_s: float) -> StageRow:

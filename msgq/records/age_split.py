@@ -10,14 +10,13 @@ and running in the time of spans.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from msgq.common.thread_samples import STATE_RUNNABLE, STATE_STOPPED
+from msgq.records.tracing_rules import RowArray, find_wait_begins
 
-RowArray = np.ndarray[Any, np.dtype[Any]]
 _FloatArray = npt.NDArray[np.float64]
 _BoolArray = npt.NDArray[np.bool_]
 
@@ -65,7 +64,7 @@ def split_ages(records: RowArray, thread_records: RowArray, samples: RowArray) -
     origin, sent, received, ended = (
         records[name].astype(np.int64) for name in ("origin_time", "sent", "received", "publish_time")
     )
-    begin = np.where((sent > 0) & (sent < received), sent, received)
+    begin = find_wait_begins(records)
     sender = np.where((origin > 0) & (sent > 0), np.maximum(begin - origin, 0), 0)
     shares = _TimeShares(thread_records, samples)
     parts = {
@@ -93,9 +92,8 @@ class _TimeShares:
     """Shares of time, constant between two edges of samples and spans, and their integrals."""
 
     def __init__(self, thread_records: RowArray, samples: RowArray) -> None:
-        sent, received, ended = (thread_records[name].astype(np.int64) for name in ("sent", "received", "publish_time"))
-        begins = np.where((sent > 0) & (sent < received), sent, received)
-        busy, active = _merge_spans(received, ended), _merge_spans(begins, ended)
+        received, ended = (thread_records[name].astype(np.int64) for name in ("received", "publish_time"))
+        busy, active = _merge_spans(received, ended), _merge_spans(find_wait_begins(thread_records), ended)
         first, last = samples["begin_time"].astype(np.int64), samples["publish_time"].astype(np.int64)
         self._edges = np.unique(np.concatenate([first, last, *busy, *active]))
         left, length = self._edges[:-1], np.diff(self._edges).astype(np.float64)

@@ -11,7 +11,7 @@ import msgq
 from msgq import Schema
 from msgq.common import timing
 from msgq.impl.base import clock
-from msgq.monitor.stage_timings import TIMING_DTYPE
+from msgq.records.tracing_rules import TIMING_DTYPE
 from tests.support import hear, say
 
 STEP = np.dtype([("value", "<f8"), ("publish_time", "<i8"), ("origin_time", "<i8"), ("tail", "<u4")])

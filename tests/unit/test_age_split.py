@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from msgq.common.thread_samples import SAMPLES_SCHEMA
-from msgq.monitor.stage_timings import TIMING_DTYPE
 from msgq.records.age_split import PART_NAMES, AgeParts, average_parts, split_ages
+from msgq.records.tracing_rules import TIMING_DTYPE
 
 MS = 1_000_000
 RowArray = np.ndarray[Any, np.dtype[Any]]

@@ -16,7 +16,9 @@ import numpy as np
 import pytest
 
 from msgq.common import timing
+from msgq.common.thread_samples import SAMPLES_SCHEMA
 from msgq.impl.base import clock
+from msgq.monitor import stage_timings
 from msgq.monitor.hop_tree import HopEdge, HopTreeCollector, compute_hops, walk_branches
 from msgq.monitor.sliding_window import DurationSpread, SlidingWindow, compute_spread
 from msgq.monitor.stage_timings import StageCollector
@@ -197,6 +199,30 @@ def test_stages_command_shows_mean_time_without_processor(prefix: str) -> None:
     assert 0 <= row["age_parts"]["no_cpu"] <= 900_000
     assert sum(row["age_parts"].values()) == pytest.approx(1_000_000, abs=10)
     assert "no CPU" in shown
+
+
+def test_work_is_known_if_the_clock_of_the_sender_is_ahead(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stage worked 20 of the 50 ms of its span, and the message was sent a second later by its sender's clock."""
+    begin = clock.time_ns()
+    received, ended = begin + SECOND // 100, begin + 6 * SECOND // 100
+
+    class Threads:
+        find_thread, find_problem, poll = (lambda *_: (1, 2)), (lambda *_: ""), (lambda *_: None)
+
+        def get_samples(self, _thread: object) -> np.ndarray[Any, Any]:
+            sample = np.zeros(1, SAMPLES_SCHEMA.dtype)
+            sample["begin_time"], sample["publish_time"], sample["ran_ns"] = begin, begin + SECOND // 10, SECOND // 50
+            return sample
+
+    monkeypatch.setattr(stage_timings, "StageThreads", lambda _: Threads())
+    with timing_publisher("planner", "orders") as orders:
+        collector = StageCollector(match_all_names, DEADLINE)
+        collector.poll()
+        orders.send(timing_record(received + SECOND, received, ended, 0))
+        collector.poll()
+        (row,) = collector.compute_rows()
+    assert row.age_parts is not None
+    assert (row.age_parts.worked, row.age_parts.asleep) == (SECOND // 50, 3 * SECOND // 100)
 
 
 def test_stages_command_says_why_time_without_processor_is_unknown(prefix: str) -> None:

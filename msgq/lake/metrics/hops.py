@@ -10,6 +10,7 @@ from msgq.common import timing
 from msgq.lake.metrics import duration_stats
 from msgq.lake.metrics.group_by import RowGroups, build_typed_table, get_column, get_integer_column, take_column_rows
 from msgq.lake.metrics.saturating_time import subtract_saturating
+from msgq.records.tracing_rules import find_parents
 
 _EDGE_KEY = ("run", "parent", "endpoint")
 _EDGE_COLUMNS: list[tuple[str, pa.DataType]] = [(name, pa.string()) for name in _EDGE_KEY]
@@ -48,11 +49,8 @@ def compute_edges(messages: pa.Table) -> pa.Table:
     order = np.lexsort((endpoint, published, origin, run))
     run, endpoint, published, origin = run[order], endpoint[order], published[order], origin[order]
     follows = (np.diff(run, prepend=-1) == 0) & (np.diff(origin, prepend=-1) == 0)
-    # Consecutive messages of one endpoint have one parent: the message before the first of them.
-    turn = ~follows | (np.diff(endpoint, prepend=-1) != 0)
-    first = np.maximum.accumulate(np.where(turn, np.arange(len(order)), 0)) if len(order) else order
-    has_parent = follows[first]
-    parent = np.maximum(first - 1, 0)
+    parent = find_parents(~follows, endpoint)
+    has_parent = parent >= 0
     groups = RowGroups(run, np.where(has_parent, endpoint[parent], -1), endpoint)
     names = get_column(timed_messages, "endpoint")
     chosen = order[groups.first_rows]

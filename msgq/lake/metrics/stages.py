@@ -11,6 +11,7 @@ from msgq.common.units import NS_PER_S
 from msgq.decoding.fixed_headers import read_fixed_headers
 from msgq.lake.metrics import duration_stats
 from msgq.lake.metrics.group_by import (
+    BooleanArray,
     IntegerArray,
     RowGroups,
     build_typed_table,
@@ -20,11 +21,11 @@ from msgq.lake.metrics.group_by import (
 )
 from msgq.lake.metrics.saturating_time import compute_window_start
 from msgq.lake.metrics.time_windows import WINDOW_TIME_COLUMNS, align_window_starts, choose_window_widths
+from msgq.records.tracing_rules import TIMING_DTYPE, RowArray, find_plausible_records
 
 STAGE_DURATION_NAMES = ("queue_time", "processing_time", "e2e_latency")
 STAGE_PERCENTILE_RANKS = {"p50": 0.5, "p99": 0.99}
 _STAGE_KEY = ("run", "stage", "endpoint")
-TIMING_RECORD_TYPE = np.dtype([(name, "<i8") for name in timing.TIMING_FIELDS])
 _COUNT_FIELDS: list[tuple[str, pa.DataType]] = [(name, pa.int64()) for name in ("messages", "malformed")]
 _STAGE_KEY_COLUMNS: list[tuple[str, pa.DataType]] = [(name, pa.string()) for name in _STAGE_KEY]
 _DURATION_COLUMNS = [field for name in STAGE_DURATION_NAMES for field in duration_stats.list_stats_columns(f"{name}_")]
@@ -58,8 +59,8 @@ def compute_stage_windows(messages: pa.Table, width: int = NS_PER_S) -> pa.Table
     records = records.append_column("endpoint", endpoint.take(pa.array(codes[rows])))
     window = compute_window_start(get_integer_column(records, "log_time"), width)
     groups = RowGroups(*(get_column(records, name) for name in _STAGE_KEY), window)
-    whole, times = read_timing_records(get_column(records, "data"))
-    published, origin, received, sent = (times[name] for name in timing.TIMING_FIELDS)
+    whole, timings = read_timing_records(get_column(records, "data"))
+    published, origin, received, sent = (timings[name] for name in timing.TIMING_FIELDS)
     columns = {
         "window_start": window[groups.first_rows],
         "window_ns": np.full(groups.count, width),
@@ -72,14 +73,12 @@ def compute_stage_windows(messages: pa.Table, width: int = NS_PER_S) -> pa.Table
     return build_typed_table(STAGE_AGGREGATES, take_column_rows(records, _STAGE_KEY, groups.first_rows) | columns)
 
 
-def read_timing_records(data: pa.Array) -> tuple[np.ndarray[tuple[int], np.dtype[np.bool_]], dict[str, IntegerArray]]:
-    """Return a mask of the valid records (size and plausible times), and their times; 0 in invalid records."""
+def read_timing_records(data: pa.Array) -> tuple[BooleanArray, RowArray]:
+    """Return a mask of the valid records (size and plausible times), and a row of `TIMING_DTYPE` for each payload."""
     right = np.asarray(pc.equal(pc.binary_length(data), timing.TIMING_RECORD_BYTES).fill_null(False), np.bool_)
-    every = np.zeros(len(data), TIMING_RECORD_TYPE)
-    every[right] = read_fixed_headers(data.filter(pa.array(right)), TIMING_RECORD_TYPE)[1]
-    times = {name: every[name].astype(np.int64) for name in timing.TIMING_FIELDS}
-    possible = (times["received"] > 0) & (times["publish_time"] >= times["received"])
-    return right & possible & (times["sent"] >= 0) & (times["origin_time"] >= 0), times
+    records = np.zeros(len(data), TIMING_DTYPE)
+    records[right] = read_fixed_headers(data.filter(pa.array(right)), TIMING_DTYPE)[1]
+    return find_plausible_records(records), records
 
 
 def merge_stage_windows(windows: pa.Table, width: int | IntegerArray = 0) -> pa.Table:

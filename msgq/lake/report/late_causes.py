@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +13,8 @@ from msgq.common.thread_samples import UNKNOWN_PROCESSOR, ThreadParticipant
 from msgq.common.timing import make_timing_topic
 from msgq.lake.report.page_parts import format_duration
 from msgq.records.age_split import AgeParts, average_parts, split_ages
+from msgq.records.tracing_rules import RowArray, find_wait_begins
 
-RowArray = np.ndarray[Any, np.dtype[Any]]
 _WORK_RATIO_MIN = 2  # work per message in a late period, divided by the usual work, if the work is the cause of a queue
 _CORE_SHARE_MIN = 0.2  # share of a core's time, if a thread is named as the one that others wait for
 _NO_SAMPLES_REASON = "the recording has no samples of the stage's thread"
@@ -117,8 +116,7 @@ def find_cause(stage: str, endpoint: str, late: RowArray, evidence: ThreadEviden
 
 def _find_time_range(late: RowArray) -> tuple[int, int]:
     """Return the first sending or receipt, and the last end of messages, ns."""
-    begins = np.where(late["sent"] > 0, np.minimum(late["sent"], late["received"]), late["received"])
-    return int(begins.min()), int(late["publish_time"].max())
+    return int(find_wait_begins(late).min()), int(late["publish_time"].max())
 
 
 def _find_cause_of_queue(spans: RowArray, records: RowArray, samples: RowArray, usual_work_ns: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +17,7 @@ from msgq.common.units import NS_PER_MS, NS_PER_S
 from msgq.decoding.fixed_headers import read_fixed_headers
 from msgq.lake.metrics.group_by import IntegerArray, get_column, get_integer_column
 from msgq.lake.metrics.saturating_time import MAX_TIME
-from msgq.lake.metrics.stages import STAGE_DURATION_NAMES, TIMING_RECORD_TYPE, read_timing_records
+from msgq.lake.metrics.stages import STAGE_DURATION_NAMES, read_timing_records
 from msgq.lake.report.gold_reader import GoldReader
 from msgq.lake.report.late_causes import (
     LateCause,
@@ -27,6 +27,7 @@ from msgq.lake.report.late_causes import (
     parse_participants,
 )
 from msgq.lake.report.late_periods import LATE_MESSAGES_MIN, UsualLatency, find_late_spans
+from msgq.records.tracing_rules import TIMING_DTYPE, RowArray
 
 AGE_RATIO_MIN = 3  # age of a late message, divided by the usual age
 AGE_EXCESS_MIN_NS = NS_PER_MS  # age of a late message, minus the usual age
@@ -39,7 +40,6 @@ _WINDOW_GAP_NS = 10 * NS_PER_S  # late windows with less time between them are r
 _READ_MESSAGES_MAX = 2_000_000  # maximum timing records in all late windows together
 _STAGE_KEY = ["run", "stage", "endpoint"]
 _MESSAGE_COLUMNS = ["endpoint", "log_time", "data"]
-RowArray = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ def _read_late_windows(gold: GoldReader, suspect: _SuspectStage) -> RowArray:
     is_late = highest >= suspect.limit_ns
     is_late &= np.cumsum(np.where(is_late, counts, 0)) <= _READ_MESSAGES_MAX
     starts, widths = get_integer_column(rows, "window_start"), get_integer_column(rows, "window_ns")
-    pieces = [np.zeros(0, TIMING_RECORD_TYPE)]
+    pieces = [np.zeros(0, TIMING_DTYPE)]
     for begin, end in _merge_windows(starts[is_late], widths[is_late]):
         messages = gold.read_messages(_MESSAGE_COLUMNS, suspect.run, [suspect.topic], [(begin, end)])
         pieces.append(_parse_timings(messages))
@@ -178,12 +178,9 @@ def _merge_windows(starts: IntegerArray, widths: IntegerArray) -> Iterator[tuple
 def _parse_timings(messages: pa.Table) -> RowArray:
     """Return the valid timing records, sorted by the end of the span."""
     if not len(messages):
-        return np.zeros(0, TIMING_RECORD_TYPE)
-    whole, times = read_timing_records(get_column(messages, "data"))
-    records = np.zeros(int(whole.sum()), TIMING_RECORD_TYPE)
-    for name, values in times.items():
-        records[name] = values[whole]
-    return np.sort(records, order="publish_time")
+        return np.zeros(0, TIMING_DTYPE)
+    whole, records = read_timing_records(get_column(messages, "data"))
+    return np.sort(records[whole], order="publish_time")
 
 
 def _explain_period(gold: GoldReader, period: _FoundPeriod) -> LateStage:
