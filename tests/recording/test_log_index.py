@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import struct
 from pathlib import Path
 from typing import Any
 
 import pytest
 import zstandard
+from mcap.opcode import Opcode
 from mcap.writer import CompressionType, IndexType
 from mcap.writer import Writer as McapWriter
 
@@ -15,10 +17,15 @@ import msgq
 from msgq import stats
 from msgq.recording import LogReader, Player, Writer
 from msgq.recording.mcap_io import metadata_keys
+from msgq.recording.mcap_io.byte_reader import LocalReader, open_descriptor
 from msgq.recording.mcap_io.data_block import DataBlock
 from msgq.recording.mcap_io.mcap_file import McapFile
+from msgq.recording.mcap_io.message_indexes import iterate_message_indexes
+from msgq.recording.mcap_io.raw_chunk import find_raw_chunk
+from msgq.recording.mcap_io.record_structs import MESSAGE_INDEX_HEAD_STRUCT
 from msgq.recording.player import log_index
 from msgq.recording.player.log_index import LogIndex
+from tests.recording import raw_mcap
 from tests.recording.logs import FOREIGN, write_foreign, write_log
 
 NS = 1_000_000_000
@@ -97,6 +104,43 @@ def test_file_statistics_give_message_sizes(tmp_path: Path, read: list[int]) -> 
     found = LogIndex(LogReader(tmp_path / "a.mcap")).endpoints
     assert {name: one.largest_payload_bytes for name, one in found.items()} == {"small": 99, "large": 100_000}
     assert not read
+
+
+HOSTILE_INDEXES = {
+    "a record of 2^64 bytes": (1 << 64) - 1,
+    "a record beyond the file": 1 << 40,
+    "a record that ends before its entries": 5,
+}
+
+
+@pytest.mark.parametrize("entry_count", [0, 1], ids=["empty", "with a message"])
+@pytest.mark.parametrize("length", HOSTILE_INDEXES.values(), ids=HOSTILE_INDEXES)
+def test_damaged_message_indexes_give_no_message_sizes(tmp_path: Path, length: int, entry_count: int) -> None:
+    """The size of the chunk then is the limit, and the chunk cannot be copied without reading it."""
+    path = large_chunks(tmp_path / "a.mcap")
+    blocks = LogReader(path).log_view.files[0].blocks
+    data = bytearray(path.read_bytes())
+    for block in blocks:
+        at = block.offset + block.stored_bytes
+        opcode, _, channel, _ = MESSAGE_INDEX_HEAD_STRUCT.unpack_from(data, at)
+        assert opcode == Opcode.MESSAGE_INDEX
+        MESSAGE_INDEX_HEAD_STRUCT.pack_into(data, at, opcode, length, channel, 16 * entry_count)
+    path.write_bytes(data)
+    found = LogIndex(LogReader(path)).endpoints
+    assert {name: 400_000 < one.largest_payload_bytes < 410_000 for name, one in found.items()} == {
+        "small": True,
+        "large": True,
+    }
+    with LogReader(path).log_view.files[0].file_source.open_bytes() as source:
+        assert [find_raw_chunk(source, block) for block in blocks] == [None] * len(blocks)
+
+
+def test_message_index_of_repeated_channel_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "indexes"
+    index = raw_mcap.record(raw_mcap.MESSAGE_INDEX, struct.pack("<HIQQ", 1, 16, BEGIN, 0))
+    path.write_bytes(2 * index)
+    with open_descriptor(path) as fd, pytest.raises(ValueError, match=f"byte {len(index)} is invalid"):
+        list(iterate_message_indexes(LocalReader(fd), 0, 2 * len(index), 1000))
 
 
 @pytest.mark.parametrize("said", [10, 1 << 62, -5, "x", None])

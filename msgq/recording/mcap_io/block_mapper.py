@@ -22,7 +22,7 @@ from msgq.recording.mcap_io.crc import DataCrc
 from msgq.recording.mcap_io.data_block import DataBlock, ExtraRecord, clip_block
 from msgq.recording.mcap_io.origins import is_origins_record
 from msgq.recording.mcap_io.record_scanner import DAMAGE_OPCODE, ChunkTooLargeError, RecordScanner
-from msgq.recording.mcap_io.record_structs import CHUNK_HEAD_STRUCT, MCAP_MAGIC, RECORD_HEAD_STRUCT
+from msgq.recording.mcap_io.record_structs import CHUNK_HEAD_STRUCT, MCAP_MAGIC, MESSAGE_HEAD_BYTES, RECORD_HEAD_STRUCT
 from msgq.recording.mcap_io.summary import SummarySection, find_chunk_end_offset, read_summary
 from msgq.recording.mcap_io.unknown_records import is_foreign_record
 
@@ -198,7 +198,7 @@ class BlockMapper:
                 position, f"a message was skipped: {ChunkTooLargeError(length, self._max_chunk_bytes)}"
             )
             return position + RECORD_HEAD_STRUCT.size + int(length)
-        columns = ScanColumns(len(buffer) // (RECORD_HEAD_STRUCT.size + 22) + 1)
+        columns = ScanColumns(len(buffer) // MESSAGE_HEAD_BYTES + 1)
         size = columns.scan_messages(buffer, 0, array("i", [0]) * CHANNEL_ID_COUNT, 0, TIME_MAX, strict=True)[1]
         if size == 0:
             self._report_problem(position, "a message is too short or too long, or has an invalid time")

@@ -11,16 +11,13 @@ from typing import Any
 from msgq.recording.mcap_io.byte_reader import ByteReader
 from msgq.recording.mcap_io.core import CHUNK_ENTRY_FIELDS, ChunkBuffer, ScanColumns
 from msgq.recording.mcap_io.record_scanner import ChunkTooLargeError
-from msgq.recording.mcap_io.record_structs import RECORD_HEAD_STRUCT
+from msgq.recording.mcap_io.record_structs import MESSAGE_HEAD_BYTES, RECORD_HEAD_STRUCT
 
 ORIGINS_OPCODE = 0x8A
 _ORIGINS_MAGIC = b"msgqorat"  # other applications have the same opcodes
 _ORIGIN_FIELDS = [("offset", "<u8"), ("origin_time", "<i8")]  # offset: of the message's record in the chunk's content
 _ORIGIN_BYTES = 16
 _OFFSET_MAX = 1 << 62
-_MESSAGE_HEAD_BYTES = (
-    RECORD_HEAD_STRUCT.size + 22
-)  # from the beginning of a message's record: channel, sequence and two times
 
 
 def build_origins_record(chunk: ChunkBuffer, shift: int) -> bytes:
@@ -61,7 +58,7 @@ class MessageOrigins:
             raise ValueError("the record has no origins")
         entries = np.frombuffer(rows, _ORIGIN_FIELDS)
         entries = entries[entries["offset"] < _OFFSET_MAX]
-        keys = entries["offset"].astype(np.int64) + _MESSAGE_HEAD_BYTES
+        keys = entries["offset"].astype(np.int64) + MESSAGE_HEAD_BYTES
         order = np.argsort(keys, kind="stable")
         self._message_keys, self._origin_times = keys[order], entries["origin_time"][order]
 

@@ -5,18 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
 from mcap.opcode import Opcode
 
 from msgq.recording.mcap_io.byte_reader import ByteReader
 from msgq.recording.mcap_io.core import TIME_MAX
 from msgq.recording.mcap_io.data_block import DataBlock
-from msgq.recording.mcap_io.record_structs import CHUNK_HEAD_STRUCT, MESSAGE_INDEX_HEAD_STRUCT, RECORD_HEAD_STRUCT
+from msgq.recording.mcap_io.message_indexes import iterate_message_indexes
+from msgq.recording.mcap_io.record_structs import CHUNK_HEAD_STRUCT, RECORD_HEAD_STRUCT
 
 _COPYABLE_COMPRESSIONS = ("", "zstd", "lz4")
-_INDEX_ENTRY_DTYPE = np.dtype([("log_time", "<u8"), ("offset", "<u8")])
-_MIN_MESSAGE_BYTES = RECORD_HEAD_STRUCT.size + 22
-_INDEX_ENTRIES_MAX = 1 << 22  # maximum entries of a chunk's indexes; a chunk with more is read as a whole
+_INDEX_BYTES_MAX = 64 << 20  # maximum bytes of a chunk's indexes; a chunk with more is read as a whole
 
 
 class ChannelIndexSummary(NamedTuple):
@@ -95,32 +93,16 @@ def find_raw_chunk(source: ByteReader, block: DataBlock) -> RawChunk | None:
 def _read_message_indexes(source: ByteReader, at: int, size: int) -> dict[int, ChannelIndexSummary]:
     """Return the message indexes at an offset, by channel id.
 
-    Empty if an entry is invalid for a chunk of `size` bytes.
+    Empty if an index has no messages, or is invalid for a chunk of `size` bytes.
     """
     channels: dict[int, ChannelIndexSummary] = {}
-    most = min(size // _MIN_MESSAGE_BYTES, _INDEX_ENTRIES_MAX)
-    while len(head := source.pread(MESSAGE_INDEX_HEAD_STRUCT.size, at)) == MESSAGE_INDEX_HEAD_STRUCT.size:
-        opcode, length, number, entry_bytes = MESSAGE_INDEX_HEAD_STRUCT.unpack(head)
-        if opcode != Opcode.MESSAGE_INDEX:
-            break
-        messages = entry_bytes // _INDEX_ENTRY_DTYPE.itemsize
-        most -= messages
-        if (
-            not messages
-            or most < 0
-            or entry_bytes % _INDEX_ENTRY_DTYPE.itemsize
-            or length < 6 + entry_bytes
-            or number in channels
-        ):
-            return {}
-        data = source.pread(entry_bytes, at + MESSAGE_INDEX_HEAD_STRUCT.size)
-        if len(data) < entry_bytes:
-            return {}
-        entries = np.frombuffer(data, _INDEX_ENTRY_DTYPE)
-        if int(entries["offset"].max()) > size - _MIN_MESSAGE_BYTES:
-            return {}
-        times = entries["log_time"]
-        end = at + RECORD_HEAD_STRUCT.size + length
-        channels[number] = ChannelIndexSummary(at, end, messages, int(times.min()), int(times.max()))
-        at = end
+    try:
+        for index in iterate_message_indexes(source, at, at + _INDEX_BYTES_MAX, size):
+            times = index.entries["log_time"]
+            if not len(times):
+                return {}
+            summary = (index.start_offset, index.end_offset, len(times), int(times.min()), int(times.max()))
+            channels[index.channel_id] = ChannelIndexSummary(*summary)
+    except ValueError:
+        return {}
     return channels

@@ -20,6 +20,7 @@ from msgq.recording.mcap_io.core import crc32
 
 MCAP_MAGIC = b"\x89MCAP0\r\n"
 RECORD_HEAD_STRUCT = struct.Struct("<BQ")  # opcode, length of what follows: how each record begins
+MESSAGE_HEAD_BYTES = RECORD_HEAD_STRUCT.size + 22  # then channel, sequence and two times, before the payload
 CHUNK_HEAD_STRUCT = struct.Struct(
     "<QQQII"
 )  # behind the head: start, end, uncompressed size, its crc, bytes of the codec's name

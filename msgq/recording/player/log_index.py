@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from typing import Any, NamedTuple
 
 import numpy as np
-from mcap.opcode import Opcode
 
 from msgq.common.schema import Schema
 from msgq.errors import RecordingError
 from msgq.recording.log_reader import LogReader
-from msgq.recording.mcap_io.byte_reader import ByteReader
 from msgq.recording.mcap_io.channel_registry import RecordedChannel
 from msgq.recording.mcap_io.core import ScanColumns
 from msgq.recording.mcap_io.data_block import DataBlock
 from msgq.recording.mcap_io.mcap_file import McapFile
-from msgq.recording.mcap_io.record_structs import RECORD_HEAD_STRUCT
+from msgq.recording.mcap_io.message_indexes import MessageIndex, iterate_message_indexes
+from msgq.recording.mcap_io.record_structs import MESSAGE_HEAD_BYTES
 from msgq.recording.reader.totals import read_stored_statistics
 from msgq.topic.playback import DEFAULT_RING_BYTES, compute_ring_bytes
 
 _BATCH_ROWS = 16384
 _INDEX_BYTES_MAX = 32 << 20  # maximum bytes of message indexes to read
 _CHUNK_INDEX_BYTES_MIN = 16 << 10  # smaller indexes are not worth the time of a read
-_MESSAGE_HEAD_BYTES = RECORD_HEAD_STRUCT.size + 22  # bytes of a message's record before its payload
-_OffsetArray = np.ndarray[Any, np.dtype[np.int64]]
-_INDEX_HEAD_STRUCT = struct.Struct("<HI")  # head of a message index: the channel, and the number of bytes that follow
 
 
 class IndexedEndpoint(NamedTuple):
@@ -146,7 +141,7 @@ class LogIndex:
                 sizes, used = _measure_by_index(file, block, room)
                 room -= max(used, _CHUNK_INDEX_BYTES_MIN)
             for number in numbers:
-                self._raise_largest_payload(file, number, sizes.get(number, size - _MESSAGE_HEAD_BYTES))
+                self._raise_largest_payload(file, number, sizes.get(number, size - MESSAGE_HEAD_BYTES))
 
     def measure_largest_payload(self, endpoint: str) -> int:
         """Return the bytes of the largest payload of an endpoint. The call reads the whole endpoint."""
@@ -186,40 +181,28 @@ def _measure_by_index(file: McapFile, block: DataBlock, room: int) -> tuple[dict
 
     No payload is returned if the indexes are invalid, or exceed `room` bytes.
     """
-    begin = block.offset + block.stored_bytes
+    begin = end = block.offset + block.stored_bytes
+    indexes: list[MessageIndex] = []
     try:
         with file.file_source.open_bytes() as source:
-            indexes, end = _read_message_indexes(source, begin, begin + room)
-    except (RecordingError, OSError):
-        return {}, 0
-    if not indexes:
+            for index in iterate_message_indexes(source, begin, begin + room, block.uncompressed_bytes):
+                indexes.append(index)
+                end = index.end_offset
+    except (RecordingError, OSError, ValueError):
         return {}, end - begin
-    offsets = np.concatenate([entries for _, entries in indexes])
-    numbers = np.repeat([number for number, _ in indexes], [len(entries) for _, entries in indexes])
+    return _compute_largest_payloads(indexes, block.uncompressed_bytes), end - begin
+
+
+def _compute_largest_payloads(indexes: Sequence[MessageIndex], chunk_bytes: int) -> dict[int, int]:
+    """Return the largest payload bytes by channel id; empty if there are no messages, or if they overlap."""
+    if not any(len(index.entries) for index in indexes):
+        return {}
+    offsets = np.concatenate([index.entries["offset"] for index in indexes]).astype(np.int64)
+    numbers = np.repeat([index.channel_id for index in indexes], [len(index.entries) for index in indexes])
     order = np.argsort(offsets)
-    sizes = np.diff(offsets[order], append=block.uncompressed_bytes) - _MESSAGE_HEAD_BYTES
-    if len(offsets) == 0 or offsets[order[0]] < 0 or sizes.min() < 0:
-        return {}, end - begin
+    sizes = np.diff(offsets[order], append=chunk_bytes) - MESSAGE_HEAD_BYTES
+    if sizes.min() < 0:
+        return {}
     largest = np.zeros(1 << 16, np.int64)
     np.maximum.at(largest, numbers[order], sizes)
-    return {number: int(largest[number]) for number, _ in indexes}, end - begin
-
-
-def _read_message_indexes(source: ByteReader, position: int, end: int) -> tuple[list[tuple[int, _OffsetArray]], int]:
-    """Return the message offsets of each channel, and the end of the indexes. Empty if the indexes exceed `end`."""
-    indexes: list[tuple[int, _OffsetArray]] = []
-    while True:
-        head = source.pread(RECORD_HEAD_STRUCT.size + _INDEX_HEAD_STRUCT.size, position)
-        opcode, length = (
-            RECORD_HEAD_STRUCT.unpack_from(head)
-            if len(head) == RECORD_HEAD_STRUCT.size + _INDEX_HEAD_STRUCT.size
-            else (0, 0)
-        )
-        if opcode != Opcode.MESSAGE_INDEX:
-            return indexes, position
-        number, size = _INDEX_HEAD_STRUCT.unpack_from(head, RECORD_HEAD_STRUCT.size)
-        entries = source.pread(size, position + len(head)) if size <= length <= end - position else b""
-        if len(entries) != size or size % 16:
-            return [], position
-        indexes.append((number, np.frombuffer(entries, np.int64)[1::2]))
-        position += RECORD_HEAD_STRUCT.size + length
+    return {index.channel_id: int(largest[index.channel_id]) for index in indexes}
