@@ -44,6 +44,20 @@ def test_origin_times_are_read_as_column(kind: Any) -> None:
     assert read_origin_times(schema, data.slice(1)).tolist() == [5, 0, 0, 7, 5, 0]
 
 
+def test_null_and_large_payloads_are_read_like_others() -> None:
+    schema = struct_schema(np.dtype([("origin_time", "<i8")]))
+    data, offsets = np.array([5, 7], "<i8").tobytes(), np.array([0, 8, 16], np.int32).tobytes()
+    second_is_null = pa.py_buffer(b"\x01"), pa.py_buffer(offsets), pa.py_buffer(data)
+    behind_null = pa.BinaryArray.from_buffers(pa.binary(), 2, second_is_null)
+    assert read_origin_times(schema, behind_null).tolist() == [5, 0]
+    assert read_origin_times(schema, pa.array([data[:8], data[8:]], pa.large_binary())).tolist() == [5, 7]
+
+
+def test_origin_field_behind_all_payloads_is_not_read() -> None:
+    far: Any = {"names": ["origin_time"], "formats": ["<i8"], "offsets": [(1 << 31) - 9], "itemsize": (1 << 31) - 1}
+    assert read_origin_times(struct_schema(np.dtype(far)), payloads(b"12345678")).tolist() == [0]
+
+
 @pytest.mark.parametrize(
     "schema",
     [
