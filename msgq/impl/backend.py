@@ -105,13 +105,13 @@ def current_backend() -> ModuleType:
     return module
 
 
-def is_fake_backend() -> bool:
-    """Return True if the fake backend is current, or will be at the first use. The call selects no backend."""
-    return (
-        _current_backend.__name__ == BACKEND_MODULES["fake"]
-        if _current_backend is not None
-        else settings.get_backend_name() == "fake"
-    )
+def is_fake_backend(backend: ModuleType | None = None) -> bool:
+    """Return True if a backend is the fake one.
+
+    `backend`: result of `load_backend`; None: the current backend, or that of the first use. The call selects none.
+    """
+    module = backend or _current_backend
+    return settings.get_backend_name() == "fake" if module is None else module.__name__ == BACKEND_MODULES["fake"]
 
 
 def resolve_prefix(prefix: str | None = None, backend: ModuleType | None = None) -> str:
@@ -121,8 +121,7 @@ def resolve_prefix(prefix: str | None = None, backend: ModuleType | None = None)
         prefix: prefix of the endpoint; None: the current prefix, "": no prefix.
         backend: result of `load_backend`; None: the current backend, which the call does not select.
     """
-    is_fake = is_fake_backend() if backend is None else backend.__name__ == BACKEND_MODULES["fake"]
-    if not is_fake:
+    if not is_fake_backend(backend):
         return settings.resolve_prefix(prefix)
     resolved: str = _known_modules["msgq.impl.fake.bus"].current_bus().resolve_prefix(prefix)
     return resolved
@@ -136,11 +135,18 @@ def monotonic() -> float:
     return seconds
 
 
-def time_ns() -> int:
-    """Return the time of publish times in nanoseconds: that of the host, or of the current bus of the fake backend."""
-    fake = is_fake_backend()
-    clock = _known_modules["msgq.impl.fake.bus"].current_bus().clock if fake else _known_modules[CLOCK_MODULE]
-    now_ns: int = clock.time_ns()
+def find_clock(backend: ModuleType | None = None) -> Any:
+    """Return the clock of a backend, with `time_ns` and `new_origin_time`: the host's, or that of the current bus.
+
+    `backend`: result of `load_backend`; None: the current backend, which the call does not select.
+    """
+    fake = is_fake_backend(backend)
+    return _known_modules["msgq.impl.fake.bus"].current_bus().clock if fake else _known_modules[CLOCK_MODULE]
+
+
+def time_ns(backend: ModuleType | None = None) -> int:
+    """Return the time of publish times in nanoseconds, by the clock of `find_clock`."""
+    now_ns: int = find_clock(backend).time_ns()
     return now_ns
 
 

@@ -11,7 +11,6 @@ from msgq.common.message_source import TOPIC_SOURCE, MessageSource
 from msgq.common.schema import Schema
 from msgq.errors import SegmentError, WaitTimeoutError
 from msgq.impl import backend as backends
-from msgq.impl.base import clock
 from msgq.impl.fake.bus import current_bus
 from msgq.impl.sockets.publishing import wait_for_readers
 
@@ -105,7 +104,7 @@ class PlaybackTarget:
 
     def time_ns(self) -> int:
         """Return the current time of the backend, in ns."""
-        return current_bus().clock.time_ns() if self.backend == "fake" else clock.time_ns()
+        return backends.time_ns(self.backend_module)
 
     def compute_origin_time(self, age_ns: int | None) -> int:
         """Return the origin time in ns for an origin of this age; 0: unknown."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from types import ModuleType
 from typing import Protocol
 
@@ -34,10 +33,7 @@ class HostStampClock:
 
 def find_stamp_clock(backend: ModuleType) -> StampClock:
     """Return the clock of a backend for new connections."""
-    if backend.__name__ != "msgq.impl.fake":
-        return HostStampClock()
-    stamp_clock: StampClock = import_module("msgq.impl.fake.bus").current_bus().clock
-    return stamp_clock
+    return backends.find_clock(backend) if backends.is_fake_backend(backend) else HostStampClock()
 
 
 def time_ns() -> int:
@@ -46,7 +42,7 @@ def time_ns() -> int:
     All processes of the host have this clock, and origins and publishing times are its times (docs/internals/clock.md).
     In a simulation, the result is the virtual time.
     """
-    return find_stamp_clock(backends.current_backend()).time_ns()
+    return backends.time_ns()
 
 
 def to_host_time(time_ns: int, clock: int) -> int:
@@ -67,5 +63,4 @@ def to_host_time(time_ns: int, clock: int) -> int:
     Raises:
         InvalidValueError: the system has no such clock.
     """
-    is_virtual = backends.current_backend().__name__ == "msgq.impl.fake"
-    return time_ns if is_virtual else host_clock.to_host_time(time_ns, clock)
+    return time_ns if backends.is_fake_backend() else host_clock.to_host_time(time_ns, clock)

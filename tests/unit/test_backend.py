@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+import time
 from importlib import import_module
 
 import pytest
@@ -170,6 +171,15 @@ except ImportError:
             assert backend.current_backend() is fake
         finally:
             backend.set_backend(former)
+
+
+def test_reading_of_time_selects_no_backend() -> None:
+    former = backend.set_backend(None)
+    try:
+        assert msgq.to_host_time(msgq.time_ns(), time.CLOCK_REALTIME) > 0
+        assert backend.set_backend(None) is None
+    finally:
+        backend.set_backend(former)
 
 
 def test_command_without_zmq_library_prints_one_line_error() -> None:
