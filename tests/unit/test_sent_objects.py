@@ -16,17 +16,20 @@ from msgq.simulation import Simulation
 from msgq.workqueue import JobClient, MessageQueue
 
 Send = Callable[[Any], object]
-OBJECTS = {
-    "array": np.array([1, "a"], object),
-    "field": np.zeros(2, [("number", "<i4"), ("value", object)]),
-    "view": memoryview(np.array([1, "a"], object)),
-    "view of fields": memoryview(np.zeros(2, [("number", "<i4"), ("value", object)])),
-    "ctypes": (ctypes.py_object * 2)(1, 2),
+MIXED: Any = np.zeros(2, [("number", "<i4"), ("value", object)])
+MATRIX: Any = np.zeros((2, 2), object)
+NAMED: Any = np.zeros(2, [("O", "<i4")])
+OBJECTS: dict[str, Any] = {
+    "array": MATRIX,
+    "field": MIXED,
+    "view": memoryview(MATRIX),
+    "view of fields": memoryview(MIXED),
+    "ctypes": (ctypes.py_object * 2)(),
 }
 #: Objects whose format has the letter O, but no object.
-BYTES = {
+BYTES: dict[str, Any] = {
     "name": np.zeros(2, [("O", "<i4"), ("TO:", "<i4")]),
-    "view of a name": memoryview(np.zeros(2, [("O", "<i4")])),
+    "view of a name": memoryview(NAMED),
     "datetimes": np.zeros(2, "M8[ns]"),
     "ctypes": (ctypes.c_int * 4)(),
 }
@@ -77,7 +80,8 @@ def test_rows_of_objects_are_refused(endpoint: str, stack: ExitStack) -> None:
     zmq = stack.enter_context(msgq.pub_sock(f"{endpoint}:zmq", backend="zmq"))
     topic = stack.enter_context(msgq.pub_sock(endpoint))
     publisher = stack.enter_context(msgq.Channel(endpoint).publisher())
-    for rows in (np.zeros((2, 2), object), memoryview(np.zeros((2, 2), object))):
+    objects: list[Any] = [MATRIX, memoryview(MATRIX)]
+    for rows in objects:
         for send_many in (zmq.send_many, topic.send_many, publisher.send_many):
             with pytest.raises(InvalidTypeError, match="contains Python objects"):
                 send_many(rows)
@@ -111,7 +115,9 @@ def test_each_limit_is_a_whole_number(endpoint: str, stack: ExitStack) -> None:
 
 
 def test_numbers_of_numpy_are_sizes(endpoint: str) -> None:
-    with msgq.Channel(endpoint, capacity=np.int64(64)) as channel, channel.publisher(slots=np.int32(4)) as pub:
+    capacity: Any = np.int64(64)
+    slots: Any = np.int32(4)
+    with msgq.Channel(endpoint, capacity=capacity) as channel, channel.publisher(slots=slots) as pub:
         pub.send(b"1")
     with pytest.raises(InvalidTypeError, match=r"capacity is 64.0, of type float"):
         msgq.Channel(f"{endpoint}-other", capacity=64.0)  # type: ignore[arg-type]
