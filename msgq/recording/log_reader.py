@@ -223,7 +223,10 @@ class LogReader:
     # Message by message
 
     def __iter__(self) -> Iterator[Message]:
-        """Iterate over the messages in the order of log_time. At equal times, the order of the files counts."""
+        """Iterate over the messages in the order of log_time.
+
+        At equal times, the message of the chunk that begins first comes first, and then that of the first file.
+        """
         from msgq.recording.reader.message_lists import read_message_lists  # imported late, like NumPy
 
         return chain.from_iterable(read_message_lists(self.log_view))
@@ -258,7 +261,10 @@ class LogReader:
         return read_arrow_batches(self.log_view, columns, rows)
 
     def iter_batches(self) -> Iterator[MessageBatch]:
-        """Iterate over batches of columns in the order of log_time. At equal times, the order of the files counts."""
+        """Iterate over batches of columns in the order of log_time.
+
+        At equal times, the message of the chunk that begins first comes first, and then that of the first file.
+        """
         from msgq.recording.reader.column_batches import read_batches_by_log_time
 
         return read_batches_by_log_time(self.log_view)

@@ -3,7 +3,7 @@
 #include "c/poll.h"
 #include "c/topicfile.h"
 #include "ring/next_message.h"
-#include "ring/resize.h"
+#include "ring/seek.h"
 #include "ring/signal_thread.h"
 
 /* poll interval without the helper thread. Without the helper thread, only polls find messages of stock publishers */
@@ -136,16 +136,13 @@ static int mqc_subscriber_remap(msgq_subscriber *subscriber) {
     mq_signal_thread_unwatch_ring(s); /* the helper thread uses the former mapping */
     subscriber->watched = false;
     int remapped = mqc_topic_files_remap(subscriber->topic);
-    if (remapped != 1)
-        return remapped;
-    mqc_subscriber_map(s, subscriber->topic);
-    mq_ring_subscriber_classify_publisher(s); /* now, because no pointer may refer to the former mapping */
-    if (present || mq_ring_grew_while_empty(s->ring, s->side, former_bytes, s->data_bytes))
-        mq_ring_subscriber_reclassify_publisher(s);
-    else
-        mq_ring_subscriber_recover_from_lap(s);
-    mq_ring_subscriber_refresh_published(s);
-    return 1;
+    if (remapped == 1) {
+        mqc_subscriber_map(s, subscriber->topic);
+        mq_ring_subscriber_continue_in_grown_ring(s, former_bytes, present);
+    } else if (remapped == 0 && mq_canary_is_intact(&s->canary)) {
+        mq_ring_subscriber_classify_publisher(s); /* the file may have grown and shrunk */
+    }
+    return remapped;
 }
 
 /* Handle invalid bytes at the cursor. Returns 0 if the ring has grown: try again. Otherwise returns an error. */

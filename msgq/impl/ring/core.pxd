@@ -145,7 +145,6 @@ cdef extern from "ring/subscriber.h" nogil:
     uint64_t mq_ring_subscriber_frame_bytes(const mq_ring_subscriber *s, uint64_t size)
     mq_ring_status mq_ring_subscriber_refresh_published(mq_ring_subscriber *s)
     mq_ring_status mq_ring_subscriber_recover_from_lap(mq_ring_subscriber *s)
-    void mq_ring_subscriber_reclassify_publisher(mq_ring_subscriber *s)
     void mq_ring_subscriber_classify_publisher(mq_ring_subscriber *s)
     bint mq_ring_subscriber_may_attach_side(mq_ring_subscriber *s)
     void mq_ring_subscriber_attach_side(mq_ring_subscriber *s, mq_ring_side *side)
@@ -212,6 +211,7 @@ cdef extern from "ring/seek.h" nogil:
     mq_ring_status mq_ring_subscriber_seek_oldest(mq_ring_subscriber *s)
     mq_ring_status mq_ring_subscriber_seek_last(mq_ring_subscriber *s)
     bint mq_ring_subscriber_has_no_publisher(const mq_ring_subscriber *s)
+    void mq_ring_subscriber_continue_in_grown_ring(mq_ring_subscriber *s, uint32_t former_bytes, bint present)
 
 
 cdef extern from "ring/batch.h" nogil:
@@ -279,11 +279,6 @@ cdef extern from "ring/topic_open.h" nogil:
     int mq_topic_open(const mq_topic_request *request, mq_topic_files *topic, mq_error *error)
     int mq_topic_remap_ring(const mq_topic_request *request, int fd, const mq_mapping *former, bint writable,
                             mq_topic_files *topic, mq_error *error)
-
-
-cdef extern from "ring/resize.h" nogil:
-    bint mq_ring_grew_while_empty(const mq_ring_header *ring, const mq_ring_side *side, uint32_t former_bytes,
-                                  uint32_t data_bytes)
 
 
 cdef extern from "ring/signal_thread.h" nogil:

@@ -3,6 +3,7 @@
 #define MQ_RING_SEEK_H
 
 #include "ring/next_message.h"
+#include "ring/resize.h"
 
 /* Count messages published before the cursor as lost. The number is unknown if a stock publisher wrote, or if
  * messages were sent before the side segment existed. */
@@ -72,6 +73,20 @@ static inline mq_ring_status mq_ring_subscriber_seek_last(mq_ring_subscriber *s)
     if (status == MQ_RING_OK)
         mq_ring_subscriber_skip_to(s, s->cursor, 0);
     return status;
+}
+
+/* Continue at the cursor in a new mapping of the ring, which has grown. `present`: the canary of the former mapping was
+ * not zero. The publisher is classified at once, because no pointer may refer to the former mapping. */
+static inline void mq_ring_subscriber_continue_in_grown_ring(mq_ring_subscriber *s, uint32_t former_bytes,
+                                                             bool present) {
+    s->mapping_too_small = false;
+    mq_ring_subscriber_classify_publisher(s);
+    /* Messages may have overwritten the former canary, also by zeros. */
+    if (present || mq_ring_grew_while_empty(s->ring, s->side, former_bytes, s->data_bytes))
+        mq_ring_subscriber_reclassify_publisher(s);
+    else /* the message at the cursor may be truncated */
+        mq_ring_subscriber_recover_from_lap(s);
+    mq_ring_subscriber_refresh_published(s);
 }
 
 /* True if this (unlinked) ring has no living publisher. */

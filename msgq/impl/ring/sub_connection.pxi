@@ -142,6 +142,7 @@ cdef class SubConnection(Waitable):
         cdef mq_ring_poll_state poll_state
         cdef bint intact = mq_canary_is_intact(&self._subscriber.canary)
         cdef bint present = mq_canary_is_nonzero(&self._subscriber.canary)
+        cdef uint32_t former_bytes = self._subscriber.data_bytes
         cdef TopicFiles topic
         with settings.overrides(trust=self._trust):
             topic = remap_grown_topic(self._endpoint, former, former_memory[1], not self._passive)
@@ -154,20 +155,10 @@ cdef class SubConnection(Waitable):
             return False
         mq_signal_thread_unwatch_ring(&self._subscriber)
         self._watches_for_stock = False
-        # Messages may have overwritten the previous canary, also by zeros.
-        present = present or mq_ring_grew_while_empty(<mq_ring_header *> topic.ring.address, self._subscriber.side,
-                                                      self._subscriber.data_bytes, topic.data_bytes)
         self._attach_topic(topic)
-        self._subscriber.mapping_too_small = False
-        # Classify at once: no pointer may refer to the previous mapping.
-        mq_ring_subscriber_classify_publisher(&self._subscriber)
+        mq_ring_subscriber_continue_in_grown_ring(&self._subscriber, former_bytes, present)
         poll_state = mq_ring_subscriber_poll_state(&self._subscriber)
         self._update_poll_state(&self._poll_state, &poll_state, sizeof(poll_state))
-        if present:
-            mq_ring_subscriber_reclassify_publisher(&self._subscriber)
-        else:  # the message at the cursor may be truncated
-            mq_ring_subscriber_recover_from_lap(&self._subscriber)
-        mq_ring_subscriber_refresh_published(&self._subscriber)
         return True
 
     cdef bint _advance_view(self) except -1:

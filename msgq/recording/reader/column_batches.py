@@ -137,7 +137,10 @@ class BatchMergeBuffer:
 
 
 def read_batches_by_log_time(view: LogView) -> Iterator[MessageBatch]:
-    """Yield the messages in the order of log_time. At equal times, the order of the files counts."""
+    """Yield the messages in the order of log_time.
+
+    At equal times, the message of the chunk that begins first comes first, and then that of the first file.
+    """
     columns, waiting = ScanColumns(_BATCH_ROWS), BatchMergeBuffer()
     most = OVERLAPPING_BLOCKS_MAX * view.max_chunk_bytes
     for file, block in view.plan_wanted_blocks(by_time=True):

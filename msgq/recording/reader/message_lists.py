@@ -20,7 +20,10 @@ _OVERLAPPING_BLOCKS_MAX = 4  # largest chunks whose messages may wait at the sam
 
 
 def read_message_lists(view: LogView) -> Iterator[Iterable[Message]]:
-    """Yield the messages of a log as lists. At equal times, the order of the files counts."""
+    """Yield the messages of a log as lists.
+
+    At equal times, the message of the chunk that begins first comes first, and then that of the first file.
+    """
     columns = ScanColumns(_SCAN_ROWS)
     blocks = view.plan_wanted_blocks(by_time=True)
     buffer = BlockMergeBuffer(_OVERLAPPING_BLOCKS_MAX * view.max_chunk_bytes)
