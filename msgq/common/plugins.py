@@ -46,10 +46,30 @@ class Plugin(NamedTuple):
             raise self.make_error(f"{type(error).__name__}: {error}") from error
         return loaded
 
-    def make_error(self, reason: str) -> PluginError:
+    @property
+    def is_importing(self) -> bool:
+        """True if a thread imports the object's module just now."""
+        return is_importing(self._module_name)
+
+    @property
+    def is_imported(self) -> bool:
+        """True if the object's module was imported completely."""
+        return self._module_name in sys.modules and not self.is_importing
+
+    @property
+    def _module_name(self) -> str:
+        return self.target.partition(":")[0]
+
+    def make_error(self, reason: str, cure: str = "update or uninstall the distribution") -> PluginError:
         """Return the error of a plug-in that cannot be used."""
         text = f"plug-in {self.name!r} of {self.distribution} ({self.target}) cannot be used: {reason}"
-        return PluginError(f"{text}; update or uninstall the distribution")
+        return PluginError(f"{text}; {cure}")
+
+
+def is_importing(module_name: str) -> bool:
+    """Return True if a thread imports a module just now."""
+    # Python's import system has the attribute for the same question, and offers no other way.
+    return getattr(getattr(sys.modules.get(module_name), "__spec__", None), "_initializing", False) is True
 
 
 @cache

@@ -29,11 +29,12 @@ group "msgq.kinds", whose object is the `Kind` (docs/guides/plugins.md).
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
-from threading import RLock
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from msgq.common.plugins import Plugin, find_plugins
@@ -215,9 +216,19 @@ class Kind:
         return error if plugin is None else plugin.make_error(f"{module}: {type(error).__name__}: {error}")
 
 
-_registered_kinds: list[Kind] = []
+@dataclass(slots=True)
+class _KindLoad:
+    """Kinds that a thread has loaded up to now, and the plug-in that it imports; None: no plug-in."""
+
+    kinds: list[Kind]
+    plugin: Plugin | None = None
+
+
+_loaded_kinds: tuple[Kind, ...] = ()  # the library's own kinds and those of plug-ins, stored in one step
+_registered_kinds: dict[str, Kind] = {}  # kinds of `register_kind` by name
 _kind_plugins: dict[str, Plugin] = {}  # plug-ins by the names of their kinds
-_load_lock = RLock()  # a plug-in may ask for the kinds while it is imported
+_loads_by_thread: dict[int, _KindLoad] = {}  # no thread waits for another one, because a fork would keep a lock locked
+_interrupted_plugins: set[Plugin] = set()
 
 
 def register_kind(kind: Kind) -> None:
@@ -225,45 +236,84 @@ def register_kind(kind: Kind) -> None:
 
     The name prefix of the kind must not be the beginning of another kind's prefix.
     """
-    _load_kinds()
-    remaining = [registered for registered in _registered_kinds if registered != kind]
-    _registered_kinds[:] = [*remaining, kind]
+    _registered_kinds[kind.name] = kind
 
 
-def _load_kinds() -> None:
-    """Load the library's own kinds, and then those of plug-ins. A broken plug-in is a warning."""
-    with _load_lock:
-        if _registered_kinds:
-            return
-        # All at once, so that an interrupted import leaves no part of them, which would count as loaded.
-        _registered_kinds.extend([import_module(f"{package}.names").KIND for package in _BUILT_IN_PACKAGES])
-        for plugin in find_plugins("msgq.kinds"):
-            try:
-                _add_plugin(plugin)
-            except PluginError as error:
-                warn_program(str(error))
+def _load_kinds() -> tuple[Kind, ...]:
+    """Return the library's own kinds, and then those of plug-ins. A broken plug-in is a warning.
+
+    Several threads may load at once, and get the same kinds. A plug-in that asks for the kinds while it is imported
+    gets those before it.
+    """
+    global _loaded_kinds
+    thread = threading.get_ident()
+    if _loaded_kinds or thread in _loads_by_thread:
+        return _loaded_kinds or tuple(_loads_by_thread[thread].kinds)
+    load = _KindLoad([import_module(f"{package}.names").KIND for package in _BUILT_IN_PACKAGES])
+    _loads_by_thread[thread] = load
+    try:
+        errors = _load_plugins(load)
+    finally:
+        del _loads_by_thread[thread]
+    if errors is None:
+        return tuple(load.kinds)
+    if not _loaded_kinds:
+        _loaded_kinds = tuple(load.kinds)
+        for error in errors:
+            warn_program(str(error))
+    return _loaded_kinds
 
 
-def _add_plugin(plugin: Plugin) -> None:
+def _load_plugins(load: _KindLoad) -> list[PluginError] | None:
+    """Add the kinds of plug-ins. Return the errors; None: this thread imports one of the plug-ins just now."""
+    errors, is_complete = [], True
+    for plugin in find_plugins("msgq.kinds"):
+        load.plugin = plugin
+        try:
+            _add_plugin(plugin, load.kinds)
+        except PluginError as error:
+            errors.append(error)
+            is_complete = is_complete and (plugin in _interrupted_plugins or not plugin.is_importing)
+    return errors if is_complete else None
+
+
+def _add_plugin(plugin: Plugin, loaded_kinds: list[Kind]) -> None:
+    if plugin in _interrupted_plugins:
+        reason = "another thread imported it when this process was forked"
+        raise plugin.make_error(reason, "call msgq.kinds.list_kinds before the fork")
     kind = plugin.load()
     if not isinstance(kind, Kind):
         raise plugin.make_error(f"object is of type {type(kind).__name__}, not msgq.kinds.Kind")
-    if kind in _registered_kinds:
+    if kind in loaded_kinds:
         raise plugin.make_error(f"kind {kind.name!r} exists already")
-    prefixes = [other_kind.name_prefix for other_kind in _registered_kinds if other_kind.name_prefix]
+    prefixes = [other_kind.name_prefix for other_kind in loaded_kinds if other_kind.name_prefix]
     overlaps = any(one.startswith(kind.name_prefix) or kind.name_prefix.startswith(one) for one in prefixes)
     if kind.locate_files is not None and overlaps:
         raise plugin.make_error(f"name prefix {kind.name_prefix!r} belongs to another kind")
     if kind.locate_files is not None and not kind.name_prefix.endswith("/"):
         raise plugin.make_error(f"name prefix {kind.name_prefix!r} does not end with '/', so it could begin topics")
     _kind_plugins[kind.name] = plugin
-    _registered_kinds.append(kind)
+    loaded_kinds.append(kind)
+
+
+def _forget_loads_of_parent() -> None:
+    """In a forked child: never import a plug-in that another thread imported, because Python would wait forever."""
+    for thread in _loads_by_thread.keys() - {threading.get_ident()}:
+        plugin = _loads_by_thread.pop(thread).plugin
+        if plugin is not None and not plugin.is_imported:
+            _interrupted_plugins.add(plugin)
+
+
+os.register_at_fork(after_in_child=_forget_loads_of_parent)
 
 
 def list_kinds() -> tuple[Kind, ...]:
     """Return all kinds, in the order in which endpoints are listed."""
-    _load_kinds()
-    return tuple(_registered_kinds)
+    loaded = _load_kinds()
+    if not _registered_kinds:
+        return loaded
+    registered = tuple(_registered_kinds.values())
+    return tuple(kind for kind in loaded if kind not in registered) + registered
 
 
 def list_stored_kinds(part: str | None = None) -> tuple[Kind, ...]:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import threading
+import warnings
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
@@ -23,6 +26,12 @@ from tests.command import run
 from tests.support import DEADLINE, ROOT, SHM, wait_until
 
 Install = Callable[..., None]
+LOADING, MAY_GO_ON, INTERRUPTED = (threading.Event() for _ in range(3))  # steps of plug-ins that are imported
+WAITING_CODE = """
+from tests.unit.test_plugins import DEADLINE, LOADING, MAY_GO_ON
+LOADING.set()
+assert MAY_GO_ON.wait(DEADLINE)
+"""
 KIND_CODE = """
 from msgq.kinds import Kind
 KIND = Kind(name={name!r}, package={package!r}, validate_name=str, name_prefix={prefix!r},
@@ -34,7 +43,8 @@ KIND = Kind(name={name!r}, package={package!r}, validate_name=str, name_prefix={
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
     """Install distributions with one module each. The process forgets them afterwards."""
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(kinds, "_registered_kinds", [])
+    monkeypatch.setattr(kinds, "_loaded_kinds", ())
+    monkeypatch.setattr(kinds, "_registered_kinds", {})
     monkeypatch.setattr(kinds, "_kind_plugins", {})
     known = set(sys.modules)
     vars(app).pop("_verb_plugins", None)
@@ -122,7 +132,7 @@ def test_unusable_kind_is_a_warning_and_leaves_other_kinds(install: Install, cod
         known = [kind.name for kind in kinds.list_kinds()]
     assert reason in str(warned[0].message)
     assert known == ["topic", "channel", "records", "queue", "frames"]
-    kinds._registered_kinds.clear()
+    kinds._loaded_kinds = ()
     sys.modules.pop("plug_kind", None)
     shutil.rmtree(Path(sys.path[0]) / "plug_kind-1.2.dist-info")
 
@@ -164,11 +174,92 @@ def test_interrupted_load_of_kinds_is_repeated(monkeypatch: pytest.MonkeyPatch) 
         return import_module(name)
 
     known = kinds.list_kinds()
-    monkeypatch.setattr(kinds, "_registered_kinds", [])
+    monkeypatch.setattr(kinds, "_loaded_kinds", ())
     monkeypatch.setattr(kinds, "import_module", interrupt_third)
     with pytest.raises(KeyboardInterrupt):
         kinds.list_kinds()
     assert [kind.name for kind in kinds.list_kinds()] == [kind.name for kind in known]
+
+
+def install_kind(install: Install, name: str, code: str = "") -> None:
+    """Install a kind whose module runs this code first."""
+    kind_code = KIND_CODE.format(name=name, package=f"plug_{name}", prefix=f"{name}/")
+    install(f"plug_{name}", f"[msgq.kinds]\n{name} = plug_{name}:KIND\n", code + kind_code)
+
+
+def test_plugin_interrupted_once_and_the_others_are_kinds_at_the_next_call(install: Install) -> None:
+    code = "from tests.unit.test_plugins import INTERRUPTED\nif not INTERRUPTED.is_set():\n"
+    INTERRUPTED.clear()
+    install_kind(install, "a", f"{code}    INTERRUPTED.set()\n    raise KeyboardInterrupt\n")
+    install_kind(install, "b")
+    with pytest.raises(KeyboardInterrupt):
+        kinds.list_kinds()
+    assert [kind.name for kind in kinds.list_kinds()][-2:] == ["a", "b"]
+
+
+def test_warning_about_plugin_as_error_leaves_the_other_plugins(install: Install) -> None:
+    install_kind(install, "a", "raise RuntimeError\n")
+    install_kind(install, "b")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(MsgqWarning, match="plug-in 'a'"):
+            kinds.list_kinds()
+        assert [kind.name for kind in kinds.list_kinds()][-2:] == ["frames", "b"]
+
+
+def test_kinds_are_loaded_while_another_thread_imports_a_plugin_that_asks_for_them(install: Install) -> None:
+    LOADING.clear()
+    MAY_GO_ON.clear()
+    install_kind(install, "a", "from tests.unit.test_plugins import MAY_GO_ON\nMAY_GO_ON.set()\n")
+    install_kind(install, "b", f"{WAITING_CODE}\nfrom msgq.kinds import list_kinds\nlist_kinds()\n")
+    importing = threading.Thread(target=import_module, args=("plug_b",), daemon=True)
+    loading = threading.Thread(target=kinds.list_kinds, daemon=True)
+    importing.start()
+    assert LOADING.wait(DEADLINE)
+    loading.start()
+    loading.join(DEADLINE)
+    importing.join(DEADLINE)
+    assert not loading.is_alive()
+    assert [kind.name for kind in kinds.list_kinds()][-2:] == ["a", "b"]
+
+
+def test_plugin_that_asks_for_kinds_while_it_is_imported_gets_those_before_it(install: Install) -> None:
+    names = "from msgq.kinds import list_kinds\nNAMES = [kind.name for kind in list_kinds()]\n"
+    install_kind(install, "a")
+    install_kind(install, "b", names)
+    install_kind(install, "c", names)
+    import_module("plug_c")
+    assert sys.modules["plug_c"].NAMES[-2:] == ["a", "b"]
+    assert sys.modules["plug_b"].NAMES[-1] == "a"
+    assert [kind.name for kind in kinds.list_kinds()][-3:] == ["a", "b", "c"]
+
+
+def list_kinds_after_fork() -> None:
+    """In a new interpreter: list the kinds in a fork, while another thread imports a plug-in."""
+    threading.Thread(target=kinds.list_kinds).start()
+    assert LOADING.wait(DEADLINE)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        pid = os.fork()
+        if pid == 0:
+            signal.alarm(int(DEADLINE))
+            names = [kind.name for kind in kinds.list_kinds()]
+            print(json.dumps([names, [str(each.message) for each in caught if each.category is MsgqWarning]]))
+            sys.stdout.flush()
+            os._exit(0)
+        os.waitpid(pid, 0)
+    MAY_GO_ON.set()
+
+
+def test_fork_during_import_of_plugin_lists_the_other_kinds_and_warns(install: Install, tmp_path: Path) -> None:
+    install_kind(install, "a", WAITING_CODE)
+    install_kind(install, "b")
+    code = "from tests.unit.test_plugins import list_kinds_after_fork; list_kinds_after_fork()"
+    done = run_python(tmp_path, "-c", code)
+    assert done.returncode == 0, done.stderr
+    names, [warning] = json.loads(done.stdout)
+    assert names[-2:] == ["frames", "b"]
+    assert "another thread imported it when this process was forked; call msgq.kinds.list_kinds before" in warning
 
 
 def run_process(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
