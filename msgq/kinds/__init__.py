@@ -37,7 +37,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from msgq.common.plugins import Plugin, find_plugins
+from msgq.common.plugins import Plugin, find_plugins, is_importing
 from msgq.errors import InvalidValueError, PluginError
 from msgq.impl.base.argument_checks import warn_program
 
@@ -123,7 +123,8 @@ class Kind:
     def has_part(self, file: str) -> bool:
         """Return True if the kind has a part, for example "bridge": then a bridge can forward its endpoints.
 
-        A plug-in whose part cannot be imported does not have the part, which is a warning.
+        A plug-in whose part cannot be imported does not have the part, which is a warning. The part is not imported
+        again.
         """
         if self.name not in _kind_plugins:
             return find_spec(f"{self.package}.{file}") is not None
@@ -200,6 +201,9 @@ class Kind:
 
     def _import_part(self, file: str) -> Any:
         module = f"{self.package}.{file}"
+        failure = _part_failures.get((self.name, module))
+        if failure is not None:
+            raise PluginError(failure)
         try:
             return getattr(import_module(module), file.upper())
         except ModuleNotFoundError as error:
@@ -213,7 +217,12 @@ class Kind:
     def _explain_import(self, module: str, error: Exception) -> Exception:
         """Return the error of a plug-in's part. Errors of other kinds stay the same."""
         plugin = _kind_plugins.get(self.name)
-        return error if plugin is None else plugin.make_error(f"{module}: {type(error).__name__}: {error}")
+        if plugin is None:
+            return error
+        explained = plugin.make_error(f"{module}: {type(error).__name__}: {error}")
+        if not is_importing(module):  # otherwise, its own code asks for it
+            _part_failures[self.name, module] = str(explained)
+        return explained
 
 
 @dataclass(slots=True)
@@ -228,6 +237,7 @@ _loaded_kinds: tuple[Kind, ...] = ()  # the library's own kinds and those of plu
 _registered_kinds: dict[str, Kind] = {}  # kinds of `register_kind` by name
 _kind_plugins: dict[str, Plugin] = {}  # plug-ins by the names of their kinds
 _loads_by_thread: dict[int, _KindLoad] = {}  # no thread waits for another one, because a fork would keep a lock locked
+_part_failures: dict[tuple[str, str], str] = {}  # errors by kind and module: a failed import is not repeated
 _interrupted_plugins: set[Plugin] = set()
 
 

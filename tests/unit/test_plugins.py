@@ -46,6 +46,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
     monkeypatch.setattr(kinds, "_loaded_kinds", ())
     monkeypatch.setattr(kinds, "_registered_kinds", {})
     monkeypatch.setattr(kinds, "_kind_plugins", {})
+    monkeypatch.setattr(kinds, "_part_failures", {})
     known = set(sys.modules)
     vars(app).pop("_verb_plugins", None)
 
@@ -153,6 +154,32 @@ def test_kind_without_usable_part_is_skipped_with_a_warning(install: Install, tm
         _ = kinds.kind_of("cell/a").stats
     with pytest.raises(InvalidValueError, match="do not support this"):
         _ = kinds.kind_of("cell/a").cleanup
+
+
+def test_part_that_cannot_be_imported_is_executed_once(install: Install, tmp_path: Path) -> None:
+    (tmp_path / "plug_cell").mkdir()
+    (tmp_path / "plug_cell/__init__.py").write_text(
+        KIND_CODE.format(name="cell", package="plug_cell", prefix="cell/") + "EXECUTED = []\n"
+    )
+    (tmp_path / "plug_cell/stats.py").write_text("import plug_cell\nplug_cell.EXECUTED.append('stats')\n1 / 0\n")
+    install("plug_cell", "[msgq.kinds]\ncell = plug_cell:KIND\n")
+    for _ in range(3):
+        with pytest.warns(MsgqWarning, match=r"plug_cell.stats: ZeroDivisionError: division by zero; update"):
+            kinds.list_stored_kinds("stats")
+        with pytest.raises(PluginError, match="ZeroDivisionError"):
+            _ = kinds.kind_of("cell/a").stats
+    assert sys.modules["plug_cell"].EXECUTED == ["stats"]
+
+
+def test_part_that_asks_for_kinds_with_itself_is_imported_afterwards(install: Install, tmp_path: Path) -> None:
+    (tmp_path / "plug_parts").mkdir()
+    (tmp_path / "plug_parts/stats.py").write_text(
+        "from msgq.kinds import list_stored_kinds\nlist_stored_kinds('stats')\nSTATS = 5\n"
+    )
+    code = KIND_CODE.format(name="cell", package="plug_parts", prefix="cell/")
+    install("plug_kind", "[msgq.kinds]\ncell = plug_kind:KIND\n", code)
+    with pytest.warns(MsgqWarning, match="plug_parts.stats"):
+        assert "cell" in [kind.name for kind in kinds.list_stored_kinds("stats")]
 
 
 def test_kind_of_a_package_that_cannot_be_imported_has_no_parts(install: Install) -> None:
