@@ -17,7 +17,7 @@ from msgq.cli.common.sigint import SIGINT_EXIT_CODE
 from msgq.common.optional import is_extra_installed
 from msgq.common.plugins import Plugin, find_plugins
 from msgq.common.selection import InvalidPatternError
-from msgq.errors import MsgqError
+from msgq.errors import MsgqError, PluginError
 
 #: Verbs, with the first sentences of their help texts. The help page shows them without an import of each verb.
 VERBS = {
@@ -81,7 +81,14 @@ class _VerbGroup(LazyCommandGroup):
         command = super().get_command(ctx, cmd_name)
         if command is not None or cmd_name not in self._verb_plugins:
             return command
-        plugin = self._verb_plugins[cmd_name]
+        try:
+            return self._load_verb(self._verb_plugins[cmd_name])
+        except PluginError:
+            if ctx.resilient_parsing:  # shell completion, which knows no options of this verb
+                return click.Command(cmd_name)
+            raise
+
+    def _load_verb(self, plugin: Plugin) -> click.Command:
         loaded = plugin.load()
         if not isinstance(loaded, click.Command):
             raise plugin.make_error(f"object is of type {type(loaded).__name__}, not click.Command")

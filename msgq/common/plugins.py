@@ -88,9 +88,11 @@ def find_plugins(group: str) -> tuple[Plugin, ...]:
 def _read_entry_points() -> Iterator[tuple[str, str]]:
     """Yield the distributions with their entry points as text."""
     for folder in sys.path:
+        if not isinstance(folder, str):  # Python ignores them, too
+            continue
         try:
             names = sorted(name for name in os.listdir(folder or ".") if name.endswith(_METADATA_SUFFIXES))
-        except OSError:  # an archive, or a folder that does not exist
+        except (OSError, ValueError):  # an archive, a folder that does not exist, or a name that no folder can have
             continue
         for name in names:
             try:

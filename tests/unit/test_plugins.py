@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.shell_completion import BashComplete
 
 from msgq import kinds
 from msgq.cli.app import app
@@ -76,6 +77,14 @@ def test_entry_points_are_found_without_imports(install: Install) -> None:
     assert [plugin for plugin in find_plugins("msgq.kinds") if plugin.distribution.startswith("plug")] == []
 
 
+def test_entries_of_path_that_are_no_folder_names_are_skipped(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install("plug_a", "[msgq.commands]\none = plug_a:first\n")
+    monkeypatch.setattr(sys, "path", [Path("x"), None, 5, b"x", "x\0", "x\udfff", *sys.path])
+    assert "one" in [plugin.name for plugin in find_plugins("msgq.commands")]
+
+
 def test_verb_is_listed_without_import_and_runs(install: Install) -> None:
     code = "import click\n@click.command()\ndef command():\n    'Print a word.'\n    print('hello')\n"
     install("plug_verb", "[msgq.commands]\nhello = plug_verb:command\nlist = plug_verb:command\n", code)
@@ -104,6 +113,13 @@ def test_broken_verb_fails_in_one_line_that_names_it(install: Install, code: str
     assert "update or uninstall" in line
     sys.modules.pop("plug_broken", None)
     shutil.rmtree(Path(sys.path[0]) / "plug_broken-1.2.dist-info")
+
+
+def test_completion_of_broken_verb_completes_help_only(install: Install) -> None:
+    install("plug_broken", "[msgq.commands]\nbroken = plug_broken:command\n", "raise ImportError('no library')")
+    completion = BashComplete(app, {}, "msgq", "_MSGQ_COMPLETE")
+    assert [item.value for item in completion.get_completions(["broken"], "-")] == ["-h", "--help"]
+    assert [item.value for item in completion.get_completions([], "brok")] == ["broken"]
 
 
 def test_kind_is_registered_when_kinds_are_first_used(install: Install) -> None:
