@@ -50,7 +50,7 @@ class StageThreads:
         prefix, began_s = resolve_prefix(), time.thread_time()
         found = {topic: read_participants(topic, prefix) for topic in topics}
         self._participants = {
-            topic: each for topic, threads in found.items() for each in threads if each.role == "publisher"
+            topic: each for topic, (threads, _) in found.items() for each in threads if each.role == "publisher"
         }
         self._add_samples(self._sampler.watch(self._participants.values(), clock.time_ns()), now_s)
         took_s = time.thread_time() - began_s

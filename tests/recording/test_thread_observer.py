@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import threading
+from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from msgq_blobs.names import KIND, blob_path
+from msgq_blobs.stats import append
 
 import msgq
+from msgq import kinds
 from msgq.common.busy_processes import BusyProcesses
 from msgq.common.thread_sampler import ThreadSampler
 from msgq.common.thread_samples import (
@@ -20,6 +27,8 @@ from msgq.common.thread_samples import (
     ThreadSample,
     encode_sample,
 )
+from msgq.errors import InvalidValueError
+from msgq.kinds.stats import EndpointRow, KindStats
 from msgq.recording import LogReader, Recorder
 from msgq.recording.recorder import thread_observer
 from tests.support import wait_until
@@ -103,6 +112,54 @@ def test_paused_recorder_takes_no_samples(prefix: str, tmp_path: Path) -> None:
             pass
     assert resumed > 0
     assert LogReader(tmp_path / "paused").endpoints.keys() == set()
+
+
+class KindWithoutStats(kinds.Kind):
+    """A kind whose folder has no file stats.py."""
+
+    def has_part(self, file: str) -> bool:
+        return file != "stats" and super().has_part(file)
+
+    @property
+    def stats(self) -> KindStats:
+        raise InvalidValueError("no part 'stats'")
+
+
+def open_broken_watch(_name: str, _prefix: str) -> Any:
+    raise TypeError("no statistics today")
+
+
+@pytest.fixture
+def blob_kind(monkeypatch: pytest.MonkeyPatch, prefix: str) -> Iterator[str]:
+    """Register a kind of another distribution, and return an endpoint."""
+    monkeypatch.setattr(kinds, "_registered_kinds", {})
+    kinds.register_kind(KIND)
+    append("notes", prefix, b"first")
+    yield KIND.endpoint("notes")
+    shutil.rmtree(blob_path("notes", prefix).parent)
+
+
+def record_stage_with_samples(log: Path) -> dict[str, str]:
+    """Record a stage until it has samples, and return the endpoints that were not recorded, with reasons."""
+    with timing_publisher("planner", "quotes") as stage, Recorder(log) as recorder:
+        stage.send(timing_record(5, 6, 7, 4))
+        wait_until(lambda: recorder.stats().messages > 10)
+        assert recorder.stats().endpoints == 2
+    assert count_samples(log) > 0
+    return recorder.stats().refused
+
+
+def test_endpoint_of_kind_without_statistics_costs_no_samples(blob_kind: str, tmp_path: Path) -> None:
+    kinds.register_kind(KindWithoutStats(**{field.name: getattr(KIND, field.name) for field in fields(KIND)}))
+    assert record_stage_with_samples(tmp_path / "log") == {}
+
+
+def test_error_of_plugin_costs_samples_of_its_endpoint_only_and_is_shown(
+    blob_kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("msgq_blobs.stats.STATS", KindStats(open_broken_watch, EndpointRow))
+    refused = record_stage_with_samples(tmp_path / "log")
+    assert refused == {SAMPLES_ENDPOINT: f"threads of {blob_kind}: TypeError: no statistics today"}
 
 
 def test_failed_sampling_is_shown_and_recording_continues(

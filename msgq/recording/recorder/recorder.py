@@ -239,8 +239,9 @@ class Recorder:
             for receiver in self._frame_sources.receivers
             if receiver.error is not None
         }
-        if self._thread_observer.error is not None:
-            broken[SAMPLES_ENDPOINT] = str(self._thread_observer.error)
+        missing_samples = self._thread_observer.explain_missing_samples()
+        if missing_samples:
+            broken[SAMPLES_ENDPOINT] = missing_samples
         return {**self._recorded_endpoints.refusal_reasons, **broken}
 
     @property

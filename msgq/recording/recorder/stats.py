@@ -25,7 +25,8 @@ class RecorderStats:
         segments: number of segments.
         removed_segments: number of segments removed because of `max_total_bytes`.
         free_bytes: free bytes on the disk.
-        refused: endpoints that could not be recorded, with reasons.
+        refused: endpoints that could not be recorded, with reasons. The reason of "timing:threads" names the endpoints
+            whose threads have no samples because of an error.
         corrupt: number of times that an endpoint contained invalid data.
     """
 

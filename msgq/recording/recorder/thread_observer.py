@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from msgq.common.busy_processes import BusyProcesses
 from msgq.common.schema import Schema
+from msgq.common.texts import join_first_texts
 from msgq.common.thread_sampler import ThreadSampler
 from msgq.common.thread_samples import (
     PARTICIPANTS_ENDPOINT,
@@ -48,11 +49,13 @@ class ThreadObserver:
 
     Attributes:
         error: error that ended the samples; None: no error.
+        unread: endpoints whose participants could not be read at the last time, with the reasons.
         is_wanted: False: no samples are taken.
     """
 
     def __init__(self, endpoints: RecordedEndpoints, prefix: str, capture: Capture, is_wanted: bool) -> None:
         self.error: Exception | None = None
+        self.unread: dict[str, str] = {}
         self.is_wanted = is_wanted
         self._endpoints, self._prefix, self._capture = endpoints, prefix, capture
         self._sampler, self._busy_processes = ThreadSampler(with_siblings=True), BusyProcesses()
@@ -95,7 +98,9 @@ class ThreadObserver:
         names = sorted(self._endpoints.count_losses())
         if not any(parse_timing_topic(name) for name in names):
             names = []
-        participants = [each for name in names for each in read_participants(name, self._prefix)]
+        found = {name: read_participants(name, self._prefix) for name in names}
+        self.unread = {name: reason for name, (_, reason) in found.items() if reason}
+        participants = [each for threads, _ in found.values() for each in threads]
         self._keep_samples(self._sampler.watch(participants, now_ns))
         self._state_participants(participants, now_ns)
         took_ns = time.thread_time_ns() - began_ns
@@ -132,6 +137,12 @@ class ThreadObserver:
         number = self._capture.reserve_channel_id()
         channels[number] = encode_channel(number, endpoint, schema, _SAMPLES_EPOCH, metadata_keys.RECORDER_SEQUENCE)
         return number
+
+    def explain_missing_samples(self) -> str:
+        """Return why threads have no samples; "": no error. Any thread may call this method."""
+        if self.error is not None:
+            return str(self.error)
+        return join_first_texts(f"threads of {name}: {reason}" for name, reason in self.unread.items())
 
     def stop(self) -> None:
         """Stop sampling."""
