@@ -59,8 +59,9 @@ def split_ages(records: RowArray, thread_records: RowArray, samples: RowArray) -
     Args:
         records: timing records of the messages.
         thread_records: all timing records of the same thread in this time.
-        samples: samples of the thread (`SAMPLES_SCHEMA`), sorted by time, without overlaps.
+        samples: samples of the thread (`SAMPLES_SCHEMA`), sorted by time. `drop_overlaps` applies to them.
     """
+    samples = drop_overlaps(samples)
     origin, sent, received, ended = (
         records[name].astype(np.int64) for name in ("origin_time", "sent", "received", "publish_time")
     )
@@ -79,6 +80,30 @@ def split_ages(records: RowArray, thread_records: RowArray, samples: RowArray) -
     unknown = np.maximum(whole - explained, 0)
     found = parts["queue"] + parts["no_cpu"] + parts["worked"] + parts["stopped"]
     return parts | {"asleep": np.maximum(whole - unknown - found, 0), "unknown": unknown}
+
+
+def drop_overlaps(samples: RowArray) -> RowArray:
+    """Return samples of any threads without those that begin before the end of the former sample of the same thread.
+
+    Two recorders sample the same thread at different times, so the sums of their samples are twice too high.
+
+    Args:
+        samples: samples (`SAMPLES_SCHEMA`), sorted by time.
+    """
+    order = np.lexsort((samples["publish_time"], samples["thread_id"], samples["pid"]))
+    columns = (samples[name][order] for name in ("pid", "thread_id", "begin_time", "publish_time"))
+    pids, threads, begins, ends = columns
+    is_same = (pids[1:] == pids[:-1]) & (threads[1:] == threads[:-1])
+    if not np.any(is_same & (begins[1:] < ends[:-1])):
+        return samples
+    kept = np.ones(len(samples), np.bool_)
+    kept_end = 0
+    rows = zip(order.tolist(), np.append(False, is_same).tolist(), begins.tolist(), ends.tolist(), strict=True)
+    for place, is_same_thread, begin, end in rows:
+        kept[place] = not is_same_thread or begin >= kept_end
+        if kept[place]:
+            kept_end = end
+    return samples[kept]
 
 
 def average_parts(parts: dict[str, _FloatArray]) -> AgeParts | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -24,8 +24,9 @@ from msgq.common.timing import TIMING_SCHEMA, make_timing_topic
 from msgq.lake.report.gold_reader import GoldReader, open_lake_tables
 from msgq.lake.report.late_stages import LateStage, find_late_stages
 from msgq.lake.report.report_page import write_report
-from msgq.recording import Writer
+from msgq.recording import LogReader, Writer
 from msgq.recording.mcap_io import metadata_keys
+from msgq.recording.merge.log_copy import write_merged_log
 from tests.report.gold import BEGIN, SECOND
 from tests.report.recordings import RUN, ingest_recording
 from tests.report.stage_troubles import LATE_MESSAGES, record_troubles
@@ -64,6 +65,7 @@ def write_stage(
     handled: list[Handled],
     sampled: list[Sampled],
     participants: dict[ThreadParticipant, str] | None = None,
+    host: str = "robot",
 ) -> Path:
     """Write a recording of one stage with samples."""
     messages: list[tuple[int, str, bytes]] = []
@@ -82,7 +84,7 @@ def write_stage(
             messages.append((time, PARTICIPANTS_ENDPOINT, encode_participant(time, participant, problem)))
     schemas = {TOPIC: TIMING_SCHEMA, SAMPLES_ENDPOINT: SAMPLES_SCHEMA, PARTICIPANTS_ENDPOINT: PARTICIPANTS_SCHEMA}
     with Writer(path) as writer:
-        writer.add_metadata(metadata_keys.RECORDING_METADATA, {"run": RUN, "host": "robot"})
+        writer.add_metadata(metadata_keys.RECORDING_METADATA, {"run": RUN, "host": host})
         metadata = metadata_keys.build_channel_metadata(1, metadata_keys.RECORDER_SEQUENCE)
         channels = {name: writer.channel(name, schema, metadata=metadata) for name, schema in schemas.items()}
         for number, (time, endpoint, data) in enumerate(sorted(messages)):
@@ -90,8 +92,15 @@ def write_stage(
     return path
 
 
-def find(recording: Path, lake: Path) -> list[LateStage]:
+def find(recording: Path, lake: Path, *others: Path) -> list[LateStage]:
+    for other in others:
+        ingest_recording(other, lake)
     return find_late_stages(GoldReader(open_lake_tables(ingest_recording(recording, lake))))
+
+
+def shift(sampled: list[Sampled], **changes: Any) -> list[Sampled]:
+    """Return the samples of another recorder, which samples half a period later."""
+    return [one._replace(at=one.at + 0.05, **changes) for one in sampled]
 
 
 def healthy_messages() -> list[Handled]:
@@ -245,6 +254,48 @@ def test_unreadable_thread_has_its_problem_as_unknown_cause(tmp_path: Path) -> N
     )
     (found,) = find(recording, tmp_path / "lake")
     assert found.cause.text == "unknown: schedstat: Permission denied"
+
+
+def test_samples_of_other_host_do_not_count(tmp_path: Path) -> None:
+    late, busy = healthy_messages() + late_messages(0, 60), healthy_samples(HEALTHY_S + LATE_S)
+    samples = healthy_samples() + late_samples(5)
+    recording = write_stage(tmp_path / "log.mcap", late, samples, {PLANNER: ""})
+    other_planner = PLANNER._replace(pid=11)
+    other = write_stage(
+        tmp_path / "other.mcap",
+        [message._replace(sent=message.sent + 3, received=message.sent + 4) for message in healthy_messages()],
+        shift(busy, ran_ms=95, waited_ms=5),
+        {PLANNER: "", other_planner: ""},
+        "other",
+    )
+    found = find(recording, tmp_path / "lake", other)
+    assert [each.cause.text for each in found] == [
+        "planner slept 55 ms of 60 ms, for input or output, a lock, a timer or another thread"
+    ]
+
+
+def test_samples_of_second_recorder_do_not_count(tmp_path: Path) -> None:
+    """The second recorder has its own PID namespace: the process with the stage's id is another one there."""
+    samples = healthy_samples() + late_samples(5)
+    recording = write_stage(
+        tmp_path / "log.mcap", healthy_messages() + late_messages(0, 60), samples, {PLANNER: "", FEED: ""}
+    )
+    foreign = shift(late_samples(90, 10))[5:-5]
+    second = write_stage(tmp_path / "second.mcap", [], foreign)
+    write_merged_log([LogReader(recording), LogReader(second)], tmp_path / "merged.mcap")
+    (found,) = find(tmp_path / "merged.mcap", tmp_path / "lake")
+    assert found.cause.text == "planner slept 55 ms of 60 ms, for input or output, a lock, a timer or another thread"
+
+
+def test_samples_of_recorders_one_after_the_other_count(tmp_path: Path) -> None:
+    whole = healthy_samples() + late_samples(60)
+    stages = healthy_messages() + late_messages(0, 60)
+    recording = write_stage(tmp_path / "log.mcap", stages, whole[:-25], {PLANNER: ""})
+    second = write_stage(tmp_path / "second.mcap", [], whole[-25:])
+    write_merged_log([LogReader(recording), LogReader(second)], tmp_path / "merged.mcap")
+    (found,) = find(tmp_path / "merged.mcap", tmp_path / "lake")
+    assert found.cause.text == "planner worked 60 ms of 60 ms"
+    assert found.cause.parts.unknown == 0
 
 
 def test_report_has_row_for_late_period(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from msgq.common.thread_samples import SAMPLES_SCHEMA
-from msgq.records.age_split import PART_NAMES, AgeParts, average_parts, split_ages
+from msgq.records.age_split import PART_NAMES, AgeParts, average_parts, drop_overlaps, split_ages
 from msgq.records.tracing_rules import TIMING_DTYPE
 
 MS = 1_000_000
@@ -111,6 +111,25 @@ def test_spans_of_other_endpoints_of_same_thread_are_queue() -> None:
     others = timing_records((1000, 1000, 1000, 1050), (1000, 1000, 1050, 1060))
     samples = thread_samples((1000, 1100, 60, 0, ""))
     assert split(records, samples, others) == [{"queue": 50, "worked": 10}]
+
+
+def test_samples_of_two_recorders_count_once() -> None:
+    records = timing_records((1000, 1000, 1000, 1400))
+    first, second = ([(at, at + 100, 25, 25, "") for at in range(begin, 1500, 100)] for begin in (900, 950))
+    both = thread_samples(*sorted([*first, *second], key=lambda row: row[1]))
+    assert (
+        split(records, both)
+        == split(records, thread_samples(*first))
+        == [{"no_cpu": 100, "worked": 100, "asleep": 200}]
+    )
+
+
+def test_overlaps_are_dropped_in_samples_of_same_thread_only() -> None:
+    samples = thread_samples((0, 10, 1, 0, ""), (0, 10, 2, 0, ""), (5, 15, 3, 0, ""), (10, 20, 4, 0, ""))
+    samples["pid"], samples["thread_id"] = [7, 7, 7, 7], [7, 8, 7, 7]
+    assert (drop_overlaps(samples)["ran_ns"] // MS).tolist() == [1, 2, 4]
+    samples["pid"] = [7, 8, 9, 7]
+    assert len(drop_overlaps(samples)) == 4
 
 
 @pytest.mark.parametrize("seed", range(5))

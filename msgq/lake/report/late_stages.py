@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -11,7 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from msgq.common.thread_samples import PARTICIPANTS_ENDPOINT, SAMPLES_ENDPOINT, SAMPLES_SCHEMA
+from msgq.common.thread_samples import (
+    PARTICIPANTS_ENDPOINT,
+    SAMPLES_ENDPOINT,
+    SAMPLES_SCHEMA,
+    ThreadParticipant,
+)
 from msgq.common.timing import make_timing_topic
 from msgq.common.units import NS_PER_MS, NS_PER_S
 from msgq.decoding.fixed_headers import read_fixed_headers
@@ -23,10 +29,12 @@ from msgq.lake.report.late_causes import (
     LateCause,
     ThreadEvidence,
     find_cause,
+    find_publisher,
     find_topics_of_thread,
     parse_participants,
 )
 from msgq.lake.report.late_periods import LATE_MESSAGES_MIN, UsualLatency, find_late_spans
+from msgq.records.age_split import drop_overlaps
 from msgq.records.tracing_rules import TIMING_DTYPE, RowArray
 
 AGE_RATIO_MIN = 3  # age of a late message, divided by the usual age
@@ -39,7 +47,7 @@ _SAMPLES_NS = 2 * NS_PER_S  # a sample takes at most half of this time, and the 
 _WINDOW_GAP_NS = 10 * NS_PER_S  # late windows with less time between them are read together
 _READ_MESSAGES_MAX = 2_000_000  # maximum timing records in all late windows together
 _STAGE_KEY = ["run", "stage", "endpoint"]
-_MESSAGE_COLUMNS = ["endpoint", "log_time", "data"]
+_MESSAGE_COLUMNS = ["host", "endpoint", "epoch", "log_time", "data"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +144,7 @@ def _find_periods(gold: GoldReader, suspect: _SuspectStage) -> Iterator[_FoundPe
         yield _FoundPeriod(suspect, int(begins[first]), int(chosen["publish_time"].max()), chosen)
 
 
-def _compute_age_begins(records: RowArray) -> IntegerArray:
+def _compute_age_begins(records: RowArray | Mapping[str, IntegerArray]) -> IntegerArray:
     """Return the begin of each message's age: its origin, sending or receipt, the first known one."""
     origin, sent, received = (records[name].astype(np.int64) for name in ("origin_time", "sent", "received"))
     return np.where(origin > 0, origin, np.where(sent > 0, sent, received))
@@ -189,6 +197,8 @@ def _explain_period(gold: GoldReader, period: _FoundPeriod) -> LateStage:
     ends = late["publish_time"].astype(np.int64)
     late = late[ends <= max(int(ends[0]), period.from_time + _EXPLAINED_NS_MAX)]
     evidence = _read_evidence(gold, suspect, period.from_time, int(late["publish_time"].max()))
+    is_own = np.isin(late["publish_time"], evidence.spans["publish_time"])  # other hosts can have a stage of this name
+    late = late[is_own] if is_own.any() else late
     cause = find_cause(suspect.stage, suspect.endpoint, late, evidence, suspect.usual_work_ns)
     median = int(np.median(period.late["publish_time"].astype(np.int64) - _compute_age_begins(period.late)))
     key = suspect.run, suspect.stage, suspect.endpoint
@@ -197,16 +207,61 @@ def _explain_period(gold: GoldReader, period: _FoundPeriod) -> LateStage:
 
 def _read_evidence(gold: GoldReader, suspect: _SuspectStage, begin: int, end: int) -> ThreadEvidence:
     run, begin, end = suspect.run, max(0, begin - _SAMPLES_NS), end + _SAMPLES_NS
+    timings = gold.read_messages(_MESSAGE_COLUMNS, run, [suspect.topic], [(begin, end)])
+    host = _find_host(timings, suspect.limit_ns)
     stated_span = max(0, begin - _PARTICIPANTS_NS), end
     stated = gold.read_messages(_MESSAGE_COLUMNS, run, [PARTICIPANTS_ENDPOINT], [stated_span])
-    problems = parse_participants(stated.sort_by("log_time")["data"].to_pylist())
+    problems = parse_participants(_select_host(stated, host).sort_by("log_time")["data"].to_pylist())
     stages = gold.read_rows("stage_summary", ["stage", "endpoint"], ds.field("run") == run).to_pylist()
     topics = [make_timing_topic(row["stage"], row["endpoint"]) for row in stages]
-    topics_of_thread = find_topics_of_thread(suspect.topic, topics, problems)
-    timings = gold.read_messages(_MESSAGE_COLUMNS, run, topics_of_thread, [(begin, end)])
-    spans = timings.filter(pc.equal(timings["endpoint"], suspect.topic)) if len(timings) else timings
-    samples = gold.read_messages(_MESSAGE_COLUMNS, run, [SAMPLES_ENDPOINT], [(begin, end)])
-    rows = np.zeros(0, SAMPLES_SCHEMA.dtype)
-    if len(samples):
-        rows = read_fixed_headers(get_column(samples, "data"), SAMPLES_SCHEMA.dtype)[1]
-    return ThreadEvidence(_parse_timings(spans), _parse_timings(timings), np.sort(rows, order="publish_time"), problems)
+    spans = _select_host(timings, host)
+    others = find_topics_of_thread(suspect.topic, topics, problems)[1:]
+    if others:
+        timings = pa.concat_tables([timings, gold.read_messages(_MESSAGE_COLUMNS, run, others, [(begin, end)])])
+    timings = _select_host(timings, host)
+    sampled = _select_host(gold.read_messages(_MESSAGE_COLUMNS, run, [SAMPLES_ENDPOINT], [(begin, end)]), host)
+    samples = _parse_samples(sampled, find_publisher(suspect.topic, problems))
+    return ThreadEvidence(_parse_timings(spans), _parse_timings(timings), samples, problems)
+
+
+def _find_host(messages: pa.Table, limit_ns: int) -> str | None:
+    """Return the host with most late messages of a timing topic; of several hosts, the one that recorded them first."""
+    if not len(messages):
+        return None
+    messages = messages.sort_by("log_time")
+    whole, times = read_timing_records(get_column(messages, "data"))
+    ages = times["publish_time"] - _compute_age_begins(times)
+    hosts = get_column(messages, "host").filter(pa.array(whole & (ages >= limit_ns))).to_pylist()
+    return Counter(hosts).most_common(1)[0][0] if hosts else None
+
+
+def _select_host(messages: pa.Table, host: str | None) -> pa.Table:
+    """Return the messages that this host recorded: each host has its own process ids."""
+    if not len(messages):
+        return messages
+    is_own = pc.is_null(messages["host"]) if host is None else pc.equal(messages["host"], host)
+    return messages.filter(is_own)
+
+
+def _parse_samples(messages: pa.Table, thread: ThreadParticipant | None) -> RowArray:
+    """Return the samples of one recorder at each time, sorted by their ends.
+
+    Several recorders of a host can see the same processes, or other ones with the same ids in another PID namespace. Of
+    recorders at the same time, the one with most samples of this thread counts.
+    """
+    valid, rows = read_fixed_headers(get_column(messages, "data"), SAMPLES_SCHEMA.dtype)
+    if not len(rows):
+        return rows
+    epochs = get_integer_column(messages, "epoch")[valid]
+    is_own = np.zeros(len(rows), np.bool_)
+    if thread is not None:
+        is_own = (rows["pid"] == thread.pid) & (rows["thread_id"] == thread.thread_id)
+    every = np.unique(epochs)
+    every = every[np.argsort([-int((is_own & (epochs == epoch)).sum()) for epoch in every], kind="stable")]
+    chosen: list[RowArray] = []
+    for epoch in every:
+        some = rows[epochs == epoch]
+        begin, end = some["begin_time"].min(), some["publish_time"].max()
+        if all(end <= other["begin_time"].min() or begin >= other["publish_time"].max() for other in chosen):
+            chosen.append(some)
+    return drop_overlaps(np.sort(np.concatenate(chosen), order="publish_time"))
