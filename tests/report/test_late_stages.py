@@ -22,6 +22,7 @@ from msgq.common.thread_samples import (
 )
 from msgq.common.timing import TIMING_SCHEMA, make_timing_topic
 from msgq.lake.report.gold_reader import GoldReader, open_lake_tables
+from msgq.lake.report.late_causes import parse_participants
 from msgq.lake.report.late_stages import LateStage, find_late_stages
 from msgq.lake.report.report_page import write_report
 from msgq.recording import LogReader, Writer
@@ -296,6 +297,35 @@ def test_samples_of_recorders_one_after_the_other_count(tmp_path: Path) -> None:
     (found,) = find(tmp_path / "merged.mcap", tmp_path / "lake")
     assert found.cause.text == "planner worked 60 ms of 60 ms"
     assert found.cause.parts.unknown == 0
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"{}",
+        b"",
+        b"\xff",
+        b"5",
+        b"[" * 100_000,
+        encode_participant(1, PLANNER, "").replace(b'"pid": 10', b'"pid": "10"'),
+        encode_participant(1, PLANNER, "").replace(b'"role": "publisher"', b'"role": ["x"]'),
+    ],
+    ids=["no fields", "empty", "no UTF-8", "number", "nested", "text as pid", "list as role"],
+)
+def test_unreadable_participants_are_skipped_and_counted(message: bytes) -> None:
+    messages = [message, encode_participant(1, PLANNER, "gone"), message]
+    assert parse_participants(messages) == ({PLANNER: "gone"}, 2)
+
+
+def test_cause_names_number_of_skipped_participants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def break_feed(time_ns: int, participant: ThreadParticipant, problem: str) -> bytes:
+        return b"{}" if participant is FEED else encode(time_ns, participant, problem)
+
+    encode = encode_participant
+    monkeypatch.setitem(globals(), "encode_participant", break_feed)
+    name, text = cause_of(tmp_path, late_messages(0, 60), late_samples(60))
+    skipped = "2 unreadable messages of timing:participants skipped"
+    assert (name, text) == ("worked", f"planner worked 60 ms of 60 ms ({skipped})")
 
 
 def test_report_has_row_for_late_period(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import numpy.typing as npt
 
-from msgq.common.thread_samples import UNKNOWN_PROCESSOR, ThreadParticipant
+from msgq.common.texts import format_count_noun
+from msgq.common.thread_samples import PARTICIPANTS_ENDPOINT, UNKNOWN_PROCESSOR, ThreadParticipant
 from msgq.common.timing import make_timing_topic
 from msgq.lake.report.page_parts import format_duration
 from msgq.records.age_split import AgeParts, average_parts, split_ages
@@ -46,12 +47,14 @@ class ThreadEvidence:
         thread_records: timing records of all topics that the same thread publishes.
         samples: samples of all threads (`SAMPLES_SCHEMA`), sorted by time.
         problems: participants, the latest last, with the reasons for missing samples.
+        skipped: number of messages about participants that could not be read.
     """
 
     spans: RowArray
     thread_records: RowArray
     samples: RowArray
     problems: dict[ThreadParticipant, str]
+    skipped: int = 0
 
     def select_samples(self, pid: int, thread_id: int) -> RowArray:
         """Return the samples of a thread."""
@@ -59,16 +62,29 @@ class ThreadEvidence:
         return self.samples[is_own]
 
 
-def parse_participants(messages: Iterable[bytes]) -> dict[ThreadParticipant, str]:
-    """Return the participants in messages of `PARTICIPANTS_SCHEMA`, the latest last, with their problems."""
+def parse_participants(messages: Iterable[bytes]) -> tuple[dict[ThreadParticipant, str], int]:
+    """Return the participants in messages of `PARTICIPANTS_SCHEMA`, the latest last, with their problems.
+
+    The second value is the number of messages without the fields of the schema, which are skipped.
+    """
     problems: dict[ThreadParticipant, str] = {}
+    skipped = 0
     for message in messages:
-        fields = json.loads(message)
-        endpoint, role, pid, thread_id = (fields[name] for name in ("endpoint", "role", "pid", "thread_id"))
-        participant = ThreadParticipant(endpoint, role, pid, thread_id, 0, fields["process"])
+        try:
+            fields = json.loads(message)
+            texts = [fields[name] for name in ("endpoint", "role", "process", "problem")]
+            pid, thread_id = ids = fields["pid"], fields["thread_id"]
+        except (ValueError, TypeError, LookupError, RecursionError):  # neither JSON nor an object with these fields
+            skipped += 1
+            continue
+        if {*map(type, texts)} != {str} or {*map(type, ids)} != {int}:
+            skipped += 1
+            continue
+        endpoint, role, process, problem = texts
+        participant = ThreadParticipant(endpoint, role, pid, thread_id, 0, process)
         problems.pop(participant, None)
-        problems[participant] = fields["problem"]
-    return problems
+        problems[participant] = problem
+    return problems, skipped
 
 
 def find_publisher(endpoint: str, participants: Iterable[ThreadParticipant]) -> ThreadParticipant | None:
@@ -110,8 +126,13 @@ def find_cause(stage: str, endpoint: str, late: RowArray, evidence: ThreadEviden
         name = _find_cause_of_queue(spans, records, samples, usual_work_ns)
     mean_work_ns = int((spans["publish_time"] - spans["received"]).mean()) if len(spans) else 0
     facts = _CauseFacts(stage, endpoint, parts, (begin, end), mean_work_ns, usual_work_ns, thread, samples, evidence)
-    text = _EXPLAIN_BY_PART[name](facts)
+    text = _EXPLAIN_BY_PART[name](facts) + _describe_skipped(evidence.skipped)
     return LateCause(name, text, parts)
+
+
+def _describe_skipped(count: int) -> str:
+    """Return the end of a sentence about messages that could not be read; "": there are none."""
+    return f" ({format_count_noun(count, 'unreadable message')} of {PARTICIPANTS_ENDPOINT} skipped)" if count else ""
 
 
 def _find_time_range(late: RowArray) -> tuple[int, int]:

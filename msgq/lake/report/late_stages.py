@@ -211,7 +211,7 @@ def _read_evidence(gold: GoldReader, suspect: _SuspectStage, begin: int, end: in
     host = _find_host(timings, suspect.limit_ns)
     stated_span = max(0, begin - _PARTICIPANTS_NS), end
     stated = gold.read_messages(_MESSAGE_COLUMNS, run, [PARTICIPANTS_ENDPOINT], [stated_span])
-    problems = parse_participants(_select_host(stated, host).sort_by("log_time")["data"].to_pylist())
+    problems, skipped = parse_participants(_select_host(stated, host).sort_by("log_time")["data"].to_pylist())
     stages = gold.read_rows("stage_summary", ["stage", "endpoint"], ds.field("run") == run).to_pylist()
     topics = [make_timing_topic(row["stage"], row["endpoint"]) for row in stages]
     spans = _select_host(timings, host)
@@ -221,7 +221,7 @@ def _read_evidence(gold: GoldReader, suspect: _SuspectStage, begin: int, end: in
     timings = _select_host(timings, host)
     sampled = _select_host(gold.read_messages(_MESSAGE_COLUMNS, run, [SAMPLES_ENDPOINT], [(begin, end)]), host)
     samples = _parse_samples(sampled, find_publisher(suspect.topic, problems))
-    return ThreadEvidence(_parse_timings(spans), _parse_timings(timings), samples, problems)
+    return ThreadEvidence(_parse_timings(spans), _parse_timings(timings), samples, problems, skipped)
 
 
 def _find_host(messages: pa.Table, limit_ns: int) -> str | None:
