@@ -127,6 +127,14 @@ class ThreadSampler:
             self.problems[key] = ENDED_PROBLEM
         return samples
 
+    def skip_time(self, now_ns: int) -> list[ThreadSample]:
+        """Begin new samples now, so that no sample contains the time since the last call. Return the samples before."""
+        samples = [sample for thread in self._threads.values() for sample in self._flush_idle(thread)]
+        self.take_samples(now_ns)
+        for thread in self._threads.values():
+            thread.idle_since_ns = 0
+        return samples
+
     def _add_busy_sample(self, thread: _SampledThread, now_ns: int, samples: list[ThreadSample]) -> None:
         if thread.idle_since_ns:
             samples += self._flush_idle(thread)

@@ -27,7 +27,9 @@ from msgq.common.thread_samples import (
     ThreadSample,
     encode_sample,
 )
+from msgq.common.units import NS_PER_S
 from msgq.errors import InvalidValueError
+from msgq.impl.base import clock
 from msgq.kinds.stats import EndpointRow, KindStats
 from msgq.recording import LogReader, Recorder
 from msgq.recording.recorder import thread_observer
@@ -41,6 +43,11 @@ def count_samples(log: Path) -> int:
     return sum(message.endpoint == SAMPLES_ENDPOINT for message in LogReader(log))
 
 
+def read_samples(log: Path) -> list[Any]:
+    messages = (message.data for message in LogReader(log) if message.endpoint == SAMPLES_ENDPOINT)
+    return [np.frombuffer(message, SAMPLES_SCHEMA.dtype)[0] for message in messages]
+
+
 def test_recording_of_stage_has_samples_and_participants(prefix: str, tmp_path: Path) -> None:
     with timing_publisher("planner", "quotes") as stage:
         with Recorder(tmp_path / "log") as recorder:
@@ -49,9 +56,7 @@ def test_recording_of_stage_has_samples_and_participants(prefix: str, tmp_path: 
         assert recorder.stats().refused == {}
     log = LogReader(tmp_path / "log")
     participants = [json.loads(message.data) for message in log if message.endpoint == PARTICIPANTS_ENDPOINT]
-    samples = [
-        np.frombuffer(message.data, SAMPLES_SCHEMA.dtype)[0] for message in log if message.endpoint == SAMPLES_ENDPOINT
-    ]
+    samples = read_samples(tmp_path / "log")
     me = [each for each in participants if (each["pid"], each["thread_id"]) == ME]
     assert {(each["endpoint"], each["role"], each["problem"]) for each in me} == {
         ("timing:planner:quotes", "publisher", "")
@@ -112,6 +117,25 @@ def test_paused_recorder_takes_no_samples(prefix: str, tmp_path: Path) -> None:
             pass
     assert resumed > 0
     assert LogReader(tmp_path / "paused").endpoints.keys() == set()
+
+
+def test_no_sample_contains_a_pause(prefix: str, tmp_path: Path) -> None:
+    def has_recorded(recorder: Recorder, count: int) -> bool:
+        sum(range(10_000))  # this thread runs
+        return recorder.stats().messages >= count
+
+    with timing_publisher("planner", "quotes"), Recorder(tmp_path / "log") as recorder:
+        wait_until(lambda: has_recorded(recorder, 10))
+        recorder.pause()
+        began_ns, count = clock.time_ns(), recorder.stats().messages
+        wait_until(lambda: clock.time_ns() - began_ns > NS_PER_S // 2)
+        resumed_ns = clock.time_ns()
+        recorder.resume()
+        wait_until(lambda: has_recorded(recorder, count + 10))
+    samples = read_samples(tmp_path / "log")
+    assert max(sample["publish_time"] for sample in samples) > resumed_ns
+    middle = (began_ns + resumed_ns) // 2
+    assert [sample for sample in samples if sample["begin_time"] < middle < sample["publish_time"]] == []
 
 
 class KindWithoutStats(kinds.Kind):

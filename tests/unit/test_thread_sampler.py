@@ -97,6 +97,24 @@ def test_idle_thread_that_runs_again_has_sample_of_its_idle_time_first(processes
     assert (busy.begin_ns, busy.end_ns, busy.ran_ns) == (3 * TICK, 4 * TICK, 1)
 
 
+def test_skipped_time_is_in_no_sample_of_busy_thread(processes: Processes) -> None:
+    sampler = watch(processes)
+    processes.set_times(4000, 950)
+    assert sampler.skip_time(50 * TICK) == []
+    processes.set_times(4010, 955)
+    (sample,) = sampler.take_samples(51 * TICK)
+    assert (sample.begin_ns, sample.end_ns, sample.ran_ns, sample.waited_ns) == (50 * TICK, 51 * TICK, 10, 5)
+
+
+def test_skipped_time_is_in_no_sample_of_idle_thread(processes: Processes) -> None:
+    sampler = watch(processes)
+    assert sampler.take_samples(2 * TICK) == []
+    (before,) = sampler.skip_time(5 * TICK)
+    assert (before.begin_ns, before.end_ns, before.ran_ns) == (TICK, 2 * TICK, 0)
+    samples = [sample for tick in range(6, 16) for sample in sampler.take_samples(tick * TICK)]
+    assert [(sample.begin_ns, sample.end_ns) for sample in samples] == [(5 * TICK, 15 * TICK)]
+
+
 def test_stop_of_process_begins_new_sample_of_each_of_its_threads(processes: Processes) -> None:
     processes.set_times(5, 5, thread=11)
     processes.set_state("S", thread=11)

@@ -177,7 +177,7 @@ class Recorder:
     def _set_paused(self, is_paused: bool) -> None:
         self._is_paused = is_paused
         self._frame_sources.set_wanted(not is_paused)
-        self._thread_observer.is_wanted = not is_paused
+        self._thread_observer.set_wanted(not is_paused)
         self._wake_capture()
 
     def _wake_capture(self) -> None:

@@ -50,13 +50,12 @@ class ThreadObserver:
     Attributes:
         error: error that ended the samples; None: no error.
         unread: endpoints whose participants could not be read at the last time, with the reasons.
-        is_wanted: False: no samples are taken.
     """
 
     def __init__(self, endpoints: RecordedEndpoints, prefix: str, capture: Capture, is_wanted: bool) -> None:
         self.error: Exception | None = None
         self.unread: dict[str, str] = {}
-        self.is_wanted = is_wanted
+        self._is_wanted, self._has_resumed = is_wanted, False
         self._endpoints, self._prefix, self._capture = endpoints, prefix, capture
         self._sampler, self._busy_processes = ThreadSampler(with_siblings=True), BusyProcesses()
         self._waited_ns = 0  # waits of all sampled threads since the last decision about a scan
@@ -72,11 +71,24 @@ class ThreadObserver:
     def _observe_until_stop(self) -> None:
         try:
             while not self._stopping.wait(SAMPLE_PERIOD_S):
-                if self.is_wanted and len(self._waiting) < _WAITING_MESSAGES_MAX:
+                if self._has_resumed:
+                    self._has_resumed = False
+                    self._skip_pause()
+                elif self._is_wanted and len(self._waiting) < _WAITING_MESSAGES_MAX:
                     self._observe_once()
         except Exception as error:  # the recording continues, and its statistics show the error
             self.error = error
         self._keep_samples(self._sampler.close())
+
+    def set_wanted(self, is_wanted: bool) -> None:
+        """Start or stop taking samples. Any thread may call this method."""
+        self._has_resumed = self._has_resumed or (is_wanted and not self._is_wanted)
+        self._is_wanted = is_wanted
+
+    def _skip_pause(self) -> None:
+        """Begin new samples, so that none contains a time in which nothing was recorded."""
+        self._keep_samples(self._sampler.skip_time(self._capture.read_host_clock_ns()))
+        self._busy_processes, self._waited_ns = BusyProcesses(), 0
 
     def _observe_once(self) -> None:
         now_ns = self._capture.read_host_clock_ns()
