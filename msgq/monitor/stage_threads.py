@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import numpy as np
 
@@ -32,10 +32,12 @@ class StageThreads:
         self._seconds = seconds
         self._sampler = ThreadSampler()
         self._participants: dict[str, ThreadParticipant] = {}  # participants by timing topic
+        self._read_topics: set[str] = set()  # topics of the last read, also those without a living publisher
+        self._read_problems: dict[str, str] = {}  # topics whose participants cannot be read, with the reasons
         self._windows: dict[ThreadId, SlidingWindow] = {}
         self._next_sample_s = self._next_read_s = 0.0
 
-    def poll(self, topics: Iterable[str]) -> None:
+    def poll(self, topics: Collection[str]) -> None:
         """Sample the threads if the time has come. `topics`: timing topics that exist."""
         now_s = time.monotonic()
         if is_fake_backend():  # its times are virtual
@@ -43,12 +45,14 @@ class StageThreads:
         if now_s >= self._next_sample_s:
             self._next_sample_s = now_s + SAMPLE_PERIOD_S
             self._add_samples(self._sampler.take_samples(clock.time_ns()), now_s)
-        if now_s >= self._next_read_s or not self._participants.keys() >= set(topics):
+        if now_s >= self._next_read_s or not self._read_topics.issuperset(topics):
             self._read_participants(topics, now_s)
 
-    def _read_participants(self, topics: Iterable[str], now_s: float) -> None:
+    def _read_participants(self, topics: Collection[str], now_s: float) -> None:
         prefix, began_s = resolve_prefix(), time.thread_time()
         found = {topic: read_participants(topic, prefix) for topic in topics}
+        self._read_topics = set(topics)
+        self._read_problems = {topic: problem for topic, (_, problem) in found.items() if problem}
         self._participants = {
             topic: each for topic, (threads, _) in found.items() for each in threads if each.role == "publisher"
         }
@@ -84,5 +88,5 @@ class StageThreads:
         """Return the reason why the thread of a timing topic has no samples; "": it has some, or soon will."""
         thread = self.find_thread(topic)
         if thread is None:
-            return _NO_PUBLISHER_PROBLEM
+            return self._read_problems.get(topic, _NO_PUBLISHER_PROBLEM)
         return self._sampler.problems.get(thread, "")
