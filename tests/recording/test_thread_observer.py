@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -136,6 +137,30 @@ def test_no_sample_contains_a_pause(prefix: str, tmp_path: Path) -> None:
     assert max(sample["publish_time"] for sample in samples) > resumed_ns
     middle = (began_ns + resumed_ns) // 2
     assert [sample for sample in samples if sample["begin_time"] < middle < sample["publish_time"]] == []
+
+
+def test_samples_do_not_decrease_log_time(prefix: str, tmp_path: Path) -> None:
+    with timing_publisher("planner", "quotes") as stage, Recorder(tmp_path / "log") as recorder:
+
+        def has_many_samples() -> bool:
+            stage.send(timing_record(5, 6, 7, 4))
+            return recorder.stats().messages > next(sent) + 20
+
+        sent = itertools.count(1)
+        wait_until(has_many_samples, interval=0.01)
+    times = [message.log_time for message in LogReader(tmp_path / "log")]
+    blocks = [batch["log_time"].to_pylist() for batch in LogReader(tmp_path / "log").batches(["log_time"])]
+    assert [time for block in blocks for time in block] == sorted(times)
+    ends = [sample["publish_time"] for sample in read_samples(tmp_path / "log")]
+    assert len(ends) > 20
+    assert max(ends) <= max(times)
+
+
+def test_samples_are_written_before_a_long_chunk_ends(prefix: str, tmp_path: Path) -> None:
+    with timing_publisher("planner", "quotes"), Recorder(tmp_path / "log", chunk_seconds=60) as recorder:
+        wait_until(lambda: recorder.stats().at_risk_bytes > 2000)
+    last = [message.log_time for message in LogReader(tmp_path / "log") if message.endpoint == SAMPLES_ENDPOINT]
+    assert len(set(last)) > 1
 
 
 class KindWithoutStats(kinds.Kind):

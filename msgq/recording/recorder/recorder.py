@@ -40,6 +40,7 @@ from msgq.recording.recorder.wall_clock import WallClock
 
 _RESCAN_INTERVAL_S = 0.5  # inotify reports neither removed files, nor files that become readable
 _SYNC_INTERVAL_S = 0.25  # a power failure costs the messages of this time, and the messages that a kill costs
+_RUN_SECONDS_MAX = 0.25  # frames and samples of threads are written after a run
 _FINAL_RUN_S = 0.001  # time for the last messages, because vectors and boards are polled at this interval
 _FINAL_RUNS_MAX = 1 << 16  # ends the last run although a publisher continues
 
@@ -393,6 +394,16 @@ class Recorder:
 
     def _fill_open_chunk(self, seconds: float) -> bool:
         """Record into the open chunk. Return True if the chunk is full."""
+        until = time.monotonic() + seconds
+        while True:
+            now = time.monotonic()
+            run_until = min(until, now + _RUN_SECONDS_MAX)
+            full = self._capture_once(max(0.0, run_until - now))
+            has_ended_early = time.monotonic() < run_until  # something is to do
+            if full or has_ended_early or run_until >= until:
+                return full
+
+    def _capture_once(self, seconds: float) -> bool:
         full = False
         try:
             full = self._capture.capture_messages(self._open_chunk, seconds)

@@ -59,7 +59,7 @@ class ThreadObserver:
         self._endpoints, self._prefix, self._capture = endpoints, prefix, capture
         self._sampler, self._busy_processes = ThreadSampler(with_siblings=True), BusyProcesses()
         self._waited_ns = 0  # waits of all sampled threads since the last decision about a scan
-        self._waiting: deque[tuple[str, int, bytes]] = deque()  # endpoint, time and bytes of messages
+        self._waiting: deque[tuple[str, bytes]] = deque()  # endpoint and bytes of messages
         self._stated: dict[ThreadParticipant, str] = {}  # problems of the participants in the latest messages
         self._next_read_ns = self._next_repeat_ns = self._next_scan_ns = self._endpoint_count = 0
         self._channel_numbers: dict[str, int] = {}
@@ -127,19 +127,23 @@ class ThreadObserver:
             self._next_repeat_ns = now_ns + _REPEAT_NS
         for each, problem in stated.items():
             if is_repeated or self._stated.get(each) != problem:
-                self._waiting.append((PARTICIPANTS_ENDPOINT, now_ns, encode_participant(now_ns, each, problem)))
+                self._waiting.append((PARTICIPANTS_ENDPOINT, encode_participant(now_ns, each, problem)))
         self._stated = stated
 
     def _keep_samples(self, samples: Iterable[ThreadSample]) -> None:
-        self._waiting.extend((SAMPLES_ENDPOINT, sample.end_ns, encode_sample(sample)) for sample in samples)
+        self._waiting.extend((SAMPLES_ENDPOINT, encode_sample(sample)) for sample in samples)
 
     def iter_messages(self, channels: dict[int, EncodedChannel]) -> Iterator[ObservedMessage]:
         """Yield the messages since the last call as arguments of `ChunkBuffer.append_message`.
 
         The capturing thread calls this method. `channels`: all channels by number, which get those of the samples.
+
+        The times of the messages are the present, because messages that were captured since the end of the samples
+        precede them, and times in a file never decrease.
         """
+        time_ns = self._capture.read_host_clock_ns()
         for _ in range(len(self._waiting)):
-            endpoint, time_ns, message = self._waiting.popleft()
+            endpoint, message = self._waiting.popleft()
             if endpoint not in self._channel_numbers:
                 self._channel_numbers[endpoint] = self._add_channel(endpoint, _SCHEMA_BY_ENDPOINT[endpoint], channels)
             yield self._channel_numbers[endpoint], self._message_counts[endpoint], time_ns, time_ns, message
