@@ -55,15 +55,19 @@ def add_request(queue: workqueue.MessageQueue, notify: Callable[[], object]) -> 
         raise
 
 
-def notify_of_own_message(queue: workqueue.MessageQueue) -> None:
-    """Notify this process of a message that it has just sent. With the kernel, too, no send returns before."""
-    if _requests:
-        from msgq.impl.workqueue import notifier  # imported late: few programs request notifications
+def has_requests() -> bool:
+    """Return True if this process has requested notifications."""
+    return bool(_requests)
 
-        with _requests_lock:
-            handle, _ = _requests.get(queue.identity, (None, None))
-        if handle is not None:
-            notifier.run_due_action(handle)
+
+def notify_of_own_message(queue: workqueue.MessageQueue) -> None:
+    """Notify this process of a message that it has just sent. With the kernel, too, no send returns before.
+
+    Call this if there were requests before the send, because the notifying thread may have removed one since.
+    """
+    from msgq.impl.workqueue import notifier  # imported late: few programs request notifications
+
+    notifier.run_due_actions(queue.identity)
 
 
 def _reset_after_fork() -> None:

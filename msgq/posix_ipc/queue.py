@@ -166,8 +166,10 @@ class MessageQueue:
         if queue is None or not self._sends or rank >> _PRIORITY_BITS or seconds != seconds:
             raise self._access_error("write", rank)
         try:
+            has_requests = notifications.has_requests()
             queue.send(data, rank, timeout=seconds)
-            notifications.notify_of_own_message(queue)
+            if has_requests or notifications.has_requests():
+                notifications.notify_of_own_message(queue)
         except MsgqError as error:
             raise translate_error(error) from error
 

@@ -53,7 +53,7 @@ def test_prefix_option_selects_endpoints_of_prefix(
 ) -> None:
     monkeypatch.delenv("OPENPILOT_PREFIX")
     monkeypatch.chdir(tmp_path)
-    Path("expected.toml").write_text("duration = 0.05\n[endpoints.car]\nsize = 24\n")
+    Path("expected.toml").write_text("duration = 0.5\n[endpoints.car]\nsize = 24\n")
     said = lines(verb, *more, "--prefix", prefix)
     assert {"lorry": verb == "pub", "car": True} == {name: name in topic_inodes(prefix) for name in ("lorry", "car")}
     match verb:

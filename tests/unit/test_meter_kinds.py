@@ -22,7 +22,7 @@ from msgq.kinds.opening import open_meter
 from msgq.kinds.source import PayloadTime
 from msgq.workqueue import MessageQueue
 from tests import command
-from tests.support import Child, Task
+from tests.support import Child, Task, repeating
 from tests.unit import traffic_children
 from tests.unit.traffic_children import POSE
 
@@ -350,18 +350,15 @@ def test_delay_requires_offset_option_for_channel_without_timestamps(prefix: str
         assert "--offset" in command.run("delay", "channel/bare", "--once", code=1).stderr
         with channel.publisher() as publisher, bare.publisher() as other:
 
-            def work() -> None:
-                for _ in range(200):
-                    publisher.send(struct.pack("<Q", clock.time_ns()))
-                    other.send(struct.pack("<Q", clock.time_ns()))
-                    time.sleep(0.002)
+            def send_times() -> None:
+                publisher.send(struct.pack("<Q", clock.time_ns()))
+                other.send(struct.pack("<Q", clock.time_ns()))
 
-            task = Task(work)
-            (found,) = lines("delay", "channel/said", "--once", "--interval", "0.1")
-            assert found["delays_us"]["count"] == found["messages"] > 0
-            (found,) = lines("delay", "channel/bare", "--offset", "0", "--once", "--interval", "0.1")
-            assert found["delays_us"]["count"] == found["messages"] > 0
-            task.result()
+            with repeating(send_times, 0.002):
+                (found,) = lines("delay", "channel/said", "--once", "--interval", "0.5")
+                assert found["delays_us"]["count"] == found["messages"] > 0
+                (found,) = lines("delay", "channel/bare", "--offset", "0", "--once", "--interval", "0.5")
+                assert found["delays_us"]["count"] == found["messages"] > 0
 
 
 def test_delay_refuses_offset_option_for_records_and_queues(prefix: str) -> None:

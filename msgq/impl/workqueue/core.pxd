@@ -428,7 +428,7 @@ cdef object new_job(QueueHandle queue, const mq_queue_taken_message *delivery)
 
 cdef class MessageQueue(QueueHandle):
     cdef tuple _sizes(self)
-    cdef int _deliver_signals(self) except -1
+    cdef int _deliver_signals(self, bint was_requested) except -1
     cdef object _count_slots(self, mq_slot_state state)
     cdef bint _send_without_wake(self, const Py_buffer *view, uint64_t rank, uint64_t origin, int64_t delay_ns,
                                  int64_t give_up_ns) except -1

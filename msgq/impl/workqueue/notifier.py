@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgq.errors import EndpointClosedError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from msgq.impl.workqueue.options import Notification
 
 
@@ -66,6 +68,11 @@ class Registration:
             return
         self.fd = notification.fileno()
         _notifier_thread.add(self)
+
+    def belongs_to(self, identity: tuple[int, int]) -> bool:
+        """Return True if the request is one for this queue, or one whose handle was deleted."""
+        queue = self.queue()
+        return queue is None or queue.identity == identity
 
     def cancel(self) -> None:
         """Cancel the notifications. A running call continues."""
@@ -168,23 +175,20 @@ def deliver_signals(identity: tuple[int, int]) -> None:
     The notifying thread would send the signals a moment later. Whoever consumes the notification first sends the
     signal, so each notification causes one signal. If the thread was first, wait until it has sent the signal.
     """
+    run_due_actions(identity, lambda registration: registration.action.signal is not None)
+
+
+def run_due_actions(identity: tuple[int, int], choose: Callable[[Registration], bool] = lambda _: True) -> None:
+    """Run the chosen actions for messages in a queue now, and wait for one that the notifying thread runs."""
     for registration in _notifier_thread.list_registrations():
-        queue = registration.queue()
-        if registration.action.signal is not None and queue is not None and queue.identity == identity:
+        if choose(registration) and registration.belongs_to(identity):
             registration.notify()
-    current, deadline = _notifier_thread.current, time.monotonic() + _SIGNAL_WAIT_S
-    while current is not None and current.action.signal is not None and current is _notifier_thread.current:
-        if time.monotonic() > deadline:
-            return
-        time.sleep(0)  # lets the thread run
+    current = _notifier_thread.current
+    if current is not None and choose(current) and current.belongs_to(identity):  # its request is in no list
+        deadline = time.monotonic() + _SIGNAL_WAIT_S
+        while current is _notifier_thread.current and time.monotonic() < deadline:
+            time.sleep(0)  # lets the thread run
     time.sleep(0)  # a system call, at whose end this thread handles a signal that the other one has just sent
-
-
-def run_due_action(queue: Any) -> None:
-    """Run the action of this handle now if a message arrived, instead of in the notifying thread."""
-    for registration in _notifier_thread.list_registrations():
-        if registration.queue() is queue:
-            registration.notify()
 
 
 def notify_on_bus(identity: tuple[int, int]) -> None:

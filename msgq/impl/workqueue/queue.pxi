@@ -130,6 +130,7 @@ cdef class MessageQueue(QueueHandle):
     def send(self, message, priority=0, *, timeout=None, deadline=None, origin_time=0, delay=None):
         cdef Py_buffer view
         cdef int64_t give_up_ns
+        cdef bint was_requested
         cdef int64_t delay_ns = 0 if delay is None else options.delay_ns(delay, self._endpoint)
         cdef uint64_t rank = parse_priority(priority, self._endpoint)
         cdef uint64_t origin = parse_origin_time(origin_time, self._endpoint)
@@ -139,18 +140,22 @@ cdef class MessageQueue(QueueHandle):
             give_up_ns = self._compute_give_up_ns(timeout, deadline)
             if self._h.event_buffer != NULL:
                 self._open_event_channel(True)
+            was_requested = mq_queue_any_row_bit_is_set(&self._h.parts.queue.notify_requested)
             if not self._send_without_wake(&view, rank, origin, delay_ns, give_up_ns):
                 raise options.full_error(self._h.parts.max_messages, give_up_ns != NO_WAIT, self._endpoint)
             if not delay_ns:
                 mq_queue_wake_receivers(self._h.parts.queue, 1)
         finally:
             PyBuffer_Release(&view)
-        self._deliver_signals()
+        self._deliver_signals(was_requested)
 
-    cdef int _deliver_signals(self) except -1:
-        """Send this process the signals for the sent messages. As with queues of the kernel, no send returns before."""
-        # The notifying thread clears the bit of a request that is for one signal before it sends the signal.
-        if (mq_queue_any_row_bit_is_set(&self._h.parts.queue.notify_requested)
+    cdef int _deliver_signals(self, bint was_requested) except -1:
+        """Send this process the signals for the sent messages. As with queues of the kernel, no send returns before.
+
+        `was_requested`: there was a request before the send. The notifying thread clears the bit of a request for one
+        signal before it sends the signal, which then takes a moment to interrupt this thread.
+        """
+        if (was_requested or mq_queue_any_row_bit_is_set(&self._h.parts.queue.notify_requested)
                 or _notifying_generation == fork_generation):
             if self._bus is not None:
                 return run_notifications(self._file)
@@ -265,6 +270,7 @@ cdef class MessageQueue(QueueHandle):
         cdef int count = 0
         cdef Py_buffer view
         cdef bint is_sequence = isinstance(messages, (list, tuple))  # an iterator may delay the next message
+        cdef bint was_requested = False
         self._check_can_write()
         cdef int64_t give_up_ns = self._compute_give_up_ns(timeout, deadline)
         try:
@@ -274,6 +280,7 @@ cdef class MessageQueue(QueueHandle):
                     self._check_can_write()  # the iterator and the message may have run Python code
                     if self._h.event_buffer != NULL:
                         self._open_event_channel(True)
+                    was_requested |= mq_queue_any_row_bit_is_set(&self._h.parts.queue.notify_requested)
                     if not self._send_without_wake(&view, rank, 0, delay_ns, give_up_ns):
                         break
                     count += 1
@@ -285,7 +292,7 @@ cdef class MessageQueue(QueueHandle):
                     PyBuffer_Release(&view)
         finally:
             self._wake_receivers()
-        self._deliver_signals()
+        self._deliver_signals(was_requested)
         return count
 
     def wait_space(self, timeout=None, *, deadline=None):
