@@ -222,13 +222,13 @@ cdef class ChannelFile(EndpointFile):
     def stats(self):
         """See `msgq.stats.channel`. Maps pools read-only, without a trace."""
         _memory = self.require_memory()  # during the call, another thread may close the channel
-        stats = read_channel_stats(self.segment, self.name, self.prefix, self.trust, self.schema)
+        stats = read_channel_stats(self)
         self.check_truncation()
         return stats
 
     def counts(self):
         _memory = self.require_memory()
-        counts = read_channel_counts(self.segment)
+        counts = read_channel_counts(self)
         self.check_truncation()
         return counts
 

@@ -41,8 +41,6 @@ cdef extern from "channel/pool.h" nogil:
     enum:
         MQ_POOL_SLOTS_MAX
     const uint64_t MQ_POOL_BYTES_MAX
-    const char *mq_pool_header_check(mq_pool_header *pool, uint64_t size, uint64_t channel_inode, uint64_t uid,
-                                     mq_pool_map *slots)
     mq_pool_slot *mq_pool_slot_at(const mq_pool_map *slots, uint32_t slot)
     uint8_t *mq_pool_slot_payload(mq_pool_slot *slot)
     uint64_t mq_pool_pin_holders(const mq_pool_map *slots, uint32_t slot)

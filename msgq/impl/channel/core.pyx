@@ -19,8 +19,8 @@ from posix.unistd cimport usleep
 
 from msgq.impl.base.clock cimport current_origin, host_offset_ns, host_time_ns, refuse_foreign_origin
 from msgq.impl.base.core cimport (
-    adopt_mapping, BUSY, check_file, close_at_exit, CLOSED, write_full_schema, read_full_schema, EndpointFile,
-    expose_buffer, find_bus, get_message_buffer, WAIT_FOREVER, LARGE_BYTES, load_event_loop, map_file, mq_close_file,
+    adopt_mapping, BUSY, close_at_exit, CLOSED, write_full_schema, read_full_schema, EndpointFile,
+    expose_buffer, find_bus, get_message_buffer, WAIT_FOREVER, LARGE_BYTES, load_event_loop, mq_close_file,
     MQ_ERROR_PATH_BYTES, mq_add_to_shared_counter, mq_lock_object, mq_object_lock, mq_unlock_object,
     mq_copy_to_shared, mq_copy_from_shared, MQ_DEAD,
     mq_eventcount_has_waiters_mp, mq_eventcount_notify_mp, mq_eventcount_prepare_wait_mp, mq_futex_wait,

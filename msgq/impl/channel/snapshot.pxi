@@ -1,7 +1,4 @@
-"""Read a channel's files for msgq.stats and `Channel.diagnose`: mapped read-only, without a lock or a trace.
-
-Included before channelfile.pxi, which calls it.
-"""
+"""Read a channel's files for msgq.stats and `Channel.diagnose`: mapped read-only, without a lock or a trace."""
 
 
 _CHANNEL_KINDS = ("pubsub", "broadcast", "mailbox")
@@ -9,10 +6,7 @@ _CHANNEL_KINDS = ("pubsub", "broadcast", "mailbox")
 
 cdef class _ChannelSnapshot:
     """A snapshot of a channel."""
-    cdef Segment segment
-    cdef const mq_channel_header *header
-    cdef str name, in_prefix
-    cdef object trust
+    cdef ChannelFile file
     cdef mq_index_ring order
     cdef mq_liveness_probe probe
     cdef mq_channel_view_counts views_by_viewer[64]  # number of views of each viewer row
@@ -25,47 +19,32 @@ cdef class _ChannelSnapshot:
         from msgq.common.stats.channel import ChannelPublisher  # imported late: few programs read statistics
         publishers = []
         for i in range(MQ_CHANNEL_PUBLISHERS):
-            row = &self.header.publishers[i]
+            row = &self.file.header.publishers[i]
             uid = mq_load_acquire_u64(&row.pool_uid)
             if not uid:
                 continue
             mq_channel_snapshot_slots(&self.order, i, &ordered)
             has_left = mq_load_acquire_u64(&row.participant.uid) == 0
-            process = read_participant(&row.participant, mq_channel_publisher_liveness(self.header, &self.probe, i))
+            life = mq_channel_publisher_liveness(self.file.header, &self.probe, i)
             publishers.append(ChannelPublisher(
-                process, _text(row.node, MQ_NODE_NAME_BYTES), mq_load_relaxed_u64(&row.slots),
-                mq_load_relaxed_u64(&row.slot_bytes), mq_load_relaxed_u64(&row.sent), mq_load_relaxed_u64(&row.bytes),
-                mq_load_relaxed_u64(&row.refused), mq_load_relaxed_u64(&row.evicted), ordered.messages,
-                shm_paths.pool_path(self.name, self.in_prefix, uid), self.read_pool_views(uid, &ordered), has_left,
-                mq_load_relaxed_u64(&row.superseded) != 0))
+                read_participant(&row.participant, life), _text(row.node, MQ_NODE_NAME_BYTES),
+                mq_load_relaxed_u64(&row.slots), mq_load_relaxed_u64(&row.slot_bytes), mq_load_relaxed_u64(&row.sent),
+                mq_load_relaxed_u64(&row.bytes), mq_load_relaxed_u64(&row.refused), mq_load_relaxed_u64(&row.evicted),
+                ordered.messages, shm_paths.pool_path(self.file.name, self.file.prefix, uid),
+                self.read_pool_views(uid, &ordered), has_left, mq_load_relaxed_u64(&row.superseded) != 0))
         return tuple(publishers)
 
     cdef object read_pool_views(self, uint64_t uid, const mq_channel_published_slot_set *ordered):
         """Count the views of a pool. Return its bytes, or None if it is unreadable."""
-        cdef struct_stat info
-        cdef Segment segment
-        cdef mq_pool_map slots
-        cdef int fd
-        path = shm_paths.pool_path(self.name, self.in_prefix, uid)
+        cdef MappedPool pool = None
         try:
-            with settings.overrides(trust=self.trust):
-                fd = open_file(self.name, path, O_RDONLY)
-                if fd < 0:
-                    return None
-                try:
-                    check_file(fd, &info, self.name, path)
-                    if <size_t> info.st_size < sizeof(mq_pool_header):
-                        return None
-                    segment = map_file(fd, &info, 0, self.name, path)
-                finally:
-                    mq_close_file(fd)
+            pool = open_pool(self.file, uid, False)
         except SegmentError:
+            pass
+        if pool is None:
             return None
-        header = <mq_pool_header *> segment.address
-        if mq_pool_header_check(header, segment.size, self.segment.inode, uid, &slots) != NULL:
-            return None
-        mq_channel_snapshot_views(&slots, ordered, self.views_by_viewer)
-        return segment.size
+        mq_channel_snapshot_views(&pool.slots, ordered, self.views_by_viewer)
+        return pool.segment.size
 
     cdef tuple read_subscribers(self):
         """Return the subscribers with rows, and the name of each viewer."""
@@ -75,7 +54,7 @@ cdef class _ChannelSnapshot:
         from msgq.common.stats.channel import ChannelSubscriber  # imported late: few programs read statistics
         subscribers, nodes = [], {}
         for i in range(MQ_CHANNEL_SUBSCRIBERS):
-            row = &self.header.subscribers[i]
+            row = &self.file.header.subscribers[i]
             if not mq_load_acquire_u64(&row.participant.uid):
                 continue
             life = mq_participant_liveness(&self.probe, &row.participant, MQ_CHANNEL_SUBSCRIBER_BYTE + i)
@@ -95,7 +74,7 @@ cdef class _ChannelSnapshot:
         from msgq.common.stats.channel import ViewHolder  # imported late: few programs read statistics
         holders = []
         for i in range(MQ_CHANNEL_VIEWERS):
-            owner = &self.header.viewers[i].participant
+            owner = &self.file.header.viewers[i].participant
             views = &self.views_by_viewer[i]
             if mq_load_acquire_u64(&owner.uid) or views.views:
                 life = mq_participant_liveness(&self.probe, owner, MQ_CHANNEL_VIEWER_BYTE + i)
@@ -105,8 +84,8 @@ cdef class _ChannelSnapshot:
 
     cdef tuple list_orphaned_pools(self):
         """Return pools without a row. The files were listed first: a row is registered before its pool has a name."""
-        uids = {mq_load_acquire_u64(&self.header.publishers[i].pool_uid) for i in range(MQ_CHANNEL_PUBLISHERS)}
-        paths = [shm_paths.pool_path(self.name, self.in_prefix, uid)
+        uids = {mq_load_acquire_u64(&self.file.header.publishers[i].pool_uid) for i in range(MQ_CHANNEL_PUBLISHERS)}
+        paths = [shm_paths.pool_path(self.file.name, self.file.prefix, uid)
                  for uid in self.pool_bytes_by_uid if uid not in uids]
         return tuple(filter(read_file_status, paths))
 
@@ -120,19 +99,15 @@ cdef object describe_this_process():
                                                                                     sizeof(identity.name)), True)
 
 
-cdef object read_channel_stats(Segment segment, str name, str in_prefix, trust, schema):
-    """Return the statistics of a channel whose header is mapped and checked."""
+cdef object read_channel_stats(ChannelFile file):
+    """Return the statistics of a mapped channel."""
     cdef _ChannelSnapshot snapshot = _ChannelSnapshot.__new__(_ChannelSnapshot)
-    cdef const mq_channel_header *header = <const mq_channel_header *> segment.address
-    cdef mq_channel_config g = mq_channel_config_unpack(mq_load_acquire_u64(&header.config))
     from msgq.common.stats.channel import ChannelStats  # imported late: few programs read statistics
-    snapshot.segment, snapshot.header, snapshot.trust = segment, header, trust
-    snapshot.name, snapshot.in_prefix = name, in_prefix
-    snapshot.pool_bytes_by_uid = list_pool_sizes(name, in_prefix)
-    has_order = mq_channel_load_index_ring(header, &snapshot.order)
-    if not has_order:
+    snapshot.file = file
+    snapshot.pool_bytes_by_uid = list_pool_sizes(file.name, file.prefix)
+    if not mq_channel_load_index_ring(file.header, &snapshot.order):
         snapshot.order.capacity = 0
-    snapshot.probe = mq_liveness_probe_begin(&segment.liveness_file)
+    snapshot.probe = mq_liveness_probe_begin(&file.segment.liveness_file)
     try:
         publishers = snapshot.read_publishers()
         subscribers, nodes = snapshot.read_subscribers()
@@ -140,24 +115,19 @@ cdef object read_channel_stats(Segment segment, str name, str in_prefix, trust, 
         opened = is_alive(mq_liveness_is_locked(&snapshot.probe, MQ_CHANNEL_OPEN_BYTE))
     finally:
         mq_liveness_probe_end(&snapshot.probe)
-    kind = mq_load_relaxed_u64(&header.kind)
-    messages = mq_index_ring_load_tail(&snapshot.order) - snapshot.order.capacity if has_order else 0
+    kind = mq_load_relaxed_u64(&file.header.kind)
     return ChannelStats(
-        name, shm_paths.strip_bus(in_prefix), segment.path, _CHANNEL_KINDS[kind] if kind < <uint64_t>
+        file.name, shm_paths.strip_bus(file.prefix), file.path, _CHANNEL_KINDS[kind] if kind < <uint64_t>
         len(_CHANNEL_KINDS) else "pubsub",
-        g.capacity or None, g.publishers or None,
-        None if g.subscribers == MQ_CHANNEL_ANY_SUBSCRIBERS else g.subscribers or None,
-        g.stamps == MQ_CHANNEL_STAMPED if g.stamps else None, messages,
-        (_text(header.creator, MQ_CHANNEL_CREATOR_BYTES), mq_load_relaxed_u64(&header.creator_pid)),
-        mq_load_relaxed_u64(&header.created_ns),
-        schema, segment.size, sum(snapshot.pool_bytes_by_uid.values()), publishers, subscribers, viewers, opened,
+        *file.config, file.messages, file.creator, file.created_ns, file.schema, file.segment.size,
+        sum(snapshot.pool_bytes_by_uid.values()), publishers, subscribers, viewers, opened,
         snapshot.list_orphaned_pools())
 
 
-cdef object read_channel_counts(Segment segment):
-    """Return the counters of a channel whose header is mapped and checked, without reading its pools."""
-    cdef const mq_channel_header *header = <const mq_channel_header *> segment.address
-    cdef mq_liveness_probe probe = mq_liveness_probe_begin(&segment.liveness_file)
+cdef object read_channel_counts(ChannelFile file):
+    """Return the counters of a mapped channel, without reading its pools."""
+    cdef const mq_channel_header *header = file.header
+    cdef mq_liveness_probe probe = mq_liveness_probe_begin(&file.segment.liveness_file)
     cdef mq_index_ring order
     cdef mq_channel_subscriber_snapshot copy
     cdef uint64_t size = 0, lost = 0
