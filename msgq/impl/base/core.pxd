@@ -341,7 +341,7 @@ cdef class EndpointFile:
     cdef int _mark_open(self) except -1  # called after the file was opened
 
     cdef int open_or_create(self, object create, object mode, bint writable=*) except -1
-    cdef bint open(self, bint writable) except -1
+    cdef int open_existing(self) except -1
     cdef int _create_file(self, mq_endpoint_file_request *request, object mode) except -1
     cdef bint _open_file(self, mq_endpoint_file_request *request) except -1
     cdef int _open_file_once(self, const mq_endpoint_file_request *request) except? -1

@@ -73,11 +73,13 @@ cdef class EndpointFile:
                 if request.create == MQ_ONLY_OPEN or error.errno != ENOENT or not tries:
                     raise
 
-    cdef bint open(self, bint writable) except -1:
-        """Map an existing file. Return False if there is none. Observers map it read-only."""
+    cdef int open_existing(self) except -1:
+        """Map an existing file read-only, for an observer."""
         cdef mq_endpoint_file_request request
-        request.create, request.writable, request.new_bytes = MQ_ONLY_OPEN, writable, 0
-        return self._open_file(&request)
+        request.create, request.writable, request.new_bytes = MQ_ONLY_OPEN, False, 0
+        if not self._open_file(&request):
+            raise self.missing_error()
+        return 0
 
     cdef int _create_file(self, mq_endpoint_file_request *request, object mode) except -1:
         """Create the missing file, or open it if another process was faster. The size of a new file needs options that

@@ -13,7 +13,7 @@ from msgq.impl.base.core cimport (
 )
 from msgq.impl.sources.core cimport MQ_SOURCE_UNMAPPED, mq_source_count_unseen, mq_source_lost_is_known
 from msgq.impl.sources.source cimport EndpointSource
-from msgq.impl.workqueue.core cimport queue_file, QueueFile
+from msgq.impl.workqueue.core cimport open_queue_file, QueueFile
 
 
 from msgq.common import naming

@@ -9,9 +9,7 @@ cdef class QueueMeter(EndpointMeter):
 
     def __init__(self, str name not None, str in_prefix not None):
         self.endpoint = naming.QUEUE_NAME_PREFIX + name
-        cdef QueueFile file = queue_file(name, in_prefix, None, None)
-        if not file.open(False):
-            raise file.missing_error()
+        cdef QueueFile file = open_queue_file(name, in_prefix)
         self._enter_bus(in_prefix)
         self._queue.parts = &file.parts
         mq_meter_start_queue(&self._queue)

@@ -177,3 +177,4 @@ cdef class RecordFile(EndpointFile):
     cdef bint is_board(self) noexcept
 
 cdef RecordFile make_record_file(str name, str in_prefix, object trust, object wanted)
+cdef RecordFile open_record_file(str name, str in_prefix)

@@ -90,8 +90,7 @@ cdef class RecordHandle(ThreadSharedHandle):
         with settings.overrides(trust=trust):
             file = make_record_file(wanted.name, in_prefix, trust, wanted)
             if wanted.passive:
-                if not file.open(False):
-                    raise wanted.missing_error()
+                file.open_existing()
                 file._check_requested_options()
             else:
                 file.open_or_create(wanted.create, wanted.mode)

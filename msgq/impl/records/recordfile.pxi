@@ -92,6 +92,13 @@ cdef RecordFile make_record_file(str name, str in_prefix, object trust, object w
     return file
 
 
+cdef RecordFile open_record_file(str name, str in_prefix):
+    """Return an existing file, mapped read-only for an observer."""
+    file = make_record_file(name, in_prefix, None, None)
+    file.open_existing()
+    return file
+
+
 cdef RecordFile make_private_record_file(object wanted, Bus bus):
     """Return a new vector in memory of this process."""
     cdef RecordFile file = RecordFile.__new__(RecordFile)
@@ -113,7 +120,7 @@ cdef RecordFile make_private_record_file(object wanted, Bus bus):
 
 
 def is_board(str name, str in_prefix):
-    return _open_record_file(name, in_prefix).is_board()
+    return open_record_file(name, in_prefix).is_board()
 
 
 def unlink_records(str name, str in_prefix):

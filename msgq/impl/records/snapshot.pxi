@@ -89,13 +89,6 @@ cdef object _read_record_stats(RecordFile file):
     return stats
 
 
-cdef RecordFile _open_record_file(str name, str in_prefix):
-    file = make_record_file(name, in_prefix, None, None)
-    if not file.open(False):
-        raise file.missing_error()
-    return file
-
-
 cdef class RecordStatsReader:
     """One mapped vector or board for repeated reads. See the type stub for the contract."""
 
@@ -103,7 +96,7 @@ cdef class RecordStatsReader:
     cdef object _item_bytes  # item bytes of a vector; values of a board have different sizes
 
     def __init__(self, str name, str in_prefix):
-        self._file = _open_record_file(name, in_prefix)
+        self._file = open_record_file(name, in_prefix)
         self._item_bytes = None if self._file.is_board() else self._file.parts.config.item_bytes
 
     def counts(self):
@@ -117,5 +110,5 @@ cdef class RecordStatsReader:
 
 
 def remove_record(str name, str in_prefix, wanted):
-    cdef RecordFile file = _open_record_file(name, in_prefix)
+    cdef RecordFile file = open_record_file(name, in_prefix)
     return file.remove_if(lambda: wanted(_read_record_stats(file)))

@@ -16,7 +16,7 @@ from msgq.impl.base.core cimport MQ_ALIVE, mq_liveness_probe, mq_liveness_probe_
 from msgq.impl.base.core cimport Context, mq_copy_from_shared, mq_schema_parts, override_open_files, read_schema
 from msgq.impl.base.core cimport mq_lock_object, mq_object_lock, mq_unlock_object
 from msgq.impl.records.core cimport MQ_RECORD_EXCLUSIVE, MQ_RECORD_KEY_BYTES, mq_board_value_bytes, mq_record_config
-from msgq.impl.records.core cimport RecordFile, make_record_file
+from msgq.impl.records.core cimport RecordFile, open_record_file
 from msgq.impl.ring.core cimport check_usable
 from msgq.impl.ring.core cimport (
     mq_ring_write_pointer, mq_ring_write_uid, mq_ring_header, mq_ring_side_schema, mq_ring_subscriber,
@@ -469,9 +469,7 @@ def make_change_schema(schema, item_bytes):
 
 cdef object _open_records(str endpoint, str name, str in_prefix):
     cdef RecordSource source = RecordSource.__new__(RecordSource)
-    cdef RecordFile file = make_record_file(name, in_prefix, None, None)
-    if not file.open(False):
-        raise file.missing_error()
+    cdef RecordFile file = open_record_file(name, in_prefix)
     memset(&source._record_source, 0, sizeof(source._record_source))
     source._file, source.inode = file, file.segment.inode
     source._record_source.parts, source._record_source.not_truncated = file.parts, file.not_truncated

@@ -11,10 +11,7 @@ cdef class QueueBrowser:
     cdef mq_queue_seen_message *_seen  # one element for each slot
 
     def __cinit__(self, str name not None, str in_prefix not None):
-        cdef QueueFile file = queue_file(name, in_prefix, None, None)
-        if not file.open(False):
-            raise file.missing_error()
-        self._file = file
+        self._file = open_queue_file(name, in_prefix)
         self._allocate_seen()
 
     cdef int _allocate_seen(self) except -1:

@@ -281,6 +281,7 @@ cdef class QueueFile(EndpointFile):
     cdef int _map_slots(self) except -1
 
 cdef QueueFile queue_file(str name, str in_prefix, object trust, object wanted)
+cdef QueueFile open_queue_file(str name, str in_prefix)
 cdef int64_t read_time_ns(str in_prefix) except -1
 
 

@@ -126,6 +126,13 @@ cdef QueueFile queue_file(str name, str in_prefix, object trust, object wanted):
     return file
 
 
+cdef QueueFile open_queue_file(str name, str in_prefix):
+    """Return an existing file, mapped read-only for an observer."""
+    file = queue_file(name, in_prefix, None, None)
+    file.open_existing()
+    return file
+
+
 def unlink_queue(str name, str in_prefix):
     """See core.pyi."""
     file = queue_file(name, in_prefix, None, None)

@@ -97,20 +97,13 @@ cdef object _measure_queue_stats(QueueFile file):
     return stats
 
 
-cdef QueueFile _open_queue_file(str name, str in_prefix):
-    file = queue_file(name, in_prefix, None, None)
-    if not file.open(False):
-        raise file.missing_error()
-    return file
-
-
 cdef class QueueWatch:
     """One mapped queue for repeated reads. See the type stub for the contract of each method."""
 
     cdef QueueFile _file
 
     def __init__(self, str name, str in_prefix):
-        self._file = _open_queue_file(name, in_prefix)
+        self._file = open_queue_file(name, in_prefix)
 
     def counts(self):
         from msgq.common.stats.endpoint import EndpointCounts  # imported late: few programs read statistics
@@ -127,7 +120,7 @@ cdef class QueueWatch:
 
 
 def remove_queue(str name, str in_prefix, wanted):
-    cdef QueueFile file = _open_queue_file(name, in_prefix)
+    cdef QueueFile file = open_queue_file(name, in_prefix)
 
     def remove_events_if_wanted():
         """Return `wanted(...)`.
