@@ -36,7 +36,7 @@ TABLE = {
         "the definitions; mq_read_time_ns reads the virtual time instead, if there is one",
     ),
     "msgq/impl/base/clock.pyx": (
-        "4 mq_offset_from_monotonic_ns, 2 mq_namespace_offset_ns, 5 host_offset_ns, 2 host_time_ns, mq_monotonic_ns, "
+        "4 mq_offset_from_monotonic_ns, 2 mq_namespace_offset_ns, 5 host_offset_ns, 3 host_time_ns, mq_monotonic_ns, "
         "_clock_gettime_ns",
         "the host's clock; a clock of records (msgq/records/clocks.py) replaces it on the fake backend",
     ),
@@ -100,22 +100,19 @@ TABLE = {
         "the wait for a lock; a private file has none, because the steps of one node are not interrupted",
     ),
     "msgq/impl/base/endpointfile.pxi": ("mq_monotonic_ns", "the deadline of such a lock"),
-    "msgq/impl/ring/topic.pxi": ("mq_monotonic_ns, host_time_ns", "the same; the creation time is virtual on a bus"),
+    "msgq/impl/ring/topic.pxi": ("mq_monotonic_ns", "the same"),
     "msgq/impl/base/mapguard.h": ("sched_yield", "a lock of a few instructions against other threads"),
     "msgq/impl/base/mapping.h": ("usleep", "the same"),
     "msgq/impl/base/private_file.h": ("usleep", "the same"),
     # ---- times of messages and files ----
-    "msgq/impl/channel/channelfile.pxi": ("host_time_ns", "the creation time is virtual on a bus"),
     "msgq/impl/channel/publisher_pool.pxi": ("host_offset_ns", "the offset is 0 on a bus"),
     "msgq/impl/records/handle.pxi": ("host_offset_ns", "the offset is 0 on a bus"),
-    "msgq/impl/records/recordfile.pxi": ("host_time_ns", "the creation time is virtual on a bus"),
     "msgq/impl/records/spans.pxi": ("host_time_ns", "a tracer of the fake backend gives its clock"),
     "msgq/impl/workqueue/handle.pxi": (
         "host_offset_ns, mq_read_clock_ns",
         "the offset is 0 on a bus; the time of a lease is virtual",
     ),
     "msgq/impl/workqueue/queue.pxi": ("mq_monotonic_ns", "`_send_on_bus` has the virtual time"),
-    "msgq/impl/workqueue/queuefile.pxi": ("host_time_ns", "the creation time is virtual on a bus"),
     "msgq/records/core.pyx": ("host_time_ns", "stamps of a channel in shared memory; others use the StampClock"),
     # ---- Python code of the kinds ----
     "msgq/topic/masters/topic_receiver.pyx": ("time.monotonic", "documented: `clock=`, or VirtualClock.patch_time"),

@@ -8,7 +8,7 @@ from libc.stdint cimport int64_t, uint64_t
 from posix.time cimport CLOCK_REALTIME
 
 from msgq.impl.base.core cimport (
-    exception_of, load_file_policy, mq_error, mq_file_policy, mq_mapping, mq_monotonic_ns, mq_origin,
+    Bus, exception_of, load_file_policy, mq_error, mq_file_policy, mq_mapping, mq_monotonic_ns, mq_origin,
     mq_origin_allocate, mq_origin_last_word, mq_u64, raise_error,
 )
 
@@ -48,6 +48,10 @@ cdef int64_t host_offset_ns() except? -1:
 
 cdef int64_t host_time_ns() except? -1:
     return mq_monotonic_ns() + host_offset_ns()
+
+
+cdef int64_t bus_time_ns(Bus bus) except? -1:
+    return host_time_ns() if bus is None else bus.clock.now_ns
 
 
 def time_ns():

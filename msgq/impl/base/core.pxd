@@ -322,6 +322,7 @@ cdef class EndpointFile:
     cdef readonly str name
     cdef readonly str prefix
     cdef readonly object trust
+    cdef readonly Bus bus  # None: shared memory
     cdef readonly int mode  # permissions of the file
     cdef readonly str path
     cdef Segment segment        # None until it is open
@@ -350,6 +351,7 @@ cdef class EndpointFile:
     cdef void _close_fd(self) noexcept
     cdef void release(self) noexcept  # release the memory and the descriptor, because the handle is closed
     cdef const mq_liveness_file *liveness_file(self) noexcept
+    cdef uint64_t make_uid(self) noexcept  # uid of a new row or file
     cdef bint lock(self, mq_file_lock *lock, bint patient=*) except -1
     cdef bint _try_lock(self, mq_file_lock *lock) except -1
     cdef int _check_locked_file(self, const mq_file_lock *lock) except -1  # raise if the locked file cannot be joined

@@ -25,7 +25,7 @@ from posix.types cimport uid_t
 from posix.unistd cimport close, lseek, SEEK_CUR, SEEK_SET, usleep
 
 from msgq.common.environment cimport file_group, is_preallocation_enabled, is_sigbus_handled, trusted_users
-from msgq.impl.base.process cimport fork_generation, is_alive, random_u32, text
+from msgq.impl.base.process cimport fork_generation, is_alive, new_uid, random_u32, text
 
 import _signal  # a part of Python's signal, whose import takes longer
 import atexit

@@ -161,6 +161,9 @@ cdef class EndpointFile:
     cdef const mq_liveness_file *liveness_file(self) noexcept:
         return &self.opened_file
 
+    cdef uint64_t make_uid(self) noexcept:
+        return new_uid() if self.bus is None else self.bus.next_number()
+
     cdef bint lock(self, mq_file_lock *lock, bint patient=True) except -1:
         """Take the lock, so that no other process or thread joins. Works for an unlinked file, too.
 

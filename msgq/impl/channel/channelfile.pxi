@@ -90,8 +90,7 @@ cdef class ChannelFile(EndpointFile):
     cdef int _init_header(self) except -1:
         cdef bytes creator = self.creator_name.encode()[:MQ_CHANNEL_CREATOR_BYTES - 1]
         mq_channel_header_init(<mq_channel_header *> self.segment.address, mq_channel_kind_of_name(self.name.encode()),
-                               host_time_ns() if self.bus is None else self.bus.clock.now_ns,
-                               this_process().pid, creator)
+                               bus_time_ns(self.bus), this_process().pid, creator)
         return 0
 
     cdef int _mark_open(self) except -1:
@@ -113,9 +112,6 @@ cdef class ChannelFile(EndpointFile):
         if memory is None:
             raise StateError("channel is closed; open it again", self.name)
         return memory
-
-    cdef uint64_t make_uid(self) noexcept:
-        return new_uid() if self.bus is None else self.bus.next_number()
 
     cdef tuple identity(self):
         return self.segment.liveness_file.device, self.segment.inode

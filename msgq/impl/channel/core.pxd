@@ -292,14 +292,12 @@ cdef class OpenMark:
 cdef class ChannelFile(EndpointFile):
     """A channel's mapped file, and the location of its pools."""
     cdef readonly bint writable
-    cdef readonly Bus bus  # None: shared memory
     cdef str creator_name  # creator of a new file
     cdef bytes pool_prefix  # path of a pool without its uid
     cdef mq_channel_header *header
     cdef OpenMark open_mark  # None: an observer, or closed
     cdef uint64_t own_pools[63]  # uid of the pool that this object created for each row
     cdef tuple identity(self)
-    cdef uint64_t make_uid(self) noexcept  # uid of a new row or pool
     cdef ChannelFile _open_again(self)
     cdef SegmentMemory require_memory(self)  # raise if the channel object is closed
     cdef mq_channel_files describe_files(self) noexcept

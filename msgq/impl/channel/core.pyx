@@ -17,7 +17,7 @@ from libc.string cimport memset
 from posix.fcntl cimport O_RDONLY, O_RDWR
 from posix.unistd cimport usleep
 
-from msgq.impl.base.clock cimport current_origin, host_offset_ns, host_time_ns, refuse_foreign_origin
+from msgq.impl.base.clock cimport bus_time_ns, current_origin, host_offset_ns, refuse_foreign_origin
 from msgq.impl.base.core cimport (
     adopt_mapping, BUSY, close_at_exit, CLOSED, write_full_schema, read_full_schema, EndpointFile,
     expose_buffer, find_bus, get_message_buffer, WAIT_FOREVER, LARGE_BYTES, load_event_loop, mq_close_file,
@@ -29,7 +29,7 @@ from msgq.impl.base.core cimport (
     mq_mapping_was_truncated, open_file, raise_error, read_participant, pin_view, remove_file,
     parse_timeout_ns, segment_error, truncated_error, usage_error, use_memory, wait_until_ready,
 )
-from msgq.impl.base.process cimport fork_generation, read_own_identity, is_alive, new_uid, text as _text, this_process
+from msgq.impl.base.process cimport fork_generation, read_own_identity, is_alive, text as _text, this_process
 
 from msgq.common import settings, shm_paths
 from msgq.errors import (

@@ -169,10 +169,8 @@ cdef class RecordFile(EndpointFile):
     """The file of a vector or board, with its lock. Without a name: private memory, which has neither."""
     cdef object open_options  # options.VectorOpenOptions or BoardOpenOptions; None for observers
     cdef mq_record_file_parts parts
-    cdef Bus bus  # None: shared memory
     cdef uint64_t held_writes  # number of writes of the handle that a simulation holds
     cdef object state  # state in a simulation: its method `publish` gets each write of the handle
-    cdef int64_t now_ns(self) noexcept  # host's clock, or virtual
     cdef mq_record_config _make_new_config(self) except *
     cdef bint is_board(self) noexcept
 

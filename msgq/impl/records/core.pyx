@@ -13,7 +13,7 @@ from libc.string cimport memcpy, memset
 from posix.mman cimport MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, mmap, munmap, PROT_READ, PROT_WRITE
 
 from msgq.impl.base.clock cimport (
-    change_origin, current_origin, host_offset_ns, host_time_ns, new_origin, prepare_origins,
+    bus_time_ns, change_origin, current_origin, host_offset_ns, host_time_ns, new_origin, prepare_origins,
 )
 from msgq.impl.base.core cimport (
     adopt_mapping, close_at_exit, CLOSED, find_bus, write_full_schema, read_full_schema, WAIT_FOREVER, LARGE_BYTES,
@@ -24,7 +24,7 @@ from msgq.impl.base.core cimport (
     mq_schema_parts_from_block, mq_unlock_object, parse_timeout_ns, raise_error, read_participant, remove_file,
     segment_error, usage_error, wait_until_ready, watcher_lock, watcher_unlock,
 )
-from msgq.impl.base.process cimport fork_generation, read_own_identity, new_uid, text, this_process
+from msgq.impl.base.process cimport fork_generation, read_own_identity, text, this_process
 
 import weakref
 

@@ -157,7 +157,7 @@ cdef class RecordHandle(ThreadSharedHandle):
         cdef mq_process_identity identity
         cdef mq_error error
         read_own_identity(&identity, NULL)
-        self._uid = new_uid() if self._bus is None else self._bus.next_number()
+        self._uid = self._file.make_uid()
         if mq_record_join(&self._writer, lock, &identity, self._uid, &self._row_token, &error):
             raise_error(&error, self._endpoint)
         return 0

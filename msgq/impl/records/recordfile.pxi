@@ -48,7 +48,7 @@ cdef class RecordFile(EndpointFile):
             schema = struct_schema(self.open_options.fill_defaults()[0])
         if schema is not None:
             write_full_schema(&at, schema)
-        mq_record_header_init(header, &config, self.now_ns(), this_process().pid, creator)
+        mq_record_header_init(header, &config, bus_time_ns(self.bus), this_process().pid, creator)
         return 0
 
     cdef object missing_error(self):
@@ -61,9 +61,6 @@ cdef class RecordFile(EndpointFile):
         return 0
 
     # ---- information ----
-
-    cdef int64_t now_ns(self) noexcept:
-        return host_time_ns() if self.bus is None else self.bus.clock.now_ns
 
     cdef bint is_board(self) noexcept:
         return self.parts.config.flags & MQ_RECORD_BOARD != 0

@@ -65,7 +65,7 @@ cdef object _read_record_stats(RecordFile file):
     cdef mq_record_summary summary
     cdef mq_record_header *header = file.parts.header
     cdef bint is_board = file.is_board()
-    cdef uint64_t now = file.now_ns(), key_count, i
+    cdef uint64_t now = bus_time_ns(file.bus), key_count, i
     from msgq.common.stats.records import RecordStats  # imported late: few programs read statistics
     with nogil:
         mq_record_summarize_file(&file.parts, &summary)

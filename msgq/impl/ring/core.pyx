@@ -16,7 +16,7 @@ from posix.stat cimport struct_stat
 from posix.unistd cimport usleep
 
 from msgq.impl.base.clock cimport (
-    current_origin, host_offset_ns, host_time_ns, new_origin, prepare_origins, refuse_foreign_origin,
+    bus_time_ns, current_origin, host_offset_ns, new_origin, prepare_origins, refuse_foreign_origin,
 )
 from msgq.impl.base.core cimport (
     adopt_mapping, BUSY, c_bool, can_order_stores, check_file, check_context_open, close_at_exit, CLOSED, Context,

@@ -107,7 +107,7 @@ cdef TopicFiles open_topic(ForkAwareHandle handle, str in_prefix, object segment
     cdef int status = MQ_FILE_LOCKED
     topic.request.mode = settings.resolve_file_mode(mode, endpoint)
     topic.request.create = MQ_ONLY_CREATE if create else MQ_OPEN_OR_CREATE if create is None else MQ_ONLY_OPEN
-    topic.request.now_ns = host_time_ns() if handle._bus is None else handle._bus.clock.now_ns
+    topic.request.now_ns = bus_time_ns(handle._bus)
     topic.request.self = &us
     while status == MQ_FILE_LOCKED:
         read_own_identity(&us, NULL)  # a signal handler may have forked this process during the wait

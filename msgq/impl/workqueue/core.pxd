@@ -282,7 +282,6 @@ cdef class QueueFile(EndpointFile):
 
 cdef QueueFile queue_file(str name, str in_prefix, object trust, object wanted)
 cdef QueueFile open_queue_file(str name, str in_prefix)
-cdef int64_t read_time_ns(str in_prefix) except -1
 
 
 cdef class EventBuffer:

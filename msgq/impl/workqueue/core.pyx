@@ -10,9 +10,9 @@ from libc.stdint cimport UINT64_MAX
 from libc.string cimport memcpy, memset
 from posix.stat cimport struct_stat
 
-from msgq.impl.base.clock cimport change_origin, current_origin, host_offset_ns, host_time_ns, refuse_foreign_origin
+from msgq.impl.base.clock cimport bus_time_ns, change_origin, current_origin, host_offset_ns, refuse_foreign_origin
 from msgq.impl.base.core cimport (
-    Bus, check_file, close_at_exit, CLOSED, encode_full_schema, find_bus, read_full_schema,
+    check_file, close_at_exit, CLOSED, encode_full_schema, find_bus, read_full_schema,
     get_message_buffer, WAIT_FOREVER, LARGE_BYTES, load_event_loop,
     mq_lock_object, mq_object_lock, mq_unlock_object,
     mq_read_clock_ns, mq_copy_to_shared, mq_copy_from_shared, mq_futex_wake_all, mq_futex_word,
@@ -21,7 +21,7 @@ from msgq.impl.base.core cimport (
     mq_schema_write_if_missing, map_file, mq_mapping_was_truncated, MQ_NS_PER_S, parse_timeout_ns, raise_error,
     read_participant, remove_file, wait_until_ready, warn_in_event_loop, watcher_lock, watcher_unlock,
 )
-from msgq.impl.base.process cimport fork_generation, read_own_identity, new_uid, text, this_process
+from msgq.impl.base.process cimport fork_generation, read_own_identity, text, this_process
 from msgq.impl.workqueue.message cimport new_message
 
 from _collections import deque

@@ -122,7 +122,7 @@ cdef class QueueHandle(ThreadSharedHandle):
         cdef mq_error error
         try:
             read_own_identity(&us, NULL)
-            self._uid = new_uid() if self._bus is None else self._bus.next_number()
+            self._uid = self._file.make_uid()
             failed = mq_queue_join(&self._h, lock, &us, self._uid, &self._liveness_token, &error)
         finally:
             self._file.unlock(lock)

@@ -26,7 +26,7 @@ cdef class QueueFile(EndpointFile):
         return mq_queue_compute_new_file_bytes(&self.request)
 
     cdef int _init_header(self) except -1:
-        mq_queue_init_file(<mq_queue *> self.segment.address, &self.request, read_time_ns(self.prefix), this_process())
+        mq_queue_init_file(<mq_queue *> self.segment.address, &self.request, bus_time_ns(self.bus), this_process())
         return 0
 
     cdef int _check_requested_options(self) except -1:
@@ -109,17 +109,11 @@ cdef class QueueFile(EndpointFile):
         return mq_schema_parts_from_block(&queue.schema, queue.schema_data, MQ_QUEUE_SCHEMA_DATA_BYTES)
 
 
-cdef int64_t read_time_ns(str in_prefix) except -1:
-    """Return the time of a queue's events and messages: the host's, or the virtual one of its bus."""
-    cdef Bus bus = find_bus(in_prefix)
-    return host_time_ns() if bus is None else bus.clock.now_ns
-
-
 cdef QueueFile queue_file(str name, str in_prefix, object trust, object wanted):
     """Return the file of a queue, not opened. wanted: an options.OpenRequest; None for observers."""
     cdef QueueFile file = QueueFile.__new__(QueueFile)
     file.name, file.prefix, file.trust, file.wanted = name, in_prefix, trust, wanted
-    file.path = shm_paths.queue_path(name, in_prefix)
+    file.path, file.bus = shm_paths.queue_path(name, in_prefix), find_bus(in_prefix)
     if wanted is not None:
         file.request = mq_queue_make_request(wanted.max_messages or 0, wanted.max_message_size or 0,
                                              <mq_queue_events_mode> <int> wanted.new_events())

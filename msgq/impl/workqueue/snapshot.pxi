@@ -69,7 +69,7 @@ cdef dict _sum_counts(mq_queue *queue):
 cdef object _measure_queue_stats(QueueFile file):
     from msgq.common.stats.workqueue import QueueStats  # imported late: few programs read statistics
     cdef mq_queue_slot_counts counts
-    cdef uint64_t now = read_time_ns(file.prefix)
+    cdef uint64_t now = bus_time_ns(file.bus)
     cdef bint has_slots
     with cython.critical_section(file):
         has_slots = file.parts.max_messages != 0 or file.adopt_sizes()
