@@ -32,6 +32,10 @@ cdef class ForkAwareHandle:
     def __exit__(self, *_):
         self.close()
 
+    def _close_at_exit(self):
+        if self._use_state == fork_generation:
+            self.close()
+
     def _choose_bus(self):
         """Return the bus on which the handle opens its endpoint; None: shared memory."""
         return None

@@ -126,10 +126,6 @@ cdef class Publisher(ForkAwareHandle):
             PyErr_CheckSignals()
         return 0
 
-    def _close_at_exit(self):
-        if self._use_state == fork_generation:
-            self.close()
-
     cdef int _reopen_in_child(self) except -1:
         """Take a row and create a pool. Open loans stay the parent's."""
         cdef PublisherPool inherited = self._pool

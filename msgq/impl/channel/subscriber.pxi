@@ -64,10 +64,6 @@ cdef class Subscriber(Waitable):
             mq_channel_store_join_position(&self.c)
         return 0
 
-    def _close_at_exit(self):
-        if self._use_state == fork_generation:
-            self.close()
-
     # ---- counters ----
 
     @property

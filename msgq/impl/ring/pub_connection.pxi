@@ -184,10 +184,6 @@ cdef class PubConnection:
         self._use_state = CLOSED
         self._release_memory()
 
-    def _close_at_exit(self):
-        if self._use_state == fork_generation:
-            self.close()
-
     cdef int _check_truncation(self) except -1:
         """Check the size of the files, too: without the SIGBUS handler, the canary never changes."""
         cdef bint cut = mq_file_shrank(self._ring.file, self._ring.inode, self._ring.size)
