@@ -142,7 +142,7 @@ static int mqc_queue_refused_error(msgq_queue *q, size_t size, int priority, dou
 
 /* Return the tick at which a delay in seconds is over, counted from a time of the host's clock. */
 static uint32_t mqc_queue_due_tick(int64_t host_time_ns, double delay) {
-    return mq_job_lease_convert_to_ticks((uint64_t)(host_time_ns + (int64_t)(delay * MQ_NS_PER_S))) + 1;
+    return mq_job_lease_end_tick(host_time_ns + (int64_t)(delay * MQ_NS_PER_S));
 }
 
 static int mqc_queue_check_delay(msgq_queue *q, double delay) {
@@ -258,16 +258,6 @@ static int mqc_queue_await(msgq_queue *q, mq_queue_taken_message *delivery, doub
     return found;
 }
 
-/* Return a message to the queue because the program did not get the message. */
-static void mqc_queue_put_back(msgq_queue *q, const mq_queue_taken_message *delivery) {
-    mq_u64 *deliveries = &q->h.parts.slot_headers[delivery->slot].deliveries;
-    if (mqc_queue_has_events(&q->h))
-        mq_queue_buffer_delivery_event(&q->h, MQ_QUEUE_EVENT_TAKEN, delivery);
-    mq_store_relaxed_u64(deliveries, delivery->deliveries - 1); /* relaxed: released with the word */
-    mq_queue_requeue_message(&q->h, delivery->slot, delivery->word);
-    mqc_event_publisher_flush(&q->event_publisher);
-}
-
 /* Take a message, and copy the payload. Returns 0 or a negative error. */
 static int mqc_queue_receive_message(msgq_queue *q, void *buffer, size_t buffer_bytes, double timeout,
                                      mq_queue_taken_message *delivery, msgq_message *info) {
@@ -287,7 +277,8 @@ static int mqc_queue_receive_message(msgq_queue *q, void *buffer, size_t buffer_
                                .deliveries = delivery->deliveries,
                                .priority = (int)mq_slot_state_get_priority(delivery->key)};
     if (delivery->length > buffer_bytes) {
-        mqc_queue_put_back(q, delivery);
+        mq_queue_put_back_message(&q->h, delivery);
+        mqc_event_publisher_flush(&q->event_publisher);
         return mqc_endpoint_error(&q->endpoint, EMSGSIZE,
                                   "message has %llu bytes, but the buffer has %zu; the message stays in the queue",
                                   (unsigned long long)delivery->length, buffer_bytes);
@@ -330,9 +321,8 @@ int64_t msgq_queue_take(msgq_queue *queue, void *buffer, size_t buffer_bytes, do
     if (mqc_queue_has_events(&queue->h))
         mqc_event_publisher_publish_delivery(&queue->event_publisher, &queue->h, MQ_QUEUE_EVENT_TAKEN, &delivery);
     if (lease > 0) {
-        int64_t until = mq_monotonic_ns() + (int64_t)(lease * MQ_NS_PER_S), end = until + 2 * MQ_JOB_LEASE_TICK_NS;
-        mq_queue_set_job_lease(&queue->h, &delivery,
-                               mq_job_lease_convert_to_ticks((uint64_t)(until + queue->h.clock_offset)) + 1);
+        int64_t until = mq_monotonic_ns() + (int64_t)(lease * MQ_NS_PER_S);
+        int64_t end = mq_queue_start_job_lease(&queue->h, &delivery, until);
         queue->lease_ends_ns = end < queue->lease_ends_ns ? end : queue->lease_ends_ns;
     }
     *job = (msgq_job){delivery.slot,       delivery.key,       delivery.word,        delivery.length,

@@ -64,12 +64,10 @@ cdef extern from "workqueue/slot_state.h" nogil:
     ctypedef enum mq_slot_state:
         MQ_SLOT_TAKEN
         MQ_SLOT_DELAYED
-    enum:
-        MQ_JOB_LEASE_TICK_NS
     bint mq_slot_state_is_ready(uint64_t word)
     unsigned mq_slot_state_get_priority(uint64_t word)
     mq_slot_state mq_slot_state_decode(uint64_t word)
-    uint32_t mq_job_lease_convert_to_ticks(uint64_t host_time_ns)
+    uint32_t mq_job_lease_end_tick(int64_t host_time_ns)
 
 
 cdef extern from "workqueue/events.h" nogil:
@@ -174,7 +172,8 @@ cdef extern from "workqueue/receiver.h" nogil:
         int64_t taken_time
     bint mq_queue_take_slot(mq_queue_handle *h, uint64_t slot, uint64_t word, mq_queue_taken_message *delivery)
     mq_queue_status mq_queue_take_message(mq_queue_handle *h, uint64_t ticket, mq_queue_taken_message *delivery)
-    void mq_queue_set_job_lease(mq_queue_handle *h, const mq_queue_taken_message *delivery, uint32_t deadline_tick)
+    void mq_queue_put_back_message(mq_queue_handle *h, const mq_queue_taken_message *delivery)
+    int64_t mq_queue_start_job_lease(mq_queue_handle *h, const mq_queue_taken_message *delivery, int64_t until_ns)
     void mq_queue_buffer_delivery_event(const mq_queue_handle *h, mq_queue_event_type event_type,
                                         const mq_queue_taken_message *delivery)
     bint mq_queue_delay_taken_message(mq_queue_handle *h, const mq_queue_taken_message *delivery, uint32_t due_tick)
@@ -442,5 +441,4 @@ cdef class MessageQueue(QueueHandle):
     cdef void _requeue_unseen_message(self, mq_queue_taken_message delivery) noexcept
     cdef bint _take_slot_with_ending(self, uint64_t slot, bytes ending, mq_queue_taken_message *delivery) except -1
     cdef bint _slot_ends_with(self, uint64_t slot, bytes ending) except -1
-    cdef void _set_job_lease(self, const mq_queue_taken_message *delivery, int64_t give_up_ns) noexcept
     cdef int _set_notify_bit(self, bint requested) except -1

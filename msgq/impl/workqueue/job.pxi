@@ -115,7 +115,7 @@ cdef class Job:
         cdef QueueHandle queue = self._queue
         cdef int64_t due_ns = queue._now_ns() + delay_ns
         if mq_queue_delay_taken_message(&queue._h, &self._delivery,
-                                        mq_job_lease_convert_to_ticks(due_ns + queue._h.clock_offset) + 1):
+                                        mq_job_lease_end_tick(due_ns + queue._h.clock_offset)):
             if queue._bus is not None:
                 queue._set_alarm(self._delivery.slot, due_ns)
         return self._report_return()

@@ -183,7 +183,7 @@ cdef class MessageQueue(QueueHandle):
         sent_time, origin = mq_monotonic_ns() + self._h.clock_offset, origin or current_origin()
         if delay_ns:
             key = mq_queue_commit_delayed_message(&self._h, slot, view.len, rank, sent_time, origin,
-                                                  mq_job_lease_convert_to_ticks(sent_time + delay_ns) + 1)
+                                                  mq_job_lease_end_tick(sent_time + delay_ns))
         else:
             key = mq_queue_commit_message(&self._h, slot, view.len, rank, sent_time, origin)
         self._file.check_truncation()  # check after the copy: touching a truncated page detects the truncation
@@ -201,7 +201,7 @@ cdef class MessageQueue(QueueHandle):
             return True
         if delay_ns:
             key = mq_queue_commit_delayed_message(&self._h, slot, view.len, rank, now, origin,
-                                                  mq_job_lease_convert_to_ticks(now + delay_ns) + 1)
+                                                  mq_job_lease_end_tick(now + delay_ns))
             self._set_alarm(slot, now + delay_ns)
             if self._is_observed:
                 self._on_delayed(slot)
@@ -357,10 +357,7 @@ cdef class MessageQueue(QueueHandle):
 
     cdef void _requeue_unseen_message(self, mq_queue_taken_message delivery) noexcept:
         """Return a message to the queue that was not delivered to the program."""
-        if self._h.event_buffer != NULL:
-            mq_queue_buffer_delivery_event(&self._h, MQ_QUEUE_EVENT_TAKEN, &delivery)
-        mq_store_relaxed_u64(&self._h.parts.slot_headers[delivery.slot].deliveries, delivery.deliveries - 1)
-        mq_queue_requeue_message(&self._h, delivery.slot, delivery.word)
+        mq_queue_put_back_message(&self._h, &delivery)
         if self._h.event_buffer != NULL:
             self._publish_buffered_events()
 
@@ -426,13 +423,9 @@ cdef class MessageQueue(QueueHandle):
         mq_copy_from_shared(PyBytes_AS_STRING(copy), payload + (length - size), size)
         return copy == ending
 
-    cdef void _set_job_lease(self, const mq_queue_taken_message *delivery, int64_t give_up_ns) noexcept:
-        mq_queue_set_job_lease(&self._h, delivery, mq_job_lease_convert_to_ticks(give_up_ns + self._h.clock_offset) + 1)
-        self._next_lease_end_ns = min(self._next_lease_end_ns, give_up_ns + 2 * MQ_JOB_LEASE_TICK_NS)
-
     def take(self, timeout=None, *, deadline=None, lease=None):
         cdef mq_queue_taken_message delivery
-        cdef int64_t lease_ns = options.lease_ns(lease, self._endpoint)
+        cdef int64_t lease_end_ns, lease_ns = options.lease_ns(lease, self._endpoint)
         job = None
         if self._take_message_or_wait(&delivery, timeout, deadline):
             if self._is_reported:
@@ -440,7 +433,8 @@ cdef class MessageQueue(QueueHandle):
             job = new_job(self, &delivery)
             self._check_usable()  # a finalizer may just have closed the handle; the message has then returned
             if lease_ns:
-                self._set_job_lease(&delivery, self._now_ns() + lease_ns)
+                lease_end_ns = mq_queue_start_job_lease(&self._h, &delivery, self._now_ns() + lease_ns)
+                self._next_lease_end_ns = min(self._next_lease_end_ns, lease_end_ns)
                 if self._bus is not None:
                     self._set_alarm(delivery.slot, self._bus.clock.now_ns + lease_ns)
         if self._fd >= 0:

@@ -133,6 +133,15 @@ static inline void mq_queue_buffer_delivery_event(const mq_queue_handle *h, mq_q
     mq_queue_event_buffer_append(h->event_buffer, &record);
 }
 
+/* Return a taken message to the queue because the program did not get it. The delivery does not count. */
+static inline void mq_queue_put_back_message(mq_queue_handle *h, const mq_queue_taken_message *delivery) {
+    if (mq_unlikely(h->event_buffer != NULL))
+        mq_queue_buffer_delivery_event(h, MQ_QUEUE_EVENT_TAKEN, delivery);
+    /* relaxed: released with the word */
+    mq_store_relaxed_u64(&h->parts.slot_headers[delivery->slot].deliveries, delivery->deliveries - 1);
+    mq_queue_requeue_message(h, delivery->slot, delivery->word);
+}
+
 /* Set the tick at which an unacknowledged message returns to the queue. Call this after the message was copied.
  * During a slow copy, an expired lease would let a sender overwrite the payload. */
 static inline void mq_queue_set_job_lease(mq_queue_handle *h, const mq_queue_taken_message *delivery,
@@ -141,6 +150,13 @@ static inline void mq_queue_set_job_lease(mq_queue_handle *h, const mq_queue_tak
      * copies. */
     mq_store_release_u64(&h->parts.slot_headers[delivery->slot].lease,
                          mq_job_lease_encode(delivery->word, deadline_tick));
+}
+
+/* Give a job a lease until a time of the handle's clock. Returns the time at which a recovery finds the end. */
+static inline int64_t mq_queue_start_job_lease(mq_queue_handle *h, const mq_queue_taken_message *delivery,
+                                               int64_t until_ns) {
+    mq_queue_set_job_lease(h, delivery, mq_job_lease_end_tick(until_ns + h->clock_offset));
+    return until_ns + 2 * MQ_JOB_LEASE_TICK_NS;
 }
 
 /* Return a taken message to the queue with a delay. The message becomes READY at `due_tick`. Returns false if the

@@ -81,6 +81,10 @@ enum { MQ_JOB_LEASE_TICK_NS = 10000000 };
 static inline uint32_t mq_job_lease_convert_to_ticks(uint64_t host_time_ns) {
     return (uint32_t)(host_time_ns / MQ_JOB_LEASE_TICK_NS);
 }
+/* Return the first tick after a time: the end of a lease or delay until then. */
+static inline uint32_t mq_job_lease_end_tick(int64_t host_time_ns) {
+    return mq_job_lease_convert_to_ticks((uint64_t)host_time_ns) + 1;
+}
 
 /* Return the lease of a TAKEN or DELAYED word. The lease names the row and the take, so that the lease of an earlier
  * taker does not apply. */
