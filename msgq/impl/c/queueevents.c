@@ -2,21 +2,6 @@
 #define _GNU_SOURCE
 #include "c/queueevents.h"
 
-/* These values must equal the values in impl/workqueue/options.py and events.pxi. */
-enum {
-    MQC_EVENTS_CAPACITY = 4096, /* capacity of the channel, entries */
-    MQC_EVENTS_SLOTS = MQC_EVENTS_CAPACITY + 2,
-    MQC_EVENTS_LEAST_SLOTS = 4,
-    MQC_EVENTS_PAYLOAD_BYTES = 1 << 23, /* maximum bytes of the pool, unless four slots need more bytes */
-    /* capacity of the buffer of events. If one recovery returns more messages, further events are lost */
-    MQC_EVENTS_NOTED = 4096,
-    /* the pause after a failed attempt is this multiple of the attempt's duration, and at least 1 s. An attempt is slow
-     * if a stopped process holds the lock */
-    MQC_AGAIN_TIMES = 10,
-};
-/* practically no limit, so each pool gets the requested number of slots */
-static const uint64_t MQC_EVENTS_MAX_BYTES = 1ull << 42;
-static const int64_t MQC_AGAIN_NS = MQ_NS_PER_S;
 /* SCHEMA of msgq/common/queue_events.py */
 static const char MQC_EVENTS_FIELDS[] =
     "[[\"event\", \"|u1\"], [\"handle\", \"|u1\"], [\"priority\", \"<u2\"], [\"deliveries\", \"<u4\"], "
@@ -33,9 +18,8 @@ int mqc_event_publisher_check_name(const mqc_endpoint *endpoint) {
 
 int mqc_event_publisher_init(mqc_event_publisher *events, const mqc_endpoint *endpoint, const mqc_mapped_file *segment,
                              const mq_queue_file_parts *parts) {
-    uint64_t noted_max = parts->max_messages < MQC_EVENTS_NOTED ? parts->max_messages : MQC_EVENTS_NOTED;
     *events = (mqc_event_publisher){.endpoint = endpoint, .segment = segment, .parts = parts};
-    events->buffer.capacity = noted_max + 1;
+    events->buffer.capacity = mq_queue_count_buffered_events(parts->max_messages);
     events->buffer.records = calloc(events->buffer.capacity, sizeof *events->buffer.records);
     return events->buffer.records ? 0 : mqc_endpoint_error(endpoint, ENOMEM, "no memory for its events");
 }
@@ -60,17 +44,16 @@ void mqc_event_publisher_close(mqc_event_publisher *events) {
 static int mqc_event_publisher_open_channel(mqc_event_publisher *events, bool has_payload_slots) {
     msgq_schema schema = {"QueueEvent", "queue-event", MQC_EVENTS_FIELDS, sizeof MQC_EVENTS_FIELDS - 1};
     uint64_t size = sizeof(mq_queue_event) + (has_payload_slots ? events->parts->max_message_size : 0);
-    uint64_t slots = MQC_EVENTS_PAYLOAD_BYTES / size;
-    slots = slots < MQC_EVENTS_SLOTS ? slots : MQC_EVENTS_SLOTS;
-    slots = slots > MQC_EVENTS_LEAST_SLOTS ? slots : MQC_EVENTS_LEAST_SLOTS;
-    msgq_channel_options options = {
-        .slots = (uint32_t)slots, .slot_bytes = size, .max_bytes = MQC_EVENTS_MAX_BYTES, .schema = &schema};
+    msgq_channel_options options = {.slots = (uint32_t)mq_queue_count_event_slots(size),
+                                    .slot_bytes = size,
+                                    .max_bytes = MQ_QUEUE_EVENTS_MAX_BYTES,
+                                    .schema = &schema};
     char name[MQC_NAME + sizeof MQC_EVENTS_SUFFIX];
     msgq_channel_publisher *publisher = NULL;
     mqc_channel_file file;
     snprintf(name, sizeof name, "%s%s", events->endpoint->name, MQC_EVENTS_SUFFIX);
-    int status =
-        mqc_channel_file_init_beside(&file, name, events->endpoint, events->segment->mode & 0666, MQC_EVENTS_CAPACITY);
+    int status = mqc_channel_file_init_beside(&file, name, events->endpoint, events->segment->mode & 0666,
+                                              MQ_QUEUE_EVENTS_CAPACITY);
     /* if the queue was removed, the channel with this name may belong to another queue */
     if (!status && !mqc_is_linked(events->segment))
         status = -ENOENT;
@@ -100,10 +83,8 @@ void mqc_event_publisher_open(mqc_event_publisher *events, bool sends) {
         return;
     int64_t started = mq_monotonic_ns();
     mqc_suppress_error_text(true);
-    if (mqc_event_publisher_open_channel(events, has_payload_slots) != 0) {
-        int64_t now = mq_monotonic_ns(), pause = MQC_AGAIN_TIMES * (now - started);
-        events->retry_ns = now + (pause > MQC_AGAIN_NS ? pause : MQC_AGAIN_NS);
-    }
+    if (mqc_event_publisher_open_channel(events, has_payload_slots) != 0)
+        events->retry_ns = mq_queue_next_event_attempt_ns(started, mq_monotonic_ns());
     mqc_suppress_error_text(false);
 }
 

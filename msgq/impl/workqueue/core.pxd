@@ -71,6 +71,12 @@ cdef extern from "workqueue/slot_state.h" nogil:
 
 
 cdef extern from "workqueue/events.h" nogil:
+    enum:
+        MQ_QUEUE_EVENTS_CAPACITY
+        MQ_QUEUE_EVENTS_MAX_BYTES
+    uint64_t mq_queue_count_event_slots(uint64_t slot_bytes)
+    uint64_t mq_queue_count_buffered_events(uint64_t max_messages)
+    int64_t mq_queue_next_event_attempt_ns(int64_t started_ns, int64_t failed_ns)
     uint64_t mq_queue_compute_message_number(uint64_t key, uint64_t slot)
     ctypedef enum mq_queue_event_type:
         MQ_QUEUE_EVENT_TAKEN

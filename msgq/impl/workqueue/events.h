@@ -52,6 +52,42 @@ typedef struct {
     mq_queue_event_record *records;
 } mq_queue_event_buffer;
 
+/* ---- the channel of events, and the handle's publisher ---- */
+
+enum {
+    MQ_QUEUE_EVENTS_CAPACITY = 4096, /* capacity of the channel, entries */
+    /* maximum bytes of a pool, unless four slots need more bytes */
+    MQ_QUEUE_EVENTS_POOL_BYTES = 1 << 23,
+    MQ_QUEUE_EVENTS_SLOTS_MIN = 4,
+    MQ_QUEUE_EVENTS_SLOTS_MAX = MQ_QUEUE_EVENTS_CAPACITY + 2,
+    /* capacity of the buffer of events. If one recovery returns more messages, further events are lost */
+    MQ_QUEUE_EVENTS_BUFFERED_MAX = 4096,
+    /* An opening is slow if a stopped process holds the lock. The pause after a failure is this multiple of the
+     * opening's duration */
+    MQ_QUEUE_EVENTS_RETRY_FACTOR = 10,
+};
+#define MQ_QUEUE_EVENTS_MAX_BYTES (1ull << 42) /* no limit of a pool, so that it gets its number of slots */
+
+/* Return the number of slots of a pool for events of `slot_bytes` bytes. */
+static inline uint64_t mq_queue_count_event_slots(uint64_t slot_bytes) {
+    uint64_t slots = MQ_QUEUE_EVENTS_POOL_BYTES / slot_bytes;
+    slots = slots < MQ_QUEUE_EVENTS_SLOTS_MAX ? slots : MQ_QUEUE_EVENTS_SLOTS_MAX;
+    return slots > MQ_QUEUE_EVENTS_SLOTS_MIN ? slots : MQ_QUEUE_EVENTS_SLOTS_MIN;
+}
+
+/* Return the capacity of a handle's buffer. */
+static inline uint64_t mq_queue_count_buffered_events(uint64_t max_messages) {
+    return (max_messages < MQ_QUEUE_EVENTS_BUFFERED_MAX ? max_messages : MQ_QUEUE_EVENTS_BUFFERED_MAX) + 1;
+}
+
+/* Return the time of the next attempt to open the channel, after an attempt that failed. */
+static inline int64_t mq_queue_next_event_attempt_ns(int64_t started_ns, int64_t failed_ns) {
+    int64_t pause = MQ_QUEUE_EVENTS_RETRY_FACTOR * (failed_ns - started_ns);
+    return failed_ns + (pause > MQ_NS_PER_S ? pause : MQ_NS_PER_S);
+}
+
+/* ---- events ---- */
+
 static inline int64_t mq_queue_read_event_clock_ns(const mq_queue_event_buffer *buffer) {
     return mq_read_time_ns(buffer->virtual_ns) + buffer->clock_offset;
 }

@@ -6,14 +6,8 @@ them.
 """
 
 
-_POOL_BYTES_MAX = 1 << 42  # no limit: a pool has the requested size
-
 cdef enum:
-    BUFFERED_EVENTS_MAX = 4096  # a recovery may return this many messages; in a larger queue, further events are lost
     DEFERRED_EVENTS_MAX = 1024  # events that wait for the publishing thread
-    OPEN_RETRY_INTERVAL_NS = 1000000000  # shortest time between two attempts to open the channel
-    # A stopped process may hold the lock. After a failed attempt, wait this multiple of the attempt's duration.
-    OPEN_RETRY_FACTOR = 10
 
 
 cdef class EventBuffer:
@@ -36,7 +30,7 @@ cdef EventPublisher new_event_publisher(QueueFile file, object load_publisher):
         return None
     publisher = EventPublisher.__new__(EventPublisher)
     publisher._load_publisher = load_publisher
-    room = min(file.parts.max_messages, <uint64_t> BUFFERED_EVENTS_MAX) + 1
+    room = mq_queue_count_buffered_events(file.parts.max_messages)
     publisher._file, publisher.buffer, publisher.watcher_buffer = file, EventBuffer(room), EventBuffer(room)
     publisher._with_payload = file.parts.events == MQ_QUEUE_EVENTS_PAYLOAD
     return publisher
@@ -72,38 +66,40 @@ cdef class EventPublisher:
 
     cdef int open_channel(self, bint sends) except -1:
         """Open the channel; `sends`: for events of sends. If this fails, events are lost."""
-        cdef int64_t now, pause_ns, started = self._now_ns()
+        cdef int64_t started = self._now_ns()
         self._is_publishing = True
         try:
             self._open_channel(sends)
         except (MsgqError, MemoryError):
-            now = self._now_ns()
-            pause_ns = max(<int64_t> OPEN_RETRY_INTERVAL_NS, OPEN_RETRY_FACTOR * (now - started))
-            self._next_open_attempt_ns = now + pause_ns
+            self._next_open_attempt_ns = mq_queue_next_event_attempt_ns(started, self._now_ns())
         finally:
             self._is_publishing = False
         return self._send_deferred_events()
 
     cdef int _open_channel(self, bint sends) except -1:
         from msgq.impl.workqueue import event_channel  # imported late: few queues have events
-        name = events_channel(self._file.name)
-        slots, slot_bytes = options.size_events_pool(self._file.parts.max_message_size, sends and self._with_payload)
+        cdef bint has_payload_slots = sends and self._with_payload
+        cdef uint64_t slot_bytes = sizeof(mq_queue_event)
+        if has_payload_slots:
+            slot_bytes += self._file.parts.max_message_size
+        name, slots = events_channel(self._file.name), mq_queue_count_event_slots(slot_bytes)
         if not self._file.is_linked():  # the channel with this name belongs to another queue, or to no queue
             raise StateError("queue was removed", self._file.name)
         with settings.overrides(trust=self._file.trust):
             channel_file = event_channel.open_channel_file(name, self._file.prefix, None, self._file.mode,
                                                            self._file.trust, True, process_name())
             try:
-                channel_file.apply_config(channel_file.config[0] or options.EVENTS_CAPACITY, publishes=True)
+                channel_file.apply_config(channel_file.config[0] or <int> MQ_QUEUE_EVENTS_CAPACITY, publishes=True)
                 channel_file.set_schema(event_channel.QUEUE_EVENT_SCHEMA, False)
-                publisher = self._load_publisher()(channel_file, process_name(), slots, slot_bytes, _POOL_BYTES_MAX)
+                publisher = self._load_publisher()(channel_file, process_name(), slots, slot_bytes,
+                                                   <uint64_t> MQ_QUEUE_EVENTS_MAX_BYTES)
             finally:
                 channel_file.close()  # the publisher itself marks the channel as open
         if not self._file.is_linked():
             publisher.close()
             raise StateError("queue was removed", self._file.name)
         previous, self._publisher = self._publisher, publisher
-        self._slot_bytes, self._has_payload_slots = slot_bytes, sends and self._with_payload
+        self._slot_bytes, self._has_payload_slots = slot_bytes, has_payload_slots
         if previous is not None:
             previous.close()
         return 0

@@ -46,10 +46,6 @@ PRIORITY_MAX = 32767
 SPIN_US = 10
 #: Values of the option `events`; a queue's file has the index.
 EVENTS_CHOICES = (None, True, "payload")
-EVENTS_CAPACITY = 4096  # capacity of the channel of events
-EVENTS_PAYLOAD_BYTES = 1 << 23  # bytes of a pool for events with payload, unless four slots need more
-_EVENTS_SLOTS = EVENTS_CAPACITY + 2
-_EVENTS_LEAST_SLOTS = 4
 SCHEMA_DATA_MAX = 20032
 _LONGEST_WAIT_S = TIMEOUT_MAX_MS * NS_PER_MS // NS_PER_S  # limit of waits and leases: 24 days
 
@@ -181,19 +177,6 @@ def _check_events(asked: bool | str | None, name: str) -> bool | str | None:
     if asked:
         naming.validate_channel_name(events_channel(name))
     return asked
-
-
-def size_events_pool(max_message_size: int, payload: bool) -> tuple[int, int]:
-    """Return the number of slots of an events publisher, and the bytes of each.
-
-    Args:
-        max_message_size: maximum message size of the queue.
-        payload: True: events have payloads. The number of slots is then limited by EVENTS_PAYLOAD_BYTES.
-    """
-    from msgq.common.queue_events import EVENT_HEAD_BYTES  # imported late: few queues have events
-
-    size = EVENT_HEAD_BYTES + (max_message_size if payload else 0)
-    return max(min(EVENTS_PAYLOAD_BYTES // size, _EVENTS_SLOTS), _EVENTS_LEAST_SLOTS), size
 
 
 def check_schema(schema: Schema | None, name: str) -> None:
