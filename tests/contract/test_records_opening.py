@@ -61,6 +61,15 @@ class TestOpening:
         with pytest.raises(InvalidValueError):
             records.vector(create=True)
 
+    def test_records_that_fit_into_no_file_are_refused(self, records: Records) -> None:
+        for create, sizes in (
+            (records.vector, (f"S{2**30}", 512)),
+            (records.SeqlockVector, (None, f"S{2**30}", 512)),
+            (records.board, (65536, 2**30 - 8)),
+        ):
+            with pytest.raises(InvalidValueError, match="at most 1099511627776 bytes"):
+                create(*sizes)
+
     def test_create_false_only_opens_existing_vector(self, records: Records) -> None:
         with pytest.raises(SegmentError) as caught:
             records.vector("f8", 3, create=False)

@@ -87,6 +87,14 @@ def read_rows(name: str, data: bytes) -> dict[int, dict[str, Any]]:
     return {at // size: row for at in range(0, len(data), size) if (row := read(name, data, at))}
 
 
+def cell_strides(item_bytes: int, copies: int) -> tuple[int, int]:
+    """Return the bytes from one element of a vector to the next, and from one copy of an element to the next."""
+    copy = 8 + (item_bytes + 7 & -8)
+    own_line = 8 + copies * copy > 64 >= 8 + copy
+    copy_stride = 64 if own_line else copy
+    return 8 + (copies - 1) * copy_stride + copy + 63 & -64, copy_stride
+
+
 def locked_bytes(path: Path) -> list[int]:
     """Return the bytes of a file that participants have locked."""
     return [byte for byte in range(256) if is_byte_locked(path, byte)]

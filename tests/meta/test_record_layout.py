@@ -14,10 +14,10 @@ import numpy as np
 
 import msgq
 from msgq.impl.base import clock
-from msgq.impl.records import options
 from msgq.records import Board, Seqlock, SeqlockVector
 from tests.meta.layouts import (
     CONSTANTS,
+    cell_strides,
     locked_bytes,
     own_identity,
     process_name,
@@ -75,14 +75,14 @@ def documented_cells() -> dict[tuple[int, int], tuple[int, int]]:
 
 
 def test_record_elements_have_documented_layout(tmp_path: Path) -> None:
-    """And as the arguments of a vector are checked with, of all small sizes."""
+    """And elements of all small sizes have the layout by which other tests compute it."""
     cells, documented = compiled_cells(tmp_path), documented_cells()
     assert len(cells) > 400
     assert len(documented.keys() & cells.keys()) > 7
     for (item, copies), strides in documented.items():
-        assert options.compute_cell_strides(item, copies) == strides[::-1]
+        assert cell_strides(item, copies) == strides[::-1]
     for (item, copies), (copy_stride, stride, total, *copy_places) in cells.items():
-        assert options.compute_cell_strides(item, copies) == (stride, copy_stride)
+        assert cell_strides(item, copies) == (stride, copy_stride)
         assert total == ELEMENTS + 3 * stride
         second = ELEMENTS + stride
         assert copy_places == [second + 8 + times % copies * copy_stride for times in range(5)]

@@ -22,9 +22,9 @@ from msgq.errors import (
     SegmentError,
     SegmentSizeError,
 )
-from msgq.impl.records import options
 from msgq.records import Board, Seqlock, SeqlockVector
 from tests.cases import each_case
+from tests.meta.layouts import cell_strides
 from tests.support import SHM, Task
 from tests.unit.recordfile import (
     COPIES_AT,
@@ -83,7 +83,7 @@ def test_open_records_work_after_changes_of_header_fields(vector: SeqlockVector,
 
 def header_of_other_layout(item: int, copies: int) -> dict[int, int]:
     """Words of a header that fit each other, of other items or copies."""
-    stride, copy_stride = options.compute_cell_strides(item, copies)
+    stride, copy_stride = cell_strides(item, copies)
     return {ITEM_AT: item, COPIES_AT: copies, STRIDE_AT: stride, COPY_STRIDE_AT: copy_stride}
 
 

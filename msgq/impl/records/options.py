@@ -34,19 +34,15 @@ if TYPE_CHECKING:
 ELEMENTS_MAX = 2**31 - 1
 ITEM_BYTES_MAX = 2**30
 FILE_BYTES_MAX = 2**40
-HEADER_BYTES = 32768
 SCHEMA_DATA_BYTES_MAX = 11840
 DEFAULT_COPIES = 2
 DEFAULT_KEYS = 256
 KEYS_MAX = 65536
 KEY_BYTES_MAX = 111
-KEY_ENTRY_BYTES = 128
 DEFAULT_VALUE_BYTES = 1008
 LENGTH_WORD_BYTES = 8  # bytes of the length before a board's value
 VALUE_BYTES_MAX = ITEM_BYTES_MAX - LENGTH_WORD_BYTES
 READ_TIMEOUT_S = 1  # limit of a reader's attempts while others write faster than it reads
-_CACHE_LINE_BYTES = 64
-_WORD_BYTES = 8
 
 
 # ---- opening ----
@@ -133,7 +129,7 @@ def check_vector_options(
     """
     checked = "" if name is None else naming.validate_records_name(name)
     asked = None if dtype is None else _check_item_dtype(dtype, checked)
-    open_options = VectorOpenOptions(
+    return VectorOpenOptions(
         checked,
         _check_create_option(
             create,
@@ -150,9 +146,6 @@ def check_vector_options(
         settings.resolve_file_mode(mode, checked),
         bool(passive),
     )
-    if open_options.create is not False:
-        _check_file_bytes(open_options.fill_defaults(), checked)
-    return open_options
 
 
 def _check_create_option(create: bool | None, passive: bool, private: bool, described: bool, name: str) -> bool | None:
@@ -186,22 +179,6 @@ def _check_copy_count(copies: int | None, name: str) -> int | None:
     if copies not in (None, 2, 4):
         raise InvalidValueError(f"copies is {copies!r}; give 2, or 4 for large items with fast writers", name)
     return copies
-
-
-def compute_cell_strides(item_bytes: int, copies: int) -> tuple[int, int]:
-    """Return the bytes from one element to the next, and from one copy of an element to the next."""
-    room = _WORD_BYTES + (item_bytes + _WORD_BYTES - 1 & -_WORD_BYTES)
-    one_line = _WORD_BYTES + copies * room <= _CACHE_LINE_BYTES
-    copy_stride = room if one_line or room > _CACHE_LINE_BYTES - _WORD_BYTES else _CACHE_LINE_BYTES
-    return _WORD_BYTES + (copies - 1) * copy_stride + room + _CACHE_LINE_BYTES - 1 & -_CACHE_LINE_BYTES, copy_stride
-
-
-def _check_file_bytes(new: tuple[np.dtype[Any], int, bool, int], name: str) -> None:
-    dtype, length, _, copies = new
-    size = HEADER_BYTES + length * compute_cell_strides(dtype.itemsize, copies)[0]
-    if size > FILE_BYTES_MAX:
-        text = f"{length} elements of {dtype.itemsize} bytes in {copies} copies take {size} bytes"
-        raise InvalidValueError(f"{text}; at most {FILE_BYTES_MAX} are allowed", name)
 
 
 def read_schema_dtype(schema: Schema | None, item_bytes: int, name: str) -> np.dtype[Any]:
@@ -286,7 +263,7 @@ def check_board_options(
         if len(schema.data) > SCHEMA_DATA_BYTES_MAX:
             text = f"schema has {len(schema.data)} bytes of data; a board allows at most {SCHEMA_DATA_BYTES_MAX}"
             raise InvalidValueError(text, checked)
-    open_options = BoardOpenOptions(
+    return BoardOpenOptions(
         checked,
         _check_create_option(create, bool(passive), False, True, checked),
         check_count("keys", keys, KEYS_MAX, checked),
@@ -295,12 +272,6 @@ def check_board_options(
         settings.resolve_file_mode(mode, checked),
         bool(passive),
     )
-    count, room = open_options.fill_defaults()
-    size = HEADER_BYTES + count * (KEY_ENTRY_BYTES + compute_cell_strides(LENGTH_WORD_BYTES + room, DEFAULT_COPIES)[0])
-    if size > FILE_BYTES_MAX:
-        text = f"{count} keys of {room} bytes take {size} bytes; at most {FILE_BYTES_MAX} are allowed"
-        raise InvalidValueError(text, checked)
-    return open_options
 
 
 def resolve_change_limit(limit: int | None, length: int, name: str) -> int:
@@ -340,6 +311,12 @@ def validate_key(key: str, name: str) -> bytes:
 def records_missing_error(name: str, advice: str = "") -> SegmentError:
     """Return the error for records that do not exist."""
     return SegmentError(f"records not found{advice}", name, errno=errno.ENOENT)
+
+
+def too_large_file_error(length: int, item_bytes: int, copies: int, name: str) -> InvalidValueError:
+    """Return the error for a new file that would exceed the maximum size."""
+    text = f"{length} elements of {item_bytes} bytes in {copies} copies do not fit into a file"
+    return InvalidValueError(f"{text}; at most {FILE_BYTES_MAX} bytes are allowed", name)
 
 
 def wrong_records_kind_error(is_board: bool, name: str) -> RecordMismatchError:

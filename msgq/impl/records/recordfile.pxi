@@ -20,7 +20,10 @@ cdef class RecordFile(EndpointFile):
 
     cdef size_t _new_file_bytes(self) except 0:
         cdef mq_record_config config = self._make_new_config()
-        return mq_record_compute_file_bytes(&config)
+        cdef uint64_t size = mq_record_compute_file_bytes(&config)
+        if not size:
+            raise options.too_large_file_error(config.length, config.item_bytes, config.copies, self.name)
+        return size
 
     cdef mq_record_config _make_new_config(self) except *:
         """Return the configuration of a new file."""
