@@ -6,8 +6,8 @@
  * - a cursor never goes back, and received plus lost messages equal the distance of the cursor;
  * - a publisher neither loses a slot nor has a slot twice.
  */
-#define FUZZ_STEPS_MAX                                                                                                 \
-    600000 /* above 100 rounds of `look`, times the bound of mq_channel_next_message for hostile entries */
+/* Above 100 rounds of `look`, each of which may pass over 8,192 hostile entries. Measured: 820,402. */
+#define FUZZ_STEPS_MAX 1000000
 #include "hostile.h"
 
 /* The code of topics never uses these loads. */
