@@ -132,6 +132,8 @@ def test_no_sample_contains_a_pause(prefix: str, tmp_path: Path) -> None:
         wait_until(lambda: clock.time_ns() - began_ns > NS_PER_S // 2)
         resumed_ns = clock.time_ns()
         recorder.resume()
+        wait_until(lambda: has_recorded(recorder, count + 10) and clock.time_ns() - resumed_ns > NS_PER_S // 2)
+        count = recorder.stats().messages
         wait_until(lambda: has_recorded(recorder, count + 10))
     samples = read_samples(tmp_path / "log")
     assert max(sample["publish_time"] for sample in samples) > resumed_ns

@@ -26,6 +26,10 @@ class EndpointFile:
         """Argument `trust` of the constructor: users whose files are accepted; None: MSGQ_TRUST."""
 
     @property
+    def bus(self) -> Bus | None:
+        """Bus of the endpoint; None: shared memory."""
+
+    @property
     def mode(self) -> int:
         """Permissions of the file when it was opened."""
 

@@ -33,10 +33,6 @@ class ChannelFile(EndpointFile):
     """
 
     @property
-    def bus(self) -> object:
-        """The bus of the channel; None: shared memory."""
-
-    @property
     def writable(self) -> bool:
         """False if the file was opened as an observer. Observers must not change the file."""
 
