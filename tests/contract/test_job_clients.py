@@ -571,7 +571,7 @@ class TestThreads:
             assert all(task.result() for task in tasks)
             worker.stop()
             client.submit(b"1")
-            assert running.result().succeeded == 251
+            assert running.result().succeeded in (250, 251)  # the worker may see the stop before the last job
 
     @pytest.mark.needs("threads")
     def test_waiting_thread_gets_the_result_that_another_thread_received(self, queues: Queues) -> None:
