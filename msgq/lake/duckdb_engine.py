@@ -22,6 +22,7 @@ from msgq.lake.gold.gold_builder import GOLD_TABLE_NAMES
 from msgq.lake.gold.gold_files import GOLD_TABLE_SCHEMAS, open_gold_table
 from msgq.lake.lake_directory import LakeDirectory
 from msgq.lake.message_columns import BRONZE_COLUMNS, READ_ERRORS_SCHEMA
+from msgq.lake.query_names import find_named_tables
 from msgq.lake.silver.silver_manifest import EndpointFiles, SilverManifest
 from msgq.lake.silver.table_assignment import open_silver_table
 from msgq.lake.timestamp_columns import list_timestamp_columns
@@ -78,11 +79,9 @@ class _LakeViews:
 
     def create_views(self, query: str) -> None:
         """Create a view of each table that a query names."""
-        text = query.lower().replace('""', '"')
-        for name in self.names:
-            if name.lower() in text:
-                select = self._select_silver(name) if name.startswith(_SILVER_PREFIX) else self._select_table(name)
-                self._connection.execute(f"CREATE VIEW {_quote_name(name)} AS {select}")
+        for name in find_named_tables(query, self.names, '"'):
+            select = self._select_silver(name) if name.startswith(_SILVER_PREFIX) else self._select_table(name)
+            self._connection.execute(f"CREATE VIEW {_quote_name(name)} AS {select}")
 
     def _select_table(self, name: str) -> str:
         if name == "messages":

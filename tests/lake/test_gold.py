@@ -283,3 +283,22 @@ def test_older_gold_build_adds_no_rows_after_newer_build(
     golds.build_gold(tmp_path)
     assert newer_builds
     assert golds.table(tmp_path, name).num_rows == 0
+
+
+def test_gold_keeps_window_and_thresholds_of_the_previous_call(tmp_path: Path) -> None:
+    def build(window_ns: int | None = None, thresholds: CheckThresholds | None = None) -> None:
+        with golds.here():
+            golds.gold_of(tmp_path).build_gold(window_ns, thresholds, False)
+
+    add(directory(tmp_path), topic("a", [MIDNIGHT, MIDNIGHT + SECOND]))
+    build(10 * SECOND, CheckThresholds(lost=None, epochs=5))
+    add(directory(tmp_path), topic("a", [MIDNIGHT + 2 * SECOND], first=2))
+    build()
+    checks = golds.table(tmp_path, "checks").to_pylist()
+    thresholds = {row["check_name"]: row["threshold"] for row in checks}
+    assert thresholds["epochs"] == 5
+    assert "lost" not in thresholds
+    limits = CheckThresholds(lost=None, epochs=5)
+    assert golds.gold_of(tmp_path)._resolve_settings(None, None) == (10 * SECOND, limits)
+    build(SECOND, CheckThresholds())
+    assert golds.gold_of(tmp_path)._resolve_settings(None, None) == (SECOND, CheckThresholds())

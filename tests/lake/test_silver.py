@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from datetime import UTC, datetime, timedelta, timezone
 from itertools import pairwise
 from pathlib import Path
@@ -19,6 +20,7 @@ from msgq.common.schema import Schema
 from msgq.decoding.arrow_types import build_value_column, find_common_columns
 from msgq.errors import RecordingError
 from msgq.lake.silver.silver_decoder import SILVER_FIXED_COLUMNS
+from msgq.lake.silver.table_assignment import open_silver_table
 from tests.lake.silvers import Lake, json_message, message
 from tests.recording.logs import struct_schema
 
@@ -303,3 +305,32 @@ def dataset(path: Path, place: str) -> Any:
     from deltalake import DeltaTable
 
     return DeltaTable(str(path / place)).to_pyarrow_dataset()
+
+
+def test_silver_file_with_nan_states_no_largest_number(tmp_path: Path) -> None:
+    lake = Lake(tmp_path, {5: struct_schema(POSE)})
+    numbers = [0.5, float("nan")]
+    for name, part in zip("ab", numbers, strict=True):
+        lake.add(name, [message("e", int(name, 36), "struct", pose(part, 7), schema_id=5)])
+    assert lake.decode() == 2
+    groups = [pq.ParquetFile(lake.path / file).metadata.row_group(0) for file in sorted(lake.files())]
+    found = [
+        {column.path_in_schema: column.statistics for column in map(group.column, range(group.num_columns))}
+        for group in groups
+    ]
+    assert sorted(statistics["x"] is not None for statistics in found) == [False, True]
+    assert all(statistics["log_time"].has_min_max for statistics in found)
+
+
+def test_silver_tables_follow_a_manifest_that_was_built_again(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.add("a", [json_message("e", 0, {"x": 1})])
+    assert lake.decode() == 1
+    shutil.rmtree(tmp_path / "silver_manifest")
+    again = Lake(tmp_path)
+    assert again.decode() == 1
+    ((source,), (name,)) = again.manifest.list_endpoint_files("e"), again.tables()
+    snapshot = open_silver_table(again.directory, name).read_snapshot()
+    assert snapshot is not None
+    assert sorted(snapshot.paths) == sorted(source.file_paths)
+    assert len(again.tables()[name]) == 1

@@ -2,6 +2,7 @@
 
     LAKE/gold/TABLE/*.parquet    rows of hours of runs (hourly tables), or of runs (run tables)
     LAKE/gold/_increments        the bronze files of each hour of a run
+    LAKE/gold/_settings.json     the window and the thresholds of the last update, if they are not the defaults
 
 An update has two jobs. In the first one, workers make the hourly tables of the changed hours. In the second one, they
 make the run tables of the changed runs. A task has one large hour, or many small ones, and writes one file per table.
@@ -13,12 +14,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import TypeVar
 
 import pyarrow.compute as pc
 
+from msgq.common.units import NS_PER_S
 from msgq.errors import InvalidValueError
 from msgq.lake.aggregate_store import AggregateSnapshot
 from msgq.lake.batching import call_for_each, pack_by_size
@@ -49,6 +51,9 @@ _TASKS_PER_JOB_MAX = 64
 _RUN_TASK_BYTES = 8 << 20  # approximate bytes of intermediate files of a task
 _RUN_COST_BYTES = 128 << 10  # a run costs as much as so many bytes
 
+_SETTINGS_PATH = "gold/_settings.json"  # the settings of the last update, if they are not the defaults
+_DEFAULT_SETTINGS = {"window_ns": NS_PER_S, "thresholds": asdict(CheckThresholds())}
+
 _WorkItem = TypeVar("_WorkItem")
 _FilesByTable = dict[str, list[DataFile]]
 _SnapshotsByTable = dict[str, TableSnapshot | None]
@@ -73,20 +78,35 @@ class GoldBuilder:
         """Return a table, which may not exist yet; None: the name is unknown."""
         return self._tables[name] if name in GOLD_TABLE_NAMES else None
 
-    def build_gold(self, window_ns: int, thresholds: CheckThresholds | None, full_refresh: bool) -> int:
+    def build_gold(self, window_ns: int | None, thresholds: CheckThresholds | None, full_refresh: bool) -> int:
         """Build the rows of groups whose bronze files changed. Return the number of their runs.
+
+        `window_ns`, `thresholds`: None: as in the previous call, or the defaults. The lake stores both.
 
         Raises:
             InvalidValueError: `window_ns` is longer than an hour.
             RecordingError: a table cannot be written.
         """
-        if not 0 < window_ns <= HOUR_NS:
+        if window_ns is not None and not 0 < window_ns <= HOUR_NS:
             raise InvalidValueError(f"window of {window_ns} ns is out of range; use 1 ns to {HOUR_NS} ns (one hour)")
+        window_ns, thresholds = self._resolve_settings(window_ns, thresholds)
         while True:
             try:
-                return self._build_gold(window_ns, thresholds or CheckThresholds(), full_refresh)
+                return self._build_gold(window_ns, thresholds, full_refresh)
             except CommitConflictError:  # another process builds the same tables
                 continue
+
+    def _resolve_settings(
+        self, window_ns: int | None, thresholds: CheckThresholds | None
+    ) -> tuple[int, CheckThresholds]:
+        """Return the given settings, and the stored ones for those that are None. Store them if they changed."""
+        stored = self._lake.read_json(_SETTINGS_PATH, {})
+        window_ns = stored.get("window_ns", NS_PER_S) if window_ns is None else window_ns
+        thresholds = CheckThresholds(**stored.get("thresholds", {})) if thresholds is None else thresholds
+        settings = {"window_ns": window_ns, "thresholds": asdict(thresholds)}
+        if settings != stored and (stored or settings != _DEFAULT_SETTINGS):
+            self._lake.write_json(_SETTINGS_PATH, settings)
+        return window_ns, thresholds
 
     def _build_gold(self, window_ns: int, thresholds: CheckThresholds, full_refresh: bool) -> int:
         old_inputs = self._inputs.read_snapshot()

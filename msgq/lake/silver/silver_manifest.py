@@ -34,6 +34,7 @@ _MANIFEST_FILES_MAX = 64  # maximum files of the manifest before they become one
 _TABLE_COLUMNS = ("table_name", "encoding", "schema", "has_source", "column_types")  # these describe a silver table
 _DATE_FIELD = pa.field("date", pa.date32())
 _APPLIED_VERSION_PATH = "silver/_synced.json"
+_NO_VERSION: list[str | int] = ["", -1]
 #: Decodes bronze files, knowing what tables there are, and gives the manifest of each.
 BronzeDecodeFunction = Callable[[Sequence[str], Mapping[str, SilverTable]], Iterable[pa.Table]]
 
@@ -72,8 +73,10 @@ class _ManifestVersion:
         return self.table_snapshot.read_rows(columns, where).select(columns or MANIFEST_SCHEMA.names)
 
     @property
-    def version(self) -> int:
-        return -1 if self.table_snapshot is None else self.table_snapshot.version
+    def identity(self) -> list[str | int]:
+        """Id and version of the manifest. A user may delete the manifest, and versions of a new one begin at 0."""
+        snapshot = self.table_snapshot
+        return _NO_VERSION if snapshot is None else [snapshot.table_id, snapshot.version]
 
     @cached_property
     def decoded_bronze_files(self) -> TextColumn:
@@ -163,7 +166,7 @@ class SilverManifest:
             try:
                 self._commit_manifest(state, decoded, removed)
             except CommitConflictError:
-                if self._read_version().version == state.version:
+                if self._read_version().identity == state.identity:
                     raise
                 continue
             break
@@ -190,9 +193,9 @@ class SilverManifest:
 
     def apply_to_tables(self) -> None:
         """Update the tables to the state of the manifest, in case another process was killed before it did so."""
-        while (state := self._read_version()).version != self._lake.read_json(_APPLIED_VERSION_PATH, -1):
+        while (state := self._read_version()).identity != self._lake.read_json(_APPLIED_VERSION_PATH, _NO_VERSION):
             self._apply_version(state)
-            self._lake.write_json(_APPLIED_VERSION_PATH, state.version)
+            self._lake.write_json(_APPLIED_VERSION_PATH, state.identity)
 
     def _open_table(self, name: str) -> LakeTable:
         """Return a silver table, which keeps its version."""
@@ -235,7 +238,7 @@ class SilverManifest:
         """Update a table in one commit, if necessary."""
         table = self._open_table(name)
         base = table.read_snapshot()
-        if self._read_version().version != state.version:
+        if self._read_version().identity != state.identity:
             return  # another process may have applied a newer manifest; `apply_to_tables` then begins again
         present = {} if base is None else base.files_by_path
         files = {row["file"]: row for row in rows}

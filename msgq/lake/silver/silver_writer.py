@@ -89,10 +89,10 @@ def _read_bronze_row_group(source: pq.ParquetFile, number: int) -> pa.Table:
 
 
 class _OpenSilverFile:
-    """A file during writing, with the number of rows of each endpoint."""
+    """A file during writing, with the number of rows of each endpoint, and the columns that may have NaN."""
 
-    def __init__(self, path: str, columns: pa.Schema, writer: pq.ParquetWriter) -> None:
-        self.path, self.columns, self.writer = path, columns, writer
+    def __init__(self, path: str, columns: pa.Schema, nan_columns: set[str], writer: pq.ParquetWriter) -> None:
+        self.path, self.columns, self.nan_columns, self.writer = path, columns, nan_columns, writer
         self.rows: dict[str, int] = {}
 
 
@@ -155,17 +155,20 @@ class _SilverWriter:
         self._buffered_bytes -= size
         rows = table.pop_rows()
         columns = rows.schema if table.family is None else self._assignment.get_table_columns(name)
+        stored = cast_table_columns(rows, columns)
+        nan_columns = _find_nan_columns(stored)
         file = self._open_files.get(name)
-        if file is not None and file.columns != columns:
+        if file is not None and not (file.columns == columns and nan_columns <= file.nan_columns):
+            nan_columns |= file.nan_columns  # so that few files begin
             self._open_files.pop(name).writer.close()
             file = None
-        file = file or self._open_silver_file(name, columns)
+        file = file or self._open_silver_file(name, columns, nan_columns)
         group = min(_ROW_GROUP_ROWS, max(1, _ROW_GROUP_BYTES * rows.num_rows // max(1, size)))
-        file.writer.write_table(cast_table_columns(rows, columns), row_group_size=group)
+        file.writer.write_table(stored, row_group_size=group)
         for count in pc.value_counts(rows.column("endpoint")).to_pylist():
             file.rows[count["values"]] = file.rows.get(count["values"], 0) + count["counts"]
 
-    def _open_silver_file(self, name: str, columns: pa.Schema) -> _OpenSilverFile:
+    def _open_silver_file(self, name: str, columns: pa.Schema, nan_columns: set[str]) -> _OpenSilverFile:
         if len(self._open_files) >= _OPEN_FILES_MAX:
             self._open_files.pop(next(iter(self._open_files))).writer.close()
         date, kind, stem = self._bronze_file.removesuffix(".parquet").split("/")
@@ -173,9 +176,8 @@ class _SilverWriter:
         table = open_silver_table(self._lake, name)
         table.create_folder_of(path)
         file_path = table.resolve_file_path(path)
-        file = self._open_files[name] = _OpenSilverFile(
-            path, columns, _open_silver_parquet_writer(file_path, columns, self._lake)
-        )
+        writer = _open_silver_parquet_writer(file_path, columns, nan_columns, self._lake)
+        file = self._open_files[name] = _OpenSilverFile(path, columns, nan_columns, writer)
         self._tables[name].files.append(file)
         return file
 
@@ -219,7 +221,19 @@ def _serialize_columns(columns: pa.Schema) -> bytes:
     return bytes(columns.serialize())
 
 
-def _open_silver_parquet_writer(file_path: str, columns: pa.Schema, lake: LakeDirectory) -> pq.ParquetWriter:
+def _find_nan_columns(rows: pa.Table) -> set[str]:
+    """Return the columns with NaN. The largest value that Parquet states leaves NaN out.
+
+    For Spark, NaN is the largest number. So a file that states the largest value would be skipped.
+    """
+    floats = [field.name for field in rows.schema if pa.types.is_floating(field.type)]
+    return {name for name in floats if pc.any(pc.is_nan(rows.column(name))).as_py()}
+
+
+def _open_silver_parquet_writer(
+    file_path: str, columns: pa.Schema, nan_columns: set[str], lake: LakeDirectory
+) -> pq.ParquetWriter:
+    without_statistics = nan_columns | ({"data"} if "reason" in columns.names else set())  # bytes of decode errors
     texts = [field.name for field in columns if pa.types.is_string(field.type)]
     return pq.ParquetWriter(
         file_path,
@@ -229,7 +243,7 @@ def _open_silver_parquet_writer(file_path: str, columns: pa.Schema, lake: LakeDi
         compression_level=1,
         use_dictionary=[*texts, *(name for name in ("epoch", "element_index") if name in columns.names)],
         column_encoding={name: "DELTA_BINARY_PACKED" for name in _DELTA_ENCODED_COLUMNS if name in columns.names},
-        write_statistics=[name for name in columns.names if name != "data" or "reason" not in columns.names],
+        write_statistics=[name for name in columns.names if name not in without_statistics],
         write_page_index=True,
         store_schema=False,  # a reader wants what Parquet says
     )

@@ -26,6 +26,7 @@ from msgq.lake.gold.gold_builder import GoldBuilder
 from msgq.lake.gold.gold_files import GOLD_TABLE_SCHEMAS
 from msgq.lake.message_columns import BRONZE_COLUMNS, INGEST_COLUMNS, READ_ERRORS_SCHEMA
 from msgq.lake.message_filter import MessageFilter
+from msgq.lake.query_names import find_named_tables
 from msgq.lake.silver.silver_builder import build_silver
 from msgq.lake.silver.silver_manifest import SilverManifest
 from msgq.recording.mcap_io.problem import Problem
@@ -287,14 +288,18 @@ class Lake:
 
     @translate_spark_errors()
     def build_gold(
-        self, window_ns: int = tables.NS, thresholds: tables.CheckThresholds | None = None, full_refresh: bool = False
+        self,
+        window_ns: int | None = None,
+        thresholds: tables.CheckThresholds | None = None,
+        full_refresh: bool = False,
     ) -> int:
         """Build the gold tables again for runs with new messages, and return the number of runs.
 
         Args:
             window_ns: minimum width in ns of the windows of `traffic_windows`, `throughput`, `latency`, `stages` and
-                `queue_windows`. Widths are 1, 10, 60, 600 or 3600 s.
-            thresholds: thresholds of `checks`.
+                `queue_windows`. Widths are 1, 10, 60, 600 or 3600 s. None: that of the previous call, or 1 s.
+            thresholds: thresholds of `checks`; None: those of the previous call, or `CheckThresholds()`. The lake
+                stores both values, because `optimize` and the commands of `msgq lake` also build gold.
             full_refresh: True: build all runs, for example after a change of the thresholds.
 
         Raises:
@@ -358,12 +363,11 @@ class Lake:
 
         Raises:
             SparkError: the query is invalid SQL, or names a missing table or column.
+            InvalidValueError: the query names tables that differ only in case.
         """
-        text = query.lower().replace("``", "`")
         names = [*self._list_table_names(), *(f"{_SILVER_PREFIX}{endpoint}" for endpoint in self.endpoints())]
-        for name in names:
-            if name.lower() in text:
-                self._create_view(name, self._read_table(name))
+        for name in find_named_tables(query, names, "`"):
+            self._create_view(name, self._read_table(name))
         with translate_spark_errors(), self._explain_rejected_query(query, names):
             answer = self.spark.sql(query)
             _ = answer.schema  # Spark Connect checks the names at this access
